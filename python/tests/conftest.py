@@ -20,6 +20,14 @@ def binary() -> str:
 
 
 @pytest.fixture(scope="session")
+def lab() -> str:
+    """The command `hapo-lab`: HAPO_LAB, or the development build."""
+    found = os.environ.get("HAPO_LAB") or str(ROOT / "target/debug/hapo-lab")
+    assert Path(found).exists(), "expected the command hapo-lab: set HAPO_LAB, or build it"
+    return found
+
+
+@pytest.fixture(scope="session")
 def cases() -> list[dict]:
     """The recorded losses of PyTorch."""
     import json

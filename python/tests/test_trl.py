@@ -99,7 +99,7 @@ def test_the_loss_is_that_of_the_decision(tmp_path, method, settings) -> None:
         assert ids[-1] in trainer.eos_token_ids
 
 
-def test_the_loss_is_the_binarys_replay(tmp_path, binary) -> None:
+def test_the_loss_is_that_of_hapo_lab_replay(tmp_path, lab) -> None:
     trainer = worker.trainer(tmp_path, Recorded, method="luffy", max_steps=1)
     trainer.train()
     (it,) = trainer.seen
@@ -129,11 +129,10 @@ def test_the_loss_is_the_binarys_replay(tmp_path, binary) -> None:
     batch = tmp_path / "cases.json"
     batch.write_text(json.dumps([case]))
     told = subprocess.run(
-        [binary, "replay", "--model", worker.MODEL, "--batch", str(batch), "--json"], capture_output=True, text=True
+        [lab, "replay", "--model", worker.MODEL, "--batch", str(batch), "--json"], capture_output=True, text=True
     )
     assert told.returncode == 0, told.stderr
-    replayed = json.loads(told.stdout)
-    loss = (replayed[0] if isinstance(replayed, list) else replayed["cases"][0])["steps"][0]["loss"]
+    loss = json.loads(told.stdout)[0]["steps"][0]["loss"]
     assert it["loss"] == pytest.approx(loss, abs=1e-5)
 
 

@@ -135,12 +135,6 @@ def five_runs(driver, hapo, work, out):
     assert [it.is_selected() for it in boxes] == [True, True, False, False, False]
     assert driver.execute_script("return document.querySelectorAll('#figure-reward .legend li').length") == 2
     assert len(driver.find_elements(By.CSS_SELECTOR, "#figure-reward .plot .band")) == 4
-    driver.find_element(By.ID, "bands").click()
-    assert driver.execute_script("return document.querySelectorAll('#figure-reward .legend li').length") == 4
-    assert not driver.find_elements(By.CSS_SELECTOR, "#figure-reward .plot .band")
-    boxes[1].click()
-    assert driver.execute_script("return document.querySelectorAll('#figure-reward .legend li').length") == 2
-    variants(driver)
     pointer(driver, logged)
     driver.execute_script("dispatchEvent(new Event('beforeprint'))")
     assert len(driver.find_elements(By.CSS_SELECTOR, "#charts svg.chart")) == 13
@@ -148,21 +142,6 @@ def five_runs(driver, hapo, work, out):
     assert {"optim.lr", "seed", "name"} <= set(differs), differs
     clean(driver)
     print(f"5 runs × 2000 steps: {size / 1e6:.2f} MB, made in {made:.1f} s, on screen in {shown:.2f} s")
-
-
-def variants(driver):
-    """Every choice shows another drawing of the same lines."""
-    drawings = set()
-    for axis, label in [("step", "step"), ("tokens", "trained tokens"), ("time", "hours of wall clock")]:
-        for smoothing in ["means", "values"]:
-            Select(driver.find_element(By.ID, "axis")).select_by_value(axis)
-            Select(driver.find_element(By.ID, "smoothing")).select_by_value(smoothing)
-            texts = driver.execute_script("return [...document.querySelectorAll('#figure-reward .plot text')].map(it => it.textContent)")
-            assert label in texts, (axis, texts)
-            drawings.add(driver.execute_script("return document.querySelector('#figure-reward .plot .line').getAttribute('d')"))
-    assert len(drawings) == 6, len(drawings)
-    Select(driver.find_element(By.ID, "axis")).select_by_value("step")
-    Select(driver.find_element(By.ID, "smoothing")).select_by_value("means")
 
 
 def pointer(driver, logged):
@@ -300,12 +279,6 @@ def live(driver, hapo, recipe, work, out):
     for step in [1, 2, 3]:
         same_numbers(driver, metrics_of(run), step)
     assert text_of(driver, "#connection") == "live"
-    # A live page is sent one variant; another is asked for.
-    Select(driver.find_element(By.ID, "axis")).select_by_value("time")
-    drawn = lambda it: it.execute_script("return document.querySelector('#figure-reward .plot').textContent")
-    WebDriverWait(driver, 10).until(lambda it: "of wall clock" in drawn(it))
-    ready(driver, 5)
-    assert "of wall clock" in drawn(driver)
     assert ask(url) == 200 and ask(url, host="evil.example") == 403 and ask(url, "/data", "POST") == 405
     assert ask(url, "/rollouts/0/../../etc/passwd") in (400, 404)
     ready(driver, 9)

@@ -39,7 +39,7 @@ def zstd_stored(data):
 def recipe(name, seed, steps, lr):
     return (
         f'# resolved by hapo 0.1.0\nname = "{name}"\nmethod = "trapo"\nseed = {seed}\nsteps = {steps}\n'
-        f'[data]\ngrader = "math"\n[optim]\nlr = {lr}\n[hapo]\ngate = "confidence"\nturn_off_epoch = 1.5\n'
+        f'[data]\ngrader = "math"\nextraction = "announced"\ntruncated = "wrong"\n[optim]\nlr = {lr}\n[hapo]\ngate = "confidence"\nturn_off_epoch = 1.5\n'
     )
 
 

@@ -1,4 +1,4 @@
-"""PyTorch and transformers beside `hapo bench --device cuda:0`: the same shapes, on the same GPU, in one run.
+"""PyTorch and transformers beside `hapo-lab bench --device cuda:0`: the same shapes, on the same GPU, in one run.
 
     torch_bench.py ceilings         products at the decoders' shapes, copies on and to the GPU
     torch_bench.py train 3b         forward, backward and AdamW: 8 x 1,024 tokens and 1 x 8,192
@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 
-# hidden, layers, heads, key/value heads, ffn, vocabulary, tied: as in `hapo bench --shape`.
+# hidden, layers, heads, key/value heads, ffn, vocabulary, tied: as in `hapo-lab bench --shape`.
 SHAPES = {
     "tiny": (64, 2, 4, 2, 192, 512, True),
     "0.5b": (896, 24, 14, 2, 4864, 151_936, True),

@@ -1,7 +1,7 @@
-"""`hapo bench` and PyTorch, alternately, on one machine: prints the ratios.
+"""`hapo-lab bench` and PyTorch, alternately, on one machine: prints the ratios.
 
-    cargo build --release -p hapo-cli
-    python scripts/speed/engine_side_by_side.py [--hapo target/release/hapo] [--rounds 3] [--threads 2]
+    cargo build --release -p hapo-lab
+    python scripts/speed/engine_side_by_side.py [--lab target/release/hapo-lab] [--rounds 3] [--threads 2]
         [--shape bench-tiny] [--shape smollm2-135m] [--shape qwen2.5-0.5b]
 
 Needs torch. Every round runs each program in its own process, one after the other; medians over the
@@ -24,7 +24,7 @@ SHAPES = {
     "qwen2.5-0.5b": dict(hidden=896, layers=24, heads=14, kv_heads=2, width=64, ffn=4864, vocab=151936),
 }
 PROMPT, NEW = 32, 64
-# (shape, part of hapo bench, its case, what torch runs, rows, tokens)
+# (shape, part of hapo-lab bench, its case, what torch runs, rows, tokens)
 CASES = [
     ("bench-tiny", "training", "64 x 96 tokens", "train", 64, 96),
     ("bench-tiny", "sampling", "64 sequences, 32 + 64", "sample", 64, NEW),
@@ -125,10 +125,10 @@ def torch_side(shape, what, rows, tokens, dtype, threads):
     return rows * tokens / statistics.median(times[1:])
 
 
-def hapo_side(hapo, shape, parts, threads, compute):
-    """Results of one `hapo bench`, by part, case and format."""
+def hapo_side(lab, shape, parts, threads, compute):
+    """Results of one `hapo-lab bench`, by part, case and format."""
     only = [word for part in parts for word in ("--only", part)]
-    command = [hapo, "--threads", str(threads), "bench", "--shape", shape, "--compute", compute, "--json", *only]
+    command = [lab, "--threads", str(threads), "bench", "--shape", shape, "--compute", compute, "--json", *only]
     report = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     return report, {(it["part"], it["case"], it["compute"]): it for it in report["results"]}
 
@@ -139,7 +139,7 @@ def median_of(numbers):
 
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--hapo", default="target/release/hapo")
+    ap.add_argument("--lab", default="target/release/hapo-lab")
     ap.add_argument("--rounds", type=int, default=3)
     ap.add_argument("--threads", type=int, default=os.cpu_count())
     ap.add_argument("--shape", action="append", choices=list(SHAPES))
@@ -155,7 +155,7 @@ def main():
     for number in range(a.rounds):
         for shape in dict.fromkeys(it[0] for it in cases):
             parts = dict.fromkeys(it[1] for it in cases if it[0] == shape)
-            report, results = hapo_side(a.hapo, shape, parts, a.threads, a.compute)
+            report, results = hapo_side(a.lab, shape, parts, a.threads, a.compute)
             if number == 0:
                 print(f"{report['shape']}: {report['cpu']}, {report['threads']} threads, {report['instructions']}, "
                       f"{report['product_gflops']:.0f} GFLOP/s (bf16 {report.get('rounded_product_gflops', 0):.0f}), "

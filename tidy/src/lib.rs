@@ -1,6 +1,6 @@
 //! The workspace's files as the tests about it read them.
 //!
-//! Purpose: rules that no compiler checks (arrows between crates, circles of modules, words, sizes, what the
+//! Purpose: rules that no compiler checks (arrows between crates, circles of modules, sizes, what the
 //! documentation cites) are tests like any other. The price is a small lexer of Rust in place of a parser: it knows
 //! strings, comments and braces, and nothing of types.
 

@@ -9,7 +9,7 @@ use crate::progress::speaks_json;
 
 /// Wrong usage or bad input: exit code 2. Any other error is exit code 1.
 #[derive(Debug)]
-pub(crate) struct BadInput {
+struct BadInput {
     problem: String,
     hint: Option<String>,
 }
@@ -33,13 +33,13 @@ impl Explain for BadInput {
 }
 
 /// An error of exit code 2 with something the reader can do.
-pub(crate) fn bad_input(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
+pub fn bad_input(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
     BadInput { problem: problem.into(), hint: Some(hint.into()) }.into()
 }
 
 /// Prints the error and what to do about it; the exit code says whose fault it is. `output` is the option that names
 /// the command's output.
-pub(crate) fn report(error: &anyhow::Error, output: &str) -> ExitCode {
+pub fn report(error: &anyhow::Error, output: &str) -> ExitCode {
     // A reader that closed the pipe has seen what it wanted.
     if error
         .chain()
@@ -156,7 +156,6 @@ fn explained<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a dyn Explain> {
         .or_else(|| of::<hapo_run::Error>(error))
         .or_else(|| of::<hapo_sampler::Error>(error))
         .or_else(|| of::<hapo_serve::Error>(error))
-        .or_else(|| of::<hapo_study::Error>(error))
         .or_else(|| of::<hapo_teacher::Error>(error))
         .or_else(|| of::<hapo_train::Error>(error))
 }

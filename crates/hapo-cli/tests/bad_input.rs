@@ -138,13 +138,6 @@ fn missing_files() {
             hint: name a JSONL file, or - for standard input
         "#]],
     );
-    check(
-        &refuse(dir.path(), &["replay", "--model", "builtin:base", "--batch", "none.json"]),
-        &expect![[r#"
-            error: cannot read none.json: No such file or directory (os error 2)
-            hint: name a JSON file of cases
-        "#]],
-    );
 }
 
 #[test]
@@ -252,4 +245,19 @@ fn schedules_that_never_open() {
         hint: see `hapo schedule --help`
     "#]],
     );
+}
+
+#[test]
+fn commands_of_the_laboratory_say_where_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    for command in [&["study", "mini", "--only", "table1"][..], &["bench"], &["study", "--help"]] {
+        let typed = command.join(" ");
+        assert_eq!(
+            refuse(dir.path(), command),
+            format!(
+                "error: moved to hapo-lab: cargo run --release -p hapo-lab -- {typed}\n\
+                 hint: type it in a checkout of the repository; the wheel does not contain hapo-lab\n"
+            )
+        );
+    }
 }

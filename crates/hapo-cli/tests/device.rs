@@ -15,15 +15,11 @@ fn a_gpu_that_is_not_there_is_bad_input_with_a_hint() {
     let model = model.to_str().unwrap();
     let recipe = repository("recipes/smoke.toml");
     let recipe = recipe.to_str().unwrap();
-    let cases = repository("testdata/fixtures/losses/cases.json");
-    let cases = cases.to_str().unwrap();
     for args in [
         &["logprobs", "--model", model, "--input", "ids.jsonl"][..],
         &["generate", "--model", "builtin:base", "--prompt", "1+1=?"],
         &["eval", "--model", "builtin:base"],
         &["serve", "--model", "builtin:base"],
-        &["replay", "--model", model, "--batch", cases],
-        &["bench", "--shape", "bench-tiny"],
         &["train", recipe],
     ] {
         let message = refuse(folder.path(), &[args, &["--device", NO_GPU]].concat());
@@ -35,17 +31,6 @@ fn a_gpu_that_is_not_there_is_bad_input_with_a_hint() {
         assert!(message.contains("\nhint: "), "{args:?}: {message}");
     }
     assert!(!folder.path().join("runs").exists(), "nothing is begun without a device");
-}
-
-#[test]
-fn shapes_that_no_cpu_is_measured_with_say_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let message = refuse(folder.path(), &["bench", "--shape", "qwen2.5-7b"]);
-    assert_eq!(
-        message,
-        "error: --shape qwen2.5-7b is measured on a GPU\n\
-         hint: add --device cuda:0, or take a smaller shape\n"
-    );
 }
 
 #[test]

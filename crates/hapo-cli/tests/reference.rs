@@ -16,69 +16,6 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("expected a number, got {value}"))
 }
 
-fn close(got: f64, expected: f64, relative: f64, what: &str) {
-    assert!(
-        (got - expected).abs() <= relative * expected.abs(),
-        "{what}: expected {expected}, got {got}"
-    );
-}
-
-#[test]
-fn replay_recomputes_the_nine_loss_cases() {
-    let model = repository("testdata/fixtures/models/tiny-qwen2");
-    let batch = repository("testdata/fixtures/losses/cases.json");
-    let args = [
-        "replay",
-        "--json",
-        "--model",
-        model.to_str().unwrap(),
-        "--batch",
-        batch.to_str().unwrap(),
-    ];
-    let printed: Value = serde_json::from_str(&succeed(&repository("."), &args)).unwrap();
-    let cases = json("testdata/fixtures/losses/cases.json");
-    assert_eq!(printed.as_array().unwrap().len(), 9);
-    for (case, (got, expected)) in
-        printed.as_array().unwrap().iter().zip(cases.as_array().unwrap()).enumerate()
-    {
-        let expected = expected["steps"].as_array().unwrap();
-        let got = got["steps"].as_array().unwrap();
-        assert_eq!(got.len(), expected.len());
-        for (step, (got, expected)) in got.iter().zip(expected).enumerate() {
-            let at = |what: &str| format!("case {case} step {step} {what}");
-            // The second step starts from weights that AdamW moved by rounding noise: the slowest
-            // rotary pairs of the keys' bias have next to no gradient. PyTorch's own f32 losses there
-            // are up to 1.9e-6 (case 7) from its f64 ones.
-            let (loss, recorded) = (number(&got["loss"]), number(&expected["loss"]));
-            let noise = if step == 0 { 0.0 } else { 2e-7 };
-            let bound = noise + 1e-6 * recorded.abs();
-            assert!(
-                (loss - recorded).abs() <= bound,
-                "{}: expected {recorded}, got {loss}",
-                at("loss")
-            );
-            close(
-                number(&got["grad_norm"]),
-                number(&expected["grad_norm"]),
-                1e-4,
-                &at("gradient norm"),
-            );
-            for key in ["grad_norms", "param_norms_after"] {
-                let expected = expected[key].as_object().unwrap();
-                assert_eq!(got[key].as_object().unwrap().len(), expected.len());
-                for (name, value) in expected {
-                    close(
-                        number(&got[key][name]),
-                        number(value),
-                        1e-4,
-                        &at(&format!("{key} {name}")),
-                    );
-                }
-            }
-        }
-    }
-}
-
 fn tensors(path: &str) -> HashMap<String, Vec<f32>> {
     let bytes = std::fs::read(repository(path)).unwrap();
     let header_len = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;

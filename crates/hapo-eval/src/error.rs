@@ -111,28 +111,9 @@ pub enum Error {
         /// How many rows the file has.
         rows: usize,
     },
-    /// Scores that are not of the same problems.
-    #[error(
-        "seed {seed}: expected {} problems as in the others, got {}",
-        listed(expected),
-        listed(got)
-    )]
-    Shapes {
-        /// Which of the seeds.
-        seed: usize,
-        /// Numbers of problems of each set.
-        expected: Vec<usize>,
-        /// Those that the seed has.
-        got: Vec<usize>,
-    },
     /// A record that cannot be read, written or resumed.
     #[error(transparent)]
     Run(#[from] hapo_run::Error),
-}
-
-fn listed(counts: &[usize]) -> String {
-    let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
-    counts.join(", ")
 }
 
 impl Error {

@@ -9,7 +9,6 @@ mod plan;
 mod record;
 mod remote;
 mod score;
-mod seeds;
 mod session;
 mod statistics;
 
@@ -21,7 +20,6 @@ pub use graded::{GradedCompletion, Judge, ProblemResult, RawCompletion, Truncate
 pub use plan::{EvalPlan, EvalSet, EvalSets, SetChoice, draws_of};
 pub use record::{Record, Recorded};
 pub use score::{Other, Score, score};
-pub use seeds::{SeedEstimate, difference_over_seeds, estimate_over_seeds, holm};
 pub use session::{EvalProgress, EvalSession};
 pub use statistics::{
     Estimate, estimate, estimate_mean_of, majority, paired_difference, pass_at_k,

@@ -1,8 +1,8 @@
 "use strict";
-// Shows a report from its block of data. Figures come drawn, in every variant that the page offers; whatever else comes from a run is set as text, never as markup.
+// Shows a report from its block of data. Figures come drawn; whatever else comes from a run is set as text, never as markup.
 (() => {
   const CUT = 2000;
-  const state = { data: null, hidden: new Set(), off: new Set(), step: null, follow: true, axis: "", smoothing: "", grouping: "", run: 0, rolloutStep: null, search: "", verdict: "all", group: 0, member: 0, rollouts: null, opened: new Set() };
+  const state = { data: null, hidden: new Set(), off: new Set(), step: null, follow: true, run: 0, rolloutStep: null, search: "", verdict: "all", group: 0, member: 0, rollouts: null, opened: new Set() };
   const $ = (id) => document.getElementById(id);
 
   function add(node, attributes, children) {
@@ -64,7 +64,6 @@
   const shownRuns = () => state.data.runs.map((_, i) => i).filter((it) => !state.hidden.has(state.data.runs[it].name));
 
   // ---- figures ----
-  const shownVariant = () => `${state.axis}-${state.smoothing}-${state.grouping}`;
   const charts = [];
   // Charts for the figures there are, in their order; a run may begin to log a metric late.
   function buildCharts() {
@@ -129,13 +128,11 @@
   }
   function show(chart) {
     const { figure } = chart;
-    const svg = figure?.svg[shownVariant()];
-    // Another variant of a live page is on its way.
-    if (svg === undefined) return;
+    if (!figure) return;
     chart.shown = version;
-    chart.lines = figure.curves[state.grouping].map((it, at) => ({ ...it, at, key: JSON.stringify([figure.id, it.label]) })).filter((it) => it.runs.some((run) => !state.hidden.has(state.data.runs[run].name)));
+    chart.lines = figure.curves.map((it, at) => ({ ...it, at, key: JSON.stringify([figure.id, it.label]) })).filter((it) => it.runs.some((run) => !state.hidden.has(state.data.runs[run].name)));
     chart.steps = null;
-    chart.plot.replaceChildren(drawn(svg));
+    chart.plot.replaceChildren(drawn(figure.svg));
     chart.svg = chart.plot.firstChild;
     chart.cursor = chart.svg.querySelector(".cursor");
     chart.legend.replaceChildren(...chart.lines.map((it) => {
@@ -177,17 +174,10 @@
     const steps = stepsOf(chart), at = before(steps, step);
     return at + 1 < steps.length && steps[at + 1] - step < step - steps[at] ? steps[at + 1] : steps[at] ?? step;
   }
-  // The table of the axis tells steps and their places; between its entries lie straight lines.
-  function looked(from, to, value) {
-    if (!from.length) return 0;
-    const i = before(from, value);
-    if (i + 1 >= from.length || value <= from[i]) return to[i];
-    return to[i] + ((to[i + 1] - to[i]) * (value - from[i])) / (from[i + 1] - from[i]);
-  }
-  const stepAt = (place) => { const it = state.data.drawn.tables[state.axis]; return looked(it.at, it.steps, place); };
-  const placeOf = (step) => { const it = state.data.drawn.tables[state.axis]; return looked(it.steps, it.at, step); };
+  const stepAt = (place) => { const [first, last] = state.data.drawn.ends; return first + place * (last - first); };
+  const placeOf = (step) => { const [first, last] = state.data.drawn.ends; return Math.min(1, Math.max(0, (step - first) / (last - first))); };
   function readOut(chart) {
-    if (!chart.svg || !state.data.drawn.tables[state.axis]) return;
+    if (!chart.svg) return;
     const place = placeOf(Math.max(1, state.step));
     for (const it of ["x1", "x2"]) chart.cursor.setAttribute(it, `${100 * place}%`);
     const said = [];
@@ -249,15 +239,11 @@
   function build() {
     near.disconnect();
     charts.length = 0;
-    const choice = (id, label, of) => h("label", {}, label, h("select", { id, onchange: (event) => { state[of] = event.target.value; chosen(); } }));
     $("main").replaceChildren(
       section("runs", "Runs", h("div", { class: "cards", id: "cards" })),
       section("figures", "Figures",
         h("div", { class: "controls" },
-          choice("axis", "Axis", "axis"),
-          choice("smoothing", "Smoothing", "smoothing"),
-          h("label", {}, h("input", { type: "checkbox", id: "bands", checked: true, onchange: (event) => { state.grouping = event.target.checked ? "bands" : "runs"; chosen(); } }), "Seeds as bands: mean, lowest, highest"),
-          h("span", { class: "help" }, "Point at a figure, or focus it and press ", h("kbd", {}, "←"), " ", h("kbd", {}, "→"), ", to read a step. Click a line's name to hide it.")),
+          h("span", { class: "help" }, "Point at a figure, or focus it and press ", h("kbd", {}, "←"), " ", h("kbd", {}, "→"), ", to read a step. Click a line's name to hide it. The seeds of a recipe are one band: mean, lowest, highest.")),
         h("div", { class: "charts", id: "charts" }),
         h("figure", { id: "time" }),
         h("details", { id: "more" }, h("summary", {}, "More metrics"), h("div", { class: "charts", id: "more-charts" }))),
@@ -274,26 +260,8 @@
       section("rollouts", "Rollouts", h("div", { id: "browser" })));
     buildBrowser();
   }
-  // Another variant of the figures: a stored page has it, a live one asks for it.
-  function chosen() {
-    swatches();
-    redraw();
-    if (!state.data.drawn.all) state.load();
-  }
-  // The controls offer what there is; a choice that is gone falls back to the first.
-  function offer() {
-    const { axes, smoothing, groupings } = state.data.drawn;
-    for (const [id, pairs] of [["axis", axes], ["smoothing", smoothing], ["grouping", groupings.map((it) => [it, it])]]) {
-      if (!pairs.some((it) => it[0] === state[id])) state[id] = pairs[0]?.[0] ?? "";
-      if (id === "grouping") continue;
-      options($(id), pairs, state[id]);
-      $(id).parentNode.hidden = pairs.length < 2;
-    }
-    $("bands").checked = state.grouping === "bands";
-    $("bands").parentNode.hidden = groupings.length < 2;
-  }
   // Runs that are shown and hidden together: the seeds of a band.
-  const together = (run) => (state.grouping === "bands" ? state.data.seed_groups.find((it) => it.includes(run)) : [run]);
+  const together = (run) => state.data.seed_groups.find((it) => it.includes(run));
   function hideRuns(runs, hide) {
     for (const it of runs.map((run) => state.data.runs[run].name)) if (hide) state.hidden.add(it); else state.hidden.delete(it);
     document.querySelectorAll("#cards input").forEach((box, i) => { box.checked = !state.hidden.has(state.data.runs[i].name); });
@@ -302,10 +270,10 @@
   }
   // Colours of the runs beside their names, where lines have them.
   function swatches() {
-    const groups = state.data.seed_groups, bands = state.grouping === "bands";
+    const groups = state.data.seed_groups;
     document.querySelectorAll("#cards .swatch").forEach((it, i) => {
-      it.hidden = bands && groups.length === 1;
-      it.setAttribute("class", `swatch f${(bands ? groups.findIndex((group) => group.includes(i)) : i) % 7}`);
+      it.hidden = groups.length === 1;
+      it.setAttribute("class", `swatch f${groups.findIndex((group) => group.includes(i)) % 7}`);
     });
   }
   function refresh() {
@@ -319,7 +287,6 @@
         h("dl", {}, [...run.facts, ...dates(run)].map((it) => [h("dt", {}, it.label), h("dd", {}, it.text)])),
         run.notes.map((it) => h("p", { class: "note" }, it)));
     }));
-    offer();
     swatches();
     timeBars();
     tables();
@@ -598,8 +565,6 @@
     const shape = (it) => it && JSON.stringify([it.runs.map((run) => run.name), it.seed_groups]);
     if (shape(before) !== shape(state.data)) build();
     refresh();
-    const { all, shown } = state.data.drawn;
-    if (!all && shown !== shownVariant()) state.load();
     document.body.dataset.ready = state.data.lastStep;
   }
   async function live() {
@@ -610,7 +575,7 @@
       if (busy) { again = true; return; }
       busy = true;
       try {
-        const answer = await fetch(`data?variant=${encodeURIComponent(shownVariant())}`, { cache: "no-store" });
+        const answer = await fetch("data", { cache: "no-store" });
         if (answer.status === 204) { status.textContent = "waiting for a run"; } else if (answer.ok) {
           take(await answer.arrayBuffer());
           const states = state.data.runs.map((it) => it.state);
@@ -620,7 +585,6 @@
       busy = false;
       if (again) { again = false; setTimeout(load, 300); }
     };
-    state.load = load;
     const events = new EventSource("events");
     events.addEventListener("changed", load);
     events.addEventListener("error", () => { status.textContent = "connection lost, trying again"; });

@@ -16,21 +16,13 @@ use crate::summary::facts;
 /// Most rows of all runs together; longer runs are thinned, and the page says so.
 const ROWS: usize = 20_000;
 
-/// Where a page takes rollouts and figures from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode<'a> {
-    /// They are stored in the page: a sample of the rollouts, every variant of the figures.
-    Stored,
-    /// The page asks for them, for the variant of that name.
-    Live(&'a str),
-}
-
-/// The block of bytes for `runs`. `browsed` are the steps of each run whose rollouts can be browsed.
+/// The block of bytes for `runs`. `browsed` are the steps of each run whose rollouts can be browsed; a live page asks for
+/// those that it shows.
 pub(crate) fn block(
     runs: &[Run],
     tables: &[Table],
     browsed: &[Vec<u64>],
-    mode: Mode<'_>,
+    is_live: bool,
 ) -> Vec<u8> {
     let share = (ROWS / runs.len().max(1)).max(2);
     let mut columns: Vec<Columns> = Vec::new();
@@ -45,13 +37,9 @@ pub(crate) fn block(
     }
     let keys =
         differences(runs).into_iter().map(|(key, values)| json!({ "key": key, "values": values }));
-    let wanted = match mode {
-        Mode::Stored => None,
-        Mode::Live(it) => Some(it),
-    };
     let manifest = json!({
-        "live": wanted.is_some(),
-        "drawn": Drawing::new(runs).page(wanted),
+        "live": is_live,
+        "drawn": Drawing::new(runs).page(),
         "time": time(runs, true).map(|(svg, legend)| json!({ "svg": svg, "legend": legend })),
         "runs": described,
         "seed_groups": seed_groups(runs),

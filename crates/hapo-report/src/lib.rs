@@ -2,8 +2,7 @@
 //!
 //! A run folder is read as far as it can be read. What is missing or broken becomes a note on the page;
 //! only a folder that holds no run is an error. Runs are read with the types of `hapo-run` that they were written
-//! with, under their old names too, so a page can be made of the runs of an earlier version. This crate writes
-//! nothing into them.
+//! with. This crate writes nothing into them.
 
 mod answers;
 mod data;

@@ -22,12 +22,10 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use futures_util::Stream;
 use hapo_run::{RunFolder, is_locked};
-use serde::Deserialize;
 use tokio::sync::watch;
 
-use crate::data::{self, Mode};
 use crate::error::{Error, Result};
-use crate::{evaluation, folder, page, rollouts};
+use crate::{data, evaluation, folder, page, rollouts};
 
 /// How often the run folders are looked at.
 const EVERY: Duration = Duration::from_millis(500);
@@ -102,15 +100,8 @@ impl LiveView {
     }
 }
 
-/// The last block of data, the fingerprint of the files that it was made of, and the variant of its figures.
-type Cached = Option<(u64, String, Vec<u8>)>;
-
-/// Which variant of the figures a page shows; it asks for another when its reader chooses one.
-#[derive(Deserialize)]
-struct Wanted {
-    #[serde(default)]
-    variant: String,
-}
+/// The last block of data, and the fingerprint of the files that it was made of.
+type Cached = Option<(u64, Vec<u8>)>;
 
 #[derive(Clone)]
 struct Shared {
@@ -140,7 +131,7 @@ fn app(shared: Shared) -> Router {
     });
     Router::new()
         .route("/", get(|| async { Html(page::live()) }))
-        .route("/data", get(data))
+        .route("/data", get(data_of))
         .route("/events", get(move || async { events(seen) }))
         .route("/rollouts/{run}/{step}", get(rollouts_of))
         .layer(middleware::from_fn_with_state(shared.clone(), guarded))
@@ -196,15 +187,12 @@ fn events(
     Sse::new(stream).keep_alive(KeepAlive::default())
 }
 
-async fn data(
-    State(shared): State<Shared>,
-    extract::Query(Wanted { variant }): extract::Query<Wanted>,
-) -> Response {
+async fn data_of(State(shared): State<Shared>) -> Response {
     blocking(move || {
         let now = fingerprint(&shared.folders);
         let mut cached = shared.cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some((of, shown, block)) = &*cached
-            && (*of, shown) == (now, &variant)
+        if let Some((of, block)) = &*cached
+            && *of == now
         {
             return Ok(bytes(block.clone()));
         }
@@ -215,8 +203,8 @@ async fn data(
         let mut runs = folder::read_all(&paths)?;
         let tables = evaluation::tables(&mut runs);
         let browsed: Vec<Vec<u64>> = runs.iter().map(|it| it.rollout_steps.clone()).collect();
-        let block = data::block(&runs, &tables, &browsed, Mode::Live(&variant));
-        *cached = Some((now, variant, block.clone()));
+        let block = data::block(&runs, &tables, &browsed, true);
+        *cached = Some((now, block.clone()));
         Ok(bytes(block))
     })
     .await

@@ -11,7 +11,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
-use crate::data::{self, Mode};
+use crate::data;
 use crate::evaluation;
 use crate::folder::Run;
 use crate::rollouts;
@@ -36,7 +36,7 @@ pub(crate) fn stored(mut runs: Vec<Run>) -> String {
         browsed.push(steps);
         blocks += &text;
     }
-    let data = packed(&data::block(&runs, &tables, &browsed, Mode::Stored));
+    let data = packed(&data::block(&runs, &tables, &browsed, false));
     blocks += &format!("<script type=\"application/octet-stream\" id=\"data\">{data}</script>\n");
     let title = match runs.as_slice() {
         [one] => one.name.clone(),

@@ -166,14 +166,13 @@ fn choose(injected: &[bool], most: usize) -> Vec<usize> {
 
 /// Asks the run's grader again what it read and why it decided.
 fn explain(run: &Run, groups: &mut [Group]) {
-    let Some(Ok(grader)) = run.text("data.grader").map(hapo_verify::grader) else {
+    let grader = run.text("data.grader").map(hapo_verify::grader);
+    let rule = Extraction::ALL.iter().find(|rule| Some(rule.0) == run.text("data.extraction"));
+    let (Some(Ok(grader)), Some((_, rule))) = (grader, rule) else {
         return;
     };
-    // Runs of earlier versions have no key for what counts as an answer.
-    let rules = Extraction::ALL.iter().find(|it| Some(it.0) == run.text("data.extraction"));
-    let grader = Extracting::new(grader, rules.map_or(Extraction::Any, |it| it.1));
-    let judged =
-        |it: &Member| it.ended || run.text("data.truncated").is_none_or(|it| it == "grade");
+    let grader = Extracting::new(grader, *rule);
+    let judged = |it: &Member| it.ended || run.text("data.truncated") == Some("grade");
     for group in groups {
         let Ok(gold) = hapo_verify::Gold::new(&grader, &group.answer) else {
             continue;

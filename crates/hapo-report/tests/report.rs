@@ -17,7 +17,7 @@ const HOSTILE: &str = "</script><script>alert(1)</script>";
 fn run_in(folder: &Path, seed: u64, steps: u64) -> PathBuf {
     fs::create_dir_all(folder.join("rollouts")).unwrap();
     let recipe = format!(
-        "name = \"{HOSTILE}\"\nmethod = \"trapo\"\nseed = {seed}\nsteps = 8\n[data]\ngrader = \"math\"\n"
+        "name = \"{HOSTILE}\"\nmethod = \"trapo\"\nseed = {seed}\nsteps = 8\n[data]\ngrader = \"math\"\nextraction = \"any\"\ntruncated = \"grade\"\n"
     );
     fs::write(folder.join("recipe.toml"), recipe).unwrap();
     let gate = r#"{"gate":"confidence","group_size":8,"success_limit":0,"gamma0":0.15,"turn_off_epoch":1.5,"steepness":10,
@@ -49,12 +49,7 @@ fn line(step: u64) -> String {
 
 /// The block of data of a live view: the JSON text and the columns.
 fn data_of(view: &str) -> (serde_json::Value, Vec<f64>) {
-    variant_of(view, "")
-}
-
-/// As [`data_of`], with that variant of the figures.
-fn variant_of(view: &str, variant: &str) -> (serde_json::Value, Vec<f64>) {
-    let (head, body) = ask(view, "GET", &format!("/data?variant={variant}"), None);
+    let (head, body) = ask(view, "GET", "/data", None);
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     unpacked(&body)
 }
@@ -366,48 +361,27 @@ fn places(path: &str) -> Vec<(f64, f64)> {
 
 /// Eight steps of 2 s; the reward 0.1 × step under an axis to 1.05. The page's grid is 1000 by 500.
 #[test]
-fn a_stored_page_has_every_variant_and_a_live_one_the_one_that_is_asked_for() {
+fn a_stored_page_and_a_live_one_have_the_same_figures() {
     let dir = tempfile::tempdir().unwrap();
     for (name, seed) in [("a", 0), ("b<b>&", 1)] {
         run_in(&dir.path().join(name), seed, if seed == 0 { 8 } else { 6 });
     }
     let (stored, _) = stored_data(&report(&[dir.path().to_owned()]).unwrap());
     let drawn = &stored["drawn"];
-    assert_eq!(drawn["axes"], serde_json::json!([["step", "step"], ["time", "wall clock"]]));
-    assert_eq!(drawn["smoothing"], serde_json::json!([["values", "none"]]));
-    assert_eq!(drawn["groupings"], serde_json::json!(["bands", "runs"]));
-    assert_eq!(
-        drawn["tables"]["step"],
-        serde_json::json!({ "steps": [1.0, 8.0], "at": [0.0, 1.0] })
-    );
-    assert_eq!(drawn["tables"]["time"]["at"][3], 0.5);
-    assert_eq!(drawn["all"], true);
+    assert_eq!(drawn["ends"], serde_json::json!([1.0, 8.0]));
     let ids: Vec<&str> =
         drawn["figures"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["reward", "gate", "gradient", "step-time", "metric-gate/success_limit"]);
-    let reward = &drawn["figures"][0];
-    let keys: Vec<&String> = reward["svg"].as_object().unwrap().keys().collect();
-    assert_eq!(
-        keys,
-        ["step-values-bands", "step-values-runs", "time-values-bands", "time-values-runs"]
-    );
-    let labels = |grouping: &str| -> Vec<&str> {
-        let lines = reward["curves"][grouping].as_array().unwrap().iter();
-        lines.map(|it| it["label"].as_str().unwrap()).collect()
+    let labels = |figure: &serde_json::Value| -> Vec<String> {
+        let lines = figure["curves"].as_array().unwrap().iter();
+        lines.map(|it| it["label"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(labels("bands"), ["policy only", "mixed"]);
-    assert_eq!(
-        labels("runs"),
-        ["a: policy only", "a: mixed", "b<b>&: policy only", "b<b>&: mixed"]
-    );
     let up = |value: f64| (500.0 * (1.0 - value / 1.05)).round();
-    let svg = |key: &str| reward["svg"][key].as_str().unwrap();
-    assert_eq!(ends(svg("step-values-bands")), [(1000.0, up(0.8)), (1000.0, up(1.0))]);
-    let at = (1000.0_f64 * 5.0 / 7.0).round();
-    assert_eq!(ends(svg("step-values-runs"))[2..], [(at, up(0.6)), (at, up(0.75))]);
-    assert_eq!(ends(svg("time-values-runs"))[2..], [(750.0, up(0.6)), (750.0, up(0.75))]);
-    assert!(svg("time-values-runs").contains(">seconds of wall clock</text>"));
-    assert!(svg("step-values-bands").contains("extinct, e* = 5"));
+    let reward = &drawn["figures"][0];
+    assert_eq!(labels(reward), ["policy only", "mixed"], "two seeds are one band");
+    let svg = reward["svg"].as_str().unwrap();
+    assert_eq!(ends(svg), [(1000.0, up(0.8)), (1000.0, up(1.0))]);
+    assert!(svg.contains("extinct, e* = 5"));
     // Where the time went names the runs; a name is no markup.
     let bars = stored["time"]["svg"].as_str().unwrap();
     assert!(bars.contains(">b&lt;b&gt;&amp;</text>") && !bars.contains("<b>"), "{bars}");
@@ -416,20 +390,19 @@ fn a_stored_page_has_every_variant_and_a_live_one_the_one_that_is_asked_for() {
     let view = LiveView::bind(&[dir.path().to_owned()], "127.0.0.1", 0).unwrap();
     let url = view.url();
     view.serve_aside().unwrap();
-    for (asked, shown) in [
-        ("", "step-values-bands"),
-        ("time-values-runs", "time-values-runs"),
-        ("none", "step-values-bands"),
-    ] {
-        let (live, _) = variant_of(&url, asked);
-        assert_eq!(
-            (&live["drawn"]["shown"], &live["drawn"]["all"]),
-            (&shown.into(), &false.into())
-        );
-        let figure = &live["drawn"]["figures"][0];
-        assert_eq!(figure["svg"].as_object().unwrap().len(), 1);
-        assert_eq!(figure["svg"][shown], reward["svg"][shown]);
-    }
+    assert_eq!(data_of(&url).0["drawn"], *drawn);
+
+    // Of two recipes each run has its own line.
+    let recipe = dir.path().join("b<b>&/recipe.toml");
+    let other = fs::read_to_string(&recipe).unwrap().replace("trapo", "luffy");
+    fs::write(&recipe, other).unwrap();
+    let (stored, _) = stored_data(&report(&[dir.path().to_owned()]).unwrap());
+    let reward = &stored["drawn"]["figures"][0];
+    let expected = ["a: policy only", "a: mixed", "b<b>&: policy only", "b<b>&: mixed"];
+    assert_eq!(labels(reward), expected);
+    let at = (1000.0_f64 * 5.0 / 7.0).round();
+    let ends = ends(reward["svg"].as_str().unwrap());
+    assert_eq!(ends[2..], [(at, up(0.6)), (at, up(0.75))]);
 }
 
 /// Twenty thousand steps of noise with one spike at step 7777.
@@ -447,15 +420,18 @@ fn a_long_run_is_drawn_in_what_its_figure_can_show() {
     fs::write(run.join("metrics.jsonl"), (1..=20_000).map(line).collect::<String>()).unwrap();
     let (stored, _) = stored_data(&report(&[run]).unwrap());
     let drawn = &stored["drawn"];
-    assert_eq!(drawn["axes"], serde_json::json!([["step", "step"]]));
-    assert_eq!(drawn["smoothing"][0], serde_json::json!(["means", "means of up to 50 values"]));
-    let of = |id: &str, key: &str| {
+    assert_eq!(drawn["ends"], serde_json::json!([1.0, 20_000.0]));
+    let figure = |id: &str| {
         let all = drawn["figures"].as_array().unwrap();
-        all.iter().find(|it| it["id"] == id).unwrap()["svg"][key].as_str().unwrap().to_owned()
+        all.iter().find(|it| it["id"] == id).unwrap()["svg"].as_str().unwrap().to_owned()
     };
-    let values = of("loss", "step-values-bands");
-    let path = values.split("<path class='line ").nth(1).unwrap().split_once(" d='").unwrap().1;
-    let points = places(path.split_once('\'').unwrap().0);
+    // The values lie behind their means.
+    let values = |svg: &str| {
+        let path = svg.split("<path class='raw ").nth(1).unwrap().split_once(" d='").unwrap().1;
+        places(path.split_once('\'').unwrap().0)
+    };
+    let loss = figure("loss");
+    let points = values(&loss);
     assert!((700..=802).contains(&points.len()), "{}", points.len());
     let highest = points.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
     // 5 under an axis from 0 to 5.25.
@@ -463,12 +439,13 @@ fn a_long_run_is_drawn_in_what_its_figure_can_show() {
         highest,
         ((1000.0_f64 * 7776.0 / 19_999.0).round(), (500.0_f64 * 0.25 / 5.25).round())
     );
-    // The means leave the values behind them.
-    assert!(of("loss", "step-means-bands").contains("<path class='raw c0'"));
-    // A logarithm has no place for the zeros of the first ten steps.
-    let gradient = of("gradient", "step-values-bands");
-    let path = gradient.split("<path class='line ").nth(1).unwrap().split_once(" d='").unwrap().1;
-    assert_eq!(places(path.split_once('\'').unwrap().0)[0], (1.0, 500.0));
+    let (mean_x, mean_y) = ends(&loss)[0];
+    assert!(
+        mean_x == 1000.0 && (440.0..=470.0).contains(&mean_y),
+        "means are about a half: {mean_y}"
+    );
+    // A logarithm has no place for the zeros of the first ten steps. The mean of eleven, 1/11, begins the axis at .01.
+    assert_eq!(values(&figure("gradient"))[0], (1.0, 0.0));
     assert!(drawn.to_string().len() < 100_000, "{}", drawn.to_string().len());
 }
 

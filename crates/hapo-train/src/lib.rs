@@ -10,17 +10,16 @@ pub mod checkpoint;
 mod engine;
 mod error;
 pub mod grading;
-#[cfg(test)]
-mod invariance;
 mod model;
 mod observe;
 pub mod pack;
 pub mod plan;
 mod problems;
 pub mod recipe;
-pub mod replay;
 mod run;
 mod step;
+#[cfg(test)]
+mod tests;
 
 pub use checkpoint::resume::{ResumePolicy, changed_keys};
 pub use engine::engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights};

@@ -1,8 +1,8 @@
 //! One file per command.
 
-pub(crate) mod bench;
 pub(crate) mod completions;
 pub(crate) mod data;
+pub(crate) mod demonstration;
 pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod generate;
@@ -11,6 +11,7 @@ pub(crate) mod list;
 pub(crate) mod logprobs;
 pub(crate) mod man;
 pub(crate) mod merge;
+pub(crate) mod moved;
 pub(crate) mod new;
 pub(crate) mod plan;
 pub(crate) mod push;
@@ -20,7 +21,6 @@ pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod schedule;
 pub(crate) mod serve;
-pub(crate) mod study;
 pub(crate) mod teacher;
 pub(crate) mod train;
 mod train_summary;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use hapo_study::{Demonstration, Stopped};
 
+use crate::commands::demonstration::{Demonstration, Stopped};
 use crate::commands::train::ProgressObserver;
 use crate::support::device::ComputeArg;
 use crate::support::interrupt;

@@ -1,38 +1,25 @@
-//! `hapo replay`: a recorded batch, computed again.
+//! `hapo replay`: a step of a run, computed again.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_kernels::Device;
-use hapo_train::{Overrides, RunPlan, Trainer, replay};
+use hapo_train::{Overrides, RunPlan};
 
 use crate::commands::train::find;
-use crate::failure::bad_input;
 use crate::support::device::{ComputeArg, DeviceArg};
-use crate::support::model::{Named, open_beside};
 
-/// Recompute a recorded batch, or a step of a run from the rollouts it kept.
+/// Recompute a step of a run from the rollouts it kept.
 #[derive(clap::Args)]
-#[command(
-    before_help = "Example: hapo replay --model testdata/fixtures/models/tiny-qwen2 --batch testdata/fixtures/losses/cases.json --json"
-)]
+#[command(before_help = "Example: hapo replay --run runs/smoke --step 3 --json")]
 pub(crate) struct Args {
-    /// Hugging Face folder of a recorded batch
-    #[arg(long, requires = "batch")]
-    model: Option<String>,
-    /// PEFT folder of an adapter of the model, which is trained in its place
-    #[arg(long, value_name = "DIR", requires = "batch")]
-    adapter: Option<PathBuf>,
-    /// An array of cases, laid out as testdata/fixtures/losses/cases.json
-    #[arg(long, requires = "model")]
-    batch: Option<PathBuf>,
-    /// Folder of a run whose step is computed again from the rollouts it kept
-    #[arg(long, requires = "step", conflicts_with_all = ["model", "batch"])]
-    run: Option<PathBuf>,
-    /// The step of the run
-    #[arg(long, requires = "run")]
-    step: Option<u64>,
-    /// Print JSON: per case, losses, gradient norms and parameter norms of each step
+    /// Folder of the run
+    #[arg(long)]
+    run: PathBuf,
+    /// The step
+    #[arg(long)]
+    step: u64,
+    /// Print JSON: the loss and the gradient norm that were logged, and those found now
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -40,25 +27,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let (device, compute) = (args.device, args.device.compute);
-    match (&args.run, args.step, &args.model, &args.batch) {
-        (Some(run), Some(step), _, _) => {
-            let plan = plan_of(run, compute)?;
-            on_device!(device, plan.recipe().compute(), threads, |device| step_of_run(
-                run, &plan, step, args.json, device
-            ))
-        }
-        (_, _, Some(model), Some(batch)) => {
-            let named = Named { model, adapter: args.adapter.as_deref() };
-            on_device!(device, compute.or_f32(), threads, |device| recorded(
-                named, batch, args.json, &device
-            ))
-        }
-        _ => Err(bad_input(
-            "nothing to replay",
-            "name a recorded batch by --model and --batch, or a step of a run by --run and --step",
-        )),
-    }
+    let plan = plan_of(&args.run, args.device.compute)?;
+    on_device!(args.device, plan.recipe().compute(), threads, |device| step_of_run(
+        args, &plan, device
+    ))
 }
 
 /// The plan of a run, to be computed with what is asked for.
@@ -71,15 +43,10 @@ fn plan_of(run: &Path, compute: ComputeArg) -> Result<RunPlan> {
 }
 
 /// A step of a run, from its kept rollouts, next to what was logged.
-fn step_of_run<D: Device>(
-    run: &Path,
-    plan: &RunPlan,
-    step: u64,
-    json: bool,
-    device: D,
-) -> Result<()> {
+fn step_of_run<D: Device>(args: &Args, plan: &RunPlan, device: D) -> Result<()> {
+    let (run, step) = (&args.run, args.step);
     let it = hapo_train::replay_run::replay_run_on(device, plan, run, step)?;
-    if json {
+    if args.json {
         outln!("{}", serde_json::to_string(&it)?);
     } else {
         outln!("step {step}, from the weights of step {}", it.from_step);
@@ -91,40 +58,4 @@ fn step_of_run<D: Device>(
         return Ok(());
     }
     anyhow::bail!("step {step} of {} is not what was logged", run.display())
-}
-
-fn recorded<D: Device + Clone>(
-    named: Named<'_>,
-    batch: &Path,
-    json: bool,
-    device: &D,
-) -> Result<()> {
-    let origin = batch.display().to_string();
-    let text = std::fs::read_to_string(batch).map_err(|it| {
-        bad_input(format!("cannot read {origin}: {it}"), "name a JSON file of cases")
-    })?;
-    let cases = replay::parse_cases(&text, &origin)?;
-    let context = cases.iter().map(replay::Case::longest).max().unwrap_or(1);
-    let mut all = Vec::with_capacity(cases.len());
-    for (index, case) in cases.iter().enumerate() {
-        // Every case starts from the weights of the folder.
-        let model = open_beside(named, context, device.clone())?.model;
-        let mut trainer = Trainer::new(model, hapo_model::ActivationCheckpointing::None)?;
-        let steps = replay::replay(case, &mut trainer, &format!("case {index} of {origin}"))?;
-        if !json {
-            for (step, it) in steps.iter().enumerate() {
-                outln!(
-                    "case {index} step {}: loss {:.9e} gradient norm {:.9e}",
-                    step + 1,
-                    it.loss,
-                    it.grad_norm
-                );
-            }
-        }
-        all.push(serde_json::json!({ "steps": steps }));
-    }
-    if json {
-        outln!("{}", serde_json::to_string(&all)?);
-    }
-    Ok(())
 }

@@ -280,14 +280,15 @@ fn json_of(folder: &Path, it: &Outcome) -> serde_json::Value {
 }
 
 /// Shows a run's steps, until it is dropped, and passes on the user's wish to stop.
-pub(crate) struct ProgressObserver {
+pub struct ProgressObserver {
     progress: StepProgress,
     stop: Arc<AtomicBool>,
     preflight: bool,
 }
 
 impl ProgressObserver {
-    pub(crate) fn new(label: &str, steps: u64, quiet: bool, stop: Arc<AtomicBool>) -> Self {
+    /// Of a run of `steps` steps; `stop` is set where the run should end after its step.
+    pub fn new(label: &str, steps: u64, quiet: bool, stop: Arc<AtomicBool>) -> Self {
         Self { progress: StepProgress::new(label, steps, quiet), stop, preflight: false }
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
 }
 
 /// A number from 1 to `most`: what is above it a machine would only find out by itself.
-pub(crate) fn count(most: u64) -> RangedU64ValueParser<usize> {
+pub fn count(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn decoding(temperature: f32, truncation: Truncation) -> Result<Decod
 }
 
 /// Refuses numbers that must be at least 1.
-pub(crate) fn at_least_one(numbers: &[(&str, usize)], hint: &str) -> Result<()> {
+pub fn at_least_one(numbers: &[(&str, usize)], hint: &str) -> Result<()> {
     match numbers.iter().find(|it| it.1 == 0) {
         Some((flag, _)) => Err(bad_input(format!("{flag}: expected at least 1, got 0"), hint)),
         None => Ok(()),

@@ -9,7 +9,7 @@ use crate::support::arguments::one_of;
 
 /// Where a model is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DeviceChoice {
+pub enum DeviceChoice {
     /// The CPU.
     Cpu,
     /// The NVIDIA GPU of this number.
@@ -18,20 +18,21 @@ pub(crate) enum DeviceChoice {
 
 /// The options of the commands that compute with a model.
 #[derive(clap::Args, Clone, Copy, Debug)]
-pub(crate) struct DeviceArg {
+pub struct DeviceArg {
     /// Where to compute: cpu or cuda:N
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = parse)]
-    pub(crate) device: DeviceChoice,
+    pub device: DeviceChoice,
+    /// What factors of products are rounded to.
     #[command(flatten)]
-    pub(crate) compute: ComputeArg,
+    pub compute: ComputeArg,
     /// Say which GPU, driver and libraries are used
     #[arg(short, long)]
-    pub(crate) verbose: bool,
+    pub verbose: bool,
 }
 
 /// What is computed with.
 #[derive(clap::Args, Clone, Copy, Debug)]
-pub(crate) struct ComputeArg {
+pub struct ComputeArg {
     /// What factors of matrix products are rounded to, on any device; sums are f32 [default: the recipe's where there is one,
     /// else f32]
     #[arg(long, value_name = "FORMAT", value_parser = one_of(Compute::ALL))]
@@ -40,7 +41,7 @@ pub(crate) struct ComputeArg {
 
 impl ComputeArg {
     /// What is asked for, else f32.
-    pub(crate) fn or_f32(self) -> Compute {
+    pub fn or_f32(self) -> Compute {
         self.compute.unwrap_or_default()
     }
 
@@ -79,16 +80,16 @@ impl std::fmt::Display for DeviceChoice {
 }
 
 /// The CPU; products that it does not have are bad input.
-pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
+pub fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
     Cpu::computing(threads, compute).map_err(|it| match it {
         DeviceError::Compute { problem, hint } => bad_input(problem, hint),
         _ => it.into(),
     })
 }
 
-/// A GPU; one that cannot be opened is bad input. What was opened is said where that is asked for, and what in the
-/// environment changes results in any case.
-pub(crate) fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cuda> {
+/// A GPU; one that cannot be opened is bad input. Prints the device if `verbose`; always prints environment variables
+/// that change results.
+pub fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cuda> {
     let products = match compute {
         Compute::F32 => MatmulPrecision::F32,
         Compute::Tf32 => MatmulPrecision::Tf32,
@@ -108,13 +109,14 @@ pub(crate) fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cu
 }
 
 /// Prints the times of a GPU's operations, where they were kept.
-pub(crate) fn print_trace(driver: &Driver) {
+pub fn print_trace(driver: &Driver) {
     if let Some(it) = driver.trace() {
         eprint!("{it}");
     }
 }
 
 /// Runs `$body` with a device of either type.
+#[macro_export]
 macro_rules! on_device {
     ($choice:expr, $compute:expr, $threads:expr, |$device:ident| $body:expr) => {{
         let choice = $choice;

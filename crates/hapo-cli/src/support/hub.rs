@@ -11,7 +11,7 @@ use crate::failure::bad_input;
 use crate::progress::{speaks_json, tell};
 
 /// The folder of a model: itself where it is one (or a built-in), fetched where it is a name of the hub.
-pub(crate) fn model_folder(name: &str) -> Result<String> {
+pub fn model_folder(name: &str) -> Result<String> {
     if name == hapo_train::BUILTIN_BASE {
         return Ok(name.to_owned());
     }
@@ -29,7 +29,7 @@ pub(crate) fn model_folder(name: &str) -> Result<String> {
 }
 
 /// A file of data: itself, or fetched where it is `hf://datasets/…`.
-pub(crate) fn data_file(file: &Path) -> Result<PathBuf> {
+pub fn data_file(file: &Path) -> Result<PathBuf> {
     let Some(name) = file.to_str().filter(|it| it.starts_with("hf://")) else {
         return Ok(file.to_owned());
     };

@@ -17,7 +17,7 @@ pub(crate) fn set_loading(loading: bool) {
 }
 
 /// The flag that the first signal sets.
-pub(crate) fn flag() -> Result<Arc<AtomicBool>> {
+pub fn flag() -> Result<Arc<AtomicBool>> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     if let Some(it) = FLAG.get() {
         return Ok(it.clone());

@@ -13,27 +13,21 @@ use crate::support::device::cpu;
 
 /// The rates that a CPU reaches.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rates {
+pub struct Rates {
     /// Operations per second of a matrix product.
-    pub(crate) flops: f64,
+    pub flops: f64,
     /// Bytes per second of reading memory.
-    pub(crate) bandwidth: f64,
+    pub bandwidth: f64,
 }
 
 /// Measures the CPU, in under two seconds: the best of several products of `shape`, and of several
 /// readings of 512 MB.
-pub(crate) fn rates(cpu: &Cpu, shape: MatShape) -> Result<Rates> {
+pub fn rates(cpu: &Cpu, shape: MatShape) -> Result<Rates> {
     Ok(Rates { flops: product_rate(cpu, shape)?, bandwidth: bandwidth(cpu)? })
 }
 
-/// A product of a decoder of half a billion parameters.
-pub(crate) const LARGE_PRODUCT: MatShape = MatShape { rows: 1024, inputs: 896, outputs: 4864 };
-
-/// A product of a decoder of a million parameters.
-pub(crate) const SMALL_PRODUCT: MatShape = MatShape { rows: 6144, inputs: 192, outputs: 512 };
-
 /// Operations per second of a product, of factors as the CPU rounds them: the best of several.
-pub(crate) fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {
+pub fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {
     let (m, k, n) = (shape.rows, shape.inputs, shape.outputs);
     let x = cpu.alloc(m * k, NumberFormat::F32)?;
     let mut y = cpu.alloc(m * n, NumberFormat::F32)?;
@@ -84,12 +78,12 @@ pub(crate) fn device_spec(threads: usize, compute: Compute, config: &Config) -> 
 }
 
 /// The widest instructions that the kernels use on it.
-pub(crate) fn instructions() -> String {
+pub fn instructions() -> String {
     format!("{:?}", Isa::current()).to_lowercase()
 }
 
 /// The CPU's name, where the system says.
-pub(crate) fn cpu_name() -> String {
+pub fn cpu_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|it| it.starts_with("model name"));
     let name = line.and_then(|it| it.split_once(':')).map(|it| it.1.trim());
@@ -102,20 +96,4 @@ pub(crate) fn memory_bytes() -> Option<u64> {
     let line = text.lines().find(|it| it.starts_with("MemTotal:"))?;
     let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kilobytes * 1024)
-}
-
-/// CPU seconds of all threads of this process so far, in hundredths; `None` where the system does not say.
-pub(crate) fn cpu_seconds() -> Option<f64> {
-    // Linux counts them in ticks of 10 ms for programs, whatever the kernel's own clock.
-    const TICKS: f64 = 100.0;
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name before may hold blanks and brackets.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
-    let mut ticks = || fields.next()?.parse::<f64>().ok();
-    Some((ticks()? + ticks()?) / TICKS)
-}
-
-/// CPU seconds since then.
-pub(crate) fn cpu_seconds_since(before: Option<f64>) -> Option<f64> {
-    Some(cpu_seconds()? - before?)
 }

@@ -1,11 +1,11 @@
 //! What several commands need: arguments, models, devices, names of the hub, signals.
 
 pub(crate) mod admission;
-pub(crate) mod arguments;
+pub mod arguments;
 #[macro_use]
-pub(crate) mod device;
-pub(crate) mod hub;
-pub(crate) mod interrupt;
-pub(crate) mod machine;
+pub mod device;
+pub mod hub;
+pub mod interrupt;
+pub mod machine;
 pub(crate) mod model;
-pub(crate) mod overrides;
+pub mod overrides;

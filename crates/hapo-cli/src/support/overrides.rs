@@ -7,7 +7,7 @@ use crate::support::device::ComputeArg;
 
 /// The two flags of every command that reads a recipe.
 #[derive(clap::Args)]
-pub(crate) struct OverrideArgs {
+pub struct OverrideArgs {
     /// Override a key: section.key=value
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -24,7 +24,8 @@ impl OverrideArgs {
         overrides
     }
 
-    pub(crate) fn overrides(&self) -> Overrides {
+    /// As changes of a recipe.
+    pub fn overrides(&self) -> Overrides {
         Overrides {
             set: self.set.clone(),
             unset: self.unset.clone(),

@@ -2,20 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::axis::{Across, places};
+use super::Drawing;
 use crate::figures::{Figure, Scale};
 use crate::folder::{Run, group_names, seed_groups};
 
 /// Lengths of the means that a line is drawn as.
 const WINDOWS: [usize; 4] = [50, 20, 10, 5];
-
-/// Runs, with the place of each of their steps on every axis.
-pub(super) struct Placed<'a> {
-    pub(super) runs: &'a [Run],
-    pub(super) places: Vec<[Vec<f64>; 3]>,
-    /// Runs drawn as one, by themselves or with their seeds as bands.
-    sets: [Vec<Set>; 2],
-}
 
 /// Runs drawn as one: a run, or the seeds of a recipe.
 #[derive(Clone, Debug)]
@@ -24,35 +16,24 @@ pub(super) struct Set {
     pub(super) runs: Vec<usize>,
 }
 
-impl<'a> Placed<'a> {
-    pub(super) fn new(runs: &'a [Run]) -> Self {
-        let each = runs.iter().enumerate();
-        let each = each.map(|(at, it)| Set { name: it.name.clone(), runs: vec![at] }).collect();
-        let groups = seed_groups(runs);
-        let names = group_names(runs, &groups);
-        let bands = names.into_iter().zip(groups).map(|(name, runs)| Set {
-            name: match runs.len() {
-                1 => name,
-                many => format!("{name} ({many} seeds)"),
-            },
-            runs,
-        });
-        let sets = [each, bands.collect()];
-        Self { runs, places: runs.iter().map(places).collect(), sets }
-    }
+/// The runs by recipes, each a line or a band.
+pub(super) fn sets(runs: &[Run]) -> Vec<Set> {
+    let groups = seed_groups(runs);
+    let names = group_names(runs, &groups);
+    let named = names.into_iter().zip(groups).map(|(name, runs)| Set {
+        name: match runs.len() {
+            1 => name,
+            many => format!("{name} ({many} seeds)"),
+        },
+        runs,
+    });
+    named.collect()
+}
 
-    pub(super) fn sets(&self, bands: bool) -> &[Set] {
-        &self.sets[usize::from(bands)]
-    }
-
-    /// Whether any recipe ran with several seeds.
-    pub(super) fn has_seeds(&self) -> bool {
-        self.sets[0].len() > self.sets[1].len()
-    }
-
+impl Drawing<'_> {
     /// The curves of a figure. A line that is zero throughout says nothing beside others that are not.
-    pub(super) fn curves(&self, figure: &Figure<'_>, bands: bool) -> Vec<Curve> {
-        let sets = self.sets(bands);
+    pub(super) fn curves(&self, figure: &Figure<'_>) -> Vec<Curve> {
+        let sets = &self.sets;
         let mut curves = Vec::new();
         for (at, set) in sets.iter().enumerate() {
             for (line, of) in figure.lines.iter().enumerate() {
@@ -87,24 +68,19 @@ impl<'a> Placed<'a> {
     }
 
     fn points(&self, set: &Set, metric: &str) -> Vec<Point> {
-        let mut by_step: BTreeMap<u64, (Vec<f64>, [f64; 3])> = BTreeMap::new();
-        for it in &set.runs {
-            let columns = &self.runs[*it].columns;
+        let mut by_step: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        for run in &set.runs {
+            let columns = &self.runs[*run].columns;
             let values = columns.get(metric).unwrap_or_default();
-            for (row, value) in values.iter().enumerate().filter(|it| it.1.is_finite()) {
-                let (all, at) = by_step.entry(columns.steps()[row] as u64).or_default();
-                all.push(*value);
-                for (sum, column) in at.iter_mut().zip(&self.places[*it]) {
-                    *sum += column[row];
-                }
+            for (step, value) in columns.steps().iter().zip(values).filter(|it| it.1.is_finite()) {
+                by_step.entry(*step as u64).or_default().push(*value);
             }
         }
-        let points = by_step.into_iter().map(|(step, (all, at))| {
-            let n = all.len() as f64;
-            let low = all.iter().copied().fold(f64::INFINITY, f64::min);
-            let high = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let mean = all.iter().sum::<f64>() / n;
-            Point { step, at: at.map(|it| it / n), values: [mean, low, high] }
+        let points = by_step.into_iter().map(|(step, values)| {
+            let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            Point { step, values: [mean, low, high] }
         });
         points.collect()
     }
@@ -133,8 +109,6 @@ pub(crate) struct Curve {
 #[derive(Debug)]
 pub(super) struct Point {
     pub(super) step: u64,
-    /// Its place on every axis.
-    at: [f64; 3],
     /// Mean, lowest and highest.
     pub(super) values: [f64; 3],
 }
@@ -148,16 +122,10 @@ impl Curve {
         self.points.iter().any(|it| it.values[1] < it.values[2])
     }
 
-    /// Value on the axis, and mean, lowest and highest, of each point.
-    pub(super) fn drawn(
-        &self,
-        across: Across,
-        smooth: bool,
-    ) -> impl DoubleEndedIterator<Item = (f64, [f64; 3])> {
-        let values = self.points.iter().zip(&self.smoothed);
-        values.map(move |(point, mean)| {
-            (point.at[across as usize], if smooth { *mean } else { point.values })
-        })
+    /// The step, and mean, lowest and highest, of each point, smoothed.
+    pub(super) fn drawn(&self) -> impl DoubleEndedIterator<Item = (f64, [f64; 3])> {
+        let steps = self.points.iter().map(|point| point.step as f64);
+        steps.zip(self.smoothed.iter().copied())
     }
 }
 
@@ -238,7 +206,7 @@ mod tests {
     #[test]
     fn long_curves_are_drawn_as_means() {
         assert_eq!([1, 199, 200, 400, 800, 2000, 1 << 20].map(window), [1, 1, 5, 10, 20, 50, 50]);
-        let point = |it: u64| Point { step: it, at: [it as f64; 3], values: [it as f64; 3] };
+        let point = |it: u64| Point { step: it, values: [it as f64; 3] };
         let points: Vec<Point> = [1, 2, 3, 4].map(point).into();
         let means: Vec<f64> = smoothed(&points, 2).iter().map(|it| it[0]).collect();
         assert_eq!(means, [1.0, 1.5, 2.5, 3.5]);

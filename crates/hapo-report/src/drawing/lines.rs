@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::axis::{Across, XAxis, YAxis};
+use super::axis::{XAxis, YAxis};
 use super::curves::{Curve, DASHES, thinned};
 use super::svg::{BOTTOM, Frame, LEFT, WIDTH, cut, escaped, rounded, tick_text};
-use super::{Drawing, Variant, mark};
+use super::{Drawing, mark};
 use crate::figures::{Figure, Scale};
 use crate::folder::annealing_from;
 
@@ -19,14 +19,9 @@ const APART: f64 = 0.05;
 
 impl Drawing<'_> {
     /// A figure as a file: titled, with its legend.
-    pub(super) fn file(
-        &self,
-        figure: &Figure<'_>,
-        curves: &[Curve],
-        variant: Variant,
-    ) -> Option<String> {
+    pub(super) fn file(&self, figure: &Figure<'_>, curves: &[Curve]) -> Option<String> {
         let mut frame = Frame::file();
-        let body = self.body(figure, curves, variant, &mut frame)?;
+        let body = self.body(figure, curves, &mut frame)?;
         let longest = curves.iter().map(Curve::window).max().unwrap_or(1);
         let mut title = figure.title.to_owned();
         if !figure.unit.is_empty() {
@@ -58,10 +53,9 @@ impl Drawing<'_> {
         &self,
         figure: &Figure<'_>,
         curves: &[Curve],
-        variant: Variant,
         mut frame: Frame,
     ) -> Option<String> {
-        let body = self.body(figure, curves, variant, &mut frame)?;
+        let body = self.body(figure, curves, &mut frame)?;
         let height = rounded(frame.height, 1);
         Some(format!(
             "<svg class='chart' width='100%' height='{height}' aria-hidden='true'>\n{body}<line class='cursor' y2='{height}'/>\n</svg>"
@@ -69,39 +63,26 @@ impl Drawing<'_> {
     }
 
     /// What lies in and around the frame, which grows where it holds several.
-    fn body(
-        &self,
-        figure: &Figure<'_>,
-        curves: &[Curve],
-        variant: Variant,
-        frame: &mut Frame,
-    ) -> Option<String> {
-        let x = self.axes.iter().find(|it| it.across() == variant.across)?;
+    fn body(&self, figure: &Figure<'_>, curves: &[Curve], frame: &mut Frame) -> Option<String> {
+        let x = self.x.as_ref()?;
         if curves.is_empty() {
             return None;
         }
         let mut svg = String::new();
         if figure.scale == Scale::Stacked {
-            self.stacks(&mut svg, curves, variant, x, frame);
+            self.stacks(&mut svg, curves, x, frame);
         } else {
             if figure.phases {
-                self.phases(&mut svg, variant, x, frame);
+                self.phases(&mut svg, x, frame);
             }
-            lines(&mut svg, figure, curves, variant, x, frame);
+            lines(&mut svg, figure, curves, x, frame);
         }
         horizontal(&mut svg, x, frame);
         Some(svg)
     }
 
     /// A frame for each set, in it its lines on top of each other as areas.
-    fn stacks(
-        &self,
-        svg: &mut String,
-        curves: &[Curve],
-        variant: Variant,
-        x: &XAxis,
-        frame: &mut Frame,
-    ) {
+    fn stacks(&self, svg: &mut String, curves: &[Curve], x: &XAxis, frame: &mut Frame) {
         let mut sets: Vec<&[Curve]> = curves.chunk_by(|a, b| a.set == b.set).collect();
         sets.retain(|it| !it.is_empty());
         let several = sets.len() > 1;
@@ -115,7 +96,7 @@ impl Drawing<'_> {
             let top = frame.top + each * n as f64 + above;
             let part = Frame { top, height: each - above - below, ..*frame };
             if several {
-                let name = &self.placed.sets(variant.bands)[of[0].set].name;
+                let name = &self.sets[of[0].set].name;
                 let _ = writeln!(
                     svg,
                     "<text class='name' x='{}' y='{}'>{}</text>",
@@ -124,28 +105,20 @@ impl Drawing<'_> {
                     escaped(&cut(name, if part.is_page { 40 } else { 80 }))
                 );
             }
-            let y = areas(svg, (first, of), variant, x, &part);
+            let y = areas(svg, first, of, x, &part);
             vertical(svg, &y.ticks(if several { 3 } else { 5 }), &y, &part);
             first += of.len();
         }
     }
 
     /// The ground of the gate's phases, of the first run that has a gate.
-    fn phases(&self, svg: &mut String, variant: Variant, x: &XAxis, frame: &Frame) {
-        let Some((run, gate)) = self.gated(variant) else {
+    fn phases(&self, svg: &mut String, x: &XAxis, frame: &Frame) {
+        let mut firsts = self.sets.iter().map(|set| &self.runs[set.runs[0]]);
+        let Some((run, gate)) = firsts.find_map(|run| Some((run, run.gate.as_ref()?))) else {
             return;
         };
-        let [steps, ..] = &self.placed.places[run];
-        let own = &self.placed.places[run][variant.across as usize];
-        // Where a step lies: at the first that is logged from it on.
-        let place = |step: u64| {
-            let row = steps.partition_point(|it| *it < step as f64);
-            if variant.across == Across::Step {
-                x.place(step as f64)
-            } else {
-                own.get(row).map_or(1.0, |it| x.place(*it))
-            }
-        };
+        let place = |step: u64| x.place(step as f64);
+        let steps = run.columns.steps();
         let logged = steps.last().copied().unwrap_or(0.0) as u64;
         let extinct = gate.extinct_at_step.map(|it| it.0);
         let end = extinct.unwrap_or(logged + 1);
@@ -192,11 +165,6 @@ impl Drawing<'_> {
             );
         }
     }
-
-    fn gated(&self, variant: Variant) -> Option<(usize, &hapo_core::ScheduleTable)> {
-        let mut firsts = self.placed.sets(variant.bands).iter().map(|it| it.runs[0]);
-        firsts.find_map(|it| Some((it, self.placed.runs[it].gate.as_ref()?)))
-    }
 }
 
 /// The beginning of a file.
@@ -220,19 +188,12 @@ fn placed(
     kept.into_iter().map(|it| Some((places[it].0, places[it].1?))).collect()
 }
 
-fn lines(
-    svg: &mut String,
-    figure: &Figure<'_>,
-    curves: &[Curve],
-    variant: Variant,
-    x: &XAxis,
-    frame: &Frame,
-) {
+fn lines(svg: &mut String, figure: &Figure<'_>, curves: &[Curve], x: &XAxis, frame: &Frame) {
     // The values behind the means of one run alone.
-    let has_values = variant.smooth && curves.iter().all(|it| it.set == curves[0].set);
+    let has_values = curves.iter().all(|it| it.set == curves[0].set);
     let values = curves.iter().flat_map(|it| {
         let behind = it.points.iter().filter(move |_| has_values).map(|it| it.values);
-        behind.chain(it.drawn(variant.across, variant.smooth).map(|it| it.1))
+        behind.chain(it.drawn().map(|it| it.1))
     });
     let y = YAxis::new(figure.scale, values.flat_map(|it| [it[1], it[2]]));
     vertical(svg, &y.ticks(5), &y, frame);
@@ -240,20 +201,18 @@ fn lines(
     for (n, it) in curves.iter().enumerate() {
         let _ = write!(svg, "<g data-line='{n}'>");
         let (colour, dash) = (it.colour, it.line % DASHES);
-        let drawn = |smooth: bool, k: usize| {
-            let points = it.drawn(variant.across, smooth).map(move |it| (it.0, it.1[k]));
-            placed(points, x, &y, frame)
-        };
+        let drawn = |k: usize| placed(it.drawn().map(move |it| (it.0, it.1[k])), x, &y, frame);
         if it.is_band() {
-            let upper = drawn(variant.smooth, 2).into_iter().flatten();
-            let lower = drawn(variant.smooth, 1).into_iter().rev().flatten();
+            let upper = drawn(2).into_iter().flatten();
+            let lower = drawn(1).into_iter().rev().flatten();
             let outline = frame.path(upper.chain(lower).map(Some));
             let _ = write!(svg, "<path class='band f{colour}' d='{outline}z'/>");
         } else if has_values && it.window() > 1 {
-            let path = frame.path(drawn(false, 0).into_iter());
+            let values = it.points.iter().map(|point| (point.step as f64, point.values[0]));
+            let path = frame.path(placed(values, x, &y, frame).into_iter());
             let _ = write!(svg, "<path class='raw c{colour}' d='{path}'/>");
         }
-        let points = drawn(variant.smooth, 0);
+        let points = drawn(0);
         let dots: Vec<(f64, f64)> = points.iter().flatten().copied().collect();
         let spread = dots.last().map_or(0.0, |it| it.0) - dots.first().map_or(0.0, |it| it.0);
         if spread >= APART * dots.len().saturating_sub(1) as f64 {
@@ -267,23 +226,16 @@ fn lines(
 }
 
 /// The lines of one set, from the `first` of the figure on, as areas, each over those before it; gives their axis.
-fn areas(
-    svg: &mut String,
-    (first, curves): (usize, &[Curve]),
-    variant: Variant,
-    x: &XAxis,
-    frame: &Frame,
-) -> YAxis {
+fn areas(svg: &mut String, first: usize, curves: &[Curve], x: &XAxis, frame: &Frame) -> YAxis {
     let mut tops: Vec<Vec<(f64, f64)>> = Vec::new();
     let mut below: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
     // Every step of any line: one that a line does not log has nothing of it.
     for it in curves {
-        let drawn = it.points.iter().zip(it.drawn(variant.across, variant.smooth));
-        below.extend(drawn.map(|(point, (at, _))| (point.step, (at, 0.0))));
+        below.extend(it.points.iter().map(|point| (point.step, (point.step as f64, 0.0))));
     }
     for it in curves {
-        for (point, (_, values)) in it.points.iter().zip(it.drawn(variant.across, variant.smooth)) {
-            below.entry(point.step).and_modify(|it| it.1 += values[0]);
+        for (point, values) in it.points.iter().zip(&it.smoothed) {
+            below.entry(point.step).and_modify(|top| top.1 += values[0]);
         }
         tops.push(below.values().copied().collect());
     }
@@ -337,12 +289,11 @@ fn horizontal(svg: &mut String, x: &XAxis, frame: &Frame) {
     }
     let _ = writeln!(
         svg,
-        "<line class='tick' x1='{}' x2='{}' y1='{2}' y2='{2}'/><text x='{3}' y='{4}' text-anchor='middle'>{5}</text>",
+        "<line class='tick' x1='{}' x2='{}' y1='{2}' y2='{2}'/><text x='{3}' y='{4}' text-anchor='middle'>step</text>",
         frame.across(0.0),
         frame.across(1.0),
         rounded(below, 1),
         frame.across(0.5),
-        rounded(below + 32.0, 1),
-        x.label()
+        rounded(below + 32.0, 1)
     );
 }

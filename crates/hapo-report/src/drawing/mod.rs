@@ -1,7 +1,8 @@
-//! Figures as SVG, the only drawing of each: for the page in every variant that it offers, and for files.
+//! Figures as SVG, one drawing of each, for the page and for files: over the steps, smoothed, the seeds of a recipe as a
+//! band.
 //!
 //! The page scales a figure to its room and colours it by its style; a file has one size and carries a style. The page's
-//! script shows one of the variants, hides lines, and moves the cursor; it draws nothing.
+//! script hides lines and moves the cursor; it draws nothing.
 
 mod axis;
 mod curves;
@@ -10,36 +11,12 @@ mod page;
 mod svg;
 mod time;
 
-pub(crate) use axis::Across;
 use axis::XAxis;
-use curves::{Curve, DASHES, Placed};
+use curves::{Curve, DASHES, Set, sets};
 pub(crate) use time::time;
 
 use crate::figures::FIGURES;
 use crate::folder::Run;
-
-/// What a reader chooses among.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Variant {
-    across: Across,
-    smooth: bool,
-    bands: bool,
-}
-
-impl Variant {
-    /// Its name in a page's data, of three that the page's controls set.
-    pub(crate) fn key(self) -> String {
-        format!("{}-{}-{}", self.across.name(), smooth_name(self.smooth), bands_name(self.bands))
-    }
-}
-
-fn smooth_name(smooth: bool) -> &'static str {
-    if smooth { "means" } else { "values" }
-}
-
-fn bands_name(bands: bool) -> &'static str {
-    if bands { "bands" } else { "runs" }
-}
 
 /// A figure that was drawn.
 pub(crate) struct Drawn {
@@ -47,13 +24,11 @@ pub(crate) struct Drawn {
     pub(crate) svg: String,
 }
 
-/// Every figure for which the runs have numbers, as files: over the steps, smoothed, the seeds as bands.
+/// Every figure for which the runs have numbers, as files.
 pub(crate) fn files(runs: &[Run]) -> Vec<Drawn> {
     let drawing = Drawing::new(runs);
-    let variant = Variant { across: Across::Step, smooth: true, bands: true };
     let figures = FIGURES.iter().filter_map(|figure| {
-        let curves = drawing.placed.curves(figure, true);
-        let svg = drawing.file(figure, &curves, variant)?;
+        let svg = drawing.file(figure, &drawing.curves(figure))?;
         Some(Drawn { id: figure.id, svg })
     });
     let mut all: Vec<Drawn> = figures.collect();
@@ -63,16 +38,15 @@ pub(crate) fn files(runs: &[Run]) -> Vec<Drawn> {
 
 /// Runs, and what all their figures share.
 pub(crate) struct Drawing<'a> {
-    placed: Placed<'a>,
-    axes: Vec<XAxis>,
+    runs: &'a [Run],
+    sets: Vec<Set>,
+    /// `None` where no run has logged a step.
+    x: Option<XAxis>,
 }
 
 impl<'a> Drawing<'a> {
     pub(crate) fn new(runs: &'a [Run]) -> Self {
-        let placed = Placed::new(runs);
-        let axes =
-            Across::ALL.into_iter().filter_map(|it| XAxis::new(it, &placed.places)).collect();
-        Self { placed, axes }
+        Self { runs, sets: sets(runs), x: XAxis::new(runs.iter().map(|run| run.columns.steps())) }
     }
 }
 

@@ -1,0 +1,196 @@
+//! The command `hapo`: samples, verifies, gates, injects, trains, evaluates and reports.
+//!
+//! A library so that `hapo-lab` shares its options, its progress and its way of ending with an error. The price: what the
+//! two share is public.
+#![expect(clippy::print_stderr, reason = "the command line is the one crate that prints")]
+
+/// `println!` that hands a closed pipe to the caller as an error instead of panicking.
+#[macro_export]
+macro_rules! outln {
+    ($($arg:tt)*) => {{
+        use std::io::Write as _;
+        writeln!(std::io::stdout(), $($arg)*)?
+    }};
+}
+
+#[macro_use]
+pub mod support;
+
+mod commands;
+pub mod failure;
+mod progress;
+pub mod scoring;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::support::arguments::count;
+
+pub use crate::commands::train::ProgressObserver;
+
+use crate::commands::{
+    completions, data, eval, export, generate, grade, list, logprobs, man, merge, moved, new, plan,
+    push, quickstart, recipe, replay, report, schedule, serve, teacher, train, watch,
+};
+
+/// The version and, where it is known, the commit.
+pub const VERSION: &str = env!("HAPO_VERSION");
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0    done
+  1    failed: a full disk, a loss that is NaN or infinite, a guard that stopped the run
+  2    bad input or usage; the message names the file, the row and the field
+  130  stopped by a second Ctrl-C, or before the first step; else the first saves a checkpoint and ends with 0
+
+Results and --json go to standard output, progress and messages to standard error.
+Colours stay away where NO_COLOR is set or the output is no terminal.";
+
+/// What `hapo` alone says.
+const WHAT_NEXT: &str = "\
+hapo trains language models by reinforcement learning with verifiable rewards.
+
+Where to begin:
+  hapo quickstart                          a whole run in minutes, no downloads, with a page at the end
+  hapo train builtin:smoke                 a run by a recipe; `hapo list recipes` has others
+  hapo new --model DIR --data FILE         a recipe for your model and your data; `hapo recipe` explains its keys
+  hapo report RUN                          a page of a run: is it learning, is the gate closed, why that verdict
+  hapo watch RUN                           the same page while the run goes
+  hapo generate --model builtin:base --prompt '12345+67890+13579=?'
+
+`hapo help` lists every command, `hapo COMMAND --help` begins with an example.";
+
+/// Post-training of language models by reinforcement learning with verifiable rewards, with a
+/// teacher that helps only while it is needed.
+#[derive(Parser)]
+#[command(
+    name = "hapo",
+    version = VERSION,
+    before_help = "Example: hapo quickstart        a whole run in minutes, no downloads",
+    after_help = AFTER_HELP
+)]
+struct Cli {
+    /// Worker threads; results do not depend on it.
+    #[arg(long, global = true, value_name = "N", env = "HAPO_THREADS", value_parser = count(1024))]
+    threads: Option<usize>,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The built-in demonstration: GRPO and HAPO from the same base model, compared on held-out problems
+    Quickstart(quickstart::Args),
+    /// Train by a recipe
+    Train(train::Args),
+    /// Evaluate a model on the built-in task's held-out sets or on a file of problems
+    Eval(eval::Args),
+    /// Sample completions
+    Generate(generate::Args),
+    /// Serve a model over HTTP: chat completions and completions, as `openai` clients ask for them
+    Serve(serve::Args),
+    /// Grade completions against gold answers
+    Grade(grade::Args),
+    /// Look at files of problems, check them, convert them, make those of the built-in task
+    Data(data::Args),
+    /// Log-probabilities, entropies and greedy continuations of token sequences
+    Logprobs(logprobs::Args),
+    /// Add an adapter to the weights of its model
+    Merge(merge::Args),
+    /// Recompute a step of a run from the rollouts it kept: its loss and gradient norm
+    Replay(replay::Args),
+    /// Ask a teacher for solutions, verify them, and keep the best
+    Teacher(teacher::Args),
+    /// The gate's table: when the teacher may enter, step by step
+    Schedule(schedule::Args),
+    /// What the keys of a recipe mean
+    Recipe(recipe::Args),
+    /// A recipe for your model and your data
+    New(new::Args),
+    /// Memory and time of a run, before it starts
+    Plan(plan::Args),
+    /// One self-contained page of runs, and their figures for papers
+    Report(report::Args),
+    /// The page of a run, live
+    Watch(watch::Args),
+    /// A run's numbers as a table, or into W&B, Trackio or `MLflow`
+    Export(export::Args),
+    /// A run's checkpoint or a model folder to the Hugging Face hub, with a model card
+    Push(push::Args),
+    /// What there is: methods, operators, graders, templates, layouts, benchmarks
+    List(list::Args),
+    /// A completion script for a shell
+    Completions(completions::Args),
+    /// The manual page
+    Man(man::Args),
+    /// Moved to hapo-lab
+    #[command(hide = true, disable_help_flag = true)]
+    Study(moved::Args),
+    /// Moved to hapo-lab
+    #[command(hide = true, disable_help_flag = true)]
+    Bench(moved::Args),
+}
+
+impl Command {
+    /// The option that names the output, for hints.
+    fn output_option(&self) -> &'static str {
+        match self {
+            Self::Train(_) => "--run-dir",
+            Self::Teacher(_) => "--output",
+            Self::Eval(_) | Self::Quickstart(_) => "--out",
+            _ => "output",
+        }
+    }
+}
+
+/// Runs the command that the process's arguments name.
+pub fn main() -> std::process::ExitCode {
+    let cli = Cli::parse();
+    let threads = threads(cli.threads);
+    let Some(command) = cli.command else {
+        return match what_next() {
+            Ok(()) => std::process::ExitCode::SUCCESS,
+            Err(error) => failure::report(&error, "output"),
+        };
+    };
+    let output = command.output_option();
+    let done = match command {
+        Command::Quickstart(args) => quickstart::run(&args, threads),
+        Command::Train(args) => train::run(&args, threads),
+        Command::Eval(args) => eval::run(&args, threads),
+        Command::Generate(args) => generate::run(&args, threads),
+        Command::Serve(args) => serve::run(&args, threads),
+        Command::Grade(args) => grade::run(&args),
+        Command::Data(args) => data::run(&args),
+        Command::Logprobs(args) => logprobs::run(&args, threads),
+        Command::Merge(args) => merge::run(&args, threads),
+        Command::Replay(args) => replay::run(&args, threads),
+        Command::Teacher(args) => teacher::run(&args, threads),
+        Command::Schedule(args) => schedule::run(&args),
+        Command::Recipe(args) => recipe::run(&args),
+        Command::New(args) => new::run(&args, threads),
+        Command::Plan(args) => plan::run(&args, threads),
+        Command::Report(args) => report::run(&args),
+        Command::Watch(args) => watch::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Push(args) => push::run(&args),
+        Command::List(args) => list::run(&args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
+        Command::Study(args) => Err(moved::refusal("study", &args)),
+        Command::Bench(args) => Err(moved::refusal("bench", &args)),
+    };
+    match done {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => failure::report(&error, output),
+    }
+}
+
+/// The worker threads that `--threads` asks for, else one for each core.
+pub fn threads(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
+}
+
+fn what_next() -> anyhow::Result<()> {
+    outln!("{WHAT_NEXT}");
+    Ok(())
+}

@@ -1,0 +1,112 @@
+//! Models on sets of problems, as the demonstration and `hapo-lab` score them.
+
+use std::path::Path;
+
+use anyhow::Result;
+use hapo_data::{Dataset, TemplateChoice};
+use hapo_eval::{EvalModel, EvalSettings, Judge, ProblemResult, Truncated, evaluate};
+use hapo_sampler::{ChatFormat, Decoding, KvMemory, Truncation};
+use hapo_verify::{Extracting, Extraction, MATH};
+
+use crate::failure::bad_input;
+
+/// Completions of each problem.
+pub const COMPLETIONS: usize = 2;
+/// Their temperature.
+pub const TEMPERATURE: f32 = 0.6;
+/// Longest prompt in tokens, template included.
+const PROMPT_TOKENS: usize = 4096;
+
+/// Whose random numbers the sets of an evaluation draw.
+#[derive(Clone, Copy, Debug)]
+pub enum DrawKeys<'a> {
+    /// Each set those of its name.
+    OfNames(&'a [String]),
+    /// All sets the same: what the demonstration's published table is of.
+    Shared,
+}
+
+/// How problems are asked.
+#[derive(Clone, Copy, Debug)]
+pub struct EvalFormat {
+    /// The template of the prompts.
+    pub template: TemplateChoice<'static>,
+    /// Completions of each problem.
+    pub completions: usize,
+    /// What a completion that was cut off is worth.
+    pub truncated: Truncated,
+}
+
+impl EvalFormat {
+    /// Those of the built-in task. A completion that was cut off is graded: a few in a thousand hold an answer.
+    pub const BUILT_IN: Self = Self {
+        template: TemplateChoice { name: "chatml", system: None, suffix: None },
+        completions: COMPLETIONS,
+        truncated: Truncated::Grade,
+    };
+}
+
+/// Limits of a scoring.
+#[derive(Clone, Copy, Debug)]
+pub struct ScoringLimits {
+    /// Longest completion in tokens.
+    pub max_new_tokens: usize,
+    /// The seed of the draws.
+    pub seed: u64,
+    /// Worker threads.
+    pub threads: usize,
+}
+
+/// Grades answers that are announced or in the last box.
+pub fn grader() -> Extracting<'static> {
+    Extracting::new(&MATH, Extraction::Announced)
+}
+
+/// A model's results on each of the sets.
+///
+/// # Errors
+/// A model that cannot be loaded, a gold answer that the grader cannot read.
+pub fn evaluate_sets(
+    model: &str,
+    format: EvalFormat,
+    sets: &[Dataset],
+    draws: DrawKeys<'_>,
+    limits: ScoringLimits,
+) -> Result<Vec<Vec<ProblemResult>>> {
+    let ScoringLimits { max_new_tokens, seed, threads } = limits;
+    let mut loaded = hapo_train::open_model(model, PROMPT_TOKENS + max_new_tokens, threads)?;
+    let template = hapo_sampler::choose_template(format.template, model, &loaded.tokenizer_files)?;
+    loaded.model.quicken()?;
+    let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
+    let settings = EvalSettings {
+        completions: format.completions,
+        decoding: Decoding::Sample { temperature: TEMPERATURE, truncation: Truncation::NONE },
+        max_new_tokens,
+        max_sequences: 256,
+        kv_memory: KvMemory::Auto,
+        seed,
+        draws: 0,
+    };
+    let model = EvalModel { model: &loaded.model, chat_format: &chat_format };
+    let grader = grader();
+    let results = sets.iter().enumerate().map(|(n, set)| {
+        let draws = match draws {
+            DrawKeys::OfNames(names) => hapo_eval::draws_of(&names[n]),
+            DrawKeys::Shared => 0,
+        };
+        let judge = Judge::new(set, &grader, None)?.with_truncated(format.truncated);
+        Ok(evaluate(model, &judge, EvalSettings { draws, ..settings })?)
+    });
+    results.collect()
+}
+
+/// A path as the loader of models takes it.
+///
+/// # Errors
+/// A path that is not UTF-8.
+pub fn model_name(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        let problem = format!("the path of {} is not UTF-8", path.display());
+        bad_input(problem, "move it into another folder")
+    })
+}

@@ -1,0 +1,293 @@
+//! The cases of a GPU: the work of training and of decoding at the sizes it is bought for.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use hapo_core::{PromptId, RngStream};
+use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Output};
+use hapo_model::{
+    ActivationCheckpointing, Config, KvCache, Model, Moments, PackedBatch, SeqSlot, Tape,
+};
+use hapo_sampler::{Engine, EngineLimits, Request, RngKey};
+
+use super::cases::{Case, DECODING, adamw, matrices};
+
+/// Lengths of the cases of a shape.
+#[derive(Clone, Copy)]
+pub(super) struct Lengths {
+    /// Sequences of a batch, and of a group.
+    pub(super) sequences: usize,
+    /// Tokens of each.
+    pub(super) tokens: usize,
+    /// Tokens of a group's prompt.
+    pub(super) prompt: usize,
+    /// Tokens before decoding, and steps of it.
+    pub(super) context: usize,
+    pub(super) steps: usize,
+    /// Sequences decoded at once.
+    pub(super) decoded: &'static [usize],
+}
+
+/// 8 × 1,024 tokens, and decoding behind 960.
+pub(super) const FULL: Lengths = Lengths {
+    sequences: 8,
+    tokens: 1024,
+    prompt: 200,
+    context: 960,
+    steps: 64,
+    decoded: &[8, 64, 256],
+};
+
+/// The same in small.
+pub(super) const TINY: Lengths =
+    Lengths { sequences: 2, tokens: 40, prompt: 8, context: 70, steps: 4, decoded: &[2] };
+
+impl Lengths {
+    /// The longest sequence.
+    pub(super) fn positions(self) -> usize {
+        (self.sequences * self.tokens).max(self.context + self.steps + 1)
+    }
+}
+
+/// Waits for the device: operations are only begun when their calls return.
+fn finish<D: Device>(device: &D, of: &D::Buf) -> Result<()> {
+    device.download(of.first(1), &mut [0.0]);
+    Ok(device.check()?)
+}
+
+/// The best of some repetitions after one that does not count, in seconds.
+fn best<D: Device>(device: &D, of: &mut D::Buf, mut work: impl FnMut(&mut D::Buf)) -> Result<f64> {
+    let mut best = f64::INFINITY;
+    for i in 0..6 {
+        let start = Instant::now();
+        work(of);
+        finish(device, of)?;
+        if i > 0 {
+            best = best.min(start.elapsed().as_secs_f64());
+        }
+    }
+    Ok(best)
+}
+
+/// Operations per second of a large product, and bytes per second of a copy, read and written.
+pub(super) fn rates<D: Device>(device: &D, shape: MatShape, numbers: usize) -> Result<(f64, f64)> {
+    let (m, k, n) = (shape.rows, shape.inputs, shape.outputs);
+    let room = |n: usize| device.alloc(n, NumberFormat::F32);
+    let (x, mut y) = (room(m * k)?, room(m * n)?);
+    let weight = &device.weight([k, n], Held::Plain)?;
+    let product = best(device, &mut y, |y| {
+        let output = Output { weight, onto: Accumulate::Nothing, y: y.first_mut(m * n) };
+        device.product(shape, x.first(m * k), [output]);
+    })?;
+    let from = room(numbers)?;
+    let mut to = room(numbers)?;
+    let copy = best(device, &mut to, |to| {
+        device.copy(from.first(numbers), to.first_mut(numbers));
+    })?;
+    Ok((2.0 * (m * n * k) as f64 / product, 8.0 * numbers as f64 / copy))
+}
+
+/// Weights with a deviation of 0.02, the same million again and again; norms are ones.
+pub(super) fn randomise<D: Device>(model: &mut Model<D>) -> Result<()> {
+    const BLOCK: usize = 1 << 20;
+    let mut state = 1_u64;
+    let mut block = Vec::with_capacity(BLOCK);
+    for _ in 0..BLOCK {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        block.push(((state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5) * 0.07);
+    }
+    let len = model.trained_len();
+    for at in (0..len).step_by(BLOCK) {
+        model.write_trained(at, &block[..BLOCK.min(len - at)]);
+    }
+    for it in model.layout().params().to_vec() {
+        if it.shape.len() == 1 && !it.name.ends_with("bias") {
+            model.set_tensor(&it.name, &vec![1.0; it.len])?;
+        }
+    }
+    Ok(model.device().check()?)
+}
+
+/// A batch to train on.
+pub(super) enum Batch {
+    /// Sequences on their own.
+    Independent,
+    /// One as long as all of them.
+    One,
+    /// Responses of one prompt.
+    Group,
+}
+
+fn tokens(n: usize, seed: usize, vocabulary: usize) -> Vec<u32> {
+    (0..n).map(|i| ((i * 7919 + seed * 104_729) % vocabulary) as u32).collect()
+}
+
+/// The batch, and its name.
+fn batch(which: &Batch, of: Lengths, vocabulary: usize) -> (PackedBatch, String) {
+    let (sequences, length) = match which {
+        Batch::One => (1, of.sequences * of.tokens),
+        _ => (of.sequences, of.tokens),
+    };
+    let mut batch = PackedBatch::default();
+    let shared = tokens(of.prompt, 99, vocabulary);
+    let shared = matches!(which, Batch::Group).then(|| batch.push(&shared, None));
+    for s in 0..sequences {
+        let all = tokens(length, s, vocabulary);
+        // Alone, a sequence is read behind its own first token.
+        let (prompt, rest) = match shared {
+            Some(it) => (it, &all[..]),
+            None => (batch.push(&all[..1], None), &all[1..]),
+        };
+        batch.push_response(prompt, rest, 1.0);
+    }
+    let name = match which {
+        Batch::Group => format!("{sequences} x {length} tokens on a prompt of {}", of.prompt),
+        _ => format!("{sequences} x {length} tokens"),
+    };
+    (batch, name)
+}
+
+/// Forward, backward, norm and optimiser.
+pub(super) fn training<D: Device>(
+    model: &mut Model<D>,
+    which: &Batch,
+    of: Lengths,
+    rate: f64,
+) -> Result<Case> {
+    let (batch, name) = batch(which, of, model.config().vocab_size);
+    let n = batch.targets.len();
+    let checkpointing = if model.layout().parameters() > 1_000_000_000 {
+        ActivationCheckpointing::Layers
+    } else {
+        ActivationCheckpointing::None
+    };
+    let mut tape = Tape::new(checkpointing);
+    let (mut gradients, mut moments) = (model.gradients()?, Moments::new(model)?);
+    let (d, zero) = (vec![-1.0 / n as f32; n], vec![0.0; n]);
+    let mut times = Vec::new();
+    for step in 0..6 {
+        let start = Instant::now();
+        tape.forward(model, &batch)?;
+        gradients.clear();
+        tape.backward(model, &d, &zero, &mut gradients)?;
+        let norm = model.gradient_norms(&gradients).iter().sum::<f64>().sqrt();
+        moments.adamw(model, adamw(step + 1, (1.0 / norm).min(1.0)), &gradients);
+        // Reading a number waits for what was begun.
+        model.read_trained(0, &mut [0.0]);
+        model.device().check()?;
+        if step > 0 {
+            times.push(start.elapsed().as_secs_f64());
+        }
+    }
+    let c = model.config();
+    let rows = batch.tokens.len();
+    let pairs = match which {
+        Batch::One => rows * rows,
+        Batch::Independent => of.sequences * of.tokens * of.tokens,
+        Batch::Group => of.sequences * of.tokens * (of.tokens + 2 * of.prompt),
+    };
+    let flops = 6.0 * (matrices(c) * rows) as f64
+        + 3.5 * 2.0 * (c.layers * c.heads * c.head_dim * pairs) as f64;
+    Ok(Case {
+        name,
+        times,
+        cpu_seconds: None,
+        items: rows as f64,
+        product_seconds: Some(flops / rate),
+        memory_seconds: None,
+    })
+}
+
+/// A step of decoding behind a shared prompt: with its draws as sampling does it, or with its logits alone, which are
+/// downloaded.
+pub(super) fn decoding<D: Device>(
+    model: &Model<D>,
+    (rows, draws): (usize, bool),
+    of: Lengths,
+    bandwidth: f64,
+) -> Result<Case> {
+    let c = model.config();
+    let prompt = tokens(of.context, 7, c.vocab_size);
+    let times = if draws {
+        drawn_steps(model, rows, of, prompt)?
+    } else {
+        logit_steps(model, rows, of, &prompt)?
+    };
+    let keys = 2 * c.layers * c.kv_heads * c.head_dim * (of.context + of.steps / 2);
+    let bytes = (2 * matrices(c) + 4 * rows * keys) as f64;
+    let with = if draws { "drawn" } else { "logits downloaded" };
+    Ok(Case {
+        name: format!("{rows} sequences behind {}, {with}, a step", of.context),
+        times,
+        cpu_seconds: None,
+        items: rows as f64,
+        product_seconds: None,
+        memory_seconds: Some(bytes / bandwidth),
+    })
+}
+
+fn drawn_steps<D: Device>(
+    model: &Model<D>,
+    rows: usize,
+    of: Lengths,
+    prompt: Vec<u32>,
+) -> Result<Vec<f64>> {
+    let limits = EngineLimits {
+        max_sequences: rows,
+        cache_tokens: hapo_sampler::cache_tokens::<D>(rows, 1, of.context, of.steps),
+        prefill_tokens: of.context,
+        usable_vocab: model.config().vocab_size,
+    };
+    let mut engine = Engine::new(model, None, limits)?;
+    let rng = RngKey { seed: 0, rng_stream: RngStream::Generate, step: 0, prompt: PromptId(0) };
+    engine.submit(Request {
+        prompt,
+        completions: rows,
+        decoding: DECODING,
+        max_tokens: of.steps,
+        stop_tokens: Vec::new(),
+        stop_strings: Vec::new(),
+        text: false,
+        top_log_probs: 0,
+        rng,
+    })?;
+    // The first step reads the prompt, the second is the first of its kind.
+    engine.step()?;
+    engine.step()?;
+    let mut times = Vec::new();
+    while !engine.is_idle() {
+        let start = Instant::now();
+        engine.step()?;
+        times.push(start.elapsed().as_secs_f64());
+    }
+    Ok(times)
+}
+
+fn logit_steps<D: Device>(
+    model: &Model<D>,
+    rows: usize,
+    of: Lengths,
+    prompt: &[u32],
+) -> Result<Vec<f64>> {
+    let room = hapo_sampler::cache_tokens::<D>(rows, 1, of.context, of.steps);
+    let mut cache = KvCache::new(model, room)?;
+    let prompt = cache.prefill(model, &[prompt])?.slots[0];
+    let slots: Vec<SeqSlot> =
+        (0..rows).map(|_| cache.fork(prompt, of.steps)).collect::<Result<_, _>>()?;
+    let (mut logits, mut times) = (Vec::new(), Vec::new());
+    for step in 0..of.steps.min(9) {
+        let fed: Vec<(SeqSlot, u32)> =
+            (0_u32..).zip(&slots).map(|(i, it)| (*it, (i + step as u32) % 97)).collect();
+        let start = Instant::now();
+        cache.decode(model, &fed, &mut logits)?;
+        if step > 0 {
+            times.push(start.elapsed().as_secs_f64());
+        }
+    }
+    Ok(times)
+}
+
+/// The product whose rate others are compared with: that of a batch with the largest matrix of a layer.
+pub(super) fn product(config: &Config, of: Lengths) -> MatShape {
+    MatShape { rows: of.sequences * of.tokens, inputs: config.hidden, outputs: config.ffn }
+}

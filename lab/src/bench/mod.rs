@@ -1,0 +1,378 @@
+//! `hapo-lab bench`: what this machine does per second, on random weights of a known shape.
+//!
+//! Every number is reported next to two others of the same run: the rate of a large product in f32 and the
+//! rate of reading memory. Absolute numbers of a busy machine say little, shares of those two do.
+
+mod cases;
+mod gpu;
+
+use anyhow::Result;
+use hapo_cli::failure::bad_input;
+use hapo_cli::outln;
+use hapo_cli::support::device::{DeviceArg, DeviceChoice};
+use hapo_cli::support::{device, machine};
+use hapo_kernels::{Compute, Cpu, Device, MatShape, NumberFormat};
+use hapo_model::{Architecture, Config, Model};
+use serde::Serialize;
+
+use self::cases::{Case, decoding, grading, grpo_step, randomise, sampling, shape, training};
+
+/// Measure tokens per second: training, sampling, decoding, a whole step, grading.
+#[derive(clap::Args)]
+#[command(
+    before_help = "Example: hapo-lab bench --shape bench-tiny --only training --json",
+    after_help = "bench-tiny takes about 20 seconds, smollm2-135m a minute, qwen2.5-0.5b about four minutes and 12 GB (two cores of 2025)."
+)]
+pub(crate) struct Args {
+    /// Shape of the model; its weights are random
+    #[arg(long, value_enum, default_value_t = Shape::BenchTiny)]
+    shape: Shape,
+    /// Only these parts; may be given several times
+    #[arg(long, value_enum)]
+    only: Vec<Part>,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArg,
+}
+
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Shape {
+    /// Hidden 192, 4 layers, 6 heads and 2 key/value heads of 32, ffn 512, vocabulary 512
+    BenchTiny,
+    /// Hidden 576, 30 layers, 9 heads and 3 key/value heads of 64, ffn 1536, vocabulary 49152
+    #[value(name = "smollm2-135m")]
+    Smollm135m,
+    /// Hidden 896, 24 layers, 14 heads and 2 key/value heads of 64, ffn 4864, vocabulary 151936
+    #[value(name = "qwen2.5-0.5b")]
+    Qwen05b,
+    /// Hidden 2048, 36 layers, 16 heads and 2 key/value heads of 128, ffn 11008, vocabulary 151936
+    #[value(name = "qwen2.5-3b")]
+    Qwen3b,
+    /// Hidden 3584, 28 layers, 28 heads and 4 key/value heads of 128, ffn 18944, vocabulary 152064
+    #[value(name = "qwen2.5-7b")]
+    Qwen7b,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// Forward, backward and optimiser on packed sequences
+    Training,
+    /// Prompts of 32 tokens and 64 new ones each, prefill included
+    Sampling,
+    /// New tokens alone, weights in f32 and in bf16
+    Decoding,
+    /// A whole GRPO step: 32 prompts, 8 completions of 64 tokens each, one update
+    Step,
+    /// Answers graded per second
+    Grading,
+}
+
+/// The measurements.
+#[derive(Serialize)]
+struct Report {
+    shape: &'static str,
+    parameters: usize,
+    /// Where the model is computed.
+    device: String,
+    cpu: String,
+    instructions: String,
+    threads: usize,
+    /// Rate of a large product in f32, in 10⁹ operations per second.
+    product_gflops: f64,
+    /// The same of factors that are rounded as was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rounded_product_gflops: Option<f64>,
+    /// Rate of reading memory, in 10⁹ bytes per second.
+    memory_gb_per_s: f64,
+    results: Vec<Measured>,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    part: &'static str,
+    /// What factors of products were rounded to.
+    compute: Compute,
+    case: String,
+    /// Median of a repetition.
+    seconds: f64,
+    /// Fastest repetition.
+    best_seconds: f64,
+    /// Tokens (grading: pairs) per second at the median.
+    per_second: f64,
+    /// Of the product rate, at the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share_of_product: Option<f64>,
+    /// Of the memory rate, at the median: weights read once per step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    share_of_memory: Option<f64>,
+    /// Share of the threads' time in which they had nothing to do, over all repetitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle: Option<f64>,
+    /// Largest resident set while it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak_bytes: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+    if let DeviceChoice::Cuda(ordinal) = args.device.device {
+        let gpu = device::cuda(ordinal, args.device.compute.or_f32(), args.device.verbose)?;
+        let driver = gpu.launcher().clone();
+        let result = bench_gpu(args, gpu);
+        device::print_trace(&driver);
+        return result;
+    }
+    if matches!(args.shape, Shape::Qwen3b | Shape::Qwen7b) {
+        let problem = format!("--shape {} is measured on a GPU", args.shape.name());
+        return Err(bad_input(problem, "add --device cuda:0, or take a smaller shape"));
+    }
+    let compute = args.device.compute.or_f32();
+    let wanted = |it: Part| args.only.is_empty() || args.only.contains(&it);
+    let cpu = device::cpu(threads, Compute::F32)?;
+    let rounding = match compute {
+        Compute::F32 => None,
+        _ => Some(device::cpu(threads, compute)?),
+    };
+    let name = args.shape.name();
+    eprintln!(
+        "bench: {name} on {threads} threads; about {}",
+        match args.shape {
+            Shape::BenchTiny => "20 s",
+            Shape::Smollm135m => "1 min",
+            _ => "4 min",
+        }
+    );
+    let rates = machine::rates(&cpu, args.shape.product())?;
+    let mut report = Report {
+        shape: name,
+        parameters: 0,
+        device: "cpu".to_owned(),
+        cpu: machine::cpu_name(),
+        instructions: machine::instructions(),
+        threads: cpu.threads(),
+        product_gflops: rates.flops / 1e9,
+        rounded_product_gflops: match &rounding {
+            Some(it) => Some(machine::product_rate(it, args.shape.product())? / 1e9),
+            None => None,
+        },
+        memory_gb_per_s: rates.bandwidth / 1e9,
+        results: Vec::new(),
+    };
+    if args.only != [Part::Grading] {
+        report.measure_model(cpu, args.shape, &wanted)?;
+        if let Some(it) = rounding {
+            report.measure_model(it, args.shape, &wanted)?;
+        }
+    }
+    if wanted(Part::Grading) {
+        report.add(("grading", Compute::F32), grading()?);
+    }
+    if args.json {
+        outln!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(());
+    }
+    report.print()
+}
+
+/// The cases of a GPU. Times are those of work that is done, not begun.
+fn bench_gpu<D: Device>(args: &Args, device: D) -> Result<()> {
+    let tiny = args.shape == Shape::BenchTiny;
+    let (config, lengths) = (args.shape.config(), if tiny { gpu::TINY } else { gpu::FULL });
+    let (name, compute) = (args.device.device.to_string(), args.device.compute.or_f32());
+    eprintln!("bench: {} on {name}", args.shape.name());
+    let numbers = if tiny { 1 << 18 } else { 1 << 28 };
+    let (flops, bandwidth) = gpu::rates(&device, gpu::product(&config, lengths), numbers)?;
+    let mut model = Model::new(device, config, lengths.positions())?;
+    gpu::randomise(&mut model)?;
+    let mut report = Report {
+        shape: args.shape.name(),
+        parameters: model.layout().parameters(),
+        device: name,
+        cpu: machine::cpu_name(),
+        instructions: machine::instructions(),
+        threads: 1,
+        product_gflops: flops / 1e9,
+        rounded_product_gflops: None,
+        memory_gb_per_s: bandwidth / 1e9,
+        results: Vec::new(),
+    };
+    let wanted = |it: Part| args.only.is_empty() || args.only.contains(&it);
+    if wanted(Part::Decoding) {
+        for &rows in lengths.decoded {
+            for draws in [true, false] {
+                let case = gpu::decoding(&model, (rows, draws), lengths, bandwidth)?;
+                report.add(("decoding", compute), case);
+            }
+        }
+    }
+    if wanted(Part::Training) {
+        for batch in [gpu::Batch::Independent, gpu::Batch::One, gpu::Batch::Group] {
+            report.add(("training", compute), gpu::training(&mut model, &batch, lengths, flops)?);
+        }
+    }
+    if args.json {
+        outln!("{}", serde_json::to_string_pretty(&report)?);
+        return Ok(());
+    }
+    report.print()
+}
+
+impl Shape {
+    fn name(self) -> &'static str {
+        match self {
+            Self::BenchTiny => "bench-tiny",
+            Self::Smollm135m => "smollm2-135m",
+            Self::Qwen05b => "qwen2.5-0.5b",
+            Self::Qwen3b => "qwen2.5-3b",
+            Self::Qwen7b => "qwen2.5-7b",
+        }
+    }
+
+    fn config(self) -> Config {
+        match self {
+            Self::BenchTiny => shape(192, 4, 6, 2, 32, 512, 512),
+            Self::Smollm135m => Config {
+                architecture: Architecture::Llama,
+                qkv_bias: false,
+                ..shape(576, 30, 9, 3, 64, 1536, 49_152)
+            },
+            Self::Qwen05b => shape(896, 24, 14, 2, 64, 4864, 151_936),
+            Self::Qwen3b => shape(2048, 36, 16, 2, 128, 11_008, 151_936),
+            Self::Qwen7b => Config { tied: false, ..shape(3584, 28, 28, 4, 128, 18_944, 152_064) },
+        }
+    }
+
+    /// The product whose rate others are compared with.
+    fn product(self) -> MatShape {
+        match self {
+            Self::BenchTiny => MatShape { rows: 6144, inputs: 192, outputs: 512 },
+            Self::Smollm135m | Self::Qwen05b | Self::Qwen3b | Self::Qwen7b => {
+                MatShape { rows: 1024, inputs: 896, outputs: 4864 }
+            }
+        }
+    }
+}
+
+impl Report {
+    fn measure_model(
+        &mut self,
+        cpu: Cpu,
+        shape: Shape,
+        wanted: &dyn Fn(Part) -> bool,
+    ) -> Result<()> {
+        let tiny = shape == Shape::BenchTiny;
+        let compute = cpu.compute();
+        let rounded = self.rounded_product_gflops.filter(|_| compute != Compute::F32);
+        let gflops = rounded.unwrap_or(self.product_gflops);
+        let gb_per_s = self.memory_gb_per_s;
+        let mut model = Model::new(cpu, shape.config(), 1024)?;
+        randomise(&mut model)?;
+        self.parameters = model.layout().parameters();
+        // Decoding comes first: training changes the weights.
+        if wanted(Part::Sampling) && tiny {
+            for sequences in [64, 256] {
+                self.add(("sampling", compute), sampling(&model, sequences)?);
+            }
+        }
+        if wanted(Part::Decoding) {
+            let plain = format_of(compute);
+            let formats = [Some(plain), (plain == NumberFormat::F32).then_some(NumberFormat::Bf16)];
+            for format in formats.into_iter().flatten() {
+                if format != plain && !model.quicken()? {
+                    continue;
+                }
+                for sequences in [8, 64] {
+                    let case = decoding(&model, sequences, gb_per_s, format)?;
+                    self.add(("decoding", compute), case);
+                }
+            }
+        }
+        if wanted(Part::Training) {
+            let cases: &[(usize, usize)] = match shape {
+                Shape::BenchTiny => &[(64, 96)],
+                Shape::Smollm135m => &[(4, 256)],
+                _ => &[(1, 128), (4, 512)],
+            };
+            for case in cases {
+                self.add(("training", compute), training(&mut model, *case, gflops)?);
+            }
+        }
+        if wanted(Part::Step) && tiny {
+            self.add(("step", compute), grpo_step(model)?);
+        }
+        Ok(())
+    }
+
+    fn print(&self) -> Result<()> {
+        outln!(
+            "{} ({} parameters) on {}, {}, {} threads, {}",
+            self.shape,
+            self.parameters,
+            self.device,
+            self.cpu,
+            self.threads,
+            self.instructions
+        );
+        outln!(
+            "product {:.0} GFLOP/s{}, memory {:.1} GB/s",
+            self.product_gflops,
+            self.rounded_product_gflops.map_or(String::new(), |it| format!(", rounded {it:.0}")),
+            self.memory_gb_per_s
+        );
+        for it in &self.results {
+            let percent = |share: Option<f64>, of: &str| {
+                share.map_or(String::new(), |it| format!("  {:.0} % of {of}", 100.0 * it))
+            };
+            outln!(
+                "{:<9} {:<5} {:<34} {:>9.4} s {:>10.0} /s{}{}{}{}",
+                it.part,
+                it.compute.name(),
+                it.case,
+                it.seconds,
+                it.per_second,
+                percent(it.share_of_product, "product"),
+                percent(it.share_of_memory, "memory"),
+                it.idle.map_or(String::new(), |it| format!("  idle {:.1} %", 100.0 * it)),
+                it.peak_bytes
+                    .map_or(String::new(), |it| format!("  peak {:.2} GB", it as f64 / 1e9)),
+            );
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, (part, compute): (&'static str, Compute), it: Case) {
+        let all: f64 = it.times.iter().sum();
+        let threads = self.threads as f64;
+        let mut times = it.times;
+        times.sort_by(f64::total_cmp);
+        let seconds = times[times.len() / 2];
+        eprintln!("bench: {part}, {compute}, {}: {seconds:.4} s", it.name);
+        self.results.push(Measured {
+            part,
+            compute,
+            case: it.name,
+            seconds,
+            best_seconds: times[0],
+            per_second: it.items / seconds,
+            share_of_product: it.product_seconds.map(|it| it / seconds),
+            share_of_memory: it.memory_seconds.map(|it| it / seconds),
+            idle: it.cpu_seconds.map(|used| 1.0 - used / (all * threads)),
+            peak_bytes: hapo_train::memory::peak_resident_bytes(),
+        });
+        forget_peak();
+    }
+}
+
+/// Where this is not allowed, peaks are those of the whole run.
+fn forget_peak() {
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+}
+
+/// What decoding reads of weights under training.
+fn format_of(compute: Compute) -> NumberFormat {
+    match compute {
+        Compute::Bf16 => NumberFormat::Bf16,
+        Compute::F32 | Compute::Tf32 => NumberFormat::F32,
+    }
+}

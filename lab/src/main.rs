@@ -1,0 +1,52 @@
+//! `hapo-lab`: studies of methods, teachers and base models, and benchmarks of this machine.
+//!
+//! What the project uses to find things out, and what no user needs to train a model. It is not in the wheel.
+#![expect(clippy::print_stderr, reason = "a command prints")]
+
+mod bench;
+mod replay;
+mod seeds;
+mod study;
+
+use clap::{Parser, Subcommand};
+use hapo_cli::failure;
+use hapo_cli::support::arguments::count;
+
+/// Studies of methods, teachers and base models, and benchmarks of this machine.
+#[derive(Parser)]
+#[command(
+    name = "hapo-lab",
+    version = hapo_cli::VERSION,
+    before_help = "Example: hapo-lab study mini --only table1 --jobs 2"
+)]
+struct Cli {
+    /// Worker threads; results do not depend on it.
+    #[arg(long, global = true, value_name = "N", env = "HAPO_THREADS", value_parser = count(1024))]
+    threads: Option<usize>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The paper's tables in miniature, ladders of base models, regimes of teachers
+    Study(study::Args),
+    /// This machine's tokens per second: training, sampling, decoding, a whole step, grading
+    Bench(bench::Args),
+    /// A recorded batch, computed again: losses, gradient norms, parameters after each step
+    Replay(replay::Args),
+}
+
+fn main() -> std::process::ExitCode {
+    let cli = Cli::parse();
+    let threads = hapo_cli::threads(cli.threads);
+    let done = match &cli.command {
+        Command::Study(args) => study::run(args, threads),
+        Command::Bench(args) => bench::run(args, threads),
+        Command::Replay(args) => replay::run(args, threads),
+    };
+    match done {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => failure::report(&error, "--out"),
+    }
+}

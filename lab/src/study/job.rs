@@ -1,0 +1,446 @@
+//! A run of a study: its recipe, its training, its scores.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use hapo_cli::scoring::model_name;
+use hapo_data::task::Split;
+use hapo_train::{
+    BUILTIN_BASE, EvalSet, Outcome, Overrides, Recipe, ResumePolicy, Run, RunPlan, Sources,
+};
+use serde_json::Value;
+
+use crate::study::arm::{Arm, Base, recipe};
+use crate::study::ladder::RUNGS;
+use crate::study::plan::{StudyObserver, StudyPlan};
+use crate::study::scores::{
+    Curves, Last, Made, Problems, Scores, Target, problem_sets, score, success, truncated,
+};
+use crate::study::{ladder, real};
+
+/// A run to make.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) arm: &'static Arm,
+    pub(crate) seed: u64,
+    /// The learning rate, where it is not the recipe's.
+    pub(crate) rate: Option<f64>,
+    pub(crate) folder: PathBuf,
+    pub(crate) split: Split,
+}
+
+/// Looks at the development split while a run trains: as many for every arm.
+const LOOKS: u64 = 6;
+/// Problems of each level at a look, at most.
+const LOOKED_AT: usize = 50;
+/// Looks in a row that are no better, after which imitation ends.
+const PATIENCE: u64 = 2;
+/// Seconds of a step on one thread: of rollouts, and of imitation. Of the machine that docs/results/plan.md names.
+const STEP_SECONDS: (f64, f64) = (1.1, 0.25);
+
+impl Job {
+    /// The folder of a run of the tables.
+    pub(crate) fn folder_of(out: &Path, arm: &str, seed: u64) -> PathBuf {
+        out.join("runs").join(arm).join(format!("seed-{seed}"))
+    }
+
+    /// The model that it starts from, or that it is.
+    fn model(&self, plan: &StudyPlan) -> Result<String> {
+        match self.arm.base {
+            Base::Shipped => Ok(BUILTIN_BASE.to_owned()),
+            Base::Rung(rung) => Ok(model_name(&ladder::folder_of(&plan.out, rung))?.to_owned()),
+            Base::Pretrained => Ok(plan.pretrained().model().to_owned()),
+        }
+    }
+
+    /// The stages of its recipe. A base model has one too, so that what it is can be told; it is not run.
+    pub(crate) fn stages(&self, plan: &StudyPlan) -> Result<Vec<Recipe>> {
+        let text = self.arm.recipe.unwrap_or(recipe!("grpo"));
+        let mut overrides = plan.overrides.clone();
+        let of_data = match self.arm.base {
+            Base::Pretrained => plan.pretrained().sets(self.arm)?,
+            _ => Vec::new(),
+        };
+        let own = self.arm.sets.iter().cloned().chain(of_data).chain(self.common_sets(plan));
+        overrides.set.splice(0..0, own);
+        overrides.unset.splice(0..0, self.arm.unset.iter().cloned());
+        let name = &self.arm.name;
+        let origin = format!("study recipe {name}");
+        let mut stages = Recipe::parse_one_of_many(text, &origin, name, &overrides)?;
+        let model = self.model(plan)?;
+        let count = stages.len();
+        let of_recipes: Vec<u64> = stages.iter().map(Recipe::steps).collect();
+        for (n, stage) in stages.iter_mut().enumerate() {
+            let mut sets = Vec::new();
+            if self.arm.base == Base::Pretrained {
+                let steps = plan.pretrained().steps(&of_recipes)[n];
+                *stage = stage.with(&Overrides::set([format!("steps={steps}")]))?;
+            }
+            sets.extend(of_stage(stage, &plan.overrides));
+            if n == 0 && self.arm.base != Base::Shipped {
+                sets.push(format!("model.path={model}"));
+            }
+            let own = (self.arm.base == Base::Pretrained).then_some(real::RATE);
+            if let Some(rate) = self.rate.or(own) {
+                // Imitation before the method: its rates lie a factor 2 higher in the search as well.
+                let rate = if n + 1 == count { rate } else { 2.0 * rate };
+                sets.push(format!("optim.lr={rate:e}"));
+            }
+            *stage = stage.with(&Overrides::set(sets))?;
+        }
+        Ok(stages)
+    }
+
+    /// What every run of a study has: prompts and traces of its seed, looks at the development split, and the checkpoint
+    /// that was best there.
+    fn common_sets(&self, plan: &StudyPlan) -> Vec<String> {
+        let problems = match self.arm.base {
+            Base::Pretrained => plan.pretrained().problems(Split::Development).examples.len(),
+            _ => plan.problems.min(LOOKED_AT),
+        };
+        vec![
+            format!("seed={}", self.seed),
+            format!("data.seed={}", self.seed),
+            "eval.suite=development".to_owned(),
+            format!("eval.problems={problems}"),
+            "eval.k=2".to_owned(),
+            "checkpoint.best=eval/avg@k".to_owned(),
+            "checkpoint.keep=1".to_owned(),
+            "metrics.rollouts_every=0".to_owned(),
+        ]
+    }
+
+    fn looked_at(&self, plan: &StudyPlan) -> Result<Vec<EvalSet>> {
+        let sets = match self.arm.base {
+            Base::Pretrained => {
+                vec![(
+                    "development".to_owned(),
+                    plan.pretrained().problems(Split::Development).clone(),
+                )]
+            }
+            _ => problem_sets(self.arm.levels, plan.problems.min(LOOKED_AT), Split::Development)?,
+        };
+        Ok(sets.into_iter().map(|(name, dataset)| EvalSet { name, dataset }).collect())
+    }
+
+    fn target<'a>(&self, plan: &'a StudyPlan, stages: &[Recipe]) -> Target<'a> {
+        let last = stages.last().expect("a recipe has a stage");
+        let split = self.split;
+        let problems = match self.arm.base {
+            Base::Pretrained => {
+                Problems::Of(plan.pretrained().problems(split), plan.pretrained().checksum())
+            }
+            _ => Problems::Levels { levels: self.arm.levels, count: plan.problems },
+        };
+        Target {
+            problems,
+            split,
+            seed: self.seed,
+            max_new_tokens: last.sampling().max_new_tokens,
+            teacher: self.arm.teacher,
+        }
+    }
+
+    /// Its scores, if it is done.
+    ///
+    /// # Errors
+    /// Scores of something else.
+    pub(crate) fn scores(&self, plan: &StudyPlan) -> Result<Option<Scores>> {
+        let recorded = plan.record.get(&self.name(plan)).cloned();
+        let is_here = self.folder.join("scores.json").exists();
+        if recorded.is_none() && !is_here {
+            return Ok(None);
+        }
+        let made = self.made(plan, &self.stages(plan)?)?;
+        match recorded {
+            Some(it) if !is_here => it.of(&made, &plan.record.path.join(self.name(plan))).map(Some),
+            _ => Scores::read(&self.folder, &made),
+        }
+    }
+
+    /// Its name in a record: its folder within the study's.
+    pub(crate) fn name(&self, plan: &StudyPlan) -> String {
+        let parts = self.folder.strip_prefix(&plan.out).unwrap_or(&self.folder).iter();
+        parts.map(|it| it.to_string_lossy()).collect::<Vec<_>>().join("/")
+    }
+
+    /// What its scores depend on. A base that the study made, and the problems that it wrote, are called by what they are,
+    /// so that a folder of runs may be moved; their contents are among the inputs.
+    pub(crate) fn made(&self, plan: &StudyPlan, stages: &[Recipe]) -> Result<Made> {
+        let (path, name) = match self.arm.base {
+            Base::Shipped => (None, String::new()),
+            Base::Rung(rung) => (
+                Some(ladder::folder_of(&plan.out, rung)),
+                format!("the base of rung {}", RUNGS[rung]),
+            ),
+            Base::Pretrained => (Some(PathBuf::from(self.model(plan)?)), "pretrained".to_owned()),
+        };
+        let out = format!("{:?}", model_name(&plan.out)?.trim_end_matches('/'));
+        let out = out.trim_matches('"');
+        let recipe = |it: &Recipe| -> Result<String> {
+            let mut text = it.resolved();
+            if let Some(path) = &path {
+                text = text.replace(&format!("{:?}", model_name(path)?), &format!("{name:?}"));
+            }
+            Ok(text.replace(&format!("\"{out}/"), "\"the study's folder/"))
+        };
+        let is_here = !matches!(self.arm.base, Base::Rung(_))
+            || path.as_ref().is_some_and(|it| it.join("config.json").exists());
+        let inputs = match stages.first() {
+            Some(first) if is_here => Some(Run::new(&RunPlan::settle(first)?, 1)?.inputs().clone()),
+            _ => None,
+        };
+        let recipes = stages.iter().map(recipe).collect::<Result<_>>()?;
+        Ok(Made::of(recipes, inputs, &plan.overrides.set, &self.target(plan, stages)))
+    }
+
+    /// Seconds that it took, if it is done, whatever its scores are of.
+    pub(crate) fn took(&self, plan: &StudyPlan) -> Option<f64> {
+        if let Some(it) = plan.record.get(&self.name(plan)) {
+            return Some(it.seconds);
+        }
+        let text = std::fs::read_to_string(self.folder.join("scores.json")).ok()?;
+        Some(serde_json::from_str::<Scores>(&text).ok()?.seconds)
+    }
+
+    /// Seconds that its scoring is expected to take: of its best checkpoint and of its last. Of the built-in task none.
+    pub(crate) fn expected_scoring_seconds(&self, plan: &StudyPlan) -> f64 {
+        let Some(real) = &plan.real else { return 0.0 };
+        let completions = real.problems(self.split).examples.len() * real::COMPLETIONS;
+        let checkpoints = if self.arm.recipe.is_none() { 1.0 } else { 2.0 };
+        checkpoints * completions as f64 * real::SCORE_SECONDS / plan.threads_of_a_run() as f64
+    }
+
+    /// Seconds that its training is expected to take.
+    pub(crate) fn expected_seconds(&self, plan: &StudyPlan) -> Result<f64> {
+        if self.arm.recipe.is_none() {
+            return Ok(0.0);
+        }
+        let of_stage = |it: &Recipe| {
+            let ((rollouts, imitation), threads) = match self.arm.base {
+                Base::Pretrained => (real::STEP_SECONDS, plan.threads_of_a_run()),
+                // A small model gains little by a second thread.
+                _ => (STEP_SECONDS, 1),
+            };
+            it.steps() as f64 * if imitates(it) { imitation } else { rollouts } / threads as f64
+        };
+        Ok(self.stages(plan)?.iter().map(of_stage).sum())
+    }
+
+    /// Trains it, or resumes it, and scores it. `None` if another process has it, or it was stopped.
+    pub(crate) fn make(
+        &self,
+        plan: &StudyPlan,
+        observer: &dyn StudyObserver,
+    ) -> Result<Option<Scores>> {
+        let threads = plan.threads_of_a_run();
+        let stages = self.stages(plan)?;
+        let target = self.target(plan, &stages);
+        hapo_run::create_folder(&self.folder)?;
+        let trained = match self.arm.recipe {
+            None => Trained::base(self.model(plan)?),
+            Some(_) => match self.train(plan, &stages, observer)? {
+                Some(it) => it,
+                None => return Ok(None),
+            },
+        };
+        let benchmarks = score(&trained.best, &target, threads)?;
+        let last = if trained.last == trained.best {
+            benchmarks.clone()
+        } else {
+            score(&trained.last, &target, threads)?
+        };
+        let scores = Scores {
+            arm: self.arm.name.clone(),
+            seed: self.seed,
+            made: self.made(plan, &stages)?,
+            learning_rate: trained.learning_rate,
+            build: plan.build.clone(),
+            cpu: plan.cpu.clone(),
+            seconds: trained.seconds,
+            step: trained.step,
+            last: Last { success: success(&last), truncated: truncated(&last) },
+            curves: Curves::of(&trained.log),
+            benchmarks,
+        };
+        scores.write(&self.folder)?;
+        Ok(Some(scores))
+    }
+
+    /// Makes the steps that are left. `None` if another process makes them, or they were stopped.
+    fn train(
+        &self,
+        plan: &StudyPlan,
+        stages: &[Recipe],
+        observer: &dyn StudyObserver,
+    ) -> Result<Option<Trained>> {
+        let (threads, policy) = (plan.threads_of_a_run(), ResumePolicy::Resume);
+        let sources = Sources { eval: Some(self.looked_at(plan)?.into()), ..Sources::default() };
+        let mut trained = Trained::base(String::new());
+        for recipe in stages {
+            let folder = hapo_train::stage_folder(&self.folder, recipe);
+            let mut of_run = observer.observe(&self.arm.name, recipe.steps());
+            let plan = RunPlan::settle_in(&folder, recipe, sources.clone())?;
+            let outcome = hapo_train::train(&plan, &folder, policy, threads, &mut *of_run);
+            let Some(outcome) = unless_busy(outcome)?.filter(|it| it.finished) else {
+                return Ok(None);
+            };
+            trained.log = metrics_of(&folder);
+            trained.seconds += seconds_of(&trained.log);
+            let best = hapo_train::checkpoint::best(&folder);
+            let (step, best) = best.unwrap_or((outcome.steps, outcome.checkpoint.clone()));
+            (trained.step, trained.learning_rate) = (step, recipe.optim().lr);
+            model_name(&best)?.clone_into(&mut trained.best);
+            model_name(&outcome.checkpoint)?.clone_into(&mut trained.last);
+        }
+        Ok(Some(trained))
+    }
+}
+
+/// The outcome of training; `None` if another process is running it.
+pub(crate) fn unless_busy(
+    outcome: std::result::Result<Outcome, hapo_train::Error>,
+) -> Result<Option<Outcome>> {
+    match outcome {
+        Err(hapo_train::Error::Run(hapo_run::Error::Busy { .. })) => Ok(None),
+        other => Ok(Some(other?)),
+    }
+}
+
+/// A run whose steps are done.
+struct Trained {
+    /// The checkpoint that was best on the development split, and the last one.
+    best: String,
+    last: String,
+    step: u64,
+    learning_rate: f64,
+    seconds: f64,
+    /// What its last stage logged.
+    log: Vec<Value>,
+}
+
+impl Trained {
+    fn base(model: String) -> Self {
+        Self {
+            last: model.clone(),
+            best: model,
+            step: 0,
+            learning_rate: 0.0,
+            seconds: 0.0,
+            log: Vec::new(),
+        }
+    }
+}
+
+fn imitates(recipe: &Recipe) -> bool {
+    !recipe.method().samples()
+}
+
+/// When a stage is looked at and saved, unless the user says it.
+fn of_stage(stage: &Recipe, user: &Overrides) -> Vec<String> {
+    let every = stage.steps().div_ceil(LOOKS);
+    let patience = if imitates(stage) { PATIENCE } else { 0 };
+    let keys = [("eval.every", every), ("checkpoint.every", every), ("eval.patience", patience)];
+    let said = |key: &str| user.set.iter().any(|it| it.starts_with(&format!("{key}=")));
+    keys.iter().filter(|it| !said(it.0)).map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+/// What a stage logged, step by step.
+fn metrics_of(folder: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
+    text.lines().filter_map(|it| serde_json::from_str(it).ok()).collect()
+}
+
+/// Wall time of a stage's steps and evaluations, whatever number of calls made them.
+fn seconds_of(log: &[Value]) -> f64 {
+    let seconds = |it: &Value, key: &str| it[key].as_f64().unwrap_or(0.0);
+    log.iter().map(|it| seconds(it, "time/step") + seconds(it, "time/eval")).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::arms::{ARMS, find};
+    use crate::study::real::Real;
+
+    fn plan(set: &[&str]) -> StudyPlan {
+        let overrides = Overrides::set(set.iter().map(|it| (*it).to_owned()));
+        let real = Some(Real::of_tests());
+        StudyPlan { real, overrides, ..StudyPlan::of_tests(Vec::new()) }
+    }
+
+    fn stages(arm: &str, seed: u64, rate: Option<f64>, set: &[&str]) -> Vec<Recipe> {
+        let job =
+            Job { arm: find(arm), seed, rate, folder: PathBuf::from("out"), split: Split::HeldOut };
+        job.stages(&plan(set)).unwrap()
+    }
+
+    /// Prompts, traces, looks: what a reader would call unequal is equal.
+    #[test]
+    fn every_arm_has_its_seeds_prompts_and_as_many_looks() {
+        for arm in ARMS.iter().filter(|it| it.recipe.is_some()) {
+            for stage in stages(&arm.name, 3, Some(1e-4), &[]) {
+                // The problems of a file are not drawn.
+                let drawn = if arm.base == Base::Pretrained { 0 } else { 3 };
+                assert_eq!((stage.seed(), stage.data().seed), (3, drawn), "{}", arm.name);
+                let eval = stage.eval().unwrap();
+                let looks = stage.steps().div_ceil(eval.every);
+                assert!((5..=6).contains(&looks), "{}: {looks}", arm.name);
+                assert_eq!(stage.checkpoint().every, eval.every);
+                assert_eq!(stage.checkpoint().best, "eval/avg@k");
+                assert_eq!(eval.patience, if imitates(&stage) { 2 } else { 0 }, "{}", arm.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_is_the_methods_and_imitation_before_it_has_twice_that() {
+        let rates = |it: Vec<Recipe>| it.iter().map(|it| it.optim().lr).collect::<Vec<_>>();
+        assert_eq!(rates(stages("sft-grpo", 0, Some(5e-5), &[])), [1e-4, 5e-5]);
+        assert_eq!(rates(stages("grpo", 0, Some(5e-5), &[])), [5e-5]);
+        assert_eq!(rates(stages("sft", 0, Some(4e-4), &[])), [4e-4]);
+    }
+
+    #[test]
+    fn rungs_and_regimes_are_what_they_say() {
+        let rung = stages("rung-0.5-sft-grpo", 1, None, &[]);
+        assert!(rung[0].resolved().contains("out/bases/rung-0.5/checkpoints/step-000160"));
+        assert!(rung[1].resolved().contains("stage:sft"));
+        let steps = |arm: &str| stages(arm, 0, None, &[]).iter().map(Recipe::steps).sum::<u64>();
+        for arm in ARMS.iter().filter(|it| it.search.starts_with("teachers-")) {
+            assert_eq!(steps(&arm.name), 240, "{}", arm.name);
+        }
+        let real = &stages("real-hapo", 0, None, &[])[0];
+        assert_eq!((real.steps(), real.optim().lr), (60, 5e-6));
+        assert!(real.resolved().contains("turn_off_epoch = 0.3"), "{}", real.resolved());
+        let rates = stages("real-sft-grpo", 0, None, &[]);
+        assert_eq!(rates.iter().map(|it| it.optim().lr).collect::<Vec<_>>(), [1e-5, 5e-6]);
+        let open = &stages("exact-hapo-open", 0, None, &[])[0];
+        assert!(open.resolved().contains("annealing = \"off\""));
+        let flips = &stages("flips-15-grpo", 0, None, &[])[0];
+        assert_eq!(flips.data().verdict_noise, 0.15);
+        let limit = &stages("limit-trapo", 0, None, &[])[0];
+        assert_eq!(limit.sampling().max_new_tokens, 64);
+        let ceiling = &stages("ceiling-hapo", 0, None, &[])[0];
+        assert!(ceiling.resolved().contains("teacher_steps = \"repeated\""));
+    }
+
+    /// A ladder's bases lie in its folder, which may be moved, and may be left out of a record.
+    #[test]
+    fn what_a_run_of_a_rung_depends_on_names_no_folder() {
+        let made = |out: &str| {
+            let plan = StudyPlan { out: PathBuf::from(out), ..plan(&[]) };
+            let (arm, split) = (find("rung-1-hapo"), Split::HeldOut);
+            let job = Job { arm, seed: 0, rate: Some(1e-4), folder: PathBuf::from("out"), split };
+            job.made(&plan, &job.stages(&plan).unwrap()).unwrap()
+        };
+        assert_eq!(made("here"), made("/some/where else"));
+        assert!(made("here").recipes[0].contains("\"the base of rung 1\""));
+    }
+
+    #[test]
+    fn what_the_user_sets_stands() {
+        let it = &stages("grpo", 0, None, &["eval.every=7", "steps=2"])[0];
+        assert_eq!((it.eval().unwrap().every, it.steps(), it.checkpoint().every), (7, 2, 1));
+    }
+}

@@ -1,0 +1,188 @@
+//! The ladder: bases whose second stage of pretraining holds more and more documents in the teacher's style at the hard
+//! levels. All else is that of the shipped base, so that no rung is chosen by what comes out of it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use hapo_cli::scoring::model_name;
+use hapo_data::task::TeacherSteps;
+use hapo_run::{Metrics, RunFolder};
+use hapo_train::{Observer, Overrides, Recipe, ResumePolicy, RunPlan, Sources};
+
+use crate::study::arm::{Arm, Base, MINI6_LEVELS, RATES, Search, Section, StudyName, recipe};
+use crate::study::job::unless_busy;
+
+/// Share of the second stage's documents at the hard levels that are in the teacher's style, in percent.
+pub(crate) const RUNGS: [&str; 5] = ["0", "0.1", "0.5", "1", "5"];
+/// Steps of the first stage, whose rate continues to fall until its recipe's end.
+const FIRST_STEPS: u64 = 1100;
+/// Steps of the second stage.
+const SECOND_STEPS: u64 = 160;
+
+const FIRST: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../recipes/base.toml"));
+const SECOND: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../recipes/base-2.toml"));
+
+/// Name, label, recipe.
+const METHODS: [(&str, &str, &str); 4] = [
+    ("grpo", "GRPO", recipe!("grpo")),
+    ("sft-grpo", "SFT-GRPO", recipe!("sft-grpo")),
+    ("trapo", "TRAPO, always on", recipe!("trapo")),
+    ("hapo", "HAPO, annealed", recipe!("hapo-method")),
+];
+/// The rungs on which rates are searched: the ends of the ladder.
+const SEARCHED: [usize; 2] = [0, 4];
+
+fn name(rung: usize, method: &str) -> String {
+    format!("rung-{}-{method}", RUNGS[rung])
+}
+
+pub(crate) fn arms() -> impl Iterator<Item = Arm> {
+    (0..RUNGS.len()).flat_map(|rung| {
+        let percent = RUNGS[rung];
+        let base = Arm::base(name(rung, "base"), format!("base, {percent} %"), Base::Rung(rung));
+        let of_method = move |(method, label, text): (&str, &str, &'static str)| Arm {
+            name: name(rung, method),
+            label: format!("{label}, {percent} %"),
+            recipe: Some(text),
+            sets: Vec::new(),
+            unset: Vec::new(),
+            search: format!("ladder-{method}"),
+            base: Base::Rung(rung),
+            levels: MINI6_LEVELS,
+            teacher: TeacherSteps::Exact,
+        };
+        std::iter::once(base).chain(METHODS.into_iter().map(of_method))
+    })
+}
+
+pub(crate) fn searches() -> impl Iterator<Item = Search> {
+    METHODS.into_iter().map(|(method, ..)| Search {
+        name: format!("ladder-{method}"),
+        arms: SEARCHED.map(|rung| name(rung, method)).to_vec(),
+        rates: RATES,
+    })
+}
+
+pub(crate) fn sections() -> impl Iterator<Item = Section> {
+    (0..RUNGS.len()).map(|rung| {
+        let of = |method: &str| name(rung, method);
+        Section {
+            name: format!("rung-{}", RUNGS[rung]),
+            title: format!(
+                "{} % of the documents at the hard levels in the teacher's style",
+                RUNGS[rung]
+            ),
+            study: StudyName::Ladder,
+            arms: ["base", "grpo", "sft-grpo", "trapo", "hapo"].map(of).to_vec(),
+            pairs: ["grpo", "sft-grpo", "trapo"].map(|it| (of("hapo"), of(it))).to_vec(),
+            seeds: u64::MAX,
+        }
+    })
+}
+
+/// The run in whose first step groups fail as the base's do.
+pub(crate) fn starts_of(section: &str) -> Option<String> {
+    RUNGS.iter().position(|it| section.strip_prefix("rung-") == Some(it)).map(|it| name(it, "grpo"))
+}
+
+/// Seconds of the first stage and of so many second ones, on one thread of the machine that docs/results/plan.md names.
+pub(crate) fn seconds(bases: usize) -> f64 {
+    const STEP: f64 = 0.9;
+    STEP * (FIRST_STEPS + SECOND_STEPS * bases as u64) as f64
+}
+
+/// The checkpoint of a rung's base.
+pub(crate) fn folder_of(out: &Path, rung: usize) -> PathBuf {
+    RunFolder(&run_of(out, rung)).checkpoint_of(SECOND_STEPS)
+}
+
+/// The run that makes it.
+fn run_of(out: &Path, rung: usize) -> PathBuf {
+    out.join("bases").join(format!("rung-{}", RUNGS[rung]))
+}
+
+/// Makes a rung's base, or resumes it. Whether it is there now; it is not where another process makes it.
+pub(crate) fn make<'a>(
+    out: &Path,
+    rung: usize,
+    threads: usize,
+    observe: &dyn Fn(&str, u64) -> Box<dyn Observer + 'a>,
+) -> Result<bool> {
+    let first = out.join("bases").join("first");
+    let started = RunFolder(&first).checkpoint_of(FIRST_STEPS);
+    if !started.join("config.json").exists() {
+        let recipe = Recipe::parse(FIRST, "study recipe base", &Overrides::default())?;
+        let mut observer =
+            Until { inner: observe("base, first stage", FIRST_STEPS), last: FIRST_STEPS, at: 0 };
+        let policy = ResumePolicy::Resume;
+        let plan = RunPlan::settle_in(&first, &recipe, Sources::default())?;
+        let outcome = hapo_train::train(&plan, &first, policy, threads, &mut observer);
+        if unless_busy(outcome)?.is_none_or(|it| it.steps < FIRST_STEPS) {
+            return Ok(false);
+        }
+    }
+    let recipe = second_stage(rung, &started)?;
+    let mut observer = observe(&format!("base, {} %", RUNGS[rung]), SECOND_STEPS);
+    let (folder, policy) = (run_of(out, rung), ResumePolicy::Resume);
+    let plan = RunPlan::settle_in(&folder, &recipe, Sources::default())?;
+    let outcome = hapo_train::train(&plan, &folder, policy, threads, &mut *observer);
+    Ok(unless_busy(outcome)?.is_some_and(|it| it.finished))
+}
+
+/// The shipped base's second stage up to the step that is shipped, with the rung's share.
+fn second_stage(rung: usize, start: &Path) -> Result<Recipe> {
+    let share = RUNGS[rung].parse::<f64>().expect("a rung is a number") / 100.0;
+    let text = SECOND.replace("0.0]\n", &format!("{share:?}]\n"));
+    let sets = Overrides::set([
+        format!("model.path={}", model_name(start)?),
+        format!("steps={SECOND_STEPS}"),
+        // As many steps as a tenth of the recipe's own number.
+        "optim.warmup=0.15".to_owned(),
+        "checkpoint.keep=1".to_owned(),
+        "checkpoint.best=".to_owned(),
+    ]);
+    Ok(Recipe::parse(&text, "study recipe base-2", &sets)?)
+}
+
+/// Ends a run after a step, as its user would.
+struct Until<'a> {
+    inner: Box<dyn Observer + 'a>,
+    last: u64,
+    at: u64,
+}
+
+impl Observer for Until<'_> {
+    fn step(&mut self, step: u64, metrics: &Metrics) {
+        self.at = step;
+        self.inner.step(step, metrics);
+    }
+
+    fn build(&self) -> String {
+        self.inner.build()
+    }
+
+    fn stop_requested(&self) -> bool {
+        self.at >= self.last || self.inner.stop_requested()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rungs_differ_by_the_teachers_share_at_the_hard_levels_alone() {
+        for (rung, share) in [0.0, 0.001, 0.005, 0.01, 0.05].into_iter().enumerate() {
+            let recipe = second_stage(rung, Path::new("base")).unwrap();
+            let mixture = recipe.data().mixture.as_ref().unwrap();
+            let last = |it: &hapo_data::task::FamilyMixture| *it.teacher_shares.last().unwrap();
+            assert_eq!(mixture.families.iter().map(last).collect::<Vec<_>>(), [share; 3]);
+            let lengths: Vec<usize> =
+                mixture.families.iter().map(|it| it.level_weights.len()).collect();
+            assert_eq!(lengths, [6, 5, 4], "the hard levels are the last");
+            // 24 steps of warm-up, as in 240 steps with a tenth.
+            assert_eq!(recipe.steps() as f64 * recipe.optim().warmup, 24.0);
+        }
+        assert_eq!(SECOND.matches("0.0]\n").count(), 3);
+    }
+}

@@ -1,0 +1,262 @@
+//! A study: its runs, several at a time, and its tables.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::Result;
+use hapo_cli::failure::bad_input;
+use hapo_data::task::Split;
+use hapo_run::write_atomically;
+
+use crate::study::arm::{Base, Section, StudyName};
+use crate::study::arms::{SECTIONS, find};
+use crate::study::job::Job;
+use crate::study::plan::{Cost, RunDone, StudyObserver, StudyPlan};
+use crate::study::tables::StudyResults;
+use crate::study::{ladder, rates};
+
+/// What a study came to.
+#[derive(Debug)]
+pub(crate) struct StudyOutcome {
+    /// Its tables, which are in its folder too.
+    pub(crate) results: StudyResults,
+    /// Runs of the tables.
+    pub(crate) runs: usize,
+    /// Those of them that are missing.
+    pub(crate) missing: usize,
+}
+
+/// The tables of a study of those names; all of them for no names.
+pub(crate) fn sections(study: StudyName, only: &[String]) -> Result<Vec<&'static Section>> {
+    let of_study: Vec<&'static Section> = SECTIONS.iter().filter(|it| it.study == study).collect();
+    let is_known = |name: &String| of_study.iter().any(|it| it.name == *name);
+    if let Some(name) = only.iter().find(|it| !is_known(it)) {
+        let known: Vec<&str> = of_study.iter().map(|it| it.name.as_str()).collect();
+        return Err(bad_input(
+            format!("expected a table of the study, got `{name}`"),
+            format!("tables are {}", known.join(", ")),
+        ));
+    }
+    let wanted = |it: &&Section| only.is_empty() || only.contains(&it.name);
+    Ok(of_study.into_iter().filter(wanted).collect())
+}
+
+/// Makes the runs of a study that are missing, and its tables from those that are done.
+pub(crate) fn study(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<StudyOutcome> {
+    rates::require_known(plan)?;
+    hapo_run::create_folder(&plan.out)?;
+    let continues = || plan.train && !observer.stop_requested();
+    if plan.train {
+        observer.begins(&cost(plan)?);
+        make_bases(plan, observer)?;
+    }
+    let mut rates = plan.rates.clone();
+    if plan.search {
+        if continues() {
+            work(plan, &with_base(plan, rates::jobs(plan)), observer)?;
+        }
+        rates = rates::best(plan)?;
+        rates.extend(plan.rates.clone());
+        if continues() {
+            let json = serde_json::to_vec_pretty(&rates).expect("rates are plain data");
+            write_atomically(&plan.out.join("learning-rates.json"), &json)?;
+        }
+    }
+    let jobs = table_jobs(plan, &rates);
+    let runs = jobs.len();
+    // Another process may be about the rest of a search, or a base.
+    let is_chosen =
+        |it: &Job| !plan.search || it.arm.search.is_empty() || rates.contains_key(&it.arm.search);
+    let jobs: Vec<Job> = jobs.into_iter().filter(is_chosen).collect();
+    if continues() {
+        work(plan, &with_base(plan, jobs.clone()), observer)?;
+    }
+    let (mut done, mut record) = (BTreeMap::new(), plan.record.clone());
+    for job in &jobs {
+        if let Some(it) = job.scores(plan)? {
+            record.add(job.name(plan), it.clone());
+            done.insert((job.arm.name.clone(), job.seed), it);
+        }
+    }
+    if plan.search {
+        for job in rates::jobs(plan) {
+            if let Some(it) = job.scores(plan)? {
+                record.add(job.name(plan), it);
+            }
+        }
+    }
+    let missing = runs - done.len();
+    let results = StudyResults::of(plan, &rates, &done)?;
+    results.write(&plan.out)?;
+    let path = plan.out.join(format!("{}.runs.jsonl", results.file_stem()));
+    // What it has of tables that were not asked for stays.
+    let asked: BTreeSet<String> = jobs.iter().map(|it| it.name(plan)).collect();
+    record.add_others(&path, |it| !asked.contains(it))?;
+    record.write(&path)?;
+    Ok(StudyOutcome { results, runs, missing })
+}
+
+/// Those whose base is there.
+fn with_base(plan: &StudyPlan, jobs: Vec<Job>) -> Vec<Job> {
+    let missing = missing_bases(plan);
+    let is_there = |it: &Job| !matches!(it.arm.base, Base::Rung(rung) if missing.contains(&rung));
+    jobs.into_iter().filter(is_there).collect()
+}
+
+/// The rungs whose bases runs that are missing need and that are not there.
+fn missing_bases(plan: &StudyPlan) -> BTreeSet<usize> {
+    let mut jobs = table_jobs(plan, &BTreeMap::new());
+    jobs.extend(if plan.search { rates::jobs(plan) } else { Vec::new() });
+    let missing = jobs.iter().filter(|it| it.took(plan).is_none());
+    let rungs = missing.filter_map(|it| match it.arm.base {
+        Base::Rung(rung) => Some(rung),
+        Base::Shipped | Base::Pretrained => None,
+    });
+    rungs.filter(|it| !ladder::folder_of(&plan.out, *it).join("config.json").exists()).collect()
+}
+
+fn make_bases(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<()> {
+    for rung in missing_bases(plan) {
+        let observe = |arm: &str, steps| observer.observe(arm, steps);
+        if observer.stop_requested() {
+            break;
+        }
+        ladder::make(&plan.out, rung, plan.threads, &observe)?;
+    }
+    Ok(())
+}
+
+/// What the runs that are missing will take.
+fn cost(plan: &StudyPlan) -> Result<Cost> {
+    let bases = missing_bases(plan).len();
+    // The rates do not matter for the time.
+    let tables = table_jobs(plan, &BTreeMap::new());
+    let searches = if plan.search { rates::jobs(plan) } else { Vec::new() };
+    let (mut expected, mut measured) = (0.0, 0.0);
+    let mut count = 0;
+    let mut missing = |jobs: &[Job]| -> Result<(usize, f64)> {
+        let (mut runs, mut seconds) = (0, 0.0);
+        for job in jobs {
+            let takes = job.expected_seconds(plan)?;
+            if let Some(took) = job.took(plan) {
+                (expected, measured, count) = (expected + takes, measured + took, count + 1);
+            } else {
+                (runs, seconds) = (runs + 1, seconds + takes + job.expected_scoring_seconds(plan));
+            }
+        }
+        Ok((runs, seconds))
+    };
+    let (searches, search_seconds) = missing(&searches)?;
+    let (runs, run_seconds) = missing(&tables)?;
+    let scale = if expected > 0.0 { measured / expected } else { 1.0 };
+    let at_once = plan.jobs.min(plan.threads) as f64;
+    let of_bases =
+        if bases > 0 { ladder::seconds(bases) / plan.threads.min(2) as f64 } else { 0.0 };
+    let seconds = scale * ((search_seconds + run_seconds) / at_once + of_bases);
+    Ok(Cost { bases, searches, runs, hours: seconds / 3600.0, measured: count })
+}
+
+/// The runs of the tables. The miniature's are made seed by seed, so that a study that is stopped has complete seeds; those
+/// of the others table by table, since a table that is not made is dropped as a whole, and never a seed.
+fn table_jobs(plan: &StudyPlan, rates: &BTreeMap<String, f64>) -> Vec<Job> {
+    let mut jobs: Vec<Job> = Vec::new();
+    let by_table = plan.sections.iter().any(|it| it.study != StudyName::Mini);
+    let mut add = |section: &Section, seed: u64| {
+        for arm in section.arms.iter().map(|it| find(it)) {
+            let is_there = jobs.iter().any(|it| it.arm.name == arm.name && it.seed == seed);
+            if seed < section.seeds && !is_there {
+                jobs.push(Job {
+                    arm,
+                    seed,
+                    rate: rates.get(&arm.search).copied(),
+                    folder: Job::folder_of(&plan.out, &arm.name, seed),
+                    split: Split::HeldOut,
+                });
+            }
+        }
+    };
+    if by_table {
+        plan.sections.iter().for_each(|it| (0..plan.seeds).for_each(|seed| add(it, seed)));
+    } else {
+        (0..plan.seeds).for_each(|seed| plan.sections.iter().for_each(|it| add(it, seed)));
+    }
+    jobs
+}
+
+/// Makes the runs that are missing, `plan.jobs` at a time.
+fn work(plan: &StudyPlan, jobs: &[Job], observer: &dyn StudyObserver) -> Result<()> {
+    let mut waiting = VecDeque::new();
+    for job in jobs {
+        if job.scores(plan)?.is_none() {
+            waiting.push_back(job);
+        }
+    }
+    let total = waiting.len();
+    let (waiting, done) = (Mutex::new(waiting), Mutex::new(0));
+    let failed = AtomicBool::new(false);
+    let lock = "no worker panics with the lock";
+    let worker = || -> Result<()> {
+        loop {
+            let next = waiting.lock().expect(lock).pop_front();
+            let stops = observer.stop_requested() || failed.load(Ordering::Relaxed);
+            let Some(job) = next.filter(|_| !stops) else {
+                return Ok(());
+            };
+            let started = Instant::now();
+            let scores =
+                job.make(plan, observer).inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+            let mut done = done.lock().expect(lock);
+            *done += 1;
+            observer.run_done(&RunDone {
+                done: *done,
+                total,
+                arm: &job.arm.name,
+                seed: job.seed,
+                success: scores.map(|it| it.mean()),
+                took: started.elapsed(),
+            });
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..plan.jobs).map(|_| scope.spawn(worker)).collect();
+        let results = workers.into_iter().map(|it| it.join().expect("a worker does not panic"));
+        results.collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost_of(study: StudyName, only: &[&str]) -> Cost {
+        let only: Vec<String> = only.iter().map(|it| (*it).to_owned()).collect();
+        cost(&StudyPlan::of_tests(sections(study, &only).unwrap())).unwrap()
+    }
+
+    /// Ten regimes of five methods and five seeds are 250 runs, of which five regimes share 20 of GRPO's.
+    #[test]
+    fn runs_are_shared_between_regimes_and_their_hours_are_known_before() {
+        let all = cost_of(StudyName::Teachers, &[]);
+        // Three rates of five methods on two regimes, one for GRPO, which no trace enters.
+        assert_eq!((all.bases, all.searches, all.runs), (0, 27, 225));
+        assert!((all.hours - 8.71).abs() < 0.01, "{all:?}");
+        let kept = cost_of(StudyName::Teachers, &["exact", "ceiling", "coverage-10"]);
+        assert_eq!((kept.searches, kept.runs), (27, 65));
+    }
+
+    #[test]
+    fn the_ladder_has_five_bases_and_four_methods_on_each() {
+        let all = cost_of(StudyName::Ladder, &[]);
+        // The 125 have each rung's base in them, which is scored with every seed.
+        assert_eq!((all.bases, all.searches, all.runs), (5, 24, 125));
+        assert!((all.hours - 1.30).abs() < 0.01, "{all:?}");
+    }
+
+    #[test]
+    fn a_table_that_is_none_is_refused_with_those_that_are() {
+        let error = sections(StudyName::Ladder, &["table1".to_owned()]).unwrap_err();
+        assert_eq!(error.to_string(), "expected a table of the study, got `table1`");
+    }
+}

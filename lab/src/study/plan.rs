@@ -1,0 +1,125 @@
+//! What a study makes, and who hears of it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hapo_train::{Observer, Overrides};
+
+use crate::study::arm::Section;
+use crate::study::real::Real;
+use crate::study::record::Record;
+
+/// What a study makes.
+#[derive(Clone, Debug)]
+pub(crate) struct StudyPlan {
+    /// Its tables, of one study.
+    pub(crate) sections: Vec<&'static Section>,
+    /// Seeds of each row.
+    pub(crate) seeds: u64,
+    /// Runs at a time; the threads are shared out among them.
+    pub(crate) jobs: usize,
+    /// Worker threads.
+    pub(crate) threads: usize,
+    /// Folder of the runs and tables.
+    pub(crate) out: PathBuf,
+    /// Held-out problems of each benchmark of the built-in task.
+    pub(crate) problems: usize,
+    /// The pretrained model, where the tables are of one.
+    pub(crate) real: Option<Real>,
+    /// Whether learning rates are searched; otherwise runs have their recipes' own.
+    pub(crate) search: bool,
+    /// Learning rates by the names of their searches, which are not made for them.
+    pub(crate) rates: BTreeMap<String, f64>,
+    /// Runs that were made elsewhere; they are not made again.
+    pub(crate) record: Record,
+    /// Overrides of every recipe.
+    pub(crate) overrides: Overrides,
+    /// Whether runs that are missing are made; otherwise the tables are of those that are done.
+    pub(crate) train: bool,
+    /// The build that makes the runs.
+    pub(crate) build: String,
+    /// The name of the CPU, for the tables.
+    pub(crate) cpu: String,
+}
+
+impl StudyPlan {
+    /// The pretrained model of arms that start from one.
+    pub(crate) fn pretrained(&self) -> &Real {
+        self.real.as_ref().expect("a study of a pretrained model has one")
+    }
+
+    /// Worker threads of one run.
+    pub(crate) fn threads_of_a_run(&self) -> usize {
+        (self.threads / self.jobs).max(1)
+    }
+
+    /// As the command makes it without options, in a folder without runs.
+    #[cfg(test)]
+    pub(crate) fn of_tests(sections: Vec<&'static Section>) -> Self {
+        Self {
+            sections,
+            seeds: 5,
+            jobs: 2,
+            threads: 2,
+            out: PathBuf::from("out"),
+            problems: 200,
+            real: None,
+            record: Record::default(),
+            search: true,
+            rates: BTreeMap::new(),
+            overrides: Overrides::default(),
+            train: true,
+            build: String::new(),
+            cpu: String::new(),
+        }
+    }
+}
+
+/// Receives a study's progress and may stop it. Runs are made on several threads.
+pub(crate) trait StudyObserver: Sync {
+    /// What the runs that are missing will take; nothing was started yet.
+    fn begins(&self, cost: &Cost);
+
+    /// The observer of a run of `steps` steps that starts.
+    fn observe(&self, arm: &str, steps: u64) -> Box<dyn Observer + '_>;
+
+    /// A run is done.
+    fn run_done(&self, done: &RunDone);
+
+    /// Whether no further run is to start.
+    fn stop_requested(&self) -> bool;
+}
+
+/// What the runs that are missing will take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Cost {
+    /// Base models to train.
+    pub(crate) bases: usize,
+    /// Runs of the search.
+    pub(crate) searches: usize,
+    /// Runs of the tables.
+    pub(crate) runs: usize,
+    /// Hours of all of them.
+    pub(crate) hours: f64,
+    /// Runs that are done, whose times the hours are scaled by; of none, the times are those of the machine named in the
+    /// documentation.
+    pub(crate) measured: usize,
+}
+
+/// A run that is done.
+#[derive(Clone, Debug)]
+pub(crate) struct RunDone {
+    /// How many are done, this one included.
+    pub(crate) done: usize,
+    /// How many were missing.
+    pub(crate) total: usize,
+    /// Its arm.
+    pub(crate) arm: &'static str,
+    /// Its seed.
+    pub(crate) seed: u64,
+    /// Its success on all benchmarks; `None` if another process has the run, or it was stopped.
+    pub(crate) success: Option<f64>,
+    /// How long it took.
+    pub(crate) took: Duration,
+}

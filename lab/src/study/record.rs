@@ -1,0 +1,79 @@
+//! The record of a study: the scores of its runs in one file, a line each, from which its tables are made without the runs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use hapo_cli::failure::bad_input;
+use hapo_run::write_atomically;
+use serde::{Deserialize, Serialize};
+
+use crate::study::scores::Scores;
+
+/// Scores by the folder of their run within its study's.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    /// The file that they are of.
+    pub(crate) path: PathBuf,
+    runs: BTreeMap<String, Scores>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    run: String,
+    scores: Scores,
+}
+
+impl Record {
+    /// Reads the file that a study wrote.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let refuse =
+            |what: String| bad_input(what, "give the file STUDY.runs.jsonl of a study's folder");
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| refuse(format!("cannot read {}: {error}", path.display())))?;
+        let mut record = Self { path: path.to_owned(), ..Self::default() };
+        for (index, text) in text.lines().enumerate() {
+            let refuse = |problem: String| {
+                let (path, line) = (path.display(), index + 1);
+                refuse(format!("{path}:{line}: expected the scores of a run: {problem}"))
+            };
+            let line: Line =
+                serde_json::from_str(text).map_err(|error| refuse(error.to_string()))?;
+            if record.get(&line.run).is_some() {
+                return Err(refuse(format!("{} stands before it as well", line.run)));
+            }
+            record.add(line.run, line.scores);
+        }
+        Ok(record)
+    }
+
+    pub(crate) fn add(&mut self, run: String, scores: Scores) {
+        self.runs.insert(run, scores);
+    }
+
+    /// Adds what a file that was written before has of runs that it lacks and that are `wanted`.
+    pub(crate) fn add_others(&mut self, path: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
+        if path.exists() {
+            for (run, scores) in Self::read(path)?.runs {
+                if wanted(&run) {
+                    self.runs.entry(run).or_insert(scores);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, run: &str) -> Option<&Scores> {
+        self.runs.get(run)
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
+        let mut text = String::new();
+        for (run, scores) in &self.runs {
+            let line = Line { run: run.clone(), scores: scores.clone() };
+            let _ = writeln!(text, "{}", serde_json::to_string(&line).expect("plain data"));
+        }
+        Ok(write_atomically(path, text.as_bytes())?)
+    }
+}

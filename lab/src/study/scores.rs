@@ -1,0 +1,390 @@
+//! `scores.json`: the scores of a run with everything that they depend on, in its folder.
+
+use std::path::Path;
+
+use anyhow::Result;
+use hapo_cli::failure::bad_input;
+use hapo_cli::scoring::{DrawKeys, EvalFormat, ScoringLimits, TEMPERATURE, evaluate_sets};
+use hapo_data::Dataset;
+use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
+use hapo_eval::ProblemResult;
+use hapo_train::Inputs;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::study::real;
+
+/// The scores of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Scores {
+    pub(crate) arm: String,
+    pub(crate) seed: u64,
+    /// What they depend on: scores of anything else are not reused.
+    pub(crate) made: Made,
+    pub(crate) learning_rate: f64,
+    pub(crate) build: String,
+    /// The machine; empty where the record does not say it.
+    pub(crate) cpu: String,
+    /// Wall time of its steps and evaluations, over all calls.
+    pub(crate) seconds: f64,
+    /// The step whose checkpoint was best on the development split.
+    pub(crate) step: u64,
+    /// Success of the last checkpoint, and its share of completions without an end token.
+    pub(crate) last: Last,
+    /// What its last stage logged, step by step.
+    pub(crate) curves: Curves,
+    pub(crate) benchmarks: Vec<BenchmarkScores>,
+}
+
+/// What a run logged of the metrics in [`CURVES`], step by step, to four digits.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Curves {
+    /// In the order of [`CURVES`]; nothing in a step that logged none.
+    steps: Vec<Vec<Option<f64>>>,
+    /// Groups of the first step that fail entirely, that are solved entirely, and the others.
+    pub(crate) first_groups: [f64; 3],
+}
+
+/// Metrics whose curves are in the tables.
+pub(crate) const CURVES: &[(&str, &str)] = &[
+    ("eval/avg@k", "development"),
+    ("reward/policy_only", "reward"),
+    ("gate/beta", "β"),
+    ("policy/entropy", "entropy, on-policy"),
+    ("entropy/all", "entropy, all"),
+    ("policy/kl_to_initial", "KL"),
+    ("response_length/mean", "length"),
+];
+
+impl Curves {
+    /// Those of a run's log.
+    pub(crate) fn of(lines: &[Value]) -> Self {
+        let value = |line: &Value, key: &str| line[key].as_f64().map(four_digits);
+        let of_metric = |key: &str| lines.iter().map(|it| value(it, key)).collect();
+        let count = |key: &str| lines.first().and_then(|it| it[key].as_f64()).unwrap_or(0.0);
+        Self {
+            steps: CURVES.iter().map(|it| of_metric(it.0)).collect(),
+            first_groups: ["groups/all_fail", "groups/all_solved", "groups/partially_solved"]
+                .map(count),
+        }
+    }
+
+    /// The values of a metric of [`CURVES`].
+    pub(crate) fn metric(&self, index: usize) -> &[Option<f64>] {
+        self.steps.get(index).map_or(&[], Vec::as_slice)
+    }
+}
+
+fn four_digits(value: f64) -> f64 {
+    format!("{value:.3e}").parse().expect("a number that was written")
+}
+
+/// What a run's scores depend on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Made {
+    /// Of each stage, with its rate.
+    pub(crate) recipes: Vec<String>,
+    pub(crate) overrides: Vec<String>,
+    /// Problems of each benchmark, completions of each problem, their temperature, and the split.
+    pub(crate) problems: usize,
+    completions: usize,
+    temperature: f64,
+    split: Split,
+    levels: Vec<String>,
+    /// Hashes of base model, tokenizer, prompts, answers and traces. Nothing where the base is not here to be read: of a
+    /// record of a ladder whose bases were made elsewhere.
+    inputs: Option<Inputs>,
+}
+
+/// The end of a run.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Last {
+    pub(crate) success: f64,
+    pub(crate) truncated: f64,
+}
+
+/// One benchmark of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BenchmarkScores {
+    pub(crate) name: String,
+    /// Share of correct completions of each problem.
+    pub(crate) problems: Vec<f64>,
+    /// Mean length of a completion in tokens.
+    pub(crate) tokens: f64,
+    /// Share of completions without an end token.
+    pub(crate) truncated: f64,
+    /// Share of completions in the teacher's style.
+    pub(crate) teacher_style: f64,
+    /// Of problems of a file, the first completion of each of the first ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) examples: Vec<String>,
+}
+
+impl Made {
+    /// Whether the recipe names no measure of a best checkpoint.
+    pub(crate) fn is_read_at_its_last(&self) -> bool {
+        let entries = self.recipes.last().and_then(|it| hapo_run::recipe_entries(it).ok());
+        entries.is_some_and(|it| it.get("checkpoint.best").is_some_and(|it| it == "\"\""))
+    }
+
+    /// What the scores of a run by these recipes and inputs would depend on.
+    pub(crate) fn of(
+        recipes: Vec<String>,
+        inputs: Option<Inputs>,
+        overrides: &[String],
+        target: &Target<'_>,
+    ) -> Self {
+        Self {
+            recipes,
+            overrides: overrides.to_vec(),
+            problems: target.problems.count(),
+            completions: target.problems.format().completions,
+            temperature: f64::from(TEMPERATURE),
+            split: target.split,
+            levels: target.problems.names(),
+            inputs,
+        }
+    }
+
+    /// What differs from `now`, in words; nothing where the scores may be reused.
+    fn differences(&self, now: &Self) -> Vec<String> {
+        let as_object = |it: &Self| match serde_json::to_value(it).expect("plain data") {
+            Value::Object(it) => it,
+            _ => unreachable!("a structure is an object"),
+        };
+        let (before, after) = (as_object(self), as_object(now));
+        let mut all = Vec::new();
+        for (key, value) in &before {
+            if after.get(key) == Some(value) {
+                continue;
+            }
+            match key.as_str() {
+                "recipes" => all.extend(different_keys(&self.recipes, &now.recipes)),
+                "inputs" => {
+                    if let (Some(before), Some(now)) = (&self.inputs, &now.inputs) {
+                        all.extend(before.differences(now));
+                    }
+                }
+                _ => all.push(format!("{key} ({value}, now {})", after[key])),
+            }
+        }
+        all
+    }
+}
+
+/// The keys in which two lists of recipes differ.
+fn different_keys(before: &[String], now: &[String]) -> Vec<String> {
+    if before.len() != now.len() {
+        return vec![format!("stages ({}, now {})", before.len(), now.len())];
+    }
+    let of_stage = |(before, now): (&String, &String)| hapo_train::changed_keys(before, now);
+    let show = |it: hapo_run::RecipeDifference| {
+        let [before, now] = it.values();
+        format!("{} ({before}, now {now})", it.key)
+    };
+    before.iter().zip(now).flat_map(of_stage).map(show).collect()
+}
+
+impl Scores {
+    /// The scores in a run's folder. `None` where there are none, or no readable ones: they are made again.
+    pub(crate) fn read(folder: &Path, made: &Made) -> Result<Option<Self>> {
+        let Ok(text) = std::fs::read_to_string(folder.join("scores.json")) else {
+            return Ok(None);
+        };
+        let Ok(scores) = serde_json::from_str::<Self>(&text) else {
+            return Ok(None);
+        };
+        scores.of(made, &folder.join("scores.json")).map(Some)
+    }
+
+    /// These, if they are of what `made` says.
+    pub(crate) fn of(self, made: &Made, path: &Path) -> Result<Self> {
+        let differences = self.made.differences(made);
+        if differences.is_empty() {
+            return Ok(self);
+        }
+        Err(bad_input(
+            format!(
+                "{} holds the scores of a run that differs in {}",
+                path.display(),
+                differences.join(", ")
+            ),
+            "give the settings that it was made with, or another folder or record; without the file the run is scored again",
+        ))
+    }
+
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
+        let json = serde_json::to_vec(self).expect("scores are plain data");
+        Ok(hapo_run::write_atomically(&folder.join("scores.json"), &json)?)
+    }
+
+    /// The problems of each benchmark.
+    pub(crate) fn sets(&self) -> Vec<Vec<f64>> {
+        self.benchmarks.iter().map(|it| it.problems.clone()).collect()
+    }
+
+    /// Of a run that was not made, with this success.
+    #[cfg(test)]
+    pub(crate) fn of_tests(
+        run: &crate::study::job::Job,
+        plan: &crate::study::plan::StudyPlan,
+        success: f64,
+    ) -> Self {
+        let benchmark = BenchmarkScores {
+            name: String::new(),
+            problems: vec![success],
+            tokens: 0.0,
+            truncated: 0.0,
+            teacher_style: 0.0,
+            examples: Vec::new(),
+        };
+        Self {
+            arm: run.arm.name.clone(),
+            seed: run.seed,
+            made: run.made(plan, &run.stages(plan).unwrap()).unwrap(),
+            learning_rate: 0.0,
+            build: String::new(),
+            cpu: String::new(),
+            seconds: 0.0,
+            step: 0,
+            last: Last { success, truncated: 0.0 },
+            curves: Curves::default(),
+            benchmarks: vec![benchmark],
+        }
+    }
+
+    pub(crate) fn mean(&self) -> f64 {
+        success(&self.benchmarks)
+    }
+}
+
+/// Mean over problems, then over benchmarks.
+pub(crate) fn success(benchmarks: &[BenchmarkScores]) -> f64 {
+    let means = benchmarks.iter().map(|it| mean(&it.problems));
+    means.sum::<f64>() / benchmarks.len().max(1) as f64
+}
+
+/// Share of completions without an end token.
+pub(crate) fn truncated(benchmarks: &[BenchmarkScores]) -> f64 {
+    let shares: Vec<f64> = benchmarks.iter().map(|it| it.truncated).collect();
+    mean(&shares)
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// Whose problems a model is scored on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Problems<'a> {
+    /// So many of each level of the built-in task.
+    Levels { levels: &'a [(&'static str, u32)], count: usize },
+    /// A part of a file, and a checksum of all that the file's problems are scored by.
+    Of(&'a Dataset, &'a str),
+}
+
+impl Problems<'_> {
+    /// Problems of each benchmark.
+    fn count(self) -> usize {
+        match self {
+            Self::Levels { count, .. } => count,
+            Self::Of(dataset, _) => dataset.examples.len(),
+        }
+    }
+
+    /// What they are, for a record.
+    fn names(self) -> Vec<String> {
+        match self {
+            Self::Levels { levels, .. } => {
+                levels.iter().map(|it| format!("{}:{}", it.0, it.1)).collect()
+            }
+            Self::Of(_, checksum) => vec![checksum.to_owned()],
+        }
+    }
+
+    /// How they are asked.
+    fn format(self) -> EvalFormat {
+        match self {
+            Self::Levels { .. } => EvalFormat::BUILT_IN,
+            Self::Of(..) => real::FORMAT,
+        }
+    }
+
+    /// The benchmarks.
+    fn sets(self, split: Split) -> Result<Vec<(String, Dataset)>> {
+        match self {
+            Self::Levels { levels, count } => problem_sets(levels, count, split),
+            Self::Of(dataset, _) => Ok(vec![("held-out".to_owned(), dataset.clone())]),
+        }
+    }
+}
+
+/// What a model is scored on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) problems: Problems<'a>,
+    pub(crate) split: Split,
+    pub(crate) seed: u64,
+    pub(crate) max_new_tokens: usize,
+    pub(crate) teacher: TeacherSteps,
+}
+
+/// Problems of a file whose first completion is kept.
+const EXAMPLES: usize = 3;
+
+/// The problems of each level, by the names of their benchmarks.
+pub(crate) fn problem_sets(
+    levels: &[(&str, u32)],
+    problems: usize,
+    split: Split,
+) -> Result<Vec<(String, Dataset)>> {
+    let set = |(family, level): &(&str, u32)| {
+        let dataset = make_set(&TaskSet {
+            seed: 0,
+            levels: vec![((*family).to_owned(), *level)],
+            split,
+            count: problems,
+            teacher_coverage: 0.0,
+            teacher_steps: TeacherSteps::Exact,
+        })?;
+        Ok((format!("{family}-{level}"), dataset))
+    };
+    levels.iter().map(set).collect()
+}
+
+/// A model on every level of its target. `DrawKey`s differ from benchmark to benchmark.
+pub(crate) fn score(
+    model: &str,
+    target: &Target<'_>,
+    threads: usize,
+) -> Result<Vec<BenchmarkScores>> {
+    let sets = target.problems.sets(target.split)?;
+    let (names, sets): (Vec<String>, Vec<Dataset>) = sets.into_iter().unzip();
+    let draws = DrawKeys::OfNames(&names);
+    let results = evaluate_sets(
+        model,
+        target.problems.format(),
+        &sets,
+        draws,
+        ScoringLimits { max_new_tokens: target.max_new_tokens, seed: target.seed, threads },
+    )?;
+    let is_text = matches!(target.problems, Problems::Of(..));
+    let scores = names.into_iter().zip(results).map(|(name, results)| {
+        let all = || results.iter().flat_map(|it| &it.completions);
+        let n = all().count().max(1) as f64;
+        let share = |count: usize| count as f64 / n;
+        BenchmarkScores {
+            name,
+            problems: results.iter().map(ProblemResult::success).collect(),
+            tokens: share(all().filter_map(|it| it.tokens).sum()),
+            truncated: share(all().filter(|it| !it.ended).count()),
+            teacher_style: share(all().filter(|it| target.teacher.wrote(&it.text)).count()),
+            examples: results
+                .iter()
+                .take(if is_text { EXAMPLES } else { 0 })
+                .filter_map(|it| Some(it.completions.first()?.text.clone()))
+                .collect(),
+        }
+    });
+    Ok(scores.collect())
+}
