@@ -45,6 +45,8 @@ pub struct Span {
     pub entropy_exponent: f64,
     /// The KL term of a policy span, in the place of the loss's own.
     pub kl: Option<Kl>,
+    /// log `π_ref` of each token, which a KL term needs.
+    pub reference: Option<Arc<[f32]>>,
 }
 
 /// A of the tokens of a span.
@@ -187,7 +189,7 @@ impl Term {
 impl Span {
     /// A span whose term does not depend on entropy, without a KL term of its own.
     pub fn new(tokens: Range<usize>, term: Term) -> Self {
-        Self { tokens, term, entropy_exponent: 0.0, kl: None }
+        Self { tokens, term, entropy_exponent: 0.0, kl: None, reference: None }
     }
 
     /// The ratio of a policy span.

@@ -158,11 +158,14 @@ pub struct Needs {
     pub prefixes: bool,
     /// The prompt may be rendered with a hint.
     pub hints: bool,
+    /// The second model's log-probabilities of the members' tokens (D38).
+    pub reference: bool,
 }
 
 impl Needs {
     /// A group of rollouts in one part.
-    pub const ROLLOUTS: Self = Self { samples: true, parts: 1, prefixes: false, hints: false };
+    pub const ROLLOUTS: Self =
+        Self { samples: true, parts: 1, prefixes: false, hints: false, reference: false };
 
     /// Demonstrations, and no rollout.
     pub const DEMONSTRATIONS: Self = Self { samples: false, parts: 0, ..Self::ROLLOUTS };
@@ -175,6 +178,7 @@ impl Needs {
             parts: self.parts + more.parts,
             prefixes: self.prefixes || more.prefixes,
             hints: self.hints || more.hints,
+            reference: self.reference || more.reference,
         }
     }
 }

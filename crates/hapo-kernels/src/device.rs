@@ -26,7 +26,7 @@ use crate::weight::{Heads, Held, Matrix, Numbers, Output, Placed};
 ///
 /// Operations return nothing, since on a GPU they are only enqueued. What went wrong in one is kept until
 /// [`Device::check`] is asked; operations after it do nothing.
-pub trait Device: Clone + Send + Sync + Debug {
+pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// A flat buffer of numbers.
     type Buf: Buffer;
     /// A matrix `[inputs, outputs]` that products multiply by, in a form of the device's own.

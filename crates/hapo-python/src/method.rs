@@ -66,6 +66,15 @@ impl Method {
                 ),
             ));
         }
+        if needs.reference {
+            return Err(value_error(
+                "name",
+                format!(
+                    "{name:?} needs a second model's log-probabilities: expected a trainer that has one, as \
+                     `hapo train` does"
+                ),
+            ));
+        }
         if needs.prefixes || needs.hints || needs.parts > 1 {
             return Err(value_error(
                 "name",

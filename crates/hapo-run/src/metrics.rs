@@ -101,6 +101,7 @@ pub const METRICS: &[&str] = &[
     "policy/ratio_mean",
     "policy/ratio_max",
     "policy/kl_to_initial",
+    "policy/kl_to_reference",
     "response_length/mean",
     "response_length/p95",
     "response_length/truncated",

@@ -23,6 +23,7 @@ mod tests;
 
 pub use checkpoint::resume::{ResumePolicy, changed_keys};
 pub use engine::engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights};
+pub use engine::scorer::{LocalScorer, ScoreRequest, Scorer};
 pub use engine::trainer::{Trainer, loss_of};
 pub use error::{Error, Result};
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};

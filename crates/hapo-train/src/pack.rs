@@ -107,7 +107,9 @@ pub fn token_group<'a>(
         });
     }
     // The entropy bonus reaches every token of the policy (D17, D20).
-    it.has_signal = it.has_terms() || loss.entropy_coef > 0.0;
+    let mut spans = it.sequences.iter().flat_map(|it| &it.spans);
+    let has_kl = spans.any(|it| loss.kl_of(it).is_some());
+    it.has_signal = it.has_terms() || has_kl || loss.entropy_coef > 0.0;
     it
 }
 

@@ -176,6 +176,9 @@ pub(crate) fn find(recipe: &Recipe) -> Result<Sources> {
     if let ModelSource::Folder(path) = recipe.model() {
         sources.model = Some(hub::model_folder(path)?);
     }
+    if let Some(ModelSource::Folder(path)) = recipe.reference() {
+        sources.reference = Some(hub::model_folder(path)?);
+    }
     if let DataSource::Files(names) = &recipe.data().train
         && names.iter().any(|name| name.starts_with("hf:"))
     {

@@ -1,17 +1,16 @@
 //! The KL term to a reference model, by the three usual estimators (D18: none unless a recipe or a method has one).
 
-use super::{SpanTerms, SpanTokens};
+use super::SpanTokens;
 use crate::credit::Kl;
 
 impl Kl {
-    /// Adds the term to a span's part of the objective and to the loss's derivatives.
+    /// coef·Σ k / divisor over a span's tokens; adds its derivatives to the loss's.
     pub(super) fn add(
         self,
         tokens: SpanTokens<'_>,
         divisor: f64,
-        terms: &mut SpanTerms,
         d_log_probs: &mut [f32],
-    ) {
+    ) -> f64 {
         assert_eq!(tokens.log_probs.len(), tokens.reference.len(), "one reference per token");
         let mut sum = 0.0;
         let pairs = tokens.log_probs.iter().zip(tokens.reference);
@@ -21,8 +20,7 @@ impl Kl {
             sum += value;
             *slope = (f64::from(*slope) + self.coef * derivative / divisor) as f32;
         }
-        terms.objective -= self.coef * sum / divisor;
-        terms.kl_sum = Some(sum);
+        self.coef * sum / divisor
     }
 }
 

@@ -128,8 +128,6 @@ pub struct SpanTerms {
     pub ratio_sum: f64,
     /// Largest r.
     pub ratio_max: f64,
-    /// Σ k over the policy's tokens, where the span has a KL term.
-    pub kl_sum: Option<f64>,
 }
 
 impl Loss {
@@ -161,7 +159,7 @@ impl Loss {
                 let advantage = advantage.scaled(factor);
                 let mut terms = self.policy(&advantage, tokens, divisor, d_log_probs, d_entropies);
                 if let Some(kl) = self.kl_of(span) {
-                    kl.add(tokens, divisor, &mut terms, d_log_probs);
+                    terms.objective -= kl.add(tokens, divisor, d_log_probs);
                 }
                 terms
             }
@@ -221,7 +219,6 @@ impl Loss {
             clipped: it.clipped,
             ratio_sum: it.ratio_sum,
             ratio_max: it.ratio_max,
-            kl_sum: None,
         }
     }
 }

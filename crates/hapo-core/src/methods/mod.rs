@@ -13,6 +13,7 @@ mod grpo;
 mod hpt;
 mod luffy;
 mod maxrl;
+mod opd;
 mod sft;
 mod srft;
 mod trapo;
@@ -229,6 +230,7 @@ methods! {
     hpt::METHOD,
     chord::MU with chord_mu: chord::Own,
     chord::PHI with chord_phi: chord::Own,
+    opd::METHOD with opd: opd::Own,
 }
 
 /// The method of that name.

@@ -14,6 +14,7 @@ use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, Model};
 use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, Watch, sample_watched};
 
+use crate::engine::scorer::Scorer;
 use crate::error::Result;
 use crate::observe::meter::Meter;
 use crate::observe::stats::Stats;
@@ -144,6 +145,8 @@ pub struct ModelFiles<'a> {
 pub(crate) struct Engines<'a, L: Learner> {
     pub(crate) learner: &'a mut L,
     pub(crate) sampler: &'a mut dyn Sampler<L::Model>,
+    /// The second model, where something reads its log-probabilities (D38).
+    pub(crate) reference: Option<&'a mut dyn Scorer>,
 }
 
 impl<L: Learner> Engines<'_, L> {

@@ -1,5 +1,6 @@
 //! The machines of a run: what samples and what learns, and the files of the learner's state.
 
 pub(crate) mod engines;
+pub(crate) mod scorer;
 pub(crate) mod trainer;
 pub(crate) mod trainer_files;

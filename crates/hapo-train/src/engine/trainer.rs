@@ -337,7 +337,7 @@ fn micro_batch_loss(
             let tokens = SpanTokens {
                 log_probs: &outputs.log_probs[at.clone()],
                 old_log_probs: sequence.old_log_probs(span.tokens.clone()),
-                reference: &[],
+                reference: span.reference.as_deref().unwrap_or_default(),
                 entropies: &outputs.entropies[at.clone()],
             };
             let d_log_probs = &mut outputs.d_log_probs[at.clone()];

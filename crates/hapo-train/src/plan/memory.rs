@@ -7,7 +7,7 @@ use hapo_model::{
 };
 use hapo_sampler::{KvMemory, Longest};
 
-use super::{Change, DeviceSpec, Held, Lengths, Part, Workload};
+use super::{Change, DeviceSpec, Held, Lengths, Part, Workload, config_of_model};
 use crate::recipe::{EvalSet, LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
 
 /// What attention reads, and so what a cache's numbers are.
@@ -217,6 +217,9 @@ fn parts_beside_sampling(of: Workload<'_>) -> Vec<Part> {
     if recipe.metrics().kl_every > 0 {
         parts.push(always("initial weights", it.initial));
     }
+    if it.reference > 0 {
+        parts.push(always("reference", it.reference));
+    }
     parts.push(training("activations", it.activations));
     parts.push(training("logits", it.logits));
     let rounds = device.compute == Compute::Bf16;
@@ -244,6 +247,8 @@ struct Counted {
     initial: u64,
     activations: u64,
     logits: u64,
+    /// The second model's weights and activations.
+    reference: u64,
     /// What products of the CPU copy.
     copied: u64,
 }
@@ -289,9 +294,21 @@ impl Counted {
         counted.copied = counting.copied_bytes() as u64;
         counted.logits = tape.logit_bytes() as u64;
         counted.activations = taken() - counted.copied - counted.logits;
+        if let Some(reference) = reference_shape(recipe, config) {
+            let reference = Model::held(counting.clone(), reference, positions, Purpose::Trained)?;
+            let mut tape = Tape::new(ActivationCheckpointing::Layers);
+            tape.forward(&reference, &batch)?;
+            counted.reference = taken();
+        }
         drop((moments, initial));
         Ok(counted)
     }
+}
+
+/// The shape of the second model: that of its folder, or of the model where the folder is still to be made.
+fn reference_shape(recipe: &Recipe, config: &Config) -> Option<Config> {
+    let found = config_of_model(recipe, recipe.reference()?);
+    Some(found.unwrap_or_else(|_| config.clone()))
 }
 
 /// A batch of `rows` tokens, every one of which predicts another.

@@ -27,6 +27,8 @@ use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe};
 pub struct Sources {
     /// The folder of `model.path`.
     pub model: Option<String>,
+    /// The folder of `reference.path`.
+    pub reference: Option<String>,
     /// The files of `data.train`.
     pub train: Option<Vec<PathBuf>>,
     /// The problems of `[eval]`.
@@ -70,19 +72,34 @@ impl Sources {
 
     /// The model to start from. An earlier stage's is its last checkpoint, beside `run_dir`.
     fn model(&self, recipe: &Recipe, run_dir: Option<&Path>) -> Result<ModelSource> {
-        match (recipe.model(), &self.model, run_dir) {
-            (ModelSource::Folder(_), Some(found), _) => Ok(ModelSource::Folder(found.clone())),
-            (ModelSource::Stage(name), _, Some(run_dir)) => {
-                let beside = run_dir.parent().unwrap_or(Path::new(".")).join(name);
-                let last = RunFolder(&beside).list_checkpoints().into_iter().next();
-                let (_, last) = last.ok_or_else(|| Error::Stage {
-                    problem: format!("stage {name} has no checkpoint in {}", beside.display()),
-                })?;
-                checkpoint::verify(&last)?;
-                Ok(ModelSource::Folder(last.display().to_string()))
-            }
-            (model, ..) => Ok(model.clone()),
+        located(recipe.model(), self.model.as_ref(), run_dir)
+    }
+
+    /// The second model, found in the same way (D38).
+    fn reference(&self, recipe: &Recipe, run_dir: Option<&Path>) -> Result<Option<ModelSource>> {
+        let reference = recipe.reference();
+        reference.map(|it| located(it, self.reference.as_ref(), run_dir)).transpose()
+    }
+}
+
+/// A model where it was found, or where the recipe says.
+fn located(
+    model: &ModelSource,
+    found: Option<&String>,
+    run_dir: Option<&Path>,
+) -> Result<ModelSource> {
+    match (model, found, run_dir) {
+        (ModelSource::Folder(_), Some(found), _) => Ok(ModelSource::Folder(found.clone())),
+        (ModelSource::Stage(name), _, Some(run_dir)) => {
+            let beside = run_dir.parent().unwrap_or(Path::new(".")).join(name);
+            let last = RunFolder(&beside).list_checkpoints().into_iter().next();
+            let (_, last) = last.ok_or_else(|| Error::Stage {
+                problem: format!("stage {name} has no checkpoint in {}", beside.display()),
+            })?;
+            checkpoint::verify(&last)?;
+            Ok(ModelSource::Folder(last.display().to_string()))
         }
+        (model, ..) => Ok(model.clone()),
     }
 }
 
@@ -190,6 +207,11 @@ impl RunPlan {
             success_at: self.recipe.success_at(),
             noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
         }
+    }
+
+    /// The second model, a folder, where something reads its log-probabilities (D38).
+    pub(crate) fn reference(&self) -> Result<Option<ModelSource>> {
+        self.sources.reference(&self.recipe, self.run_dir.as_deref())
     }
 
     /// Checks that the files which are read before the model are there.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// What is hashed, under the name that files keep it by, and how a message calls it.
-const NAMED: [(&str, &str); 8] = [
+const NAMED: [(&str, &str); 9] = [
     ("prompts", "the rendered prompts (data.train)"),
     ("answers", "the gold answers (data.train)"),
     ("teachers", "the teachers (data.train)"),
@@ -19,6 +19,7 @@ const NAMED: [(&str, &str); 8] = [
     ("tokenizer", "the tokenizer (model)"),
     ("template", "the chat template (data.template)"),
     ("weights", "the base weights (model)"),
+    ("reference", "the second model (reference)"),
 ];
 
 /// SHA-256 of each thing that a run reads, by its name.

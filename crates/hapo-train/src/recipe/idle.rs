@@ -99,6 +99,13 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
         Scope::CustomReward => {
             of_grader(!hapo_reward::is_own(&it.data.grader), "is no custom reward")
         }
+        Scope::Reference => not(Scope::Rollouts).or_else(|| {
+            let unasked = !method.needs().reference && it.loss.kl_coef == 0.0;
+            of_method(unasked, "asks for no reference, and loss.kl_coef is 0")
+        }),
+        Scope::Kl => {
+            not(Scope::Rollouts).or_else(|| refused(it.loss.kl_coef == 0.0, "loss.kl_coef is 0"))
+        }
         Scope::AllWeights => {
             refused(it.lora.is_some(), "[lora] writes adapters, whose numbers are f32")
         }

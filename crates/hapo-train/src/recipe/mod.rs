@@ -28,8 +28,8 @@ pub use keys::{KeyEntry, key_entries};
 pub use sections::{
     AUTO, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection, HapoSection,
     HintSource, InitSection, Key, LoraInit, LoraSection, LoraTargets, LossSection, MethodName,
-    MetricsSection, MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, RewardSection,
-    SECTIONS, SamplingSection, Settings,
+    MetricsSection, MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, ReferenceSection,
+    RewardSection, SECTIONS, SamplingSection, Settings,
 };
 pub use text::{Overrides, WrittenAs};
 
@@ -47,6 +47,7 @@ pub struct Recipe {
     loss: Loss,
     gate: Option<(Gate, SlotRule)>,
     model: ModelSource,
+    reference: Option<ModelSource>,
 }
 
 /// Problems that a run is evaluated on while it trains.
@@ -178,12 +179,16 @@ impl Recipe {
         let mut all: Vec<Self> = Vec::with_capacity(documents.len());
         for (stage, document) in documents {
             let recipe = Self::of_document(document, name, stage.clone())?;
-            if let ModelSource::Stage(from) = &recipe.model
-                && !all.iter().any(|it| it.stage.as_ref() == Some(from))
-            {
-                let what = format!("no stage `{from}` comes before this one");
-                let hint = "write stage:NAME with the name of an earlier [[stage]]";
-                return Err(document.error(Problem::new("model.path", what, hint)));
+            let models =
+                [("model.path", Some(&recipe.model)), ("reference.path", recipe.reference())];
+            for (key, model) in models {
+                if let Some(ModelSource::Stage(from)) = model
+                    && !all.iter().any(|it| it.stage.as_ref() == Some(from))
+                {
+                    let what = format!("no stage `{from}` comes before this one");
+                    let hint = "write stage:NAME with the name of an earlier [[stage]]";
+                    return Err(document.error(Problem::new(key, what, hint)));
+                }
             }
             all.push(recipe);
         }
@@ -217,6 +222,7 @@ impl Recipe {
             loss: rules::loss_of(&settings, &*method),
             gate: rules::gate_of(&settings, &*method).map_err(in_place)?,
             model: rules::model_of(&settings).map_err(in_place)?,
+            reference: rules::reference_of(&settings, &*method).map_err(in_place)?,
             settings,
             own,
             idle,
@@ -420,6 +426,11 @@ impl Recipe {
     /// The model to start from.
     pub fn model(&self) -> &ModelSource {
         &self.model
+    }
+
+    /// The second model, where something reads its log-probabilities (D38).
+    pub fn reference(&self) -> Option<&ModelSource> {
+        self.reference.as_ref()
     }
 
     /// The adapter that is trained in the place of the weights.

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use hapo_core::{
-    Annealing, AnnealingMode, Clip, Explain, Gate, GateMode, Loss, METHODS, Method, MethodSettings,
-    Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
+    Annealing, AnnealingMode, Clip, Explain, Gate, GateMode, Kl, Loss, METHODS, Method,
+    MethodSettings, Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{METRICS, REWARD_PARTS};
@@ -101,6 +101,7 @@ fn check_numbers(it: &Settings) -> Checked {
         ("loss.clip_low", clip_low, low_or_none, l.clip_low),
         ("loss.clip_high", above_0(l.clip_high), OR_NO_CLIP, l.clip_high),
         ("loss.entropy_coef", finite_from_0(l.entropy_coef), FROM_0, l.entropy_coef),
+        ("loss.kl_coef", finite_from_0(l.kl_coef), FROM_0, l.kl_coef),
         ("reward.timeout", seconds(it.reward.timeout), SECONDS, it.reward.timeout),
         (
             "reward.start_timeout",
@@ -265,10 +266,7 @@ fn check_init(init: &InitSection) -> Checked {
 /// Where the initial weights come from.
 pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
     match (&it.model.path, &it.model.init) {
-        (Some(path), None) => Ok(match path.strip_prefix("stage:") {
-            Some(stage) => ModelSource::Stage(stage.to_owned()),
-            None => ModelSource::Folder(path.clone()),
-        }),
+        (Some(path), None) => Ok(source_of(path)),
         (None, Some(init)) => Ok(ModelSource::Init(init.clone())),
         _ => {
             let hint = "name a model folder with model.path, or a shape with [model.init]";
@@ -322,6 +320,31 @@ fn method_settings(it: &Settings, own: &Table) -> Checked<MethodSettings> {
     settings.advantage = it.advantage;
     settings.teacher = it.teacher;
     Ok(settings)
+}
+
+/// The folder of the second model, which is required where something reads it (D38).
+pub(super) fn reference_of(it: &Settings, method: &dyn Method) -> Checked<Option<ModelSource>> {
+    if !method.needs().reference && it.loss.kl_coef == 0.0 {
+        return Ok(None);
+    }
+    match &it.reference {
+        Some(section) if !section.path.is_empty() => Ok(Some(source_of(&section.path))),
+        _ => {
+            let what = match method.needs().reference {
+                true => format!("method = \"{}\" needs a second model", method.name()),
+                false => "loss.kl_coef needs the model that the KL is taken to".to_owned(),
+            };
+            let hint = "name its folder with reference.path";
+            Err(Problem::new("reference.path", what, hint))
+        }
+    }
+}
+
+fn source_of(path: &str) -> ModelSource {
+    match path.strip_prefix("stage:") {
+        Some(stage) => ModelSource::Stage(stage.to_owned()),
+        None => ModelSource::Folder(path.to_owned()),
+    }
 }
 
 /// Whether nothing is sampled.
@@ -411,6 +434,6 @@ pub(super) fn loss_of(it: &Settings, method: &dyn Method) -> Loss {
         },
         entropy_coef: loss.entropy_coef,
         teacher_apart: method.plan().teacher_apart,
-        kl: None,
+        kl: (loss.kl_coef > 0.0).then_some(Kl { coef: loss.kl_coef, estimator: loss.kl_estimator }),
     }
 }

@@ -32,6 +32,10 @@ pub(super) enum Scope {
     Verdicts,
     /// Those with a custom reward.
     CustomReward,
+    /// Those that score tokens with a second model.
+    Reference,
+    /// Those with a KL term.
+    Kl,
     /// Those that train all weights.
     AllWeights,
 }

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use hapo_core::{
     AdvantageRule, AnnealingMode, Decimal, GateMode, INJECTIONS, ImportanceRatioLevel, Injection,
-    METHODS, MethodEntry, NormaliserKind, SlotRule, TeacherRule, Truncated,
+    KlEstimator, METHODS, MethodEntry, NormaliserKind, SlotRule, TeacherRule, Truncated,
 };
 use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
@@ -78,6 +78,7 @@ pub const SECTIONS: &[(&str, &[Key])] = &[
     ("model", ModelSection::KEYS),
     ("model.init", InitSection::KEYS),
     ("lora", LoraSection::KEYS),
+    ("reference", ReferenceSection::KEYS),
     ("data", DataSection::KEYS),
     ("reward", RewardSection::KEYS),
     ("sampling", SamplingSection::KEYS),
@@ -101,6 +102,7 @@ pub const REQUIRED: &[&str] = &[
     "model.init.heads",
     "model.init.kv_heads",
     "model.init.ffn",
+    "reference.path",
 ];
 
 section! {
@@ -122,6 +124,8 @@ section! {
         model: ModelSection = ModelSection::default(),
         /// A low-rank adapter; absent = all weights are trained.
         lora: Option<LoraSection> = None,
+        /// A second model that scores the rollouts' tokens; absent = none.
+        reference: Option<ReferenceSection> = None; only Reference,
         /// Prompts and teachers.
         data: DataSection = DataSection::default(),
         /// Rewards: what counts as success, and a custom reward's program or server.
@@ -181,6 +185,15 @@ section! {
         rope_theta: f64 = 1e4,
         /// Standard deviation of the normal initialisation.
         std: f64 = 0.02,
+    }
+}
+
+section! {
+    /// `[reference]`: a model that is not trained and scores the rollouts' tokens: the teacher of `opd`, and what the KL of
+    /// `loss.kl_coef` is taken to. Its tokenizer is that of the model.
+    ReferenceSection {
+        /// As `model.path`.
+        path: String = String::new(); only Reference,
     }
 }
 
@@ -385,6 +398,10 @@ section! {
         normaliser: NormaliserKind = NormaliserKind::Constant; only Rollouts,
         /// Weight of the on-policy entropy bonus.
         entropy_coef: f64 = 0.0; only Rollouts,
+        /// Weight of the KL to the model of `[reference]` on the policy's tokens, under the same normaliser; 0 = none (D18).
+        kl_coef: f64 = 0.0; only Rollouts,
+        /// Its estimator, with q = log `π_ref` − log π: `k1`, −q; `k2`, q²/2; `k3`, exp(q) − 1 − q.
+        kl_estimator: KlEstimator = KlEstimator::K3; only Kl,
     }
 }
 

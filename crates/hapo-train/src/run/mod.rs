@@ -11,13 +11,14 @@ use std::sync::Arc;
 use hapo_core::{Gate, Gated, HapoGate, Schedule, Step, hex};
 use hapo_kernels::{Compute, Cpu, Device};
 use hapo_model::folder::AdapterNote;
-use hapo_model::{Dtype, LoadedModel, Model, Moments, config_json};
+use hapo_model::{Dtype, LoadedModel, Model, Moments, Tokenizer, config_json};
 use hapo_run::{Metrics, RunFolder};
 use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
 
 use crate::checkpoint::{self, Contents, Shelf, TrainerState};
 use crate::engine::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
+use crate::engine::scorer::{LocalScorer, Scorer};
 use crate::engine::trainer::Trainer;
 use crate::engine::trainer_files::hash_of_weights;
 use crate::error::{Error, Result};
@@ -57,6 +58,7 @@ pub struct Run<L: Learner = Trainer> {
     plan: RunPlan,
     pub(crate) learner: L,
     sampler: Box<dyn Sampler<L::Model>>,
+    reference: Option<Box<dyn Scorer>>,
     method: Gated,
     source: Source,
     grader: RunGrader,
@@ -86,6 +88,7 @@ impl<D: Device> Run<Trainer<D>> {
         check_compute(&device, recipe)?;
         plan.check_files()?;
         let (model_source, context) = (plan.model()?, plan.context());
+        let reference = open_reference(&device, plan)?;
         let lora = recipe.lora().map(|it| (it, recipe.seed()));
         let Opened { loaded, base } = match &model_source {
             ModelSource::Folder(path) => lora::open(path, context, device, lora)?,
@@ -113,6 +116,10 @@ impl<D: Device> Run<Trainer<D>> {
         warnings.extend(model.config().beyond_positions(longest));
         let mut inputs = inputs_of(&model, &tokenizer_files);
         inputs.set("template", chat_format.template.hash());
+        if let Some(it) = &reference {
+            it.require_tokenizer(&chat_format.tokenizer, recipe.name())?;
+            inputs.set("reference", it.hash.clone());
+        }
         if let Some((table, _)) = source.prompts() {
             inputs = inputs.and(&table.inputs);
         }
@@ -130,6 +137,7 @@ impl<D: Device> Run<Trainer<D>> {
                 stop_strings: recipe.sampling().stop.clone(),
                 meter: Meter::default(),
             }),
+            reference: reference.map(|it| Box::new(it.scorer) as Box<dyn Scorer>),
             method,
             source,
             verifier: Verifier {
@@ -146,6 +154,51 @@ impl<D: Device> Run<Trainer<D>> {
             steps_done: 0,
             warnings,
             plan: plan.clone(),
+        })
+    }
+}
+
+/// The second model of a run (D38).
+struct Reference<D: Device> {
+    scorer: LocalScorer<D>,
+    tokenizer: Tokenizer,
+    hash: String,
+}
+
+fn open_reference<D: Device>(device: &D, plan: &RunPlan) -> Result<Option<Reference<D>>> {
+    let path = match plan.reference()? {
+        None => return Ok(None),
+        Some(ModelSource::Stage(name)) => return Err(Error::of_another_recipe(&name)),
+        Some(ModelSource::Init(_)) => unreachable!("a reference is a folder or a stage"),
+        Some(ModelSource::Folder(path)) => path,
+    };
+    let loaded = open_model_on(&path, plan.context(), device.clone())?;
+    let inputs = inputs_of(&loaded.model, &loaded.tokenizer_files);
+    let text = serde_json::to_string(&inputs).expect("hashes are plain data");
+    Ok(Some(Reference {
+        scorer: LocalScorer::new(loaded.model, plan.batching().micro_batch_tokens),
+        tokenizer: loaded.tokenizer,
+        hash: hex(Sha256::digest(text)),
+    }))
+}
+
+impl<D: Device> Reference<D> {
+    /// Refuses a model that gives a token another number.
+    fn require_tokenizer(&self, tokenizer: &Tokenizer, origin: &str) -> Result<()> {
+        let size = tokenizer.vocab_size().max(self.tokenizer.vocab_size()) as u32;
+        let differs = |id: &u32| tokenizer.token(*id) != self.tokenizer.token(*id);
+        let Some(id) = (0..size).find(differs) else {
+            return Ok(());
+        };
+        let (own, other) = (tokenizer.token(id), self.tokenizer.token(id));
+        Err(Error::Recipe {
+            origin: origin.to_owned(),
+            field: "reference.path".to_owned(),
+            problem: format!(
+                "expected the model's tokenizer, got another: token {id} is {own:?} in the model's, {other:?} in the reference's"
+            ),
+            hint: "a second model scores the model's own tokens: take one of the same vocabulary"
+                .to_owned(),
         })
     }
 }
@@ -248,7 +301,11 @@ impl<L: Learner> Run<L> {
             verifier: &self.verifier,
             plan: &self.plan,
         };
-        let engines = Engines { learner: &mut self.learner, sampler: self.sampler.as_mut() };
+        let engines = Engines {
+            learner: &mut self.learner,
+            sampler: self.sampler.as_mut(),
+            reference: self.reference.as_deref_mut().map(|it| it as &mut dyn Scorer),
+        };
         Some((task, engines, &mut self.rollouts))
     }
 
@@ -368,7 +425,11 @@ impl<L: Learner> Run<L> {
         let Some(validation) = &self.validation else {
             return Ok(());
         };
-        let engines = &mut Engines { learner: &mut self.learner, sampler: self.sampler.as_mut() };
+        let engines = &mut Engines {
+            learner: &mut self.learner,
+            sampler: self.sampler.as_mut(),
+            reference: self.reference.as_deref_mut().map(|it| it as &mut dyn Scorer),
+        };
         validation.evaluate(&self.plan, engines, &self.verifier, metrics)
     }
 

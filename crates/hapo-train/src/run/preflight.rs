@@ -48,7 +48,7 @@ pub(crate) fn preflight<L: Learner>(
     let mut answers = AnswerCounts::default();
     let scored = score(&chosen, sampled, &verifier, Step(0), &mut answers)?;
     let (mixed, dropped) = mix(task, scored, step);
-    let mixed: Vec<_> = mixed.into_iter().map(|it| credited(task, it, step)).collect();
+    let mixed = credited(task, &mut engines, mixed, step)?;
     let statistics = BatchStatistics::of(mixed.iter().map(|it| (&it.group, &it.credit)), dropped);
 
     // Some groups are run forward and backward, signal or not: that is what a step costs at most.

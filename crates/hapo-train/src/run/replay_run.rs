@@ -12,6 +12,7 @@ use hapo_run::{Role, RolloutLine, RunFolder, read_rollouts};
 use serde::Serialize;
 
 use crate::checkpoint;
+use crate::engine::engines::{Engines, Learner};
 use crate::engine::trainer::loss_of;
 use crate::error::{Error, Result};
 use crate::grading::verifier::Verifier;
@@ -98,8 +99,8 @@ pub fn replay_run_on<D: Device>(
     let mut report = None;
     for it in from_step + 1..=step {
         let lines = read_rollouts(&RunFolder(run_dir).rollouts_of(it))?;
-        let (task, engines) = run.task().expect("rollouts are kept of what is sampled");
-        let groups = groups_of(task, &lines, Step(it))?;
+        let (task, mut engines) = run.task().expect("rollouts are kept of what is sampled");
+        let groups = groups_of(task, &mut engines, &lines, Step(it))?;
         report = Some(update(engines.learner, &groups, plan, Step(it), LaterGaps::Skipped)?);
     }
     let report = report.expect("the checkpoint is of a step before");
@@ -127,12 +128,18 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
 }
 
 /// The kept trajectories as groups, through the gate again.
-fn groups_of(task: Task<'_>, lines: &[RolloutLine], step: Step) -> Result<Vec<TokenGroup>> {
+fn groups_of<L: Learner>(
+    task: Task<'_>,
+    engines: &mut Engines<'_, L>,
+    lines: &[RolloutLine],
+    step: Step,
+) -> Result<Vec<TokenGroup>> {
     let Task { table, verifier, .. } = task;
     let scored = lines.chunk_by(|a, b| a.prompt_id == b.prompt_id);
     let scored = scored.map(|it| scored_group(table, verifier, it)).collect::<Result<_>>()?;
     let (mixed, _) = mix(task, scored, step);
-    Ok(mixed.into_iter().map(|it| credited(task, it, step).tokens).collect())
+    let credited = credited(task, engines, mixed, step)?;
+    Ok(credited.into_iter().map(|it| it.tokens).collect())
 }
 
 /// What was sampled for one prompt, and the verdicts on it.

@@ -1,6 +1,6 @@
 //! The groups of a step: all that were sampled, and those of them that are trained on.
 
-use hapo_core::{Credit, MixedGroup};
+use hapo_core::{Credit, MixedGroup, Scores};
 use hapo_sampler::Sampled;
 
 use super::clock::Clock;
@@ -12,6 +12,7 @@ pub(crate) struct Credited {
     pub(crate) group: MixedGroup,
     /// By member.
     pub(crate) credit: Credit,
+    pub(crate) scores: Scores,
     pub(crate) tokens: TokenGroup,
 }
 
@@ -73,6 +74,22 @@ impl Batch {
     /// Groups that were sampled after the first round.
     pub(crate) fn resampled(&self) -> usize {
         self.sampled.len() - self.slots.len()
+    }
+
+    /// Mean of log π − log `π_ref` over the tokens that the policy's members were sampled in: k1 of the KL to the second
+    /// model. Is `None` without one, or without a token.
+    pub(crate) fn kl_to_reference(&self) -> Option<f64> {
+        let (mut sum, mut tokens) = (0.0, 0_usize);
+        for it in &self.sampled {
+            for (member, scores) in it.group.members().iter().zip(&it.scores.reference) {
+                let own = member.sampled().map_or(&[][..], |it| &it.rollout.log_probs);
+                let of_own = &scores.log_probs[scores.log_probs.len() - own.len()..];
+                let gaps = own.iter().zip(of_own).map(|(own, other)| f64::from(*own - *other));
+                sum += gaps.sum::<f64>();
+                tokens += own.len();
+            }
+        }
+        (tokens > 0).then(|| sum / tokens as f64)
     }
 
     /// Adds a round's groups: all of the first round, later ones in slots without signal.

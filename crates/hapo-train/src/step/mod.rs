@@ -9,10 +9,11 @@ mod grow;
 mod imitation;
 mod report;
 pub(crate) mod rollouts;
+mod scores;
 mod task;
 pub(crate) mod update;
 
-use hapo_core::{Credit, Member, MixedGroup, Offer, ScoredGroup, Scores, Step, drop_short_groups};
+use hapo_core::{Credit, Member, MixedGroup, Offer, ScoredGroup, Step, drop_short_groups};
 use hapo_run::Metrics;
 use hapo_sampler::{GroupRequest, Sampled};
 
@@ -28,6 +29,7 @@ use crate::problems::prompts::Prompt;
 use crate::step::rollouts::RolloutLog;
 use crate::step::update::{LaterGaps, update};
 use batch::{Batch, Credited};
+use scores::{attach_reference, scores_of};
 
 /// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it.
 pub(crate) fn rollout_step<L: Learner>(
@@ -43,7 +45,7 @@ pub(crate) fn rollout_step<L: Learner>(
     for round in 1.. {
         let scored = grow::grow(task, engines, &prompts, step, &mut batch)?;
         let (mixed, dropped) = mix(task, scored, step);
-        batch.add(mixed.into_iter().map(|it| credited(task, it, step)).collect());
+        batch.add(credited(task, engines, mixed, step)?);
         batch.dropped += dropped;
         if round > plan.recipe().sampling().dynamic_sampling as u64 {
             break;
@@ -113,11 +115,21 @@ pub(crate) fn mix(
     (mixed.collect(), dropped)
 }
 
-/// What the method and the objective make of a group.
-pub(crate) fn credited(task: Task<'_>, group: MixedGroup, step: Step) -> Credited {
-    let credit = task.method.credit(&group, step, Scores::NONE);
-    let tokens = tokens_of(task, &group, &credit);
-    Credited { group, credit, tokens }
+/// What the method and the objective make of groups.
+pub(crate) fn credited<L: Learner>(
+    task: Task<'_>,
+    engines: &mut Engines<'_, L>,
+    groups: Vec<MixedGroup>,
+    step: Step,
+) -> Result<Vec<Credited>> {
+    let scores = scores_of(task, engines, &groups)?;
+    let of_group = |(group, scores)| {
+        let mut credit = task.method.credit(&group, step, &scores);
+        attach_reference(&mut credit, &scores, task.plan.recipe().loss());
+        let tokens = tokens_of(task, &group, &credit);
+        Credited { group, credit, scores, tokens }
+    };
+    Ok(groups.into_iter().zip(scores).map(of_group).collect())
 }
 
 /// A group in tokens, with what they are worth (Eq. 2, Eq. 11). Those of a rollout without its end token may be worth

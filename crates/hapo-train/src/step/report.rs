@@ -35,6 +35,9 @@ pub(super) fn step(
     if task.plan.recipe().sampling().dynamic_sampling > 0 {
         selection(&mut metrics, batch);
     }
+    if let Some(it) = batch.kl_to_reference() {
+        metrics.set("policy/kl_to_reference", it);
+    }
     if let Some(it) = kl {
         metrics.set("policy/kl_to_initial", it);
     }

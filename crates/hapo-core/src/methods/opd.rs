@@ -1,0 +1,106 @@
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::{Method, MethodEntry, MethodError};
+use crate::credit::{Advantage, Credit, Moment, Ratio, Span, Term};
+use crate::group::{Member, MixedGroup};
+use crate::growth::Needs;
+use crate::scores::{Scores, TokenScores};
+
+/// `A_t = log π_T − log π_old`, and `L = −min(r·A_t, clip(r, 1 − ε_low, 1 + ε_high)·A_t)` for each token of a rollout.
+///
+/// On-policy distillation: the policy samples, the model of `[reference]` scores the same tokens, and the gap of the two
+/// log-probabilities, both at the sampling temperature, is each token's advantage (D38). With one update a step the
+/// ratio is 1 and the gradient is that of the sampled reverse KL to the teacher ("On-policy distillation", Thinking
+/// Machines, 2025; `distillation/train_on_policy.py` of tinker-cookbook, without its discount).
+///
+/// `opd.clamp` bounds |A_t|, which the published code does not: a teacher's log-probability may be −40. Rewards are
+/// logged and move nothing.
+pub(super) const METHOD: MethodEntry = MethodEntry {
+    name: "opd",
+    summary: "on-policy distillation: each token's advantage is log π of [reference] less log π",
+    own_keys: &["clamp"],
+    variants: &[],
+    build: |settings| {
+        let clamp = settings.opd.clamp;
+        if clamp > 0.0 {
+            return Ok(Arc::new(Opd { clamp }));
+        }
+        let problem = format!("expected a number above 0, or inf for no bound, got {clamp}");
+        Err(MethodError { key: "opd.clamp", problem })
+    },
+};
+
+/// `[opd]`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Own {
+    clamp: f32,
+}
+
+impl Default for Own {
+    fn default() -> Self {
+        Self { clamp: f32::INFINITY }
+    }
+}
+
+#[derive(Debug)]
+struct Opd {
+    clamp: f32,
+}
+
+impl Method for Opd {
+    fn name(&self) -> &'static str {
+        METHOD.name
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { reference: true, ..Needs::ROLLOUTS }
+    }
+
+    // A ratio of a sequence has no token to be weighted.
+    fn unread_keys(&self) -> &'static [&'static str] {
+        &["advantage", "loss.importance_ratio_level"]
+    }
+
+    fn credit(&self, group: &MixedGroup, _: Moment, scores: &Scores) -> Credit {
+        assert_eq!(scores.reference.len(), group.members().len(), "every member is scored");
+        let members = group.members().iter().zip(&scores.reference);
+        members
+            .map(|(member, teacher)| match member {
+                Member::Policy(it) => vec![self.span(&it.rollout.log_probs, teacher)],
+                _ => Vec::new(),
+            })
+            .collect()
+    }
+}
+
+impl Opd {
+    fn span(&self, log_probs: &[f32], teacher: &TokenScores) -> Span {
+        assert_eq!(log_probs.len(), teacher.log_probs.len(), "every token is scored");
+        let pairs = teacher.log_probs.iter().zip(log_probs);
+        let gaps = pairs.map(|(teacher, own)| (teacher - own).clamp(-self.clamp, self.clamp));
+        let advantage = Advantage::Tokens(gaps.collect());
+        Span::new(0..log_probs.len(), Term::Policy { advantage, ratio: Ratio::Recorded })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: log π_old = −1, −2, −0.5 and log π_T = −0.5, −3, −0.5.
+    #[test]
+    fn d38_the_advantage_is_the_gap_of_log_probabilities() {
+        let teacher = TokenScores { log_probs: vec![-0.5, -3.0, -0.5], ..TokenScores::default() };
+        let of = |clamp| match (Opd { clamp }).span(&[-1.0, -2.0, -0.5], &teacher).term {
+            Term::Policy { advantage: Advantage::Tokens(it), ratio: Ratio::Recorded } => {
+                it.to_vec()
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(of(f32::INFINITY), [0.5, -1.0, 0.0]);
+        assert_eq!(of(0.75), [0.5, -0.75, 0.0]);
+    }
+}
