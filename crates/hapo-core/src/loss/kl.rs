@@ -5,12 +5,7 @@ use crate::credit::Kl;
 
 impl Kl {
     /// coef·Σ k / divisor over a span's tokens; adds its derivatives to the loss's.
-    pub(super) fn add(
-        self,
-        tokens: SpanTokens<'_>,
-        divisor: f64,
-        d_log_probs: &mut [f32],
-    ) -> f64 {
+    pub(super) fn add(self, tokens: SpanTokens<'_>, divisor: f64, d_log_probs: &mut [f32]) -> f64 {
         assert_eq!(tokens.log_probs.len(), tokens.reference.len(), "one reference per token");
         let mut sum = 0.0;
         let pairs = tokens.log_probs.iter().zip(tokens.reference);
