@@ -150,8 +150,6 @@ impl<'a> Growing<'a> {
 /// What a run must hold ready for a method: plain data, read before anything is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
-    /// Responses are sampled. Otherwise a batch is the demonstrations of its prompts.
-    pub samples: bool,
     /// Most parts that a group is sampled in; more than one needs a trainer that samples again within a step.
     pub parts: usize,
     /// Responses may begin with a prefix.
@@ -164,17 +162,20 @@ pub struct Needs {
 
 impl Needs {
     /// A group of rollouts in one part.
-    pub const ROLLOUTS: Self =
-        Self { samples: true, parts: 1, prefixes: false, hints: false, reference: false };
+    pub const ROLLOUTS: Self = Self { parts: 1, prefixes: false, hints: false, reference: false };
 
     /// Demonstrations, and no rollout.
-    pub const DEMONSTRATIONS: Self = Self { samples: false, parts: 0, ..Self::ROLLOUTS };
+    pub const DEMONSTRATIONS: Self = Self { parts: 0, ..Self::ROLLOUTS };
+
+    /// Whether responses are sampled. Otherwise a batch is the demonstrations of its prompts.
+    pub fn samples(self) -> bool {
+        self.parts > 0
+    }
 
     /// Both of two needs; the second's parts come after the first's.
     #[must_use]
     pub fn and(self, more: Self) -> Self {
         Self {
-            samples: self.samples || more.samples,
             parts: self.parts + more.parts,
             prefixes: self.prefixes || more.prefixes,
             hints: self.hints || more.hints,

@@ -58,7 +58,7 @@ impl Method {
         };
         let gated = gated.map_err(|problem| value_error("schedule", problem))?;
         let needs = gated.needs();
-        if !needs.samples {
+        if !needs.samples() {
             return Err(value_error(
                 "name",
                 format!(

@@ -8,9 +8,7 @@ use hapo_core::{
     Slot, SlotRule, Step, SuccessLimit, Verdict, apply_gate,
 };
 use hapo_kernels::{AdamW, Cpu, NumberFormat};
-use hapo_model::{
-    ActivationCheckpointing, Architecture, Config, Model, Moments, PackedBatch, Rope, Tape, Target,
-};
+use hapo_model::{ActivationCheckpointing, Config, Model, Moments, PackedBatch, Tape, Target};
 use hapo_sampler::{
     Decoding, Engine, EngineLimits, GroupRequest, KvMemory, Request, RngKey, SampleSettings,
     Truncation, sample,
@@ -35,36 +33,6 @@ pub(super) struct Case {
 struct Repeated {
     times: Vec<f64>,
     cpu_seconds: Option<f64>,
-}
-
-pub(super) fn shape(
-    hidden: usize,
-    layers: usize,
-    heads: usize,
-    kv_heads: usize,
-    head_dim: usize,
-    ffn: usize,
-    vocab_size: usize,
-) -> Config {
-    Config {
-        architecture: Architecture::Qwen2,
-        vocab_size,
-        hidden,
-        layers,
-        heads,
-        kv_heads,
-        head_dim,
-        ffn,
-        rms_eps: 1e-6,
-        rope: Rope { theta: 1e6, llama3: None },
-        tied: true,
-        qkv_bias: true,
-        qk_norm: false,
-        max_positions: 1024,
-        eos: Vec::new(),
-        bos: None,
-        pad: None,
-    }
 }
 
 /// Uniform weights with a deviation of 0.02, all of them bf16 numbers.

@@ -12,10 +12,10 @@ use hapo_cli::outln;
 use hapo_cli::support::device::{DeviceArg, DeviceChoice};
 use hapo_cli::support::{device, machine};
 use hapo_kernels::{Compute, Cpu, Device, MatShape, NumberFormat};
-use hapo_model::{Architecture, Config, Model};
+use hapo_model::{Architecture, Config, Model, Rope};
 use serde::Serialize;
 
-use self::cases::{Case, decoding, grading, grpo_step, randomise, sampling, shape, training};
+use self::cases::{Case, decoding, grading, grpo_step, randomise, sampling, training};
 
 /// Measure tokens per second: training, sampling, decoding, a whole step, grading.
 #[derive(clap::Args)]
@@ -230,16 +230,68 @@ impl Shape {
     }
 
     fn config(self) -> Config {
+        let tiny = Config {
+            architecture: Architecture::Qwen2,
+            vocab_size: 512,
+            hidden: 192,
+            layers: 4,
+            heads: 6,
+            kv_heads: 2,
+            head_dim: 32,
+            ffn: 512,
+            rms_eps: 1e-6,
+            rope: Rope { theta: 1e6, llama3: None },
+            tied: true,
+            qkv_bias: true,
+            qk_norm: false,
+            max_positions: 1024,
+            eos: Vec::new(),
+            bos: None,
+            pad: None,
+        };
         match self {
-            Self::BenchTiny => shape(192, 4, 6, 2, 32, 512, 512),
+            Self::BenchTiny => tiny,
             Self::Smollm135m => Config {
                 architecture: Architecture::Llama,
+                vocab_size: 49_152,
+                hidden: 576,
+                layers: 30,
+                heads: 9,
+                kv_heads: 3,
+                head_dim: 64,
+                ffn: 1536,
                 qkv_bias: false,
-                ..shape(576, 30, 9, 3, 64, 1536, 49_152)
+                ..tiny
             },
-            Self::Qwen05b => shape(896, 24, 14, 2, 64, 4864, 151_936),
-            Self::Qwen3b => shape(2048, 36, 16, 2, 128, 11_008, 151_936),
-            Self::Qwen7b => Config { tied: false, ..shape(3584, 28, 28, 4, 128, 18_944, 152_064) },
+            Self::Qwen05b => Config {
+                vocab_size: 151_936,
+                hidden: 896,
+                layers: 24,
+                heads: 14,
+                head_dim: 64,
+                ffn: 4864,
+                ..tiny
+            },
+            Self::Qwen3b => Config {
+                vocab_size: 151_936,
+                hidden: 2048,
+                layers: 36,
+                heads: 16,
+                head_dim: 128,
+                ffn: 11_008,
+                ..tiny
+            },
+            Self::Qwen7b => Config {
+                vocab_size: 152_064,
+                hidden: 3584,
+                layers: 28,
+                heads: 28,
+                kv_heads: 4,
+                head_dim: 128,
+                ffn: 18_944,
+                tied: false,
+                ..tiny
+            },
         }
     }
 

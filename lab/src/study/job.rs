@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use hapo_cli::scoring::model_name;
 use hapo_data::task::Split;
-use hapo_train::{
-    BUILTIN_BASE, EvalSet, Outcome, Overrides, Recipe, ResumePolicy, Run, RunPlan, Sources,
-};
+use hapo_train::{BUILTIN_BASE, EvalSet, Overrides, Recipe, Run, RunPlan, Sources};
 use serde_json::Value;
 
 use crate::study::arm::{Arm, Base, recipe};
@@ -16,6 +14,7 @@ use crate::study::plan::{StudyObserver, StudyPlan};
 use crate::study::scores::{
     Curves, Last, Made, Problems, Scores, Target, problem_sets, score, success, truncated,
 };
+use crate::study::training::train;
 use crate::study::{ladder, real};
 
 /// A run to make.
@@ -274,15 +273,14 @@ impl Job {
         stages: &[Recipe],
         observer: &dyn StudyObserver,
     ) -> Result<Option<Trained>> {
-        let (threads, policy) = (plan.threads_of_a_run(), ResumePolicy::Resume);
+        let threads = plan.threads_of_a_run();
         let sources = Sources { eval: Some(self.looked_at(plan)?.into()), ..Sources::default() };
         let mut trained = Trained::base(String::new());
         for recipe in stages {
             let folder = hapo_train::stage_folder(&self.folder, recipe);
             let mut of_run = observer.observe(&self.arm.name, recipe.steps());
-            let plan = RunPlan::settle_in(&folder, recipe, sources.clone())?;
-            let outcome = hapo_train::train(&plan, &folder, policy, threads, &mut *of_run);
-            let Some(outcome) = unless_busy(outcome)?.filter(|it| it.finished) else {
+            let outcome = train(&folder, recipe, sources.clone(), threads, &mut *of_run)?;
+            let Some(outcome) = outcome.filter(|it| it.finished) else {
                 return Ok(None);
             };
             trained.log = metrics_of(&folder);
@@ -295,15 +293,31 @@ impl Job {
         }
         Ok(Some(trained))
     }
-}
 
-/// The outcome of training; `None` if another process is running it.
-pub(crate) fn unless_busy(
-    outcome: std::result::Result<Outcome, hapo_train::Error>,
-) -> Result<Option<Outcome>> {
-    match outcome {
-        Err(hapo_train::Error::Run(hapo_run::Error::Busy { .. })) => Ok(None),
-        other => Ok(Some(other?)),
+    /// Scores with this success, as if it had been made.
+    #[cfg(test)]
+    pub(crate) fn scores_of_tests(&self, plan: &StudyPlan, success: f64) -> Scores {
+        let benchmark = crate::study::scores::BenchmarkScores {
+            name: String::new(),
+            problems: vec![success],
+            tokens: 0.0,
+            truncated: 0.0,
+            teacher_style: 0.0,
+            examples: Vec::new(),
+        };
+        Scores {
+            arm: self.arm.name.clone(),
+            seed: self.seed,
+            made: self.made(plan, &self.stages(plan).unwrap()).unwrap(),
+            learning_rate: 0.0,
+            build: String::new(),
+            cpu: String::new(),
+            seconds: 0.0,
+            step: 0,
+            last: Last { success, truncated: 0.0 },
+            curves: Curves::default(),
+            benchmarks: vec![benchmark],
+        }
     }
 }
 

@@ -7,10 +7,10 @@ use anyhow::Result;
 use hapo_cli::scoring::model_name;
 use hapo_data::task::TeacherSteps;
 use hapo_run::{Metrics, RunFolder};
-use hapo_train::{Observer, Overrides, Recipe, ResumePolicy, RunPlan, Sources};
+use hapo_train::{Observer, Overrides, Recipe, Sources};
 
 use crate::study::arm::{Arm, Base, MINI6_LEVELS, RATES, Search, Section, StudyName, recipe};
-use crate::study::job::unless_busy;
+use crate::study::training::train;
 
 /// Share of the second stage's documents at the hard levels that are in the teacher's style, in percent.
 pub(crate) const RUNGS: [&str; 5] = ["0", "0.1", "0.5", "1", "5"];
@@ -114,19 +114,15 @@ pub(crate) fn make<'a>(
         let recipe = Recipe::parse(FIRST, "study recipe base", &Overrides::default())?;
         let mut observer =
             Until { inner: observe("base, first stage", FIRST_STEPS), last: FIRST_STEPS, at: 0 };
-        let policy = ResumePolicy::Resume;
-        let plan = RunPlan::settle_in(&first, &recipe, Sources::default())?;
-        let outcome = hapo_train::train(&plan, &first, policy, threads, &mut observer);
-        if unless_busy(outcome)?.is_none_or(|it| it.steps < FIRST_STEPS) {
+        let outcome = train(&first, &recipe, Sources::default(), threads, &mut observer)?;
+        if outcome.is_none_or(|it| it.steps < FIRST_STEPS) {
             return Ok(false);
         }
     }
     let recipe = second_stage(rung, &started)?;
     let mut observer = observe(&format!("base, {} %", RUNGS[rung]), SECOND_STEPS);
-    let (folder, policy) = (run_of(out, rung), ResumePolicy::Resume);
-    let plan = RunPlan::settle_in(&folder, &recipe, Sources::default())?;
-    let outcome = hapo_train::train(&plan, &folder, policy, threads, &mut *observer);
-    Ok(unless_busy(outcome)?.is_some_and(|it| it.finished))
+    let outcome = train(&run_of(out, rung), &recipe, Sources::default(), threads, &mut *observer)?;
+    Ok(outcome.is_some_and(|it| it.finished))
 }
 
 /// The shipped base's second stage up to the step that is shipped, with the rung's share.

@@ -19,6 +19,7 @@ mod record;
 mod scores;
 mod tables;
 mod teachers;
+mod training;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

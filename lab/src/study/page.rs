@@ -372,7 +372,6 @@ mod tests {
     use crate::study::arm::StudyName;
     use crate::study::make::sections;
     use crate::study::plan::StudyPlan;
-    use crate::study::scores::Scores;
     use crate::study::tables::Done;
 
     /// Seeds 0 and 2 of five: their values stand under their names, and nothing is decided yet.
@@ -394,7 +393,7 @@ mod tests {
                 folder: "out".into(),
                 split: hapo_data::task::Split::HeldOut,
             };
-            done.insert((arm.to_owned(), seed), Scores::of_tests(&job, &plan, success));
+            done.insert((arm.to_owned(), seed), job.scores_of_tests(&plan, success));
         }
         done.insert(("ceiling-hapo".to_owned(), 1), done[&("ceiling-hapo".to_owned(), 0)].clone());
         done.get_mut(&("ceiling-hapo".to_owned(), 1)).unwrap().seed = 1;

@@ -83,7 +83,6 @@ mod tests {
     use super::*;
     use crate::study::arm::StudyName;
     use crate::study::make::sections;
-    use crate::study::scores::Scores;
 
     /// Of two rates that are level the lower; no rate before the last run of a search is there.
     #[test]
@@ -95,7 +94,7 @@ mod tests {
         assert_eq!(runs.len(), 3);
         let mut chosen = Vec::new();
         for (run, success) in runs.iter().zip([0.5, 0.75, 0.75]) {
-            plan.record.add(run.name(&plan), Scores::of_tests(run, &plan, success));
+            plan.record.add(run.name(&plan), run.scores_of_tests(&plan, success));
             chosen.push(best(&plan).unwrap().get("teachers-grpo").copied());
         }
         assert_eq!(chosen, [None, None, Some(1e-4)]);

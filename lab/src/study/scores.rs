@@ -223,36 +223,6 @@ impl Scores {
         self.benchmarks.iter().map(|it| it.problems.clone()).collect()
     }
 
-    /// Of a run that was not made, with this success.
-    #[cfg(test)]
-    pub(crate) fn of_tests(
-        run: &crate::study::job::Job,
-        plan: &crate::study::plan::StudyPlan,
-        success: f64,
-    ) -> Self {
-        let benchmark = BenchmarkScores {
-            name: String::new(),
-            problems: vec![success],
-            tokens: 0.0,
-            truncated: 0.0,
-            teacher_style: 0.0,
-            examples: Vec::new(),
-        };
-        Self {
-            arm: run.arm.name.clone(),
-            seed: run.seed,
-            made: run.made(plan, &run.stages(plan).unwrap()).unwrap(),
-            learning_rate: 0.0,
-            build: String::new(),
-            cpu: String::new(),
-            seconds: 0.0,
-            step: 0,
-            last: Last { success, truncated: 0.0 },
-            curves: Curves::default(),
-            benchmarks: vec![benchmark],
-        }
-    }
-
     pub(crate) fn mean(&self) -> f64 {
         success(&self.benchmarks)
     }

@@ -81,7 +81,7 @@ pub trait Method: fmt::Debug + Send + Sync {
 impl dyn Method + '_ {
     /// Whether responses are sampled.
     pub fn samples(&self) -> bool {
-        self.needs().samples
+        self.needs().samples()
     }
 
     /// Whether `[hapo]` may decide when the teacher enters.

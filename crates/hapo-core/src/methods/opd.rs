@@ -15,7 +15,7 @@ use crate::scores::{Scores, TokenScores};
 /// ratio is 1 and the gradient is that of the sampled reverse KL to the teacher ("On-policy distillation", Thinking
 /// Machines, 2025; `distillation/train_on_policy.py` of tinker-cookbook, without its discount).
 ///
-/// `opd.clamp` bounds |A_t|, which the published code does not: a teacher's log-probability may be −40. Rewards are
+/// `opd.clamp` bounds |`A_t`|, which the published code does not: a teacher's log-probability may be −40. Rewards are
 /// logged and move nothing.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "opd",
@@ -90,7 +90,7 @@ impl Opd {
 mod tests {
     use super::*;
 
-    /// By hand: log π_old = −1, −2, −0.5 and log π_T = −0.5, −3, −0.5.
+    /// By hand: `log π_old = −1, −2, −0.5` and `log π_T = −0.5, −3, −0.5`.
     #[test]
     fn d38_the_advantage_is_the_gap_of_log_probabilities() {
         let teacher = TokenScores { log_probs: vec![-0.5, -3.0, -0.5], ..TokenScores::default() };

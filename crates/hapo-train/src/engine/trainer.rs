@@ -105,13 +105,11 @@ impl<D: Device> Trainer<D> {
     /// Adds the loss and the gradient of the sequences that `wanted` picks.
     fn accumulate(
         &mut self,
-        loss: &Loss,
-        groups: &[TokenGroup],
-        batching: Batching,
-        divisors: Divisors,
+        of: &MiniBatch<'_>,
         wanted: fn(&Sequence) -> bool,
         stats: &mut Stats,
     ) -> Result<()> {
+        let MiniBatch { groups, batching, .. } = *of;
         let run = groups.iter().filter(|it| it.has_signal).flat_map(|it| &it.sequences);
         let run = run.filter(|it| !it.spans.is_empty());
         let all: usize = run.map(|it| it.response.len()).sum();
@@ -130,8 +128,7 @@ impl<D: Device> Trainer<D> {
                 d_log_probs: &mut d_log_probs,
                 d_entropies: &mut d_entropies,
             };
-            let of_batch = micro_batch_loss(loss, groups, &micro_batch, divisors, &mut targets);
-            stats.merge(&of_batch);
+            stats.merge(&micro_batch_loss(of, &micro_batch, &mut targets));
             self.tape.backward(&self.model, &d_log_probs, &d_entropies, &mut self.gradients)?;
             self.trained += n;
             self.meter.tell("training", self.trained as f64 / all.max(1) as f64);
@@ -221,10 +218,11 @@ impl<D: Device> Learner for Trainer<D> {
         self.gradients.clear();
         self.trained = 0;
         let mut stats = no_tokens();
-        self.accumulate(loss, groups, batching, divisors, Sequence::is_teacher, &mut stats)?;
+        let batch = MiniBatch { loss, groups, batching, divisors };
+        self.accumulate(&batch, Sequence::is_teacher, &mut stats)?;
         let norm = self.gradient_norm()?;
         stats.total("teacher/grad_norm", Over::FirstPass, norm);
-        self.accumulate(loss, groups, batching, divisors, is_policy, &mut stats)?;
+        self.accumulate(&batch, is_policy, &mut stats)?;
         Ok(stats)
     }
 
@@ -312,6 +310,14 @@ fn is_policy(sequence: &Sequence) -> bool {
     !sequence.is_teacher()
 }
 
+/// The groups of one update, and how their loss is computed.
+struct MiniBatch<'a> {
+    loss: &'a Loss,
+    groups: &'a [TokenGroup],
+    batching: Batching,
+    divisors: Divisors,
+}
+
 /// What the decoder says of a micro-batch's targets, and the derivatives of the loss by it.
 struct TargetOutputs<'a> {
     log_probs: &'a [f32],
@@ -322,10 +328,8 @@ struct TargetOutputs<'a> {
 
 /// Loss of one micro-batch and its derivative by every log-probability and entropy, span by span.
 fn micro_batch_loss(
-    loss: &Loss,
-    groups: &[TokenGroup],
+    MiniBatch { loss, groups, divisors, .. }: &MiniBatch<'_>,
     micro_batch: &MicroBatch,
-    divisors: Divisors,
     outputs: &mut TargetOutputs<'_>,
 ) -> Stats {
     let mut stats = Stats::default();
@@ -342,7 +346,7 @@ fn micro_batch_loss(
             };
             let d_log_probs = &mut outputs.d_log_probs[at.clone()];
             let d_entropies = &mut outputs.d_entropies[at];
-            let divisor = loss.divisor_of(span, sequence.response.len(), divisors);
+            let divisor = loss.divisor_of(span, sequence.response.len(), *divisors);
             let terms = loss.span(span, tokens, divisor, d_log_probs, d_entropies);
             if span.is_teacher() {
                 record_teacher(&mut stats, terms, tokens);

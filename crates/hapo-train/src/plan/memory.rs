@@ -47,7 +47,7 @@ impl Sampling {
         let s = recipe.sampling();
         // A prefix of the teacher is read with the prompt.
         let needs = recipe.needs();
-        if !needs.samples {
+        if !needs.samples() {
             return None;
         }
         let prefix = if needs.prefixes { s.max_new_tokens } else { 0 };

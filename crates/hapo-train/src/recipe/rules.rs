@@ -330,9 +330,10 @@ pub(super) fn reference_of(it: &Settings, method: &dyn Method) -> Checked<Option
     match &it.reference {
         Some(section) if !section.path.is_empty() => Ok(Some(source_of(&section.path))),
         _ => {
-            let what = match method.needs().reference {
-                true => format!("method = \"{}\" needs a second model", method.name()),
-                false => "loss.kl_coef needs the model that the KL is taken to".to_owned(),
+            let what = if method.needs().reference {
+                format!("method = \"{}\" needs a second model", method.name())
+            } else {
+                "loss.kl_coef needs the model that the KL is taken to".to_owned()
             };
             let hint = "name its folder with reference.path";
             Err(Problem::new("reference.path", what, hint))
