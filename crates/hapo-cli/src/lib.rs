@@ -28,8 +28,9 @@ use crate::support::arguments::count;
 pub use crate::commands::train::ProgressObserver;
 
 use crate::commands::{
-    completions, data, eval, export, generate, grade, list, logprobs, man, merge, moved, new, plan,
-    push, quickstart, recipe, replay, report, schedule, serve, teacher, train, watch,
+    completions, conformance, data, eval, export, generate, grade, list, logprobs, man, merge,
+    moved, new, plan, push, quickstart, recipe, replay, report, schedule, serve, teacher, train,
+    watch,
 };
 
 /// The version and, where it is known, the commit.
@@ -98,6 +99,8 @@ enum Command {
     Merge(merge::Args),
     /// Recompute a step of a run from the rollouts it kept: its loss and gradient norm
     Replay(replay::Args),
+    /// Answer recorded cases for losses and advantages, to be compared with the formulas
+    Conformance(conformance::Args),
     /// Ask a teacher for solutions, verify them, and keep the best
     Teacher(teacher::Args),
     /// The gate's table: when the teacher may enter, step by step
@@ -164,6 +167,7 @@ pub fn main() -> std::process::ExitCode {
         Command::Logprobs(args) => logprobs::run(&args, threads),
         Command::Merge(args) => merge::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
+        Command::Conformance(args) => conformance::run(&args),
         Command::Teacher(args) => teacher::run(&args, threads),
         Command::Schedule(args) => schedule::run(&args),
         Command::Recipe(args) => recipe::run(&args),

@@ -150,8 +150,18 @@ fn completions_are_apart_from_each_other() {
 fn every_command_that_prints_a_table_prints_it_as_json_too() {
     let dir = tempfile::tempdir().unwrap();
     // These print no table, or one for programs already.
-    let without =
-        ["serve", "watch", "export", "logprobs", "merge", "new", "completions", "man", "help"];
+    let without = [
+        "serve",
+        "watch",
+        "export",
+        "logprobs",
+        "merge",
+        "new",
+        "completions",
+        "man",
+        "help",
+        "conformance",
+    ];
     let help = succeed(dir.path(), &["--help"]);
     let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
     let names = commands

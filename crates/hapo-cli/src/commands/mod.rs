@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod completions;
+pub(crate) mod conformance;
 pub(crate) mod data;
 pub(crate) mod demonstration;
 pub(crate) mod eval;
