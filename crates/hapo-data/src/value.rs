@@ -1,8 +1,12 @@
 //! What a field of a row holds, whatever file it came from, and what is wrong with it.
 
 use crate::surrogates::without_lone_surrogates;
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use std::fmt;
+
+/// Lists and objects in one another, at most.
+const NESTING: usize = 128;
 
 /// A value of a row. Not serde's: it knows numbers that are not finite, repeated keys and the types
 /// that only columns have.
@@ -10,8 +14,8 @@ use std::fmt;
 pub(crate) enum Value {
     Null,
     Bool(bool),
-    Int(i128),
-    Float(f64),
+    /// A finite number in plain digits, without an exponent: see [`Value::int`] and [`Value::float`].
+    Number(String),
     Text(String),
     List(Vec<Value>),
     Object(Object),
@@ -60,32 +64,69 @@ impl Object {
 }
 
 impl Value {
+    pub(crate) fn int(number: impl Into<i128>) -> Self {
+        Value::Number(number.into().to_string())
+    }
+
+    /// The shortest digits that read back as this number in its own width; 142.0 is `142`. Rust's `Display` writes no
+    /// exponent, which a gold answer would show to the grader as Euler's number.
+    pub(crate) fn float<F: Copy + fmt::Display + Into<f64>>(number: F) -> Self {
+        match number.into() {
+            it if !it.is_finite() => Value::Other("a number that is not finite"),
+            0.0 => Value::int(0),
+            _ => Value::Number(number.to_string()),
+        }
+    }
+
     fn into_json(self) -> serde_json::Value {
         match self {
             Value::Null | Value::Other(_) => serde_json::Value::Null,
             Value::Bool(it) => it.into(),
-            Value::Int(it) => match i64::try_from(it) {
-                Ok(it) => it.into(),
-                Err(_) => u64::try_from(it).map_or(serde_json::Value::Null, Into::into),
-            },
-            Value::Float(it) => it.into(),
+            Value::Number(digits) => {
+                let int = digits.parse::<i64>().map(Into::into);
+                let int = int.or_else(|_| digits.parse::<u64>().map(Into::into));
+                int.unwrap_or_else(|_| digits.parse::<f64>().unwrap_or(f64::NAN).into())
+            }
             Value::Text(it) => it.into(),
             Value::List(it) => it.into_iter().map(Value::into_json).collect(),
             Value::Object(it) => it.into_json().into(),
         }
     }
 
-    /// A number as people write it: 142.0 is `142`. `None` for what is no finite number.
+    /// The digits of a number.
     pub(crate) fn number(&self) -> Option<String> {
         match self {
-            Value::Int(it) => Some(it.to_string()),
-            Value::Float(it) if it.fract() == 0.0 && it.abs() < 9e15 => {
-                Some(format!("{}", *it as i64))
-            }
-            Value::Float(it) if it.is_finite() => Some(format!("{it:?}")),
+            Value::Number(digits) => Some(digits.clone()),
             _ => None,
         }
     }
+}
+
+/// A text that is one number in e-notation, such as `6.02E23`, in plain digits. Inside a formula e is Euler's number,
+/// which is what a grader would read here too.
+pub(crate) fn without_exponent(text: &str) -> Option<String> {
+    /// Zeros that are written out at most.
+    const LONGEST: i64 = 1000;
+    let (sign, unsigned) = match text.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (mantissa, exponent) = unsigned.split_once(['e', 'E'])?;
+    let exponent = exponent.parse::<i64>().ok().filter(|it| it.abs() <= LONGEST)?;
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{whole}{fraction}");
+    if digits.is_empty() || !digits.bytes().all(|it| it.is_ascii_digit()) {
+        return None;
+    }
+    let point = whole.len() as i64 + exponent;
+    let zeros = |count: i64| "0".repeat(usize::try_from(count).unwrap_or(0));
+    let digits = format!("{}{digits}{}", zeros(1 - point), zeros(point - digits.len() as i64));
+    let (whole, fraction) = digits.split_at(usize::try_from(point.max(1)).unwrap_or(1));
+    let whole = whole.trim_start_matches('0');
+    let whole = if whole.is_empty() { "0" } else { whole };
+    let fraction = fraction.trim_end_matches('0');
+    let point = if fraction.is_empty() { "" } else { "." };
+    Some(format!("{sign}{whole}{point}{fraction}"))
 }
 
 /// As messages show it: texts quoted, lists and objects by their kind, all shortened.
@@ -94,8 +135,7 @@ impl fmt::Display for Value {
         match self {
             Value::Null => f.write_str("null"),
             Value::Bool(it) => write!(f, "{it}"),
-            Value::Int(it) => write!(f, "{it}"),
-            Value::Float(it) => write!(f, "{it:?}"),
+            Value::Number(digits) => f.write_str(&shorten(digits)),
             Value::Text(it) => {
                 // Only the beginning is quoted: a text may have megabytes.
                 let beginning: String = it.chars().take(90).collect();
@@ -142,70 +182,61 @@ pub(crate) fn parse_row(bytes: &[u8], first: bool) -> Result<Object, Fault> {
     })
 }
 
-impl<'de> Deserialize<'de> for Object {
+/// An object's keys and values, not read yet.
+struct RawObject<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for RawObject<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Keys;
-        impl<'de> Visitor<'de> for Keys {
-            type Value = Object;
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = RawObject<'de>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut fields = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    fields.push(entry);
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
                 }
-                Ok(Object(fields))
+                Ok(RawObject(fields))
             }
         }
-        deserializer.deserialize_map(Keys)
+        deserializer.deserialize_map(Fields)
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
+impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Any;
-        impl<'de> Visitor<'de> for Any {
-            type Value = Value;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON value")
-            }
-            fn visit_unit<E>(self) -> Result<Value, E> {
-                Ok(Value::Null)
-            }
-            fn visit_bool<E>(self, it: bool) -> Result<Value, E> {
-                Ok(Value::Bool(it))
-            }
-            fn visit_u64<E>(self, it: u64) -> Result<Value, E> {
-                Ok(Value::Int(it.into()))
-            }
-            fn visit_i64<E>(self, it: i64) -> Result<Value, E> {
-                Ok(Value::Int(it.into()))
-            }
-            fn visit_f64<E>(self, it: f64) -> Result<Value, E> {
-                Ok(Value::Float(it))
-            }
-            fn visit_str<E>(self, it: &str) -> Result<Value, E> {
-                Ok(Value::Text(it.to_owned()))
-            }
-            fn visit_string<E>(self, it: String) -> Result<Value, E> {
-                Ok(Value::Text(it))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-                let mut items = Vec::new();
-                while let Some(it) = seq.next_element()? {
-                    items.push(it);
-                }
-                Ok(Value::List(items))
-            }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    fields.push(entry);
-                }
-                Ok(Value::Object(Object(fields)))
-            }
-        }
-        deserializer.deserialize_any(Any)
+        let RawObject(fields) = RawObject::deserialize(deserializer)?;
+        let fields = fields.into_iter();
+        let fields = fields.map(|(name, json)| Ok((name, json_value(json.get(), 1)?)));
+        fields.collect::<serde_json::Result<_>>().map(Object).map_err(D::Error::custom)
     }
+}
+
+/// A value whose syntax has been checked. Numbers are read from their digits: serde's types hold no integer beyond 64
+/// bits.
+fn json_value(json: &str, depth: usize) -> serde_json::Result<Value> {
+    if depth == NESTING {
+        return Ok(Value::Other("lists or objects nested too deeply"));
+    }
+    let nested = |json: &RawValue| json_value(json.get(), depth + 1);
+    Ok(match json.as_bytes() {
+        [b'{', ..] => {
+            let RawObject(fields) = serde_json::from_str(json)?;
+            let fields = fields.into_iter().map(|(name, value)| Ok((name, nested(value)?)));
+            Value::Object(Object(fields.collect::<serde_json::Result<_>>()?))
+        }
+        [b'[', ..] => {
+            let items: Vec<&RawValue> = serde_json::from_str(json)?;
+            Value::List(items.into_iter().map(nested).collect::<serde_json::Result<_>>()?)
+        }
+        [b'"', ..] => Value::Text(serde_json::from_str(json)?),
+        [b't', ..] => Value::Bool(true),
+        [b'f', ..] => Value::Bool(false),
+        [b'n', ..] => Value::Null,
+        _ if json.contains(['.', 'e', 'E']) => Value::float(json.parse().unwrap_or(f64::NAN)),
+        _ if json == "-0" => Value::int(0),
+        _ => Value::Number(json.to_owned()),
+    })
 }

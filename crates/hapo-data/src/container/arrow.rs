@@ -11,8 +11,9 @@ use crate::value::{Object, Value};
 use arrow_array::builder::BufferBuilder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    ArrowPrimitiveType, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type,
-    UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    ArrowPrimitiveType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DecimalType,
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, RecordBatch};
 use arrow_ipc::reader::StreamDecoder;
@@ -201,6 +202,9 @@ fn value(array: &dyn Array, row: usize) -> Value {
     fn number<T: ArrowPrimitiveType>(array: &dyn Array, row: usize) -> T::Native {
         array.as_primitive::<T>().value(row)
     }
+    fn decimal<T: DecimalType>(array: &dyn Array, row: usize) -> Value {
+        Value::Number(array.as_primitive::<T>().value_as_string(row))
+    }
     fn list(items: &dyn Array) -> Value {
         Value::List((0..items.len()).map(|it| value(items, it)).collect())
     }
@@ -210,16 +214,20 @@ fn value(array: &dyn Array, row: usize) -> Value {
     match array.data_type() {
         DataType::Null => Value::Null,
         DataType::Boolean => Value::Bool(array.as_boolean().value(row)),
-        DataType::Int8 => Value::Int(number::<Int8Type>(array, row).into()),
-        DataType::Int16 => Value::Int(number::<Int16Type>(array, row).into()),
-        DataType::Int32 => Value::Int(number::<Int32Type>(array, row).into()),
-        DataType::Int64 => Value::Int(number::<Int64Type>(array, row).into()),
-        DataType::UInt8 => Value::Int(number::<UInt8Type>(array, row).into()),
-        DataType::UInt16 => Value::Int(number::<UInt16Type>(array, row).into()),
-        DataType::UInt32 => Value::Int(number::<UInt32Type>(array, row).into()),
-        DataType::UInt64 => Value::Int(number::<UInt64Type>(array, row).into()),
-        DataType::Float32 => Value::Float(number::<Float32Type>(array, row).into()),
-        DataType::Float64 => Value::Float(number::<Float64Type>(array, row)),
+        DataType::Int8 => Value::int(number::<Int8Type>(array, row)),
+        DataType::Int16 => Value::int(number::<Int16Type>(array, row)),
+        DataType::Int32 => Value::int(number::<Int32Type>(array, row)),
+        DataType::Int64 => Value::int(number::<Int64Type>(array, row)),
+        DataType::UInt8 => Value::int(number::<UInt8Type>(array, row)),
+        DataType::UInt16 => Value::int(number::<UInt16Type>(array, row)),
+        DataType::UInt32 => Value::int(number::<UInt32Type>(array, row)),
+        DataType::UInt64 => Value::int(number::<UInt64Type>(array, row)),
+        DataType::Float32 => Value::float(number::<Float32Type>(array, row)),
+        DataType::Float64 => Value::float(number::<Float64Type>(array, row)),
+        DataType::Decimal32(..) => decimal::<Decimal32Type>(array, row),
+        DataType::Decimal64(..) => decimal::<Decimal64Type>(array, row),
+        DataType::Decimal128(..) => decimal::<Decimal128Type>(array, row),
+        DataType::Decimal256(..) => decimal::<Decimal256Type>(array, row),
         DataType::Utf8 => Value::Text(array.as_string::<i32>().value(row).to_owned()),
         DataType::LargeUtf8 => Value::Text(array.as_string::<i64>().value(row).to_owned()),
         DataType::Utf8View => Value::Text(array.as_string_view().value(row).to_owned()),

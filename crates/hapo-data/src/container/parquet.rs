@@ -85,17 +85,17 @@ fn value(field: Field) -> Value {
     match field {
         Field::Null => Value::Null,
         Field::Bool(it) => Value::Bool(it),
-        Field::Byte(it) => Value::Int(it.into()),
-        Field::Short(it) => Value::Int(it.into()),
-        Field::Int(it) => Value::Int(it.into()),
-        Field::Long(it) => Value::Int(it.into()),
-        Field::UByte(it) => Value::Int(it.into()),
-        Field::UShort(it) => Value::Int(it.into()),
-        Field::UInt(it) => Value::Int(it.into()),
-        Field::ULong(it) => Value::Int(it.into()),
-        Field::Float16(it) => Value::Float(it.to_f64()),
-        Field::Float(it) => Value::Float(it.into()),
-        Field::Double(it) => Value::Float(it),
+        Field::Byte(it) => Value::int(it),
+        Field::Short(it) => Value::int(it),
+        Field::Int(it) => Value::int(it),
+        Field::Long(it) => Value::int(it),
+        Field::UByte(it) => Value::int(it),
+        Field::UShort(it) => Value::int(it),
+        Field::UInt(it) => Value::int(it),
+        Field::ULong(it) => Value::int(it),
+        Field::Float16(it) => Value::float(it),
+        Field::Float(it) => Value::float(it),
+        Field::Double(it) => Value::float(it),
         Field::Str(it) => Value::Text(it),
         Field::Bytes(it) => match std::str::from_utf8(it.data()) {
             Ok(text) => Value::Text(text.to_owned()),
@@ -105,7 +105,10 @@ fn value(field: Field) -> Value {
         Field::ListInternal(list) => {
             Value::List(list.elements().iter().cloned().map(value).collect())
         }
-        Field::Decimal(_) => Value::Other("a decimal of fixed precision"),
+        Field::Decimal(ref it) if (0..=it.precision()).contains(&it.scale()) => {
+            Value::Number(field.to_string())
+        }
+        Field::Decimal(_) => Value::Other("a decimal whose point lies outside its digits"),
         Field::MapInternal(_) => Value::Other("a map"),
         Field::Date(_)
         | Field::TimeMillis(_)

@@ -11,7 +11,7 @@ use crate::container::{self, Container, Opened, RawRow, RawRows};
 use crate::error::Error;
 use crate::layouts::{self, Columns, DATASET_LAYOUTS, Layout};
 use crate::row::{BadRow, Row};
-use crate::value::{Fault, Value, fault, shorten};
+use crate::value::{Fault, Value, fault, shorten, without_exponent};
 
 /// Rows that are read to find the layout.
 const HEAD_ROWS: usize = 64;
@@ -48,6 +48,7 @@ pub struct Rows<'a> {
     ids: HashMap<u128, u64>,
     ignored_fields: BTreeMap<String, u64>,
     unread_solutions: BTreeMap<String, u64>,
+    e_notation: u64,
 }
 
 impl std::fmt::Debug for Rows<'_> {
@@ -84,6 +85,7 @@ impl<'a> Rows<'a> {
             ids: HashMap::new(),
             ignored_fields: BTreeMap::new(),
             unread_solutions: BTreeMap::new(),
+            e_notation: 0,
         }
     }
 
@@ -147,6 +149,11 @@ impl<'a> Rows<'a> {
         &self.unread_solutions
     }
 
+    /// Gold answers that were a number in e-notation and are plain digits now.
+    pub fn e_notation(&self) -> u64 {
+        self.e_notation
+    }
+
     /// The layout of the file; of several, of the one at hand.
     pub fn layout(&self) -> &'static Layout {
         self.layout
@@ -208,6 +215,12 @@ impl<'a> Rows<'a> {
             None => (self.layout.read)(&fields)?,
         };
         example.row = raw.number;
+        for gold in std::iter::once(&mut example.answer).chain(&mut example.other_answers) {
+            if let Some(digits) = without_exponent(gold) {
+                *gold = digits;
+                self.e_notation += 1;
+            }
+        }
         if self.keeps_fields {
             let fields = serde_json::Value::from(fields.clone().into_json());
             example.fields = Some(fields.to_string());

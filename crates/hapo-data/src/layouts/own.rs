@@ -32,7 +32,9 @@ fn fit(row: &Object, _: Container) -> u32 {
 fn read(row: &Object) -> Result<Example, Fault> {
     let mut example = Example {
         id: match row.get("id") {
-            Some(Value::Int(number)) if *number >= 0 => number.to_string(),
+            Some(Value::Number(digits)) if digits.bytes().all(|it| it.is_ascii_digit()) => {
+                digits.clone()
+            }
             Some(Value::Text(text)) if !text.is_empty() => text.clone(),
             // Its row's number is its id then.
             None | Some(Value::Null) => String::new(),

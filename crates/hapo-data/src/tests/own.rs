@@ -129,7 +129,7 @@ null
             f.jsonl:3: row: expected one JSON object, got null
             f.jsonl:4: row: expected one JSON object, got EOF while parsing a value at column 6 of {"id":
             f.jsonl:5: row: expected one JSON object, got expected value at column 34 of {"id":"a","problem":"p","answer":NaN}
-            f.jsonl:6: row: expected one JSON object, got number out of range at column 50 of {"id":"a","problem":"p","answer":"1","level":1e999}
+            f.jsonl:6: level: expected a string or a number, got a number that is not finite
             f.jsonl:7: row: expected one JSON object, got trailing characters at column 39 of {"id":"a","problem":"p","answer":"1"} extra
             good: a
         "#]],
@@ -150,7 +150,7 @@ null
     check_bad(
         format!("{{\"id\":{}1{}", "[".repeat(400), "]".repeat(400)),
         &expect![[r#"
-            f.jsonl:1: row: expected one JSON object, got recursion limit exceeded at column 133 of {"id":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[…
+            f.jsonl:1: row: expected one JSON object, got EOF while parsing an object at column 807 of {"id":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[…
         "#]],
     );
     check_bad(

@@ -104,19 +104,19 @@ impl Table {
                 }
                 parquet::column::writer::ColumnWriter::Int32ColumnWriter(_) => {
                     put!(Int32Type, |it| match it {
-                        Value::Int(it) => i32::try_from(*it).map_err(|_| wrong(&Value::Int(*it))),
+                        Value::Number(digits) => digits.parse().map_err(|_| wrong(it)),
                         _ => Err(wrong(it)),
                     });
                 }
                 parquet::column::writer::ColumnWriter::Int64ColumnWriter(_) => {
                     put!(Int64Type, |it| match it {
-                        Value::Int(it) => i64::try_from(*it).map_err(|_| wrong(&Value::Int(*it))),
+                        Value::Number(digits) => digits.parse().map_err(|_| wrong(it)),
                         _ => Err(wrong(it)),
                     });
                 }
                 parquet::column::writer::ColumnWriter::DoubleColumnWriter(_) => {
                     put!(DoubleType, |it| match it {
-                        Value::Float(it) => Ok(*it),
+                        Value::Number(digits) => digits.parse().map_err(|_| wrong(it)),
                         _ => Err(wrong(it)),
                     });
                 }

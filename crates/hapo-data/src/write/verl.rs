@@ -66,7 +66,7 @@ pub(super) fn write_row(
 ) -> io::Result<()> {
     let mut row = row(example, index.into(), teachers);
     if let Some(tokens) = solution {
-        let tokens = tokens.iter().map(|it| Value::Int((*it).into())).collect();
+        let tokens = tokens.iter().map(|it| Value::int(*it)).collect();
         row.0.push((TOKENS.to_owned(), Value::List(tokens)));
     }
     let row = row.into_json();
@@ -117,7 +117,7 @@ fn row(example: &Example, index: i128, teachers: usize) -> Object {
             "extra_info",
             Value::Object(object(vec![
                 ("id", text(&example.id)),
-                ("index", Value::Int(index)),
+                ("index", Value::int(index)),
                 ("level", optional(&example.level)),
                 ("split", text("default")),
                 ("subject", optional(&example.subject)),

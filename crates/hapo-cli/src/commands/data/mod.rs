@@ -231,6 +231,17 @@ fn warn_of_unread(rows: &Rows<'_>, file: &Path) {
     }
 }
 
+/// Counts the gold answers in e-notation, which were read as numbers.
+fn report_e_notation(rows: &Rows<'_>, file: &Path) {
+    if rows.e_notation() > 0 {
+        eprintln!(
+            "{}: {} answers in e-notation are read as numbers (1e-5 is 0.00001)",
+            file.display(),
+            rows.e_notation()
+        );
+    }
+}
+
 /// What there is to say of a file, with the name of each line.
 fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
     let packed = it.compression.map(|it| format!(" in {it}"));
@@ -356,6 +367,7 @@ fn check(args: &Check) -> Result<()> {
             }
         }
         warn_of_unread(&rows, file);
+        report_e_notation(&rows, file);
     }
     if args.json {
         outln!("{}", serde_json::json!({"rows": rows_in_all, "bad_rows": bad_rows}));
