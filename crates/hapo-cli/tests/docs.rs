@@ -12,6 +12,8 @@ const RL: &[&str] = &[
     "sampling.group_size=4",
     "sampling.dynamic_sampling=1",
     "metrics.kl_every=1",
+    "loss.kl_coef=0.001",
+    "reference.path=builtin:base",
     "eval={ suite = \"linear:3\", problems = 1, k = 1 }",
     "metrics.preflight=0",
 ];

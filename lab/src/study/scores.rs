@@ -8,7 +8,7 @@ use hapo_cli::scoring::{DrawKeys, EvalFormat, ScoringLimits, TEMPERATURE, evalua
 use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
 use hapo_eval::ProblemResult;
-use hapo_train::Inputs;
+use hapo_train::{Inputs, Recipe};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -172,12 +172,16 @@ impl Made {
     }
 }
 
-/// The keys in which two lists of recipes differ.
+/// The keys in which two lists of recipes differ. A key that a record does not have was made with its default.
 fn different_keys(before: &[String], now: &[String]) -> Vec<String> {
     if before.len() != now.len() {
         return vec![format!("stages ({}, now {})", before.len(), now.len())];
     }
-    let of_stage = |(before, now): (&String, &String)| hapo_train::changed_keys(before, now);
+    let with_defaults = |text: &String| {
+        Recipe::parse_resolved(text, "a record").map_or_else(|_| text.clone(), |it| it.resolved())
+    };
+    let of_stage =
+        |(before, now): (&String, &String)| hapo_train::changed_keys(&with_defaults(before), now);
     let show = |it: hapo_run::RecipeDifference| {
         let [before, now] = it.values();
         format!("{} ({before}, now {now})", it.key)

@@ -376,8 +376,12 @@ fn recipe_without_bonus(method: &str) -> Recipe {
 #[test]
 fn every_method_trains() {
     for spec in METHODS {
+        let method = (spec.build)(&MethodSettings::default()).unwrap();
         let mut texts = vec![vec![format!("method={}", spec.name)]];
-        if (spec.build)(&MethodSettings::default()).unwrap().can_be_gated() {
+        if method.needs().reference {
+            texts[0].push("reference.path=builtin:base".to_owned());
+        }
+        if method.can_be_gated() {
             let gate = "hapo.turn_off_epoch=1.5".to_owned();
             texts.push(vec![texts[0][0].clone(), gate]);
         }
