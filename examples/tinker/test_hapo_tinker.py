@@ -174,7 +174,9 @@ def test_a_run_with_failing_groups_learns_the_teacher(service, tmp_path) -> None
     assert it.steps == list(range(1, 9))
     assert [line["role"] for line in it.rollouts(1)].count("teacher") == 2
     told = subprocess.run(
-        [os.environ.get("HAPO", "hapo"), "report", str(run), "-o", str(tmp_path / "page.html")], capture_output=True, text=True
+        [os.environ.get("HAPO", "hapo"), "report", str(run), "-o", str(tmp_path / "page.html")],
+        capture_output=True,
+        text=True,
     )
     assert told.returncode == 0, told.stderr
 

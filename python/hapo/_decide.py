@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from hapo import _hapo
 from hapo._hapo import Method
 
+
 def number_or_word(it: object) -> str | float:
     """An option that is a number or a word, as a configuration has it."""
     try:

@@ -66,7 +66,9 @@ def grade_batch(
     """Judges many completions, in order, on ``threads`` threads, by default as many as there are cores."""
     if threads is not None and threads < 1:
         raise ValueError(f"threads: expected at least 1, got {threads}")
-    rows = judge_all([_golds(it) for it in golds], [_text(it) for it in answers], policy, threads or os.cpu_count() or 1)
+    rows = judge_all(
+        [_golds(it) for it in golds], [_text(it) for it in answers], policy, threads or os.cpu_count() or 1
+    )
     return [Verdict(*it) for it in rows]
 
 
