@@ -39,6 +39,7 @@ REFUSED = {
     "chord-mu": "its teacher has a mean of its own",
     "chord-phi": "its teacher has a mean of its own",
     "uft": "it samples behind prefixes, `hapo train` does",
+    "opd": "it needs a second model's log-probabilities, `hapo train` has them",
     "sft": "imitation samples nothing",
 }
 

@@ -85,6 +85,7 @@ class HapoGRPOConfig(GRPOConfig):  # type: ignore[misc]
             ("truncated", lambda it: it not in ("wrong", "grade"), "expected wrong or grade"),
             ("method", lambda it: it in ("hpt", "chord-mu", "chord-phi"), "its teacher has a mean of its own"),
             ("method", lambda it: it == "uft", "it samples behind prefixes, `hapo train` does"),
+            ("method", lambda it: it == "opd", "it needs a second model's log-probabilities, `hapo train` has them"),
             ("method", lambda it: it == "sft", "imitation samples nothing, TRL's SFTTrainer does it"),
         ]:
             value = getattr(self, name, None)

@@ -162,6 +162,8 @@ def test_what_is_wrong_names_the_argument() -> None:
     for arguments, message in [
         ({"name": "ppo"}, "name: expected one of sft, grpo"),
         ({"name": "sft"}, "name: expected a method that samples"),
+        ({"name": "opd"}, 'name: "opd" needs a second model'),
+        ({"name": "uft"}, 'name: "uft" samples parts of a group behind prefixes'),
         ({"name": "grpo", "schedule": OPEN}, "schedule: method `grpo`"),
         ({"name": "luffy", "schedule": OPEN, "slot": "fixed"}, 'schedule: slot "fixed"'),
         ({"name": "luffy", "slot": "middle"}, "slot: unknown variant `middle`"),
@@ -171,7 +173,7 @@ def test_what_is_wrong_names_the_argument() -> None:
         ({"name": "luffy", "d": 0.1}, "d: unknown field `d`, expected one of `group_size`, `advantage`, `teacher`"),
         (
             {"name": "trapo", "group_size": 8, "trapo": {"prefixes": "micro-groups"}},
-            "trapo.prefixes: prefixes are sampled in parts",
+            'name: "trapo" samples parts of a group behind prefixes or hints',
         ),
         ({"name": "luffy", "teacher": {"weight": "two"}}, "teacher.weight: unknown variant `two`"),
         (
