@@ -369,11 +369,6 @@ impl MixedGroup {
         &self.members
     }
 
-    /// The trajectories that are trained on, by value.
-    pub fn into_members(self) -> Vec<Member> {
-        self.members
-    }
-
     /// What happened at the gate.
     pub fn intervention(&self) -> Intervention {
         self.intervention

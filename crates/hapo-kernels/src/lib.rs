@@ -47,7 +47,7 @@ mod weight;
 
 pub use compute::Compute;
 pub use counting::{CountedBuf, CountedWeight, Counting};
-pub use cpu::{Cpu, CpuBuf, CpuWeight, TracedCall};
+pub use cpu::{Cpu, CpuBuf, CpuWeight};
 pub use device::Device;
 pub use draw::draw;
 pub use error::DeviceError;
@@ -55,7 +55,7 @@ pub use habits::{CPU_LOGIT_BYTES, GPU_LOGIT_BYTES, Habits, Machine};
 pub use isa::{Isa, multiplies_bf16};
 pub use moments::MomentsMut;
 pub use number_format::NumberFormat;
-pub use row::{RowStats, entropy, exp, exp_sum, log_prob, log_sum_exp, max, row_stats};
+pub use row::{RowStats, entropy, exp, exp_sum, log_prob, max, row_stats};
 pub use shapes::{
     Accumulate, AdamW, AdamWFactors, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken,
     EmbeddingLayout, HeadPart, HeadTarget, MatShape, PAGE, SegmentRow, TableItem,

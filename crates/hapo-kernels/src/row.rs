@@ -29,12 +29,6 @@ pub fn row_stats(logits: &[f32], inverse_temperature: f32) -> RowStats {
     RowStats { max, log_sum: log_sum as f32, entropy: (log_sum - weighted / sum).max(0.0) as f32 }
 }
 
-/// ln Σ exp(z / T).
-pub fn log_sum_exp(logits: &[f32], inverse_temperature: f32) -> f32 {
-    let stats = row_stats(logits, inverse_temperature);
-    stats.max * inverse_temperature + stats.log_sum
-}
-
 /// Log-probability of a token with logit `logit` in a row with these statistics.
 pub fn log_prob(stats: RowStats, inverse_temperature: f32, logit: f32) -> f32 {
     (logit - stats.max) * inverse_temperature - stats.log_sum

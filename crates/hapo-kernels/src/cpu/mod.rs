@@ -18,12 +18,10 @@ mod share;
 mod split;
 mod squares;
 mod swiglu;
-mod trace;
 mod update;
 mod weight;
 
 pub use buffer::CpuBuf;
 pub use pool::Cpu;
-pub use trace::TracedCall;
 pub use weight::CpuWeight;
 pub(crate) use weight::Form;

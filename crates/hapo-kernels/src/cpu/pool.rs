@@ -2,13 +2,11 @@
 //!
 //! Purpose: work is cut into tasks that depend on shapes alone, so that no sum depends on the number of threads.
 
-use std::panic::Location;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
 use super::buffer::CpuBuf;
-use super::trace::{Trace, TracedCall, stage_of};
 use crate::compute::Compute;
 use crate::error::DeviceError;
 use crate::isa::multiplies_bf16;
@@ -25,8 +23,6 @@ pub struct Cpu {
     copy: Arc<Mutex<Option<CpuBuf>>>,
     /// The bytes of its buffers.
     tally: Tally,
-    /// Where tasks are run one after the other and timed.
-    trace: Option<Arc<Trace>>,
 }
 
 impl Cpu {
@@ -56,29 +52,7 @@ impl Cpu {
             .build()
             .map_err(|error| DeviceError::Threads { threads, reason: error.to_string() })?;
         let (pool, serial) = (Arc::new(pool), threads == 1);
-        Ok(Self {
-            pool,
-            threads,
-            serial,
-            compute,
-            copy: Arc::default(),
-            tally: Tally::default(),
-            trace: None,
-        })
-    }
-
-    /// A device of one thread that cuts its work as for `workers` of them, and times every task.
-    ///
-    /// # Errors
-    /// Those of [`Cpu::computing`].
-    pub fn tracing(workers: usize, compute: Compute) -> Result<Self, DeviceError> {
-        let one = Self::computing(1, compute)?;
-        Ok(Self { threads: workers, trace: Some(Arc::default()), ..one })
-    }
-
-    /// The calls since it was last asked, of a device that times its tasks.
-    pub fn take_trace(&self) -> Vec<TracedCall> {
-        self.trace.as_ref().map_or_else(Vec::new, |it| it.take())
+        Ok(Self { pool, threads, serial, compute, copy: Arc::default(), tally: Tally::default() })
     }
 
     /// Number of workers.
@@ -97,11 +71,8 @@ impl Cpu {
     }
 
     /// Runs `task(0..tasks)`, on the pool unless this handle is serial.
-    #[track_caller]
     pub(super) fn for_tasks(&self, tasks: usize, task: impl Fn(usize) + Sync + Send) {
-        if let Some(trace) = &self.trace {
-            trace.run(stage_of(Location::caller()), tasks, task);
-        } else if self.serial || tasks <= 1 {
+        if self.serial || tasks <= 1 {
             (0..tasks).for_each(task);
         } else {
             self.pool.install(|| {
@@ -111,15 +82,12 @@ impl Cpu {
     }
 
     /// As [`Cpu::for_tasks`], results in task order.
-    #[track_caller]
     pub(super) fn map_tasks<R: Send>(
         &self,
         tasks: usize,
         task: impl Fn(usize) -> R + Sync + Send,
     ) -> Vec<R> {
-        if let Some(trace) = &self.trace {
-            trace.run(stage_of(Location::caller()), tasks, task)
-        } else if self.serial || tasks <= 1 {
+        if self.serial || tasks <= 1 {
             (0..tasks).map(task).collect()
         } else {
             self.pool.install(|| (0..tasks).into_par_iter().with_max_len(1).map(task).collect())
@@ -135,17 +103,13 @@ impl Cpu {
 
     /// Runs `work` on every item, each with a handle of one worker.
     pub(super) fn for_items<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
-        if items.len() <= 1 || self.serial && self.trace.is_none() {
+        if items.len() <= 1 || self.serial {
             for item in items {
                 work(self, item);
             }
             return;
         }
-        let alone = Self { serial: true, trace: None, ..self.clone() };
-        if let Some(trace) = &self.trace {
-            trace.run("blocks of rows", items.len(), |index| work(&alone, &mut items[index]));
-            return;
-        }
+        let alone = Self { serial: true, ..self.clone() };
         self.pool.install(|| {
             items.par_iter_mut().with_max_len(1).for_each(|item| work(&alone, item));
         });
