@@ -100,7 +100,7 @@ impl ChatTemplate {
         &self.source
     }
 
-    /// A dialogue as text. `messages` are a list of [`Message`] or of anything with the fields that
+    /// A dialogue as text. `messages` are a list of [`Message`](crate::Message) or of anything with the fields that
     /// the template reads.
     ///
     /// # Errors
