@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut rewards = Vec::new();
     for step in (1..=12).map(Step) {
         let prompts = table.at(&order.of_step(step.0));
-        let request = |id, tokens| GroupRequest { prompt: id, tokens, completions: GROUP_SIZE };
+        let request = |id, tokens| GroupRequest::new(id, tokens, GROUP_SIZE);
         let requests: Vec<_> = prompts.iter().map(|it| request(it.id, &it.tokens)).collect();
         let settings = SampleSettings {
             decoding: Decoding::Sample { temperature: 1.0, truncation: Truncation::NONE },

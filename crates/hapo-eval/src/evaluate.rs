@@ -68,10 +68,8 @@ pub(crate) fn sample_problems<D: Device>(
     mut finished: impl FnMut(usize, Vec<RawCompletion>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let EvalModel { model, chat_format } = model;
-    let request = |index: &usize| GroupRequest {
-        prompt: PromptId(*index as u64),
-        tokens: &prompts[*index],
-        completions: settings.completions,
+    let request = |&index: &usize| {
+        GroupRequest::new(PromptId(index as u64), &prompts[index], settings.completions)
     };
     let requests: Vec<GroupRequest<'_>> = indices.iter().map(request).collect();
     let sampling = SampleSettings {

@@ -21,6 +21,20 @@ pub struct GroupRequest<'a> {
     pub tokens: &'a [u32],
     /// N: completions to sample.
     pub completions: usize,
+    /// The last tokens of `tokens` that begin the response and count against its limit (D36).
+    pub given: usize,
+}
+
+impl<'a> GroupRequest<'a> {
+    /// Whole completions of a prompt.
+    pub fn new(prompt: PromptId, tokens: &'a [u32], completions: usize) -> Self {
+        Self { prompt, tokens, completions, given: 0 }
+    }
+
+    /// Most tokens of one of its completions.
+    fn limit(&self, settings: &SampleSettings<'_>) -> usize {
+        settings.max_new_tokens.saturating_sub(self.given)
+    }
 }
 
 /// How to sample.
@@ -30,7 +44,7 @@ pub struct SampleSettings<'a> {
     pub decoding: Decoding,
     /// Tokens that end a completion; the one that did is its last token.
     pub stop: &'a [u32],
-    /// Longest completion in tokens, the end token included.
+    /// Longest response in tokens, the end token included.
     pub max_new_tokens: usize,
     /// Sequences decoded at once.
     pub max_sequences: usize,
@@ -191,7 +205,7 @@ fn run<D: Device, E: From<Error>>(
                 prompt: it.tokens.to_vec(),
                 completions: it.completions,
                 decoding: settings.decoding,
-                max_tokens: settings.max_new_tokens,
+                max_tokens: it.limit(settings),
                 stop_tokens: settings.stop.to_vec(),
                 stop_strings: watch.map(|watch| watch.stop_strings.to_vec()).unwrap_or_default(),
                 text: false,
@@ -207,7 +221,8 @@ fn run<D: Device, E: From<Error>>(
         group_of.insert(id, group);
     }
     let mut begun: HashMap<usize, Begun> = HashMap::new();
-    let (longest, mut done) = (settings.max_new_tokens, 0);
+    let most: usize = requests.iter().map(|it| it.completions * it.limit(settings)).sum();
+    let mut done = 0;
     while !engine.is_idle() {
         for it in engine.step()? {
             let group = group_of[&it.request];
@@ -219,7 +234,7 @@ fn run<D: Device, E: From<Error>>(
                     done += 1;
                 }
                 EventKind::Finished { reason, .. } => {
-                    done += longest - rollout.tokens.len();
+                    done += requests[group].limit(settings) - rollout.tokens.len();
                     rollout.ended = reason != FinishReason::Length;
                     details.finish = reason;
                     at.left -= 1;
@@ -231,7 +246,7 @@ fn run<D: Device, E: From<Error>>(
             }
         }
         if let Some(watch) = watch {
-            (watch.progress)(done as f64 / (requested * longest) as f64);
+            (watch.progress)(done as f64 / most as f64);
         }
     }
     Ok(())
@@ -244,7 +259,8 @@ fn limits<D: Device>(
 ) -> Result<EngineLimits, Error> {
     let requested = requests.iter().map(|it| it.completions).sum::<usize>();
     let longest = requests.iter().map(|it| it.tokens.len()).max().unwrap_or(1);
-    let new_tokens = settings.max_new_tokens;
+    let new_tokens = requests.iter().map(|it| it.limit(settings)).max().unwrap_or(0);
+    let whole = requests.iter().map(|it| it.tokens.len() + it.limit(settings)).max().unwrap_or(0);
     let sequences = settings.max_sequences.min(requested);
     let most = cache_tokens::<D>(sequences, requests.len(), longest, new_tokens);
     let mut limits = EngineLimits {
@@ -254,7 +270,7 @@ fn limits<D: Device>(
         usable_vocab: settings.usable_vocab,
     };
     // A prompt that is too long is refused with its own error.
-    if longest + new_tokens <= model.positions() + 1 {
+    if whole <= model.positions() + 1 {
         let longest = Longest { prompt: longest, completion: new_tokens };
         limits.cache_tokens = settings.kv_memory.tokens(model, limits, longest)?;
     }
@@ -331,7 +347,7 @@ mod tests {
         let requests: Vec<GroupRequest<'_>> = prompts
             .iter()
             .zip(0..)
-            .map(|(tokens, id)| GroupRequest { prompt: PromptId(id), tokens, completions: 5 })
+            .map(|(tokens, id)| GroupRequest::new(PromptId(id), tokens, 5))
             .collect();
         sample(&model(threads), &requests, &settings(max_sequences, temperature)).unwrap()
     }
@@ -381,14 +397,29 @@ mod tests {
         }
     }
 
+    /// The response to a prompt and its first tokens is as long as one to the prompt alone.
+    #[test]
+    fn given_tokens_count_against_the_limit() {
+        let (model, prompts) = (model(1), prompts());
+        let whole = GroupRequest::new(PromptId(0), &prompts[2], 9);
+        let given = GroupRequest { given: 4, ..whole };
+        let settings = SampleSettings { stop: &[], ..settings(64, 1.0) };
+        let sampled = sample(&model, &[whole, given], &settings).unwrap();
+        for (whole, given) in sampled[0].group.rollouts().iter().zip(sampled[1].group.rollouts()) {
+            assert_eq!((whole.tokens.len(), given.tokens.len()), (24, 20));
+            assert_eq!(whole.tokens[..20], given.tokens);
+            assert_eq!(whole.log_probs[..20], given.log_probs);
+        }
+    }
+
     #[test]
     fn a_request_that_cannot_be_served_is_an_error() {
-        let request = GroupRequest { prompt: PromptId(0), tokens: &[], completions: 1 };
+        let request = GroupRequest::new(PromptId(0), &[], 1);
         assert!(matches!(
             sample(&model(1), &[request], &settings(1, 1.0)),
             Err(Error::InGroup { index: 0, .. })
         ));
-        let request = GroupRequest { prompt: PromptId(0), tokens: &[9999], completions: 1 };
+        let request = GroupRequest::new(PromptId(0), &[9999], 1);
         let Err(Error::InGroup { source, .. }) = sample(&model(1), &[request], &settings(1, 1.0))
         else {
             panic!("a token beyond the vocabulary is refused");

@@ -243,8 +243,7 @@ fn the_loop_over_known_requests_gives_the_same() {
         rng_stream: it.rng.rng_stream,
         step: it.rng.step,
     };
-    let group =
-        GroupRequest { prompt: it.rng.prompt, tokens: &it.prompt, completions: it.completions };
+    let group = GroupRequest::new(it.rng.prompt, &it.prompt, it.completions);
     let sampled = sample(&model, &[group], &settings).unwrap();
     for (index, (completion, details)) in sampled[0].completions().enumerate() {
         let (drawn, reason) = &served[&(4, index)];

@@ -153,7 +153,7 @@ fn texts(answer: &Value) -> Vec<String> {
 /// What the sampler gives for a prompt.
 fn sampled(prompt: &[u32], decoding: Decoding, seed: u64, n: usize, max: usize) -> Sampled {
     let (model, chat_format) = load();
-    let request = GroupRequest { prompt: PromptId(0), tokens: prompt, completions: n };
+    let request = GroupRequest::new(PromptId(0), prompt, n);
     let settings = SampleSettings {
         decoding,
         stop: &chat_format.stop,

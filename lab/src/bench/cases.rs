@@ -163,7 +163,7 @@ fn groups_of(prompts: &[Vec<u32>], completions: usize) -> Vec<GroupRequest<'_>> 
     prompts
         .iter()
         .zip(0..)
-        .map(|(tokens, id)| GroupRequest { prompt: PromptId(id), tokens, completions })
+        .map(|(tokens, id)| GroupRequest::new(PromptId(id), tokens, completions))
         .collect()
 }
 

@@ -142,11 +142,7 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
     let requests: Vec<GroupRequest<'_>> = prompts
         .iter()
         .zip(0..)
-        .map(|(tokens, id)| GroupRequest {
-            prompt: PromptId(id),
-            tokens,
-            completions: plan.completions,
-        })
+        .map(|(tokens, id)| GroupRequest::new(PromptId(id), tokens, plan.completions))
         .collect();
     let settings = SampleSettings {
         decoding: plan.decoding,

@@ -154,7 +154,7 @@ fn score<D: Device>(
 
 /// The `max_new_tokens` most likely tokens that follow, one after the other.
 fn greedy<D: Device>(model: &Model<D>, ids: &[u32], max_new_tokens: usize) -> Result<Vec<u32>> {
-    let request = GroupRequest { prompt: PromptId(0), tokens: ids, completions: 1 };
+    let request = GroupRequest::new(PromptId(0), ids, 1);
     let settings = SampleSettings {
         decoding: Decoding::Greedy,
         stop: &[],

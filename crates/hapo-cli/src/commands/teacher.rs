@@ -440,10 +440,8 @@ fn local(
         let groups: Vec<GroupRequest<'_>> = requests
             .iter()
             .zip(&prompts)
-            .map(|(it, tokens)| GroupRequest {
-                prompt: PromptId(it.prompt as u64),
-                tokens,
-                completions: it.completions,
+            .map(|(it, tokens)| {
+                GroupRequest::new(PromptId(it.prompt as u64), tokens, it.completions)
             })
             .collect();
         let sampled = hapo_sampler::sample(&model, &groups, &settings)?;

@@ -233,9 +233,7 @@ impl RunPlan {
     pub(crate) fn context(&self) -> usize {
         let (prompt, response) =
             (self.recipe.data().max_prompt_tokens, self.recipe.sampling().max_new_tokens);
-        // A prefix is read with the prompt, and the response behind it may be as long as any.
-        let prefix = if self.recipe.needs().prefixes { response } else { 0 };
-        (prompt + prefix + response).max(prompt + self.recipe.eval_max_tokens())
+        prompt + response.max(self.recipe.eval_max_tokens())
     }
 
     /// The size of a micro-batch, and the temperature at which its tokens were sampled.

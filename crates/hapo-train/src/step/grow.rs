@@ -35,7 +35,6 @@ pub(super) fn grow<L: Learner>(
     step: Step,
     batch: &mut Batch,
 ) -> Result<Vec<ScoredGroup>> {
-    let limit = task.plan.recipe().sampling().max_new_tokens;
     let mut groups: Vec<_> = prompts.iter().map(|prompt| ScoredGroup::empty(prompt.id)).collect();
     for part in 0..task.method.needs().parts {
         let mut asked = Vec::new();
@@ -50,9 +49,8 @@ pub(super) fn grow<L: Learner>(
             .iter()
             .zip(&starts)
             .map(|(it, tokens)| GroupRequest {
-                prompt: prompts[it.index].id,
-                tokens,
-                completions: it.rollouts,
+                given: it.prefix.len(),
+                ..GroupRequest::new(prompts[it.index].id, tokens, it.rollouts)
             })
             .collect();
         let sampling = task.sampling(RngStream::of_part(part), step);
@@ -61,7 +59,7 @@ pub(super) fn grow<L: Learner>(
         batch.clock.lap("sample");
 
         let responses: Vec<Vec<Rollout>> =
-            asked.iter().zip(sampled).map(|(it, sampled)| it.responses(&sampled, limit)).collect();
+            asked.iter().zip(sampled).map(|(it, sampled)| it.responses(&sampled)).collect();
         let ungraded = asked.iter().zip(&responses).map(|(it, rollouts)| Ungraded {
             prompt: prompts[it.index].id,
             gold: &prompts[it.index].gold,
@@ -133,20 +131,16 @@ impl NextPart {
         }
     }
 
-    /// The responses of what was sampled: a prefix counts against the limit of a response.
-    fn responses(&self, sampled: &Sampled, limit: usize) -> Vec<Rollout> {
-        let free = limit - self.prefix.len();
-        let response = |it: &Rollout| {
-            let kept = it.tokens.len().min(free);
-            Rollout {
-                tokens: [&self.prefix, &it.tokens[..kept]].concat(),
-                prefix: self.prefix.len(),
-                log_probs: [&self.prefix_log_probs, &it.log_probs[..kept]].concat(),
-                ended: it.ended && kept == it.tokens.len(),
-                part: self.part,
-                context: self.context,
-                privileged: self.privileged.clone(),
-            }
+    /// The whole responses, the prefix included.
+    fn responses(&self, sampled: &Sampled) -> Vec<Rollout> {
+        let response = |it: &Rollout| Rollout {
+            tokens: [self.prefix.as_slice(), &it.tokens].concat(),
+            prefix: self.prefix.len(),
+            log_probs: [self.prefix_log_probs.as_slice(), &it.log_probs].concat(),
+            ended: it.ended,
+            part: self.part,
+            context: self.context,
+            privileged: self.privileged.clone(),
         };
         sampled.group.rollouts().iter().map(response).collect()
     }

@@ -75,8 +75,7 @@ pub(crate) fn rollout_step<L: Learner>(
 
 /// One request for each prompt, for the plain prompt's completions.
 pub(crate) fn requests<'a>(prompts: &[&'a Prompt], completions: usize) -> Vec<GroupRequest<'a>> {
-    let request = |it: &&'a Prompt| GroupRequest { prompt: it.id, tokens: &it.tokens, completions };
-    prompts.iter().map(request).collect()
+    prompts.iter().map(|it| GroupRequest::new(it.id, &it.tokens, completions)).collect()
 }
 
 /// Every rollout with its verdict.
