@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use hapo_core::Context;
+use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
 use hapo_run::{Role, RolloutLine, RunFolder, read_rollouts};
 use hapo_train::{Metrics, Observer, Overrides, Recipe, ResumePolicy, RunPlan, replay_run, train};
+use serde_json::json;
 
 /// Keeps the metrics of every step.
 #[derive(Default)]
@@ -13,6 +15,10 @@ struct StepLog(Vec<Metrics>);
 impl Observer for StepLog {
     fn step(&mut self, _: u64, metrics: &Metrics) {
         self.0.push(metrics.clone());
+    }
+
+    fn wants_preflight(&self) -> bool {
+        true
     }
 }
 
@@ -91,6 +97,69 @@ fn d36_a_rollout_under_a_hint_is_trained_on_behind_the_plain_prompt() {
         // What was sampled under a hint is no measure of the sampler.
         assert_eq!(log.of("sampler/logprob_gap_max"), 0.0);
         replays(&run_dir);
+    }
+}
+
+/// Rows with two hints each: the beginning of the solution, and the whole of it.
+fn write_hinted(path: &Path) {
+    let levels = vec![("add".to_owned(), 5)];
+    let (split, teacher_steps) = (Split::Train, TeacherSteps::default());
+    let set = TaskSet { seed: 3, levels, split, count: 12, teacher_coverage: 1.0, teacher_steps };
+    let row = |it: &hapo_data::Example| {
+        let solution = &it.teachers[0];
+        let hints = [&solution[..solution.len() / 3], solution];
+        json!({"problem": it.problem, "answer": it.answer, "steps": hints}).to_string() + "\n"
+    };
+    let rows: String = make_set(&set).unwrap().examples.iter().map(row).collect();
+    std::fs::write(path, rows).unwrap();
+}
+
+#[test]
+fn d36_hints_of_a_column_are_shown_in_its_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = folder.path().join("rows.jsonl");
+    write_hinted(&rows);
+    let recipe = format!(
+        r#"
+        method = "trapo"
+        steps = 2
+        model.path = "builtin:base"
+        sampling = {{ group_size = 8, prompts_per_step = 6, max_new_tokens = 96 }}
+        optim = {{ lr = 1e-4, mini_batch_prompts = 3 }}
+        hapo = {{ turn_off_epoch = 1.5, injection = "hint", hints = "column" }}
+        metrics.preflight = 0
+        [data]
+        train = {rows:?}
+        columns = {{ problem = "problem", answer = "answer", hint = ["steps"] }}
+        max_prompt_tokens = 160
+        "#
+    );
+    let none = Overrides::set([] as [&str; 0]);
+    let recipe = Recipe::parse_stages(&recipe, "test", "test", &none).unwrap();
+    let plan = RunPlan::settle(&recipe[0]).unwrap();
+    let run_dir = folder.path().join("run");
+    train(&plan, &run_dir, ResumePolicy::Fresh, 2, &mut StepLog::default()).unwrap();
+    let lines = lines(&run_dir);
+    let hinted: Vec<_> = lines.iter().filter(|it| it.part > 0).collect();
+    assert!(!hinted.is_empty());
+    for it in hinted {
+        assert_eq!(it.context, Some(Context::Hint(it.part - 1)));
+        assert!(it.part <= 2, "a row has two hints");
+        assert!(it.context_tokens.len() > it.prompt_tokens.len());
+    }
+}
+
+/// The look at the first prompts moves no bit of a run whose groups grow.
+#[test]
+fn preflight_leaves_a_growing_run_as_it_is() {
+    for injection in ["hapo.injection=\"prefix\"", "hapo.injection=\"hint\""] {
+        let folder = tempfile::tempdir().unwrap();
+        let run_with =
+            |name: &str, preflight: &str| run(&folder.path().join(name), &[injection, preflight]).0;
+        let (without, with) =
+            (run_with("without", "metrics.preflight=0"), run_with("with", "metrics.preflight=4"));
+        assert!(lines(&with) == lines(&without), "{injection}");
+        assert!(RunFolder(&with).preflight().exists() && !RunFolder(&without).preflight().exists());
     }
 }
 
