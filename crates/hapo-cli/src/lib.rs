@@ -23,7 +23,7 @@ pub mod scoring;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::support::arguments::count;
+use crate::support::arguments::{count, finish_reward};
 
 pub use crate::commands::train::ProgressObserver;
 
@@ -183,7 +183,7 @@ pub fn main() -> std::process::ExitCode {
         Command::Study(args) => Err(moved::refusal("study", &args)),
         Command::Bench(args) => Err(moved::refusal("bench", &args)),
     };
-    match done {
+    match done.and_then(|()| finish_reward()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => failure::report(&error, output),
     }

@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -52,12 +53,12 @@ fn grader(command: &str) -> String {
 fn parameters(run: &Path) -> BTreeMap<&'static str, Vec<u8>> {
     let state = run.join("checkpoints/step-000002/trainer_state");
     let names = ["parameters.f32", "first_moments.f32", "second_moments.f32"];
-    names.into_iter().map(|it| (it, std::fs::read(state.join(it)).unwrap())).collect()
+    names.into_iter().map(|it| (it, fs::read(state.join(it)).unwrap())).collect()
 }
 
 /// The metrics but for the clocks, a line for each step.
 fn metrics(run: &Path) -> Vec<serde_json::Map<String, Value>> {
-    let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     let line = |it: &str| {
         let mut it: serde_json::Map<String, Value> = serde_json::from_str(it).unwrap();
         it.retain(|name, _| !hapo_run::is_clock(name));
@@ -182,6 +183,20 @@ fn five_bad_programs() {
 }
 
 #[test]
+fn a_line_that_only_comes_at_the_end_ends_a_run_and_a_command_with_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let late = format!("{}; echo 1", by_id(""));
+    let message = fails(dir.path(), "late", &[&grader(&late)]);
+    assert!(message.contains("it printed a line that answers nothing, `1`"), "{message}");
+    fs::write(dir.path().join("rows.jsonl"), "{\"gold\": \"7\", \"pred\": \"7\"}\n").unwrap();
+    let grade = ["grade", "rows.jsonl", "--grader", &format!("command:{late}")];
+    let output = hapo(dir.path(), &grade);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("it printed a line that answers nothing, `1`"), "{message}");
+}
+
+#[test]
 fn a_run_that_its_reward_ended_resumes_where_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let flag = dir.path().join("broken");
@@ -190,16 +205,16 @@ fn a_run_that_its_reward_ended_resumes_where_it_was() {
         "while read -r line; do if [ -e '{0}' ]; then echo broken; elif [ $(cat '{0}.n' | wc -c) -ge 24 ]; then touch '{0}'; echo broken; else printf x >> '{0}.n'; echo 0.5; fi; done",
         flag.display()
     );
-    std::fs::write(dir.path().join("broken.n"), "").unwrap();
+    fs::write(dir.path().join("broken.n"), "").unwrap();
     let sets = [grader(&command), "reward.workers=1".to_owned()];
     let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
     let stopped = fails(dir.path(), "run", &sets);
     assert!(stopped.contains("got `broken`"), "{stopped}");
     assert_eq!(metrics(&dir.path().join("run")).len(), 1);
-    let log = std::fs::read_to_string(dir.path().join("run/reward.log")).unwrap();
+    let log = fs::read_to_string(dir.path().join("run/reward.log")).unwrap();
     assert!(log.contains("unexpected answer: broken"), "{log}");
-    std::fs::remove_file(&flag).unwrap();
-    std::fs::write(dir.path().join("broken.n"), "").unwrap();
+    fs::remove_file(&flag).unwrap();
+    fs::write(dir.path().join("broken.n"), "").unwrap();
     let mut args = train_args("run", &sets);
     args.push("--resume".to_owned());
     succeed(dir.path(), &args.iter().map(String::as_str).collect::<Vec<_>>());
@@ -224,7 +239,7 @@ fn keys_of_a_reward_of_ones_own_need_one() {
 /// The lines that `hapo grade` prints for rows, by an example of the repository.
 fn grade(dir: &Path, example: &str, rows: &[Value]) -> Vec<Value> {
     let lines: Vec<String> = rows.iter().map(Value::to_string).collect();
-    std::fs::write(dir.join("rows.jsonl"), lines.join("\n")).unwrap();
+    fs::write(dir.join("rows.jsonl"), lines.join("\n")).unwrap();
     let grader = format!("command:python3 '{}'", repository(example).display());
     let args = ["grade", "rows.jsonl", "--grader", &grader, "--extraction", "announced"];
     let printed = succeed(dir, &args);
@@ -285,7 +300,7 @@ fn the_example_of_unit_tests_survives_what_it_runs() {
 fn grade_names_the_rows_that_have_no_answer() {
     let dir = tempfile::tempdir().unwrap();
     let rows = ["good", "bad", "fine"].map(|it| json!({"gold": "1", "pred": it}).to_string());
-    std::fs::write(dir.path().join("rows.jsonl"), rows.join("\n")).unwrap();
+    fs::write(dir.path().join("rows.jsonl"), rows.join("\n")).unwrap();
     let command = "command:while read -r line; do case \"$line\" in *bad*) echo oops;; *) echo 1;; esac; done";
     let output =
         hapo(dir.path(), &["grade", "rows.jsonl", "--grader", command, "--reward-workers", "1"]);
@@ -307,7 +322,7 @@ fn eval_and_data_check_ask_it_with_whole_rows_and_named_columns() {
             json!({"q": format!("{it} + 1"), "gold": format!("{}", it + 1), "worked": format!("it is \\boxed{{{}}}", it + it % 2), "hard": it % 2 == 1}).to_string()
         })
         .collect();
-    std::fs::write(dir.path().join("odd.jsonl"), rows.join("\n")).unwrap();
+    fs::write(dir.path().join("odd.jsonl"), rows.join("\n")).unwrap();
     let columns = "problem=q,answer=gold,teacher=worked";
     // It looks at a field that no layout reads.
     let hard = "command:while read -r line; do case \"$line\" in *'\"hard\":true'*) echo 1;; *) echo 0.5;; esac; done";

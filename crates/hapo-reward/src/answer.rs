@@ -7,12 +7,14 @@ use serde_json::{Map, Value};
 use crate::error::Failure;
 
 /// An answer that was read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) reward: f64,
     pub(crate) verdict: Option<Verdict>,
     pub(crate) reason: Option<String>,
     pub(crate) parts: Vec<(String, f64)>,
+    /// Whether it says which line it answers.
+    pub(crate) has_id: bool,
 }
 
 /// Keys of an answer; the last three are those of a verdict's explanation and are not read.
@@ -40,7 +42,7 @@ pub(crate) fn parse(text: &str, id: &str) -> Result<Answer, Failure> {
         Value::Object(it) => of_object(&it, id)
             .map_err(|failure| Failure { fatal: failure.fatal, ..bad(failure.message) })?,
         other => match number(&other) {
-            Some(reward) => Answer { reward, verdict: None, reason: None, parts: Vec::new() },
+            Some(reward) => Answer { reward, ..Answer::default() },
             None => return Err(bad(format!("expected {EXPECTED}"))),
         },
     };
@@ -101,7 +103,8 @@ fn of_object(object: &Map<String, Value>, id: &str) -> Result<Answer, Failure> {
         (None, Some(verdict)) => verdict.reward(),
         (None, None) => return Err(Failure::of_one("expected `reward` or `verdict`")),
     };
-    Ok(Answer { reward, verdict, reason, parts: parts(object.get("parts"))? })
+    let has_id = object.contains_key("id");
+    Ok(Answer { reward, verdict, reason, parts: parts(object.get("parts"))?, has_id })
 }
 
 fn parts(value: Option<&Value>) -> Result<Vec<(String, f64)>, Failure> {
@@ -129,7 +132,7 @@ mod tests {
 
     #[test]
     fn numbers_words_and_objects_are_answers() {
-        let plain = |reward| Answer { reward, verdict: None, reason: None, parts: Vec::new() };
+        let plain = |reward| Answer { reward, ..Answer::default() };
         for (text, reward) in
             [("1", 1.0), (" 0.25\n", 0.25), ("-2", -2.0), ("true", 1.0), ("false", 0.0)]
         {
@@ -141,6 +144,7 @@ mod tests {
             verdict: Some(Verdict::Wrong),
             reason: Some("half".to_owned()),
             parts: vec![("answer".to_owned(), 0.0), ("format".to_owned(), 1.0)],
+            has_id: true,
         };
         assert_eq!(parse(full, "a").unwrap(), expected);
         let graded = r#"{"answer_parsed":"2","extracted":"2","gold_parsed":"2","id":"a","reason":"equal","verdict":"correct"}"#;

@@ -118,6 +118,8 @@ struct Shared {
     log: RewardLog,
     /// Whether it has ever answered: one that never does was not started right.
     has_answered: AtomicBool,
+    /// Whether an answer has said which line it answers: then all do.
+    names_lines: AtomicBool,
     /// Failures since the last answer.
     failures: AtomicUsize,
 }
@@ -150,6 +152,7 @@ impl OwnReward {
             settings,
             log,
             has_answered: AtomicBool::new(false),
+            names_lines: AtomicBool::new(false),
             failures: AtomicUsize::new(0),
         })))
     }
@@ -189,6 +192,15 @@ impl Grader for OwnReward {
     fn reads_answers(&self) -> bool {
         false
     }
+
+    fn finish(&self) -> Result<(), String> {
+        match &self.0.source {
+            Source::Program(pool) => {
+                pool.finish().map_err(|it| format!("{}: {}", self.0.name, it.message))
+            }
+            Source::Server(_) => Ok(()),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -205,7 +217,7 @@ impl PreparedGold for OwnGold {
     fn judge_completion(&self, completion: Completion<'_>) -> Judgement {
         let asked = self.question.about(completion, self.shared.settings.extraction);
         let (verdict, reason, reward, parts) = match self.shared.ask(&asked.line, &asked.id) {
-            Ok(Answer { reward, verdict, reason, parts }) => {
+            Ok(Answer { reward, verdict, reason, parts, .. }) => {
                 let success = reward >= self.shared.settings.success_at;
                 let by_reward = if success { Verdict::Correct } else { Verdict::Wrong };
                 let reason = reason.unwrap_or_else(|| format!("reward {reward}"));
@@ -230,6 +242,14 @@ impl PreparedGold for OwnGold {
 }
 
 impl Shared {
+    /// Refuses an answer without an id behind one that had it: it may be a stray line.
+    fn require_id(&self, answer: Answer) -> Result<Answer, Failure> {
+        if self.names_lines.fetch_or(answer.has_id, Ordering::Relaxed) && !answer.has_id {
+            return Err(Failure::fatal("expected an `id` in this answer, as in those before"));
+        }
+        Ok(answer)
+    }
+
     /// The answer to a line, or why there is none.
     fn ask(&self, line: &str, id: &str) -> Result<Answer, Failure> {
         let answer = match &self.source {
@@ -237,7 +257,8 @@ impl Shared {
             Source::Server(server) => server.ask(line),
         };
         let answer = answer.and_then(|text| {
-            answer::parse(&text, id).inspect_err(|_| self.log.add("unexpected answer", &text))
+            let answer = answer::parse(&text, id).and_then(|it| self.require_id(it));
+            answer.inspect_err(|_| self.log.add("unexpected answer", &text))
         });
         match answer {
             Ok(it) => {

@@ -57,6 +57,13 @@ impl Pool {
         Err(Failure::of_one(format!("it ended before it answered: {ended}")))
     }
 
+    /// Ends the idle processes: each has answered every line with one.
+    pub(crate) fn finish(&self) -> Result<(), Failure> {
+        let idle = std::mem::take(&mut self.state().idle);
+        self.state().running -= idle.len();
+        idle.into_iter().try_for_each(Process::finish)
+    }
+
     /// A process that is idle, or a new one where there may be more.
     fn take(&self) -> Result<Process, Failure> {
         let mut state = self.state();

@@ -24,6 +24,9 @@ const LINE_LIMIT: u64 = 1 << 20;
 const QUOTED: usize = 3;
 /// How long an end is waited for that has begun.
 const LINGER: Duration = Duration::from_millis(500);
+/// How long a second line is waited for behind each of the first [`WATCHED`] answers.
+const SURPLUS: Duration = Duration::from_millis(50);
+const WATCHED: usize = 2;
 
 /// Ends the group when the program that started it is gone, whatever ended that.
 const WATCH: &str = "parent=$PPID\n(while kill -0 \"$parent\"; do sleep 1; done; kill -9 0) </dev/null >/dev/null 2>&1 &\n";
@@ -32,11 +35,13 @@ const WATCH: &str = "parent=$PPID\n(while kill -0 \"$parent\"; do sleep 1; done;
 pub(crate) struct Process {
     name: String,
     child: Child,
-    lines: Sender<Vec<u8>>,
+    lines: Option<Sender<Vec<u8>>>,
     answers: Receiver<Printed>,
+    /// What was printed behind the last answer.
+    next: Option<Printed>,
     errors: Arc<Errors>,
     log: RewardLog,
-    has_answered: bool,
+    answered: usize,
 }
 
 /// The end of a question without an answer; the process is of no more use.
@@ -100,33 +105,36 @@ impl Process {
             });
             kept.done.store(true, Ordering::Relaxed);
         });
-        Ok(Self { name, child, lines, answers, errors, log, has_answered: false })
+        let lines = Some(lines);
+        Ok(Self { name, child, lines, answers, next: None, errors, log, answered: 0 })
     }
 
     /// The line that answers a line.
     pub(crate) fn ask(&mut self, line: &str, settings: &RewardSettings) -> Result<String, Ended> {
         let failed = |message: String| Err(Ended::Failed(Failure::of_one(message)));
-        match self.answers.try_recv() {
-            Ok(Printed::Line(it) | Printed::Part(it)) => {
-                self.log.add(&format!("{}, unasked", self.name), &it);
-                let it = excerpt(it.trim_end(), 120);
-                return Err(Ended::Failed(Failure::fatal(format!(
-                    "it printed a line that answers nothing, `{it}`: one line on standard output for each line of input, everything else on standard error"
-                ))));
+        match self.next.take().or_else(|| self.answers.try_recv().ok()) {
+            Some(Printed::Line(it) | Printed::Part(it)) => {
+                return Err(Ended::Failed(self.unasked(&it)));
             }
             // It ended after its last answer.
-            Ok(_) => return Err(Ended::Early(self.how_it_ended())),
-            Err(_) => {}
+            Some(_) => return Err(Ended::Early(self.how_it_ended())),
+            None => {}
         }
         let limit = settings.timeout
-            + if self.has_answered { Duration::ZERO } else { settings.start_timeout };
+            + if self.answered > 0 { Duration::ZERO } else { settings.start_timeout };
         let begun = Instant::now();
         // One that has ended says so on its standard output.
-        let _ = self.lines.send(line.as_bytes().to_vec());
+        let _ = self.lines.as_ref().map(|lines| lines.send(line.as_bytes().to_vec()));
         match self.answers.recv_timeout(limit) {
-            Ok(Printed::Line(it)) => {
-                self.has_answered = true;
-                Ok(it)
+            Ok(Printed::Line(answer)) => {
+                self.answered += 1;
+                if self.answered <= WATCHED {
+                    self.next = self.answers.recv_timeout(SURPLUS).ok();
+                }
+                match &self.next {
+                    Some(Printed::Line(more)) => Err(Ended::Failed(self.unasked(more))),
+                    _ => Ok(answer),
+                }
             }
             Ok(Printed::Part(it)) => {
                 self.log.add(&format!("{}, unfinished", self.name), &it);
@@ -150,6 +158,34 @@ impl Process {
                 failed(format!("no answer within {limit} s{said}"))
             }
         }
+    }
+
+    /// Ends the input and reads what is still printed, which answers nothing.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        self.lines = None;
+        let until = Instant::now() + LINGER;
+        let mut unasked = self.next.take();
+        while unasked.is_none() {
+            let left = until.saturating_duration_since(Instant::now());
+            unasked = match self.answers.recv_timeout(left) {
+                Ok(Printed::End) | Err(_) => return Ok(()),
+                Ok(it) => Some(it),
+            };
+        }
+        match unasked {
+            Some(Printed::Line(it) | Printed::Part(it)) => Err(self.unasked(&it)),
+            Some(Printed::NoText | Printed::TooLong) => Err(self.unasked("…")),
+            Some(Printed::End) | None => Ok(()),
+        }
+    }
+
+    /// A line that nobody asked for: any answer may be that of another question.
+    fn unasked(&self, line: &str) -> Failure {
+        self.log.add(&format!("{}, unasked", self.name), line);
+        let line = excerpt(line.trim_end(), 120);
+        Failure::fatal(format!(
+            "it printed a line that answers nothing, `{line}`, so rewards may have gone to other completions: print one line for each line of input, with its `id`, and everything else on standard error"
+        ))
     }
 
     /// The exit status, and the last that was printed on standard error.

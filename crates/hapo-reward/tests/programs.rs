@@ -192,14 +192,47 @@ fn what_is_no_answer_is_named() {
     }
 }
 
+/// What comes of four lines, each meant to be worth 1 with an even number and 0 with an odd one.
+fn outcome(reward: &OwnReward) -> Result<Vec<f64>, String> {
+    let judged = (0..4).map(|number| {
+        let judged = judge(reward, &number.to_string());
+        judged.failure().map_or(Ok(judged.reward()), |problem| Err(problem.to_owned()))
+    });
+    let rewards = judged.collect::<Result<Vec<f64>, String>>()?;
+    reward.finish()?;
+    Ok(rewards)
+}
+
 #[test]
-fn a_second_line_for_an_answer_is_found_before_it_is_taken_for_the_next() {
-    let zero = RewardSettings { on_failure: OnFailure::Zero, ..settings() };
-    let reward = program(&answers("*twice*) printf '1\\n0\\n';;"), zero);
-    assert_eq!(judge(&reward, "twice").reward(), 1.0);
-    std::thread::sleep(Duration::from_millis(200));
-    let failure = judge(&reward, "next").failure().unwrap_or_default().to_owned();
-    assert!(failure.contains("it printed a line that answers nothing, `0`"), "{failure}");
+fn a_line_too_many_is_an_error_whenever_it_is_printed() {
+    const UNASKED: &str = "it printed a line that answers nothing";
+    let by_number = "case \"$line\" in *'\"completion\":\"'[02]*) echo 1;; *) echo 0;; esac";
+    let honest = format!("while read -r line; do {by_number}; done");
+    assert_eq!(outcome(&program(&honest, settings())).unwrap(), [1.0, 0.0, 1.0, 0.0]);
+    // At once, a moment later, from a second process behind the last question, at the end, and whatever is asked.
+    for script in [
+        "while read -r line; do echo 1; echo 0; done".to_owned(),
+        "while read -r line; do echo 1; sleep 0.03; echo 0; done".to_owned(),
+        format!("(sleep 0.2; echo 1) & while read -r line; do sleep 0.09; {by_number}; done"),
+        format!("while read -r line; do {by_number}; done; echo 1"),
+        format!("while read -r line; do {by_number}; done; printf 'done'"),
+        "exec <&-; while :; do echo 1; sleep 0.01; done".to_owned(),
+    ] {
+        let zero = RewardSettings { on_failure: OnFailure::Zero, ..settings() };
+        let problem = outcome(&program(&script, zero)).expect_err(&script);
+        assert!(problem.contains(UNASKED), "{script}: {problem}");
+    }
+}
+
+#[test]
+fn an_answer_without_an_id_behind_answers_with_one_is_an_error() {
+    let script = r#"while read -r line; do id=${line#*:\"}; id=${id%%\"*}; case "$line" in
+        *bare*) echo 1;;
+        *) echo "{\"id\": \"$id\", \"reward\": 1}";; esac; done"#;
+    let reward = program(script, settings());
+    assert_eq!(judge(&reward, "named").failure(), None);
+    let failure = judge(&reward, "bare").failure().unwrap_or_default().to_owned();
+    assert!(failure.contains("expected an `id` in this answer"), "{failure}");
 }
 
 #[test]

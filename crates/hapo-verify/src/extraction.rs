@@ -371,6 +371,10 @@ impl Grader for Extracting<'_> {
     fn reads_answers(&self) -> bool {
         self.grader.reads_answers()
     }
+
+    fn finish(&self) -> Result<(), String> {
+        self.grader.finish()
+    }
 }
 
 #[derive(Debug)]

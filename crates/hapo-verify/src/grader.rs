@@ -98,6 +98,14 @@ pub trait Grader: fmt::Debug + Send + Sync {
     fn reads_answers(&self) -> bool {
         true
     }
+
+    /// Ends whatever it runs, once nothing more is judged.
+    ///
+    /// # Errors
+    /// Why its judgements cannot be trusted.
+    fn finish(&self) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// A gold answer that a [`Grader`] has read.

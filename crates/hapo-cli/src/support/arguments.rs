@@ -1,5 +1,6 @@
 //! Arguments of several commands.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -73,9 +74,18 @@ impl RewardArgs {
         };
         let reward = OwnReward::new(name, settings)?;
         reward.log().keep_in(std::io::stderr());
-        // A command has one for as long as it runs; its processes end with it.
-        Ok(Box::leak(Box::new(reward)))
+        Ok(REWARD.get_or_init(|| reward))
     }
+}
+
+/// The custom reward of the command.
+static REWARD: OnceLock<OwnReward> = OnceLock::new();
+
+/// Ends the processes of the command's custom reward, each of which must have answered every line with one.
+pub(crate) fn finish_reward() -> Result<()> {
+    const HINT: &str = "docs/guides/own-reward.md has a program to begin with";
+    let finished = REWARD.get().map_or(Ok(()), Grader::finish);
+    finished.map_err(|problem| bad_input(problem, HINT))
 }
 
 /// What holds what in files that no layout fits.

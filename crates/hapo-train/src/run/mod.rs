@@ -383,6 +383,11 @@ impl<L: Learner> Run<L> {
         Ok(())
     }
 
+    /// Ends what the grader runs, and says whether its rewards can be trusted.
+    pub(crate) fn finish_grader(&self) -> Result<()> {
+        self.grader.get().finish().map_err(|problem| Error::Reward { problem })
+    }
+
     /// A response of the last step whose rollouts are kept, for readers, once.
     pub(crate) fn take_sampled_text(&mut self) -> Option<String> {
         self.rollouts.take_sampled_text()

@@ -285,6 +285,7 @@ impl Session<'_> {
                 break;
             }
         }
+        run.finish_grader()?;
         record_early_end(RunFolder(self.run_dir), run.steps_done(), stopped_early.as_deref())?;
         let saved_at = self.saved_at;
         let (_, checkpoint) =
