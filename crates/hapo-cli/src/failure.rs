@@ -59,11 +59,11 @@ pub fn report(error: &anyhow::Error, output: &str) -> ExitCode {
         let json = serde_json::json!({
             "event": "error", "message": message, "hint": hint, "exit_code": exit_code,
         });
-        eprintln!("{json}");
+        errln!("{json}");
     } else {
-        eprintln!("error: {}", message(error));
+        errln!("error: {}", message(error));
         if let Some(hint) = hint {
-            eprintln!("hint: {hint}");
+            errln!("hint: {hint}");
         }
     }
     ExitCode::from(exit_code)

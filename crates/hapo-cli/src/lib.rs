@@ -2,7 +2,6 @@
 //!
 //! A library so that `hapo-lab` shares its options, its progress and its way of ending with an error. The price: what the
 //! two share is public.
-#![expect(clippy::print_stderr, reason = "the command line is the one crate that prints")]
 
 /// `println!` that hands a closed pipe to the caller as an error instead of panicking.
 #[macro_export]
@@ -10,6 +9,15 @@ macro_rules! outln {
     ($($arg:tt)*) => {{
         use std::io::Write as _;
         writeln!(std::io::stdout(), $($arg)*)?
+    }};
+}
+
+/// `eprintln!` that goes on where standard error is closed: a run must not end with the reader of its progress.
+#[macro_export]
+macro_rules! errln {
+    ($($arg:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($arg)*);
     }};
 }
 

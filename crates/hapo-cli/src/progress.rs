@@ -25,9 +25,9 @@ pub(crate) fn speaks_json() -> bool {
 /// A line on standard error, wherever there is no progress to write above.
 pub(crate) fn tell(text: &str) {
     if speaks_json() {
-        eprintln!("{}", serde_json::json!({ "event": "message", "text": text.trim_start() }));
+        errln!("{}", serde_json::json!({ "event": "message", "text": text.trim_start() }));
     } else {
-        eprintln!("{text}");
+        errln!("{text}");
     }
 }
 
@@ -113,7 +113,7 @@ impl StepProgress {
         if self.log == Log::Json {
             let (run, steps) = (serde_json::json!(self.label), self.total);
             let seconds = self.started.elapsed().as_secs_f64();
-            eprintln!(
+            errln!(
                 "{{\"event\":\"step\",\"run\":{run},\"steps\":{steps},\"seconds\":{seconds:.1},\"eta_seconds\":{eta:.1},\"metrics\":{}}}",
                 metrics.to_json()
             );
@@ -127,7 +127,7 @@ impl StepProgress {
             None if self.every != u64::MAX
                 && (step.is_multiple_of(self.every) || step == self.total) =>
             {
-                eprintln!(
+                errln!(
                     "{} {step}/{} {text} {}, eta {}",
                     self.label,
                     self.total,
@@ -160,14 +160,14 @@ impl StepProgress {
             inside.said = Instant::now();
             let step = inside.step.min(total);
             match log {
-                Log::Json => eprintln!(
+                Log::Json => errln!(
                     "{}",
                     serde_json::json!({
                         "event": "progress", "run": label, "step": step, "steps": total, "doing": doing,
                         "share": share,
                     })
                 ),
-                Log::Text => eprintln!("{label} step {step} of {total}: {doing} {percent:.0} %"),
+                Log::Text => errln!("{label} step {step} of {total}: {doing} {percent:.0} %"),
             }
         })
     }
@@ -185,10 +185,10 @@ impl StepProgress {
             _ if self.log == Log::Json => {
                 let line =
                     serde_json::json!({ "event": "message", "run": self.label, "text": text });
-                eprintln!("{line}");
+                errln!("{line}");
             }
             Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            None => errln!("{text}"),
         }
     }
 
@@ -198,7 +198,7 @@ impl StepProgress {
             let found = serde_json::json!({
                 "event": "preflight", "run": self.label, "preflight": found,
             });
-            eprintln!("{found}");
+            errln!("{found}");
             return;
         }
         for it in found.lines() {
@@ -287,7 +287,7 @@ impl CountProgress {
             None if done.is_multiple_of(tenth) || done == self.total => {
                 let seconds = self.started.elapsed().as_secs_f64();
                 let left = seconds / done.max(1) as f64 * self.total.saturating_sub(done) as f64;
-                eprintln!(
+                errln!(
                     "{} {done}/{} {}, {text}, {}, eta {}",
                     self.label,
                     self.total,

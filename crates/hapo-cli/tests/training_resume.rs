@@ -37,6 +37,13 @@ fn train(run_dir: &Path, more: &[&str]) -> Command {
     it
 }
 
+/// `--resume` where the folder holds a run, or one of a stage: a process may be killed before there is one.
+fn resumed(run_dir: &Path) -> &'static [&'static str] {
+    let folders = [run_dir.to_owned(), run_dir.join("sft")];
+    let begun = folders.iter().any(|folder| hapo_run::RunFolder(folder).holds_run());
+    if begun { &["--resume"] } else { &[] }
+}
+
 /// Exit code, standard output, standard error.
 fn done(mut command: Command) -> (i32, String, String) {
     let it = command.output().unwrap();
@@ -111,7 +118,8 @@ fn a_killed_run_equals_an_unbroken_one() {
         let run_dir = dir.path().join(format!("run-{runs}"));
         runs += 1;
         loop {
-            let mut child = train(&run_dir, &["--resume", "--quiet"]).spawn().unwrap();
+            let more = [resumed(&run_dir), &["--quiet"]].concat();
+            let mut child = train(&run_dir, &more).spawn().unwrap();
             resumes += 1;
             if killed < kills {
                 // Somewhere in the run, loading and the end included; now and then not at all.
@@ -239,6 +247,58 @@ fn a_finished_run_says_so_and_a_changed_recipe_is_refused() {
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("optim.lr: 0.0001 → 0.0002; steps: 16 → 18"), "{stderr}");
     assert!(stdout.contains("18 steps done"), "{stdout}");
+}
+
+/// Absent, empty, without a run, without a checkpoint, of another recipe: each says so.
+#[test]
+fn a_folder_without_the_run_to_resume_says_which_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (absent, empty) = (dir.path().join("absent"), dir.path().join("empty"));
+    std::fs::create_dir(&empty).unwrap();
+    let other = dir.path().to_owned();
+    for (folder, problem) in
+        [(&absent, "does not exist"), (&empty, "is empty"), (&other, "holds no run")]
+    {
+        let (code, _, stderr) = done(train(folder, &["--resume"]));
+        assert_eq!(code, 2, "{stderr}");
+        let said = format!("{} {problem}: there is no run to resume", folder.display());
+        assert!(stderr.contains(&said), "{stderr}");
+        assert!(stderr.contains("leave out --resume to start it"), "{stderr}");
+    }
+    assert!(!absent.exists());
+
+    let run_dir = dir.path().join("run");
+    let cosine = ["--set", "optim.lr_schedule=cosine", "--set", "optim.warmup=0.1"];
+    let short = [&cosine[..], &["--set", "steps=2", "--quiet"]].concat();
+    assert_eq!(done(train(&run_dir, &short)).0, 0);
+    let longer = [&cosine[..], &["--set", "steps=4", "--resume", "--quiet"]].concat();
+    let (code, _, stderr) = done(train(&run_dir, &longer));
+    assert_eq!(code, 2, "{stderr}");
+    let keys = "steps: 2 → 4 (optim.lr_schedule, optim.warmup depend on steps)";
+    assert!(stderr.contains(keys) && stderr.contains("--force-recipe"), "{stderr}");
+
+    // Killed before its first step.
+    std::fs::remove_dir_all(run_dir.join("checkpoints")).unwrap();
+    std::fs::remove_file(run_dir.join("metrics.jsonl")).unwrap();
+    let mut folder = Command::new(HAPO);
+    folder.arg("train").arg(&run_dir).args(["--resume", "--no-preflight"]);
+    let (code, stdout, stderr) = done(folder);
+    assert_eq!(code, 0, "{stderr}");
+    let said = "the run ended before its first checkpoint: it begins with step 1";
+    assert!(stderr.contains(said) && stdout.contains("2 steps done"), "{stderr}{stdout}");
+}
+
+/// A collector of the log that ends, or `| head`, is no end of the run.
+#[test]
+fn a_run_goes_on_where_nobody_reads_what_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, log) in [("text", "text"), ("json", "json")] {
+        let run_dir = dir.path().join(name);
+        let mut child = train(&run_dir, &["--log", log, "--set", "steps=4"]).spawn().unwrap();
+        drop((child.stdout.take(), child.stderr.take()));
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{log}");
+        assert!(run_dir.join("checkpoints/step-000004").is_dir(), "{log}");
+    }
 }
 
 #[test]
@@ -648,7 +708,7 @@ fn killed_equals_unbroken(more: &[&str]) {
     let (whole, broken) = (dir.path().join("whole"), dir.path().join("broken"));
     assert_eq!(done(train(&whole, more)).0, 0);
     for lines in [4, 9] {
-        let mut child = train(&broken, &[more, &["--resume"]].concat()).spawn().unwrap();
+        let mut child = train(&broken, &[more, resumed(&broken)].concat()).spawn().unwrap();
         let logged = || {
             std::fs::read_to_string(broken.join("metrics.jsonl")).map_or(0, |it| it.lines().count())
         };
@@ -772,7 +832,7 @@ fn a_full_disk_keeps_what_was_saved_and_says_so() {
     let run_dir = dir.path().join("run");
     // Two checkpoints are written with room, then the limit comes.
     assert_eq!(done(train(&run_dir, &["--set", "steps=4"])).0, 0);
-    let whole = train(&run_dir, &["--resume", "--force-recipe", "--quiet"]);
+    let whole = train(&run_dir, &["--resume", "--quiet"]);
     let limited = || {
         let mut it = Command::new("bash");
         it.arg("-c").arg("trap '' XFSZ; ulimit -f 40; exec \"$0\" \"$@\"").arg(HAPO);
@@ -790,8 +850,8 @@ fn a_full_disk_keeps_what_was_saved_and_says_so() {
         .filter(|it| it.contains("partial"))
         .collect();
     assert!(left.is_empty(), "{left:?}");
-    // With free space again the run resumes, and equals one that never met a full disk.
-    assert_eq!(done(train(&run_dir, &["--resume", "--force-recipe"])).0, 0);
+    // With free space again the run resumes, and equals one that never met a full disk. More steps need no force.
+    assert_eq!(done(train(&run_dir, &["--resume"])).0, 0);
     let unbroken = dir.path().join("unbroken");
     assert_eq!(done(train(&unbroken, &[])).0, 0);
     assert_equal(&run_dir, &bits(&unbroken), "after a full disk");
@@ -858,12 +918,16 @@ fn stages_run_one_after_the_other_and_resume() {
     let took = started.elapsed().as_micros() as u64;
     let broken = dir.path().join("broken");
     for _ in 0..2 {
-        let mut child = command(&broken, &["--resume"]).spawn().unwrap();
+        let mut child = command(&broken, resumed(&broken)).spawn().unwrap();
         std::thread::sleep(Duration::from_micros(took / 4 + somewhere(took / 2)));
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    assert_eq!(done(command(&broken, &["--resume"])).0, 0);
+    // The folder is the recipe of both stages.
+    let mut resume = Command::new(HAPO);
+    resume.arg("train").arg(&broken).args(["--resume", "--quiet"]);
+    let (code, _, stderr) = done(resume);
+    assert_eq!(code, 0, "{stderr}");
     for name in ["parameters.f32", "first_moments.f32", "second_moments.f32"] {
         let of = |run: &Path| {
             let file = format!("grpo/checkpoints/step-000004/trainer_state/{name}");

@@ -80,6 +80,11 @@ impl RunFolder<'_> {
         self.checkpoint_of(step).with_extension("incomplete")
     }
 
+    /// The recipe of a run of several stages, in the folder above theirs.
+    pub fn stages(self) -> PathBuf {
+        self.0.join("stages.toml")
+    }
+
     /// Whether training started in this folder.
     pub fn holds_run(self) -> bool {
         self.recipe().exists() || self.metrics().exists() || !self.list_checkpoints().is_empty()

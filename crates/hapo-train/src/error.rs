@@ -50,6 +50,14 @@ pub enum Error {
         /// The folder.
         folder: PathBuf,
     },
+    /// A run folder to resume from that holds no run.
+    #[error("{} {problem}: there is no run to resume", folder.display())]
+    NoRun {
+        /// The folder.
+        folder: PathBuf,
+        /// Whether it is absent, empty or something else.
+        problem: &'static str,
+    },
     /// A stage whose model is not there.
     #[error("{problem}")]
     Stage {
@@ -179,6 +187,7 @@ impl Explain for Error {
             | Self::Data(_)
             | Self::Dataset { .. }
             | Self::RunExists { .. }
+            | Self::NoRun { .. }
             | Self::Stage { .. }
             | Self::Gate(_)
             | Self::Grader(_)
@@ -207,6 +216,7 @@ impl Explain for Error {
     fn remedy(&self) -> Option<Remedy> {
         Some(match self {
             Self::RunExists { .. } => Remedy::ResumeRun,
+            Self::NoRun { .. } => Remedy::StartFirst,
             Self::OtherRecipe { .. } => Remedy::ResumeChangedRecipe,
             Self::OtherInputs { .. } => Remedy::ResumeChangedInputs,
             Self::NoCheckpoint { .. } => Remedy::RestoreCheckpoints,

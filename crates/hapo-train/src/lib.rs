@@ -40,5 +40,7 @@ pub use problems::prompts::{
 pub use problems::source::builtin_prompts;
 pub use recipe::{EvalSet, LearningRateSchedule, ModelSource, Overrides, Recipe, levels};
 pub use run::replay_run;
-pub use run::train::{Observer, Outcome, require_no_run, stage_folder, train, train_on};
+pub use run::train::{
+    Observer, Outcome, keep_stages, require_no_run, require_run, stage_folder, train, train_on,
+};
 pub use run::{Run, open_model, open_model_on};

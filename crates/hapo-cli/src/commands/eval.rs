@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let (plan, template) = args.plan()?;
     for warning in plan.text_warnings() {
-        eprintln!("warning: {warning}");
+        errln!("warning: {warning}");
     }
     let completions = plan.sets.iter().map(|it| it.dataset.examples.len() * it.completions);
     let progress = CountProgress::new("eval", completions.sum::<usize>() as u64, "completions");
@@ -295,7 +295,7 @@ fn sample<D: Device>(
     model::warn_of_another_template(named, &chat_format);
     let model = EvalModel { model: &opened, chat_format: &chat_format };
     if let Some(it) = session.warning(model)? {
-        eprintln!("warning: {it}");
+        errln!("warning: {it}");
     }
     Ok(session.sample(model)?)
 }
@@ -319,7 +319,7 @@ fn check(dataset: &Dataset, file: &Path, grader: &dyn Grader) -> Result<()> {
     }
     let k = dataset.examples.iter().map(hapo_data::Example::k).max();
     if let Some(k) = k.filter(|it| *it > 1) {
-        eprintln!(
+        errln!(
             "{}: it repeats problems up to {k} times; --k completions are sampled for each",
             file.display()
         );
@@ -396,10 +396,7 @@ fn print_comparison(files: &[String], layout: Layout, seed: u64) -> Result<()> {
         runs.push((name, recorded));
     }
     for (benchmark, names) in hapo_eval::different_texts(&runs) {
-        eprintln!(
-            "warning: {benchmark}: the problems' texts differ between {}",
-            names.join(" and ")
-        );
+        errln!("warning: {benchmark}: the problems' texts differ between {}", names.join(" and "));
     }
     let table = compare(&runs, seed).render(layout);
     std::io::stdout().lock().write_all(table.as_bytes())?;

@@ -157,7 +157,7 @@ impl Sender {
         drop(self.process.stdin.take());
         let status = self.process.wait().context("the tracker's process")?;
         anyhow::ensure!(status.success(), "{}: {tracker} failed ({status})", self.run);
-        eprintln!("{}: logged up to step {}", self.run, self.last);
+        errln!("{}: logged up to step {}", self.run, self.last);
         Ok(())
     }
 }

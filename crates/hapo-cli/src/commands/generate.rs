@@ -137,7 +137,7 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
         .collect::<std::result::Result<Vec<_>, _>>()?;
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) + plan.max_new_tokens;
     if let Some(it) = model.config().beyond_positions(longest) {
-        eprintln!("warning: {it}");
+        errln!("warning: {it}");
     }
     let requests: Vec<GroupRequest<'_>> = prompts
         .iter()
@@ -169,7 +169,7 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
             })?;
     let is_nan = |it: &hapo_core::Rollout| it.log_probs.iter().any(|it| it.is_nan());
     if sampled.iter().any(|it| it.group.rollouts().iter().any(is_nan)) {
-        eprintln!(
+        errln!(
             "warning: the model's logits are no numbers: its weights are too large to compute with"
         );
     }

@@ -89,9 +89,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     out.writer.flush()?;
     let it = out.counts;
-    eprintln!(
+    errln!(
         "{} rows: {} correct, {} wrong, {} unparsable, {} malformed",
-        it.rows, it.correct, it.wrong, it.unparsable, it.malformed
+        it.rows,
+        it.correct,
+        it.wrong,
+        it.unparsable,
+        it.malformed
     );
     if it.malformed > 0 {
         return Err(bad_input(
@@ -246,7 +250,7 @@ impl Output<'_> {
     /// A row that has no verdict, and why.
     fn unjudged(&mut self, id: &Value, number: usize, problem: &str) -> Result<()> {
         self.counts.malformed += 1;
-        eprintln!("{}: row {number}: {problem}", self.origin);
+        errln!("{}: row {number}: {problem}", self.origin);
         let line = json!({ "id": id, "verdict": null, "reason": format!("row {number}: {problem}"),
             "extracted": null, "gold_parsed": null, "answer_parsed": null });
         writeln!(self.writer, "{line}")?;

@@ -34,6 +34,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let model = built_in.as_ref().map_or(Path::new(&model), |it| it.path());
     let (model, adapter) = (folder::open(model)?, folder::open_adapter(&args.adapter)?);
     folder::merge(&args.output, &model, &adapter, &device::cpu(threads, Compute::F32)?)?;
-    eprintln!("written {}", args.output.display());
+    errln!("written {}", args.output.display());
     Ok(())
 }

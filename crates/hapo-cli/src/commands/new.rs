@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let (text, planned) = found.settle(&draft, &device)?;
     hapo_run::write_atomically(&args.output, text.as_bytes())?;
     let summary = &found.summary;
-    eprintln!(
+    errln!(
         "{}: {} problems, {} with a solution; {}",
         args.data.display(),
         summary.distinct_prompts,
@@ -61,12 +61,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     );
     let file = args.output.display();
     for (name, rows) in &summary.unread_solutions {
-        eprintln!(
+        errln!(
             "warning: `{name}` looks like solutions ({rows} rows) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it"
         );
     }
     if planned.step_seconds() > SLOW {
-        eprintln!(
+        errln!(
             "for a first look in minutes: hapo train {file} --set steps=3 --set sampling.prompts_per_step=2 --set sampling.group_size=4 --set optim.mini_batch_prompts=1 --set sampling.max_new_tokens=256"
         );
     }

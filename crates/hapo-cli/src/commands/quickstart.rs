@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let demonstration = Demonstration::new(args.out.join(name), minutes, seed, threads, &sets)?;
     let say = |text: &str| {
         if !args.quiet {
-            eprintln!("{text}");
+            errln!("{text}");
         }
     };
     say(&demonstration.plan());

@@ -71,6 +71,6 @@ pub(crate) fn open(path: &std::path::Path) {
         .stderr(std::process::Stdio::null())
         .spawn();
     if let Err(it) = started {
-        eprintln!("cannot open {} with {program}: {it}", path.display());
+        errln!("cannot open {} with {program}: {it}", path.display());
     }
 }

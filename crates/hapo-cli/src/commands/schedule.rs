@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     )
     .map_err(|it| bad_input(it.to_string(), "see `hapo schedule --help`"))?;
     for it in schedule.warnings() {
-        eprintln!("warning: {it}");
+        errln!("warning: {it}");
     }
     if args.steps > 10_000_000 {
         return Err(bad_input(

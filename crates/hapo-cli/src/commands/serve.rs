@@ -135,11 +135,11 @@ fn serve<D: Device + 'static>(plan: ServePlan<'_>, device: D) -> Result<()> {
             .with_context(|| format!("cannot listen on {host}:{port}"))?;
         let address = listener.local_addr()?;
         if !is_loopback(address.ip()) {
-            eprintln!(
+            errln!(
                 "warning: whoever reaches {address} can use the model; there is no authentication"
             );
         }
-        eprintln!("serving {} at http://{address}/v1", settings.name);
+        errln!("serving {} at http://{address}/v1", settings.name);
         hapo_serve::serve(loaded.model, chat_format, settings, listener, stopped()).await?;
         Ok(())
     })
@@ -156,7 +156,7 @@ fn unix_time() -> i64 {
 /// Done at the first Ctrl-C or SIGTERM; the second ends the program.
 async fn stopped() {
     signal().await;
-    eprintln!("\nfinishing the requests in flight; once more to stop at once");
+    errln!("\nfinishing the requests in flight; once more to stop at once");
     tokio::spawn(async {
         signal().await;
         std::process::exit(130);

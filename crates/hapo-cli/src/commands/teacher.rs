@@ -201,11 +201,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let before = session.summary();
     if before.resumed > 0 {
-        eprintln!("{} answers are in {} already", before.resumed, session.journal().display());
+        errln!("{} answers are in {} already", before.resumed, session.journal().display());
     }
     if let [first, ..] = session.damaged_lines() {
         let (count, path) = (session.damaged_lines().len(), session.journal().display());
-        eprintln!(
+        errln!(
             "warning: {count} lines of {path} cannot be read (the first is {first}); their attempts are made again"
         );
     }
@@ -366,7 +366,7 @@ fn say_wait(wait: Duration, reason: &str) {
     static SAID: Mutex<Option<Instant>> = Mutex::new(None);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     if wait >= SHORT_WAIT && said.is_none_or(|it| it.elapsed() > Duration::from_secs(5)) {
-        eprintln!("waiting {:.0} s: {reason}", wait.as_secs_f64());
+        errln!("waiting {:.0} s: {reason}", wait.as_secs_f64());
         *said = Some(Instant::now());
     }
 }
@@ -489,7 +489,7 @@ fn print(output: &Path, it: &Summary, elapsed: Duration) -> Result<()> {
         outln!("cost      {cost:.4}{unknown}");
     }
     if it.failed > 0 {
-        eprintln!("hint: --retry-failed makes the {} failed attempts again", it.failed);
+        errln!("hint: --retry-failed makes the {} failed attempts again", it.failed);
     }
     Ok(())
 }

@@ -29,11 +29,11 @@ use crate::support::{hub, interrupt, machine};
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Args {
-    /// The recipe: a file, or builtin:NAME of `hapo list recipes`
+    /// The recipe: a file, a run's folder, or builtin:NAME of `hapo list recipes`
     recipe: PathBuf,
     #[command(flatten)]
     overrides: OverrideArgs,
-    /// Folder of the run [default: runs/NAME]
+    /// Folder of the run [default: runs/NAME, or the folder that is given as the recipe]
     #[arg(long)]
     run_dir: Option<PathBuf>,
     /// Resume from the latest checkpoint of the folder
@@ -97,16 +97,19 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         for it in stages {
             hapo_train::require_no_run(&hapo_train::stage_folder(&run_dir, it))?;
         }
+    } else {
+        hapo_train::require_run(&run_dir, stages)?;
     }
     let found: Vec<Sources> = stages.iter().map(find).collect::<Result<_>>()?;
+    hapo_train::keep_stages(&run_dir, stages)?;
     if let Some(port) = args.watch {
         let url = watch::serve_aside(&run_dir, port)?;
         match args.log {
-            Log::Json => eprintln!("{}", serde_json::json!({ "event": "watch", "url": url })),
-            Log::Text => eprintln!("watch: {url}"),
+            Log::Json => errln!("{}", serde_json::json!({ "event": "watch", "url": url })),
+            Log::Text => errln!("watch: {url}"),
         }
     }
-    let mut done = Vec::new();
+    let (mut done, mut told) = (Vec::new(), Ok(()));
     for (recipe, sources) in stages.iter().zip(found) {
         let folder = hapo_train::stage_folder(&run_dir, recipe);
         let mut observer = args.observer(recipe)?;
@@ -116,26 +119,24 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         drop(observer);
         interrupt::set_loading(false);
         let stage = Stage { name: recipe.name(), folder, outcome };
-        stage.tell(args)?;
+        // The next stage does not depend on who reads about this one.
+        told = told.and(stage.tell(args));
         let finished = stage.outcome.finished;
         done.push(stage);
         if !finished {
             break;
         }
     }
+    told?;
     let last = done.last().expect("a recipe has a stage");
     if args.json {
         outln!("{}", json_of_stages(&done, stages.len()));
     } else if args.log == Log::Json {
         // The events have said it.
     } else if !last.outcome.finished {
-        outln!(
-            "to resume: hapo train {} --run-dir {} --resume",
-            args.recipe.display(),
-            run_dir.display()
-        );
+        outln!("to resume: hapo train {} --resume", run_dir.display());
     } else if !args.quiet {
-        eprintln!("to see it: hapo report {}", run_dir.display());
+        errln!("to see it: hapo report {}", run_dir.display());
     }
     match &last.outcome.stopped_by {
         Some(alarm) => anyhow::bail!("stopped by the guard: {alarm}"),
@@ -148,6 +149,9 @@ impl Args {
     fn run_dir(&self, stages: &[Recipe]) -> PathBuf {
         if let Some(it) = &self.run_dir {
             return it.clone();
+        }
+        if self.recipe.is_dir() {
+            return self.recipe.clone();
         }
         let name = match stages {
             [one] if one.stage().is_none() => one.name().to_owned(),
@@ -235,7 +239,7 @@ impl Stage<'_> {
             json["event"] = "end".into();
             json["run"] = self.name.into();
             json["summary"] = summary.map(|it| it.json()).into();
-            eprintln!("{json}");
+            errln!("{json}");
         } else if !args.json {
             say(self.name, &self.outcome)?;
             if let Some(it) = summary.filter(|_| !args.quiet && self.outcome.steps_now > 0) {

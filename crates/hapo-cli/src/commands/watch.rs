@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     hapo_report::require_runs(&args.runs)?;
     let view = LiveView::bind(&args.runs, &args.host, args.port)?;
     if view.is_public() {
-        eprintln!(
+        errln!(
             "warning: whoever reaches {} can read the runs' prompts and completions",
             view.url()
         );

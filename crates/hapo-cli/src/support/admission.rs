@@ -115,9 +115,9 @@ impl Solutions {
 
     /// Prints how many rows have a teacher, and why the others have none.
     pub(crate) fn print_counts(&self) {
-        eprintln!("{} of {} rows have a teacher", self.admitted, self.rows);
+        errln!("{} of {} rows have a teacher", self.admitted, self.rows);
         for (why, count) in &self.refused {
-            eprintln!("{count} left out: {why}");
+            errln!("{count} left out: {why}");
         }
     }
 }

@@ -100,10 +100,10 @@ pub fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cuda> {
         _ => it.into(),
     })?;
     for it in gpu.launcher().warnings() {
-        eprintln!("warning: {it}");
+        errln!("warning: {it}");
     }
     for it in gpu.launcher().about().iter().filter(|_| verbose) {
-        eprintln!("{it}");
+        errln!("{it}");
     }
     Ok(gpu)
 }
@@ -111,7 +111,7 @@ pub fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cuda> {
 /// Prints the times of a GPU's operations, where they were kept.
 pub fn print_trace(driver: &Driver) {
     if let Some(it) = driver.trace() {
-        eprint!("{it}");
+        errln!("{}", it.trim_end());
     }
 }
 

@@ -58,7 +58,7 @@ pub(crate) fn template(asked: TemplateRequest<'_>, named: Named<'_>) -> Result<C
     };
     let chosen = hapo_train::template_of(asked, &folder)?;
     if let Some(note) = chosen.note() {
-        eprintln!("{note} (--template names another)");
+        errln!("{note} (--template names another)");
     }
     Ok(chosen)
 }
@@ -116,7 +116,7 @@ pub(crate) fn open_beside<D: Device>(
     let folder = hub::model_folder(named.model)?;
     let mut loaded = hapo_train::open_model_on(&folder, context, device)?;
     for it in &loaded.warnings {
-        eprintln!("warning: {it}");
+        errln!("warning: {it}");
     }
     if let Some(dir) = named.adapter {
         let adapter = hapo_model::folder::open_adapter(dir)?;
@@ -133,7 +133,7 @@ pub(crate) fn warn_of_another_template(named: Named<'_>, chat_format: &ChatForma
         && trained.hash != chat_format.template.hash()
     {
         let name = &trained.name;
-        eprintln!(
+        errln!(
             "warning: {} was trained with template `{name}`, and is sampled with `{}`{}",
             path.display(),
             chat_format.template.name(),

@@ -91,10 +91,13 @@ fn begin_again(
     if logged > due {
         return Err(Error::NoCheckpoint { folder: files.0.to_owned(), logged, due });
     }
-    if logged > 0 {
-        let steps =
-            if logged == 1 { "step 1 is".to_owned() } else { format!("steps 1 to {logged} are") };
-        warn(&format!("the run ended before its first checkpoint: {steps} computed again"));
+    let again = match logged {
+        0 => "it begins with step 1".to_owned(),
+        1 => "step 1 is computed again".to_owned(),
+        _ => format!("steps 1 to {logged} are computed again"),
+    };
+    if files.holds_run() {
+        warn(&format!("the run ended before its first checkpoint: {again}"));
     }
     let inputs = fs::read(files.inputs()).ok().and_then(|it| serde_json::from_slice(&it).ok());
     if logged > 0 && inputs.is_none() {
@@ -151,10 +154,17 @@ fn require_same_recipe(
     warn: &mut dyn FnMut(&str),
 ) -> Result<()> {
     let differences = differences(before, resolved);
-    if differences.is_empty() {
+    let longer = differences.iter().any(|it| it.starts_with("steps: "));
+    let before = Recipe::parse_resolved(before, "recipe.toml").ok().filter(|_| longer);
+    let schedules = before.map_or_else(Vec::new, |it| it.schedules_of_steps());
+    // Without a schedule over the run, more steps are the same run.
+    if differences.len() == usize::from(longer) && schedules.is_empty() {
         return Ok(());
     }
-    let differences = differences.join("; ");
+    let mut differences = differences.join("; ");
+    if !schedules.is_empty() {
+        differences += &format!(" ({} depend on steps)", schedules.join(", "));
+    }
     if policy != ResumePolicy::ResumeWithRecipe {
         return Err(Error::OtherRecipe { folder: folder.to_owned(), differences });
     }

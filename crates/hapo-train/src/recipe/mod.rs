@@ -15,6 +15,7 @@ use std::sync::Arc;
 use hapo_core::{Annealing, Gate, INJECTIONS, Injection, Loss, Method, Needs, SlotRule};
 use hapo_data::{Dataset, TemplateChoice};
 use hapo_kernels::Compute;
+use hapo_run::RunFolder;
 use hapo_sampler::{Decoding, Truncation};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -114,8 +115,8 @@ impl Recipe {
         only(&mut stages, &path.display().to_string())
     }
 
-    /// Reads and checks a recipe file of any number of stages, or `builtin:NAME`, in the order in which they run. A
-    /// recipe of one stage has no `stage`.
+    /// Reads and checks a recipe file of any number of stages, a run folder, or `builtin:NAME`, in the order in which they
+    /// run. A recipe of one stage has no `stage`.
     ///
     /// # Errors
     /// No TOML, unknown keys and words, values out of range, keys that mean nothing, and a stage that
@@ -125,15 +126,21 @@ impl Recipe {
             let recipe = builtin::find(name)?;
             return Self::parse_stages(recipe.text, &path.display().to_string(), name, overrides);
         }
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Io {
+        let folder = RunFolder(path);
+        let file = match (path.is_dir(), folder.stages()) {
+            (false, _) => path.to_owned(),
+            (true, stages) if stages.exists() => stages,
+            (true, _) => folder.recipe(),
+        };
+        let text = std::fs::read_to_string(&file).map_err(|source| Error::Io {
             action: "read",
-            path: path.to_owned(),
+            path: file.clone(),
             source,
         })?;
         let stem = path
             .file_stem()
             .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned());
-        Self::parse_stages(&text, &path.display().to_string(), &stem, overrides)
+        Self::parse_stages(&text, &file.display().to_string(), &stem, overrides)
     }
 
     /// As [`Recipe::load`], of a text. `name` is the run's when it has none itself, and names the text.
@@ -259,6 +266,26 @@ impl Recipe {
     /// The text that the run folder keeps: defaults filled in, keys that it does not read left out.
     pub fn resolved(&self) -> String {
         toml::to_string(&self.table()).expect("a recipe is plain data")
+    }
+
+    /// The text of several stages, with every key in its stage.
+    pub(crate) fn stages_text(stages: &[Self]) -> String {
+        let tables = stages.iter().map(|stage| Value::Table(stage.table())).collect();
+        let text = toml::to_string(&Table::from_iter([("stage".to_owned(), Value::Array(tables))]));
+        text.expect("a recipe is plain data")
+    }
+
+    /// The keys by which what is done before the last step depends on the number of steps.
+    pub(crate) fn schedules_of_steps(&self) -> Vec<&'static str> {
+        let optim = self.optim();
+        let last_look_counts =
+            |eval: &EvalSection| eval.patience > 0 && !self.steps().is_multiple_of(eval.every);
+        let keys = [
+            ("optim.lr_schedule", optim.lr_schedule != LearningRateSchedule::Constant),
+            ("optim.warmup", optim.warmup > 0.0),
+            ("eval.patience", self.eval().is_some_and(last_look_counts)),
+        ];
+        keys.into_iter().filter(|(_, depends)| *depends).map(|(key, _)| key).collect()
     }
 
     fn table(&self) -> Table {

@@ -364,6 +364,35 @@ pub fn require_no_run(run_dir: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a folder that holds no run of these stages.
+///
+/// # Errors
+/// [`Error::NoRun`].
+pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
+    let mut folders = stages.iter().map(|stage| stage_folder(run_dir, stage));
+    if folders.any(|folder| RunFolder(&folder).holds_run()) {
+        return Ok(());
+    }
+    let problem = match std::fs::read_dir(run_dir).map(|mut entries| entries.next().is_none()) {
+        Err(_) => "does not exist",
+        Ok(true) => "is empty",
+        Ok(false) => "holds no run",
+    };
+    Err(Error::NoRun { folder: run_dir.to_owned(), problem })
+}
+
+/// Keeps the stages of a recipe in the folder above theirs, so that the folder is a recipe too.
+///
+/// # Errors
+/// [`Error::Run`].
+pub fn keep_stages(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
+    if stages[0].stage().is_none() {
+        return Ok(());
+    }
+    create_folder(run_dir)?;
+    Ok(write_atomically(&RunFolder(run_dir).stages(), Recipe::stages_text(stages).as_bytes())?)
+}
+
 /// Folder of a stage: the run's own for a recipe of one.
 pub fn stage_folder(run_dir: &Path, recipe: &Recipe) -> PathBuf {
     match recipe.stage() {

@@ -224,7 +224,7 @@ fn stats_template(args: &Stats) -> Result<PromptTemplate> {
 /// Says that a file's solutions are left unread, where it looks like it.
 fn warn_of_unread(rows: &Rows<'_>, file: &Path) {
     for (name, count) in rows.unread_solutions() {
-        eprintln!(
+        errln!(
             "warning: {}: `{name}` looks like solutions ({count} rows) and is not read; --columns problem=…,answer=…,teacher={name} reads it",
             file.display()
         );
@@ -234,7 +234,7 @@ fn warn_of_unread(rows: &Rows<'_>, file: &Path) {
 /// Counts the gold answers in e-notation, which were read as numbers.
 fn report_e_notation(rows: &Rows<'_>, file: &Path) {
     if rows.e_notation() > 0 {
-        eprintln!(
+        errln!(
             "{}: {} answers in e-notation are read as numbers (1e-5 is 0.00001)",
             file.display(),
             rows.e_notation()
@@ -343,7 +343,7 @@ fn check(args: &Check) -> Result<()> {
             report(&bad)?;
             Ok(Decision::Skip)
         })?;
-        eprintln!(
+        errln!(
             "{}: {bad_rows} bad rows; {} rows written to {}",
             file.display(),
             written.rows,
@@ -374,7 +374,7 @@ fn check(args: &Check) -> Result<()> {
     }
     solutions.say(args.extraction);
     if bad_rows == 0 {
-        eprintln!("{rows_in_all} rows, none bad");
+        errln!("{rows_in_all} rows, none bad");
         return Ok(());
     }
     Err(bad_input(
@@ -427,9 +427,9 @@ impl Solutions {
             return;
         }
         let (correct, all, rule) = (self.correct, self.all, extraction.name());
-        eprintln!("{correct} of {all} solutions are correct with extraction `{rule}`");
+        errln!("{correct} of {all} solutions are correct with extraction `{rule}`");
         if self.lost > 0 {
-            eprintln!(
+            errln!(
                 "{} more are with `any` alone: they give their answer without the words or the box that count",
                 self.lost
             );
@@ -499,13 +499,13 @@ fn convert(
     not_an_input(output, &files)?;
     let written = hapo_data::convert(file, columns, output, format, decide)?;
     if written.teachers_left_out > 0 {
-        eprintln!(
+        errln!(
             "{} solutions beyond the first of their row are left out: this layout holds one",
             written.teachers_left_out
         );
     }
     if written.without_source > 0 {
-        eprintln!(
+        errln!(
             "note: {} rows name no source; data_source is {} there, by which verl compares the last box",
             written.without_source,
             hapo_data::VERL_SOURCE
