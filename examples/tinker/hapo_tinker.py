@@ -34,15 +34,6 @@ SCALINGS = {
 }
 """What servers make of a batch's per-token losses."""
 
-REFUSED = {
-    "hpt": "its teacher has a mean of its own",
-    "chord-mu": "its teacher has a mean of its own",
-    "chord-phi": "its teacher has a mean of its own",
-    "uft": "it samples behind prefixes, `hapo train` does",
-    "opd": "it needs a second model's log-probabilities, `hapo train` has them",
-    "sft": "imitation samples nothing",
-}
-
 
 @dataclass(frozen=True)
 class TinkerConfig:
@@ -82,8 +73,8 @@ class TinkerConfig:
 
     def check(self) -> None:
         """Raises ValueError where a setting cannot be run."""
-        if self.method in REFUSED:
-            raise ValueError(f"method: {REFUSED[self.method]}, got {self.method!r}")
+        if refusal := hapo.method_refusal(self.method):
+            raise ValueError(f"method: {refusal}, got {self.method!r}")
         if self.normaliser not in ("constant", "token-mean", "sequence-mean"):
             raise ValueError(f"normaliser: expected constant, token-mean or sequence-mean, got {self.normaliser!r}")
         if self.truncated not in ("wrong", "mask", "grade"):
@@ -132,7 +123,7 @@ class TinkerTrainer:
             raise ValueError("rows: expected at least one problem, got none")
         self.config, self.rows, self.reward = config, rows, reward
         self.steps_per_epoch = max(len(rows) // config.prompts_per_step, 1)
-        self.schedule = self._schedule() if config.hapo and config.method not in ("grpo", "maxrl") else None
+        self.schedule = self._schedule() if config.hapo and hapo.method_has_teacher(config.method) else None
         self.method = hapo.Method(
             config.method,
             config.group_size,

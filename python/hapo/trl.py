@@ -83,10 +83,7 @@ class HapoGRPOConfig(GRPOConfig):  # type: ignore[misc]
             ("temperature", lambda it: it != 1.0, "the teacher's tokens are taken at temperature 1"),
             ("multi_objective_aggregation", lambda it: it != "sum_then_normalize", "expected sum_then_normalize"),
             ("truncated", lambda it: it not in ("wrong", "grade"), "expected wrong or grade"),
-            ("method", lambda it: it in ("hpt", "chord-mu", "chord-phi"), "its teacher has a mean of its own"),
-            ("method", lambda it: it == "uft", "it samples behind prefixes, `hapo train` does"),
-            ("method", lambda it: it == "opd", "it needs a second model's log-probabilities, `hapo train` has them"),
-            ("method", lambda it: it == "sft", "imitation samples nothing, TRL's SFTTrainer does it"),
+            ("method", hapo.method_refusal, hapo.method_refusal(self.method)),
         ]:
             value = getattr(self, name, None)
             if value is not None and bad(value):  # type: ignore[no-untyped-call]
@@ -115,7 +112,7 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         self._teachers = Teachers(
             self._tokenizer, self.eos_token_ids, config.max_completion_length, config.teacher_grader
         )
-        self.hapo_schedule = self._schedule(config) if config.hapo and config.method not in ("grpo", "maxrl") else None
+        self.hapo_schedule = self._schedule(config) if config.hapo and hapo.method_has_teacher(config.method) else None
         self.hapo_method = hapo.Method(
             config.method,
             self.num_generations,

@@ -161,9 +161,9 @@ def test_what_is_wrong_names_the_argument() -> None:
             decide(method, arguments.pop("rewards", [0.0] * 3), **arguments)
     for arguments, message in [
         ({"name": "ppo"}, "name: expected one of sft, grpo"),
-        ({"name": "sft"}, "name: expected a method that samples"),
-        ({"name": "opd"}, 'name: "opd" needs a second model'),
-        ({"name": "uft"}, 'name: "uft" samples parts of a group behind prefixes'),
+        ({"name": "sft"}, "name: imitation samples nothing, got"),
+        ({"name": "opd"}, "name: it needs a second model's log-probabilities, `hapo train` has them, got \"opd\""),
+        ({"name": "uft"}, "name: it samples behind prefixes or hints, `hapo train` does"),
         ({"name": "grpo", "schedule": OPEN}, "schedule: method `grpo`"),
         ({"name": "luffy", "schedule": OPEN, "slot": "fixed"}, 'schedule: slot "fixed"'),
         ({"name": "luffy", "slot": "middle"}, "slot: unknown variant `middle`"),
@@ -173,7 +173,7 @@ def test_what_is_wrong_names_the_argument() -> None:
         ({"name": "luffy", "d": 0.1}, "d: unknown field `d`, expected one of `group_size`, `advantage`, `teacher`"),
         (
             {"name": "trapo", "group_size": 8, "trapo": {"prefixes": "micro-groups"}},
-            'name: "trapo" samples parts of a group behind prefixes or hints',
+            "name: it samples behind prefixes or hints",
         ),
         ({"name": "luffy", "teacher": {"weight": "two"}}, "teacher.weight: unknown variant `two`"),
         (

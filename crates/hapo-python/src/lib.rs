@@ -30,7 +30,7 @@ mod _hapo {
     #[pymodule_export]
     use crate::losses::{divisor, policy_terms, teacher_terms};
     #[pymodule_export]
-    use crate::method::{Method, methods, operators};
+    use crate::method::{Method, method_has_teacher, method_refusal, methods, operators};
     #[pymodule_export]
     use crate::runs::{columns, folder, rollouts, write_rollouts};
     #[pymodule_export]

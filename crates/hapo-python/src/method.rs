@@ -1,7 +1,9 @@
 //! A method with its gate.
 
+use std::sync::Arc;
+
 use hapo_core::{
-    Gated, HapoGate, INJECTIONS, METHODS, MethodEntry, MethodSettings, OPERATORS, SlotRule,
+    Gated, HapoGate, INJECTIONS, METHODS, MethodEntry, MethodSettings, Needs, OPERATORS, SlotRule,
     TeacherWeight,
 };
 use pyo3::prelude::*;
@@ -31,8 +33,7 @@ impl Method {
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let group_size = count("group_size", group_size)?;
-        let entry = hapo_core::method(name)
-            .ok_or_else(|| unknown("name", name, METHODS.iter().map(|it| it.name)))?;
+        let entry = find(name)?;
         let mut settings = settings.map_or(Ok(MethodSettings::default()), |it| read(entry, it))?;
         settings.group_size = group_size;
         let d = settings.teacher.d;
@@ -57,32 +58,8 @@ impl Method {
             }
         };
         let gated = gated.map_err(|problem| value_error("schedule", problem))?;
-        let needs = gated.needs();
-        if !needs.samples() {
-            return Err(value_error(
-                "name",
-                format!(
-                    "expected a method that samples, got {name:?}: imitation needs no decision"
-                ),
-            ));
-        }
-        if needs.reference {
-            return Err(value_error(
-                "name",
-                format!(
-                    "{name:?} needs a second model's log-probabilities: expected a trainer that has one, as \
-                     `hapo train` does"
-                ),
-            ));
-        }
-        if needs.prefixes || needs.hints || needs.parts > 1 {
-            return Err(value_error(
-                "name",
-                format!(
-                    "{name:?} samples parts of a group behind prefixes or hints: expected a trainer that does so, \
-                     as `hapo train` does"
-                ),
-            ));
+        if let Some(why) = beyond_rollouts(gated.needs()) {
+            return Err(value_error("name", format!("{why}, got {name:?}")));
         }
         Ok(Self { gated, group_size, d })
     }
@@ -110,6 +87,43 @@ impl Method {
     fn d(&self) -> f64 {
         self.d
     }
+}
+
+/// Why a trainer that samples each group at once and scores it with one model cannot have a method.
+fn beyond_rollouts(needs: Needs) -> Option<&'static str> {
+    if !needs.samples() {
+        Some("imitation samples nothing")
+    } else if needs.reference {
+        Some("it needs a second model's log-probabilities, `hapo train` has them")
+    } else if needs.prefixes || needs.hints || needs.parts > 1 {
+        Some("it samples behind prefixes or hints, `hapo train` does")
+    } else {
+        None
+    }
+}
+
+/// Why a trainer with one mean over all tokens, which samples each group at once, cannot have a method; none where it
+/// can.
+#[pyfunction]
+pub(crate) fn method_refusal(name: &str) -> PyResult<Option<&'static str>> {
+    let method = with_defaults(name)?;
+    let apart = method.plan().teacher_apart.then_some("its teacher has a mean of its own");
+    Ok(beyond_rollouts(method.needs()).or(apart))
+}
+
+/// Whether a method gives a teacher's tokens a term, so that HAPO's gate may decide when they enter.
+#[pyfunction]
+pub(crate) fn method_has_teacher(name: &str) -> PyResult<bool> {
+    Ok(with_defaults(name)?.can_be_gated())
+}
+
+fn with_defaults(name: &str) -> PyResult<Arc<dyn hapo_core::Method>> {
+    let built = (find(name)?.build)(&MethodSettings::default());
+    built.map_err(|problem| value_error(problem.key, problem.problem))
+}
+
+fn find(name: &str) -> PyResult<&'static MethodEntry> {
+    hapo_core::method(name).ok_or_else(|| unknown("name", name, METHODS.iter().map(|it| it.name)))
 }
 
 /// The tables of a recipe that a method reads: `advantage`, `teacher` and its own, as dictionaries.

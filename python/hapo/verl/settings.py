@@ -32,22 +32,12 @@ NORMALISERS = {
 }
 """verl's modes of aggregation and what they are called here; the divisor says the rest."""
 
-REFUSED = {
-    "sft": "imitation samples nothing, verl's own trainer for SFT does it",
-    "hpt": "its teacher has a mean of its own",
-    "chord-mu": "its teacher has a mean of its own",
-    "chord-phi": "its teacher has a mean of its own",
-    "uft": "it samples behind prefixes, `hapo train` does",
-    "opd": "it needs a second model's log-probabilities, `hapo train` has them",
-}
-
 REFUSED_SECTIONS = {
     "srft": "weights by a step's entropy are not in verl's loss, `hapo train` has them",
     "trapo": "prefixes that the policy continues are no rollouts of verl, `hapo train` has them",
 }
 """Sections of a recipe that make a method the one of its own paper."""
 
-WITHOUT_TEACHER = ("grpo", "maxrl")
 
 
 @dataclass(frozen=True)
@@ -87,8 +77,8 @@ class Settings:
         return it
 
     def _check(self) -> None:
-        if self.method in REFUSED:
-            raise ValueError(f"hapo.method: {REFUSED[self.method]}, got {self.method!r}")
+        if refusal := hapo.method_refusal(self.method):
+            raise ValueError(f"hapo.method: {refusal}, got {self.method!r}")
         if self.truncated not in ("wrong", "mask", "grade"):
             raise ValueError(f"hapo.truncated: expected wrong, mask or grade, got {self.truncated!r}")
         if self.gate not in ("confidence", "always", "never", "own"):
@@ -99,11 +89,11 @@ class Settings:
     @property
     def is_gated(self) -> bool:
         """Whether the gate is HAPO's; ``gate=own`` is the method's own: the teacher in a fixed slot."""
-        return self.gate != "own" and self.method not in WITHOUT_TEACHER
+        return self.gate != "own" and hapo.method_has_teacher(self.method)
 
     @property
     def has_teacher(self) -> bool:
-        return self.method not in WITHOUT_TEACHER
+        return hapo.method_has_teacher(self.method)
 
     def schedule(self, group_size: int, steps_per_epoch: int) -> hapo.Schedule | None:
         """The gate over the run; none for a method without HAPO's."""
