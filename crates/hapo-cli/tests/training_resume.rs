@@ -694,6 +694,16 @@ fn a_killed_run_whose_groups_grow_equals_an_unbroken_one() {
         "data.teacher_coverage=1",
     ]);
     killed_equals_unbroken(&[
+        "--unset",
+        "hapo",
+        "--set",
+        "method=ghpo",
+        "--set",
+        "data.max_prompt_tokens=160",
+        "--set",
+        "data.teacher_coverage=1",
+    ]);
+    killed_equals_unbroken(&[
         "--set",
         "hapo.injection=hint",
         "--set",

@@ -36,7 +36,7 @@ pub fn advantages_among(
     relative(&group.rewards(), &reference, std)
 }
 
-fn relative(rewards: &[f64], reference: &[f64], std: bool) -> Vec<f64> {
+pub(crate) fn relative(rewards: &[f64], reference: &[f64], std: bool) -> Vec<f64> {
     let n = reference.len() as f64;
     // A group in which the teacher is alone has nothing to be compared with.
     if reference.is_empty() {

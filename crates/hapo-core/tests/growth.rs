@@ -288,3 +288,60 @@ fn uft_shows_a_prefix_that_shrinks_and_imitates_it_once() {
     let statistics = BatchStatistics::of([(&mixed, &credit)], 0);
     assert_eq!((statistics.all_fail, statistics.reward_policy_only), (0, None));
 }
+
+/// Scaf-GRPO: the weakest hint that succeeds replaces the first rollout, after the warm-up.
+#[test]
+fn scaf_grpo_lets_the_weakest_hint_that_succeeds_in() {
+    let gated = Gated::bare(build("scaf-grpo", r#"{"warmup":50}"#), 4).unwrap();
+    let after = World { hints: 3, step: 51, ..world(&gated, &[]) };
+    let (parts, group) = after.grow(&["wwww", "w", "c"]);
+    let contexts: Vec<Context> = parts.iter().map(|it| it.context).collect();
+    assert_eq!(contexts, [Context::Plain, Context::Hint(0), Context::Hint(1)]);
+    let mixed = after.mix(group);
+    assert_eq!((mixed.successes(), mixed.discarded().len()), (0, 1));
+    let credit = gated.credit(&mixed, Step(51), Scores::NONE);
+    let factors: Vec<f64> = credit.iter().map(|it| factor(&it[0].term)).collect();
+    assert_eq!(factors, [0.75, -0.25, -0.25, -0.25]);
+    assert_eq!(credit[0][0].ratio(), Some(Ratio::Recorded));
+    let helped = mixed.foreign().next().unwrap();
+    assert_eq!(helped.replaced().unwrap().index, 0);
+    assert_eq!(gated.trained_behind(helped), Behind::Sampled);
+
+    let plain = Gated::bare(build("scaf-grpo", r#"{"warmup":50,"plain":true}"#), 4).unwrap();
+    assert_eq!(plain.trained_behind(helped), Behind::Plain);
+    assert_eq!(plain.credit(&mixed, Step(51), Scores::NONE)[0][0].ratio(), Some(Ratio::One));
+
+    for (step, answers, parts) in [(50, "wwww", 1), (51, "cwww", 1)] {
+        let world = World { step, ..after };
+        let (asked, group) = world.grow(&[answers]);
+        assert_eq!(asked.len(), parts);
+        assert_eq!(world.mix(group).intervention(), Intervention::GateClosed);
+    }
+    let (_, group) = after.grow(&["wwww", "w", "w", "w"]);
+    let failed = after.mix(group);
+    assert_eq!((failed.intervention(), failed.members().len()), (Intervention::HelpFailed, 4));
+}
+
+/// GHPO: the whole group again under the next hint while all fail; the last one alone is trained on.
+#[test]
+fn ghpo_trains_on_the_last_group_alone() {
+    let gated = Gated::bare(build("ghpo", "{}"), 8).unwrap();
+    let world = World { hints: 3, group_size: 8, ..world(&gated, &[]) };
+    let (parts, group) = world.grow(&["wwwwwwww", "wwwwwwww", "cwwwwwwc"]);
+    assert_eq!(parts.iter().map(|it| it.rollouts).collect::<Vec<_>>(), [8, 8, 8]);
+    assert_eq!(parts[2].context, Context::Hint(1));
+    let mixed = world.mix(group);
+    assert_eq!((mixed.members().len(), mixed.discarded().len()), (8, 16));
+    assert_eq!((mixed.successes(), mixed.n_eff(), mixed.injected()), (0, 8, true));
+    let credit = gated.credit(&mixed, Step(1), Scores::NONE);
+    let factors: Vec<f64> = credit.iter().map(|it| factor(&it[0].term)).collect();
+    assert_eq!(factors, [0.75, -0.25, -0.25, -0.25, -0.25, -0.25, -0.25, 0.75]);
+    assert!(mixed.members().iter().all(|it| gated.trained_behind(it) == Behind::Sampled));
+
+    let (parts, group) = world.grow(&["wwwwwwww"; 4]);
+    assert_eq!(parts.len(), 4);
+    assert_eq!(world.mix(group).intervention(), Intervention::HelpFailed);
+    let (parts, group) = world.grow(&["wwwwwwwc"]);
+    assert_eq!(parts.len(), 1);
+    assert_eq!(world.mix(group).intervention(), Intervention::GateClosed);
+}

@@ -59,6 +59,14 @@ fn on_policy_methods_differ_in_their_advantages() {
     };
     assert_eq!(of("grpo"), [0.75, -0.25, -0.25, -0.25]);
     assert_eq!(of("maxrl"), [3.0, -1.0, -1.0, -1.0]);
+    // W-REINFORCE: 0.1 for a success, −1 for a failure, and one of the two alone.
+    assert_eq!(of("w-reinforce"), [0.1, -1.0, -1.0, -1.0]);
+    let weighted = |own| {
+        let credit = build("w-reinforce", own).credit(&group, at(1), Scores::NONE);
+        terms(&credit).iter().map(|it| it[0].1).collect::<Vec<_>>()
+    };
+    assert_eq!(weighted(r#"{"positive":1,"negative":0}"#), [1.0, 0.0, 0.0, 0.0]);
+    assert_eq!(weighted(r#"{"positive":0,"negative":1}"#), [0.0, -1.0, -1.0, -1.0]);
     let failed = build("maxrl", "{}").credit(&kept("wwww"), at(1), Scores::NONE);
     assert!(failed.iter().all(|it| it[0].term.is_zero()));
 }
@@ -179,6 +187,10 @@ fn settings_of_its_own_are_refused_with_their_key() {
         refused("trapo", &small).to_string(),
         "trapo.prefixes: expected sampling.group_size = 8, got 4; groups are sampled in parts of 4 + 2 + 1 + 1"
     );
+    let nothing = settings("w-reinforce", r#"{"positive":0,"negative":0}"#);
+    assert_eq!(refused("w-reinforce", &nothing).key, "w-reinforce");
+    let rising = settings("kdrl", r#"{"coef":1e-3,"floor":2e-3}"#);
+    assert_eq!(refused("kdrl", &rising).key, "kdrl");
     let divided = settings("advantage", r#"{"std":true}"#);
     assert_eq!(refused("maxrl", &divided).key, "advantage");
 }

@@ -83,7 +83,7 @@ fn d36_a_prefix_that_succeeds_enters_a_failed_group() {
 fn d36_a_rollout_under_a_hint_is_trained_on_behind_the_plain_prompt() {
     for source in ["solution", "answer"] {
         let folder = tempfile::tempdir().unwrap();
-        let hints = format!("hapo.hints=\"{source}\"");
+        let hints = format!("data.hints=\"{source}\"");
         let (run_dir, log) = run(folder.path(), &["hapo.injection=\"hint\"", &hints]);
         let lines = lines(&run_dir);
         let hinted: Vec<_> = lines.iter().filter(|it| it.part > 0).collect();
@@ -126,10 +126,11 @@ fn d36_hints_of_a_column_are_shown_in_its_order() {
         model.path = "builtin:base"
         sampling = {{ group_size = 8, prompts_per_step = 6, max_new_tokens = 96 }}
         optim = {{ lr = 1e-4, mini_batch_prompts = 3 }}
-        hapo = {{ turn_off_epoch = 1.5, injection = "hint", hints = "column" }}
+        hapo = {{ turn_off_epoch = 1.5, injection = "hint" }}
         metrics.preflight = 0
         [data]
         train = {rows:?}
+        hints = "column"
         columns = {{ problem = "problem", answer = "answer", hint = ["steps"] }}
         max_prompt_tokens = 160
         "#
@@ -211,4 +212,37 @@ fn uft_shows_prefixes_and_then_none() {
     let taught = |step: usize| log.0[step].get("teacher/loss").unwrap();
     assert!(taught(0) > 0.0 && taught(1) == 0.0, "{} {}", taught(0), taught(1));
     replays(&run_dir);
+}
+
+/// Two steps on problems that the base model solves now and then: failed groups are sampled again under hints.
+#[test]
+fn methods_with_hints_replace_what_failed() {
+    for (method, own) in [("ghpo", "seed=0"), ("scaf-grpo", "scaf-grpo.warmup=1")] {
+        let folder = tempfile::tempdir().unwrap();
+        let recipe =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../recipes/mini/{method}.toml"));
+        let sets = [
+            "steps=2",
+            "data.prompts=12",
+            "data.levels=[\"linear:4\"]",
+            "sampling.prompts_per_step=6",
+            "optim.mini_batch_prompts=3",
+            own,
+        ];
+        let recipe = Recipe::load_stages(&recipe, &Overrides::set(sets)).unwrap();
+        let run_dir = folder.path().join("run");
+        let mut log = StepLog::default();
+        let plan = RunPlan::settle(&recipe[0]).unwrap();
+        train(&plan, &run_dir, ResumePolicy::Fresh, 2, &mut log).unwrap();
+        let lines = lines(&run_dir);
+        let hinted = lines.iter().filter(|it| it.part > 0);
+        assert_eq!(log.of("growth/helped"), hinted.clone().count() as f64, "{method}");
+        assert!(hinted.clone().count() > 0, "{method}");
+        assert!(hinted.clone().all(|it| it.context_tokens.len() > it.prompt_tokens.len()));
+        assert!(method == "ghpo" || hinted.clone().all(|it| it.step == 2), "after the warm-up");
+        let trained = lines.iter().filter(|it| it.step == 2 && it.role != Role::Discarded);
+        assert!(trained.count() >= 48, "{method}");
+        assert_eq!(log.of("sampler/logprob_gap_max"), 0.0, "{method}");
+        replays(&run_dir);
+    }
 }

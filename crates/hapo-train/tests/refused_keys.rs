@@ -244,6 +244,7 @@ fn a_methods_own_table_is_for_that_method() {
         ("srft", "srft.weights = \"plain\""),
         ("trapo", "trapo.prefixes = \"off\""),
         ("uft", "uft.low = 0.1"),
+        ("scaf-grpo", "scaf-grpo.warmup = 1"),
         ("chord-mu", "chord-mu.peak = 1"),
         ("chord-phi", "chord-phi.decay = 9"),
     ] {

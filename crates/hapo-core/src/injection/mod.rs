@@ -166,7 +166,7 @@ fn help_succeeded(group: &Growing<'_>) -> bool {
 }
 
 /// The group with its first success among the rollouts with help; the others of them are thrown away (D35).
-fn let_help_in(mut group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup {
+pub(crate) fn let_help_in(mut group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup {
     let slot = offer.slot_in(&group);
     let is_helped = |it: &PolicyMember| it.rollout.part > 0;
     let intervention = if group.members.iter().any(is_helped) {

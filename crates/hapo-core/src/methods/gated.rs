@@ -148,7 +148,9 @@ impl Gated {
     pub fn trained_behind(&self, member: &Member) -> Behind {
         match (member, self.injection) {
             (Member::Helped { .. }, Some(it)) => it.trained_behind(),
-            (Member::Policy(it), _) => self.method.trained_behind(&it.rollout),
+            (Member::Policy(it) | Member::Helped { member: it, .. }, _) => {
+                self.method.trained_behind(&it.rollout)
+            }
             _ => Behind::Sampled,
         }
     }

@@ -9,15 +9,20 @@
 
 mod chord;
 mod gated;
+mod ghpo;
 mod grpo;
 mod hpt;
+mod kdrl;
 mod luffy;
 mod maxrl;
+mod ngrpo;
 mod opd;
+mod scaf_grpo;
 mod sft;
 mod srft;
 mod trapo;
 mod uft;
+mod w_reinforce;
 
 use std::fmt;
 use std::sync::Arc;
@@ -231,6 +236,11 @@ methods! {
     chord::MU with chord_mu: chord::Own,
     chord::PHI with chord_phi: chord::Own,
     opd::METHOD with opd: opd::Own,
+    ngrpo::METHOD with ngrpo: ngrpo::Own,
+    w_reinforce::METHOD with w_reinforce: w_reinforce::Own,
+    scaf_grpo::METHOD with scaf_grpo: scaf_grpo::Own,
+    ghpo::METHOD,
+    kdrl::METHOD with kdrl: kdrl::Own,
 }
 
 /// The method of that name.

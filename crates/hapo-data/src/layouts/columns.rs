@@ -24,7 +24,7 @@ pub struct Columns {
     /// The teachers' solutions: texts, lists of texts, or messages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub teacher: Vec<String>,
-    /// Hints, the weakest first: texts, or lists of texts. They are shown where `hapo.injection = "hint"`.
+    /// Hints, the weakest first: texts, or lists of texts. They are shown where `data.hints = "column"`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hint: Vec<String>,
     /// What tells the row from others.

@@ -1,7 +1,7 @@
 //! Keys that a recipe does not read. A key that is written where nothing reads it is refused: whoever wrote it expects
 //! something of it. The recipe that a run folder keeps leaves it out.
 
-use hapo_core::{AnnealingMode, Gate, GateMode, METHODS, Method};
+use hapo_core::{AnnealingMode, Gate, GateMode, METHODS, Method, Needs};
 
 use super::rules::imitates;
 use super::scope::Scope;
@@ -60,16 +60,17 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
         Scope::Rollouts => of_method(imitates(method), "samples no rollouts"),
         Scope::Samples => of_method(imitates(method) && it.eval.is_none(), "samples no rollouts"),
         Scope::Teacher => {
-            let alone = method.plan().gate == Gate::Never && !method.needs().prefixes;
+            let Needs { prefixes, hints, .. } = method.needs();
+            let alone = method.plan().gate == Gate::Never && !prefixes && !hints;
             of_method(imitates(method) || alone, "lets no teacher into a group").or_else(|| {
                 refused(is_gate(GateMode::Never), "hapo.gate = \"never\" lets no teacher in")
             })
         }
         Scope::MixedGroups => not(Scope::Rollouts).or_else(|| not(Scope::Teacher)),
-        Scope::Hints => not(Scope::Teacher).or_else(|| {
-            let shown = it.hapo.as_ref().is_some_and(|hapo| hapo.injection.0.needs().hints);
-            refused(!shown, "hapo.injection is not \"hint\"")
-        }),
+        Scope::Hints => {
+            let injected = it.hapo.as_ref().is_some_and(|hapo| hapo.injection.0.needs().hints);
+            of_method(!injected && !method.needs().hints, "shows no hints")
+        }
         Scope::Confidence if is_gate(GateMode::Never) => not(Scope::Teacher),
         Scope::Confidence => {
             refused(is_gate(GateMode::Always), "hapo.gate = \"always\" asks for no confidence")

@@ -406,8 +406,7 @@ impl Recipe {
 
     /// Where hints come from; none where none are shown.
     pub fn hints(&self) -> Option<HintSource> {
-        let hapo = self.settings.hapo.as_ref()?;
-        self.needs().hints.then_some(hapo.hints)
+        self.needs().hints.then_some(self.settings.data.hints)
     }
 
     /// Seed of every random draw.

@@ -328,6 +328,9 @@ section! {
         /// A response without its end token (D27): `wrong`, reward 0; `mask`, reward 0 and its tokens out of the loss;
         /// `grade`, judged like any other.
         truncated: Truncated = Truncated::Wrong; only Rollouts,
+        /// Hints: `solution`, the first 25, 50 and 75 % of the teacher's; `column`, those of `data.columns.hint`;
+        /// `answer`, the gold answer.
+        hints: HintSource = HintSource::Solution; only Hints,
         /// Share of the rollouts' verdicts that are flipped: an unreliable grader, for studies.
         verdict_noise: f64 = 0.0; only Verdicts,
     }
@@ -446,9 +449,6 @@ section! {
         /// What enters: `trace`, the teacher's whole trajectory; `prefix`, a rollout that succeeds behind 25, 50 or 75 %
         /// of it; `hint`, a rollout that succeeds under a hint.
         injection: InjectionName = InjectionName(INJECTIONS[0]); only Teacher,
-        /// Hints: `solution`, the first 25, 50 and 75 % of the teacher's; `column`, those of `data.columns.hint`;
-        /// `answer`, the gold answer.
-        hints: HintSource = HintSource::Solution; only Hints,
     }
 }
 

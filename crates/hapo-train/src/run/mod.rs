@@ -31,7 +31,7 @@ use crate::plan::longest_sequences;
 use crate::plan::run_plan::RunPlan;
 use crate::problems::inputs::Inputs;
 use crate::problems::source::{Source, load_source};
-use crate::recipe::{ModelSource, Recipe};
+use crate::recipe::{HintSource, ModelSource, Recipe};
 use crate::run::validation::Validation;
 use crate::step::rollouts::RolloutLog;
 use crate::step::{Task, imitation_step, rollout_step};
@@ -330,7 +330,9 @@ impl<L: Learner> Run<L> {
         let recipe = self.plan.recipe();
         let method = recipe.method();
         let gate = recipe.gate().map_or(method.plan().gate, |(gate, _)| gate);
-        gate != Gate::Never || recipe.needs().prefixes
+        gate != Gate::Never
+            || recipe.needs().prefixes
+            || recipe.hints() == Some(HintSource::Solution)
     }
 
     /// The next step.

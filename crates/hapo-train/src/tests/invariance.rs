@@ -381,6 +381,9 @@ fn every_method_trains() {
         if method.needs().reference {
             texts[0].push("reference.path=builtin:base".to_owned());
         }
+        if method.needs().hints {
+            texts[0].push("data.max_prompt_tokens=96".to_owned());
+        }
         if method.can_be_gated() {
             let gate = "hapo.turn_off_epoch=1.5".to_owned();
             texts.push(vec![texts[0][0].clone(), gate]);
@@ -411,15 +414,17 @@ fn every_mini_recipe_runs() {
         let name = path.display().to_string();
         for recipe in Recipe::load_stages(&path, &Overrides::default()).unwrap() {
             let mini_batch = recipe.optim().mini_batch_prompts.min(2);
-            let small = Overrides {
-                unset: vec!["model.path".to_owned()],
-                ..Overrides::set([
-                    format!("model.init={TINY}"),
-                    "data.prompts=32".to_owned(),
-                    "sampling.prompts_per_step=4".to_owned(),
-                    format!("optim.mini_batch_prompts={mini_batch}"),
-                ])
-            };
+            let mut keys = vec![
+                format!("model.init={TINY}"),
+                "data.prompts=32".to_owned(),
+                "sampling.prompts_per_step=4".to_owned(),
+                format!("optim.mini_batch_prompts={mini_batch}"),
+            ];
+            if recipe.needs().reference {
+                keys.push("reference.path=builtin:base".to_owned());
+            }
+            let unset = vec!["model.path".to_owned()];
+            let small = Overrides { unset, ..Overrides::set(keys) };
             let mut run = start(&recipe.with(&small).unwrap(), 2);
             let metrics = run.step().unwrap();
             assert!(metrics.get("loss").unwrap().is_finite(), "{name}");

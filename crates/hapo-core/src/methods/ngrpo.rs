@@ -1,0 +1,95 @@
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::grpo::on_policy;
+use super::{Method, MethodEntry, MethodError};
+use crate::advantage::relative;
+use crate::credit::{Credit, Moment};
+use crate::group::MixedGroup;
+use crate::scores::Scores;
+
+/// `A_j = (r_j − μ)/(σ + 1e-6)`, with μ and σ over the group's rewards and one virtual success.
+///
+/// NGRPO: the virtual success gives a group without any success negative advantages, and leaves one that is solved
+/// entirely at 0. It has no tokens. The published settings clip harder below than above and divide by σ
+/// (`loss.clip_low = 0.16`, `loss.clip_high = 0.24`, `advantage.std = true`; "NGRPO: negative-enhanced group relative
+/// policy optimization", <https://arxiv.org/abs/2509.18851>; nangongrui-ngr/NGRPO).
+pub(super) const METHOD: MethodEntry = MethodEntry {
+    name: "ngrpo",
+    summary: "on-policy only: GRPO with a virtual success in each group's mean",
+    own_keys: &["reward", "count"],
+    variants: &[],
+    build: |settings| {
+        let own = settings.ngrpo;
+        if own.reward.is_finite() {
+            return Ok(Arc::new(Ngrpo { own, std: settings.advantage.std }));
+        }
+        let problem = format!("expected a number, got {}", own.reward);
+        Err(MethodError { key: "ngrpo.reward", problem })
+    },
+};
+
+/// `[ngrpo]`; what is not written is as published.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Own {
+    /// Reward of the virtual success.
+    reward: f64,
+    /// Number of virtual successes.
+    count: usize,
+}
+
+impl Default for Own {
+    fn default() -> Self {
+        Self { reward: 1.0, count: 1 }
+    }
+}
+
+#[derive(Debug)]
+struct Ngrpo {
+    own: Own,
+    std: bool,
+}
+
+impl Ngrpo {
+    fn advantages(&self, rewards: &[f64]) -> Vec<f64> {
+        let with_virtual = [rewards, &vec![self.own.reward; self.own.count]].concat();
+        relative(rewards, &with_virtual, self.std)
+    }
+}
+
+impl Method for Ngrpo {
+    fn name(&self) -> &'static str {
+        METHOD.name
+    }
+
+    fn unread_keys(&self) -> &'static [&'static str] {
+        &["advantage.group"]
+    }
+
+    fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
+        on_policy(group, self.advantages(&group.rewards()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: eight failures and a virtual success have μ = 1/9 and σ = 1/3; 1, 0, 0, 0 and the virtual success have
+    /// μ = 0.4 and σ = √0.3.
+    #[test]
+    fn a_virtual_success_is_in_mean_and_deviation() {
+        let of = |rewards: &[f64], std| Ngrpo { own: Own::default(), std }.advantages(rewards);
+        let close = |got: Vec<f64>, expected: &[f64]| {
+            assert_eq!(got.len(), expected.len());
+            assert!(got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?}");
+        };
+        close(of(&[0.0; 8], true), &[-1.0 / 3.0; 8]);
+        close(of(&[0.0; 8], false), &[-1.0 / 9.0; 8]);
+        close(of(&[1.0, 0.0, 0.0, 0.0], true), &[1.095_445, -0.730_297, -0.730_297, -0.730_297]);
+        close(of(&[1.0, 0.0, 0.0, 0.0], false), &[0.6, -0.4, -0.4, -0.4]);
+        close(of(&[1.0; 8], true), &[0.0; 8]);
+    }
+}
