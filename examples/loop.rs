@@ -62,7 +62,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let verdicts: Result<_, Error> = sampled.group.rollouts().iter().map(verdict).collect();
             let scored = sampled.group.score(verdicts?);
             successes += scored.successes();
-            let mixed = method.mix(scored, &Offer { teachers: prompt.teacher.as_slice(), slot });
+            let offer = Offer { teachers: prompt.teacher.as_slice(), stored: &[], slot };
+            let mixed = method.mix(scored, &offer);
             let members = mixed.members().iter().zip(method.credit(&mixed, step, Scores::NONE));
             groups.push(token_group(members, prompt.tokens.clone(), |_| Behind::Sampled, &loss));
         }

@@ -170,6 +170,7 @@ def test_what_is_wrong_names_the_argument() -> None:
         ({"name": "luffy", "teacher": {"d": 0}}, r"teacher.d: expected a probability in \(0, 1\), got 0"),
         ({"name": "luffy", "srft": {"weights": "entropy"}}, "srft: expected no such table"),
         ({"name": "srft", "srft": {"weight": "entropy"}}, "srft.weight: unknown field `weight`"),
+        ({"name": "luffy", "injection": "replay"}, "injection: unknown field `injection`"),
         ({"name": "luffy", "d": 0.1}, "d: unknown field `d`, expected one of `group_size`, `advantage`, `teacher`"),
         (
             {"name": "trapo", "group_size": 8, "trapo": {"prefixes": "micro-groups"}},

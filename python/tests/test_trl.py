@@ -312,6 +312,8 @@ def test_what_cannot_go_together_is_refused(tmp_path) -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             worker.trainer(tmp_path, **settings)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'injection'"):
+        ht.HapoGRPOConfig(output_dir=str(tmp_path), injection="replay")
     with pytest.raises(TypeError, match="args: expected a HapoGRPOConfig"):
         ht.HapoGRPOTrainer(worker.MODEL, worker.reward, GRPOConfig(output_dir=str(tmp_path), **worker.COMMON), None)
 

@@ -68,8 +68,10 @@ fn bits(run_dir: &Path) -> BTreeMap<String, Vec<u8>> {
     ] {
         keep(name, last.join(name));
     }
-    if run_dir.join("gate.json").exists() {
-        keep("gate.json", run_dir.join("gate.json"));
+    for path in [run_dir.join("gate.json"), last.join("trainer_state/memory.json")] {
+        if path.exists() {
+            keep(path.file_name().unwrap().to_str().unwrap(), path.clone());
+        }
     }
     for step in 1..=16 {
         let path = hapo_run::RunFolder(run_dir).rollouts_of(step);
@@ -680,6 +682,17 @@ fn a_killed_run_with_an_evaluation_equals_an_unbroken_one() {
     killed_equals_unbroken(&EVAL);
 }
 
+/// A second model scores the rollouts of each step; a memory of earlier successes is part of the checkpoint.
+#[test]
+fn killed_runs_with_a_second_model_or_a_memory_equal_unbroken_ones() {
+    let base =
+        ["--set", "model={ path = \"builtin:base\" }", "--set", "data.levels=[\"multiply:5\"]"];
+    let with = |more: &[&'static str]| killed_equals_unbroken(&[&base[..], more].concat());
+    with(&["--unset", "hapo", "--set", "method=opd", "--set", "reference.path=builtin:base"]);
+    let whole = with(&["--set", "hapo.injection=replay", "--set", "optim.lr=1e-3"]);
+    assert!(whole["memory.json"].len() > 100, "something is remembered");
+}
+
 /// Shown prefixes follow from the step, hints from the step's own rollouts: nothing is kept between steps.
 #[test]
 fn a_killed_run_whose_groups_grow_equals_an_unbroken_one() {
@@ -713,7 +726,7 @@ fn a_killed_run_whose_groups_grow_equals_an_unbroken_one() {
     ]);
 }
 
-fn killed_equals_unbroken(more: &[&str]) {
+fn killed_equals_unbroken(more: &[&str]) -> BTreeMap<String, Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let (whole, broken) = (dir.path().join("whole"), dir.path().join("broken"));
     assert_eq!(done(train(&whole, more)).0, 0);
@@ -729,7 +742,9 @@ fn killed_equals_unbroken(more: &[&str]) {
         child.wait().unwrap();
     }
     assert_eq!(done(train(&broken, &[more, &["--resume"]].concat())).0, 0);
-    assert_equal(&broken, &bits(&whole), "killed");
+    let expected = bits(&whole);
+    assert_equal(&broken, &expected, "killed");
+    expected
 }
 
 /// The model learns nothing of these problems, so that the first evaluation stays the best.

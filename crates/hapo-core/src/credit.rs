@@ -64,7 +64,8 @@ pub enum Ratio {
     /// The one that was recorded while sampling (D19).
     #[default]
     Recorded,
-    /// That of the weights before the step's first update, behind the prompt that is trained behind.
+    /// That of the weights before the step's first update, behind the prompt that is trained behind: the learner's own
+    /// forward pass.
     Rescored,
     /// That of the weights being trained: the ratio is 1, and its slope A, as in REINFORCE.
     One,
@@ -242,6 +243,9 @@ impl PolicyAndTeacher {
                 Member::Teacher { trajectory, .. } => {
                     let tokens = 0..trajectory.tokens().len();
                     vec![Span::new(tokens, self.teacher_term(group, at, advantage))]
+                }
+                Member::Replayed { trace, .. } => {
+                    vec![Span::new(0..trace.tokens.len(), Term::policy(advantage))]
                 }
                 Member::Helped { member, .. } => {
                     let teacher = self.teacher_term(group, at, advantage);

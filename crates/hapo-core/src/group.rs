@@ -38,7 +38,7 @@
 //! let mixed = MixedGroup { members: vec![] };
 //! ```
 
-use crate::rollout::{PromptId, Rollout, TeacherTrajectory, TokenId, Verdict};
+use crate::rollout::{PromptId, Rollout, StoredTrace, TeacherTrajectory, TokenId, Verdict};
 
 /// The rollouts of one prompt, as the sampler returns them.
 #[derive(Debug, Clone, PartialEq)]
@@ -258,6 +258,13 @@ pub enum Member {
         /// The rollout whose place it takes, if any.
         replaced: Option<PolicyMember>,
     },
+    /// A success of the policy in an earlier step (D39).
+    Replayed {
+        /// The response.
+        trace: StoredTrace,
+        /// The rollout whose place it takes, if any.
+        replaced: Option<PolicyMember>,
+    },
 }
 
 impl Member {
@@ -266,6 +273,7 @@ impl Member {
         match self {
             Self::Policy(member) | Self::Helped { member, .. } => member.reward,
             Self::Teacher { trajectory, .. } => trajectory.reward(),
+            Self::Replayed { trace, .. } => trace.reward,
         }
     }
 
@@ -279,14 +287,24 @@ impl Member {
         match self {
             Self::Policy(member) | Self::Helped { member, .. } => &member.rollout.tokens,
             Self::Teacher { trajectory, .. } => trajectory.tokens(),
+            Self::Replayed { trace, .. } => &trace.tokens,
         }
     }
 
-    /// The rollout, if the policy sampled it.
+    /// The recorded log-probabilities of the last tokens, those that the policy wrote (D19); none for the teacher's.
+    pub fn log_probs(&self) -> &[f32] {
+        match self {
+            Self::Policy(member) | Self::Helped { member, .. } => &member.rollout.log_probs,
+            Self::Teacher { .. } => &[],
+            Self::Replayed { trace, .. } => &trace.log_probs,
+        }
+    }
+
+    /// The rollout, if the policy sampled it in this step.
     pub fn sampled(&self) -> Option<&PolicyMember> {
         match self {
             Self::Policy(member) | Self::Helped { member, .. } => Some(member),
-            Self::Teacher { .. } => None,
+            Self::Teacher { .. } | Self::Replayed { .. } => None,
         }
     }
 
@@ -294,7 +312,9 @@ impl Member {
     pub fn replaced(&self) -> Option<&PolicyMember> {
         match self {
             Self::Policy(_) => None,
-            Self::Teacher { replaced, .. } | Self::Helped { replaced, .. } => replaced.as_ref(),
+            Self::Teacher { replaced, .. }
+            | Self::Helped { replaced, .. }
+            | Self::Replayed { replaced, .. } => replaced.as_ref(),
         }
     }
 }
@@ -304,11 +324,13 @@ impl Member {
 pub enum Intervention {
     /// The gate was closed: S > `m_t`.
     GateClosed,
-    /// The gate was open and nothing could enter: the prompt has no admissible teacher (D9) or no hint.
+    /// The gate was open and nothing could enter: the prompt has no admissible teacher (D9), no hint or no success of
+    /// an earlier step.
     OpenWithoutTeacher,
     /// The gate was open, and no rollout with help succeeded.
     HelpFailed,
-    /// The teacher's trajectory, or a rollout with help, is in the group (Eq. 5).
+    /// The teacher's trajectory, a rollout with help or an earlier success is in the group (Eq. 5), or its rollouts are
+    /// distilled.
     Injected,
 }
 
@@ -332,10 +354,7 @@ impl MixedGroup {
             .into_iter()
             .partition(|it| !matches!(it, Member::Policy(member) if !keep(member)));
         self.members = kept;
-        self.discarded.extend(gone.into_iter().filter_map(|it| match it {
-            Member::Policy(member) => Some(member),
-            Member::Teacher { .. } | Member::Helped { .. } => None,
-        }));
+        self.discarded.extend(gone.iter().filter_map(Member::sampled).cloned());
         self
     }
 
@@ -353,7 +372,7 @@ impl MixedGroup {
         };
         let replaced = match self.members.remove(slot) {
             Member::Policy(member) => Some(member),
-            Member::Teacher { replaced, .. } | Member::Helped { replaced, .. } => replaced,
+            foreign => foreign.replaced().cloned(),
         };
         self.members.insert(slot, foreign(replaced));
         self

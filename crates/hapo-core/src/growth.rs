@@ -149,6 +149,7 @@ impl<'a> Growing<'a> {
 
 /// What a run must hold ready for a method: plain data, read before anything is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a need by itself")]
 pub struct Needs {
     /// Most parts that a group is sampled in; more than one needs a trainer that samples again within a step.
     pub parts: usize,
@@ -158,11 +159,14 @@ pub struct Needs {
     pub hints: bool,
     /// The second model's log-probabilities of the members' tokens (D38).
     pub reference: bool,
+    /// What earlier steps remembered (D39).
+    pub memory: bool,
 }
 
 impl Needs {
     /// A group of rollouts in one part.
-    pub const ROLLOUTS: Self = Self { parts: 1, prefixes: false, hints: false, reference: false };
+    pub const ROLLOUTS: Self =
+        Self { parts: 1, prefixes: false, hints: false, reference: false, memory: false };
 
     /// Demonstrations, and no rollout.
     pub const DEMONSTRATIONS: Self = Self { parts: 0, ..Self::ROLLOUTS };
@@ -180,6 +184,7 @@ impl Needs {
             prefixes: self.prefixes || more.prefixes,
             hints: self.hints || more.hints,
             reference: self.reference || more.reference,
+            memory: self.memory || more.memory,
         }
     }
 }

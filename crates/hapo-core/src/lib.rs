@@ -47,6 +47,7 @@ mod growth;
 mod hex;
 mod injection;
 mod loss;
+mod memory;
 mod methods;
 mod operators;
 mod rng;
@@ -78,6 +79,7 @@ pub use loss::{
     Bound, Clip, Divisors, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, SpanTerms,
     SpanTokens, Surrogate, sequence_surrogate, token_surrogate,
 };
+pub use memory::Memory;
 pub use methods::{
     Gated, HapoGate, METHODS, Method, MethodEntry, MethodError, MethodSettings, Plan, TeacherRule,
     Variant, demonstration, method,
@@ -85,8 +87,8 @@ pub use methods::{
 pub use operators::{OPERATORS, Operator, operator};
 pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, random_words, uniform};
 pub use rollout::{
-    Context, PromptId, Rollout, Step, TeacherRefusal, TeacherTrajectory, TokenId, Truncated,
-    Verdict, admit_graded_teacher, admit_teacher,
+    Context, PromptId, Rollout, Step, StoredTrace, TeacherRefusal, TeacherTrajectory, TokenId,
+    Truncated, Verdict, admit_graded_teacher, admit_teacher,
 };
 pub use scores::{Scores, TokenScores};
 pub use statistics::BatchStatistics;

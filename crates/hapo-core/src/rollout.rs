@@ -167,6 +167,20 @@ impl Verdict {
     }
 }
 
+/// A rollout of an earlier step, as it is remembered (D39).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoredTrace {
+    /// The response, its end token included.
+    pub tokens: Vec<TokenId>,
+    /// log π of the weights that sampled it, at the sampling temperature.
+    pub log_probs: Vec<f32>,
+    /// R(τ).
+    pub reward: f64,
+    /// The step that sampled it.
+    pub step: Step,
+}
+
 /// A verified teacher trajectory τ*: whole, within the response limit, ending with the end token of the
 /// chat template, which is part of the loss (D9, D10). [`admit_teacher`] is the only way to get one.
 #[derive(Debug, Clone, PartialEq)]

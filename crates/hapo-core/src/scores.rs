@@ -1,5 +1,7 @@
 //! Log-probabilities that a method asks for besides those recorded while sampling (D38).
 
+use crate::credit::{Advantage, Credit, Ratio, Span, Term};
+use crate::group::{Member, MixedGroup};
 use crate::rollout::TokenId;
 
 /// What a model says of the tokens of one response.
@@ -24,4 +26,45 @@ pub struct Scores {
 impl Scores {
     /// No scores.
     pub const NONE: &Self = &Self { reference: Vec::new() };
+
+    /// The credit of distillation: each token of a rollout has log `π_ref` − log `π_old`, within ±`clamp`, as its
+    /// advantage (D38). Other members have none.
+    ///
+    /// # Panics
+    /// When a member is not scored.
+    pub fn gaps(&self, group: &MixedGroup, clamp: f32) -> Credit {
+        assert_eq!(self.reference.len(), group.members().len(), "every member is scored");
+        let members = group.members().iter().zip(&self.reference);
+        members
+            .map(|(member, teacher)| match member {
+                Member::Policy(it) => vec![gap(&it.rollout.log_probs, &teacher.log_probs, clamp)],
+                _ => Vec::new(),
+            })
+            .collect()
+    }
+}
+
+fn gap(own: &[f32], teacher: &[f32], clamp: f32) -> Span {
+    assert_eq!(own.len(), teacher.len(), "every token is scored");
+    let gaps = teacher.iter().zip(own).map(|(teacher, own)| (teacher - own).clamp(-clamp, clamp));
+    let advantage = Advantage::Tokens(gaps.collect());
+    Span::new(0..own.len(), Term::Policy { advantage, ratio: Ratio::Recorded })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: `log π_old = −1, −2, −0.5` and `log π_T = −0.5, −3, −0.5`.
+    #[test]
+    fn d38_the_advantage_is_the_gap_of_log_probabilities() {
+        let of = |clamp| match gap(&[-1.0, -2.0, -0.5], &[-0.5, -3.0, -0.5], clamp).term {
+            Term::Policy { advantage: Advantage::Tokens(it), ratio: Ratio::Recorded } => {
+                it.to_vec()
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(of(f32::INFINITY), [0.5, -1.0, 0.0]);
+        assert_eq!(of(0.75), [0.5, -0.75, 0.0]);
+    }
 }

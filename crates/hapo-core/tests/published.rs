@@ -99,7 +99,7 @@ impl Case {
             SampledGroup::new(PromptId(id as u64), rollouts.len(), rollouts).score(verdicts);
         let step = Step(self.step);
         let slot = Slot { rule: gated.slot(), seed: 0, step };
-        gated.mix(scored, &Offer { teachers: teacher.as_slice(), slot })
+        gated.mix(scored, &Offer { teachers: teacher.as_slice(), stored: &[], slot })
     }
 }
 

@@ -187,7 +187,9 @@ impl Batch<'_> {
         let (mut kept, _) = drop_short_groups(vec![scored]);
         let Some(scored) = kept.pop() else { return Ok(None) };
         let slot = Slot { rule: method.gated.slot(), ..self.slot };
-        Ok(Some(method.gated.mix(scored, &Offer { teachers: teacher.as_slice(), slot })))
+        Ok(Some(
+            method.gated.mix(scored, &Offer { teachers: teacher.as_slice(), stored: &[], slot }),
+        ))
     }
 
     fn scored(&self, prompt: PromptId, requested: usize, rows: &[usize]) -> ScoredGroup {

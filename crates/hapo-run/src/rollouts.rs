@@ -102,6 +102,8 @@ pub enum Role {
     Discarded,
     /// The teacher.
     Teacher,
+    /// The policy, in an earlier step (D39).
+    Replayed,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

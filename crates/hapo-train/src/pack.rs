@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use hapo_core::{Behind, Loss, Member, Span, has_terms};
+use hapo_core::{Behind, Loss, Member, Ratio, Span, has_terms};
 use hapo_model::PackedBatch;
 
 /// One sequence to train on: a response and what its tokens are worth.
@@ -22,8 +22,8 @@ pub struct Sequence {
     pub spans: Vec<Span>,
     /// Index of the prompt that it is read behind, in its group's.
     pub prompt: usize,
-    /// Whether the log-probabilities were recorded behind another prompt: the sampler's gap and the KL leave it out
-    /// (D36).
+    /// Whether the log-probabilities were recorded behind another prompt, or by the weights of another step: the
+    /// sampler's gap and the KL leave it out (D36).
     pub is_moved: bool,
 }
 
@@ -36,6 +36,11 @@ impl Sequence {
     /// Whether nothing of it is the policy's.
     pub fn is_teacher(&self) -> bool {
         self.spans.iter().all(Span::is_teacher)
+    }
+
+    /// Whether a ratio is taken to the weights before the step's first update.
+    pub(crate) fn is_rescored(&self) -> bool {
+        self.spans.iter().any(|it| it.ratio() == Some(Ratio::Rescored))
     }
 
     /// The recorded log-probabilities of these tokens of the response; empty where none were recorded.
@@ -94,16 +99,15 @@ pub fn token_group<'a>(
 ) -> TokenGroup {
     let mut it = TokenGroup { prompts: vec![prompt], ..TokenGroup::default() };
     for (member, spans) in members {
-        let rollout = member.sampled().map(|it| &it.rollout);
-        let privileged = rollout.map(|it| &it.privileged).filter(|it| !it.is_empty());
-        let sampled_behind = privileged.map_or(0, |tokens| it.index_of_prompt(tokens));
-        let prompt = if behind(member) == Behind::Sampled { sampled_behind } else { 0 };
+        let behind = behind(member);
+        let prompt =
+            privileged_prompt(member, behind).map_or(0, |tokens| it.index_of_prompt(tokens));
         it.sequences.push(Sequence {
             response: member.tokens().to_vec(),
-            old_log_probs: rollout.map(|it| it.log_probs.clone()).unwrap_or_default(),
+            old_log_probs: member.log_probs().to_vec(),
             spans,
             prompt,
-            is_moved: prompt != sampled_behind,
+            is_moved: is_moved(member, behind),
         });
     }
     // The entropy bonus reaches every token of the policy (D17, D20).
@@ -111,6 +115,18 @@ pub fn token_group<'a>(
     let has_kl = spans.any(|it| loss.kl_of(it).is_some());
     it.has_signal = it.has_terms() || has_kl || loss.entropy_coef > 0.0;
     it
+}
+
+/// The prompt that a member is trained on behind, if that is not the plain one (D36).
+pub(crate) fn privileged_prompt(member: &Member, behind: Behind) -> Option<&[u32]> {
+    let sampled_behind = member.sampled().map(|it| it.rollout.privileged.as_slice());
+    sampled_behind.filter(|it| behind == Behind::Sampled && !it.is_empty())
+}
+
+/// Whether what was recorded of a member is not of this step's weights behind the prompt that it is trained on behind.
+pub(crate) fn is_moved(member: &Member, behind: Behind) -> bool {
+    let has_privileged = member.sampled().is_some_and(|it| !it.rollout.privileged.is_empty());
+    matches!(member, Member::Replayed { .. }) || (behind == Behind::Plain && has_privileged)
 }
 
 /// Packs the sequences that `wanted` picks into micro-batches of at most `budget` tokens (one

@@ -164,6 +164,25 @@ fn preflight_leaves_a_growing_run_as_it_is() {
     }
 }
 
+/// The second model reads a rollout behind the prompt that it is trained on behind, and the gap to it leaves out what
+/// was sampled behind another one: with the policy's own weights it is 0 in the first step.
+#[test]
+fn d38_the_second_model_reads_what_is_trained_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let reference = [
+        "reference.path=\"builtin:base\"",
+        "loss.kl_coef=0.1",
+        "hapo.injection=\"hint\"",
+        "hapo.success_limit=7",
+        "data.verdict_noise=0.4",
+    ];
+    let (run_dir, log) = run(folder.path(), &reference);
+    assert!(lines(&run_dir).iter().any(|it| it.step == 1 && it.role == Role::Helped));
+    let gap = log.0[0].get("policy/kl_to_reference").unwrap();
+    assert!(gap.abs() < 1e-6, "{gap}");
+    replays(&run_dir);
+}
+
 #[test]
 fn hints_that_do_not_fit_are_refused_before_the_run() {
     let folder = tempfile::tempdir().unwrap();

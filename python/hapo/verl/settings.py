@@ -35,8 +35,9 @@ NORMALISERS = {
 REFUSED_SECTIONS = {
     "srft": "weights by a step's entropy are not in verl's loss, `hapo train` has them",
     "trapo": "prefixes that the policy continues are no rollouts of verl, `hapo train` has them",
+    "injection": "the teacher's trajectory alone enters a group of verl, `hapo train` has the others",
 }
-"""Sections of a recipe that make a method the one of its own paper."""
+"""Keys of a recipe that verl's part does not have, by their first word."""
 
 
 

@@ -54,6 +54,7 @@ def test_a_run_that_can_be_is_prepared(config) -> None:
         ("hapo.turn_of_epoch", 1, "hapo.turn_of_epoch: expected one of advantage.group, annealing"),
         ("hapo.srft.weights", "entropy", r"hapo\.srft\.weights: weights by a step's entropy are not in verl's loss"),
         ("hapo.trapo.prefixes", True, r"hapo\.trapo\.prefixes: prefixes that the policy continues are no rollouts"),
+        ("hapo.injection", "replay", r"hapo\.injection: the teacher's trajectory alone enters a group of verl"),
         ("hapo.success_limit", 4, "hapo: success limit for groups of 4, expected 0 to 3, got 4"),
         ("hapo.gamma0", 0.1, "hapo: threshold gamma0 for groups of 4, expected more than 1/6"),
         ("hapo.slot", "best", "hapo.slot: unknown variant `best`, expected one of"),

@@ -1,8 +1,9 @@
-use super::{Behind, Injection, Offer, help_succeeded, let_help_in};
-use crate::credit::{Credit, Ratio, Term};
-use crate::group::{Member, MixedGroup, ScoredGroup};
+use super::{Behind, Injection, Offer, foreign_ratio, help_succeeded, let_help_in};
+use crate::credit::{Credit, Ratio};
+use crate::group::{MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
 use crate::rollout::Context;
+use crate::scores::Scores;
 
 /// A rollout under the weakest hint with which it succeeds: one rollout is sampled under each hint of the prompt, in
 /// order, until one succeeds. It is trained on behind the plain prompt, so that the policy learns to do without, with
@@ -35,17 +36,8 @@ impl Injection for Hinted {
         let_help_in(group, offer)
     }
 
-    fn credit(&self, group: &MixedGroup, mut credit: Credit) -> Credit {
-        for (spans, member) in credit.iter_mut().zip(group.members()) {
-            let is_helped = matches!(member, Member::Helped { .. });
-            for span in spans.iter_mut().filter(|_| is_helped) {
-                if let Term::Policy { ratio, .. } = &mut span.term {
-                    // What was recorded is of another prompt.
-                    *ratio = Ratio::One;
-                }
-            }
-        }
-        credit
+    fn credit(&self, group: &MixedGroup, credit: Credit, _: &Scores) -> Credit {
+        foreign_ratio(group, credit, Ratio::One)
     }
 
     fn trained_behind(&self) -> Behind {

@@ -4,19 +4,23 @@
 //! that one rollout is replaced and always the same one. The price is one rule more than the paper has. What enters is
 //! the teacher's trajectory, as in the paper, or another entry of [`INJECTIONS`].
 
+mod distill;
 mod hint;
 mod prefix;
+mod replay;
 mod trace;
 
 use std::cmp::Reverse;
 use std::fmt;
 
-use crate::credit::Credit;
+use crate::credit::{Credit, Ratio, Term};
 use crate::gate::{SlotRule, SuccessLimit};
 use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
+use crate::memory::Memory;
 use crate::rng::{CounterRng, RngCounter, RngStream};
-use crate::rollout::{Step, TeacherTrajectory};
+use crate::rollout::{Step, StoredTrace, TeacherTrajectory};
+use crate::scores::Scores;
 
 /// What enters a group at an open gate. The gate decides when, the method what its tokens are worth.
 pub trait Injection: fmt::Debug + Sync {
@@ -40,8 +44,13 @@ pub trait Injection: fmt::Debug + Sync {
     fn mix(&self, group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup;
 
     /// What the method's credit becomes.
-    fn credit(&self, _group: &MixedGroup, credit: Credit) -> Credit {
+    fn credit(&self, _group: &MixedGroup, credit: Credit, _scores: &Scores) -> Credit {
         credit
+    }
+
+    /// The memory after a step, of the one before and of the groups that were trained on; by default as it was (D39).
+    fn remember(&self, before: Memory, _step: &[MixedGroup], _at: Step) -> Memory {
+        before
     }
 
     /// The prompt behind which a rollout with help is trained on (D36).
@@ -60,7 +69,8 @@ pub enum Behind {
 }
 
 /// Every injection; the first is the paper's.
-pub const INJECTIONS: &[&dyn Injection] = &[&trace::Trace, &prefix::Prefixed, &hint::Hinted];
+pub const INJECTIONS: &[&dyn Injection] =
+    &[&trace::Trace, &prefix::Prefixed, &hint::Hinted, &distill::Distill, &replay::Replay];
 
 /// The injection of that name.
 pub fn injection(name: &str) -> Option<&'static dyn Injection> {
@@ -72,6 +82,8 @@ pub fn injection(name: &str) -> Option<&'static dyn Injection> {
 pub struct Offer<'a> {
     /// The prompt's admitted trajectories (D9).
     pub teachers: &'a [TeacherTrajectory],
+    /// The prompt's earlier successes, the latest first (D39).
+    pub stored: &'a [StoredTrace],
     /// The slot.
     pub slot: Slot,
 }
@@ -104,7 +116,7 @@ pub fn apply_gate(
 ) -> MixedGroup {
     let is_open = success_limit.is_open(group.successes());
     let teachers = teacher.map_or(&[][..], std::slice::from_ref);
-    Offer { teachers, slot }.mix(group, is_open)
+    Offer { teachers, stored: &[], slot }.mix(group, is_open)
 }
 
 /// How many rollouts to sample for a prompt of a group of `group_size` trajectories: one fewer where a
@@ -158,6 +170,18 @@ fn slot_index(members: &[PolicyMember], slot: Slot, prompt: u64) -> Option<usize
             rewards.then_with(|| tie(a).cmp(&tie(b)))
         }),
     }
+}
+
+/// The credit with another ratio on the policy's terms of the members that are not the policy's own.
+fn foreign_ratio(group: &MixedGroup, mut credit: Credit, wanted: Ratio) -> Credit {
+    for (spans, member) in credit.iter_mut().zip(group.members()) {
+        for span in spans.iter_mut().filter(|_| !member.is_own()) {
+            if let Term::Policy { ratio, .. } = &mut span.term {
+                *ratio = wanted;
+            }
+        }
+    }
+    credit
 }
 
 /// Whether a rollout with help has succeeded.

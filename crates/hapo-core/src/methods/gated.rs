@@ -6,6 +6,7 @@ use crate::gate::{Gate, GateError, Schedule, SlotRule, SuccessLimit, check_slot_
 use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
 use crate::injection::{Behind, INJECTIONS, Injection, Offer, rollouts_to_sample};
+use crate::memory::Memory;
 use crate::rollout::{Step, TeacherTrajectory};
 use crate::scores::Scores;
 
@@ -139,8 +140,22 @@ impl Gated {
     pub fn credit(&self, group: &MixedGroup, step: Step, scores: &Scores) -> Credit {
         let credit = self.method.credit(group, self.moment(step), scores);
         match self.injection {
-            Some(it) => it.credit(group, credit),
+            Some(it) => it.credit(group, credit, scores),
             None => credit,
+        }
+    }
+
+    /// Whether the credit of a group reads the second model's scores (D38).
+    pub fn reads_scores(&self, group: &MixedGroup) -> bool {
+        self.needs().reference && (self.injection.is_none() || group.injected())
+    }
+
+    /// The memory after a step, of the one before and of the groups that were trained on (D39).
+    #[must_use]
+    pub fn remember(&self, before: Memory, step: &[MixedGroup], at: Step) -> Memory {
+        match self.injection {
+            Some(it) => it.remember(before, step, at),
+            None => self.method.remember(before, step, at),
         }
     }
 

@@ -72,7 +72,7 @@ pub(super) fn on_policy(group: &MixedGroup, advantages: Vec<f64>) -> Credit {
             Member::Policy(it) => {
                 vec![Span::new(0..it.rollout.tokens.len(), Term::policy(advantage))]
             }
-            Member::Teacher { .. } | Member::Helped { .. } => Vec::new(),
+            _ => Vec::new(),
         })
         .collect()
 }

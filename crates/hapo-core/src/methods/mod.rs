@@ -35,8 +35,9 @@ use crate::gate::{Gate, SlotRule};
 use crate::group::{MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
 use crate::injection::{Behind, Offer};
+use crate::memory::Memory;
 use crate::operators::Operator;
-use crate::rollout::Rollout;
+use crate::rollout::{Rollout, Step};
 use crate::scores::Scores;
 use crate::teacher_weight::TeacherWeight;
 
@@ -71,6 +72,11 @@ pub trait Method: fmt::Debug + Send + Sync {
     /// The prompt behind which a rollout is trained on (D36).
     fn trained_behind(&self, _rollout: &Rollout) -> Behind {
         Behind::Sampled
+    }
+
+    /// The memory after a step, of the one before and of the groups that were trained on; by default as it was (D39).
+    fn remember(&self, before: Memory, _step: &[MixedGroup], _at: Step) -> Memory {
+        before
     }
 
     /// Keys of the recipe's shared sections, or whole sections, that mean nothing to the method. Written, they are

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::{Method, MethodEntry, MethodError};
-use crate::credit::{Advantage, Credit, Moment, Ratio, Span, Term};
-use crate::group::{Member, MixedGroup};
+use crate::credit::{Credit, Moment};
+use crate::group::MixedGroup;
 use crate::growth::Needs;
-use crate::scores::{Scores, TokenScores};
+use crate::scores::Scores;
 
 /// `A_t = log π_T − log π_old`, and `L = −min(r·A_t, clip(r, 1 − ε_low, 1 + ε_high)·A_t)` for each token of a rollout.
 ///
@@ -65,42 +65,6 @@ impl Method for Opd {
     }
 
     fn credit(&self, group: &MixedGroup, _: Moment, scores: &Scores) -> Credit {
-        assert_eq!(scores.reference.len(), group.members().len(), "every member is scored");
-        let members = group.members().iter().zip(&scores.reference);
-        members
-            .map(|(member, teacher)| match member {
-                Member::Policy(it) => vec![self.span(&it.rollout.log_probs, teacher)],
-                _ => Vec::new(),
-            })
-            .collect()
-    }
-}
-
-impl Opd {
-    fn span(&self, log_probs: &[f32], teacher: &TokenScores) -> Span {
-        assert_eq!(log_probs.len(), teacher.log_probs.len(), "every token is scored");
-        let pairs = teacher.log_probs.iter().zip(log_probs);
-        let gaps = pairs.map(|(teacher, own)| (teacher - own).clamp(-self.clamp, self.clamp));
-        let advantage = Advantage::Tokens(gaps.collect());
-        Span::new(0..log_probs.len(), Term::Policy { advantage, ratio: Ratio::Recorded })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// By hand: `log π_old = −1, −2, −0.5` and `log π_T = −0.5, −3, −0.5`.
-    #[test]
-    fn d38_the_advantage_is_the_gap_of_log_probabilities() {
-        let teacher = TokenScores { log_probs: vec![-0.5, -3.0, -0.5], ..TokenScores::default() };
-        let of = |clamp| match (Opd { clamp }).span(&[-1.0, -2.0, -0.5], &teacher).term {
-            Term::Policy { advantage: Advantage::Tokens(it), ratio: Ratio::Recorded } => {
-                it.to_vec()
-            }
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(of(f32::INFINITY), [0.5, -1.0, 0.0]);
-        assert_eq!(of(0.75), [0.5, -0.75, 0.0]);
+        scores.gaps(group, self.clamp)
     }
 }

@@ -35,8 +35,8 @@ impl Method for Sft {
         let members = group.members().iter();
         members
             .map(|it| match it {
-                Member::Policy(_) | Member::Helped { .. } => Vec::new(),
                 Member::Teacher { trajectory, .. } => demonstration(trajectory.tokens().len()),
+                _ => Vec::new(),
             })
             .collect()
     }

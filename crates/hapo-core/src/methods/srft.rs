@@ -85,9 +85,12 @@ impl Method for Srft {
 
 /// The term with SRFT's factor, and the exponent of its entropy.
 fn entropy_weight(term: &Term, member: &Member) -> (Term, f64) {
-    match (term, member.sampled()) {
-        (Term::Teacher { .. }, _) | (_, None) => (term.scaled(0.5), -1.0),
-        (Term::Policy { .. }, Some(it)) if it.is_success => (Term::policy(0.1), 1.0),
-        (Term::Policy { .. }, Some(_)) => (Term::policy(-1.0), 0.0),
+    match term {
+        Term::Teacher { .. } => (term.scaled(0.5), -1.0),
+        // What is replayed has succeeded.
+        Term::Policy { .. } if member.sampled().is_none_or(|it| it.is_success) => {
+            (Term::policy(0.1), 1.0)
+        }
+        Term::Policy { .. } => (Term::policy(-1.0), 0.0),
     }
 }

@@ -8,11 +8,12 @@
 pub(crate) mod resume;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use hapo_core::hex;
+use hapo_core::{Memory, hex};
 use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -93,6 +94,21 @@ pub(crate) struct Contents<'a, L: Learner> {
     pub(crate) learner: &'a L,
     pub(crate) files: ModelFiles<'a>,
     pub(crate) state: &'a TrainerState,
+    /// What the method remembers, where it does.
+    pub(crate) memory: Option<&'a Memory>,
+}
+
+/// What a method remembers between steps (D39).
+const MEMORY: &str = "trainer_state/memory.json";
+
+/// The memory of a checkpoint, without which a method that remembers cannot go on.
+pub(crate) fn read_memory(folder: &Path) -> Result<Memory> {
+    let refuse = |problem: &dyn Display| Error::Checkpoint {
+        folder: folder.to_owned(),
+        problem: format!("{MEMORY}, which the recipe needs between steps: {problem}"),
+    };
+    let text = fs::read(folder.join(MEMORY)).map_err(|it| refuse(&it))?;
+    serde_json::from_slice(&text).map_err(|it| refuse(&it))
 }
 
 /// The checkpoints of a run while it trains.
@@ -188,6 +204,10 @@ fn fill<L: Learner>(aside: &Path, contents: &Contents<'_, L>) -> Result<()> {
     contents.learner.save(aside, contents.files)?;
     let state = serde_json::to_vec_pretty(contents.state).expect("a trainer state is plain data");
     write_atomically(&aside.join("trainer_state/state.json"), &state)?;
+    if let Some(memory) = contents.memory {
+        let memory = serde_json::to_vec(memory).expect("a memory is plain data");
+        write_atomically(&aside.join(MEMORY), &memory)?;
+    }
     let checksums =
         serde_json::to_vec_pretty(&checksums(aside)?).expect("checksums are plain data");
     Ok(write_atomically(&aside.join("checksums.json"), &checksums)?)

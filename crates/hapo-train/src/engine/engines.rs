@@ -62,6 +62,13 @@ pub trait Learner {
     fn gradient(&mut self, loss: &Loss, groups: &[TokenGroup], batching: Batching)
     -> Result<Stats>;
 
+    /// Puts the log-probabilities of the weights of this moment in the place of the recorded ones, where a ratio is
+    /// taken to them ([`hapo_core::Ratio::Rescored`]).
+    ///
+    /// # Errors
+    /// No memory.
+    fn rescore(&mut self, groups: &mut [TokenGroup], batching: Batching) -> Result<()>;
+
     /// Global norm of the gradient.
     ///
     /// # Errors

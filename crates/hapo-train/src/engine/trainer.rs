@@ -226,6 +226,23 @@ impl<D: Device> Learner for Trainer<D> {
         Ok(stats)
     }
 
+    fn rescore(&mut self, groups: &mut [TokenGroup], batching: Batching) -> Result<()> {
+        for micro_batch in pack(
+            groups,
+            batching.micro_batch_tokens,
+            batching.inverse_temperature,
+            |group, sequence| group.has_signal && sequence.is_rescored(),
+        ) {
+            let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
+            for (group, sequence, targets) in micro_batch.spans {
+                let rescored = &mut groups[group].sequences[sequence];
+                rescored.old_log_probs = outputs.log_probs[targets].to_vec();
+                rescored.is_moved = true;
+            }
+        }
+        Ok(())
+    }
+
     fn gradient_norm(&self) -> Result<f64> {
         let norm = self.model.gradient_norms(&self.gradients).iter().sum::<f64>().sqrt();
         self.model.device().check().map_err(ComputeError::from)?;

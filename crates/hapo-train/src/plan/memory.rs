@@ -1,5 +1,6 @@
 //! Memory by part, at the longest prompts and responses that a recipe allows.
 
+use hapo_core::Memory;
 use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Counting, Cpu, Held as Purpose, NumberFormat};
 use hapo_model::{
     ActivationCheckpointing, Config, Dtype, GenerationRows, KvCache, Model, Moments,
@@ -220,6 +221,9 @@ fn parts_beside_sampling(of: Workload<'_>) -> Vec<Part> {
     if it.reference > 0 {
         parts.push(always("reference", it.reference));
     }
+    if let remembered @ 1.. = remembered_bytes(recipe) {
+        parts.push(always("remembered rollouts", remembered));
+    }
     parts.push(training("activations", it.activations));
     parts.push(training("logits", it.logits));
     let rounds = device.compute == Compute::Bf16;
@@ -235,6 +239,15 @@ fn parts_beside_sampling(of: Workload<'_>) -> Vec<Part> {
         parts.push(always("scratch", bytes.iter().sum()));
     }
     parts
+}
+
+/// Most bytes of what the method remembers between steps; all that is sampled at the most.
+fn remembered_bytes(recipe: &Recipe) -> u64 {
+    let s = recipe.sampling();
+    let of_step = s.prompts_per_step.saturating_mul(s.group_size).saturating_mul(s.max_new_tokens);
+    let sampled = (of_step as u64).saturating_mul(recipe.steps());
+    let tokens = if recipe.needs().memory { sampled.min(s.remembered_tokens as u64) } else { 0 };
+    tokens * Memory::TOKEN_BYTES as u64
 }
 
 /// Bytes of a trainer, each as a device that counts was asked for them.

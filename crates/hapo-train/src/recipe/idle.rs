@@ -3,7 +3,7 @@
 
 use hapo_core::{AnnealingMode, Gate, GateMode, METHODS, Method, Needs};
 
-use super::rules::imitates;
+use super::rules::{imitates, needs_of};
 use super::scope::Scope;
 use super::sections::{DataSource, SECTIONS, Settings};
 
@@ -67,10 +67,15 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
             })
         }
         Scope::MixedGroups => not(Scope::Rollouts).or_else(|| not(Scope::Teacher)),
-        Scope::Hints => {
-            let injected = it.hapo.as_ref().is_some_and(|hapo| hapo.injection.0.needs().hints);
-            of_method(!injected && !method.needs().hints, "shows no hints")
-        }
+        Scope::Hints => of_method(!needs_of(it, method).hints, "shows no hints"),
+        Scope::Slot => not(Scope::Teacher).or_else(|| {
+            let distills = it.hapo.is_some() && needs_of(it, method).reference;
+            refused(distills, "hapo.injection = \"distill\" takes no slot")
+        }),
+        Scope::Memory => refused(
+            !needs_of(it, method).memory,
+            "nothing is remembered between steps, as hapo.injection = \"replay\" does",
+        ),
         Scope::Confidence if is_gate(GateMode::Never) => not(Scope::Teacher),
         Scope::Confidence => {
             refused(is_gate(GateMode::Always), "hapo.gate = \"always\" asks for no confidence")
@@ -101,7 +106,7 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
             of_grader(!hapo_reward::is_own(&it.data.grader), "is no custom reward")
         }
         Scope::Reference => not(Scope::Rollouts).or_else(|| {
-            let unasked = !method.needs().reference && it.loss.kl_coef == 0.0;
+            let unasked = !needs_of(it, method).reference && it.loss.kl_coef == 0.0;
             of_method(unasked, "asks for no reference, and loss.kl_coef is 0")
         }),
         Scope::Kl => {

@@ -393,10 +393,7 @@ impl Recipe {
 
     /// What a run must hold ready for the method.
     pub fn needs(&self) -> Needs {
-        match &self.settings.hapo {
-            Some(hapo) => Needs::ROLLOUTS.and(hapo.injection.0.needs()),
-            None => self.method.needs(),
-        }
+        rules::needs_of(&self.settings, &*self.method)
     }
 
     /// What enters groups at the gate of `[hapo]`.

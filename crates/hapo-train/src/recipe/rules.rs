@@ -5,8 +5,9 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use hapo_core::{
-    Annealing, AnnealingMode, Clip, Explain, Gate, GateMode, Kl, Loss, METHODS, Method,
-    MethodSettings, Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
+    Annealing, AnnealingMode, Clip, Explain, Gate, GateMode, INJECTIONS, ImportanceRatioLevel, Kl,
+    Loss, METHODS, Method, MethodSettings, Needs, Normaliser, Schedule, SlotRule, Threshold,
+    check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{METRICS, REWARD_PARTS};
@@ -70,6 +71,7 @@ fn check_counts(it: &Settings) -> Checked {
         ("sampling.prompts_per_step", s.prompts_per_step, 1, 1_000_000),
         ("sampling.max_new_tokens", s.max_new_tokens, 1, MOST_TOKENS),
         ("sampling.max_sequences", s.max_sequences, 1, 1_000_000),
+        ("sampling.remembered_tokens", s.remembered_tokens, 1, 1 << 40),
         ("optim.passes", o.passes, 1, 1000),
         ("optim.micro_batch_tokens", micro_batch, 1, 1 << 30),
         ("checkpoint.keep", it.checkpoint.keep, 1, 1_000_000),
@@ -322,18 +324,29 @@ fn method_settings(it: &Settings, own: &Table) -> Checked<MethodSettings> {
     Ok(settings)
 }
 
+/// What a run must hold ready: for what HAPO lets in, or for the method that decides by itself.
+pub(super) fn needs_of(it: &Settings, method: &dyn Method) -> Needs {
+    match &it.hapo {
+        Some(hapo) => Needs::ROLLOUTS.and(hapo.injection.0.needs()),
+        None => method.needs(),
+    }
+}
+
 /// The folder of the second model, which is required where something reads it (D38).
 pub(super) fn reference_of(it: &Settings, method: &dyn Method) -> Checked<Option<ModelSource>> {
-    if !method.needs().reference && it.loss.kl_coef == 0.0 {
+    let needs = needs_of(it, method);
+    if !needs.reference && it.loss.kl_coef == 0.0 {
         return Ok(None);
     }
     match &it.reference {
         Some(section) if !section.path.is_empty() => Ok(Some(source_of(&section.path))),
         _ => {
-            let what = if method.needs().reference {
-                format!("method = \"{}\" needs a second model", method.name())
-            } else {
-                "loss.kl_coef needs the model that the KL is taken to".to_owned()
+            let what = match (needs.reference, &it.hapo) {
+                (true, Some(hapo)) => {
+                    format!("hapo.injection = \"{}\" needs a second model", hapo.injection.0.name())
+                }
+                (true, None) => format!("method = \"{}\" needs a second model", method.name()),
+                (false, _) => "loss.kl_coef needs the model that the KL is taken to".to_owned(),
             };
             let hint = "name its folder with reference.path";
             Err(Problem::new("reference.path", what, hint))
@@ -368,6 +381,18 @@ pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<(Gat
             Gate::Confidence { threshold: threshold_of(hapo)?, annealing: annealing_of(hapo)? }
         }
     };
+    let injection = hapo.injection.0;
+    if hapo.slot == SlotRule::Fixed && injection.name() != INJECTIONS[0].name() {
+        let what =
+            format!("hapo.injection = \"{}\" may leave a fixed slot empty", injection.name());
+        return Err(Problem::new("hapo.slot", what, "use slot = \"lowest-reward\""));
+    }
+    let level = it.loss.importance_ratio_level;
+    if injection.needs().reference && level == ImportanceRatioLevel::Sequence {
+        let what = "a ratio of a sequence has no token to be weighted, as hapo.injection = \"distill\" does";
+        let hint = "use importance_ratio_level = \"token\"";
+        return Err(Problem::new("loss.importance_ratio_level", what, hint));
+    }
     check_slot_rule(&gate, hapo.slot).map_err(|it| {
         let hint = "use slot = \"lowest-reward\" with a gate that may be closed";
         Problem::new("hapo.slot", it.to_string(), hint)

@@ -14,6 +14,10 @@ pub(super) enum Scope {
     MixedGroups,
     /// Those that show hints.
     Hints,
+    /// Those in which a rollout gives way.
+    Slot,
+    /// Those that remember rollouts between steps.
+    Memory,
     /// Those whose gate looks at confidence.
     Confidence,
     /// Those whose gate closes over the run.

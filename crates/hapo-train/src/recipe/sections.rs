@@ -376,6 +376,8 @@ section! {
         stop: Vec<String> = Vec::new(); only Samples,
         /// Longest response in tokens, end token included; also the L of the constant normaliser.
         max_new_tokens: usize = 8192,
+        /// Most tokens of earlier rollouts that `hapo.injection = "replay"` remembers, 8 bytes each; the oldest leave first.
+        remembered_tokens: usize = 4_194_304; only Memory,
         /// Sequences decoded at once.
         max_sequences: usize = 256; only Samples,
         /// Memory of keys and values: a size such as `6GB`, or `auto` for nine tenths of what is free beside the rest,
@@ -445,9 +447,10 @@ section! {
         steepness: Decimal = Decimal::from(10); only Annealed,
         /// Which rollout the teacher replaces: `lowest-reward`, `first`, `random`, `longest`; `fixed` with
         /// `gate = "always"`.
-        slot: SlotRule = SlotRule::LowestReward; only Teacher,
+        slot: SlotRule = SlotRule::LowestReward; only Slot,
         /// What enters: `trace`, the teacher's whole trajectory; `prefix`, a rollout that succeeds behind 25, 50 or 75 %
-        /// of it; `hint`, a rollout that succeeds under a hint.
+        /// of it; `hint`, a rollout that succeeds under a hint; `distill`, nothing, and the group's rollouts are distilled
+        /// from `[reference]`; `replay`, the policy's own latest success of the prompt.
         injection: InjectionName = InjectionName(INJECTIONS[0]); only Teacher,
     }
 }

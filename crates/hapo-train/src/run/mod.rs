@@ -8,7 +8,7 @@ pub(crate) mod validation;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hapo_core::{Gate, Gated, HapoGate, Schedule, Step, hex};
+use hapo_core::{Gate, Gated, HapoGate, Memory, MixedGroup, Schedule, Step, hex};
 use hapo_kernels::{Compute, Cpu, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, LoadedModel, Model, Moments, Tokenizer, config_json};
@@ -70,6 +70,8 @@ pub struct Run<L: Learner = Trainer> {
     inputs: Inputs,
     validation: Option<Validation>,
     steps_done: u64,
+    /// What the method remembers (D39).
+    memory: Memory,
     /// What opening the model and the data met.
     warnings: Vec<String>,
 }
@@ -152,6 +154,7 @@ impl<D: Device> Run<Trainer<D>> {
             inputs,
             validation: None,
             steps_done: 0,
+            memory: Memory::default().limited_to(recipe.sampling().remembered_tokens),
             warnings,
             plan: plan.clone(),
         })
@@ -299,6 +302,7 @@ impl<L: Learner> Run<L> {
             order: *order,
             method: &self.method,
             verifier: &self.verifier,
+            memory: &self.memory,
             plan: &self.plan,
         };
         let engines = Engines {
@@ -330,8 +334,10 @@ impl<L: Learner> Run<L> {
         let recipe = self.plan.recipe();
         let method = recipe.method();
         let gate = recipe.gate().map_or(method.plan().gate, |(gate, _)| gate);
-        gate != Gate::Never
-            || recipe.needs().prefixes
+        let needs = recipe.needs();
+        // What is distilled or replayed is no teacher's trajectory.
+        (gate != Gate::Never && !needs.reference && !needs.memory)
+            || needs.prefixes
             || recipe.hints() == Some(HintSource::Solution)
     }
 
@@ -342,17 +348,24 @@ impl<L: Learner> Run<L> {
     pub fn step(&mut self) -> Result<Metrics> {
         let step = Step(self.steps_done + 1);
         let chat_format = &self.verifier.chat_format;
-        let metrics = if let Some(batch) = self.source.demonstrations(chat_format, step)? {
+        let metrics = if let Some(mut batch) = self.source.demonstrations(chat_format, step)? {
             let steps_per_epoch = self.source.steps_per_epoch();
             let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.steps()) as f64;
-            imitation_step(&mut self.learner, &batch, &self.plan, step, epoch)?
+            imitation_step(&mut self.learner, &mut batch, &self.plan, step, epoch)?
         } else {
             let parts = self.parts();
             let (task, mut engines, log) = parts.expect("only prompts have no demonstrations");
-            rollout_step(task, &mut engines, log, step)?
+            let (metrics, groups) = rollout_step(task, &mut engines, log, step)?;
+            self.remember(&groups, step);
+            metrics
         };
         self.steps_done = step.0;
         Ok(metrics)
+    }
+
+    /// Remembers what the method keeps of a step, after its last update.
+    pub(crate) fn remember(&mut self, groups: &[MixedGroup], step: Step) {
+        self.memory = self.method.remember(std::mem::take(&mut self.memory), groups, step);
     }
 
     /// Steps done.
@@ -402,6 +415,11 @@ impl<L: Learner> Run<L> {
 
     /// Returns to a checkpoint.
     pub(crate) fn restore(&mut self, state: &TrainerState, folder: &Path) -> Result<()> {
+        let recipe = self.plan.recipe();
+        if recipe.needs().memory {
+            let memory = checkpoint::read_memory(folder)?;
+            self.memory = memory.limited_to(recipe.sampling().remembered_tokens);
+        }
         self.learner.restore(folder, state.updates)?;
         self.steps_done = state.step;
         Ok(())
@@ -507,6 +525,7 @@ impl<L: Learner> Run<L> {
                 tokenizer_files: &self.tokenizer_files,
             },
             state,
+            memory: self.plan.recipe().needs().memory.then_some(&self.memory),
         }
     }
 }

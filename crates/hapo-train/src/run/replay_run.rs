@@ -16,13 +16,12 @@ use crate::engine::engines::{Engines, Learner};
 use crate::engine::trainer::loss_of;
 use crate::error::{Error, Result};
 use crate::grading::verifier::Verifier;
-use crate::pack::TokenGroup;
 use crate::plan::run_plan::{RunPlan, Sources};
 use crate::problems::prompts::PromptTable;
 use crate::recipe::Recipe;
 use crate::run::{Run, cpu};
 use crate::step::update::{LaterGaps, update};
-use crate::step::{Task, credited, mix};
+use crate::step::{Credited, Task, credited, mix};
 
 /// A step as it was logged and as it is computed again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -100,8 +99,11 @@ pub fn replay_run_on<D: Device>(
     for it in from_step + 1..=step {
         let lines = read_rollouts(&RunFolder(run_dir).rollouts_of(it))?;
         let (task, mut engines) = run.task().expect("rollouts are kept of what is sampled");
-        let groups = groups_of(task, &mut engines, &lines, Step(it))?;
-        report = Some(update(engines.learner, &groups, plan, Step(it), LaterGaps::Skipped)?);
+        let credited = groups_of(task, &mut engines, &lines, Step(it))?;
+        let (mixed, mut groups): (Vec<_>, Vec<_>) =
+            credited.into_iter().map(|it| (it.group, it.tokens)).unzip();
+        report = Some(update(engines.learner, &mut groups, plan, Step(it), LaterGaps::Skipped)?);
+        run.remember(&mixed, Step(it));
     }
     let report = report.expect("the checkpoint is of a step before");
     Ok(ReplayedRunStep {
@@ -133,13 +135,12 @@ fn groups_of<L: Learner>(
     engines: &mut Engines<'_, L>,
     lines: &[RolloutLine],
     step: Step,
-) -> Result<Vec<TokenGroup>> {
+) -> Result<Vec<Credited>> {
     let Task { table, verifier, .. } = task;
     let scored = lines.chunk_by(|a, b| a.prompt_id == b.prompt_id);
     let scored = scored.map(|it| scored_group(table, verifier, it)).collect::<Result<_>>()?;
     let (mixed, _) = mix(task, scored, step);
-    let credited = credited(task, engines, mixed, step)?;
-    Ok(credited.into_iter().map(|it| it.tokens).collect())
+    credited(task, engines, mixed, step)
 }
 
 /// What was sampled for one prompt, and the verdicts on it.
@@ -172,7 +173,7 @@ fn scored_group(
 
 /// The rollouts of a group as they came back: by their slots, but for those that say their number.
 fn in_order_of_sampling(lines: &[RolloutLine]) -> Vec<&RolloutLine> {
-    let sampled = lines.iter().filter(|it| it.role != Role::Teacher);
+    let sampled = lines.iter().filter(|it| !matches!(it.role, Role::Teacher | Role::Replayed));
     let (mut numbered, mut all): (Vec<_>, Vec<_>) = sampled.partition(|it| it.index.is_some());
     numbered.sort_by_key(|it| it.index);
     for it in numbered {

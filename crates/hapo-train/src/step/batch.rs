@@ -1,6 +1,6 @@
 //! The groups of a step: all that were sampled, and those of them that are trained on.
 
-use hapo_core::{Credit, MixedGroup, Scores};
+use hapo_core::{Credit, Member, MixedGroup, Scores};
 use hapo_sampler::Sampled;
 
 use super::clock::Clock;
@@ -76,12 +76,19 @@ impl Batch {
         self.sampled.len() - self.slots.len()
     }
 
-    /// Mean of log π − log `π_ref` over the tokens that the policy's members were sampled in: k1 of the KL to the second
-    /// model. Is `None` without one, or without a token.
-    pub(crate) fn kl_to_reference(&self) -> Option<f64> {
+    /// The groups that are trained on, by slot.
+    pub(crate) fn into_trained(self) -> Vec<MixedGroup> {
+        let mut sampled: Vec<_> = self.sampled.into_iter().map(|it| Some(it.group)).collect();
+        self.slots.into_iter().filter_map(|it| sampled[it].take()).collect()
+    }
+
+    /// Mean of log π − log `π_ref` over the tokens that the policy's members were sampled in, but for those that are
+    /// trained on behind another prompt: k1 of the KL to the second model. Is `None` without one, or without a token.
+    pub(crate) fn kl_to_reference(&self, is_moved: impl Fn(&Member) -> bool) -> Option<f64> {
         let (mut sum, mut tokens) = (0.0, 0_usize);
         for it in &self.sampled {
-            for (member, scores) in it.group.members().iter().zip(&it.scores.reference) {
+            let scored = it.group.members().iter().zip(&it.scores.reference);
+            for (member, scores) in scored.filter(|it| !is_moved(it.0)) {
                 let own = member.sampled().map_or(&[][..], |it| &it.rollout.log_probs);
                 let of_own = &scores.log_probs[scores.log_probs.len() - own.len()..];
                 let gaps = own.iter().zip(of_own).map(|(own, other)| f64::from(*own - *other));

@@ -14,7 +14,7 @@ use crate::step::update::{LaterGaps, update};
 
 pub(crate) fn imitation_step<L: Learner>(
     learner: &mut L,
-    demonstrations: &[TokenGroup],
+    demonstrations: &mut [TokenGroup],
     plan: &RunPlan,
     step: Step,
     epoch: f64,

@@ -17,7 +17,7 @@ use hapo_core::{Credit, Member, MixedGroup, Offer, ScoredGroup, Step, drop_short
 use hapo_run::Metrics;
 use hapo_sampler::{GroupRequest, Sampled};
 
-pub(crate) use batch::SampledTokens;
+pub(crate) use batch::{Credited, SampledTokens};
 pub(crate) use imitation::imitation_step;
 pub(crate) use task::Task;
 
@@ -28,16 +28,16 @@ use crate::pack::{TokenGroup, token_group};
 use crate::problems::prompts::Prompt;
 use crate::step::rollouts::RolloutLog;
 use crate::step::update::{LaterGaps, update};
-use batch::{Batch, Credited};
+use batch::Batch;
 use scores::{attach_reference, scores_of};
 
-/// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it.
+/// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it, with the groups that were trained on.
 pub(crate) fn rollout_step<L: Learner>(
     task: Task<'_>,
     engines: &mut Engines<'_, L>,
     log: &mut RolloutLog,
     step: Step,
-) -> Result<Metrics> {
+) -> Result<(Metrics, Vec<MixedGroup>)> {
     let Task { table, plan, .. } = task;
     let mut batch = Batch::begin();
     let mut visited = task.order.of_step(step.0);
@@ -59,7 +59,7 @@ pub(crate) fn rollout_step<L: Learner>(
         visited.extend(fresh);
     }
 
-    let groups = batch.take_tokens();
+    let mut groups = batch.take_tokens();
     log.keep(batch.trained(), table, step)?;
     batch.clock.lap("other");
     let (learner, batching) = (&mut *engines.learner, plan.batching());
@@ -67,10 +67,11 @@ pub(crate) fn rollout_step<L: Learner>(
     let kl = plan.measures_kl(step).then(measure).transpose()?;
     batch.clock.lap("kl");
     let later_gaps = if plan.measures_gap(step) { LaterGaps::Measured } else { LaterGaps::Skipped };
-    let stats = update(learner, &groups, plan, step, later_gaps)?;
+    let stats = update(learner, &mut groups, plan, step, later_gaps)?;
     batch.clock.lap("train");
 
-    Ok(report::step(task, &batch, (&stats, kl.flatten()), step))
+    let metrics = report::step(task, &batch, (&stats, kl.flatten()), step);
+    Ok((metrics, batch.into_trained()))
 }
 
 /// One request for each prompt, for the plain prompt's completions.
@@ -109,7 +110,8 @@ pub(crate) fn mix(
     let slot = task.slot(step);
     let mixed = scored.into_iter().map(|group| {
         let teachers = task.table.prompt(group.prompt()).teacher.as_slice();
-        task.method.mix(group, &Offer { teachers, slot })
+        let stored = task.memory.successes(group.prompt());
+        task.method.mix(group, &Offer { teachers, stored, slot })
     });
     (mixed.collect(), dropped)
 }

@@ -1,6 +1,6 @@
 //! What a step logs beside the numbers of its updates, which name themselves (`stats.rs`).
 
-use hapo_core::{BatchStatistics, Gated, Step};
+use hapo_core::{BatchStatistics, Gated, Member, Step};
 use hapo_run::{Metrics, REWARD_FAILED, REWARD_PARTS};
 
 use super::batch::{Batch, SampledTokens};
@@ -9,6 +9,7 @@ use super::task::Task;
 use crate::engine::trainer::loss_of;
 use crate::observe::memory;
 use crate::observe::stats::Stats;
+use crate::pack::is_moved;
 
 /// Every number of a step.
 pub(super) fn step(
@@ -35,7 +36,8 @@ pub(super) fn step(
     if task.plan.recipe().sampling().dynamic_sampling > 0 {
         selection(&mut metrics, batch);
     }
-    if let Some(it) = batch.kl_to_reference() {
+    let moved = |member: &Member| is_moved(member, task.method.trained_behind(member));
+    if let Some(it) = batch.kl_to_reference(moved) {
         metrics.set("policy/kl_to_reference", it);
     }
     if let Some(it) = kl {

@@ -55,7 +55,9 @@ impl RolloutLog {
         for (group, credit) in groups {
             let prompt = table.prompt(group.prompt());
             let mut of_group = lines_of(group, prompt, step.0, &text)?;
-            let trained = |it: &&mut RolloutLine| matches!(it.role, Role::Policy | Role::Helped);
+            let trained = |it: &&mut RolloutLine| {
+                matches!(it.role, Role::Policy | Role::Helped | Role::Replayed)
+            };
             for line in of_group.iter_mut().filter(trained) {
                 line.advantage = advantage_of(&credit[line.slot]);
             }
@@ -170,6 +172,11 @@ fn lines_of(
                 let teacher = line(Role::Teacher, slot, trajectory.tokens())?;
                 let reward = graded_reward(trajectory.reward(), &teacher.verdict);
                 lines.push(RolloutLine { reward, ..teacher });
+            }
+            Member::Replayed { trace, .. } => {
+                let replayed = line(Role::Replayed, slot, &trace.tokens)?;
+                let reward = graded_reward(trace.reward, &replayed.verdict);
+                lines.push(RolloutLine { reward, log_probs: trace.log_probs.clone(), ..replayed });
             }
         }
     }

@@ -8,9 +8,10 @@ use super::task::Task;
 use crate::engine::engines::{Engines, Learner};
 use crate::engine::scorer::ScoreRequest;
 use crate::error::Result;
+use crate::pack::privileged_prompt;
 
-/// The scores of each group: every member behind the plain prompt, at the sampling temperature; none without a second
-/// model.
+/// The scores of the groups in which something reads them: every member behind the prompt that it is trained on behind,
+/// at the sampling temperature; none without a second model.
 pub(crate) fn scores_of<L: Learner>(
     task: Task<'_>,
     engines: &mut Engines<'_, L>,
@@ -20,12 +21,16 @@ pub(crate) fn scores_of<L: Learner>(
         return Ok(vec![Scores::default(); groups.len()]);
     };
     let inverse_temperature = task.plan.batching().inverse_temperature;
+    let has_kl = task.plan.recipe().loss().kl.is_some();
+    let is_scored = |group: &MixedGroup| has_kl || task.method.reads_scores(group);
     let requests: Vec<ScoreRequest<'_>> = groups
         .iter()
+        .filter(|group| is_scored(group))
         .flat_map(|group| {
-            let prompt = &task.table.prompt(group.prompt()).tokens;
+            let plain = &task.table.prompt(group.prompt()).tokens;
+            let behind = |member| privileged_prompt(member, task.method.trained_behind(member));
             group.members().iter().map(move |member| ScoreRequest {
-                prompt,
+                prompt: behind(member).unwrap_or(plain),
                 response: member.tokens(),
                 inverse_temperature,
                 top: 0,
@@ -33,8 +38,9 @@ pub(crate) fn scores_of<L: Learner>(
         })
         .collect();
     let mut scored = reference.score(&requests)?.into_iter();
-    let of_group = |group: &MixedGroup| Scores {
-        reference: scored.by_ref().take(group.members().len()).collect(),
+    let of_group = |group: &MixedGroup| {
+        let members = if is_scored(group) { group.members().len() } else { 0 };
+        Scores { reference: scored.by_ref().take(members).collect() }
     };
     Ok(groups.iter().map(of_group).collect())
 }

@@ -1,6 +1,6 @@
 //! What the stages of a step share.
 
-use hapo_core::{Gated, RngStream, Slot, Step};
+use hapo_core::{Gated, Memory, RngStream, Slot, Step};
 use hapo_sampler::SampleSettings;
 
 use crate::grading::verifier::Verifier;
@@ -14,6 +14,7 @@ pub(crate) struct Task<'a> {
     pub(crate) order: Order,
     pub(crate) method: &'a Gated,
     pub(crate) verifier: &'a Verifier,
+    pub(crate) memory: &'a Memory,
     pub(crate) plan: &'a RunPlan,
 }
 

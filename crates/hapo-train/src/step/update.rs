@@ -19,7 +19,7 @@ pub(crate) enum LaterGaps {
 /// Makes the updates of one batch.
 pub(crate) fn update<L: Learner>(
     learner: &mut L,
-    groups: &[TokenGroup],
+    groups: &mut [TokenGroup],
     plan: &RunPlan,
     step: Step,
     later_gaps: LaterGaps,
@@ -36,6 +36,7 @@ pub(crate) fn update<L: Learner>(
         false if later_gaps == LaterGaps::Measured => learner.sampler_gap(later, batching)?,
         false => None,
     };
+    learner.rescore(groups, batching)?;
     let (mut updates, mut learning_rate) = (0, 0.0);
     let meter = learner.meter();
     let parts = optim.passes * groups.len().div_ceil(per_mini_batch);

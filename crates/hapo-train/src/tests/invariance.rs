@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use hapo_core::{
-    CounterRng, Loss, METHODS, MethodSettings, RngCounter, RngStream, Span, Term, operator,
+    CounterRng, Loss, METHODS, MethodSettings, Ratio, RngCounter, RngStream, Span, Term, operator,
 };
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Model, Tape};
@@ -185,6 +185,52 @@ fn threads_change_no_bit_and_recomputation_no_number() {
     assert_eq!(one.parameters, two.parameters);
     let again = train(&groups, &loss, 100, 2, ActivationCheckpointing::Layers);
     assert_same(&again, &one, "recompute");
+}
+
+/// A ratio that is rescored is 1 at the first update, as that of REINFORCE, and is held to the weights before it at the
+/// second; what was recorded, here moved, is not looked at.
+#[test]
+fn a_rescored_ratio_is_taken_to_the_weights_before_the_first_update() {
+    let loss = loss("constant");
+    let with = |wanted: Ratio| {
+        let mut groups = groups();
+        for span in groups.iter_mut().flat_map(|it| &mut it.sequences).flat_map(|it| &mut it.spans)
+        {
+            if let Term::Policy { ratio, .. } = &mut span.term {
+                *ratio = wanted;
+            }
+        }
+        groups
+    };
+    let batching = Batching { micro_batch_tokens: 100, inverse_temperature: 1.0 };
+    let mut rescored = with(Ratio::Rescored);
+    Trainer::new(fixture(1), ActivationCheckpointing::None)
+        .unwrap()
+        .rescore(&mut rescored, batching)
+        .unwrap();
+    // What the same weights say alone, behind the same prompts.
+    let mut alone = with(Ratio::Rescored);
+    let mut tape = Tape::new(ActivationCheckpointing::None);
+    for batch in pack(&alone.clone(), 1, 1.0, |group, it| group.has_signal && !it.is_teacher()) {
+        let log_probs = tape.forward(&fixture(1), &batch.packed).unwrap().log_probs;
+        for (g, s, targets) in batch.spans {
+            alone[g].sequences[s].old_log_probs = log_probs[targets].to_vec();
+        }
+    }
+    for (got, expected) in rescored.iter().zip(&alone).filter(|it| it.0.has_signal) {
+        for (got, expected) in got.sequences.iter().zip(&expected.sequences) {
+            assert_eq!(got.is_moved, !got.is_teacher());
+            let pairs = got.old_log_probs.iter().zip(&expected.old_log_probs);
+            assert!(pairs.clone().count() == got.old_log_probs.len());
+            assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() < 1e-5));
+        }
+    }
+    let run = |groups: &[TokenGroup]| train(groups, &loss, 100, 1, ActivationCheckpointing::None);
+    let (one, rescored, recorded) = (run(&with(Ratio::One)), run(&rescored), run(&groups()));
+    assert!(relative(&rescored.gradients[0], &one.gradients[0]) < 1e-6);
+    assert!(relative(&recorded.gradients[0], &one.gradients[0]) > 1e-2);
+    // The second update's ratio has moved with the weights; that of REINFORCE is 1 for good.
+    assert!(relative(&rescored.gradients[1], &one.gradients[1]) > 1e-6);
 }
 
 /// D20: a group without signal counts in the normaliser and is not run.

@@ -1,0 +1,87 @@
+//! What a method keeps of prompts between steps (D39).
+//!
+//! The memory after a step is a function of the memory before it and of the groups that the step's record holds, so
+//! that a replay advances it as the run did. The price is that nothing else of a step can be remembered.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::group::MixedGroup;
+use crate::rollout::{PromptId, Step, StoredTrace, TokenId};
+
+/// What is kept of prompts, sorted by prompt: equal contents have equal bytes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// The latest first.
+    successes: BTreeMap<PromptId, Vec<StoredTrace>>,
+    /// Most tokens of all traces. It is the recipe's and is not stored.
+    #[serde(skip)]
+    limit: usize,
+}
+
+impl Memory {
+    /// Bytes of a token: its number and its log-probability.
+    pub const TOKEN_BYTES: usize = size_of::<TokenId>() + size_of::<f32>();
+
+    /// The same with at most `tokens` tokens: the oldest traces leave first.
+    #[must_use]
+    pub fn limited_to(mut self, tokens: usize) -> Self {
+        self.limit = tokens;
+        self.forget();
+        self
+    }
+
+    /// The successes of a prompt, the latest first.
+    pub fn successes(&self, prompt: PromptId) -> &[StoredTrace] {
+        self.successes.get(&prompt).map_or(&[], Vec::as_slice)
+    }
+
+    /// Tokens of all traces.
+    pub fn tokens(&self) -> usize {
+        self.successes.values().flatten().map(|it| it.tokens.len()).sum()
+    }
+
+    /// With the unaided successes of a step that ended, at most `per_prompt` for each prompt.
+    #[must_use]
+    pub fn with_successes(mut self, groups: &[MixedGroup], at: Step, per_prompt: usize) -> Self {
+        for group in groups {
+            let solved = group
+                .sampled()
+                .filter(|it| it.is_success && it.rollout.ended && it.rollout.is_unaided());
+            let traces: Vec<_> = solved
+                .map(|it| StoredTrace {
+                    tokens: it.rollout.tokens.clone(),
+                    log_probs: it.rollout.log_probs.clone(),
+                    reward: it.reward,
+                    step: at,
+                })
+                .collect();
+            if !traces.is_empty() {
+                let kept = self.successes.entry(group.prompt()).or_default();
+                kept.splice(0..0, traces);
+                kept.truncate(per_prompt);
+            }
+        }
+        self.forget();
+        self
+    }
+
+    fn forget(&mut self) {
+        let mut tokens = self.tokens();
+        let all = self.successes.iter();
+        let mut oldest: Vec<(Step, PromptId)> =
+            all.flat_map(|(prompt, kept)| kept.iter().map(|it| (it.step, *prompt))).collect();
+        oldest.sort_unstable();
+        for (_, prompt) in oldest {
+            if tokens <= self.limit {
+                break;
+            }
+            // The last of a prompt's traces is its oldest.
+            let gone = self.successes.get_mut(&prompt).and_then(Vec::pop);
+            tokens -= gone.map_or(0, |it| it.tokens.len());
+        }
+        self.successes.retain(|_, kept| !kept.is_empty());
+    }
+}
