@@ -370,7 +370,10 @@ def corrections() -> None:
 
 def divergences() -> None:
     alone = {"surrogate": "none", "beta": 1.0, "aggregate": "token-mean"}
-    score = {"with-score-term": {"kl": "k3-with-score-term"}}
+
+    def score(name: str) -> dict[str, Any]:
+        return {"with-score-term": {"kl": f"{name}-with-score-term"}}
+
     through = {"straight-through": {"kl": "k3-straight-through"}}
     for number, name, formula in ((24, "k1", "Δ"), (25, "k2", "Δ²/2"), (26, "k3", "e^−Δ + Δ − 1")):
         case(
@@ -378,7 +381,7 @@ def divergences() -> None:
             f"kl/{name}",
             f"{formula} of each token with Δ = log π − log π_ref, and its plain derivative",
             hyper={**alone, "kl": name},
-            variants={**score, **through} if name == "k3" else {},
+            variants={**score(name), **(through if name == "k3" else {})},
         )
     inside = {**SEQ_MEAN, "kl": "k3", "beta": 0.04}
     case(
@@ -387,7 +390,7 @@ def divergences() -> None:
         f"the surrogate plus 0.04·k3, both by one aggregation ({GRPO})",
         hyper=inside,
         variants={
-            **score,
+            **score("k3"),
             **through,
             **DUAL,
             "with-score-term, dual-clip-3": {"kl": "k3-with-score-term", "dual_clip": 3.0},
@@ -428,7 +431,11 @@ def divergences() -> None:
                 "delta-10": {"kl_clamp": {"delta": 10.0}},
                 "delta-20": {"kl_clamp": {"delta": 20.0}},
                 "delta-20, value-10": {"kl_clamp": {"delta": 20.0, "value": 10.0}},
-                **({"with-score-term": {"kl": "k3-with-score-term"}} if name == "k3" else {}),
+                **score(name),
+                "with-score-term, delta-20, value-10": {
+                    "kl": f"{name}-with-score-term",
+                    "kl_clamp": {"delta": 20.0, "value": 10.0},
+                },
             },
         )
     case(
@@ -565,6 +572,7 @@ def laws() -> None:
         "law/masked-gspo",
         "a sequence's ratio is a mean over its tokens in the loss",
         hyper=GSPO,
+        variants={"by-token-mean": {"aggregate": "token-mean"}},
         **{"with": {"mask": [[int(t % 3 != 1) for t in range(len(it))] for it in core["logp"]]}},
     )
     case(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import shlex
 import sys
 import time
 from datetime import date
@@ -26,6 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     source.add_argument("--adapter", help="module:function, or the name of a shipped adapter")
     source.add_argument("--answers", type=Path, help="answers that an engine wrote as JSON lines")
     it.add_argument("--through-trainer", action="store_true", help="run one real optimiser step of the trainer instead")
+    it.add_argument("--engine", help="whose answers they are")
+    it.add_argument("--engine-version", default="", help="its version")
+    it.add_argument("--about", default="", help="how the answers were made")
     it.add_argument("--case", action="append", default=[], metavar="PREFIX", help="only cases whose id begins so")
     it.add_argument("--json", type=Path, metavar="FILE", help="write the records to a file")
     it.set_defaults(run=run_command)
@@ -65,7 +69,7 @@ def run_command(options: argparse.Namespace) -> int:
         module, step = adapter(options.adapter)
     tier = "function"
     if options.through_trainer:
-        tier, step = "trainer", through_trainer(module)
+        tier, step = "trainer", step if options.answers else through_trainer(module)
         chosen = [it for it in chosen if it["kind"] == "loss"]
     records = run(step, chosen)
     expected = expected_failures(module)
@@ -74,7 +78,9 @@ def run_command(options: argparse.Namespace) -> int:
     summary = {word: sum(record["verdict"] == word for record in records) for word in page.ORDER}
     print(", ".join(f"{count} {word}" for word, count in summary.items() if count))
     if options.json:
-        about = header(module, tier, options.adapter or str(options.answers))
+        about = header(module, tier)
+        if options.answers:
+            about |= {"engine": options.engine or "", "engine_version": options.engine_version, "about": options.about}
         about["engine"] = getattr(step, "row", about["engine"])
         about["cpu_seconds"] = round(time.process_time() - begun, 2)
         write(options.json, about, records)
@@ -111,12 +117,11 @@ def short(it: Any) -> str:
     return it if isinstance(it, str) else f"{it:.3g}"
 
 
-def header(module: Any, tier: str, command: str) -> dict[str, Any]:
+def header(module: Any, tier: str) -> dict[str, Any]:
     """What a result is of."""
-    flag = " --through-trainer" if tier == "trainer" else ""
     return {
         "suite": lossproof.__version__,
-        "engine": getattr(module, "engine", command),
+        "engine": getattr(module, "engine", ""),
         "engine_version": module.engine_version() if hasattr(module, "engine_version") else "",
         "adapter_version": getattr(module, "adapter_version", ""),
         "tier": tier,
@@ -127,8 +132,17 @@ def header(module: Any, tier: str, command: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch_version(),
         "date": date.today().isoformat(),
-        "command": f"lossproof run --adapter {command}{flag}",
+        "command": command(),
     }
+
+
+def command() -> str:
+    """The command line without folders and without the file of records."""
+    words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    if "--json" in words:
+        at = words.index("--json")
+        del words[at : at + 2]
+    return shlex.join(["lossproof", *words])
 
 
 def torch_version() -> str:

@@ -329,8 +329,9 @@ def kl(name: str, ref: Array, logp: Array, frozen: Array) -> tuple[Array, Array]
         return k3, -np.expm1(-delta)
     if name == "k3-straight-through":  # The value of k3, the gradient of k2.
         return np.expm1(-now) + now + delta**2 / 2 - now**2 / 2, delta
-    if name == "k3-with-score-term":
-        return k3 * np.exp(logp - frozen), k3 - np.expm1(-delta)
+    if name.endswith("-with-score-term"):
+        k, slope = kl(name.removesuffix("-with-score-term"), ref, logp, frozen)
+        return k * np.exp(logp - frozen), slope + k
     raise Refused(f"kl: {name!r} is not defined")
 
 

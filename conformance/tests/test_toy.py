@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parents[1]
+DROPPED = ("        loss.backward()\n", "        optimiser.zero_grad()\n        loss.backward()\n")
+"""Only the last micro-batch reaches the optimiser."""
 OLD = "        loss = loss_of(policy, rollouts[start : start + settings.micro_batch], settings, n_tokens)\n"
 NEW = """        part = rollouts[start : start + settings.micro_batch]
         n_micro = sum(len(it.tokens) for it in part)
@@ -27,13 +29,14 @@ def test_the_toy_passes_and_the_planted_bug_is_found(monkeypatch):
     assert len(records) == 6
     assert all(it["verdict"] in ("exact", "equal") for it in records.values())
     source = Path(trainer.__file__).read_text()
-    assert source.count(OLD) == 1
-    module = type(sys)("planted")
-    sys.modules["planted"] = module
-    exec(source.replace(OLD, NEW), module.__dict__)
-    monkeypatch.setattr(adapter, "trainer", module)
-    found = lossproof.run(adapter.step, [lossproof.load("agg/token-mean/ppo")])[0]
-    assert found["verdict"] == "cut-dependent"
-    assert found["cuts"]["6x1"]["r"] == pytest.approx(0.628, abs=5e-4)
+    for (old, new), r in (((OLD, NEW), 0.628), (DROPPED, 0.978)):
+        assert source.count(old) == 1
+        module = type(sys)("planted")
+        sys.modules["planted"] = module
+        exec(source.replace(old, new), module.__dict__)
+        monkeypatch.setattr(adapter, "trainer", module)
+        found = lossproof.run(adapter.train_step, [lossproof.load("agg/token-mean/ppo")])[0]
+        assert found["verdict"] == "cut-dependent"
+        assert found["cuts"]["6x1"]["r"] == pytest.approx(r, abs=5e-4)
     page = (HERE / "fifteen-minutes.md").read_text()
     assert all(f"+{line}" in page for line in NEW.splitlines())

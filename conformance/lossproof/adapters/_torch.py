@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -43,8 +43,7 @@ class Window:
     steps: int
     generation_tokens: int
     generation_micros: int
-    generation_rows: int = 0
-    local_tokens: list[int] = field(default_factory=list)
+    kept: int
 
 
 class Batch:
@@ -133,8 +132,7 @@ def window_of(batch: Batch, cut: Cut, step: list[list[list[int]]]) -> Window:
         return sum(sum(batch.mask(i)) for i in rows)
 
     every = [rows for s in cut["steps"] for rank in s for rows in rank]
-    local = [[i for rows in rank for i in rows] for rank in step]
-    rows = [i for rank in local for i in rank]
+    rows = [i for rank in step for micro in rank for i in micro]
     return Window(
         rows=rows,
         tokens=tokens(rows),
@@ -143,8 +141,7 @@ def window_of(batch: Batch, cut: Cut, step: list[list[list[int]]]) -> Window:
         steps=len(cut["steps"]),
         generation_tokens=sum(map(tokens, every)),
         generation_micros=len(every),
-        generation_rows=sum(map(len, every)),
-        local_tokens=[tokens(it) for it in local],
+        kept=sum(any(batch.mask(i)) for i in rows),
     )
 
 
@@ -155,6 +152,38 @@ def only(case: Case, *known: str) -> dict[str, Any]:
     if missing:
         raise NotApplicable(f"no {', '.join(missing)}")
     return hyper
+
+
+def trl_settings(hyper: dict[str, Any], by_token: str = "dapo") -> dict[str, Any]:
+    """The arguments of GRPOTrainer, whose words Liger and Unsloth share. `by_token` is the loss type of the token mean."""
+    types = {"token-mean": by_token, "seq-mean-token-mean": "grpo", "seq-mean-token-sum-norm": "dr_grpo",
+             "seq-mean-token-sum": "luspo"}  # fmt: skip
+    name = hyper["surrogate"]
+    kind = {"cispo": "cispo", "sapo": "sapo"}.get(name) or types.get(hyper["aggregate"], "")
+    wanted = {"cispo": "token-mean", "sapo": "seq-mean-token-mean"}.get(name, hyper["aggregate"])
+    if name not in ("ppo", "gspo", "cispo", "sapo", "none", "nll") or not kind or wanted != hyper["aggregate"]:
+        raise NotApplicable(f"no {name} by {hyper['aggregate']}")
+    if name == "nll" and hyper["aggregate"] != "token-mean":
+        raise NotApplicable("SFT by token mean")
+    if hyper.get("kl", "k3") not in ("k3", "k3-with-score-term"):
+        raise NotApplicable(f"no {hyper['kl']}")
+    if hyper.get("kl") == "k3-with-score-term":
+        raise NotApplicable("its correction of the KL is by the ratio to the old policy")
+    # In CISPO `epsilon_high` bounds the ratio itself.
+    high = 1 + hyper.get("clip_high", 0.2) if name == "cispo" else hyper.get("clip_high", 0.2)
+    return {
+        "loss_type": kind,
+        "epsilon_low": min(hyper.get("clip_low", 0.2), 1e9),
+        "epsilon_high": min(high, 1e9),
+        "importance_sampling_level": "sequence" if name == "gspo" else "token",
+        "beta": hyper.get("beta", 0.0),
+        "max_completion_length": hyper.get("length", 12),
+    }
+
+
+def one_size(cut: Cut) -> None:
+    if len({len(micro) for ranks in cut["steps"] for micros in ranks for micro in micros}) > 1:
+        raise NotApplicable("micro-batches of one size")
 
 
 def two_token_logits(logp: Tensor, vocabulary: int = 4) -> Tensor:

@@ -2,16 +2,13 @@
 
 The scale since 0.10.4: `openrlhf/utils/loss_utils.py` counts tokens and samples over the accumulation window and
 divides both by the accumulation, DeepSpeed multiplies by 1/accumulation. Before, DeepSpeed's 1/accumulation alone.
-`flash_attn` and `vllm`, which need a GPU, are empty modules here; no function that is called uses it.
+`flash_attn` and `vllm`, which need a GPU, are empty modules here.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
 import types
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -19,33 +16,11 @@ import torch
 import transformers
 from torch import Tensor
 
+from lossproof.adapters._source import absent
 from lossproof.adapters._torch import Micro, Window, accumulate, only
 from lossproof.cases import Case, Cut, NotApplicable
 
-
-class _Absent(MetaPathFinder, Loader):
-    """Packages that need a GPU: empty modules whose names are all None."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        absent = name.partition(".")[0] in ("flash_attn", "vllm")
-        return ModuleSpec(name, self, is_package=True) if absent else None
-
-    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
-        module = types.ModuleType(spec.name)
-        module.__getattr__ = lambda attribute: _nothing(attribute)  # type: ignore[method-assign]
-        return module
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        pass
-
-
-def _nothing(attribute: str) -> Any:
-    if attribute.startswith("__"):
-        raise AttributeError(attribute)
-    return object
-
-
-sys.meta_path.insert(0, _Absent())
+absent("flash_attn", "vllm")
 transformers.utils.import_utils.PACKAGE_DISTRIBUTION_MAPPING.setdefault("flash_attn", ["absent"])  # type: ignore[attr-defined]
 
 from openrlhf.models.loss import PolicyLoss, SFTLoss  # noqa: E402

@@ -21,6 +21,7 @@ from trinity.algorithm.policy_loss_fn.ppo_policy_loss import PPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.sapo_policy_loss import SAPOPolicyLossFn
 from trinity.algorithm.policy_loss_fn.sft_loss import SFTLossFn
 
+from lossproof.adapters._source import absent
 from lossproof.adapters._torch import Micro, Window, accumulate, only
 from lossproof.cases import Case, Cut, NotApplicable
 
@@ -64,6 +65,36 @@ def _step(case: Case, cut: Cut | None, *, legacy: bool) -> dict[str, Any]:
         return function(micro) * share
 
     return accumulate(case, cut, loss)
+
+
+def train_step(case: Case, cut: Cut | None) -> dict[str, Any]:
+    """Real optimiser steps by verl's FSDP engine with Trinity's loss, as its workers set it (verl ≥ 0.8)."""
+    assert cut is not None
+    hyper = only(case, "surrogate", "dual_clip")
+    if hyper["surrogate"] not in ("ppo", "gspo") or hyper["aggregate"] not in AGGREGATES:
+        raise NotApplicable(f"no {hyper['surrogate']} by {hyper['aggregate']}")
+    absent("torch.utils.tensorboard")
+    from trinity.trainer.verl.losses import build_trinity_loss
+
+    from lossproof.adapters._verl_trainer import train
+
+    arguments = {"clip_range_low": hyper["clip_low"], "clip_range_high": hyper["clip_high"],
+                 "loss_agg_mode": hyper["aggregate"]}  # fmt: skip
+    if hyper["surrogate"] == "ppo":
+        arguments["clip_ratio_c"] = hyper.get("dual_clip", 1e9)
+    settings = SimpleNamespace(
+        policy_loss_fn=hyper["surrogate"],
+        policy_loss_fn_args=arguments,
+        kl_loss_fn="none",
+        kl_loss_fn_args={},
+        entropy_loss_fn="none",
+        entropy_loss_fn_args={"entropy_coef": 0.0},
+        loss_agg_mode=hyper["aggregate"],
+    )
+    return train(case, cut, build_trinity_loss(settings))
+
+
+train_step.row = "Trinity-RFT, verl ≥ 0.8"  # type: ignore[attr-defined]
 
 
 def schedule(hyper: dict[str, Any], at: int) -> float:

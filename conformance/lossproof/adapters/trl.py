@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers.loss.loss_utils import ForCausalLMLoss
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from lossproof.adapters._torch import Micro, Window, accumulate, only, two_token_logits
+from lossproof.adapters._torch import Micro, Window, accumulate, one_size, only, trl_settings, two_token_logits
 from lossproof.cases import Case, Cut, NotApplicable
 
 engine = "TRL"
@@ -27,12 +27,6 @@ adapter_version = "1"
 about = "GRPOTrainer._compute_loss with loss types dapo, grpo, dr_grpo, luspo, cispo and sapo; SFT by ForCausalLMLoss."
 definitions = {"agg/cispo/both": "upper-only"}
 OLD = tuple(int(it) for it in version("trl").split(".")[:2]) < (1, 10)
-LOSS_TYPES = {
-    "token-mean": "dapo",
-    "seq-mean-token-mean": "grpo",
-    "seq-mean-token-sum-norm": "dr_grpo",
-    "seq-mean-token-sum": "luspo",
-}
 
 
 def engine_version() -> str:
@@ -40,30 +34,29 @@ def engine_version() -> str:
 
 
 def step(case: Case, cut: Cut | None) -> dict[str, Any]:
-    return _step(case, cut, LOSS_TYPES)
+    return _step(case, cut, "dapo")
 
 
 def local(case: Case, cut: Cut | None) -> dict[str, Any]:
     """`bnpo`: documented as the mean of local means."""
     if case["hyper"].get("aggregate") != "token-mean" or case["hyper"].get("surrogate") != "ppo":
         raise NotApplicable("bnpo is a token mean of the clipped surrogate")
-    return _step(case, cut, {**LOSS_TYPES, "token-mean": "bnpo"})
+    return _step(case, cut, "bnpo")
 
 
 local.row = "TRL, loss type bnpo"  # type: ignore[attr-defined]
 
 
-def _step(case: Case, cut: Cut | None, types: dict[str, str]) -> dict[str, Any]:
+def _step(case: Case, cut: Cut | None, by_token: str) -> dict[str, Any]:
     if case["kind"] not in ("loss", "law") or cut is None:
         raise NotApplicable("advantages are an expression inside a method that generates")
     hyper = only(
         case, "surrogate", "ratio_cap", "kl", "beta", "entropy_coef", "temperature_positive", "temperature_negative"
     )
-    settings = trainer_settings(hyper, types)
+    settings = trl_settings(hyper, by_token)
     if OLD and (hyper.get("entropy_coef") or hyper["aggregate"] == "seq-mean-token-sum"):
         raise NotApplicable("no such loss in this version")
-    if len({len(micro) for ranks in cut["steps"] for micros in ranks for micro in micros}) > 1:
-        raise NotApplicable("micro-batches of one size")
+    one_size(cut)
 
     def loss(micro: Micro, window: Window) -> Tensor:
         if hyper["surrogate"] == "nll":
@@ -73,28 +66,28 @@ def _step(case: Case, cut: Cut | None, types: dict[str, str]) -> dict[str, Any]:
     return accumulate(case, cut, loss, windows=hyper["surrogate"] != "nll")
 
 
-def trainer_settings(hyper: dict[str, Any], types: dict[str, str]) -> dict[str, Any]:
-    name = hyper["surrogate"]
-    kind = {"cispo": "cispo", "sapo": "sapo"}.get(name) or types.get(hyper["aggregate"], "")
-    wanted = {"cispo": "token-mean", "sapo": "seq-mean-token-mean"}.get(name, hyper["aggregate"])
-    if name not in ("ppo", "gspo", "cispo", "sapo", "none", "nll") or not kind or wanted != hyper["aggregate"]:
-        raise NotApplicable(f"no {name} by {hyper['aggregate']}")
-    if name == "nll" and hyper["aggregate"] != "token-mean":
-        raise NotApplicable("SFT by token mean")
-    if hyper.get("kl", "k3") not in ("k3", "k3-with-score-term"):
-        raise NotApplicable(f"no {hyper['kl']}")
-    if hyper.get("kl") == "k3-with-score-term":
-        raise NotApplicable("its correction of the KL is by the ratio to the old policy")
-    # In CISPO `epsilon_high` bounds the ratio itself.
-    high = 1 + hyper.get("clip_high", 0.2) if name == "cispo" else hyper.get("clip_high", 0.2)
-    return {
-        "loss_type": kind,
-        "epsilon_low": min(hyper.get("clip_low", 0.2), 1e9),
-        "epsilon_high": min(high, 1e9),
-        "importance_sampling_level": "sequence" if name == "gspo" else "token",
-        "beta": hyper.get("beta", 0.0),
-        "max_completion_length": hyper.get("length", 12),
-    }
+def train_step(case: Case, cut: Cut | None) -> dict[str, Any]:
+    """Real optimiser steps by GRPOTrainer or SFTTrainer."""
+    assert cut is not None
+    hyper = only(case, "surrogate", "ratio_cap", "temperature_positive", "temperature_negative")
+    settings = trl_settings(hyper)
+    one_size(cut)
+    if hyper["surrogate"] == "none":
+        raise NotApplicable("a policy's term")
+    from lossproof.adapters._trl_trainer import train
+
+    if hyper["surrogate"] == "nll":
+        return train(case, cut, {})
+    return train(
+        case,
+        cut,
+        {"epsilon" if key == "epsilon_low" else key: value for key, value in settings.items() if key != "beta"}
+        | {
+            "delta": hyper.get("ratio_cap"),
+            "sapo_temperature_pos": hyper.get("temperature_positive", 1.0),
+            "sapo_temperature_neg": hyper.get("temperature_negative", 1.05),
+        },
+    )
 
 
 def surrogate(micro: Micro, window: Window, settings: dict[str, Any], hyper: dict[str, Any]) -> Tensor:

@@ -8,6 +8,7 @@ default at c = 3; where a case has none, c is 1e9.
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor
 from verl.trainer.ppo.core_algos import agg_loss, get_adv_estimator_fn, get_policy_loss_fn, kl_penalty
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights
-from verl.workers.config import ActorConfig
+from verl.workers.config import ActorConfig, PolicyLossConfig
+from verl.workers.utils.losses import ppo_loss, sft_loss
 
 from lossproof.adapters._torch import Batch, Micro, Window, accumulate, only
 from lossproof.cases import Case, Cut, NotApplicable
@@ -63,6 +65,20 @@ def alone(case: Case, cut: Cut | None) -> dict[str, Any]:
 
 
 alone.row = "verl, function alone"  # type: ignore[attr-defined]
+
+
+def train_step(case: Case, cut: Cut | None) -> dict[str, Any]:
+    """Real optimiser steps by verl's FSDP engine."""
+    assert cut is not None
+    loss_of(case, alone=False)  # Raises for what verl has no word for.
+    hyper = only(case, "surrogate", "dual_clip", "tv_limit", "temperature_positive", "temperature_negative")
+    if hyper["surrogate"] == "none":
+        raise NotApplicable("a policy's term")
+    from lossproof.adapters._verl_trainer import train
+
+    if hyper["surrogate"] == "nll":
+        return train(case, cut, partial(sft_loss, None))
+    return train(case, cut, partial(ppo_loss, configuration(hyper)))
 
 
 def loss_of(case: Case, *, alone: bool) -> Any:
@@ -126,7 +142,6 @@ def supervised(micro: Micro, config: ActorConfig) -> Tensor:
     from tensordict import TensorDict
     from verl.utils import tensordict_utils as tu
     from verl.utils.dataset.dataset_utils import DatasetPadMode
-    from verl.workers.utils.losses import sft_loss
 
     if config.loss_agg_mode != "token-mean":
         raise NotApplicable("SFT by token mean")
@@ -159,6 +174,7 @@ def configuration(hyper: dict[str, Any]) -> ActorConfig:
         tau_pos=hyper.get("temperature_positive", 1.0),
         tau_neg=hyper.get("temperature_negative", 1.05),
         use_torch_compile=False,
+        policy_loss=PolicyLossConfig(loss_mode=SURROGATES.get(name, "vanilla")),
     )
 
 

@@ -225,17 +225,21 @@ fn divergence(case: &Case, delta: f64, now: f64) -> Term {
     let (of_delta, of_value) = (bound("delta"), bound("value"));
     let is_outside = delta.abs() > of_delta;
     let (delta, now) = (delta.clamp(-of_delta, of_delta), now.clamp(-of_delta, of_delta));
+    let (name, has_score) = match case.word("kl").strip_suffix("-with-score-term") {
+        Some(name) => (name, true),
+        None => (case.word("kl"), false),
+    };
     let third = |x: f64| (-x).exp_m1() + x;
-    let (value, slope) = match case.word("kl") {
+    let (mut value, mut slope) = match name {
         "k1" => (delta, 1.0),
         "k2" => (0.5 * delta * delta, delta),
         "k3" => (third(delta), -(-delta).exp_m1()),
         "k3-straight-through" => (third(now) + 0.5 * (delta * delta - now * now), delta),
-        "k3-with-score-term" => {
-            (third(delta) * (delta - now).exp(), third(delta) - (-delta).exp_m1())
-        }
         other => panic!("{}: no estimator {other:?}", case.id),
     };
+    if has_score {
+        (value, slope) = (value * (delta - now).exp(), slope + value);
+    }
     let moves = !is_outside && value.abs() <= of_value;
     (value.clamp(-of_value, of_value), if moves { slope } else { 0.0 })
 }
