@@ -57,6 +57,7 @@ class TinkerConfig:
     clip_high: float = 0.2
     truncated: str = "wrong"
     success_at: float = 1.0
+    wrong: float = 0.0
     group_size: int = 8
     prompts_per_step: int = 32
     max_new_tokens: int = 1024
@@ -258,6 +259,7 @@ class TinkerTrainer:
             teacher_lengths=[len(it.teacher_tokens) for it in sampled],
             truncated=self.config.truncated,
             success_at=self.config.success_at,
+            wrong=self.config.wrong,
             seed=self.config.seed,
         )
         self.last_decision = decision

@@ -73,13 +73,15 @@ def decide(
     teacher_rewards: ArrayLike | None = None,
     truncated: str = "wrong",
     success_at: float = 1.0,
+    wrong: float = 0.0,
     seed: int = 0,
 ) -> Decision:
     """Decides which row of which group the teacher replaces in this step, and what every row is worth.
 
     Rows with the same uid are a group, wherever they stand; a row whose uid is None is padding. The first row of a
-    group is its slot 0. ``lengths`` are response lengths in tokens; ``is_truncated`` rows lack their end token and
-    have reward 0, and with ``truncated`` "mask" no term in the loss either; with "grade" their reward stands.
+    group is its slot 0. ``lengths`` are response lengths in tokens. ``is_truncated`` rows lack their end token: their
+    reward is ``wrong``, or the lowest of their group's others where that is lower, and they are no success. With
+    ``truncated`` "mask" they have no term in the loss either; with "grade" their reward stands.
     ``has_teacher``, ``teacher_lengths`` and ``teacher_rewards`` are those of the row's prompt. Steps count from 1.
     """
     scores = _column("rewards", rewards, np.float64)
@@ -108,6 +110,7 @@ def decide(
         teacher_scores[first],
         step,
         success_at=success_at,
+        wrong=wrong,
         seed=seed,
         truncated=truncated,
     )
@@ -117,7 +120,7 @@ def decide(
         advantages=decided["advantage"],
         teacher_weights=decided["teacher_weight"],
         entropy_exponents=decided["entropy_exponent"],
-        rewards=decided["rewards"],
+        rewards=decided["reward"],
         groups=groups,
         uids=tuple(names),
         successes=decided["successes"],

@@ -137,6 +137,7 @@ def decide(
     step: int,
     *,
     success_at: float,
+    wrong: float,
     seed: int,
     truncated: str,
 ) -> dict[str, Any]: ...

@@ -64,6 +64,7 @@ class HapoGRPOConfig(GRPOConfig):  # type: ignore[misc]
     advantage_group: str = field(default="mixed", metadata={"help": "mixed, sampled or policy-only"})
     truncated: str = field(default="wrong", metadata={"help": "truncated responses: wrong, or grade"})
     success_at: float = field(default=1.0, metadata={"help": "the reward from which a rollout is a success"})
+    wrong: float = field(default=0.0, metadata={"help": "the reward of truncated responses, or a group's lowest"})
     steps_per_epoch: int | None = field(default=None, metadata={"help": "needed where the data set has no length"})
     teacher_grader: str | None = field(
         default="math", metadata={"help": "checks teachers against the column `answer`; None takes them as they are"}
@@ -216,6 +217,7 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             teacher_rewards=np.full(len(rewards), max(self.args.success_at, float(weights.nansum()))),
             truncated=self.args.truncated,
             success_at=self.args.success_at,
+            wrong=self.args.wrong,
             seed=self.args.seed,
         )
 

@@ -57,6 +57,24 @@ def test_truncated_responses() -> None:
         decide(method, [1.0], truncated="drop")
 
 
+def test_to_be_truncated_never_pays_better_than_to_be_wrong() -> None:
+    """A truncated row has the lower of ``wrong`` and the lowest reward graded in its group, and is no success."""
+    method = hapo.Method("grpo", 4)
+    cut = {"is_truncated": [True, False, False, True]}
+    for truncated in ("wrong", "mask"):
+        got = decide(method, [5.0, -1.0, 0.5, float("nan")], truncated=truncated, success_at=-1.0, wrong=-2.0, **cut)
+        assert got.rewards.tolist() == [-2.0, -1.0, 0.5, -2.0]
+        assert got.successes.tolist() == [2]
+    got = decide(method, [5.0, -1.0, 0.5, 5.0], **cut)
+    assert got.rewards.tolist() == [-1.0, -1.0, 0.5, -1.0]
+    assert got.metrics["reward/below_wrong"] == 1.0
+    graded = decide(method, [5.0, -1.0, 0.5, 5.0], truncated="grade", **cut)
+    assert graded.rewards.tolist() == [5.0, -1.0, 0.5, 5.0]
+    assert "reward/below_wrong" not in decide(method, [1.0, 0.0, 0.5, 1.0], **cut).metrics
+    with pytest.raises(ValueError, match="wrong: expected a finite reward below success_at = 1, got 1"):
+        decide(method, [1.0], wrong=1.0)
+
+
 def test_groups_are_by_uid_wherever_rows_stand() -> None:
     method = hapo.Method("luffy", 3, schedule=OPEN)
     rewards = [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.5]

@@ -53,6 +53,7 @@ const ABOUT: &[(&str, &str)] = &[
     ("D28", "rewards that are not 0 or 1"),
     ("D29", "rollouts older than the weights"),
     ("D30", "engines that recompute old log-probabilities"),
+    ("D31", "an answer without a verdict"),
     ("D35", "how a group grows"),
     ("D36", "a hint is part of the prompt, a prefix of the response"),
     ("D37", "more than one foreign member"),

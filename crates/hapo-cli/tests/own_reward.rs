@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hapo_run::RolloutLine;
 use serde_json::{Value, json};
 use support::{hapo, refuse, repository, succeed};
 
@@ -108,7 +109,7 @@ fn graded_rewards_train_the_same_bits_with_any_number_of_processes_and_are_repla
         assert!(!line.contains_key("reward/failed"));
     }
     let rollouts = hapo_run::read_rollouts(&hapo_run::RunFolder(&one).rollouts_of(1)).unwrap();
-    let rewards: Vec<f64> = rollouts.iter().map(hapo_run::RolloutLine::reward).collect();
+    let rewards: Vec<f64> = rollouts.iter().map(RolloutLine::reward).collect();
     assert!(rewards.contains(&0.25) && rewards.contains(&1.0), "{rewards:?}");
     for step in ["1", "2"] {
         let replayed = succeed(dir.path(), &["replay", "--run", "one", "--step", step, "--json"]);
@@ -116,6 +117,34 @@ fn graded_rewards_train_the_same_bits_with_any_number_of_processes_and_are_repla
         assert_eq!(it["loss"], it["logged_loss"], "{replayed}");
         assert_eq!(it["grad_norm"], it["logged_grad_norm"], "{replayed}");
     }
+}
+
+#[test]
+fn d31_groups_with_cut_responses_are_resumed_and_replayed_to_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = grader(
+        "while read -r line; do case \"$line\" in *4*) echo -0.5;; *) echo -1.25;; esac; done",
+    );
+    let sets = [&program, "data.truncated=\"wrong\"", "sampling.max_new_tokens=24"];
+    let whole = train(dir.path(), "whole", &sets);
+    let rollouts = hapo_run::read_rollouts(&hapo_run::RunFolder(&whole).rollouts_of(1)).unwrap();
+    let paid =
+        |ended: bool| rollouts.iter().filter(move |it| it.ended == ended).map(RolloutLine::reward);
+    // A cut response has the lowest reward of its group, or 0 where nothing was graded.
+    assert!(paid(true).count() > 0 && paid(false).any(|it| it < 0.0), "{rollouts:?}");
+    assert!(paid(false).all(|it| [-1.25, -0.5, 0.0].contains(&it)));
+    for step in ["1", "2"] {
+        let replayed = succeed(dir.path(), &["replay", "--run", "whole", "--step", step, "--json"]);
+        let it: Value = serde_json::from_str(&replayed).unwrap();
+        assert_eq!((&it["loss"], &it["grad_norm"]), (&it["logged_loss"], &it["logged_grad_norm"]));
+    }
+    let half = train(dir.path(), "half", &sets);
+    fs::remove_dir_all(half.join("checkpoints/step-000002")).unwrap();
+    let mut args = train_args("half", &sets);
+    args.push("--resume".to_owned());
+    let warned = hapo(dir.path(), &args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(parameters(&whole), parameters(&half), "{warned:?}");
+    assert_eq!(metrics(&whole), metrics(&half));
 }
 
 #[test]
@@ -149,9 +178,9 @@ fn five_bad_programs() {
         assert!(stopped.contains("the reward failed: command:"), "{stopped}");
         assert!(stopped.contains(message), "{stopped}");
         assert!(stopped.contains("reward.log"), "{stopped}");
-        let zero = format!("{name}-zero");
-        let sets = [command.as_str(), brief[0], brief[1], "reward.on_failure=\"zero\""];
-        let run = train(dir.path(), &zero, &sets);
+        let wrong = format!("{name}-wrong");
+        let sets = [command.as_str(), brief[0], brief[1], "reward.on_failure=\"wrong\""];
+        let run = train(dir.path(), &wrong, &sets);
         let logged = metrics(&run);
         assert!(logged.iter().any(|it| it["reward/failed"].as_f64() >= Some(1.0)), "{logged:?}");
     }
@@ -160,7 +189,7 @@ fn five_bad_programs() {
     let sets = |workers| {
         [
             grader(&crash),
-            "reward.on_failure=\"zero\"".to_owned(),
+            "reward.on_failure=\"wrong\"".to_owned(),
             format!("reward.workers={workers}"),
         ]
     };
@@ -176,7 +205,7 @@ fn five_bad_programs() {
         ("liar", liar, "it answered line \"another\", expected \""),
         ("missing", "/no/such/program", "exit status: 127"),
     ] {
-        let sets = [&grader(command), "reward.on_failure=\"zero\""];
+        let sets = [&grader(command), "reward.on_failure=\"wrong\""];
         let stopped = fails(dir.path(), name, &sets);
         assert!(stopped.contains(message), "{stopped}");
     }

@@ -38,7 +38,9 @@
 //! let mixed = MixedGroup { members: vec![] };
 //! ```
 
-use crate::rollout::{PromptId, Rollout, StoredTrace, TeacherTrajectory, TokenId, Verdict};
+use crate::rollout::{
+    PromptId, Rollout, StoredTrace, TeacherTrajectory, TokenId, Truncated, Verdict,
+};
 
 /// The rollouts of one prompt, as the sampler returns them.
 #[derive(Debug, Clone, PartialEq)]
@@ -147,6 +149,19 @@ impl ScoredGroup {
         let first = self.members.len();
         let members = part.members.into_iter();
         self.members.extend(members.map(|it| PolicyMember { index: first + it.index, ..it }));
+    }
+
+    /// Pays every rollout that is not judged the lower of `wrong` and the lowest reward that was graded in the group:
+    /// not to finish is never better than to be wrong, and no success (D31).
+    #[must_use]
+    pub fn paying_unjudged(mut self, truncated: Truncated, wrong: f64) -> Self {
+        let is_judged = |it: &PolicyMember| truncated.is_judged(it.rollout.ended);
+        let graded = self.members.iter().filter(|it| is_judged(it)).map(|it| it.reward);
+        let paid = graded.fold(wrong, f64::min);
+        for it in self.members.iter_mut().filter(|it| !is_judged(it)) {
+            (it.reward, it.is_success) = (paid, false);
+        }
+        self
     }
 
     /// The prompt.

@@ -122,10 +122,10 @@ impl From<Verdict> for RecordedVerdict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Truncated {
-    /// Its reward is 0, whatever it contains.
+    /// It is wrong, whatever it contains (D31).
     #[default]
     Wrong,
-    /// Its reward is 0 and its tokens are left out of the loss.
+    /// It is wrong and left out of the loss (D32).
     Mask,
     /// It is judged like any other.
     Grade,
@@ -137,7 +137,7 @@ impl Truncated {
         ended || self == Self::Grade
     }
 
-    /// Whether the tokens of a response are left out of the loss.
+    /// Whether a response is left out of the loss.
     pub fn is_masked(self, ended: bool) -> bool {
         !ended && self == Self::Mask
     }

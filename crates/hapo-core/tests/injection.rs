@@ -318,6 +318,31 @@ fn d28_the_lowest_reward_is_replaced_and_the_teacher_keeps_its_own() {
     assert_eq!((statistics.partially_solved, statistics.injected), (1, 1));
 }
 
+/// Rollouts with these rewards, of which those of the numbers `cut` are cut off.
+fn paid(rewards: &[f64], cut: &[usize], truncated: Truncated, wrong: f64) -> ScoredGroup {
+    let rollouts = (0..rewards.len()).map(|it| rollout(3, !cut.contains(&it))).collect();
+    let graded = rewards.iter().map(|it| (*it, Verdict::Wrong)).collect();
+    let sampled = SampledGroup::new(PromptId(412), rewards.len(), rollouts);
+    sampled.score_with_rewards(graded, -0.25).paying_unjudged(truncated, wrong)
+}
+
+#[test]
+fn d31_a_cut_response_is_paid_no_more_than_a_wrong_one() {
+    let of = |cut: &[usize], truncated, wrong| {
+        let it = paid(&[-1.0, 9.0, 0.5, -0.25], cut, truncated, wrong);
+        (it.rewards(), it.successes())
+    };
+    // The lowest graded reward, or `wrong` where that is lower; a success is graded.
+    assert_eq!(of(&[1], Truncated::Wrong, -0.5), (vec![-1.0, -1.0, 0.5, -0.25], 2));
+    assert_eq!(of(&[1], Truncated::Mask, -2.0), (vec![-1.0, -2.0, 0.5, -0.25], 2));
+    assert_eq!(of(&[0, 1, 3], Truncated::Wrong, -0.5), (vec![-0.5, -0.5, 0.5, -0.5], 1));
+    assert_eq!(of(&[0, 1, 2, 3], Truncated::Wrong, -0.5), (vec![-0.5; 4], 0));
+    assert_eq!(of(&[1], Truncated::Grade, -0.5), (vec![-1.0, 9.0, 0.5, -0.25], 3));
+    // Paid twice, as a replay does, nothing moves.
+    let once = paid(&[-1.0, 9.0, 0.5], &[1], Truncated::Wrong, -0.5);
+    assert_eq!(once.clone().paying_unjudged(Truncated::Wrong, -0.5), once);
+}
+
 #[test]
 fn d28_a_teacher_below_the_level_is_refused() {
     let refused = admit_graded_teacher(vec![7, 7], &[END], 0.7, 0.75, 80).unwrap_err();

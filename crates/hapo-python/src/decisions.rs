@@ -21,7 +21,7 @@ use crate::schedule::step_of;
 /// for none) and `teacher_rewards` have one entry for each group. Returns arrays by name.
 #[pyfunction]
 #[pyo3(signature = (method, rewards, groups, lengths, is_truncated, prompts, teacher_tokens, teacher_rewards, step, *,
-                    success_at, seed, truncated))]
+                    success_at, wrong, seed, truncated))]
 #[expect(clippy::too_many_arguments, reason = "arrays of one batch")]
 pub(crate) fn decide<'py>(
     py: Python<'py>,
@@ -35,6 +35,7 @@ pub(crate) fn decide<'py>(
     teacher_rewards: &Bound<'py, PyAny>,
     step: i64,
     success_at: f64,
+    wrong: f64,
     seed: u64,
     truncated: &str,
 ) -> PyResult<Bound<'py, PyDict>> {
@@ -50,7 +51,7 @@ pub(crate) fn decide<'py>(
     let is_truncated = is_truncated.as_slice()?;
     same("is_truncated", &is_truncated.len(), "rewards", &rewards.len())?;
     let paid = rewards.iter().zip(is_truncated);
-    let paid = paid.map(|(reward, cut)| if rule.is_judged(!cut) { *reward } else { 0.0 });
+    let paid = paid.map(|(reward, cut)| if rule.is_judged(!cut) { *reward } else { wrong });
     let batch = Batch {
         rewards: paid.collect(),
         groups: groups.as_slice()?,
@@ -60,19 +61,17 @@ pub(crate) fn decide<'py>(
         teacher_tokens: tokens.as_slice()?,
         teacher_rewards: teacher_rewards.as_slice()?,
         success_at,
+        wrong,
         slot: Slot { rule: SlotRule::LowestReward, seed, step: step_of(step)? },
         rule,
     };
     batch.check()?;
     let method = method.get();
-    let decided = py.detach(|| batch.decide(method))?;
-    let decided = decided.into_python(py)?;
-    decided.set_item("rewards", batch.rewards.into_pyarray(py))?;
-    Ok(decided)
+    py.detach(|| batch.decide(method))?.into_python(py)
 }
 
 struct Batch<'a> {
-    /// After the rule for truncated rows.
+    /// `wrong` for rows that are not judged.
     rewards: Vec<f64>,
     groups: &'a [i64],
     lengths: &'a [i64],
@@ -81,6 +80,8 @@ struct Batch<'a> {
     teacher_tokens: &'a [i64],
     teacher_rewards: &'a [f64],
     success_at: f64,
+    /// Of an answer without a verdict (D31).
+    wrong: f64,
     slot: Slot,
     /// For truncated rows.
     rule: Truncated,
@@ -89,6 +90,8 @@ struct Batch<'a> {
 /// A row's part of the decision.
 #[derive(Clone, Copy, Default)]
 struct Row {
+    /// Of the sampled row.
+    reward: f64,
     replaced: bool,
     trained: bool,
     advantage: f64,
@@ -121,6 +124,11 @@ impl Batch<'_> {
         if self.success_at.is_nan() {
             return Err(value_error("success_at", "expected a number, got NaN"));
         }
+        if !self.wrong.is_finite() || self.wrong >= self.success_at {
+            let (below, got) = (self.success_at, self.wrong);
+            let problem = format!("expected a finite reward below success_at = {below}, got {got}");
+            return Err(value_error("wrong", problem));
+        }
         for row in (0..n).filter(|row| self.groups[*row] >= 0) {
             if self.rewards[row].is_nan() {
                 return Err(value_error("rewards", format!("row {row} is NaN, expected a number")));
@@ -142,7 +150,7 @@ impl Batch<'_> {
             members[*group as usize].push(row);
         }
         let mut decided = Decided {
-            rows: vec![Row::default(); self.rewards.len()],
+            rows: self.rewards.iter().map(|it| Row { reward: *it, ..Row::default() }).collect(),
             groups: vec![Group::default(); self.prompts.len()],
             operator: None,
             metrics: Vec::new(),
@@ -161,6 +169,12 @@ impl Batch<'_> {
         }
         let statistics = BatchStatistics::of(mixed.iter().map(|it| (&it.0, &it.1)), dropped);
         decided.metrics = statistics.entries().filter(|it| !it.0.starts_with("verify/")).collect();
+        let below = (0..self.rewards.len())
+            .filter(|row| self.groups[*row] >= 0 && self.rewards[*row] < self.wrong)
+            .count();
+        if below > 0 {
+            decided.metrics.push((hapo_run::REWARD_BELOW_WRONG, below as f64));
+        }
         let step = self.slot.step;
         decided.metrics.push(("gate/threshold", method.gated.threshold(step)));
         decided
@@ -205,6 +219,7 @@ impl Batch<'_> {
         });
         SampledGroup::new(prompt, requested, rollouts.collect())
             .score_with_rewards(graded.collect(), self.success_at)
+            .paying_unjudged(self.rule, self.wrong)
     }
 
     fn teacher(&self, group: usize) -> PyResult<Option<TeacherTrajectory>> {
@@ -237,6 +252,9 @@ impl Batch<'_> {
         for ((row, member), spans) in rows.iter().zip(it.members()).zip(credit) {
             let target = &mut decided.rows[*row];
             target.replaced = matches!(member, Member::Teacher { .. });
+            if let Some(own) = member.sampled().or(member.replaced()) {
+                target.reward = own.reward;
+            }
             let is_masked = self.rule.is_masked(!self.is_truncated[*row]) && !target.replaced;
             let Some(span) = spans.first().filter(|_| !is_masked) else { continue };
             target.trained = true;
@@ -269,7 +287,7 @@ impl Decided {
                 )?;)+
             };
         }
-        column!(rows, replaced, trained, advantage, teacher_weight, entropy_exponent);
+        column!(rows, reward, replaced, trained, advantage, teacher_weight, entropy_exponent);
         column!(groups, successes, n_eff, confidence, injected, dropped);
         it.set_item("operator", self.operator)?;
         let metrics = PyDict::new(py);

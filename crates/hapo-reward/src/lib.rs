@@ -44,6 +44,8 @@ pub struct RewardSettings {
     pub on_failure: OnFailure,
     /// Smallest reward that is called correct where the answer holds no verdict.
     pub success_at: f64,
+    /// Reward of a completion that is not answered, where the run goes on.
+    pub wrong: f64,
     /// What is looked for in a completion as its `answer`.
     pub extraction: Extraction,
 }
@@ -56,6 +58,7 @@ impl Default for RewardSettings {
             workers: workers(0),
             on_failure: OnFailure::Stop,
             success_at: 1.0,
+            wrong: 0.0,
             extraction: Extraction::Announced,
         }
     }
@@ -76,8 +79,8 @@ pub enum OnFailure {
     /// It is an error.
     #[default]
     Stop,
-    /// Its reward is 0.
-    Zero,
+    /// It is wrong.
+    Wrong,
 }
 
 /// How names of programs and servers begin.
@@ -224,9 +227,10 @@ impl PreparedGold for OwnGold {
                 (verdict.unwrap_or(by_reward), reason, Some(reward), parts)
             }
             Err(Failure { message, fatal }) => {
-                let zero = !fatal && self.shared.settings.on_failure == OnFailure::Zero;
+                let settings = &self.shared.settings;
+                let goes_on = !fatal && settings.on_failure == OnFailure::Wrong;
                 let verdict = Verdict::Unparsable(Reason::Grader);
-                (verdict, message, zero.then_some(0.0), Vec::new())
+                (verdict, message, goes_on.then_some(settings.wrong), Vec::new())
             }
         };
         Judgement {

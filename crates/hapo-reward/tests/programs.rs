@@ -87,8 +87,8 @@ fn a_crash_is_tried_once_more_and_is_a_failure_of_its_line_alone() {
         format!("command:{script}: it ended before it answered: exit status: 3; it said: oh dear")
     );
     assert_eq!(judge(&reward, "fine").reward(), 1.0);
-    let zero = RewardSettings { on_failure: OnFailure::Zero, ..settings() };
-    let reward = program(&script, zero);
+    let wrong = RewardSettings { on_failure: OnFailure::Wrong, ..settings() };
+    let reward = program(&script, wrong);
     judge(&reward, "fine");
     let crashed = judge(&reward, "crash");
     assert_eq!((crashed.failure(), crashed.reward()), (None, 0.0));
@@ -105,16 +105,16 @@ fn a_crash_of_what_came_before_costs_nothing() {
 
 #[test]
 fn one_that_never_answers_is_an_error_whatever_the_settings_say() {
-    let zero = RewardSettings { on_failure: OnFailure::Zero, ..settings() };
-    let missing = program("/no/such/program", zero.clone());
+    let wrong = RewardSettings { on_failure: OnFailure::Wrong, ..settings() };
+    let missing = program("/no/such/program", wrong.clone());
     let failure = judge(&missing, "a").failure().unwrap().to_owned();
     assert!(failure.contains("exit status: 127"), "{failure}");
     assert!(failure.ends_with("it has not answered anything yet"), "{failure}");
-    let mute = program("exec >&-; cat >/dev/null", zero.clone());
+    let mute = program("exec >&-; cat >/dev/null", wrong.clone());
     let failure = judge(&mute, "a").failure().unwrap().to_owned();
     assert!(failure.contains("it closed its standard output"), "{failure}");
     // And one that fails again and again after its first answer.
-    let reward = program(&answers("*bad*) echo nonsense;;"), zero);
+    let reward = program(&answers("*bad*) echo nonsense;;"), wrong);
     assert_eq!(judge(&reward, "good").failure(), None);
     let failures: Vec<bool> =
         (0..64).map(|it| judge(&reward, &format!("bad {it}")).failure().is_some()).collect();
@@ -218,8 +218,8 @@ fn a_line_too_many_is_an_error_whenever_it_is_printed() {
         format!("while read -r line; do {by_number}; done; printf 'done'"),
         "exec <&-; while :; do echo 1; sleep 0.01; done".to_owned(),
     ] {
-        let zero = RewardSettings { on_failure: OnFailure::Zero, ..settings() };
-        let problem = outcome(&program(&script, zero)).expect_err(&script);
+        let wrong = RewardSettings { on_failure: OnFailure::Wrong, ..settings() };
+        let problem = outcome(&program(&script, wrong)).expect_err(&script);
         assert!(problem.contains(UNASKED), "{script}: {problem}");
     }
 }

@@ -26,7 +26,8 @@ pub use folder::RunFolder;
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
 pub use lock::{Lock, is_locked};
 pub use metrics::{
-    METRICS, Metrics, MetricsFile, REWARD_FAILED, REWARD_PARTS, is_clock, metric_of_set,
+    METRICS, Metrics, MetricsFile, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS, is_clock,
+    metric_of_set,
 };
 pub use preflight::Preflight;
 pub use recipe::{RecipeDifference, recipe_differences, recipe_entries, recipe_value};

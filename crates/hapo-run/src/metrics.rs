@@ -61,11 +61,14 @@ impl Metrics {
 /// How the names of a reward's parts begin; what follows is the part's.
 pub const REWARD_PARTS: &str = "reward/parts/";
 
-/// Responses that a reward of one's own gave no answer to.
+/// Responses that a reward program gave no answer to.
 pub const REWARD_FAILED: &str = "reward/failed";
 
-/// Every name, in the order of the documentation, but for those of a reward of one's own: [`REWARD_FAILED`] and what
-/// begins with [`REWARD_PARTS`].
+/// Responses whose reward is below that of an answer without a verdict (D31).
+pub const REWARD_BELOW_WRONG: &str = "reward/below_wrong";
+
+/// Every name, in the order of the documentation, but for those of reward programs: [`REWARD_FAILED`],
+/// [`REWARD_BELOW_WRONG`] and what begins with [`REWARD_PARTS`].
 pub const METRICS: &[&str] = &[
     "step",
     "epoch",

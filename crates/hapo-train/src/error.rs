@@ -257,7 +257,7 @@ impl Explain for Error {
             }
             Self::RewardName(it) => it.hint(),
             Self::Reward { .. } => Some(
-                "reward.log in the run folder keeps what it printed; with reward.on_failure = \"zero\" single failures are worth 0".to_owned(),
+                "reward.log in the run folder keeps what it printed; with reward.on_failure = \"wrong\" single failures are worth reward.wrong".to_owned(),
             ),
             _ => self.remedy().map(|remedy| remedy.to_string()),
         }

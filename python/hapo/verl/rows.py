@@ -46,19 +46,24 @@ class Row:
         n = len(self.teacher)
         responses = torch.tensor(self.teacher, dtype=torch.int64)
         ids = torch.cat([torch.tensor(self.prompt, dtype=torch.int64), responses])
-        scores = torch.zeros(n, dtype=torch.float32)
-        scores[-1] = reward
         fields = {
             "responses": responses,
             "input_ids": ids,
             "position_ids": torch.arange(len(ids), dtype=self.position_ids.dtype),
             "response_mask": torch.zeros(n, dtype=torch.int64),
             "loss_mask": torch.ones(n, dtype=torch.int64),
-            "rm_scores": scores,
+            "rm_scores": scores(n, reward),
         }
         if with_log_probs:
             fields["rollout_log_probs"] = torch.zeros(n, dtype=torch.float32)
         return fields
+
+
+def scores(length: int, reward: float) -> torch.Tensor:
+    """A reward as verl keeps it: at the last token of a response."""
+    it = torch.zeros(length, dtype=torch.float32)
+    it[-1:] = reward
+    return it
 
 
 def read_rows(batch: Any, end_tokens: set[int], *, with_log_probs: bool) -> list[Row]:

@@ -53,6 +53,7 @@ class Settings:
     annealing: str = "sigmoid"
     steepness: Any = None
     success_at: float = 1.0
+    wrong: float = 0.0
     slot: str = "lowest-reward"
     teacher_weight: Any = "one"
     teacher_d: float = 0.1

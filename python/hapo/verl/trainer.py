@@ -25,7 +25,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 import hapo
 from hapo._decide import Decision
 from hapo.verl.loss import WEIGHT, hapo_loss
-from hapo.verl.rows import Row, read_rows
+from hapo.verl.rows import Row, read_rows, scores
 from hapo.verl.settings import MODE, Settings
 from hapo.verl.writer import HapoRunWriter
 
@@ -100,6 +100,7 @@ class HapoTrainer(PPOTrainerSync):  # type: ignore[misc]
             teacher_lengths=[len(it.teacher) for it in rows],
             truncated=self.hapo.truncated,
             success_at=self.hapo.success_at,
+            wrong=self.hapo.wrong,
             seed=self.hapo.seed,
         )
         for place, row in enumerate(rows):
@@ -134,7 +135,7 @@ class HapoTrainer(PPOTrainerSync):  # type: ignore[misc]
             if it.masked:
                 changed["response_mask"] = torch.zeros(it.length, dtype=torch.int64)
             if it.reward != it.graded:
-                changed["rm_scores"] = torch.zeros(it.length, dtype=torch.float32)
+                changed["rm_scores"] = scores(it.length, it.reward)
             if changed:
                 put(batch, [it.key], list_of_dict_to_tensordict([changed]))
         weights = torch.tensor([[it.weight] for it in rows], dtype=torch.float64)

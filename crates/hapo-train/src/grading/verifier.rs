@@ -20,6 +20,8 @@ pub(crate) struct GradingPolicy {
     pub(crate) truncated: Truncated,
     /// The smallest reward that counts as success (D28).
     pub(crate) success_at: f64,
+    /// The reward of an answer without a verdict (D31).
+    pub(crate) wrong: f64,
     /// An unreliable grader, where a study asks for one.
     pub(crate) noise: Option<VerdictNoise>,
 }
@@ -70,18 +72,22 @@ impl Verifier {
         let form = find_answer(&text, Extraction::Announced).ok().map(|it| it.form);
         if !self.policy.truncated.is_judged(rollout.ended) {
             let verdict = Verdict::Unparsable(CUT_OFF.to_owned());
-            return Ok(Graded { reward: 0.0, verdict, form, parts: Vec::new(), failed: false });
+            return Ok(Graded { reward: self.policy.wrong, verdict, form, ..Graded::default() });
         }
         let completion = Completion { text: &text, truncated: !rollout.ended };
         let judgement = gold.judge_completion(completion);
-        let (reward, verdict) = graded(&judgement)?;
+        let (mut reward, mut verdict) = graded(&judgement)?;
+        if let Some(noise) = self.policy.noise {
+            verdict = noise.applied_to(verdict, counter);
+            reward = verdict.reward();
+        }
+        // The reward that a program names stands, whatever its verdict.
+        if judgement.reward.is_none() && matches!(verdict, Verdict::Unparsable(_)) {
+            reward = self.policy.wrong;
+        }
         let failed = judgement.verdict.reason() == Some(Reason::Grader);
-        let graded = Graded { reward, verdict, form, parts: judgement.parts, failed };
-        let Some(noise) = self.policy.noise else {
-            return Ok(graded);
-        };
-        let verdict = noise.applied_to(graded.verdict, counter);
-        Ok(Graded { reward: verdict.reward(), verdict, ..graded })
+        let below_wrong = reward < self.policy.wrong;
+        Ok(Graded { reward, verdict, form, parts: judgement.parts, failed, below_wrong })
     }
 }
 
@@ -98,7 +104,7 @@ pub(crate) struct Ungraded<'a> {
 const CUT_OFF: &str = "cut off before its end token";
 
 /// What the grader says of one rollout.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Graded {
     pub(crate) reward: f64,
     pub(crate) verdict: Verdict,
@@ -106,8 +112,10 @@ pub(crate) struct Graded {
     pub(crate) form: Option<AnswerForm>,
     /// What the reward is made of.
     pub(crate) parts: Vec<(String, f64)>,
-    /// Whether its reward is 0 because a program of one's own gave none.
+    /// Whether a reward program gave none.
     pub(crate) failed: bool,
+    /// Whether its reward is below that of an answer without a verdict (D31).
+    pub(crate) below_wrong: bool,
 }
 
 /// How many responses give an answer, and how, and what their rewards are made of.
@@ -115,8 +123,10 @@ pub(crate) struct Graded {
 pub(crate) struct AnswerCounts {
     pub(crate) boxed: usize,
     pub(crate) announced: usize,
-    /// Responses that a program of one's own gave no reward.
+    /// Responses that a reward program gave no reward.
     pub(crate) failed: usize,
+    /// Responses that are worth less than an answer without a verdict (D31).
+    pub(crate) below_wrong: usize,
     /// Sum and number of each part of the rewards.
     pub(crate) parts: BTreeMap<String, (f64, usize)>,
 }
@@ -130,6 +140,7 @@ impl AnswerCounts {
         self.boxed += of(AnswerForm::Boxed);
         self.announced += of(AnswerForm::Announced);
         self.failed += graded.iter().filter(|it| it.failed).count();
+        self.below_wrong += graded.iter().filter(|it| it.below_wrong).count();
         for (name, part) in graded.iter().flat_map(|it| &it.parts) {
             if let Some((sum, n)) = self.parts.get_mut(name) {
                 (*sum, *n) = (*sum + part, *n + 1);

@@ -193,6 +193,7 @@ impl RunPlan {
             workers: hapo_reward::workers(reward.workers),
             on_failure: reward.on_failure,
             success_at: self.recipe.success_at(),
+            wrong: reward.wrong,
             extraction: data.extraction,
         };
         Ok(RunGrader::own(OwnReward::new(&data.grader, settings)?))
@@ -205,6 +206,7 @@ impl RunPlan {
         GradingPolicy {
             truncated: data.truncated,
             success_at: self.recipe.success_at(),
+            wrong: self.recipe.settings().reward.wrong,
             noise: (share > 0.0).then_some(VerdictNoise { share, seed }),
         }
     }

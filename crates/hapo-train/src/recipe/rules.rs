@@ -124,12 +124,16 @@ fn check_numbers(it: &Settings) -> Checked {
     for (key, valid, expected, got) in rules {
         range(key, valid, expected, got)?;
     }
-    let success_at = it.reward.success_at;
+    let (success_at, wrong) = (it.reward.success_at, it.reward.wrong);
     if hapo_reward::is_own(&it.data.grader) {
         range("reward.success_at", success_at.is_finite(), "a finite reward", success_at)?;
+        let below = wrong.is_finite() && wrong < success_at;
+        range("reward.wrong", below, "a finite reward below reward.success_at", wrong)?;
     } else {
         let reachable = success_at > 0.0 && success_at <= 1.0;
         range("reward.success_at", reachable, "a reward in (0, 1]", success_at)?;
+        let below = wrong.is_finite() && wrong <= 0.0;
+        range("reward.wrong", below, "at most 0, the reward of a wrong answer", wrong)?;
     }
     let betas = o.betas.iter().all(|it| (0.0..1.0).contains(it));
     range("optim.betas", betas, "two numbers in [0, 1)", format!("{:?}", o.betas))

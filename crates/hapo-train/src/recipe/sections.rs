@@ -325,8 +325,8 @@ section! {
         /// ("the answer is …", "Final answer: …", a last line `#### …`); `any`, whatever the grader finds, the last
         /// number of a text with `math`.
         extraction: Extraction = Extraction::Announced; only Answers,
-        /// A response without its end token (D27): `wrong`, reward 0; `mask`, reward 0 and its tokens out of the loss;
-        /// `grade`, judged like any other.
+        /// A response without its end token (D27, D31): `wrong`, a wrong answer; `mask`, a wrong answer that is left out
+        /// of the loss; `grade`, judged like any other.
         truncated: Truncated = Truncated::Wrong; only Rollouts,
         /// Hints: `solution`, the first 25, 50 and 75 % of the teacher's; `column`, those of `data.columns.hint`;
         /// `answer`, the gold answer.
@@ -337,12 +337,16 @@ section! {
 }
 
 section! {
-    /// `[reward]`: which rewards are successes, and the program or server that `data.grader` names
-    /// ([own-reward.md](guides/own-reward.md)).
+    /// `[reward]`: which rewards are successes, what an answer without a verdict is worth, and the program or server
+    /// that `data.grader` names ([own-reward.md](guides/own-reward.md)).
     RewardSection {
         /// Smallest reward that counts as a success (D28): the gate counts successes, and a teacher's solution enters
         /// if its reward is one. In (0, 1] with a built-in grader.
         success_at: f64 = 1.0,
+        /// Reward of an answer without a verdict (D31): cut off, without an answer, or whose program failed. A
+        /// response that was cut off gets the lowest reward graded in its group where that is lower. Below
+        /// `success_at`; at most 0 with a built-in grader.
+        wrong: f64 = 0.0; only Rollouts,
         /// Longest time of one answer, in seconds.
         timeout: f64 = 30.0; only CustomReward,
         /// What the first answer of a process may take beyond that, in seconds: a program loads what it needs.
@@ -351,7 +355,7 @@ section! {
         /// on it.
         workers: usize = 0; only CustomReward,
         /// A response that is not answered (a crash, the time limit, an answer that is none): `stop` ends the run and
-        /// saves it; `zero` gives reward 0 and counts it in `reward/failed`.
+        /// saves it; `wrong` gives it `reward.wrong` and counts it in `reward/failed`.
         on_failure: OnFailure = OnFailure::Stop; only CustomReward,
     }
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use hapo_kernels::Device;
 use hapo_run::{
-    EarlyEnd, Lock, Metrics, MetricsFile, Preflight, RunFolder, create_folder, write_atomically,
+    EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder, create_folder,
+    write_atomically,
 };
 
 use crate::checkpoint::Shelf;
@@ -165,6 +166,7 @@ pub fn train_on<D: Device>(
         guard: Guard::new(recipe.guard(), &history),
         early_stopping: EarlyStopping::of(recipe, &history),
         score: Score::new(recipe.checkpoint().best_metric()),
+        has_below_wrong: history.iter().any(|it| it.get(REWARD_BELOW_WRONG).is_some()),
         shelf: Shelf::new(
             run_dir,
             recipe.checkpoint().keep,
@@ -251,6 +253,8 @@ struct Session<'a> {
     guard: Guard<'a>,
     early_stopping: Option<EarlyStopping<'a>>,
     score: Score<'a>,
+    /// Whether a reward was below `reward.wrong`, which is said once.
+    has_below_wrong: bool,
     shelf: Shelf,
     /// The last checkpoint.
     saved_at: Option<(u64, PathBuf)>,
@@ -271,6 +275,14 @@ impl Session<'_> {
             let metrics = self.step(&mut run, observer)?;
             let step = run.steps_done();
             observer.step(step, &metrics);
+            if let Some(below) = metrics.get(REWARD_BELOW_WRONG)
+                && !std::mem::replace(&mut self.has_below_wrong, true)
+            {
+                observer.warning(&format!(
+                    "step {step}: {below} answers have a reward below reward.wrong: to give no answer pays better; \
+                     lower reward.wrong"
+                ));
+            }
             if let Some(alarm) = self.guard.alarm(&metrics) {
                 observer.warning(&format!("step {step}: {alarm}"));
                 stopped_by = self.recipe.guard().stop.then_some(alarm);

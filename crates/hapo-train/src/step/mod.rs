@@ -107,8 +107,9 @@ pub(crate) fn mix(
     step: Step,
 ) -> (Vec<MixedGroup>, usize) {
     let (scored, dropped) = drop_short_groups(scored);
-    let slot = task.slot(step);
+    let (slot, policy) = (task.slot(step), task.verifier.policy);
     let mixed = scored.into_iter().map(|group| {
+        let group = group.paying_unjudged(policy.truncated, policy.wrong);
         let teachers = task.table.prompt(group.prompt()).teacher.as_slice();
         let stored = task.memory.successes(group.prompt());
         task.method.mix(group, &Offer { teachers, stored, slot })

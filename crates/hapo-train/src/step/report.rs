@@ -1,7 +1,7 @@
 //! What a step logs beside the numbers of its updates, which name themselves (`stats.rs`).
 
 use hapo_core::{BatchStatistics, Gated, Member, Step};
-use hapo_run::{Metrics, REWARD_FAILED, REWARD_PARTS};
+use hapo_run::{Metrics, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS};
 
 use super::batch::{Batch, SampledTokens};
 use super::clock::{Clock, unix_seconds};
@@ -24,10 +24,12 @@ pub(super) fn step(
     groups(&mut metrics, batch);
     metrics.set("verify/boxed", batch.answers.boxed as f64);
     metrics.set("verify/announced", batch.answers.announced as f64);
-    if batch.answers.failed > 0 {
-        metrics.set(REWARD_FAILED, batch.answers.failed as f64);
+    let answers = &batch.answers;
+    let counts = [(REWARD_FAILED, answers.failed), (REWARD_BELOW_WRONG, answers.below_wrong)];
+    for (name, count) in counts.into_iter().filter(|it| it.1 > 0) {
+        metrics.set(name, count as f64);
     }
-    for (name, (sum, n)) in &batch.answers.parts {
+    for (name, (sum, n)) in &answers.parts {
         metrics.set(format!("{REWARD_PARTS}{name}"), sum / *n as f64);
     }
     gate(&mut metrics, task.method, step);
