@@ -4,25 +4,21 @@ Everything here is computed by the same code as the command ``hapo``; arrays are
 as autograd functions, ``hapo.trl`` the trainer for TRL; only these import torch.
 
 >>> import hapo
->>> hapo.grade(r"\\frac{1}{2}", r"Halving gives $x = \\boxed{0.5}$.")
-Verdict('correct')
+>>> hapo.grade(r"\\frac{1}{2}", r"Halving gives $x = \\boxed{0.5}$.").name
+'correct'
 >>> schedule = hapo.Schedule(group_size=8, steps_per_epoch=62, turn_off_epoch=1.5)
 >>> schedule.success_limit(1), schedule.extinction
 (0, 93)
 """
 
 from hapo._decide import Decision, advantages, decide
+from hapo._grade import explain, grade, grade_many
 from hapo._hapo import (
-    Judgement,
     Method,
     Schedule,
-    Verdict,
     __version__,
     check_gold,
     divisor,
-    explain,
-    grade,
-    grade_many,
     graders,
     method_has_teacher,
     method_refusal,
@@ -32,10 +28,10 @@ from hapo._hapo import (
 )
 from hapo._rewards import compute_score, reward_trl
 from hapo._run import Run
+from hapo.verify import Verdict
 
 __all__ = [
     "Decision",
-    "Judgement",
     "Method",
     "Run",
     "Schedule",

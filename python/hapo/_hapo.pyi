@@ -4,62 +4,36 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from hapo.verify import Policy
+from hapo.verify.math_verify.grader import Rules
+from hapo.verify.math_verify.parser import Request
+
 __all__ = [
-    "Judgement",
     "Method",
     "Schedule",
-    "Verdict",
     "__version__",
     "advantages",
     "check_gold",
     "columns",
     "decide",
     "divisor",
-    "explain",
     "folder",
-    "grade",
-    "grade_many",
     "graders",
+    "judge_all",
     "method_has_teacher",
     "method_refusal",
     "methods",
     "operators",
+    "parse_one",
     "policy_terms",
+    "read_answer",
     "rollouts",
+    "same_answer",
     "teacher_terms",
     "teacher_weight",
     "write_rollouts",
 ]
 __version__: Final[str]
-
-@final
-class Verdict:
-    def __new__(cls, name: str, reason: str | None = None) -> Verdict: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def reason(self) -> str | None: ...
-    @property
-    def reward(self) -> float: ...
-    def __bool__(self) -> bool: ...
-    def __eq__(self, other: object, /) -> bool: ...
-    def __ne__(self, other: object, /) -> bool: ...
-    def __hash__(self) -> int: ...
-    def __getnewargs__(self) -> tuple[str, str | None]: ...
-
-@final
-class Judgement:
-    @property
-    def verdict(self) -> Verdict: ...
-    @property
-    def extracted(self) -> str | None: ...
-    @property
-    def gold_read(self) -> str: ...
-    @property
-    def answer_read(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    def __bool__(self) -> bool: ...
 
 @final
 class Schedule:
@@ -110,15 +84,12 @@ class Method:
     @property
     def d(self) -> float: ...
 
-def grade(
-    gold: str | list[str] | tuple[str, ...], completion: str, grader: str = "math", *, extraction: str = "any"
-) -> Verdict: ...
-def explain(
-    gold: str | list[str] | tuple[str, ...], completion: str, grader: str = "math", *, extraction: str = "any"
-) -> Judgement: ...
-def grade_many(
-    golds: Any, completions: Any, grader: str = "math", *, extraction: str = "any", threads: int | None = None
-) -> list[Verdict]: ...
+def judge_all(
+    golds: Any, completions: Any, policy: Policy, threads: int | None
+) -> list[tuple[bool, str, str, str, str, tuple[int, int] | None]]: ...
+def parse_one(completion: str) -> tuple[str, str, str] | None: ...
+def read_answer(completion: str, request: Request) -> tuple[str | None, str | None, str | None, bool]: ...
+def same_answer(gold: tuple[str, Request], answer: tuple[str, Request], rules: Rules) -> bool: ...
 def check_gold(gold: str, grader: str = "math") -> None: ...
 def graders() -> list[tuple[str, str]]: ...
 def method_has_teacher(name: str) -> bool: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hapo._hapo import grade, grade_many
+from hapo._grade import grade, grade_many
 
 
 def reward_trl(

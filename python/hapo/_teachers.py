@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from hapo._hapo import grade
+from hapo._grade import grade
 
 
 class Teachers:

@@ -73,7 +73,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-verify",
         ],
     ),
-    ("hapo-python", &["hapo-core", "hapo-run", "hapo-verify"]),
+    ("hapo-python", &["hapo-core", "hapo-run", "hapo-verify", "hapo-verify-python"]),
     ("hapo-verify-python", &["hapo-verify"]),
     // Only ever a dev-dependency: no other row names it.
     ("hapo-testing", &["hapo-kernels", "hapo-model"]),

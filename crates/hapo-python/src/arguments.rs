@@ -4,53 +4,10 @@ use hapo_core::{Decimal, excerpt};
 use numpy::ndarray::Dimension;
 use numpy::{Element, PyArrayDescrMethods, PyReadonlyArray, PyReadwriteArray, PyUntypedArray};
 use numpy::{PyArray, PyArrayMethods, PyUntypedArrayMethods, dtype};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyString, PyTuple};
 use serde::de::DeserializeOwned;
-use std::fmt::Display;
-
-/// `ValueError`: the argument, and what is wrong with its value.
-pub(crate) fn value_error(name: &str, problem: impl Display) -> PyErr {
-    PyValueError::new_err(format!("{name}: {problem}"))
-}
-
-fn type_error(name: &str, expected: &str, got: &Bound<'_, PyAny>) -> PyErr {
-    let kind = got.get_type().name().map_or_else(|_| "?".to_owned(), |it| it.to_string());
-    PyTypeError::new_err(format!("{name}: expected {expected}, got {kind}"))
-}
-
-/// Text, as it is. What is no Unicode (a lone surrogate) becomes the replacement character: model output is data.
-pub(crate) fn text(name: &str, it: &Bound<'_, PyAny>) -> PyResult<String> {
-    let text = it.cast::<PyString>().map_err(|_| type_error(name, "a str", it))?;
-    Ok(text.to_string_lossy().into_owned())
-}
-
-/// One text, or a list or tuple of them.
-pub(crate) fn texts(name: &str, it: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
-    if it.is_instance_of::<PyString>() {
-        return Ok(vec![text(name, it)?]);
-    }
-    if !it.is_instance_of::<PyList>() && !it.is_instance_of::<PyTuple>() {
-        return Err(type_error(name, "a str or a list of str", it));
-    }
-    let all: Vec<String> = it.try_iter()?.map(|one| text(name, &one?)).collect::<PyResult<_>>()?;
-    if all.is_empty() {
-        return Err(value_error(name, "expected at least one, got an empty list"));
-    }
-    Ok(all)
-}
-
-/// The items of a list, tuple, array or other sequence that is no text.
-pub(crate) fn sequence<'py>(
-    name: &str,
-    it: &Bound<'py, PyAny>,
-) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    match it.try_iter() {
-        Ok(items) if !it.is_instance_of::<PyString>() => items.collect(),
-        _ => Err(type_error(name, "a list", it)),
-    }
-}
+pub(crate) use verify_python::arguments::{same, text, type_error, value_error};
 
 /// A decimal setting as it prints: `1.5`, `"1.5"` or `Decimal("1.5")`.
 pub(crate) fn decimal(name: &str, it: &Bound<'_, PyAny>) -> PyResult<Decimal> {
@@ -104,19 +61,6 @@ fn typed<'a, 'py, T: Element, D: Dimension>(
         return Err(refused("a strided one".to_owned()));
     }
     it.cast().map_err(|_| refused("another array".to_owned()))
-}
-
-/// Checks that two arrays have one length or shape.
-pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
-    name: &str,
-    got: &T,
-    other: &str,
-    expected: &T,
-) -> PyResult<()> {
-    if got == expected {
-        return Ok(());
-    }
-    Err(value_error(name, format!("expected the shape of {other}, {expected:?}, got {got:?}")))
 }
 
 /// A name that is not among those there are.

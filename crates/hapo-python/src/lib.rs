@@ -26,7 +26,7 @@ mod _hapo {
     #[pymodule_export]
     use crate::decisions::{advantages, decide, teacher_weight};
     #[pymodule_export]
-    use crate::grading::{Judgement, Verdict, check_gold, explain, grade, grade_many, graders};
+    use crate::grading::{check_gold, graders};
     #[pymodule_export]
     use crate::losses::{divisor, policy_terms, teacher_terms};
     #[pymodule_export]
@@ -35,6 +35,8 @@ mod _hapo {
     use crate::runs::{columns, folder, rollouts, write_rollouts};
     #[pymodule_export]
     use crate::schedule::Schedule;
+    #[pymodule_export]
+    use verify_python::{judge_all, parse_one, read_answer, same_answer};
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "a name of Python's")]

@@ -1,16 +1,29 @@
 //! The extension module `hapo_verify._native`: judgements as plain tuples, which `hapo_verify` makes into verdicts.
 //!
-//! The interpreter's lock is released while anything is judged. Threads live for one call, so that a process may fork.
+//! The package `hapo` has the same functions. The interpreter's lock is released while anything is judged. Threads live
+//! for one call, so that a process may fork.
 
 #![allow(clippy::needless_pass_by_value, reason = "PyO3 takes arguments by value")]
+#![allow(clippy::missing_errors_doc, reason = "functions of Python")]
 
+pub mod arguments;
+mod math_verify;
+
+use arguments::{same, sequence, text, texts, value_error};
 use hapo_verify::{
-    AnswerForm, BENCHMARK, Extracting, Extraction, Gold, GoldError, Grader, Math, MathOptions, OAT,
-    Policy, Reason, Search, Targets, find_answer, in_order,
+    AnswerForm, BENCHMARK, Extracting, Extraction, Gold, GoldError, Judgement, Math, MathOptions,
+    Reason, Search, Targets, find_answer,
 };
-use pyo3::exceptions::PyValueError;
+pub use math_verify::{Request, read_answer, same_answer};
 use pyo3::prelude::*;
-use std::sync::LazyLock;
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+/// Gold answers that a thread remembers.
+const MOST_GOLDS: usize = 4096;
+
+/// Rows that a thread takes at a time.
+const CHUNK: usize = 64;
 
 /// The number that a text ends with, and nothing else.
 static LAST_NUMBER: LazyLock<Math> = LazyLock::new(|| {
@@ -18,50 +31,44 @@ static LAST_NUMBER: LazyLock<Math> = LazyLock::new(|| {
     Math::new(MathOptions { targets, ..MathOptions::DEFAULT })
 });
 
-const POLICIES: [&str; 8] =
-    ["training", "benchmark", "math-verify", "math", "oat", "boxed", "gsm8k", "last-number"];
+/// The name of a grader, and of a rule for what it takes for an answer.
+#[derive(FromPyObject)]
+pub struct Policy {
+    grader: String,
+    extraction: String,
+}
 
-/// The grader of that policy, and which part of a completion it is shown.
-fn policy_named(name: &str) -> PyResult<Extracting<'static>> {
-    let whole = |grader: &'static dyn Grader| Extracting::new(grader, Extraction::Any);
-    Ok(match name {
-        "training" => whole(Math::of(Policy::Training)),
-        "benchmark" => whole(&BENCHMARK),
-        "math-verify" | "math" => whole(Math::of(Policy::MathVerify)),
-        "oat" => whole(&OAT),
-        "boxed" => Extracting::new(&BENCHMARK, Extraction::Boxed),
-        "gsm8k" => Extracting::new(&BENCHMARK, Extraction::Announced),
-        "last-number" => whole(&*LAST_NUMBER),
-        _ => {
-            let known = POLICIES.join(", ");
-            return Err(PyValueError::new_err(format!(
-                "policy: expected one of {known}, got {name:?}"
-            )));
-        }
-    })
+impl Policy {
+    fn grader(&self) -> PyResult<Extracting<'static>> {
+        let Policy { grader, extraction } = self;
+        let rule =
+            Extraction::ALL.iter().find(|(rule, _)| *rule == extraction).ok_or_else(|| {
+                let known: Vec<&str> = Extraction::ALL.iter().map(|(rule, _)| *rule).collect();
+                let problem = format!("expected one of {}, got {extraction:?}", known.join(", "));
+                value_error("extraction", problem)
+            })?;
+        let grader = match grader.as_str() {
+            "last-number" => &*LAST_NUMBER,
+            name => hapo_verify::grader(name).map_err(|problem| value_error("grader", problem))?,
+        };
+        Ok(Extracting::new(grader, rule.1))
+    }
 }
 
 /// Correct, the verdict's name, the reason, both sides as they were read, and where the answer stands in characters.
 type Row = (bool, &'static str, String, String, String, Option<(usize, usize)>);
 
 fn judged(gold: &Result<Gold, GoldError>, answer: &str) -> Row {
-    let judgement = match gold {
+    let it = match gold {
         Ok(gold) => gold.judge(answer),
         Err(error) => {
-            let nothing = hapo_verify::Judgement::unparsable(Reason::Gold, String::new());
-            hapo_verify::Judgement { reason: error.to_string().into(), ..nothing }
+            let nothing = Judgement::unparsable(Reason::Gold, String::new());
+            Judgement { reason: error.to_string().into(), ..nothing }
         }
     };
-    let verdict = judgement.verdict;
-    let span = judgement.extracted.as_deref().and_then(|it| span_of(answer, it));
-    (
-        verdict.is_correct(),
-        verdict.name(),
-        judgement.reason.into_owned(),
-        judgement.gold_read,
-        judgement.answer_read,
-        span,
-    )
+    let span = it.extracted.as_deref().and_then(|extracted| span_of(answer, extracted));
+    let (verdict, reason) = (it.verdict, it.reason.into_owned());
+    (verdict.is_correct(), verdict.name(), reason, it.gold_read, it.answer_read, span)
 }
 
 /// Where the extracted answer stands: its last occurrence, as it is written.
@@ -71,57 +78,94 @@ fn span_of(text: &str, extracted: &str) -> Option<(usize, usize)> {
     Some((start, start + extracted.chars().count()))
 }
 
-/// Judges every answer against its gold answers, of which any counts, on so many threads.
+/// Judges each completion against its gold answers, of which any counts, on several threads; rows come in order.
 #[pyfunction]
-fn judge_all(
+pub fn judge_all(
     py: Python<'_>,
-    golds: Vec<Vec<String>>,
-    answers: Vec<String>,
-    policy: &str,
-    threads: usize,
+    golds: &Bound<'_, PyAny>,
+    completions: &Bound<'_, PyAny>,
+    policy: Policy,
+    threads: Option<usize>,
 ) -> PyResult<Vec<Row>> {
-    let grader = policy_named(policy)?;
-    if golds.len() != answers.len() {
-        let problem =
-            format!("answers: expected {}, one for each gold, got {}", golds.len(), answers.len());
-        return Err(PyValueError::new_err(problem));
+    let grader = policy.grader()?;
+    if threads == Some(0) {
+        return Err(value_error("threads", "expected at least 1, got 0"));
     }
-    Ok(py.detach(|| {
-        let pairs: Vec<(&Vec<String>, &String)> = golds.iter().zip(&answers).collect();
-        let judge = |(gold, answer): &(&Vec<String>, &String)| {
-            let gold = Gold::any(&grader, gold.iter().map(String::as_str));
-            Ok::<_, std::convert::Infallible>(judged(&gold, answer))
-        };
-        if threads <= 1 {
-            return pairs
-                .iter()
-                .map(|it| judge(it).unwrap_or_else(|never| match never {}))
-                .collect();
+    let golds = sequence("golds", golds)?;
+    let completions = sequence("completions", completions)?;
+    same("completions", &completions.len(), "golds", &golds.len())?;
+    let golds: Vec<Vec<String>> =
+        golds.iter().map(|it| texts("gold", it)).collect::<PyResult<_>>()?;
+    let completions: Vec<String> =
+        completions.iter().map(|it| text("completion", it)).collect::<PyResult<_>>()?;
+    let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Ok(py.detach(|| rows(&grader, &golds, &completions, threads.unwrap_or_else(cores))))
+}
+
+fn rows(
+    grader: &Extracting<'_>,
+    golds: &[Vec<String>],
+    completions: &[String],
+    threads: usize,
+) -> Vec<Row> {
+    let chunks: Vec<_> = golds.chunks(CHUNK).zip(completions.chunks(CHUNK)).collect();
+    let (queue, done) = (Mutex::new(chunks.iter().enumerate()), Mutex::new(Vec::new()));
+    let work = || {
+        // A gold answer is read once by each thread, however its rollouts are strewn.
+        let mut read: HashMap<&[String], Result<Gold, GoldError>> = HashMap::new();
+        loop {
+            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((at, (golds, completions))) = next else {
+                return;
+            };
+            if read.len() >= MOST_GOLDS {
+                read.clear();
+            }
+            let pairs = golds.iter().zip(*completions);
+            let rows = pairs.map(|(gold, completion)| {
+                let gold = read
+                    .entry(gold)
+                    .or_insert_with(|| Gold::any(grader, gold.iter().map(String::as_str)));
+                judged(gold, completion)
+            });
+            let rows: Vec<Row> = rows.collect();
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((at, rows));
         }
-        let Ok(rows) = in_order(Some(threads), &pairs, judge);
-        rows
-    }))
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(chunks.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_unstable_by_key(|(at, _)| *at);
+    done.into_iter().flat_map(|(_, rows)| rows).collect()
 }
 
 /// The normal form of the answer of a text, the answer as it is written, and how it was found.
 #[pyfunction]
-fn parse_one(py: Python<'_>, text: String) -> Option<(String, String, &'static str)> {
-    py.detach(|| {
-        let (answer, how) = match find_answer(&text, Extraction::Announced) {
+pub fn parse_one(
+    py: Python<'_>,
+    completion: &Bound<'_, PyAny>,
+) -> PyResult<Option<(String, String, &'static str)>> {
+    let completion = text("text", completion)?;
+    Ok(py.detach(|| {
+        let (answer, how) = match find_answer(&completion, Extraction::Announced) {
             Ok(it) if it.form == AnswerForm::Boxed => (it.answer.into_owned(), "boxed"),
             Ok(it) => (it.answer.into_owned(), "announced"),
-            Err(_) => (text.trim().to_owned(), "whole"),
+            Err(_) => (completion.trim().to_owned(), "whole"),
         };
         let gold = Gold::new(&BENCHMARK, &answer).ok()?;
         Some((gold.judge("").gold_read, answer, how))
-    })
+    }))
 }
 
 /// What the package `hapo_verify` is made of.
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::{judge_all, parse_one};
+    use super::{judge_all, parse_one, read_answer, same_answer};
 
     #[pymodule_export]
     #[expect(non_upper_case_globals, reason = "a name of Python's")]

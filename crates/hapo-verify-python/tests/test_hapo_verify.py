@@ -51,7 +51,7 @@ def test_many_at_once_are_in_order() -> None:
         got = grade_batch(golds, [r"\boxed{7}", r"\boxed{9}"] * 500, threads=threads)
         assert all(got)
         assert got == [verify(gold, rf"\boxed{{{n}}}") for gold, n in zip(golds, [7, 9] * 500, strict=True)]
-    with pytest.raises(ValueError, match="answers: expected 1"):
+    with pytest.raises(ValueError, match="completions: expected the shape of golds, 1, got 0"):
         grade_batch(["7"], [])
 
 

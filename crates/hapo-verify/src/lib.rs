@@ -64,6 +64,7 @@ mod options;
 mod ordered;
 mod parse;
 mod policy;
+mod printed;
 mod verdict;
 
 pub use error::GoldError;
@@ -74,9 +75,10 @@ pub use grader::{AnswerForm, Completion, FoundAnswer, Grader, PreparedGold, Prob
 pub use graders::choice::{CHOICE, Choice};
 pub use graders::exact::{EXACT, Exact};
 pub use graders::format::{FORMAT, Format};
-pub use graders::math::{BENCHMARK, MATH, Math, TRAINING};
+pub use graders::math::{BENCHMARK, MATH, Math, Reading, TRAINING};
 pub use graders::oat::{OAT, Oat};
 pub use graders::{GRADERS, grader};
+pub use normalise::{Boxes, CleanUp};
 pub use options::{Fallback, MathOptions, Percent, Tries, Variables};
 pub use ordered::in_order;
 pub use policy::Policy;

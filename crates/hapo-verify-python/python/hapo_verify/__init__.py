@@ -7,20 +7,38 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
-from hapo_verify._native import __version__, judge_all, parse_one
+from ._native import __version__, judge_all, parse_one
 
-__all__ = ["POLICIES", "Answer", "Verdict", "__version__", "grade_batch", "parse", "verify"]
-
-POLICIES = ("training", "benchmark", "math-verify", "math", "oat", "boxed", "gsm8k", "last-number")
+__all__ = ["POLICIES", "Answer", "Policy", "Verdict", "__version__", "grade_batch", "parse", "verify"]
 
 
-@dataclass(frozen=True, slots=True)
+class Policy(NamedTuple):
+    """What a verdict is paid for."""
+
+    grader: str
+    extraction: str = "any"
+    """What the grader takes for an answer."""
+
+
+POLICIES = {
+    "training": Policy("training"),
+    "benchmark": Policy("benchmark"),
+    "math-verify": Policy("math"),
+    "math": Policy("math"),
+    "oat": Policy("oat"),
+    "boxed": Policy("benchmark", "boxed"),
+    "gsm8k": Policy("benchmark", "announced"),
+    "last-number": Policy("last-number"),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Verdict:
-    """What a policy says of one answer. True where it is correct."""
+    """What a policy says of one answer. True where it is correct; equal to a verdict of ``hapo.verify``."""
 
     correct: bool
     """Whether the answer means the gold answer."""
@@ -35,8 +53,21 @@ class Verdict:
     extracted_from: tuple[int, int] | None
     """Where the answer stands in the completion, in characters, if it stands there as it was read."""
 
+    @property
+    def reward(self) -> float:
+        """1.0 where it is correct, else 0.0."""
+        return float(self.correct)
+
     def __bool__(self) -> bool:
         return self.correct
+
+    def __eq__(self, other: object) -> bool:
+        if type(other).__qualname__ != "Verdict":
+            return NotImplemented
+        return all(getattr(self, it) == getattr(other, it, None) for it in self.__slots__)
+
+    def __hash__(self) -> int:
+        return hash(astuple(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +84,7 @@ class Answer:
 
 def verify(gold: str | Sequence[str], answer: str, *, policy: str = "training") -> Verdict:
     """Judges the answer of a completion against a gold answer, or against several of which any counts."""
-    return Verdict(*judge_all([_golds(gold)], [_text(answer)], policy, 1)[0])
+    return Verdict(*judge_all([gold], [answer], _policy(policy), 1)[0])
 
 
 def grade_batch(
@@ -64,24 +95,16 @@ def grade_batch(
     threads: int | None = None,
 ) -> list[Verdict]:
     """Judges many completions, in order, on ``threads`` threads, by default as many as there are cores."""
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads: expected at least 1, got {threads}")
-    rows = judge_all(
-        [_golds(it) for it in golds], [_text(it) for it in answers], policy, threads or os.cpu_count() or 1
-    )
-    return [Verdict(*it) for it in rows]
+    return [Verdict(*it) for it in judge_all(golds, answers, _policy(policy), threads)]
 
 
 def parse(text: str) -> Answer | None:
     """The answer that a text gives; None where nothing in it can be read."""
-    found = parse_one(_text(text))
+    found = parse_one(text)
     return None if found is None else Answer(*found)
 
 
-def _text(text: str) -> str:
-    """The text; a lone surrogate becomes the replacement character, since model output is data."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _golds(gold: str | Sequence[str]) -> list[str]:
-    return [_text(gold)] if isinstance(gold, str) else [_text(it) for it in gold]
+def _policy(policy: str) -> Policy:
+    if policy not in POLICIES:
+        raise ValueError(f"policy: expected one of {', '.join(POLICIES)}, got {policy!r}")
+    return POLICIES[policy]

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from hapo_verify import POLICIES, grade_batch
+from . import POLICIES, grade_batch
 
 BATCH = 4096
 TRUE = {"1", "1.0", "true", "correct", "yes"}

@@ -8,7 +8,7 @@ use super::relations::proportional;
 use super::solve::{Form, Solved, same_unknown, solved, turned};
 use super::symbols::plain_symbols;
 use crate::expr::Expr;
-use crate::normalise::{Boxes, Trailing, normalise};
+use crate::normalise::{CleanUp, normalise};
 use crate::parse::{self, Style};
 
 /// Longest text that is read as a condition, in bytes.
@@ -120,7 +120,7 @@ fn set_builder(text: &str) -> Option<&str> {
 }
 
 fn meaning(text: &str) -> Option<Expr> {
-    parse::latex(&normalise(text, Boxes::All, Trailing::Dropped), Style::Peer).ok()
+    parse::latex(&normalise(text, CleanUp::DEFAULT), Style::Peer).ok()
 }
 
 /// The union of what `or` joins; `and` binds closer. Commas stand for the word that is there, and where there is none

@@ -12,6 +12,7 @@ mod formulas;
 mod numbers;
 mod strings;
 
+use crate::normalise::CleanUp;
 use anchors::Anchors;
 use finders::Finders;
 use std::cell::RefCell;
@@ -68,8 +69,12 @@ pub struct Targets {
     pub expressions: Search,
     /// Literal strings, such as the letters of a multiple choice; empty to look for none.
     pub strings: Vec<String>,
+    /// Where they are looked for.
+    pub string_search: Search,
     /// Where boxes stand among the priorities (0, 50, 100, 200, 300 are the others); `None` does not look for them.
     pub boxed_priority: Option<u32>,
+    /// What is cleaned up in formulas before they are read.
+    pub clean_up: CleanUp,
 }
 
 impl Targets {
@@ -78,7 +83,9 @@ impl Targets {
         latex: Search::Anywhere,
         expressions: Search::Anywhere,
         strings: Vec::new(),
+        string_search: Search::Anywhere,
         boxed_priority: Some(50),
+        clean_up: CleanUp::DEFAULT,
     };
 }
 
@@ -115,7 +122,7 @@ pub(crate) fn candidates(
         }
         // Whether this group holds what the search is for.
         let wanted = |search: Search| {
-            search == Search::Anywhere || search == Search::AfterAnchor && priority != 300
+            search == Search::Anywhere || search == Search::AfterAnchor && priority < 250
         };
         if wanted(targets.latex) {
             match priority {
@@ -144,7 +151,7 @@ pub(crate) fn candidates(
                 _ => {}
             }
         }
-        if !targets.strings.is_empty() {
+        if !targets.strings.is_empty() && wanted(targets.string_search) {
             scan.strings(&anchors, &targets.strings, priority, &mut found);
         }
         if found.is_empty() {

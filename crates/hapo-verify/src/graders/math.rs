@@ -12,7 +12,7 @@ use crate::extract::{Candidate, Formula, Found, Targets, candidates};
 use crate::extraction::{Extraction, find_answer};
 use crate::grader::{FoundAnswer, Grader, PreparedGold};
 use crate::meaning::{self, as_meant, capital};
-use crate::normalise::{Boxes, Trailing, normalise};
+use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::numeric;
 use crate::options::{Fallback, MathOptions, Tries, Variables};
 use crate::parse::{self, ParseError, ParseResult, Style};
@@ -50,12 +50,16 @@ impl Math {
         }
     }
 
-    /// Reads a gold answer from a whole text (`The answer is $5$.`) instead of a bare answer.
-    ///
-    /// # Errors
-    /// When no answer is found in it.
-    pub fn prepare_text(&self, text: &str) -> Result<Box<dyn PreparedGold>, GoldError> {
-        Ok(Box::new(MathGold::read(text, text, &self.options)?))
+    /// Reads the answer of a text, as Math-Verify's `parse` does.
+    pub fn read(&self, text: &str) -> Reading {
+        numeric::refuel();
+        read(text, &self.options.targets, &self.options)
+    }
+
+    /// Whether an answer means the gold answer, as Math-Verify's `verify` says.
+    pub fn same(&self, gold: &Reading, answer: &Reading) -> bool {
+        numeric::refuel();
+        compare(gold, answer, &self.options).0
     }
 }
 
@@ -107,7 +111,7 @@ pub(crate) enum Value {
 
 /// All that was read from one text.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Reading {
+pub struct Reading {
     pub(crate) value: Option<Value>,
     /// The normalised text of the first candidate.
     pub(crate) text: Option<String>,
@@ -119,6 +123,31 @@ pub(crate) struct Reading {
     pub(crate) n_skipped: usize,
     /// The value is a numeral with a base.
     pub(crate) based: bool,
+}
+
+impl Reading {
+    /// The value in sympy's notation.
+    pub fn value(&self) -> Option<String> {
+        match self.value.as_ref()? {
+            Value::Expr(it) => Some(it.to_string()),
+            Value::Word(_) => None,
+        }
+    }
+
+    /// The literal string that was found.
+    pub fn word(&self) -> Option<&str> {
+        self.read_from.as_deref().filter(|_| matches!(self.value, Some(Value::Word(_))))
+    }
+
+    /// The normalised text of the first candidate.
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// Whether a candidate was refused for its size.
+    pub fn is_too_large(&self) -> bool {
+        self.too_large
+    }
 }
 
 /// A gold answer, read once.
@@ -347,7 +376,8 @@ pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Read
     let mut reading = Reading::default();
     candidates(text, targets, |group| {
         for it in group {
-            let (value, normal) = read_candidate(text, it, &mut reading.too_large);
+            let (value, normal) =
+                read_candidate(text, it, targets.clean_up, &mut reading.too_large);
             if reading.text.is_none() && !normal.is_empty() && options.fallback == Fallback::Text {
                 reading.text = Some(normal.clone());
             }
@@ -384,6 +414,7 @@ fn has_base(text: &str) -> bool {
 fn read_candidate(
     text: &str,
     candidate: &Candidate,
+    clean_up: CleanUp,
     too_large: &mut bool,
 ) -> (Option<Value>, String) {
     match &candidate.found {
@@ -403,7 +434,7 @@ fn read_candidate(
             let word = &text[range.clone()];
             (Some(Value::Word(word.to_lowercase())), word.to_owned())
         }
-        Found::Formulas(all) => read_formulas(text, all, too_large),
+        Found::Formulas(all) => read_formulas(text, all, clean_up, too_large),
     }
 }
 
@@ -425,13 +456,19 @@ fn read_number(integer: &str, decimal: &str) -> (Option<Expr>, String) {
 }
 
 /// The meaning of joined formulas: the set of all, or else that of the first alone.
-fn read_formulas(text: &str, all: &[Formula], too_large: &mut bool) -> (Option<Value>, String) {
+fn read_formulas(
+    text: &str,
+    all: &[Formula],
+    clean_up: CleanUp,
+    too_large: &mut bool,
+) -> (Option<Value>, String) {
     let mut values = Vec::with_capacity(all.len());
     let mut texts = Vec::with_capacity(all.len());
     let mut first_is_read = None;
     for it in all {
-        let boxes = if it.bare_box { Boxes::Last } else { Boxes::All };
-        let (normal, value) = read_formula(&text[it.content.clone()], boxes);
+        let boxes = if it.bare_box { Some(Boxes::Last) } else { clean_up.boxes };
+        let (normal, value) =
+            read_formula(&text[it.content.clone()], CleanUp { boxes, ..clean_up });
         first_is_read.get_or_insert(value.is_ok());
         match value {
             Ok(value) => values.push(as_percent(value, it.percent)),
@@ -454,8 +491,8 @@ fn read_formulas(text: &str, all: &[Formula], too_large: &mut bool) -> (Option<V
 }
 
 /// The normalised text of a formula and its meaning.
-fn read_formula(content: &str, boxes: Boxes) -> (String, ParseResult<Expr>) {
-    let normal = normalise(content, boxes, Trailing::Dropped);
+fn read_formula(content: &str, clean_up: CleanUp) -> (String, ParseResult<Expr>) {
+    let normal = normalise(content, clean_up);
     let value = parse::latex(&normal, Style::Peer);
     // A full stop behind a number ends the sentence.
     match normal.strip_suffix('.').filter(|it| is_number(it)) {

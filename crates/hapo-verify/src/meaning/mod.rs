@@ -12,7 +12,7 @@ mod units;
 mod words;
 
 use crate::expr::Expr;
-use crate::normalise::{Boxes, Trailing, normalise};
+use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::parse::{self, ParseResult, Style};
 pub(crate) use signs::as_meant;
 use std::borrow::Cow;
@@ -43,7 +43,7 @@ pub(crate) struct Meaning {
 /// Why no value of it counts.
 pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
     if text.len() > MAX_TEXT {
-        let value = parse::latex(&normalise(text, Boxes::All, Trailing::Kept), Style::Meant);
+        let value = parse::latex(&normalise(text, CleanUp::KEEPS_UNITS), Style::Meant);
         let text = text.trim().to_owned();
         return Ok(Meaning { text, value, unit: None, words: None });
     }
@@ -85,11 +85,11 @@ pub(crate) fn is_read_otherwise(text: &str) -> bool {
 fn notation(text: &str) -> String {
     let text = numerals::rewritten(text);
     let text = signs::residues(&text).unwrap_or(text);
-    normalise(&as_meant(&signs::commands(&text)), Boxes::All, Trailing::Kept)
+    normalise(&as_meant(&signs::commands(&text)), CleanUp::KEEPS_UNITS)
 }
 
 fn as_before(text: &str) -> String {
-    normalise(text, Boxes::All, Trailing::Kept)
+    normalise(text, CleanUp::KEEPS_UNITS)
 }
 
 /// What is said of nothing: a relation without its left side, a prime behind a number.

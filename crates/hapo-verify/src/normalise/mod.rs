@@ -14,31 +14,52 @@ pub(crate) use boxes::{are_one_list, closing_brace, open_boxes};
 use latex::basic_latex;
 use operators::fix_operators;
 pub(crate) use operators::is_plain_integer;
+use std::borrow::Cow;
 use units::drop_units;
 
 /// Which boxes of a text form the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Boxes {
+pub enum Boxes {
     /// The last one, and those before it that are close enough to be parts of one list.
     Last,
     /// All of them.
     All,
 }
 
-/// What becomes of a unit, or of text, at the end of an answer.
+/// What is cleaned up before a formula is read: the switches of latex2sympy2-extended's `NormalizationConfig`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trailing {
-    /// Dropped, as the reference drops it.
-    Dropped,
-    Kept,
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
+pub struct CleanUp {
+    /// Commands that change nothing about the meaning are removed.
+    pub basic_latex: bool,
+    /// A unit, or a text, at the end is dropped.
+    pub units: bool,
+    /// A leading point gets its zero.
+    pub nits: bool,
+    /// `\frac12`, `\sqrt3` and the like get their braces.
+    pub malformed_operators: bool,
+    /// The boxes that are opened, if any.
+    pub boxes: Option<Boxes>,
+}
+
+impl CleanUp {
+    /// Math-Verify 0.9.0's.
+    pub const DEFAULT: CleanUp = CleanUp {
+        basic_latex: true,
+        units: true,
+        nits: true,
+        malformed_operators: true,
+        boxes: Some(Boxes::All),
+    };
+    pub(crate) const KEEPS_UNITS: CleanUp = CleanUp { units: false, ..CleanUp::DEFAULT };
 }
 
 /// Longest answer that is rewritten, in bytes. A longer one is only compared as it stands.
 const MAX_TEXT: usize = crate::parse::MAX_FORMULA;
 
 /// The normalised form of `text`.
-pub(crate) fn normalise(text: &str, boxes: Boxes, trailing: Trailing) -> String {
-    let text = open_boxes(text, boxes);
+pub(crate) fn normalise(text: &str, clean_up: CleanUp) -> String {
+    let text = clean_up.boxes.map_or(Cow::Borrowed(text), |boxes| open_boxes(text, boxes));
     // Digits alone are by far the commonest answer, and no rule touches them.
     let trimmed = text.trim();
     if !trimmed.is_empty() && trimmed.bytes().all(|b| b.is_ascii_digit()) {
@@ -48,17 +69,21 @@ pub(crate) fn normalise(text: &str, boxes: Boxes, trailing: Trailing) -> String 
         return trimmed.to_owned();
     }
     let mut text = text.into_owned();
-    basic_latex(&mut text);
-    if trailing == Trailing::Dropped {
+    if clean_up.basic_latex {
+        basic_latex(&mut text);
+    }
+    if clean_up.units {
         drop_units(&mut text);
     }
-    if text.starts_with('.') {
+    if clean_up.nits && text.starts_with('.') {
         text.insert(0, '0');
     }
-    if text == "0.5" {
+    if clean_up.nits && text == "0.5" {
         "\\frac{1}{2}".clone_into(&mut text);
     }
-    fix_operators(&mut text);
+    if clean_up.malformed_operators {
+        fix_operators(&mut text);
+    }
     let end = text.trim_end().len();
     text.truncate(end);
     let start = text.len() - text.trim_start().len();

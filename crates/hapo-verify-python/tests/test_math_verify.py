@@ -1,0 +1,141 @@
+"""The drop-in of Math-Verify: its signatures, its lists, its configurations; in threads and across processes."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from hapo_verify.math_verify import (
+    ExprExtractionConfig,
+    LatexExtractionConfig,
+    NormalizationConfig,
+    StringExtractionConfig,
+    TimeoutException,
+    math_metric,
+    parse,
+    verify,
+)
+from hapo_verify.math_verify.grader import verify as verify_of_grader
+
+BOTH = (ExprExtractionConfig(), LatexExtractionConfig())
+
+
+def test_arguments_and_defaults_are_math_verifys() -> None:
+    """As `inspect.signature` shows them for Math-Verify 0.9.0; the default targets are compared by value."""
+    names = {
+        name: {key: it.default for key, it in inspect.signature(function).parameters.items()}
+        for name, function in {"parse": parse, "verify": verify, "math_metric": math_metric}.items()
+    }
+    empty = inspect.Parameter.empty
+    targets = (LatexExtractionConfig(), ExprExtractionConfig())
+    assert names["parse"] == {
+        "pred": empty,
+        "extraction_config": targets,
+        "fallback_mode": "first_match",
+        "extraction_mode": "any_match",
+        "parsing_timeout": 5,
+        "raise_on_error": False,
+    }
+    assert names["verify"] == {
+        "gold": empty,
+        "target": empty,
+        "float_rounding": 6,
+        "numeric_precision": 15,
+        "strict": True,
+        "allow_set_relation_comp": False,
+        "timeout_seconds": 5,
+        "raise_on_error": False,
+    }
+    expr = (ExprExtractionConfig(),)
+    assert names["math_metric"] == {
+        "gold_extraction_target": expr,
+        "pred_extraction_target": expr,
+        "aggregation_function": max,
+        "precision": 6,
+    }
+    assert verify_of_grader is verify
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (r"$\frac12$", [r"1/2", r"\frac{1}{2}"]),
+        ("so 1/2", ["1/2", "1/2"]),
+        ("$x^2+1$", ["x**2 + 1", "x^2+1"]),
+        ("$x=5$", ["Eq(x, 5)", "x=5"]),
+        ("$1<x<3$", ["(1 < x) & (x < 3)", "1<x<3"]),
+        (r"$\{1,2\}$", ["{1, 2}", r"\{1,2\}"]),
+        ("$[1,2)$", ["Interval.Ropen(1, 2)", "[1,2)"]),
+        (r"$50\%$", ["50*(1/100)", r"50\%"]),
+        (r"$\frac{a+b}{c}$", ["(a + b)/c", r"\frac{a+b}{c}"]),
+        (r"$\int_0^1 x dx$", ["Integral(x, (x, 0, 1))", r"\int_0^1 x dx"]),
+        (r"$(1,2)\cup(3,4)$", ["Union(Interval.open(1, 2), Interval.open(3, 4))", r"(1,2)\cup(3,4)"]),
+        ("$a$ and $b$", ["{a, b}", "a and b"]),
+        ("nothing", []),
+    ],
+)
+def test_objects_print_as_math_verifys(text: str, shown: list[str]) -> None:
+    """Copied from what Math-Verify 0.9.0 prints for each."""
+    assert [str(it) for it in parse(text)] == shown
+    assert repr(parse(text)[:1]) == f"[{', '.join(shown[:1])}]"
+
+
+def test_configurations() -> None:
+    assert verify(parse("1/3"), parse("$0.333$"), float_rounding=3)
+    assert not verify(parse("1/3"), parse("$0.333$"))
+    assert verify(parse("$f(x)$"), parse("$f(y)$"), strict=False)
+    assert verify(parse("$(1,2)$"), parse("$1<x<2$"), allow_set_relation_comp=True)
+    assert not verify(parse("$(1,2)$"), parse("$1<x<2$"))
+    assert parse(r"\boxed{1}", [LatexExtractionConfig(boxed_match_priority=-1)]) == []
+    assert parse(r"so $7$", [LatexExtractionConfig(try_extract_without_anchor=False)]) == []
+    assert parse("so 7", [ExprExtractionConfig(try_extract_without_anchor=False)]) == []
+    as_is = LatexExtractionConfig(normalization_config=NormalizationConfig(units=True))
+    assert parse(r"$\frac12$", [as_is], "no_fallback", "first_match") == []
+    assert parse("The answer is B.", [StringExtractionConfig(lowercase=False)]) == ["B", "B"]
+    assert parse("The answer is B.", [StringExtractionConfig(), *BOTH]) == ["b", "B"]
+    assert parse("Because B is valid", [StringExtractionConfig(try_extract_without_anchor=False)]) == []
+
+
+def test_values_may_be_numbers_or_texts() -> None:
+    assert verify(7, parse(r"\boxed{7}"))
+    assert verify(0.5, parse(r"\boxed{\frac12}"))
+    assert verify("some text", ["other", " some text "])
+    assert not verify([], parse("7"))
+    assert not verify("", "")
+    assert not verify("7", parse("7", fallback_mode="no_fallback"))
+
+
+def test_what_is_too_large(caplog: pytest.LogCaptureFixture) -> None:
+    deep = r"$\frac{1}{" * 1 + r"\frac{1}{" * 200 + "3" + "}" * 201 + "$"
+    with caplog.at_level(logging.WARNING):
+        assert not verify(parse("7"), parse(deep))
+    assert "exceeds the bounds" in caplog.text
+    with pytest.raises(TimeoutException):
+        parse(deep, raise_on_error=True)
+    with pytest.raises(TypeError):
+        parse(None, raise_on_error=True)  # type: ignore[arg-type]
+    assert parse(None) == []  # type: ignore[arg-type]
+
+
+def test_threads_and_pickles() -> None:
+    def one(_: int) -> bool:
+        return verify(parse("$1/2$", parsing_timeout=5), parse(r"\boxed{0.5}", BOTH), timeout_seconds=5)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(one, range(200)))
+    kept = pickle.loads(pickle.dumps(parse(r"The answer is $\frac{x+1}{2}$")))
+    assert verify(kept, parse("$x/2+0.5$"))
+    assert kept == parse(r"The answer is $\frac{x+1}{2}$")
+
+
+def test_the_metric() -> None:
+    metric = math_metric((LatexExtractionConfig(),), BOTH)
+    assert metric([r"\boxed{1/2}"], ["it is 0.5"]) == (1.0, (["1/2", r"\frac{1}{2}"], ["0.5", "0.5"]))
+    assert metric([r"\boxed{7}"], ["it is 8", "or 7"])[0] == 1.0
+    assert math_metric(aggregation_function=min)(["7"], ["it is 8", "or 7"])[0] == 0.0
+    with pytest.raises(ValueError, match="No gold targets found"):
+        metric(["nothing"], ["7"])

@@ -1,0 +1,1 @@
+../../../../crates/hapo-verify-python/python/hapo_verify/math_verify/grader.py
