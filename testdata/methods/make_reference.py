@@ -10,6 +10,8 @@ Code:   CHORD  modelscope/Trinity-RFT, trinity/algorithm/policy_loss_fn/chord_po
         LUFFY  mix_core_alg.py, off_policy_reshape p_div_p_0.1, loss_remove_clip, loss_remove_token_mean
         DAPO   the paper's Eq. 8-12 without the length penalty
         UFT    liumy2010/UFT, dp_actor.py, without its KL and its entropy bonus
+        OPD    thinking-machines-lab/tinker-cookbook, distillation/train_on_policy.py, with a clipped ratio
+        KL     http://joschu.net/blog/kl-approx.html, its three estimators on the rollouts' tokens
 """
 import json
 import math
@@ -158,6 +160,29 @@ def uft(groups, weight):
     return torch.cat(terms).mean() + weight * torch.cat(shown).mean()
 
 
+def scored(g):
+    for it in g["rollouts"]:
+        it["reference"] = draw(len(it["old"]))
+    return g
+
+
+def opd(groups):
+    terms = [-surrogate(it, (it["reference"].float() - it["old"].float()).double())
+             for g in groups for it in g["rollouts"]]
+    return torch.cat(terms).mean()
+
+
+def grpo_kl(groups, coef, estimator):
+    terms = []
+    for g in groups:
+        rewards = [it["reward"] for it in g["rollouts"]]
+        for it, a in zip(g["rollouts"], advantages(rewards, rewards, False)):
+            q = it["reference"] - it["log_probs"]
+            k = dict(k1=-q, k2=q ** 2 / 2, k3=q.exp() - 1 - q)[estimator]
+            terms.append(coef * k - surrogate(it, a))
+    return torch.cat(terms).mean()
+
+
 cases = []
 
 
@@ -166,7 +191,7 @@ def record(name, method, loss, groups, compares_loss=True, **settings):
     value.backward()
     member = lambda it: None if it is None else dict(
         log_probs=it["log_probs"].tolist(), old_log_probs=it["old"].tolist(), entropies=it["entropies"].tolist(),
-        reward=it["reward"], prefix=it["prefix"],
+        reward=it["reward"], prefix=it["prefix"], **({"reference": it["reference"].tolist()} if "reference" in it else {}),
         gradient=(it["log_probs"].grad if it["log_probs"].grad is not None else torch.zeros_like(it["log_probs"])).tolist())
     cases.append(dict(name=name, method=method, max_response=L, loss=float(value) if compares_loss else None,
                       groups=[dict(rollouts=[member(it) for it in g["rollouts"]], teacher=member(g["teacher"])) for g in groups],
@@ -204,6 +229,13 @@ g = [dict(rollouts=[rollout(p + n, r, p) for n, r in zip([5, 9, 12], rewards)], 
 for it in [it for group in g for it in group["rollouts"]]:
     it["old"] = it["old"][it["prefix"]:]
 record("uft", "uft", uft(g, 0.25), g, step=7, own=dict(weight=0.25), std=True, clip=[0.2, 0.2], normaliser="token-mean")
+unequal = lambda: [scored(group(rewards, lengths)) for rewards, lengths in [([1, 0, 0], [5, 9, 12]), ([0, 0, 0], [3, 8, 6])]]
+g = unequal()
+record("opd", "opd", opd(g), g, step=1, own={}, std=False, clip=[0.2, 0.2], normaliser="token-mean")
+for estimator in ["k1", "k2", "k3"]:
+    g = unequal()
+    record(f"grpo with {estimator}", "grpo", grpo_kl(g, 0.3, estimator), g, step=1, own={}, std=False, clip=[0.2, 0.2],
+           normaliser="token-mean", kl=dict(coef=0.3, estimator=estimator))
 
 
 def plain(it):

@@ -28,6 +28,13 @@ struct Case {
     normaliser: NormaliserKind,
     #[serde(default)]
     teacher_weight: TeacherWeight,
+    kl: Option<KlTerm>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct KlTerm {
+    coef: f64,
+    estimator: KlEstimator,
 }
 
 #[derive(Deserialize)]
@@ -43,7 +50,18 @@ struct Member {
     entropies: Vec<f32>,
     reward: f64,
     prefix: usize,
+    /// log π of the second model, where there is one.
+    #[serde(default)]
+    reference: Vec<f32>,
     gradient: Vec<f64>,
+}
+
+impl Group {
+    fn scores(&self) -> Scores {
+        let of =
+            |it: &Member| TokenScores { log_probs: it.reference.clone(), ..TokenScores::default() };
+        Scores { reference: self.rollouts.iter().map(of).collect() }
+    }
 }
 
 fn cases() -> Vec<Case> {
@@ -75,6 +93,7 @@ impl Case {
         Loss {
             clip: Clip { low: number(low), high: number(high) },
             teacher_apart: gated.teacher_apart(),
+            kl: self.kl.map(|it| Kl { coef: it.coef, estimator: it.estimator }),
             ..Loss::new(self.normaliser.of(self.max_response))
         }
     }
@@ -106,14 +125,17 @@ impl Case {
 #[test]
 fn losses_and_gradients_are_those_of_the_published_formulas() {
     let cases = cases();
-    assert_eq!(cases.len(), 9);
+    assert_eq!(cases.len(), 13);
     for case in &cases {
         let gated = case.gated();
         let loss = case.loss(&gated);
         let mixed: Vec<MixedGroup> =
             case.groups.iter().enumerate().map(|it| case.mixed(&gated, it)).collect();
-        let credits: Vec<Credit> =
-            mixed.iter().map(|it| gated.credit(it, Step(case.step), Scores::NONE)).collect();
+        let credits: Vec<Credit> = mixed
+            .iter()
+            .zip(&case.groups)
+            .map(|(mixed, group)| gated.credit(mixed, Step(case.step), &group.scores()))
+            .collect();
         let lengths = mixed.iter().flat_map(MixedGroup::members).map(|it| it.tokens().len());
         let spans = credits.iter().flatten().map(Vec::as_slice);
         let divisors = loss.divisors(lengths.zip(spans));
@@ -133,7 +155,7 @@ fn losses_and_gradients_are_those_of_the_published_formulas() {
                         log_probs: &recorded.log_probs[at.clone()],
                         old_log_probs: old
                             .map_or(&[][..], |it| &recorded.old_log_probs[it..][..at.len()]),
-                        reference: &[],
+                        reference: recorded.reference.get(at.clone()).unwrap_or_default(),
                         entropies: &recorded.entropies[at.clone()],
                     };
                     let divisor = loss.divisor_of(span, n, divisors);
