@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let base = open_model(BUILTIN_BASE, 128, 2)?;
     let chat = ChatFormat::new(base.tokenizer, find_template("chatml")?, &base.model.config().eos)?;
     let task = TaskSet { seed: 0, levels: vec![("linear".into(), 4)], split: Split::Train, count: 64, teacher_coverage: 0.5, teacher_steps: TeacherSteps::Exact };
-    let limits = PromptLimits { prompt_tokens: 32, response_tokens: MAX_TOKENS, success_at: 1.0, overlong: Overlong::Error, hints: None };
+    let limits = PromptLimits { prompt_tokens: 32, response_tokens: MAX_TOKENS, success_at: 1.0, overlong: Overlong::Error, hints: None, grades: true };
     let table = PromptTable::new(&make_set(&task)?, "builtin", &chat, &MATH, limits)?;
     let order = Order { seed: 0, prompts: table.prompts.len(), per_step: PROMPTS_PER_STEP };
 
@@ -58,7 +58,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let slot = Slot { rule: method.slot(), seed: 0, step };
         let (mut groups, mut successes) = (Vec::new(), 0);
         for (prompt, sampled) in prompts.iter().zip(sample(&trainer.model, &requests, &settings)?) {
-            let verdict = |it: &Rollout| Ok(verdict_of(&prompt.gold, &chat.text(&it.tokens)?));
+            let gold = prompt.gold.as_ref().expect("the limits ask for one");
+            let verdict = |it: &Rollout| Ok(verdict_of(gold, &chat.text(&it.tokens)?));
             let verdicts: Result<_, Error> = sampled.group.rollouts().iter().map(verdict).collect();
             let scored = sampled.group.score(verdicts?);
             successes += scored.successes();

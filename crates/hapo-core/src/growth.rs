@@ -161,12 +161,20 @@ pub struct Needs {
     pub reference: bool,
     /// What earlier steps remembered (D39).
     pub memory: bool,
+    /// A gold answer for every prompt, by which rollouts are graded (D38).
+    pub grades: bool,
 }
 
 impl Needs {
     /// A group of rollouts in one part.
-    pub const ROLLOUTS: Self =
-        Self { parts: 1, prefixes: false, hints: false, reference: false, memory: false };
+    pub const ROLLOUTS: Self = Self {
+        parts: 1,
+        prefixes: false,
+        hints: false,
+        reference: false,
+        memory: false,
+        grades: true,
+    };
 
     /// Demonstrations, and no rollout.
     pub const DEMONSTRATIONS: Self = Self { parts: 0, ..Self::ROLLOUTS };
@@ -185,6 +193,7 @@ impl Needs {
             hints: self.hints || more.hints,
             reference: self.reference || more.reference,
             memory: self.memory || more.memory,
+            grades: self.grades || more.grades,
         }
     }
 }

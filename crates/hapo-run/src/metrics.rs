@@ -31,6 +31,11 @@ impl Metrics {
         self.entries.iter().find(|it| it.0 == name).map(|it| it.1)
     }
 
+    /// Keeps the numbers of these names.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.entries.retain(|it| keep(&it.0));
+    }
+
     /// Names and numbers in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.entries.iter().map(|it| (&*it.0, it.1))

@@ -112,6 +112,44 @@ fn d18_a_kl_term_is_in_the_loss_once_the_weights_have_left_the_reference() {
     assert!((without[1] - with[1]).abs() > 1e-4, "{without:?} {with:?}");
 }
 
+/// Nothing is graded, so problems need no answer, and what is counted of answers is not there.
+#[test]
+fn d38_problems_without_a_gold_answer_are_distilled_and_not_graded() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = folder.path().join("rows.jsonl");
+    let row = |it: u32| format!("{{\"q\": \"12*{it}=?\"}}\n");
+    std::fs::write(&rows, (3..11).map(row).collect::<String>()).unwrap();
+    let recipe = |method: &str| {
+        let text = format!(
+            r#"
+            method = "{method}"
+            steps = 2
+            model.path = "builtin:base"
+            data = {{ train = {rows:?}, columns = {{ problem = "q" }}, max_prompt_tokens = 32 }}
+            sampling = {{ group_size = 2, prompts_per_step = 4, max_new_tokens = 48 }}
+            metrics.preflight = 4
+            "#
+        );
+        let more = ["reference.path=\"builtin:base\""];
+        let more = Overrides::set(more.into_iter().filter(|_| method == "opd"));
+        let recipes = Recipe::parse_stages(&text, "test", "test", &more);
+        recipes.map(|mut it| it.remove(0)).map_err(|it| it.to_string())
+    };
+    let run_dir = folder.path().join("run");
+    let plan = RunPlan::settle(&recipe("opd").unwrap()).unwrap();
+    let mut logged = Logged::default();
+    train(&plan, &run_dir, ResumePolicy::Fresh, 2, &mut logged).unwrap();
+    for metrics in &logged.0 {
+        let of_answers = ["reward/", "verify/", "groups/all"];
+        let absent = |name: &str| of_answers.iter().all(|it| !name.starts_with(it));
+        assert!(metrics.iter().all(|it| absent(it.0)), "{metrics:?}");
+        assert!(metrics.get(KL).is_some() && metrics.get("response_length/mean").is_some());
+    }
+    assert!(replay_run(&run_dir, 2, 1).unwrap().agrees());
+    let graded = recipe("grpo").unwrap_err();
+    assert!(graded.contains("answer or teacher"), "{graded}");
+}
+
 #[test]
 fn a_reference_is_required_where_it_is_read_and_refused_elsewhere() {
     let problem = |text: &str| {

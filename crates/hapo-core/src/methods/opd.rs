@@ -16,7 +16,7 @@ use crate::scores::Scores;
 /// Machines, 2025; `distillation/train_on_policy.py` of tinker-cookbook, without its discount).
 ///
 /// `opd.clamp` bounds |`A_t`|, which the published code does not: a teacher's log-probability may be −40. Rewards are
-/// logged and move nothing.
+/// logged and move nothing: problems need no gold answer.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "opd",
     summary: "on-policy distillation: each token's advantage is log π of [reference] less log π",
@@ -56,7 +56,7 @@ impl Method for Opd {
     }
 
     fn needs(&self) -> Needs {
-        Needs { reference: true, ..Needs::ROLLOUTS }
+        Needs { reference: true, grades: false, ..Needs::ROLLOUTS }
     }
 
     // A ratio of a sequence has no token to be weighted.

@@ -99,7 +99,7 @@ pub fn open_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Rows<'st
     }
     let reading = match columns {
         Some(it) => {
-            it.check()?;
+            it.check(false)?;
             Reading::Columns(it.clone())
         }
         None => Reading::Recognised,

@@ -79,18 +79,18 @@ impl Columns {
                 }
             }
         }
-        it.check()?;
+        it.check(true)?;
         Ok(it)
     }
 
-    /// Whether a problem is named, and something that can be right.
+    /// Whether a problem is named, and something that can be right where responses are `graded`.
     ///
     /// # Errors
     /// [`Error::Columns`].
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check(&self, graded: bool) -> Result<(), Error> {
         let missing = if self.problem.is_empty() {
             "problem"
-        } else if self.answer.is_none() && self.teacher.is_empty() {
+        } else if graded && self.answer.is_none() && self.teacher.is_empty() {
             "answer or teacher"
         } else if self.names().any(str::is_empty) {
             "the name of a column behind each ="

@@ -60,8 +60,9 @@ impl Verifier {
                 .map(move |(rollout, number)| (it.gold, rollout, counter(number)))
         });
         let each: Vec<_> = each.collect();
-        let graded = in_order(self.workers, &each, |(gold, rollout, counter)| {
-            self.grade_one(gold, rollout, *counter)
+        let graded = in_order(self.workers, &each, |(gold, rollout, counter)| match gold {
+            Some(gold) => self.grade_one(gold, rollout, *counter),
+            None => Ok(Graded::none()),
         })?;
         let mut graded = graded.into_iter();
         Ok(all.iter().map(|it| graded.by_ref().take(it.rollouts.len()).collect()).collect())
@@ -94,7 +95,8 @@ impl Verifier {
 /// Rollouts of a prompt.
 pub(crate) struct Ungraded<'a> {
     pub(crate) prompt: PromptId,
-    pub(crate) gold: &'a Gold,
+    /// None where nothing is graded.
+    pub(crate) gold: Option<&'a Gold>,
     pub(crate) rollouts: &'a [Rollout],
     /// The number of the first in its group.
     pub(crate) first: usize,
@@ -116,6 +118,14 @@ pub(crate) struct Graded {
     pub(crate) failed: bool,
     /// Whether its reward is below that of an answer without a verdict (D31).
     pub(crate) below_wrong: bool,
+}
+
+impl Graded {
+    /// Of a rollout whose problem has no gold answer.
+    fn none() -> Self {
+        let verdict = Verdict::Unparsable("nothing is graded".to_owned());
+        Self { verdict, ..Self::default() }
+    }
 }
 
 /// How many responses give an answer, and how, and what their rewards are made of.

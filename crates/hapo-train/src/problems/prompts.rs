@@ -29,8 +29,8 @@ pub struct Prompt {
     pub problem: String,
     /// The gold answer.
     pub answer: String,
-    /// The gold answer as the grader reads it.
-    pub gold: Gold,
+    /// The gold answer as the grader reads it; there wherever rollouts are graded (D38).
+    pub gold: Option<Gold>,
     /// The rendered prompt.
     pub tokens: Vec<u32>,
     /// The teacher's trajectory, if one is admissible (D9).
@@ -93,6 +93,8 @@ pub struct PromptLimits {
     pub overlong: Overlong,
     /// The hints that prompts are rendered with as well.
     pub hints: Option<HintSource>,
+    /// Whether every prompt needs a gold answer.
+    pub grades: bool,
 }
 
 impl PromptTable {
@@ -122,7 +124,9 @@ impl PromptTable {
                 problem: with_row(dataset, number, origin, &problem),
                 hint: hint.to_owned(),
             };
-            let gold = gold_of(grader, example).map_err(|reason| {
+            let is_graded = limits.grades || !example.answer.is_empty();
+            let gold = is_graded.then(|| gold_of(grader, example)).transpose();
+            let gold = gold.map_err(|reason| {
                 let answer = &example.answer;
                 let problem =
                     format!("the grader cannot read the gold answer `{answer}`: {reason}");
@@ -203,6 +207,11 @@ impl PromptTable {
         // Ids are rows, in order; a table without some of the rows has gaps.
         let index = self.prompts.binary_search_by_key(&id, |it| it.id).ok()?;
         Some(&self.prompts[index])
+    }
+
+    /// Whether every prompt has a gold answer.
+    pub(crate) fn is_graded(&self) -> bool {
+        self.prompts.iter().all(|it| it.gold.is_some())
     }
 
     /// Keeps the prompts that have a teacher: what imitation trains on.

@@ -175,6 +175,7 @@ pub(crate) fn load_source(
         success_at: recipe.success_at(),
         overlong: recipe.data().overlong,
         hints: recipe.hints(),
+        grades: recipe.needs().grades,
     };
     let mut table =
         PromptTable::new(&dataset, &recipe.data().train.name(), chat_format, grader, limits)?;

@@ -293,7 +293,8 @@ pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> 
         let hint = "name a file, a folder or a pattern";
         return Err(Problem::new("data.train", "expected at least one name, got none", hint));
     }
-    if let Some(Err(error)) = it.data.columns.as_ref().map(hapo_data::Columns::check) {
+    let grades = needs_of(it, &*method).grades;
+    if let Some(Err(error)) = it.data.columns.as_ref().map(|columns| columns.check(grades)) {
         let hint =
             "as in { problem = \"question\", answer = \"final_answer\", teacher = [\"solution\"] }";
         return Err(Problem::new("data.columns", error.to_string(), hint));

@@ -15,10 +15,12 @@ use crate::error::Result;
 use crate::grading::verifier::AnswerCounts;
 use crate::observe::memory;
 use crate::pack::TokenGroup;
+use crate::problems::prompts::PromptTable;
 use crate::run::Run;
 use crate::step::{SampledTokens, Task, credited, mix, requests, score};
 
-/// Samples the first `prompts` prompts of the run, at most those of a step; `None` for a run that samples nothing.
+/// Samples the first `prompts` prompts of the run, at most those of a step; `None` for a run that samples or grades
+/// nothing.
 /// `begins` is told how many prompts and responses before it starts.
 pub(crate) fn preflight<L: Learner>(
     run: &mut Run<L>,
@@ -26,7 +28,8 @@ pub(crate) fn preflight<L: Learner>(
     begins: impl FnOnce(usize, usize),
 ) -> Result<Option<Preflight>> {
     let (steps, wants_teacher) = (run.steps(), run.wants_teacher());
-    let Some((task, mut engines)) = run.task().filter(|_| prompts > 0) else {
+    let looks = |table: &PromptTable| prompts > 0 && table.is_graded();
+    let Some((task, mut engines)) = run.task().filter(|it| looks(it.0.table)) else {
         return Ok(None);
     };
     let Task { table, order, plan, .. } = task;

@@ -43,6 +43,7 @@ impl Validation {
             success_at: recipe.success_at(),
             overlong: recipe.data().overlong,
             hints: None,
+            grades: true,
         };
         let mut sets = Vec::new();
         for (number, EvalSet { name, mut dataset }) in sets_of(plan, eval)?.into_iter().enumerate()

@@ -62,7 +62,7 @@ pub(super) fn grow<L: Learner>(
             asked.iter().zip(sampled).map(|(it, sampled)| it.responses(&sampled)).collect();
         let ungraded = asked.iter().zip(&responses).map(|(it, rollouts)| Ungraded {
             prompt: prompts[it.index].id,
-            gold: &prompts[it.index].gold,
+            gold: prompts[it.index].gold.as_ref(),
             rollouts,
             first: groups[it.index].asked(),
         });

@@ -90,7 +90,7 @@ pub(crate) fn score(
     let groups = prompts.iter().zip(&sampled);
     let groups = groups.map(|(prompt, it)| {
         let rollouts = it.group.rollouts();
-        Ungraded { prompt: prompt.id, gold: &prompt.gold, rollouts, first: 0 }
+        Ungraded { prompt: prompt.id, gold: prompt.gold.as_ref(), rollouts, first: 0 }
     });
     let graded = verifier.grade(&groups.collect::<Vec<_>>(), step)?;
     let scored = sampled.into_iter().zip(graded).map(|(it, graded)| {

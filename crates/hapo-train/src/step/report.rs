@@ -48,8 +48,15 @@ pub(super) fn step(
     let sampled = batch.tokens.lengths.iter().sum();
     metrics.set("verify/ms", batch.clock.seconds("verify") * 1e3);
     times(&mut metrics, &batch.clock, sampled, stats.tokens);
+    if !task.table.is_graded() {
+        metrics.retain(|name| !OF_GRADES.iter().any(|it| name.starts_with(it)));
+    }
     metrics
 }
+
+/// What metrics begin with that are not there where a prompt has no gold answer (D38).
+const OF_GRADES: [&str; 5] =
+    ["reward/", "groups/all_", "groups/partially_solved", "selected/reward", "verify/"];
 
 /// All sampled groups.
 fn groups(metrics: &mut Metrics, batch: &Batch) {
