@@ -284,7 +284,9 @@ class TinkerTrainer:
             policy=mask & (decision.trained & ~taught)[:, None],
             teacher=mask & (decision.trained & taught)[:, None],
             decision=decision,
-            divisor=hapo.divisor(self.config.normaliser, lengths, self.config.max_new_tokens),
+            divisor=hapo.divisor(
+                self.config.normaliser, np.array(lengths)[decision.counted], self.config.max_new_tokens
+            ),
         )
 
     def forward(self, batch: Batch) -> NDArray[np.float32]:

@@ -21,6 +21,8 @@ import hapo
 import hapo_tinker as ht
 
 ROOT = Path(os.environ.get("HAPO_REPOSITORY") or Path(__file__).parents[2])
+sys.path.insert(0, str(ROOT / "python/tests"))
+import cut
 MODEL = str(ROOT / "testdata/fixtures/models/tiny-qwen3")
 ROWS = [{"prompt": f"{it}+{it}=", "answer": str(2 * it), "teacher": f"\\boxed{{{2 * it}}}"} for it in range(4)]
 
@@ -179,6 +181,26 @@ def test_a_run_with_failing_groups_learns_the_teacher(service, tmp_path) -> None
         text=True,
     )
     assert told.returncode == 0, told.stderr
+
+
+def test_cut_responses_have_the_recorded_loss() -> None:
+    """Random groups with cut responses: the batch that is sent has the loss and the slopes of PyTorch in f64."""
+    seen = 0
+    for it in cut.batches(ROOT):
+        case = it.case
+        if case["normaliser"] == "length":
+            continue
+        trainer = object.__new__(ht.TinkerTrainer)
+        trainer.config = config(normaliser=case["normaliser"], max_new_tokens=case["max_response"])
+        sampled = [
+            SimpleNamespace(tokens=[1] * n, teacher_tokens=[1] * n, prompt_tokens=[1], log_probs=old[:n].tolist())
+            for n, old in zip(it.lengths, it.old_log_probs, strict=True)
+        ]
+        loss, slopes = trainer.loss(trainer._batch(sampled, it.decision), it.log_probs)
+        assert loss["loss"] == pytest.approx(case["loss"], rel=1e-6), case["name"]
+        np.testing.assert_allclose(slopes, it.gradient, rtol=1e-6, atol=1e-9)
+        seen += 1
+    assert seen == 8
 
 
 def test_what_cannot_be_run_is_refused_before_the_server_is_asked() -> None:

@@ -29,7 +29,9 @@ class Decision:
     replaced: NDArray[np.bool_]
     """The row's slot is the teacher's."""
     trained: NDArray[np.bool_]
-    """The row has a term in the loss. The others count in the normaliser all the same."""
+    """The row has a term in the loss."""
+    counted: NDArray[np.bool_]
+    """The row counts in the normaliser: no padding, not masked, not of a dropped group."""
     advantages: NDArray[np.float64]
     """A of the policy's rows; 0 on the teacher's."""
     teacher_weights: NDArray[np.float64]
@@ -81,7 +83,7 @@ def decide(
     Rows with the same uid are a group, wherever they stand; a row whose uid is None is padding. The first row of a
     group is its slot 0. ``lengths`` are response lengths in tokens. ``is_truncated`` rows lack their end token: their
     reward is ``wrong``, or the lowest of their group's others where that is lower, and they are no success. With
-    ``truncated`` "mask" they have no term in the loss either; with "grade" their reward stands.
+    ``truncated`` "mask" they leave the loss and its normaliser too; with "grade" their reward stands.
     ``has_teacher``, ``teacher_lengths`` and ``teacher_rewards`` are those of the row's prompt. Steps count from 1.
     """
     scores = _column("rewards", rewards, np.float64)
@@ -117,6 +119,7 @@ def decide(
     return Decision(
         replaced=decided["replaced"],
         trained=decided["trained"],
+        counted=decided["counted"],
         advantages=decided["advantage"],
         teacher_weights=decided["teacher_weight"],
         entropy_exponents=decided["entropy_exponent"],

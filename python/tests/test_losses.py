@@ -6,6 +6,7 @@ import itertools
 import json
 import subprocess
 
+import cut
 import numpy as np
 import pytest
 
@@ -129,6 +130,33 @@ def test_recorded_losses_of_pytorch(cases, binary: str) -> None:
             loss = loss - case["entropy_coef"] * bonus.sum() / divisor
         assert loss.item() == pytest.approx(case["steps"][0]["loss"], abs=1e-6), case["case"]
     assert len(cases) == 9
+
+
+def test_cut_responses_have_the_recorded_loss() -> None:
+    """Random groups with cut responses, by every normaliser: the loss and its gradient are those of PyTorch in f64."""
+    seen = 0
+    for it in cut.batches(ROOT):
+        decision, case = it.decision, it.case
+        log_probs = torch.tensor(it.log_probs, requires_grad=True)
+        mask = torch.arange(log_probs.shape[1])[None] < torch.tensor(it.lengths)[:, None]
+        trained, replaced = torch.tensor(decision.trained)[:, None], torch.tensor(decision.replaced)[:, None]
+        lengths = np.array(it.lengths)[decision.counted]
+        options = {
+            "divisor": hapo.divisor(case["normaliser"], lengths, case["max_response"]), "normaliser": case["normaliser"]
+        }  # fmt: skip
+        loss = ht.policy_loss(
+            log_probs, torch.tensor(it.old_log_probs), mask & trained & ~replaced, torch.tensor(decision.advantages),
+            **options,
+        )  # fmt: skip
+        if decision.operator is not None:
+            weights = torch.tensor(decision.teacher_weights)
+            taught = mask & trained & replaced
+            loss = loss + ht.teacher_loss(log_probs, taught, weights, operator=decision.operator, d=decision.d, **options)
+        (slopes,) = torch.autograd.grad(loss, log_probs)
+        assert loss.item() == pytest.approx(case["loss"], rel=1e-6), case["name"]
+        torch.testing.assert_close(slopes, torch.tensor(it.gradient), rtol=1e-6, atol=1e-9)
+        seen += 1
+    assert seen == 10
 
 
 def test_divisors() -> None:

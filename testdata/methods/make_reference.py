@@ -12,6 +12,9 @@ Code:   CHORD  modelscope/Trinity-RFT, trinity/algorithm/policy_loss_fn/chord_po
         UFT    liumy2010/UFT, dp_actor.py, without its KL and its entropy bonus
         OPD    thinking-machines-lab/tinker-cookbook, distillation/train_on_policy.py, with a clipped ratio
         KL     http://joschu.net/blog/kl-approx.html, its three estimators on the rollouts' tokens
+
+The cases "cut responses" are no published method: random groups with rewards of any sign of which many responses are cut
+off (D31, D32), written after docs/decisions.md alone.
 """
 import json
 import math
@@ -26,11 +29,11 @@ def draw(n):
     return (-3 * torch.rand(n, dtype=torch.float64)).float().double()
 
 
-def rollout(n, reward, prefix=0):
+def rollout(n, reward, prefix=0, ended=True):
     log_probs = draw(n).requires_grad_()
     old = (log_probs.detach() + 0.3 * torch.randn(n, dtype=torch.float64)).float().double()
     return dict(log_probs=log_probs, old=old, entropies=(2 * torch.rand(n, dtype=torch.float64)).float().double(),
-                reward=float(reward), prefix=prefix, teacher=False)
+                reward=float(reward), prefix=prefix, teacher=False, ended=ended)
 
 
 def demonstration(n):
@@ -183,6 +186,41 @@ def grpo_kl(groups, coef, estimator):
     return torch.cat(terms).mean()
 
 
+def pay(rollouts, wrong):
+    """D31: the lower of `wrong` and the lowest graded reward for those that are cut off."""
+    low = min([wrong] + [it["reward"] for it in rollouts if it["ended"]])
+    return [it["reward"] if it["ended"] else low for it in rollouts]
+
+
+def cut(groups, advantage, normaliser, truncated, wrong):
+    """A term for each token of the counted sequences: LUFFY's for a teacher, the clipped surrogate for others (D32)."""
+    sequences = []
+    for g in groups:
+        rewards = pay(g["rollouts"], wrong)
+        members = ([g["teacher"]] if g["teacher"] else []) + g["rollouts"]
+        values = advantage(([g["teacher"]["reward"]] if g["teacher"] else []) + rewards)
+        for it, a in zip(members, values):
+            if not it["ended"] and truncated == "mask":
+                continue
+            p = it["log_probs"].exp()
+            sequences.append(-p / (p + 0.1) if it["teacher"] else -surrogate(it, a))
+    n, tokens = len(sequences), sum(len(it) for it in sequences)
+    if normaliser == "sequence-mean":
+        return sum(it.mean() for it in sequences) / n
+    return sum(it.sum() for it in sequences) / dict(constant=n * L, length=L)[normaliser] if normaliser != "token-mean" else (
+        sum(it.sum() for it in sequences) / tokens)
+
+
+def random_groups(draw_reward, teachers):
+    """Groups of four of which about half of the responses are cut off, in one group all."""
+    groups = []
+    for place in range(4):
+        members = [rollout(int(torch.randint(2, 13, ())), draw_reward(), ended=bool(torch.rand(()) < 0.5) and place != 2)
+                   for _ in range(4)]
+        groups.append(dict(rollouts=members, teacher=demonstration(int(torch.randint(3, 13, ()))) if teachers else None))
+    return groups
+
+
 cases = []
 
 
@@ -191,7 +229,7 @@ def record(name, method, loss, groups, compares_loss=True, **settings):
     value.backward()
     member = lambda it: None if it is None else dict(
         log_probs=it["log_probs"].tolist(), old_log_probs=it["old"].tolist(), entropies=it["entropies"].tolist(),
-        reward=it["reward"], prefix=it["prefix"], **({"reference": it["reference"].tolist()} if "reference" in it else {}),
+        reward=it["reward"], prefix=it["prefix"], ended=it["ended"], **({"reference": it["reference"].tolist()} if "reference" in it else {}),
         gradient=(it["log_probs"].grad if it["log_probs"].grad is not None else torch.zeros_like(it["log_probs"])).tolist())
     cases.append(dict(name=name, method=method, max_response=L, loss=float(value) if compares_loss else None,
                       groups=[dict(rollouts=[member(it) for it in g["rollouts"]], teacher=member(g["teacher"])) for g in groups],
@@ -236,6 +274,21 @@ for estimator in ["k1", "k2", "k3"]:
     g = unequal()
     record(f"grpo with {estimator}", "grpo", grpo_kl(g, 0.3, estimator), g, step=1, own={}, std=False, clip=[0.2, 0.2],
            normaliser="token-mean", kl=dict(coef=0.3, estimator=estimator))
+
+signed = lambda: float(torch.round(torch.rand(()) * 40 - 25) / 16)
+for normaliser in ["constant", "length", "token-mean", "sequence-mean"]:
+    for truncated in ["wrong", "mask"]:
+        std = normaliser == "token-mean"
+        g = random_groups(signed, True)
+        record(f"cut responses, {truncated}, {normaliser}", "luffy",
+               cut(g, lambda rewards: advantages(rewards, rewards, std), normaliser, truncated, -0.25), g, step=1, own={},
+               std=std, clip=[0.2, 0.2], normaliser=normaliser, truncated=truncated, wrong=-0.25, success_at=0.5)
+maximum_likelihood = lambda rewards: [0.0 if sum(rewards) == 0 else r / (sum(rewards) / len(rewards)) - 1 for r in rewards]
+positive = lambda: float(torch.round(torch.rand(()) * 16) / 16)
+for truncated in ["wrong", "mask"]:
+    g = random_groups(positive, False)
+    record(f"cut responses, {truncated}, maxrl", "maxrl", cut(g, maximum_likelihood, "token-mean", truncated, 0.0), g, step=1,
+           own={}, std=False, clip=[0.2, 0.2], normaliser="token-mean", truncated=truncated, wrong=0.0, success_at=0.5)
 
 
 def plain(it):

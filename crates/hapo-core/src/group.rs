@@ -323,6 +323,12 @@ impl Member {
         }
     }
 
+    /// Whether it is masked: in no numerator and no denominator of the loss, neither its tokens nor as a sequence
+    /// (D32). Its reward stays in the group's mean.
+    pub fn is_masked(&self, truncated: Truncated) -> bool {
+        self.sampled().is_some_and(|it| truncated.is_masked(it.rollout.ended))
+    }
+
     /// The rollout whose place it takes.
     pub fn replaced(&self) -> Option<&PolicyMember> {
         match self {

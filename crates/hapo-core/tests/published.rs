@@ -1,5 +1,6 @@
 //! What methods make of a group, against the formulas of their authors' code in `PyTorch`
-//! (`testdata/methods/make_reference.py`): the loss and its derivative by every log-probability.
+//! (`testdata/methods/make_reference.py`): the loss and its derivative by every log-probability. Random groups with
+//! responses that are cut off are among the cases.
 
 use std::path::Path;
 
@@ -29,6 +30,16 @@ struct Case {
     #[serde(default)]
     teacher_weight: TeacherWeight,
     kl: Option<KlTerm>,
+    #[serde(default)]
+    truncated: Truncated,
+    #[serde(default)]
+    wrong: f64,
+    #[serde(default = "one")]
+    success_at: f64,
+}
+
+fn one() -> f64 {
+    1.0
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -50,6 +61,7 @@ struct Member {
     entropies: Vec<f32>,
     reward: f64,
     prefix: usize,
+    ended: bool,
     /// log π of the second model, where there is one.
     #[serde(default)]
     reference: Vec<f32>,
@@ -103,19 +115,18 @@ impl Case {
             tokens: vec![1; it.log_probs.len()],
             prefix: it.prefix,
             log_probs: it.old_log_probs.clone(),
-            ended: true,
+            ended: it.ended,
             ..Rollout::default()
         };
         let rollouts: Vec<_> = group.rollouts.iter().map(rollout).collect();
-        let correct =
-            |it: &Member| if it.reward == 1.0 { Verdict::Correct } else { Verdict::Wrong };
-        let verdicts = group.rollouts.iter().map(correct).collect();
+        let graded = group.rollouts.iter().map(|it| (it.reward, Verdict::Wrong)).collect();
         let teacher = group.teacher.as_ref().map(|it| {
             let tokens = vec![1; it.log_probs.len() - 1];
             admit_teacher(tokens, &[END], &Verdict::Correct, self.max_response).unwrap()
         });
-        let scored =
-            SampledGroup::new(PromptId(id as u64), rollouts.len(), rollouts).score(verdicts);
+        let sampled = SampledGroup::new(PromptId(id as u64), rollouts.len(), rollouts);
+        let scored = sampled.score_with_rewards(graded, self.success_at);
+        let scored = scored.paying_unjudged(self.truncated, self.wrong);
         let step = Step(self.step);
         let slot = Slot { rule: gated.slot(), seed: 0, step };
         gated.mix(scored, &Offer { teachers: teacher.as_slice(), stored: &[], slot })
@@ -125,7 +136,7 @@ impl Case {
 #[test]
 fn losses_and_gradients_are_those_of_the_published_formulas() {
     let cases = cases();
-    assert_eq!(cases.len(), 13);
+    assert_eq!(cases.len(), 23);
     for case in &cases {
         let gated = case.gated();
         let loss = case.loss(&gated);
@@ -136,9 +147,10 @@ fn losses_and_gradients_are_those_of_the_published_formulas() {
             .zip(&case.groups)
             .map(|(mixed, group)| gated.credit(mixed, Step(case.step), &group.scores()))
             .collect();
-        let lengths = mixed.iter().flat_map(MixedGroup::members).map(|it| it.tokens().len());
-        let spans = credits.iter().flatten().map(Vec::as_slice);
-        let divisors = loss.divisors(lengths.zip(spans));
+        let counts = |member: &hapo_core::Member| !member.is_masked(case.truncated);
+        let members = mixed.iter().flat_map(MixedGroup::members);
+        let members = members.zip(credits.iter().flatten()).filter(|it| counts(it.0));
+        let divisors = loss.divisors(members.map(|it| (it.0.tokens().len(), it.1.as_slice())));
         let mut total = 0.0;
         for ((group, mixed), credit) in case.groups.iter().zip(&mixed).zip(&credits) {
             for (member, spans) in mixed.members().iter().zip(credit) {
@@ -148,7 +160,7 @@ fn losses_and_gradients_are_those_of_the_published_formulas() {
                 };
                 let n = recorded.log_probs.len();
                 let (mut slopes, mut ignored) = (vec![0.0; n], vec![0.0; n]);
-                for span in spans {
+                for span in spans.iter().filter(|_| counts(member)) {
                     let at = span.tokens.clone();
                     let old = at.start.checked_sub(recorded.prefix).filter(|_| !span.is_teacher());
                     let of = SpanTokens {

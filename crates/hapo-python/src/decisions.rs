@@ -94,6 +94,8 @@ struct Row {
     reward: f64,
     replaced: bool,
     trained: bool,
+    /// Whether it counts in the loss's normaliser (D32).
+    counted: bool,
     advantage: f64,
     teacher_weight: f64,
     entropy_exponent: f64,
@@ -255,8 +257,8 @@ impl Batch<'_> {
             if let Some(own) = member.sampled().or(member.replaced()) {
                 target.reward = own.reward;
             }
-            let is_masked = self.rule.is_masked(!self.is_truncated[*row]) && !target.replaced;
-            let Some(span) = spans.first().filter(|_| !is_masked) else { continue };
+            target.counted = !member.is_masked(self.rule);
+            let Some(span) = spans.first().filter(|_| target.counted) else { continue };
             target.trained = true;
             target.entropy_exponent = span.entropy_exponent;
             match &span.term {
@@ -287,7 +289,16 @@ impl Decided {
                 )?;)+
             };
         }
-        column!(rows, reward, replaced, trained, advantage, teacher_weight, entropy_exponent);
+        column!(
+            rows,
+            reward,
+            replaced,
+            trained,
+            counted,
+            advantage,
+            teacher_weight,
+            entropy_exponent
+        );
         column!(groups, successes, n_eff, confidence, injected, dropped);
         it.set_item("operator", self.operator)?;
         let metrics = PyDict::new(py);

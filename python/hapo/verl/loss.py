@@ -21,6 +21,7 @@ def hapo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -
     from verl.workers.utils.losses import ppo_loss
     from verl.workers.utils.padding import no_padding_2_padding
 
+    data = counting(data)
     loss, metrics = ppo_loss(config, model_output, data, dp_group)
     weights = torch.cat([it.reshape(-1) for it in data[WEIGHT].unbind()])
     log_probs = no_padding_2_padding(model_output["log_probs"], data)
@@ -42,6 +43,18 @@ def hapo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -
         )
     metrics["hapo/teacher_loss"] = Metric(value=taught.detach(), aggregation=AggregationType.SUM)
     return loss + taught, metrics
+
+
+def counting(data: Any) -> Any:
+    """The batch with the numbers that ``agg_loss`` divides by, without the masked rows: above 0, where all are masked."""
+    from verl.utils import tensordict_utils as tu
+
+    data = data.copy()
+    sequences = tu.get_non_tensor_data(data, "hapo_sequences", data["global_batch_size"])
+    tu.assign_non_tensor(
+        data, global_batch_size=max(sequences, 1), batch_num_tokens=max(int(data["batch_num_tokens"]), 1)
+    )
+    return data
 
 
 def divisor(config: Any, data: Any) -> float:

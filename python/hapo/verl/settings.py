@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -83,6 +84,10 @@ class Settings:
             raise ValueError(f"hapo.method: {refusal}, got {self.method!r}")
         if self.truncated not in ("wrong", "mask", "grade"):
             raise ValueError(f"hapo.truncated: expected wrong, mask or grade, got {self.truncated!r}")
+        if not math.isfinite(self.wrong) or self.wrong >= self.success_at:
+            raise ValueError(
+                f"hapo.wrong: expected a finite reward below success_at = {self.success_at}, got {self.wrong}"
+            )
         if self.gate not in ("confidence", "always", "never", "own"):
             raise ValueError(f"hapo.gate: expected confidence, always, never or own, got {self.gate!r}")
         if self.gamma0 is not None and self.success_limit is not None:
@@ -146,12 +151,22 @@ def check(config: Any) -> Settings:
             "actor_rollout_ref.actor.loss_scale_factor: expected the longest response, "
             "without it verl divides by the longest of each micro-batch"
         )
+    if settings.truncated == "mask" and actor["loss_agg_mode"].startswith("seq-") and not one_update(config):
+        raise ValueError(
+            "hapo.truncated: mask counts no sequence that is masked, and verl divides each mini-batch by all of its own: "
+            "expected loss_agg_mode=token-mean, or ppo_mini_batch_size equal to data.train_batch_size"
+        )
     group_size = config["actor_rollout_ref"]["rollout"]["n"]
     schedule = settings.schedule(group_size, 1)
     settings.build(group_size, schedule, std=bool(config["algorithm"].get("norm_adv_by_std_in_grpo", True)))
     if settings.has_teacher:
         check_columns(_files(config["data"]["train_files"]), config["data"]["max_response_length"])
     return settings
+
+
+def one_update(config: Any) -> bool:
+    """Whether a step's rows are one mini-batch."""
+    return bool(config["actor_rollout_ref"]["actor"]["ppo_mini_batch_size"] == config["data"]["train_batch_size"])
 
 
 def check_packages() -> None:

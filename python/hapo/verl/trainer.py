@@ -2,8 +2,7 @@
 
 It decides where a step's rows are complete and nothing is computed from them yet. On a teacher's row ``response_mask``
 is 0 and ``loss_mask`` is 1: so all that verl computes from a policy's tokens, its loss, entropy, KL, the correction of
-sampling and its metrics, passes it by, while its tokens count in the normalisers. The same holds for a truncated row
-that is masked.
+sampling and its metrics, passes it by, while its tokens count in the normalisers. On a masked row both are 0.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import hapo
 from hapo._decide import Decision
 from hapo.verl.loss import WEIGHT, hapo_loss
 from hapo.verl.rows import Row, read_rows, scores
-from hapo.verl.settings import MODE, Settings
+from hapo.verl.settings import MODE, Settings, one_update
 from hapo.verl.writer import HapoRunWriter
 
 OVERRIDDEN = {
@@ -107,8 +106,7 @@ class HapoTrainer(PPOTrainerSync):  # type: ignore[misc]
             row.replaced = bool(decision.replaced[place])
             row.advantage = float(decision.advantages[place])
             row.weight = float(decision.teacher_weights[place])
-            dropped = decision.groups[place] >= 0 and bool(decision.dropped[decision.groups[place]])
-            row.masked = dropped or (row.truncated and self.hapo.truncated == "mask" and not row.replaced)
+            row.masked = not decision.counted[place]
             row.reward = float(decision.rewards[place])
         self.decision, self.hapo_rows = decision, {it.key: it for it in rows}
         if self.writer is not None:
@@ -133,7 +131,8 @@ class HapoTrainer(PPOTrainerSync):  # type: ignore[misc]
                 continue
             changed = {}
             if it.masked:
-                changed["response_mask"] = torch.zeros(it.length, dtype=torch.int64)
+                none = torch.zeros(it.length, dtype=torch.int64)
+                changed |= {"response_mask": none, "loss_mask": none.clone()}
             if it.reward != it.graded:
                 changed["rm_scores"] = scores(it.length, it.reward)
             if changed:
@@ -187,6 +186,9 @@ class HapoTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         operator = self.decision.operator if self.decision is not None else None
         batch.extra_info.update({"hapo_operator": operator or "", "hapo_d": self.hapo_method.d})
+        if one_update(self.config):
+            # verl divides by all rows; a masked one counts in no normaliser.
+            batch.extra_info["hapo_sequences"] = sum(not it.masked for it in self.hapo_rows.values())
         return super()._update_actor(batch, metrics)
 
     def _compute_metrics(self, batch: Any, metrics: Any, timing_raw: Any, global_steps: int, epoch: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import cut
 import pytest
 
 pytest.importorskip("verl.trainer")
@@ -14,6 +15,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.config import ActorConfig
 from verl.workers.utils.padding import no_padding_2_padding
 
+from conftest import ROOT
 from hapo.torch import plain_teacher_loss
 from hapo.verl.loss import WEIGHT, hapo_loss
 from hapo.verl.settings import NORMALISERS
@@ -51,10 +53,10 @@ def batch(places, operator="trapo"):
     return data, output, flat, SimpleNamespace(old=old, advantages=[0.7 - it for it in range(4)])
 
 
-def actor(mode):
+def actor(mode, horizon=8, bound=3.0):
     return ActorConfig(
-        strategy="fsdp2", rollout_n=4, ppo_micro_batch_size_per_gpu=4, loss_agg_mode=mode, loss_scale_factor=8,
-        clip_ratio_c=3.0,
+        strategy="fsdp2", rollout_n=4, ppo_micro_batch_size_per_gpu=4, loss_agg_mode=mode, loss_scale_factor=horizon,
+        clip_ratio_c=bound,
     )  # fmt: skip
 
 
@@ -92,6 +94,48 @@ def test_the_teachers_term_stands_beside_verls_own(mode, operator) -> None:
     # The masked row has no derivative.
     masked = slice(sum(PROMPT + it for it in LENGTHS[:2]), sum(PROMPT + it for it in LENGTHS[:3]))
     assert not slope[masked].any()
+
+
+@pytest.mark.parametrize(
+    ("normaliser", "mode"),
+    [("constant", "seq-mean-token-sum-norm"), ("token-mean", "token-mean"), ("sequence-mean", "seq-mean-token-mean")],
+)
+def test_cut_responses_have_the_recorded_loss(normaliser, mode) -> None:
+    """Random groups with cut responses, as the trainer hands them to verl: the loss and slopes of PyTorch in f64."""
+    seen = 0
+    for it in cut.batches(ROOT):
+        case, decision = it.case, it.decision
+        if case["normaliser"] != normaliser:
+            continue
+        counted = decision.counted.astype(int).tolist()
+        policy = (decision.counted & ~decision.replaced).astype(int).tolist()
+        places = range(len(it.lengths))
+        of_row = lambda column: nested([torch.tensor(column[row][: it.lengths[row]]) for row in places])
+        filled = lambda values: nested([torch.full((it.lengths[row],), values[row]) for row in places])
+        fields = {
+            "prompts": nested([torch.ones(1, dtype=torch.int64) for _ in places]),
+            "responses": filled([1] * len(it.lengths)), "response_mask": filled(policy), "loss_mask": filled(counted),
+            "old_log_probs": of_row(it.old_log_probs), "advantages": filled(decision.advantages.tolist()),
+            WEIGHT: nested([torch.tensor([weight], dtype=torch.float64) for weight in decision.teacher_weights]),
+        }  # fmt: skip
+        data = TensorDict(fields, batch_size=[len(it.lengths)])
+        tokens = sum(n for n, mine in zip(it.lengths, counted, strict=True) if mine)
+        tu.assign_non_tensor(
+            data, dp_size=1, batch_num_tokens=tokens, global_batch_size=len(it.lengths), hapo_sequences=sum(counted),
+            hapo_operator=decision.operator or "", hapo_d=decision.d,
+        )  # fmt: skip
+        flat = torch.cat([torch.tensor([0.0, *it.log_probs[row][: it.lengths[row]]]) for row in places]).roll(-1)
+        flat.requires_grad_()
+        offsets = torch.tensor([0, *torch.tensor([1 + n for n in it.lengths]).cumsum(0).tolist()])
+        output = {"log_probs": torch.nested.nested_tensor_from_jagged(flat, offsets)}
+        loss, _ = hapo_loss(actor(mode, horizon=case["max_response"], bound=1e9), output, data)
+        (slope,) = torch.autograd.grad(loss, flat)
+        assert loss.item() == pytest.approx(case["loss"], rel=1e-5), case["name"]
+        for row, gradient in enumerate(it.gradient):
+            n, start = it.lengths[row], int(offsets[row])
+            torch.testing.assert_close(slope[start : start + n], torch.tensor(gradient[:n]), rtol=1e-5, atol=1e-8)
+        seen += 1
+    assert seen >= 2
 
 
 def test_micro_batches_change_nothing() -> None:

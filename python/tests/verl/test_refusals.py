@@ -43,6 +43,17 @@ def test_a_run_that_can_be_is_prepared(config) -> None:
     settings.check(changed(config, "hapo.gamma0", 0.5))
 
 
+def test_masked_rows_need_a_normaliser_that_leaves_them_out(config) -> None:
+    masked = changed(config, "hapo.truncated", "mask")
+    key = "actor_rollout_ref.actor.loss_agg_mode"
+    settings.check(changed(masked, key, "token-mean"))
+    by_sequence = changed(masked, key, "seq-mean-token-mean")
+    prompts = by_sequence.data.train_batch_size
+    settings.check(changed(by_sequence, "actor_rollout_ref.actor.ppo_mini_batch_size", prompts))
+    with pytest.raises(ValueError, match="hapo.truncated: mask counts no sequence that is masked"):
+        settings.check(changed(by_sequence, "actor_rollout_ref.actor.ppo_mini_batch_size", prompts // 2))
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -57,6 +68,7 @@ def test_a_run_that_can_be_is_prepared(config) -> None:
         ("hapo.injection", "replay", r"hapo\.injection: the teacher's trajectory alone enters a group of verl"),
         ("hapo.success_limit", 4, "hapo: success limit for groups of 4, expected 0 to 3, got 4"),
         ("hapo.gamma0", 0.1, "hapo: threshold gamma0 for groups of 4, expected more than 1/6"),
+        ("hapo.wrong", 1.0, "hapo.wrong: expected a finite reward below success_at = 1.0, got 1.0"),
         ("hapo.slot", "best", "hapo.slot: unknown variant `best`, expected one of"),
         ("hapo.teacher.weight", "two", "hapo.teacher.weight"),
         ("hapo.truncated", "drop", "hapo.truncated: expected wrong, mask or grade"),

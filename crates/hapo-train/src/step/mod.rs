@@ -134,15 +134,12 @@ pub(crate) fn credited<L: Learner>(
     Ok(groups.into_iter().zip(scores).map(of_group).collect())
 }
 
-/// A group in tokens, with what they are worth (Eq. 2, Eq. 11). Those of a rollout without its end token may be worth
-/// nothing (D27): its reward stays in the mean.
+/// A group in tokens, with what they are worth (Eq. 2, Eq. 11), without its masked rollouts (D32).
 fn tokens_of(task: Task<'_>, group: &MixedGroup, credit: &Credit) -> TokenGroup {
     let recipe = task.plan.recipe();
     let prompt = task.table.prompt(group.prompt()).tokens.clone();
     let truncated = task.verifier.policy.truncated;
-    let masked =
-        |member: &Member| member.sampled().is_some_and(|it| truncated.is_masked(it.rollout.ended));
     let members = group.members().iter().zip(credit.iter().cloned());
     let behind = |member: &Member| task.method.trained_behind(member);
-    token_group(members.filter(|it| !masked(it.0)), prompt, behind, recipe.loss())
+    token_group(members.filter(|it| !it.0.is_masked(truncated)), prompt, behind, recipe.loss())
 }
