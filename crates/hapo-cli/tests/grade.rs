@@ -141,3 +141,39 @@ fn what_counts_as_an_answer_is_an_option() {
     assert_eq!(rules.map(|it| correct(&["--extraction", it])), [1, 2, 3]);
     assert_eq!(correct(&[]), 3);
 }
+
+#[test]
+fn labels_are_held_against_verdicts_and_rows_written_beside() {
+    let dir = tempfile::tempdir().unwrap();
+    let csv = "answer,completion,ok\n7,\\boxed{7},true\n7,\\boxed{8},1\n7,no idea,false\n7,\\boxed{7},0\n";
+    fs::write(dir.path().join("rows.csv"), csv).unwrap();
+    let keys = ["--gold-key", "answer", "--pred-key", "completion", "--label-key", "ok"];
+    let command = [&["grade", "rows.csv", "--out", "graded.jsonl"][..], &keys].concat();
+    let told = succeed(dir.path(), &command);
+    assert_eq!(
+        told,
+        "4 rows: 2 correct, 1 wrong, 1 unparsable, 0 malformed\n\
+         \x20             correct    wrong  unparsable\n\
+         label true          1        1           0\n\
+         label false         1        0           1\n\
+         agreement 50.00 %, 2 rows disagree\n\
+         \x20 row 2: label true, wrong: \"8\" for \"7\": different\n\
+         \x20 row 4: label false, correct: \"7\" for \"7\": equal numbers\n"
+    );
+    let graded = fs::read_to_string(dir.path().join("graded.jsonl")).unwrap();
+    let rows: Vec<Value> = graded.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    assert_eq!(
+        (&rows[1]["completion"], &rows[1]["verdict"]),
+        (&json!("\\boxed{8}"), &json!("wrong"))
+    );
+    let told = succeed(dir.path(), &[&command[..], &["--json"]].concat());
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["labels"]["labelled_true"], json!([1, 1, 0]));
+    assert_eq!(told["labels"]["disagreements"][1]["row"], 4);
+
+    fs::write(dir.path().join("bad.csv"), csv.replace(",true", ",maybe")).unwrap();
+    let output = hapo(dir.path(), &[&["grade", "bad.csv"][..], &keys].concat());
+    assert_eq!(output.status.code(), Some(2));
+    let messages = String::from_utf8(output.stderr).unwrap();
+    assert!(messages.contains("bad.csv: row 1: ok: expected true or false, got maybe"));
+}

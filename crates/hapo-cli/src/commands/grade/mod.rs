@@ -1,9 +1,11 @@
 //! `hapo grade`: verdicts on completions.
 
+mod summary;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -13,14 +15,16 @@ use hapo_verify::{
 };
 use serde_json::{Map, Value, json};
 
+use self::summary::{Summary, label};
 use crate::failure::bad_input;
 use crate::support::arguments::{RewardArgs, one_of};
 
 /// Grade completions against gold answers.
 ///
-/// Reads JSON lines, a JSON array, Parquet or Arrow IPC with a gold and a completion in each row, and writes one JSON line per row, in order:
+/// Reads JSON lines, a JSON array, CSV, Parquet or Arrow IPC with a gold and a completion in each row, and writes one JSON line per row, in order:
 /// {"id", "verdict": "correct|wrong|unparsable", "reason", "extracted", `gold_parsed`, `answer_parsed`}. A row that
 /// cannot be read gets a null verdict and is named on standard error; the rest are graded, and the exit code is 2.
+/// Counts follow on standard error; with labels, also a table of them against the verdicts, and the rows that disagree.
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: echo '{\"gold\": \"1/2\", \"pred\": \"so \\\\boxed{0.5}\"}' | hapo grade --explain"
@@ -46,7 +50,13 @@ pub(crate) struct Args {
     /// Say in words what was extracted, how both sides were read, and why
     #[arg(long, conflicts_with = "json")]
     explain: bool,
-    /// Print JSON (the default)
+    /// Field of a label, true or false, that verdicts are held against
+    #[arg(long)]
+    label_key: Option<String>,
+    /// Write the rows, each with its verdict, to this file; print the summary in place of them
+    #[arg(long, conflicts_with = "explain")]
+    out: Option<PathBuf>,
+    /// Print JSON: the rows (the default), or, with --out, the summary
     #[arg(long)]
     json: bool,
 }
@@ -59,17 +69,21 @@ const LINE_LIMIT: u64 = 64 << 20;
 pub(crate) fn run(args: &Args) -> Result<()> {
     let grader = args.reward.grader(&args.grader, args.extraction)?;
     let grader = Extracting::new(grader, args.extraction);
+    let writer: Box<dyn Write> = match &args.out {
+        Some(file) => Box::new(File::create(file).map_err(|it| {
+            bad_input(format!("cannot write {}: {it}", file.display()), "name a file to write")
+        })?),
+        None => Box::new(std::io::stdout().lock()),
+    };
     let mut out = Output {
-        gold_key: &args.gold_key,
-        pred_key: &args.pred_key,
+        args,
         origin: match &args.file {
             Some(it) => it.to_str().unwrap_or("file").to_owned(),
             None => "standard input".to_owned(),
         },
-        explain: args.explain,
         grader,
-        writer: std::io::BufWriter::new(std::io::stdout().lock()),
-        counts: Counts::default(),
+        writer: std::io::BufWriter::new(writer),
+        summary: Summary::default(),
     };
     if let Some(file) = &args.file {
         let plain = open(file)?;
@@ -88,15 +102,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         grade_lines(reader, Pace::Live, &mut out)?;
     }
     out.writer.flush()?;
-    let it = out.counts;
-    errln!(
-        "{} rows: {} correct, {} wrong, {} unparsable, {} malformed",
-        it.rows,
-        it.correct,
-        it.wrong,
-        it.unparsable,
-        it.malformed
-    );
+    let it = out.summary;
+    if args.out.is_none() {
+        errln!("{}", it.text());
+    } else if args.json {
+        outln!("{}", serde_json::to_string(&it)?);
+    } else {
+        outln!("{}", it.text());
+    }
     if it.malformed > 0 {
         return Err(bad_input(
             format!("{} of {} rows could not be read", it.malformed, it.rows),
@@ -173,25 +186,13 @@ fn row(line: &[u8]) -> Row {
     serde_json::from_str(&text).map_err(|it| it.to_string())
 }
 
-#[derive(Clone, Copy, Default)]
-struct Counts {
-    rows: usize,
-    correct: usize,
-    wrong: usize,
-    unparsable: usize,
-    malformed: usize,
-}
-
 struct Output<'a> {
-    gold_key: &'a str,
-    pred_key: &'a str,
+    args: &'a Args,
     /// The name of the input in messages.
     origin: String,
-    /// In words instead of JSON.
-    explain: bool,
     grader: Extracting<'static>,
-    writer: std::io::BufWriter<std::io::StdoutLock<'static>>,
-    counts: Counts,
+    writer: std::io::BufWriter<Box<dyn Write>>,
+    summary: Summary,
 }
 
 impl Output<'_> {
@@ -200,21 +201,50 @@ impl Output<'_> {
         let read: Vec<Result<Pair<'_>, String>> = rows.iter().map(|it| self.pair(it)).collect();
         let mut judgements = self.judgements(rows, &read).into_iter();
         for (row, read) in rows.iter().zip(&read) {
-            self.counts.rows += 1;
-            let number = self.counts.rows;
-            let id =
-                row.as_ref().ok().and_then(|it| it.get("id")).cloned().unwrap_or(json!(number));
+            self.summary.rows += 1;
+            let row = row.as_ref().ok();
             match read {
                 Ok((gold, _)) => {
                     let judgement = judgements.next().expect("one judgement per pair");
-                    match judgement.failure() {
-                        Some(problem) => self.unjudged(&id, number, problem)?,
-                        None => self.judged(&id, gold, &judgement)?,
+                    let label = match &self.args.label_key {
+                        Some(key) => label(row.and_then(|it| it.get(key)))
+                            .map(Some)
+                            .map_err(|problem| format!("{key}: {problem}")),
+                        None => Ok(None),
+                    };
+                    match (judgement.failure(), label) {
+                        (Some(problem), _) => self.unjudged(row, problem)?,
+                        (None, Err(problem)) => self.unjudged(row, &problem)?,
+                        (None, Ok(label)) => {
+                            self.summary.add(gold, label, &judgement);
+                            self.judged(row, gold, &judgement)?;
+                        }
                     }
                 }
-                Err(problem) => self.unjudged(&id, number, problem)?,
+                Err(problem) => self.unjudged(row, problem)?,
             }
         }
+        if self.summary.rows > BATCH && std::io::stderr().is_terminal() {
+            errln!("{} rows", self.summary.rows);
+        }
+        Ok(())
+    }
+
+    /// The row's name: its field `id`, or else its number.
+    fn id(&self, row: Option<&Map<String, Value>>) -> Value {
+        row.and_then(|it| it.get("id")).cloned().unwrap_or(json!(self.summary.rows))
+    }
+
+    /// Writes a line of the given fields: behind the row's own with `--out`.
+    fn write(&mut self, row: Option<&Map<String, Value>>, fields: Value) -> Result<()> {
+        let mut line = match row {
+            Some(row) if self.args.out.is_some() => Value::Object(row.clone()),
+            _ => json!({ "id": self.id(row) }),
+        };
+        if let (Value::Object(line), Value::Object(fields)) = (&mut line, fields) {
+            line.extend(fields);
+        }
+        writeln!(self.writer, "{line}")?;
         Ok(())
     }
 
@@ -248,13 +278,13 @@ impl Output<'_> {
     }
 
     /// A row that has no verdict, and why.
-    fn unjudged(&mut self, id: &Value, number: usize, problem: &str) -> Result<()> {
-        self.counts.malformed += 1;
-        errln!("{}: row {number}: {problem}", self.origin);
-        let line = json!({ "id": id, "verdict": null, "reason": format!("row {number}: {problem}"),
-            "extracted": null, "gold_parsed": null, "answer_parsed": null });
-        writeln!(self.writer, "{line}")?;
-        Ok(())
+    fn unjudged(&mut self, row: Option<&Map<String, Value>>, problem: &str) -> Result<()> {
+        self.summary.malformed += 1;
+        let reason = format!("row {}: {problem}", self.summary.rows);
+        errln!("{}: {reason}", self.origin);
+        let fields = json!({ "verdict": null, "reason": reason, "extracted": null, "gold_parsed": null,
+            "answer_parsed": null });
+        self.write(row, fields)
     }
 
     /// Gold and completion of a row. A number counts as its text: gold answers are often bare.
@@ -266,25 +296,25 @@ impl Output<'_> {
             Some(other) => Err(format!("{key}: expected a string, got {}", kind(other))),
             None => Err(format!("{key}: expected a string, got nothing")),
         };
-        Ok((field(self.gold_key)?, field(self.pred_key)?))
+        Ok((field(&self.args.gold_key)?, field(&self.args.pred_key)?))
     }
 
-    fn judged(&mut self, id: &Value, gold: &str, it: &Judgement) -> Result<()> {
+    fn judged(
+        &mut self,
+        row: Option<&Map<String, Value>>,
+        gold: &str,
+        it: &Judgement,
+    ) -> Result<()> {
         let verdict = it.verdict.name();
-        match verdict {
-            "correct" => self.counts.correct += 1,
-            "wrong" => self.counts.wrong += 1,
-            _ => self.counts.unparsable += 1,
-        }
         let reason = match it.verdict {
             hapo_verify::Verdict::Unparsable(why) if it.reward.is_none() => {
                 format!("{why}: {}", it.reason)
             }
             _ => it.reason.to_string(),
         };
-        if self.explain {
+        if self.args.explain {
             let extracted = it.extracted.as_deref().unwrap_or("(nothing)");
-            writeln!(self.writer, "{}: {verdict}", printable(&id.to_string()))?;
+            writeln!(self.writer, "{}: {verdict}", printable(&self.id(row).to_string()))?;
             for (name, text) in [
                 ("gold", gold),
                 ("read as", &it.gold_read),
@@ -294,18 +324,17 @@ impl Output<'_> {
             ] {
                 writeln!(self.writer, "  {name:<9}  {}", printable(text))?;
             }
-        } else {
-            let mut line = json!({ "id": id, "verdict": verdict, "reason": reason, "extracted": it.extracted,
-                "gold_parsed": it.gold_read, "answer_parsed": it.answer_read });
-            if let Some(reward) = it.reward {
-                line["reward"] = reward.into();
-            }
-            if !it.parts.is_empty() {
-                line["parts"] = json!(it.parts.iter().cloned().collect::<BTreeMap<_, _>>());
-            }
-            writeln!(self.writer, "{line}")?;
+            return Ok(());
         }
-        Ok(())
+        let mut fields = json!({ "verdict": verdict, "reason": reason, "extracted": it.extracted,
+            "gold_parsed": it.gold_read, "answer_parsed": it.answer_read });
+        if let Some(reward) = it.reward {
+            fields["reward"] = reward.into();
+        }
+        if !it.parts.is_empty() {
+            fields["parts"] = json!(it.parts.iter().cloned().collect::<BTreeMap<_, _>>());
+        }
+        self.write(row, fields)
     }
 }
 
