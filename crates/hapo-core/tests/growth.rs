@@ -309,7 +309,7 @@ fn scaf_grpo_lets_the_weakest_hint_that_succeeds_in() {
 
     let plain = Gated::bare(build("scaf-grpo", r#"{"warmup":50,"plain":true}"#), 4).unwrap();
     assert_eq!(plain.trained_behind(helped), Behind::Plain);
-    assert_eq!(plain.credit(&mixed, Step(51), Scores::NONE)[0][0].ratio(), Some(Ratio::One));
+    assert_eq!(plain.credit(&mixed, Step(51), Scores::NONE)[0][0].ratio(), Some(Ratio::Rescored));
 
     for (step, answers, parts) in [(50, "wwww", 1), (51, "cwww", 1)] {
         let world = World { step, ..after };

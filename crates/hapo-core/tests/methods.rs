@@ -40,6 +40,8 @@ fn terms(credit: &Credit) -> Vec<Vec<(&'static str, f64, f64)>> {
 #[test]
 fn an_injected_group_of_four_has_the_operator_of_its_method() {
     // Lengths 1, 2, 3, 4; the longest failure gives its slot, and the mean reward is 1/4.
+    let failed = build("superrl", "{}").credit(&injected("wwww"), at(1), Scores::NONE);
+    assert_eq!(terms(&failed), [vec![], vec![], vec![], vec![("srft", 1.0, 0.0)]]);
     for (name, operator) in [("luffy", "luffy"), ("srft", "srft"), ("trapo", "trapo")] {
         let credit = build(name, "{}").credit(&injected("wwww"), at(1), Scores::NONE);
         let failure = vec![("policy", -0.25, 0.0)];

@@ -1,13 +1,15 @@
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use super::grpo::on_policy;
-use super::{Method, MethodEntry};
+use super::{Method, MethodEntry, Variant};
 use crate::advantage::{AdvantageRule, advantages};
-use crate::credit::{Credit, Moment};
+use crate::credit::{Credit, Moment, Ratio, Term};
 use crate::group::{Intervention, MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
-use crate::injection::Offer;
-use crate::rollout::Context;
+use crate::injection::{Behind, Offer};
+use crate::rollout::{Context, Rollout};
 use crate::scores::Scores;
 
 /// GRPO's loss on the last of up to four groups of a prompt: plain, then under each hint in turn while all rollouts fail.
@@ -16,17 +18,36 @@ use crate::scores::Scores;
 /// then with half, then with three quarters. Only the last group is trained on, behind the prompt that it was sampled
 /// behind; the others are thrown away ("GHPO: adaptive guidance for stable and efficient LLM reinforcement learning",
 /// <https://arxiv.org/abs/2507.10628>; hkgc-1/GHPO, which cuts the solution by characters, and whose cold start is left
-/// out here).
+/// out here). With `plain = true` what was sampled under a hint is trained on behind the plain prompt, its ratio taken to
+/// the weights at the start of the step: HINT without its affinity (<https://arxiv.org/abs/2510.09388>;
+/// ViviqwerAsd/HINT).
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "ghpo",
     summary: "GRPO; a failed group is sampled again under stronger and stronger hints",
-    own_keys: &[],
-    variants: &[],
-    build: |settings| Ok(Arc::new(Ghpo(settings.advantage))),
+    own_keys: &["plain"],
+    variants: &[Variant {
+        name: "hint",
+        summary: "what succeeds under a hint is trained on behind the plain prompt",
+        settings: &["ghpo.plain=true"],
+    }],
+    build: |settings| {
+        Ok(Arc::new(Ghpo { advantage: settings.advantage, plain: settings.ghpo.plain }))
+    },
 };
 
+/// `[ghpo]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Own {
+    /// Whether rollouts under a hint are trained on behind the plain prompt, as in HINT.
+    plain: bool,
+}
+
 #[derive(Debug)]
-struct Ghpo(AdvantageRule);
+struct Ghpo {
+    advantage: AdvantageRule,
+    plain: bool,
+}
 
 impl Method for Ghpo {
     fn name(&self) -> &'static str {
@@ -63,7 +84,21 @@ impl Method for Ghpo {
         group.unchanged(intervention).discarding(|it| it.rollout.part == last)
     }
 
+    fn trained_behind(&self, rollout: &Rollout) -> Behind {
+        let hinted = rollout.context != Context::Plain;
+        if hinted && self.plain { Behind::Plain } else { Behind::Sampled }
+    }
+
     fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
-        on_policy(group, advantages(group, self.0))
+        let mut credit = on_policy(group, advantages(group, self.advantage));
+        for (spans, member) in credit.iter_mut().zip(group.members()) {
+            let moved = member.sampled().is_some_and(|it| it.rollout.context != Context::Plain);
+            for span in spans.iter_mut().filter(|_| moved && self.plain) {
+                if let Term::Policy { ratio, .. } = &mut span.term {
+                    *ratio = Ratio::Rescored;
+                }
+            }
+        }
+        credit
     }
 }

@@ -20,6 +20,7 @@ mod opd;
 mod scaf_grpo;
 mod sft;
 mod srft;
+mod superrl;
 mod trapo;
 mod uft;
 mod w_reinforce;
@@ -245,7 +246,8 @@ methods! {
     ngrpo::METHOD with ngrpo: ngrpo::Own,
     w_reinforce::METHOD with w_reinforce: w_reinforce::Own,
     scaf_grpo::METHOD with scaf_grpo: scaf_grpo::Own,
-    ghpo::METHOD,
+    ghpo::METHOD with ghpo: ghpo::Own,
+    superrl::METHOD,
     kdrl::METHOD with kdrl: kdrl::Own,
 }
 

@@ -16,7 +16,7 @@ use crate::scores::Scores;
 ///
 /// Scaf-GRPO: after `warmup` steps a group without a success is sampled once more under each hint in turn until one
 /// rollout succeeds. It is trained on behind the prompt with its hint, as in the authors' code; with `plain = true`
-/// behind the plain prompt, with a ratio of 1 ("Scaf-GRPO: scaffolded group relative policy optimization",
+/// behind the plain prompt, with its ratio to the weights at the start of the step ("Scaf-GRPO: scaffolded group relative policy optimization",
 /// <https://arxiv.org/abs/2510.19807>; dvlab-research/Scaf-GRPO, which samples under all eight hints at once and takes
 /// the weakest that succeeds).
 pub(super) const METHOD: MethodEntry = MethodEntry {
@@ -100,7 +100,7 @@ impl Method for ScafGrpo {
         members
             .map(|(member, advantage)| {
                 let moved = self.own.plain && matches!(member, Member::Helped { .. });
-                let ratio = if moved { Ratio::One } else { Ratio::Recorded };
+                let ratio = if moved { Ratio::Rescored } else { Ratio::Recorded };
                 let term = Term::Policy { advantage: Advantage::Sequence(advantage), ratio };
                 vec![Span::new(0..member.tokens().len(), term)]
             })

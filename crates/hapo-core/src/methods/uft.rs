@@ -3,12 +3,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Method, MethodEntry, MethodError, Plan};
+use super::{Method, MethodEntry, MethodError, Plan, Variant};
 use crate::advantage::{AdvantageRule, advantages};
 use crate::credit::{Credit, Moment, Span, Term, behind_prefix};
 use crate::group::{Member, MixedGroup};
 use crate::growth::{Growing, Growth, Needs, Prefix};
 use crate::operators;
+use crate::rng::CounterRng;
 use crate::scores::Scores;
 
 /// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token that the policy writes, plus `−β·mean(log π)` over
@@ -25,8 +26,19 @@ use crate::scores::Scores;
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "uft",
     summary: "GRPO behind a first part of the teacher's trajectory, which shrinks along a cosine and is imitated",
-    own_keys: &["segments", "low", "high", "steps", "weight"],
-    variants: &[],
+    own_keys: &["segments", "schedule", "low", "high", "steps", "weight"],
+    variants: &[
+        Variant {
+            name: "r3",
+            summary: "a prefix of uniform length for each prompt, without imitation",
+            settings: &["uft.schedule=uniform", "uft.weight=0"],
+        },
+        Variant {
+            name: "stage",
+            summary: "the same prefix for all prompts, a segment shorter in each stage of the schedule",
+            settings: &["uft.schedule=stage", "uft.weight=0"],
+        },
+    ],
     build: |settings| {
         let own = settings.uft;
         own.check().map_err(|problem| MethodError { key: "uft", problem })?;
@@ -40,6 +52,8 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
 pub(crate) struct Own {
     /// Parts of equal length that a trajectory is cut into.
     segments: usize,
+    /// How many of them are shown.
+    schedule: Schedule,
     /// The share at the end of the schedule.
     low: f64,
     /// The share before the first step.
@@ -50,9 +64,22 @@ pub(crate) struct Own {
     weight: f64,
 }
 
+/// How many segments are shown. After the last step of the schedule none are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Schedule {
+    /// A binomial draw, whose share falls along half a cosine.
+    Cosine,
+    /// A uniform draw from none to all, in every step.
+    Uniform,
+    /// All at first, one fewer in each of `segments + 1` stages of equal length.
+    Stage,
+}
+
 impl Default for Own {
     fn default() -> Self {
-        Self { segments: 5, low: 0.05, high: 0.95, steps: 300, weight: 0.001 }
+        let schedule = Schedule::Cosine;
+        Self { segments: 5, schedule, low: 0.05, high: 0.95, steps: 300, weight: 0.001 }
     }
 }
 
@@ -69,6 +96,21 @@ impl Own {
             return Err(format!("expected a weight from 0, got {weight}"));
         }
         Ok(())
+    }
+
+    /// Segments that are shown of `most`; none where nothing is.
+    fn shown(self, step: u64, most: usize, rng: &mut CounterRng) -> Option<usize> {
+        match self.schedule {
+            Schedule::Cosine => {
+                let share = self.share(step)?;
+                Some((0..most).filter(|_| rng.uniform() < share).count())
+            }
+            Schedule::Uniform => Some(rng.below(most as u64 + 1) as usize),
+            Schedule::Stage => {
+                let stage = (self.steps / (most as u64 + 1)).max(1);
+                most.checked_sub((step / stage) as usize)
+            }
+        }
     }
 
     /// p(t), the expected share of a trajectory that is shown; none after the last step of the schedule.
@@ -111,14 +153,13 @@ impl Method for Uft {
     }
 
     fn grow(&self, group: &Growing<'_>) -> Growth {
-        let (Some(teacher), Some(share)) = (group.teacher(), self.own.share(group.at.step.0))
-        else {
-            return Growth::once(group);
-        };
+        let Some(teacher) = group.teacher() else { return Growth::once(group) };
         let tokens = teacher.tokens().len() - 1;
-        let mut rng = group.rng();
-        let shown = (0..self.own.segments.min(tokens)).filter(|_| rng.uniform() < share).count();
-        Growth::once_behind(group, Prefix::Teacher(self.own.bound(shown, tokens)))
+        let most = self.own.segments.min(tokens);
+        match self.own.shown(group.at.step.0, most, &mut group.rng()) {
+            None => Growth::once(group),
+            Some(it) => Growth::once_behind(group, Prefix::Teacher(self.own.bound(it, tokens))),
+        }
     }
 
     fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
@@ -144,6 +185,7 @@ impl Method for Uft {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rng::{RngCounter, RngStream};
 
     /// By the formula of the code: 0.95 before the first step, 0.5 halfway, 0.05 at the last.
     #[test]
@@ -154,6 +196,22 @@ mod tests {
         }
         assert_eq!(own.share(301), None);
         assert_eq!(Own { steps: 0, ..own }.share(1), None);
+    }
+
+    /// 12 steps and 5 segments: a stage has two steps, and the sixth shows nothing.
+    #[test]
+    fn stages_show_a_segment_fewer_each() {
+        let own = Own { schedule: Schedule::Stage, steps: 12, ..Own::default() };
+        let counter = RngCounter { step: 0, prompt: 0, rollout: 0, position: 0 };
+        let mut rng = CounterRng::new(0, RngStream::Growth, counter);
+        let shown: Vec<_> = (1..=13).map(|it| own.shown(it, 5, &mut rng)).collect();
+        let expected = [5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0];
+        assert_eq!(shown[..11], expected.map(Some));
+        assert_eq!(shown[11..], [None, None]);
+        let uniform = Own { schedule: Schedule::Uniform, ..own };
+        let mut seen = [0; 6];
+        (0..6000).for_each(|_| seen[uniform.shown(99, 5, &mut rng).unwrap()] += 1);
+        assert!(seen.iter().all(|it| (900..1100).contains(it)), "{seen:?}");
     }
 
     #[test]
