@@ -100,7 +100,7 @@ fn wrong_value() {
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
             error: `grpo` has no teacher term to gate (recipe.toml, line 7, column 2: hapo)
-            hint: HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt, chord-mu, chord-phi
+            hint: HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt, chord-mu, chord-phi, superrl
         "#]],
     );
 }

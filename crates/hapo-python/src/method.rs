@@ -95,6 +95,8 @@ fn beyond_rollouts(needs: Needs) -> Option<&'static str> {
         Some("imitation samples nothing")
     } else if needs.reference {
         Some("it needs a second model's log-probabilities, `hapo train` has them")
+    } else if needs.memory {
+        Some("it keeps successes between steps, `hapo train` does")
     } else if needs.prefixes || needs.hints || needs.parts > 1 {
         Some("it samples behind prefixes or hints, `hapo train` does")
     } else {
