@@ -16,6 +16,8 @@ pub struct Admission {
     pub teachers: Vec<Option<TeacherTrajectory>>,
     /// How many examples have no solution in the data at all.
     pub without_teacher: usize,
+    /// How many solutions stand behind the one that is injected, in all examples; they are not looked at.
+    pub unused: usize,
     /// The solutions that were refused.
     pub refused: Vec<Refused>,
 }
@@ -60,6 +62,7 @@ pub fn admit(
             match admitted_as(solution, reward, verdict, rule, &encode) {
                 Ok(trajectory) => {
                     admitted = Some(trajectory);
+                    admission.unused += row.teachers.len() - teacher - 1;
                     break;
                 }
                 Err(why) => admission.refused.push(Refused { example, teacher, why }),
@@ -127,7 +130,7 @@ mod tests {
         let (tokens, admission) = admitted(9);
         let last = [b"123456=4".map(u32::from).as_slice(), &[0]].concat();
         assert_eq!(tokens, [Some(vec![49, 43, 49, 61, 50, 0]), None, None, None, Some(last)]);
-        assert_eq!(admission.without_teacher, 1);
+        assert_eq!((admission.without_teacher, admission.unused), (1, 1));
         let refused: Vec<_> =
             admission.refused.into_iter().map(|it| (it.example, it.teacher, it.why)).collect();
         let wrong = TeacherRefusal::NotCorrect(Verdict::Wrong);

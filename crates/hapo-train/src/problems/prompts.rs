@@ -68,6 +68,8 @@ pub struct PromptTable {
     pub prompts: Vec<Prompt>,
     /// Teacher trajectories that were not admitted, with the reason (D9).
     pub refused_teachers: Vec<String>,
+    /// Solutions that no step uses: a run takes the first of a prompt that is verified.
+    pub unused_solutions: usize,
     /// Prompts that are left out as they are too long, with the row.
     pub overlong: Vec<String>,
     /// Fields of the file that look like solutions and are not read, with the number of rows that have them.
@@ -115,6 +117,7 @@ impl PromptTable {
         let refused = admission.refused.iter();
         let refused_teachers =
             refused.map(|it| with_row(dataset, it.example, origin, &it.why)).collect();
+        let unused_solutions = admission.unused;
         let mut prompts = Vec::with_capacity(dataset.examples.len());
         let mut hashes = RowHashes::default();
         let mut overlong = Vec::new();
@@ -181,6 +184,7 @@ impl PromptTable {
         Ok(Self {
             prompts,
             refused_teachers,
+            unused_solutions,
             overlong,
             unread_solutions,
             copies,

@@ -86,6 +86,12 @@ impl Source {
             let n = refused.len();
             all.push(format!("{n} teacher trajectories are not admitted, the first: {first}"));
         }
+        if uses_teachers && table.unused_solutions > 0 {
+            all.push(format!(
+                "{} solutions are not used: a run takes the first of a prompt that is verified",
+                table.unused_solutions
+            ));
+        }
         if let Some(first) = table.overlong.first() {
             let n = table.overlong.len();
             all.push(format!("prompts left out as they are too long: {n}, the first: {first}"));
