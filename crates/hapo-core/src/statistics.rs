@@ -32,6 +32,9 @@ pub struct BatchStatistics {
     pub helped: usize,
     /// Rollouts that were thrown away (D35).
     pub discarded: usize,
+    /// Members with a teacher's term of weight 0: with the teacher's advantage as its weight, those that are no better
+    /// than their group (D34).
+    pub weightless: usize,
     /// Tokens of those that were thrown away (D35).
     pub discarded_tokens: usize,
     /// `β_t`: `injected` over `groups`, 0 for an empty step.
@@ -75,6 +78,8 @@ impl BatchStatistics {
                 Intervention::GateClosed => {}
             }
             it.without_signal += usize::from(!has_terms(credit.iter().flatten()));
+            let taught = credit.iter().flatten().filter(|it| it.is_teacher());
+            it.weightless += taught.filter(|it| it.term.is_zero()).count();
             it.discarded += group.discarded().len();
             let discarded = group.discarded().iter();
             it.discarded_tokens += discarded.map(|it| it.rollout.tokens.len()).sum::<usize>();
@@ -128,6 +133,7 @@ impl BatchStatistics {
                 ("verify/wrong", self.wrong as f64),
                 ("verify/unparsable", self.unparsable as f64),
             ])
+            .chain((self.weightless > 0).then_some(("teacher/weightless", self.weightless as f64)))
             .chain(of_help.into_iter().filter(move |_| with_help))
     }
 }

@@ -19,7 +19,7 @@ pub enum TeacherWeight {
     Relative,
     /// A constant.
     Constant(f64),
-    /// The teacher's own advantage, as LUFFY's code has it.
+    /// The teacher's own advantage, as LUFFY's code has it; 0 where it is negative (D34).
     Advantage,
 }
 
@@ -107,6 +107,6 @@ pub fn teacher_weight(
             }
         }
         TeacherWeight::Constant(weight) => weight,
-        TeacherWeight::Advantage => advantage,
+        TeacherWeight::Advantage => advantage.max(0.0),
     }
 }

@@ -119,6 +119,30 @@ fn d15_the_weights_have_these_values() {
 }
 
 #[test]
+fn d34_a_teacher_s_weight_is_never_negative() {
+    let group = injected("cwwwwwww");
+    for (own, weight) in [(-0.75, 0.0), (-f64::MIN_POSITIVE, 0.0), (0.0, 0.0), (0.125, 0.125)] {
+        let got = teacher_weight(TeacherWeight::Advantage, &group, 0.35, own);
+        assert_eq!(got.to_bits(), f64::to_bits(weight), "{own}");
+    }
+    // Rollouts that are worth more than the verified solution: it is not pushed down, and counted.
+    let sampled =
+        SampledGroup::new(PromptId(1), 3, vec![Rollout { ended: true, ..Rollout::default() }; 3]);
+    let graded = vec![(3.0, Verdict::Correct); 3];
+    let scored = sampled.score_with_rewards(graded, 1.0);
+    let mixed = apply_gate(scored, Some(&teacher()), success_limit(64), slot(SlotRule::Fixed));
+    let settings = r#"{ "group_size": 4, "teacher": { "weight": "advantage" } }"#;
+    let settings: MethodSettings = serde_json::from_str(settings).unwrap();
+    let luffy = (method("luffy").unwrap().build)(&settings).unwrap();
+    let at = Moment { step: Step(1), initial_threshold: 0.15 };
+    let credit = luffy.credit(&mixed, at, Scores::NONE);
+    let Term::Teacher { weight, .. } = credit[0][0].term else { panic!("the teacher is first") };
+    assert_eq!(weight, 0.0);
+    let statistics = BatchStatistics::of([(&mixed, &credit)], 0);
+    assert!(statistics.entries().any(|it| it == ("teacher/weightless", 1.0)));
+}
+
+#[test]
 fn d15_the_weights_never_rise_with_the_confidence() {
     let rules = [
         TeacherWeight::One,
