@@ -75,6 +75,22 @@ def test_to_be_truncated_never_pays_better_than_to_be_wrong() -> None:
         decide(method, [1.0], wrong=1.0)
 
 
+def test_a_bare_method_counts_successes_from_success_at() -> None:
+    """Bare LUFFY with rewards of .9: the teacher's solution and the rollouts are successes from .9 on."""
+    method = hapo.Method("luffy", 3)
+    teachers = {"teacher_rewards": [0.9] * 3}
+    with pytest.raises(ValueError, match="teacher_rewards: .* a reward of at least 1, got 0.9"):
+        decide(method, [0.0, 0.9, 0.0], **teachers)
+    got = decide(method, [0.0, 0.9, 0.0], success_at=0.9, **teachers)
+    assert (got.successes.tolist(), got.n_eff.tolist(), got.replaced.tolist()) == ([1], [2], [True, False, False])
+    np.testing.assert_allclose(got.advantages, [0.0, 0.3, -0.6], atol=1e-15)
+
+
+def test_maxrl_refuses_negative_rewards() -> None:
+    with pytest.raises(ValueError, match="rewards: `maxrl` cannot learn from rewards below 0, got -1"):
+        decide(hapo.Method("maxrl", 3), [1.0, -1.0, 0.0])
+
+
 def test_groups_are_by_uid_wherever_rows_stand() -> None:
     method = hapo.Method("luffy", 3, schedule=OPEN)
     rewards = [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.5]

@@ -161,6 +161,9 @@ impl Batch<'_> {
         let mut dropped = 0;
         for (group, rows) in members.iter().enumerate() {
             if let Some(it) = self.group(method, group, rows)? {
+                if let Some(problem) = method.gated.refusal(&it.rewards()) {
+                    return Err(value_error("rewards", problem));
+                }
                 let credit = method.gated.credit(&it, self.slot.step, Scores::NONE);
                 self.record(&mut decided, (group, rows), &it, &credit);
                 mixed.push((it, credit));

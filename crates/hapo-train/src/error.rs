@@ -79,6 +79,12 @@ pub enum Error {
         /// What happened.
         problem: String,
     },
+    /// Rewards that the method cannot learn from.
+    #[error("{problem}")]
+    RefusedRewards {
+        /// Which.
+        problem: String,
+    },
     /// A step that cannot be computed again from what was kept.
     #[error("{problem}")]
     Replay {
@@ -193,6 +199,7 @@ impl Explain for Error {
             | Self::Grader(_)
             | Self::RewardName(_)
             | Self::Reward { .. }
+            | Self::RefusedRewards { .. }
             | Self::Replay { .. }
             | Self::Model(_)
             | Self::Load(_)
@@ -235,6 +242,9 @@ impl Explain for Error {
                 Some(hint.clone())
             }
             Self::Stage { .. } => Some("run the stages of the recipe in their order".to_owned()),
+            Self::RefusedRewards { .. } => {
+                Some("give rewards from 0, or take method = \"grpo\"".to_owned())
+            }
             Self::Gate(_) => Some("`hapo recipe hapo` lists the gate's keys".to_owned()),
             Self::Model(it) => it.hint(),
             Self::Load(it) => it.hint(),

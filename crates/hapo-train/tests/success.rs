@@ -2,12 +2,20 @@
 
 use std::path::Path;
 
-use hapo_train::{Metrics, Overrides, Recipe, Run, RunPlan};
+use hapo_kernels::Cpu;
+use hapo_train::{Metrics, Overrides, Recipe, Result, Run, RunPlan, Trainer};
 
 /// One step of two prompts in groups of four, with a custom reward of .9 for every text that has a box and 0 for any other.
 fn step(method: &str, folder: &Path) -> Metrics {
+    run(method, "0.9", "0", folder).unwrap().step().unwrap()
+}
+
+/// A run with these rewards for texts with a box and without.
+fn run(method: &str, boxed: &str, other: &str, folder: &Path) -> Result<Run<Trainer<Cpu>>> {
     let program = folder.join("reward.sh");
-    let script = "while read -r line; do case $line in *boxed*) echo 0.9;; *) echo 0;; esac; done";
+    let script = format!(
+        "while read -r line; do case $line in *boxed*) echo {boxed};; *) echo {other};; esac; done"
+    );
     std::fs::write(&program, script).unwrap();
     let text = format!(
         "{method}\nsteps = 1\nmodel.path = \"builtin:base\"\n\
@@ -16,9 +24,22 @@ fn step(method: &str, folder: &Path) -> Metrics {
          sampling = {{ group_size = 4, prompts_per_step = 2, max_new_tokens = 160 }}\n",
         program.display()
     );
-    let recipe = Recipe::parse(&text, "test", &Overrides::default()).unwrap();
-    let mut run = Run::new(&RunPlan::settle(&recipe).unwrap(), 1).unwrap();
-    run.step().unwrap()
+    let recipe = Recipe::parse(&text, "test", &Overrides::default())?;
+    Run::new(&RunPlan::settle(&recipe)?, 1)
+}
+
+#[test]
+fn maxrl_refuses_negative_rewards_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let settled = run("method = \"maxrl\"\nreward.wrong = -1.0", "1", "0", folder.path()).err();
+    let settled = settled.unwrap().to_string();
+    assert!(settled.starts_with("`maxrl` cannot learn from rewards below 0 ("), "{settled}");
+    assert!(settled.ends_with("reward.wrong)"), "{settled}");
+    let mut met = run("method = \"maxrl\"", "-0.5", "0", folder.path()).unwrap();
+    let met = met.step().unwrap_err().to_string();
+    assert_eq!(met, "`maxrl` cannot learn from rewards below 0, got -0.5");
+    run("method = \"maxrl\"", "0.5", "0", folder.path()).unwrap().step().unwrap();
+    run("method = \"grpo\"", "-0.5", "-1", folder.path()).unwrap().step().unwrap();
 }
 
 #[test]

@@ -67,6 +67,14 @@ impl Gated {
         Ok(Self { schedule, method, slot, injection: Some(injection) })
     }
 
+    /// Why the method cannot learn from these rewards.
+    pub fn refusal(&self, rewards: &[f64]) -> Option<String> {
+        let negative = *rewards.iter().find(|it| **it < 0.0)?;
+        let name = self.method.name();
+        (!self.method.takes_negative_rewards())
+            .then(|| format!("`{name}` cannot learn from rewards below 0, got {negative}"))
+    }
+
     /// Name in tables: the method's, with `-hapo` when HAPO wraps it.
     pub fn name(&self) -> String {
         let suffix = if self.injection.is_some() { "-hapo" } else { "" };

@@ -9,6 +9,8 @@ use crate::scores::Scores;
 
 /// `A_j = (r_j − mean(r)) / mean(r)`, 0 where the mean is 0.
 ///
+/// Rewards below 0 are refused: a group with a negative mean would climb down.
+///
 /// `MaxRL`: GRPO with the mean as its scale, so that a prompt that is solved once in N counts N times as much as one
 /// that is always nearly solved: the gradient of the likelihood of success, log of the pass rate, instead of the
 /// pass rate itself.
@@ -35,6 +37,10 @@ struct MaxRl;
 impl Method for MaxRl {
     fn name(&self) -> &'static str {
         METHOD.name
+    }
+
+    fn takes_negative_rewards(&self) -> bool {
+        false
     }
 
     fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {

@@ -86,6 +86,11 @@ pub trait Method: fmt::Debug + Send + Sync {
         &[]
     }
 
+    /// Whether it can learn from rewards below 0.
+    fn takes_negative_rewards(&self) -> bool {
+        true
+    }
+
     /// What each span of tokens of each member is worth (Eq. 2, Eq. 11).
     fn credit(&self, group: &MixedGroup, at: Moment, scores: &Scores) -> Credit;
 }

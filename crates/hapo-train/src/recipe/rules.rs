@@ -366,6 +366,15 @@ fn source_of(path: &str) -> ModelSource {
     }
 }
 
+/// Whether the method can learn from the rewards that the recipe names.
+pub(super) fn check_rewards(it: &Settings, method: &dyn Method) -> Checked {
+    if method.takes_negative_rewards() || it.reward.wrong >= 0.0 {
+        return Ok(());
+    }
+    let what = format!("`{}` cannot learn from rewards below 0", method.name());
+    Err(Problem::new("reward.wrong", what, "write 0, or take method = \"grpo\""))
+}
+
 /// Whether nothing is sampled.
 pub(super) fn imitates(method: &dyn Method) -> bool {
     !method.samples()

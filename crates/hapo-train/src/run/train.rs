@@ -320,7 +320,10 @@ impl Session<'_> {
     ) -> Result<Metrics> {
         let updates_before = run.updates();
         let mut metrics = match run.step() {
-            Err(it @ (Error::NotFinite { .. } | Error::Reward { .. })) => {
+            Err(
+                it
+                @ (Error::NotFinite { .. } | Error::Reward { .. } | Error::RefusedRewards { .. }),
+            ) => {
                 self.file.sync()?;
                 let mid_step = run.updates() > updates_before;
                 if let Some(folder) = run.save_halted(self.run_dir, self.resolved, mid_step)? {

@@ -22,7 +22,7 @@ pub(crate) use imitation::imitation_step;
 pub(crate) use task::Task;
 
 use crate::engine::engines::{Engines, Learner};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::grading::verifier::{AnswerCounts, Ungraded, Verifier};
 use crate::pack::{TokenGroup, token_group};
 use crate::problems::prompts::Prompt;
@@ -124,6 +124,9 @@ pub(crate) fn credited<L: Learner>(
     groups: Vec<MixedGroup>,
     step: Step,
 ) -> Result<Vec<Credited>> {
+    if let Some(problem) = groups.iter().find_map(|it| task.method.refusal(&it.rewards())) {
+        return Err(Error::RefusedRewards { problem });
+    }
     let scores = scores_of(task, engines, &groups)?;
     let of_group = |(group, scores)| {
         let mut credit = task.method.credit(&group, step, &scores);
