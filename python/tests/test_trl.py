@@ -136,6 +136,18 @@ def test_the_loss_is_that_of_hapo_lab_replay(tmp_path, lab) -> None:
     assert it["loss"] == pytest.approx(loss, abs=1e-5)
 
 
+def test_a_bare_method_counts_successes_from_success_at(tmp_path) -> None:
+    ours = worker.trainer(
+        tmp_path, hapo=False, success_at=0.9, truncated="grade", max_steps=1,
+        reward=lambda completions, **_: [0.9] * len(completions),
+    )  # fmt: skip
+    ours.train()
+    decision = ours.last_decision
+    assert decision.successes.tolist() == decision.n_eff.tolist() == [3, 3]
+    assert decision.injected.all()
+    assert decision.metrics["reward/policy_only"] == pytest.approx(0.9)
+
+
 def test_with_the_gate_closed_it_is_trls_own(tmp_path) -> None:
     common = {**worker.COMMON, "max_steps": 2, "loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.0}
     stock = GRPOTrainer(

@@ -16,3 +16,8 @@ def some(data_source, solution_str, ground_truth, extra_info=None, **_) -> float
         return 0.0
     digest = hashlib.sha256(solution_str.encode()).digest()[0]
     return 1.0 if digest % 2 else 0.25 * (digest % 4 == 0)
+
+
+def nearly(data_source, solution_str, ground_truth, extra_info=None, **_) -> float:
+    """Everything is nearly right."""
+    return 0.9

@@ -68,6 +68,15 @@ def test_with_the_gate_closed_it_is_verls_own(folder, data, stock) -> None:
             assert ours[step][name] == pytest.approx(stock[step][name], abs=1e-6), (step, name)
 
 
+def test_a_bare_method_counts_successes_from_success_at(folder, data) -> None:
+    out = folder / "bare"
+    options = [*small.options(data, out, reward="nearly", steps=1), "+hapo.method=luffy", "+hapo.gate=own"]
+    ours, _, _ = small.run("hapo.verl", [*options, "+hapo.success_at=0.9", "+hapo.truncated=grade"], out)
+    it = ours[1]
+    assert (it["hapo/gate/beta"], it["hapo/groups/all_solved"], it["hapo/groups/all_fail"]) == (1.0, 4.0, 0.0)
+    assert it["hapo/reward/policy_only"] == pytest.approx(0.9)
+
+
 @pytest.fixture(scope="module")
 def failing(folder, data):
     """Nothing is right and no response ends: on one rank and on two."""
