@@ -28,7 +28,7 @@ impl StepLog {
     }
 }
 
-/// Two steps of a recipe on hard problems of which each has a teacher.
+/// Two steps of a recipe on hard problems of which each has a teacher; "-KEY" takes a key away.
 fn run(folder: &Path, more: &[&str]) -> (PathBuf, StepLog) {
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/smoke.toml");
     let sets = [
@@ -42,7 +42,10 @@ fn run(folder: &Path, more: &[&str]) -> (PathBuf, StepLog) {
         "metrics.kl_every=1",
         "metrics.preflight=0",
     ];
-    let recipe = Recipe::load_stages(&recipe, &Overrides::set([&sets, more].concat())).unwrap();
+    let (unset, more): (Vec<_>, Vec<_>) = more.iter().partition(|it| it.starts_with('-'));
+    let unset = unset.iter().map(|it: &&str| it[1..].to_owned()).collect();
+    let overrides = Overrides { unset, ..Overrides::set([&sets[..], &more].concat()) };
+    let recipe = Recipe::load_stages(&recipe, &overrides).unwrap();
     let plan = RunPlan::settle(&recipe[0]).unwrap();
     let run_dir = folder.join("run");
     let mut log = StepLog::default();
@@ -169,18 +172,19 @@ fn preflight_leaves_a_growing_run_as_it_is() {
 #[test]
 fn d38_the_second_model_reads_what_is_trained_on() {
     let folder = tempfile::tempdir().unwrap();
-    let reference = [
-        "reference.path=\"builtin:base\"",
-        "loss.kl_coef=0.1",
-        "hapo.injection=\"hint\"",
-        "hapo.success_limit=7",
-        "data.verdict_noise=0.4",
-    ];
-    let (run_dir, log) = run(folder.path(), &reference);
-    assert!(lines(&run_dir).iter().any(|it| it.step == 1 && it.role == Role::Helped));
-    let gap = log.0[0].get("policy/kl_to_reference").unwrap();
-    assert!(gap.abs() < 1e-6, "{gap}");
-    replays(&run_dir);
+    let reference = ["reference.path=\"builtin:base\"", "loss.kl_coef=0.1"];
+    let plain = ["hapo.injection=\"hint\"", "hapo.success_limit=7", "data.verdict_noise=0.4"];
+    let under_hints = ["-hapo", "method=\"ghpo\""];
+    for (name, method, role) in
+        [("plain", &plain[..], Role::Helped), ("hinted", &under_hints, Role::Policy)]
+    {
+        let (run_dir, log) = run(&folder.path().join(name), &[&reference, method].concat());
+        let hinted = |it: &RolloutLine| it.step == 1 && it.role == role && it.context.is_some();
+        assert!(lines(&run_dir).iter().any(hinted), "{name}");
+        let gap = log.0[0].get("policy/kl_to_reference").unwrap();
+        assert!(gap.abs() < 1e-6, "{name}: {gap}");
+        replays(&run_dir);
+    }
 }
 
 #[test]
