@@ -55,6 +55,7 @@ mod rollout;
 mod scores;
 mod statistics;
 mod teacher_weight;
+mod unique;
 
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages, advantages_among};
 pub use credit::{
@@ -93,3 +94,4 @@ pub use rollout::{
 pub use scores::{Scores, TokenScores};
 pub use statistics::BatchStatistics;
 pub use teacher_weight::{TeacherWeight, teacher_weight};
+pub use unique::UniqueFields;

@@ -36,4 +36,4 @@ pub use model::{Model, WeightsCopy};
 pub use places::{Param, ParamLayout, Projection};
 pub use text::chat::{ChatFiles, chat_files};
 pub use text::tokenizer::Tokenizer;
-pub use train::{ActivationCheckpointing, Moments, Tape};
+pub use train::{ActivationCheckpointing, Moments, Reading, Tape};

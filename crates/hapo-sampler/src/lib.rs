@@ -28,7 +28,7 @@ pub use local::{
 pub use request::{
     EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,
 };
-pub use score::{ScoredToken, score};
+pub use score::{ScoredToken, Scoring, score};
 
 /// Why sampling failed.
 #[derive(Debug, thiserror::Error)]

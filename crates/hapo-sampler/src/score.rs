@@ -1,7 +1,7 @@
 //! Log-probabilities of a text that is there already.
 
 use hapo_kernels::{Device, log_prob, row_stats};
-use hapo_model::{Model, Tape};
+use hapo_model::{Model, Reading, Tape};
 use rayon::prelude::*;
 
 use crate::Error;
@@ -18,8 +18,7 @@ pub struct ScoredToken {
     pub top: Vec<(u32, f32)>,
 }
 
-/// Scores a sequence by one forward pass, with the `most_likely` likeliest tokens of each place. The logits are held in
-/// chunks, so memory grows with the sequence by its activations alone.
+/// Scores a sequence, with the `most_likely` likeliest tokens of each place.
 ///
 /// # Errors
 /// Tokens that do not fit the model, or no memory.
@@ -29,24 +28,67 @@ pub fn score<D: Device>(
     tokens: &[u32],
     most_likely: usize,
 ) -> Result<Vec<ScoredToken>, Error> {
-    let vocabulary = model.config().vocab_size;
-    let mut scored = Vec::with_capacity(tokens.len() + 1);
-    scored.extend(tokens.first().map(|token| ScoredToken {
-        token: *token,
-        log_prob: None,
-        top: Vec::new(),
-    }));
-    tape.each_logits(model, tokens, |chunk| {
-        // The row of a token predicts the next one, and the last row none that is there.
-        let next = &tokens[scored.len()..];
-        let one = |(row, token): (&[f32], &u32)| ScoredToken {
-            token: *token,
-            log_prob: Some(log_prob(row_stats(row, 1.0), 1.0, row[*token as usize])),
-            top: top(row, most_likely),
-        };
-        let rows: Vec<&[f32]> = chunk.chunks_exact(vocabulary).collect();
-        let mut now: Vec<ScoredToken> = rows.into_par_iter().zip(next).map(one).collect();
-        scored.append(&mut now);
-    })?;
-    Ok(scored)
+    let mut scoring = Scoring::begin(model, tape, tokens, most_likely)?;
+    loop {
+        if let Some(it) = scoring.advance(model, tape)? {
+            return Ok(it);
+        }
+    }
+}
+
+/// A sequence that is scored by one forward pass, a piece at a time. The logits are held in chunks, so memory grows with
+/// the sequence by its activations alone.
+#[derive(Debug)]
+pub struct Scoring<D: Device> {
+    tokens: Vec<u32>,
+    /// Likeliest tokens listed with each token.
+    most_likely: usize,
+    reading: Reading<D>,
+    scored: Vec<ScoredToken>,
+}
+
+impl<D: Device> Scoring<D> {
+    /// Begins with a tape that reads nothing else until this is done or given up.
+    ///
+    /// # Errors
+    /// Tokens that do not fit the model, or no memory.
+    pub fn begin(
+        model: &Model<D>,
+        tape: &mut Tape<D>,
+        tokens: &[u32],
+        most_likely: usize,
+    ) -> Result<Self, Error> {
+        let reading = tape.begin(model, tokens)?;
+        let first = tokens.first();
+        let first = first.map(|it| ScoredToken { token: *it, log_prob: None, top: Vec::new() });
+        let mut scored = Vec::with_capacity(tokens.len() + 1);
+        scored.extend(first);
+        Ok(Self { tokens: tokens.to_vec(), most_likely, reading, scored })
+    }
+
+    /// Computes the next piece; all tokens, once it was the last.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn advance(
+        &mut self,
+        model: &Model<D>,
+        tape: &mut Tape<D>,
+    ) -> Result<Option<Vec<ScoredToken>>, Error> {
+        let vocabulary = model.config().vocab_size;
+        let Self { tokens, most_likely, reading, scored } = self;
+        let more = tape.advance(model, reading, |chunk| {
+            // The row of a token predicts the next one, and the last row none that is there.
+            let next = &tokens[scored.len()..];
+            let one = |(row, token): (&[f32], &u32)| ScoredToken {
+                token: *token,
+                log_prob: Some(log_prob(row_stats(row, 1.0), 1.0, row[*token as usize])),
+                top: top(row, *most_likely),
+            };
+            let rows: Vec<&[f32]> = chunk.chunks_exact(vocabulary).collect();
+            let mut now: Vec<ScoredToken> = rows.into_par_iter().zip(next).map(one).collect();
+            scored.append(&mut now);
+        })?;
+        Ok((!more).then(|| std::mem::take(scored)))
+    }
 }

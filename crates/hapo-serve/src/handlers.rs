@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::Served;
 use crate::api_error::ApiError;
 use crate::fields::Endpoint;
 use crate::guard::guarded;
@@ -28,7 +29,6 @@ use crate::request::{ParsedRequest, read};
 use crate::response::{Choice, Envelope, LogProbs, Usage};
 use crate::tokens::{detokenize, tokenize};
 use crate::worker::{Submission, WorkerEvent, WorkerSender};
-use crate::{Served, Settings};
 
 struct App<D: Device> {
     served: Arc<Served<D>>,
@@ -96,15 +96,18 @@ where
     Model<D>: Send + Sync,
 {
     let _slot = slot(&app.served)?;
-    let body = whole_body(body, &app.served.settings).await?;
+    let body = whole_body(body, &app.served).await?;
     let served = app.served.clone();
-    aside(move || answer(&body, &served)).await.map(Json)
+    aside(&app.served, move || answer(&body, &served)).await.map(Json)
 }
 
-/// Does what takes its time, such as the tokens of a long text, where it holds nobody up.
-async fn aside<T: Send + 'static>(
+/// Does what takes its time and memory, such as the tokens of a long text, where it holds nobody up: as many at once as
+/// there are cores.
+async fn aside<D: Device, T: Send + 'static>(
+    served: &Served<D>,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
+    let _place = served.readers.acquire().await.map_err(|_| ended())?;
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|it| ApiError::of_status(StatusCode::INTERNAL_SERVER_ERROR, it.to_string()))?
@@ -178,10 +181,10 @@ where
     Model<D>: Send + Sync,
 {
     let slot = slot(&app.served)?;
-    let body = whole_body(body, &app.served.settings).await?;
+    let body = whole_body(body, &app.served).await?;
     let number = app.served.requests.fetch_add(1, Ordering::Relaxed);
     let served = app.served.clone();
-    let parsed = aside(move || read(endpoint, &body, &served, number)).await?;
+    let parsed = aside(&app.served, move || read(endpoint, &body, &served, number)).await?;
 
     let created = (app.served.settings.clock)();
     let prefix = match endpoint {
@@ -228,9 +231,14 @@ where
     if streams { answer.stream(streams_usage).await } else { answer.whole().await }
 }
 
-async fn whole_body(body: Body, settings: &Settings) -> Result<Bytes, ApiError> {
-    let (limit, time) = (settings.body_bytes, settings.body_time);
-    let read = tokio::time::timeout(time, axum::body::to_bytes(body, limit)).await;
+async fn whole_body<D: Device>(body: Body, served: &Served<D>) -> Result<Bytes, ApiError> {
+    let (limit, time) = (served.settings.body_bytes, served.settings.body_time);
+    let mut stopping = served.stopping.subscribe();
+    let read = tokio::select! {
+        it = tokio::time::timeout(time, axum::body::to_bytes(body, limit)) => it,
+        // Who has not said what is wanted by now gets nothing.
+        _ = stopping.wait_for(|it| *it) => return Err(ended()),
+    };
     let read = read.map_err(|_| {
         let message = format!("expected the whole body within {} s", time.as_secs_f64());
         ApiError::of_status(StatusCode::REQUEST_TIMEOUT, message)

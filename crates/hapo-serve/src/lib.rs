@@ -33,8 +33,9 @@ use hapo_kernels::{Device, PAGE};
 use hapo_model::Model;
 use hapo_sampler::{ChatFormat, EngineLimits, KvMemory, Longest};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
+use crate::listen::ConnectionLimits;
 use crate::metrics::Stats;
 use crate::worker::{Died, Step, Worker};
 
@@ -61,6 +62,8 @@ pub struct Settings {
     pub body_time: Duration,
     /// Longest time until the head of a connection's next request is there.
     pub head_time: Duration,
+    /// Longest time in which a client reads nothing of what is written to it.
+    pub write_time: Duration,
     /// Connections at once; further ones wait.
     pub max_connections: usize,
     /// Names under which requests may ask, besides addresses and `localhost`.
@@ -116,6 +119,12 @@ pub(crate) struct Served<D: Device> {
     pub(crate) slots: Arc<Semaphore>,
     pub(crate) requests: AtomicU64,
     pub(crate) started: i64,
+    /// Bytes of the longest token, as the vocabulary writes it.
+    pub(crate) longest_token: usize,
+    /// Places for those who read bodies.
+    pub(crate) readers: Semaphore,
+    /// Whether the server is going down.
+    pub(crate) stopping: watch::Sender<bool>,
 }
 
 /// Smallest cache with pages for a token of a prompt and one of a completion.
@@ -130,7 +139,13 @@ impl<D: Device> Served<D> {
         chat_format: ChatFormat,
         settings: Settings,
     ) -> Result<Self, Error> {
+        let tokenizer = &chat_format.tokenizer;
+        let tokens = (0..tokenizer.vocab_size() as u32).filter_map(|id| tokenizer.token(id));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut served = Self {
+            longest_token: tokens.map(|it| it.len()).max().unwrap_or(1),
+            readers: Semaphore::new(cores),
+            stopping: watch::Sender::new(false),
             model,
             chat_format,
             stats: Arc::default(),
@@ -194,10 +209,15 @@ where
     D: Device + 'static,
     Model<D>: Send + Sync,
 {
-    let (most, head_time) = (served.settings.max_connections, served.settings.head_time);
     let served = Arc::new(served);
     let mut worker = Worker::start(&served, step)?;
-    let router = handlers::router(served, worker.sender());
+    let router = handlers::router(served.clone(), worker.sender());
+    let limits = ConnectionLimits {
+        most: served.settings.max_connections,
+        head_time: served.settings.head_time,
+        write_time: served.settings.write_time,
+        stopping: &served.stopping,
+    };
     let died = async {
         match (&mut worker.died).await {
             Ok(it) => {
@@ -214,7 +234,7 @@ where
             it = died => Some(it),
         }
     };
-    let died = listen::listen(listener, router, most, head_time, stop).await;
+    let died = listen::listen(listener, router, limits, stop).await;
     worker.stop();
     match died {
         Some(Died { failures, cause }) => Err(Error::Engine { failures, cause }),

@@ -1,7 +1,10 @@
-//! Connections: at most so many, and none that keeps its place without saying anything.
+//! Connections: at most so many, and none that keeps its place without saying or reading anything.
 
 use std::future::Future;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
@@ -9,24 +12,37 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Sleep, sleep};
 
-/// Answers on `listener` until `stop` is done, then finishes what is being answered; gives what `stop` gave. Connections
-/// beyond `most` wait for their turn; one whose next request has no head within `head_time` is closed.
+/// How long a connection may do nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct ConnectionLimits<'a> {
+    /// Connections at once; further ones wait for their turn.
+    pub(crate) most: usize,
+    /// Until the head of its next request is there.
+    pub(crate) head_time: Duration,
+    /// Until its client reads more of what is written to it.
+    pub(crate) write_time: Duration,
+    /// Whether the server is going down: then a client must read at once.
+    pub(crate) stopping: &'a watch::Sender<bool>,
+}
+
+/// Answers on `listener` until `stop` is done, then finishes what is being answered; gives what `stop` gave.
 pub(crate) async fn listen<T>(
     listener: TcpListener,
     router: Router,
-    most: usize,
-    head_time: Duration,
+    limits: ConnectionLimits<'_>,
     stop: impl Future<Output = T>,
 ) -> T {
     /// A system without file descriptors has some again when a connection ends.
     const AFTER_AN_ERROR: Duration = Duration::from_millis(50);
-    let places = Arc::new(Semaphore::new(most));
+    let places = Arc::new(Semaphore::new(limits.most));
     let graceful = GracefulShutdown::new();
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(head_time);
+    server.timer(TokioTimer::new()).header_read_timeout(limits.head_time);
     tokio::pin!(stop);
     let stopped = loop {
         let next = async {
@@ -44,6 +60,12 @@ pub(crate) async fn listen<T>(
         };
         // Tokens are small and are wanted at once.
         let _ = stream.set_nodelay(true);
+        let stream = Patient {
+            stream,
+            write_time: limits.write_time,
+            stopping: limits.stopping.subscribe(),
+            stuck: None,
+        };
         let service = TowerToHyperService::new(router.clone());
         let connection = graceful.watch(server.serve_connection(TokioIo::new(stream), service));
         tokio::spawn(async move {
@@ -53,6 +75,82 @@ pub(crate) async fn listen<T>(
         });
     };
     drop(listener);
+    limits.stopping.send_replace(true);
     graceful.shutdown().await;
     stopped
+}
+
+/// A stream that breaks where its client has read nothing for some time.
+struct Patient {
+    stream: TcpStream,
+    write_time: Duration,
+    stopping: watch::Receiver<bool>,
+    /// Looks while nothing can be written, and the time since it could.
+    stuck: Option<(Pin<Box<Sleep>>, Duration)>,
+}
+
+/// How often a client that reads nothing is looked at, and the time it has when the server goes down.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Patient {
+    fn wait<T>(&mut self, poll: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if poll.is_ready() {
+            self.stuck = None;
+            return poll;
+        }
+        loop {
+            let look = LOOK.min(self.write_time);
+            let (sleep, since) =
+                self.stuck.get_or_insert_with(|| (Box::pin(sleep(look)), Duration::ZERO));
+            ready!(sleep.as_mut().poll(cx));
+            let since = *since + look;
+            if since >= self.write_time || *self.stopping.borrow() {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            self.stuck = Some((Box::pin(tokio::time::sleep(look)), since));
+        }
+    }
+}
+
+impl AsyncRead for Patient {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, to)
+    }
+}
+
+impl AsyncWrite for Patient {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.wait(poll, cx)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let poll = Pin::new(&mut self.stream).poll_flush(cx);
+        self.wait(poll, cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.wait(poll, cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
 }

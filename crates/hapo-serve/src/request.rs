@@ -1,7 +1,7 @@
 //! Bodies of requests, read field by field so that a refusal names the field.
 
 use axum::http::StatusCode;
-use hapo_core::{PromptId, RngStream};
+use hapo_core::{PromptId, RngStream, UniqueFields};
 use hapo_data::{Message, Rendering};
 use hapo_kernels::Device;
 use hapo_sampler::{Decoding, Request, RngKey, Truncation};
@@ -20,6 +20,16 @@ const MAX_PROMPTS: usize = 256;
 const MAX_TOP: usize = 20;
 /// Stop strings of one request.
 const MAX_STOPS: usize = 16;
+/// Longest of them, in bytes.
+const MAX_STOP_BYTES: usize = 1000;
+/// Stop tokens of one request.
+const MAX_STOP_TOKENS: usize = 256;
+/// Tokens and their alternatives that one answer may tell log-probabilities of.
+const MAX_LOG_PROBS: usize = 1 << 20;
+/// Bytes of prompts that one answer may repeat.
+const MAX_ECHO: usize = 16 << 20;
+/// A text of so many bytes becomes tokens, whatever the context.
+const SHORT_TEXT: usize = 64 << 10;
 /// `max_tokens` of `OpenAI`'s completions where a request does not say.
 const COMPLETION_TOKENS: usize = 16;
 
@@ -51,7 +61,8 @@ pub(crate) fn object(body: &[u8], settings: &Settings) -> Result<Map<String, Val
     };
     let text = std::str::from_utf8(body).map_err(|it| no_object(&it))?;
     let text = hapo_data::without_lone_surrogates(text);
-    let fields: Map<String, Value> = serde_json::from_str(&text).map_err(|it| no_object(&it))?;
+    let fields: UniqueFields<Value> = serde_json::from_str(&text).map_err(|it| no_object(&it))?;
+    let fields: Map<String, Value> = fields.0.into_iter().collect();
     if let Some(name) = take::<String>(&fields, "model", "a string")?
         && name != settings.name
     {
@@ -129,6 +140,7 @@ pub(crate) fn read<D: Device>(
             rng,
         });
     }
+    bound(&requests, log_probs.map(|top| (top, echoes)), echo.as_deref())?;
     let streams = take::<bool>(&fields, "stream", "true or false")?.unwrap_or(false);
     let options: Option<Map<String, Value>> = take(&fields, "stream_options", "an object")?;
     let streams_usage = match options {
@@ -136,6 +148,55 @@ pub(crate) fn read<D: Device>(
         None => false,
     };
     Ok(ParsedRequest { requests, n, streams, streams_usage, log_probs, echo })
+}
+
+/// Refuses answers that are far larger than their requests. `told` holds the likeliest tokens told with each token, and
+/// whether prompts are told of too.
+fn bound(
+    requests: &[Request],
+    told: Option<(usize, bool)>,
+    echo: Option<&[String]>,
+) -> Result<(), ApiError> {
+    let each = |it: &Request| {
+        let (top, echoes) = told.unwrap_or_default();
+        let tokens = it.max_tokens + if echoes { it.prompt.len() } else { 0 };
+        tokens.saturating_mul(it.completions).saturating_mul(top + 1)
+    };
+    let log_probs = requests.iter().map(each).fold(0, usize::saturating_add);
+    if told.is_some() && log_probs > MAX_LOG_PROBS {
+        let message = format!(
+            "logprobs: expected at most {MAX_LOG_PROBS} log-probabilities in one answer, got {log_probs}; lower n, max_tokens or logprobs"
+        );
+        return Err(ApiError::bad("logprobs", message));
+    }
+    let n = requests.first().map_or(1, |it| it.completions);
+    let echoed = echo.unwrap_or_default().iter().map(String::len).sum::<usize>() * n;
+    if echoed > MAX_ECHO {
+        let message = format!(
+            "echo: expected at most {MAX_ECHO} bytes of prompts in one answer, got {echoed}"
+        );
+        return Err(ApiError::bad("echo", message));
+    }
+    Ok(())
+}
+
+/// The tokens of a text, unless it is longer than the longest tokens of a context.
+pub(crate) fn tokens_of<D: Device>(
+    param: &str,
+    text: &str,
+    served: &Served<D>,
+) -> Result<Vec<u32>, ApiError> {
+    let most = served.context().saturating_mul(served.longest_token).max(SHORT_TEXT);
+    if text.len() > most {
+        let context = served.context();
+        let message = format!(
+            "this model's context is {context} tokens; the text has {} bytes, which are more",
+            text.len()
+        );
+        return Err(ApiError::bad(param, message).coded("context_length_exceeded"));
+    }
+    let tokens = served.chat_format.tokenizer.encode(text);
+    tokens.map_err(|it| ApiError::bad(param, it.to_string()))
 }
 
 /// The completion's length: what is wanted, if prompt and completion fit the context.
@@ -219,7 +280,7 @@ fn log_probs(endpoint: Endpoint, fields: &Map<String, Value>) -> Result<Option<u
 }
 
 fn stop_strings(fields: &Map<String, Value>) -> Result<Vec<String>, ApiError> {
-    let expected = "a string, or a list of at most 16, none of them empty";
+    let expected = "a string, or a list of at most 16, each of 1 to 1000 bytes";
     let found: Vec<String> = match fields.get("stop") {
         None | Some(Value::Null) => return Ok(Vec::new()),
         Some(Value::String(it)) => vec![it.clone()],
@@ -227,7 +288,8 @@ fn stop_strings(fields: &Map<String, Value>) -> Result<Vec<String>, ApiError> {
             serde_json::from_value(it.clone()).map_err(|_| unexpected("stop", expected, it))?
         }
     };
-    if found.len() > MAX_STOPS || found.iter().any(String::is_empty) {
+    let is_good = |it: &String| (1..=MAX_STOP_BYTES).contains(&it.len());
+    if found.len() > MAX_STOPS || !found.iter().all(is_good) {
         return Err(unexpected("stop", expected, &fields["stop"]));
     }
     Ok(found)
@@ -240,9 +302,12 @@ fn stop_tokens<D: Device>(
 ) -> Result<Vec<u32>, ApiError> {
     let ignores = take::<bool>(fields, "ignore_eos", "true or false")?.unwrap_or(false);
     let mut tokens = if ignores { Vec::new() } else { served.chat_format.stop.clone() };
-    tokens.extend(
-        take::<Vec<u32>>(fields, "stop_token_ids", "a list of token ids")?.unwrap_or_default(),
-    );
+    let expected = "a list of at most 256 token ids";
+    let own = take::<Vec<u32>>(fields, "stop_token_ids", expected)?.unwrap_or_default();
+    if own.len() > MAX_STOP_TOKENS {
+        return Err(unexpected("stop_token_ids", expected, &fields["stop_token_ids"]));
+    }
+    tokens.extend(own);
     Ok(tokens)
 }
 
@@ -296,7 +361,7 @@ pub(crate) fn chat_prompt<D: Device>(
     let chat_format = &served.chat_format;
     let text =
         chat_format.template.render_dialogue(&messages, &rendering).map_err(|it| blame(&it))?;
-    chat_format.tokenizer.encode(&text).map_err(|it| blame(&it))
+    tokens_of("messages", &text, served)
 }
 
 fn message(index: usize, turn: &Value) -> Result<Message, ApiError> {
@@ -344,8 +409,7 @@ fn text_prompts<D: Device>(
     let found = fields.get("prompt").unwrap_or(&Value::Null);
     let bad = || unexpected("prompt", expected, found);
     let encode = |text: &str| {
-        let tokens = served.chat_format.tokenizer.encode(text);
-        let tokens = tokens.map_err(|it| ApiError::bad("prompt", it.to_string()))?;
+        let tokens = tokens_of("prompt", text, served)?;
         Ok(Prompt { tokens, text: Some(text.to_owned()) })
     };
     let ids = |list: &Value| {

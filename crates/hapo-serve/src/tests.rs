@@ -32,6 +32,7 @@ async fn start(step: Step<Cpu>) -> (String, Running) {
         body_bytes: 1 << 20,
         body_time: Duration::from_secs(5),
         head_time: Duration::from_secs(5),
+        write_time: Duration::from_secs(30),
         max_connections: 16,
         names: Vec::new(),
         seed: 1,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Served;
 use crate::api_error::ApiError;
-use crate::request::{chat_prompt, object, take, unexpected};
+use crate::request::{chat_prompt, object, take, tokens_of, unexpected};
 
 /// The tokens of a text as it is, or of a conversation as a chat renders it.
 pub(crate) fn tokenize<D: Device>(body: &[u8], served: &Served<D>) -> Result<Value, ApiError> {
@@ -15,9 +15,7 @@ pub(crate) fn tokenize<D: Device>(body: &[u8], served: &Served<D>) -> Result<Val
     check(&fields, &read, &only)?;
     let tokenizer = &served.chat_format.tokenizer;
     let tokens = match (fields.get("prompt"), fields.get("messages")) {
-        (Some(Value::String(text)), None) => {
-            tokenizer.encode(text).map_err(|it| ApiError::bad("prompt", it.to_string()))?
-        }
+        (Some(Value::String(text)), None) => tokens_of("prompt", text, served)?,
         (None, Some(_)) => chat_prompt(&fields, served)?,
         (got, _) => {
             let got = got.unwrap_or(&Value::Null);

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use hapo_kernels::Device;
 use hapo_model::{ActivationCheckpointing, Model, Tape};
-use hapo_sampler::{Engine, Event, EventKind, Request, RequestId, ScoredToken};
+use hapo_sampler::{Engine, Event, EventKind, Request, RequestId, ScoredToken, Scoring};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
@@ -194,6 +194,7 @@ fn run<D: Device>(
     served: &Served<D>,
 ) -> Result<(), String> {
     let mut tape = Tape::new(ActivationCheckpointing::Layers);
+    let mut scoring = None;
     loop {
         loop {
             let command = if engine.is_idle() && jobs.scoring.is_empty() {
@@ -211,8 +212,11 @@ fn run<D: Device>(
                 Some(Command::Stop) | None => return Ok(()),
             }
         }
+        if jobs.scoring.front().is_some_and(|(it, _)| it.reply.is_closed()) {
+            scoring = None;
+        }
         jobs.scoring.retain(|(it, _)| !it.reply.is_closed());
-        if let Some(it) = score(jobs, &mut tape, served) {
+        if let Some(it) = score(jobs, &mut scoring, &mut tape, served) {
             submit(&mut engine, &mut jobs.by_request, it);
         }
         let all = jobs.by_request.iter();
@@ -233,18 +237,33 @@ fn run<D: Device>(
     }
 }
 
-/// Scores one prompt, so that those who wait for their next token wait for no more than that; gives the submission when
-/// it was its last.
-fn score<D: Device>(jobs: &mut Jobs, tape: &mut Tape<D>, served: &Served<D>) -> Option<Submission> {
+/// Scores a piece of a prompt, so that those who wait for their next token wait for no more than that; gives the
+/// submission when it was the last of its last prompt. `begun` is the prompt at hand.
+fn score<D: Device>(
+    jobs: &mut Jobs,
+    begun: &mut Option<Scoring<D>>,
+    tape: &mut Tape<D>,
+    served: &Served<D>,
+) -> Option<Submission> {
     let (submission, scored) = jobs.scoring.front_mut()?;
-    let request = &submission.requests[*scored];
-    let (prompt, most_likely) = (&request.prompt, request.top_log_probs);
-    match hapo_sampler::score(&served.model, tape, prompt, most_likely) {
-        Ok(tokens) => {
+    let Request { prompt, top_log_probs, .. } = &submission.requests[*scored];
+    let scoring = match begun.take() {
+        Some(it) => Ok(it),
+        None => Scoring::begin(&served.model, tape, prompt, *top_log_probs),
+    };
+    let tokens = scoring.and_then(|it| {
+        let scoring = begun.insert(it);
+        scoring.advance(&served.model, tape)
+    });
+    match tokens {
+        Ok(None) => return None,
+        Ok(Some(tokens)) => {
+            *begun = None;
             let event = WorkerEvent::Scored { request: *scored, tokens };
             let _ = submission.reply.send(event);
         }
         Err(error) => {
+            *begun = None;
             let _ = submission.reply.send(WorkerEvent::Refused(error));
             jobs.scoring.pop_front();
             return None;

@@ -44,6 +44,7 @@ fn settings() -> Settings {
         body_bytes: 1 << 20,
         body_time: Duration::from_secs(30),
         head_time: Duration::from_secs(30),
+        write_time: Duration::from_secs(30),
         max_connections: 128,
         names: vec!["gpu-box".to_owned()],
         seed: 11,
@@ -335,12 +336,12 @@ async fn bad_requests_are_refused_by_field() {
         (
             "stop",
             json!([""]),
-            "stop: expected a string, or a list of at most 16, none of them empty, got [\"\"]",
+            "stop: expected a string, or a list of at most 16, each of 1 to 1000 bytes, got [\"\"]",
         ),
         (
             "stop",
             json!(5),
-            "stop: expected a string, or a list of at most 16, none of them empty, got 5",
+            "stop: expected a string, or a list of at most 16, each of 1 to 1000 bytes, got 5",
         ),
         ("top_logprobs", json!(2), "top_logprobs: expected logprobs to be true as well"),
         ("tools", json!([{}]), "tools: not supported, got [{}]"),
@@ -352,7 +353,11 @@ async fn bad_requests_are_refused_by_field() {
         ),
         ("min_tokens", json!(3), "min_tokens: not supported, got 3"),
         ("ignore_eos", json!(1), "ignore_eos: expected true or false, got 1"),
-        ("stop_token_ids", json!([-1]), "stop_token_ids: expected a list of token ids, got [-1]"),
+        (
+            "stop_token_ids",
+            json!([-1]),
+            "stop_token_ids: expected a list of at most 256 token ids, got [-1]",
+        ),
         ("logit_bias", json!({"5": -100}), "logit_bias: not supported, got {\"5\":-100}"),
         ("echo", json!(true), "echo: not supported, got true"),
         ("best_of", json!(1), "best_of: unknown field"),
@@ -514,6 +519,7 @@ async fn who_says_nothing_loses_its_place() {
     let client = start(Settings {
         head_time: brief,
         body_time: brief,
+        write_time: Duration::from_secs(30),
         max_connections: 2,
         max_requests: 1,
         ..settings()
@@ -542,6 +548,8 @@ async fn a_place_is_taken_before_the_body_is_read() {
     let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n\
                 content-type: application/json\r\ncontent-length: 1000\r\n\r\n{";
     first.write_all(head.as_bytes()).unwrap();
+    // It is the first to ask for the place.
+    tokio::time::sleep(Duration::from_millis(300)).await;
     loop {
         let status = client.send(CHAT, &with(chat("a"), json!({ "max_tokens": 1 }))).await.status();
         if status == 429 {
@@ -849,4 +857,90 @@ async fn a_server_that_is_stopped_finishes_what_is_under_way() {
     assert!(text.ends_with(b"data: [DONE]\n\n"));
     client.server.await.unwrap().unwrap();
     assert!(client.http.get(format!("http://{}/health", client.address)).send().await.is_err());
+}
+
+/// Bodies within the limit of their size whose answers, or whose work, would be thousands of times as large.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_multiply_are_refused_with_their_field() {
+    let client = start(settings()).await;
+    let prompt: Vec<u32> = (0..200).map(|it| it % 8 + 1).collect();
+    let prompts = vec![prompt.clone(); 8];
+    let long = "1+".repeat(400_000);
+    for (path, body, param) in [
+        (
+            COMPLETIONS,
+            json!({ "prompt": prompts, "echo": true, "max_tokens": 0, "n": 128, "logprobs": 20 }),
+            "logprobs",
+        ),
+        (
+            COMPLETIONS,
+            json!({ "prompt": prompts, "max_tokens": 56, "n": 128, "logprobs": 20 }),
+            "logprobs",
+        ),
+        (
+            COMPLETIONS,
+            json!({ "prompt": vec!["<|im_start|>".repeat(200); 256], "echo": true, "max_tokens": 0, "n": 128 }),
+            "echo",
+        ),
+        (COMPLETIONS, json!({ "prompt": long, "max_tokens": 1 }), "prompt"),
+        ("/tokenize", json!({ "prompt": long }), "prompt"),
+        (CHAT, chat(&long), "messages"),
+        (COMPLETIONS, json!({ "prompt": "1", "stop_token_ids": vec![7; 257] }), "stop_token_ids"),
+        (COMPLETIONS, json!({ "prompt": "1", "stop": "1".repeat(1001) }), "stop"),
+    ] {
+        let (status, answer) = client.post(path, &body).await;
+        assert_eq!(status, 400, "{param}: {answer}");
+        assert_eq!(answer["error"]["param"], param, "{answer}");
+    }
+    let twice = client.request(COMPLETIONS).body("{\"prompt\":\"a\",\"prompt\":\"1\"}");
+    let twice = twice.send().await.unwrap();
+    assert_eq!(twice.status(), 400);
+    assert!(twice.text().await.unwrap().contains("the field `prompt` comes twice"));
+    let body = json!({ "prompt": prompt, "echo": true, "max_tokens": 0, "n": 2, "logprobs": 20 });
+    assert_eq!(client.ok(COMPLETIONS, &body).await["choices"].as_array().unwrap().len(), 2);
+}
+
+/// Connections whose client sends requests and reads no answer.
+fn deaf(address: SocketAddr, n: usize) -> Vec<TcpStream> {
+    let request = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(64);
+    let mut streams = Vec::new();
+    for _ in 0..n {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
+        while stream.write_all(&request).is_ok() {}
+        streams.push(stream);
+    }
+    streams
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_never_reads_holds_nobody_up() {
+    let brief = Duration::from_millis(500);
+    let mut client = start(Settings { max_connections: 2, write_time: brief, ..settings() }).await;
+    let held = deaf(client.address, 2);
+    // They lose their places.
+    let health = tokio::time::timeout(Duration::from_secs(20), client.get("/health")).await;
+    assert_eq!(health.unwrap().0, 200);
+    drop(held);
+    // When the server goes down they have a second, whatever the limit.
+    let mut other = start(settings()).await;
+    let held = deaf(other.address, 3);
+    for it in [&mut client, &mut other] {
+        it.stop.take().unwrap().send(()).unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(20), &mut it.server).await;
+        ended.unwrap().unwrap().unwrap();
+    }
+    drop(held);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_never_comes_does_not_keep_the_server_up() {
+    let mut client = start(settings()).await;
+    let mut stream = TcpStream::connect(client.address).unwrap();
+    let head = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
+    stream.write_all(head.as_bytes()).unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    client.stop.take().unwrap().send(()).unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(10), &mut client.server).await;
+    ended.unwrap().unwrap().unwrap();
 }

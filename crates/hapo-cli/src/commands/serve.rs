@@ -111,6 +111,7 @@ impl Args {
             body_time: Duration::from_mins(1),
             head_time: Duration::from_secs(30),
             // Some beyond the requests, for those that are told that there are too many.
+            write_time: Duration::from_secs(30),
             max_connections: self.max_requests.saturating_add(256),
             names: [std::slice::from_ref(&self.host), &self.allowed_host].concat(),
             seed: self.seed.unwrap_or_else(|| unix_time() as u64),

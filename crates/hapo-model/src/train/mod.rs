@@ -4,4 +4,4 @@ mod moments;
 mod tape;
 
 pub use moments::Moments;
-pub use tape::{ActivationCheckpointing, Tape};
+pub use tape::{ActivationCheckpointing, Reading, Tape};

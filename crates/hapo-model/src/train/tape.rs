@@ -209,6 +209,52 @@ impl<D: Device> Tape<D> {
         Ok(logits)
     }
 
+    /// Begins to read one sequence, a piece at a time: the embedding, then the layers, then its logits.
+    ///
+    /// # Errors
+    /// Tokens that do not fit the model, or no memory.
+    pub fn begin(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Reading<D>, ComputeError> {
+        let mut batch = PackedBatch::default();
+        batch.push(tokens, None);
+        let rows = (0..tokens.len() as u32).collect();
+        self.prepared = None;
+        let prepared = prepare(&model.device, &batch, limits(model))?;
+        self.reserve_body(model, prepared.rows)?;
+        self.reserve_head(model, tokens.len(), 1)?;
+        let body = self.body.as_mut().expect("the body was reserved");
+        model.device.enter(|| body.embed(model, &prepared));
+        Ok(Reading { prepared, rows, layers: 0, done: 0 })
+    }
+
+    /// Reads the next piece, a layer or a chunk of logits `[some tokens, vocabulary]`, and says whether there are more.
+    /// No other sequence may have been begun since.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn advance(
+        &mut self,
+        model: &Model<D>,
+        reading: &mut Reading<D>,
+        visit: impl FnMut(&[f32]) + Send,
+    ) -> Result<bool, ComputeError> {
+        let (chunk, layers) = (self.chunk_rows(model), model.config.layers);
+        let body = self.body.as_mut().expect("the body was reserved");
+        let head = self.head.as_mut().expect("the head was reserved");
+        model.device.enter(|| {
+            if reading.layers < layers {
+                body.layer(model, &reading.prepared, reading.layers);
+                reading.layers += 1;
+                return;
+            }
+            let rows = &reading.rows[reading.done..];
+            let rows = &rows[..rows.len().min(chunk)];
+            head.each_logits(model, rows, &body.x[layers], chunk, visit);
+            reading.done += rows.len();
+        });
+        model.device.check()?;
+        Ok(reading.done < reading.rows.len())
+    }
+
     /// Logits of one sequence, handed over in chunks `[some tokens, vocabulary]` from the first token to the last.
     ///
     /// # Errors
@@ -217,24 +263,22 @@ impl<D: Device> Tape<D> {
         &mut self,
         model: &Model<D>,
         tokens: &[u32],
-        visit: impl FnMut(&[f32]) + Send,
+        mut visit: impl FnMut(&[f32]) + Send,
     ) -> Result<(), ComputeError> {
-        let mut batch = PackedBatch::default();
-        batch.push(tokens, None);
-        let rows: Vec<u32> = (0..tokens.len() as u32).collect();
-        self.prepared = None;
-        let prepared = prepare(&model.device, &batch, limits(model))?;
-        self.reserve_body(model, prepared.rows)?;
-        self.reserve_head(model, rows.len(), 1)?;
-        let chunk = self.chunk_rows(model);
-        model.device.enter(|| {
-            let body = self.body.as_mut().expect("the body was reserved");
-            let head = self.head.as_mut().expect("the head was reserved");
-            body.forward(model, &prepared);
-            head.each_logits(model, &rows, &body.x[model.config.layers], chunk, visit);
-        });
-        Ok(model.device.check()?)
+        let mut reading = self.begin(model, tokens)?;
+        while self.advance(model, &mut reading, &mut visit)? {}
+        Ok(())
     }
+}
+
+/// A sequence of which some layers and logits are computed.
+#[derive(Debug)]
+pub struct Reading<D: Device> {
+    prepared: Prepared<D>,
+    rows: Vec<u32>,
+    layers: usize,
+    /// Rows whose logits were handed over.
+    done: usize,
 }
 
 fn limits<D: Device>(model: &Model<D>) -> BatchLimits {
@@ -253,9 +297,13 @@ fn pass<'a, D: Device>(
 }
 
 impl<D: Device> Body<D> {
-    fn forward(&mut self, model: &Model<D>, batch: &Prepared<D>) {
+    fn embed(&mut self, model: &Model<D>, batch: &Prepared<D>) {
         let x = self.x[0].first_mut(batch.rows * model.config.hidden);
         model.embed(&model.device, &batch.tokens, x);
+    }
+
+    fn forward(&mut self, model: &Model<D>, batch: &Prepared<D>) {
+        self.embed(model, batch);
         for index in 0..model.config.layers {
             self.layer(model, batch, index);
         }
