@@ -20,7 +20,7 @@ pub const TIME: Duration = Duration::from_secs(10);
 /// What one rendering may add to the program's memory, in bytes, where the system says how much that has.
 pub const MEMORY: u64 = 1 << 30;
 /// Longest text that a filter or method makes, and that a rendering writes.
-pub const MAX_RENDERED_BYTES: usize = 64 << 20;
+pub const MAX_RENDERED_BYTES: usize = 4 << 20;
 /// `not`, `-` and `+` before one value.
 const UNARY: usize = 100;
 /// Room for the recursion of a parser over the longest text.
@@ -83,7 +83,7 @@ fn longest_unary_run(source: &str) -> usize {
 }
 
 /// How many bytes of a text come up to its closing quote, that included.
-fn end_of_text(text: &[u8], quote: u8) -> usize {
+pub(super) fn end_of_text(text: &[u8], quote: u8) -> usize {
     let mut escaped = false;
     for (at, byte) in text.iter().enumerate() {
         match byte {

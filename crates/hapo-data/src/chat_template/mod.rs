@@ -11,6 +11,7 @@
 
 mod bounds;
 mod json;
+mod namespace;
 mod strftime;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use sha2::{Digest, Sha256};
 use crate::error::Error;
 pub use bounds::{MAX_RENDERED_BYTES, MAX_SOURCE_BYTES, MEMORY, TIME};
 use json::tojson;
+use namespace::{namespace, rewritten};
 use strftime::strftime;
 
 /// Instructions that one rendering may execute. A dialogue of a thousand turns takes some 200,000.
@@ -81,7 +83,7 @@ impl ChatTemplate {
         let unusable =
             |problem| Error::ChatTemplate { model: model.to_owned(), line: None, problem };
         bounds::check_source(source).map_err(unusable)?;
-        let text = without_generation_blocks(source);
+        let text = rewritten(source);
         let parsed = bounds::bounded(move || {
             let mut environment = environment();
             environment.add_template_owned(NAME, text).map(|()| environment)
@@ -178,6 +180,7 @@ fn environment() -> Environment<'static> {
     it.set_debug(false);
     it.set_recursion_limit(RECURSION);
     it.add_function("raise_exception", raise_exception);
+    it.add_function("namespace", namespace);
     it.add_filter("tojson", tojson);
     // In Python a text is a sequence too, and templates order their tests accordingly.
     it.add_test("sequence", |value: &Value| {
@@ -213,39 +216,6 @@ fn refused(model: &str, error: &minijinja::Error) -> Error {
         (kind, None) => kind.to_string(),
     };
     Error::ChatTemplate { model: model.to_owned(), line, problem }
-}
-
-/// `{% generation %}` marks for transformers which tokens the assistant wrote; it renders its body,
-/// in a scope of its own, as `{% with %}` does.
-fn without_generation_blocks(source: &str) -> String {
-    let mut rest = source;
-    let mut text = String::with_capacity(source.len());
-    while let Some(start) = rest.find("{%") {
-        let (before, tag) = rest.split_at(start);
-        text.push_str(before);
-        let Some(end) = tag.find("%}") else {
-            rest = tag;
-            break;
-        };
-        let inside = &tag[2..end];
-        let word = inside.trim_start_matches(['-', '+']).trim_end_matches(['-', '+']);
-        let replaced = match word.trim() {
-            "generation" => inside.replace("generation", "with"),
-            "endgeneration" => inside.replace("endgeneration", "endwith"),
-            _ => {
-                // Only the opening is passed over: a `%}` inside a string may not end the tag.
-                text.push_str("{%");
-                rest = &tag[2..];
-                continue;
-            }
-        };
-        text.push_str("{%");
-        text.push_str(&replaced);
-        text.push_str("%}");
-        rest = &tag[end + 2..];
-    }
-    text.push_str(rest);
-    text
 }
 
 /// A buffer that takes [`MAX_RENDERED_BYTES`].
@@ -285,6 +255,44 @@ mod tests {
         assert_eq!(error.to_string(), expected, "{source}");
     }
 
+    /// Values on which the engine would recurse until the stack is full.
+    #[test]
+    fn no_namespace_holds_itself() {
+        let held = "a namespace is given a namespace";
+        for (source, problem) in [
+            ("{% set ns=namespace() %}{% set ns.x=ns %}{{ ns }}", held),
+            (
+                "{% set a=namespace() %}{% set a.x=a %}{% set b=namespace() %}{% set b.x=b %}{{ a==b }}",
+                held,
+            ),
+            ("{% set a=namespace() %}{% set a.x=[{'k': a}] %}{{ a }}", held),
+            ("{% set a=namespace() %}{% set b=namespace(x=a) %}{{ b }}", held),
+            ("{% set a=namespace() %}{% set b=namespace({'x': a}) %}{{ b }}", held),
+            ("{% set a=namespace() %}{% for b in [a] %}{% set a.x=b %}{% endfor %}{{ a }}", held),
+            (
+                "{% set a=namespace() %}{% macro m(b) %}{% set a.x=b %}{% endmacro %}{{ m(a) }}",
+                held,
+            ),
+            ("{% set a=namespace() %}{% set a.x | default(a, true) %}{% endset %}{{ a }}", held),
+            (
+                "{% set a=namespace() %}{% for b in [a, 1] %}{% set a.x=loop %}{% endfor %}{{ a }}",
+                held,
+            ),
+            (
+                "{% set a=namespace(x=[]) %}{% for i in range(99999) %}{% set a.x=[a.x] %}{% endfor %}{{ a }}",
+                "a namespace is given a value that is too deep or too large",
+            ),
+            // Tags that a careless reader would see elsewhere.
+            ("{{ '{% \"' }}{% set ns=namespace() %}{% set ns.x=ns %}{{ '\"' }}{{ ns }}", held),
+            ("{% raw -%}{{ '{% endraw %}{% set ns=namespace() %}{% set ns.x=ns %}{{ ns }}", held),
+        ] {
+            let error = render(source, &[]).unwrap_err().to_string();
+            assert!(error.ends_with(problem), "{source}: {error}");
+        }
+        let source = "{% set ns = namespace(n=1) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% set ns.t %}<{{ m.content }}>{% endset %}{% endfor %}{{ ns.n }}{{ ns.t }}{{ ns.x is defined }}";
+        assert_eq!(render(source, &[Message::new("user", "x")]).unwrap(), "2<x>False");
+    }
+
     #[test]
     fn a_refusal_names_the_model_the_line_and_the_cause() {
         check_refused(
@@ -309,7 +317,7 @@ mod tests {
         );
         check_refused(
             "{% set long = 'x' * 9999 * 99 %}{% for a in range(999) %}{{ long }}{% endfor %}",
-            "chat template of tiny: it writes more than 64 MiB",
+            "chat template of tiny: it writes more than 4 MiB",
         );
         let filters = [
             (
@@ -317,12 +325,12 @@ mod tests {
                 "format: expected widths of at most 9999, written out",
             ),
             ("{{ '{:>99999}'.format(1) }}", "format: expected widths of at most 9999, written out"),
-            ("{{ 'a'|indent(100000000) }}", "indent makes more than 64 MiB"),
-            ("{{ 'a'|indent(width=100000000) }}", "indent makes more than 64 MiB"),
-            ("{{ ('a'*9999)|replace('a', 'b'*9999) }}", "replace makes more than 64 MiB"),
-            ("{{ ('a'*9999).replace('', 'b'*9999) }}", "replace makes more than 64 MiB"),
-            ("{{ (['a'*9999]*9999)|join }}", "join makes more than 64 MiB"),
-            ("{{ 'a'.join(['a'*9999]*9999) }}", "join makes more than 64 MiB"),
+            ("{{ 'a'|indent(100000000) }}", "indent makes more than 4 MiB"),
+            ("{{ 'a'|indent(width=100000000) }}", "indent makes more than 4 MiB"),
+            ("{{ ('a'*9999)|replace('a', 'b'*9999) }}", "replace makes more than 4 MiB"),
+            ("{{ ('a'*9999).replace('', 'b'*9999) }}", "replace makes more than 4 MiB"),
+            ("{{ (['a'*9999]*9999)|join }}", "join makes more than 4 MiB"),
+            ("{{ 'a'.join(['a'*9999]*9999) }}", "join makes more than 4 MiB"),
         ];
         for (source, problem) in filters {
             check_refused(source, &format!("chat template of tiny, line 1: {problem}"));
