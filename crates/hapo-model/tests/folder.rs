@@ -411,6 +411,10 @@ fn torn_and_forged_headers_are_refused_with_both_numbers() {
             "expected a JSON object as header, got invalid type: sequence, expected a map at line 1 column 0 (model.safetensors)",
         ),
         (
+            header(r#"{"a":{},"a":{}}"#),
+            "expected a JSON object as header, got the field `a` comes twice at line 1 column 15 (model.safetensors)",
+        ),
+        (
             header(r#"{"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}}"#),
             r#"expected a header entry with dtype, shape and two data_offsets, got {"data_offsets":[0],"dtype":"F32","shape":[1]} (model.safetensors: a)"#,
         ),

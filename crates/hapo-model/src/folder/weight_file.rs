@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use hapo_core::UniqueFields;
 use memmap2::Mmap;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::config::dtype::{self, Dtype};
 use crate::error::{Error, excerpt};
@@ -111,11 +112,11 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Error> {
         ));
     }
     let data_start = 8 + header_bytes as usize;
-    let header: Map<String, Value> = serde_json::from_slice(&rest[..header_bytes as usize])
+    let header: UniqueFields<Value> = serde_json::from_slice(&rest[..header_bytes as usize])
         .map_err(|cause| malformed(path, "a JSON object as header", cause.to_string()))?;
 
     let (mut entries, mut metadata) = (Vec::new(), BTreeMap::new());
-    for (name, value) in header {
+    for (name, value) in header.0 {
         if name != "__metadata__" {
             let entry = parse_entry(path, &name, &value)?;
             entries.push((name, entry));

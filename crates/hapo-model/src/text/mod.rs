@@ -1,4 +1,5 @@
 //! Text: the tokenizer, and the files of chat templates.
 
 pub(crate) mod chat;
+mod growth;
 pub(crate) mod tokenizer;

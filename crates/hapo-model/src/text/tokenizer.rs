@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::error::{Error, excerpt};
 use crate::files::read_bounded;
+use crate::text::growth;
 
 /// A tokenizer of 250,000 entries takes about 20 MB.
 const MAX_BYTES: u64 = 256 << 20;
@@ -49,7 +50,7 @@ impl Tokenizer {
             hint: Some("take tokenizer.json of the model this one was trained from"),
         };
         let text = std::str::from_utf8(bytes).map_err(|cause| malformed(cause.to_string()))?;
-        let Sketch { model } =
+        let Sketch { model, normalizer, decoder } =
             serde_json::from_str(text).map_err(|cause| malformed(cause.to_string()))?;
         let unsupported = |field: &str, expected: &str, got: String, hint| {
             Err(Error::Tokenizer {
@@ -60,6 +61,12 @@ impl Tokenizer {
                 hint,
             })
         };
+        for (field, section) in [("normalizer", &normalizer), ("decoder", &decoder)] {
+            if let Err(got) = growth::check(section) {
+                let expected = "rules that make a text at most 64 times as long";
+                return unsupported(field, expected, got, None);
+            }
+        }
         if let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0) {
             return unsupported(
                 "model.dropout",
@@ -195,6 +202,10 @@ impl Tokenizer {
 #[derive(Deserialize)]
 struct Sketch {
     model: Model,
+    #[serde(default)]
+    normalizer: serde_json::Value,
+    #[serde(default)]
+    decoder: serde_json::Value,
 }
 
 #[derive(Deserialize)]
