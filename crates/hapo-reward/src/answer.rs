@@ -1,6 +1,6 @@
 //! What a program or a server answers.
 
-use hapo_core::excerpt;
+use hapo_core::{UniqueFields, excerpt};
 use hapo_verify::{Reason, Verdict};
 use serde_json::{Map, Value};
 
@@ -39,7 +39,8 @@ pub(crate) fn parse(text: &str, id: &str) -> Result<Answer, Failure> {
         Failure::of_one(format!("expected {EXPECTED}, as JSON, got {}", quoted(text)))
     })?;
     let answer = match value {
-        Value::Object(it) => of_object(&it, id)
+        Value::Object(_) => fields(text)
+            .and_then(|it| of_object(&it, id))
             .map_err(|failure| Failure { fatal: failure.fatal, ..bad(failure.message) })?,
         other => match number(&other) {
             Some(reward) => Answer { reward, ..Answer::default() },
@@ -69,6 +70,12 @@ fn number(value: &Value) -> Option<f64> {
         Value::Bool(it) => Some(f64::from(u8::from(*it))),
         value => value.as_f64(),
     }
+}
+
+/// The fields of an object, each once.
+fn fields(text: &str) -> Result<Map<String, Value>, Failure> {
+    let fields: Result<UniqueFields<Value>, _> = serde_json::from_str(text);
+    fields.map(|it| it.0.into_iter().collect()).map_err(|it| Failure::of_one(it.to_string()))
 }
 
 fn of_object(object: &Map<String, Value>, id: &str) -> Result<Answer, Failure> {
@@ -190,6 +197,10 @@ mod tests {
             (
                 r#"{"reward": NaN}"#,
                 "expected a number, or an object with `reward` or `verdict`, as JSON, got `{\"reward\": NaN}`",
+            ),
+            (
+                r#"{"reward": 0, "reward": 1}"#,
+                "the field `reward` comes twice at line 1 column 26, in the answer `{\"reward\": 0, \"reward\": 1}`",
             ),
             (
                 r#"{"verdict": "good"}"#,

@@ -1,12 +1,13 @@
 //! One process of a program: a line in, a line out, a time limit, and an end that leaves nothing behind.
 //!
-//! A process leads a group of its own, which is killed with it; a shell in that group watches for the end of this
-//! program, so that nothing stays where it was killed itself. The price is that shell, which looks once a second.
+//! A process leads a group of its own, which is killed with it, and on Linux whatever has left the group with the
+//! environment that it was given; a shell in that group watches for the end of this program, so that nothing stays where
+//! it was killed itself. The price is that shell, which looks once a second.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -28,12 +29,21 @@ const LINGER: Duration = Duration::from_millis(500);
 const SURPLUS: Duration = Duration::from_millis(50);
 const WATCHED: usize = 2;
 
-/// Ends the group when the program that started it is gone, whatever ended that.
-const WATCH: &str = "parent=$PPID\n(while kill -0 \"$parent\"; do sleep 1; done; kill -9 0) </dev/null >/dev/null 2>&1 &\n";
+/// Marks whatever a process starts, in its environment: what leaves the group is found by it.
+const MARK: &str = "HAPO_REWARD_PROCESS";
+/// Ends the group, and whatever has its mark, when the program that started it is gone, whatever ended that. The watcher
+/// itself is without a mark.
+const WATCH: &str = r#"env -u HAPO_REWARD_PROCESS sh -c '
+while kill -0 "$1"; do sleep 1; done
+marked=$(grep -lszx "HAPO_REWARD_PROCESS=$2" /proc/[0-9]*/environ | tr -dc "0-9\n")
+kill -9 $marked
+kill -9 0' sh "$PPID" "$HAPO_REWARD_PROCESS" </dev/null >/dev/null 2>&1 &
+"#;
 
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
+    mark: String,
     child: Child,
     lines: Option<Sender<Vec<u8>>>,
     answers: Receiver<Printed>,
@@ -73,6 +83,8 @@ struct Errors {
 
 impl Process {
     pub(crate) fn start(command: &str, number: usize, log: RewardLog) -> std::io::Result<Self> {
+        static STARTED: AtomicU64 = AtomicU64::new(0);
+        let mark = format!("{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let mut shell = Command::new("sh");
         shell
             .args(["-c", &format!("{WATCH}{command}\n")])
@@ -80,7 +92,8 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // Python keeps what it prints to itself otherwise.
-            .env("PYTHONUNBUFFERED", "1");
+            .env("PYTHONUNBUFFERED", "1")
+            .env(MARK, &mark);
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut shell, 0);
         let mut child = shell.spawn()?;
@@ -106,7 +119,7 @@ impl Process {
             kept.done.store(true, Ordering::Relaxed);
         });
         let lines = Some(lines);
-        Ok(Self { name, child, lines, answers, next: None, errors, log, answered: 0 })
+        Ok(Self { name, mark, child, lines, answers, next: None, errors, log, answered: 0 })
     }
 
     /// The line that answers a line.
@@ -218,8 +231,27 @@ impl Process {
         unsafe {
             libc::kill(-(self.child.id() as i32), libc::SIGKILL);
         }
+        #[cfg(target_os = "linux")]
+        kill_marked(&format!("{MARK}={}", self.mark));
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Kills what has left the group, by what its environment says.
+#[cfg(target_os = "linux")]
+fn kill_marked(mark: &str) {
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|it| it == mark.as_bytes()) {
+            // SAFETY: a system call without pointers, on a process that was started for this one.
+            unsafe {
+                libc::kill(id, libc::SIGKILL);
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! A server that is asked by POST.
 
+use std::io::Read;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use hapo_core::excerpt;
@@ -69,9 +70,6 @@ impl Server {
             let timed_out = matches!(it, ureq::Error::Timeout(_));
             let message = match it {
                 ureq::Error::Timeout(_) => "no answer within the time limit".to_owned(),
-                ureq::Error::BodyExceedsLimit(_) => {
-                    format!("expected an answer of at most {LIMIT} bytes")
-                }
                 other => format!("the request failed: {other}"),
             };
             (Failure::of_one(message), !timed_out)
@@ -79,11 +77,18 @@ impl Server {
         let request = self.agent.post(&self.url).header("Content-Type", "application/json");
         let mut answer = request.send(line).map_err(failure)?;
         let status = answer.status().as_u16();
-        let text = answer.body_mut().with_config().limit(LIMIT).read_to_string();
-        if status == 200 {
-            return text.map_err(failure);
+        // Of the text, not of the bytes on the way, which may be packed.
+        let mut text = String::new();
+        let mut body = answer.body_mut().as_reader().take(LIMIT + 1);
+        let read = body.read_to_string(&mut text).map_err(ureq::Error::from);
+        if status == 200 && text.len() as u64 > LIMIT {
+            let message = format!("expected an answer of at most {LIMIT} bytes");
+            return Err((Failure::of_one(message), false));
         }
-        let said = excerpt(text.unwrap_or_default().trim(), 200);
+        if status == 200 {
+            return read.map(|_| text).map_err(failure);
+        }
+        let said = excerpt(text.trim(), 200);
         let passes = matches!(status, 408 | 429 | 500..);
         let message = format!("expected status 200, got {status}: {said}");
         Err((Failure::of_one(message.trim_end_matches([':', ' '])), passes))

@@ -136,6 +136,21 @@ fn one_that_hangs_is_killed_with_all_it_started() {
     assert_eq!(judge(&reward, "fine").reward(), 1.0);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn what_left_the_group_ends_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("sleeper");
+    std::os::unix::fs::symlink("/bin/sleep", &mark).unwrap();
+    let script = answers(&format!("*leave*) setsid {} 1000 & sleep 1001;;", mark.display()));
+    let brief = RewardSettings { timeout: Duration::from_millis(300), ..settings() };
+    let reward = program(&script, brief);
+    assert_eq!(judge(&reward, "fine").reward(), 1.0);
+    let hung = judge(&reward, "leave").failure().unwrap().to_owned();
+    assert!(hung.contains("no answer within 0.3 s"), "{hung}");
+    wait_until_gone(&mark);
+}
+
 #[test]
 fn processes_end_with_the_grader() {
     let dir = tempfile::tempdir().unwrap();
@@ -270,8 +285,28 @@ fn what_is_printed_beside_answers_is_kept() {
     }
 }
 
+/// The limit is of the answer, not of the bytes on the way.
+#[test]
+fn a_packed_answer_is_as_long_as_what_is_in_it() {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    packed.write_all(&format!("1{}", " ".repeat(2 << 20)).as_bytes()).unwrap();
+    let body = packed.finish().unwrap();
+    assert!(body.len() < 4096);
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    let (address, served) = server(vec![[head.as_bytes(), &body].concat()]);
+    let reward = OwnReward::new(&address, settings()).unwrap();
+    let failure = judge(&reward, "a").failure().unwrap().to_owned();
+    assert!(failure.contains("expected an answer of at most 1048576 bytes"), "{failure}");
+    served.join().unwrap();
+}
+
 /// A server that answers each request in turn; gives its address and the bodies that it was sent.
-fn server(responses: Vec<String>) -> (String, std::thread::JoinHandle<Vec<String>>) {
+fn server<B: AsRef<[u8]> + Send + 'static>(
+    responses: Vec<B>,
+) -> (String, std::thread::JoinHandle<Vec<String>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/reward", listener.local_addr().unwrap());
     let serve = move || {
@@ -290,7 +325,7 @@ fn server(responses: Vec<String>) -> (String, std::thread::JoinHandle<Vec<String
             reader.read_exact(&mut body).unwrap();
             bodies.push(String::from_utf8(body).unwrap());
             let mut stream = stream;
-            stream.write_all(response.as_bytes()).unwrap();
+            stream.write_all(response.as_ref()).unwrap();
         }
         bodies
     };

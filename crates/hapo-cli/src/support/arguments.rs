@@ -43,11 +43,24 @@ pub(crate) struct KvArgs {
 #[derive(clap::Args)]
 pub(crate) struct RewardArgs {
     /// Longest time of one answer of a reward of one's own, in seconds
-    #[arg(long, default_value_t = 30.0, value_name = "SECONDS")]
-    reward_timeout: f64,
+    #[arg(
+        id = "reward_timeout",
+        long = "reward-timeout",
+        default_value_t = 30.0,
+        value_name = "SECONDS"
+    )]
+    timeout: f64,
+    /// What the first answer of its process may take beyond that, in seconds
+    #[arg(
+        id = "reward_start_timeout",
+        long = "reward-start-timeout",
+        default_value_t = 120.0,
+        value_name = "SECONDS"
+    )]
+    start_timeout: f64,
     /// Processes of a reward of one's own, or requests at once to its server; 0 = one for each core
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    reward_workers: usize,
+    #[arg(id = "reward_workers", long = "reward-workers", default_value_t = 0, value_name = "N")]
+    workers: usize,
 }
 
 impl RewardArgs {
@@ -60,15 +73,21 @@ impl RewardArgs {
                 bad_input(it.to_string(), hint)
             });
         }
-        if !(self.reward_timeout > 0.0 && self.reward_timeout <= 86_400.0) {
-            return Err(bad_input(
-                "--reward-timeout: expected seconds above 0, at most a day",
-                "leave it out for 30 seconds",
-            ));
+        for (option, seconds, least) in [
+            ("--reward-timeout", self.timeout, f64::MIN_POSITIVE),
+            ("--reward-start-timeout", self.start_timeout, 0.0),
+        ] {
+            if !(least..=86_400.0).contains(&seconds) {
+                return Err(bad_input(
+                    format!("{option}: expected seconds, at most a day, got {seconds}"),
+                    "leave it out for the default",
+                ));
+            }
         }
         let settings = RewardSettings {
-            timeout: Duration::from_secs_f64(self.reward_timeout),
-            workers: hapo_reward::workers(self.reward_workers.min(1024)),
+            timeout: Duration::from_secs_f64(self.timeout),
+            start_timeout: Duration::from_secs_f64(self.start_timeout),
+            workers: hapo_reward::workers(self.workers.min(1024)),
             extraction,
             ..RewardSettings::default()
         };
@@ -97,6 +116,19 @@ pub(crate) struct ColumnsArg {
 }
 
 impl ColumnsArg {
+    /// As a recipe has them.
+    pub(crate) fn written(&self) -> Result<Option<String>> {
+        let Some(columns) = self.parsed()? else {
+            return Ok(None);
+        };
+        let serde_json::Value::Object(columns) = serde_json::to_value(columns)? else {
+            unreachable!("columns are an object");
+        };
+        // Texts and lists of texts are written alike in JSON and TOML.
+        let pairs: Vec<String> = columns.iter().map(|(key, it)| format!("{key} = {it}")).collect();
+        Ok(Some(format!("{{ {} }}", pairs.join(", "))))
+    }
+
     pub(crate) fn parsed(&self) -> Result<Option<Columns>> {
         Ok(self.columns.as_deref().map(Columns::parse).transpose()?)
     }
