@@ -286,6 +286,16 @@ fn explanations_do_not_move_the_cursor() {
 }
 
 #[test]
+fn a_problem_with_two_answers_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |answer: u32| format!("{{\"problem\":\"1+1?\",\"answer\":\"{answer}\"}}\n");
+    fs::write(dir.path().join("two.jsonl"), row(2) + &row(3)).unwrap();
+    let said = stderr(&hapo(dir.path(), &["data", "check", "two.jsonl"]));
+    let expected = "warning: 1 problems have different answers in different rows, the first: 1+1?";
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
 fn half_a_surrogate_pair_in_a_data_file_is_no_bad_row() {
     let dir = tempfile::tempdir().unwrap();
     let row = r#"{"id":"a","problem":"1+1? \ud800","answer":"2"}"#;

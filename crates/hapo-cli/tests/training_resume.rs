@@ -2,6 +2,7 @@
 //! `HAPO_KILLS` (4 unless told); `scripts/torture/kill.sh` runs the long form.
 
 #![expect(clippy::print_stderr, reason = "the kill test tells what it did")]
+use sha2::Digest;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -205,6 +206,46 @@ fn torn_checkpoints_are_refused_by_name_and_the_one_before_is_used() {
     let (code, _, stderr) = done(train(&whole, &["--set", "checkpoint.keep=3", "--resume"]));
     assert_eq!(code, 2, "{stderr}");
     assert!(stderr.contains("no checkpoint of the run is complete"), "{stderr}");
+}
+
+/// Whoever edits a checkpoint can mend its checksums too.
+#[test]
+fn a_checkpoint_that_contradicts_itself_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let run_dir = dir.path().join("run");
+    assert_eq!(done(train(&run_dir, &["--set", "steps=4"])).0, 0);
+    let last = run_dir.join("checkpoints/step-000004");
+    let listed = std::fs::read_to_string(last.join("checksums.json")).unwrap();
+    let nan: Vec<u8> = f32::NAN.to_le_bytes().into_iter().collect();
+    let state = std::fs::read_to_string(last.join("trainer_state/state.json")).unwrap();
+    let moments = std::fs::read(last.join("trainer_state/first_moments.f32")).unwrap();
+    for (name, bytes, problem) in [
+        (
+            "trainer_state/state.json",
+            state.replace("\"step\": 4", "\"step\": 3").into_bytes(),
+            "trainer_state/state.json: expected step 4, as the folder is named, got 3",
+        ),
+        (
+            "trainer_state/first_moments.f32",
+            [&nan[..], &moments[4..]].concat(),
+            "first_moments.f32: a number is NaN or infinite",
+        ),
+        ("more.safetensors", Vec::new(), "checksums.json does not list more.safetensors"),
+    ] {
+        let before = std::fs::read(last.join(name)).ok();
+        std::fs::write(last.join(name), &bytes).unwrap();
+        let hash = hapo_core::hex(sha2::Sha256::digest(&bytes));
+        let mut sums: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        if before.is_some() {
+            sums[name] = hash.into();
+        }
+        std::fs::write(last.join("checksums.json"), sums.to_string()).unwrap();
+        let (_, _, stderr) = done(train(&run_dir, &["--set", "steps=8", "--resume", "--quiet"]));
+        assert!(stderr.contains(problem), "{name}: {stderr}");
+        // Back to what it was.
+        std::fs::remove_dir_all(&run_dir).unwrap();
+        assert_eq!(done(train(&run_dir, &["--set", "steps=4"])).0, 0);
+    }
 }
 
 #[test]
@@ -995,6 +1036,10 @@ fn weights_that_overflow_are_said_to() {
     let said = "the weights overflow in an update of step 1, at a learning rate of 1e30";
     assert!(stderr.contains(said) && stderr.contains("resume with a lower optim.lr"), "{stderr}");
     assert!(!stderr.contains("disk"), "{stderr}");
+    let decay = ["--set", "optim.weight_decay=1e38"];
+    let (code, _, stderr) = done(train(&dir.path().join("other"), &decay));
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("expected a number from 0 to 1000, got "), "{stderr}");
 }
 
 /// D23: an alarm ends the run if the recipe asks for it, saved and ready to be resumed.

@@ -29,7 +29,8 @@ pub(super) fn read_reply(body: &[u8]) -> Result<Reply, String> {
     }
     let choices =
         value.get("choices").and_then(Value::as_array).ok_or("the answer has no list `choices`")?;
-    let choice = choices.first().ok_or("the answer's `choices` is empty")?;
+    let first = choices.iter().find(|it| it["index"] == 0).or(choices.first());
+    let choice = first.ok_or("the answer's `choices` is empty")?;
     let finish_reason = choice.get("finish_reason").and_then(Value::as_str).map(str::to_owned);
     let message = choice
         .get("message")
@@ -83,6 +84,10 @@ mod tests {
             }
         };
         check(r#"{"choices":[{"message":{"content":"a"}}]}"#, Ok("a"));
+        check(
+            r#"{"choices":[{"index":1,"message":{"content":"b"}},{"index":0,"message":{"content":"a"}}]}"#,
+            Ok("a"),
+        );
         check(
             r#"{"choices":[{"message":{"content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}}]}"#,
             Ok("ab"),

@@ -276,6 +276,23 @@ pub fn verify(folder: &Path) -> Result<TrainerState> {
             return Err(refuse(format!("{name} differs from its checksum")));
         }
     }
-    serde_json::from_slice(&read("trainer_state/state.json")?)
-        .map_err(|it| refuse(format!("trainer_state/state.json: {it}")))
+    let unlisted = fs::read_dir(folder).into_iter().flatten().flatten().find(|entry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.ends_with(".safetensors") && !expected.contains_key(&*name)
+    });
+    if let Some(entry) = unlisted {
+        let name = entry.file_name();
+        return Err(refuse(format!("checksums.json does not list {}", name.display())));
+    }
+    let state: TrainerState = serde_json::from_slice(&read("trainer_state/state.json")?)
+        .map_err(|it| refuse(format!("trainer_state/state.json: {it}")))?;
+    let name = folder.file_name().and_then(|it| it.to_str()?.strip_prefix("step-"));
+    if let Some(step) = name.and_then(|it| it.parse::<u64>().ok()).filter(|it| *it != state.step) {
+        return Err(refuse(format!(
+            "trainer_state/state.json: expected step {step}, as the folder is named, got {}",
+            state.step
+        )));
+    }
+    Ok(state)
 }

@@ -147,8 +147,14 @@ pub(crate) fn read_state<D: Device>(
     let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
     let n = model.trained_len();
     let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
-        read_pieces(&folder.join("trainer_state").join(name), n, take)
-            .map_err(|it| refuse(format!("{name}: {it}")))
+        let mut finite = true;
+        let mut checked = |at: usize, part: &[f32]| {
+            finite &= part.iter().all(|it| it.is_finite());
+            take(at, part);
+        };
+        read_pieces(&folder.join("trainer_state").join(name), n, &mut checked)
+            .map_err(|it| refuse(format!("{name}: {it}")))?;
+        if finite { Ok(()) } else { Err(refuse(format!("{name}: a number is NaN or infinite"))) }
     };
     read("parameters.f32", &mut |at, part| {
         model.write_trained(at, part);

@@ -96,6 +96,7 @@ fn check_numbers(it: &Settings) -> Checked {
     let finite_above_0 = |value: f64| value.is_finite() && value > 0.0;
     let finite_from_0 = |value: f64| value.is_finite() && value >= 0.0;
     let clip_low = above_0(l.clip_low) && (l.clip_low < 1.0 || l.clip_low == f64::INFINITY);
+    let shrinks = (0.0..=1000.0).contains(&o.weight_decay);
     let share = |value: f64| (0.0..1.0).contains(&value);
     let low_or_none = "a number in (0, 1), or inf for no clip";
     let share_text = "a share in [0, 1)";
@@ -113,7 +114,7 @@ fn check_numbers(it: &Settings) -> Checked {
         ),
         ("optim.lr", finite_above_0(o.lr), ABOVE_0, o.lr),
         ("optim.eps", finite_above_0(o.eps), ABOVE_0, o.eps),
-        ("optim.weight_decay", finite_from_0(o.weight_decay), FROM_0, o.weight_decay),
+        ("optim.weight_decay", shrinks, "a number from 0 to 1000", o.weight_decay),
         ("optim.max_grad_norm", above_0(o.max_grad_norm), ABOVE_0, o.max_grad_norm),
         ("optim.warmup", share(o.warmup), share_text, o.warmup),
         ("data.verdict_noise", share(it.data.verdict_noise), share_text, it.data.verdict_noise),

@@ -3,7 +3,7 @@
 
 mod make;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -353,6 +353,8 @@ fn check(args: &Check) -> Result<()> {
         return Ok(());
     }
     let mut rows_in_all = 0_u64;
+    let mut answers: HashMap<String, String> = HashMap::new();
+    let mut contradicted = BTreeSet::new();
     for file in &args.files {
         let mut rows = hapo_data::open_all(std::slice::from_ref(file), columns.as_ref())?;
         if hapo_reward::is_own(&args.grader) {
@@ -365,6 +367,14 @@ fn check(args: &Check) -> Result<()> {
                 Some(bad) => report(&bad)?,
                 None => solutions.add(&row)?,
             }
+            if let Row::Good(example) = &row {
+                let first = answers
+                    .entry(example.problem.clone())
+                    .or_insert_with(|| example.answer.clone());
+                if *first != example.answer {
+                    contradicted.insert(example.problem.clone());
+                }
+            }
         }
         warn_of_unread(&rows, file);
         report_e_notation(&rows, file);
@@ -373,6 +383,13 @@ fn check(args: &Check) -> Result<()> {
         outln!("{}", serde_json::json!({"rows": rows_in_all, "bad_rows": bad_rows}));
     }
     solutions.say(args.extraction);
+    if let Some(first) = contradicted.first() {
+        errln!(
+            "warning: {} problems have different answers in different rows, the first: {}",
+            contradicted.len(),
+            hapo_core::excerpt(first, 80)
+        );
+    }
     if bad_rows == 0 {
         errln!("{rows_in_all} rows, none bad");
         return Ok(());
