@@ -5,7 +5,7 @@ mod support;
 use std::fs;
 
 use expect_test::expect;
-use support::{refuse, succeed};
+use support::{refuse, repository, succeed};
 
 fn problems(count: u32) -> String {
     let row = |it: u32| {
@@ -21,7 +21,8 @@ fn problems(count: u32) -> String {
 fn a_new_recipe_fits_the_model_and_the_data_and_trains() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("gsm.jsonl"), problems(40)).unwrap();
-    let new = ["new", "--model", "builtin:base", "--data", "gsm.jsonl", "-o", "my.toml"];
+    let files = ["new", "--model", "builtin:base", "--data", "gsm.jsonl", "-o", "my.toml"];
+    let new = [&files[..], &["--no-sample"]].concat();
     let said = succeed(dir.path(), &new);
     assert_eq!(said, "my.toml is written; next:\n  hapo plan my.toml\n  hapo train my.toml\n");
     let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
@@ -31,7 +32,7 @@ fn a_new_recipe_fits_the_model_and_the_data_and_trains() {
         "method = \"trapo\"",
         "path = \"builtin:base\"",
         "train = \"gsm.jsonl\"",
-        "turn_off_epoch",
+        "# the teacher helps up to step 12 of 20;",
         "# 95 % of the solutions have at most",
         "prompts_per_step = 16",
     ] {
@@ -52,7 +53,7 @@ fn a_new_recipe_fits_the_model_and_the_data_and_trains() {
     assert!(text.contains("method = \"grpo\"") && !text.contains("[hapo]"), "{text}");
     succeed(dir.path(), &[&new[..], &["--force", "--lora"]].concat());
     let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
-    assert!(text.contains("[lora]") && text.contains("lr = 1e-5"), "{text}");
+    assert!(text.contains("[lora]") && text.contains("lr = 1e-3"), "{text}");
     let done = succeed(dir.path(), &[&train[..], &["--run-dir", "adapted"]].concat());
     assert!(done.contains(": 1 steps done"), "{done}");
     let checkpoint = dir.path().join("adapted/checkpoints/step-000001");
@@ -60,6 +61,81 @@ fn a_new_recipe_fits_the_model_and_the_data_and_trains() {
     fs::write(dir.path().join("bad.jsonl"), "{\"question\":\"\",\"answer\":\"1\"}\n").unwrap();
     let bad = ["new", "--model", "builtin:base", "--data", "bad.jsonl", "-o", "other.toml"];
     assert!(refuse(dir.path(), &bad).starts_with("error: bad.jsonl: bad.jsonl:1: question: "));
+}
+
+/// The shipped model holds 128 tokens and knows no words.
+#[test]
+fn a_new_recipe_is_chosen_by_what_the_model_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |it: u32| {
+        let (a, b) = (it % 20 + 11, it % 20 + 17);
+        let sum = a + b;
+        format!(
+            "{{\"problem\":\"{a}+{b}=?\",\"answer\":\"{sum}\",\"solution\":\"\\\\boxed{{{sum}}}\"}}\n"
+        )
+    };
+    let rows: String = (0..21).map(row).collect();
+    fs::write(dir.path().join("sums.jsonl"), &rows).unwrap();
+    fs::write(dir.path().join("test.jsonl"), row(3)).unwrap();
+    let new = ["new", "--model", "builtin:base", "--data", "sums.jsonl", "-o", "my.toml"];
+    let more = ["--test", "test.jsonl", "--steps", "10"];
+    let output = support::hapo(dir.path(), &[&new[..], &more].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    for expected in [
+        "sums.jsonl: 21 rows, 20 problems (1 rows repeat another), 21 rows with a solution",
+        "pre-flight  8 prompts × 4: success ",
+        "gate: the teacher helps up to step 6 of 10",
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
+    // A text that asks for a box in words would be unknown tokens, and so longer than the model holds.
+    assert!(!text.contains("step by step"), "{text}");
+    for expected in ["steps = 10", "lr = 1e-4", "max_prompt_tokens = 16", "data = \"test.jsonl\""] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let plan = succeed(dir.path(), &["plan", "my.toml", "--device", "h100"]);
+    assert!(plan.ends_with("gate: the teacher helps up to step 6 of 10\n\n"), "{plan}");
+
+    let torn = format!("{rows}{{\"problem\":\"1+1=?\"}}\n");
+    fs::write(dir.path().join("torn.jsonl"), torn).unwrap();
+    let bad = ["new", "--model", "builtin:base", "--data", "torn.jsonl", "-o", "other.toml"];
+    let message = refuse(dir.path(), &bad);
+    assert!(message.starts_with("error: torn.jsonl: torn.jsonl:22: answer: "), "{message}");
+    assert!(message.contains("; 1 of 22 rows are bad\nhint: leave bad rows out"), "{message}");
+
+    let empty = dir.path().join("empty");
+    let base = repository("models/base");
+    fs::create_dir(&empty).unwrap();
+    for name in ["config.json", "tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(base.join(name), empty.join(name)).unwrap();
+    }
+    let bare = ["new", "--model", "empty", "--data", "sums.jsonl", "-o", "other.toml"];
+    assert!(refuse(dir.path(), &bare).contains("model.safetensors"));
+    let weights = fs::read(base.join("model.safetensors")).unwrap();
+    fs::write(empty.join("model.safetensors"), &weights[..weights.len() / 2]).unwrap();
+    assert!(refuse(dir.path(), &bare).contains("model.safetensors"));
+}
+
+#[test]
+fn a_run_that_learned_nothing_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = ["--set", "steps=2", "--set", "sampling.max_new_tokens=2", "--unset", "hapo"];
+    let few = ["--set", "sampling.prompts_per_step=2", "--set", "optim.mini_batch_prompts=1"];
+    let train = [&["train", "builtin:smoke", "--no-preflight"], &small[..], &few[..]].concat();
+    let output = support::hapo(dir.path(), &train);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    let last = said.trim_end().lines().last().unwrap_or_default();
+    assert!(
+        last.starts_with("nothing was learned: no answer was ever correct; `hapo report "),
+        "{said}"
+    );
+    let json = succeed(dir.path(), &["train", "runs/smoke", "--resume", "--json"]);
+    let outcome: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(outcome["learned"], false, "{json}");
+    succeed(dir.path(), &["report", "runs/smoke", "-o", "page.html"]);
 }
 
 #[test]
@@ -134,7 +210,8 @@ fn solutions_that_nobody_reads_are_said_by_new_and_by_train() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("odd.jsonl"), odd("reasoning")).unwrap();
     let warning = "warning: `reasoning` looks like solutions (16 rows";
-    let new = ["new", "--model", "builtin:base", "--data", "odd.jsonl", "-o", "my.toml"];
+    let new =
+        ["new", "--model", "builtin:base", "--data", "odd.jsonl", "-o", "my.toml", "--no-sample"];
     let output = support::hapo(dir.path(), &new);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains(warning), "{said}");

@@ -15,7 +15,7 @@ use crate::row::Row;
 use crate::template::PromptTemplate;
 
 /// Counts over the rows of a file, and lengths.
-#[derive(Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct FileSummary {
     /// The file.
     pub file: String,

@@ -1,6 +1,6 @@
 //! What a reader wants to know first, in a sentence each: does it learn, is the gate closed, how fast is it.
 
-use hapo_run::{ResponseShares, metric_of_set};
+use hapo_run::{ResponseShares, metric_of_set, nothing_learned};
 use serde::Serialize;
 
 use crate::figures::TIME_PARTS;
@@ -27,6 +27,7 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
         all.extend(text.map(|text| Fact { label, text }));
     };
     add("steps", Some(steps(run)));
+    add("learned", nothing_learned(&run.columns).map(|why| format!("nothing: {why}")));
     add("reward", change(run, "reward/policy_only", "policy only"));
     if run.columns.get("reward/policy_only").is_none() {
         add("loss", change(run, "loss", "imitation"));
@@ -173,15 +174,20 @@ fn gate(run: &Run) -> Option<String> {
         .and_then(|it| it.last())
         .map_or_else(String::new, |it| format!("; β {} at the last step", short(*it)));
     let extinct = run.gate.as_ref().and_then(|it| it.extinct_at_step).map(|it| it.0);
+    let helps = run.gate.as_ref().zip(run.planned());
+    let helps =
+        helps.map_or_else(String::new, |(gate, steps)| format!("; {}", gate.teacher_helps(steps)));
     Some(match (&run.gate, extinct) {
         (None, _) if open < 0.0 => "no teacher enters".to_owned(),
         (_, Some(step)) if at >= step as f64 => {
-            format!("closed for good since step {step}")
+            format!("closed for good since step {step}{helps}")
         }
         (_, Some(step)) if open >= 0.0 => {
-            format!("open for groups with at most {open:.0} correct; closes at step {step}{beta}")
+            format!(
+                "open for groups with at most {open:.0} correct; closes at step {step}{helps}{beta}"
+            )
         }
-        (_, Some(step)) => format!("closes for good at step {step}{beta}"),
+        (_, Some(step)) => format!("closes for good at step {step}{helps}{beta}"),
         (_, None) if open < 0.0 => "closed".to_owned(),
         (_, None) => {
             format!("open for groups with at most {open:.0} correct, and never closes{beta}")

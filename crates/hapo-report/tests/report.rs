@@ -249,7 +249,7 @@ fn the_live_view_follows_a_run_that_is_cut_and_goes_on() {
     expect![[r#"
         8 of 8, finished
         0.100 → 0.800 (policy only; first and last step)
-        closed for good since step 5
+        closed for good since step 5; the teacher helps up to step 4 of 8
         16.0 s in all, 2.00 s a step"#]]
     .assert_eq(&facts.join("\n"));
 }

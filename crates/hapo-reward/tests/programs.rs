@@ -289,7 +289,7 @@ fn what_is_printed_beside_answers_is_kept() {
 #[test]
 fn a_packed_answer_is_as_long_as_what_is_in_it() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    packed.write_all(&format!("1{}", " ".repeat(2 << 20)).as_bytes()).unwrap();
+    packed.write_all(format!("1{}", " ".repeat(2 << 20)).as_bytes()).unwrap();
     let body = packed.finish().unwrap();
     assert!(body.len() < 4096);
     let length = body.len();

@@ -11,6 +11,7 @@ mod files;
 mod flat;
 mod folder;
 mod journal;
+mod learned;
 mod lock;
 mod metrics;
 mod preflight;
@@ -24,6 +25,7 @@ pub use files::{create_folder, sync_parent, write_atomically, write_atomically_w
 pub use flat::ResponseShares;
 pub use folder::RunFolder;
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
+pub use learned::nothing_learned;
 pub use lock::{Lock, is_locked};
 pub use metrics::{
     METRICS, Metrics, MetricsFile, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS, is_clock,

@@ -43,4 +43,4 @@ pub use run::replay_run;
 pub use run::train::{
     Observer, Outcome, keep_stages, require_no_run, require_run, stage_folder, train, train_on,
 };
-pub use run::{Run, open_model, open_model_on};
+pub use run::{Run, open_model, open_model_on, schedule_of};

@@ -1,19 +1,22 @@
-//! `hapo new`: a recipe for a model and a file of problems.
+//! `hapo new`: a recipe for a model and a file of problems, from what the model writes on eight of them.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use hapo_core::{Annealing, Decimal, Gate, Schedule, Threshold};
 use hapo_data::{CHAT, FileSummary, Lengths, TemplateChoice, TokenCount, summarise};
 use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
 use hapo_train::plan::{DeviceSpec, Estimate, Workload, estimate};
-use hapo_train::{Overrides, Recipe};
+use hapo_train::{Overrides, Preflight, Recipe, Run, RunPlan, TemplateRequest};
 
+use crate::commands::train;
 use crate::failure::bad_input;
+use crate::support::arguments::ColumnsArg;
 use crate::support::{hub, machine};
 
-/// Write a commented recipe: lengths from the data, memory from the plan, the model's own template.
+/// Write a commented recipe: lengths from the data, memory from the plan, the template by sampling eight prompts.
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: hapo new --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl -o my.toml && hapo train my.toml"
@@ -25,12 +28,23 @@ pub(crate) struct Args {
     /// File or folder of problems in any layout of `hapo list layouts`, or <hf://datasets>/…
     #[arg(long)]
     data: PathBuf,
+    #[command(flatten)]
+    columns: ColumnsArg,
+    /// File of other problems to evaluate on, at the start of the run, in it and at its end
+    #[arg(long, value_name = "FILE")]
+    test: Option<PathBuf>,
     /// Method, of `hapo list methods` [default: trapo with the gate where the data have solutions, else grpo]
     #[arg(long)]
     method: Option<String>,
+    /// Steps of the run [default: an epoch, from 20 to 200]
+    #[arg(long)]
+    steps: Option<u64>,
     /// Train a low-rank adapter beside frozen weights
     #[arg(long)]
     lora: bool,
+    /// Choose by the files alone
+    #[arg(long)]
+    no_sample: bool,
     /// File to write
     #[arg(short, long, default_value = "recipe.toml")]
     output: PathBuf,
@@ -47,24 +61,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         ));
     }
     let found = Found::look(args)?;
-    let draft = found.draft(args);
     let device = machine::device_spec(threads, Compute::F32, &found.config)?;
-    let (text, planned) = found.settle(&draft, &device)?;
+    let chosen = found.choose(args, &device, threads)?;
+    let (text, planned) = found.settle(args, &chosen, &device)?;
     hapo_run::write_atomically(&args.output, text.as_bytes())?;
-    let summary = &found.summary;
-    errln!(
-        "{}: {} problems, {} with a solution; {}",
-        args.data.display(),
-        summary.distinct_prompts,
-        summary.with_teacher,
-        said(&planned)
-    );
+    chosen.tell(args, &planned);
     let file = args.output.display();
-    for (name, rows) in &summary.unread_solutions {
-        errln!(
-            "warning: `{name}` looks like solutions ({rows} rows) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it"
-        );
-    }
     if planned.step_seconds() > SLOW {
         errln!(
             "for a first look in minutes: hapo train {file} --set steps=3 --set sampling.prompts_per_step=2 --set sampling.group_size=4 --set optim.mini_batch_prompts=1 --set sampling.max_new_tokens=256"
@@ -76,60 +78,270 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 
 /// Seconds of a step above which a smaller one is named too.
 const SLOW: f64 = 60.0;
+/// Most seconds that sampling may take.
+const LOOK: f64 = 120.0;
+/// Prompts that are sampled.
+const PROMPTS: usize = 8;
 
 /// What there is: a model and data.
 struct Found {
     config: Config,
-    /// Whether the model has a chat template.
-    has_chat: bool,
-    summary: FileSummary,
+    /// `data.columns`, where they were named.
+    columns: Option<String>,
+    /// The data under each template that the model may know, the likelier first.
+    templates: Vec<Template>,
 }
 
-/// A recipe but for what the plan decides.
-struct Draft {
-    text: String,
+/// A template and the data in it.
+#[derive(Clone)]
+struct Template {
+    name: String,
+    /// What the user's turn ends in.
+    suffix: Option<&'static str>,
+    why: &'static str,
+    summary: FileSummary,
+    /// Prompts with a character that the tokenizer does not know.
+    unknown: usize,
+}
+
+/// What is left to choose, chosen.
+struct Chosen {
+    template: Template,
+    response: usize,
+    /// Steps of an epoch, by the prompts that a run keeps.
+    steps_per_epoch: u64,
+    steps: u64,
+    per_step: usize,
+    seen: Option<Preflight>,
+    warnings: Vec<String>,
 }
 
 /// What the user's turn ends in under a model's own template.
 const SUFFIX: &str = r"\nPlease reason step by step, and put your final answer within \\boxed{}.";
+/// For base models without a template of their own.
+const BASE_TEMPLATE: &str = "qwen-boxed";
 
 impl Found {
     fn look(args: &Args) -> Result<Self> {
         let folder = hub::model_folder(&args.model)?;
         let aside;
-        let folder = if folder == hapo_train::BUILTIN_BASE {
+        let path = if folder == hapo_train::BUILTIN_BASE {
             aside = hapo_train::base_folder()?;
             aside.path()
         } else {
             Path::new(&folder)
         };
-        let config = hapo_model::folder::read_config(folder)?.config;
-        let tokenizer = Tokenizer::open(folder)?;
-        let files = hapo_model::folder::read_tokenizer_files(folder)?;
-        let own = hapo_model::chat_files(&files, folder)?.template;
-        let suffix = SUFFIX.replace("\\n", "\n").replace("\\\\", "\\");
-        let choice = match own {
-            Some(_) => TemplateChoice { suffix: Some(&suffix), ..TemplateChoice::named(CHAT) },
-            None => TemplateChoice::named(BASE_TEMPLATE),
+        // The header of every weight file is read, so that a folder without weights is refused here.
+        let config = hapo_model::folder::open(path)?.config;
+        let tokenizer = Tokenizer::open(path)?;
+        let files = hapo_model::folder::read_tokenizer_files(path)?;
+        let auto = hapo_train::template_of(TemplateRequest::default(), &folder)?;
+        let known = (auto.name, None, "what `auto` takes for this model");
+        let candidates = if hapo_model::chat_files(&files, path)?.template.is_some() {
+            let asking = (CHAT.to_owned(), Some(SUFFIX), "the model's own");
+            vec![asking, (CHAT.to_owned(), None, "the model's own")]
+        } else {
+            vec![known, (BASE_TEMPLATE.to_owned(), None, "the model has none of its own")]
         };
-        let template = hapo_sampler::choose_template(choice, &args.model, &files)?;
-        let tokens = |text: &str| -> Result<usize> { Ok(tokenizer.encode(text)?.len()) };
-        let count = TokenCount { tokens: &tokens, template: &template };
-        let file = hub::data_file(&args.data)?;
-        let summary = summarise(&file, None, Some(&count))?;
-        if summary.rows == summary.bad_rows {
-            let first = summary.first_bad_row.unwrap_or_else(|| "it has no rows".to_owned());
+        let (file, columns) = (hub::data_file(&args.data)?, args.columns.parsed()?);
+        let unknown = ["<unk>", "[UNK]"].iter().find_map(|it| tokenizer.id(it));
+        let mut templates = Vec::new();
+        for (name, suffix, why) in candidates {
+            let text = suffix.map(written_out);
+            let choice = TemplateChoice { suffix: text.as_deref(), ..TemplateChoice::named(&name) };
+            let template = hapo_sampler::choose_template(choice, &args.model, &files)?;
+            let count = std::cell::Cell::new(0);
+            let tokens = |text: &str| -> Result<usize> {
+                let tokens = tokenizer.encode(text)?;
+                let has_unknown = unknown.is_some_and(|id| tokens.contains(&id));
+                count.set(count.get() + usize::from(has_unknown));
+                Ok(tokens.len())
+            };
+            let counts = TokenCount { tokens: &tokens, template: &template };
+            let summary = summarise(&file, columns.as_ref(), Some(&counts))?;
+            templates.push(Template { name, suffix, why, summary, unknown: count.get() });
+        }
+        templates.sort_by_key(|it| it.unknown);
+        let least = templates[0].unknown;
+        templates.retain(|it| it.unknown == least);
+        let summary = &templates[0].summary;
+        if summary.bad_rows > 0 || summary.rows == 0 {
+            let first = summary.first_bad_row.as_deref().unwrap_or("it has no rows");
+            let (bad, rows) = (summary.bad_rows, summary.rows);
             return Err(bad_input(
-                format!("{}: {first}", args.data.display()),
-                "`hapo data check` names the bad rows",
+                format!("{}: {first}; {bad} of {rows} rows are bad", args.data.display()),
+                "leave bad rows out: hapo data check FILE --drop-bad -o OUT",
             ));
         }
-        Ok(Self { config, has_chat: own.is_some(), summary })
+        Ok(Self { config, columns: args.columns.written()?, templates })
+    }
+
+    /// Samples with each template and takes the best; without sampling, the likelier.
+    fn choose(&self, args: &Args, device: &DeviceSpec, threads: usize) -> Result<Chosen> {
+        let mut best: Option<Chosen> = None;
+        for template in &self.templates {
+            let chosen = self.seen(args, self.chosen(args, template, None)?, device, threads)?;
+            if best.as_ref().is_none_or(|best| chosen.score() > best.score()) {
+                best = Some(chosen);
+            }
+        }
+        let mut best = best.expect("there is a template");
+        // Twice the room, as long as answers are cut.
+        while best.seen.as_ref().is_some_and(|it| it.truncated > 0.25) {
+            let longer = self.chosen(args, &best.template, Some(best.response * 2))?;
+            if longer.response <= best.response {
+                break;
+            }
+            let longer = self.seen(args, longer, device, threads)?;
+            if longer.score() <= best.score() {
+                break;
+            }
+            best = longer;
+        }
+        Ok(best)
+    }
+
+    /// The settings that follow from the data under a template.
+    fn chosen(&self, args: &Args, template: &Template, wanted: Option<usize>) -> Result<Chosen> {
+        let summary = &template.summary;
+        let prompt = self.prompt_tokens(summary);
+        let room = self.config.max_positions.saturating_sub(prompt).min(4096);
+        if room < 8 {
+            return Err(bad_input(
+                format!(
+                    "the model holds {} tokens, and the longest prompt takes {}",
+                    self.config.max_positions,
+                    longest(summary.tokens_of_prompts)
+                ),
+                "leave out long problems, or take a model of more positions",
+            ));
+        }
+        // Room to think beyond what a solution needs, and no more than the model can read.
+        let solutions = summary.tokens_of_teachers;
+        let wanted = wanted.unwrap_or_else(|| {
+            solutions.map_or(1024, |it| rounded(2 * it.p95, 64).max(rounded(it.max, 16)))
+        });
+        let distinct = summary.distinct_prompts as usize;
+        let per_step = [16, 8, 4, 2, 1].into_iter().find(|it| *it <= distinct).unwrap_or(1);
+        let steps_per_epoch = (distinct / per_step).max(1) as u64;
+        Ok(Chosen {
+            template: template.clone(),
+            response: wanted.min(room),
+            steps_per_epoch,
+            steps: args.steps.unwrap_or_else(|| steps_per_epoch.clamp(20, 200)),
+            per_step,
+            seen: None,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// Reads model and data as `hapo train` would, and samples where that takes seconds.
+    fn seen(
+        &self,
+        args: &Args,
+        mut chosen: Chosen,
+        device: &DeviceSpec,
+        threads: usize,
+    ) -> Result<Chosen> {
+        let (text, planned) = self.settle(args, &chosen, device)?;
+        let seconds = planned.step_seconds() * (PROMPTS as f64 / chosen.per_step as f64).min(1.0);
+        // Fewer completions of a prompt than in the run: this is a look.
+        let few = Overrides::set(["sampling.group_size=4"]);
+        let recipe = Recipe::parse(&text, "new recipe", &few)?;
+        let plan = RunPlan::settle_from(&recipe, train::find(&recipe)?)?;
+        if args.no_sample || !planned.fits || seconds > LOOK {
+            if let Some(it) = hapo_train::schedule_of(&plan)? {
+                chosen.steps_per_epoch = it.steps_per_epoch();
+            }
+            if !args.no_sample {
+                chosen.warnings.push(format!(
+                    "nothing was sampled, as it would take {:.0} min here: `hapo train` looks at the first prompts before its first step",
+                    seconds / 60.0
+                ));
+            }
+            return Ok(chosen);
+        }
+        let mut run = Run::new(&plan, threads)?;
+        if let Some((steps_per_epoch, _)) = run.epoch() {
+            chosen.steps_per_epoch = steps_per_epoch;
+        }
+        chosen.seen = run.preflight(PROMPTS)?;
+        chosen.warnings = run.warnings();
+        chosen.warnings.extend(chosen.seen.iter().flat_map(Preflight::warnings));
+        Ok(chosen)
+    }
+
+    /// The longest prompt, and some room.
+    fn prompt_tokens(&self, summary: &FileSummary) -> usize {
+        let step = if self.config.max_positions < 1024 { 16 } else { 64 };
+        rounded(longest(summary.tokens_of_prompts), step)
     }
 }
 
-/// For base models without a template of their own.
-const BASE_TEMPLATE: &str = "qwen-boxed";
+impl Chosen {
+    /// What is better: correct answers, readable ones, whole ones.
+    fn score(&self) -> [f64; 3] {
+        let of = |it: &Preflight| [it.success, it.format, -it.truncated];
+        self.seen.as_ref().map_or([0.0; 3], of)
+    }
+
+    fn tell(&self, args: &Args, planned: &Estimate) {
+        let (summary, data) = (&self.template.summary, args.data.display());
+        let repeated = match summary.rows - summary.distinct_prompts {
+            0 => String::new(),
+            copies => format!(" ({copies} rows repeat another)"),
+        };
+        errln!(
+            "{data}: {} rows, {} problems{repeated}, {} rows with a solution; {}",
+            summary.rows,
+            summary.distinct_prompts,
+            summary.with_teacher,
+            said(planned, self.seen.as_ref())
+        );
+        if let Some(it) = &self.seen {
+            errln!("template {}: {}", self.template.name, self.template.why);
+            for line in it.lines() {
+                errln!("{line}");
+            }
+        }
+        if self.template.unknown > 0 {
+            errln!(
+                "warning: {} texts of the data hold characters that the tokenizer does not know",
+                self.template.unknown
+            );
+        }
+        for (name, rows) in &summary.unread_solutions {
+            errln!(
+                "warning: `{name}` looks like solutions ({rows} rows) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it"
+            );
+        }
+        for it in self.warnings.iter().filter(|it| !it.contains("looks like solutions")) {
+            errln!("warning: {it}");
+        }
+        if let Some((_, schedule)) = self.gate(args) {
+            errln!("gate: {}", schedule.table(0).teacher_helps(self.steps));
+        }
+    }
+
+    /// The epoch at which the teacher leaves, so that it helps in three fifths of the run, with the gate that it makes.
+    fn gate(&self, args: &Args) -> Option<(Decimal, Schedule)> {
+        if self.template.summary.with_teacher == 0 || args.method.is_some() {
+            return None;
+        }
+        let closed = self.steps * 3 / 5 + 1;
+        let epochs = closed as f64 / self.steps_per_epoch as f64;
+        // A run that is short beside its epoch needs finer numbers.
+        let turn_off_epoch: Decimal = format!("{epochs:.6}").parse().ok()?;
+        let annealing = Annealing::Sigmoid { turn_off_epoch, steepness: "10".parse().ok()? };
+        let threshold = Threshold::Derived { success_limit: 0 };
+        let gate = Gate::Confidence { threshold, annealing };
+        let schedule = Schedule::new(&gate, GROUP_SIZE, self.steps_per_epoch).ok()?;
+        Some((turn_off_epoch, schedule))
+    }
+}
+
+/// Completions of a prompt.
+const GROUP_SIZE: usize = 8;
 
 /// The least multiple of `step` that is not below.
 fn rounded(tokens: u32, step: usize) -> usize {
@@ -140,22 +352,20 @@ fn longest(it: Option<Lengths>) -> u32 {
     it.map_or(0, |it| it.max)
 }
 
+/// A text as TOML reads it.
+fn written_out(text: &str) -> String {
+    text.replace("\\n", "\n").replace("\\\\", "\\")
+}
+
 impl Found {
-    fn draft(&self, args: &Args) -> Draft {
-        let summary = &self.summary;
+    fn draft(&self, args: &Args, chosen: &Chosen) -> String {
+        let Chosen { template, response, steps_per_epoch, steps, per_step, .. } = chosen;
+        let summary = &template.summary;
         let has_teachers = summary.with_teacher > 0;
         let method = args.method.as_deref();
         let method = method.unwrap_or(if has_teachers { "trapo" } else { "grpo" });
-        let prompt = rounded(longest(summary.tokens_of_prompts), 64);
+        let prompt = self.prompt_tokens(summary);
         let teachers = summary.tokens_of_teachers;
-        // Room to think beyond what a teacher needs, and no more than the model can read.
-        let wanted = teachers.map_or(1024, |it| rounded(it.p95, 128).max(512));
-        let room = self.config.max_positions.saturating_sub(prompt).max(128);
-        let response = wanted.min(room).min(4096);
-        let distinct = summary.distinct_prompts as usize;
-        let per_step = [16, 8, 4, 2, 1].into_iter().find(|it| *it <= distinct).unwrap_or(1);
-        let steps_per_epoch = (distinct / per_step).max(1);
-        let steps = steps_per_epoch.clamp(20, 200);
         let mut text = String::new();
         let mut line =
             |it: String| writeln!(text, "{it}").expect("writing to a string never fails");
@@ -170,14 +380,12 @@ impl Found {
             line("dtype = \"bf16\"                 # number format of checkpoints\n".to_owned());
         }
         line(format!("[data]\ntrain = {}", quoted(&args.data.display().to_string())));
-        if self.has_chat {
-            line("template = \"chat\"              # the model's own".to_owned());
-            line(format!("template_suffix = \"{SUFFIX}\""));
-        } else {
-            line(format!(
-                "template = {:<20}# the model has none of its own",
-                quoted(BASE_TEMPLATE)
-            ));
+        if let Some(columns) = &self.columns {
+            line(format!("columns = {columns}"));
+        }
+        line(format!("template = {:<20}# {}", quoted(&template.name), template.why));
+        if let Some(it) = template.suffix {
+            line(format!("template_suffix = \"{it}\""));
         }
         let longest = longest(summary.tokens_of_prompts);
         line(format!("max_prompt_tokens = {prompt:<11}# the longest of the data has {longest}\n"));
@@ -193,49 +401,69 @@ impl Found {
         if args.lora {
             let lora = "[lora]                         # the weights stay as they are\nrank = 16\nalpha = 32                     # the adapter counts alpha / rank\n";
             line(lora.to_owned());
-            line(
-                "[optim]\nlr = 1e-5                      # ten times that of all weights"
-                    .to_owned(),
-            );
-        } else {
-            line("[optim]\nlr = 1e-6".to_owned());
         }
+        let (rate, of) = self.learning_rate(args.lora);
+        line(format!("[optim]\nlr = {rate:<26}# {of}"));
         line(format!(
             "mini_batch_prompts = {:<10}# two updates from a batch of rollouts",
             per_step.div_ceil(2)
         ));
         line("@PLAN@".to_owned());
-        if has_teachers && args.method.is_none() {
-            let epochs = steps as f64 / steps_per_epoch as f64;
-            let off = (epochs * 0.75 * 100.0).round().max(1.0) / 100.0;
+        if let Some((epoch, schedule)) = chosen.gate(args) {
+            let helps = schedule.table(0).teacher_helps(*steps);
             line(format!(
-                "[hapo]                         # the teacher helps groups that fail, and only at first\nturn_off_epoch = {off:<14}# three quarters of this run; leave the section out for the bare method\n"
+                "[hapo]                         # the teacher helps groups that fail, and only at first\nturn_off_epoch = {:<14}# {helps}; leave the section out for the bare method\n",
+                epoch.to_string()
             ));
         }
+        if let Some(test) = &args.test {
+            let (data, every) = (quoted(&test.display().to_string()), (steps / 4).max(1));
+            line(format!("[eval]\ndata = {data}\nevery = {every}\n"));
+        }
         line("[checkpoint]\nevery = 20".to_owned());
-        Draft { text }
+        text
+    }
+
+    /// A peak learning rate for the model's size, and of what.
+    fn learning_rate(&self, lora: bool) -> (&'static str, &'static str) {
+        let layers = (self.config.layers * self.config.hidden * self.config.hidden) as f64;
+        match (lora, 12.0 * layers) {
+            (false, ..2e7) => ("1e-4", "for a small model; 1e-6 from 100 M parameters on"),
+            (false, ..1e8) => ("1e-5", "for a small model; 1e-6 from 100 M parameters on"),
+            (false, _) => ("1e-6", "for all weights"),
+            (true, ..2e7) => ("1e-3", "ten times that of all weights"),
+            (true, ..1e8) => ("1e-4", "ten times that of all weights"),
+            (true, _) => ("1e-5", "ten times that of all weights"),
+        }
     }
 
     /// The recipe and its plan: activations are computed again where the machine has no room for them.
-    fn settle(&self, draft: &Draft, device: &DeviceSpec) -> Result<(String, Estimate)> {
+    fn settle(
+        &self,
+        args: &Args,
+        chosen: &Chosen,
+        device: &DeviceSpec,
+    ) -> Result<(String, Estimate)> {
+        let (draft, summary) = (self.draft(args, chosen), &chosen.template.summary);
         let mut last = None;
         let layers = "activation_checkpointing = \"layers\"   # less memory, a third more time\n";
         for optim in ["", layers] {
-            let body = draft.text.replace("@PLAN@", optim);
+            let body = draft.replace("@PLAN@", optim);
             let recipe = Recipe::parse(&body, "new recipe", &Overrides::default())?;
             let lengths = hapo_train::plan::Lengths {
-                prompt: self.summary.tokens_of_prompts.map_or(64.0, |it| it.mean),
+                prompt: summary.tokens_of_prompts.map_or(64.0, |it| it.mean),
                 response: recipe.sampling().max_new_tokens as f64 / 2.0,
             };
             let planned = estimate(Workload::new(&recipe, &self.config, device), lengths);
             let imitates = !recipe.method().samples();
-            if imitates && self.summary.with_teacher == 0 {
+            if imitates && summary.with_teacher == 0 {
                 return Err(bad_input(
                     "this method imitates solutions, and the data have none",
                     "choose another --method, or name the columns of the solutions with data.columns",
                 ));
             }
-            let text = format!("# Planned on this machine: {}.\n{body}", said(&planned));
+            let said = said(&planned, chosen.seen.as_ref());
+            let text = format!("# Planned on this machine: {said}.\n{body}");
             // Other programs want some of the memory too.
             let fits = planned.total_bytes <= device.memory_bytes / 10 * 7;
             last = Some((text, planned));
@@ -247,12 +475,13 @@ impl Found {
     }
 }
 
-fn said(planned: &Estimate) -> String {
+fn said(planned: &Estimate, seen: Option<&Preflight>) -> String {
     let more = if planned.fits { "" } else { ", which is more than there is" };
+    let seconds = seen.map_or_else(|| planned.step_seconds(), |it| it.step_seconds);
     format!(
         "{:.1} GB of memory{more}; a step takes about {:.0} s",
         planned.total_bytes as f64 / 1e9,
-        planned.step_seconds().max(1.0)
+        seconds.max(1.0)
     )
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use hapo_kernels::Compute;
 use hapo_train::plan::{DeviceSpec, Estimate, Lengths, Workload, config_of, estimate};
-use hapo_train::{EvalSet, Recipe};
+use hapo_train::{EvalSet, Recipe, RunPlan};
 
 use crate::commands::train;
 use crate::failure::bad_input;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             ));
         }
     }
-    let mut plans: Vec<Estimate> = Vec::new();
+    let mut plans: Vec<(Estimate, Option<String>)> = Vec::new();
     let mut config = match &args.model {
         Some(dir) => Some(hapo_model::folder::read_config(dir)?.config),
         None => None,
@@ -85,16 +85,35 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             response: args.response_tokens.unwrap_or(recipe.sampling().max_new_tokens as f64),
         };
         let of = Workload { recipe, eval_sets: eval_sets.as_deref(), config, device: &device };
-        plans.push(estimate(of, lengths));
+        plans.push((estimate(of, lengths), recipe.gate().map(|_| teacher_helps(recipe))));
     }
     if args.json {
+        let with_gate = |(plan, gate): &(Estimate, Option<String>)| {
+            let mut plan = serde_json::to_value(plan)?;
+            plan["gate"] = gate.clone().into();
+            Ok(plan)
+        };
+        let plans: Vec<serde_json::Value> = plans.iter().map(with_gate).collect::<Result<_>>()?;
         outln!("{}", serde_json::to_string_pretty(&plans)?);
-    } else {
-        for it in &plans {
-            print(it)?;
+        return Ok(());
+    }
+    for (plan, gate) in &plans {
+        print(plan)?;
+        if let Some(it) = gate {
+            outln!("gate: {it}\n");
         }
     }
     Ok(())
+}
+
+/// Until when the teacher can help, where the tokenizer and the data are on this machine.
+fn teacher_helps(recipe: &Recipe) -> String {
+    let schedule = || -> Result<_> { Ok(hapo_train::schedule_of(&RunPlan::settle(recipe)?)?) };
+    match schedule() {
+        Ok(Some(it)) => it.table(0).teacher_helps(recipe.steps()),
+        Ok(None) => "the teacher never helps".to_owned(),
+        Err(it) => format!("not known before the tokenizer and the data can be read: {it}"),
+    }
 }
 
 fn unknown_device(name: &str) -> anyhow::Error {

@@ -87,5 +87,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         outln!("never closes for good");
     }
+    outln!("{}", table.teacher_helps(args.steps));
     Ok(())
 }

@@ -118,7 +118,8 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         let outcome = hapo_train::train_on(device.clone(), &plan, &folder, begin, &mut observer)?;
         drop(observer);
         interrupt::set_loading(false);
-        let stage = Stage { name: recipe.name(), folder, outcome };
+        let summary = Summary::of(&folder, outcome.steps);
+        let stage = Stage { name: recipe.name(), folder, outcome, summary };
         // The next stage does not depend on who reads about this one.
         told = told.and(stage.tell(args));
         let finished = stage.outcome.finished;
@@ -135,6 +136,11 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         // The events have said it.
     } else if !last.outcome.finished {
         outln!("to resume: hapo train {} --resume", run_dir.display());
+    } else if let Some(why) = last.flat().filter(|_| !args.quiet) {
+        errln!(
+            "nothing was learned: {why}; `hapo report {}` shows the answers, docs/guides/flat-reward.md the usual causes",
+            run_dir.display()
+        );
     } else if !args.quiet {
         errln!("to see it: hapo report {}", run_dir.display());
     }
@@ -228,34 +234,49 @@ struct Stage<'a> {
     name: &'a str,
     folder: PathBuf,
     outcome: Outcome,
+    summary: Option<Summary>,
 }
 
 impl Stage<'_> {
     /// How it ended: an event, or lines on standard output unless JSON is to come there.
     fn tell(&self, args: &Args) -> Result<()> {
-        let summary = Summary::of(&self.folder, self.outcome.steps);
         if args.log == Log::Json {
-            let mut json = json_of(&self.folder, &self.outcome);
+            let mut json = self.json();
             json["event"] = "end".into();
             json["run"] = self.name.into();
-            json["summary"] = summary.map(|it| it.json()).into();
+            json["summary"] = self.summary.as_ref().map(Summary::json).into();
             errln!("{json}");
         } else if !args.json {
             say(self.name, &self.outcome)?;
-            if let Some(it) = summary.filter(|_| !args.quiet && self.outcome.steps_now > 0) {
+            let shown = self.summary.as_ref().filter(|_| !args.quiet);
+            if let Some(it) = shown.filter(|_| self.outcome.steps_now > 0) {
                 outln!("{}: {}", self.name, it.text());
             }
         }
         Ok(())
+    }
+
+    /// Why it learned nothing.
+    fn flat(&self) -> Option<&'static str> {
+        self.summary.as_ref().and_then(Summary::flat)
+    }
+
+    fn json(&self) -> serde_json::Value {
+        let it = &self.outcome;
+        serde_json::json!({
+            "run_dir": self.folder, "steps": it.steps, "steps_now": it.steps_now, "checkpoint": it.checkpoint,
+            "finished": it.finished, "stopped_early": it.stopped_early, "stopped_by": it.stopped_by,
+            "learned": self.flat().is_none(),
+        })
     }
 }
 
 /// The last stage that was run, with all that were run if the recipe has several.
 fn json_of_stages(done: &[Stage<'_>], stages: usize) -> serde_json::Value {
     let last = done.last().expect("a recipe has a stage");
-    let mut json = json_of(&last.folder, &last.outcome);
+    let mut json = last.json();
     if stages > 1 {
-        let all = done.iter().map(|it| (it.name.to_owned(), json_of(&it.folder, &it.outcome)));
+        let all = done.iter().map(|it| (it.name.to_owned(), it.json()));
         json["stages"] = all.collect::<serde_json::Map<_, _>>().into();
         json["finished"] = (last.outcome.finished && done.len() == stages).into();
     }
@@ -277,13 +298,6 @@ fn say(name: &str, outcome: &Outcome) -> Result<()> {
         (false, _) => outln!("{name}: stopped after step {steps}; saved in {checkpoint}"),
     }
     Ok(())
-}
-
-fn json_of(folder: &Path, it: &Outcome) -> serde_json::Value {
-    serde_json::json!({
-        "run_dir": folder, "steps": it.steps, "steps_now": it.steps_now, "checkpoint": it.checkpoint,
-        "finished": it.finished, "stopped_early": it.stopped_early, "stopped_by": it.stopped_by,
-    })
 }
 
 /// Shows a run's steps, until it is dropped, and passes on the user's wish to stop.

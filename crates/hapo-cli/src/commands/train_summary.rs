@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hapo_run::{MetricsFile, RunFolder};
+use hapo_run::{Columns, MetricsFile, RunFolder, nothing_learned};
 use serde_json::{Value, json};
 
 use crate::progress::duration;
@@ -19,13 +19,17 @@ pub(crate) struct Summary {
     seconds: f64,
     tokens_sampled: f64,
     tokens_trained: f64,
+    /// Why nothing was learned.
+    flat: Option<&'static str>,
 }
 
 impl Summary {
     /// Of the steps up to `last` in a run folder; `None` where there are none.
     pub(crate) fn of(folder: &Path, last: u64) -> Option<Self> {
-        let rows = MetricsFile::history_until(&RunFolder(folder).metrics(), last).ok()?;
-        Self::of_rows(&rows)
+        let path = RunFolder(folder).metrics();
+        let rows = MetricsFile::history_until(&path, last).ok()?;
+        let columns = Columns::read(&path, &mut Vec::new()).unwrap_or_default();
+        Some(Self { flat: nothing_learned(&columns), ..Self::of_rows(&rows)? })
     }
 
     fn of_rows(rows: &[Value]) -> Option<Self> {
@@ -51,7 +55,13 @@ impl Summary {
             seconds: series("time/step").iter().chain(&series("time/eval")).sum(),
             tokens_sampled: product("time/sample", "tokens_per_second/sample"),
             tokens_trained: product("time/train", "tokens_per_second/train"),
+            flat: None,
         })
+    }
+
+    /// Why nothing was learned.
+    pub(crate) fn flat(&self) -> Option<&'static str> {
+        self.flat
     }
 
     pub(crate) fn text(&self) -> String {

@@ -154,6 +154,11 @@ impl Schedule {
         self.initial_success_limit
     }
 
+    /// `T_epoch`.
+    pub fn steps_per_epoch(&self) -> u64 {
+        self.steps_per_epoch
+    }
+
     /// N.
     pub fn group_size(&self) -> usize {
         self.group_size
@@ -268,6 +273,19 @@ pub struct ScheduleTable {
     /// The steps, from 1; empty where `ranges` holds them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRow>,
+}
+
+impl ScheduleTable {
+    /// Until when the teacher can help in a run of `steps` steps, as a sentence.
+    pub fn teacher_helps(&self, steps: u64) -> String {
+        match self.extinct_at_step {
+            Some(Step(..=1)) => "the teacher never helps".to_owned(),
+            Some(Step(closed)) if closed <= steps => {
+                format!("the teacher helps up to step {} of {steps}", closed - 1)
+            }
+            _ => format!("the teacher helps in all {steps} steps"),
+        }
+    }
 }
 
 /// Steps of one success limit.

@@ -31,7 +31,8 @@ pub(super) fn sets(runs: &[Run]) -> Vec<Set> {
 }
 
 impl Drawing<'_> {
-    /// The curves of a figure. A line that is zero throughout says nothing beside others that are not.
+    /// The curves of a figure. A line that is zero throughout says nothing beside others that are not, but for the reward
+    /// of the policy alone, which then says that the others are the teacher's.
     pub(super) fn curves(&self, figure: &Figure<'_>) -> Vec<Curve> {
         let sets = &self.sets;
         let mut curves = Vec::new();
@@ -62,7 +63,7 @@ impl Drawing<'_> {
         }
         let is_zero = |it: &Curve| it.points.iter().all(|it| it.values == [0.0; 3]);
         if figure.scale != Scale::Stacked && !curves.iter().all(is_zero) {
-            curves.retain(|it| !is_zero(it));
+            curves.retain(|it| !is_zero(it) || it.metric == "reward/policy_only");
         }
         curves
     }

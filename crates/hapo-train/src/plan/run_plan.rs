@@ -122,6 +122,14 @@ impl RunPlan {
         Self::of(recipe, Sources::default(), None)
     }
 
+    /// Settles a recipe whose files were found, for no folder.
+    ///
+    /// # Errors
+    /// As [`RunPlan::settle`].
+    pub fn settle_from(recipe: &Recipe, sources: Sources) -> Result<Self> {
+        Self::of(recipe, sources, None)
+    }
+
     /// Settles a recipe for the run of a folder: an earlier stage's model is beside it, and what the run there settled
     /// when it began stays.
     ///

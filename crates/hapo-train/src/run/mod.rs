@@ -12,7 +12,7 @@ use hapo_core::{Gate, Gated, HapoGate, Memory, MixedGroup, Schedule, Step, hex};
 use hapo_kernels::{Compute, Cpu, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, LoadedModel, Model, Moments, Tokenizer, config_json};
-use hapo_run::{Metrics, RunFolder};
+use hapo_run::{Metrics, Preflight, RunFolder};
 use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
 
@@ -24,11 +24,12 @@ use crate::engine::trainer_files::hash_of_weights;
 use crate::error::{Error, Result};
 use crate::grading::RunGrader;
 use crate::grading::verifier::Verifier;
-use crate::model::init::init_model;
+use crate::model::builtin::{BUILTIN_BASE, base_folder};
+use crate::model::init::{self, init_model};
 use crate::model::lora::{self, Opened};
 use crate::observe::meter::Meter;
-use crate::plan::longest_sequences;
 use crate::plan::run_plan::RunPlan;
+use crate::plan::{config_of_model, longest_sequences};
 use crate::problems::inputs::Inputs;
 use crate::problems::source::{Source, load_source};
 use crate::recipe::{HintSource, ModelSource, Recipe};
@@ -254,6 +255,34 @@ fn inputs_of<D: Device>(model: &Model<D>, files: &[(&'static str, Vec<u8>)]) -> 
     inputs
 }
 
+/// When the teacher can help in a run, by the data and without the weights; `None` for a bare method.
+///
+/// # Errors
+/// A tokenizer or data that cannot be read.
+pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
+    let (recipe, model) = (plan.recipe(), plan.model()?);
+    let aside;
+    let (tokenizer, files) = match &model {
+        ModelSource::Init(init) => init::tokenizer_of(init)?,
+        ModelSource::Stage(name) => return Err(Error::of_another_recipe(name)),
+        ModelSource::Folder(path) => {
+            let folder = if path == BUILTIN_BASE {
+                aside = base_folder()?;
+                aside.path()
+            } else {
+                Path::new(path)
+            };
+            (Tokenizer::open(folder)?, hapo_model::folder::read_tokenizer_files(folder)?)
+        }
+    };
+    let template = choose_template(plan.template().choice(), "the model", &files)?;
+    let config = config_of_model(recipe, &model)?;
+    let chat_format = ChatFormat::new(tokenizer, template, &config.eos)?;
+    let source = load_source(recipe, &plan.train_files(), &chat_format, plan.grader()?.get())?;
+    let method = method_of(recipe, source.steps_per_epoch().unwrap_or(1))?;
+    Ok(method.schedule().cloned())
+}
+
 /// The method with its own gate or that of the recipe.
 fn method_of(recipe: &Recipe, steps_per_epoch: u64) -> Result<Gated> {
     let group_size = recipe.sampling().group_size;
@@ -278,8 +307,22 @@ impl<L: Learner> Run<L> {
         self
     }
 
+    /// Samples the first `prompts` prompts, at most those of a step; `None` for a run that samples nothing.
+    ///
+    /// # Errors
+    /// As [`Run::step`].
+    pub fn preflight(&mut self, prompts: usize) -> Result<Option<Preflight>> {
+        preflight::preflight(self, prompts, |_, _| {})
+    }
+
+    /// Steps in one pass over the prompts, and how many prompts there are.
+    pub fn epoch(&self) -> Option<(u64, usize)> {
+        let (table, order) = self.source.prompts()?;
+        Some((order.steps_per_epoch(), table.prompts.len()))
+    }
+
     /// What the reader should know before the first step.
-    pub(crate) fn warnings(&self) -> Vec<String> {
+    pub fn warnings(&self) -> Vec<String> {
         let gate = self.method.schedule().into_iter();
         let gate = gate.flat_map(Schedule::warnings);
         let gate = gate.map(|it| it.to_string());
