@@ -99,6 +99,25 @@ def switch9() -> None:
     )
 
 
+def micro8() -> None:
+    lengths = [6, 9, 7, 5, 12, 10, 14, 12]
+    rewards = [0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+    prefix = [0, 0, 0, 0, 3, 3, 6, 0]
+    more = more_fields(14, lengths)
+    more["mask"] = [[int(i != 4 or t >= 3) for t in range(n)] for i, n in enumerate(lengths)]
+    batch(
+        "micro8",
+        "one prompt: four rollouts, two behind a prefix of a demonstration, one behind a longer one, and all of it; PCG64 seed 15",
+        group=[0] * 8,
+        reward=rewards,
+        advantage=[it - 0.5 for it in rewards],
+        source=["policy"] * 7 + ["teacher"],
+        prefix=prefix,
+        **draw_sequences(np.random.default_rng(15), lengths),
+        **more,
+    )
+
+
 def logits4() -> None:
     rng = np.random.default_rng(13)
     lengths = [3, 4, 2, 3]
@@ -663,6 +682,55 @@ def laws() -> None:
     )
 
 
+CUTS_OF_NINE = {
+    "1x9": [[[list(range(9))]]],
+    "3x3": [[[[0, 1, 2], [3, 4, 5], [6, 7, 8]]]],
+    "9x1": [[[[i] for i in range(9)]]],
+}
+
+
+def whole_groups(off: dict[str, Any], srft: dict[str, Any]) -> None:
+    """From rewards to gradients: a method's rule for advantages, with its terms."""
+    constant = {"aggregate": "seq-mean-token-sum-norm", "length": 12}
+
+    def of(number: int, name: str, law: str, hyper: dict[str, Any], advantage: list[float] | None = None) -> None:
+        more = {} if advantage is None else {"with": {"advantage": advantage}}
+        case(number, name, law, batch="switch9", hyper=hyper, cuts=CUTS_OF_NINE, **more)
+
+    third, half = 1 / (3 * (math.sqrt(1 / 3) + 1e-6)), 1 / (2 * (math.sqrt(1 / 2) + 1e-6))
+    failed = [-third, -third, 2 * third]
+    of(
+        50,
+        "teacher/luffy/groups",
+        "advantages over the deviation of a group and its demonstration, then LUFFY's terms without clip",
+        {**off, **constant, "teacher": "luffy", "d": 0.1},
+        [*failed, third, -2 * third, third, *failed],
+    )
+    of(51, "teacher/srft/groups", "SRFT's weights by the rewards of whole groups", srft)
+    alone = [0.0, 0.0, 0.0, half, -half, 0.0, 0.0, 0.0, 0.0]
+    mixed = "advantages over the deviation of the rollouts alone, then CHORD's two means"
+    of(53, "teacher/chord-mu/groups", mixed, {**PPO, "teacher": "chord-mu", "mu": 0.2}, alone)
+    of(
+        54,
+        "teacher/chord-phi/groups",
+        f"{mixed}, weighted by π(1 − π)",
+        {**PPO, "teacher": "chord-phi", "mu": 0.1},
+        alone,
+    )
+    case(
+        55,
+        "teacher/trapo/micro-groups",
+        "of two rollouts behind one prefix the second's is imitated; advantages over all eight members",
+        batch="micro8",
+        hyper={**off, "aggregate": "seq-mean-token-sum-norm", "length": 14, "teacher": "trapo", "d": 0.1},
+        cuts={
+            "1x8": [[[list(range(8))]]],
+            "4x2": [[[[0, 1], [2, 3], [4, 5], [6, 7]]]],
+            "8x1": [[[[i] for i in range(8)]]],
+        },
+    )
+
+
 def teachers() -> None:
     taught = {"with": {"source": SOURCES}}
     off = {"surrogate": "ppo"}
@@ -722,12 +790,9 @@ def teachers() -> None:
         "a group with no success imitates its demonstration, any other is GRPO (HPT, arXiv 2509.04419, Eq. 9)",
         batch="switch9",
         hyper={**hpt, "switch": True},
-        cuts={
-            "1x9": [[[list(range(9))]]],
-            "3x3": [[[[0, 1, 2], [3, 4, 5], [6, 7, 8]]]],
-            "9x1": [[[[i] for i in range(9)]]],
-        },
+        cuts=CUTS_OF_NINE,
     )
+    whole_groups(off, srft)
     mixed = "the surrogate's token mean and the demonstrations', (1 − μ) and μ (CHORD, arXiv 2508.11408)"
     for mu in (0.1, 0.5, 0.9):
         case(
@@ -987,7 +1052,7 @@ def depth(it: Any) -> int:
 
 
 def main() -> int:
-    for make in (core6, switch9, logits4, far6):
+    for make in (core6, switch9, micro8, logits4, far6):
         make()
     for make in (surrogates, corrections, divergences, laws, teachers, supervised, advantage_cases):
         make()

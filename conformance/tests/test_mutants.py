@@ -35,6 +35,7 @@ MUTANTS = [
     ("GSPO by the sum", "np.exp((row.mask * delta).sum() / max(row.n, 1.0))", "np.exp((row.mask * delta).sum())", "agg/gspo/wide"),
     ("GSPO's mean over masked tokens", "np.exp((row.mask * delta).sum() / max(row.n, 1.0))", "np.exp(delta.mean())", "law/masked-gspo"),
     ("k3 turned round", "        return k3, -np.expm1(-delta)", "        return np.expm1(delta) - delta, np.expm1(delta)", "kl/k3"),
+    ("score term forgotten", "        return k * np.exp(logp - frozen), slope + k\n", "        return k, slope\n", "kl/with-score-term"),
     ("KL not scaled", 'value + hyper["beta"] * k, slope + hyper["beta"] * k_slope', "value + k, slope + k_slope", "kl/k3-in-grpo"),
     ("entropy raised by a minus", "entropy_slope = -coefficient * weight", "entropy_slope = coefficient * weight", "entropy/bonus"),
     ("entropy of the teacher", "if coefficient and not row.teacher:", "if coefficient:", "entropy/policy-tokens-only"),

@@ -193,19 +193,3 @@ fn rules_are_written_as_in_a_recipe() {
         r#"{"verdict":"unparsable","reason":"no box"}"#
     );
 }
-
-/// The sum of equal fractional rewards may round; nothing may be learnt from that.
-#[test]
-fn a_group_of_one_reward_has_no_advantage_whatever_its_size() {
-    for reward in [0.1, 0.3, 0.35, 0.7, 0.9, 1e-3, 7.3] {
-        for n in 1..=64 {
-            let sampled = SampledGroup::new(PromptId(0), n, vec![Rollout::default(); n]);
-            let scored = sampled.score_with_rewards(vec![(reward, Verdict::Wrong); n], 10.0);
-            let slot = Slot { rule: SlotRule::LowestReward, seed: 0, step: Step(1) };
-            let group = apply_gate(scored, None, SuccessLimit::CLOSED, slot);
-            for std in [false, true] {
-                assert_eq!(of(&group, Mixed, std), vec![0.0; n], "{n} rewards of {reward}");
-            }
-        }
-    }
-}

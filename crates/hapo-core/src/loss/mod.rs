@@ -277,24 +277,4 @@ mod tests {
         assert_eq!(policy(&loss(), 0.5, 0.0).1, [-0.05, -0.05]);
         assert_eq!(teacher(0.0, 1.0), (-3.0 * (1.0 / 10.0), [-0.1, -0.1]));
     }
-
-    /// With the clip off every ratio keeps its slope, however far it is from 1 (`luffy-original`).
-    #[test]
-    fn clip_off_bounds_no_token() {
-        let it = Loss { clip: Clip::OFF, ..loss() };
-        let (mut d, mut e) = ([0.0], [0.0]);
-        for (log_ratio, advantage) in [(3.0_f32, 0.5), (-3.0, -0.5)] {
-            let tokens = SpanTokens {
-                log_probs: &[log_ratio - 4.0],
-                old_log_probs: &[-4.0],
-                reference: &[],
-                entropies: &[0.0],
-            };
-            let span = Span::new(0..1, Term::policy(advantage));
-            let got = it.span(&span, tokens, 1.0, &mut d, &mut e);
-            let unclipped = f64::from(log_ratio).exp() * advantage;
-            assert!((got.objective - unclipped).abs() < 1e-12 && got.clipped == 0);
-            assert!((f64::from(d[0]) + unclipped).abs() < 1e-6);
-        }
-    }
 }

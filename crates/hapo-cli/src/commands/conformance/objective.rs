@@ -184,7 +184,8 @@ impl Objective {
     }
 
     fn spans(&self, batch: &Batch, row: usize) -> Vec<Span> {
-        let n = batch.kept(row).len();
+        let kept = batch.kept(row);
+        let n = kept.len();
         let is_taught = self.teacher.is_some() && batch.is_teacher(row);
         // HPT imitates where no rollout succeeds, and reinforces elsewhere.
         if n == 0 || self.switch && batch.is_solved(row) == is_taught {
@@ -202,7 +203,7 @@ impl Objective {
         let is_trapo = self.teacher == Some(Teacher::Trapo);
         let whole = if is_taught { n } else { 0 };
         let prefix = match batch.prefix.get(row) {
-            Some(prefix) if is_trapo => whole.max(n.min(*prefix)),
+            Some(prefix) if is_trapo => whole.max(kept.partition_point(|token| token < prefix)),
             _ => whole,
         };
         let mut own = Span::new(prefix..n, Term::policy(advantage));
