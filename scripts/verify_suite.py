@@ -111,4 +111,5 @@ def main() -> int:
     return int(min(shares) < 97)
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

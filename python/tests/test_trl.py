@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -347,3 +348,25 @@ def test_a_patched_trainer_is_refused(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(GRPOTrainer, "_compute_loss", lambda self, model, inputs: None)
     with pytest.raises(RuntimeError, match=r"expected TRL's own GRPOTrainer\._compute_loss"):
         worker.trainer(tmp_path)
+
+
+def test_trls_trainer_learns_from_its_accuracy_reward_on_the_drop_in(tmp_path, monkeypatch) -> None:
+    """TRL's own reward and trainer; only the package that it imports is another."""
+    import hapo.verify.math_verify as drop_in
+
+    for name in ("math_verify", "latex2sympy2_extended"):
+        monkeypatch.setitem(sys.modules, name, drop_in)
+    monkeypatch.delitem(sys.modules, "trl.rewards.accuracy_rewards", raising=False)
+    accuracy = importlib.import_module("trl.rewards.accuracy_rewards")
+    assert accuracy.parse is drop_in.parse
+
+    def reward(completions, answer, **_):
+        return accuracy.accuracy_reward([[{"content": it}] for it in completions], [f"${it}$" for it in answer])
+
+    settings = {**worker.COMMON, "max_steps": 2, "beta": 0.0, "learning_rate": 1e-2}
+    config = GRPOConfig(output_dir=str(tmp_path), **settings)
+    trainer = GRPOTrainer(worker.MODEL, reward, config, worker.data(), rollout_func=worker.recorded)
+    before = weights(trainer)
+    trainer.train()
+    assert [it["reward"] for it in logs(trainer)] == [0.125, 0.125]
+    assert any((before[name] != value).any() for name, value in weights(trainer).items())
