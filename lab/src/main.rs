@@ -1,6 +1,6 @@
 //! `hapo-lab`: studies of methods, teachers and base models, and benchmarks of this machine.
 //!
-//! What the project uses to find things out, and what no user needs to train a model. It is not in the wheel.
+//! The project's own experiments; no user needs them to train a model. The wheel leaves it out.
 #![expect(clippy::print_stderr, reason = "a command prints")]
 
 mod bench;

@@ -124,7 +124,7 @@ struct CaseSequence {
     old_logprobs: Vec<f32>,
 }
 
-/// What one optimiser step did.
+/// The result of one optimiser step.
 #[derive(Clone, Debug, Serialize)]
 struct ReplayedStep {
     /// The loss that was minimised.

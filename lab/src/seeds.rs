@@ -1,12 +1,12 @@
 //! Scores of a method over several seeds.
 //!
-//! Both the seeds and the problems are samples. The mean's error has a part for each: the seeds' part is that of Student's
-//! t over the seeds' own means, the problems' part the variance that resampling problems within their sets has, which
-//! needs no draws. What a single completion adds is in both and counts once, as in a crossed analysis of variance
+//! Both the seeds and the problems are samples, and the mean's error has a part for each. The seeds' part is Student's
+//! t over the seeds' means. The problems' part is the variance of resampling problems within their sets, which needs no
+//! draws. The variance of a single completion is in both and counts once, as in a crossed analysis of variance
 //! (Cornfield and Tukey 1956). The two half-widths add in quadrature.
 //!
-//! Resampling a handful of seeds, which is the obvious alternative, covers 73 % with three of them and 83 % with five where
-//! it says 95 %; the price of t is a wide interval. With one seed the interval is over problems only; it does not cover
+//! The obvious alternative, resampling a handful of seeds, covers 73 % with three of them and 83 % with five where it
+//! claims 95 %; the price of t is a wide interval. With one seed the interval is over problems only; it does not cover
 //! other seeds.
 
 use anyhow::{Result, bail};
@@ -106,7 +106,7 @@ struct Part {
 }
 
 impl Parts {
-    /// Of one seed, those of its problems alone.
+    /// With one seed, the seed's problems alone.
     fn of(values: &[Vec<Vec<f64>>], of_seeds: &[f64]) -> Self {
         let (seeds, sets) = (values.len(), values[0].len());
         let of_set = (0..sets).map(|set| {
@@ -148,8 +148,8 @@ impl Part {
     }
 }
 
-/// Variance of the mean of one set's problems: that of the problems' means over `rows[seed][problem]`, less what single
-/// completions add to it, which one seed does not tell apart.
+/// Variance of the mean of one set's problems: the variance of the problems' means over `rows[seed][problem]`, less the
+/// part of single completions, which one seed cannot separate.
 fn variance_of_problems(rows: &[&[f64]]) -> f64 {
     let (seeds, problems) = (rows.len(), rows[0].len());
     if problems < 2 {

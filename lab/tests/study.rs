@@ -17,7 +17,7 @@ fn study_of(out: &Path, problems: &str) -> Command {
     command
 }
 
-/// The tables without what a clock says.
+/// The tables without times.
 fn tables(out: &Path) -> serde_json::Value {
     let text = std::fs::read_to_string(out.join("results.json")).unwrap();
     let mut done: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -67,7 +67,7 @@ fn a_killed_study_resumes_and_ends_with_the_same_tables() {
     scores_of_other_settings_are_refused(&killed);
 }
 
-/// Those that its steps and evaluations logged, not those of the call that scored it.
+/// The logged seconds of steps and evaluations, not those of the call that scored it.
 fn the_seconds_of_all_calls_are_counted(out: &Path) {
     for arm in ["trapo", "hapo-method"] {
         let run = out.join(format!("runs/{arm}/seed-0"));
@@ -108,7 +108,7 @@ fn the_record_alone_gives_the_tables(out: &Path, elsewhere: &Path) {
         let message = String::from_utf8(output.stderr).unwrap();
         assert!(message.contains("broken.jsonl:2: expected the scores of a run"), "{message}");
     }
-    // What another call recorded of other tables stays.
+    // Rows of other tables, recorded by another call, stay.
     let other = first.replace("runs/", "runs/of-another-table-");
     std::fs::write(elsewhere.join("results.runs.jsonl"), format!("{other}\n")).unwrap();
     assert!(with(&record).status.success());
@@ -116,7 +116,7 @@ fn the_record_alone_gives_the_tables(out: &Path, elsewhere: &Path) {
     assert!(both.contains(&other) && both.len() == text.len() + other.len() + 1, "{both}");
 }
 
-/// What was made with other settings is named, and nothing is made from it.
+/// Scores of other settings are named, and nothing is made from them.
 fn scores_of_other_settings_are_refused(out: &Path) {
     let refused = |problems: &str, more: &[&str]| {
         let output = study_of(out, problems).args(more).stderr(Stdio::piped()).output().unwrap();

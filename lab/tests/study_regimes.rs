@@ -47,7 +47,7 @@ fn regimes_share_runs_and_cells_that_were_not_made_say_so() {
         assert!(line(&markdown, row).starts_with(&format!("| {row} | 1 |")), "{markdown}");
     }
 
-    // GRPO's runs on the same prompts are those of the first regime.
+    // GRPO's runs on the same prompts come from the first regime.
     let output = study(folder.path(), "teachers", "exact,ceiling");
     let (_, log) = text(&output);
     assert!(log.contains("0 runs of the search and 4 of the tables are missing"), "{log}");

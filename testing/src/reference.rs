@@ -1,5 +1,5 @@
-//! The small reference models and what `transformers` recorded of them: logits, log-probabilities,
-//! entropies and greedy continuations.
+//! The small reference models and the values that `transformers` recorded of them: logits, log-probabilities, entropies
+//! and greedy continuations.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! A real server of chat completions on loopback that misbehaves by a script.
 //!
-//! What it answers depends on the question and its seed alone. How it misbehaves depends on those and on how often
-//! that question was asked: each question meets up to three faults before it is answered.
+//! The question and its seed alone decide the answer. They and the number of earlier requests decide the fault: each
+//! question meets up to three faults before its answer.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -115,7 +115,7 @@ fn reply(text: &str, finish: &str) -> Value {
     })
 }
 
-/// What the model says: right in several lengths, wrong, giving itself away, without an answer, or cut off.
+/// The model's answer: right in several lengths, wrong, self-revealing, without an answer, or cut off.
 fn answer(user: &str, draw: u64) -> Value {
     let problem = user.rsplit("What is ").next().unwrap();
     let sum: u64 = problem

@@ -1,8 +1,8 @@
 //! The workspace's files as the tests about it read them.
 //!
-//! Purpose: rules that no compiler checks (arrows between crates, circles of modules, sizes, what the
-//! documentation cites) are tests like any other. The price is a small lexer of Rust in place of a parser: it knows
-//! strings, comments and braces, and nothing of types.
+//! Purpose: rules that no compiler checks (arrows between crates, circles of modules, sizes, citations in the
+//! documentation) are tests like any other. The price is a small lexer of Rust in place of a parser: it knows strings,
+//! comments and braces, and nothing of types.
 
 use std::path::{Path, PathBuf};
 
@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 pub struct Source {
     /// Its path from the repository's root, with `/`.
     pub path: String,
-    /// What is in it.
+    /// The contents.
     pub text: String,
 }
 
-/// Whether a path is that of a Rust file.
+/// True for a Rust file's path.
 pub fn is_rust(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|it| it == "rs")
 }
 
 impl Source {
-    /// Whether the file is Rust of a program or a library, and no test.
+    /// True if the file is Rust of a program or a library, not a test.
     pub fn is_production(&self) -> bool {
         ["crates/", "lab/"].iter().any(|folder| self.path.starts_with(folder))
             && is_rust(&self.path)

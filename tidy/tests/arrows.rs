@@ -78,7 +78,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Only ever a dev-dependency: no other row names it.
     ("hapo-testing", &["hapo-kernels", "hapo-model"]),
     ("hapo-tidy", &[]),
-    // In `conformance/`: it must share no line with what it checks.
+    // In `conformance/`: it must share no line with the code it checks.
     ("lossproof-reference", &[]),
     (
         "hapo-cli",

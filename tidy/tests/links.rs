@@ -1,4 +1,4 @@
-//! What the pages name exists: files that they link to, paths that they quote, items in the table of functions.
+//! The pages' references exist: links, quoted paths, items in the table of functions.
 
 use hapo_tidy::{Source, root, sources};
 
@@ -17,7 +17,7 @@ fn links_and_quoted_paths_lead_to_files() {
         }
         for quoted in page.text.split('`').skip(1).step_by(2) {
             let is_path = FOLDERS.iter().any(|it| quoted.starts_with(it));
-            // `mine.rs` is what a reader of the guide writes.
+            // The reader of the guide writes `mine.rs`.
             let is_pattern =
                 quoted.contains(|it: char| "*…{< \n".contains(it)) || quoted.contains("mine");
             if is_path && !is_pattern && !root().join(quoted).exists() {
@@ -63,7 +63,7 @@ const FOLDERS: &[&str] = &[
     "models/base",
 ];
 
-/// The pages that describe the repository as it is; the log and the change log name what was.
+/// The pages that describe today's repository; the log and the change log name past things.
 fn pages() -> Vec<Source> {
     let mut all = sources(&[".md"]);
     all.retain(|it| !["CHANGELOG.md", "docs/LOG.md"].contains(&it.path.as_str()));

@@ -14,7 +14,7 @@ type Path = Vec<String>;
 
 #[derive(Default)]
 struct Module {
-    /// Names that the module re-exports, each with the path that it stands for.
+    /// Re-exported names of the module, each with its path.
     exports: BTreeMap<String, Path>,
     /// Paths from the crate's root that its code names.
     uses: BTreeSet<Path>,

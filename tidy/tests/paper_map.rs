@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use expect_test::expect_file;
 use hapo_tidy::{root, sources};
 
-/// What the paper's formulas and the decisions where it is silent are about.
+/// Subjects of the paper's formulas and of the decisions where it is silent.
 const ABOUT: &[(&str, &str)] = &[
     ("Algorithm 1", "one training step"),
     ("Eq. 2", "group-relative advantage"),
@@ -113,7 +113,7 @@ fn the_paper_map_is_that_of_the_comments() {
     expect_file![root().join("docs/generated/paper-map.md")].assert_eq(&text);
 }
 
-/// The links of the page of decisions lead to what they name: ``[`item`](../file)`` to a file that declares the item.
+/// The links of the page of decisions are right: ``[`item`](../file)`` names a file that declares the item.
 #[test]
 fn what_the_decisions_name_exists() {
     let page = std::fs::read_to_string(root().join("docs/decisions.md")).unwrap();
@@ -153,7 +153,8 @@ fn links(text: &str) -> Vec<(String, String)> {
     links.collect()
 }
 
-/// The tests that the page names: reference, file, test. A paragraph's are those after `Tests:`, a table's those of its row.
+/// The tests named on the page: reference, file, test. A paragraph's are those after `Tests:`, a table's those of its
+/// row.
 fn named_tests(page: &str) -> Vec<(String, String, String)> {
     let mut all = Vec::new();
     let mut decision = String::new();
@@ -253,7 +254,7 @@ fn item_of(line: &str) -> String {
     words.into_iter().find(|it| !keywords.contains(it)).unwrap_or("").to_owned()
 }
 
-/// What a test's name says it is about: `d16_d17_normaliser` and `proposition_1_d3_holds` name two each.
+/// The references in a test's name: `d16_d17_normaliser` and `proposition_1_d3_holds` have two each.
 fn references_of_name(name: &str) -> Vec<String> {
     let mut words = name.split('_').peekable();
     let mut all = Vec::new();

@@ -1,6 +1,6 @@
 //! Functions have few parameters, and no tuple or array hides one.
 //!
-//! A parameter that is a tuple, or a pattern that takes an array apart, counts as what is in it; `self` does not count.
+//! A tuple parameter, or a pattern that opens an array, counts as its members; `self` does not count.
 
 use hapo_tidy::{Source, lex, sources};
 
@@ -101,7 +101,7 @@ fn parts(parameter: &str) -> (&str, &str) {
     (parameter, "")
 }
 
-/// The parts between commas that stand in no bracket.
+/// The parts between commas outside brackets.
 fn split(text: &str) -> Vec<String> {
     let (mut parts, mut at) = (vec![String::new()], 0);
     while let Some(c) = text[at..].chars().next() {

@@ -5,8 +5,8 @@
 // made the same way, from scores that are computed again. For the gradients of keys and values a block has 64 keys, and
 // 32 of the queries that see them pass by at a time; a warp has 16 keys and half of these queries.
 //
-// What a warp does together is behind functions, which the emulator has as well: tiles from shared memory, products of
-// tiles, copies that are waited for.
+// A warp's operations are functions that the emulator has too: tiles from shared memory, products of tiles, and
+// asynchronous copies with their waits.
 
 #ifndef HAPO_WARP_TILES
 // Four tiles of 8 by 8 numbers, whose rows begin at the addresses of lanes 0..8, 8..16, ...: a lane gets two neighbours
@@ -40,7 +40,7 @@ __device__ inline void begin_copy(u16* to, const u16* from, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(bytes) : "memory");
 }
 
-// What was begun since the last one is a group.
+// Groups all copies begun since the last group.
 __device__ inline void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Waits for a thread's own copies, but for those of the last N groups.

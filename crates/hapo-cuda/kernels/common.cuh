@@ -11,7 +11,7 @@ typedef unsigned long long u64;
 #define WARPS (THREADS / 32)
 #define ALL_LANES 0xffffffffu
 
-// What the launch asks for: one array per block.
+// Shared memory of the launch: one array per block.
 #ifndef HAPO_SHARED
 #define HAPO_SHARED(type, name)         \
     extern __shared__ double raw_##name[]; \
@@ -92,8 +92,8 @@ __device__ inline u16 to_bf16(float x) {
     return (u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// The upper half of an f32 after 16 random bits are added: rounded up with the probability of what the lower half is
-// of a unit of the upper one. What is not finite stays what it is.
+// The upper half of an f32 after 16 random bits are added: rounded up with a probability equal to the lower half's
+// share of one unit of the upper half. Infinities and NaN stay as they are.
 __device__ inline u16 to_bf16_randomly(float x, u32 draw) {
     u32 bits = __float_as_uint(x);
     return (u16)(((bits & 0x7f800000u) == 0x7f800000u ? bits : bits + draw) >> 16);

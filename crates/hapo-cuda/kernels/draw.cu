@@ -1,16 +1,16 @@
 // Draws from rows of logits: one uniform number picks the token whose interval of the cumulative distribution holds it,
 // tokens in id order, as the CPU does it.
 //
-// A block has a row. Truncation is a threshold: an order of f32 is one of integers, and the least integer above which
-// few enough tokens, or little enough weight, lie is found three bits at a time. The log-probabilities are those of the
-// whole row.
+// A block has a row. Truncation is a threshold. The order of f32 is an order of integers, so the kernel finds, three
+// bits at a time, the least integer above which few enough tokens, or little enough weight, lie. The log-probabilities
+// are those of the whole row.
 
 struct DrawRow {
     double uniform;
     u32 row;
-    // 0 stands for the most likely token.
+    // 0: the most likely token.
     float inverse_temperature;
-    // 0 stands for all.
+    // 0: all.
     u32 top_k;
     float top_p, min_p;
     u32 unused;
@@ -138,7 +138,7 @@ __device__ inline Kept truncate(Row row, DrawRow it, double* scratch) {
         }
     }
     if (at >= 0 && at < count_at(row, kept.threshold, 0xffffffffu, scratch)) {
-        // The least id up to which there are so many.
+        // The least id with this many tokens up to it.
         u32 low = 0, high = row.usable - 1;
         while (low < high) {
             u32 middle = low + (high - low) / 2;

@@ -4,8 +4,8 @@
 // rows run within parts of consecutive rows, eight interleaved chains each, and then over the parts in
 // order: no atomics.
 
-// A thread takes four neighbours of a row at a time, and of what is left after all fours one: an order that the width
-// fixes, wherever the row lies.
+// A thread takes four neighbours of a row at a time, and the remainder one at a time: an order that the width fixes,
+// wherever the row lies.
 #define FOURS_OF_ROW(i, lane, lanes, width) for (u32 i = 4 * (lane); i + 3 < (width); i += 4 * (lanes))
 #define REST_OF_ROW(i, lane, lanes, width) for (u32 i = (width) / 4 * 4 + (lane); i < (width); i += (lanes))
 
@@ -152,8 +152,7 @@ __device__ inline void sums_of_columns(u32 rows, u32 width, u32 rows_per_part, c
     }
 }
 
-// What a norm gives, and the gradients that come back to it and go on from it, are f32 or bf16; its input and its weights
-// are f32.
+// A norm's output, and the gradients into and out of it, are f32 or bf16; its input and its weights are f32.
 #define NORM(SUFFIX, T)                                                                                               \
     extern "C" __global__ void rms_norm_narrow##SUFFIX(u32 rows, u32 width, float eps, const float* x, const float* w, \
                                                        T* y, float* inverse, float* residual) {                      \

@@ -28,7 +28,7 @@ pub struct Arch {
     pub minor: u32,
 }
 
-/// What a source is compiled to.
+/// The form of a compiled source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Code of one architecture.
@@ -139,7 +139,7 @@ impl Compiler {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: NVRTC's texts are there as long as it is.
+        // SAFETY: NVRTC's texts live as long as NVRTC.
         let text = unsafe { CStr::from_ptr((self.nvrtc.nvrtcGetErrorString)(status)) };
         Err(text.to_string_lossy().into_owned())
     }
@@ -174,7 +174,7 @@ impl Compiler {
         get: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
     ) -> Result<Vec<u8>, String> {
         let mut size = 0;
-        // SAFETY: as above; the buffer has the size that was asked for.
+        // SAFETY: as above; the buffer has the requested size.
         unsafe {
             self.ok(size_of(program, &raw mut size))?;
             let mut bytes = vec![0_u8; size];
@@ -196,7 +196,7 @@ fn image_name(program: &str, options: &[String], version: (i32, i32)) -> String 
     format!("{}.cubin", hapo_core::hex(hash.finalize()))
 }
 
-/// What `load` says of the image in the file `kept`, or of a new one, which is kept where it is taken.
+/// Loads the image in the file `kept`, or compiles a new one and keeps it if it loads.
 fn load_kept<M>(
     kept: Option<&Path>,
     made: impl FnOnce() -> Result<Vec<u8>, DeviceError>,
@@ -289,7 +289,7 @@ mod tests {
         // The kept one is taken, nothing is made.
         assert_eq!(load_kept(Some(&path), || unreachable!(), &mut load).unwrap(), Ok(7));
         assert_eq!(seen, ["torn", "new", "new"]);
-        // What is refused is not kept.
+        // A refused image is not kept.
         let other = folder.path().join("b.cubin");
         let mut refuse = |_: &[u8]| Err::<(), _>("an older driver".to_owned());
         let loaded = load_kept(Some(&other), || Ok(b"new".to_vec()), &mut refuse).unwrap();

@@ -1,7 +1,7 @@
 //! A GPU behind a [`Launcher`]: buffers, tables, launches and the first failure.
 //!
-//! Operations return nothing, so the first failure is kept for [`check`](hapo_kernels::Device::check) and what follows it is
-//! skipped. Tables keep their items on the host too: tiles of attention and groups of equal tokens are
+//! Operations return nothing. The first failure is kept for [`check`](hapo_kernels::Device::check), and operations
+//! after it are skipped. Tables keep their items on the host too: tiles of attention and groups of equal tokens are
 //! computed from them once and stay next to them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use hapo_kernels::{
 use crate::launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
 use crate::plan::{self, AttentionPlan, TilePlan, TooLarge};
 
-/// What the inputs of matrix products are rounded to; sums are in f32 either way.
+/// The rounding of the inputs of matrix products; sums are in f32 either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MatmulPrecision {
     /// Nothing: f32 in (no TF32).
@@ -23,13 +23,13 @@ pub enum MatmulPrecision {
     F32,
     /// Ten bits of mantissa, on the tensor cores; nothing is copied for it.
     Tf32,
-    /// bf16 in, on the tensor cores: what products alone read is held so, weights are split, and the stream of residuals
-    /// and the gradients of weights stay f32.
+    /// bf16 factors on the tensor cores: buffers that only products read are bf16, weights are split, and residuals and
+    /// the gradients of weights stay f32.
     Bf16,
 }
 
 impl MatmulPrecision {
-    /// The same as products are asked for.
+    /// The matching [`Compute`].
     pub(crate) fn compute(self) -> Compute {
         match self {
             Self::F32 => Compute::F32,
@@ -62,12 +62,12 @@ pub(crate) struct Inner<L: Launcher> {
     rounded: Mutex<Rounded<L>>,
 }
 
-/// Memory that grows with what is asked of it.
+/// Memory that grows on demand.
 #[derive(Debug)]
 pub(crate) struct Scratch<L: Launcher>(Option<(L::Memory, usize)>);
 
 impl<L: Launcher> Scratch<L> {
-    /// Address of at least `bytes`; what was there before is gone where it grows.
+    /// Address of at least `bytes`; growing it discards the contents.
     fn at_least(&mut self, bytes: usize, launcher: &L) -> Result<u64, DeviceError> {
         if self.0.as_ref().is_none_or(|it| it.1 < bytes) {
             // The old one goes first, so that both need not fit.
@@ -118,7 +118,7 @@ impl<L: Launcher> CudaBuf<L> {
     }
 }
 
-/// A table on a GPU, with its items on the host and what was computed from them.
+/// A table on a GPU, with its items on the host and the tables derived from them.
 #[derive(Debug)]
 pub struct CudaTable<L: Launcher, T> {
     pub(crate) items: Vec<T>,
@@ -127,7 +127,7 @@ pub struct CudaTable<L: Launcher, T> {
     pub(crate) derived: Mutex<Vec<(Derived, Arc<Uploaded<L>>)>>,
 }
 
-/// What is computed from a table.
+/// Tables derived from a table's items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Derived {
     QueryTiles(usize),
@@ -268,7 +268,7 @@ impl<L: Launcher> CudaDevice<L> {
         self.over(kernel, n, args)
     }
 
-    /// A kernel over `n` elements of each of some ranges, of which it takes four at a time where all of them lie so.
+    /// Runs a kernel over `n` elements of several ranges, four at a time if all ranges are aligned for it.
     pub(crate) fn over_fours<const N: usize>(
         &self,
         kernel: &'static str,
@@ -304,7 +304,7 @@ impl<L: Launcher> CudaDevice<L> {
         work(scratch.at_least(bytes, &self.inner.launcher)?)
     }
 
-    /// What `make` works out from a table's items, uploaded once.
+    /// The result of `make` on a table's items, uploaded once.
     pub(crate) fn derived<T: TableItem>(
         &self,
         table: &CudaTable<L, T>,
@@ -460,7 +460,7 @@ impl<L: Launcher> CudaDevice<L> {
         [shape.heads as u64, shape.kv_heads as u64, shape.head_dim as u64, f32_arg(shape.scale())]
     }
 
-    /// Downloads what `kernel` gives for each of `n` blocks, whose arguments end with where it goes.
+    /// Downloads the result of `kernel` for each of `n` blocks; the last argument of the kernel is its destination.
     pub(crate) fn of_blocks<T: bytemuck::Pod>(
         &self,
         kernel: &'static str,

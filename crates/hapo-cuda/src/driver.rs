@@ -42,14 +42,14 @@ const LEAST_MAJOR: i32 = 8;
 /// Bytes of the products' workspace.
 const WORKSPACE: usize = 64 << 20;
 
-/// What turns f32 products into TF32 behind every program's back.
+/// Environment variable that turns f32 products into TF32 in every program.
 const TF32_OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
 
-/// Opens GPU `ordinal`, compiling its kernels where they were not compiled before.
+/// Opens GPU `ordinal` and compiles its kernels unless they are cached.
 ///
 /// # Errors
-/// No driver, no NVRTC or cuBLASLt, no such GPU, one before Ampere, or a driver that fails; each says
-/// what to do.
+/// No driver, no NVRTC or cuBLASLt, no such GPU, one older than Ampere, or a driver that fails; each error says what to
+/// do.
 pub fn open(ordinal: usize, products: MatmulPrecision) -> Result<CudaDevice<Driver>, DeviceError> {
     Ok(CudaDevice::new(Driver::open(ordinal)?, products))
 }
@@ -193,7 +193,7 @@ impl Driver {
         let has_pools = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? != 0;
         let stream = cuda::stream::create(cuda::stream::StreamKind::NonBlocking)
             .map_err(|it| describe("no stream", it))?;
-        // SAFETY: the device is that of the context.
+        // SAFETY: the device belongs to the context.
         let pool = if has_pools { Some(unsafe { pool_of(&context) }?) } else { None };
         // SAFETY: the stream was just made.
         let workspace = unsafe { allocate(pool, WORKSPACE, stream) }
@@ -224,7 +224,7 @@ impl Driver {
 
     /// The GPU, the driver and the libraries, with their versions and files.
     pub fn about(&self) -> Vec<String> {
-        // SAFETY: the device is that of the context.
+        // SAFETY: the device belongs to the context.
         let gpu = cuda::device::get_name(self.open.context.cu_device()).unwrap_or_default();
         let pool = if self.open.pool.is_some() { "" } else { ", without memory pools" };
         let mut lines = vec![format!("{}: {gpu}{pool}", self.open.name)];
@@ -232,7 +232,7 @@ impl Driver {
         lines
     }
 
-    /// What in the environment changes results.
+    /// Environment variables that change results.
     pub fn warnings(&self) -> Vec<String> {
         let set = std::env::var(TF32_OVERRIDE).ok().filter(|it| it != "0");
         let warning = |it: String| {
@@ -241,7 +241,7 @@ impl Driver {
         set.map(warning).into_iter().collect()
     }
 
-    /// Times by operation, where `HAPO_CUDA_TRACE` asked for them.
+    /// Times by operation, if `HAPO_CUDA_TRACE` is set.
     pub fn trace(&self) -> Option<String> {
         self.open.trace.as_ref().map(Trace::table)
     }
@@ -290,20 +290,20 @@ impl Driver {
         }
     }
 
-    /// Memory for so many bytes, with anything in it.
+    /// Uninitialised memory of `bytes`.
     fn room(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
         self.bind()?;
         let (pool, stream) = (self.open.pool, self.open.stream);
         let size = rounded(bytes);
-        // SAFETY: the stream is alive; who asked sets the memory before anything reads it.
+        // SAFETY: the stream is alive; the caller sets the memory before anything reads it.
         let allocate = || unsafe { allocate(pool, size, stream) };
         let full = |it: &DriverError| it.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let address = match allocate() {
             Err(it) if full(&it) => {
-                // What the pool holds may be fragmented: free it and try once more.
+                // The pool's memory may be fragmented: free it and try once more.
                 self.wait()?;
                 if let Some(pool) = pool {
-                    // SAFETY: the pool is that of the device.
+                    // SAFETY: the pool belongs to the device.
                     let _ = unsafe { cuda::mem_pool::trim_to(pool, 0) };
                 }
                 match allocate() {
@@ -343,7 +343,7 @@ impl Driver {
     }
 }
 
-/// Bytes of memory that is asked for: some, and what a copy of whole words may touch.
+/// Bytes to allocate: at least one, rounded up because copies of whole words touch bytes past the end.
 fn rounded(bytes: usize) -> usize {
     bytes.max(1).next_multiple_of(256)
 }
@@ -351,8 +351,8 @@ fn rounded(bytes: usize) -> usize {
 /// A module, and its kernels by their names.
 type Loaded = (sys::CUmodule, Vec<(&'static str, Function)>);
 
-/// The file of kernels and what of it is called. Asking a function for an attribute brings its code to the GPU now, not
-/// at its first launch, when the memory may be full.
+/// The loaded kernels. Reading an attribute of a function brings its code to the GPU now, not at its first launch, when
+/// the memory may be full.
 ///
 /// # Safety
 /// The context is current; `image` is NVRTC's.
@@ -377,12 +377,12 @@ unsafe fn load(source: &Source, image: &[u8]) -> Result<Loaded, String> {
     })
 }
 
-/// The device's memory pool, where what was given back stays for the next buffer.
+/// The device's memory pool, which keeps freed memory for the next buffer.
 ///
 /// # Safety
 /// The context is current.
 unsafe fn pool_of(context: &CudaContext) -> Result<sys::CUmemoryPool, String> {
-    // SAFETY: the device is that of the context.
+    // SAFETY: the device belongs to the context.
     let pool = unsafe { cuda::device::get_default_mem_pool(context.cu_device()) }
         .map_err(|it| describe("no memory pool", it))?;
     let mut threshold = u64::MAX;
@@ -442,7 +442,7 @@ fn about(compiler: &Compiler, arch: Arch) -> Vec<String> {
     ]
 }
 
-/// Whether the driver's library is there and new enough.
+/// Checks that the driver's library is there and new enough.
 fn find_driver(name: &str) -> Result<(), DeviceError> {
     // SAFETY: only opens and closes libraries.
     if !unsafe { sys::is_culib_present() } {
@@ -468,14 +468,14 @@ fn find_driver(name: &str) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// What was done, and what the driver says about it.
+/// The failed action and the driver's message.
 fn describe(what: &str, error: DriverError) -> String {
     let text = error.error_string().ok().map(CStr::to_string_lossy);
     let text = text.unwrap_or("an unknown error".into());
     format!("{what}: {text} ({:?})", error.0)
 }
 
-/// The same as an error; a stub of a toolkit, which stands before the driver in the loader's path, is named.
+/// The same as an error; it names a toolkit's stub that comes before the driver in the loader's path.
 fn refused(device: &str, what: &str, error: DriverError) -> DeviceError {
     let mut it = failed(device, &describe(what, error));
     if let (DeviceError::Gpu { hint, .. }, sys::CUresult::CUDA_ERROR_STUB_LIBRARY) =
@@ -562,7 +562,7 @@ impl Launcher for Driver {
         self.bind()?;
         let name = || "copy from the GPU".to_owned();
         let copy = |to: &mut [u8]| {
-            // SAFETY: the caller's address has the bytes, and what is written stays until the wait.
+            // SAFETY: the caller's address has the bytes, and they stay valid until the wait.
             let copied = unsafe { cuda::memcpy_dtoh_async(to, from, self.open.stream) };
             self.checked(copied, "a copy from the GPU failed")?;
             self.wait()
@@ -621,8 +621,8 @@ impl Launcher for Driver {
         self.timed(
             || launch.kernel.to_owned(),
             || {
-                // SAFETY: the arguments are those of the kernel, in order (the tests run the same calls); the
-                // driver copies them before it returns and does not write to them.
+                // SAFETY: the arguments match the kernel, in order (the tests run the same calls); the driver copies
+                // them before it returns and does not write to them.
                 let begun = unsafe {
                     cuda::launch_kernel(
                         function,
@@ -663,8 +663,8 @@ impl Launcher for Driver {
     fn free_bytes(&self) -> Option<u64> {
         self.bind().and_then(|()| self.wait()).ok()?;
         if let Some(pool) = self.open.pool {
-            // What the pool holds and nothing uses is free as well.
-            // SAFETY: the pool is that of the device.
+            // Unused memory in the pool is free as well.
+            // SAFETY: the pool belongs to the device.
             let _ = unsafe { cuda::mem_pool::trim_to(pool, 0) };
         }
         Some(cuda::mem_get_info().ok()?.0 as u64)

@@ -1,4 +1,4 @@
-//! What a device asks of the machine below it.
+//! The machine below a device: memory, kernels and products.
 
 use std::fmt::Debug;
 
@@ -38,12 +38,12 @@ pub struct Matrix {
     pub address: u64,
     /// Elements between columns.
     pub stride: usize,
-    /// Whether it is read transposed.
+    /// Read transposed.
     pub transposed: bool,
 }
 
-/// `out [m, n] = left [m, k] · right [k, n]`, plus what `out` holds where `add`, plus a bias `[m]` in every column; by
-/// columns. Sums are in f32.
+/// `out [m, n] = left [m, k] · right [k, n]`, column-major; plus the old `out` if `add`, plus a bias `[m]` in every
+/// column. Sums are in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Product {
     /// Rows of the result.
@@ -52,17 +52,17 @@ pub struct Product {
     pub n: usize,
     /// Inner dimension.
     pub k: usize,
-    /// What the factors hold.
+    /// Number format of the factors.
     pub number: Number,
     /// Left factor.
     pub left: Matrix,
     /// Right factor.
     pub right: Matrix,
-    /// Whether it is added.
+    /// Add to `out` instead of overwriting it.
     pub add: bool,
     /// The result; never transposed.
     pub out: Matrix,
-    /// Whether the result is stored in bf16, and in f32 otherwise.
+    /// Store the result in bf16, otherwise in f32.
     pub out_is_bf16: bool,
     /// Address of the bias, in f32; only where the result is stored in f32.
     pub bias: Option<u64>,
@@ -101,10 +101,9 @@ pub trait Memory: Send + Sync + Debug {
     fn address(&self) -> u64;
 }
 
-/// A machine that runs kernels one after the other, in the order they are asked for.
+/// A machine that runs kernels one after the other, in the order of the calls.
 ///
-/// Calls only begin the work, but for `download`, which waits for all of it. Addresses are those of
-/// [`Memory`] that is alive, and offsets inside it.
+/// Calls only enqueue work; `download` waits for all of it. Addresses lie inside live [`Memory`].
 pub trait Launcher: Send + Sync + Debug + 'static {
     /// Its memory.
     type Memory: Memory;

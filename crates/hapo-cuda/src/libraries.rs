@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use libloading::Library;
 
-/// Folders, separated as in `PATH`, with CUDA libraries, searched before those of the system.
+/// Environment variable with folders of CUDA libraries, separated as in `PATH` and searched before the system's.
 pub(crate) const FOLDERS: &str = "HAPO_CUDA_LIBRARIES";
 
 /// Declares a library: its functions, each found when it is opened.
@@ -119,10 +119,10 @@ pub(crate) mod lt {
     // Of a matrix.
     pub(crate) const BATCH_COUNT: c_int = 5;
     pub(crate) const STRIDED_BATCH_OFFSET: c_int = 6;
-    // Of what is wanted of an algorithm.
+    // Attribute of an algorithm preference.
     pub(crate) const MAX_WORKSPACE_BYTES: c_int = 1;
     pub(crate) const REDUCTION_SCHEME_MASK: c_int = 3;
-    /// Of the two factors, of what is added and of the result.
+    /// Alignment attributes of the two factors, the addend and the result.
     pub(crate) const MIN_ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
     /// Parts of a sum are added in the format that they are computed in, out of place.
     pub(crate) const REDUCTION_IN_F32: u32 = 2;

@@ -70,7 +70,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
             }
         });
         if self.fault().is_some() {
-            // What was there before must not pass for what was asked for.
+            // Old contents must not pass for the result.
             dst.fill(f32::NAN);
         }
     }
@@ -121,7 +121,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         w.read(self, first, to);
     }
 
-    // There is nothing that would decode faster than what products read.
+    // No other form would decode faster.
     fn quicken(&self, _: &mut CudaWeight<L>) -> Result<bool, DeviceError> {
         Ok(false)
     }
@@ -893,7 +893,7 @@ fn joined([first, second]: [Product; 2]) -> Product {
     joined
 }
 
-/// Whether a product is added to what is there.
+/// Does the product add to existing values?
 fn is_added<B>(onto: &Accumulate<B>) -> bool {
     matches!(onto, Accumulate::Existing)
 }

@@ -18,11 +18,11 @@ impl std::fmt::Display for TooLarge {
     }
 }
 
-/// Shared memory that every kernel may be launched with, what it has in any case included.
+/// Shared memory that every kernel may use without asking, the system's own share included.
 const ALWAYS_SHARED: u32 = 48 * 1024;
 
-/// What a kernel with `fixed` bytes of shared memory of its own must be allowed before a launch with `asked` more, of
-/// `limit` bytes that a block may have in all; nothing for the 48 KiB that each may.
+/// Shared memory to allow before a launch of a kernel with `fixed` bytes of its own and `asked` more, out of `limit`
+/// bytes per block; `None` if the default 48 KiB suffice.
 pub(crate) fn shared_to_allow(asked: u32, fixed: u32, limit: u32) -> Result<Option<u32>, TooLarge> {
     if asked + fixed <= ALWAYS_SHARED {
         return Ok(None);
@@ -102,7 +102,7 @@ pub(crate) fn blocks_of_range(first: usize, len: usize) -> Vec<[u64; 2]> {
 /// Tokens whose weights a draw adds up at a time.
 const DRAW_BLOCK: usize = 256;
 
-/// Bytes of shared memory of a draw of so many tokens: a sum for each block of them.
+/// Bytes of shared memory of a draw from `usable` tokens: a sum for each block of them.
 pub(crate) fn draw_bytes(usable: usize) -> u32 {
     reduction_bytes(8) + (usable.div_ceil(DRAW_BLOCK) * 8) as u32
 }
@@ -275,8 +275,8 @@ pub(crate) struct KeyChunks {
     pub(crate) parts: usize,
 }
 
-/// Tiles of `tile` keys, each with the queries that see it, in tiles of `queries`, in chunks: a prompt's tile is seen by
-/// every response of its group, and one block for all of them would be what a backward pass waits for.
+/// Tiles of `tile` keys, each with the queries that see it, in tiles of `queries`, in chunks. Every response of a group
+/// sees a prompt's tile, so one block for all of them would hold up the backward pass.
 pub(crate) fn key_chunks(segments: &[SegmentRow], tile: usize, queries: usize) -> KeyChunks {
     let most = (CHUNK_QUERIES / queries) as u32;
     let (mut chunks, mut all): (Vec<[u32; 7]>, KeyChunks) = (Vec::new(), KeyChunks::default());

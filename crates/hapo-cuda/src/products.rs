@@ -1,10 +1,10 @@
-//! Products by cuBLASLt: what a product is told as, and the algorithm that is kept for it.
+//! Products by cuBLASLt: their descriptors, and the cached algorithm for each shape.
 //!
-//! Purpose: a bias is added by the product itself, and two products of one factor are one call. cuBLASLt's heuristic is
-//! asked once for every kind of product and its first answer kept, so that a kind has one algorithm. Parts of a sum are
+//! Purpose: the product itself adds the bias, and two products with a common factor are one call. cuBLASLt's heuristic
+//! runs once for every kind of product and its first answer is kept, so each kind has one algorithm. Parts of a sum are
 //! added in f32.
 //!
-//! Price: descriptions are made anew for every call.
+//! Price: descriptors are built anew for every call.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -35,7 +35,7 @@ unsafe impl Send for Products {}
 // SAFETY: as above.
 unsafe impl Sync for Products {}
 
-/// What the choice of an algorithm depends on.
+/// The facts on which the choice of an algorithm depends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Kind {
     size: [usize; 3],
@@ -47,7 +47,7 @@ struct Kind {
     bias: bool,
     /// Numbers between the left factors, the results and the biases of two products.
     pair: Option<[i64; 3]>,
-    /// Bytes of which the addresses are multiples: of left factors, the right one, results, biases.
+    /// Alignments of the addresses, in bytes: left factors, right factor, results, biases.
     alignments: [u32; 4],
 }
 
@@ -106,14 +106,14 @@ struct Heuristic {
     reserved: [c_int; 4],
 }
 
-/// What a call gave where that was not success.
+/// A call's status other than success.
 type Status = c_int;
 
 fn ok(status: c_int) -> Result<(), Status> {
     if status == lt::SUCCESS { Ok(()) } else { Err(status) }
 }
 
-/// Whether cuBLASLt does not take a product: two matrices may lie where no algorithm takes them.
+/// cuBLASLt has no algorithm for this product; some placements of two matrices have none.
 fn is_refused<T>(begun: &Result<T, Status>) -> bool {
     matches!(begun, Err(lt::NOT_SUPPORTED | lt::INVALID_VALUE))
 }
@@ -126,7 +126,7 @@ struct Description {
 }
 
 impl Description {
-    /// What `create` makes.
+    /// A descriptor made by `create`.
     fn of(
         create: impl FnOnce(*mut *mut c_void) -> c_int,
         destroy: unsafe extern "C" fn(*mut c_void) -> c_int,
@@ -159,7 +159,7 @@ struct Call {
 }
 
 impl Products {
-    /// A handle of the library, for products on a stream in a workspace that has so many bytes.
+    /// A handle of the library, for products on a stream, with a `workspace` (address and bytes).
     ///
     /// # Errors
     /// cuBLASLt's status.
@@ -187,7 +187,7 @@ impl Products {
     /// Gives the handle back.
     ///
     /// # Safety
-    /// The context is current, no product runs, and nothing is asked of it any more.
+    /// The context is current, no product runs, and the handle is not used again.
     pub(crate) unsafe fn close(&self) {
         // SAFETY: as the caller promises. There is nobody left to report a failure to.
         let _ = unsafe { (self.library.cublasLtDestroy)(self.handle) };
@@ -211,7 +211,7 @@ impl Products {
         product.each().try_for_each(|it| unsafe { self.begin_one(&it, &mut chosen) })
     }
 
-    /// Begins a product, or two at once, and keeps what was chosen: that a pair is refused as well.
+    /// Begins a product, or two at once, and remembers the choice, including that a pair was refused.
     ///
     /// # Safety
     /// As in [`Self::begin`].
@@ -344,7 +344,7 @@ impl Products {
         )
     }
 
-    /// What the heuristic recommends for a product of this kind.
+    /// The heuristic's first recommendation for a product of this kind.
     fn recommended(&self, kind: Kind, call: &Call) -> Result<Algorithm, Status> {
         let library = &self.library;
         let wanted = Description::of(

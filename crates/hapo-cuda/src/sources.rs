@@ -1,6 +1,6 @@
 //! The kernels' sources and their names.
 
-/// What stands in front of every source.
+/// The prelude of every source.
 const COMMON: &str = include_str!("../kernels/common.cuh");
 
 /// A file of kernels.
@@ -129,7 +129,7 @@ mod tests {
         for source in sources() {
             let globals = source.text.matches("__global__").count();
             let written = match source.file {
-                // A macro stands for four widths, or three, or for two formats, or three.
+                // One macro expands to four widths, to three, to two formats, or to three.
                 "attention.cu" => (globals - 4) * 4 + 4,
                 "attention_tiles.cu" => globals * 3,
                 "norm.cu" => (globals - 1) * 2 + 1,

@@ -1,7 +1,7 @@
 //! A weight matrix on a GPU: in f32, in bf16, or in bf16 with tails that make up the f32.
 //!
-//! All of them are in the order of the f32, so that an update goes through all buffers alike, and the bf16 numbers are what
-//! products on the tensor cores read.
+//! All forms have the order of the f32, so an update walks all buffers alike. Products on the tensor cores read the
+//! bf16 numbers.
 
 use hapo_core::RngStream;
 use hapo_kernels::{
@@ -19,7 +19,7 @@ pub struct CudaWeight<L: Launcher> {
     shape: [usize; 2],
     /// In f32 or in bf16.
     numbers: CudaBuf<L>,
-    /// What numbers in bf16 lack of f32, 16 bits each, where they are trained.
+    /// The low 16 bits that the bf16 numbers lack of f32, if the matrix is trained.
     tails: Option<CudaBuf<L>>,
 }
 
@@ -44,7 +44,7 @@ impl<L: Launcher> CudaWeight<L> {
         Ok(Self { shape, numbers, tails })
     }
 
-    /// What products read of it.
+    /// A copy of the part that products read.
     pub(crate) fn copy_of(&self, device: &CudaDevice<L>) -> Result<Self, DeviceError> {
         let len = self.numbers.len;
         let mut numbers = device.alloc(len, self.numbers.format)?;
@@ -94,19 +94,19 @@ impl<L: Launcher> CudaWeight<L> {
             *to = f32::from_bits((u32::from(upper) << 16).wrapping_add(below(lower)));
         }
         if device.fault().is_some() {
-            // What was there before must not pass for what was asked for.
+            // Old contents must not pass for the result.
             dst.fill(f32::NAN);
         }
     }
 }
 
-/// Blocks of one launch for squared norms: its kernel, what it reads, and its blocks.
+/// Blocks of one launch for squared norms: kernel, addresses, blocks.
 type Norms = (&'static str, Vec<u64>, Vec<[u64; 2]>);
 
 impl<L: Launcher> CudaDevice<L> {
-    /// Squared norms, those of all numbers in f32 by one launch.
+    /// Squared norms; one launch covers all numbers in f32.
     pub(crate) fn norms(&self, of: &[Numbers<'_, CudaBuf<L>, CudaWeight<L>>]) -> Vec<f64> {
-        // What was not computed is no number, so that nobody takes it for a small one.
+        // NaN marks a norm that was not computed, so that nobody takes it for a small one.
         let mut norms = vec![f64::NAN; of.len()];
         // Ranges in f32 count from the lowest address.
         let spans = of.iter().map(|it| match it {

@@ -1,5 +1,5 @@
-//! The launcher of a real GPU on what stands in for the driver, NVRTC and cuBLASLt: its calls, their order, and what it does
-//! when they fail.
+//! The launcher of a real GPU on stand-ins for the driver, NVRTC and cuBLASLt: its calls, their order, and its handling
+//! of failures.
 //!
 //! Libraries are found when a process starts, so every test runs its body in a process of its own.
 
@@ -137,7 +137,7 @@ on_stand_in!(
     }
 );
 
-// What decoding costs beside its memory: docs/cuda.md counts with as many. Qwen3's heads have norms of their own.
+// Launches of decoding; docs/cuda.md counts with this number. Qwen3's heads have norms of their own.
 on_stand_in!(a_layer_of_decoding_is_eleven_launches, [""], || {
     for (name, of_layer) in [("tiny-qwen2", 11), ("tiny-llama3", 11), ("tiny-qwen3", 13)] {
         let model = load(name, open(MatmulPrecision::Bf16).unwrap());
@@ -320,7 +320,7 @@ on_stand_in!(tables_and_uploads_pass_through_a_ring, ["", "pinned=0"], || {
         driver.download(room.address(), &mut bytes).unwrap();
         assert!(bytes.iter().all(|&it| it == i + 1), "room {i}");
     }
-    // What is larger than the ring goes directly.
+    // A transfer larger than the ring goes directly.
     let large = driver.alloc(9 << 20).unwrap();
     driver.upload(&vec![7; 9 << 20], large.address()).unwrap();
     let mut bytes = vec![0; 9 << 20];

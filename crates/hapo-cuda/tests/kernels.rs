@@ -44,7 +44,7 @@ fn buf_as<D: Device>(device: &D, values: &[f32], format: NumberFormat) -> D::Buf
     it
 }
 
-/// The same as the device holds what products read.
+/// The same values in the device's format for factors.
 fn factor<D: Device>(device: &D, values: &[f32]) -> D::Buf {
     buf_as(device, values, device.habits().factors())
 }
@@ -97,8 +97,8 @@ fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
     }
 }
 
-/// Runs one piece of work on both devices and compares what it gives; twice on the fibers, whose order
-/// changes from launch to launch and whose bits must not.
+/// Runs one piece of work on both devices and compares the results. On the fibers it runs twice: their order changes
+/// from launch to launch, and their bits must not.
 macro_rules! both {
     ($what:expr, $tolerance:expr, $work:expr) => {
         both!($what, $tolerance, MatmulPrecision::F32, $work)
@@ -114,7 +114,7 @@ macro_rules! both {
     }};
 }
 
-/// What a number in bf16 is off by, twice: where a result is read and stored again.
+/// Relative error of bf16, twice: the result is read and stored again.
 const STORED_IN_BF16: f32 = 1.0 / 128.0;
 
 #[test]
@@ -245,7 +245,7 @@ fn norms_do_not_depend_on_where_a_row_lies() {
             let (rows, n) = (3, 3 * width);
             let values = [halves_of(n, 1), halves_of(width, 2), halves_of(n, 3)];
             let mut seen: Vec<[Vec<f32>; 4]> = Vec::new();
-            // How far x, weights and gradients, and what is written, are from their buffers' beginnings.
+            // Offsets of x, weights and gradients, and of the outputs, from the start of their buffers.
             for (shift, to) in [(0, 0), (1, 1), (0, 2), (3, 0), (2, 3)] {
                 let shifted = |it: &[f32]| [&vec![0.0; shift], it].concat();
                 let [x, w] = [&values[0], &values[1]].map(|it| buf(gpu, &shifted(it)));
@@ -481,7 +481,7 @@ fn attend<D: Device>(
     attend_to(device, shape, segments, rows, backward, &|x| x)
 }
 
-/// The same of queries, keys and values that `prepare` makes of random numbers.
+/// The same for queries, keys and values that `prepare` makes of random numbers.
 fn attend_to<D: Device>(
     device: &D,
     shape: AttentionShape,
@@ -597,7 +597,7 @@ fn attention_on_the_tensor_cores() {
         let expected = attend_to(&cpu(), shape, &table, rows, true, &|x| rounded(&x));
         let what = format!("{shape:?}, {lens:?}");
         near(&format!("{what}: log-sums"), &ours[1], &expected[1], 1e-5);
-        // A probability is off by at most 2⁻⁹ of itself, and so is a mean of values below 1, and what is stored of it.
+        // A probability is off by at most 2⁻⁹ of itself; so are a mean of values below 1 and its stored form.
         near(&format!("{what}: outputs"), &ours[0], &expected[0], 1.0 / 256.0);
         for (i, (a, b)) in ours[2..].iter().zip(&expected[2..]).enumerate() {
             // Sums over all queries that see a key.
@@ -640,7 +640,7 @@ fn heads_too_wide_are_refused_by_name() {
     let (mut out, mut sums) =
         (gpu.alloc(320, NumberFormat::F32).unwrap(), gpu.alloc(1, NumberFormat::F32).unwrap());
     gpu.attention(shape, &table, all(&x), all(&x), all(&x), all_mut(&mut out), all_mut(&mut sums));
-    // What follows a failure is skipped, and the failure is told once.
+    // Operations after a failure are skipped, and the failure is reported once.
     gpu.fill(all_mut(&mut out), 1.0);
     let error = gpu.check().unwrap_err().to_string();
     assert!(error.contains("heads of 320 columns"), "{error}");
@@ -665,7 +665,7 @@ fn the_cache_and_decoding() {
             let mut cache = device
                 .alloc(format.words(10 * PAGE * layers * width * 2), NumberFormat::F32)
                 .unwrap();
-            // What attention reads of this step's own key is rounded as the cached ones are.
+            // Attention rounds this step's own key as it rounds the cached ones.
             let held = device.habits().attention(shape);
             let buf = |device: &D, values: &[f32]| {
                 let mut it = buf_as(device, values, held);
@@ -1077,8 +1077,8 @@ fn draws_are_those_of_the_cpu() {
     }
 }
 
-/// What was not computed is no number that could be taken for a result, and a table that has no memory is refused by
-/// every operation, also after its failure was told.
+/// A value that was not computed is NaN, and every operation refuses a table without memory, also after its failure was
+/// reported.
 #[test]
 fn a_failure_leaves_no_numbers_behind() {
     let Some(gpu) = fibers() else { return };

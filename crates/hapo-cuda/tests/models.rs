@@ -149,8 +149,8 @@ fn a_step_of_an_adapter_is_that_of_the_cpu() {
     }
 }
 
-/// In bf16 what lies between products is rounded, a matrix is split or, beside an adapter, as well; gradients keep their
-/// direction.
+/// In bf16, values between products are rounded, and a matrix is split, or rounded beside an adapter; gradients keep
+/// their direction.
 #[test]
 fn a_step_in_bf16_is_near_that_of_the_cpu() {
     for name in MODELS {
@@ -261,7 +261,7 @@ fn completions_do_not_depend_on_memory_or_preemption() {
     assert!(got == expected && preemptions > 0, "{preemptions} preemptions");
 }
 
-/// What a device that counts takes is what the machine is asked for, but for scratch memory.
+/// The counting device takes the bytes that a GPU allocates, except for scratch memory.
 #[test]
 fn what_is_counted_is_what_a_gpu_allocates() {
     for (name, products) in
@@ -315,7 +315,7 @@ fn bf16_products_stay_near() {
     let largest = exact.iter().fold(0.0_f32, |most, it| most.max(it.abs()));
     let off = gap(&exact, &rounded);
     assert!(off > 0.0 && off < 0.02 * largest, "{off} of {largest}");
-    // Decoding rounds what training rounds, but for probabilities.
+    // Decoding rounds the same values as training, except probabilities.
     let mut cache = KvCache::new(&model, 128).unwrap();
     let prompt = cache.prefill(&model, &[&tokens[..9]]).unwrap().slots[0];
     let (slot, mut logits) = (cache.fork(prompt, 32).unwrap(), Vec::new());

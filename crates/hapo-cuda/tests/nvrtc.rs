@@ -19,7 +19,7 @@ fn every_kernel_compiles_for_ampere_hopper_and_blackwell() {
             return;
         }
     };
-    // What an older driver compiles itself.
+    // PTX that an older driver compiles itself.
     for source in sources() {
         let ptx = compiler.compile(source, Arch { major: 9, minor: 0 }, Form::Ptx).unwrap();
         let text = String::from_utf8(ptx).unwrap();
@@ -52,7 +52,7 @@ fn every_kernel_compiles_for_ampere_hopper_and_blackwell() {
                 }
                 // Nothing spills.
                 assert_eq!(it.stack, 0, "{kernel} for sm_{major}{minor}: {it:?}");
-                // The kilobyte of the system, beside what a launch asks for.
+                // The system's kilobyte, beyond the launch's own.
                 assert!(it.shared <= 1024, "{kernel} for sm_{major}{minor}: {it:?}");
             }
         }
@@ -75,7 +75,7 @@ fn tile_instructions(kernel: &str) -> (usize, usize) {
     }
 }
 
-/// What a kernel takes of a multiprocessor.
+/// Resources of a multiprocessor that a kernel takes.
 #[derive(Clone, Copy, Debug)]
 struct Resources {
     /// Registers of a thread.

@@ -66,7 +66,7 @@ impl Observer for FailsAfterAStep {
     }
 }
 
-/// A checkpoint of what could not be read would be one of zeros, with checksums that match.
+/// A checkpoint of unreadable weights would be zeros with matching checksums.
 #[test]
 fn no_checkpoint_is_written_after_a_failure() {
     let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
@@ -91,7 +91,7 @@ fn no_checkpoint_is_written_after_a_failure() {
     assert_eq!(written, 0, "no folder that could be taken for a checkpoint");
 }
 
-/// The same between backward and update: no update is made of it, and the failure is told as it is.
+/// The same between backward and update: no update follows, and the failure is reported unchanged.
 #[test]
 fn no_update_is_made_after_a_failure() {
     let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
@@ -126,7 +126,7 @@ fn no_update_is_made_after_a_failure() {
     assert!(trainer.weights_are_finite().unwrap(), "with nothing wrong left behind");
 }
 
-/// What is planned for a GPU is what a run of that mode allocates on it, to a tenth.
+/// A run on a GPU allocates the planned bytes, to a tenth.
 #[test]
 fn planned_bytes_are_the_devices() {
     let modes = [(Compute::F32, MatmulPrecision::F32), (Compute::Bf16, MatmulPrecision::Bf16)];

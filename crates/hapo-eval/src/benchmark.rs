@@ -59,7 +59,7 @@ impl Benchmark {
         }
     }
 
-    /// Whether its problems are read from a file.
+    /// True if its problems are read from a file.
     pub fn is_file(&self) -> bool {
         matches!(self.source, Source::File { .. })
     }
@@ -101,8 +101,8 @@ impl Benchmark {
         Ok(dataset)
     }
 
-    /// What to know before a score on these problems is held against one that was published: that their text is none
-    /// of the copies whose checksum is known.
+    /// A warning before a score on these problems is compared with a published one: their text has none of the known
+    /// checksums.
     pub fn other_text(&self, dataset: &Dataset) -> Option<String> {
         let Source::File { texts, .. } = self.source else {
             return None;

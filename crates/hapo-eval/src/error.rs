@@ -37,10 +37,10 @@ pub enum Error {
     /// A program or a server that judges gave no judgement.
     #[error("the reward failed: {problem}")]
     Grader {
-        /// What happened.
+        /// The failure.
         problem: String,
     },
-    /// A server that cannot be asked.
+    /// A server that gives no answers.
     #[error(transparent)]
     Teacher(#[from] hapo_teacher::Error),
     /// A name that is no benchmark, suite or level.
@@ -56,7 +56,7 @@ pub enum Error {
         address: String,
         /// The problem's index.
         problem: usize,
-        /// How often it was asked.
+        /// Requests sent.
         requests: u32,
         /// Why the last request failed.
         reason: String,

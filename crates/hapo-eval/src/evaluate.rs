@@ -54,9 +54,8 @@ pub(crate) fn prompts_of(
     Ok(prompts.collect::<Result<_, _>>()?)
 }
 
-/// Samples completions for the problems at `indices` of all `prompts`, and hands over those of a problem as soon as all
-/// are there. A completion depends on its problem's index and its own, not on what else is
-/// sampled.
+/// Samples completions for the problems at `indices` of all `prompts`, and hands over each problem's completions as
+/// soon as all are there. A completion depends on its problem's index and its own only.
 ///
 /// # Errors
 /// [`Error::Sampler`], whose group is an index into `indices`, and what `finished` returns.
@@ -97,7 +96,7 @@ pub(crate) fn sample_problems<D: Device>(
     })
 }
 
-/// Names the problem of `dataset` that a sampler's error is about.
+/// Names the problem of `dataset` in a sampler's error.
 pub(crate) fn of_problem(error: Error, dataset: &Dataset, indices: &[usize]) -> Error {
     match error {
         Error::Sampler(hapo_sampler::Error::InGroup { index, source }) => {

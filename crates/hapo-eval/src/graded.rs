@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 
-/// What becomes of a completion that was cut off at the limit (D27).
+/// Grading of completions that were cut off at the limit (D27).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Truncated {
@@ -35,7 +35,7 @@ pub struct RawCompletion {
     pub text: String,
     /// Its length in tokens, if it was counted.
     pub tokens: Option<usize>,
-    /// Whether it ended by itself.
+    /// The completion ended with a stop token.
     pub ended: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct GradedCompletion {
     /// The grader's verdict.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// The reward, where it is not that of the verdict.
+    /// The reward, if it differs from the verdict's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<f64>,
     /// The other grader's verdict, if there is one.
@@ -70,7 +70,7 @@ pub struct GradedCompletion {
     pub vote: Option<usize>,
     /// Its length in tokens, if it was counted.
     pub tokens: Option<usize>,
-    /// Whether it ended by itself.
+    /// The completion ended with a stop token.
     pub ended: bool,
 }
 
@@ -216,7 +216,7 @@ fn votes(
         });
         let vote = same.map_or(n, |it| it.0);
         if vote == n {
-            // What judges whole completions is not asked about gold answers that nobody gave.
+            // A judge of whole completions has no gold answers to check.
             let is_gold = !it.verdict.is_correct() && grader.reads_answers();
             let gold = is_gold.then(|| Gold::new(grader, &answer).ok());
             groups.push((n, it, gold.flatten()));

@@ -28,7 +28,7 @@ pub struct EvalSet {
     pub dataset: Dataset,
     /// k: completions of each problem.
     pub completions: usize,
-    /// Whether it is a file of the user's, and no benchmark.
+    /// The set is the user's file, not a benchmark.
     pub is_file: bool,
 }
 
@@ -56,7 +56,7 @@ pub struct EvalSets {
     pub max_tokens: usize,
 }
 
-/// Which sets to evaluate on; what is left out is what the benchmark or its suite defines.
+/// Which sets to evaluate on; the benchmark or its suite supplies the defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct SetChoice<'a> {
     /// Names of suites and benchmarks, or `family:level` of the built-in task, separated by commas.
@@ -164,7 +164,7 @@ fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Error> {
     })?)
 }
 
-/// An evaluation: what its record is bound to.
+/// An evaluation; its record is bound to all of it.
 #[derive(Clone)]
 pub struct EvalPlan {
     /// The problems.
@@ -173,7 +173,7 @@ pub struct EvalPlan {
     pub model: String,
     /// The server's base address; `None` for a local model.
     pub endpoint: Option<String>,
-    /// The template of a local model, or what follows a problem that is sent to a server.
+    /// The template of a local model, or the text after a problem that is sent to a server.
     pub prompt: String,
     /// k, where one was chosen for all sets.
     pub completions: Option<usize>,
@@ -183,9 +183,9 @@ pub struct EvalPlan {
     pub top_p: f32,
     /// Longest completion in tokens.
     pub max_tokens: usize,
-    /// The grader, and what it is shown.
+    /// The grader, and the text that it sees.
     pub grader: Extracting<'static>,
-    /// What becomes of completions that were cut off.
+    /// Grading of completions that were cut off.
     pub truncated: Truncated,
     /// Seed of the draws and of the intervals.
     pub seed: u64,
@@ -195,7 +195,7 @@ pub struct EvalPlan {
     pub kv_memory: KvMemory,
     /// Their number format.
     pub kv_dtype: NumberFormat,
-    /// What factors of its products are rounded to.
+    /// The rounding of its products' factors.
     pub compute: Compute,
 }
 
@@ -210,14 +210,14 @@ impl EvalPlan {
         Ok(decoding.map_err(hapo_sampler::Error::from)?)
     }
 
-    /// The grader whose verdicts are shown next to those of the plan's: `oat` for `math` and the reverse.
+    /// The grader whose verdicts appear next to the plan's: `oat` for `math` and the reverse.
     pub fn other_grader(&self) -> Option<Extracting<'static>> {
         let name = self.grader.counterpart()?;
         let other = hapo_verify::grader(name).expect("a counterpart is in the table");
         Some(Extracting::new(other, self.grader.extraction()))
     }
 
-    /// What to know of the problems' texts before a score is compared with a published one.
+    /// Warnings about the problems' texts before a score is compared with a published one.
     pub fn text_warnings(&self) -> Vec<String> {
         let warning = |it: &EvalSet| benchmark(&it.name)?.other_text(&it.dataset);
         self.sets.iter().filter_map(warning).collect()

@@ -27,7 +27,7 @@ pub struct Record {
     journal: Journal,
 }
 
-/// What a record holds.
+/// The contents of a record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
     /// The settings it was begun with.

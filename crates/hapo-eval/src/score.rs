@@ -28,7 +28,7 @@ pub struct Score {
     pub no_answer: f64,
     /// Mean length in tokens, where it was counted.
     pub length: Option<f64>,
-    /// The other grader's view, where one was asked.
+    /// The other grader's view, if there is one.
     pub other: Option<Other>,
 }
 

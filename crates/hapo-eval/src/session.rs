@@ -1,8 +1,8 @@
 //! A resumable evaluation.
 //!
-//! Results are graded, recorded and counted as they come, so that a killed evaluation resumes where its record ends, and
-//! what a local model holds is bounded by the sequences decoded at once. The price is that the text of every completion
-//! stays in memory until the scores are computed.
+//! Results are graded, recorded and counted as they come, so a killed evaluation resumes where its record ends, and the
+//! sequences decoded at once bound a local model's memory. The price: the text of every completion stays in memory
+//! until the scores are computed.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ pub struct EvalSession<'a> {
     judges: Vec<Judge<'a>>,
     record: Option<Record>,
     results: Vec<BTreeMap<usize, ProblemResult>>,
-    /// The rendered prompts of each set, once a local model has asked for them.
+    /// The rendered prompts of each set, made on a local model's first use.
     prompts: Vec<OnceCell<Vec<Vec<u32>>>>,
     observer: &'a dyn Fn(EvalProgress),
 }
@@ -121,7 +121,7 @@ impl<'a> EvalSession<'a> {
         Ok(())
     }
 
-    /// What to know before a local model is sampled: sequences beyond the positions it was made for.
+    /// A warning before a local model is sampled: sequences beyond its maximum position.
     ///
     /// # Errors
     /// A problem that the template cannot render.
@@ -195,7 +195,7 @@ fn longest_prompt(prompts: &[Vec<u32>]) -> usize {
     prompts.iter().map(Vec::len).max().unwrap_or(0)
 }
 
-/// Whether recorded results are results of these problems.
+/// Checks that recorded results belong to these problems.
 fn require_same_problems(
     path: &Path,
     set: &EvalSet,

@@ -86,10 +86,9 @@ pub fn pass_at_k(n: usize, c: usize, k: usize) -> Option<f64> {
     Some(1.0 - all_wrong)
 }
 
-/// maj@k: the score of the answer that most completions give. `votes` holds one answer per completion, equal numbers for
-/// equal answers and `None` for a completion without one, which does not vote; `correct` is the number of the correct
-/// answer. Where several answers have the most votes, each counts alike: the score is the share of correct ones among
-/// them, what a fair draw would give on average.
+/// maj@k: the score of the most frequent answer. `votes` holds one answer per completion, equal numbers for equal
+/// answers and `None` for a completion without one, which does not vote; `correct` is the number of the correct answer.
+/// Tied answers count alike: the score is the share of correct ones among them, the mean of a fair draw.
 pub fn majority(votes: &[Option<usize>], correct: Option<usize>) -> f64 {
     let mut counts = std::collections::BTreeMap::new();
     for it in votes.iter().flatten() {
@@ -169,7 +168,7 @@ mod tests {
 
     #[test]
     fn pass_at_k_is_the_share_of_subsets_with_a_success() {
-        // Counted by enumeration of all k-subsets of n completions of which the first c are correct.
+        // Enumerates all k-subsets of n completions, the first c of which are correct.
         for n in 1_usize..=10 {
             for c in 0..=n {
                 for k in 1..=n {

@@ -1,7 +1,7 @@
 //! A device that counts bytes and computes nothing.
 //!
-//! Purpose: memory is planned by the code that takes it. A model, its tape and its cache on this device take the bytes that
-//! they take on a device of the same [`Habits`], in host vectors of tokens only.
+//! Purpose: the real code plans its own memory. A model, its tape and its cache on this device take the bytes that they
+//! take on a device of the same [`Habits`], in host vectors of tokens only.
 //!
 //! Price: every number is 0. What a GPU holds between the kernels of one operation is not counted.
 

@@ -24,8 +24,8 @@ use crate::weight::{Heads, Held, Matrix, Numbers, Output, Placed};
 ///
 /// Lengths of spans are products of the stated shapes; a mismatch is a bug above and panics.
 ///
-/// Operations return nothing, since on a GPU they are only enqueued. What went wrong in one is kept until
-/// [`Device::check`] is asked; operations after it do nothing.
+/// Operations return nothing, since a GPU only enqueues them. A failure is kept until the next [`Device::check`];
+/// operations after it do nothing.
 pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// A flat buffer of numbers.
     type Buf: Buffer;
@@ -36,10 +36,9 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
 
     /// Its habits, by which buffers are laid out and memory is counted.
     fn habits(&self) -> Habits;
-    /// A buffer of `len` zeros in f32, or in a format that [`Habits`] names; lengths and offsets count numbers. In bf16
-    /// it may be what the factors and results of products, and the operations between two products, read and write:
-    /// their results are computed in f32 and rounded when stored. All of an operation's buffers that may be in bf16
-    /// are, or none.
+    /// A buffer of `len` zeros in f32, or in a format that [`Habits`] names; lengths and offsets count numbers. Factors
+    /// and results of products, and operations between two products, may be in bf16: results are computed in f32 and
+    /// rounded when stored. Of an operation's buffers that may be in bf16, all are or none.
     fn alloc(&self, len: usize, format: NumberFormat) -> Result<Self::Buf, DeviceError>;
     /// Copies a table to the device.
     fn table<T: TableItem>(&self, items: &[T]) -> Self::Table<T>;
@@ -57,8 +56,8 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// Bytes of memory that this process may still take there; `None` where nothing says so.
     fn free_bytes(&self) -> Option<u64>;
 
-    /// What went wrong since the last call, which forgets it. Results up to here hold only if nothing
-    /// did; on the CPU nothing can.
+    /// The first failure since the last call, which clears it. Earlier results hold only if there is none; on the CPU
+    /// there never is.
     fn check(&self) -> Result<(), DeviceError> {
         Ok(())
     }
@@ -71,7 +70,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
 
     /// A matrix `[inputs, outputs]` of zeros.
     fn weight(&self, shape: [usize; 2], held: Held) -> Result<Self::Weight, DeviceError>;
-    /// What products read of a matrix, to put in its place later.
+    /// A copy of the part of a matrix that products read, to restore later.
     fn copy_of(&self, w: &Self::Weight) -> Result<Self::Weight, DeviceError>;
     /// Host to device: elements from `first` on, in the order of `[inputs, outputs]`.
     fn write(&self, w: &mut Self::Weight, first: usize, from: &[f32]);

@@ -7,8 +7,8 @@
 use crate::row::{exp, exp_sum, log_prob, max, row_stats};
 use crate::shapes::{DrawRow, DrawnToken};
 
-/// Draws a token of an id below `usable` from a row of logits: what [`Device::draw`](crate::Device::draw) does of
-/// every row, [`DrawRow::row`] aside.
+/// Draws a token with an id below `usable` from a row of logits, as [`Device::draw`](crate::Device::draw) does for
+/// every row; ignores [`DrawRow::row`].
 ///
 /// # Panics
 /// When the row or `usable` is empty.

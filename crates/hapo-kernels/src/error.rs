@@ -1,29 +1,29 @@
-//! What a device can refuse.
+//! Errors of a device.
 
-/// What a device can refuse.
+/// An error of a device.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
     /// The system has no memory for a buffer of this size.
     #[error("no memory for a buffer of {bytes} bytes")]
     Allocation {
-        /// Size asked for.
+        /// Requested size.
         bytes: usize,
     },
     /// The worker threads could not be started.
     #[error("cannot start {threads} worker threads: {reason}")]
     Threads {
-        /// Number asked for.
+        /// Requested number.
         threads: usize,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
-    /// The device has no products of the factors that were asked for.
+    /// The device has no products of these factors.
     #[error("{problem}")]
     Compute {
-        /// What was asked for, and what is missing.
+        /// The request, and the missing part.
         problem: String,
-        /// What can be done about it.
+        /// How to fix it.
         hint: &'static str,
     },
     /// A GPU has no free memory for a buffer.
@@ -34,7 +34,7 @@ pub enum DeviceError {
     OutOfMemory {
         /// Name of the GPU, as `cuda:0`.
         device: String,
-        /// Bytes asked for.
+        /// Requested bytes.
         asked: u64,
         /// Bytes free.
         free: u64,
@@ -46,20 +46,20 @@ pub enum DeviceError {
     Gpu {
         /// Name of the GPU, as `cuda:0`.
         device: String,
-        /// What is missing or went wrong.
+        /// The missing part or the failure.
         problem: String,
-        /// What can be done about it.
+        /// How to fix it.
         hint: String,
     },
 }
 
 impl DeviceError {
-    /// Whether there was no memory.
+    /// True if memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Allocation { .. } | Self::OutOfMemory { .. })
     }
 
-    /// What the reader can do, where there is something.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Gpu { hint, .. } => Some(hint),

@@ -15,7 +15,7 @@ pub const GPU_LOGIT_BYTES: usize = 1 << 30;
 /// The kind of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// A CPU, with so many workers.
+    /// A CPU.
     Cpu {
         /// Threads that blocks of rows are cut for.
         workers: usize,
@@ -29,11 +29,11 @@ pub enum Machine {
 pub struct Habits {
     /// Its kind.
     pub machine: Machine,
-    /// What the factors of products are rounded to.
+    /// The rounding of products' factors.
     pub compute: Compute,
     /// Bytes of logits that are best held at once.
     pub logit_bytes: usize,
-    /// Whether memory that is given back is cheap to take again, so that buffers are given back while they are idle.
+    /// Freed memory is cheap to take again, so idle buffers are given back.
     pub lends_memory: bool,
 }
 
@@ -50,7 +50,7 @@ impl Habits {
         Self { machine, compute, logit_bytes: GPU_LOGIT_BYTES, lends_memory: true }
     }
 
-    /// Whether it is a CPU.
+    /// True on a CPU.
     pub fn is_cpu(&self) -> bool {
         matches!(self.machine, Machine::Cpu { .. })
     }

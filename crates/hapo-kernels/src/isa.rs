@@ -19,7 +19,7 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// The best set of this machine, or what `HAPO_CPU` (`avx2`, `portable`) lowers it to; read once.
+    /// The best set of this machine, or the lower one named by `HAPO_CPU` (`avx2`, `portable`); read once.
     pub fn current() -> Self {
         static ISA: OnceLock<Isa> = OnceLock::new();
         *ISA.get_or_init(|| {
@@ -32,13 +32,13 @@ impl Isa {
         })
     }
 
-    /// Whether a product and a sum round once.
+    /// True if a product and a sum round once.
     pub fn fused(self) -> bool {
         self != Isa::Portable || cfg!(target_arch = "aarch64")
     }
 }
 
-/// Whether products of bf16 factors have an instruction here (AVX-512 BF16); not where `HAPO_CPU` lowers the set.
+/// True if bf16 products have an instruction here (AVX-512 BF16) and `HAPO_CPU` does not lower the set.
 pub fn multiplies_bf16() -> bool {
     Isa::current() == Isa::Avx512 && has_bf16()
 }

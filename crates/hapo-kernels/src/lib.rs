@@ -5,9 +5,8 @@
 //! crate, everything else as small fused kernels with a written backward. [`Counting`] adds up the bytes that a device
 //! would take, and computes nothing.
 //!
-//! Price: there is no tape and no autodiff; whoever adds an operation writes its derivative. Shapes
-//! inside a device are invariants (checked by assertions), not errors: the boundary that answers with
-//! typed errors is the crate above.
+//! Price: there is no tape and no autodiff; a new operation needs a derivative written by hand. Shapes inside a device
+//! are invariants (checked by assertions), not errors: the crate above answers with typed errors.
 //!
 //! Bits: every result is independent of the number of threads, because every output element is
 //! reduced in an order fixed by the shapes alone. On one instruction set, a row of a product has the
@@ -15,8 +14,8 @@
 //! training agree bit for bit. Bits may differ between instruction sets (AVX-512 and AVX2 agree in
 //! products, the portable path has no fused multiply-add).
 //!
-//! [`Compute`] says what the factors of products are rounded to. In bf16 the CPU holds weights as the numbers that
-//! products read and tails, together exactly f32, and everything but products stays f32.
+//! [`Compute`] is the rounding of products' factors. In bf16 the CPU holds weights as the numbers that products read
+//! plus tails, together exactly f32; everything but products stays f32.
 
 #![allow(clippy::too_many_arguments, reason = "an operation names its buffers one by one")]
 #![expect(

@@ -2,8 +2,9 @@
 
 /// The first and the second moments of all elements of an update.
 ///
-/// A moment in bf16 is rounded up with the probability of what the lower number lacks, so that its mean over many steps is
-/// that of f32: a decay of 0.999 moves it by less than half a unit of bf16, and the nearest number would stand still.
+/// A moment in bf16 is rounded up at random, with a probability equal to the fraction dropped, so its mean over many
+/// steps is that of f32. A decay of 0.999 moves it by less than half a unit of bf16, so rounding to nearest would never
+/// move it.
 #[derive(Debug)]
 pub enum MomentsMut<'a, B> {
     /// One number for each element.

@@ -1,4 +1,4 @@
-//! What a buffer's numbers are.
+//! The number format of a buffer.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ impl NumberFormat {
         }
     }
 
-    /// Length of a buffer that holds so many.
+    /// Length, in f32, of a buffer for `numbers` elements.
     pub fn words(self, numbers: usize) -> usize {
         (numbers * self.bytes()).div_ceil(size_of::<f32>())
     }

@@ -10,7 +10,7 @@ use crate::isa::{fma, kernel};
 pub(crate) const LANES: usize = 16;
 const BLOCK: usize = 256;
 
-/// What a row of logits says at one temperature: everything is relative to the largest logit.
+/// Statistics of a row of logits at one temperature, relative to the largest logit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowStats {
     /// Largest logit, before the temperature.

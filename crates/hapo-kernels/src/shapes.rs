@@ -21,14 +21,14 @@ pub struct MatShape {
     pub outputs: usize,
 }
 
-/// What a product is added to.
+/// The initial value of a product.
 #[derive(Debug)]
 pub enum Accumulate<'a, B> {
     /// Nothing: the output is overwritten.
     Nothing,
-    /// What the output holds.
+    /// The old output.
     Existing,
-    /// A bias `[outputs]`, the same for every row; what it is added to is stored in f32.
+    /// A bias `[outputs]`, the same for every row; the output is then f32.
     Bias(Span<'a, B>),
 }
 
@@ -59,8 +59,8 @@ impl AttentionShape {
         self.heads / self.kv_heads
     }
 
-    /// Whether attention runs on a GPU's tensor cores where products are of bf16 factors: rows are made of 16 bytes, and
-    /// heads are at most 128 wide.
+    /// True if attention can run on a GPU's tensor cores with bf16 products: rows are multiples of 16 bytes, and heads
+    /// at most 128 wide.
     pub fn fits_tensor_cores(&self) -> bool {
         self.head_dim <= 128 && self.head_dim.is_multiple_of(8)
     }
@@ -92,8 +92,8 @@ pub struct SegmentRow {
 
 impl TableItem for SegmentRow {}
 
-/// Tokens of a page of the key/value cache: what the CPU's kernel reads as one block where up to four query
-/// heads share a key, and two warps of a GPU.
+/// Tokens of a page of the key/value cache: one block of the CPU's kernel if up to four query heads share a key, and
+/// two warps of a GPU.
 pub const PAGE: usize = 64;
 
 /// A layer of a key/value cache, which is made of pages of [`PAGE`] tokens.
@@ -106,14 +106,14 @@ pub struct CacheLayer {
     pub index: usize,
     /// Layers of the cache.
     pub count: usize,
-    /// What its numbers are; offsets count numbers.
+    /// Number format; offsets count numbers.
     pub format: NumberFormat,
 }
 
-/// What one decoded row may look at: a shared prompt, then its own tokens.
+/// The tokens that one decoded row attends to: a shared prompt, then its own.
 ///
-/// Its pages are those of the prompt and then its own, from `first_page` on in a table of pages; the last one of
-/// each may be partly filled.
+/// Its pages start at `first_page` in a table of pages: the prompt's, then its own; the last page of each may be partly
+/// filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct CacheRow {
@@ -144,7 +144,7 @@ impl CacheRow {
 
 impl TableItem for CacheRow {}
 
-/// A token whose log-probability is asked for.
+/// A token whose log-probability is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct HeadTarget {
@@ -168,7 +168,7 @@ pub struct DrawRow {
     pub row: u32,
     /// 1 / temperature; 0 for the most likely token, the lowest id on ties.
     pub inverse_temperature: f32,
-    /// Only so many of the most likely tokens, the lower ids of equal ones; 0 for all.
+    /// Only the `top_k` most likely tokens, the lower ids of equal ones; 0 for all.
     pub top_k: u32,
     /// Of these only the fewest most likely ones that together have this share of their probability.
     pub top_p: f32,
@@ -179,7 +179,7 @@ pub struct DrawRow {
 }
 
 impl DrawRow {
-    /// Whether every token may be drawn.
+    /// True if every token may be drawn.
     pub(crate) fn keeps_all(self) -> bool {
         self.top_k == 0 && self.top_p == 1.0 && self.min_p == 0.0
     }
@@ -221,7 +221,7 @@ pub struct AdamW {
 }
 
 impl AdamW {
-    /// What is the same for all elements, worked out in f64.
+    /// Factors that are the same for all elements, computed in f64.
     pub fn factors(self) -> AdamWFactors {
         let n = i32::try_from(self.step).unwrap_or(i32::MAX);
         AdamWFactors {

@@ -7,7 +7,7 @@ pub trait Buffer: Send + Sync + Debug + Sized {
     /// Number of elements.
     fn len(&self) -> usize;
 
-    /// Whether there is no element.
+    /// True if empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -6,7 +6,7 @@ use crate::number_format::NumberFormat;
 use crate::shapes::Accumulate;
 use crate::span::{Span, SpanMut};
 
-/// What a matrix is for, from which the device chooses a form.
+/// The use of a matrix, from which the device chooses a form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Held {
     /// To be multiplied by and updated: exactly f32, in one part or in several.
@@ -29,7 +29,7 @@ pub trait Matrix: Send + Sync + Debug {
 pub struct Output<'a, B, W> {
     /// The matrix.
     pub weight: &'a W,
-    /// What the product is added to.
+    /// The initial value of the product.
     pub onto: Accumulate<'a, B>,
     /// `[rows, outputs]`.
     pub y: SpanMut<'a, B>,

@@ -61,7 +61,7 @@ impl Columns {
         }
     }
 
-    /// Reads `metrics.jsonl`; what is wrong with it is said in `notes`.
+    /// Reads `metrics.jsonl`; problems go to `notes`.
     ///
     /// A step that comes again replaces what followed it: a resumed run has gone back.
     ///

@@ -27,7 +27,7 @@ impl EarlyEnd {
         write_atomically(&folder.early_end(), &json)
     }
 
-    /// That of the run in a folder; none where it has not ended so, or what is there cannot be read.
+    /// The early end of the run in a folder; `None` if there was none or it cannot be read.
     pub fn read(folder: RunFolder<'_>) -> Option<Self> {
         serde_json::from_slice(&fs::read(folder.early_end()).ok()?).ok()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong around files that outlive a process.
+//! Errors of files that outlive a process.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ pub enum Error {
     Rollouts {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A journal that this program did not write.
@@ -42,9 +42,9 @@ pub enum Error {
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// What should be there.
+        /// The expected contents.
         expected: &'static str,
-        /// What is there, shortened.
+        /// The contents found, shortened.
         got: String,
     },
     /// A journal that was started with other settings.

@@ -15,10 +15,10 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     write_atomically_with(path, |file| file.write_all(bytes).map_err(Error::io("write", path)))
 }
 
-/// As [`write_atomically`], with what `fill` writes.
+/// [`write_atomically`] with contents written by `fill`.
 ///
 /// # Errors
-/// As there, and what `fill` refuses.
+/// Those of [`write_atomically`] and of `fill`.
 pub fn write_atomically_with<E: From<Error>>(
     path: &Path,
     fill: impl FnOnce(&mut File) -> std::result::Result<(), E>,

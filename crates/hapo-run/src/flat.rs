@@ -1,6 +1,6 @@
 //! Why a reward is flat: a few shares, and the key to change.
 
-/// What responses and groups look like, as shares from 0 to 1.
+/// Properties of responses and groups, as shares from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ResponseShares {
     /// Responses cut at the limit.
@@ -22,7 +22,7 @@ pub struct ResponseShares {
 }
 
 impl ResponseShares {
-    /// Why a run cannot learn, or only by luck, each with the key to change; the first explains what follows it.
+    /// Why a run cannot learn, or only by luck, each with the key to change; the first cause explains the later ones.
     pub fn causes(&self) -> Vec<String> {
         let mut all = Vec::new();
         all.extend(self.unread());

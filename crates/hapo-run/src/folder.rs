@@ -25,17 +25,17 @@ impl RunFolder<'_> {
         self.0.join("gate.json")
     }
 
-    /// Hashes of what the run reads besides its recipe.
+    /// Hashes of the run's inputs other than its recipe.
     pub fn inputs(self) -> PathBuf {
         self.0.join("inputs.json")
     }
 
-    /// What the dry run before the first step measured, a [`crate::Preflight`].
+    /// The measurements of the dry run before the first step, a [`crate::Preflight`].
     pub fn preflight(self) -> PathBuf {
         self.0.join("preflight.json")
     }
 
-    /// What a reward of one's own printed beside its answers.
+    /// The output that a custom reward printed beside its answers.
     pub fn reward_log(self) -> PathBuf {
         self.0.join("reward.log")
     }
@@ -70,7 +70,7 @@ impl RunFolder<'_> {
         self.checkpoints().join(format!("step-{step:06}"))
     }
 
-    /// What is saved when a step fails after its first update; it cannot be resumed from.
+    /// The state saved when a step fails after its first update; no run can resume from it.
     pub fn halted_in(self, step: u64) -> PathBuf {
         self.checkpoints().join(format!("halted-step-{step:06}"))
     }
@@ -85,7 +85,7 @@ impl RunFolder<'_> {
         self.0.join("stages.toml")
     }
 
-    /// Whether training started in this folder.
+    /// True if training started in this folder.
     pub fn holds_run(self) -> bool {
         self.recipe().exists() || self.metrics().exists() || !self.list_checkpoints().is_empty()
     }
@@ -106,7 +106,7 @@ impl RunFolder<'_> {
         found
     }
 
-    /// Removes what a killed process left unfinished.
+    /// Removes unfinished files of a killed process.
     ///
     /// # Errors
     /// [`Error::Io`].

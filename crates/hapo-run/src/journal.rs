@@ -28,20 +28,20 @@ pub struct JournalFormat {
     pub version: u32,
     /// Key of the settings in the first line.
     pub settings: &'static str,
-    /// What the first line is called in messages.
+    /// The first line's name in messages.
     pub first_line: &'static str,
-    /// What a later line is called in messages.
+    /// A later line's name in messages.
     pub line: &'static str,
 }
 
-/// Whether a journal may or must exist.
+/// If a journal may or must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Resumes a journal of the same settings, or starts one.
     ResumeOrStart,
     /// Resumes a journal of the same settings, which must exist.
     Resume,
-    /// Starts a journal, and what is in the file is lost.
+    /// Starts a journal and drops the file's contents.
     Fresh,
 }
 
@@ -64,8 +64,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens and locks the journal at `path` and hands every complete line after the first to `each`, which says what
-    /// it got where it refuses one. A line that cannot be read is passed over: what was paid for is in the others.
+    /// Opens and locks the journal at `path` and hands every complete line after the first to `each`, which returns a
+    /// reason to refuse one. An unreadable line is skipped: the others hold the paid work.
     ///
     /// # Errors
     /// [`Error::Settings`] for a journal of other settings; [`Error::NoJournal`], [`Error::Busy`],
@@ -200,7 +200,7 @@ impl Journal {
     }
 }
 
-/// What a file holds: where its last complete line ends, 0 where there is none, and the lines that cannot be read.
+/// A file's contents: the end of its last complete line (0 without one), and the unreadable lines.
 struct Found {
     end: u64,
     damaged_lines: Vec<usize>,

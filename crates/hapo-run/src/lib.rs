@@ -1,8 +1,8 @@
 //! The run folder: its names and its schema, written by training and read by everything else, and the three ways
 //! in which files survive a kill: written atomically, locked, resumed line by line.
 //!
-//! What is recorded has one type here, so a reader cannot drift from the writer. The price: a field that is renamed
-//! ends the reading of folders written before.
+//! Each record has one type here, so a reader cannot drift from the writer. The price: renaming a field makes older
+//! folders unreadable.
 
 mod columns;
 mod early_end;

@@ -1,9 +1,9 @@
 //! One writing process per folder or file.
 //!
-//! The lock is the system's, on an open file: it goes when the process goes, however it ends, so nothing has to be
-//! cleaned up after a kill. A run folder is locked itself, where the system locks folders, so that a second process
-//! is refused though somebody removed `run.lock`. The price is an empty `run.lock` in every run folder. A killed
-//! process of many gigabytes takes a moment to go, so a run folder's lock that is held is asked for again for some seconds.
+//! The lock is the system's, on an open file: it goes when the process goes, however it ends, so a kill leaves nothing
+//! to clean up. Where the system locks folders, a run folder is locked itself, so a second process is refused even if
+//! somebody removed `run.lock`. The price is an empty `run.lock` in every run folder. A killed process of many
+//! gigabytes takes a moment to go, so taking a run folder's lock is retried for some seconds.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::Path;
@@ -43,7 +43,7 @@ impl Lock {
     }
 }
 
-/// How long the lock of a run folder that another process holds is asked for.
+/// How long to retry a run folder's lock that another process holds.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// [`lock`], until the holder is gone or patience is.
@@ -59,7 +59,7 @@ fn lock_patiently(file: &File, path: &Path, busy: &Path) -> Result<()> {
     }
 }
 
-/// Locks an open file; `busy` is what is named when another process holds it.
+/// Locks an open file; the error names `busy` if another process holds the lock.
 pub(crate) fn lock(file: &File, path: &Path, busy: &Path) -> Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
@@ -68,8 +68,8 @@ pub(crate) fn lock(file: &File, path: &Path, busy: &Path) -> Result<()> {
     }
 }
 
-/// Whether a process holds the lock on a file. The list of the system is read rather than the lock tried: a try
-/// would refuse a run that starts at that moment.
+/// True if a process holds the lock on a file. Reads the system's list instead of trying the lock: a try would refuse a
+/// run that starts at that moment.
 #[cfg(target_os = "linux")]
 pub fn is_locked(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -85,7 +85,7 @@ pub fn is_locked(path: &Path) -> bool {
     })
 }
 
-/// Whether a process holds the lock on a file, which this system does not tell.
+/// Always false: this system has no list of locks.
 #[cfg(not(target_os = "linux"))]
 pub fn is_locked(_path: &Path) -> bool {
     false

@@ -63,7 +63,7 @@ impl Metrics {
     }
 }
 
-/// How the names of a reward's parts begin; what follows is the part's.
+/// Prefix of the metrics of a reward's parts, before the part's name.
 pub const REWARD_PARTS: &str = "reward/parts/";
 
 /// Responses that a reward program gave no answer to.
@@ -72,8 +72,8 @@ pub const REWARD_FAILED: &str = "reward/failed";
 /// Responses whose reward is below that of an answer without a verdict (D31).
 pub const REWARD_BELOW_WRONG: &str = "reward/below_wrong";
 
-/// Every name, in the order of the documentation, but for those of reward programs: [`REWARD_FAILED`],
-/// [`REWARD_BELOW_WRONG`] and what begins with [`REWARD_PARTS`].
+/// Every name, in the order of the documentation, except those of reward programs: [`REWARD_FAILED`],
+/// [`REWARD_BELOW_WRONG`] and names that begin with [`REWARD_PARTS`].
 pub const METRICS: &[&str] = &[
     "step",
     "epoch",
@@ -139,7 +139,7 @@ pub fn metric_of_set(metric: &str, set: &str) -> String {
     format!("{metric}/{set}")
 }
 
-/// Whether a column holds time, speed or memory, and so differs between two equal runs.
+/// True for a column of time, speed or memory, which differs between two equal runs.
 pub fn is_clock(name: &str) -> bool {
     name.starts_with("time/")
         || name.starts_with("tokens_per_second/")
@@ -199,7 +199,7 @@ impl MetricsFile {
         }
     }
 
-    /// The lines of a file up to step `last`, for what looks back over steps; none of a file that does not exist.
+    /// The lines of a file up to step `last`; none if there is no file.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -214,7 +214,7 @@ impl MetricsFile {
         Ok(lines.filter_map(|it| serde_json::from_slice(it).ok()).collect())
     }
 
-    /// The lines of the file, for what looks back over steps.
+    /// The lines of the file.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -255,7 +255,7 @@ impl MetricsFile {
         Ok(())
     }
 
-    /// What was removed lives on as long as it is open.
+    /// Writes the lines of a removed file back; its contents live on while it is open.
     fn restore(&mut self) -> Result<()> {
         let mut held = Vec::new();
         self.file.rewind().map_err(Error::io("read", &self.path))?;

@@ -1,10 +1,10 @@
-//! What a dry run of the first prompts measured before the first step, and what a run has to expect from it.
+//! The measurements of a dry run on the first prompts, and what to expect of the run.
 
 use serde::{Deserialize, Serialize};
 
 use crate::flat::ResponseShares;
 
-/// What it measured. Rates are shares of the responses unless they say otherwise.
+/// The measurements. Rates are shares of the responses unless they say otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preflight {
     /// Prompts sampled.
@@ -44,12 +44,12 @@ pub struct Preflight {
     /// Bytes that the process holds after one sampling and one gradient; 0 where the system does not
     /// say.
     pub resident_bytes: u64,
-    /// Whether a teacher is to enter groups.
+    /// The method injects teacher trajectories.
     pub wants_teacher: bool,
 }
 
 impl Preflight {
-    /// What to print, line by line.
+    /// The lines to print.
     pub fn lines(&self) -> Vec<String> {
         let percent = |it: f64| format!("{:.1} %", it * 100.0);
         let (mean, longest) = self.teacher_tokens;
@@ -150,7 +150,7 @@ mod tests {
         assert!(unanswered.contains("data.template"), "{unanswered}");
         let lost = warned(Preflight { format: 0.2, ..good.clone() });
         assert!(lost.starts_with("65 % of the responses give an answer that does not"), "{lost}");
-        // What was cut is told first: it is why there is no answer.
+        // Cut responses come first: they explain missing answers.
         let cut =
             Preflight { truncated: 0.8, format: 0.0, boxed: 0.0, announced: 0.0, ..good.clone() };
         let cut = warned(cut);

@@ -1,4 +1,4 @@
-//! A recipe as text, key by key, for what compares recipes and does not run them.
+//! A recipe as text, key by key, for comparing recipes without running them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -41,7 +41,7 @@ pub struct RolloutLine {
     pub role: Role,
     /// Position in the group.
     pub slot: usize,
-    /// Whether the teacher entered the group.
+    /// The teacher entered the group.
     pub injected: bool,
     /// The response as text, without its end token.
     pub completion: String,
@@ -62,7 +62,7 @@ pub struct RolloutLine {
     /// Its number among the group's rollouts that came back, where its slot does not tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<usize>,
-    /// Rollouts of the first part that were asked for, where fewer came back (D6).
+    /// Requested rollouts of the first part, if fewer came back (D6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requested: Option<usize>,
     /// log `π_old` at the sampling temperature of the last tokens, those that the policy wrote; empty for the teacher.
@@ -72,16 +72,16 @@ pub struct RolloutLine {
     /// A of the response's first token that has one; a replaced rollout and the teacher have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advantage: Option<f64>,
-    /// The reward, where it is not that of the verdict (D28).
+    /// The reward, if it differs from the verdict's (D28).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<f64>,
-    /// What the grader says.
+    /// The grader's verdict.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
 
 impl RolloutLine {
-    /// `R(τ)`: the reward that the grader names, or else that of its verdict.
+    /// `R(τ)`: the grader's own reward, or else the verdict's.
     pub fn reward(&self) -> f64 {
         self.reward.unwrap_or_else(|| self.verdict.reward())
     }

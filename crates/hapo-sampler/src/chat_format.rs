@@ -25,12 +25,12 @@ pub struct ChatFormat {
     pub stop: Vec<u32>,
 }
 
-/// The template of that choice, for a model: one of the table, or the one that its tokenizer files
-/// (name and bytes) hold. `model` names it in messages.
+/// The chosen template for a model: one of the table, or the one in its tokenizer files (name and bytes). `model` names
+/// it in messages.
 ///
 /// # Errors
-/// [`Error::Data`] for an unknown choice, [`Error::Template`] where the model's own is asked for
-/// and there is none, [`Error::Tokenizer`] for a tokenizer file that cannot be read.
+/// [`Error::Data`] for an unknown choice, [`Error::Template`] if the choice is the model's own template and it has
+/// none, [`Error::Tokenizer`] for a tokenizer file that cannot be read.
 pub fn choose_template(
     choice: TemplateChoice<'_>,
     model: &str,
@@ -54,11 +54,11 @@ pub fn choose_template(
 }
 
 impl ChatFormat {
-    /// `eos` are the ids that the model's folder names, `generation_config.json` first.
+    /// `eos` are the ids in the model's folder, `generation_config.json` first.
     ///
     /// # Errors
-    /// [`Error::Template`] when neither the tokenizer nor `eos` has what ends a turn, and
-    /// [`Error::Data`] when the model's own template refuses a question with its answer.
+    /// [`Error::Template`] if neither the tokenizer nor `eos` has an end-of-turn token, and [`Error::Data`] if the
+    /// model's own template refuses a question with its answer.
     pub fn new(
         tokenizer: Tokenizer,
         template: impl Into<PromptTemplate>,

@@ -16,8 +16,8 @@ pub enum Decoding {
     },
 }
 
-/// Restrictions on the tokens that may be drawn, applied in the order of the fields. The
-/// log-probabilities that are recorded stay those of the whole distribution (D25).
+/// Restrictions on the tokens that may be drawn, applied in the order of the fields. The recorded log-probabilities
+/// stay those of the whole distribution (D25).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Truncation {
     /// Only the k most likely tokens; 0 = all.
@@ -32,7 +32,7 @@ impl Truncation {
     /// Every token may be drawn.
     pub const NONE: Self = Self { top_k: 0, top_p: 1.0, min_p: 0.0 };
 
-    /// Whether every field is in its range.
+    /// Checks that every field is in its range.
     ///
     /// # Errors
     /// The first field out of its range.
@@ -56,7 +56,7 @@ impl Decoding {
         Ok(if temperature == 0.0 { Self::Greedy } else { Self::Sample { temperature, truncation } })
     }
 
-    /// Whether temperature and truncation are in their ranges.
+    /// Checks that temperature and truncation are in their ranges.
     ///
     /// # Errors
     /// The first setting out of its range.

@@ -1,13 +1,13 @@
 //! Continuous batching, a step at a time.
 //!
-//! Purpose: requests come at any time and in any number; every step gives each running sequence one
-//! token, and a waiting request is admitted as soon as there are a slot and free pages. A request's prompt is read
-//! once for all its completions. What a request gets depends on itself alone: not on who came before, on the
-//! batch it shares, on the memory, or on the number of threads.
+//! Purpose: requests come at any time and in any number; every step gives each running sequence one token, and a
+//! waiting request is admitted as soon as there are a slot and free pages. A request's prompt is read once for all its
+//! completions. A request's results depend on itself alone: not on earlier requests, on the batch it shares, on the
+//! memory, or on the number of threads.
 //!
-//! Memory: a sequence takes pages of the cache as it grows. When they run out the sequence that was asked for last is
-//! preempted: its pages are freed, its tokens are kept, and it is read again ([`KvCache::reread`]) when there are pages,
-//! before anything new is admitted. One is admitted where every other sequence could still take a page.
+//! Memory: a sequence takes pages of the cache as it grows. When they run out, the newest sequence is preempted: its
+//! pages are freed, its tokens are kept, and it is read again ([`KvCache::reread`]) when there are pages, before
+//! anything new is admitted. A sequence is admitted if every other one could still take a page.
 //!
 //! Price: a preempted sequence is computed twice, and requests are admitted strictly in the order they came: small
 //! ones wait behind a large one.
@@ -42,7 +42,7 @@ pub struct Engine<'a, D: Device> {
     /// A prompt that is read in pieces.
     partial: Option<(RequestId, PartialPrompt<D>)>,
     running: Vec<Running>,
-    /// What waits for pages, in the order it was asked for.
+    /// Sequences waiting for pages, in the order of their requests.
     preempted: Vec<Preempted>,
     submitted: u64,
     preemptions: u64,
@@ -73,7 +73,7 @@ struct Sequence {
 }
 
 impl Sequence {
-    /// Its place in the order in which completions are asked for.
+    /// Its place in the order of requests.
     fn place(&self) -> (RequestId, usize) {
         (self.id, self.completion)
     }
@@ -97,7 +97,7 @@ struct Preempted {
 /// Prompts in one prefill.
 pub const MAX_PREFILL_PROMPTS: usize = 64;
 
-/// A token, and the most likely ones with their log-probabilities where they are asked for.
+/// A token, and the most likely ones with their log-probabilities if the request wants them.
 type WithMostLikely = (DrawnToken, Vec<(u32, f32)>);
 
 impl<'a, D: Device> Engine<'a, D> {
@@ -135,16 +135,16 @@ impl<'a, D: Device> Engine<'a, D> {
         })
     }
 
-    /// Most bytes an engine takes in addition to the weights: the cache ([`KvCache::bytes`]) and the
-    /// activations of its largest step ([`workspace_bytes`]). Waiting prompts and running sequences take
-    /// 4 bytes per token on top, and a sequence whose most likely tokens are asked for 4 per token of the vocabulary.
+    /// Most bytes an engine takes in addition to the weights: the cache ([`KvCache::bytes`]) and the activations of its
+    /// largest step ([`workspace_bytes`]). Waiting prompts and running sequences take 4 bytes per token on top, and a
+    /// sequence that reports its most likely tokens takes 4 per token of the vocabulary.
     pub fn memory_bytes(model: &Model<D>, limits: EngineLimits) -> usize {
         let prompts = MAX_PREFILL_PROMPTS.min(limits.prefill_tokens).min(limits.max_sequences);
         KvCache::<D>::bytes(model.config(), model.kv_format(), limits.cache_tokens)
             + workspace_bytes(model, limits.max_sequences, limits.prefill_tokens, prompts)
     }
 
-    /// What the engine was made with.
+    /// The engine's limits.
     pub fn limits(&self) -> EngineLimits {
         self.limits
     }
@@ -173,7 +173,7 @@ impl<'a, D: Device> Engine<'a, D> {
         self.cache.free_tokens()
     }
 
-    /// Whether nothing is running or waiting.
+    /// True if nothing is running or waiting.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty() && self.preempted.is_empty() && self.waiting.is_empty()
     }
@@ -286,8 +286,8 @@ impl<'a, D: Device> Engine<'a, D> {
         Ok(())
     }
 
-    /// The next token of each running sequence, drawn on the device; the logits of those alone are downloaded of which
-    /// the most likely tokens are asked for too.
+    /// The next token of each running sequence, drawn on the device; downloads only the logits of sequences that report
+    /// their most likely tokens.
     fn decode_and_draw(&mut self, step: &[(SeqSlot, u32)]) -> Result<Vec<WithMostLikely>, Error> {
         let wanted: Vec<_> = (self.running.iter())
             .map(|it| {
@@ -302,7 +302,7 @@ impl<'a, D: Device> Engine<'a, D> {
             NextToken::Drawn(it) => (it, Vec::new()),
             NextToken::Logits(logits) => self.draw_one(&it.sequence, &logits),
         };
-        // What was drawn on the device is only handed on: no work to share out.
+        // Tokens drawn on the device are only passed on: no work to share out.
         if wanted.iter().all(Option::is_some) {
             return Ok(self.running.iter().zip(next).map(one).collect());
         }

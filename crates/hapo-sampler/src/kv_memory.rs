@@ -8,15 +8,15 @@ use hapo_model::{Config, KvCache, Model, PREFILL_TOKENS, kv_bytes_per_token};
 
 use crate::{Engine, EngineLimits, Error};
 
-/// Memory of keys and values: it decides how many sequences run at once and how often one is read again, never
-/// what is sampled.
+/// Memory of keys and values. It decides how many sequences run at once and how often one is read again, never which
+/// tokens are drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum KvMemory {
-    /// What the sequences can take, at most nine tenths of what is free beside the other buffers.
+    /// As much as the sequences need, at most nine tenths of the memory left beside the other buffers.
     #[default]
     Auto,
-    /// What the sequences can take, at most this many bytes.
+    /// As much as the sequences need, at most this many bytes.
     Bytes(u64),
 }
 

@@ -48,7 +48,7 @@ pub enum Error {
     Template {
         /// Its name.
         template: &'static str,
-        /// What the model lacks.
+        /// The missing part.
         missing: String,
     },
     /// A request that cannot be served.
@@ -56,9 +56,9 @@ pub enum Error {
     Request {
         /// The field that forbids it.
         field: &'static str,
-        /// What it should be.
+        /// The expected value.
         expected: String,
-        /// What it is.
+        /// The value found.
         got: String,
     },
     /// One of several requests.
@@ -103,7 +103,7 @@ impl From<OutOfRange> for Error {
 }
 
 impl Error {
-    /// Whether there was no memory.
+    /// True if memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         match self {
             Self::Compute(it) => it.is_out_of_memory(),

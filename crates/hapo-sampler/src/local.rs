@@ -54,13 +54,13 @@ pub struct SampleSettings<'a> {
     pub usable_vocab: usize,
     /// Seed of the draws.
     pub seed: u64,
-    /// What the draws are for.
+    /// The purpose of the draws.
     pub rng_stream: RngStream,
     /// Training step, or 0.
     pub step: u64,
 }
 
-/// A sampled group, and for each of its rollouts what the algorithm does not need.
+/// A sampled group, and details of its rollouts that the algorithm does not need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
     /// The rollouts.
@@ -76,14 +76,14 @@ impl Sampled {
     }
 }
 
-/// What reports need of a rollout besides its tokens.
+/// Details of a rollout for reports, besides its tokens.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Details {
     /// Log-probability of each token at temperature 1.
     pub log_probs_t1: Vec<f32>,
     /// Entropy in nats, at temperature 1, of the distribution each token was drawn from.
     pub entropies: Vec<f32>,
-    /// What ended it.
+    /// Why it ended.
     pub finish: FinishReason,
 }
 
@@ -99,11 +99,11 @@ pub fn sample<D: Device>(
     collect(requests, |finished| run(model, requests, settings, None, finished))
 }
 
-/// As [`sample`], and a group is handed over as soon as its last completion has ended, with the index of
-/// its request. What is held at a time is the cache, the prompts, and the groups that have begun.
+/// As [`sample`], but hands over each group, with the index of its request, as soon as its last completion has ended.
+/// Memory holds the cache, the prompts, and the groups in progress.
 ///
 /// # Errors
-/// Those of [`sample`], and what `finished` returns.
+/// Those of [`sample`] and of `finished`.
 pub fn sample_each<D: Device, E: From<Error>>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
@@ -168,8 +168,8 @@ fn collect(
     Ok(groups.map(|it| it.expect("every request is finished once")).collect())
 }
 
-/// Tokens of the key/value cache with which [`sample`] preempts none of `sequences` running sequences of `requests`
-/// requests, whose longest prompt and completion have so many tokens: the most that it reserves.
+/// Tokens of key/value cache with which [`sample`] preempts none of `sequences` running sequences of `requests`
+/// requests: the most that it reserves.
 pub fn cache_tokens<D: Device>(
     sequences: usize,
     requests: usize,

@@ -1,4 +1,4 @@
-//! What an engine is asked for and what it answers.
+//! The requests to an engine, and its events.
 
 use hapo_core::{PromptId, RngStream};
 use hapo_kernels::DrawnToken;
@@ -6,7 +6,7 @@ use hapo_model::ComputeError;
 
 use crate::{Decoding, Error};
 
-/// What an engine may use.
+/// The limits of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
     /// Sequences that get a token per step.
@@ -14,8 +14,8 @@ pub struct EngineLimits {
     /// Tokens of the key/value cache, prompts and completions together; a prompt is stored once for
     /// all its completions, each rounded up by [`hapo_model::KvCache::cost`].
     pub cache_tokens: usize,
-    /// Prompt tokens read per step at most: what a new prompt can add to the time between two
-    /// tokens of the others. Longer prompts are read in pieces.
+    /// Most prompt tokens read per step: the delay that a new prompt can add between two tokens of the others. Longer
+    /// prompts are read in pieces.
     pub prefill_tokens: usize,
     /// Ids below this may be drawn; the model's vocabulary may be padded beyond it.
     pub usable_vocab: usize,
@@ -26,7 +26,7 @@ pub struct EngineLimits {
 pub struct RngKey {
     /// Seed.
     pub seed: u64,
-    /// What the draws are for.
+    /// The purpose of the draws.
     pub rng_stream: RngStream,
     /// Training step, or 0.
     pub step: u64,
@@ -50,7 +50,7 @@ pub struct Request {
     /// Strings that end a completion, looked for in its text across tokens. The token that completed
     /// one is kept in full; the text ends before the string.
     pub stop_strings: Vec<String>,
-    /// Whether events carry text. Where there are stop strings they always do.
+    /// Events carry text; always true with stop strings.
     pub text: bool,
     /// Number of most likely tokens reported with each token.
     pub top_log_probs: usize,
@@ -62,14 +62,14 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub(crate) u64);
 
-/// What a step did to one completion.
+/// The result of a step for one completion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// The request.
     pub request: RequestId,
     /// Which of its completions.
     pub completion: usize,
-    /// What happened.
+    /// The kind of event.
     pub kind: EventKind,
 }
 
@@ -96,8 +96,8 @@ pub struct NewToken {
     /// Text that is certain now: complete characters, no end token, nothing that a stop string may take
     /// back. Often empty, or longer than the token.
     pub text: String,
-    /// The most likely tokens and their log-probabilities at temperature 1, the likeliest first (the
-    /// lower id on ties); as many as asked for.
+    /// The most likely tokens and their log-probabilities at temperature 1, the likeliest first (the lower id on ties);
+    /// as many as requested.
     pub top: Vec<(u32, f32)>,
 }
 
@@ -124,12 +124,12 @@ impl FinishReason {
     }
 }
 
-/// What a request is checked against.
+/// The capacity that a request must fit.
 pub(crate) struct Capacity {
     pub(crate) vocabulary: usize,
     pub(crate) positions: usize,
     pub(crate) cache_tokens: usize,
-    /// Cache tokens that a prompt or a completion of so many tokens takes.
+    /// Cache tokens for a prompt or a completion of a given length.
     pub(crate) cost: fn(usize) -> usize,
     pub(crate) has_tokenizer: bool,
 }

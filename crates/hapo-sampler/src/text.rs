@@ -1,8 +1,8 @@
 //! The text of a completion while it grows, and the strings that end it.
 //!
-//! Purpose: a piece of text is released as soon as no later token can change it: complete characters
-//! only, and never the beginning of what may become a stop string. The pieces of a completion, joined,
-//! are the text of its tokens up to the stop string.
+//! Purpose: a piece of text is released as soon as no later token can change it: complete characters only, and never a
+//! possible beginning of a stop string. The pieces of a completion, joined, are the text of its tokens up to the stop
+//! string.
 //!
 //! Price: the last few tokens are decoded twice per token.
 
@@ -21,7 +21,7 @@ pub(crate) struct TextStream {
     held: String,
 }
 
-/// What a token did to the text.
+/// The change that a token made to the text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Grown {
     /// Text that is certain now.
@@ -55,7 +55,7 @@ impl TextStream {
         Ok(self.release(stops))
     }
 
-    /// What is left when no token follows: cut characters as U+FFFD.
+    /// The remaining text when no token follows: cut characters as U+FFFD.
     pub(crate) fn finish(
         mut self,
         tokenizer: &Tokenizer,

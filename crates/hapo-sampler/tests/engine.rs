@@ -1,4 +1,4 @@
-//! The engine: what a request gets does not depend on the others, and what it reserves is freed.
+//! The engine: a request's results do not depend on the others, and its reservations are freed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -101,8 +101,8 @@ fn long_request(i: u64) -> Request {
     Request { prompt, max_tokens: 160 + 8 * i as usize, completions: 4, ..request(i) }
 }
 
-/// With pages for a tenth of the batch sequences are preempted and read again, in pieces too, and every token and
-/// log-probability is that of a run that never was.
+/// With pages for a tenth of the batch, sequences are preempted and read again, also in pieces; every token and
+/// log-probability equals that of a run without preemption.
 #[test]
 fn completions_do_not_depend_on_memory_or_preemption() {
     let f32 = do_not_depend_on_memory(NumberFormat::F32);

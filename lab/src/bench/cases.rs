@@ -1,4 +1,4 @@
-//! What is measured: the cases, each repeated, on random weights.
+//! The measured cases, each repeated, on random weights.
 
 use std::time::Instant;
 
@@ -19,13 +19,13 @@ use hapo_train::{Batching, Learner, Trainer, pack::token_group};
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) times: Vec<f64>,
-    /// What the process computed in all of them, on all its threads.
+    /// CPU time of the process over all repetitions and threads.
     pub(super) cpu_seconds: Option<f64>,
     /// Tokens or pairs of a repetition.
     pub(super) items: f64,
-    /// What the arithmetic alone would take at the product rate.
+    /// Time of the arithmetic alone at the product rate.
     pub(super) product_seconds: Option<f64>,
-    /// What reading the weights alone would take at the memory rate.
+    /// Time of reading the weights alone at the memory rate.
     pub(super) memory_seconds: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn randomise(model: &mut Model<Cpu>) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of each repetition, after one that does not count, and what is known of them all.
+/// Seconds of each repetition, after one that does not count, and figures over all of them.
 fn repeat(n: usize, mut work: impl FnMut() -> Result<()>) -> Result<Repeated> {
     work()?;
     let before = cpu_seconds();
@@ -186,7 +186,7 @@ pub(super) fn sampling(model: &Model<Cpu>, sequences: usize) -> Result<Case> {
     })
 }
 
-/// One time per step of the engine. `format` is that of the weights which are read.
+/// One time per step of the engine. `format` is the format of the weights that it reads.
 pub(super) fn decoding(
     model: &Model<Cpu>,
     sequences: usize,

@@ -172,7 +172,7 @@ pub(super) fn training<D: Device>(
         tape.backward(model, &d, &zero, &mut gradients)?;
         let norm = model.gradient_norms(&gradients).iter().sum::<f64>().sqrt();
         moments.adamw(model, adamw(step + 1, (1.0 / norm).min(1.0)), &gradients);
-        // Reading a number waits for what was begun.
+        // Reading a number waits for the enqueued work.
         model.read_trained(0, &mut [0.0]);
         model.device().check()?;
         if step > 0 {
@@ -287,7 +287,7 @@ fn logit_steps<D: Device>(
     Ok(times)
 }
 
-/// The product whose rate others are compared with: that of a batch with the largest matrix of a layer.
+/// The product whose rate others are compared with: a batch times the largest matrix of a layer.
 pub(super) fn product(config: &Config, of: Lengths) -> MatShape {
     MatShape { rows: of.sequences * of.tokens, inputs: config.hidden, outputs: config.ffn }
 }

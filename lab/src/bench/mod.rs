@@ -1,7 +1,7 @@
-//! `hapo-lab bench`: what this machine does per second, on random weights of a known shape.
+//! `hapo-lab bench`: the speed of this machine, on random weights of a known shape.
 //!
-//! Every number is reported next to two others of the same run: the rate of a large product in f32 and the
-//! rate of reading memory. Absolute numbers of a busy machine say little, shares of those two do.
+//! Every number stands next to two others of the same run: the rate of a large product in f32 and the rate of reading
+//! memory. Absolute numbers of a busy machine say little; shares of those two do.
 
 mod cases;
 mod gpu;
@@ -81,7 +81,7 @@ struct Report {
     threads: usize,
     /// Rate of a large product in f32, in 10⁹ operations per second.
     product_gflops: f64,
-    /// The same of factors that are rounded as was asked for.
+    /// The same with factors rounded to `compute`.
     #[serde(skip_serializing_if = "Option::is_none")]
     rounded_product_gflops: Option<f64>,
     /// Rate of reading memory, in 10⁹ bytes per second.
@@ -92,7 +92,7 @@ struct Report {
 #[derive(Serialize)]
 struct Measured {
     part: &'static str,
-    /// What factors of products were rounded to.
+    /// The rounding of products' factors.
     compute: Compute,
     case: String,
     /// Median of a repetition.
@@ -175,7 +175,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     report.print()
 }
 
-/// The cases of a GPU. Times are those of work that is done, not begun.
+/// The cases of a GPU. Times include the wait until the work is done.
 fn bench_gpu<D: Device>(args: &Args, device: D) -> Result<()> {
     let tiny = args.shape == Shape::BenchTiny;
     let (config, lengths) = (args.shape.config(), if tiny { gpu::TINY } else { gpu::FULL });
@@ -416,12 +416,12 @@ impl Report {
     }
 }
 
-/// Where this is not allowed, peaks are those of the whole run.
+/// Resets the peak of memory; without permission, peaks cover the whole run.
 fn forget_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// What decoding reads of weights under training.
+/// The format of trained weights that decoding reads.
 fn format_of(compute: Compute) -> NumberFormat {
     match compute {
         Compute::Bf16 => NumberFormat::Bf16,

@@ -1,4 +1,4 @@
-//! What a study is made of: arms, the tables they stand in, and the searches that choose their learning rates.
+//! The parts of a study: arms, their tables, and the searches that choose their learning rates.
 
 use hapo_data::task::TeacherSteps;
 
@@ -9,15 +9,15 @@ pub(crate) struct Arm {
     pub(crate) name: String,
     /// Its row in the tables.
     pub(crate) label: String,
-    /// Its recipe; `None` for a base model, which is scored as it is.
+    /// Its recipe; `None` for a base model, which is only scored.
     pub(crate) recipe: Option<&'static str>,
-    /// What differs from the recipe.
+    /// Keys set on top of the recipe.
     pub(crate) sets: Vec<String>,
-    /// What is left out of it.
+    /// Keys removed from the recipe.
     pub(crate) unset: Vec<String>,
     /// The search whose learning rate it is given.
     pub(crate) search: String,
-    /// What it starts from.
+    /// Its starting point.
     pub(crate) base: Base,
     /// The levels that it is scored on.
     pub(crate) levels: &'static [(&'static str, u32)],
@@ -25,7 +25,7 @@ pub(crate) struct Arm {
     pub(crate) teacher: TeacherSteps,
 }
 
-/// What an arm starts from.
+/// The starting point of an arm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
     /// The model shipped with the program.
@@ -93,7 +93,7 @@ macro_rules! recipe {
 pub(crate) use recipe;
 
 impl Arm {
-    /// A base model as it is.
+    /// A base model without training.
     pub(crate) fn base(name: String, label: String, base: Base) -> Self {
         Self {
             name,

@@ -1,4 +1,4 @@
-//! All arms, tables and searches of the studies; those of the miniature stand here.
+//! All arms, tables and searches of the studies; the miniature's are in this file.
 
 use std::sync::LazyLock;
 
@@ -90,7 +90,7 @@ pub(crate) static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(|| {
     mini_sections().into_iter().chain(studies).collect()
 });
 
-/// Columns: name, row of the table, recipe, what differs from it, the search whose learning rate it is given.
+/// Columns: name, row of the table, recipe, changed keys, the search for its learning rate.
 fn mini_arms() -> Vec<Arm> {
     arms! {
         "grpo", "GRPO", "grpo", [], "grpo";

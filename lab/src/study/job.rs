@@ -52,7 +52,7 @@ impl Job {
         }
     }
 
-    /// The stages of its recipe. A base model has one too, so that what it is can be told; it is not run.
+    /// The stages of its recipe. A base model has one too, for its description; it is not run.
     pub(crate) fn stages(&self, plan: &StudyPlan) -> Result<Vec<Recipe>> {
         let text = self.arm.recipe.unwrap_or(recipe!("grpo"));
         let mut overrides = plan.overrides.clone();
@@ -90,8 +90,8 @@ impl Job {
         Ok(stages)
     }
 
-    /// What every run of a study has: prompts and traces of its seed, looks at the development split, and the checkpoint
-    /// that was best there.
+    /// Settings of every run of a study: prompts and traces of its seed, evaluations on the development split, and the
+    /// checkpoint that was best there.
     fn common_sets(&self, plan: &StudyPlan) -> Vec<String> {
         let problems = match self.arm.base {
             Base::Pretrained => plan.pretrained().problems(Split::Development).examples.len(),
@@ -163,8 +163,8 @@ impl Job {
         parts.map(|it| it.to_string_lossy()).collect::<Vec<_>>().join("/")
     }
 
-    /// What its scores depend on. A base that the study made, and the problems that it wrote, are called by what they are,
-    /// so that a folder of runs may be moved; their contents are among the inputs.
+    /// The facts that its scores depend on. The study's own bases and problems go by fixed names, so that a folder of
+    /// runs may be moved; their contents are among the inputs.
     pub(crate) fn made(&self, plan: &StudyPlan, stages: &[Recipe]) -> Result<Made> {
         let (path, name) = match self.arm.base {
             Base::Shipped => (None, String::new()),
@@ -329,7 +329,7 @@ struct Trained {
     step: u64,
     learning_rate: f64,
     seconds: f64,
-    /// What its last stage logged.
+    /// Metrics of its last stage.
     log: Vec<Value>,
 }
 
@@ -359,7 +359,7 @@ fn of_stage(stage: &Recipe, user: &Overrides) -> Vec<String> {
     keys.iter().filter(|it| !said(it.0)).map(|(key, value)| format!("{key}={value}")).collect()
 }
 
-/// What a stage logged, step by step.
+/// Metrics of a stage, step by step.
 fn metrics_of(folder: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(folder.join("metrics.jsonl")).unwrap_or_default();
     text.lines().filter_map(|it| serde_json::from_str(it).ok()).collect()
@@ -389,7 +389,7 @@ mod tests {
         job.stages(&plan(set)).unwrap()
     }
 
-    /// Prompts, traces, looks: what a reader would call unequal is equal.
+    /// Prompts, traces and evaluations are equal wherever a reader would expect it.
     #[test]
     fn every_arm_has_its_seeds_prompts_and_as_many_looks() {
         for arm in ARMS.iter().filter(|it| it.recipe.is_some()) {

@@ -1,5 +1,5 @@
 //! The ladder: bases whose second stage of pretraining holds more and more documents in the teacher's style at the hard
-//! levels. All else is that of the shipped base, so that no rung is chosen by what comes out of it.
+//! levels. All else equals the shipped base, so no rung is chosen by its result.
 
 use std::path::{Path, PathBuf};
 
@@ -85,7 +85,7 @@ pub(crate) fn starts_of(section: &str) -> Option<String> {
     RUNGS.iter().position(|it| section.strip_prefix("rung-") == Some(it)).map(|it| name(it, "grpo"))
 }
 
-/// Seconds of the first stage and of so many second ones, on one thread of the machine that docs/results/plan.md names.
+/// Seconds of the first stage and of `bases` second ones, on one thread of the machine that docs/results/plan.md names.
 pub(crate) fn seconds(bases: usize) -> f64 {
     const STEP: f64 = 0.9;
     STEP * (FIRST_STEPS + SECOND_STEPS * bases as u64) as f64

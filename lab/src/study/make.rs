@@ -17,7 +17,7 @@ use crate::study::plan::{Cost, RunDone, StudyObserver, StudyPlan};
 use crate::study::tables::StudyResults;
 use crate::study::{ladder, rates};
 
-/// What a study came to.
+/// The outcome of a study.
 #[derive(Debug)]
 pub(crate) struct StudyOutcome {
     /// Its tables, which are in its folder too.
@@ -91,7 +91,7 @@ pub(crate) fn study(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<St
     let results = StudyResults::of(plan, &rates, &done)?;
     results.write(&plan.out)?;
     let path = plan.out.join(format!("{}.runs.jsonl", results.file_stem()));
-    // What it has of tables that were not asked for stays.
+    // Rows of tables that this call does not make stay.
     let asked: BTreeSet<String> = jobs.iter().map(|it| it.name(plan)).collect();
     record.add_others(&path, |it| !asked.contains(it))?;
     record.write(&path)?;
@@ -128,7 +128,7 @@ fn make_bases(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<()> {
     Ok(())
 }
 
-/// What the runs that are missing will take.
+/// Cost of the missing runs.
 fn cost(plan: &StudyPlan) -> Result<Cost> {
     let bases = missing_bases(plan).len();
     // The rates do not matter for the time.
@@ -158,8 +158,8 @@ fn cost(plan: &StudyPlan) -> Result<Cost> {
     Ok(Cost { bases, searches, runs, hours: seconds / 3600.0, measured: count })
 }
 
-/// The runs of the tables. The miniature's are made seed by seed, so that a study that is stopped has complete seeds; those
-/// of the others table by table, since a table that is not made is dropped as a whole, and never a seed.
+/// The runs of the tables. The miniature runs seed by seed, so that a stopped study has complete seeds; the others run
+/// table by table, since a missing table is dropped as a whole, and never a seed.
 fn table_jobs(plan: &StudyPlan, rates: &BTreeMap<String, f64>) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
     let by_table = plan.sections.iter().any(|it| it.study != StudyName::Mini);
@@ -235,7 +235,7 @@ mod tests {
         cost(&StudyPlan::of_tests(sections(study, &only).unwrap())).unwrap()
     }
 
-    /// Ten regimes of five methods and five seeds are 250 runs, of which five regimes share 20 of GRPO's.
+    /// Ten regimes of five methods and five seeds are 250 runs; five regimes share 20 of GRPO's.
     #[test]
     fn runs_are_shared_between_regimes_and_their_hours_are_known_before() {
         let all = cost_of(StudyName::Teachers, &[]);

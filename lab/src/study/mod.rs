@@ -43,10 +43,9 @@ use self::record::Record;
 
 /// The paper's tables at the size of one small machine: every method, several seeds, intervals.
 ///
-/// Each run is a folder; what is done is never done again, so the command resumes where it was stopped,
-/// and two of them may work on one folder. Scores that were made with other settings are refused. Each method gets the
-/// learning rate that was best on the development split among three, and each run is read at its checkpoint that was best
-/// there among six.
+/// Each run is a folder and is made once, so the command resumes where it stopped, and two processes may work on one
+/// folder. Scores made with other settings are refused. Each method gets the best of three learning rates on the
+/// development split, and each run is read at the best of six checkpoints there.
 #[derive(clap::Args)]
 #[command(
     before_help = "Examples: hapo-lab study mini --seeds 5 --only table1\n          hapo-lab study teachers --jobs 2 --only exact,ceiling"
@@ -79,7 +78,7 @@ pub(crate) struct Args {
     /// real: the file of problems, whose solutions are the teacher's
     #[arg(long)]
     data: Option<PathBuf>,
-    /// real: so many of the file's last problems are held out
+    /// real: number of the file's last problems to hold out
     #[arg(long, value_name = "N", default_value_t = 319)]
     held_out: usize,
     /// real: steps of each run, 4 or more; the gate closes for good after half of them

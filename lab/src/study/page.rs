@@ -71,7 +71,7 @@ impl StudyResults {
         text
     }
 
-    /// The ladder in one table: what HAPO gains over each row, against how many groups fail entirely at the start.
+    /// The ladder in one table: HAPO's gain over each row, against the share of groups that fail entirely at the start.
     fn ladder(&self) -> String {
         let Some(first) = self.tables.iter().find(|it| it.study == StudyName::Ladder) else {
             return String::new();
@@ -204,7 +204,7 @@ fn table_row(line: &str, tag: &str) -> String {
     row + "</tr>\n"
 }
 
-/// What stands in a cell that has no run.
+/// The text of a cell without a run.
 const NOT_MADE: &str = "not made";
 
 /// A claim that HAPO is better than its baseline, at 5 % after Holm's correction; no verdict before every seed is there.
@@ -326,7 +326,7 @@ fn curves(table: &Table) -> String {
     text
 }
 
-/// What each row's model says to the first held-out problems, on a line each.
+/// Each row's answers to the first held-out problems, one per line.
 fn examples(table: &Table) -> String {
     const MOST: usize = 400;
     let mut text = String::new();

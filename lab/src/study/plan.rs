@@ -1,4 +1,4 @@
-//! What a study makes, and who hears of it.
+//! The plan of a study, and its observer.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::study::arm::Section;
 use crate::study::real::Real;
 use crate::study::record::Record;
 
-/// What a study makes.
+/// The plan of a study.
 #[derive(Clone, Debug)]
 pub(crate) struct StudyPlan {
     /// Its tables, of one study.
@@ -27,7 +27,7 @@ pub(crate) struct StudyPlan {
     pub(crate) problems: usize,
     /// The pretrained model, where the tables are of one.
     pub(crate) real: Option<Real>,
-    /// Whether learning rates are searched; otherwise runs have their recipes' own.
+    /// Search learning rates; otherwise use the recipes' own.
     pub(crate) search: bool,
     /// Learning rates by the names of their searches, which are not made for them.
     pub(crate) rates: BTreeMap<String, f64>,
@@ -35,7 +35,7 @@ pub(crate) struct StudyPlan {
     pub(crate) record: Record,
     /// Overrides of every recipe.
     pub(crate) overrides: Overrides,
-    /// Whether runs that are missing are made; otherwise the tables are of those that are done.
+    /// Make missing runs; otherwise make the tables from finished runs.
     pub(crate) train: bool,
     /// The build that makes the runs.
     pub(crate) build: String,
@@ -78,7 +78,7 @@ impl StudyPlan {
 
 /// Receives a study's progress and may stop it. Runs are made on several threads.
 pub(crate) trait StudyObserver: Sync {
-    /// What the runs that are missing will take; nothing was started yet.
+    /// Reports the cost of the missing runs before any starts.
     fn begins(&self, cost: &Cost);
 
     /// The observer of a run of `steps` steps that starts.
@@ -87,11 +87,11 @@ pub(crate) trait StudyObserver: Sync {
     /// A run is done.
     fn run_done(&self, done: &RunDone);
 
-    /// Whether no further run is to start.
+    /// True if no further run should start.
     fn stop_requested(&self) -> bool;
 }
 
-/// What the runs that are missing will take.
+/// Cost of the missing runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Cost {
     /// Base models to train.
@@ -102,7 +102,7 @@ pub(crate) struct Cost {
     pub(crate) runs: usize,
     /// Hours of all of them.
     pub(crate) hours: f64,
-    /// Runs that are done, whose times the hours are scaled by; of none, the times are those of the machine named in the
+    /// Finished runs whose times scale the hours; without any, the times are those of the machine named in the
     /// documentation.
     pub(crate) measured: usize,
 }

@@ -52,8 +52,8 @@ fn runs_of<'a>(plan: &'a StudyPlan, search: &'a Search) -> impl Iterator<Item = 
     })
 }
 
-/// The rate of each search with the best mean over its arms, the lower of two that are level; nothing of a search of which a
-/// run is missing.
+/// The rate of each search with the best mean over its arms, the lower one on ties; searches with a missing run are
+/// left out.
 pub(crate) fn best(plan: &StudyPlan) -> Result<BTreeMap<String, f64>> {
     let mut best = BTreeMap::new();
     for search in needed(plan) {

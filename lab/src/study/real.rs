@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::study::arm::{Arm, Base, Search, Section, StudyName, recipe};
 
-/// What follows a problem in the user's turn.
+/// The text after a problem in the user's turn.
 const SUFFIX: &str = "\nPlease reason step by step, and put your final answer within \\boxed{}.";
 /// The model's own template, in training and in scoring.
 const TEMPLATE: TemplateChoice<'static> =
@@ -64,8 +64,8 @@ pub(crate) struct Real {
 }
 
 impl Real {
-    /// The study of a model, in runs of `steps` steps, on the problems of a file of which the last `held_out` are for the
-    /// tables. What is trained on is written into the study's folder, into a file that is called by its content.
+    /// The study of a model, in runs of `steps` steps, on the problems of a file. The last `held_out` problems are for
+    /// the tables. The training problems go into the study's folder, into a file named by its contents.
     pub(crate) fn prepare(
         model: String,
         steps: u64,
@@ -127,12 +127,12 @@ impl Real {
         }
     }
 
-    /// What its problems and their answers are known by.
+    /// The checksum of its problems and their answers.
     pub(crate) fn checksum(&self) -> &str {
         &self.checksum
     }
 
-    /// Steps of the stages of a recipe, which has so many: the same shares, the rest in the last.
+    /// Splits the steps among a recipe's stages: the same shares, the rest in the last.
     pub(crate) fn steps(&self, of_recipe: &[u64]) -> Vec<u64> {
         let all: u64 = of_recipe.iter().sum();
         let mut steps: Vec<u64> =
@@ -143,7 +143,7 @@ impl Real {
         steps
     }
 
-    /// What an arm has of this study: its data, and a gate that is annealed closes for good after half of the steps.
+    /// The study's settings of an arm: its data, and for an annealed gate a close after half of the steps.
     pub(crate) fn sets(&self, arm: &Arm) -> Result<Vec<String>> {
         let mut sets = vec![format!("data.train={}", model_name(&self.train)?)];
         if arm.recipe.is_some_and(|it| it.contains("turn_off_epoch")) {
@@ -154,7 +154,7 @@ impl Real {
     }
 }
 
-/// A problem that stands in two parts would be measured after it was trained on.
+/// Refuses a problem that is in two parts: it would be measured after training on it.
 fn require_apart(parts: &[(&'static str, &Dataset)]) -> Result<()> {
     let mut known: HashMap<String, (&'static str, &str)> = HashMap::new();
     for (part, dataset) in parts {
@@ -221,7 +221,7 @@ pub(crate) fn arms() -> impl Iterator<Item = Arm> {
         levels: &[],
         teacher: TeacherSteps::Exact,
     };
-    // The recipe of a base says what it is scored with.
+    // A base's recipe supplies the settings of its evaluation.
     let base = of_method(("real-base", "as it is", ""));
     let base = Arm { recipe: None, search: String::new(), ..base };
     std::iter::once(base).chain(METHODS.into_iter().map(of_method))

@@ -52,7 +52,7 @@ impl Record {
         self.runs.insert(run, scores);
     }
 
-    /// Adds what a file that was written before has of runs that it lacks and that are `wanted`.
+    /// Adds missing runs from an earlier file, if they are `wanted`.
     pub(crate) fn add_others(&mut self, path: &Path, wanted: impl Fn(&str) -> bool) -> Result<()> {
         if path.exists() {
             for (run, scores) in Self::read(path)?.runs {

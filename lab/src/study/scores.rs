@@ -19,7 +19,7 @@ use crate::study::real;
 pub(crate) struct Scores {
     pub(crate) arm: String,
     pub(crate) seed: u64,
-    /// What they depend on: scores of anything else are not reused.
+    /// The facts they depend on; scores of other facts are not reused.
     pub(crate) made: Made,
     pub(crate) learning_rate: f64,
     pub(crate) build: String,
@@ -31,12 +31,12 @@ pub(crate) struct Scores {
     pub(crate) step: u64,
     /// Success of the last checkpoint, and its share of completions without an end token.
     pub(crate) last: Last,
-    /// What its last stage logged, step by step.
+    /// Metrics of its last stage, step by step.
     pub(crate) curves: Curves,
     pub(crate) benchmarks: Vec<BenchmarkScores>,
 }
 
-/// What a run logged of the metrics in [`CURVES`], step by step, to four digits.
+/// A run's metrics of [`CURVES`], step by step, to four digits.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Curves {
     /// In the order of [`CURVES`]; nothing in a step that logged none.
@@ -79,7 +79,7 @@ fn four_digits(value: f64) -> f64 {
     format!("{value:.3e}").parse().expect("a number that was written")
 }
 
-/// What a run's scores depend on.
+/// The facts that a run's scores depend on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Made {
     /// Of each stage, with its rate.
@@ -121,13 +121,13 @@ pub(crate) struct BenchmarkScores {
 }
 
 impl Made {
-    /// Whether the recipe names no measure of a best checkpoint.
+    /// True if the recipe names no measure of a best checkpoint.
     pub(crate) fn is_read_at_its_last(&self) -> bool {
         let entries = self.recipes.last().and_then(|it| hapo_run::recipe_entries(it).ok());
         entries.is_some_and(|it| it.get("checkpoint.best").is_some_and(|it| it == "\"\""))
     }
 
-    /// What the scores of a run by these recipes and inputs would depend on.
+    /// The facts that scores of a run with these recipes and inputs depend on.
     pub(crate) fn of(
         recipes: Vec<String>,
         inputs: Option<Inputs>,
@@ -146,7 +146,7 @@ impl Made {
         }
     }
 
-    /// What differs from `now`, in words; nothing where the scores may be reused.
+    /// The differences from `now`, in words; empty if the scores may be reused.
     fn differences(&self, now: &Self) -> Vec<String> {
         let as_object = |it: &Self| match serde_json::to_value(it).expect("plain data") {
             Value::Object(it) => it,
@@ -201,7 +201,7 @@ impl Scores {
         scores.of(made, &folder.join("scores.json")).map(Some)
     }
 
-    /// These, if they are of what `made` says.
+    /// These scores, unless they were made from other facts than `made`.
     pub(crate) fn of(self, made: &Made, path: &Path) -> Result<Self> {
         let differences = self.made.differences(made);
         if differences.is_empty() {
@@ -251,7 +251,7 @@ fn mean(values: &[f64]) -> f64 {
 /// Whose problems a model is scored on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Problems<'a> {
-    /// So many of each level of the built-in task.
+    /// `count` problems of each level of the built-in task.
     Levels { levels: &'a [(&'static str, u32)], count: usize },
     /// A part of a file, and a checksum of all that the file's problems are scored by.
     Of(&'a Dataset, &'a str),
@@ -266,7 +266,7 @@ impl Problems<'_> {
         }
     }
 
-    /// What they are, for a record.
+    /// Their names, for a record.
     fn names(self) -> Vec<String> {
         match self {
             Self::Levels { levels, .. } => {
@@ -276,7 +276,7 @@ impl Problems<'_> {
         }
     }
 
-    /// How they are asked.
+    /// Their prompt format.
     fn format(self) -> EvalFormat {
         match self {
             Self::Levels { .. } => EvalFormat::BUILT_IN,
@@ -293,7 +293,7 @@ impl Problems<'_> {
     }
 }
 
-/// What a model is scored on.
+/// The problems that score a model.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) problems: Problems<'a>,

@@ -29,7 +29,7 @@ pub(crate) struct StudyResults {
     pub(crate) problems: usize,
     pub(crate) completions: usize,
     pub(crate) temperature: f32,
-    /// Whether runs are read at the checkpoint that was best on the development split; otherwise at their last.
+    /// Runs are read at the best checkpoint on the development split; otherwise at their last.
     pub(crate) reads_the_best: bool,
     /// As they were chosen, by the names of the searches.
     pub(crate) learning_rates: BTreeMap<String, f64>,
@@ -58,7 +58,7 @@ pub(crate) struct Table {
 pub(crate) struct Row {
     pub(crate) name: &'static str,
     pub(crate) label: &'static str,
-    /// Its seeds, of which `average` has the means.
+    /// Its seeds; `average` has the means over them.
     pub(crate) seeds: Vec<u64>,
     pub(crate) learning_rate: f64,
     pub(crate) by_benchmark: Vec<f64>,
@@ -90,7 +90,7 @@ pub(crate) struct Row {
 pub(crate) struct Difference {
     pub(crate) row: &'static str,
     pub(crate) baseline: &'static str,
-    /// The seeds that both have, of which `average` has the differences.
+    /// The seeds that both have; `average` has the differences.
     pub(crate) seeds: Vec<u64>,
     pub(crate) average: Option<SeedEstimate>,
     /// The p-value after Holm's correction over the pairs of the table.
@@ -126,8 +126,8 @@ impl StudyResults {
         })
     }
 
-    /// Writes the tables as `results.md`, `results.json` and `results.html`; those of the other studies have
-    /// their study's name, since all may lie in one folder. The ladder has a figure, `ladder.svg`.
+    /// Writes the tables as `results.md`, `results.json` and `results.html`; other studies' files carry the study's
+    /// name, since all may lie in one folder. The ladder has a figure, `ladder.svg`.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let json = serde_json::to_vec_pretty(self).expect("tables are plain data");
         let file = |suffix: &str| folder.join(format!("{}.{suffix}", self.file_stem()));
@@ -206,7 +206,7 @@ fn row(name: &'static str, section: &Section, scores: &[&Scores]) -> Result<Opti
     let Some(mut average) = estimate_over_seeds(&all)? else {
         return Ok(None);
     };
-    // A share: what t gives beyond 0 and 1 is impossible.
+    // A share: t may give bounds beyond 0 and 1, which are impossible.
     for it in [&mut average.interval, &mut average.over_problems] {
         *it = it.map(|(low, high)| (low.max(0.0), high.min(1.0)));
     }

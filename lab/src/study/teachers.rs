@@ -10,7 +10,7 @@ pub(crate) struct Regime {
     name: &'static str,
     /// Its table's heading.
     title: &'static str,
-    /// What differs from the exact teacher.
+    /// Differences from the exact teacher.
     sets: &'static [&'static str],
     teacher: TeacherSteps,
     /// The regime whose GRPO runs are this one's too, since no trace enters them; its own where prompts, limit or
@@ -23,7 +23,7 @@ pub(crate) struct Regime {
 pub(crate) const TEACHER: TeacherSteps = TeacherSteps::Exact;
 
 const TRAINED: &[(&str, u32)] = &[("multiply", 6), ("add", 5), ("linear", 4)];
-/// Those that the base masters in part stand beside those that it cannot learn: what is lost shows there.
+/// Levels that the base partly masters stand beside those that it cannot learn: losses show there.
 const UNFOLLOWABLE: &[(&str, u32)] =
     &[("multiply", 5), ("add", 4), ("linear", 3), ("multiply", 8), ("add", 7), ("linear", 6)];
 
@@ -164,7 +164,7 @@ const METHODS: &[Method] = &[
     },
 ];
 
-/// What the paper says of HAPO, and the row that it is read against.
+/// The paper's claims about HAPO, and the rows that they compare it with.
 pub(crate) const CLAIMS: &[(&str, &str, &str)] = &[
     ("better than GRPO", "hapo", "grpo"),
     ("better than imitation with GRPO after it", "hapo", "sft-grpo"),

@@ -1,8 +1,8 @@
 //! A launcher that runs the kernels' sources on the CPU, or a GPU where `HAPO_TEST_GPU` has its number.
 //!
-//! The sources are compiled by the system's C++ compiler against `fibers.hpp`, into a library that is kept under the hash
-//! of its text. Memory has guards of NaN around it, which are looked at when it is given back. The same library has what
-//! stands in for the driver, NVRTC and cuBLASLt (`driver.hpp`), so that `src/driver.rs` runs too.
+//! The system's C++ compiler compiles the sources against `fibers.hpp`, into a library that is kept under the hash of
+//! its text. Guards of NaN surround memory and are checked when it is given back. The same library has stand-ins for
+//! the driver, NVRTC and cuBLASLt (`driver.hpp`), so `src/driver.rs` runs too.
 
 #![allow(dead_code, reason = "every test binary uses its own part, so no expectation holds in all")]
 
@@ -59,7 +59,7 @@ struct Library {
 #[derive(Clone)]
 pub(crate) struct Fibers {
     library: Arc<Library>,
-    /// Whether it refuses every allocation.
+    /// Refuse every allocation.
     full: Arc<AtomicBool>,
     used: Arc<Used>,
 }
@@ -94,7 +94,7 @@ impl Debug for Fibers {
     }
 }
 
-/// What the tests run on.
+/// The machine under the tests.
 #[derive(Clone, Debug)]
 pub(crate) enum Machine {
     /// The CPU.
@@ -226,7 +226,7 @@ fn load() -> Option<Arc<Library>> {
 /// The library of kernels.
 const LIBRARY_FILE: &str = "kernels.so";
 
-/// The names under which the library stands in for the driver, NVRTC and cuBLASLt.
+/// The library's names as driver, NVRTC and cuBLASLt.
 const STAND_INS: [&str; 3] = ["libcuda.so", "libnvrtc.so.12", "libcublasLt.so.12"];
 
 /// The folder of the library, built where it is not there; `None`, and a line that says so, where there is no C++
@@ -271,7 +271,7 @@ pub(crate) fn build() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// The kernels, the machine that runs them, and what stands in for NVIDIA's libraries.
+/// The kernels, the machine that runs them, and the stand-ins for NVIDIA's libraries.
 fn program() -> String {
     let mut text = format!("{}\n", include_str!("fibers.hpp"));
     for (i, source) in sources().iter().enumerate() {

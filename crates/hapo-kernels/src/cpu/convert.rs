@@ -45,7 +45,7 @@ pub(super) fn halves(word: u32) -> [f32; 2] {
     [f32::from_bits(word << 16), f32::from_bits(word & 0xffff_0000)]
 }
 
-/// Whether every element is a bf16 number.
+/// True if every element is a bf16 number.
 pub(super) fn is_bf16(cpu: &Cpu, x: &[f32]) -> bool {
     const BLOCK: usize = 1 << 20;
     cpu.map_tasks(x.len().div_ceil(BLOCK), |task| {

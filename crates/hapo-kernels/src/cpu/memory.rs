@@ -1,5 +1,5 @@
-//! Memory that this process may still take: the machine's, that of its control groups, and of its own limit
-//! (`ulimit -v`).
+//! Memory that this process may still take: the least of the machine's, its control groups' and its own limit (`ulimit
+//! -v`).
 
 use std::fs::read_to_string;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(super) fn free_bytes() -> Option<u64> {
     [Some(machine), of_groups, own].into_iter().flatten().min()
 }
 
-/// What the limit on addresses of `/proc/self/limits` leaves beside those of `/proc/self/status`; `None` without one.
+/// The limit on addresses of `/proc/self/limits` less the use in `/proc/self/status`; `None` without a limit.
 fn of_address_space(limits: &str, status: &str) -> Option<u64> {
     let line = limits.lines().find_map(|it| it.strip_prefix("Max address space"))?;
     let limit: u64 = line.split_whitespace().next()?.parse().ok()?;
@@ -42,7 +42,7 @@ fn of_groups(groups: &str, root: &Path) -> Option<u64> {
         } else {
             return None;
         };
-        // In a container the path may be that of the host: its root is then the group.
+        // In a container the path may be the host's: then the root is the group.
         let inner = root.join(path);
         let all = inner.ancestors().take_while(|it| it.starts_with(&root));
         all.filter_map(|it| left(&it.join(limit), &it.join(used), &it.join("memory.stat"))).min()
@@ -50,7 +50,7 @@ fn of_groups(groups: &str, root: &Path) -> Option<u64> {
     groups.lines().filter_map(of_line).min()
 }
 
-/// What a group may still take; pages of files that can be dropped do not count as used.
+/// Memory that a group may still take; file pages that can be dropped do not count as used.
 fn left(limit: &Path, used: &Path, stat: &Path) -> Option<u64> {
     let number = |path: &Path| read_to_string(path).ok()?.trim().parse::<u64>().ok();
     let stat = read_to_string(stat).unwrap_or_default();

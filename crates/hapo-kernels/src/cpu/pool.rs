@@ -65,7 +65,7 @@ impl Cpu {
         &self.tally
     }
 
-    /// What the factors of its products are rounded to.
+    /// The rounding of its products' factors.
     pub fn compute(&self) -> Compute {
         self.compute
     }
@@ -128,7 +128,7 @@ impl Cpu {
     }
 }
 
-/// Why the CPU has no such products, and what can be done.
+/// Why the CPU has no such products, and a way out.
 fn refusal(compute: Compute) -> Option<(&'static str, &'static str)> {
     match compute {
         Compute::Bf16 if !multiplies_bf16() => Some((

@@ -1,8 +1,8 @@
-//! How the optimiser's moments in bf16 are rounded.
+//! Rounding of the optimiser's moments in bf16.
 //!
 //! Purpose: 4 bytes per parameter instead of 8. A decay of 0.999 moves a number by less than half a unit of bf16, so
-//! the nearest number would stand still. A number is rounded up with the probability of what the lower one
-//! lacks, and its mean over many steps is that of f32.
+//! rounding to nearest would never move it. It is rounded up at random instead, with a probability equal to the
+//! fraction dropped, and its mean over many steps is that of f32.
 //!
 //! Price: the generator, some 20 wide multiplications for 8 elements, beside 8 bytes less to read and 8 less to write
 //! for each.
@@ -46,7 +46,7 @@ impl Rounding {
     }
 }
 
-/// The upper half of a number after 16 random bits are added; what is not finite stays what it is.
+/// The upper half of a number after 16 random bits are added; infinities and NaN stay as they are.
 #[inline(always)]
 pub(super) fn rounded(x: f32, draw: u32) -> u16 {
     let bits = x.to_bits();

@@ -3,7 +3,7 @@
 //! Purpose: tiles of a matrix and heads of a row are interleaved in memory, which `chunks_mut` cannot
 //! express.
 //!
-//! Price: whoever writes promises that tasks write disjoint elements; bounds are still checked.
+//! Price: the caller promises that tasks write disjoint elements; bounds are still checked.
 
 use std::marker::PhantomData;
 

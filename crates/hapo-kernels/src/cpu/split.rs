@@ -1,8 +1,8 @@
-//! Weights under training where products are of bf16 factors: the packed numbers that products read, and tails.
+//! Trained weights with bf16 products: the packed numbers that products read, and tails.
 //!
-//! A weight's upper half is rounded to the nearest bf16, ties away from zero, so that what it lacks fits into 16 bits
-//! with a sign: they are the lower half of the f32, and negative where the upper half was rounded up. Tails are laid
-//! out as the packed numbers are. Purpose: 4 bytes per weight for both, and no copy to keep in step.
+//! A weight's upper half is rounded to the nearest bf16, ties away from zero. The difference fits into 16 bits with a
+//! sign: the lower half of the f32, negative where the upper half was rounded up. Tails are laid out like the packed
+//! numbers. Purpose: 4 bytes per weight for both, and no copy to keep in step.
 
 /// Two weights as the word that products read and the word of their tails.
 #[inline(always)]

@@ -1,10 +1,10 @@
 //! A weight matrix on the CPU, in one of four forms.
 //!
-//! Purpose: what a matrix is held as is decided once, by what it is for and by what products round to; every operation
-//! of it is one `match` here. A further number format is one more form.
+//! Purpose: the form of a matrix is chosen once, by its use and by the rounding of products; every operation on it is
+//! one `match` here. A further number format is one more form.
 //!
-//! Price: decoding reads every weight once per step, so its time is their memory traffic. Weights in f32 that happen to be
-//! bf16 numbers may have a copy in panels beside them, which few rows are multiplied by: 2 bytes more per weight.
+//! Price: decoding reads every weight once per step, so memory traffic sets its time. f32 weights that happen to be
+//! bf16 numbers may have a copy in panels, which products of few rows read: 2 bytes more per weight.
 
 use std::ops::Range;
 
@@ -35,7 +35,7 @@ pub(crate) enum Form {
     Panels,
     /// In bf16, in pairs of inputs that products of bf16 read.
     Pairs,
-    /// In pairs, and beside them what these lack of the f32.
+    /// In pairs, with tails that complete the f32.
     Split,
 }
 
@@ -61,7 +61,7 @@ impl Form {
         }
     }
 
-    /// The form that [`CpuWeight::copy_of`] has: what products read.
+    /// The form of a [`CpuWeight::copy_of`]: the part that products read.
     pub(crate) fn copied(self) -> Self {
         if self == Self::Split { Self::Pairs } else { self }
     }
@@ -99,7 +99,7 @@ pub struct CpuWeight {
     form: Form,
     /// Numbers in f32, or words of two bf16 numbers.
     numbers: CpuBuf,
-    /// Of [`Form::Split`]: what the numbers lack of f32, laid out as they are.
+    /// Of [`Form::Split`]: the tails, laid out like the numbers.
     tails: Option<CpuBuf>,
     /// Of [`Form::F32`]: the same numbers in panels, where all of them are bf16 numbers and decoding is prepared.
     quick: Option<CpuBuf>,
@@ -121,7 +121,7 @@ impl CpuWeight {
         Ok(Self { shape, form, numbers, tails, quick: None })
     }
 
-    /// What products read of it.
+    /// A copy of the part that products read.
     pub(super) fn copy_of(&self, tally: &Tally) -> Result<Self, DeviceError> {
         let (form, numbers) = (self.form.copied(), self.numbers.copied(tally)?);
         Ok(Self { shape: self.shape, form, numbers, tails: None, quick: None })

@@ -1,4 +1,4 @@
-//! Who gets pages: what runs, what waits, what was preempted.
+//! Scheduling of pages: running, waiting and preempted sequences.
 
 use hapo_kernels::Device;
 use hapo_model::{ComputeError, KvCache, PromptSlot};
@@ -57,7 +57,7 @@ impl<D: Device> Engine<'_, D> {
         Ok(true)
     }
 
-    /// Whether so many tokens are free while every sequence may still take a page.
+    /// Checks that `needed` tokens are free while every sequence may still take a page.
     fn require_room(&self, needed: usize) -> Result<(), ComputeError> {
         let (free, capacity) = (self.cache.free_tokens(), self.cache.capacity());
         let needed = needed + self.cache.reserve();
@@ -117,7 +117,7 @@ impl<D: Device> Engine<'_, D> {
         Ok(Running { sequence, slot })
     }
 
-    /// Reads the prompt of the first of these requests, and those of the others where it fits into the budget. Is
+    /// Reads the prompt of the first of these requests, and those of the others that fit into the budget. Returns
     /// `false` when the step's budget is spent.
     fn read_prompts(
         &mut self,
@@ -210,8 +210,8 @@ impl<D: Device> Engine<'_, D> {
         Ok(false)
     }
 
-    /// Frees pages that no running sequence uses, of one thing at a time, but nothing of the request `keep`; whether
-    /// there was any. What they held is read again.
+    /// Frees unused pages, one prompt or sequence at a time, but none of the request `keep`; returns `false` if there
+    /// was nothing to free. Freed tokens are read again.
     fn evict(&mut self, keep: Option<RequestId>) -> Result<bool, ComputeError> {
         let mut reading = self.preempted.iter_mut().filter(|it| Some(it.sequence.id) != keep);
         if let Some(slot) = reading.find_map(|it| it.reading.take()) {

@@ -3,8 +3,8 @@
 //! Purpose: read the pages of the shared prompt and of the own tokens without copying them, the query heads of a key/value
 //! head together, in the order of [`super::attention`], so that a decoded row has its bits.
 //!
-//! Price: keys are stored transposed, so appending a token writes `head_dim` separate elements. What a cache holds in
-//! bf16 is widened a page at a time, into memory that stays close to the CPU.
+//! Price: keys are stored transposed, so appending a token writes `head_dim` separate elements. A bf16 cache is widened
+//! a page at a time, into memory that stays close to the CPU.
 
 use super::scratch::{parts, softmax_row, with_scratch};
 use crate::cpu::buffer::LINE;
@@ -165,7 +165,7 @@ impl HeadOffset {
     }
 }
 
-/// What the query heads of one key/value head share.
+/// State that the query heads of one key/value head share.
 struct HeadTask<'a> {
     row: CacheRow,
     pages: &'a [u32],
@@ -290,7 +290,7 @@ fn cached_scores_body<V: Lanes, const G: usize>(
         let mut j = 0;
         while j < len {
             let part = ScorePart { q, keys, first: j, len };
-            // What is beyond `len` in a page is computed and dropped.
+            // Scores beyond `len` in a page are computed and dropped.
             j += match len - j {
                 left if G <= 4 && left > 2 * WIDTH => {
                     score_block::<V, G, 4>(part, task.stride, scores)

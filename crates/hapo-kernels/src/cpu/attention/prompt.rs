@@ -141,7 +141,7 @@ fn forward_task(
     });
 }
 
-/// What the forward left for the backward, and the gradient of the output.
+/// State that the forward saved for the backward, and the gradient of the output.
 pub(in crate::cpu) struct Saved<'a> {
     pub(in crate::cpu) q: &'a [f32],
     pub(in crate::cpu) k: &'a [f32],

@@ -1,4 +1,4 @@
-//! What both kinds of attention use: a thread's scratch buffer and a row's softmax.
+//! Shared by both kinds of attention: a thread's scratch buffer and a row's softmax.
 
 use std::cell::RefCell;
 

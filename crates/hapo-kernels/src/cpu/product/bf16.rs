@@ -130,7 +130,7 @@ pub(in crate::cpu) fn weight_grad(
 /// The right factor of a product.
 #[derive(Clone, Copy)]
 enum Right<'a> {
-    /// Packed weights with so many pairs of inputs.
+    /// Packed weights with `pairs` pairs of inputs.
     Packed { words: &'a [u32], pairs: usize },
     /// The same, transposed.
     Turned { words: &'a [u32], pairs: usize },
@@ -172,7 +172,7 @@ fn multiply(
     let panels = n.div_ceil(PANEL);
     let width = (panels / (8 * cpu.threads())).clamp(1, 8);
     let across = panels.div_ceil(width);
-    // Few enough that every worker has three tiles, and enough that what a tile packs is used often.
+    // Few enough that every worker has three tiles, and enough that a tile reuses what it packs.
     let down = (3 * cpu.threads()).div_ceil(across.max(1));
     let tall = m.div_ceil(down).clamp(LEAST, TALL);
     let height = m.div_ceil(m.div_ceil(tall).max(1)).next_multiple_of(ROWS).max(ROWS);
@@ -281,7 +281,7 @@ fn sums<const R: usize>(x: &[u32], w: &[u32], add: bool, out: Output) {
     for (r, sums) in sums.iter().enumerate() {
         for (half, (sum, mask)) in sums.iter().zip(masks).enumerate() {
             let to = out.to.wrapping_add(r * out.stride + half * WIDTH);
-            // SAFETY: the mask leaves out what is beyond the width.
+            // SAFETY: the mask leaves out elements beyond the width.
             unsafe {
                 let sum =
                     if add { _mm512_add_ps(_mm512_maskz_loadu_ps(mask, to), *sum) } else { *sum };

@@ -25,7 +25,7 @@ const LEAST_STEPS: usize = 3;
 /// Columns an own kernel holds in registers.
 const PANEL: usize = 64;
 
-/// What a product is added to.
+/// The initial value of a product.
 #[derive(Clone, Copy)]
 pub(in crate::cpu) enum Start<'a> {
     Nothing,

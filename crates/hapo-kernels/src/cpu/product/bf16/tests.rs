@@ -19,7 +19,7 @@ fn weight(cpu: &Cpu, shape: [usize; 2], held: Held, values: &[f32]) -> CpuWeight
     it
 }
 
-/// Denormals are zeros to the instruction, in what it reads and in what it writes.
+/// The instruction treats denormals as zeros, on reading and on writing.
 fn flushed(x: f32) -> f32 {
     if x.is_subnormal() { 0.0_f32.copysign(x) } else { x }
 }
@@ -37,7 +37,7 @@ fn round(x: f32) -> f32 {
     half::bf16::from_f32(x).to_f32()
 }
 
-/// One element: chains of 256 pairs, each added to what is there.
+/// One element: chains of 256 pairs, each added to the value so far.
 fn element(
     steps: usize,
     x: impl Fn(usize) -> f32,
@@ -57,7 +57,7 @@ fn element(
     total.expect("there is a chain")
 }
 
-/// Numbers of both signs over a wide range, some of them zero, denormal, or products of which are.
+/// Numbers of both signs over a wide range; some are zero or denormal, or have such products.
 fn numbers(n: usize, seed: u32) -> Vec<f32> {
     let mut state = seed;
     (0..n)
@@ -85,7 +85,7 @@ fn buf(cpu: &Cpu, values: &[f32]) -> CpuBuf {
     it
 }
 
-/// What the three products give.
+/// The results of the three products.
 fn products(cpu: &Cpu, shape: MatShape, start: &str) -> [Vec<f32>; 3] {
     let MatShape { rows, inputs, outputs } = shape;
     let (x, w) = (numbers(rows * inputs, 1), numbers(inputs * outputs, 2));

@@ -24,7 +24,7 @@ fn weight(cpu: &Cpu, shape: [usize; 2], held: Held, values: &[f32]) -> CpuWeight
     it
 }
 
-/// Numbers in (−1, 1), rounded to bf16 when asked to.
+/// Numbers in (−1, 1), rounded to bf16 if `round`.
 fn numbers(n: usize, seed: u32, round: bool) -> Vec<f32> {
     let mut state = seed;
     (0..n)
