@@ -10,7 +10,7 @@ use crate::layouts::Columns;
 use crate::row::Row;
 use crate::write::{Format, Writer, Written};
 
-/// What becomes of a row.
+/// The fate of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// It is written.
@@ -24,7 +24,7 @@ pub enum Decision {
 /// Writes the rows of `file` that `decide` keeps to `output`, or nothing at all.
 ///
 /// # Errors
-/// [`Error::Row`] for a bad row that is kept; a file that cannot be read or written; what `decide` returns.
+/// [`Error::Row`] for a bad row that is kept; a file that cannot be read or written; errors of `decide`.
 pub fn convert<E: From<Error>>(
     file: &Path,
     columns: Option<&Columns>,

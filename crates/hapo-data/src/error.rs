@@ -4,8 +4,7 @@ use hapo_core::{Explain, Remedy};
 
 use crate::row::BadRow;
 
-/// What can go wrong while data are read or made. A bad row of a file is no error but a
-/// [`BadRow`] beside the good ones.
+/// An error while data are read or made. A bad row of a file is not an error but a [`BadRow`] beside the good ones.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,7 +13,7 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// No entry of [`DATASET_LAYOUTS`](crate::DATASET_LAYOUTS) recognises the file's content.
@@ -22,7 +21,7 @@ pub enum Error {
     UnknownLayout {
         /// The file.
         path: PathBuf,
-        /// What the first rows look like.
+        /// The first rows, shortened.
         found: String,
         /// Names and keys of the known layouts.
         known: String,
@@ -32,13 +31,13 @@ pub enum Error {
     Folder {
         /// The folder or pattern.
         path: PathBuf,
-        /// What is unclear.
+        /// The open question.
         problem: String,
     },
     /// Named columns that do not make a row.
     #[error("columns: expected {missing}")]
     Columns {
-        /// What is not named.
+        /// The missing column.
         missing: &'static str,
     },
     /// A file that cannot be written in the form that its name promises.
@@ -68,7 +67,7 @@ pub enum Error {
         path: PathBuf,
         /// The row, from 1, where one was being read.
         row: Option<u64>,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// A row that has no place in the layout that is written.
@@ -80,7 +79,7 @@ pub enum Error {
         row: u64,
         /// The field.
         field: &'static str,
-        /// What it holds.
+        /// The contents found.
         problem: String,
     },
     /// A prompt that the file holds with another template already around it, or as a dialogue.
@@ -90,13 +89,13 @@ pub enum Error {
         row: u64,
         /// Its id.
         id: String,
-        /// What the prompt is, and why the template does not go with it.
+        /// The kind of prompt, and why the template does not fit it.
         problem: String,
     },
     /// A name that is in none of the tables of this crate.
     #[error("unknown {kind} `{name}`, expected one of: {known}")]
     UnknownName {
-        /// What was looked up: `template`, `family` or `layout`.
+        /// The kind of name: `template`, `family` or `layout`.
         kind: &'static str,
         /// The name that was given.
         name: String,
@@ -106,12 +105,12 @@ pub enum Error {
     /// A text that goes with the model's own template only.
     #[error("template `{template}` takes no {what}, only template `chat` does")]
     TemplateText {
-        /// The template that was asked for.
+        /// The requested template.
         template: &'static str,
         /// Which text.
         what: &'static str,
     },
-    /// A dialogue for a template that stands around one problem.
+    /// A dialogue for a template around a single problem.
     #[error("template `{template}` takes one user turn, got: {got}")]
     Dialogue {
         /// The template.
@@ -126,7 +125,7 @@ pub enum Error {
         model: String,
         /// The template's line, from 1, where there is one to name.
         line: Option<usize>,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// A family of the built-in task has no such level.
@@ -134,14 +133,14 @@ pub enum Error {
     Level {
         /// The family.
         family: &'static str,
-        /// The level that was asked for.
+        /// The requested level.
         level: u32,
         /// Its easiest level.
         min: u32,
         /// Its hardest level.
         max: u32,
     },
-    /// More distinct problems were asked for than the split of this level was found to hold.
+    /// The split of this level has fewer distinct problems than requested.
     #[error(
         "family `{family}` level {level}: expected {wanted} distinct {split} problems, found {found}"
     )]
@@ -152,7 +151,7 @@ pub enum Error {
         level: u32,
         /// The split.
         split: &'static str,
-        /// How many were asked for.
+        /// The requested number.
         wanted: usize,
         /// How many were found.
         found: usize,
@@ -164,7 +163,7 @@ pub enum Error {
         what: String,
         /// The range it must lie in.
         expected: &'static str,
-        /// What was given.
+        /// The given value.
         got: f64,
     },
 }

@@ -11,7 +11,7 @@ pub struct Example {
     pub problem: String,
     /// The gold answer, as the grader will read it. Empty where the file has none.
     pub answer: String,
-    /// Further gold answers of which any counts as well; see [`Example::golds`]. Nearly always empty.
+    /// Further accepted gold answers; see [`Example::golds`]. Nearly always empty.
     pub other_answers: Vec<String>,
     /// The teachers' solutions, as the assistant would say them, without the end token. Often empty.
     pub teachers: Vec<String>,
@@ -31,7 +31,7 @@ pub struct Example {
     pub rendered: Option<String>,
     /// The whole row as a JSON object, where rows are read by [`Rows::keeping_fields`](crate::Rows::keeping_fields).
     pub fields: Option<String>,
-    /// Where it stands in its file: the line or row, from 1. 0 for what comes from no file.
+    /// Its line or row in the file, from 1; 0 without a file.
     pub row: u64,
     /// Further rows of the file that ask and answer the same: evaluation sets hold 32 copies of a
     /// problem where avg@32 is to be measured.
@@ -44,7 +44,7 @@ impl Example {
         self.copies + 1
     }
 
-    /// The gold answers, any of which counts.
+    /// The gold answers; matching any of them is correct.
     pub fn golds(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.answer.as_str()).chain(self.other_answers.iter().map(String::as_str))
     }

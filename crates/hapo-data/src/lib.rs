@@ -1,14 +1,13 @@
-//! Where problems come from: datasets in files, prompt templates, teachers' solutions, and the
-//! built-in task that needs no download.
+//! Sources of problems: dataset files, prompt templates, teachers' solutions, and the built-in task, which needs no
+//! download.
 //!
 //! Purpose: everything between a file (or a seed) and the text that a tokenizer sees. An
 //! [`Example`] is one problem with its answer and the teachers' solutions to it; a [`Template`]
 //! turns the problem into a prompt; [`admit`] decides, once per run, which teacher may be injected;
 //! [`task`] makes problems of exact arithmetic with solutions checked step by step.
 //!
-//! Price: the crate knows no model, no tokenizer and no grader. Whoever needs token counts
-//! or verdicts passes them in as functions. A dataset in use lives in memory whole; a file that is only
-//! looked at or converted does not.
+//! Price: the crate knows no model, no tokenizer and no grader; callers pass token counts and verdicts in as functions.
+//! A dataset in use lives in memory whole; a file that is only checked or converted does not.
 
 mod chat_template;
 mod container;

@@ -1,4 +1,4 @@
-//! One row of a file: an example, or what is wrong with it.
+//! One row of a file: an example, or its fault.
 
 use crate::example::Example;
 use std::fmt;
@@ -23,13 +23,13 @@ pub struct BadRow {
     pub file: String,
     /// From 1.
     pub row: u64,
-    /// Whether the file is one of lines and `row` is the line.
+    /// The file has lines, and `row` is the line.
     pub is_line: bool,
     /// The field, or `row` for the whole line.
     pub field: String,
-    /// What should be there.
+    /// The expected contents.
     pub expected: String,
-    /// What is there, shortened.
+    /// The contents found, shortened.
     pub got: String,
 }
 

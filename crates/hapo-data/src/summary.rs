@@ -29,11 +29,11 @@ pub struct FileSummary {
     pub rows: u64,
     /// Rows that cannot be read.
     pub bad_rows: u64,
-    /// What is wrong with the first of them.
+    /// The fault of the first one.
     pub first_bad_row: Option<String>,
     /// Rows that ask and answer the same count once.
     pub distinct_prompts: u64,
-    /// How many prompts stand in the file that often: k of avg@k.
+    /// Prompts by their number of copies in the file: k of avg@k.
     pub prompts_by_copies: BTreeMap<u64, u64>,
     /// Prompts with one text and several answers or sources.
     pub problems_with_several_answers: u64,
@@ -53,7 +53,7 @@ pub struct FileSummary {
     pub without_gold: u64,
     /// Rows with several gold answers.
     pub several_golds: u64,
-    /// Gold answers by what they look like.
+    /// Gold answers by form.
     pub answers_by_kind: BTreeMap<&'static str, u64>,
     /// Rows by their source; at most the first 100 sources.
     pub sources: BTreeMap<String, u64>,
@@ -97,11 +97,10 @@ pub struct TokenCount<'a, E> {
     pub template: &'a PromptTemplate,
 }
 
-/// Reads a data set once and counts its rows, by the columns that are named where some are; tokens too where there is a
-/// `count`.
+/// Reads a dataset once and counts its rows, by the named columns if any; with `count`, tokens too.
 ///
 /// # Errors
-/// A file that cannot be read; what `count` returns.
+/// A file that cannot be read; errors of `count`.
 pub fn summarise<E: From<Error>>(
     file: &Path,
     columns: Option<&Columns>,
@@ -141,7 +140,7 @@ pub fn summarise<E: From<Error>>(
     Ok(summary)
 }
 
-/// What is counted while a file is read.
+/// Counters while a file is read.
 #[derive(Default)]
 struct Counts {
     summary: FileSummary,
@@ -228,7 +227,7 @@ fn lengths(mut all: Vec<u32>) -> Option<Lengths> {
     })
 }
 
-/// What a gold answer looks like; the grader decides what it means.
+/// The form of a gold answer; the grader decides its meaning.
 fn kind(answer: &str) -> &'static str {
     let text = answer.trim().trim_matches('$').trim();
     let digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());

@@ -47,7 +47,7 @@ mod tests {
             let text: String = serde_json::from_str(&without_lone_surrogates(json)).unwrap();
             assert_eq!(text, expected, "{json}");
         }
-        // What is no JSON stays what it is.
+        // Invalid JSON stays as it is.
         for it in ["\\", "\\é", "\\u", "\\ud8", "\\u+123"] {
             assert_eq!(without_lone_surrogates(it), it);
         }

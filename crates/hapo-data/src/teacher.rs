@@ -9,7 +9,7 @@
 use crate::dataset::Dataset;
 use hapo_core::{TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_graded_teacher};
 
-/// The solutions a run may inject, and what became of the others.
+/// The solutions that a run may inject, and counts of the others.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Admission {
     /// One entry per example of the dataset: the solution to inject, end token included (D10).
@@ -33,12 +33,12 @@ pub struct Refused {
     pub why: TeacherRefusal,
 }
 
-/// What a solution must keep to.
+/// Requirements on a solution.
 #[derive(Debug, Clone, Copy)]
 pub struct AdmissionRule<'a> {
     /// Smallest reward that is admitted (D28).
     pub success_at: f64,
-    /// Tokens that end a response; the first is added to those of a solution (D10).
+    /// Tokens that end a response; the first is appended to a solution (D10).
     pub stop: &'a [TokenId],
     /// In tokens, the end token counted.
     pub response_limit: usize,

@@ -1,8 +1,7 @@
-//! Prompt templates: the text that stands around a problem.
+//! Prompt templates: the text around a problem.
 //!
-//! Purpose: a base model answers differently to every layout of its prompt, so the layouts are data
-//! with a name and a hash that a run records. Texts are byte for byte those of the published code
-//! that each names.
+//! Purpose: a base model answers differently to every layout of its prompt, so the layouts are data with a name and a
+//! hash that a run records. Each text equals the named published code's, byte for byte.
 
 use crate::chat_template::{ChatTemplate, Rendering};
 use crate::error::Error;
@@ -18,7 +17,7 @@ pub struct Template {
     pub origin: &'static str,
     /// The prompt, with `{input}` once where the problem goes.
     pub text: &'static str,
-    /// What ends the assistant's turn, in sampling and in the teacher's solution (D10).
+    /// The end of the assistant's turn, in sampling and in the teacher's solution (D10).
     pub end_of_turn: EndOfTurn,
 }
 
@@ -36,7 +35,7 @@ pub struct TemplateChoice<'a> {
     pub name: &'a str,
     /// Text of the system turn; for [`CHAT`] only.
     pub system: Option<&'a str>,
-    /// What follows the problem in the user's turn, its spaces included; for [`CHAT`] only.
+    /// The text after the problem in the user's turn, its spaces included; for [`CHAT`] only.
     pub suffix: Option<&'a str>,
 }
 
@@ -70,7 +69,7 @@ impl From<&'static Template> for TemplateChoice<'_> {
     }
 }
 
-/// What stands around a problem, whoever wrote it.
+/// The text around a problem.
 #[derive(Debug, Clone)]
 pub enum PromptTemplate {
     /// One of [`TEMPLATES`].
@@ -86,7 +85,7 @@ pub struct ChatPrompt {
     pub template: ChatTemplate,
     /// Text of the system turn; without it the template's own default holds.
     pub system: Option<String>,
-    /// What follows the problem in the user's turn.
+    /// The text after the problem in the user's turn.
     pub suffix: Option<String>,
 }
 
@@ -145,8 +144,8 @@ impl PromptTemplate {
         }
     }
 
-    /// SHA-256, in hexadecimal, of everything that stands around a problem: two runs with the same
-    /// hash have asked in the same words. For a template of the table it is [`template_hash`].
+    /// SHA-256, in hexadecimal, of everything around a problem: two runs with the same hash used the same words. For a
+    /// template of the table it is [`template_hash`].
     pub fn hash(&self) -> String {
         match self {
             Self::Named(it) => template_hash(it),
@@ -162,12 +161,12 @@ impl PromptTemplate {
     }
 }
 
-/// A problem with a hint behind it, or with a part of a solution: what a privileged prompt shows.
+/// A problem followed by a hint or a part of a solution: the text of a privileged prompt.
 pub fn with_hint(problem: &str, hint: &str) -> String {
     format!("{problem}\n\nHint: {hint}")
 }
 
-/// What ends an assistant's turn.
+/// The end of an assistant's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndOfTurn {
     /// This token.
@@ -245,8 +244,8 @@ pub fn render(template: &Template, problem: &str) -> String {
     [before, problem, after].concat()
 }
 
-/// SHA-256, in hexadecimal, of the template's text and of what ends its turns: two runs with the
-/// same hash have asked in the same words.
+/// SHA-256, in hexadecimal, of the template's text and of the end of its turns: two runs with the same hash used the
+/// same words.
 pub fn template_hash(template: &Template) -> String {
     let end = match template.end_of_turn {
         EndOfTurn::Token(token) => token,

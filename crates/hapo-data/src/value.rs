@@ -1,4 +1,4 @@
-//! What a field of a row holds, whatever file it came from, and what is wrong with it.
+//! The value of a row's field, whatever its file, and faults in it.
 
 use crate::surrogates::without_lone_surrogates;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
@@ -27,7 +27,7 @@ pub(crate) enum Value {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Object(pub(crate) Vec<(String, Value)>);
 
-/// What is wrong with a row.
+/// The fault of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) field: String,
@@ -45,7 +45,7 @@ impl Object {
         self.get(name).filter(|it| **it != Value::Null)
     }
 
-    /// The first value that is there under a name in any case, with the name as it is written.
+    /// The first value under a name in any case, with the name as written.
     pub(crate) fn any_case(&self, name: &str) -> Option<(&str, &Value)> {
         let mut fields = self.0.iter().filter(|it| it.1 != Value::Null);
         fields.find(|it| it.0.eq_ignore_ascii_case(name)).map(|it| (it.0.as_str(), &it.1))
@@ -102,8 +102,8 @@ impl Value {
     }
 }
 
-/// A text that is one number in e-notation, such as `6.02E23`, in plain digits. Inside a formula e is Euler's number,
-/// which is what a grader would read here too.
+/// A text that is one number in e-notation, such as `6.02E23`, in plain digits. Inside a formula, and to a grader, e is
+/// Euler's number.
 pub(crate) fn without_exponent(text: &str) -> Option<String> {
     /// Zeros that are written out at most.
     const LONGEST: i64 = 1000;
@@ -162,8 +162,7 @@ pub(crate) fn shorten(text: &str) -> String {
     hapo_core::excerpt(text, 80)
 }
 
-/// The object in the bytes of one row of a text file; `first` says whether a byte order mark may
-/// stand before it.
+/// The object in the bytes of one row of a text file; `first` allows a byte order mark before it.
 pub(crate) fn parse_row(bytes: &[u8], first: bool) -> Result<Object, Fault> {
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").filter(|_| first).unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {

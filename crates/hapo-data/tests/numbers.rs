@@ -1,4 +1,4 @@
-//! Gold answers that are numbers: what a person would put into the box is what the row holds.
+//! Gold answers that are numbers: the row holds what a person would put into the box.
 
 use std::io::Cursor;
 use std::path::Path;

@@ -11,7 +11,7 @@ fn shapes() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/shapes")
 }
 
-/// Layout, problems and solutions of what was read without a bad row.
+/// Layout, problems and solutions of a file without bad rows.
 fn summary(loaded: &Loaded) -> (&'static str, usize, usize) {
     assert_eq!(loaded.bad_row_count, 0, "{:?}", loaded.bad_rows);
     let examples = &loaded.dataset.examples;

@@ -1,4 +1,4 @@
-//! Packed sequences and what is asked of them.
+//! Packed sequences, and the outputs wanted from them.
 //!
 //! Purpose: sequences of different lengths follow each other without padding, and the responses
 //! of a group read their prompt from one segment, computed once.
@@ -18,7 +18,7 @@ pub struct Segment {
     pub prefix: Option<usize>,
 }
 
-/// A token whose log-probability is asked for.
+/// A token whose log-probability is wanted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
     /// Packed row that predicts it; several targets may share one.
@@ -34,9 +34,9 @@ pub struct Target {
 pub struct PackedBatch {
     /// Token ids of all segments.
     pub tokens: Vec<u32>,
-    /// Location of each sequence, and what it continues.
+    /// Location of each sequence, and the segment that it continues.
     pub segments: Vec<Segment>,
-    /// What to predict.
+    /// The tokens to predict.
     pub targets: Vec<Target>,
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn prepare<D: Device>(
         target_starts,
         order,
     };
-    // Whoever returns early because of something else would leave this to the next pass.
+    // An early return for another error would leave this one to the next pass.
     device.check()?;
     Ok(prepared)
 }

@@ -1,4 +1,4 @@
-//! What the arithmetic refuses at its public API.
+//! Errors of the arithmetic's public API.
 
 use hapo_core::Explain;
 use hapo_kernels::DeviceError;
@@ -15,15 +15,15 @@ pub enum ComputeError {
     Config {
         /// Name in [`crate::Config`].
         field: &'static str,
-        /// What it should be.
+        /// The expected value.
         expected: String,
-        /// What it is.
+        /// The value found.
         got: usize,
     },
     /// No parameter has this name.
     #[error("unknown tensor {name}")]
     UnknownTensor {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// An adapter was to be added to weights that are held in bf16 alone.
@@ -62,7 +62,7 @@ pub enum ComputeError {
     Segment {
         /// Its index.
         index: usize,
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
     },
     /// A target outside the batch or at no temperature.
@@ -70,7 +70,7 @@ pub enum ComputeError {
     Target {
         /// Its index.
         index: usize,
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
     },
     /// A batch, prompt or step without tokens.
@@ -95,7 +95,7 @@ pub enum ComputeError {
     /// The cache has too few free pages.
     #[error("key/value cache full: {needed} tokens asked for, {free} of {capacity} are free")]
     CacheFull {
-        /// Tokens asked for.
+        /// Requested tokens.
         needed: usize,
         /// Tokens of its free pages.
         free: usize,
@@ -127,7 +127,7 @@ pub enum ComputeError {
 }
 
 impl ComputeError {
-    /// Whether there was no memory.
+    /// True if memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Device(it) if it.is_out_of_memory())
     }

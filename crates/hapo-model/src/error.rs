@@ -1,13 +1,13 @@
-//! What can go wrong between a folder on disk and a model in memory.
+//! Errors between a folder on disk and a model in memory.
 //!
-//! Every variant names the file, the thing inside it, what was expected and what was found, so that
-//! a caller can print it as it is; [`Explain::hint`] says what a reader can do about it.
+//! Every variant names the file, the thing inside it, the expected and the found value, so a caller can print it
+//! directly; [`Explain::hint`] says how to fix it.
 
 use std::path::{Path, PathBuf};
 
 use hapo_core::Explain;
 
-/// A folder, a weight file or a tokenizer that cannot be used as it is.
+/// A folder, a weight file or a tokenizer that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,7 +18,7 @@ pub enum Error {
         action: &'static str,
         /// The file or folder.
         file: PathBuf,
-        /// What the operating system said.
+        /// The system's error.
         cause: std::io::Error,
     },
     /// A field of `config.json` or `generation_config.json` that is missing, contradictory, or asks
@@ -29,11 +29,11 @@ pub enum Error {
         file: PathBuf,
         /// Name of the field; a dot separates levels.
         field: String,
-        /// What the decoder needs.
+        /// The decoder's requirement.
         expected: String,
-        /// What the file holds.
+        /// The value in the file.
         got: String,
-        /// What a reader can do.
+        /// How to fix it.
         hint: Option<&'static str>,
     },
     /// Several such fields of one file.
@@ -51,23 +51,23 @@ pub enum Error {
         file: PathBuf,
         /// Published name of the tensor.
         tensor: String,
-        /// What the configuration asks for.
+        /// The configuration's requirement.
         expected: String,
-        /// What the file holds.
+        /// The value in the file.
         got: String,
-        /// What a reader can do.
+        /// How to fix it.
         hint: Option<&'static str>,
     },
-    /// A file whose bytes are not what its name promises: broken JSON, an incomplete safetensors header.
+    /// A file whose bytes do not match its name: broken JSON, an incomplete safetensors header.
     #[error("expected {expected}, got {got} ({})", file.display())]
     Malformed {
         /// The file.
         file: PathBuf,
-        /// What its bytes should be.
+        /// The expected contents.
         expected: String,
-        /// What they are.
+        /// The contents found.
         got: String,
-        /// What a reader can do.
+        /// How to fix it.
         hint: Option<&'static str>,
     },
     /// A tokenizer that does not fit the model, or a text it cannot encode.
@@ -77,11 +77,11 @@ pub enum Error {
         file: PathBuf,
         /// The part of it.
         field: String,
-        /// What the model needs.
+        /// The model's requirement.
         expected: String,
-        /// What the file holds.
+        /// The value in the file.
         got: String,
-        /// What a reader can do.
+        /// How to fix it.
         hint: Option<&'static str>,
     },
 }
@@ -91,11 +91,11 @@ pub enum Error {
 pub struct FieldProblem {
     /// Name of the field; a dot separates levels.
     pub field: String,
-    /// What the decoder needs.
+    /// The decoder's requirement.
     pub expected: String,
-    /// What the file holds.
+    /// The value in the file.
     pub got: String,
-    /// What a reader can do.
+    /// How to fix it.
     pub hint: Option<&'static str>,
 }
 
@@ -128,7 +128,7 @@ impl Explain for Error {
 }
 
 impl Error {
-    /// The file or folder the error is about.
+    /// The file or folder of the error.
     pub fn file(&self) -> &Path {
         match self {
             Self::Io { file, .. }

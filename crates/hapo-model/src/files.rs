@@ -1,4 +1,4 @@
-//! Files of a model folder: reading up to a limit, and what is said of bad ones.
+//! Files of a model folder: reading up to a limit, and errors about bad ones.
 
 use std::fs::File;
 use std::io::Read;

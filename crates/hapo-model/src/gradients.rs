@@ -13,7 +13,7 @@ pub struct Gradients<D: Device> {
     len: usize,
     /// Takes the gradients of norms that are not trained, which the operation gives in any case.
     unread: Option<D::Buf>,
-    /// Whether no backward pass was added since the last clear; the buffer's numbers mean nothing then.
+    /// No backward pass was added since the last clear; the buffer's numbers are then meaningless.
     cleared: bool,
 }
 
@@ -47,11 +47,10 @@ impl<D: Device> Gradients<D> {
         self.cleared = true;
     }
 
-    /// Writes the zeros that a cleared sum stands for: a batch in which no group has a signal still
-    /// makes an optimiser step.
+    /// Writes the zeros of a cleared sum: a batch in which no group has a signal still makes an optimiser step.
     ///
     /// # Errors
-    /// No memory, where it was given back.
+    /// No memory, if the buffer was given back.
     pub fn materialize(&mut self, device: &D) -> Result<(), ComputeError> {
         if self.cleared {
             self.reserve(device)?;
@@ -61,7 +60,7 @@ impl<D: Device> Gradients<D> {
         Ok(())
     }
 
-    /// Whether no backward pass was added since [`Gradients::clear`]; the buffer is meaningless then.
+    /// True if no backward pass was added since [`Gradients::clear`]; the buffer is then meaningless.
     pub fn is_cleared(&self) -> bool {
         self.cleared
     }
@@ -87,7 +86,7 @@ impl<D: Device> Gradients<D> {
         device.product_weight_grad(shape, x, dy, onto, self.at_mut(matrix));
     }
 
-    /// What the first addition of a backward pass is added to.
+    /// The initial value for the first addition of a backward pass.
     pub(crate) fn accumulate<'a>(&self) -> Accumulate<'a, D::Buf> {
         if self.cleared { Accumulate::Nothing } else { Accumulate::Existing }
     }

@@ -18,8 +18,8 @@ pub(crate) fn chunk_rows(vocabulary: usize, bytes: usize) -> usize {
     (bytes / (vocabulary * size_of::<f32>())).max(6) / 6 * 6
 }
 
-/// Whether a batch of which `head_rows` predict tokens keeps its logits, of which `logit_bytes` are held at once, for the
-/// backward pass; they are computed twice where it does not.
+/// True if a batch in which `head_rows` rows predict tokens keeps its logits for the backward pass; `logit_bytes` are
+/// held at once. Otherwise they are computed twice.
 pub fn keeps_logits(config: &Config, head_rows: usize, logit_bytes: usize) -> bool {
     head_rows <= chunk_rows(config.vocab_size, logit_bytes)
 }
@@ -52,8 +52,8 @@ pub(crate) struct Head<D: Device> {
 }
 
 impl<D: Device> Head<D> {
-    /// Buffers for `rows` rows with `targets` targets and at most `chunk` rows of logits at once: those
-    /// of `old` if they are large enough, else larger ones.
+    /// Buffers for `rows` rows with `targets` targets and at most `chunk` rows of logits at once; reuses `old` if it is
+    /// large enough.
     pub(crate) fn reserve(
         old: Option<Self>,
         model: &Model<D>,
@@ -115,7 +115,7 @@ impl<D: Device> Head<D> {
         }
     }
 
-    /// From gradients of the targets to that of the last layer's output.
+    /// From the targets' gradients to the gradient of the last layer's output.
     pub(crate) fn backward(
         &mut self,
         model: &Model<D>,
@@ -207,7 +207,7 @@ impl<D: Device> Head<D> {
         }
     }
 
-    /// What the statistics say of the targets.
+    /// The statistics of the targets.
     pub(crate) fn outputs(&self, device: &D, batch: &Prepared<D>) -> Outputs {
         let n = batch.order.len();
         let mut stats = vec![0.0; n * STATS];

@@ -1,8 +1,8 @@
-//! A weight matrix of the decoder with what belongs to it: y = x·W + bias + s·(x·A)·B.
+//! A weight matrix of the decoder with its bias and adapter: y = x·W + bias + s·(x·A)·B.
 //!
-//! Purpose: the one place where a layer meets a weight. A linear owns its numbers, on the device in a form of the device's own,
-//! and knows its place among gradients, moments and files. Whether W is trained or the pair beside it is which of them has
-//! a place; layers do not know.
+//! Purpose: the one place where a layer meets a weight. A linear owns its numbers, in a form of the device's choice,
+//! and knows its place among gradients, moments and files. Either W or the pair beside it has a place and is trained;
+//! layers do not know which.
 //!
 //! Price: x·A is computed again in the backward pass, which costs a rank's share of the product itself.
 
@@ -86,7 +86,7 @@ pub(crate) struct Linear<D: Device> {
     pair: Option<Pair<D>>,
 }
 
-/// What a forward product reads, and the room for x·A.
+/// Input of a forward product, and the room for x·A.
 pub(crate) struct Input<'a, D: Device> {
     pub(crate) device: &'a D,
     pub(crate) x: Span<'a, D::Buf>,
@@ -94,7 +94,7 @@ pub(crate) struct Input<'a, D: Device> {
     pub(crate) low: Option<&'a mut D::Buf>,
 }
 
-/// What a backward pass carries from product to product.
+/// State that a backward pass carries from product to product.
 pub(crate) struct Backward<'a, D: Device> {
     pub(crate) device: &'a D,
     pub(crate) gradients: &'a mut Gradients<D>,
@@ -118,7 +118,7 @@ impl<D: Device> Linear<D> {
         self.is_trained.then_some(self.place)
     }
 
-    /// Whether updates move the matrix and the bias.
+    /// Lets updates move the matrix and the bias, or not.
     pub(crate) fn set_trained(&mut self, is_trained: bool) {
         self.is_trained = is_trained;
         self.bias.iter_mut().for_each(|it| it.set_trained(is_trained));

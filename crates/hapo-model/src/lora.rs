@@ -1,13 +1,13 @@
 //! A low-rank adapter (`LoRA`, Hu et al., <https://arxiv.org/abs/2106.09685>) beside weights that do not change:
 //! y = x·W + s·(x·A)·B with s = α/r, or α/√r with rank-stabilised scaling (<https://arxiv.org/abs/2312.03732>).
 //!
-//! Names, shapes and initial values are those of PEFT. The adapter has places like the parameters of a model, so that
-//! gradients, moments and checkpoints do not tell them apart.
+//! Names, shapes and initial values are those of PEFT. The adapter has places like a model's parameters, so gradients,
+//! moments and checkpoints treat both alike.
 
 use crate::config::{Config, TensorSpec};
 use crate::places::{ParamLayout, Projection};
 
-/// What an adapter is, apart from its numbers.
+/// The shape of an adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoraShape {
     /// r: columns of A, rows of B; at least 1.

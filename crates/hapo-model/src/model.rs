@@ -204,10 +204,10 @@ impl<D: Device> Model<D> {
         &self.config
     }
 
-    /// Rounds keys and values to a format, in which caches hold them. Every one is rounded before anything reads it, so
-    /// that what is sampled does not depend on what was in the cache already; but a tape reads them as they
-    /// are, and in bf16 its log-probabilities are others than the sampler's, unless the device's attention rounds
-    /// them anyway: then caches are in bf16 from the start, at no loss.
+    /// Rounds keys and values to the format of the caches. Every one is rounded before anything reads it, so sampled
+    /// tokens do not depend on earlier contents of the cache. A tape reads them unrounded, so in bf16 its
+    /// log-probabilities differ from the sampler's, unless the device's attention rounds them anyway: then caches are
+    /// in bf16 from the start, at no loss.
     pub fn round_keys_and_values_to(&mut self, format: NumberFormat) {
         self.kv_format = match format {
             NumberFormat::F32 => self.device.habits().attention(self.config.attention_shape()),
@@ -315,7 +315,7 @@ impl<D: Device> Model<D> {
         }))
     }
 
-    /// Copies the trained weights from `offset` on to the host; what is between tensors is 0.
+    /// Copies the trained weights from `offset` on to the host; gaps between tensors are 0.
     ///
     /// # Panics
     /// When the part goes beyond the layout.
@@ -442,7 +442,7 @@ impl<D: Device> Model<D> {
         Ok(())
     }
 
-    /// Whether updates move the weights beside an adapter.
+    /// Lets updates move the weights beside an adapter, or not.
     fn set_trained(&mut self, is_trained: bool) {
         let Self { embedding, layers, norm, head, .. } = self;
         for layer in layers {
@@ -545,7 +545,7 @@ impl<D: Device> Model<D> {
         device.embed(self.embedding_layout(), tokens, self.embedding().weight(), x);
     }
 
-    /// Adds the gradient of the embedding, after that of the head.
+    /// Adds the embedding's gradient after the head's.
     pub(crate) fn embed_grad(
         &self,
         tokens: &D::Table<u32>,

@@ -23,7 +23,7 @@ pub struct Param {
     pub offset: usize,
     /// Number of elements.
     pub len: usize,
-    /// Whether the buffer holds the transposed matrix.
+    /// The buffer holds the transposed matrix.
     pub transposed: bool,
 }
 
@@ -85,7 +85,7 @@ impl ParamLayout {
         self.len
     }
 
-    /// Whether there is no parameter.
+    /// True if there is no parameter.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -197,8 +197,8 @@ pub(crate) fn transpose(x: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     y
 }
 
-/// `[rows, columns]`, of which `read` hands over the numbers from an offset on, to `[columns, rows]`: in blocks that stay
-/// in the cache, and without a second copy of the whole.
+/// Transposes `[rows, columns]`, which `read` returns in pieces from an offset, to `[columns, rows]`: in blocks that
+/// stay in the cache, and without a second copy of the whole.
 pub(crate) fn transpose_pieces(
     y: &mut [f32],
     (rows, columns): (usize, usize),

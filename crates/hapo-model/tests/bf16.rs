@@ -79,7 +79,7 @@ fn gradients_are_near_and_weights_are_exactly_those_of_f32() {
             let (a, b) =
                 (split.published(a.buf(), it).unwrap(), plain.published(b.buf(), it).unwrap());
             let off: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a - b).collect();
-            // The bias of k moves all scores of a row alike: its gradient is what rounding leaves of zero.
+            // The bias of k moves all scores of a row alike: its gradient is zero but for rounding.
             if !it.ends_with("k_proj.bias") {
                 assert!(
                     norm(&off) <= 0.03 * norm(&b),
@@ -120,7 +120,7 @@ fn a_copy_swaps_there_and_back() {
     for name in MODELS {
         let mut model = computing(name, 1, Compute::Bf16);
         let mut copy = model.copy_trained().unwrap();
-        // A copy lacks the tails, which are half of what matrices take.
+        // A copy lacks the tails, half of a matrix's bytes.
         let numbers = model.layout().parameters() as u64;
         assert!((2 * numbers..4 * numbers).contains(&copy.bytes()), "{name}: {}", copy.bytes());
         let before = log_probs(&model, name);
@@ -134,8 +134,8 @@ fn a_copy_swaps_there_and_back() {
     }
 }
 
-/// A folder in bf16 decodes in f32 from its bf16 numbers on every instruction set, and what products of bf16 factors
-/// sample is near it.
+/// A folder in bf16 decodes in f32 from its bf16 numbers on every instruction set, and sampling with bf16 products
+/// stays near it.
 #[test]
 fn a_folder_in_bf16_is_read_as_it_is() {
     if !multiplies_bf16() {

@@ -1,4 +1,4 @@
-//! `config.json`: what is read, what is written, what is refused and in which words.
+//! `config.json`: reading, writing, refusals and their messages.
 
 use std::path::Path;
 
@@ -119,7 +119,7 @@ fn qwen3() -> Value {
     })
 }
 
-/// What the folders of one family say besides their sizes: `testdata/model_configs/fields.json`.
+/// The common fields of one family's folders: `testdata/model_configs/fields.json`.
 fn published() -> Value {
     let file = hapo_testing::repository("testdata/model_configs/fields.json");
     serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()

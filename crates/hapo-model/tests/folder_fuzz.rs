@@ -31,7 +31,7 @@ fn frugally<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// What may happen to bytes between two disks.
+/// Damage to bytes between two disks.
 #[derive(Clone, Debug)]
 enum Damage {
     Cut(prop::sample::Index),

@@ -1,4 +1,4 @@
-//! Adapters against PEFT's recorded numbers, their folders, and what holds beside weights that do not change.
+//! Adapters against PEFT's recorded numbers, their folders, and frozen weights beside them.
 
 mod support;
 
@@ -324,7 +324,7 @@ fn a_written_folder_holds_what_pefts_own_does() {
     }
 }
 
-/// What opening and checking a changed copy of the adapter of tiny-qwen2 says.
+/// The error on opening and checking a changed copy of the adapter of tiny-qwen2.
 fn refusal(change: impl FnOnce(&Path)) -> String {
     let folder = tempfile::tempdir().unwrap();
     for name in ["adapter_config.json", "adapter_model.safetensors"] {

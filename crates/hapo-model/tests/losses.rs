@@ -9,7 +9,7 @@ use hapo_testing::reference::{gap, ids, json, tensors};
 use serde_json::Value;
 use support::model;
 
-/// One response token: what the objective and its derivative need.
+/// One response token, with the inputs of the objective and its derivative.
 struct Token {
     teacher: bool,
     advantage: f64,

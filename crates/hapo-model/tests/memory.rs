@@ -13,7 +13,7 @@ use hapo_model::{
 use hapo_testing::model_dir;
 use support::MODELS;
 
-/// What a run takes.
+/// A run and its memory.
 #[derive(Clone, Copy)]
 struct Case {
     held: Held,

@@ -23,7 +23,7 @@ fn batch(name: &str) -> PackedBatch {
     batch
 }
 
-/// Two optimiser steps; all bits of the parameters and of what led to them.
+/// Two optimiser steps; all bits of the parameters and of the intermediate values.
 fn train(
     name: &str,
     (threads, compute): (usize, Compute),
@@ -222,7 +222,7 @@ fn a_full_cache_refuses_and_released_pages_are_used_again() {
     for _ in 0..63 {
         cache.decode(&model, &[(c, 1)], &mut logits).unwrap();
     }
-    // Its second page is not there; what it has stays.
+    // Its second page is missing; its first stays.
     assert!(matches!(
         cache.decode(&model, &[(c, 1)], &mut logits),
         Err(ComputeError::CacheFull { needed: 64, free: 0, capacity: 192 })

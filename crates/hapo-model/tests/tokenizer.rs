@@ -59,7 +59,7 @@ fn texts_have_the_ids_of_the_python_package() {
 #[test]
 fn ids_that_are_no_text_are_no_error() {
     let tokenizer = Tokenizer::open(&fixture()).unwrap();
-    // 162, 251 are two of the three bytes of 東; 384 and above stand for nothing.
+    // 162, 251 are two of the three bytes of 東; 384 and above have no text.
     assert_eq!(tokenizer.decode(&[162, 251]).unwrap(), "\u{fffd}");
     assert_eq!(tokenizer.decode(&[30, 384, u32::MAX, 30]).unwrap(), "??");
 }

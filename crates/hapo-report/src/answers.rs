@@ -1,4 +1,4 @@
-//! What the responses of a run gave as answers, by parts of the run: an early warning of rewards that are accidents.
+//! Answers in a run's responses, by parts of the run: an early warning of accidental rewards.
 
 use crate::evaluation::{Cell, Table};
 use crate::folder::Run;

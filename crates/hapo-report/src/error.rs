@@ -1,4 +1,4 @@
-//! What can go wrong around a report: folders that hold no run, pages that cannot be written.
+//! Errors of a report: folders without a run, pages that cannot be written.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use hapo_core::{Explain, Remedy};
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why there is no report. A run that is broken or half done is no error: its page says what is missing.
+/// Why there is no report. A broken or unfinished run is no error: its page lists the missing parts.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -32,7 +32,7 @@ pub enum Error {
     Rollouts {
         /// The step.
         step: u64,
-        /// What is wrong with the file.
+        /// The file's error.
         source: hapo_run::Error,
     },
 }

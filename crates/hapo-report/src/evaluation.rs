@@ -1,7 +1,7 @@
-//! Tables of evaluations that lie in or beside a run folder.
+//! Tables of evaluations in or beside a run folder.
 //!
-//! Read are what `hapo eval --json` prints, saved as `eval*.json` in the run folder, and `table.json` of
-//! `hapo quickstart` in the folder above. Any JSON list of objects becomes a table.
+//! Sources are the output of `hapo eval --json`, saved as `eval*.json` in the run folder, and `table.json` of `hapo
+//! quickstart` in the folder above. Any JSON list of objects becomes a table.
 
 use std::path::Path;
 
@@ -42,7 +42,7 @@ pub(crate) enum Cell {
     Text(String),
 }
 
-/// The tables that belong to the runs; what cannot be read is told in their notes.
+/// The tables that belong to the runs; errors go into their notes.
 pub(crate) fn tables(runs: &mut [Run]) -> Vec<Table> {
     let mut all = Vec::new();
     let mut seen = std::collections::BTreeSet::new();

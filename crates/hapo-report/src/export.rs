@@ -1,4 +1,4 @@
-//! The numbers of runs for what draws and keeps them elsewhere: a table, or the lines that a tracker logs.
+//! The numbers of runs for other tools: a table, or the lines that a tracker logs.
 
 use std::path::PathBuf;
 
@@ -29,12 +29,12 @@ impl LoggedRun {
         &self.run.name
     }
 
-    /// Whether more steps may come: a process trains in the folder.
+    /// True while a process trains in the folder.
     pub fn is_running(&self) -> bool {
         self.run.state == State::Running
     }
 
-    /// What a tracker shows beside the numbers: the resolved recipe, key by key, and the build.
+    /// A tracker's settings of a run: the resolved recipe, key by key, and the build.
     pub fn settings(&self) -> Value {
         let mut settings: Map<String, Value> =
             self.run.recipe.iter().map(|(key, toml)| (key.clone(), value_of(toml))).collect();
@@ -42,7 +42,7 @@ impl LoggedRun {
         Value::Object(settings)
     }
 
-    /// The steps after `last` and their numbers; what is no finite number is left out.
+    /// The steps after `last` and their finite numbers.
     pub fn steps_after(&self, last: u64) -> Vec<(u64, Map<String, Value>)> {
         let columns = &self.run.columns;
         let rows = columns.steps().iter().enumerate();

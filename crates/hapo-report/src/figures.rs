@@ -1,4 +1,4 @@
-//! What is drawn: one entry per figure, for the page and for papers alike.
+//! The figures, one entry each, for the page and for papers alike.
 
 /// A chart over the steps of a run.
 #[derive(Debug)]
@@ -6,13 +6,13 @@ pub(crate) struct Figure<'a> {
     /// Name of its file, and its anchor on the page.
     pub(crate) id: &'a str,
     pub(crate) title: &'a str,
-    /// What the vertical axis counts; empty for a share.
+    /// The unit of the vertical axis; empty for a share.
     pub(crate) unit: &'a str,
     /// What a reader should look for.
     pub(crate) help: &'a str,
     pub(crate) lines: &'a [Line<'a>],
     pub(crate) scale: Scale,
-    /// Whether the gate's phases lie behind the lines.
+    /// Draw the gate's phases behind the lines.
     pub(crate) phases: bool,
 }
 

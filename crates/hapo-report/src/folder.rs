@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// How far below a named folder runs are looked for.
 const DEPTH: usize = 2;
 
-/// What a run folder holds. Whatever is missing or broken is said in `notes`.
+/// The contents of a run folder. Missing or broken parts are listed in `notes`.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     /// How the page calls it: the folder's name.
@@ -22,7 +22,7 @@ pub(crate) struct Run {
     pub(crate) columns: Columns,
     /// The resolved recipe, `section.key` to its value as TOML.
     pub(crate) recipe: BTreeMap<String, String>,
-    /// What resolved the recipe: version, commit and CPU.
+    /// The build that resolved the recipe: version, commit and CPU.
     pub(crate) build: Option<String>,
     pub(crate) gate: Option<ScheduleTable>,
     /// Steps whose rollouts are kept.
@@ -62,7 +62,7 @@ impl Run {
         Some(self.recipe.get(key)?.trim_matches('"'))
     }
 
-    /// What tells recipes apart but for their seeds and names.
+    /// The recipe without seeds and names.
     pub(crate) fn recipe_without_seed(&self) -> Vec<(&String, &String)> {
         let seedless = |key: &str| !matches!(key, "seed" | "name" | "data.seed");
         self.recipe.iter().filter(|it| seedless(it.0)).collect()
@@ -245,8 +245,9 @@ pub(crate) fn seed_groups(runs: &[Run]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// What [`seed_groups`] are called: a run by its own name, several by what their paths share, `trapo` for `trapo/seed-0` and
-/// `trapo/seed-1` or for `trapo-0` and `trapo-1`, by as much of the end as tells the groups apart.
+/// Names of [`seed_groups`]: a run by its own name, several by the common part of their paths, such as `trapo` for
+/// `trapo/seed-0` and `trapo/seed-1` or for `trapo-0` and `trapo-1`, with as many trailing parts as tell the groups
+/// apart.
 pub(crate) fn group_names(runs: &[Run], groups: &[Vec<usize>]) -> Vec<String> {
     let first: Vec<String> = groups.iter().map(|it| runs[it[0]].name.clone()).collect();
     let shared = groups.iter().map(|group| match group.as_slice() {

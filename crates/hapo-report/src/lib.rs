@@ -1,8 +1,7 @@
 //! Run folders to pages: the report, its figures, the live view; and to tables and trackers.
 //!
-//! A run folder is read as far as it can be read. What is missing or broken becomes a note on the page;
-//! only a folder that holds no run is an error. Runs are read with the types of `hapo-run` that they were written
-//! with. This crate writes nothing into them.
+//! A run folder is read as far as possible. Missing or broken parts become notes on the page; only a folder without a
+//! run is an error. Runs are read with the types of `hapo-run` that wrote them. This crate writes nothing into them.
 
 mod answers;
 mod data;

@@ -63,7 +63,7 @@ impl LiveView {
         format!("http://{}/", self.address)
     }
 
-    /// Whether machines other than this one can reach it.
+    /// True if other machines can reach it.
     pub fn is_public(&self) -> bool {
         !self.address.ip().is_loopback()
     }
@@ -138,7 +138,7 @@ fn app(shared: Shared) -> Router {
         .with_state(shared)
 }
 
-/// Refuses requests under a foreign name and marks what is sent as nobody else's.
+/// Refuses requests under a foreign name; its headers forbid caching, sniffing and framing.
 async fn guarded(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST);
     let host = host.and_then(|it| it.to_str().ok()).unwrap_or("");
@@ -161,7 +161,7 @@ async fn guarded(State(shared): State<Shared>, request: Request, next: Next) -> 
     response
 }
 
-/// Whether a Host header is an address, `localhost` or the name the server was given.
+/// True if a Host header is an address, `localhost` or the server's name.
 fn is_own_name(host: &str, own: &str) -> bool {
     let Some(authority) = host.parse::<Authority>().ok().filter(|_| !host.contains('@')) else {
         return false;

@@ -57,7 +57,7 @@ fn fill(title: &str, blocks: &str, connect: &str) -> String {
         BASE64.encode(Sha256::digest(STYLE)),
     );
     let escaped = title.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    // The title and the blocks come last: what they hold is not looked through for places to fill.
+    // The title and the blocks come last: their contents are not searched for placeholders.
     let mut page = SHELL
         .replace("{{policy}}", &policy)
         .replace("{{style}}", STYLE)

@@ -1,8 +1,8 @@
 //! The rollouts of a step as the page browses them.
 //!
-//! Tokens and their log-probabilities are counted and left out; the grader is asked again, so that the
-//! page can say what it read and which rule decided. The price: a page made by another version of the
-//! grader may explain a verdict that it would not give; the page says so where the two differ.
+//! Tokens and their log-probabilities are counted and left out. The grader runs again, so that the page can show the
+//! extracted answer and the deciding rule. The price: another version of the grader may explain a verdict that it would
+//! not give; the page marks such differences.
 
 use hapo_core::Verdict;
 use hapo_run::{Role, RolloutLine, RunFolder, each_rollout};
@@ -21,12 +21,12 @@ pub(crate) const COMPLETION_BYTES: usize = 2 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct StepRollouts {
     pub(crate) step: u64,
-    /// Groups of the step, of which `groups` may be a sample.
+    /// Groups of the step; `groups` may be a sample of them.
     pub(crate) groups_total: usize,
     pub(crate) groups: Vec<Group>,
 }
 
-/// A prompt and what was made of it.
+/// A prompt and its group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Group {
     pub(crate) prompt_id: u64,
@@ -56,13 +56,13 @@ pub(crate) struct Member {
     pub(crate) ended: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) advantage: Option<f64>,
-    /// Where it is not that of the verdict.
+    /// The reward, if it differs from the verdict's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reward: Option<f64>,
     /// As recorded.
     #[serde(flatten)]
     pub(crate) verdict: Verdict,
-    /// What the grader says when it is asked again.
+    /// The grader's explanation, from a second run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<Why>,
 }
@@ -164,7 +164,7 @@ fn choose(injected: &[bool], most: usize) -> Vec<usize> {
     chosen
 }
 
-/// Asks the run's grader again what it read and why it decided.
+/// Runs the run's grader again for its answers and reasons.
 fn explain(run: &Run, groups: &mut [Group]) {
     let grader = run.text("data.grader").map(hapo_verify::grader);
     let rule = Extraction::ALL.iter().find(|rule| Some(rule.0) == run.text("data.extraction"));

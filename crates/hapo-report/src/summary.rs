@@ -1,4 +1,4 @@
-//! What a reader wants to know first, in a sentence each: does it learn, is the gate closed, how fast is it.
+//! The first questions of a reader, a sentence each: does it learn, is the gate closed, how fast is it.
 
 use hapo_run::{ResponseShares, metric_of_set, nothing_learned};
 use serde::Serialize;

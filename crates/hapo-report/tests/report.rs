@@ -147,7 +147,7 @@ fn a_run_that_ended_early_is_finished() {
     end(4).write(RunFolder(&run)).unwrap();
     let ended = "4 of 8, ended early: no better for 2 evaluations".to_owned();
     assert_eq!(steps_of(), ("finished".to_owned(), ended));
-    // What was said of another step is not this run's.
+    // An early end at another step is not this run's.
     end(3).write(RunFolder(&run)).unwrap();
     assert_eq!(steps_of(), ("unfinished".to_owned(), unfinished));
 }

@@ -1,9 +1,9 @@
-//! `hapo list`: what there is.
+//! `hapo list`: the tables of names.
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-/// What there is: methods, operators, graders, templates, layouts, benchmarks, recipes.
+/// List methods, operators, graders, templates, layouts, benchmarks, recipes.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo list methods")]
 pub(crate) struct Args {

@@ -23,7 +23,7 @@ pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
     })
 }
 
-/// A number from 1 to `most`: what is above it a machine would only find out by itself.
+/// A number from 1 to `most`; larger ones would fail later, for lack of memory.
 pub fn count(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
 }

@@ -42,7 +42,7 @@ impl Method for Sft {
     }
 }
 
-/// The credit of a demonstration of so many tokens, which stands in no group.
+/// The credit of a demonstration of `tokens` tokens; it has no group.
 pub fn demonstration(tokens: usize) -> Vec<Span> {
     let term = Term::Teacher {
         weight: 1.0,

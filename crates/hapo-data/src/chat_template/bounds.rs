@@ -1,11 +1,11 @@
-//! What a template may cost: its text, its stack, its time and its memory.
+//! Limits of a template: its text, its stack, its time and its memory.
 //!
-//! Purpose: the instructions of a rendering are counted, what one of them does is not. So the functions that
-//! make long texts out of short ones say no in time, everything else runs on a thread with a stack that the
-//! longest text cannot fill, and whoever waits for that thread gives up on it after [`TIME`] or [`MEMORY`].
+//! Purpose: minijinja counts the instructions of a rendering, not the work of each. So functions that expand text check
+//! the length first; everything else runs on a thread with a stack that the longest text cannot fill, and the caller
+//! abandons that thread after [`TIME`] or [`MEMORY`].
 //!
-//! Price: a thread per rendering, some 30 µs. A thread cannot be stopped from outside: one that was given up
-//! on runs until the program ends, which it should do soon.
+//! Price: a thread per rendering, some 30 µs. A thread cannot be stopped from outside: an abandoned one runs until the
+//! program ends, which should be soon.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use minijinja::{Environment, Error, ErrorKind, State, filters};
 pub const MAX_SOURCE_BYTES: usize = 256 << 10;
 /// Longest time of one rendering.
 pub const TIME: Duration = Duration::from_secs(10);
-/// What one rendering may add to the program's memory, in bytes, where the system says how much that has.
+/// Most bytes that one rendering may add to the program's memory, on systems that report it.
 pub const MEMORY: u64 = 1 << 30;
 /// Longest text that a filter or method makes, and that a rendering writes.
 pub const MAX_RENDERED_BYTES: usize = 4 << 20;
@@ -138,7 +138,7 @@ fn resident() -> Option<u64> {
     Some(pages.split(' ').nth(1)?.parse::<u64>().ok()? * PAGE)
 }
 
-/// Length of what a value writes where it is a text, a guess otherwise.
+/// Length of a value's output if it is a text, a guess otherwise.
 fn length(value: &Value) -> usize {
     value.as_str().map_or(64, str::len)
 }
@@ -181,7 +181,7 @@ fn check_join(joiner: usize, items: Option<&Value>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a filter is given: the value, then its arguments.
+/// A check of a filter's arguments: the value, then the others.
 type Check = fn(&[Value]) -> Result<(), Error>;
 
 /// Puts limits on the filters and methods that make long texts out of short ones.

@@ -1,10 +1,9 @@
 //! A model's own chat template: Jinja text, in the dialect in which transformers renders it.
 //!
-//! Purpose: a published model was tuned on the exact bytes of its template, so they are rendered
-//! here from its own text, by minijinja, and compared with transformers' rendering in
-//! `tests/chat_templates.rs`. The text comes from the network: it may have [`MAX_SOURCE_BYTES`], and a
-//! rendering may execute [`FUEL`] instructions, call [`RECURSION`] deep, write [`MAX_RENDERED_BYTES`] and
-//! take [`TIME`] and [`MEMORY`].
+//! Purpose: a published model was tuned on the exact bytes of its template, so minijinja renders the model's own text,
+//! and `tests/chat_templates.rs` compares the result with transformers'. The text comes from the network: it may have
+//! [`MAX_SOURCE_BYTES`], and a rendering may execute [`FUEL`] instructions, call [`RECURSION`] deep, write
+//! [`MAX_RENDERED_BYTES`] and take [`TIME`] and [`MEMORY`].
 //!
 //! Price: minijinja is no Python. Methods of strings, lists and mappings are those of
 //! `minijinja_contrib::pycompat`; a template that uses another is refused by name and line.
@@ -33,8 +32,8 @@ use strftime::strftime;
 pub const FUEL: u64 = 5_000_000;
 /// How deep macros may call each other.
 pub const RECURSION: usize = 100;
-/// What `strftime_now` tells where results must not depend on the day: 26 July 2024, the day that
-/// Llama 3.2's template takes where it is told none. Seconds of the Unix epoch.
+/// The time of `strftime_now` where results must not depend on the day: 26 July 2024, the default of Llama 3.2's
+/// template. Seconds of the Unix epoch.
 pub const FIXED_TIME: i64 = 1_721_952_000;
 
 /// How a dialogue is rendered.
@@ -44,7 +43,7 @@ pub struct Rendering {
     pub add_generation_prompt: bool,
     /// Further variables, such as Qwen3's `enable_thinking`.
     pub variables: serde_json::Map<String, serde_json::Value>,
-    /// What `strftime_now` tells, in seconds of the Unix epoch; the day is that of UTC.
+    /// The time of `strftime_now`, in seconds of the Unix epoch; the day is that of UTC.
     pub unix_time: i64,
 }
 
@@ -102,12 +101,12 @@ impl ChatTemplate {
         &self.source
     }
 
-    /// A dialogue as text. `messages` are a list of [`Message`](crate::Message) or of anything with the fields that
-    /// the template reads.
+    /// A dialogue as text. `messages` are a list of [`Message`](crate::Message) or of anything with the fields that the
+    /// template reads.
     ///
     /// # Errors
-    /// [`Error::ChatTemplate`] when the template refuses the dialogue (`raise_exception`), uses what
-    /// is not there, or does not end.
+    /// [`Error::ChatTemplate`] when the template refuses the dialogue (`raise_exception`), uses an unknown name, or
+    /// does not end.
     pub fn render(
         &self,
         messages: &(impl Serialize + ?Sized),
@@ -198,7 +197,7 @@ fn raise_exception(message: &str) -> Result<Value, minijinja::Error> {
 }
 
 fn refused(model: &str, error: &minijinja::Error) -> Error {
-    // The innermost cause says what went wrong, its holder where.
+    // The innermost cause says what went wrong; the outer one says where.
     let mut cause = error;
     let mut line = error.line();
     while let Some(inner) =

@@ -25,7 +25,7 @@ enum Position {
     Ended,
 }
 
-/// What ended the bytes of an element.
+/// The sign after an element's bytes.
 enum End {
     Comma,
     Bracket,

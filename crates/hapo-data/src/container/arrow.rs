@@ -91,7 +91,7 @@ impl<R: BufRead> Rows<R> {
         }
         let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
         if length == 0 {
-            // What follows, a footer at most, is read so that a compressed file that is cut shows.
+            // Reads the rest, at most a footer, so that a cut compressed file is noticed.
             io::copy(&mut self.reader, &mut io::sink())?;
             return Ok(None);
         }
@@ -111,7 +111,7 @@ impl<R: BufRead> Rows<R> {
         Ok(Some((message, body)))
     }
 
-    /// Exactly that many bytes; memory grows with what comes, not with what was claimed.
+    /// Exactly that many bytes; memory grows with the bytes read, not with the claimed length.
     fn take(&mut self, count: u64, into: &mut Vec<u8>) -> Result<(), Failure> {
         let got = self.reader.by_ref().take(count).read_to_end(into)?;
         if (got as u64) < count {

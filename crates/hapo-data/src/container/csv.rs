@@ -101,7 +101,7 @@ fn object(names: &[String], record: &ByteRecord) -> Result<Object, Fault> {
 struct Limited<R> {
     reader: R,
     limit: usize,
-    /// Bytes since the last row began, what was read ahead of it left out.
+    /// Bytes since the start of the last row, without those read ahead.
     taken: usize,
 }
 

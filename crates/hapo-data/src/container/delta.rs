@@ -1,5 +1,5 @@
-//! What the pages of Parquet's delta encodings claim, looked at before the Parquet crate reserves it:
-//! how many numbers there are, and how long the texts become.
+//! Checks the claims of Parquet's delta-encoded pages before the Parquet crate reserves memory for them: the number of
+//! values, and the length of the texts.
 
 use parquet::basic::Encoding;
 

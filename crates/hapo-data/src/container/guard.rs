@@ -1,4 +1,4 @@
-//! A fence around readers of other people's that may panic on damaged files.
+//! A fence around third-party readers that may panic on damaged files.
 //!
 //! The Parquet and Arrow crates assert what their formats promise; a damaged file breaks the promise.
 //! A panic inside them becomes an error that names the file. None of this crate's code runs inside the fence,

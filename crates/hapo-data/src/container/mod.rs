@@ -1,9 +1,8 @@
-//! What a file is made of, told by its first bytes: lines of JSON, one JSON array, Parquet, Arrow
-//! IPC, CSV or TSV, and each of them inside gzip or zstd.
+//! The container of a file, recognised by its first bytes: lines of JSON, one JSON array, Parquet, Arrow IPC, CSV or
+//! TSV, and each of them inside gzip or zstd.
 //!
-//! Purpose: every container gives rows one by one as the same [`Object`], numbered, with the fault of
-//! a row beside the good ones. No container is read whole, and no length that a file claims is
-//! believed before the file has shown the bytes.
+//! Purpose: every container gives rows one by one as the same [`Object`], numbered, with the fault of a row beside the
+//! good ones. No container is read whole, and no length in a file is trusted before the file has shown the bytes.
 //!
 //! Price: a row is a tree of values before a layout looks at it.
 
@@ -25,7 +24,7 @@ use std::path::Path;
 
 pub(crate) use lines::Lines;
 
-/// What a file is made of.
+/// The container of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Container {
@@ -37,7 +36,7 @@ pub enum Container {
     Parquet,
     /// Arrow IPC, as a stream or as a file.
     Arrow,
-    /// CSV, TSV, or what other sign stands between the cells.
+    /// CSV, TSV, or another separator.
     Csv,
 }
 
@@ -62,7 +61,7 @@ pub(crate) struct RawRow {
     pub(crate) fields: Result<Object, Fault>,
 }
 
-/// The rows of a file. An error ends them: what comes after it cannot be found.
+/// The rows of a file. An error ends them: later rows cannot be found.
 pub(crate) type RawRows<'a> = Box<dyn Iterator<Item = Result<RawRow, Error>> + 'a>;
 
 /// A file that was opened.
@@ -90,10 +89,10 @@ pub(crate) fn open(path: &Path) -> Result<Opened<'static>, Error> {
     open_reader(file, path)
 }
 
-/// Bytes that tell what a file is: the names of a CSV's columns are among them.
+/// Bytes that suffice to recognise a file; they include the names of a CSV's columns.
 const HEAD: u64 = 4096;
 
-/// Opens what a reader gives; `path` is its name in messages.
+/// Opens a reader; `path` is its name in messages.
 pub(crate) fn open_reader(
     reader: impl Read + 'static,
     path: &Path,
@@ -135,7 +134,7 @@ pub(crate) fn open_reader(
         Container::Arrow => Box::new(arrow::rows(reader, path)),
         Container::Csv => Box::new(csv::rows(reader, path, delimiter.unwrap_or(b','), LINE_LIMIT)),
         Container::Parquet => {
-            // Parquet is read from its end; what cannot be sought in goes aside, on the disk.
+            // Parquet is read from its end; a stream without seeking goes to a temporary file.
             let mut aside = tempfile::tempfile().map_err(io)?;
             let mut reader = reader;
             io::copy(&mut reader, &mut aside).map_err(|it| damage(path, 1, &it))?;

@@ -1,8 +1,8 @@
 //! Parquet, row by row: one page of each column is in memory at a time.
 //!
-//! Purpose: the Parquet crate reads; before it does, the footer and every page header are looked at
-//! here, because that crate reserves what a header claims and walks what a schema nests. A claim that
-//! the file's own bytes cannot support is an error that names the column.
+//! Purpose: the Parquet crate reads. Before that, this module checks the footer and every page header, because that
+//! crate reserves memory for a header's claims and recurses into a schema. A claim that the file's own bytes cannot
+//! support is an error that names the column.
 //!
 //! A page with a checksum is compared with it.
 //!
@@ -24,7 +24,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// What a Parquet file begins and ends with.
+/// The bytes at both ends of a Parquet file.
 pub(super) const MAGIC: &[u8] = b"PAR1";
 
 /// Longest footer that is read, in bytes.
@@ -181,7 +181,7 @@ fn check(file: &mut File) -> Result<Vec<(usize, usize)>, Fault> {
     Ok(deltas)
 }
 
-/// Looks at what the delta-encoded pages of a column chunk claim.
+/// Checks the claims of a column chunk's delta-encoded pages.
 fn check_deltas(
     reader: &SerializedFileReader<File>,
     group: usize,
@@ -228,7 +228,7 @@ fn check_deltas(
     Ok(())
 }
 
-/// The tree that the list of elements stands for: not deep, not cut, and with a column.
+/// Checks the tree of the schema's elements: not too deep, not cut, and with a column.
 fn check_schema(elements: &[Thrift]) -> Result<(), Fault> {
     let mut open: Vec<i64> = Vec::new();
     for (number, element) in elements.iter().enumerate() {
@@ -291,7 +291,7 @@ fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<bool
         if compressed < 0 || compressed as u64 > end - body {
             return broken(format!("a page of {compressed} bytes cannot be"));
         }
-        // What the best compression of each kind can do, and some.
+        // The best compression of each kind, with a margin.
         let most = match codec {
             0 => compressed,
             1 => compressed * 64 + (64 << 10),
@@ -316,7 +316,7 @@ fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<bool
             let Some(header) = header else { continue };
             let encoding = header.int(encoding).unwrap_or(-1);
             if ![0, 2, 3, 5, 6, 7, 8].contains(&encoding) {
-                // First what helps: a message is cut at its end.
+                // The useful part first: a message is cut at its end.
                 return broken(format!(
                     "write the file with PLAIN or dictionary pages: encoding {} is not read",
                     encoding_name(encoding)
@@ -351,7 +351,7 @@ fn check_brotli(file: &mut File, at: u64, compressed: i64, says: i64) -> Result<
         Ok(length) if length > says.max(0) as u64 => {
             broken(format!("a page holds more than the {says} bytes it says"))
         }
-        // What is no Brotli is found by whoever reads the page.
+        // The reader of the page notices invalid Brotli.
         _ => Ok(()),
     }
 }

@@ -1,5 +1,4 @@
-//! Thrift's compact protocol, just enough to look at what a Parquet file claims before anyone
-//! believes it.
+//! Thrift's compact protocol, just enough to check a Parquet file's claims.
 
 /// A value; of binaries only the length matters here.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,7 +14,7 @@ pub(super) enum Thrift {
 /// Structures in structures; Parquet's own have fewer than ten.
 const DEPTH: u32 = 32;
 
-/// The structure at the beginning of the bytes, and its length; what is wrong otherwise.
+/// The structure at the beginning of the bytes, and its length; otherwise the problem.
 pub(super) fn structure(bytes: &[u8]) -> Result<(Thrift, usize), &'static str> {
     let mut reader = Reader { bytes, place: 0 };
     let value = reader.structure(DEPTH)?;

@@ -6,8 +6,8 @@ use crate::container::{self, Container, RawRows};
 use crate::error::Error;
 use crate::value::Object;
 
-/// The rows of any file as JSON objects, for a reader that looks for fields of another kind: whatever a container
-/// holds that JSON has no word for is null. Each comes as its object or as what is wrong with it.
+/// The rows of any file as JSON objects, for a reader with other fields. Values that JSON cannot express become null.
+/// Each row is its object or its fault.
 ///
 /// # Errors
 /// When the file cannot be opened, or is damaged.
@@ -18,7 +18,7 @@ pub fn json_rows(path: &Path) -> Result<JsonRows, Error> {
 
 /// See [`json_rows`].
 pub struct JsonRows {
-    /// What the file is made of.
+    /// The file's container.
     pub container: Container,
     /// `gzip` or `zstd`, where the whole file is compressed.
     pub compression: Option<&'static str>,

@@ -1,4 +1,4 @@
-//! Problems with answers and teachers' solutions, read from files whose content says what they are.
+//! Problems with answers and teachers' solutions, read from files that are recognised by content.
 //!
 //! Purpose: one type for all layouts and all containers, row by row: [`open`] gives the rows of a file
 //! of any size, [`load`] puts them into memory.
@@ -58,7 +58,7 @@ impl Dataset {
     }
 }
 
-/// What a file held.
+/// The contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
     /// The good rows. Rows that ask and answer the same are one example with its
@@ -66,13 +66,13 @@ pub struct Loaded {
     pub dataset: Dataset,
     /// Name of the layout.
     pub layout: &'static str,
-    /// What the file is made of.
+    /// The file's container.
     pub container: Container,
     /// The first bad rows, at most 1,000 of them.
     pub bad_rows: Vec<BadRow>,
     /// How many bad rows there were.
     pub bad_row_count: u64,
-    /// Fields that were ignored and hold what looks like worked solutions.
+    /// Ignored fields that seem to hold worked solutions.
     pub unread_solutions: BTreeMap<String, u64>,
     /// Fields that no part of this program reads, with the number of rows that have them: a
     /// misspelt `teacher` shows up here. At most 64 names.
@@ -107,8 +107,8 @@ pub fn open_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Rows<'st
     Rows::of_files(files, reading)
 }
 
-/// Opens what a reader gives, standard input for instance; `path` is its name in messages. Parquet,
-/// which is read from its end, is copied into a temporary file.
+/// Opens a reader, standard input for instance; `path` is its name in messages. Parquet, which is read from its end, is
+/// copied into a temporary file.
 ///
 /// # Errors
 /// Those of [`open`].
@@ -204,7 +204,7 @@ pub fn load_rows(mut rows: Rows<'_>) -> Result<Loaded, Error> {
     })
 }
 
-/// A hash of all that is asked and answered: two rows with the same one are copies.
+/// A hash of question and answer: two rows with the same one are copies.
 pub fn question_hash(example: &Example) -> u128 {
     let mut hash = Sha256::new();
     let mut part = |text: &str| {

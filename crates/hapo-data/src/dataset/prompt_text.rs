@@ -1,10 +1,10 @@
-//! What the prompt of an example is made from.
+//! The source of an example's prompt.
 
 use crate::error::Error;
 use crate::example::{Example, Message};
 use crate::template::PromptTemplate;
 
-/// What the template goes around.
+/// The text inside the template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptText<'a> {
     /// A problem; the template goes around it.
@@ -15,10 +15,9 @@ pub enum PromptText<'a> {
     Turns(&'a [Message]),
 }
 
-/// What the prompt of an example is made from under a template. A prompt that its file holds with a
-/// template already around it is taken whole under the template `none`; under any other template it
-/// must be, but for white space at its end, what that template makes of the problem. A dialogue of
-/// several turns needs the model's own template.
+/// The text inside the template for an example. A prompt that its file holds with a template already around it is taken
+/// whole under the template `none`; any other template must produce exactly that prompt from the problem, except for
+/// white space at its end. A dialogue of several turns needs the model's own template.
 ///
 /// # Errors
 /// When the prompt is rendered with another template, is a dialogue that the template has no place for, or

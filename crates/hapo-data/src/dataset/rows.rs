@@ -98,7 +98,7 @@ impl<'a> Rows<'a> {
         Ok(rows)
     }
 
-    /// The same with every row's fields kept as JSON in [`Example::fields`]: what a reward of one's own is shown.
+    /// The same, with every row's fields kept as JSON in [`Example::fields`], for a custom reward.
     pub fn keeping_fields(mut self) -> Self {
         self.keeps_fields = true;
         self
@@ -144,7 +144,7 @@ impl<'a> Rows<'a> {
         Ok(true)
     }
 
-    /// Fields that were ignored and hold what looks like worked solutions, with the number of rows that had them.
+    /// Ignored fields that seem to hold worked solutions, with the number of rows that have them.
     pub fn unread_solutions(&self) -> &BTreeMap<String, u64> {
         &self.unread_solutions
     }
@@ -159,7 +159,7 @@ impl<'a> Rows<'a> {
         self.layout
     }
 
-    /// What the file is made of.
+    /// The file's container.
     pub fn container(&self) -> Container {
         self.container
     }
@@ -275,7 +275,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Whether a field that nobody reads holds worked solutions, by its name or by how its text ends.
+/// True if an unread field holds worked solutions, by its name or by the end of its text.
 fn looks_like_solutions(name: &str, value: &Value) -> bool {
     const NAMES: [&str; 10] = [
         "solution",

@@ -15,12 +15,12 @@ const ENDINGS: [&str; 8] = ["jsonl", "ndjson", "json", "parquet", "arrow", "feat
 /// JSON beside the rows.
 const NOT_ROWS: [&str; 4] =
     ["dataset_info.json", "dataset_dict.json", "state.json", "dataset_infos.json"];
-/// What splits other than that for training are called.
+/// Names of splits other than the training split.
 const OTHER_SPLITS: [&str; 9] =
     ["test", "validation", "valid", "val", "dev", "eval", "evaluation", "heldout", "holdout"];
 
-/// The files with the rows of `path`, in their order: of a folder those of its training split, where it has
-/// splits; of a pattern (`data/train-*.parquet`) all that match.
+/// The files with the rows of `path`, in order: all files that match a pattern (`data/train-*.parquet`); of a folder
+/// its training split, or all files if it has no splits.
 ///
 /// # Errors
 /// When nothing is there, or a folder leaves open which files are meant.
@@ -66,7 +66,7 @@ fn files_of_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
         };
         return files_of_folder(&folder.join(split));
     }
-    // What `Dataset.save_to_disk` writes names its shards in order.
+    // `Dataset.save_to_disk` names its shards in order.
     if let Some(state) = read_json::<State>(&folder.join("state.json")) {
         let names = state?.data_files.into_iter();
         return Ok(names.map(|it| folder.join(it.filename)).collect());

@@ -1,4 +1,4 @@
-//! A layout that the user names: which column holds what.
+//! A layout by the user's column names.
 
 use super::Layout;
 use super::fields::{
@@ -10,15 +10,15 @@ use crate::example::Example;
 use crate::value::{Fault, Object, Value, unexpected};
 use serde::{Deserialize, Serialize};
 
-/// Which column holds what, for files that no layout fits. A name with dots leads into structures:
+/// Names of the columns, for files that no layout fits. A name with dots leads into structures:
 /// `reward_model.ground_truth`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Columns {
     /// The problem: a text, or messages.
     pub problem: String,
-    /// The gold answer: a text, a number, or a list of them; a worked solution stands for what it ends in. Without it,
-    /// the first solution does.
+    /// The gold answer: a text, a number, or a list of them; of a worked solution, its final answer. Without it, the
+    /// first solution's final answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
     /// The teachers' solutions: texts, lists of texts, or messages.
@@ -27,7 +27,7 @@ pub struct Columns {
     /// Hints, the weakest first: texts, or lists of texts. They are shown where `data.hints = "column"`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hint: Vec<String>,
-    /// What tells the row from others.
+    /// The row's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// Where the problem comes from.
@@ -36,7 +36,7 @@ pub struct Columns {
     /// How hard it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// What it is about.
+    /// The subject.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
 }
@@ -83,7 +83,7 @@ impl Columns {
         Ok(it)
     }
 
-    /// Whether a problem is named, and something that can be right where responses are `graded`.
+    /// Checks that there is a problem column and, if responses are `graded`, one with answers or solutions.
     ///
     /// # Errors
     /// [`Error::Columns`].
@@ -107,7 +107,7 @@ impl Columns {
         std::iter::once(&self.problem).chain(lists).chain(optional).map(String::as_str)
     }
 
-    /// Whether a top-level column is read.
+    /// True if a top-level column is read.
     pub(crate) fn reads(&self, name: &str) -> bool {
         self.names().any(|it| it == name || it.split('.').next() == Some(name))
     }

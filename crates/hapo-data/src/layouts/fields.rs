@@ -1,4 +1,4 @@
-//! What several layouts read alike: prompts of messages, golds, the last box of a solution.
+//! Fields that several layouts share: prompts of messages, golds, the last box of a solution.
 
 use crate::example::{Example, Message};
 use crate::template::{TEMPLATES, render};
@@ -123,7 +123,7 @@ pub(super) fn dialogue(
     Ok(())
 }
 
-/// The solutions in a value: a text, a list of them, or an assistant's messages. What is null or empty is none.
+/// The solutions in a value: a text, a list of them, or an assistant's messages. Null and empty values are skipped.
 pub(super) fn solutions(value: &Value, field: &str) -> Result<Vec<String>, Fault> {
     const EXPECTED: &str = "a solution: a string, a list of them, or messages";
     match value {
@@ -166,13 +166,14 @@ pub(super) fn solution_beside(example: &mut Example, row: &Object, field: &str) 
     }
 }
 
-/// Whether a text is a worked solution rather than an answer: it says where its answer is.
+/// True if a text is a worked solution rather than an answer: it marks its answer.
 pub(super) fn is_worked(text: &str) -> bool {
     let boxed = last_boxed(text).is_some_and(|it| text.trim().len() > it.len() + 12);
     boxed || after_hashes(text).is_some()
 }
 
-/// What a worked solution ends in: its last box, or what follows its last `####`, without separators of thousands.
+/// The final answer of a worked solution: its last box, or the text after its last `####`, without thousands
+/// separators.
 pub(super) fn gold_of_solution(text: &str, field: &str) -> Result<String, Fault> {
     let found = match last_boxed(text) {
         Some(it) => Some(it.trim().to_owned()),
@@ -184,7 +185,7 @@ pub(super) fn gold_of_solution(text: &str, field: &str) -> Result<String, Fault>
     })
 }
 
-/// What follows the last `####` of a text, without separators of thousands.
+/// The text after the last `####`, without thousands separators.
 fn after_hashes(text: &str) -> Option<String> {
     let (_, gold) = text.rsplit_once("####")?;
     let gold = gold.trim();
@@ -223,7 +224,7 @@ pub(super) fn problem_in(text: &str) -> Option<String> {
     Some(problem.to_owned())
 }
 
-/// A gold answer: a text, a number, or a list of them, of which any counts. The first and the others.
+/// Gold answers: a text, a number, or a list of alternatives. The first and the others.
 pub(super) fn gold(value: Option<&Value>, field: &str) -> Result<(String, Vec<String>), Fault> {
     const EXPECTED: &str =
         "a gold answer: a string that is not empty, a finite number or a list of them";
@@ -243,8 +244,8 @@ pub(super) fn gold(value: Option<&Value>, field: &str) -> Result<(String, Vec<St
     }
 }
 
-/// The gold in the first of the fields that the row has; a worked solution stands for its last box.
-/// `None` when it has none of them.
+/// The gold in the first of the fields that the row has; of a worked solution, its last box. `None` if the row has none
+/// of the fields.
 pub(super) fn gold_of(
     row: &Object,
     fields: &[&str],
@@ -259,7 +260,7 @@ pub(super) fn gold_of(
     Ok(Some((unboxed(answer, field)?, others)))
 }
 
-/// What stands in the last box of a text that has one; the text itself otherwise.
+/// The contents of a text's last box; the text itself if it has none.
 fn unboxed(text: String, field: &str) -> Result<String, Fault> {
     match last_boxed(&text) {
         None => Ok(text),
@@ -280,14 +281,14 @@ pub(super) fn finish(mut example: Example, row: &Object, golds: &[&str]) -> Resu
     Ok(example)
 }
 
-/// Puts the gold of a teacher's solution into an example that has no other: what it ends in, if it says.
+/// Fills an example's missing gold with the final answer of its teacher's solution, if that marks one.
 pub(super) fn gold_from_teacher(example: &mut Example) {
     if let Some(Ok(answer)) = example.teachers.first().map(|it| gold_of_solution(it, "")) {
         example.answer = answer;
     }
 }
 
-/// What the last `\boxed` of a text holds, braces balanced; `\boxed 5` holds `5`.
+/// The contents of the last `\boxed` of a text, braces balanced; `\boxed 5` holds `5`.
 pub(crate) fn last_boxed(text: &str) -> Option<&str> {
     let (_, rest) = text.rsplit_once("\\boxed")?;
     let rest = rest.trim_start();
@@ -321,7 +322,7 @@ pub(super) fn without_end_token(text: &str) -> &str {
     ["<|im_end|>", "<|endoftext|>"].iter().find_map(|end| trimmed.strip_suffix(end)).unwrap_or(text)
 }
 
-/// An assistant's text: a string, or messages of which the last is the assistant's.
+/// An assistant's text: a string, or messages, the last one the assistant's.
 pub(super) fn completion(row: &Object, field: &str) -> Result<String, Fault> {
     let text = match row.get(field) {
         Some(Value::Text(text)) => text.clone(),

@@ -1,5 +1,5 @@
-//! GSM8K: `question`, and an `answer` that is a worked solution ending in `#### 18`. The solution is the
-//! teacher's, as it stands; what follows the last `####` is the gold, without separators of thousands.
+//! GSM8K: `question`, and an `answer` that is a worked solution ending in `#### 18`. The solution becomes the teacher's
+//! unchanged; the text after the last `####` is the gold, without thousands separators.
 
 use super::Layout;
 use super::fields::{set_labels, text, with_solutions};

@@ -1,5 +1,5 @@
-//! LUFFY's training files: verl with a nullable `target`, a list of messages of which the first one's
-//! content is the teacher's solution. `target_lst`, where a file has it, holds several.
+//! LUFFY's training files: verl with a nullable `target`, a list of messages; the first one's content is the teacher's
+//! solution. `target_lst`, if present, holds several.
 
 use super::Layout;
 use super::fields::{messages, without_end_token};

@@ -1,6 +1,6 @@
-//! Rows of a problem and what is known of it, under the names that people give: `question` and `answer`,
-//! AIME's `Problem`, `Answer` and `Solution`, `hendrycks_math`'s `problem` and `solution`. Names are compared
-//! without case. The gold is the answer, or what the solution ends in.
+//! Rows of a problem and its answer, under common names: `question` and `answer`, AIME's `Problem`, `Answer` and
+//! `Solution`, `hendrycks_math`'s `problem` and `solution`. Case is ignored. The gold is the answer, or the solution's
+//! final answer.
 
 use super::Layout;
 use super::fields::{

@@ -1,5 +1,5 @@
-//! `ShareGPT`: `conversations`, a list of turns with `from` and `value`. The assistant's last turn is the
-//! teacher's solution; the gold is that of a column beside it, or what the solution ends in.
+//! `ShareGPT`: `conversations`, a list of turns with `from` and `value`. The assistant's last turn is the teacher's
+//! solution; the gold comes from a column beside it, or is the solution's final answer.
 
 use super::Layout;
 use super::fields::{dialogue, finish, optional_text};

@@ -1,6 +1,6 @@
-//! TRAPO's training files: verl with the teachers in `extra_info.answer_list`, of which the first two
-//! are used and of each the text inside `<think>…</think>`, or all of it where there is none. The
-//! problem is the last message; what comes before it, the system's text, is not used.
+//! TRAPO's training files: verl with the teachers in `extra_info.answer_list`. The first two are used: of each the text
+//! inside `<think>…</think>`, or all of it without that tag. The problem is the last message; the system's text before
+//! it is ignored.
 
 use super::Layout;
 use super::fields::without_end_token;

@@ -1,6 +1,6 @@
-//! TRL's GRPO: `prompt`, a string or messages, and the gold in a column that the reward function
-//! reads: `answer`, `solution`, `ground_truth` or `label`. A worked solution stands for its last box, and is
-//! the teacher's. A file with prompts alone has no golds.
+//! TRL's GRPO: `prompt`, a string or messages, and the gold in the reward function's column: `answer`, `solution`,
+//! `ground_truth` or `label`. Of a worked solution the gold is its last box, and the solution is the teacher's. A file
+//! with prompts alone has no golds.
 
 use super::Layout;
 use super::fields::{gold_of, is_worked, set_labels, set_text_or_messages, solution_beside};

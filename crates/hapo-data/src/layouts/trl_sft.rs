@@ -1,7 +1,6 @@
-//! TRL's SFT: `prompt` and `completion`, or the whole dialogue in `messages`, or in `text`. The
-//! assistant's last turn is the teacher's solution. The gold is that of TRL's GRPO columns where the
-//! row has one, and the last box of the solution otherwise; a row with neither has no gold. A text that is
-//! no `ChatML` dialogue is a document without a problem.
+//! TRL's SFT: `prompt` and `completion`, or the whole dialogue in `messages`, or in `text`. The assistant's last turn
+//! is the teacher's solution. The gold comes from TRL's GRPO columns if the row has one, otherwise from the last box of
+//! the solution; a row with neither has no gold. A text that is no `ChatML` dialogue is a document without a problem.
 
 use super::Layout;
 use super::fields::{

@@ -80,8 +80,8 @@ struct Entry {
     weight_so_far: f64,
 }
 
-/// Where documents are drawn, apart from [`super::split`]'s sets of problems. Part of what a published
-/// base model has seen, so it never changes.
+/// Start of the documents, apart from [`super::split`]'s sets of problems. A published base model was trained on them,
+/// so it never changes.
 const DOCUMENTS: u64 = 1;
 
 impl Corpus {

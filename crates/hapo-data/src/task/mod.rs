@@ -91,7 +91,7 @@ pub struct Problem {
     pub family: &'static str,
     /// Its difficulty: a number of digits.
     pub level: u32,
-    /// What is asked, for instance `473829*6=?`.
+    /// The question, for instance `473829*6=?`.
     pub prompt: String,
     /// The answer: an integer without leading zeros.
     pub answer: String,
@@ -154,8 +154,8 @@ fn boxed(digits: &[u64]) -> String {
     format!("\\boxed{{{number}}}")
 }
 
-/// The digits, units first, of a result computed column by column from the units up: each total's last digit, and
-/// what the last column carries.
+/// The digits, units first, of a result computed column by column from the units up: each total's last digit, then the
+/// last column's carry.
 fn digits_of_columns(totals: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut digits = Vec::new();
     let mut carry = 0;

@@ -16,7 +16,7 @@ use hapo_core::{CounterRng, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 
-/// What a problem may be used for.
+/// The use of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
@@ -104,7 +104,7 @@ pub fn problems(
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskSet {
-    /// Seed of the problems and of which of them have a teacher.
+    /// Seed of the problems and of the choice of those with a teacher.
     pub seed: u64,
     /// Families and levels; every pair gets the same share of the problems, the first ones one more
     /// where it does not come out even.

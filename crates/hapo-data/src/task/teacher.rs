@@ -1,7 +1,7 @@
-//! How the teacher of a set of problems writes: exactly, or imperfectly in one of two ways, for studies.
+//! The writing of the built-in teacher: exact, or imperfect in one of two ways, for studies.
 //!
-//! Every trace ends in the true answer within [`RESPONSE_LIMIT`] tokens, so a grader admits it; what is imperfect is the
-//! way there. The price is that nothing here is drawn from a model: real teachers err in more ways.
+//! Every trace ends in the true answer within [`RESPONSE_LIMIT`] tokens, so a grader admits it; only the way there is
+//! imperfect. The price: no model wrote these traces, and real teachers err in more ways.
 
 use hapo_core::{CounterRng, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ impl TeacherSteps {
         (tokens(&text) <= RESPONSE_LIMIT).then_some(text)
     }
 
-    /// Whether a response is written in this way. What is flawed looks exact.
+    /// True if a response has this form. A flawed one looks exact.
     pub fn wrote(self, response: &str) -> bool {
         let steps: Vec<&str> = response.split(',').filter(|it| it.contains(':')).collect();
         match self {

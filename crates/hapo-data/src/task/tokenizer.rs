@@ -1,14 +1,14 @@
 //! The built-in task's tokenizer, as the files of a Hugging Face folder.
 //!
-//! Purpose: 64 tokens, one per character but for the words of `ChatML` and `\boxed{`. It is a byte-level
-//! BPE model without merges, the words being added tokens. Encoding and decoding give the text back whenever
-//! all of it is in the vocabulary. A simpler `WordLevel` model would not do: for a folder whose `config.json`
-//! says `qwen2`, `AutoTokenizer` of transformers 5 keeps the vocabulary and the added tokens of the file but
-//! replaces everything else by Qwen's byte-level BPE, which for this vocabulary gives the same tokens.
+//! Purpose: 64 tokens, one per character except the words of `ChatML` and `\boxed{`. It is a byte-level BPE model
+//! without merges; the words are added tokens. Encoding and decoding give the text back if all of it is in the
+//! vocabulary. A simpler `WordLevel` model would not do: for a folder whose `config.json` says `qwen2`, `AutoTokenizer`
+//! of transformers 5 keeps the vocabulary and the added tokens of the file but replaces everything else by Qwen's
+//! byte-level BPE, which for this vocabulary gives the same tokens.
 //!
-//! Price: a byte outside the vocabulary (capitals, accents, quotation marks) becomes `<unk>` and is lost
-//! (transformers 5, as above, drops it). The letters beyond those of the built-in task are untrained; they are
-//! there for problems of your own.
+//! Price: a byte outside the vocabulary (capitals, accents, quotation marks) becomes `<unk>` and is lost (transformers
+//! 5, as above, drops it). The letters beyond those of the built-in task are untrained; they are there for your own
+//! problems.
 
 /// The tokens; a token's id is its position.
 pub const VOCABULARY: [&str; 64] = [

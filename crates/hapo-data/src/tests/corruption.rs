@@ -28,7 +28,7 @@ fn rng(number: u64) -> CounterRng {
     CounterRng::new(7, RngStream::Shuffle, counter)
 }
 
-/// What became of a file.
+/// The result for a file.
 #[derive(Default)]
 struct Outcome {
     good: u64,
@@ -88,7 +88,7 @@ fn check(
         complaints += u64::from(outcome.error.is_some() || !outcome.bad.is_empty());
         wants_row(&outcome, number);
     }
-    // Most damage shows; what does not is another text in a place where any text may stand.
+    // Most damage shows; the rest puts another text where any text may be.
     assert!(complaints > COUNT / 4, "{name}: {complaints}");
     assert!(allocator::largest() < LARGEST, "{name}: {} bytes at once", allocator::largest());
 }
@@ -124,7 +124,7 @@ fn damaged_bytes(mut bytes: Vec<u8>, rng: &mut CounterRng) -> Vec<u8> {
     bytes
 }
 
-/// Values that no required field may have, as JSON or what comes near.
+/// Values that no required field may have, as JSON or nearly.
 fn wrong_value(rng: &mut CounterRng) -> String {
     match rng.below(10) {
         0 => "null".to_owned(),

@@ -1,4 +1,4 @@
-//! What each layout and each container gives.
+//! The result of each layout and each container.
 
 use super::samples::{self, Ipc, Sample};
 use crate::{
@@ -457,7 +457,7 @@ fn long_elements_are_skipped_whole_and_named() {
 
 #[test]
 fn opening_reads_no_more_than_the_first_rows() {
-    // The file could be of any size: what comes after the first rows is not touched before it is asked for.
+    // The file could be of any size: rows after the first ones are read on demand.
     struct Endless(u64);
     impl std::io::Read for Endless {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {

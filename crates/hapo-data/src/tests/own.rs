@@ -14,7 +14,7 @@ fn good(bytes: &[u8]) -> Vec<Example> {
     rows(bytes)
         .into_iter()
         .map(|row| match row {
-            // Where a row stood is not what these tests compare.
+            // These tests do not compare row numbers.
             Row::Good(example) => Example { row: 0, ..example },
             Row::Bad(bad) => panic!("{bad}"),
         })

@@ -1,11 +1,10 @@
 //! Datasets out: our own layout, verl's and TRL's, row by row.
 //!
-//! Purpose: a file appears whole or not at all: it is written beside its place under another name,
-//! flushed, and renamed. Its ending says how the rows are written: as JSON lines, as one JSON array or as
-//! Parquet.
+//! Purpose: a file appears whole or not at all: it is written under another name, flushed, and renamed. Its ending
+//! decides the form: JSON lines, one JSON array or Parquet.
 //!
-//! Price: a row that the layout has no place for is an error, not a loss; only further teachers, of
-//! which TRL takes one, are counted and left out.
+//! Price: a row that the layout cannot hold is an error, not a loss. TRL takes one teacher: further ones are counted
+//! and left out.
 
 pub(crate) mod columns;
 mod own;
@@ -31,7 +30,7 @@ pub enum Format {
     Verl {
         /// The most teachers that a row has: one needs LUFFY's column `target`, more `target_lst` too.
         teachers: usize,
-        /// Whether there is a column `hapo_teacher_ids`: the tokens of the admitted solution.
+        /// Write a column `hapo_teacher_ids`: the tokens of the admitted solution.
         tokens: bool,
     },
     /// TRL's: `prompt`, `solution` and, for a teacher, `completion`.
@@ -57,7 +56,7 @@ enum Sink {
     Table(Box<columns::Table>),
 }
 
-/// How the rows of a file stand in it.
+/// The form of a file's rows.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Lines,
@@ -66,7 +65,7 @@ enum Form {
 }
 
 impl Form {
-    /// As the name of a file promises; a name that promises nothing gets what is usual for the layout.
+    /// The form that a file's name asks for, or the layout's usual one.
     fn of(path: &Path, format: Format) -> Result<Self, Error> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         match (ending.as_str(), format) {
@@ -91,7 +90,7 @@ impl std::fmt::Debug for Writer {
     }
 }
 
-/// What was written.
+/// Counts of a written file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
     /// Rows.

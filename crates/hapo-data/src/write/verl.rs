@@ -1,8 +1,7 @@
-//! verl's rows, with the field types that verl's own preparation writes: strings, a list of
-//! structures for `prompt`, structures with their fields in alphabetical order, `index` of 64 bits.
-//! Teachers go where LUFFY has them: the first into `target`, all of them into `target_lst` where there
-//! are several. What verl has no column for lies in `extra_info`. The tokens of an admitted solution have a column of
-//! their own where an engine is to read them.
+//! verl's rows, with the field types of verl's own preparation: strings, a list of structures for `prompt`, structures
+//! with their fields in alphabetical order, `index` of 64 bits. Teachers go where LUFFY has them: the first into
+//! `target`, several into `target_lst` too. Values without a column of verl's are in `extra_info`. The tokens of an
+//! admitted solution may have a column of their own, for an engine to read.
 
 use crate::example::{Example, Message};
 use crate::value::{Object, Value};
@@ -16,7 +15,7 @@ const MESSAGES: &str = "(LIST) { repeated group list { optional group element {
 /// distillation takes the name `teacher_ids`.
 const TOKENS: &str = "hapo_teacher_ids";
 
-/// The columns of a file in which a row has at most so many teachers.
+/// The columns of a file whose rows have at most `teachers` teachers.
 pub(super) fn schema(teachers: usize, tokens: bool) -> String {
     let tokens = if tokens {
         format!(
@@ -52,8 +51,8 @@ pub(super) fn schema(teachers: usize, tokens: bool) -> String {
     )
 }
 
-/// What stands as `data_source` in a row without a source: verl's own scoring picks its function by it, and this one
-/// compares the last box.
+/// `data_source` of a row without a source. verl's own scoring picks its function by it; this one compares the last
+/// box.
 pub const SOURCE: &str = "lighteval/MATH";
 
 /// One row as a line of JSON.

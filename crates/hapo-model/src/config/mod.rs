@@ -1,8 +1,7 @@
 //! The shape of a decoder, as this project understands it.
 //!
-//! One struct for the three architectures (Qwen2/2.5, Qwen3 dense, Llama 3.x); the differences between
-//! them are four fields, not three types. `config.json` is read into it elsewhere, and what it
-//! cannot say is refused there by name.
+//! One struct for the three architectures (Qwen2/2.5, Qwen3 dense, Llama 3.x); the differences between them are four
+//! fields, not three types. `config.json` is read into it elsewhere; unsupported features are refused there by name.
 
 pub(crate) mod dtype;
 pub mod json;
@@ -86,7 +85,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What to say where sequences of up to `tokens` tokens are to be read.
+    /// The warning for sequences of up to `tokens` tokens, if the model was made for fewer.
     pub fn beyond_positions(&self, tokens: usize) -> Option<String> {
         (tokens > self.max_positions).then(|| {
             format!(
@@ -112,7 +111,7 @@ impl Config {
         AttentionShape { heads: self.heads, kv_heads: self.kv_heads, head_dim: self.head_dim }
     }
 
-    /// Whether a decoder of this shape can be computed with.
+    /// Checks that a decoder of this shape can be computed.
     ///
     /// # Errors
     /// [`ComputeError::Config`] with the first field that forbids it.

@@ -1,12 +1,12 @@
 //! Keys and values of prompts and of the sequences that continue them, in pages.
 //!
-//! Purpose: a sequence takes a page of [`PAGE`] tokens when it grows into it, so memory follows what is used, not
-//! what could be. The pages of a prompt are those of all its sequences; full pages of prompts that begin alike are
-//! shared as well. Sequences come and go, and the caller batches those that are running (continuous batching).
+//! Purpose: a sequence takes a page of [`PAGE`] tokens when it grows into it, so memory follows actual use. All
+//! sequences of a prompt share its pages, and prompts with a common beginning share full pages. Sequences come and go,
+//! and the caller batches the running ones (continuous batching).
 //!
-//! Price: the last page of a prompt and that of a sequence are half empty on average. Prompts that begin alike are
-//! still read whole: what is shared is memory. When no page is free a step is refused by
-//! [`ComputeError::CacheFull`]; who is to wait is the caller's decision.
+//! Price: the last page of a prompt and that of a sequence are half empty on average. Prompts with a common beginning
+//! share memory, but are still read whole. When no page is free, a step fails with [`ComputeError::CacheFull`]; the
+//! caller decides which sequence waits.
 
 use hapo_kernels::{CacheLayer, CacheRow, Device, NumberFormat, PAGE};
 
@@ -69,7 +69,7 @@ struct Sequence {
     longest: usize,
 }
 
-/// Where the tokens of a step are, and what they look at.
+/// Where the tokens of a step are, and which tokens they attend to.
 #[derive(Debug, Default)]
 pub(crate) struct StepRows {
     pub(crate) rows: Vec<CacheRow>,
@@ -220,8 +220,8 @@ impl<D: Device> KvCache<D> {
             .ok_or(ComputeError::Slot { what: "sequence", index: slot.index })
     }
 
-    /// Pages for a prompt, those of prompts that begin alike among them. With `at_once` the caller writes the others
-    /// before anything reads them, so that the next prompt may share them.
+    /// Pages for a prompt, shared ones included. With `at_once` the caller writes the others before anything reads
+    /// them, so that the next prompt may share them.
     pub(crate) fn pages_for(
         &mut self,
         tokens: &[u32],

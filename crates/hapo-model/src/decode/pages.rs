@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use hapo_kernels::PAGE;
 
-/// Pages of a prompt, of which the first hold what another prompt wrote.
+/// Pages of a prompt; another prompt wrote the first ones.
 #[derive(Debug)]
 pub(crate) struct PromptPages {
     pub(crate) pages: Vec<u32>,
@@ -132,7 +132,7 @@ mod tests {
         other[70] = 1;
         let third = pages.take_for(&other, true).unwrap();
         assert_eq!((third.written, pages.free()), (64, 8));
-        // What is used stays, whoever wrote it; what nobody uses is free and no longer shared.
+        // Pages in use stay, whoever wrote them; unused pages are free and no longer shared.
         pages.give(&first.pages);
         assert_eq!(pages.free(), 9);
         pages.give(&second.pages);
@@ -144,8 +144,8 @@ mod tests {
         assert_eq!((pages.free(), pages.shared.len()), (16, 0));
     }
 
-    /// A prompt that is read in pieces shares its pages when it is complete; one that another read meanwhile keeps
-    /// those of its own.
+    /// A prompt read in pieces shares its pages when it is complete; if another prompt read the same pages meanwhile,
+    /// it keeps its own.
     #[test]
     fn pages_are_shared_once_they_are_written() {
         let mut pages = Pages::new(8);

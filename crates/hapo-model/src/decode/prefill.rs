@@ -130,7 +130,7 @@ impl<D: Device> KvCache<D> {
             prefix_len: done as u32,
             prefix_group: 0,
         }]);
-        // What another prompt wrote is there.
+        // Another prompt wrote the pages before this.
         let from = done.max(prompt.pages.written).min(end);
         let to = device.table(&cells(&prompt.pages.pages, from..end));
         model.embed(device, &tokens, work.x[0].first_mut(rows * model.config.hidden));
@@ -258,7 +258,7 @@ impl<D: Device> KvCache<D> {
         }
         let mut work = self.prefill_workspace(model, rows, prompts.len())?;
         let device = &model.device;
-        // What another prompt wrote is there. Rows that lie side by side are written together.
+        // Another prompt wrote the pages before this. Adjacent rows are written together.
         let (mut runs, mut end): (Vec<(usize, Vec<u32>)>, usize) = (Vec::new(), 0);
         for (it, prompt) in taken.iter().zip(prompts) {
             let cells = cells(&it.pages, it.written..prompt.len());

@@ -24,7 +24,7 @@ struct Task<'a, D: Device> {
     out: Out<'a>,
 }
 
-/// What follows a decoded row.
+/// The token after a decoded row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NextToken {
     /// The logits of the vocabulary.
@@ -33,7 +33,7 @@ pub enum NextToken {
     Drawn(DrawnToken),
 }
 
-/// What happens to a block's logits.
+/// The destination of a block's logits.
 enum Out<'a> {
     /// They are downloaded.
     Logits(&'a mut [f32]),
@@ -173,7 +173,7 @@ impl<D: Device> KvCache<D> {
         Ok(())
     }
 
-    /// Where the cache holds what each row attends to, and where its key and value go.
+    /// Where the cache holds the tokens that each row attends to, and where its key and value go.
     fn rows_of(
         &mut self,
         model: &Model<D>,

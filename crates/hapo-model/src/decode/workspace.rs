@@ -8,7 +8,7 @@ use crate::layer::{AttentionArgs, LayerActivations, LayerPass, Scratch};
 use crate::linear::Input;
 use crate::model::Model;
 
-/// What generation has buffers for.
+/// The sizes of generation's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationRows {
     /// Rows of the buffers of decoding, which are cut into blocks: a few more than sequences.
@@ -19,8 +19,8 @@ pub struct GenerationRows {
     pub prompts: usize,
 }
 
-/// Bytes of the activations and logits of generation, without the cache, on a device of these habits; `rank` is that of an
-/// adapter, or 0.
+/// Bytes of the activations and logits of generation, without the cache, on a device of these habits; `rank` is the
+/// adapter's, or 0.
 pub fn generation_bytes(habits: Habits, config: &Config, of: GenerationRows, rank: usize) -> usize {
     let device = Counting::new(habits);
     let decoded = BlockRows { rows: of.decoded, head_rows: of.decoded, kv_layers: config.layers };
@@ -56,7 +56,7 @@ pub(crate) struct Workspace<D: Device> {
 }
 
 impl<D: Device> Workspace<D> {
-    /// Buffers of a block; `rank` is that of an adapter, or 0.
+    /// Buffers of a block; `rank` is the adapter's, or 0.
     pub(super) fn new(
         device: &D,
         config: &Config,
@@ -106,7 +106,7 @@ impl<D: Device> Workspace<D> {
     }
 }
 
-/// What is held of a prompt beside the cache.
+/// State of a prompt beside the cache.
 #[derive(Debug)]
 pub(super) struct Pieces<D: Device> {
     /// `[layers, length, kv_dim]`.

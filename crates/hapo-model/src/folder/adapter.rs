@@ -1,7 +1,7 @@
 //! PEFT's folders of low-rank adapters, in and out: `adapter_config.json` and `adapter_model.safetensors`.
 //!
-//! What the decoder would have to compute in another way is refused by its field, a tensor that is missing, left over
-//! or of another shape by its name. The price: of PEFT's many kinds, plain `LoRA` on the layers' matrices alone.
+//! A field that would change the computation is refused by name; so is a tensor that is missing, left over or of
+//! another shape. The price: of PEFT's many kinds, only plain `LoRA` on the layers' matrices.
 
 use std::fs;
 use std::io::Write;
@@ -33,14 +33,14 @@ const BASE_FOLDER: &str = "base_folder";
 pub struct AdapterFolder {
     /// The folder.
     pub dir: PathBuf,
-    /// What the adapter is.
+    /// The adapter's shape.
     pub shape: LoraShape,
     /// Name or path of the model that it was trained on, where the folder has one.
     pub base: Option<String>,
     file: WeightFile,
 }
 
-/// What a written folder says of the model that the adapter belongs to.
+/// The adapter's model, as a written folder names it.
 #[derive(Clone, Copy, Debug)]
 pub struct AdapterNote<'a> {
     /// Its name or path.
@@ -51,7 +51,7 @@ pub struct AdapterNote<'a> {
     pub fingerprint: &'a str,
 }
 
-/// Opens a PEFT folder and checks everything but what needs its model.
+/// Opens a PEFT folder and checks everything that does not need its model.
 ///
 /// # Errors
 /// [`Error::Io`], a file that is not what its name says, and settings that the decoder does not implement.
@@ -88,7 +88,7 @@ impl Fields<'_> {
     }
 }
 
-/// Fields that change what an adapter computes or what it belongs to, when they say anything.
+/// Fields that, when set, change an adapter's computation or its model.
 const UNSUPPORTED: &[&str] = &[
     "use_dora",
     "use_qalora",
@@ -167,8 +167,8 @@ impl AdapterFolder {
         self.file.metadata.get(BASE_FOLDER).map(String::as_str)
     }
 
-    /// Checks the folder against the model that it is to be put beside: every tensor is there, with the shape that the
-    /// model asks for, and no other. `fingerprint` is that of the model's weights.
+    /// Checks the folder against its model: every tensor is there, with the expected shape, and no other. `fingerprint`
+    /// is that of the model's weights.
     ///
     /// # Errors
     /// [`Error::Tensor`] with the first that is not, [`Error::Malformed`] for an adapter of other weights.

@@ -13,7 +13,7 @@ use crate::text::tokenizer::Tokenizer;
 
 use super::read::{Fingerprint, ModelFolder, open, read_weights};
 
-/// A model with what belongs to it.
+/// A model with its tokenizer and settings.
 #[derive(Debug)]
 pub struct LoadedModel<D: Device> {
     /// The weights.
@@ -22,7 +22,7 @@ pub struct LoadedModel<D: Device> {
     pub tokenizer: Tokenizer,
     /// Tokenizer files and the like, name and bytes, for folders that are written from this one.
     pub tokenizer_files: Vec<(&'static str, Vec<u8>)>,
-    /// What is in the folder and read by nobody.
+    /// Unused contents of the folder.
     pub warnings: Vec<String>,
     /// Name of the weights, by which an adapter knows its base.
     pub fingerprint: String,

@@ -13,8 +13,8 @@ use crate::config::TensorSpec;
 use crate::error::Error;
 use crate::places::transpose;
 
-/// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor as it is, in the number format of most of the
-/// model's weights. One tensor is in memory at a time, as f32.
+/// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor unchanged, in the number format of most of
+/// the model's weights. One tensor is in memory at a time, as f32.
 ///
 /// # Errors
 /// An adapter of another model, and as [`write()`] and [`read_weights`].

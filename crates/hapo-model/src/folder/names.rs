@@ -20,7 +20,7 @@ pub const TOKENIZER_FILES: &[&str] = &[
     "chat_template.jinja",
 ];
 
-/// Whether a name stays inside its folder on every system.
+/// True if a name stays inside its folder on every system.
 pub(super) fn is_plain_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\', ':', '\0'])
 }

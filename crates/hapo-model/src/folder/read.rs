@@ -28,7 +28,7 @@ pub struct ModelFolder {
     pub config: Config,
     /// Number format that `config.json` declares, when it does; each tensor is read in its own.
     pub declared_dtype: Option<Dtype>,
-    /// What is in the folder and read by nobody.
+    /// Unused contents of the folder.
     pub warnings: Vec<String>,
     files: Vec<WeightFile>,
     /// Location of each tensor of `config.tensors()`, in that order.
@@ -162,7 +162,7 @@ impl std::fmt::Display for Fingerprint {
 }
 
 impl ModelFolder {
-    /// Whether every matrix is stored in bf16, so that holding it so loses nothing.
+    /// True if every matrix is stored in bf16, so that bf16 in memory loses nothing.
     pub fn matrices_are_bf16(&self) -> bool {
         let mut matrices = self.stored.iter().filter(|(spec, _)| spec.shape.len() == 2);
         matrices.all(|(_, stored)| stored.dtype == Dtype::Bf16)

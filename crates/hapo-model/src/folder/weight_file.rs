@@ -14,13 +14,13 @@ use crate::files::{RELOAD, malformed};
 /// A header of 1024 layers takes about 2 MB.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
 
-/// One safetensors file: its bytes and what its header says of them.
+/// One safetensors file: its bytes and its header.
 #[derive(Debug)]
 pub(super) struct WeightFile {
     pub(super) path: PathBuf,
     map: Mmap,
     pub(super) tensors: BTreeMap<String, Entry>,
-    /// What its writer noted beside the tensors.
+    /// The writer's notes beside the tensors.
     pub(super) metadata: BTreeMap<String, String>,
 }
 
@@ -66,7 +66,7 @@ impl WeightFile {
     #[cfg(unix)]
     pub(super) fn forget(&self, read: &Stored) {
         let (start, len) = (read.start, read.end - read.start);
-        // SAFETY: the map is a file's and only read: what is read again comes from the file again.
+        // SAFETY: the map is read-only and backed by the file: dropped pages are read from the file again.
         let advice = unsafe {
             self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len)
         };

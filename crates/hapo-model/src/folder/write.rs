@@ -37,9 +37,9 @@ impl Default for Layout<'_> {
     }
 }
 
-/// Writes a model folder that transformers 4 and 5 and vLLM load as it is. `source` gives the
-/// values of a tensor, row by row, and is called once for each of [`Config::tensors`] (in the order
-/// of the files, by name within a file). The folder is made when it does not exist.
+/// Writes a model folder that transformers 4 and 5 and vLLM load directly. `source` gives the values of a tensor, row
+/// by row, and is called once for each of [`Config::tensors`] (in the order of the files, by name within a file). A
+/// missing folder is created.
 ///
 /// The same input gives the same bytes. Each file is written under a temporary name, flushed to the
 /// disk and renamed, weights first and `config.json` last: a folder without it is an unfinished one

@@ -1,8 +1,8 @@
 //! One decoder layer: the forward pass of each block with its gradient next to it.
 //!
-//! Purpose: the order of a layer's operations is written once, for training, for the prompt and for
-//! decoding. Names are those of the published weights (`q_proj`, `down_proj`) and of what is between
-//! the blocks: `resid_mid` is the input plus the attention block's output.
+//! Purpose: the order of a layer's operations is written once, for training, for the prompt and for decoding. Names are
+//! those of the published weights (`q_proj`, `down_proj`) and of the values between the blocks: `resid_mid` is the
+//! input plus the attention block's output.
 //!
 //! Price: gradients are written by hand, and they overwrite saved activations that nothing reads
 //! again (`gate`, `up`, and `q`, `k` where their heads are normalised).
@@ -23,13 +23,13 @@ pub(crate) struct LayerPass<'a, D: Device> {
     pub(crate) device: &'a D,
     pub(crate) rows: usize,
     pub(crate) positions: &'a D::Table<u32>,
-    /// What keys and values are rounded to before attention reads them, or what it rounds them to itself.
+    /// The format of keys and values; they are rounded before attention reads them, or by attention itself.
     pub(crate) kv_format: NumberFormat,
     /// Where the keys, and the values, of its rows begin in their buffers.
     pub(crate) kv_at: usize,
 }
 
-/// What the attention of one layer reads and writes.
+/// Inputs and outputs of one layer's attention.
 pub(crate) struct AttentionArgs<'a, D: Device> {
     pub(crate) q: Span<'a, D::Buf>,
     pub(crate) k: Span<'a, D::Buf>,
@@ -38,7 +38,7 @@ pub(crate) struct AttentionArgs<'a, D: Device> {
     pub(crate) log_sums: &'a mut D::Buf,
 }
 
-/// What a backward pass carries from layer to layer.
+/// State that a backward pass carries from layer to layer.
 pub(crate) struct BackwardPass<'a, D: Device> {
     pub(crate) products: Backward<'a, D>,
     pub(crate) mlp_hidden: &'a mut D::Buf,
@@ -64,8 +64,8 @@ impl<'a, D: Device> LayerPass<'a, D> {
         }
     }
 
-    /// From the layer's input to its output. `attend` is what differs between packed and decoded rows;
-    /// `scratch` is overwritten.
+    /// From the layer's input to its output. `attend` differs between packed and decoded rows; `scratch` is
+    /// overwritten.
     pub(crate) fn forward(
         &self,
         x: &D::Buf,
@@ -78,7 +78,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         self.mlp_block(saved, scratch, x_next);
     }
 
-    /// From the gradient of the layer's output in `d.resid` to that of its input, in the same buffer.
+    /// From the gradient of the layer's output in `d.resid` to the gradient of its input, in the same buffer.
     pub(crate) fn backward(
         &self,
         x: &D::Buf,
@@ -222,7 +222,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         );
     }
 
-    /// Gradient of [`LayerPass::qkv`]: from those of q, k and v to that of `attn_norm` in `d.norm`.
+    /// Gradient of [`LayerPass::qkv`]: from the gradients of q, k and v to that of `attn_norm` in `d.norm`.
     fn qkv_grad(
         &self,
         saved: &mut LayerActivations<D>,

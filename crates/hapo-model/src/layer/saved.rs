@@ -1,4 +1,4 @@
-//! What a layer saves between its forward and its backward pass, and what all layers use in turn.
+//! Values that a layer saves from its forward to its backward pass, and buffers that all layers use in turn.
 
 use hapo_kernels::{Device, NumberFormat};
 

@@ -1,5 +1,5 @@
-//! What a model's folder says about conversations: its chat template, as text, and the names of its
-//! special tokens. Rendering it is not this crate's business.
+//! The conversation settings of a model's folder: its chat template, as text, and the names of its special tokens.
+//! Rendering is another crate's business.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 const SPECIAL_TOKENS: &[&str] =
     &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// A model's chat template and what it may name.
+/// A model's chat template and the names that it may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChatFiles {
     /// The Jinja text; base models often have none.

@@ -97,7 +97,7 @@ impl Tokenizer {
                 Some("take tokenizer.json of the model this one was trained from"),
             );
         }
-        // A net for what is not known of the library; nothing outlives a panic of its parser.
+        // A safety net for unknown bugs of the library; nothing outlives a panic of its parser.
         let parsed = panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(text));
         let mut inner = match parsed {
             Ok(Ok(inner)) => inner,
@@ -139,8 +139,8 @@ impl Tokenizer {
         })
     }
 
-    /// Highest id of the vocabulary, added tokens included, plus one. Ids of the model from here on
-    /// are padding and stand for no text.
+    /// Highest id of the vocabulary, added tokens included, plus one. Ids of the model from here on are padding without
+    /// text.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
@@ -158,8 +158,8 @@ impl Tokenizer {
         }
     }
 
-    /// Text of token ids, with special tokens written out. Ids that stand for no token are left
-    /// out, and bytes that are no UTF-8 (a character cut in two) become U+FFFD.
+    /// Text of token ids, with special tokens written out. Ids without a token are left out, and bytes that are no
+    /// UTF-8 (a character cut in two) become U+FFFD.
     ///
     /// # Errors
     /// [`Error::Tokenizer`] when the decoder of the file cannot join the tokens.

@@ -9,7 +9,7 @@ use crate::model::Model;
 /// First and second moments, laid out as the trained parameters.
 #[derive(Debug)]
 pub struct Moments<D: Device> {
-    /// The mean of the gradient, and that of its square.
+    /// The means of the gradient and of its square.
     buffers: [D::Buf; 2],
     format: NumberFormat,
     seed: u64,
@@ -24,7 +24,7 @@ impl<D: Device> Moments<D> {
         Self::held_in(NumberFormat::F32, model, 0)
     }
 
-    /// Zeros in a format; `seed` is that of the draws by which bf16 is rounded.
+    /// Zeros in a format; `seed` is for the draws that round bf16.
     ///
     /// # Errors
     /// No memory.
@@ -43,7 +43,7 @@ impl<D: Device> Moments<D> {
         self.buffers.iter().map(|it| (it.len() * size_of::<f32>()) as u64).sum()
     }
 
-    /// One step over all trained parameters; cleared gradients leave everything as it is.
+    /// One step over all trained parameters; cleared gradients change nothing.
     pub fn adamw(&mut self, model: &mut Model<D>, step: AdamW, gradients: &Gradients<D>) {
         if gradients.is_cleared() {
             return;

@@ -33,7 +33,7 @@ pub enum ActivationCheckpointing {
 #[derive(Debug)]
 pub struct Tape<D: Device> {
     checkpointing: ActivationCheckpointing,
-    /// Is `None` for what is best on the device.
+    /// `None`: the device's best.
     keep_logits: Option<usize>,
     body: Option<Body<D>>,
     head: Option<Head<D>>,
@@ -47,7 +47,7 @@ struct Body<D: Device> {
     x: Vec<D::Buf>,
     saved: Vec<LayerActivations<D>>,
     scratch: Scratch<D>,
-    /// With that of x·A of an adapter.
+    /// With the gradient of an adapter's x·A.
     gradient: Option<(LayerGradients<D>, D::Buf)>,
 }
 
@@ -63,8 +63,8 @@ impl<D: Device> Tape<D> {
         Self { checkpointing, keep_logits: None, body: None, head: None, prepared: None }
     }
 
-    /// Bytes of logits held at once, where not those of the device's [`Habits`](hapo_kernels::Habits). A batch within it keeps its logits for the
-    /// backward pass; a larger one goes through in chunks that are computed twice.
+    /// Bytes of logits held at once, instead of the device's [`Habits`](hapo_kernels::Habits). A batch within the limit
+    /// keeps its logits for the backward pass; a larger one goes through in chunks that are computed twice.
     #[must_use]
     pub fn with_logit_bytes(mut self, bytes: usize) -> Self {
         self.keep_logits = Some(bytes);

@@ -17,7 +17,7 @@ pub(crate) fn computing(name: &str, threads: usize, compute: Compute) -> Model<C
     load(name, Cpu::computing(threads, compute).unwrap())
 }
 
-/// What this CPU computes with.
+/// The roundings that this CPU has.
 pub(crate) fn computes() -> impl Iterator<Item = Compute> {
     [Some(Compute::F32), multiplies_bf16().then_some(Compute::Bf16)].into_iter().flatten()
 }

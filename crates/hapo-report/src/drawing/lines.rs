@@ -10,7 +10,7 @@ use super::{Drawing, mark};
 use crate::figures::{Figure, Scale};
 use crate::folder::annealing_from;
 
-/// What colours a file; the page has a style of its own.
+/// The style of a figure in a file; the page has its own.
 pub(super) const STYLE: &str = include_str!("../../assets/figure.css");
 /// Height of a line of a file's legend.
 const LEGEND_LINE: f64 = 18.0;
@@ -62,7 +62,7 @@ impl Drawing<'_> {
         ))
     }
 
-    /// What lies in and around the frame, which grows where it holds several.
+    /// The contents of the frame, which grows if it holds several curves.
     fn body(&self, figure: &Figure<'_>, curves: &[Curve], frame: &mut Frame) -> Option<String> {
         let x = self.x.as_ref()?;
         if curves.is_empty() {
@@ -124,7 +124,7 @@ impl Drawing<'_> {
         let end = extinct.unwrap_or(logged + 1);
         let anneals = annealing_from(gate).unwrap_or(end).clamp(1, end);
         let line = extinct.filter(|it| *it <= logged).map(|it| (it, place(it)));
-        // The line's name stands where there is room for it, and the phases' names where they leave room for it.
+        // The line's name goes where it fits, and the phases' names where it leaves room.
         let (name, room) = match line {
             Some((step, at)) if at < 0.65 => (format!("extinct, e* = {step}"), 1.0),
             Some((step, at)) => (format!("e* = {step}"), at - 0.22),
@@ -241,7 +241,7 @@ fn areas(svg: &mut String, first: usize, curves: &[Curve], x: &XAxis, frame: &Fr
     }
     let y = YAxis::new(Scale::Stacked, tops.iter().flatten().map(|it| it.1));
     let close = frame.open(svg);
-    // The highest first: each lies before what is under it.
+    // The highest first: later areas lie on top.
     *svg += "<g class='areas'>";
     for (n, curve) in curves.iter().enumerate().rev() {
         let outline = placed(tops[n].iter().copied(), x, &y, frame);
@@ -256,7 +256,7 @@ fn areas(svg: &mut String, first: usize, curves: &[Curve], x: &XAxis, frame: &Fr
     y
 }
 
-/// Grid lines, with what they stand for.
+/// Grid lines with their values.
 fn vertical(svg: &mut String, ticks: &[f64], y: &YAxis, frame: &Frame) {
     for tick in ticks {
         let Some(at) = y.place(*tick) else { continue };

@@ -36,7 +36,7 @@ pub(crate) fn files(runs: &[Run]) -> Vec<Drawn> {
     all
 }
 
-/// Runs, and what all their figures share.
+/// Runs, and settings that all their figures share.
 pub(crate) struct Drawing<'a> {
     runs: &'a [Run],
     sets: Vec<Set>,

@@ -8,7 +8,7 @@ use super::svg::Frame;
 use super::{Drawing, mark};
 use crate::figures::{FIGURES, Figure, Line, Scale, others};
 
-/// Columns of all paths of a page together, and the most and the fewest of one path: what a figure's width can show.
+/// Columns of all paths of a page together, and the most and the fewest of one path, bounded by a figure's width.
 const ALL_COLUMNS: usize = 600_000;
 const COLUMNS: (usize, usize) = (60, 400);
 
@@ -52,7 +52,7 @@ impl Drawing<'_> {
     }
 }
 
-/// What the page says beside each line, and where it finds its values.
+/// The text beside each line, and the source of its values.
 fn legend(figure: &Figure<'_>, curves: &[Curve]) -> Value {
     let is_area = figure.scale == Scale::Stacked;
     let of = |it: &Curve| {

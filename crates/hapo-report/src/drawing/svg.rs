@@ -61,7 +61,7 @@ impl Frame {
         self.top + self.height
     }
 
-    /// Opens what holds paths, and gives the end that closes it.
+    /// Opens a group of paths, and returns its closing tag.
     pub(super) fn open(&self, svg: &mut String) -> &'static str {
         if self.is_page {
             let _ = write!(

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::problems::inputs::Inputs;
 use crate::recipe::Recipe;
 
-/// What a run does about what its folder holds.
+/// How an existing run folder is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumePolicy {
     /// From the start; a folder that holds a run is refused.

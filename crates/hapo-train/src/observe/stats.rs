@@ -101,7 +101,7 @@ impl Stats {
         self.find(name)?.number()
     }
 
-    /// What the mean of that name is over; 0 for any other number.
+    /// The denominator of the mean `name`; 0 for any other number.
     pub fn count(&self, name: &str) -> usize {
         match self.find(name) {
             Some(Value::Mean { count, .. }) => count,

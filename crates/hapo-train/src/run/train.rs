@@ -243,7 +243,7 @@ fn look_ahead<L: Learner>(
     Ok(())
 }
 
-/// What lies beside a run while its steps are made.
+/// State of the step loop besides the run: log, guard, checkpoints.
 struct Session<'a> {
     recipe: &'a Recipe,
     run_dir: &'a Path,

@@ -1,4 +1,4 @@
-//! Whether the numbers of a configuration agree with each other.
+//! Checks that the numbers of a configuration agree with each other.
 
 use std::path::Path;
 
@@ -10,9 +10,9 @@ use crate::error::Error;
 /// Most parameters a model may have (2^40); larger sums in a file are taken for damage.
 pub const MAX_PARAMETERS: u64 = 1 << 40;
 
-/// Checks that the numbers of a configuration agree with each other, whoever made it: positive
-/// sizes, heads divisible by key/value heads, an even head width, special tokens inside the
-/// vocabulary, at most [`MAX_PARAMETERS`] parameters. `file` is only named in errors.
+/// Checks that the numbers of a configuration agree with each other: positive sizes, heads divisible by key/value
+/// heads, an even head width, special tokens inside the vocabulary, at most [`MAX_PARAMETERS`] parameters. `file` only
+/// appears in errors.
 ///
 /// # Errors
 /// [`Error::Config`] with the name the field has in `config.json`.

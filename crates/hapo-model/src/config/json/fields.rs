@@ -103,8 +103,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The keys that are left and unknown: those that may change what is computed as refusals, the
-    /// names of the others for a warning. Inside an object every key is taken to speak of its subject.
+    /// The remaining unknown keys: refusals for those that may change the result, and the names of the others for a
+    /// warning. Inside an object every key counts as part of its subject.
     pub(super) fn rest(&self) -> (Vec<Error>, Vec<String>) {
         let unknown = self.rest.iter().filter(|(name, value)| {
             !value.is_null() && !name.starts_with('_') && !HARMLESS.contains(&name.as_str())

@@ -212,7 +212,7 @@ const OF_THE_DECODER: &[&str] = &[
     "yarn",
 ];
 
-/// Whether an unknown key may change what a decoder computes.
+/// True if an unknown key may change a decoder's result.
 pub(super) fn speaks_of_the_decoder(key: &str) -> bool {
     let lower = key.to_ascii_lowercase();
     let words = lower.split(|it: char| !it.is_ascii_alphabetic());

@@ -4,9 +4,9 @@
 //! transformers 5 writes `rope_parameters` and `dtype`. The first is written, because transformers
 //! 4, transformers 5 and vLLM all read it.
 //!
-//! A field is refused where it changes, or may change, what is computed: known features that are not
-//! there, and unknown keys with a word that speaks of a decoder. Any other unknown key is handed back by
-//! name, for a warning. Keys that are `null` or begin with `_` are let through.
+//! A field is refused if it changes, or may change, the result: known features that are not implemented, and unknown
+//! keys with a decoder's word in them. Any other unknown key is returned by name, for a warning. Keys that are `null`
+//! or begin with `_` pass.
 
 mod check;
 mod fields;

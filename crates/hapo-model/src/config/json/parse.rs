@@ -11,7 +11,7 @@ use crate::config::dtype::Dtype;
 use crate::config::{Architecture, Config, Llama3Scaling, Rope};
 use crate::error::Error;
 
-/// What the JSON files of a folder say.
+/// The contents of a folder's JSON files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedConfig {
     /// Shape of the decoder and its special tokens.

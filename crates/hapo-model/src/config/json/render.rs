@@ -77,8 +77,8 @@ pub fn render(config: &Config, dtype: Dtype) -> String {
     pretty(fields)
 }
 
-/// `generation_config.json`: the special tokens and nothing else, so that whoever samples from the
-/// folder samples from the model's own distribution.
+/// `generation_config.json`: the special tokens and nothing else, so that other programs sample from the model's own
+/// distribution.
 pub fn render_generation(config: &Config) -> String {
     let all = [
         ("bos_token_id", json!(config.bos)),
