@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::id::RepoId;
 
-/// What a repository holds.
+/// The kind of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RepoKind {
     Model,

@@ -11,9 +11,9 @@ use crate::id::{DatasetFile, RepoId};
 use crate::names::{files_below, model_files};
 
 impl Hub {
-    /// The folder of a model with the files that are needed to run it: configuration, tokenizer, chat
-    /// template, and the weights in safetensors. What the cache has is not fetched again; where the
-    /// hub cannot be reached, a whole snapshot in the cache is taken, with a note.
+    /// The folder of a model with the files that run it: configuration, tokenizer, chat template, and the weights in
+    /// safetensors. Cached files are not fetched again; if the hub is unreachable, a whole snapshot of the cache is
+    /// used, with a note.
     ///
     /// # Errors
     /// See [`Error`].
@@ -50,10 +50,10 @@ impl Hub {
         Ok(Snapshot { folder: fetcher.repo.snapshot_path(&commit), commit })
     }
 
-    /// A file of a data set, or a pattern for the shards of its training split.
+    /// A file of a dataset, or a pattern for the shards of its training split.
     ///
     /// # Errors
-    /// See [`Error`]; [`Error::Content`] names the files where none is asked for and there are several.
+    /// See [`Error`]; [`Error::Content`] lists the files if there are several and none is named.
     pub fn dataset(
         &self,
         wanted: &DatasetFile,

@@ -29,7 +29,7 @@ pub(crate) enum Listing {
         commit: String,
         names: Vec<String>,
     },
-    /// The hub is not asked or does not answer, and why.
+    /// No answer from the hub, and why.
     None(Absent),
 }
 
@@ -171,8 +171,8 @@ impl<'a> Fetcher<'a> {
         self.repo.write_revision(commit).map_err(io("write", &self.repo.revision_path()))
     }
 
-    /// The files of a data set that are asked for: one by its name, the only one, or the shards of the training split
-    /// where these are all in one folder.
+    /// The requested files of a dataset: one by its name, the only one, or the shards of the training split if all are
+    /// in one folder.
     pub(crate) fn data_files<'n>(
         &self,
         path: Option<&'n str>,
@@ -298,8 +298,8 @@ fn training_shards<'n>(data: &[&'n str]) -> Vec<&'n str> {
     if shards.iter().all(|it| Some(parts(it).0) == folder) { shards } else { Vec::new() }
 }
 
-/// The etag of a large file is its SHA-256; that of a small one is git's and says nothing of the bytes alone. A file
-/// with another digest goes, so that the next attempt begins anew.
+/// The etag of a large file is its SHA-256; a small file's is git's and does not hash the bytes alone. A file with
+/// another digest is deleted, so the next attempt starts anew.
 fn check_digest(part: &Path, etag: &str) -> Result<(), Failure> {
     if etag.len() != 64 || !etag.bytes().all(|it| it.is_ascii_hexdigit()) {
         return Ok(());
@@ -322,7 +322,7 @@ fn check_digest(part: &Path, etag: &str) -> Result<(), Failure> {
     Err(Failure::Later("its bytes have another SHA-256 than the hub says".to_owned(), None))
 }
 
-/// Percent signs for what is not plain in a path of an address.
+/// Percent-encodes a path.
 fn escaped(path: &str) -> String {
     path.bytes()
         .map(|b| {

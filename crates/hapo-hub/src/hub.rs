@@ -46,7 +46,7 @@ pub struct Hub {
     pub cache: PathBuf,
     /// Sent to the hub, and to nobody else.
     pub token: Option<String>,
-    /// Take what the cache has and nothing else.
+    /// Use the cache only.
     pub offline: bool,
     /// The first wait before a further attempt; each next one is twice as long.
     pub backoff: Duration,

@@ -32,7 +32,7 @@ pub struct DatasetFile {
     pub path: Option<String>,
 }
 
-/// What a text names.
+/// The meaning of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParsedName {
     /// Something of the file system.
@@ -43,7 +43,7 @@ pub enum ParsedName {
     Dataset(DatasetFile),
 }
 
-/// What `name` names: a path that exists, otherwise a name of the hub.
+/// Parses `name`: a path that exists, otherwise a name on the hub.
 ///
 /// # Errors
 /// [`Error::Name`] for a text that is neither.
@@ -98,7 +98,7 @@ pub fn repo(text: &str) -> Option<RepoId> {
         .then(|| RepoId { id: id.to_owned(), revision: revision.to_owned() })
 }
 
-/// Whether a path stays below the folder that it is taken from.
+/// True if a path stays below its folder.
 pub(crate) fn is_plain_path(path: &str) -> bool {
     !path.is_empty()
         && path

@@ -1,9 +1,8 @@
-//! Models and data sets by the names they have on the Hugging Face hub.
+//! Models and datasets by their names on the Hugging Face hub.
 //!
-//! Purpose: wherever a folder is accepted, `org/name` or `org/name@revision` is too. Files lie in the
-//! cache that Python's `huggingface_hub` uses (`HF_HOME`, `HF_HUB_CACHE`), in its layout and under
-//! its locks, so nothing is fetched twice and each finds what the other has fetched. `HF_ENDPOINT`,
-//! `HF_TOKEN` and `HF_HUB_OFFLINE` mean what its users expect.
+//! Purpose: wherever a folder is accepted, `org/name` or `org/name@revision` is too. Files are in the cache of Python's
+//! `huggingface_hub` (`HF_HOME`, `HF_HUB_CACHE`), in its layout and under its locks, so nothing is fetched twice.
+//! `HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` work as its users expect.
 //!
 //! The layout of the cache and the addresses are those of the `hf-hub` crate. Its transfers are not
 //! used: it keeps a truncated file, never tries again after a 429, has no offline mode, and drops
@@ -38,7 +37,7 @@ pub enum Error {
     Name {
         /// The text.
         name: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// The hub has no such repository, revision or file, or does not show it.
@@ -48,7 +47,7 @@ pub enum Error {
         what: String,
         /// The hub.
         endpoint: String,
-        /// What the hub said.
+        /// The hub's message.
         message: String,
     },
     /// The hub wants a token, or another one.
@@ -58,13 +57,13 @@ pub enum Error {
         what: String,
         /// The hub.
         endpoint: String,
-        /// The address of the repository's page, where access is asked for.
+        /// The address of the repository's page, which grants access.
         page: String,
         /// 401 or 403.
         status: u16,
-        /// Whether a token was sent.
+        /// A token was sent.
         token_sent: bool,
-        /// What the hub said.
+        /// The hub's message.
         message: String,
     },
     /// The hub could not be reached, or failed again and again.
@@ -88,11 +87,11 @@ pub enum Error {
         what: String,
         /// The hub.
         endpoint: String,
-        /// What it answered; `None` where it did not, or its answer is of no use.
+        /// The status; `None` without a usable answer.
         status: Option<u16>,
-        /// Whether a token was sent.
+        /// A token was sent.
         token_sent: bool,
-        /// What the hub or the network said.
+        /// The hub's or the network's message.
         cause: String,
     },
     /// Nothing may be fetched, and the cache does not have it.
@@ -103,12 +102,12 @@ pub enum Error {
         /// The cache.
         cache: PathBuf,
     },
-    /// The repository has not what is looked for.
+    /// The repository lacks the requested contents.
     #[error("{what} has {problem}")]
     Content {
         /// The repository, with its revision.
         what: String,
-        /// What it has, or has not.
+        /// The contents found or missing.
         problem: String,
     },
     /// The cache cannot be read or written.
@@ -118,7 +117,7 @@ pub enum Error {
         action: &'static str,
         /// The file or folder.
         file: PathBuf,
-        /// What the operating system said.
+        /// The system's error.
         cause: std::io::Error,
     },
 }

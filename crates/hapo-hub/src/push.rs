@@ -1,8 +1,8 @@
 //! A folder's files to the hub, as one commit.
 //!
-//! The addresses are those of `huggingface_hub`: the repository is made where it is missing, the hub says which files it
-//! wants in LFS, those are sent first, and a commit names all of them. What LFS has already is not sent again, so a push
-//! that broke off costs only what is missing.
+//! The addresses are those of `huggingface_hub`: the repository is created if missing, the hub chooses the files for
+//! LFS, those are sent first, and a commit names all of them. Files that LFS already has are not sent again, so
+//! repeating an interrupted push costs only the rest.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -20,7 +20,7 @@ use crate::answer::{body_message, header};
 use crate::fetch::agent;
 use crate::{Error, Hub, Progress, RepoId};
 
-/// Bytes of a file that the hub looks at to tell what it is.
+/// Bytes of a file that the hub uses to recognise it.
 const SAMPLE: usize = 512;
 /// Longest answer that is read.
 const MAX_ANSWER: u64 = 16 << 20;
@@ -32,14 +32,14 @@ const LFS: &str = "application/vnd.git-lfs+json";
 pub struct Upload {
     /// Its path in the repository.
     pub path: String,
-    /// What it holds.
+    /// The contents.
     pub content: Content,
 }
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// What a file on the disk holds.
+    /// The contents of a file on disk.
     File(PathBuf),
     /// These bytes.
     Bytes(Vec<u8>),
@@ -48,7 +48,7 @@ pub enum Content {
 /// How a commit is made.
 #[derive(Clone, Debug)]
 pub struct PushSettings {
-    /// Whether a repository that is made now is private.
+    /// A new repository is private.
     pub private: bool,
     /// The commit's title.
     pub message: String,
@@ -65,7 +65,7 @@ pub struct Pushed {
     pub sent: u64,
 }
 
-/// A file with what the hub asks of it.
+/// A file with the hub's requirements.
 struct Described<'a> {
     upload: &'a Upload,
     size: u64,
@@ -202,7 +202,7 @@ impl Pusher<'_> {
         Ok(in_lfs)
     }
 
-    /// Sends what LFS does not have yet; how many bytes that was.
+    /// Sends the files that LFS lacks; returns their bytes.
     fn send_large(
         &self,
         files: &[&Described<'_>],

@@ -1,4 +1,4 @@
-//! Requests to the hub, and what their answers mean.
+//! Requests to the hub, and the meaning of its answers.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use crate::{Error, Progress};
 
 const BUFFER: usize = 256 << 10;
 
-/// What the hub says of a file before it is fetched.
+/// The hub's description of a file before the download.
 pub(crate) struct Described {
     pub(crate) etag: String,
     pub(crate) size: u64,

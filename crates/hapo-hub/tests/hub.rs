@@ -21,7 +21,7 @@ const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 #[derive(Default)]
 struct Repository {
     files: BTreeMap<String, Vec<u8>>,
-    /// What the next requests for contents or listings get instead, first one first.
+    /// Faults that the next requests for contents or listings meet, in order.
     faults: Vec<Fault>,
     /// Every request: method, path, `Range`, `Authorization`.
     seen: Vec<String>,
@@ -35,7 +35,7 @@ struct Repository {
 #[derive(Clone, Copy, PartialEq)]
 enum Fault {
     Status(u16),
-    /// The connection ends after so many bytes of the content.
+    /// The connection ends after this many bytes of the content.
     Cut(usize),
     /// The range is passed over: the whole file with status 200.
     NoRange,
@@ -138,7 +138,7 @@ async fn handle(State(shared): State<Shared>, request: Request) -> Response<Body
         repository.faults.remove(0);
         let part = Bytes::copy_from_slice(&content[from..from + bytes]);
         let cut = async {
-            // What was written before must reach the client first.
+            // Earlier bytes must reach the client first.
             tokio::time::sleep(Duration::from_millis(50)).await;
             Err(std::io::Error::other("cut"))
         };
@@ -279,7 +279,7 @@ impl Progress for Notes {
 
 const LARGE: &[u8] = b"a file of LFS that is long enough to be cut twice";
 
-/// Fetches a file under faults: what it was told, and the ranges that were asked of the content.
+/// Fetches a file under faults; returns the notes and the requested ranges.
 fn fetch(faults: &[Fault]) -> (World, Notes, Vec<String>, Result<std::path::PathBuf, Error>) {
     let world = world(&[("data/train.parquet", LARGE), ("README.md", b"read me")]);
     world.shared.lock().unwrap().faults = faults.to_vec();
@@ -319,7 +319,7 @@ fn a_cut_transfer_goes_on_where_it_was_cut() {
     );
     // A server that passes the range over sends the whole file.
     check_fetched(&[Fault::Cut(9), Fault::NoRange], &["-", "bytes=9-"], &[0, 0]);
-    // One that refuses it is asked for the whole file.
+    // A server that refuses a range is asked for the whole file.
     check_fetched(&[Fault::Cut(9), Fault::Status(416)], &["-", "bytes=9-", "-"], &[0, 0]);
 }
 

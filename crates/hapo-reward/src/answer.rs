@@ -1,4 +1,4 @@
-//! What a program or a server answers.
+//! The answer of a program or a server.
 
 use hapo_core::{UniqueFields, excerpt};
 use hapo_verify::{Reason, Verdict};
@@ -13,11 +13,11 @@ pub(crate) struct Answer {
     pub(crate) verdict: Option<Verdict>,
     pub(crate) reason: Option<String>,
     pub(crate) parts: Vec<(String, f64)>,
-    /// Whether it says which line it answers.
+    /// It names its line.
     pub(crate) has_id: bool,
 }
 
-/// Keys of an answer; the last three are those of a verdict's explanation and are not read.
+/// Keys of an answer; the last three belong to a verdict's explanation and are ignored.
 const KEYS: [&str; 8] =
     ["id", "reward", "verdict", "reason", "parts", "extracted", "gold_parsed", "answer_parsed"];
 /// Largest reward or part, either way.
@@ -58,7 +58,7 @@ fn quoted(text: &str) -> String {
     format!("`{}`", excerpt(text, 120))
 }
 
-/// What Python and JavaScript write for numbers that JSON does not have.
+/// Python's and JavaScript's spellings of numbers that JSON does not have.
 fn is_not_finite(text: &str) -> bool {
     let bare = text.trim_start_matches(['-', '+']).to_ascii_lowercase();
     ["nan", "inf", "infinity"].contains(&bare.as_str())

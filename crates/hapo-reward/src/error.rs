@@ -1,17 +1,17 @@
-//! What can be wrong with a reward of one's own.
+//! Errors of custom rewards.
 
 use hapo_core::Explain;
 
-/// What is wrong before a program or server is asked anything.
+/// An error before the first request to a program or server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The name is none.
     #[error("expected {expected}, got `{name}`")]
     Name {
-        /// What was given.
+        /// The given name.
         name: String,
-        /// What a name is.
+        /// The form of a name.
         expected: &'static str,
     },
 }
@@ -29,9 +29,9 @@ impl Explain for Error {
 /// Why a completion has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What happened.
+    /// The failure.
     pub(crate) message: String,
-    /// Whether nothing that it answers can be trusted, or nothing will be answered.
+    /// No later answer can be trusted, or none will come.
     pub(crate) fatal: bool,
 }
 

@@ -1,10 +1,9 @@
-//! Rewards of one's own: a program or a server that judges completions, as a [`Grader`].
+//! Custom rewards: a program or a server that judges completions, as a [`Grader`].
 //!
-//! A program runs as long as the run does. It is given one JSON line for each completion and answers each with a line:
-//! a number, or an object with a reward or a verdict and named parts. A server is sent the same object by POST. Several
-//! are asked at once, and an answer goes to the completion that was asked about, so nothing depends on which of them is
-//! faster. The price is that what they answer is taken as it is: a reward that is no function of its line makes a run
-//! that cannot be repeated, and a time limit is measured by a clock.
+//! A program runs as long as the run does. It reads one JSON line for each completion and answers with a line: a
+//! number, or an object with a reward or a verdict and named parts. A server gets the same object by POST. Several run
+//! at once, and each answer goes to its own completion, so their speed changes nothing. The price is trust: a reward
+//! that does not depend on its line alone makes a run that cannot be repeated, and a clock measures the time limit.
 
 mod answer;
 mod error;
@@ -31,22 +30,22 @@ use pool::Pool;
 use question::Question;
 use server::Server;
 
-/// What a run says about its reward.
+/// A run's settings of its reward.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RewardSettings {
     /// Longest time of one answer.
     pub timeout: Duration,
-    /// What the first answer of a process may take beyond that: a program loads what it needs.
+    /// Extra time for the first answer of a process, which loads its data.
     pub start_timeout: Duration,
     /// Processes of a program, or requests at once to a server.
     pub workers: usize,
-    /// What becomes of a completion that is not answered.
+    /// The fate of a completion without an answer.
     pub on_failure: OnFailure,
     /// Smallest reward that is called correct where the answer holds no verdict.
     pub success_at: f64,
-    /// Reward of a completion that is not answered, where the run goes on.
+    /// Reward of a completion without an answer, if the run continues.
     pub wrong: f64,
-    /// What is looked for in a completion as its `answer`.
+    /// The definition of a completion's `answer`.
     pub extraction: Extraction,
 }
 
@@ -64,7 +63,7 @@ impl Default for RewardSettings {
     }
 }
 
-/// So many workers; as many as the CPU has cores for 0.
+/// The number of workers; 0 means the CPU's cores.
 pub fn workers(asked: usize) -> usize {
     match asked {
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -72,7 +71,7 @@ pub fn workers(asked: usize) -> usize {
     }
 }
 
-/// What becomes of a completion that is not answered.
+/// The fate of a completion without an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
@@ -87,12 +86,12 @@ pub enum OnFailure {
 const COMMAND: &str = "command:";
 const ADDRESSES: [&str; 2] = ["http://", "https://"];
 
-/// Whether the name of a grader is that of a program or a server.
+/// True if a grader's name is a program or a server.
 pub fn is_own(name: &str) -> bool {
     name.starts_with(COMMAND) || ADDRESSES.iter().any(|it| name.starts_with(it))
 }
 
-/// What is wrong with the name of a program or a server, as far as it can be seen without starting it.
+/// Checks the name of a program or a server without starting it.
 ///
 /// # Errors
 /// [`Error::Name`].
@@ -119,9 +118,9 @@ struct Shared {
     source: Source,
     settings: RewardSettings,
     log: RewardLog,
-    /// Whether it has ever answered: one that never does was not started right.
+    /// It has answered once: a program that never does was not started right.
     has_answered: AtomicBool,
-    /// Whether an answer has said which line it answers: then all do.
+    /// An answer has named its line: then all do.
     names_lines: AtomicBool,
     /// Failures since the last answer.
     failures: AtomicUsize,
@@ -160,7 +159,7 @@ impl OwnReward {
         })))
     }
 
-    /// What its processes print beside their answers.
+    /// Output of its processes beside their answers.
     pub fn log(&self) -> &RewardLog {
         &self.0.log
     }

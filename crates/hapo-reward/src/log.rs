@@ -1,4 +1,4 @@
-//! What programs print beside their answers.
+//! Output of programs beside their answers.
 
 use std::fmt;
 use std::io::Write;
@@ -27,8 +27,8 @@ impl fmt::Debug for RewardLog {
 }
 
 impl RewardLog {
-    /// Writes what was printed so far to `place`, and what will be from now on. A place that cannot be written to is
-    /// left alone: a log never ends a run.
+    /// Writes the output so far to `place`, and later output as it comes. An unwritable place is ignored: a log never
+    /// ends a run.
     pub fn keep_in(&self, mut place: impl Write + Send + 'static) {
         let mut inner = self.inner();
         let held = std::mem::take(&mut inner.held);

@@ -35,8 +35,8 @@ impl Pool {
         }
     }
 
-    /// The line that answers a line. A process that ends instead is started again and asked once more: what it ended of
-    /// may have been the lines before.
+    /// The line that answers a line. If the process ends instead, it is started again and gets the line once more:
+    /// earlier lines may have caused the end.
     pub(crate) fn ask(&self, line: &str) -> Result<String, Failure> {
         let mut ended = String::new();
         for _ in 0..2 {

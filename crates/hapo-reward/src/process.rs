@@ -47,7 +47,7 @@ pub(crate) struct Process {
     child: Child,
     lines: Option<Sender<Vec<u8>>>,
     answers: Receiver<Printed>,
-    /// What was printed behind the last answer.
+    /// Output after the last answer.
     next: Option<Printed>,
     errors: Arc<Errors>,
     log: RewardLog,
@@ -63,7 +63,7 @@ pub(crate) enum Ended {
     Failed(Failure),
 }
 
-/// What comes from standard output.
+/// Lines of standard output.
 #[derive(Debug)]
 enum Printed {
     Line(String),
@@ -173,7 +173,7 @@ impl Process {
         }
     }
 
-    /// Ends the input and reads what is still printed, which answers nothing.
+    /// Ends the input and reads the remaining output, which answers nothing.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         self.lines = None;
         let until = Instant::now() + LINGER;
@@ -192,7 +192,7 @@ impl Process {
         }
     }
 
-    /// A line that nobody asked for: any answer may be that of another question.
+    /// An unrequested line: any answer may belong to another question.
     fn unasked(&self, line: &str) -> Failure {
         self.log.add(&format!("{}, unasked", self.name), line);
         let line = excerpt(line.trim_end(), 120);
@@ -226,8 +226,8 @@ impl Process {
 
     fn kill(&mut self) {
         #[cfg(unix)]
-        // SAFETY: a system call without pointers. The process has not been waited for or was just now, and its group holds
-        // the shell that watches, so the number is still that of its group.
+        // SAFETY: a system call without pointers. The process was not waited for, or only just now, and its group holds
+        // the watching shell, so the number is still its group's.
         unsafe {
             libc::kill(-(self.child.id() as i32), libc::SIGKILL);
         }
@@ -282,7 +282,7 @@ fn read_lines(from: ChildStdout, to: &SyncSender<Printed>) {
         open
     });
     if open {
-        // Whoever listens may be gone.
+        // The receiver may be gone.
         let _ = to.send(Printed::End);
     }
 }

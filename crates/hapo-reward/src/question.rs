@@ -4,7 +4,7 @@ use hapo_verify::{Completion, Extraction, Problem, find_answer};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// What all lines about a row have in common.
+/// Fields that all lines about a row share.
 #[derive(Debug)]
 pub(crate) struct Question {
     gold: String,
@@ -12,9 +12,9 @@ pub(crate) struct Question {
     head: String,
 }
 
-/// A line and what it asks about.
+/// A line and its subject.
 pub(crate) struct QuestionLine {
-    /// What an answer may repeat to say which line it answers.
+    /// The id that an answer may repeat to name its line.
     pub(crate) id: String,
     /// One JSON object and a newline.
     pub(crate) line: String,

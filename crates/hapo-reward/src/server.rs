@@ -1,4 +1,4 @@
-//! A server that is asked by POST.
+//! A server that judges by POST.
 
 use std::io::Read;
 use std::sync::{Condvar, Mutex, PoisonError};

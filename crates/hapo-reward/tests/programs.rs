@@ -1,4 +1,4 @@
-//! Programs and servers that crash, hang and lie, and what becomes of each.
+//! Programs and servers that crash, hang and lie, and the outcome of each.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -27,7 +27,7 @@ fn judge(reward: &OwnReward, completion: &str) -> Judgement {
     Gold::of(reward, &problem).unwrap().judge(completion)
 }
 
-/// A loop over lines that answers 1 but for what `cases` say.
+/// A loop over lines that answers 1, except for `cases`.
 fn answers(cases: &str) -> String {
     format!("while read -r line; do case \"$line\" in {cases} *) echo 1;; esac; done")
 }
@@ -162,7 +162,7 @@ fn processes_end_with_the_grader() {
     wait_until_gone(&mark);
 }
 
-/// Whether any process has this path among its arguments.
+/// True if any process has this path among its arguments.
 fn runs(path: &Path) -> bool {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let path = path.to_str().unwrap();
@@ -207,7 +207,7 @@ fn what_is_no_answer_is_named() {
     }
 }
 
-/// What comes of four lines, each meant to be worth 1 with an even number and 0 with an odd one.
+/// The rewards of four lines; an even number is worth 1, an odd one 0.
 fn outcome(reward: &OwnReward) -> Result<Vec<f64>, String> {
     let judged = (0..4).map(|number| {
         let judged = judge(reward, &number.to_string());
@@ -224,7 +224,7 @@ fn a_line_too_many_is_an_error_whenever_it_is_printed() {
     let by_number = "case \"$line\" in *'\"completion\":\"'[02]*) echo 1;; *) echo 0;; esac";
     let honest = format!("while read -r line; do {by_number}; done");
     assert_eq!(outcome(&program(&honest, settings())).unwrap(), [1.0, 0.0, 1.0, 0.0]);
-    // At once, a moment later, from a second process behind the last question, at the end, and whatever is asked.
+    // At once, a moment later, from a second process behind the last question, at the end, and on every line.
     for script in [
         "while read -r line; do echo 1; echo 0; done".to_owned(),
         "while read -r line; do echo 1; sleep 0.03; echo 0; done".to_owned(),
@@ -269,7 +269,7 @@ fn what_is_printed_beside_answers_is_kept() {
     let script = answers("*bad*) echo why >&2; echo what;;");
     let reward = program(&format!("echo hello >&2; {script}"), settings());
     assert_eq!(judge(&reward, "good").reward(), 1.0);
-    // What was printed before there was a place is not lost.
+    // Output before there is a place is not lost.
     reward.log().keep_in(std::fs::File::create(&path).unwrap());
     assert!(judge(&reward, "bad").failure().is_some());
     let until = Instant::now() + Duration::from_secs(20);
@@ -351,7 +351,7 @@ fn a_server_is_sent_the_same_line() {
     let reward = OwnReward::new(&address, settings()).unwrap();
     assert_eq!(judge(&reward, "a").reward(), 0.5);
     assert_eq!(judge(&reward, "b").parts, [("style".to_owned(), 0.25)]);
-    // A status that may pass is asked again.
+    // A temporary status is retried.
     assert_eq!(judge(&reward, "c").reward(), 1.0);
     let refused = judge(&reward, "d").failure().unwrap().to_owned();
     assert!(refused.ends_with("expected status 200, got 400: no such model"), "{refused}");

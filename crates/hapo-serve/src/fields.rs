@@ -24,7 +24,7 @@ impl Endpoint {
     }
 }
 
-/// Whether a value of a field leaves the answer as it is.
+/// True if a field's value does not change the answer.
 type ChangesNothing = fn(&Value) -> bool;
 
 /// Fields that are read.
@@ -52,7 +52,7 @@ const READ_OF_CHATS: &[&str] =
 /// Those of completions alone.
 const READ_OF_COMPLETIONS: &[&str] = &["prompt", "echo", "best_of"];
 
-/// Fields that leave the answer as it is: labels, accounting, hints for a cache.
+/// Fields that do not change the answer: labels, accounting, hints for a cache.
 const PASSED_OVER: &[&str] = &[
     "user",
     "metadata",
@@ -128,7 +128,7 @@ fn is_one(it: &Value) -> bool {
     it.as_f64() == Some(1.0)
 }
 
-/// Refuses what cannot be honoured, by name.
+/// Refuses unsupported fields by name.
 pub(crate) fn check(endpoint: Endpoint, fields: &Map<String, Value>) -> Result<(), ApiError> {
     let own = match endpoint {
         Endpoint::Chat => READ_OF_CHATS,

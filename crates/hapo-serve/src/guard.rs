@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::api_error::ApiError;
 
-/// Refuses what no program of the user's would send.
+/// Refuses requests that no program of the user's would send.
 pub(crate) async fn guarded(
     State(names): State<Arc<[String]>>,
     request: Request,
@@ -52,7 +52,7 @@ fn refusal(method: &Method, headers: &HeaderMap, names: &[String]) -> Option<Api
     None
 }
 
-/// Whether a Host header is an address, `localhost` or one of the names.
+/// True if a Host header is an address, `localhost` or one of the names.
 fn is_own_name(host: &str, names: &[String]) -> bool {
     let Some(authority) = host.parse::<Authority>().ok().filter(|_| !host.contains('@')) else {
         return false;

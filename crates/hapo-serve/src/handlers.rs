@@ -85,7 +85,7 @@ async fn metrics<D: Device>(State(app): State<App<D>>) -> Response {
     ([kind], app.served.stats.prometheus()).into_response()
 }
 
-/// What the tokenizer alone answers.
+/// Answers that need the tokenizer alone.
 async fn of_text<D>(
     answer: fn(&[u8], &Served<D>) -> Result<Value, ApiError>,
     State(app): State<App<D>>,
@@ -268,7 +268,7 @@ struct Answer<D: Device> {
     counted: Arc<Counted>,
 }
 
-/// What happened to an answer.
+/// A change of an answer.
 enum Progress {
     /// A request's prompt has its log-probabilities.
     Scored(usize, Vec<ScoredToken>),
@@ -424,7 +424,7 @@ impl<D: Device> Answer<D> {
         all.map(|(index, it)| self.envelope.piece(index, Some(&it.text), None, None)).collect()
     }
 
-    /// What the stream gains.
+    /// New pieces of the stream.
     fn pieces(&mut self, progress: Progress) -> Result<Vec<Value>, ApiError> {
         let mut pieces = Vec::new();
         match progress {

@@ -1,14 +1,14 @@
 //! An `OpenAI`-compatible server over the local sampler.
 //!
-//! Purpose: a trained model can be talked to, evaluated by other people's harnesses and used as a
-//! teacher. `/v1/chat/completions` renders the conversation with the model's template, `/v1/completions`
-//! takes text or token ids as they are, and scores them where they are to be echoed; both stream. All requests share one
-//! [`Engine`](hapo_sampler::Engine), so a new one joins the batch at the next token. A request with a
-//! `seed` gets what [`hapo_sampler::sample`] gives for that seed, whatever else is being served.
+//! Purpose: talk to a trained model, evaluate it with other harnesses, or use it as a teacher. `/v1/chat/completions`
+//! renders the conversation with the model's template. `/v1/completions` takes text or token ids unchanged, and scores
+//! them for an echo with log-probabilities. Both stream. All requests share one [`Engine`](hapo_sampler::Engine), so a
+//! new one joins the batch at the next token. A request with a `seed` gets the completions of [`hapo_sampler::sample`]
+//! for that seed, whatever else is served.
 //!
-//! Price: no authentication and no encryption, so it belongs on the loopback address or behind a
-//! proxy; pages of a browser are kept out by their headers. A field that cannot be honoured (tools,
-//! penalties, logit bias, JSON modes) or is unknown is refused by name rather than passed over.
+//! Price: no authentication and no encryption, so it belongs on the loopback address or behind a proxy; headers keep
+//! web pages out. Unsupported fields (tools, penalties, logit bias, JSON modes) and unknown ones are refused by name,
+//! not ignored.
 
 mod api_error;
 mod fields;
@@ -110,7 +110,7 @@ impl Explain for Error {
     }
 }
 
-/// What the handlers and the worker share.
+/// State that the handlers and the worker share.
 pub(crate) struct Served<D: Device> {
     pub(crate) model: Model<D>,
     pub(crate) chat_format: ChatFormat,

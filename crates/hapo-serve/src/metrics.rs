@@ -1,4 +1,4 @@
-//! What has been served, in the text format of Prometheus.
+//! The server's counters, in the text format of Prometheus.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -41,9 +41,9 @@ pub(crate) struct ParsedRequest {
     pub(crate) n: usize,
     pub(crate) streams: bool,
     pub(crate) streams_usage: bool,
-    /// Whether log-probabilities are returned, and of how many most likely tokens besides the drawn one.
+    /// Return log-probabilities, and those of this many most likely tokens.
     pub(crate) log_probs: Option<usize>,
-    /// The prompts' texts, where each is to stand before its completions.
+    /// The prompts' texts, if each comes before its completions.
     pub(crate) echo: Option<Vec<String>>,
 }
 
@@ -295,7 +295,7 @@ fn stop_strings(fields: &Map<String, Value>) -> Result<Vec<String>, ApiError> {
     Ok(found)
 }
 
-/// Tokens that end a completion: the model's own, unless they are ignored, and those of the request.
+/// Tokens that end a completion: the model's own, unless ignored, and the request's.
 fn stop_tokens<D: Device>(
     fields: &Map<String, Value>,
     served: &Served<D>,

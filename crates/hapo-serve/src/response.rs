@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::fields::Endpoint;
 
-/// What every piece of one answer carries.
+/// Fields of every piece of one answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Envelope {
     pub(crate) endpoint: Endpoint,
@@ -145,7 +145,7 @@ struct TokenDetails {
 }
 
 impl LogProbs {
-    /// Starts behind so many characters of the completion.
+    /// Starts after `offset` characters of the completion.
     pub(crate) fn at(offset: usize) -> Self {
         Self { tokens: Vec::new(), offset }
     }

@@ -1,4 +1,4 @@
-//! What the tokenizer alone answers.
+//! Answers that need the tokenizer alone.
 
 use hapo_kernels::Device;
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use crate::Served;
 use crate::api_error::ApiError;
 use crate::request::{chat_prompt, object, take, tokens_of, unexpected};
 
-/// The tokens of a text as it is, or of a conversation as a chat renders it.
+/// The tokens of a text, or of a conversation as a chat renders it.
 pub(crate) fn tokenize<D: Device>(body: &[u8], served: &Served<D>) -> Result<Value, ApiError> {
     let fields = object(body, &served.settings)?;
     let read = ["prompt", "messages", "chat_template_kwargs", "return_token_strs"];

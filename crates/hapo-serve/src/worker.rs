@@ -19,12 +19,12 @@ use tokio::sync::oneshot;
 
 use crate::{Error, Served};
 
-/// What the worker sends while it serves a request.
+/// Events that the worker sends while it serves a request.
 #[derive(Debug)]
 pub(crate) enum WorkerEvent {
     /// Something happened to a completion.
     Event {
-        /// Place of the request among those of its answer.
+        /// Index of the request within its answer.
         request: usize,
         /// Which of its completions.
         completion: usize,
@@ -32,11 +32,11 @@ pub(crate) enum WorkerEvent {
     },
     /// The tokens of a prompt with their log-probabilities.
     Scored {
-        /// Place of the request among those of its answer.
+        /// Index of the request within its answer.
         request: usize,
         tokens: Vec<ScoredToken>,
     },
-    /// The request cannot be served as it is.
+    /// The request cannot be served.
     Refused(hapo_sampler::Error),
     /// The engine failed.
     Failed(String),
@@ -46,7 +46,7 @@ pub(crate) enum WorkerEvent {
 pub(crate) struct Submission {
     /// Those without a token to generate are done when their prompts are scored.
     pub(crate) requests: Vec<Request>,
-    /// Whether the prompts are scored, which happens before anything is generated.
+    /// Score the prompts, before generating anything.
     pub(crate) scores_prompts: bool,
     /// The handler drops its receiver when the client disconnects; the rest is then cancelled.
     pub(crate) reply: UnboundedSender<WorkerEvent>,
@@ -84,7 +84,7 @@ pub(crate) struct Died {
     pub(crate) cause: String,
 }
 
-/// What an engine does next; [`Engine::step`] but for tests.
+/// An engine's next step; [`Engine::step`] except in tests.
 pub(crate) type Step<D> = fn(&mut Engine<'_, D>) -> Result<Vec<Event>, hapo_sampler::Error>;
 
 /// Engines that may fail in a row without finishing a completion.
@@ -144,7 +144,7 @@ fn work<D: Device>(
                 return Some(Died { failures: failures + 1, cause });
             }
         };
-        // Whoever started this may be gone; then so is the inbox.
+        // The starter may be gone; then so is the inbox.
         let _ = started.send(Ok(()));
         let mut jobs = Jobs::default();
         // The engine is gone after a panic, and of the jobs only the replies are used.
@@ -168,7 +168,7 @@ fn work<D: Device>(
     }
 }
 
-/// What is being answered.
+/// Running answers.
 #[derive(Default)]
 struct Jobs {
     /// Those with prompts to score, and how many of each are.
@@ -185,7 +185,7 @@ struct Job {
     _slot: Arc<OwnedSemaphorePermit>,
 }
 
-/// Serves until the inbox says stop; what broke the engine otherwise.
+/// Serves until the inbox says stop, or returns the engine's error.
 fn run<D: Device>(
     mut engine: Engine<'_, D>,
     step: Step<D>,
@@ -277,7 +277,7 @@ fn score<D: Device>(
     jobs.scoring.pop_front().map(|it| it.0)
 }
 
-/// Hands an event to the one who asked.
+/// Sends an event to its request.
 fn tell(jobs: &mut Jobs, event: Event) {
     let Some(job) = jobs.by_request.get_mut(&event.request) else {
         return;

@@ -151,7 +151,7 @@ fn texts(answer: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What the sampler gives for a prompt.
+/// The sampler's completions of a prompt.
 fn sampled(prompt: &[u32], decoding: Decoding, seed: u64, n: usize, max: usize) -> Sampled {
     let (model, chat_format) = load();
     let request = GroupRequest::new(PromptId(0), prompt, n);
@@ -499,7 +499,7 @@ async fn requests_of_pages_and_under_other_names_are_refused() {
     check(&[], 415).await;
 }
 
-/// What a connection answers to these bytes until it closes.
+/// The connection's answer to these bytes, until it closes.
 async fn raw(client: &Client, bytes: &str) -> String {
     let (address, bytes) = (client.address, bytes.to_owned());
     let talk = move || {
@@ -615,7 +615,7 @@ async fn an_echoed_prompt_has_the_log_probabilities_of_a_forward_pass() {
         let told = &choice["logprobs"];
         assert!(told["token_logprobs"][0].is_null() && told["top_logprobs"][0].is_null());
         let all = told["token_logprobs"].as_array().unwrap();
-        // The prompt's, and that of the generated one.
+        // The prompt's, and the generated token's.
         assert_eq!(all.len(), n + 1);
         let of_prompt = numbers(&json!(all[1..n]));
         assert_eq!(of_prompt, forward(&case.tokens));

@@ -2,16 +2,16 @@ use std::path::PathBuf;
 
 use hapo_core::{Explain, Remedy};
 
-/// What ends a run. A teacher's completion is never an error, nor is a server's passing fault.
+/// An error that ends a run. A teacher's completion is never an error, nor is a server's temporary fault.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An endpoint that is no http(s) address.
     #[error("endpoint `{url}`: {problem}")]
     Url {
-        /// What was given, without secrets.
+        /// The given address, without secrets.
         url: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A key that no header can hold.
@@ -24,7 +24,7 @@ pub enum Error {
         url: String,
         /// The HTTP status.
         status: u16,
-        /// What the server says, shortened.
+        /// The server's message, shortened.
         message: String,
     },
     /// The server asks for a longer wait than the run allows.
@@ -32,7 +32,7 @@ pub enum Error {
     Wait {
         /// The address, without secrets.
         url: String,
-        /// Seconds asked for.
+        /// Requested seconds.
         asked: u64,
         /// Seconds the run would wait.
         longest: u64,
@@ -75,7 +75,7 @@ pub enum Error {
     /// A program or a server that judges gave no judgement.
     #[error("the reward failed: {problem}")]
     Grader {
-        /// What happened.
+        /// The failure.
         problem: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What a teacher's journal holds: the settings that shape the completions, and one line per finished attempt.
+//! The contents of a teacher's journal: the settings that shape the completions, and one line per finished attempt.
 
 use hapo_run::JournalFormat;
 use serde::{Deserialize, Serialize};
@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 
 use crate::prompt_kind::PromptKind;
 
-/// What shapes the completions. A journal belongs to one of these.
+/// The settings that shape the completions. A journal belongs to one set of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
     /// The endpoint without secrets, or `local`.
     pub endpoint: String,
     /// The model's name.
     pub model: String,
-    /// How it is asked.
+    /// The form of the prompt.
     pub prompt: PromptKind,
     /// The system turn, if any.
     pub system: Option<String>,
@@ -54,7 +54,7 @@ pub struct Attempt {
     pub at: u64,
 }
 
-/// A line after the first, as it is read.
+/// A line after the first, for reading.
 #[derive(Deserialize)]
 pub(crate) struct Line {
     pub(crate) prompt: usize,
@@ -63,7 +63,7 @@ pub(crate) struct Line {
     pub(crate) it: Attempt,
 }
 
-/// The same, as it is written.
+/// The same, for writing.
 #[derive(Serialize)]
 pub(crate) struct WrittenLine<'a> {
     pub(crate) prompt: usize,

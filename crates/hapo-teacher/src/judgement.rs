@@ -1,4 +1,4 @@
-//! What becomes of one attempt, and the rules by which traces are chosen.
+//! The outcome of one attempt, and the rules that choose traces.
 
 use hapo_run::Span;
 use hapo_verify::{Gold, Grader, Verdict};
@@ -18,7 +18,7 @@ pub enum Rule {
     AllCorrect,
 }
 
-/// What becomes of correct traces that let on that the gold answer was in the prompt.
+/// Use of correct traces that reveal the gold answer in the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaked {
     /// Chosen only when no other is correct.
@@ -59,17 +59,17 @@ pub struct Rules<'a> {
     pub attempts: u32,
     /// Which are chosen.
     pub rule: Rule,
-    /// What becomes of leaked ones.
+    /// Use of leaked traces.
     pub leaked: Leaked,
     /// Who judges.
     pub grader: &'a dyn Grader,
     /// How long a trace may be, if there is a tokenizer to measure it.
     pub length: Option<Length<'a>>,
-    /// What tokens cost.
+    /// The price of tokens.
     pub prices: Option<Prices>,
 }
 
-/// What became of one attempt.
+/// The outcome of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -100,7 +100,7 @@ pub(crate) struct Judged {
     pub(crate) span: Span,
 }
 
-/// What servers call the end of an answer that is not whole.
+/// Servers' names for the end of an incomplete answer.
 const CUT: [&str; 6] = ["length", "max_tokens", "content_filter", "abort", "error", "tool_calls"];
 
 /// Judges an attempt. `conditioned_on` is the problem where the prompt had the gold answer: a prompt without it cannot

@@ -3,7 +3,7 @@
 //! A policy that imitates "this matches the given answer" learns to appeal to an answer that it will not have. The
 //! price of a list of phrases is that it knows only these.
 
-/// What gives a trace away, in lower case and single spaces.
+/// Phrases that reveal a leak, in lower case and single spaces.
 pub const LEAKS: &[&str] = &[
     "the given answer",
     "the provided answer",

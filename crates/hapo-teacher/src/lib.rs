@@ -1,12 +1,12 @@
 //! Verified traces from any OpenAI-compatible server.
 //!
 //! Purpose: prompts with gold answers in, the same prompts with a teacher's solution out. Each prompt is sent k times,
-//! with the gold answer (the paper's prompt) or without; every completion goes into a journal the moment it arrives; the
-//! grader judges it; one rule chooses among the good ones. [`Session`] is the journal with the judgements, [`teach`]
-//! requests what the session still wants, and [`client`] talks to the server; evaluation uses it too.
+//! with the gold answer (the paper's prompt) or without; every completion goes into a journal on arrival; the grader
+//! judges it; one rule chooses among the good ones. [`Session`] is the journal with the judgements, [`teach`] requests
+//! missing attempts, and [`client`] talks to the server; evaluation uses it too.
 //!
-//! Verdicts and choices are made anew from the journal each time, so a run that was killed loses only what was in
-//! flight, and the rule, the grader or the number of attempts may change between runs without new requests.
+//! Verdicts and choices are recomputed from the journal each time. So a killed run loses only requests in flight, and
+//! the rule, the grader or the number of attempts may change between runs without new requests.
 //!
 //! Price: the journal holds every completion, also the bad ones, and stays next to the output.
 

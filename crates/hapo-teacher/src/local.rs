@@ -23,7 +23,7 @@ pub struct LocalRequest {
 pub struct LocalCompletion {
     /// Its text.
     pub text: String,
-    /// Whether it ended by itself.
+    /// The completion ended with a stop token.
     pub ended: bool,
     /// Tokens of the prompt.
     pub prompt_tokens: u64,
@@ -31,12 +31,12 @@ pub struct LocalCompletion {
     pub completion_tokens: u64,
 }
 
-/// Samples until the session wants nothing more, some prompts at a time. `sample` gives the completions of each request;
-/// a completion may depend on its prompt and its own index alone, so those that are known come out again. `finished` is
+/// Samples until the session needs nothing more, some prompts at a time. `sample` gives the completions of each
+/// request; a completion may depend on its prompt and its own index alone, so known ones come out again. `finished` is
 /// called after each attempt.
 ///
 /// # Errors
-/// What `sample` returns; [`Error::Run`] of the journal.
+/// Those of `sample`; [`Error::Run`] of the journal.
 pub fn teach_with<E: From<Error>>(
     session: &mut Session<'_>,
     mut sample: impl FnMut(&[LocalRequest]) -> Result<Vec<Vec<LocalCompletion>>, E>,

@@ -1,8 +1,8 @@
-//! How many requests may be in flight, and when.
+//! The number and the times of requests in flight.
 //!
-//! All requests of a client pass here. A server that says 429 halves the number of requests that may be
-//! in flight and makes all of them wait, as long as it asked for; every answer allows a little more again, up to
-//! the concurrency that was given (additive increase, multiplicative decrease).
+//! All requests of a client pass here. On a 429 the limit of requests in flight is halved and all wait, as long as the
+//! server says; every answer raises the limit a little, up to the given concurrency (additive increase, multiplicative
+//! decrease).
 
 use std::sync::Mutex;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a teacher is given.
+/// The prompt of a teacher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PromptKind {

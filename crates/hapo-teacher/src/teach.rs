@@ -1,4 +1,4 @@
-//! Requests what a session wants from a server.
+//! Requests a session's missing attempts from a server.
 
 use std::collections::VecDeque;
 use std::future::Future;

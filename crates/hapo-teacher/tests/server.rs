@@ -165,7 +165,7 @@ fn a_prompt_that_always_fails_is_recorded_and_the_others_go_on() {
     let (data, output) = (prompts(6), folder.path().join("o.jsonl"));
     let server = Server::start(Mood::FailsOn("What is 3 + 10?"));
     let (it, rows) = run(&server, &data, &output, Rule::AllCorrect).unwrap();
-    // Four attempts, each asked once and four times again.
+    // Four attempts, each sent once and retried four times.
     assert_eq!((it.failed, it.retries, it.attempts), (4, 16, 24));
     let journal = std::fs::read_to_string(folder.path().join("o.jsonl.journal")).unwrap();
     assert_eq!(journal.matches(r#""failed":"status 500: {}""#).count(), 4);

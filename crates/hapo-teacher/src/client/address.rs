@@ -9,7 +9,7 @@ use crate::error::Error;
 
 /// An endpoint.
 pub(super) struct Address {
-    /// What is posted to, without user and password.
+    /// The address of requests, without user and password.
     pub(super) posted: String,
     /// The same for messages: without the query, which may hold a secret.
     pub(super) shown: String,
@@ -21,7 +21,7 @@ pub(super) struct Address {
 /// The address to post to.
 pub(super) fn address(given: &str) -> Result<Address, Error> {
     let wrong = |problem: String| Error::Url { url: "…".to_owned(), problem };
-    // What cannot be parsed may hold a secret anywhere.
+    // An unparsable address may hold a secret anywhere.
     let uri: Uri =
         given.trim().parse().map_err(|it| wrong(format!("expected an http(s) address, {it}")))?;
     let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority())

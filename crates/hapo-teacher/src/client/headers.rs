@@ -18,7 +18,7 @@ pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
     Some(date.duration_since(now).unwrap_or(Duration::ZERO))
 }
 
-/// A number of seconds; one beyond what a clock can count is the longest pause there is.
+/// A number of seconds; one beyond the clock's range is the longest pause.
 fn seconds(it: f64) -> Option<Duration> {
     const LONGEST: f64 = 1e9;
     (it.is_finite() && it >= 0.0).then(|| Duration::from_secs_f64(it.min(LONGEST)))

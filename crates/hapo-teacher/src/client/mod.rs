@@ -1,9 +1,9 @@
-//! A client of OpenAI-compatible chat completions that outlasts a bad day of its server.
+//! A chat-completions client that retries server errors.
 //!
-//! One question is one [`Client::ask`]. What will mend by itself (429, 5xx, cut connections, timeouts, answers that are
-//! no answers) is asked again, with waits that double, up to a bound, and then it is an answer too: [`Exchange`] with
-//! the reason. What will not mend (a wrong key, an unknown model, a wrong address) is an [`Error`] that ends
-//! the run. A `Retry-After` is honoured, as seconds or as a date, and so are `x-ratelimit-*` that say that nothing is left.
+//! One question is one [`Client::ask`]. Temporary failures (429, 5xx, cut connections, timeouts, invalid answers) are
+//! retried, with waits that double, up to a bound; then the failure is the answer: [`Exchange`] with the reason.
+//! Permanent failures (a wrong key, an unknown model, a wrong address) are an [`Error`] that ends the run.
+//! `Retry-After` is honoured, as seconds or as a date, and so is an exhausted `x-ratelimit-*`.
 //!
 //! The price: answers are read whole, there is no streaming, and one client holds one endpoint.
 
@@ -32,7 +32,7 @@ pub use reply::Reply;
 use reply::{complaint, read_reply};
 use transport::{Received, Transport};
 
-/// A question and what became of it.
+/// A question and its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
     /// The answer, or why there is none.
@@ -44,9 +44,9 @@ pub struct Exchange {
 /// Why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// In words, the last time it was asked.
+    /// In words, the last failure.
     pub reason: String,
-    /// Whether all retries were spent on it: the server's fault. Otherwise the question is one that it cannot take.
+    /// All retries were spent: the server's fault. Otherwise the server cannot take the question.
     pub retried_out: bool,
 }
 
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// What came of one request.
+/// The result of one request.
 enum Sent {
     Answered(Reply),
     /// Too much for the server just now.
@@ -112,7 +112,7 @@ impl Client {
         Self { waiting, ..self }
     }
 
-    /// The address that is asked, without secrets.
+    /// The address of requests, without secrets.
     pub fn address(&self) -> &str {
         &self.shown
     }
@@ -122,10 +122,11 @@ impl Client {
         &self.retry_policy
     }
 
-    /// Asks until there is an answer or the retries are spent. `number` identifies the question in the jitter of waits.
+    /// Sends a question until there is an answer or the retries are spent. `number` identifies the question in the
+    /// jitter of waits.
     ///
     /// # Errors
-    /// What no other question could pass either: [`Error::Refused`], [`Error::Wait`].
+    /// Failures that every other question would meet too: [`Error::Refused`], [`Error::Wait`].
     pub async fn ask(&self, question: &Question<'_>, number: u64) -> Result<Exchange, Error> {
         let body: Arc<[u8]> =
             serde_json::to_vec(&question.body()).expect("a JSON value can be written").into();
@@ -235,8 +236,8 @@ impl Client {
         Error::Refused { url: self.shown.clone(), status: status.as_u16(), message }
     }
 
-    /// What a server sent, without the key: servers and proxies like to quote it, in refusals and in answers, and JSON may
-    /// write it with escapes.
+    /// A server's text without the key: servers and proxies quote it, in refusals and in answers, and JSON may escape
+    /// it.
     fn redacted<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
         let Some(Key(key)) = self.key.as_ref().filter(|it| !it.0.is_empty()) else {
             return Cow::Borrowed(body);

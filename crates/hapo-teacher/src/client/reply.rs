@@ -1,10 +1,10 @@
-//! What a server answers: a reply, or an error in many forms.
+//! A server's answer: a reply, or an error in many forms.
 
 use hapo_core::excerpt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a server said.
+/// A server's reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// The text; empty where the server gave a reason to finish and no text.
@@ -55,7 +55,7 @@ pub(super) fn read_reply(body: &[u8]) -> Result<Reply, String> {
     })
 }
 
-/// What an error's body says, and its code.
+/// The message and the code of an error's body.
 pub(super) fn complaint(body: &[u8]) -> (String, String) {
     let text = String::from_utf8_lossy(body);
     let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);

@@ -21,7 +21,7 @@ pub(super) struct Transport {
     response_limit: usize,
 }
 
-/// What a server sent.
+/// A server's response.
 pub(super) struct Received {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,

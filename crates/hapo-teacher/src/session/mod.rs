@@ -1,4 +1,4 @@
-//! Prompts, the completions there are, what the grader says of them, and which is chosen.
+//! Prompts, their completions so far, the grader's verdicts, and the choice.
 
 mod output;
 #[cfg(test)]
@@ -73,7 +73,7 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Opens the journal next to `output` (its name and `.journal`) and judges what is in it.
+    /// Opens the journal next to `output` (its name and `.journal`) and judges its completions.
     ///
     /// `origin.input` is set here.
     ///
@@ -149,7 +149,7 @@ impl<'a> Session<'a> {
         self
     }
 
-    /// What the completions belong to.
+    /// The settings of the completions.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
@@ -208,7 +208,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Whether an attempt is finished.
+    /// True if an attempt is finished.
     pub fn has(&self, prompt: usize, attempt: u32) -> bool {
         self.done[prompt].contains_key(&attempt)
     }
@@ -313,7 +313,7 @@ pub fn gold_of(grader: &dyn Grader, example: &Example) -> Result<Gold, GoldError
     Gold::of(grader, &Problem { text: &example.problem, golds: &golds, row })
 }
 
-/// SHA-256 of what is asked: ids, problems and answers, in order.
+/// SHA-256 of the questions: ids, problems and answers, in order.
 fn fingerprint(dataset: &Dataset) -> String {
     let mut hash = Sha256::new();
     for it in &dataset.examples {

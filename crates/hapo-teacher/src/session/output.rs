@@ -12,8 +12,8 @@ use crate::judgement::{Outcome, clean};
 use crate::prompt_kind::PromptKind;
 
 impl Session<'_> {
-    /// Writes the output atomically, in the order of the prompts: each row with its new traces first and those it had after
-    /// them. `keep_all` keeps rows that have no new trace. Nothing in it depends on the time or on what had to be retried.
+    /// Writes the output atomically, in the order of the prompts: each row with its new traces before its old ones.
+    /// `keep_all` keeps rows without a new trace. The output depends neither on the time nor on retries.
     ///
     /// # Errors
     /// [`Error::Run`].

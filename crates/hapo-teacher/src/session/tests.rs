@@ -57,7 +57,7 @@ fn open<'a>(dataset: &'a Dataset, output: &Path, rules: Rules<'a>) -> Result<Ses
     Session::open(dataset, output, origin(0.5), rules, OpenMode::ResumeOrStart)
 }
 
-/// Attempts 0, 1, 2 at prompt 0, then what each rule takes from the same journal.
+/// Attempts 0, 1, 2 at prompt 0, then the choice of each rule from the same journal.
 fn check(texts: [&str; 3], rule: Rule, leaked: Leaked, expected: &[u32]) {
     let folder = tempfile::tempdir().unwrap();
     let (data, output) = (dataset(), folder.path().join("out.jsonl"));
