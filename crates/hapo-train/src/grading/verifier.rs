@@ -60,9 +60,12 @@ impl Verifier {
                 .map(move |(rollout, number)| (it.gold, rollout, counter(number)))
         });
         let each: Vec<_> = each.collect();
-        let graded = in_order(self.workers, &each, |(gold, rollout, counter)| match gold {
-            Some(gold) => self.grade_one(gold, rollout, *counter),
-            None => Ok(Graded::none()),
+        let graded = in_order(self.workers, &each, |(gold, rollout, counter)| {
+            if let Some(gold) = gold {
+                return self.grade_one(gold, rollout, *counter);
+            }
+            let verdict = Verdict::Unparsable("nothing is graded".to_owned());
+            Ok(Graded { verdict, ..Graded::default() })
         })?;
         let mut graded = graded.into_iter();
         Ok(all.iter().map(|it| graded.by_ref().take(it.rollouts.len()).collect()).collect())
@@ -118,14 +121,6 @@ pub(crate) struct Graded {
     pub(crate) failed: bool,
     /// Whether its reward is below that of an answer without a verdict (D31).
     pub(crate) below_wrong: bool,
-}
-
-impl Graded {
-    /// Of a rollout whose problem has no gold answer.
-    fn none() -> Self {
-        let verdict = Verdict::Unparsable("nothing is graded".to_owned());
-        Self { verdict, ..Self::default() }
-    }
 }
 
 /// How many responses give an answer, and how, and what their rewards are made of.
