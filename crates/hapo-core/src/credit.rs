@@ -113,7 +113,7 @@ pub enum Term {
     Policy {
         /// A.
         advantage: Advantage,
-        /// What the ratio is taken to.
+        /// The denominator of the ratio.
         ratio: Ratio,
     },
     /// λ·Σ F(π) (Eq. 11).

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// What an error knows beyond its message. It is implemented by the error of every crate whose errors reach a user.
 pub trait Explain {
-    /// What the reader can do about it, if anything is known.
+    /// How to fix it, if known.
     fn hint(&self) -> Option<String> {
         self.remedy().map(|remedy| remedy.to_string())
     }
@@ -80,7 +80,7 @@ pub fn excerpt(text: &str, most: usize) -> String {
     quoted
 }
 
-/// What a caught panic said.
+/// The message of a caught panic.
 pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     let owned = panic.downcast_ref::<String>().map(String::as_str);
     owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")

@@ -112,7 +112,7 @@ impl SampledGroup {
 pub struct PolicyMember {
     /// The response.
     pub rollout: Rollout,
-    /// What the verifier says of it.
+    /// The verifier's verdict.
     pub verdict: Verdict,
     /// `R(τ_j)`: 1 or 0 by the verdict, unless the grader gives graded rewards (D28).
     pub reward: f64,
@@ -340,7 +340,7 @@ impl Member {
     }
 }
 
-/// What happened to a group at the gate.
+/// The event of a group at the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intervention {
     /// The gate was closed: S > `m_t`.
@@ -409,7 +409,7 @@ impl MixedGroup {
         &self.members
     }
 
-    /// What happened at the gate.
+    /// The event at the gate.
     pub fn intervention(&self) -> Intervention {
         self.intervention
     }

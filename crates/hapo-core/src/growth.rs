@@ -147,7 +147,7 @@ impl<'a> Growing<'a> {
     }
 }
 
-/// What a run must hold ready for a method: plain data, read before anything is loaded.
+/// A method's requirements of a run: plain data, read before anything is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a need by itself")]
 pub struct Needs {

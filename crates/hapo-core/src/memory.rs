@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::group::MixedGroup;
 use crate::rollout::{PromptId, Step, StoredTrace, TokenId};
 
-/// What is kept of prompts, sorted by prompt: equal contents have equal bytes.
+/// Stored entries, sorted by prompt: equal contents have equal bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {

@@ -38,7 +38,7 @@ pub enum RngStream {
     Adapter,
     /// Rounding of the optimiser's moments; a counter has the draws of eight elements.
     Moments,
-    /// What a method draws while a group grows, such as the length of a prefix.
+    /// Draws of a method while a group grows, such as the length of a prefix.
     Growth,
 }
 

@@ -1,4 +1,4 @@
-//! What is sampled, what is taught, and what the verifier says.
+//! Sampled responses, teachers' solutions, and verdicts.
 //!
 //! Text stays outside: the core decides on counts, lengths and verdicts only. The price is that reports
 //! must keep the prompt id to find the words again.
@@ -257,7 +257,7 @@ pub enum TeacherRefusal {
     NotCorrect(Verdict),
     /// Its reward is no success (D28).
     LowReward {
-        /// What the grader gave.
+        /// The grader's reward.
         reward: f64,
         /// The smallest reward that counts as success.
         success_at: f64,

@@ -4,7 +4,7 @@ use crate::credit::{Advantage, Credit, Ratio, Span, Term};
 use crate::group::{Member, MixedGroup};
 use crate::rollout::TokenId;
 
-/// What a model says of the tokens of one response.
+/// A model's scores of the tokens of one response.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TokenScores {
     /// log π of each token, at the temperature that was asked for.

@@ -1,4 +1,4 @@
-//! What a step logs about its groups.
+//! A step's statistics of its groups.
 
 use serde::Serialize;
 

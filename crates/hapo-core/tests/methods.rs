@@ -1,4 +1,4 @@
-//! What each method gives the tokens of a group, by hand.
+//! Each method's credit of a group's tokens, by hand.
 
 mod support;
 

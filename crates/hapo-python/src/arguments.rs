@@ -1,4 +1,4 @@
-//! What is wrong with an argument: its name, what was expected, what came.
+//! Errors of an argument: its name, the expected and the given value.
 
 use hapo_core::{Decimal, excerpt};
 use numpy::ndarray::Dimension;

@@ -1,4 +1,4 @@
-//! What becomes of each row of a batch: groups, the gate, the slot, credit.
+//! The decision for each row of a batch: groups, the gate, the slot, credit.
 
 use std::collections::BTreeMap;
 

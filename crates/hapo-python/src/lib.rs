@@ -20,7 +20,7 @@ mod schedule;
 
 use pyo3::prelude::*;
 
-/// What the package `hapo` is made of.
+/// The contents of the package `hapo`.
 #[pymodule]
 mod _hapo {
     #[pymodule_export]

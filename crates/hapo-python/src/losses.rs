@@ -115,7 +115,7 @@ pub(crate) fn teacher_terms(
     })
 }
 
-/// What the sum over tokens is divided by, for all responses of an optimiser step.
+/// The divisor of the sum over tokens, for all responses of an optimiser step.
 #[pyfunction]
 #[pyo3(signature = (normaliser, lengths, max_response=None))]
 pub(crate) fn divisor(

@@ -115,7 +115,7 @@ impl Schedule {
         self.schedule.initial_threshold()
     }
 
-    /// What is accepted and probably not meant.
+    /// Settings that are accepted and probably not meant.
     #[getter]
     fn warnings(&self) -> Vec<String> {
         self.schedule.warnings().iter().map(ToString::to_string).collect()

@@ -69,7 +69,7 @@ impl<D: Device> Scoring<D> {
     /// Computes the next piece; all tokens, once it was the last.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors of the device.
     pub fn advance(
         &mut self,
         model: &Model<D>,

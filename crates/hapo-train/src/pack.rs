@@ -18,7 +18,7 @@ pub struct Sequence {
     /// Log-probabilities recorded while sampling, at the sampling temperature, of the last tokens of the response:
     /// those that the policy wrote (D19).
     pub old_log_probs: Vec<f32>,
-    /// What its tokens are worth.
+    /// The credit of its tokens.
     pub spans: Vec<Span>,
     /// Index of the prompt that it is read behind, in its group's.
     pub prompt: usize,
@@ -245,7 +245,7 @@ mod tests {
         TokenGroup { prompts: vec![prompt.to_vec()], sequences, has_signal: true }
     }
 
-    /// What each target predicts: the tokens before it, read off segments, and the token itself.
+    /// The prediction of each target: the tokens before it, by segments, and the token itself.
     fn predictions(batch: &MicroBatch) -> Vec<(Vec<u32>, u32)> {
         let packed = &batch.packed;
         packed

@@ -104,7 +104,7 @@ fn places(log_probs: &[Vec<f64>]) -> Vec<Vec<Place>> {
         .collect()
 }
 
-/// What the last norm makes of a one-hot embedding.
+/// The last norm's value for a one-hot embedding.
 fn normed() -> f64 {
     1.0 / (1.0 / HIDDEN as f64 + f64::from(config().rms_eps)).sqrt()
 }

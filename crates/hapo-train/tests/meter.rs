@@ -8,7 +8,7 @@ type Meterings = Arc<Mutex<Vec<(&'static str, f64)>>>;
 
 struct Listener {
     told: Meterings,
-    /// What was told in each step.
+    /// The reports of each step.
     steps: Vec<Vec<(&'static str, f64)>>,
 }
 

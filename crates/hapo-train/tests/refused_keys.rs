@@ -1,4 +1,4 @@
-//! What a recipe refuses: keys that nothing reads, and unknown words and keys. Each with its place and what to do.
+//! Refusals of a recipe: unread keys, unknown words and keys, each with its place and advice.
 
 #![expect(clippy::result_large_err, reason = "a recipe is read once")]
 
@@ -133,7 +133,7 @@ fn a_method_reads_d_only_where_its_operator_has_one() {
     }
 }
 
-/// What is written as a whole section is looked at key by key.
+/// A section written as a whole is checked key by key.
 #[test]
 fn keys_of_a_section_that_is_overridden_as_a_whole_are_refused_too() {
     for (text, set, key) in [
@@ -275,7 +275,7 @@ fn data_have_the_keys_of_their_source() {
     }
 }
 
-/// What stages share must mean something in one of them; what a stage says itself, in that one.
+/// A key that stages share must be read by one of them; a stage's own key, by that stage.
 #[test]
 fn stages_may_share_what_only_one_of_them_reads() {
     let text = |shared: &str, sft: &str| {

@@ -161,7 +161,7 @@ pub fn parse_one(
     }))
 }
 
-/// What the package `hapo_verify` is made of.
+/// The contents of the package `hapo_verify`.
 #[pymodule]
 mod _native {
     #[pymodule_export]

@@ -1,10 +1,10 @@
-//! What the drop-in of Math-Verify asks for: the answer of a text, and whether two are the same.
+//! The functions of the drop-in for Math-Verify: the answer of a text, and the comparison of two.
 
 use crate::arguments::text;
 use hapo_verify::{Boxes, CleanUp, Fallback, Math, MathOptions, Search, Targets, Tries, Variables};
 use pyo3::prelude::*;
 
-/// What is looked for in a text: the settings of Math-Verify's `parse`, as Python's `Request` has them.
+/// The form of an answer: the settings of Math-Verify's `parse`, as Python's `Request` has them.
 #[derive(FromPyObject)]
 #[expect(clippy::struct_excessive_bools, reason = "the settings of another package")]
 pub struct Request {

@@ -92,43 +92,43 @@ pub fn check_slot_rule(gate: &Gate, rule: SlotRule) -> Result<(), GateError> {
 pub enum GateError {
     /// The group size is 0 or above 65,535.
     GroupSize {
-        /// What was given.
+        /// The given value.
         got: usize,
     },
     /// m is not within 0 ..= N − 1 (D4).
     SuccessLimit {
-        /// What was given.
+        /// The given value.
         got: usize,
         /// N.
         group_size: usize,
     },
     /// γ0 ≤ 1/(2 + N): the gate would never open (D3).
     NeverOpens {
-        /// What was given.
+        /// The given value.
         gamma0: Decimal,
         /// N.
         group_size: usize,
     },
     /// γ0 > (N + 1)/(2 + N): the gate would be open for every group (D4).
     AlwaysOpen {
-        /// What was given.
+        /// The given value.
         gamma0: Decimal,
         /// N.
         group_size: usize,
     },
     /// `e_off` is 0 or above 10⁶ epochs.
     TurnOffEpoch {
-        /// What was given.
+        /// The given value.
         got: Decimal,
     },
     /// k is below 0.001 or above 10⁶.
     Steepness {
-        /// What was given.
+        /// The given value.
         got: Decimal,
     },
     /// The number of steps per epoch is 0 or above 10⁹.
     StepsPerEpoch {
-        /// What was given.
+        /// The given value.
         got: u64,
     },
     /// The fixed slot with a gate that may be closed (D8).

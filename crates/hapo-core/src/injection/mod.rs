@@ -22,7 +22,7 @@ use crate::rng::{CounterRng, RngCounter, RngStream};
 use crate::rollout::{Step, StoredTrace, TeacherTrajectory};
 use crate::scores::Scores;
 
-/// What enters a group at an open gate. The gate decides when, the method what its tokens are worth.
+/// The members that enter a group at an open gate. The gate decides when; the method gives their credit.
 pub trait Injection: fmt::Debug + Sync {
     /// Name in recipes.
     fn name(&self) -> &'static str;
@@ -30,12 +30,12 @@ pub trait Injection: fmt::Debug + Sync {
     /// One line for lists.
     fn summary(&self) -> &'static str;
 
-    /// What it needs besides the rollouts of the group.
+    /// Its requirements besides the rollouts of the group.
     fn needs(&self) -> Needs {
         Needs { parts: 0, ..Needs::ROLLOUTS }
     }
 
-    /// What is sampled at an open gate, after the whole group; by default nothing.
+    /// Further samples at an open gate, after the whole group; by default none.
     fn grow(&self, _group: &Growing<'_>) -> Growth {
         Growth::Complete
     }
@@ -43,7 +43,7 @@ pub trait Injection: fmt::Debug + Sync {
     /// The group with what enters at an open gate.
     fn mix(&self, group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup;
 
-    /// What the method's credit becomes.
+    /// Adjusts the method's credit.
     fn credit(&self, _group: &MixedGroup, credit: Credit, _scores: &Scores) -> Credit {
         credit
     }
@@ -77,7 +77,7 @@ pub fn injection(name: &str) -> Option<&'static dyn Injection> {
     INJECTIONS.iter().copied().find(|it| it.name() == name)
 }
 
-/// What may enter a group, and where.
+/// A candidate to enter a group, and its slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
     /// The prompt's admitted trajectories (D9).

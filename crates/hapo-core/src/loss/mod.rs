@@ -18,7 +18,7 @@ pub use normaliser::{Normaliser, NormaliserKind};
 pub use sequence_surrogate::sequence_surrogate;
 pub use token_surrogate::{Bound, Clip, Surrogate, token_surrogate};
 
-/// How terms become a loss: what is the same for all methods.
+/// How terms become a loss, alike for all methods.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loss {
     /// Trust region of the policy's term (Eq. 3).

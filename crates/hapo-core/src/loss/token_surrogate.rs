@@ -37,7 +37,7 @@ impl Surrogate {
     }
 }
 
-/// What bounds a rollout's surrogate, and what its derivative is divided by.
+/// The bounds of a rollout's surrogate, and the divisor of its derivative.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
     /// A.

@@ -86,7 +86,7 @@ impl Gated {
         self.injection.map(|_| &self.schedule)
     }
 
-    /// What a run must hold ready.
+    /// The requirements of a run.
     pub fn needs(&self) -> Needs {
         match self.injection {
             None => self.method.needs(),

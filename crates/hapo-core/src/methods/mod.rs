@@ -45,7 +45,7 @@ use crate::teacher_weight::TeacherWeight;
 pub use gated::{Gated, HapoGate};
 pub use sft::demonstration;
 
-/// What differs between methods. Grading, injection, packing, the update and the logs are the same for all.
+/// The part that differs between methods. Grading, injection, packing, the update and the logs are shared.
 pub trait Method: fmt::Debug + Send + Sync {
     /// Name in recipes and tables.
     fn name(&self) -> &'static str;
@@ -55,7 +55,7 @@ pub trait Method: fmt::Debug + Send + Sync {
         Plan::ON_POLICY
     }
 
-    /// What a run must hold ready for it.
+    /// The requirements of a run with it.
     fn needs(&self) -> Needs {
         Needs::ROLLOUTS
     }
@@ -196,7 +196,7 @@ pub struct MethodEntry {
 pub struct Variant {
     /// Its name in the literature.
     pub name: &'static str,
-    /// What distinguishes it.
+    /// Its difference from others.
     pub summary: &'static str,
     /// `key=value` as a recipe writes them.
     pub settings: &'static [&'static str],
@@ -266,7 +266,7 @@ pub fn method(name: &str) -> Option<&'static MethodEntry> {
 pub struct MethodError {
     /// The recipe's key, such as `trapo.prefixes`.
     pub key: &'static str,
-    /// What was expected and what came.
+    /// The expected and the given value.
     pub problem: String,
 }
 

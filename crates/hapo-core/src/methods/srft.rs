@@ -36,7 +36,7 @@ pub(crate) struct Own {
     weights: Weights,
 }
 
-/// What a rollout's and a demonstration's tokens are weighted by.
+/// The weights of a rollout's and a demonstration's tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Weights {

@@ -19,7 +19,7 @@ use super::bounds::end_of_text;
 const DEPTH: usize = 64;
 /// Values that one assignment looks at.
 const VALUES: usize = 1_000_000;
-/// What a block assignment captures before it is given to a namespace.
+/// The name that a block assignment captures before it goes to a namespace.
 const CAPTURED: &str = "captured_for_a_field";
 
 #[derive(Debug, Default)]

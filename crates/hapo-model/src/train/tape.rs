@@ -230,7 +230,7 @@ impl<D: Device> Tape<D> {
     /// No other sequence may have been begun since.
     ///
     /// # Errors
-    /// What the device reports.
+    /// Errors of the device.
     pub fn advance(
         &mut self,
         model: &Model<D>,

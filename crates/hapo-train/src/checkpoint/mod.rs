@@ -66,7 +66,7 @@ pub struct TrainedTemplate {
     pub name: String,
     /// Text of the system turn.
     pub system: Option<String>,
-    /// What follows the problem in the user's turn.
+    /// The text after the problem in the user's turn.
     pub suffix: Option<String>,
     /// Its hash.
     pub hash: String,

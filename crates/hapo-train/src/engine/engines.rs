@@ -49,7 +49,7 @@ pub trait Sampler<W> {
 
 /// Where the weights lie and updates are made.
 pub trait Learner {
-    /// What a sampler samples.
+    /// The model that a sampler samples from.
     type Model;
 
     /// The weights of this moment.
@@ -137,10 +137,10 @@ pub struct Batching {
     pub inverse_temperature: f32,
 }
 
-/// What a folder holds besides the weights or the adapter.
+/// The contents of a folder besides the weights or the adapter.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelFiles<'a> {
-    /// What an adapter's folder says of its base.
+    /// The base's description in an adapter's folder.
     pub base: AdapterNote<'a>,
     /// Number format of the weights.
     pub dtype: Dtype,

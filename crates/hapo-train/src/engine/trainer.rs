@@ -44,7 +44,7 @@ pub(crate) fn no_tokens() -> Stats {
 /// The largest difference between a log-probability recorded while sampling and the trainer's.
 pub(crate) const SAMPLER_GAP: &str = "sampler/logprob_gap_max";
 
-/// What the logs show of the policy's tokens.
+/// Logs the policy's tokens.
 fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>, is_moved: bool) {
     let tokens = of.log_probs.len();
     stats.total("policy/loss", Over::FirstPass, -terms.objective);
@@ -60,7 +60,7 @@ fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>, is_mov
     }
 }
 
-/// What the logs show of the teacher's tokens.
+/// Logs the teacher's tokens.
 fn record_teacher(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>) {
     let tokens = of.log_probs.len();
     let prob = of.log_probs.iter().map(|it| f64::from(*it).exp()).sum();

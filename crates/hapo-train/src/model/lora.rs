@@ -12,7 +12,7 @@ use crate::model::builtin::{BUILTIN_BASE, base_folder};
 use crate::recipe::{LoraInit, LoraSection};
 
 impl LoraSection {
-    /// What the adapter is.
+    /// The adapter's shape.
     pub fn shape(&self) -> LoraShape {
         LoraShape {
             rank: self.rank,

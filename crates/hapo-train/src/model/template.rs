@@ -24,7 +24,7 @@ pub struct TemplateRequest<'a> {
     pub name: Option<&'a str>,
     /// Text of the system turn.
     pub system: Option<&'a str>,
-    /// What follows the problem in the user's turn.
+    /// The text after the problem in the user's turn.
     pub suffix: Option<&'a str>,
 }
 
@@ -35,7 +35,7 @@ pub struct ChosenTemplate {
     pub name: String,
     /// Text of the system turn.
     pub system: Option<String>,
-    /// What follows the problem in the user's turn.
+    /// The text after the problem in the user's turn.
     pub suffix: Option<String>,
     /// Why, where nobody named it.
     because: Option<&'static str>,
@@ -51,12 +51,12 @@ impl ChosenTemplate {
         }
     }
 
-    /// What to say of a template that nobody named.
+    /// The message about a template chosen by default.
     pub fn note(&self) -> Option<String> {
         self.because.map(|it| format!("template: {}, {it}", self.name))
     }
 
-    /// What a run settled before, with the texts that are asked for now.
+    /// The template that a run settled before, with the texts of now.
     pub(crate) fn kept(now: &DataSection, before: &DataSection) -> Self {
         let text = |now: &Option<String>, before: &Option<String>| now.clone().or(before.clone());
         Self {

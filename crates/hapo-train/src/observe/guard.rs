@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::recipe::GuardSection;
 use hapo_run::Metrics;
 
-/// What the guard watches.
+/// The metrics that the guard watches.
 const WATCHED: [&str; 3] = ["gate/beta", "policy/entropy", "grad_norm"];
 
 /// The last steps' numbers.

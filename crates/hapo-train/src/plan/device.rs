@@ -24,7 +24,7 @@ pub struct DeviceSpec {
     pub bandwidth_share: f64,
     /// Whether it is the CPU, whose products copy a matrix.
     pub is_cpu: bool,
-    /// What the factors of products are rounded to.
+    /// The rounding of products' factors.
     pub compute: Compute,
 }
 

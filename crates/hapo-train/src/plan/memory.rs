@@ -11,7 +11,7 @@ use hapo_sampler::{KvMemory, Longest};
 use super::{Change, DeviceSpec, Held, Lengths, Part, Workload, config_of_model};
 use crate::recipe::{EvalSet, LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
 
-/// What attention reads, and so what a cache's numbers are.
+/// The format that attention reads, and so the cache's.
 pub(super) fn kv_format(config: &Config, device: &DeviceSpec) -> NumberFormat {
     device.habits().attention(config.attention_shape())
 }
@@ -126,7 +126,7 @@ impl Sampling {
     }
 }
 
-/// What sampling takes.
+/// The cost of sampling.
 #[derive(Clone, Copy)]
 struct SampledMemory {
     /// Tokens of the cache.
@@ -191,7 +191,7 @@ pub(super) fn parts(of: Workload<'_>) -> Vec<Part> {
     parts
 }
 
-/// What a step and an evaluation sample.
+/// The sampling of a step and of an evaluation.
 fn sampled(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Sampling> {
     Sampling::of_step(recipe).into_iter().chain(Sampling::of_evaluation(recipe, sets)).collect()
 }
@@ -262,7 +262,7 @@ struct Counted {
     logits: u64,
     /// The second model's weights and activations.
     reference: u64,
-    /// What products of the CPU copy.
+    /// Copies that the CPU's products make.
     copied: u64,
 }
 

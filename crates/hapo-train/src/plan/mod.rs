@@ -37,7 +37,7 @@ pub struct Lengths {
 /// A part of the memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// What it is.
+    /// The name.
     pub name: &'static str,
     /// Its bytes.
     pub bytes: u64,
@@ -66,7 +66,7 @@ pub struct Change {
     pub total_bytes: u64,
 }
 
-/// What is estimated.
+/// The subject of an estimate.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload<'a> {
     /// The recipe.
@@ -86,7 +86,7 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// What a run will take.
+/// The memory and time of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// Name of the recipe.
@@ -125,11 +125,11 @@ pub struct Estimate {
     pub training_seconds: f64,
     /// Steps of the run.
     pub steps: u64,
-    /// What `[eval]` adds.
+    /// The cost of `[eval]`.
     pub evaluation: Option<Evaluation>,
 }
 
-/// What the evaluations of a run take.
+/// The cost of a run's evaluations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evaluation {
     /// Evaluations of the run, if none ends it early.

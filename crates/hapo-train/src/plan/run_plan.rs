@@ -207,7 +207,7 @@ impl RunPlan {
         Ok(RunGrader::own(OwnReward::new(&data.grader, settings)?))
     }
 
-    /// What its responses are paid.
+    /// The rules that reward its responses.
     pub(crate) fn grading_policy(&self) -> GradingPolicy {
         let (data, seed) = (self.recipe.data(), self.recipe.seed());
         let share = data.verdict_noise;

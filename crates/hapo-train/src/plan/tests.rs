@@ -143,7 +143,7 @@ fn assert_trained(
     trainer.model
 }
 
-/// What this CPU computes with.
+/// The roundings that this CPU has.
 fn computes() -> impl Iterator<Item = Compute> {
     [Some(Compute::F32), hapo_kernels::multiplies_bf16().then_some(Compute::Bf16)]
         .into_iter()

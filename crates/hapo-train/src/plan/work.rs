@@ -68,7 +68,7 @@ impl Flops {
     }
 }
 
-/// What sampling takes.
+/// The cost of sampling.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SamplingWork {
     pub(super) tokens: f64,
@@ -123,7 +123,7 @@ impl SamplingWork {
     }
 }
 
-/// What the updates of a step take.
+/// The cost of a step's updates.
 pub(super) struct TrainingWork {
     pub(super) tokens: f64,
     pub(super) flops: Flops,

@@ -15,7 +15,7 @@ use crate::problems::duplicates::Texts;
 use crate::problems::prompts::{Order, Prompt, PromptLimits, PromptTable, ReadAs, load_files};
 use crate::recipe::{DataSource, Recipe, levels};
 
-/// What a run trains on.
+/// The training data of a run.
 pub(crate) enum Source {
     /// Prompts whose responses are sampled.
     Prompts { table: PromptTable, order: Order },

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// What a name of a recipe that comes with the program begins with.
+/// The prefix of a built-in recipe's name.
 pub(super) const PREFIX: &str = "builtin:";
 
 /// A recipe that comes with the program.

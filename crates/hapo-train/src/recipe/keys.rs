@@ -11,9 +11,9 @@ pub struct KeyEntry {
     pub section: &'static str,
     /// Its name in it.
     pub name: &'static str,
-    /// What it is when it is not written, as TOML; `required`, or empty where it is absent then.
+    /// The default, as TOML; `required`, or empty if the key is then absent.
     pub default: String,
-    /// What it means, in Markdown.
+    /// The explanation, in Markdown.
     pub meaning: &'static str,
 }
 

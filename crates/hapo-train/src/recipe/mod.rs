@@ -34,7 +34,7 @@ pub use sections::{
 };
 pub use text::{Overrides, WrittenAs};
 
-/// What a run does.
+/// The recipe of a run.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     name: String,
@@ -392,12 +392,12 @@ impl Recipe {
         &self.method
     }
 
-    /// What a run must hold ready for the method.
+    /// The method's requirements of a run.
     pub fn needs(&self) -> Needs {
         rules::needs_of(&self.settings, &*self.method)
     }
 
-    /// What enters groups at the gate of `[hapo]`.
+    /// The injection at the gate of `[hapo]`.
     pub fn injection(&self) -> &'static dyn Injection {
         self.settings.hapo.as_ref().map_or(INJECTIONS[0], |hapo| hapo.injection.0)
     }
@@ -412,7 +412,7 @@ impl Recipe {
         self.settings.seed
     }
 
-    /// What factors of products are rounded to.
+    /// The rounding of products' factors.
     pub fn compute(&self) -> Compute {
         self.settings.compute
     }
@@ -480,7 +480,7 @@ impl Recipe {
         decoding.expect("the temperature was checked")
     }
 
-    /// What a reader should know before the run starts, though it may start.
+    /// Warnings before the run starts.
     pub fn warnings(&self) -> Vec<String> {
         let mut all = Vec::new();
         let annealing = match &self.gate {

@@ -1,4 +1,4 @@
-//! What a recipe must keep to beyond the types of its keys: ranges, and keys that belong together.
+//! Rules of a recipe beyond the types of its keys: ranges, and keys that belong together.
 
 use std::fmt::Display;
 
@@ -308,7 +308,7 @@ pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> 
     Ok(method)
 }
 
-/// What the recipe says to its method.
+/// The recipe's settings of its method.
 fn method_settings(it: &Settings, own: &Table) -> Checked<MethodSettings> {
     let entry = it.method.entry();
     if entry.own_keys.is_empty() && !own.is_empty() {
@@ -330,7 +330,7 @@ fn method_settings(it: &Settings, own: &Table) -> Checked<MethodSettings> {
     Ok(settings)
 }
 
-/// What a run must hold ready: for what HAPO lets in, or for the method that decides by itself.
+/// A run's requirements: the injection's with HAPO, or the bare method's.
 pub(super) fn needs_of(it: &Settings, method: &dyn Method) -> Needs {
     match &it.hapo {
         Some(hapo) => Needs::ROLLOUTS.and(hapo.injection.0.needs()),

@@ -27,7 +27,7 @@ use super::scope::Scope;
 pub struct Key {
     /// Its name within its section.
     pub name: &'static str,
-    /// What it means, in Markdown.
+    /// The explanation, in Markdown.
     pub meaning: &'static str,
     /// Which recipes read it.
     pub(super) scope: Scope,
@@ -578,7 +578,7 @@ section! {
     }
 }
 
-/// What becomes of prompts above `data.max_prompt_tokens`.
+/// The treatment of prompts above `data.max_prompt_tokens`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overlong {
@@ -681,7 +681,7 @@ impl DataSection {
     }
 }
 
-/// What a run trains on.
+/// The training data of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Names", into = "Names")]
 pub enum DataSource {

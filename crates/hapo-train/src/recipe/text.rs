@@ -13,7 +13,7 @@ use super::sections::{REQUIRED, Settings};
 use super::words::explain;
 use crate::error::{Error, Result};
 
-/// What is changed in a recipe from outside: keys that are set and keys that are left out.
+/// Changes to a recipe from outside: keys set and keys removed.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     /// `section.key=value`, or `stage.NAME.section.key=value` for one stage.
@@ -27,9 +27,9 @@ pub struct Overrides {
 /// How the user writes overrides.
 #[derive(Clone, Copy, Debug)]
 pub struct WrittenAs {
-    /// What stands before `section.key=value`.
+    /// The option before `section.key=value`.
     pub set: &'static str,
-    /// What stands before `section.key`.
+    /// The option before `section.key`.
     pub unset: &'static str,
 }
 
@@ -46,7 +46,7 @@ impl Overrides {
     }
 }
 
-/// What is wrong with the value of a key.
+/// The problem of a key's value.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) key: String,
@@ -236,7 +236,7 @@ fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     }
 }
 
-/// What becomes of keys that nothing reads, and of keys to unset that are not there.
+/// The treatment of keys that nothing reads, and of missing keys to unset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Idling {
     /// They are refused.

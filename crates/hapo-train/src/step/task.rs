@@ -1,4 +1,4 @@
-//! What the stages of a step share.
+//! State that the stages of a step share.
 
 use hapo_core::{Gated, Memory, RngStream, Slot, Step};
 use hapo_sampler::SampleSettings;
@@ -7,7 +7,7 @@ use crate::grading::verifier::Verifier;
 use crate::plan::run_plan::RunPlan;
 use crate::problems::prompts::{Order, PromptTable};
 
-/// What a step reads and never changes.
+/// State that a step reads and never changes.
 #[derive(Clone, Copy)]
 pub(crate) struct Task<'a> {
     pub(crate) table: &'a PromptTable,
