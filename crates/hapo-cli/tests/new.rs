@@ -105,6 +105,10 @@ fn a_new_recipe_is_chosen_by_what_the_model_writes() {
     assert!(message.starts_with("error: torn.jsonl: torn.jsonl:22: answer: "), "{message}");
     assert!(message.contains("; 1 of 22 rows are bad\nhint: leave bad rows out"), "{message}");
 
+    let many = ["new", "--model", "builtin:base", "--data", "sums.jsonl", "-o", "other.toml"];
+    let message = refuse(dir.path(), &[&many[..], &["--steps", "18446744073709551615"]].concat());
+    assert!(message.contains("is not in 1..=1000000000"), "{message}");
+
     let empty = dir.path().join("empty");
     let base = repository("models/base");
     fs::create_dir(&empty).unwrap();

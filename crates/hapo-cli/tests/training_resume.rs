@@ -298,10 +298,14 @@ fn a_folder_without_the_run_to_resume_says_which_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let (absent, empty) = (dir.path().join("absent"), dir.path().join("empty"));
     std::fs::create_dir(&empty).unwrap();
-    let other = dir.path().to_owned();
-    for (folder, problem) in
-        [(&absent, "does not exist"), (&empty, "is empty"), (&other, "holds no run")]
-    {
+    let (other, file) = (dir.path().to_owned(), dir.path().join("file"));
+    std::fs::write(&file, "").unwrap();
+    for (folder, problem) in [
+        (&absent, "does not exist"),
+        (&empty, "is empty"),
+        (&other, "holds no run"),
+        (&file, "is no folder"),
+    ] {
         let (code, _, stderr) = done(train(folder, &["--resume"]));
         assert_eq!(code, 2, "{stderr}");
         let said = format!("{} {problem}: there is no run to resume", folder.display());
@@ -319,6 +323,26 @@ fn a_folder_without_the_run_to_resume_says_which_it_is() {
     assert_eq!(code, 2, "{stderr}");
     let keys = "steps: 2 → 4 (optim.lr_schedule, optim.warmup depend on steps)";
     assert!(stderr.contains(keys) && stderr.contains("--force-recipe"), "{stderr}");
+
+    // A recipe without an end, and one that nobody writes.
+    #[cfg(unix)]
+    for target in ["/dev/zero", "fifo"] {
+        let (odd, recipe) = (dir.path().join("odd"), dir.path().join("odd/recipe.toml"));
+        let made = Command::new("mkfifo").arg(dir.path().join("fifo")).status();
+        assert!(made.unwrap().success() || target == "fifo");
+        std::fs::create_dir_all(&odd).unwrap();
+        let _ = std::fs::remove_file(&recipe);
+        std::os::unix::fs::symlink(
+            if target == "fifo" { dir.path().join(target) } else { target.into() },
+            &recipe,
+        )
+        .unwrap();
+        let mut command = Command::new(HAPO);
+        command.arg("train").arg(&odd).arg("--resume");
+        let (code, _, stderr) = done(command);
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains("is no file"), "{stderr}");
+    }
 
     // Killed before its first step.
     std::fs::remove_dir_all(run_dir.join("checkpoints")).unwrap();

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long)]
     method: Option<String>,
     /// Steps of the run [default: an epoch, from 20 to 200]
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     steps: Option<u64>,
     /// Train a low-rank adapter beside frozen weights
     #[arg(long)]
@@ -328,7 +328,7 @@ impl Chosen {
         if self.template.summary.with_teacher == 0 || args.method.is_some() {
             return None;
         }
-        let closed = self.steps * 3 / 5 + 1;
+        let closed = (self.steps * 3 / 5 + 1).max(2);
         let epochs = closed as f64 / self.steps_per_epoch as f64;
         // A run that is short beside its epoch needs finer numbers.
         let turn_off_epoch: Decimal = format!("{epochs:.6}").parse().ok()?;

@@ -281,6 +281,10 @@ mod tests {
                 "{% set a=namespace(x=[]) %}{% for i in range(99999) %}{% set a.x=[a.x] %}{% endfor %}{{ a }}",
                 "a namespace is given a value that is too deep or too large",
             ),
+            (
+                "{% set a=namespace(x='a') %}{% for i in range(40) %}{% set a.x=a.x~a.x %}{% endfor %}{{ a.x }}",
+                "a namespace is given a value that is too deep or too large",
+            ),
             // Tags that a careless reader would see elsewhere.
             ("{{ '{% \"' }}{% set ns=namespace() %}{% set ns.x=ns %}{{ '\"' }}{{ ns }}", held),
             ("{% raw -%}{{ '{% endraw %}{% set ns=namespace() %}{% set ns.x=ns %}{{ ns }}", held),

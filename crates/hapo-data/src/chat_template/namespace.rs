@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use minijinja::value::{DynObject, Enumerator, Kwargs, Object, ObjectRepr, Rest, Value};
 use minijinja::{Error, ErrorKind, State};
 
-use super::bounds::end_of_text;
+use super::bounds::{MAX_RENDERED_BYTES, end_of_text};
 
 /// How deep a value of a namespace may be.
 const DEPTH: usize = 64;
@@ -68,6 +68,9 @@ fn check(value: &Value) -> Result<(), Error> {
     let mut looked_at = 0;
     while let Some((value, depth)) = open.pop() {
         looked_at += 1;
+        if value.as_str().is_some_and(|it| it.len() > MAX_RENDERED_BYTES) {
+            return refuse("a namespace is given a value that is too deep or too large");
+        }
         let Some(object) = value.as_object() else {
             continue;
         };

@@ -32,6 +32,7 @@ fn factor(section: &Value) -> Result<usize, String> {
                 _ => content + 1,
             })
         }
+        Some("Prepend") => Ok(section["prepend"].as_str().map_or(1, |it| it.len().max(1))),
         Some("Precompiled") => {
             let map = section["precompiled_charsmap"].as_str().unwrap_or_default();
             longest_of_map(map).map(|it| it.max(1))
@@ -82,6 +83,7 @@ mod tests {
         let nested = |key: &str, n: usize, times: usize| json!({ "type": "Sequence", key: vec![ones(n); times] });
         for bad in [
             ones(1_000_000),
+            json!({ "type": "Prepend", "prepend": "1".repeat(100) }),
             nested("normalizers", 100, 5),
             nested("decoders", 1000, 4),
             json!({ "type": "Replace", "pattern": { "Regex": "" }, "content": "1".repeat(100) }),

@@ -9,6 +9,7 @@ mod sections;
 mod text;
 mod words;
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -71,6 +72,9 @@ pub enum ModelSource {
     Init(InitSection),
 }
 
+/// Bytes of a recipe that are read.
+const MOST_BYTES: u64 = 16 << 20;
+
 /// Shape of the learning rate over the run, after its warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -132,11 +136,14 @@ impl Recipe {
             (true, stages) if stages.exists() => stages,
             (true, _) => folder.recipe(),
         };
-        let text = std::fs::read_to_string(&file).map_err(|source| Error::Io {
-            action: "read",
-            path: file.clone(),
-            source,
-        })?;
+        let io = |source| Error::Io { action: "read", path: file.clone(), source };
+        // What a run folder links to may have no end.
+        if path.is_dir() && file.exists() && !file.is_file() {
+            return Err(io(std::io::Error::other("it is no file")));
+        }
+        let mut text = String::new();
+        let mut limited = std::fs::File::open(&file).map_err(io)?.take(MOST_BYTES);
+        limited.read_to_string(&mut text).map_err(io)?;
         let stem = path
             .file_stem()
             .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned());

@@ -389,6 +389,7 @@ pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
         return Ok(());
     }
     let problem = match std::fs::read_dir(run_dir).map(|mut entries| entries.next().is_none()) {
+        Err(_) if run_dir.exists() => "is no folder",
         Err(_) => "does not exist",
         Ok(true) => "is empty",
         Ok(false) => "holds no run",
