@@ -38,7 +38,11 @@ pub(super) fn long_series<T>(add_up: impl FnOnce(&mut u32) -> Option<T>) -> Opti
     let fuel = FUEL.with(|it| it.replace(LONG_SERIES));
     let mut budget = LONG_SERIES;
     let total = add_up(&mut budget);
-    FUEL.with(|it| it.set(fuel));
+    let unspent = FUEL.with(|it| it.replace(fuel));
+    // What does not end in doubles does not end to 50 digits either.
+    if total.is_none() && unspent < LONG_SERIES / 8 {
+        LONG_SERIES_LEFT.with(|it| it.set(0));
+    }
     total
 }
 
@@ -74,7 +78,7 @@ mod tests {
     use crate::{OAT, grade};
 
     /// Far below a tenth of a second of any core.
-    const MOST: u64 = 1_200_000;
+    const MOST: u64 = 700_000;
 
     fn operations(gold: &str, answer: &str) -> u64 {
         OPERATIONS.with(|it| it.set(0));
