@@ -238,13 +238,13 @@ def record(name, method, loss, groups, compares_loss=True, **settings):
 
 mixed = lambda: [group([1, 0, 0], [5, 9, 12], 7), group([0, 0, 0], [3, 8, 6], 11), group([1, 1, 0], [4, 4, 10], 5)]
 g = mixed()
-record("chord-mu at step 51", "chord-mu", chord(g, 50, 0, 200, 0.9, 0.05, False), g, step=51, own={}, std=True, clip=[0.2, 0.2],
+record("chord-mu at step 50", "chord-mu", chord(g, 50, 0, 200, 0.9, 0.05, False), g, step=50, own={}, std=True, clip=[0.2, 0.2],
        normaliser="token-mean")
 g = mixed()
-record("chord-mu in its warm-up", "chord-mu", chord(g, 2, 8, 200, 0.9, 0.05, False), g, step=3, own=dict(warmup=8), std=True,
+record("chord-mu in its warm-up", "chord-mu", chord(g, 2, 8, 200, 0.9, 0.05, False), g, step=2, own=dict(warmup=8), std=True,
        clip=[0.2, 0.2], normaliser="token-mean")
 g = mixed()
-record("chord-phi", "chord-phi", chord(g, 6, 0, 0, 0.1, 0.1, True), g, compares_loss=False, step=7, own={}, std=True,
+record("chord-phi", "chord-phi", chord(g, 6, 0, 0, 0.1, 0.1, True), g, compares_loss=False, step=6, own={}, std=True,
        clip=[0.2, 0.2], normaliser="token-mean")
 g = [group([0, 0, 0, 0], [5, 6, 7, 8], 9), group([1, 0, 0, 1], [4, 9, 3, 12], 8), group([0, 0, 0, 0], [2, 3, 4, 5], None)]
 record("hpt", "hpt", hpt(g), g, step=1, own={}, std=False, clip=[math.inf, math.inf], normaliser="length")

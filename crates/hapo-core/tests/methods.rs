@@ -90,7 +90,7 @@ fn chord_mixes_by_a_falling_mu() {
     let own = r#"{"peak":0.75,"valley":0.25,"decay":2}"#;
     for (name, operator) in [("chord-mu", "srft"), ("chord-phi", "chord")] {
         let method = build(name, own);
-        for (step, mu) in [(1, 0.75), (2, 0.5), (3, 0.25), (9, 0.25)] {
+        for (step, mu) in [(1, 0.5), (2, 0.25), (3, 0.25), (9, 0.25)] {
             let credit = method.credit(&injected("wcw"), at(step), Scores::NONE);
             let policy = |advantage: f64| vec![("policy", (1.0 - mu) * advantage, 0.0)];
             let expected = [policy(-0.5), policy(0.5), vec![(operator, mu, 0.0)]];

@@ -84,13 +84,12 @@ struct Schedule {
 impl Schedule {
     const KEYS: &[&str] = &["peak", "valley", "warmup", "decay"];
 
-    /// μ of step `step`, counted from 1: a straight rise, then half a cosine.
+    /// μ of step `step`, counted from 1 as Trinity-RFT's trainer counts it: a straight rise, then half a cosine.
     fn at(self, step: u64) -> f64 {
-        let done = step.saturating_sub(1);
-        if done < self.warmup {
-            return done as f64 / self.warmup as f64 * self.peak;
+        if step < self.warmup {
+            return step as f64 / self.warmup as f64 * self.peak;
         }
-        let done = done - self.warmup;
+        let done = step - self.warmup;
         if done >= self.decay {
             return self.valley;
         }
@@ -153,16 +152,16 @@ impl Method for Chord {
 mod tests {
     use super::*;
 
-    /// By `mu_schedule_function` of Trinity-RFT, whose steps count from 0.
+    /// By `mu_schedule_function` of Trinity-RFT, which is given `train_step_num + 1`: its steps count from 1 too.
     #[test]
     fn mu_rises_in_a_straight_line_and_falls_along_a_cosine() {
         let mu = Schedule { peak: 0.9, valley: 0.05, warmup: 0, decay: 200 };
         let quarter = 0.85 * 0.5 * (1.0 + (PI / 4.0).cos()) + 0.05;
-        for (step, expected) in [(1, 0.9), (51, quarter), (101, 0.475), (201, 0.05), (5000, 0.05)] {
+        for (step, expected) in [(0, 0.9), (50, quarter), (100, 0.475), (200, 0.05), (5000, 0.05)] {
             assert!((mu.at(step) - expected).abs() < 1e-12, "step {step}");
         }
         let warm = Schedule { warmup: 10, ..mu };
-        for (step, expected) in [(1, 0.0), (6, 0.45), (11, 0.9), (111, 0.475), (211, 0.05)] {
+        for (step, expected) in [(1, 0.09), (5, 0.45), (10, 0.9), (110, 0.475), (210, 0.05)] {
             assert!((warm.at(step) - expected).abs() < 1e-12, "step {step}");
         }
         let constant = Schedule { peak: 0.1, valley: 0.1, warmup: 0, decay: 0 };
