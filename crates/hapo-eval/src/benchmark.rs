@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use hapo_data::Dataset;
-use hapo_data::task::{HeldOutSet, MINI6, held_out};
+use hapo_data::task::{HeldOutSet, MINI6, Split, set_of};
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
@@ -26,7 +26,7 @@ pub struct Benchmark {
 #[derive(Clone, Copy, Debug)]
 enum Source {
     /// Made by the built-in task.
-    Task(&'static HeldOutSet),
+    Task(&'static HeldOutSet, Split),
     /// Read from a file of the user's: how many problems it holds, names under which it goes, in letters and digits
     /// alone, and who publishes it with which [`text_checksum`].
     File {
@@ -54,7 +54,7 @@ impl Benchmark {
     /// [`Error::NeedsFile`] for a benchmark that is read from a file.
     pub fn problems(&self, count: usize) -> Result<Dataset, Error> {
         match self.source {
-            Source::Task(set) => Ok(held_out(set, count)?),
+            Source::Task(set, split) => Ok(set_of(set, split, count)?),
             Source::File { .. } => Err(Error::NeedsFile { name: self.name }),
         }
     }
@@ -178,6 +178,16 @@ const MINI: &[Benchmark] = &[
     mini(5, "solutions of a*x+b=c, 4 digits"),
 ];
 
+/// `mini-dev`: the same six of the development split, for what is chosen: a checkpoint, a rate.
+const DEVELOPMENT: &[Benchmark] = &[
+    development(0, "dev-multiply-5", "products to choose by, 5 digits"),
+    development(1, "dev-multiply-6", "products to choose by, 6 digits"),
+    development(2, "dev-add-4", "sums to choose by, 4 digits"),
+    development(3, "dev-add-5", "sums to choose by, 5 digits"),
+    development(4, "dev-linear-3", "solutions to choose by, 3 digits"),
+    development(5, "dev-linear-4", "solutions to choose by, 4 digits"),
+];
+
 /// Benchmarks that are read from files. Columns: name, title; summary; k, problems; names of files; who publishes the texts
 /// with which checksum.
 macro_rules! files {
@@ -214,11 +224,12 @@ const MATH: &[Benchmark] = files! {
 
 /// Every benchmark.
 pub const BENCHMARKS: &[Benchmark] = &{
-    let mut all = [MINI[0]; 12];
+    let mut all = [MINI[0]; 18];
     let mut i = 0;
     while i < 6 {
         all[i] = MINI[i];
-        all[6 + i] = MATH[i];
+        all[6 + i] = DEVELOPMENT[i];
+        all[12 + i] = MATH[i];
         i += 1;
     }
     all
@@ -227,6 +238,7 @@ pub const BENCHMARKS: &[Benchmark] = &{
 /// Every suite.
 pub const SUITES: &[Suite] = &[
     Suite { name: "mini6", benchmarks: MINI, max_tokens: None },
+    Suite { name: "mini-dev", benchmarks: DEVELOPMENT, max_tokens: None },
     Suite { name: "math6", benchmarks: MATH, max_tokens: Some(8192) },
 ];
 
@@ -236,8 +248,13 @@ const fn mini(index: usize, summary: &'static str) -> Benchmark {
         title: MINI6[index].name,
         summary,
         completions: None,
-        source: Source::Task(&MINI6[index]),
+        source: Source::Task(&MINI6[index], Split::HeldOut),
     }
+}
+
+const fn development(index: usize, name: &'static str, summary: &'static str) -> Benchmark {
+    let source = Source::Task(&MINI6[index], Split::Development);
+    Benchmark { name, title: name, source, ..mini(index, summary) }
 }
 
 /// The benchmark of that name.
@@ -267,6 +284,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_chosen_by_is_not_what_is_reported() {
+        use hapo_data::task::split_of;
+        let problems = |name: &str| -> Vec<String> {
+            let sets = suite(name).unwrap().benchmarks.iter();
+            let sets = sets.flat_map(|it| it.problems(64).unwrap().examples);
+            sets.map(|it| it.problem).collect()
+        };
+        let (chosen, reported) = (problems("mini-dev"), problems("mini6"));
+        assert_eq!((chosen.len(), reported.len()), (384, 384));
+        assert!(chosen.iter().all(|it| split_of(it) == Split::Development));
+        assert!(reported.iter().all(|it| split_of(it) == Split::HeldOut));
+    }
+
+    #[test]
     fn the_papers_suite_has_the_papers_counts() {
         let it: Vec<(&str, Option<usize>)> = suite("math6")
             .unwrap()
@@ -283,7 +314,7 @@ mod tests {
             ("AIME25", Some(32)),
         ];
         assert_eq!(it, expected);
-        assert_eq!(BENCHMARKS.len(), 12);
+        assert_eq!(BENCHMARKS.len(), 18);
         for it in BENCHMARKS {
             assert_eq!(benchmark(it.name).unwrap().name, it.name);
         }

@@ -53,7 +53,7 @@ mod teacher;
 mod tokenizer;
 
 pub use corpus::{Corpus, Document, FamilyMixture, Mixture, Style, recommended_mixture};
-pub use split::{HeldOutSet, MINI6, Split, TaskSet, held_out, make_set, problems, split_of};
+pub use split::{HeldOutSet, MINI6, Split, TaskSet, make_set, problems, set_of, split_of};
 pub use teacher::TeacherSteps;
 pub use tokenizer::{VOCABULARY, tokenizer_config_json, tokenizer_json};
 

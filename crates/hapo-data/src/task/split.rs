@@ -191,13 +191,13 @@ pub const MINI6: &[HeldOutSet] = &[
     HeldOutSet { name: "linear-4", family: "linear", level: 4 },
 ];
 
-/// The problems of one of the six sets: the same for every run, whatever its seed.
-pub fn held_out(set: &HeldOutSet, count: usize) -> Result<Dataset, Error> {
+/// The problems of one of the six sets in a split that is not trained on: the same for every run, whatever its seed.
+pub fn set_of(set: &HeldOutSet, split: Split, count: usize) -> Result<Dataset, Error> {
     debug_assert!(FAMILIES.iter().any(|family| family.name == set.family));
     make_set(&TaskSet {
         seed: 0,
         levels: vec![(set.family.to_owned(), set.level)],
-        split: Split::HeldOut,
+        split,
         count,
         teacher_coverage: 0.0,
         teacher_steps: TeacherSteps::Exact,
