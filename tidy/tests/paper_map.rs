@@ -55,6 +55,7 @@ const ABOUT: &[(&str, &str)] = &[
     ("D30", "engines that recompute old log-probabilities"),
     ("D31", "an answer without a verdict"),
     ("D32", "a masked response"),
+    ("D33", "which checkpoint a stage hands on"),
     ("D34", "a teacher's weight is never negative"),
     ("D35", "how a group grows"),
     ("D36", "a hint is part of the prompt, a prefix of the response"),

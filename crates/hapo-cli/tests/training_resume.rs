@@ -812,7 +812,7 @@ fn killed_equals_unbroken(more: &[&str]) -> BTreeMap<String, Vec<u8>> {
     expected
 }
 
-/// The model learns nothing of these problems, so that the first evaluation stays the best.
+/// The model learns nothing of these problems, so that nothing is better than what the run starts from.
 #[test]
 fn patience_ends_a_run_and_a_resumed_run_decides_alike() {
     let eval = |patience: u32| {
@@ -827,20 +827,20 @@ fn patience_ends_a_run_and_a_resumed_run_decides_alike() {
     let (code, stdout, stderr) = done(train(&run_dir, &patient));
     assert_eq!(code, 0, "{stderr}");
     let said =
-        "ended early after step 6: eval/avg@k has not been better than 0.0000 for 2 evaluations";
+        "ended early after step 4: eval/avg@k has not been better than 0.0000 for 2 evaluations";
     assert!(stdout.contains(said), "{stdout}");
     assert!(run_dir.join("checkpoints/step-000002").exists(), "the best one stays");
-    assert_eq!(early_end(&run_dir).as_ref(), Some(&serde_json::json!(6)));
+    assert_eq!(early_end(&run_dir).as_ref(), Some(&serde_json::json!(4)));
     let resume = [&patient[..], &["--resume"]].concat();
     let (code, stdout, stderr) = done(train(&run_dir, &resume));
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains(said), "{stdout}");
-    assert_eq!(line_of(&run_dir, 6)["step"], 6);
-    // Killed between the fourth and the last step.
-    std::fs::remove_dir_all(run_dir.join("checkpoints/step-000006")).unwrap();
+    assert_eq!(line_of(&run_dir, 4)["step"], 4);
+    // Killed between the second and the last step.
+    std::fs::remove_dir_all(run_dir.join("checkpoints/step-000004")).unwrap();
     let (_, stdout, stderr) = done(train(&run_dir, &[&resume[..], &["--json"]].concat()));
     let outcome: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!((&outcome["steps"], &outcome["steps_now"]), (&6.into(), &2.into()), "{stderr}");
+    assert_eq!((&outcome["steps"], &outcome["steps_now"]), (&4.into(), &2.into()), "{stderr}");
     assert_eq!(outcome["finished"], true);
     assert!(said.ends_with(outcome["stopped_early"].as_str().unwrap()), "{stdout}");
     let three = eval(3);
@@ -848,12 +848,73 @@ fn patience_ends_a_run_and_a_resumed_run_decides_alike() {
         ["--set", &three, "--resume", "--force-recipe", "--set", "checkpoint.best=eval/avg@k"];
     let (code, stdout, stderr) = done(train(&run_dir, &longer));
     assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("ended early after step 8"), "{stdout}");
-    assert_eq!(early_end(&run_dir).as_ref(), Some(&serde_json::json!(8)));
+    assert!(stdout.contains("ended early after step 6"), "{stdout}");
+    assert_eq!(early_end(&run_dir).as_ref(), Some(&serde_json::json!(6)));
     let end = eval(100);
     let on = ["--set", &end, "--resume", "--force-recipe", "--set", "checkpoint.best=eval/avg@k"];
     let (code, _, stderr) = done(train(&run_dir, &on));
     assert_eq!((code, early_end(&run_dir)), (0, None), "{stderr}");
+}
+
+/// Nothing is learned in the first stage, so that the second starts from what the first started from, unless told.
+#[test]
+fn d33_a_stage_hands_on_its_best_checkpoint_its_start_included() {
+    let dir = tempfile::tempdir().unwrap();
+    let model =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/models/tiny-qwen3");
+    let text = format!(
+        r#"
+        model.path = {:?}
+        data = {{ prompts = 8, teacher_coverage = 1.0, levels = ["add:5"], max_prompt_tokens = 64 }}
+        sampling = {{ prompts_per_step = 2, max_new_tokens = 150 }}
+        optim.lr = 1e-2
+        [[stage]]
+        name = "sft"
+        method = "sft"
+        steps = 3
+        checkpoint.every = 1
+        eval = {{ suite = "add:5", every = 1, problems = 2, k = 1, max_tokens = 4 }}
+        [[stage]]
+        name = "grpo"
+        method = "grpo"
+        steps = 1
+        model.path = "stage:sft"
+        sampling.group_size = 2
+        metrics.preflight = 0
+        "#,
+        model.display().to_string()
+    );
+    let recipe = dir.path().join("two.toml");
+    let run_dir = dir.path().join("run");
+    let run = |text: &str| {
+        std::fs::write(&recipe, text).unwrap();
+        let mut it = Command::new(HAPO);
+        it.arg("train").arg(&recipe).arg("--run-dir").arg(&run_dir).args(resumed(&run_dir));
+        let (code, _, stderr) = done(it);
+        assert_eq!(code, 0, "{stderr}");
+        let inputs = std::fs::read(run_dir.join("grpo/inputs.json")).unwrap();
+        std::fs::remove_dir_all(run_dir.join("grpo")).unwrap();
+        let inputs: serde_json::Value = serde_json::from_slice(&inputs).unwrap();
+        (stderr, inputs["weights"].clone())
+    };
+    let (said, start) = run(&text);
+    assert!(said.contains("step 0: eval/avg@k 0.0000"), "{said}");
+    let why = "from stage sft: step 0, what it started from, as no eval/avg@k beats 0.0000";
+    assert!(said.contains(why), "{said}");
+    let first = std::fs::read(run_dir.join("sft/inputs.json")).unwrap();
+    let first: serde_json::Value = serde_json::from_slice(&first).unwrap();
+    assert_eq!(start, first["weights"]);
+    let (said, last) = run(&text.replace("stage:sft", "stage:sft@last"));
+    assert!(said.contains("from stage sft: step 3, its last"), "{said}");
+    assert_ne!(last, start);
+    // Of equal evaluations the earliest.
+    let kept = run_dir.join("sft/start.json");
+    let worse =
+        std::fs::read_to_string(&kept).unwrap().replace("\"eval/avg@k\": 0", "\"eval/avg@k\": -1");
+    std::fs::write(&kept, worse).unwrap();
+    let (said, best) = run(&text.replace("stage:sft", "stage:sft@best"));
+    assert!(said.contains("from stage sft: step 1, its best eval/avg@k, 0.0000"), "{said}");
+    assert!(best != start && best != last);
 }
 
 /// The step after which a run says that it has ended early.

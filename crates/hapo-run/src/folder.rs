@@ -40,6 +40,11 @@ impl RunFolder<'_> {
         self.0.join("reward.log")
     }
 
+    /// What a run with evaluations starts from, and its evaluation.
+    pub fn start(self) -> PathBuf {
+        self.0.join("start.json")
+    }
+
     /// Why the run has ended before its last step, an [`crate::EarlyEnd`].
     pub fn early_end(self) -> PathBuf {
         self.0.join("ended.json")

@@ -38,7 +38,9 @@ pub use problems::prompts::{
     Order, Prompt, PromptIndex, PromptLimits, PromptTable, ReadAs, load_file,
 };
 pub use problems::source::builtin_prompts;
-pub use recipe::{EvalSet, LearningRateSchedule, ModelSource, Overrides, Recipe, levels};
+pub use recipe::{
+    EvalSet, LearningRateSchedule, ModelSource, Overrides, Recipe, StageCheckpoint, levels,
+};
 pub use run::replay_run;
 pub use run::train::{
     Observer, Outcome, keep_stages, require_no_run, require_run, stage_folder, train, train_on,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use expect_test::expect_file;
 use hapo_core::{AnnealingMode, Explain, NormaliserKind};
 use hapo_train::recipe::{LearningRateSchedule, Overrides};
-use hapo_train::{ModelSource, Recipe};
+use hapo_train::{ModelSource, Recipe, StageCheckpoint};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes")
@@ -33,7 +33,7 @@ fn summary(it: &Recipe) -> String {
     let raw = it.settings();
     let model = match it.model() {
         ModelSource::Folder(path) => path.clone(),
-        ModelSource::Stage(name) => format!("stage:{name}"),
+        ModelSource::Stage(name, _) => format!("stage:{name}"),
         ModelSource::Init(_) => "random weights".to_owned(),
     };
     let gate = match it.gate() {
@@ -150,7 +150,7 @@ fn stages_take_what_they_do_not_say_from_the_recipe_around_them() {
     assert_eq!((stages[0].steps(), stages[1].steps()), (3, 7));
     assert_eq!((stages[0].optim().lr, stages[1].optim().lr), (1e-4, 1e-4));
     assert_eq!((stages[0].optim().warmup, stages[1].optim().warmup), (0.0, 0.5));
-    assert_eq!(*stages[1].model(), ModelSource::Stage("a".to_owned()));
+    assert_eq!(*stages[1].model(), ModelSource::Stage("a".to_owned(), StageCheckpoint::Settled));
     let stages = load(&["seed=9", "stage.b.steps=2"]).unwrap();
     assert_eq!((stages[0].seed(), stages[1].seed()), (9, 9));
     assert_eq!((stages[0].steps(), stages[1].steps()), (3, 2));
@@ -161,6 +161,18 @@ fn stages_take_what_they_do_not_say_from_the_recipe_around_them() {
         .unwrap_err()
         .to_string();
     assert!(refused.contains("no stage `b` comes before this one"), "{refused}");
+    // D33: what a stage hands on.
+    let of = |text: &str| {
+        let stages = Recipe::parse_stages(text, "two.toml", "two", &Overrides::default());
+        stages.map(|it| it[1].model().clone()).map_err(|it| it.to_string())
+    };
+    let (last, best) =
+        (text.replace("stage:a", "stage:a@last"), text.replace("stage:a", "stage:a@best"));
+    assert_eq!(of(&last).unwrap(), ModelSource::Stage("a".to_owned(), StageCheckpoint::Last));
+    let refused = of(&best).unwrap_err();
+    assert!(refused.contains("stage `a` has no [eval] that a best could be told by"), "{refused}");
+    let evaluated = best.replace("steps = 3", "steps = 3\neval.suite = \"mini6\"");
+    assert_eq!(of(&evaluated).unwrap(), ModelSource::Stage("a".to_owned(), StageCheckpoint::Best));
 }
 
 #[test]

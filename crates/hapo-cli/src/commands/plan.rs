@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     };
     for recipe in &stages {
         // A later stage continues with the model of the one before.
-        if args.model.is_none() && !matches!(recipe.model(), hapo_train::ModelSource::Stage(_)) {
+        if args.model.is_none() && !matches!(recipe.model(), hapo_train::ModelSource::Stage(..)) {
             config = Some(config_of(recipe)?);
         }
         let Some(config) = &config else {

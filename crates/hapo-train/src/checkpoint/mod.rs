@@ -5,6 +5,7 @@
 //! `step-000100` is complete. `checksums.json` holds the SHA-256 of every file; a checkpoint that does
 //! not match is refused by name and the one before it is used.
 
+pub(crate) mod handed_on;
 pub(crate) mod resume;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,8 @@ pub struct TrainerState {
     pub recipe: String,
     /// Hash of the prompt template.
     pub template_hash: String,
-    /// Mean of the `checkpoint.best` metric since the checkpoint before; higher is better.
+    /// By the metric of `checkpoint.best`; higher is better: its mean since the checkpoint before, or the evaluation of
+    /// these weights.
     pub score: Option<f64>,
     /// Hashes of what the run reads besides its recipe.
     pub inputs: Inputs,
@@ -50,13 +52,17 @@ pub struct TrainerState {
 
 /// The complete checkpoint with the highest score, the earliest of equals.
 pub fn best(run_dir: &Path) -> Option<(u64, PathBuf)> {
+    best_scored(run_dir).map(|(_, step, folder)| (step, folder))
+}
+
+/// As [`best`], with its score.
+pub(crate) fn best_scored(run_dir: &Path) -> Option<(f64, u64, PathBuf)> {
     let scored = RunFolder(run_dir).list_checkpoints().into_iter().filter_map(|(step, folder)| {
         let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
         let state: TrainerState = serde_json::from_slice(&state).ok()?;
         Some((state.score.filter(|it| it.is_finite())?, step, folder))
     });
-    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))?;
-    Some((best.1, best.2))
+    scored.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))
 }
 
 /// The prompt template that a checkpoint was trained with.

@@ -166,6 +166,6 @@ pub(crate) fn template_of_recipe(
             let (tokenizer, files) = init::tokenizer_of(&init)?;
             of_files(asked, &files, Path::new("model.init.tokenizer"), || Ok(tokenizer))
         }
-        ModelSource::Stage(name) => Err(Error::of_another_recipe(&name)),
+        ModelSource::Stage(name, _) => Err(Error::of_another_recipe(&name)),
     }
 }

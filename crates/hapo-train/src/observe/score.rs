@@ -2,7 +2,7 @@
 
 use hapo_run::Metrics;
 
-/// Mean of one metric since the last checkpoint, or the last evaluation since then: what `checkpoint.best` compares.
+/// Mean of one metric since the last checkpoint, or the evaluation after the last step: what `checkpoint.best` compares.
 pub(crate) struct Score<'a> {
     metric: &'a str,
     sign: f64,
@@ -17,11 +17,11 @@ impl<'a> Score<'a> {
     }
 
     pub(crate) fn add(&mut self, metrics: &Metrics) {
+        // An evaluation is of weights, a step's metric of what was sampled on the way to them.
+        if self.metric.starts_with("eval/") {
+            (self.sum, self.steps) = (0.0, 0);
+        }
         if let Some(it) = metrics.get(self.metric) {
-            // An evaluation is of weights, a step's metric of what was sampled on the way to them.
-            if self.metric.starts_with("eval/") {
-                (self.sum, self.steps) = (0.0, 0);
-            }
             self.sum += it * self.sign;
             self.steps += 1;
         }
@@ -57,6 +57,12 @@ mod tests {
             last.add(&it);
         }
         assert_eq!(last.take(), Some(0.25));
+        // The weights of a later step are not those that were evaluated.
+        let mut evaluated = Metrics::default();
+        evaluated.set("eval/avg@k", 0.75);
+        last.add(&evaluated);
+        last.add(&metrics(1.0));
+        assert_eq!(last.take(), None);
         let mut other = Score::new(("reward/policy_only", 1.0));
         other.add(&metrics(1.0));
         assert_eq!(other.take(), None);

@@ -169,7 +169,7 @@ fn shape_of(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
                 folder => Ok(hapo_model::folder::read_config(std::path::Path::new(folder))?.config),
             }
         }
-        ModelSource::Stage(name) => Err(Error::of_another_recipe(name)),
+        ModelSource::Stage(name, _) => Err(Error::of_another_recipe(name)),
     }
 }
 

@@ -13,7 +13,7 @@ use hapo_reward::{OwnReward, RewardSettings};
 use hapo_run::RunFolder;
 use hapo_verify::Extracting;
 
-use crate::checkpoint;
+use crate::checkpoint::handed_on::handed_on;
 use crate::engine::engines::Batching;
 use crate::error::{Error, Result};
 use crate::grading::RunGrader;
@@ -70,7 +70,7 @@ impl Sources {
         }
     }
 
-    /// The model to start from. An earlier stage's is its last checkpoint, beside `run_dir`.
+    /// The model to start from. An earlier stage's is beside `run_dir`.
     fn model(&self, recipe: &Recipe, run_dir: Option<&Path>) -> Result<ModelSource> {
         located(recipe.model(), self.model.as_ref(), run_dir)
     }
@@ -82,6 +82,11 @@ impl Sources {
     }
 }
 
+/// The run of another stage.
+fn beside(run_dir: &Path, stage: &str) -> PathBuf {
+    run_dir.parent().unwrap_or(Path::new(".")).join(stage)
+}
+
 /// A model where it was found, or where the recipe says.
 fn located(
     model: &ModelSource,
@@ -90,14 +95,8 @@ fn located(
 ) -> Result<ModelSource> {
     match (model, found, run_dir) {
         (ModelSource::Folder(_), Some(found), _) => Ok(ModelSource::Folder(found.clone())),
-        (ModelSource::Stage(name), _, Some(run_dir)) => {
-            let beside = run_dir.parent().unwrap_or(Path::new(".")).join(name);
-            let last = RunFolder(&beside).list_checkpoints().into_iter().next();
-            let (_, last) = last.ok_or_else(|| Error::Stage {
-                problem: format!("stage {name} has no checkpoint in {}", beside.display()),
-            })?;
-            checkpoint::verify(&last)?;
-            Ok(ModelSource::Folder(last.display().to_string()))
+        (ModelSource::Stage(name, which), _, Some(run_dir)) => {
+            Ok(ModelSource::Folder(handed_on(&beside(run_dir, name), *which)?.model))
         }
         (model, ..) => Ok(model.clone()),
     }
@@ -183,6 +182,15 @@ impl RunPlan {
     /// The model to start from, a folder or a shape.
     pub(crate) fn model(&self) -> Result<ModelSource> {
         self.sources.model(&self.recipe, self.run_dir.as_deref())
+    }
+
+    /// Which checkpoint of an earlier stage it starts from, and why (D33).
+    pub(crate) fn handed_on(&self) -> Result<Option<String>> {
+        let (ModelSource::Stage(name, which), Some(run_dir)) = (self.recipe.model(), &self.run_dir)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(handed_on(&beside(run_dir, name), *which)?.because))
     }
 
     /// The grader of completions, shown what the recipe takes for an answer (D26).

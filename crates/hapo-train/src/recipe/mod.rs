@@ -61,13 +61,24 @@ pub struct EvalSet {
     pub dataset: Dataset,
 }
 
+/// Which checkpoint a stage hands on (D33).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StageCheckpoint {
+    /// The best one where the stage has `[eval]`, else the last.
+    Settled,
+    /// `stage:NAME@last`.
+    Last,
+    /// `stage:NAME@best`.
+    Best,
+}
+
 /// Where the initial weights come from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelSource {
     /// A Hugging Face folder, or `builtin:base`.
     Folder(String),
-    /// The last checkpoint of an earlier stage of the run: `stage:NAME`.
-    Stage(String),
+    /// A checkpoint of an earlier stage of the run: `stage:NAME`.
+    Stage(String, StageCheckpoint),
     /// Random weights of this shape.
     Init(InitSection),
 }
@@ -196,12 +207,22 @@ impl Recipe {
             let models =
                 [("model.path", Some(&recipe.model)), ("reference.path", recipe.reference())];
             for (key, model) in models {
-                if let Some(ModelSource::Stage(from)) = model
-                    && !all.iter().any(|it| it.stage.as_ref() == Some(from))
-                {
-                    let what = format!("no stage `{from}` comes before this one");
-                    let hint = "write stage:NAME with the name of an earlier [[stage]]";
-                    return Err(document.error(Problem::new(key, what, hint)));
+                let Some(ModelSource::Stage(from, which)) = model else { continue };
+                let refuse = |what, hint| Err(document.error(Problem::new(key, what, hint)));
+                match all.iter().find(|it| it.stage.as_ref() == Some(from)) {
+                    None => {
+                        let what = format!("no stage `{from}` comes before this one");
+                        return refuse(
+                            what,
+                            "write stage:NAME with the name of an earlier [[stage]]",
+                        );
+                    }
+                    Some(stage) if *which == StageCheckpoint::Best && stage.eval().is_none() => {
+                        let what =
+                            format!("stage `{from}` has no [eval] that a best could be told by");
+                        return refuse(what, "write [eval] in that stage, or stage:NAME@last");
+                    }
+                    Some(_) => {}
                 }
             }
             all.push(recipe);
@@ -437,6 +458,11 @@ impl Recipe {
     /// The gate and its slot rule; `None` for the bare method.
     pub fn gate(&self) -> Option<(Gate, SlotRule)> {
         self.gate
+    }
+
+    /// The metric that chooses the best checkpoint, and its sign: 1 where higher is better, −1 where lower is.
+    pub(crate) fn best_metric(&self) -> (&str, f64) {
+        self.settings.best_metric()
     }
 
     /// The smallest reward that counts as success (D28).

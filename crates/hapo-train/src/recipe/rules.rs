@@ -19,7 +19,7 @@ use super::sections::{
 };
 use super::text::Problem;
 use super::words::{explain, nearest};
-use super::{ModelSource, decoding};
+use super::{ModelSource, StageCheckpoint, decoding};
 
 type Checked<T = ()> = Result<T, Problem>;
 
@@ -180,7 +180,7 @@ fn check_names(it: &Settings) -> Checked {
         && !name.contains(|it: char| it == '/' || it == '\\' || it.is_control());
     let folder = "a name for a folder, without slashes and no dot first";
     range("name", plain, folder, format!("`{}`", name.escape_debug()))?;
-    let (best, _) = it.checkpoint.best_metric();
+    let (best, _) = it.best_metric();
     if best.starts_with("eval/") && it.eval.is_none() {
         let what = format!("`{best}` is only measured with [eval]");
         return Err(Problem::new("checkpoint.best", what, "write [eval] with data or suite"));
@@ -361,10 +361,13 @@ pub(super) fn reference_of(it: &Settings, method: &dyn Method) -> Checked<Option
 }
 
 fn source_of(path: &str) -> ModelSource {
-    match path.strip_prefix("stage:") {
-        Some(stage) => ModelSource::Stage(stage.to_owned()),
-        None => ModelSource::Folder(path.to_owned()),
-    }
+    let Some(stage) = path.strip_prefix("stage:") else {
+        return ModelSource::Folder(path.to_owned());
+    };
+    let which = [("@last", StageCheckpoint::Last), ("@best", StageCheckpoint::Best)];
+    let named = which.iter().find_map(|(word, which)| Some((stage.strip_suffix(word)?, *which)));
+    let (name, which) = named.unwrap_or((stage, StageCheckpoint::Settled));
+    ModelSource::Stage(name.to_owned(), which)
 }
 
 /// Whether the method can learn from the rewards that the recipe names.

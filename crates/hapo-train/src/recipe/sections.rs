@@ -156,8 +156,9 @@ section! {
 section! {
     /// `[model]`: exactly one of `path` and `init`.
     ModelSection {
-        /// A Hugging Face folder, `org/name[@revision]` of the hub, `builtin:base`, or `stage:NAME` for the
-        /// last checkpoint of an earlier stage.
+        /// A Hugging Face folder, `org/name[@revision]` of the hub, `builtin:base`, or an earlier stage (D33):
+        /// `stage:NAME` hands on its best checkpoint where it has `[eval]`, what it started from included, else its
+        /// last; `stage:NAME@best` and `stage:NAME@last` say which.
         path: Option<String> = None,
         /// Random weights of this shape, see below.
         init: Option<InitSection> = None,
@@ -537,9 +538,10 @@ section! {
         every: u64 = 0,
         /// How many of the latest to keep.
         keep: usize = 3,
-        /// Keep the best one too, by this metric's mean since the checkpoint before, of `eval/avg@k` and the like by
-        /// the last value since then; `-loss` for the lowest loss, empty for none.
-        best: String = "reward/policy_only".to_owned(),
+        /// Keep the best one too, by this metric's mean since the checkpoint before; `-loss` for the lowest loss, empty for
+        /// none. A metric of `eval/` is that of the checkpoint's own weights, and there is a checkpoint after each
+        /// evaluation that is the best so far. `auto`: `eval/avg@k` with `[eval]`, else `reward/policy_only`.
+        best: String = AUTO.to_owned(),
     }
 }
 
@@ -660,12 +662,13 @@ section! {
     }
 }
 
-impl CheckpointSection {
-    /// The metric of `best` and its sign: 1 where higher is better, −1 where lower is.
+impl Settings {
+    /// The metric of `checkpoint.best` and its sign: 1 where higher is better, −1 where lower is.
     pub(crate) fn best_metric(&self) -> (&str, f64) {
-        match self.best.strip_prefix('-') {
-            Some(metric) => (metric, -1.0),
-            None => (&self.best, 1.0),
+        match (self.checkpoint.best.as_str(), &self.eval) {
+            (AUTO, Some(_)) => ("eval/avg@k", 1.0),
+            (AUTO, None) => ("reward/policy_only", 1.0),
+            (named, _) => named.strip_prefix('-').map_or((named, 1.0), |metric| (metric, -1.0)),
         }
     }
 }

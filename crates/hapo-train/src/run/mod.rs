@@ -102,7 +102,7 @@ impl<D: Device> Run<Trainer<D>> {
                 }
                 Opened { loaded, base: String::new() }
             }
-            ModelSource::Stage(name) => return Err(Error::of_another_recipe(name)),
+            ModelSource::Stage(name, _) => return Err(Error::of_another_recipe(name)),
         };
         let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint } = loaded;
         check_kv_memory(plan, &model)?;
@@ -172,7 +172,7 @@ struct Reference<D: Device> {
 fn open_reference<D: Device>(device: &D, plan: &RunPlan) -> Result<Option<Reference<D>>> {
     let path = match plan.reference()? {
         None => return Ok(None),
-        Some(ModelSource::Stage(name)) => return Err(Error::of_another_recipe(&name)),
+        Some(ModelSource::Stage(name, _)) => return Err(Error::of_another_recipe(&name)),
         Some(ModelSource::Init(_)) => unreachable!("a reference is a folder or a stage"),
         Some(ModelSource::Folder(path)) => path,
     };
@@ -264,7 +264,7 @@ pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
     let aside;
     let (tokenizer, files) = match &model {
         ModelSource::Init(init) => init::tokenizer_of(init)?,
-        ModelSource::Stage(name) => return Err(Error::of_another_recipe(name)),
+        ModelSource::Stage(name, _) => return Err(Error::of_another_recipe(name)),
         ModelSource::Folder(path) => {
             let folder = if path == BUILTIN_BASE {
                 aside = base_folder()?;

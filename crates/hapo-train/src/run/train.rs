@@ -12,6 +12,7 @@ use hapo_run::{
 };
 
 use crate::checkpoint::Shelf;
+use crate::checkpoint::handed_on::Start;
 use crate::checkpoint::resume::{self, Found, ResumePolicy};
 use crate::engine::engines::Learner;
 use crate::error::{Error, Result};
@@ -21,7 +22,7 @@ use crate::observe::meter::Meter;
 use crate::observe::score::Score;
 use crate::observe::tensorboard::Events;
 use crate::plan::run_plan::RunPlan;
-use crate::recipe::Recipe;
+use crate::recipe::{ModelSource, Recipe};
 use crate::run::preflight::preflight;
 use crate::run::{Run, cpu};
 
@@ -131,6 +132,9 @@ pub fn train_on<D: Device>(
     if let Some(it) = plan.template().note() {
         observer.note(&format!("{it} (data.template names another)"));
     }
+    if let Some(it) = plan.handed_on()? {
+        observer.note(&it);
+    }
     for it in recipe.warnings().into_iter().chain(run.warnings()) {
         observer.warning(&it);
     }
@@ -157,6 +161,10 @@ pub fn train_on<D: Device>(
     if first == 0 && observer.wants_preflight() {
         look_ahead(&mut run, recipe.metrics().preflight, files, observer)?;
     }
+    let start = match first {
+        0 => evaluate_start(&mut run, plan, run_dir, observer)?,
+        _ => Start::read(run_dir),
+    };
     let history = file.history()?;
     let session = Session {
         recipe,
@@ -164,8 +172,9 @@ pub fn train_on<D: Device>(
         resolved: &resolved,
         events: Events::open(run_dir, first, &resolved)?,
         guard: Guard::new(recipe.guard(), &history),
-        early_stopping: EarlyStopping::of(recipe, &history),
-        score: Score::new(recipe.checkpoint().best_metric()),
+        early_stopping: EarlyStopping::of(recipe, start.as_ref().map(|it| &it.metrics), &history),
+        score: Score::new(recipe.best_metric()),
+        is_best: false,
         has_below_wrong: history.iter().any(|it| it.get(REWARD_BELOW_WRONG).is_some()),
         shelf: Shelf::new(
             run_dir,
@@ -188,7 +197,9 @@ fn finished_before(
         return Ok(None);
     };
     let history = MetricsFile::history_until(&files.metrics(), state.step)?;
-    let stopped_early = EarlyStopping::of(recipe, &history).and_then(|it| it.ended());
+    let start = Start::read(files.0);
+    let looks = EarlyStopping::of(recipe, start.as_ref().map(|it| &it.metrics), &history);
+    let stopped_early = looks.and_then(|it| it.ended());
     let finished = state.step >= recipe.steps() || stopped_early.is_some();
     record_early_end(files, state.step, stopped_early.as_deref())?;
     Ok(finished.then(|| Outcome {
@@ -223,6 +234,29 @@ fn prepare_folder<L: Learner>(files: RunFolder<'_>, run: &Run<L>, resolved: &str
     Ok(())
 }
 
+/// Evaluates what a run with `[eval]` starts from, keeps and tells it: step 0 counts (D33).
+fn evaluate_start<L: Learner>(
+    run: &mut Run<L>,
+    plan: &RunPlan,
+    run_dir: &Path,
+    observer: &mut dyn Observer,
+) -> Result<Option<Start>> {
+    let mut metrics = Metrics::default();
+    run.evaluate(&mut metrics)?;
+    let Some(average) = metrics.get("eval/avg@k") else {
+        return Ok(None);
+    };
+    observer.note(&format!("step 0: eval/avg@k {average:.4}"));
+    let model = match plan.model()? {
+        ModelSource::Folder(path) => Some(path),
+        _ => None,
+    };
+    let metrics = serde_json::from_str(&metrics.to_json()).expect("metrics are JSON");
+    let start = Start { model, metrics };
+    start.write(run_dir)?;
+    Ok(Some(start))
+}
+
 /// Samples some prompts before the first step, keeps what was met and tells the observer.
 fn look_ahead<L: Learner>(
     run: &mut Run<L>,
@@ -253,6 +287,8 @@ struct Session<'a> {
     guard: Guard<'a>,
     early_stopping: Option<EarlyStopping<'a>>,
     score: Score<'a>,
+    /// Whether the last step was evaluated as the best so far.
+    is_best: bool,
     /// Whether a reward was below `reward.wrong`, which is said once.
     has_below_wrong: bool,
     shelf: Shelf,
@@ -290,7 +326,7 @@ impl Session<'_> {
             stopped_early = self.early_stopping.as_ref().and_then(EarlyStopping::ended);
             let stop = observer.stop_requested() || stopped_by.is_some() || stopped_early.is_some();
             let due = every > 0 && step.is_multiple_of(every);
-            if due || stop || step == steps {
+            if due || self.is_best || stop || step == steps {
                 self.save(&mut run, observer)?;
             }
             if stop {
@@ -336,7 +372,7 @@ impl Session<'_> {
         if run.evaluation_is_due() {
             run.evaluate(&mut metrics)?;
         }
-        self.early_stopping.iter_mut().for_each(|it| it.add(&metrics));
+        self.is_best = self.early_stopping.as_mut().is_some_and(|it| it.add(&metrics));
         self.file.append(&metrics)?;
         self.events.append(run.steps_done(), &metrics)?;
         if let Some(text) = run.take_sampled_text() {

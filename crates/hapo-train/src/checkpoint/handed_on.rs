@@ -1,0 +1,90 @@
+//! Which weights a stage hands on to the next (D33).
+
+use std::fs;
+use std::path::Path;
+
+use hapo_run::{RunFolder, write_atomically};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::checkpoint;
+use crate::error::{Error, Result};
+use crate::recipe::{Recipe, StageCheckpoint};
+
+/// What a run with `[eval]` starts from, and the evaluation of that: `start.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Start {
+    /// The model's folder; none for random weights.
+    pub(crate) model: Option<String>,
+    /// Its evaluation, by the names of metrics.
+    pub(crate) metrics: Value,
+}
+
+impl Start {
+    pub(crate) fn read(run_dir: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(RunFolder(run_dir).start()).ok()?).ok()
+    }
+
+    pub(crate) fn write(&self, run_dir: &Path) -> Result<()> {
+        let json = serde_json::to_vec_pretty(self).expect("numbers are plain data");
+        Ok(write_atomically(&RunFolder(run_dir).start(), &json)?)
+    }
+}
+
+/// A model folder, and why it is this one.
+pub(crate) struct HandedOn {
+    pub(crate) model: String,
+    pub(crate) because: String,
+}
+
+/// What the stage whose run is in `run_dir` hands on.
+///
+/// # Errors
+/// A stage without such a checkpoint, or one that is damaged.
+pub(crate) fn handed_on(run_dir: &Path, which: StageCheckpoint) -> Result<HandedOn> {
+    let name = run_dir.file_name().unwrap_or_default().to_string_lossy();
+    let recipe = fs::read_to_string(RunFolder(run_dir).recipe()).ok();
+    let recipe = recipe.and_then(|it| Recipe::parse_resolved(&it, "recipe.toml").ok());
+    let best = recipe.as_ref().and_then(|recipe| {
+        let judged = which == StageCheckpoint::Best
+            || (which == StageCheckpoint::Settled && recipe.eval().is_some());
+        judged.then(|| best_of(run_dir, recipe)).flatten()
+    });
+    let last = || {
+        let last = RunFolder(run_dir).list_checkpoints().into_iter().next();
+        last.map(|(step, folder)| (folder, format!("step {step}, its last")))
+    };
+    let found = match (best, which) {
+        (Some((model, because)), _) => (model, because),
+        (None, StageCheckpoint::Best) => {
+            let problem = format!("stage {name} has no checkpoint with a score");
+            return Err(Error::Stage { problem });
+        }
+        (None, _) => last().map(|(it, why)| (it.display().to_string(), why)).ok_or_else(|| {
+            let run_dir = run_dir.display();
+            Error::Stage { problem: format!("stage {name} has no checkpoint in {run_dir}") }
+        })?,
+    };
+    let (model, because) = found;
+    if Path::new(&model).starts_with(run_dir) {
+        checkpoint::verify(Path::new(&model))?;
+    }
+    Ok(HandedOn { model, because: format!("from stage {name}: {because}") })
+}
+
+/// The checkpoint with the highest score, or what the run started from where no score is higher.
+fn best_of(run_dir: &Path, recipe: &Recipe) -> Option<(String, String)> {
+    let (metric, sign) = recipe.best_metric();
+    let (score, step, folder) = checkpoint::best_scored(run_dir)?;
+    let start = Start::read(run_dir);
+    let start = start.and_then(|it| Some((it.model?, it.metrics.get(metric)?.as_f64()?)));
+    Some(match start {
+        Some((model, value)) if value * sign >= score => {
+            (model, format!("step 0, what it started from, as no {metric} beats {value:.4}"))
+        }
+        _ => {
+            let value = score * sign;
+            (folder.display().to_string(), format!("step {step}, its best {metric}, {value:.4}"))
+        }
+    })
+}
