@@ -136,6 +136,9 @@ fn folder(page: &str) -> tempfile::TempDir {
     let rows: String = (45..49).map(row).collect();
     fs::write(at("data.jsonl"), &rows).unwrap();
     fs::write(at("prompts.jsonl"), rows).unwrap();
+    // Containers are told by their content, not by their names.
+    let graded = r#"{"answer": "7", "completion": "so \\boxed{7}", "correct": true}"#;
+    fs::write(at("rows.parquet"), graded).unwrap();
     let prepare = |needed: &str, commands: &[&str]| {
         if page.contains(needed) {
             for it in commands {
