@@ -102,21 +102,13 @@ pub enum Error {
         /// The names that exist.
         known: String,
     },
-    /// A text that goes with the model's own template only.
-    #[error("template `{template}` takes no {what}, only template `chat` does")]
-    TemplateText {
-        /// The requested template.
+    /// A text or a dialogue that goes with the model's own template only.
+    #[error("template `{template}` takes {problem}")]
+    Template {
+        /// The template that was asked for.
         template: &'static str,
-        /// Which text.
-        what: &'static str,
-    },
-    /// A dialogue for a template around a single problem.
-    #[error("template `{template}` takes one user turn, got: {got}")]
-    Dialogue {
-        /// The template.
-        template: &'static str,
-        /// The roles of the dialogue.
-        got: String,
+        /// What it takes, and what it was given.
+        problem: String,
     },
     /// A model's chat template is no template, or refuses a dialogue.
     #[error("chat template of {model}{}: {problem}", line.map_or_else(String::new, |it| format!(", line {it}")))]
@@ -128,44 +120,20 @@ pub enum Error {
         /// The problem.
         problem: String,
     },
-    /// A family of the built-in task has no such level.
-    #[error("family `{family}` has no level {level}, expected {min} to {max}")]
-    Level {
-        /// The family.
-        family: &'static str,
-        /// The requested level.
-        level: u32,
-        /// Its easiest level.
-        min: u32,
-        /// Its hardest level.
-        max: u32,
-    },
-    /// The split of this level has fewer distinct problems than requested.
-    #[error(
-        "family `{family}` level {level}: expected {wanted} distinct {split} problems, found {found}"
-    )]
-    TooFewProblems {
-        /// The family.
-        family: &'static str,
-        /// The level.
-        level: u32,
-        /// The split.
-        split: &'static str,
-        /// The requested number.
-        wanted: usize,
-        /// How many were found.
-        found: usize,
-    },
-    /// A number of a mixture or a set is out of its range.
-    #[error("{what}: expected {expected}, got {got}")]
-    Number {
-        /// Which number.
-        what: String,
-        /// The range it must lie in.
-        expected: &'static str,
-        /// The given value.
-        got: f64,
-    },
+    /// The built-in task cannot make what was asked for: a level, a number of problems, a mixture.
+    #[error("{0}")]
+    Task(String),
+}
+
+impl Error {
+    pub(crate) fn unknown<'k>(
+        kind: &'static str,
+        name: &str,
+        known: impl Iterator<Item = &'k str>,
+    ) -> Self {
+        let known = known.collect::<Vec<_>>().join(", ");
+        Self::UnknownName { kind, name: name.to_owned(), known }
+    }
 }
 
 impl Explain for Error {

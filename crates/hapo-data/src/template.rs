@@ -48,7 +48,7 @@ impl<'a> TemplateChoice<'a> {
     /// The template, where it is one of the table; none where it is the model's own.
     ///
     /// # Errors
-    /// [`Error::UnknownName`], and [`Error::TemplateText`] for a text that the template does not take.
+    /// [`Error::UnknownName`], and [`Error::Template`] for a text that the template does not take.
     pub fn check(&self) -> Result<Option<&'static Template>, Error> {
         if self.name == CHAT {
             return Ok(None);
@@ -59,7 +59,8 @@ impl<'a> TemplateChoice<'a> {
             (Some(_), _) => "system text",
             (None, Some(_)) => "suffix",
         };
-        Err(Error::TemplateText { template: template.name, what })
+        let problem = format!("no {what}, only template `{CHAT}` does");
+        Err(Error::Template { template: template.name, problem })
     }
 }
 
@@ -125,7 +126,7 @@ impl PromptTemplate {
     /// A whole dialogue. A template of the table takes a single user turn, which is its problem.
     ///
     /// # Errors
-    /// [`Error::ChatTemplate`] when the template refuses the dialogue, [`Error::Dialogue`] when it
+    /// [`Error::ChatTemplate`] when the template refuses the dialogue, [`Error::Template`] when it
     /// takes none.
     pub fn render_dialogue(
         &self,
@@ -137,10 +138,11 @@ impl PromptTemplate {
             (Self::Named(template), [only]) if only.role == "user" => {
                 Ok(render(template, &only.content))
             }
-            (Self::Named(template), _) => Err(Error::Dialogue {
-                template: template.name,
-                got: messages.iter().map(|it| it.role.as_str()).collect::<Vec<_>>().join(", "),
-            }),
+            (Self::Named(template), _) => {
+                let roles: Vec<_> = messages.iter().map(|it| it.role.as_str()).collect();
+                let problem = format!("one user turn, got: {}", roles.join(", "));
+                Err(Error::Template { template: template.name, problem })
+            }
         }
     }
 
@@ -225,16 +227,9 @@ pub const TEMPLATES: &[Template] = &[
 
 /// The template of that name.
 pub fn find_template(name: &str) -> Result<&'static Template, Error> {
-    TEMPLATES.iter().find(|template| template.name == name).ok_or_else(|| Error::UnknownName {
-        kind: "template",
-        name: name.to_owned(),
-        known: TEMPLATES
-            .iter()
-            .map(|template| template.name)
-            .chain([CHAT])
-            .collect::<Vec<_>>()
-            .join(", "),
-    })
+    let known = || TEMPLATES.iter().map(|template| template.name).chain([CHAT]);
+    let found = TEMPLATES.iter().find(|template| template.name == name);
+    found.ok_or_else(|| Error::unknown("template", name, known()))
 }
 
 /// The prompt of a problem. The problem goes in as it is, once, even where it contains `{input}`.

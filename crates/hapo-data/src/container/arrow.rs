@@ -5,7 +5,7 @@
 //! crate then reads whole messages.
 
 use super::guard::fenced;
-use super::{RawRow, damage, damaged, read_up_to};
+use super::{Failure, RawRow, broken, damage, damaged, read_up_to};
 use crate::error::Error;
 use crate::value::{Object, Value};
 use arrow_array::builder::BufferBuilder;
@@ -50,21 +50,6 @@ struct Rows<R> {
     /// Row of the batch at hand.
     next: usize,
     row: u64,
-}
-
-enum Failure {
-    Io(io::Error),
-    Damaged(String),
-}
-
-impl From<io::Error> for Failure {
-    fn from(it: io::Error) -> Self {
-        Failure::Io(it)
-    }
-}
-
-fn broken<T>(problem: impl Into<String>) -> Result<T, Failure> {
-    Err(Failure::Damaged(problem.into()))
 }
 
 impl<R: BufRead> Rows<R> {

@@ -159,6 +159,22 @@ fn damaged(path: &Path, row: Option<u64>, problem: impl AsRef<str>) -> Error {
     Error::Damaged { path: path.to_owned(), row, problem: crate::value::shorten(problem.as_ref()) }
 }
 
+/// Why a container cannot be read further.
+enum Failure {
+    Io(io::Error),
+    Damaged(String),
+}
+
+impl From<io::Error> for Failure {
+    fn from(it: io::Error) -> Self {
+        Failure::Io(it)
+    }
+}
+
+fn broken<T>(problem: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure::Damaged(problem.into()))
+}
+
 /// Fills as much of a buffer as there is.
 fn read_up_to(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;

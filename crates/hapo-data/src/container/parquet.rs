@@ -12,7 +12,7 @@
 use super::delta;
 use super::guard::fenced;
 use super::thrift::{self, Thrift};
-use super::{RawRow, RawRows, damaged, read_up_to};
+use super::{Failure, RawRow, RawRows, broken, damaged, read_up_to};
 use crate::error::Error;
 use crate::value::{Object, Value};
 use parquet::column::page::Page;
@@ -36,8 +36,8 @@ const NESTING: usize = 32;
 /// The rows of a file.
 pub(super) fn rows(mut file: File, path: &Path) -> Result<RawRows<'static>, Error> {
     let deltas = check(&mut file).map_err(|fault| match fault {
-        Fault::Io(source) => Error::Io { path: path.to_owned(), source },
-        Fault::Damaged(problem) => damaged(path, None, problem),
+        Failure::Io(source) => Error::Io { path: path.to_owned(), source },
+        Failure::Damaged(problem) => damaged(path, None, problem),
     })?;
     let opened = fenced(|| {
         let reader = SerializedFileReader::new(file)?;
@@ -118,24 +118,9 @@ fn value(field: Field) -> Value {
     }
 }
 
-enum Fault {
-    Io(io::Error),
-    Damaged(String),
-}
-
-impl From<io::Error> for Fault {
-    fn from(it: io::Error) -> Self {
-        Fault::Io(it)
-    }
-}
-
-fn broken<T>(problem: impl Into<String>) -> Result<T, Fault> {
-    Err(Fault::Damaged(problem.into()))
-}
-
 /// Looks at everything that the file claims about its sizes; gives the row group and column of every
 /// chunk with a delta encoding, whose claims are inside its pages.
-fn check(file: &mut File) -> Result<Vec<(usize, usize)>, Fault> {
+fn check(file: &mut File) -> Result<Vec<(usize, usize)>, Failure> {
     let length = file.seek(SeekFrom::End(0))?;
     if length < 12 {
         return broken("a Parquet file has 12 bytes at least");
@@ -152,7 +137,7 @@ fn check(file: &mut File) -> Result<Vec<(usize, usize)>, Fault> {
     let mut footer = vec![0; footer_length as usize];
     read_at(file, length - 8 - footer_length, &mut footer)?;
     let (footer, _) = thrift::structure(&footer)
-        .map_err(|it| Fault::Damaged(format!("the footer cannot be read: {it}")))?;
+        .map_err(|it| Failure::Damaged(format!("the footer cannot be read: {it}")))?;
     check_schema(footer.list(2).unwrap_or_default())?;
     let mut n_values_of_group = Vec::new();
     let mut deltas = Vec::new();
@@ -164,10 +149,12 @@ fn check(file: &mut File) -> Result<Vec<(usize, usize)>, Fault> {
                 return broken(format!("row group {number}, column {column}: no metadata"));
             };
             let has_delta = check_pages(file, chunk, length).map_err(|it| match it {
-                Fault::Damaged(it) => {
-                    Fault::Damaged(format!("row group {}, column {}: {it}", number + 1, column + 1))
-                }
-                io @ Fault::Io(_) => io,
+                Failure::Damaged(it) => Failure::Damaged(format!(
+                    "row group {}, column {}: {it}",
+                    number + 1,
+                    column + 1
+                )),
+                io @ Failure::Io(_) => io,
             })?;
             deltas.extend(has_delta.then_some((number, column)));
             n_values_of_group.push(chunk.int(5).unwrap_or(0));
@@ -228,8 +215,8 @@ fn check_deltas(
     Ok(())
 }
 
-/// Checks the tree of the schema's elements: not too deep, not cut, and with a column.
-fn check_schema(elements: &[Thrift]) -> Result<(), Fault> {
+/// The tree that the list of elements stands for: not deep, not cut, and with a column.
+fn check_schema(elements: &[Thrift]) -> Result<(), Failure> {
     let mut open: Vec<i64> = Vec::new();
     for (number, element) in elements.iter().enumerate() {
         while open.last() == Some(&0) {
@@ -260,7 +247,7 @@ fn check_schema(elements: &[Thrift]) -> Result<(), Fault> {
 }
 
 /// Walks the page headers of a column chunk, and says whether a page has a delta encoding.
-fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<bool, Fault> {
+fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<bool, Failure> {
     let offset = |id| chunk.int(id).map(u64::try_from);
     let (Some(Ok(start)), Some(Ok(size))) = (offset(11).or(offset(9)), offset(7)) else {
         return broken("no place in the file");
@@ -284,7 +271,7 @@ fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<bool
             }
         }
         let (page, header_length) =
-            parsed.map_err(|it| Fault::Damaged(format!("a page header cannot be read: {it}")))?;
+            parsed.map_err(|it| Failure::Damaged(format!("a page header cannot be read: {it}")))?;
         let compressed = page.int(3).unwrap_or(-1);
         let uncompressed = page.int(2).unwrap_or(-1);
         let body = place + header_length as u64;
@@ -343,7 +330,7 @@ fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<bool
 const BROTLI: i64 = 4;
 
 /// A page that unpacks to more than it says would be unpacked whole by the Parquet crate.
-fn check_brotli(file: &mut File, at: u64, compressed: i64, says: i64) -> Result<(), Fault> {
+fn check_brotli(file: &mut File, at: u64, compressed: i64, says: i64) -> Result<(), Failure> {
     file.seek(SeekFrom::Start(at))?;
     let page = file.take(compressed.max(0) as u64);
     let mut unpacked = brotli::Decompressor::new(page, 1 << 16).take(says.max(0) as u64 + 1);
@@ -363,7 +350,7 @@ fn encoding_name(encoding: i64) -> String {
     }
 }
 
-fn read_at(file: &mut File, place: u64, buffer: &mut [u8]) -> Result<(), Fault> {
+fn read_at(file: &mut File, place: u64, buffer: &mut [u8]) -> Result<(), Failure> {
     file.seek(SeekFrom::Start(place))?;
     if read_up_to(file, buffer)? < buffer.len() {
         return broken("the file ends too early");

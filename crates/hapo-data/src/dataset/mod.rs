@@ -148,11 +148,8 @@ pub fn load_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Loaded, 
 /// Those of [`load`], and a name that no layout has.
 pub fn load_as(path: &Path, layout: &str) -> Result<Loaded, Error> {
     let Some(layout) = DATASET_LAYOUTS.iter().find(|known| known.name == layout) else {
-        return Err(Error::UnknownName {
-            kind: "layout",
-            name: layout.to_owned(),
-            known: DATASET_LAYOUTS.iter().map(|known| known.name).collect::<Vec<_>>().join(", "),
-        });
+        let known = DATASET_LAYOUTS.iter().map(|known| known.name);
+        return Err(Error::unknown("layout", layout, known));
     };
     load_rows(Rows::of_files(data_files(path)?, Reading::As(layout))?)
 }

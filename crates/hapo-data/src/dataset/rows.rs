@@ -180,30 +180,23 @@ impl<'a> Rows<'a> {
     }
 
     fn bad(&self, row: u64, fault: Fault) -> BadRow {
-        BadRow {
-            file: self.file.clone(),
-            row,
-            is_line: self.container == Container::JsonLines,
-            field: fault.field,
-            expected: fault.expected,
-            got: fault.got,
-        }
+        bad_row(self.file.clone(), row, self.container, fault)
     }
 
     fn read(&mut self, raw: RawRow) -> Result<Example, Fault> {
         self.last = raw.number;
         let fields = raw.fields?;
-        let keys = self.layout.keys;
         let columns = match &self.reading {
             Reading::Columns(it) => Some(it),
             _ => None,
         };
         // The plain layout reads names in any case; no other does.
         let folds = self.layout.name == layouts::PLAIN.name;
+        let keys = self.layout.keys;
         let is_known = |name: &str| match columns {
             Some(columns) => columns.reads(name),
-            None if folds => keys.iter().any(|it| it.eq_ignore_ascii_case(name)),
-            None => keys.contains(&name),
+            None if folds => keys.iter().copied().flatten().any(|it| it.eq_ignore_ascii_case(name)),
+            None => keys.iter().any(|it| it.contains(&name)),
         };
         for (index, (name, _)) in fields.0.iter().enumerate() {
             if is_known(name) && fields.0[..index].iter().any(|it| it.0 == *name) {
@@ -275,7 +268,12 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// True if an unread field holds worked solutions, by its name or by the end of its text.
+fn bad_row(file: String, row: u64, container: Container, fault: Fault) -> BadRow {
+    let Fault { field, expected, got } = fault;
+    BadRow { file, row, is_line: container == Container::JsonLines, field, expected, got }
+}
+
+/// Whether a field that nobody reads holds worked solutions, by its name or by how its text ends.
 fn looks_like_solutions(name: &str, value: &Value) -> bool {
     const NAMES: [&str; 10] = [
         "solution",
@@ -365,16 +363,10 @@ fn recognise(
     // Where no row can be read, the reason of the first says more than the list of layouts.
     match head.pop_front() {
         Some(Err(error)) => Err(error),
-        Some(Ok(RawRow { number, fields: Err(fault) })) => Err(Error::NoRows {
-            first: BadRow {
-                file: path.display().to_string(),
-                row: number,
-                is_line: container == Container::JsonLines,
-                field: fault.field,
-                expected: fault.expected,
-                got: fault.got,
-            },
-        }),
+        Some(Ok(RawRow { number, fields: Err(fault) })) => {
+            let first = bad_row(path.display().to_string(), number, container, fault);
+            Err(Error::NoRows { first })
+        }
         _ => Err(Error::UnknownLayout {
             path: path.to_owned(),
             found,

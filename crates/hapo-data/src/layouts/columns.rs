@@ -2,12 +2,12 @@
 
 use super::Layout;
 use super::fields::{
-    gold, gold_of_solution, is_worked, set_text_or_messages_of, solutions, with_solutions,
+    gold, gold_of_solution, is_worked, label, set_text_or_messages_of, solutions, with_solutions,
 };
 use crate::container::Container;
 use crate::error::Error;
 use crate::example::Example;
-use crate::value::{Fault, Object, Value, unexpected};
+use crate::value::{Fault, Object, Value};
 use serde::{Deserialize, Serialize};
 
 /// Names of the columns, for files that no layout fits. A name with dots leads into structures:
@@ -70,12 +70,8 @@ impl Columns {
                 "level" => it.level = Some(name),
                 "subject" => it.subject = Some(name),
                 other => {
-                    return Err(Error::UnknownName {
-                        kind: "column",
-                        name: other.to_owned(),
-                        known: "problem, answer, teacher, hint, id, source, level, subject"
-                            .to_owned(),
-                    });
+                    let known = "problem, answer, teacher, hint, id, source, level, subject";
+                    return Err(Error::unknown("column", other, std::iter::once(known)));
                 }
             }
         }
@@ -117,16 +113,9 @@ impl Columns {
         let problem = at(row, &self.problem);
         set_text_or_messages_of(&mut example, problem, &self.problem)?;
         let mut teachers = Vec::new();
-        for name in &self.teacher {
-            match at(row, name) {
-                None | Some(Value::Null) => {}
-                Some(value) => teachers.extend(solutions(value, name)?),
-            }
-        }
-        for name in &self.hint {
-            match at(row, name) {
-                None | Some(Value::Null) => {}
-                Some(value) => example.hints.extend(solutions(value, name)?),
+        for (names, texts) in [(&self.teacher, &mut teachers), (&self.hint, &mut example.hints)] {
+            for name in names {
+                texts.extend(solutions(at(row, name).unwrap_or(&Value::Null), name)?);
             }
         }
         match &self.answer {
@@ -142,16 +131,9 @@ impl Columns {
             },
         }
         with_solutions(&mut example, teachers);
-        let label = |name: &Option<String>| match name.as_deref().and_then(|it| at(row, it)) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::Text(text)) => Ok(Some(text.clone())),
-            Some(value) => match (value.number(), name) {
-                (Some(number), _) => Ok(Some(number)),
-                (None, name) => {
-                    let name = name.as_deref().unwrap_or_default();
-                    Err(unexpected(name, "a string or a number", Some(value)))
-                }
-            },
+        let label = |name: &Option<String>| {
+            let name = name.as_deref().unwrap_or_default();
+            label(at(row, name), name)
         };
         example.id = label(&self.id)?.unwrap_or_default();
         example.source = label(&self.source)?;

@@ -4,6 +4,12 @@ use crate::example::{Example, Message};
 use crate::template::{TEMPLATES, render};
 use crate::value::{Fault, Object, Value, fault, unexpected};
 
+/// The golds of TRL's columns, which its reward functions read.
+pub(super) const GOLDS: &[&str] = &["answer", "solution", "ground_truth", "label"];
+pub(super) const IDS: &[&str] = &["id", "unique_id", "uuid"];
+pub(super) const SOURCES: &[&str] = &["source", "data_source", "dataset"];
+pub(super) const LABELS: &[&str] = &["level", "subject"];
+
 /// A text with something in it.
 pub(super) fn text(row: &Object, field: &str) -> Result<String, Fault> {
     match row.get(field) {
@@ -23,8 +29,13 @@ pub(super) fn optional_text(row: &Object, field: &str) -> Result<Option<String>,
 
 /// A text or a number, as text, or nothing.
 pub(super) fn optional_label(row: &Object, field: &str) -> Result<Option<String>, Fault> {
-    match row.some(field) {
-        None => Ok(None),
+    label(row.get(field), field)
+}
+
+/// The same of a value.
+pub(super) fn label(value: Option<&Value>, field: &str) -> Result<Option<String>, Fault> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
         Some(Value::Text(text)) => Ok(Some(text.clone())),
         Some(value) => match value.number() {
             Some(number) => Ok(Some(number)),
@@ -342,13 +353,13 @@ pub(super) fn completion(row: &Object, field: &str) -> Result<String, Fault> {
 
 /// Identification that rows of others carry under various names.
 pub(super) fn set_labels(example: &mut Example, row: &Object) -> Result<(), Fault> {
-    for field in ["id", "unique_id", "uuid"] {
+    for field in IDS {
         if let Some(id) = optional_label(row, field)? {
             example.id = id;
             break;
         }
     }
-    for field in ["source", "data_source", "dataset"] {
+    for field in SOURCES {
         if let Some(source) = optional_text(row, field)? {
             example.source = Some(source);
             break;

@@ -2,7 +2,7 @@
 //! unchanged; the text after the last `####` is the gold, without thousands separators.
 
 use super::Layout;
-use super::fields::{set_labels, text, with_solutions};
+use super::fields::{IDS, LABELS, SOURCES, set_labels, text, with_solutions};
 use crate::container::Container;
 use crate::example::Example;
 use crate::value::{Fault, Object, Value, fault};
@@ -10,7 +10,7 @@ use crate::value::{Fault, Object, Value, fault};
 pub(super) const LAYOUT: Layout = Layout {
     name: "gsm8k",
     summary: "question, answer that ends in #### and the gold",
-    keys: &["question", "answer", "id"],
+    keys: &[&["question", "answer"], IDS, SOURCES, LABELS],
     fit,
     read,
 };

@@ -2,7 +2,7 @@
 //! of the target is the gold.
 
 use super::Layout;
-use super::fields::{gold_from_teacher, messages, set_labels, set_prompt};
+use super::fields::{IDS, LABELS, SOURCES, gold_from_teacher, messages, set_labels, set_prompt};
 use super::luffy::solution;
 use crate::container::Container;
 use crate::example::Example;
@@ -11,7 +11,7 @@ use crate::value::{Fault, Object};
 pub(super) const LAYOUT: Layout = Layout {
     name: "luffy-sft",
     summary: "prompt (messages), target (messages)",
-    keys: &["prompt", "target", "id", "source", "data_source"],
+    keys: &[&["prompt", "target"], IDS, SOURCES, LABELS],
     fit,
     read,
 };

@@ -37,7 +37,7 @@ pub struct Layout {
     /// Its keys, in one line.
     pub summary: &'static str,
     /// Keys of a row that are read, or known and rightly left alone; others are counted as ignored.
-    pub keys: &'static [&'static str],
+    pub keys: &'static [&'static [&'static str]],
     /// How well a row fits: 0 is not at all. The layout with the largest sum over the first rows of a
     /// file reads it; of equal ones the first in the table.
     pub(crate) fit: fn(&Object, Container) -> u32,

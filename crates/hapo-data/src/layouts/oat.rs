@@ -2,7 +2,7 @@
 //! depending on the file, and a `solution` in some. Many sets of the Hugging Face hub look the same.
 
 use super::Layout;
-use super::fields::{gold_of, set_labels, solution_beside, text};
+use super::fields::{IDS, LABELS, SOURCES, gold_of, set_labels, solution_beside, text};
 use crate::container::Container;
 use crate::example::Example;
 use crate::value::{Fault, Object, unexpected};
@@ -10,16 +10,7 @@ use crate::value::{Fault, Object, unexpected};
 pub(super) const LAYOUT: Layout = Layout {
     name: "oat",
     summary: "problem, answer (string, number or list of strings), solution?, no id",
-    keys: &[
-        "problem",
-        "answer",
-        "difficulty",
-        "level",
-        "subject",
-        "source",
-        "unique_id",
-        "solution",
-    ],
+    keys: &[&["problem", "answer", "difficulty", "solution"], IDS, SOURCES, LABELS],
     fit,
     read,
 };

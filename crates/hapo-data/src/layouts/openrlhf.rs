@@ -3,7 +3,9 @@
 //! label the last box of the solution is the gold.
 
 use super::Layout;
-use super::fields::{completion, finish, optional_text, set_text_or_messages};
+use super::fields::{
+    IDS, LABELS, SOURCES, completion, finish, optional_text, set_text_or_messages,
+};
 use crate::container::Container;
 use crate::example::Example;
 use crate::value::{Fault, Object};
@@ -11,28 +13,18 @@ use crate::value::{Fault, Object};
 pub(super) const LAYOUT: Layout = Layout {
     name: "openrlhf",
     summary: "input or question or instruction, output or response, label?",
-    keys: &[
-        "input",
-        "question",
-        "instruction",
-        "output",
-        "response",
-        "label",
-        "id",
-        "source",
-        "dataset",
-    ],
+    keys: &[INPUTS, OUTPUTS, &["label"], IDS, SOURCES, LABELS],
     fit,
     read,
 };
 
-const INPUTS: [&str; 3] = ["input", "question", "instruction"];
-const OUTPUTS: [&str; 2] = ["output", "response"];
+const INPUTS: &[&str] = &["input", "question", "instruction"];
+const OUTPUTS: &[&str] = &["output", "response"];
 
 fn fit(row: &Object, _: Container) -> u32 {
     let any = |names: &[&str]| names.iter().any(|it| row.has(it));
     let v0 = any(&["gt_answer", "ground_truth_answer"]);
-    u32::from(any(&INPUTS) && (any(&OUTPUTS) || row.has("label")) && !v0) * 4
+    u32::from(any(INPUTS) && (any(OUTPUTS) || row.has("label")) && !v0) * 4
 }
 
 fn read(row: &Object) -> Result<Example, Fault> {
@@ -46,9 +38,9 @@ fn read(row: &Object) -> Result<Example, Fault> {
             example.rendered = None;
         }
     } else {
-        set_text_or_messages(&mut example, row, first(&INPUTS).unwrap_or("input"))?;
+        set_text_or_messages(&mut example, row, first(INPUTS).unwrap_or("input"))?;
     }
-    if let Some(output) = first(&OUTPUTS) {
+    if let Some(output) = first(OUTPUTS) {
         example.teachers.push(completion(row, output)?);
     } else if !row.has("label") {
         completion(row, "output")?;

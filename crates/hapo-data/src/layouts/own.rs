@@ -14,7 +14,7 @@ use crate::value::{Fault, Object, Value, fault, unexpected};
 pub(crate) const LAYOUT: Layout = Layout {
     name: "own",
     summary: "problem, answer, id?, teacher? or solution?, source?, level?, subject?",
-    keys: &["id", "problem", "answer", "teacher", "solution", "source", "level", "subject"],
+    keys: &[&["problem", "answer", "teacher", "solution", "id", "source", "level", "subject"]],
     fit,
     read,
 };

@@ -4,7 +4,8 @@
 
 use super::Layout;
 use super::fields::{
-    gold, gold_of_solution, is_worked, optional_label, optional_text, solutions, with_solutions,
+    IDS, gold, gold_of_solution, is_worked, optional_label, optional_text, solutions,
+    with_solutions,
 };
 use crate::container::Container;
 use crate::example::Example;
@@ -13,28 +14,7 @@ use crate::value::{Fault, Object, Value, unexpected};
 pub(crate) const LAYOUT: Layout = Layout {
     name: "plain",
     summary: "problem or question, answer or solution, in any case",
-    keys: &[
-        "problem",
-        "question",
-        "query",
-        "answer",
-        "final_answer",
-        "expected_answer",
-        "gold",
-        "ground_truth",
-        "solution",
-        "solutions",
-        "teacher",
-        "rationale",
-        "id",
-        "unique_id",
-        "uuid",
-        "source",
-        "level",
-        "difficulty",
-        "type",
-        "subject",
-    ],
+    keys: &[PROBLEMS, ANSWERS, SOLUTIONS, IDS, LEVELS, SUBJECTS, &["source"]],
     fit,
     read,
 };
@@ -42,6 +22,8 @@ pub(crate) const LAYOUT: Layout = Layout {
 const PROBLEMS: &[&str] = &["problem", "question", "query"];
 const ANSWERS: &[&str] = &["answer", "final_answer", "expected_answer", "gold", "ground_truth"];
 const SOLUTIONS: &[&str] = &["solution", "solutions", "teacher", "rationale"];
+const LEVELS: &[&str] = &["level", "difficulty"];
+const SUBJECTS: &[&str] = &["subject", "type"];
 
 fn fit(row: &Object, _: Container) -> u32 {
     let any = |names: &[&str]| names.iter().any(|it| row.any_case(it).is_some());
@@ -79,10 +61,9 @@ fn read(row: &Object) -> Result<Example, Fault> {
         Some((name, _)) => optional_label(row, name),
         None => Ok(None),
     };
-    example.id = label(&["id", "unique_id", "uuid"])?.unwrap_or_default();
-    example.level = label(&["level", "difficulty"])?;
-    for (names, into) in
-        [(&["source"][..], &mut example.source), (&["subject", "type"], &mut example.subject)]
+    example.id = label(IDS)?.unwrap_or_default();
+    example.level = label(LEVELS)?;
+    for (names, into) in [(&["source"][..], &mut example.source), (SUBJECTS, &mut example.subject)]
     {
         if let Some((name, _)) = first(names) {
             *into = optional_text(row, name)?;

@@ -2,8 +2,7 @@
 //! solution; the gold comes from a column beside it, or is the solution's final answer.
 
 use super::Layout;
-use super::fields::{dialogue, finish, optional_text};
-use super::trl_grpo::GOLDS;
+use super::fields::{GOLDS, IDS, LABELS, SOURCES, dialogue, finish, optional_text};
 use crate::container::Container;
 use crate::example::{Example, Message};
 use crate::value::{Fault, Object, Value, fault, unexpected};
@@ -11,18 +10,7 @@ use crate::value::{Fault, Object, Value, fault, unexpected};
 pub(super) const LAYOUT: Layout = Layout {
     name: "sharegpt",
     summary: "conversations (turns with from and value)",
-    keys: &[
-        "conversations",
-        "system",
-        "answer",
-        "solution",
-        "ground_truth",
-        "label",
-        "id",
-        "source",
-        "level",
-        "subject",
-    ],
+    keys: &[&["conversations", "system"], GOLDS, IDS, SOURCES, LABELS],
     fit,
     read,
 };

@@ -2,7 +2,7 @@
 //! `target` the answer too, not a solution.
 
 use super::Layout;
-use super::fields::{gold_of, optional_text, problem_in, set_labels, text};
+use super::fields::{IDS, LABELS, SOURCES, gold_of, optional_text, problem_in, set_labels, text};
 use crate::container::Container;
 use crate::example::Example;
 use crate::value::{Fault, Object, unexpected};
@@ -11,15 +11,10 @@ pub(super) const LAYOUT: Layout = Layout {
     name: "simplerl-v0",
     summary: "input (rendered prompt), gt_answer or ground_truth_answer, question?, subject?, level?",
     keys: &[
-        "input",
-        "answer",
-        "gt_answer",
-        "ground_truth_answer",
-        "target",
-        "question",
-        "subject",
-        "level",
-        "id",
+        &["input", "answer", "gt_answer", "ground_truth_answer", "target", "question"],
+        IDS,
+        SOURCES,
+        LABELS,
     ],
     fit,
     read,

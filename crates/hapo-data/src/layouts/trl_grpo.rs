@@ -3,7 +3,10 @@
 //! with prompts alone has no golds.
 
 use super::Layout;
-use super::fields::{gold_of, is_worked, set_labels, set_text_or_messages, solution_beside};
+use super::fields::{
+    GOLDS, IDS, LABELS, SOURCES, gold_of, is_worked, set_labels, set_text_or_messages,
+    solution_beside,
+};
 use crate::container::Container;
 use crate::example::Example;
 use crate::value::{Fault, Object, Value};
@@ -11,22 +14,10 @@ use crate::value::{Fault, Object, Value};
 pub(super) const LAYOUT: Layout = Layout {
     name: "trl-grpo",
     summary: "prompt (string or messages), answer or solution or ground_truth or label",
-    keys: &[
-        "prompt",
-        "answer",
-        "solution",
-        "ground_truth",
-        "label",
-        "id",
-        "source",
-        "level",
-        "subject",
-    ],
+    keys: &[&["prompt"], GOLDS, IDS, SOURCES, LABELS],
     fit,
     read,
 };
-
-pub(super) const GOLDS: &[&str] = &["answer", "solution", "ground_truth", "label"];
 
 fn fit(row: &Object, _: Container) -> u32 {
     let has_completion = row.has("completion") || row.has("target") || row.has("reward_model");

@@ -4,10 +4,9 @@
 
 use super::Layout;
 use super::fields::{
-    completion, dialogue, finish, messages, problem_in, set_text_or_messages, text,
-    without_end_token,
+    GOLDS, IDS, LABELS, SOURCES, completion, dialogue, finish, messages, problem_in,
+    set_text_or_messages, text, without_end_token,
 };
-use super::trl_grpo::GOLDS;
 use crate::container::Container;
 use crate::example::Example;
 use crate::value::{Fault, Object};
@@ -15,20 +14,7 @@ use crate::value::{Fault, Object};
 pub(super) const LAYOUT: Layout = Layout {
     name: "trl-sft",
     summary: "prompt and completion, or messages, or text",
-    keys: &[
-        "prompt",
-        "completion",
-        "messages",
-        "text",
-        "answer",
-        "solution",
-        "ground_truth",
-        "label",
-        "id",
-        "source",
-        "level",
-        "subject",
-    ],
+    keys: &[&["prompt", "completion", "messages", "text"], GOLDS, IDS, SOURCES, LABELS],
     fit,
     read,
 };

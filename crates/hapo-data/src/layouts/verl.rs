@@ -18,7 +18,7 @@ pub(super) const LAYOUT: Layout = Layout {
     read,
 };
 
-pub(super) const KEYS: &[&str] = &[
+pub(super) const KEYS: &[&[&str]] = &[&[
     "data_source",
     "prompt",
     "ability",
@@ -27,7 +27,7 @@ pub(super) const KEYS: &[&str] = &[
     "target",
     "target_lst",
     "__index_level_0__",
-];
+]];
 
 fn fit(row: &Object, container: Container) -> u32 {
     let columns = matches!(container, Container::Parquet | Container::Arrow);

@@ -92,9 +92,10 @@ impl Corpus {
         let mut weight_so_far = 0.0;
         for part in &mixture.families {
             let family = find_family(&part.family)?;
-            let check = |what: &str, expected, got: f64, good: bool| {
+            let check = |what: &str, expected: &str, got: f64, good: bool| {
                 let what = format!("{what} of `{}` in the mixture", family.name);
-                if good { Ok(()) } else { Err(Error::Number { what, expected, got }) }
+                let problem = || Error::Task(format!("{what}: expected {expected}, got {got}"));
+                if good { Ok(()) } else { Err(problem()) }
             };
             let not_negative = |it: f64| it.is_finite() && it >= 0.0;
             check("share", "a finite number ≥ 0", part.share, not_negative(part.share))?;
@@ -143,8 +144,8 @@ impl Corpus {
         if weight_so_far > 0.0 && weight_so_far.is_finite() {
             Ok(Corpus { seed, entries })
         } else {
-            let what = "sum of the shares in the mixture".to_owned();
-            Err(Error::Number { what, expected: "a positive finite number", got: weight_so_far })
+            let problem = "sum of the shares in the mixture: expected a positive finite number";
+            Err(Error::Task(format!("{problem}, got {weight_so_far}")))
         }
     }
 

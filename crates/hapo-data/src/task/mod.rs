@@ -122,24 +122,24 @@ impl Family {
     /// Checks that a level is one of the family's.
     ///
     /// # Errors
-    /// [`Error::Level`], with the levels there are.
+    /// [`Error::Task`], with the levels there are.
     pub fn check_level(&self, level: u32) -> Result<(), Error> {
         let (min, max) = self.levels;
         if (min..=max).contains(&level) {
             Ok(())
         } else {
-            Err(Error::Level { family: self.name, level, min, max })
+            let name = self.name;
+            let problem = format!("family `{name}` has no level {level}, expected {min} to {max}");
+            Err(Error::Task(problem))
         }
     }
 }
 
 /// The family of that name.
 pub fn find_family(name: &str) -> Result<&'static Family, Error> {
-    FAMILIES.iter().find(|family| family.name == name).ok_or_else(|| Error::UnknownName {
-        kind: "family",
-        name: name.to_owned(),
-        known: FAMILIES.iter().map(|family| family.name).collect::<Vec<_>>().join(", "),
-    })
+    let known = || FAMILIES.iter().map(|family| family.name);
+    let found = FAMILIES.iter().find(|family| family.name == name);
+    found.ok_or_else(|| Error::unknown("family", name, known()))
 }
 
 /// A uniform number of exactly that many digits, so without a leading zero.

@@ -65,12 +65,10 @@ pub fn problems(
     count: usize,
 ) -> Result<Vec<Problem>, Error> {
     family.check_level(level)?;
-    let too_few = |found| Error::TooFewProblems {
-        family: family.name,
-        level,
-        split: split.name(),
-        wanted: count,
-        found,
+    let too_few = |found: usize| {
+        let (family, split) = (family.name, split.name());
+        let wanted = format!("expected {count} distinct {split} problems, found {found}");
+        Error::Task(format!("family `{family}` level {level}: {wanted}"))
     };
     let mut rng = CounterRng::new(
         seed,
@@ -126,8 +124,8 @@ pub struct TaskSet {
 /// `family-level-split-number`, `source` is the family and `level` the level.
 pub fn make_set(set: &TaskSet) -> Result<Dataset, Error> {
     if !(0.0..=1.0).contains(&set.teacher_coverage) {
-        let what = "teacher_coverage".to_owned();
-        return Err(Error::Number { what, expected: "0 to 1", got: set.teacher_coverage });
+        let got = set.teacher_coverage;
+        return Err(Error::Task(format!("teacher_coverage: expected 0 to 1, got {got}")));
     }
     let mut columns = Vec::with_capacity(set.levels.len());
     for (place, (family, level)) in set.levels.iter().enumerate() {
