@@ -1,8 +1,9 @@
 //! Errors between a folder on disk and a model in memory.
 //!
-//! Every variant names the file, the thing inside it, the expected and the found value, so a caller can print it
-//! directly; [`Explain::hint`] says how to fix it.
+//! Each names the file, the thing inside it, what was expected and what was found; [`Explain::hint`] says what a reader
+//! can do about it.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use hapo_core::Explain;
@@ -21,77 +22,27 @@ pub enum Error {
         /// The system's error.
         cause: std::io::Error,
     },
-    /// A field of `config.json` or `generation_config.json` that is missing, contradictory, or asks
-    /// for something the decoder does not implement.
-    #[error("expected {expected}, got {got} ({}: {field})", file.display())]
-    Config {
-        /// The JSON file.
-        file: PathBuf,
-        /// Name of the field; a dot separates levels.
-        field: String,
-        /// The decoder's requirement.
-        expected: String,
-        /// The value in the file.
-        got: String,
-        /// How to fix it.
-        hint: Option<&'static str>,
-    },
-    /// Several such fields of one file.
+    /// What is missing, contradictory, damaged, or asks for something the decoder does not implement.
+    #[error("{0}")]
+    Refused(Box<Refusal>),
+    /// Several fields of one file.
     #[error("{} fields ask for another decoder ({}): {}", problems.len(), file.display(), listed(problems))]
     Fields {
         /// The JSON file.
         file: PathBuf,
-        /// Each as [`Error::Config`] has it.
-        problems: Vec<FieldProblem>,
-    },
-    /// A tensor that is missing, unexpected, of the wrong shape or dtype, or that holds NaN or infinite values.
-    #[error("expected {expected}, got {got} ({}: {tensor})", file.display())]
-    Tensor {
-        /// The safetensors file, or the folder when the tensor is in none.
-        file: PathBuf,
-        /// Published name of the tensor.
-        tensor: String,
-        /// The configuration's requirement.
-        expected: String,
-        /// The value in the file.
-        got: String,
-        /// How to fix it.
-        hint: Option<&'static str>,
-    },
-    /// A file whose bytes do not match its name: broken JSON, an incomplete safetensors header.
-    #[error("expected {expected}, got {got} ({})", file.display())]
-    Malformed {
-        /// The file.
-        file: PathBuf,
-        /// The expected contents.
-        expected: String,
-        /// The contents found.
-        got: String,
-        /// How to fix it.
-        hint: Option<&'static str>,
-    },
-    /// A tokenizer that does not fit the model, or a text it cannot encode.
-    #[error("expected {expected}, got {got} ({}: {field})", file.display())]
-    Tokenizer {
-        /// `tokenizer.json`.
-        file: PathBuf,
-        /// The part of it.
-        field: String,
-        /// The model's requirement.
-        expected: String,
-        /// The value in the file.
-        got: String,
-        /// How to fix it.
-        hint: Option<&'static str>,
+        /// Each field.
+        problems: Vec<Refusal>,
     },
 }
 
-/// A field among several that cannot be used as they are.
+/// A file, or a part of one, that cannot be used as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldProblem {
-    /// Name of the field; a dot separates levels.
-    pub field: String,
-    /// The decoder's requirement.
+pub struct Refusal {
+    /// The file, or the folder where no file is to blame.
+    pub file: PathBuf,
+    /// The field (a dot separates levels) or tensor; empty for the whole file.
+    pub place: String,
+    /// What is needed.
     pub expected: String,
     /// The value in the file.
     pub got: String,
@@ -99,9 +50,17 @@ pub struct FieldProblem {
     pub hint: Option<&'static str>,
 }
 
-fn listed(problems: &[FieldProblem]) -> String {
-    let each = problems.iter().map(|FieldProblem { field, expected, got, .. }| {
-        format!("{field}: expected {expected}, got {got}")
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, place, expected, got, .. } = self;
+        write!(f, "expected {expected}, got {got} ({}", file.display())?;
+        if place.is_empty() { f.write_str(")") } else { write!(f, ": {place})") }
+    }
+}
+
+fn listed(problems: &[Refusal]) -> String {
+    let each = problems.iter().map(|Refusal { place, expected, got, .. }| {
+        format!("{place}: expected {expected}, got {got}")
     });
     each.collect::<Vec<_>>().join("; ")
 }
@@ -110,10 +69,7 @@ impl Explain for Error {
     fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Fields { problems, .. } => problems.iter().find_map(|it| it.hint),
-            Self::Config { hint, .. }
-            | Self::Tensor { hint, .. }
-            | Self::Malformed { hint, .. }
-            | Self::Tokenizer { hint, .. } => *hint,
+            Self::Refused(it) => it.hint,
             Self::Io { cause, .. } if cause.kind() == std::io::ErrorKind::NotFound => Some(
                 "a model folder holds config.json, tokenizer.json and model.safetensors (or shards with an index)",
             ),
@@ -131,37 +87,43 @@ impl Error {
     /// The file or folder of the error.
     pub fn file(&self) -> &Path {
         match self {
-            Self::Io { file, .. }
-            | Self::Config { file, .. }
-            | Self::Fields { file, .. }
-            | Self::Tensor { file, .. }
-            | Self::Malformed { file, .. }
-            | Self::Tokenizer { file, .. } => file,
+            Self::Io { file, .. } | Self::Fields { file, .. } => file,
+            Self::Refused(it) => &it.file,
         }
     }
 
     /// One error of several fields of one file; errors of another kind go first.
     pub(crate) fn of_fields(errors: Vec<Self>) -> Option<Self> {
         let mut problems = Vec::new();
-        let mut path = None;
-        let mut only = None;
         for it in errors {
-            let Self::Config { file, field, expected, got, hint } = it else {
-                return Some(it);
-            };
-            problems.push(FieldProblem {
-                field: field.clone(),
-                expected: expected.clone(),
-                got: got.clone(),
-                hint,
-            });
-            path.get_or_insert_with(|| file.clone());
-            only = Some(Self::Config { file, field, expected, got, hint });
+            match it {
+                Self::Refused(it) => problems.push(*it),
+                other => return Some(other),
+            }
         }
-        match (problems.len(), path) {
-            (0 | 1, _) | (_, None) => only,
-            (_, Some(file)) => Some(Self::Fields { file, problems }),
+        let file = problems.first()?.file.clone();
+        Some(match problems.len() {
+            1 => Self::Refused(Box::new(problems.remove(0))),
+            _ => Self::Fields { file, problems },
+        })
+    }
+
+    /// `place` is a field or tensor of `file`, or empty.
+    pub(crate) fn refused(
+        file: &Path,
+        place: impl Into<String>,
+        expected: impl Into<String>,
+        got: impl Into<String>,
+    ) -> Self {
+        let (place, expected, got) = (place.into(), expected.into(), got.into());
+        Self::Refused(Box::new(Refusal { file: file.to_owned(), place, expected, got, hint: None }))
+    }
+
+    pub(crate) fn with_hint(mut self, hint: impl Into<Option<&'static str>>) -> Self {
+        if let Self::Refused(it) = &mut self {
+            it.hint = hint.into();
         }
+        self
     }
 
     pub(crate) fn io(action: &'static str, file: &Path) -> impl FnOnce(std::io::Error) -> Self {

@@ -9,15 +9,14 @@ use crate::error::Error;
 /// Where a model's configuration ends and 16 MiB of something else begins.
 pub(crate) const MAX_JSON_BYTES: u64 = 16 << 20;
 
-pub(crate) const RELOAD: Option<&str> =
-    Some("the file is damaged or incomplete; fetch or write it again");
+pub(crate) const RELOAD: &str = "the file is damaged or incomplete; fetch or write it again";
 
 pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Error> {
     let handle = open(file)?;
     let mut bytes = Vec::new();
     (handle.take(limit + 1).read_to_end(&mut bytes)).map_err(Error::io("read", file))?;
     if bytes.len() as u64 > limit {
-        return Err(malformed(file, format!("at most {limit} bytes"), "more".to_owned()));
+        return Err(malformed(file, format!("at most {limit} bytes"), "more"));
     }
     Ok(bytes)
 }
@@ -26,33 +25,22 @@ pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Error> {
 pub(crate) fn open(file: &Path) -> Result<File, Error> {
     let found = std::fs::metadata(file).map_err(Error::io("open", file))?;
     if !found.is_file() {
-        return Err(malformed(
-            file,
-            "a file",
-            if found.is_dir() { "a folder" } else { "a pipe or device" },
-        ));
+        let got = if found.is_dir() { "a folder" } else { "a pipe or device" };
+        return Err(malformed(file, "a file", got));
     }
     File::open(file).map_err(Error::io("open", file))
 }
 
 pub(crate) fn malformed(file: &Path, expected: impl Into<String>, got: impl Into<String>) -> Error {
-    Error::Malformed {
-        file: file.to_owned(),
-        expected: expected.into(),
-        got: got.into(),
-        hint: RELOAD,
-    }
+    Error::refused(file, "", expected, got).with_hint(RELOAD)
 }
 
 pub(crate) fn require_finite(file: &Path, tensor: &str, values: &[f32]) -> Result<(), Error> {
     match values.iter().position(|value| !value.is_finite()) {
         None => Ok(()),
-        Some(i) => Err(Error::Tensor {
-            file: file.to_owned(),
-            tensor: tensor.to_owned(),
-            expected: "finite numbers".to_owned(),
-            got: format!("{} at position {i}", values[i]),
-            hint: None,
-        }),
+        Some(i) => {
+            let got = format!("{} at position {i}", values[i]);
+            Err(Error::refused(file, tensor, "finite numbers", got))
+        }
     }
 }

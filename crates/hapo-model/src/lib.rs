@@ -27,7 +27,7 @@ pub use decode::{
     GenerationRows, KvCache, NextToken, PREFILL_TOKENS, PartialPrompt, Prefill, PromptSlot,
     REREAD_TOKENS, SeqSlot, generation_bytes, kv_bytes_per_token, workspace_bytes,
 };
-pub use error::{Error, FieldProblem};
+pub use error::{Error, Refusal};
 pub use folder::{LoadError, LoadedModel, ModelFolder, load, load_frozen};
 pub use gradients::Gradients;
 pub use head::{Outputs, keeps_logits};

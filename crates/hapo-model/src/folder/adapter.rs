@@ -74,13 +74,7 @@ struct Fields<'a> {
 impl Fields<'_> {
     fn refuse(&self, field: &str, expected: &str, hint: Option<&'static str>) -> Error {
         let got = self.fields.get(field).map_or_else(|| "none".to_owned(), Value::to_string);
-        Error::Config {
-            file: self.file.to_owned(),
-            field: field.to_owned(),
-            expected: expected.to_owned(),
-            got: excerpt(&got),
-            hint,
-        }
+        Error::refused(self.file, field, expected, excerpt(&got)).with_hint(hint)
     }
 
     fn get(&self, field: &str) -> &Value {
@@ -171,43 +165,38 @@ impl AdapterFolder {
     /// is that of the model's weights.
     ///
     /// # Errors
-    /// [`Error::Tensor`] with the first that is not, [`Error::Malformed`] for an adapter of other weights.
+    /// [`Error::Refused`] with the first that is not, and for an adapter of other weights.
     pub fn check(&self, config: &Config, fingerprint: &str) -> Result<(), Error> {
-        let refuse = |tensor: &str, expected: String, got: String, hint| Error::Tensor {
-            file: self.file.path.clone(),
-            tensor: excerpt(tensor),
-            expected,
-            got: excerpt(&got),
-            hint,
+        let refuse = |tensor: &str, expected: &str, got: &str| {
+            Error::refused(&self.file.path, excerpt(tensor), expected, excerpt(got))
         };
         let specs = self.shape.tensors(config);
         for spec in &specs {
             let expected = format!("a tensor of shape {:?}", spec.shape);
             let Some(entry) = self.file.tensors.get(&spec.name) else {
-                return Err(refuse(&spec.name, expected, "none".to_owned(), None));
+                return Err(refuse(&spec.name, &expected, "none"));
             };
             if !entry.shape.iter().copied().eq(spec.shape.iter().map(|it| *it as u64)) {
                 let hint = "the adapter is of another rank than adapter_config.json says, or of another model";
-                return Err(refuse(&spec.name, expected, format!("{:?}", entry.shape), Some(hint)));
+                let got = format!("{:?}", entry.shape);
+                return Err(refuse(&spec.name, &expected, &got).with_hint(hint));
             }
             if Dtype::from_safetensors_name(&entry.dtype).is_none() {
-                let expected = "dtype F32, BF16 or F16".to_owned();
-                return Err(refuse(&spec.name, expected, entry.dtype.clone(), None));
+                return Err(refuse(&spec.name, "dtype F32, BF16 or F16", &entry.dtype));
             }
         }
         let mut names = self.file.tensors.keys();
         if let Some(name) = names.find(|it| specs.iter().all(|spec| spec.name != **it)) {
             let hint = "the adapter is of a model with other layers, or has other targets than adapter_config.json says";
-            let got = "one".to_owned();
-            return Err(refuse(name, "no such tensor".to_owned(), got, Some(hint)));
+            return Err(refuse(name, "no such tensor", "one").with_hint(hint));
         }
         match self.file.metadata.get(BASE) {
-            Some(it) if it != fingerprint => Err(Error::Malformed {
-                file: self.file.path.clone(),
-                expected: format!("an adapter of the weights {fingerprint}"),
-                got: format!("one of {it} ({})", self.base.as_deref().unwrap_or("unnamed")),
-                hint: Some("an adapter goes with the very weights that it was trained beside"),
-            }),
+            Some(it) if it != fingerprint => {
+                let expected = format!("an adapter of the weights {fingerprint}");
+                let got = format!("one of {it} ({})", self.base.as_deref().unwrap_or("unnamed"));
+                Err(Error::refused(&self.file.path, "", expected, got)
+                    .with_hint("an adapter goes with the very weights that it was trained beside"))
+            }
             _ => Ok(()),
         }
     }

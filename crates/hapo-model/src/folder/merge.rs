@@ -82,13 +82,9 @@ fn merged<D: Device>(
     let values = transpose(&values, inputs, outputs);
     match values.iter().find(|it| !it.is_finite()) {
         None => Ok(values),
-        Some(it) => Err(Error::Tensor {
-            file: adapter.dir.clone(),
-            tensor: spec.name.clone(),
-            expected: "a finite sum of model and adapter".to_owned(),
-            got: it.to_string(),
-            hint: None,
+        Some(it) => {
+            let expected = "a finite sum of model and adapter";
+            Err(Error::refused(&adapter.dir, &spec.name, expected, it.to_string()).into())
         }
-        .into()),
     }
 }

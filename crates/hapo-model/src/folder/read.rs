@@ -79,14 +79,9 @@ fn warnings(dir: &Path, unread: &[String]) -> Vec<String> {
 pub fn read_config(dir: &Path) -> Result<ParsedConfig, Error> {
     let config_file = dir.join(CONFIG);
     if !config_file.exists() && dir.join(ADAPTER).exists() {
-        return Err(Error::Malformed {
-            file: dir.to_owned(),
-            expected: "a model".to_owned(),
-            got: "an adapter of one".to_owned(),
-            hint: Some(
-                "name its base as the model and this folder as the adapter, or merge the two",
-            ),
-        });
+        return Err(Error::refused(dir, "", "a model", "an adapter of one").with_hint(
+            "name its base as the model and this folder as the adapter, or merge the two",
+        ));
     }
     let text = read_bounded(&config_file, MAX_JSON_BYTES)?;
     let generation_file = dir.join(GENERATION);
@@ -106,7 +101,7 @@ pub fn read_config(dir: &Path) -> Result<ParsedConfig, Error> {
 /// A tied model may carry `lm_head.weight`; it must equal the embedding.
 ///
 /// # Errors
-/// [`Error::Tensor`] when a weight is NaN or infinite, or when the copy of a tied head differs.
+/// [`Error::Refused`] when a weight is NaN or infinite, or when the copy of a tied head differs.
 pub fn read_weights(
     folder: &ModelFolder,
     mut sink: impl FnMut(&TensorSpec, &[f32]),
@@ -171,7 +166,7 @@ impl ModelFolder {
     /// A tensor of the folder as f32, row by row, where it has one of this name.
     ///
     /// # Errors
-    /// [`Error::Tensor`] when a weight is NaN or infinite.
+    /// [`Error::Refused`] when a weight is NaN or infinite.
     pub fn tensor(&self, name: &str) -> Result<Option<Vec<f32>>, Error> {
         let Some((spec, stored)) = self.stored.iter().find(|it| it.0.name == name) else {
             return Ok(None);
@@ -206,7 +201,7 @@ impl ModelFolder {
 /// [`write`](super::write()) to keep the tokenizer and its chat template as they are.
 ///
 /// # Errors
-/// [`Error::Io`], or [`Error::Malformed`] for a file of more than 256 MiB.
+/// [`Error::Io`], or [`Error::Refused`] for a file of more than 256 MiB.
 pub fn read_tokenizer_files(dir: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
     let mut found = Vec::new();
     for name in TOKENIZER_FILES {
@@ -224,8 +219,8 @@ impl ModelFolder {
     /// folder has none, as base models often do.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Malformed`] for a file that is no text or no JSON, and
-    /// [`Error::Config`] for a field that is neither a text nor a list with a default.
+    /// [`Error::Io`], [`Error::Refused`] for a file that is no text or no JSON, and for
+    /// a field that is neither a text nor a list with a default.
     pub fn chat_template(&self) -> Result<Option<String>, Error> {
         let mut found = Vec::new();
         for name in [chat::JINJA, chat::TOKENIZER_CONFIG] {
@@ -245,14 +240,10 @@ fn weight_files(dir: &Path) -> Result<Vec<String>, Error> {
     }
     let index_file = dir.join(INDEX);
     if !index_file.exists() {
-        return Err(Error::Malformed {
-            file: dir.to_owned(),
-            expected: format!("{SINGLE} or {INDEX}"),
-            got: "neither".to_owned(),
-            hint: Some(
-                "weights in another format (pytorch_model.bin) are to be saved as safetensors first",
-            ),
-        });
+        let expected = format!("{SINGLE} or {INDEX}");
+        return Err(Error::refused(dir, "", expected, "neither").with_hint(
+            "weights in another format (pytorch_model.bin) are to be saved as safetensors first",
+        ));
     }
     let text = read_bounded(&index_file, MAX_JSON_BYTES)?;
     let index: Value = serde_json::from_slice(&text)
@@ -265,13 +256,8 @@ fn weight_files(dir: &Path) -> Result<Vec<String>, Error> {
         match file.as_str() {
             Some(name) if is_plain_name(name) => names.insert(name.to_owned()),
             _ => {
-                return Err(Error::Tensor {
-                    file: index_file,
-                    tensor: excerpt(tensor),
-                    expected: "the name of a file of this folder".to_owned(),
-                    got: excerpt(&file.to_string()),
-                    hint: None,
-                });
+                let (expected, got) = ("the name of a file of this folder", file.to_string());
+                return Err(Error::refused(&index_file, excerpt(tensor), expected, excerpt(&got)));
             }
         };
     }
@@ -288,31 +274,21 @@ fn locate(
     for (i, file) in files.iter().enumerate() {
         for name in file.tensors.keys() {
             if let Some(other) = owners.insert(name, i) {
-                return Err(Error::Tensor {
-                    file: file.path.clone(),
-                    tensor: excerpt(name),
-                    expected: "a tensor in one file only".to_owned(),
-                    got: format!("another in {}", files[other].path.display()),
-                    hint: None,
-                });
+                let got = format!("another in {}", files[other].path.display());
+                let expected = "a tensor in one file only";
+                return Err(Error::refused(&file.path, excerpt(name), expected, got));
             }
         }
     }
     let mut located = Vec::new();
     for spec in config.tensors() {
         let Some(i) = owners.remove(spec.name.as_str()) else {
-            return Err(Error::Tensor {
-                file: match files {
-                    [one] => one.path.clone(),
-                    _ => dir.to_owned(),
-                },
-                expected: format!("a tensor of shape {:?}", spec.shape),
-                got: "none".to_owned(),
-                hint: (spec.name == HEAD).then_some(
-                    "set tie_word_embeddings to true in config.json when the head is the embedding",
-                ),
-                tensor: spec.name,
-            });
+            let file = if let [one] = files { &one.path } else { dir };
+            let expected = format!("a tensor of shape {:?}", spec.shape);
+            let hint = (spec.name == HEAD).then_some(
+                "set tie_word_embeddings to true in config.json when the head is the embedding",
+            );
+            return Err(Error::refused(file, spec.name, expected, "none").with_hint(hint));
         };
         let stored = accept(&files[i], i, &spec)?;
         located.push((spec, stored));
@@ -326,44 +302,30 @@ fn locate(
     }
     match owners.iter().find(|(name, _)| !is_rotary_buffer(name)) {
         None => Ok(located),
-        Some((name, i)) => Err(Error::Tensor {
-            file: files[*i].path.clone(),
-            tensor: excerpt(name),
-            expected: "no such tensor in this architecture".to_owned(),
-            got: format!("one of shape {:?}", files[*i].tensors[*name].shape),
-            hint: Some(
+        Some((name, i)) => {
+            let got = format!("one of shape {:?}", files[*i].tensors[*name].shape);
+            let expected = "no such tensor in this architecture";
+            Err(Error::refused(&files[*i].path, excerpt(name), expected, got).with_hint(
                 "adapters are to be merged into the weights, and quantised weights restored, first",
-            ),
-        }),
+            ))
+        }
     }
 }
 
 /// Checks one tensor of a header against its shape in the configuration.
 fn accept(file: &WeightFile, index: usize, spec: &TensorSpec) -> Result<Stored, Error> {
     let entry = &file.tensors[&spec.name];
-    let refuse = |expected: String, got: String, hint| {
-        Err(Error::Tensor {
-            file: file.path.clone(),
-            tensor: spec.name.clone(),
-            expected,
-            got: excerpt(&got),
-            hint,
-        })
+    let refuse = |expected: String, got: &str, hint| {
+        Err(Error::refused(&file.path, &spec.name, expected, excerpt(got)).with_hint(hint))
     };
     let same_shape = (entry.shape.iter().copied()).eq(spec.shape.iter().map(|size| *size as u64));
     let Some(dtype) = Dtype::from_safetensors_name(&entry.dtype) else {
-        return refuse(
-            "dtype F32, BF16 or F16".to_owned(),
-            entry.dtype.clone(),
-            Some("use the folder of the model before quantisation, in bf16, f16 or f32"),
-        );
+        let hint = "use the folder of the model before quantisation, in bf16, f16 or f32";
+        return refuse("dtype F32, BF16 or F16".to_owned(), &entry.dtype, hint);
     };
     if !same_shape {
-        return refuse(
-            format!("shape {:?}", spec.shape),
-            format!("{:?}", entry.shape),
-            Some("config.json and the weights are of different models"),
-        );
+        let hint = "config.json and the weights are of different models";
+        return refuse(format!("shape {:?}", spec.shape), &format!("{:?}", entry.shape), hint);
     }
     Ok(Stored { file: index, dtype, start: entry.start, end: entry.end })
 }
@@ -393,12 +355,11 @@ fn require_equal_head(folder: &ModelFolder) -> Result<(), Error> {
     let mut pairs = head.iter().zip(embedding.iter());
     match pairs.position(|(one, two)| one != two) {
         None => Ok(()),
-        Some(at) => Err(Error::Tensor {
-            file: file.path.clone(),
-            tensor: HEAD.to_owned(),
-            expected: format!("a copy of {EMBEDDING}, as tie_word_embeddings is true"),
-            got: format!("{} for {} at position {at}", head[at], embedding[at]),
-            hint: Some("set tie_word_embeddings to false in config.json to use both"),
-        }),
+        Some(at) => {
+            let expected = format!("a copy of {EMBEDDING}, as tie_word_embeddings is true");
+            let got = format!("{} for {} at position {at}", head[at], embedding[at]);
+            Err(Error::refused(&file.path, HEAD, expected, got)
+                .with_hint("set tie_word_embeddings to false in config.json to use both"))
+        }
     }
 }

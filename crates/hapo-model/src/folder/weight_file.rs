@@ -81,11 +81,8 @@ impl WeightFile {
         let file = crate::files::open(&path)?;
         let length = file.metadata().map_err(Error::io("read", &path))?.len();
         if length < 8 {
-            return Err(malformed(
-                &path,
-                "a safetensors file of at least 8 bytes",
-                format!("{length} bytes"),
-            ));
+            let expected = "a safetensors file of at least 8 bytes";
+            return Err(malformed(&path, expected, format!("{length} bytes")));
         }
         // SAFETY: the map is only read, and every value of its bytes is valid. Another process
         // that shortens the file meanwhile ends this one with a bus error, which the module header
@@ -105,11 +102,9 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Error> {
     let (length, rest) = bytes.split_first_chunk::<8>().expect("the caller has seen 8 bytes");
     let header_bytes = u64::from_le_bytes(*length);
     if header_bytes > MAX_HEADER_BYTES || header_bytes > rest.len() as u64 {
-        return Err(malformed(
-            path,
-            format!("a header of at most {} bytes", MAX_HEADER_BYTES.min(rest.len() as u64)),
-            format!("a header length of {header_bytes}"),
-        ));
+        let most = MAX_HEADER_BYTES.min(rest.len() as u64);
+        let expected = format!("a header of at most {most} bytes");
+        return Err(malformed(path, expected, format!("a header length of {header_bytes}")));
     }
     let data_start = 8 + header_bytes as usize;
     let header: UniqueFields<Value> = serde_json::from_slice(&rest[..header_bytes as usize])
@@ -133,13 +128,7 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Error> {
     let mut previous_end = 0_u64;
     for (name, (start, end, dtype, shape)) in entries {
         let refuse = |expected: String, got: String| {
-            Err(Error::Tensor {
-                file: path.to_owned(),
-                tensor: excerpt(&name),
-                expected,
-                got,
-                hint: RELOAD,
-            })
+            Err(Error::refused(path, excerpt(&name), expected, got).with_hint(RELOAD))
         };
         if start != previous_end || end < start {
             return refuse(
@@ -175,11 +164,8 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Error> {
     }
     let end = data_start as u64 + previous_end;
     if end != bytes.len() as u64 {
-        return Err(malformed(
-            path,
-            format!("{end} bytes, where the last tensor ends"),
-            format!("{} bytes", bytes.len()),
-        ));
+        let expected = format!("{end} bytes, where the last tensor ends");
+        return Err(malformed(path, expected, format!("{} bytes", bytes.len())));
     }
     Ok((tensors, metadata))
 }
@@ -197,11 +183,8 @@ fn parse_entry(path: &Path, name: &str, value: &Value) -> Result<RawEntry, Error
         };
         Some((start.as_u64()?, end.as_u64()?, dtype, shape))
     };
-    parsed().ok_or_else(|| Error::Tensor {
-        file: path.to_owned(),
-        tensor: excerpt(name),
-        expected: "a header entry with dtype, shape and two data_offsets".to_owned(),
-        got: excerpt(&value.to_string()),
-        hint: RELOAD,
+    parsed().ok_or_else(|| {
+        let expected = "a header entry with dtype, shape and two data_offsets";
+        Error::refused(path, excerpt(name), expected, excerpt(&value.to_string())).with_hint(RELOAD)
     })
 }

@@ -46,10 +46,9 @@ impl Default for Layout<'_> {
 /// and is refused by [`open`](super::open()).
 ///
 /// # Errors
-/// [`Error::Config`] for a configuration whose numbers disagree, [`Error::Tensor`] when `source`
-/// gives the wrong number of values, a NaN, an infinity, or a number beyond the range of f16,
-/// [`Error::Malformed`] when the folder already holds weights or a name of a tokenizer file is not a plain
-/// file name, [`Error::Io`] for everything the file system refuses.
+/// [`Error::Refused`] for a configuration whose numbers disagree, when `source` gives the wrong number of values, a
+/// NaN, an infinity, or a number beyond the range of f16, and when the folder already holds weights or a name of a
+/// tokenizer file is not a plain file name; [`Error::Io`] for everything the file system refuses.
 pub fn write(
     dir: &Path,
     config: &Config,
@@ -183,15 +182,10 @@ fn require_writable(
     dtype: Dtype,
     values: &[f32],
 ) -> Result<(), Error> {
-    let refuse = |expected: String, got: String, hint| {
-        Err(Error::Tensor { file: path.to_owned(), tensor: spec.name.clone(), expected, got, hint })
-    };
+    let refuse = |expected: String, got: String| Error::refused(path, &spec.name, expected, got);
     if values.len() != element_count(spec) {
-        return refuse(
-            format!("{} values for shape {:?}", element_count(spec), spec.shape),
-            values.len().to_string(),
-            None,
-        );
+        let expected = format!("{} values for shape {:?}", element_count(spec), spec.shape);
+        return Err(refuse(expected, values.len().to_string()));
     }
     require_finite(path, &spec.name, values)?;
     // The first value of the upper half of the last step rounds away from the format.
@@ -201,11 +195,9 @@ fn require_writable(
         Dtype::F16 => 65520.0,
     };
     if let Some(i) = values.iter().position(|value| value.abs() >= limit) {
-        return refuse(
-            format!("numbers within the range of {dtype}"),
-            format!("{} at position {i}", values[i]),
-            Some("write the model in bf16 or f32"),
-        );
+        let got = format!("{} at position {i}", values[i]);
+        return Err(refuse(format!("numbers within the range of {dtype}"), got)
+            .with_hint("write the model in bf16 or f32"));
     }
     Ok(())
 }
@@ -246,12 +238,9 @@ fn refuse_existing_weights(dir: &Path) -> Result<(), Error> {
         let name = entry.map_err(Error::io("read", dir))?.file_name();
         let name = name.to_string_lossy();
         if name == CONFIG || name == INDEX || name.ends_with(".safetensors") {
-            return Err(Error::Malformed {
-                file: dir.to_owned(),
-                expected: "a folder without a model".to_owned(),
-                got: name.into_owned(),
-                hint: Some("write into a new folder; an old model is never replaced file by file"),
-            });
+            return Err(Error::refused(dir, "", "a folder without a model", name).with_hint(
+                "write into a new folder; an old model is never replaced file by file",
+            ));
         }
     }
     Ok(())

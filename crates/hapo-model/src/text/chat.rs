@@ -2,11 +2,12 @@
 //! Rendering is another crate's business.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::error::{Error, excerpt};
+use crate::files::malformed;
 
 pub(crate) const JINJA: &str = "chat_template.jinja";
 pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
@@ -29,7 +30,7 @@ pub struct ChatFiles {
 /// see [`TOKENIZER_FILES`](crate::folder::TOKENIZER_FILES)); `dir` is only named in errors.
 ///
 /// # Errors
-/// [`Error::Malformed`] for a file that is no text or no JSON, [`Error::Config`] for a field of
+/// [`Error::Refused`] for a file that is no text or no JSON, and for a field of
 /// another kind.
 pub fn chat_files(tokenizer_files: &[(&str, Vec<u8>)], dir: &Path) -> Result<ChatFiles, Error> {
     let mut special_tokens = BTreeMap::new();
@@ -56,7 +57,7 @@ pub(crate) fn template(
     if let Some((_, bytes)) = tokenizer_files.iter().find(|it| it.0 == JINJA) {
         return match String::from_utf8(bytes.clone()) {
             Ok(text) => Ok(Some(text)),
-            Err(cause) => Err(malformed(dir.join(JINJA), "UTF-8 text", cause.to_string())),
+            Err(cause) => Err(malformed(&dir.join(JINJA), "UTF-8 text", cause.to_string())),
         };
     }
     let Some(fields) = object(tokenizer_files, dir, TOKENIZER_CONFIG)? else {
@@ -71,13 +72,11 @@ pub(crate) fn template(
     match field.as_str().or_else(named) {
         Some(template) => Ok(Some(template.to_owned())),
         None if field.is_null() => Ok(None),
-        None => Err(Error::Config {
-            file: dir.join(TOKENIZER_CONFIG),
-            field: "chat_template".to_owned(),
-            expected: "a text, or a list with one named default".to_owned(),
-            got: excerpt(&field.to_string()),
-            hint: None,
-        }),
+        None => {
+            let (file, got) = (dir.join(TOKENIZER_CONFIG), excerpt(&field.to_string()));
+            let expected = "a text, or a list with one named default";
+            Err(Error::refused(&file, "chat_template", expected, got))
+        }
     }
 }
 
@@ -91,16 +90,7 @@ fn object(
     };
     match serde_json::from_slice(bytes) {
         Ok(fields) => Ok(Some(fields)),
-        Err(cause) => Err(malformed(dir.join(name), "a JSON object", cause.to_string())),
-    }
-}
-
-fn malformed(file: PathBuf, expected: &str, got: String) -> Error {
-    Error::Malformed {
-        file,
-        expected: expected.to_owned(),
-        got,
-        hint: Some("the file is damaged or incomplete; fetch or write it again"),
+        Err(cause) => Err(malformed(&dir.join(name), "a JSON object", cause.to_string())),
     }
 }
 

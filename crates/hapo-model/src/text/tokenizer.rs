@@ -18,6 +18,8 @@ use crate::text::growth;
 /// A tokenizer of 250,000 entries takes about 20 MB.
 const MAX_BYTES: u64 = 256 << 20;
 
+const RETAKE: &str = "take tokenizer.json of the model this one was trained from";
+
 /// Text to token ids and back.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
@@ -40,62 +42,40 @@ impl Tokenizer {
     /// Reads a tokenizer from the bytes of its file; `file` is only named in errors.
     ///
     /// # Errors
-    /// [`Error::Malformed`] for bytes that are no tokenizer, [`Error::Tokenizer`] for one that is
+    /// [`Error::Refused`] for bytes that are no tokenizer, and for one that is
     /// random (BPE dropout) or empty.
     pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self, Error> {
-        let malformed = |got: String| Error::Malformed {
-            file: file.to_owned(),
-            expected: "a tokenizer of the tokenizers library".to_owned(),
-            got: excerpt(&got),
-            hint: Some("take tokenizer.json of the model this one was trained from"),
+        let malformed = |got: String| {
+            let expected = "a tokenizer of the tokenizers library";
+            Error::refused(file, "", expected, excerpt(&got)).with_hint(RETAKE)
         };
         let text = std::str::from_utf8(bytes).map_err(|cause| malformed(cause.to_string()))?;
         let Sketch { model, normalizer, decoder } =
             serde_json::from_str(text).map_err(|cause| malformed(cause.to_string()))?;
-        let unsupported = |field: &str, expected: &str, got: String, hint| {
-            Err(Error::Tokenizer {
-                file: file.to_owned(),
-                field: field.to_owned(),
-                expected: expected.to_owned(),
-                got,
-                hint,
-            })
-        };
         for (field, section) in [("normalizer", &normalizer), ("decoder", &decoder)] {
             if let Err(got) = growth::check(section) {
                 let expected = "rules that make a text at most 64 times as long";
-                return unsupported(field, expected, got, None);
+                return Err(Error::refused(file, field, expected, got));
             }
         }
         if let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0) {
-            return unsupported(
-                "model.dropout",
-                "null, so that a text has one encoding",
-                dropout.to_string(),
-                Some("set model.dropout to null"),
-            );
+            let expected = "null, so that a text has one encoding";
+            return Err(Error::refused(file, "model.dropout", expected, dropout.to_string())
+                .with_hint("set model.dropout to null"));
         }
         // The library would panic on the two that follow: it cuts the prefix from tokens that may
         // be shorter, and writes merged tokens into a buffer as long as the longest known one.
         let prefix = model.continuing_subword_prefix.unwrap_or_default();
         if model.merges.longest > 0 && !prefix.is_empty() {
-            return unsupported(
-                "model.continuing_subword_prefix",
-                "null in a byte-pair vocabulary",
-                format!("\"{}\"", excerpt(&prefix)),
-                None,
-            );
+            let (place, got) =
+                ("model.continuing_subword_prefix", format!("{:?}", excerpt(&prefix)));
+            return Err(Error::refused(file, place, "null in a byte-pair vocabulary", got));
         }
         if model.merges.longest > model.vocab.longest {
-            return unsupported(
-                "model.merges",
-                "merges that make tokens of the vocabulary",
-                format!(
-                    "one of {} bytes where the longest token has {}",
-                    model.merges.longest, model.vocab.longest
-                ),
-                Some("take tokenizer.json of the model this one was trained from"),
-            );
+            let (made, known) = (model.merges.longest, model.vocab.longest);
+            let expected = "merges that make tokens of the vocabulary";
+            let got = format!("one of {made} bytes where the longest token has {known}");
+            return Err(Error::refused(file, "model.merges", expected, got).with_hint(RETAKE));
         }
         // A safety net for unknown bugs of the library; nothing outlives a panic of its parser.
         let parsed = panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(text));
@@ -125,18 +105,14 @@ impl Tokenizer {
     /// `model_vocab_size` is [`Config::vocab_size`](crate::Config::vocab_size).
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] with both numbers.
+    /// [`Error::Refused`] with both numbers.
     pub fn check_fits(&self, model_vocab_size: usize) -> Result<(), Error> {
         if self.vocab_size <= model_vocab_size {
             return Ok(());
         }
-        Err(Error::Tokenizer {
-            file: self.file.clone(),
-            field: "vocab".to_owned(),
-            expected: format!("ids below vocab_size ({model_vocab_size}) of config.json"),
-            got: format!("id {}", self.vocab_size - 1),
-            hint: Some("take tokenizer.json of the model this one was trained from"),
-        })
+        let expected = format!("ids below vocab_size ({model_vocab_size}) of config.json");
+        let got = format!("id {}", self.vocab_size - 1);
+        Err(Error::refused(&self.file, "vocab", expected, got).with_hint(RETAKE))
     }
 
     /// Highest id of the vocabulary, added tokens included, plus one. Ids of the model from here on are padding without
@@ -149,7 +125,7 @@ impl Tokenizer {
     /// ids.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] when the vocabulary has no way to write the text (never for a
+    /// [`Error::Refused`] when the vocabulary has no way to write the text (never for a
     /// byte-level one).
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
         match self.inner.encode_fast(text, false) {
@@ -162,7 +138,7 @@ impl Tokenizer {
     /// UTF-8 (a character cut in two) become U+FFFD.
     ///
     /// # Errors
-    /// [`Error::Tokenizer`] when the decoder of the file cannot join the tokens.
+    /// [`Error::Refused`] when the decoder of the file cannot join the tokens.
     pub fn decode(&self, ids: &[u32]) -> Result<String, Error> {
         (self.inner.decode(ids, false))
             .map_err(|cause| self.failed("ids it can decode", cause.as_ref()))
@@ -188,13 +164,7 @@ impl Tokenizer {
     }
 
     fn failed(&self, expected: &str, cause: &(dyn std::error::Error + Send + Sync)) -> Error {
-        Error::Tokenizer {
-            file: self.file.clone(),
-            field: "model".to_owned(),
-            expected: expected.to_owned(),
-            got: excerpt(&cause.to_string()),
-            hint: None,
-        }
+        Error::refused(&self.file, "model", expected, excerpt(&cause.to_string()))
     }
 }
 

@@ -15,11 +15,9 @@ pub const MAX_PARAMETERS: u64 = 1 << 40;
 /// appears in errors.
 ///
 /// # Errors
-/// [`Error::Config`] with the name the field has in `config.json`.
+/// [`Error::Refused`] with the name the field has in `config.json`.
 pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
-    let refuse = |field: &str, expected: String, got: String, hint| {
-        Err(Error::Config { file: file.to_owned(), field: field.to_owned(), expected, got, hint })
-    };
+    let refuse = |field, expected, got| Err(Error::refused(file, field, expected, got));
     let sizes = [
         ("vocab_size", config.vocab_size, 1 << 24),
         ("hidden_size", config.hidden, 1 << 18),
@@ -32,32 +30,20 @@ pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
     ];
     for (field, size, limit) in sizes {
         if !(1..=limit).contains(&size) {
-            return refuse(field, size_between(limit), size.to_string(), None);
+            return refuse(field, size_between(limit), size.to_string());
         }
     }
     if !config.heads.is_multiple_of(config.kv_heads) {
-        return refuse(
-            "num_key_value_heads",
-            format!("a divisor of num_attention_heads ({})", config.heads),
-            config.kv_heads.to_string(),
-            None,
-        );
+        let expected = format!("a divisor of num_attention_heads ({})", config.heads);
+        return refuse("num_key_value_heads", expected, config.kv_heads.to_string());
     }
     if !config.head_dim.is_multiple_of(2) {
-        return refuse(
-            "head_dim",
-            "an even number, as the rotation turns pairs".to_owned(),
-            config.head_dim.to_string(),
-            None,
-        );
+        let expected = "an even number, as the rotation turns pairs".to_owned();
+        return refuse("head_dim", expected, config.head_dim.to_string());
     }
     if !(config.rms_eps > 0.0 && config.rms_eps < 1.0) {
-        return refuse(
-            "rms_norm_eps",
-            "a number between 0 and 1".to_owned(),
-            config.rms_eps.to_string(),
-            None,
-        );
+        let expected = "a number between 0 and 1".to_owned();
+        return refuse("rms_norm_eps", expected, config.rms_eps.to_string());
     }
     check_rope(file, &config.rope, "rope_scaling")?;
     let special = (config.eos.iter().map(|id| ("eos_token_id", *id)))
@@ -65,12 +51,8 @@ pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
         .chain(config.pad.map(|id| ("pad_token_id", id)));
     for (field, id) in special {
         if id as usize >= config.vocab_size {
-            return refuse(
-                field,
-                format!("an id below vocab_size ({})", config.vocab_size),
-                id.to_string(),
-                None,
-            );
+            let expected = format!("an id below vocab_size ({})", config.vocab_size);
+            return refuse(field, expected, id.to_string());
         }
     }
     for (name, has, needs) in [
@@ -78,12 +60,8 @@ pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
         ("qk_norm", config.qk_norm, config.architecture == Architecture::Qwen3),
     ] {
         if has != needs {
-            return refuse(
-                "architectures",
-                format!("{name} {needs}, as {} has it", names_of(config.architecture).0),
-                has.to_string(),
-                None,
-            );
+            let expected = format!("{name} {needs}, as {} has it", names_of(config.architecture).0);
+            return refuse("architectures", expected, has.to_string());
         }
     }
     check_parameters(file, config)
@@ -102,20 +80,14 @@ fn check_parameters(file: &Path, config: &Config) -> Result<(), Error> {
     if parameters <= MAX_PARAMETERS {
         return Ok(());
     }
-    Err(Error::Config {
-        file: file.to_owned(),
-        field: "hidden_size × num_hidden_layers".to_owned(),
-        expected: format!("at most {MAX_PARAMETERS} parameters in all"),
-        got: parameters.to_string(),
-        hint: None,
-    })
+    let place = "hidden_size × num_hidden_layers";
+    let expected = format!("at most {MAX_PARAMETERS} parameters in all");
+    Err(Error::refused(file, place, expected, parameters.to_string()))
 }
 
 /// `object` is the field that holds the scaling: each dialect has its own.
 pub(super) fn check_rope(file: &Path, rope: &Rope, object: &str) -> Result<(), Error> {
-    let refuse = |field: String, expected: String, got: String| {
-        Err(Error::Config { file: file.to_owned(), field, expected, got, hint: None })
-    };
+    let refuse = |field, expected: String, got| Err(Error::refused(file, field, expected, got));
     if !(rope.theta.is_finite() && rope.theta >= 1.0) {
         let field = match object {
             "rope_scaling" => "rope_theta".to_owned(),
@@ -128,26 +100,17 @@ pub(super) fn check_rope(file: &Path, rope: &Rope, object: &str) -> Result<(), E
         return Ok(());
     };
     if !(scaling.factor.is_finite() && scaling.factor >= 1.0) {
-        return refuse(
-            format!("{object}.factor"),
-            "a finite number of at least 1".to_owned(),
-            scaling.factor.to_string(),
-        );
+        let expected = "a finite number of at least 1".to_owned();
+        return refuse(format!("{object}.factor"), expected, scaling.factor.to_string());
     }
     let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
     if !(low > 0.0 && high > low && high.is_finite()) {
-        return refuse(
-            format!("{object}.high_freq_factor"),
-            format!("a finite number above low_freq_factor ({low}), both positive"),
-            high.to_string(),
-        );
+        let expected = format!("a finite number above low_freq_factor ({low}), both positive");
+        return refuse(format!("{object}.high_freq_factor"), expected, high.to_string());
     }
     if !(1..=1 << 31).contains(&scaling.original_max_positions) {
-        return refuse(
-            format!("{object}.original_max_position_embeddings"),
-            size_between(1 << 31),
-            scaling.original_max_positions.to_string(),
-        );
+        let field = format!("{object}.original_max_position_embeddings");
+        return refuse(field, size_between(1 << 31), scaling.original_max_positions.to_string());
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A JSON object that is read key by key.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Map, Value};
 
@@ -17,12 +17,7 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     pub(super) fn parse(file: &'a Path, text: &[u8]) -> Result<Self, Error> {
-        let malformed = |got: String| Error::Malformed {
-            file: file.to_owned(),
-            expected: "a JSON object".to_owned(),
-            got,
-            hint: None,
-        };
+        let malformed = |got: String| Error::refused(file, "", "a JSON object", got);
         match serde_json::from_slice(text) {
             Ok(Value::Object(rest)) => Ok(Self { file, prefix: String::new(), rest }),
             Ok(other) => Err(malformed(shown(&other))),
@@ -136,13 +131,8 @@ impl<'a> Fields<'a> {
         got: impl Into<String>,
         hint: Option<&'static str>,
     ) -> Error {
-        Error::Config {
-            file: PathBuf::from(self.file),
-            field: format!("{}{}", self.prefix, name.as_ref()),
-            expected: expected.into(),
-            got: got.into(),
-            hint,
-        }
+        let place = format!("{}{}", self.prefix, name.as_ref());
+        Error::refused(self.file, place, expected, got).with_hint(hint)
     }
 }
 

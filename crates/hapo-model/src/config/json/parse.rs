@@ -28,7 +28,7 @@ pub struct ParsedConfig {
 /// `file` and the path in `generation` are only named in errors.
 ///
 /// # Errors
-/// [`Error::Malformed`] when a text is no JSON object, [`Error::Config`] for a field that is
+/// [`Error::Refused`] when a text is no JSON object, and for a field that is
 /// missing, out of bounds, contradictory or asks for something the decoder does not implement;
 /// [`Error::Fields`] for several.
 pub fn parse(
