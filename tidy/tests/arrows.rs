@@ -7,7 +7,8 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("hapo-core", &[]),
     ("hapo-verify", &[]),
-    ("hapo-reward", &["hapo-core", "hapo-verify"]),
+    ("hapo-http", &[]),
+    ("hapo-reward", &["hapo-core", "hapo-http", "hapo-verify"]),
     ("hapo-run", &["hapo-core"]),
     ("hapo-kernels", &["hapo-core"]),
     ("hapo-cuda", &["hapo-core", "hapo-kernels", "hapo-run"]),
@@ -40,8 +41,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-verify",
         ],
     ),
-    ("hapo-teacher", &["hapo-core", "hapo-data", "hapo-run", "hapo-verify"]),
-    ("hapo-hub", &["hapo-core"]),
+    ("hapo-teacher", &["hapo-core", "hapo-data", "hapo-http", "hapo-run", "hapo-verify"]),
+    ("hapo-hub", &["hapo-core", "hapo-http"]),
     ("hapo-serve", &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model", "hapo-sampler"]),
     ("hapo-report", &["hapo-core", "hapo-run", "hapo-verify"]),
     (

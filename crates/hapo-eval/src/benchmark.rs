@@ -51,11 +51,13 @@ impl Benchmark {
     /// Its first `count` problems, the same for every run.
     ///
     /// # Errors
-    /// [`Error::NeedsFile`] for a benchmark that is read from a file.
+    /// [`Error::NoFile`] for a benchmark that is read from a file.
     pub fn problems(&self, count: usize) -> Result<Dataset, Error> {
         match self.source {
             Source::Task(set, split) => Ok(set_of(set, split, count)?),
-            Source::File { .. } => Err(Error::NeedsFile { name: self.name }),
+            Source::File { .. } => {
+                Err(Error::NoFile(format!("the problems of {} are read from a file", self.name)))
+            }
         }
     }
 
@@ -71,32 +73,25 @@ impl Benchmark {
     /// [`Error::NoFile`], [`Error::Rows`] for rows that cannot be used, [`Error::Count`] when the number of problems is
     /// not the benchmark's.
     pub fn read(&self, folder: &Path) -> Result<Dataset, Error> {
-        let Source::File { problems, stems, .. } = self.source else {
-            return Err(Error::NoFile {
-                name: self.name,
-                folder: folder.to_owned(),
-                stems: "no file: it is made by the built-in task".to_owned(),
-            });
+        let name = self.name;
+        let missing = |stems: &str| {
+            let folder = folder.display();
+            Error::NoFile(format!("no file for {name} in {folder}, expected one named {stems}"))
         };
-        let path = find(folder, stems)?.ok_or_else(|| Error::NoFile {
-            name: self.name,
-            folder: folder.to_owned(),
-            stems: stems.join(", "),
-        })?;
+        let Source::File { problems, stems, .. } = self.source else {
+            return Err(missing("no file: it is made by the built-in task"));
+        };
+        let path = find(folder, stems)?.ok_or_else(|| missing(&stems.join(", ")))?;
         let loaded = hapo_data::load(&path)?;
         if let Some(bad) = loaded.bad_rows.first() {
-            return Err(Error::Rows { first: bad.to_string(), count: loaded.bad_row_count });
+            return Err(Error::Rows(bad.to_string(), loaded.bad_row_count));
         }
         let rows = loaded.dataset.examples.len();
         let dataset = if rows == problems { loaded.dataset } else { grouped(loaded.dataset) };
         if dataset.examples.len() != problems {
-            return Err(Error::Count {
-                path,
-                name: self.name,
-                expected: problems,
-                found: dataset.examples.len(),
-                rows,
-            });
+            let (path, found) = (path.display(), dataset.examples.len());
+            let expected = format!("expected the {problems} problems of {name}");
+            return Err(Error::Count(format!("{path}: {expected}, found {found} in {rows} rows")));
         }
         Ok(dataset)
     }

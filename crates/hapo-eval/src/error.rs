@@ -1,7 +1,5 @@
 //! Why an evaluation cannot be made.
 
-use std::path::PathBuf;
-
 use hapo_core::{Explain, Remedy};
 use hapo_data::Example;
 use hapo_verify::GoldError;
@@ -25,100 +23,40 @@ pub enum Error {
         source: Box<hapo_sampler::Error>,
     },
     /// A gold answer that the grader cannot read.
-    #[error("the grader cannot read the gold answer `{gold}` of problem {id}: {reason}")]
-    Gold {
-        /// Id of the problem.
-        id: String,
-        /// Its gold answer.
-        gold: String,
-        /// The grader's reason.
-        reason: GoldError,
-    },
+    #[error("the grader cannot read the gold answer {0}")]
+    Gold(String),
     /// A program or a server that judges gave no judgement.
-    #[error("the reward failed: {problem}")]
-    Grader {
-        /// The failure.
-        problem: String,
-    },
-    /// A server that gives no answers.
+    #[error("the reward failed: {0}")]
+    Grader(String),
+    /// A server that cannot be asked.
     #[error(transparent)]
     Teacher(#[from] hapo_teacher::Error),
     /// A name that is no benchmark, suite or level.
-    #[error("unknown benchmark `{name}`")]
-    UnknownBenchmark {
-        /// The name.
-        name: String,
-    },
+    #[error("unknown benchmark `{0}`")]
+    UnknownBenchmark(String),
     /// A problem that the server has no reply for.
-    #[error("{address} has no answer for problem {problem} after {requests} requests: {reason}")]
-    NoReply {
-        /// The server, without secrets.
-        address: String,
-        /// The problem's index.
-        problem: usize,
-        /// Requests sent.
-        requests: u32,
-        /// Why the last request failed.
-        reason: String,
-    },
+    #[error("{0}")]
+    NoReply(String),
     /// A record with results of other problems.
-    #[error("{} has answers to other problems of {set}: number {index} is {id}", path.display())]
-    OtherProblems {
-        /// The record.
-        path: PathBuf,
-        /// The set.
-        set: String,
-        /// The problem's index.
-        index: usize,
-        /// The id that is recorded.
-        id: String,
-    },
-    /// A benchmark whose problems the user must bring.
-    #[error("the problems of {name} are read from a file")]
-    NeedsFile {
-        /// The benchmark.
-        name: &'static str,
-    },
-    /// The folder has no file for a benchmark.
-    #[error("no file for {name} in {}, expected one named {stems}", folder.display())]
-    NoFile {
-        /// The benchmark.
-        name: &'static str,
-        /// The folder.
-        folder: PathBuf,
-        /// Names that would be taken.
-        stems: String,
-    },
-    /// Rows that cannot be used.
-    #[error("{first} ({count} bad rows in all)")]
-    Rows {
-        /// The first.
-        first: String,
-        /// How many there are.
-        count: u64,
-    },
+    #[error("{0}")]
+    OtherProblems(String),
+    /// A benchmark whose problems the user must bring, or that the folder has no file for.
+    #[error("{0}")]
+    NoFile(String),
+    /// Rows that cannot be used: the first, and how many there are.
+    #[error("{0} ({1} bad rows in all)")]
+    Rows(String, u64),
     /// A file that is not the benchmark.
-    #[error("{}: expected the {expected} problems of {name}, found {found} in {rows} rows", path.display())]
-    Count {
-        /// The file.
-        path: PathBuf,
-        /// The benchmark.
-        name: &'static str,
-        /// How many problems it has.
-        expected: usize,
-        /// How many different ones the file has.
-        found: usize,
-        /// How many rows the file has.
-        rows: usize,
-    },
+    #[error("{0}")]
+    Count(String),
     /// A record that cannot be read, written or resumed.
     #[error(transparent)]
     Run(#[from] hapo_run::Error),
 }
 
 impl Error {
-    pub(crate) fn gold(example: &Example, reason: GoldError) -> Self {
-        Self::Gold { id: example.id.clone(), gold: example.answer.clone(), reason }
+    pub(crate) fn gold(example: &Example, reason: &GoldError) -> Self {
+        Self::Gold(format!("`{}` of problem {}: {reason}", example.answer, example.id))
     }
 }
 
@@ -129,11 +67,11 @@ impl Explain for Error {
             Error::Data(it) => return it.hint(),
             Error::Sampler(it) => return it.hint(),
             Error::Run(it) => return it.hint(),
-            Error::Gold { .. } | Error::Rows { .. } => "correct or remove the row",
-            Error::Grader { .. } => {
+            Error::Gold(..) | Error::Rows(..) => "correct or remove the row",
+            Error::Grader(..) => {
                 "what it printed is above; with a record the same command resumes where it stopped"
             }
-            Error::UnknownBenchmark { .. } => "`hapo list benchmarks` names them",
+            Error::UnknownBenchmark(..) => "`hapo list benchmarks` names them",
             _ => return self.remedy().map(|remedy| remedy.to_string()),
         };
         Some(hint.to_owned())
@@ -141,10 +79,10 @@ impl Explain for Error {
 
     fn remedy(&self) -> Option<Remedy> {
         Some(match self {
-            Error::NeedsFile { .. } | Error::NoFile { .. } => Remedy::NameBenchmarks,
+            Error::NoFile(..) => Remedy::NameBenchmarks,
             Error::Problem { .. } => Remedy::ShortenCompletions,
-            Error::Count { .. } => Remedy::WholeBenchmark,
-            Error::OtherProblems { .. } => Remedy::SameData,
+            Error::Count(..) => Remedy::WholeBenchmark,
+            Error::OtherProblems(..) => Remedy::SameData,
             Error::Teacher(it) => return it.remedy(),
             Error::Data(it) => return it.remedy(),
             Error::Run(it) => return it.remedy(),
@@ -157,7 +95,7 @@ impl Explain for Error {
             Error::Sampler(it) => it.is_bad_input(),
             Error::Teacher(it) => it.is_bad_input(),
             Error::Run(it) => it.is_bad_input(),
-            Error::NoReply { .. } => false,
+            Error::NoReply(..) => false,
             _ => true,
         }
     }

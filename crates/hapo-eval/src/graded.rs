@@ -109,7 +109,7 @@ impl<'a> Judge<'a> {
         let golds = dataset
             .examples
             .iter()
-            .map(|it| gold_of(grader, it).map_err(|reason| Error::gold(it, reason)))
+            .map(|it| gold_of(grader, it).map_err(|reason| Error::gold(it, &reason)))
             .collect::<Result<Vec<_>, _>>()?;
         let others = other.map(|grader| {
             let golds = dataset.examples.iter();
@@ -145,7 +145,7 @@ impl<'a> Judge<'a> {
             let completion = Completion { text: &it.text, truncated: !it.ended };
             let judged = self.golds[problem].judge_completion(completion);
             match judged.failure() {
-                Some(problem) => Err(Error::Grader { problem: problem.to_owned() }),
+                Some(problem) => Err(Error::Grader(problem.to_owned())),
                 None => Ok(Some(judged)),
             }
         })?;

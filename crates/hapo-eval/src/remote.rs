@@ -81,11 +81,10 @@ async fn request(client: &Client, plan: &EvalPlan, slot: Slot<'_>) -> Result<Raw
         extra: &Map::new(),
     };
     let exchange = client.ask(&question, question.seed).await?;
-    let reply = exchange.reply.map_err(|failure| Error::NoReply {
-        address: client.address().to_owned(),
-        problem: slot.problem,
-        requests: exchange.requests,
-        reason: failure.reason,
+    let reply = exchange.reply.map_err(|failure| {
+        let (address, requests, reason) = (client.address(), exchange.requests, failure.reason);
+        let asked = format!("problem {} after {requests} requests: {reason}", slot.problem);
+        Error::NoReply(format!("{address} has no answer for {asked}"))
     })?;
     Ok(RawCompletion {
         text: reply.text,

@@ -210,11 +210,10 @@ fn require_same_problems(
     };
     match results.iter().find(|it| !is_same(*it.0, it.1)) {
         None => Ok(()),
-        Some((index, it)) => Err(Error::OtherProblems {
-            path: path.to_owned(),
-            set: set.name.clone(),
-            index: *index,
-            id: it.id.clone(),
-        }),
+        Some((index, it)) => {
+            let (path, set, id) = (path.display(), &set.name, &it.id);
+            let problem = format!("answers to other problems of {set}: number {index} is {id}");
+            Err(Error::OtherProblems(format!("{path} has {problem}")))
+        }
     }
 }

@@ -1,26 +1,33 @@
 //! Answers of a hub that are errors.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use hapo_http::retry_after;
+use hapo_http::ureq::Body;
+use hapo_http::ureq::http::{HeaderMap, Response};
 use serde_json::Value;
-use ureq::Body;
-use ureq::http::{HeaderMap, Response};
 
 use crate::Error;
 
 /// Why an attempt failed.
-pub(crate) enum Failure {
-    /// It may succeed later; after this wait, where the server says.
-    Later(String, Option<Duration>),
-    Never(Error),
-}
+pub(crate) type Failure = hapo_http::Failure<Error>;
 
 pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()
 }
 
+/// An answer that is an error: its status, the hub's words, and the wait that the hub asks for.
+pub(crate) fn refusal(answer: &mut Response<Body>) -> (u16, String, Option<Duration>) {
+    let wait = retry_after(answer.headers(), SystemTime::now());
+    let message = match header(answer.headers(), "x-error-message") {
+        Some(it) => it.to_owned(),
+        None => body_message(answer),
+    };
+    (answer.status().as_u16(), message, wait)
+}
+
 /// The reason in the body of an answer that is an error: the field `error`, or a short text.
-pub(crate) fn body_message(answer: &mut Response<Body>) -> String {
+fn body_message(answer: &mut Response<Body>) -> String {
     let text = answer.body_mut().with_config().limit(64 << 10).read_to_string().unwrap_or_default();
     let text = match serde_json::from_str::<Value>(&text) {
         Ok(fields) => fields["error"].as_str().unwrap_or_default().to_owned(),

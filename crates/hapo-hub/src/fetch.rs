@@ -5,9 +5,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hapo_http::Retries;
+use hapo_http::ureq::Agent;
+use hapo_http::ureq::config::RedirectAuthHeaders;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use ureq::{Agent, Proxy};
 
 use crate::answer::Failure;
 use crate::cache::{CachedRepo, RepoKind};
@@ -19,8 +21,6 @@ use crate::{Error, Hub, Progress, Snapshot};
 const ATTEMPTS: u32 = 6;
 /// The same for the first request: without a network the cache should not be long in coming.
 const FIRST_ATTEMPTS: u32 = 3;
-/// Longest time that a server may ask us to wait.
-const LONGEST_WAIT: Duration = Duration::from_mins(1);
 /// Most bytes of an answer that is not a file.
 const MAX_ANSWER: u64 = 64 << 20;
 
@@ -51,28 +51,17 @@ pub(crate) struct Fetcher<'a> {
 
 /// A client for a hub at this address.
 pub(crate) fn agent(endpoint: &str, redirects: u32) -> Agent {
-    Agent::config_builder()
-        .http_status_as_error(false)
+    hapo_http::config(endpoint.starts_with("https:"))
         .max_redirects(redirects)
         .max_redirects_will_error(redirects > 0)
-        .redirect_auth_headers(ureq::config::RedirectAuthHeaders::SameHost)
-        .user_agent(concat!("hapo/", env!("CARGO_PKG_VERSION")))
+        .redirect_auth_headers(RedirectAuthHeaders::SameHost)
         // Sizes and resumed transfers count the file's own bytes.
         .accept_encoding("identity")
-        .proxy(proxy(endpoint.starts_with("https:")))
         .timeout_connect(Some(Duration::from_secs(20)))
         .timeout_recv_response(Some(Duration::from_mins(1)))
         .timeout_per_read(Some(Duration::from_mins(1)))
         .build()
         .new_agent()
-}
-
-/// The proxy of the environment. The client takes `HTTPS_PROXY` for http too, which would lead a mirror on this machine
-/// through it.
-fn proxy(is_https: bool) -> Option<Proxy> {
-    let names = ["ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"];
-    let is_set = |it: &str| std::env::var(it).is_ok_and(|it| !it.is_empty());
-    if is_https || names.into_iter().any(is_set) { Proxy::try_from_env() } else { None }
 }
 
 impl<'a> Fetcher<'a> {
@@ -256,36 +245,23 @@ impl<'a> Fetcher<'a> {
         progress: &mut dyn Progress,
         mut attempt: impl FnMut(&mut dyn Progress) -> Result<T, Failure>,
     ) -> Result<T, Error> {
-        let attempts = match name {
-            Some(_) => ATTEMPTS,
-            None => FIRST_ATTEMPTS,
-        };
-        let mut wait = self.hub.backoff;
-        let mut made = 0;
-        loop {
-            made += 1;
-            match attempt(progress) {
-                Ok(it) => return Ok(it),
-                Err(Failure::Never(it)) => return Err(it),
-                Err(Failure::Later(cause, asked)) => {
-                    if made == attempts {
-                        return Err(Error::Unreachable {
-                            what: self.what(name),
-                            endpoint: self.hub.endpoint.clone(),
-                            cause,
-                        });
-                    }
-                    let this = asked.unwrap_or(wait).min(LONGEST_WAIT);
-                    progress.note(&format!(
-                        "{}: {cause}; again in {:.1} s",
-                        self.what(name),
-                        this.as_secs_f64()
-                    ));
-                    std::thread::sleep(this);
-                    wait *= 2;
-                }
+        let attempts = if name.is_some() { ATTEMPTS } else { FIRST_ATTEMPTS };
+        let retries = Retries { attempts, first_wait: self.hub.backoff };
+        let done = retries.run(
+            progress,
+            |progress| attempt(progress),
+            |progress, cause, pause| {
+                let seconds = pause.as_secs_f64();
+                progress.note(&format!("{}: {cause}; again in {seconds:.1} s", self.what(name)));
+            },
+        );
+        done.map_err(|failure| match failure {
+            Failure::Never(error) => error,
+            Failure::Later(cause, _) => {
+                let (what, endpoint) = (self.what(name), self.hub.endpoint.clone());
+                Error::Unreachable { what, endpoint, cause }
             }
-        }
+        })
     }
 }
 

@@ -7,16 +7,16 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use hapo_http::ureq::http::Response;
+use hapo_http::ureq::{self, Agent, Body, SendBody};
+use hapo_http::{Retries, may_pass};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use ureq::http::Response;
-use ureq::{Agent, Body, SendBody};
 
-use crate::answer::{body_message, header};
+use crate::answer::{self, Failure, refusal};
 use crate::fetch::agent;
 use crate::{Error, Hub, Progress, RepoId};
 
@@ -272,8 +272,7 @@ impl Pusher<'_> {
             };
             let (from, size) = (part * chunk, chunk.min(file.size - part * chunk));
             let answer = self.put(file, url, from, size, progress)?;
-            let etag =
-                crate::answer::header(answer.headers(), "etag").unwrap_or_default().to_owned();
+            let etag = answer::header(answer.headers(), "etag").unwrap_or_default().to_owned();
             etags.push(json!({ "partNumber": part + 1, "etag": etag }));
         }
         self.post(href, LFS, &json!({ "oid": file.oid, "parts": etags }), progress).map(drop)
@@ -387,32 +386,32 @@ impl Pusher<'_> {
         progress: &mut dyn Progress,
         mut ask: impl FnMut() -> Result<Result<Response<Body>, ureq::Error>, Error>,
     ) -> Result<Response<Body>, Error> {
-        let mut wait = self.hub.backoff;
-        for attempt in 1.. {
-            let (status, cause, asked) = match ask()? {
-                Ok(answer) if answer.status().as_u16() < 400 => return Ok(answer),
-                Ok(mut answer) => {
-                    let status = answer.status().as_u16();
-                    let seconds = header(answer.headers(), "retry-after");
-                    let asked = seconds.and_then(|it| it.parse().ok()).map(Duration::from_secs);
-                    let message = match header(answer.headers(), "x-error-message") {
-                        Some(it) => it.to_owned(),
-                        None => body_message(&mut answer),
-                    };
-                    (Some(status), message, asked)
-                }
-                Err(error) => (None, error.to_string(), None),
-            };
-            let is_passing = status.is_none_or(|it| matches!(it, 408 | 429 | 500..));
-            if !is_passing || attempt >= ATTEMPTS {
-                return Err(self.failed(status, cause));
-            }
-            let pause = asked.unwrap_or(wait).min(Duration::from_mins(1));
-            progress.note(&format!("waiting {:.0} s: {cause}", pause.as_secs_f64()));
-            std::thread::sleep(pause);
-            wait *= 2;
-        }
-        unreachable!("the loop ends by returning")
+        let retries = Retries { attempts: ATTEMPTS, first_wait: self.hub.backoff };
+        let mut status = None;
+        let answer = retries.run(
+            progress,
+            |_| {
+                status = None;
+                let mut answer = match ask().map_err(Failure::Never)? {
+                    Ok(answer) if answer.status().as_u16() < 400 => return Ok(answer),
+                    Ok(answer) => answer,
+                    Err(error) => return Err(Failure::Later(error.to_string(), None)),
+                };
+                let (refused, message, wait) = refusal(&mut answer);
+                status = Some(refused);
+                Err(match may_pass(refused) {
+                    true => Failure::Later(message, wait),
+                    false => Failure::Never(self.failed(status, message)),
+                })
+            },
+            |progress, cause, pause| {
+                progress.note(&format!("waiting {:.0} s: {cause}", pause.as_secs_f64()));
+            },
+        );
+        answer.map_err(|failure| match failure {
+            Failure::Never(error) => error,
+            Failure::Later(cause, _) => self.failed(status, cause),
+        })
     }
 
     fn failed(&self, status: Option<u16>, cause: String) -> Error {

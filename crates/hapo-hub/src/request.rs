@@ -3,12 +3,12 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::time::Duration;
 
-use ureq::http::Response;
-use ureq::{Agent, Body};
+use hapo_http::may_pass;
+use hapo_http::ureq::http::Response;
+use hapo_http::ureq::{self, Agent, Body};
 
-use crate::answer::{Failure, body_message, header};
+use crate::answer::{Failure, header, refusal};
 use crate::fetch::Fetcher;
 use crate::{Error, Progress};
 
@@ -94,13 +94,7 @@ impl Fetcher<'_> {
         if status < 400 || status == 416 {
             return Ok(answer);
         }
-        let wait = header(answer.headers(), "retry-after")
-            .and_then(|it| it.parse().ok())
-            .map(Duration::from_secs);
-        let message = match header(answer.headers(), "x-error-message") {
-            Some(it) => it.to_owned(),
-            None => body_message(&mut answer),
-        };
+        let (status, message, wait) = refusal(&mut answer);
         let (what, endpoint) = (self.what(name), self.hub.endpoint.clone());
         Err(match status {
             404 | 410 => Failure::Never(Error::NotFound { what, endpoint, message }),
@@ -112,7 +106,7 @@ impl Fetcher<'_> {
                 token_sent: self.hub.token.is_some(),
                 message,
             }),
-            408 | 429 | 500.. => {
+            _ if may_pass(status) => {
                 Failure::Later(format!("status {status}{}", crate::said(&message)), wait)
             }
             _ => Failure::Never(Error::Unreachable {

@@ -2,8 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use hapo_http::ureq::http::Uri;
 use percent_encoding::percent_decode_str;
-use ureq::http::Uri;
 
 use crate::error::Error;
 

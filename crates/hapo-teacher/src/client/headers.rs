@@ -1,28 +1,9 @@
-//! The pauses that a server asks for in its headers.
+//! The limits that a server names in its headers.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use ureq::http::HeaderMap;
-
-/// The pause that a server asks for: `retry-after-ms`, or `Retry-After` as seconds or as a date.
-pub(super) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = |name: &str| headers.get(name)?.to_str().ok().map(str::trim);
-    if let Some(it) = text("retry-after-ms").and_then(|it| it.parse::<f64>().ok()) {
-        return seconds(it / 1000.0);
-    }
-    let it = text("retry-after")?;
-    if let Ok(number) = it.parse::<f64>() {
-        return seconds(number);
-    }
-    let date = httpdate::parse_http_date(it).ok()?;
-    Some(date.duration_since(now).unwrap_or(Duration::ZERO))
-}
-
-/// A number of seconds; one beyond the clock's range is the longest pause.
-fn seconds(it: f64) -> Option<Duration> {
-    const LONGEST: f64 = 1e9;
-    (it.is_finite() && it >= 0.0).then(|| Duration::from_secs_f64(it.min(LONGEST)))
-}
+use hapo_http::seconds;
+use hapo_http::ureq::http::HeaderMap;
 
 /// How long until a spent limit is filled again: the longer of `x-ratelimit-reset-requests` and `-tokens` among those
 /// whose `x-ratelimit-remaining-*` is 0.
@@ -64,8 +45,8 @@ fn reset(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hapo_http::ureq::http::{HeaderName, HeaderValue};
     use proptest::prelude::*;
-    use ureq::http::{HeaderName, HeaderValue};
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         pairs
@@ -74,25 +55,6 @@ mod tests {
                 (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
             })
             .collect()
-    }
-
-    #[test]
-    fn retry_after_is_read_as_seconds_milliseconds_or_date() {
-        // RFC 9110's example date is 784,111,777 seconds after 1970.
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_770);
-        let check = |pairs: &[(&'static str, &str)], expected: Option<f64>| {
-            let it = retry_after(&headers(pairs), now).map(|it| it.as_secs_f64());
-            assert_eq!(it, expected, "{pairs:?}");
-        };
-        check(&[("retry-after", "3")], Some(3.0));
-        check(&[("retry-after", " 0.5 ")], Some(0.5));
-        check(&[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")], Some(7.0));
-        check(&[("retry-after", "Sun, 06 Nov 1994 08:49:00 GMT")], Some(0.0));
-        check(&[("retry-after-ms", "250"), ("retry-after", "9")], Some(0.25));
-        check(&[("retry-after", "99999999999999999999")], Some(1e9));
-        for it in ["-1", "NaN", "inf", "soon", "", "1e400"] {
-            check(&[("retry-after", it)], None);
-        }
     }
 
     #[test]

@@ -19,13 +19,14 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use hapo_core::{RngCounter, RngStream, uniform};
+use hapo_http::retry_after;
+use hapo_http::ureq::http::{HeaderMap, StatusCode};
 use serde_json::Value;
-use ureq::http::{HeaderMap, StatusCode};
 
 use crate::error::Error;
 use crate::pace::Pace;
 use address::address;
-use headers::{retry_after, spent};
+use headers::spent;
 pub use policy::RetryPolicy;
 pub use question::Question;
 pub use reply::Reply;

@@ -4,9 +4,9 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ureq::http::{HeaderMap, HeaderValue, StatusCode, header};
-use ureq::tls::{RootCerts, TlsConfig};
-use ureq::{Agent, Proxy, Timeout};
+use hapo_http::ureq::http::{HeaderMap, HeaderValue, StatusCode, header};
+use hapo_http::ureq::tls::{RootCerts, TlsConfig};
+use hapo_http::ureq::{self, Agent, Timeout};
 
 use super::address::Address;
 use super::policy::RetryPolicy;
@@ -43,12 +43,7 @@ impl Transport {
             it.set_sensitive(true);
         }
         let certificates = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
-        let agent = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .user_agent(concat!("hapo/", env!("CARGO_PKG_VERSION")))
-            .proxy(proxy(address.is_https))
+        let agent = hapo_http::config(address.is_https)
             .tls_config(certificates)
             .timeout_global(Some(policy.timeout))
             .timeout_connect(Some(policy.timeout.min(Duration::from_secs(30))))
@@ -88,14 +83,6 @@ impl Transport {
         };
         Ok(Received { status: parts.status, headers: parts.headers, body, cut })
     }
-}
-
-/// The proxy of the environment. The client takes `HTTPS_PROXY` for http too, which would lead a server on this machine
-/// through it.
-fn proxy(is_https: bool) -> Option<Proxy> {
-    let names = ["ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"];
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|it| !it.is_empty());
-    if is_https || names.into_iter().any(is_set) { Proxy::try_from_env() } else { None }
 }
 
 fn reason(error: &ureq::Error) -> String {
