@@ -399,9 +399,10 @@ impl Pusher<'_> {
                 };
                 let (refused, message, wait) = refusal(&mut answer);
                 status = Some(refused);
-                Err(match may_pass(refused) {
-                    true => Failure::Later(message, wait),
-                    false => Failure::Never(self.failed(status, message)),
+                Err(if may_pass(refused) {
+                    Failure::Later(message, wait)
+                } else {
+                    Failure::Never(self.failed(status, message))
                 })
             },
             |progress, cause, pause| {
