@@ -1,6 +1,7 @@
 //! `--device` and `--compute`: where a command computes, and with what.
 
 use anyhow::Result;
+#[cfg(feature = "cuda")]
 use hapo_cuda::{Cuda, Driver, MatmulPrecision};
 use hapo_kernels::{Compute, Cpu, DeviceError};
 
@@ -89,6 +90,7 @@ pub fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
 
 /// A GPU; one that cannot be opened is bad input. Prints the device if `verbose`; always prints environment variables
 /// that change results.
+#[cfg(feature = "cuda")]
 pub fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cuda> {
     let products = match compute {
         Compute::F32 => MatmulPrecision::F32,
@@ -109,13 +111,34 @@ pub fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cuda> {
 }
 
 /// Prints the times of a GPU's operations, where they were kept.
+#[cfg(feature = "cuda")]
 pub fn print_trace(driver: &Driver) {
     if let Some(it) = driver.trace() {
         errln!("{}", it.trim_end());
     }
 }
 
+/// The refusal of a GPU by a command that was built without CUDA.
+#[cfg(not(feature = "cuda"))]
+pub fn without_cuda() -> anyhow::Error {
+    bad_input("--device: this command was built without CUDA", "build it with the feature `cuda`")
+}
+
+/// Runs `$body` with the CPU.
+#[cfg(not(feature = "cuda"))]
+#[macro_export]
+macro_rules! on_device {
+    ($choice:expr, $compute:expr, $threads:expr, |$device:ident| $body:expr) => {{
+        if $choice.device != $crate::support::device::DeviceChoice::Cpu {
+            return Err($crate::support::device::without_cuda());
+        }
+        let $device = $crate::support::device::cpu($threads, $compute)?;
+        $body
+    }};
+}
+
 /// Runs `$body` with a device of either type.
+#[cfg(feature = "cuda")]
 #[macro_export]
 macro_rules! on_device {
     ($choice:expr, $compute:expr, $threads:expr, |$device:ident| $body:expr) => {{

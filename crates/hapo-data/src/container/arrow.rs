@@ -1,28 +1,24 @@
 //! Arrow IPC, record batch by record batch. A file is a stream with a prefix and a footer, and is
 //! read as the stream that it is.
 //!
-//! Messages are taken apart here, so that no length is believed before its bytes have come; the Arrow
-//! crate then reads whole messages.
+//! Purpose: no length is believed before its bytes have come, and no place is read that the bytes do not have. The
+//! `arrow` crates would be the longest of all dependencies to compile, and take what a batch claims.
+//!
+//! Price: batches that are compressed within are not read, as little-endian alone is.
 
-use super::guard::fenced;
+use super::flatbuffer::{Found, Table, Vector, part, signed};
 use super::{Failure, RawRow, broken, damage, damaged, read_up_to};
 use crate::error::Error;
 use crate::value::{Object, Value};
-use arrow_array::builder::BufferBuilder;
-use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    ArrowPrimitiveType, Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, DecimalType,
-    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
-    UInt32Type, UInt64Type,
-};
-use arrow_array::{Array, RecordBatch};
-use arrow_ipc::reader::StreamDecoder;
-use arrow_schema::DataType;
+use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Longest metadata of a message, in bytes.
 const METADATA_LIMIT: u32 = 64 << 20;
+/// Columns in columns of a schema.
+const NESTING: usize = 64;
 
 /// The rows of a stream or file.
 pub(super) fn rows<R: BufRead>(
@@ -32,8 +28,10 @@ pub(super) fn rows<R: BufRead>(
     Rows {
         reader,
         path: path.to_owned(),
-        decoder: Some(StreamDecoder::new()),
         begun: false,
+        ended: false,
+        fields: None,
+        words: Words::default(),
         batch: None,
         next: 0,
         row: 0,
@@ -43,19 +41,81 @@ pub(super) fn rows<R: BufRead>(
 struct Rows<R> {
     reader: R,
     path: PathBuf,
-    /// Gone after the last message and after an error.
-    decoder: Option<StreamDecoder>,
     begun: bool,
-    batch: Option<RecordBatch>,
+    /// After the last message and after an error.
+    ended: bool,
+    /// Those of the schema, once it is read.
+    fields: Option<Vec<Field>>,
+    words: Words,
+    batch: Option<Batch>,
     /// Row of the batch at hand.
     next: usize,
     row: u64,
 }
 
+/// The values of dictionaries, by their number; a dictionary may grow by batches.
+type Words = HashMap<i64, Vec<Batch>>;
+
+/// A column's name and type, with those of the columns in it.
+struct Field {
+    name: String,
+    kind: Kind,
+    children: Vec<Field>,
+    /// The number of the dictionary whose words the column counts, and how the counts are held.
+    dictionary: Option<(i64, Kind)>,
+}
+
+/// A type. Widths are in bytes.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Null,
+    Bool,
+    Int {
+        width: usize,
+        is_signed: bool,
+    },
+    Float {
+        width: usize,
+    },
+    Decimal {
+        width: usize,
+        scale: i64,
+    },
+    Text {
+        offsets: usize,
+    },
+    TextView,
+    List {
+        offsets: usize,
+    },
+    FixedList {
+        length: usize,
+    },
+    Struct,
+    /// What no layout reads, with the buffers that it has.
+    Other {
+        buffers: usize,
+        views: bool,
+    },
+}
+
+/// Where the numbers of a column lie in the body of its batch.
+struct Column {
+    len: usize,
+    buffers: Vec<Range<usize>>,
+    children: Vec<Column>,
+}
+
+/// Columns and the bytes that they lie in.
+struct Batch {
+    rows: usize,
+    columns: Vec<Column>,
+    body: Vec<u8>,
+}
+
 impl<R: BufRead> Rows<R> {
-    /// The next message: its metadata and body in one piece, with the length of the body. `None` at
-    /// the end of the stream.
-    fn message(&mut self) -> Result<Option<(Vec<u8>, u64)>, Failure> {
+    /// The metadata of the next message. `None` at the end of the stream.
+    fn metadata(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         if !self.begun {
             self.begun = true;
             if self.reader.fill_buf()?.starts_with(b"ARROW1") {
@@ -83,61 +143,77 @@ impl<R: BufRead> Rows<R> {
         if length > METADATA_LIMIT {
             return broken(format!("a message of {length} bytes of metadata cannot be"));
         }
-        let mut message = head.to_vec();
-        self.take(u64::from(length), &mut message)?;
-        let body = match arrow_ipc::root_as_message(&message[8..]) {
-            Ok(it) => it.bodyLength(),
-            Err(it) => return broken(format!("a message cannot be read: {it}")),
-        };
-        let Ok(body) = u64::try_from(body) else {
-            return broken(format!("a message of {body} bytes cannot be"));
-        };
-        self.take(body, &mut message)?;
-        Ok(Some((message, body)))
+        self.take(u64::from(length)).map(Some)
     }
 
-    /// Exactly that many bytes; memory grows with the bytes read, not with the claimed length.
-    fn take(&mut self, count: u64, into: &mut Vec<u8>) -> Result<(), Failure> {
-        let got = self.reader.by_ref().take(count).read_to_end(into)?;
+    /// Exactly that many bytes; memory grows with what comes, not with what was claimed.
+    fn take(&mut self, count: u64) -> Result<Vec<u8>, Failure> {
+        let mut bytes = Vec::new();
+        let got = self.reader.by_ref().take(count).read_to_end(&mut bytes)?;
         if (got as u64) < count {
             return broken(format!("{count} bytes were announced and {got} are there"));
         }
-        Ok(())
+        Ok(bytes)
     }
 
     /// The next batch with rows.
-    fn next_batch(&mut self) -> Result<Option<RecordBatch>, Failure> {
-        loop {
-            let Some((message, body)) = self.message()? else {
-                return Ok(None);
+    fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
+        const SCHEMA: i64 = 1;
+        const DICTIONARY: i64 = 2;
+        const BATCH: i64 = 3;
+        let wrong = |problem: &str| Failure::Damaged(problem.to_owned());
+        while let Some(metadata) = self.metadata()? {
+            let message = Table::root(&metadata).map_err(wrong)?;
+            let length = message.number(3, 8, 0).map_err(wrong)?;
+            let Ok(length) = u64::try_from(length) else {
+                return broken(format!("a message of {length} bytes cannot be"));
             };
-            let Some(decoder) = &mut self.decoder else {
-                return Ok(None);
-            };
-            let decoded = fenced(|| {
-                let mut bytes = BufferBuilder::<u8>::new(message.len());
-                bytes.append_slice(&message);
-                let mut bytes = bytes.finish();
-                let mut batch = None;
-                while batch.is_none() && !bytes.is_empty() {
-                    batch = decoder.decode(&mut bytes)?;
+            let body = self.take(length)?;
+            let is_old = message.number(0, 2, 0).map_err(wrong)? < 4;
+            let kind = message.number(1, 1, 0).map_err(wrong)?;
+            let header =
+                message.table(2).map_err(wrong)?.ok_or_else(|| wrong("an empty message"))?;
+            match (kind, &self.fields) {
+                (SCHEMA, None) => self.fields = Some(schema(header, is_old).map_err(wrong)?),
+                (DICTIONARY, Some(fields)) => {
+                    let (id, grows) = (header.number(0, 8, 0), header.number(2, 1, 0));
+                    let (id, grows) = (id.map_err(wrong)?, grows.map_err(wrong)? != 0);
+                    let values = header.table(1).map_err(wrong)?;
+                    let values = values.ok_or_else(|| wrong("a dictionary without words"))?;
+                    let field = fields.iter().find_map(|it| it.with_dictionary(id));
+                    let field = field.ok_or_else(|| wrong("a dictionary of no column"))?;
+                    let plain = [(field.kind, &field.children[..])];
+                    let batch = Batch::read(values, &plain, body).map_err(wrong)?;
+                    let words = self.words.entry(id).or_default();
+                    if !grows {
+                        words.clear();
+                    }
+                    words.push(batch);
                 }
-                Ok::<_, arrow_schema::ArrowError>(batch)
-            });
-            let batch = match decoded {
-                Ok(Ok(batch)) => batch,
-                Ok(Err(it)) => return broken(it.to_string()),
-                Err(it) => return Err(Failure::Damaged(it)),
-            };
-            if let Some(batch) = batch.filter(|it| it.num_rows() > 0) {
-                // A row has a bit at least; columns of nulls alone could claim any number of rows.
-                if batch.num_rows() as u64 > body.saturating_mul(8) {
-                    let n = batch.num_rows();
-                    return broken(format!("{n} rows cannot be in {body} bytes"));
+                (BATCH, Some(fields)) => {
+                    let held: Vec<_> = fields.iter().map(Field::held).collect();
+                    let batch = Batch::read(header, &held, body).map_err(wrong)?;
+                    if batch.rows > 0 {
+                        return Ok(Some(batch));
+                    }
                 }
-                return Ok(Some(batch));
+                (SCHEMA | DICTIONARY | BATCH, _) => return broken("messages in a wrong order"),
+                _ => return broken("a message of an unknown kind"),
             }
         }
+        Ok(None)
+    }
+
+    fn next_row(&mut self) -> Result<Option<Object>, Failure> {
+        if self.batch.as_ref().is_none_or(|it| self.next >= it.rows) {
+            (self.next, self.batch) = (0, self.next_batch()?);
+        }
+        let (Some(batch), Some(fields)) = (&self.batch, &self.fields) else { return Ok(None) };
+        let row = self.next;
+        self.next += 1;
+        object(fields, &batch.columns, &batch.body, row, &self.words)
+            .map(Some)
+            .map_err(|it| Failure::Damaged(it.to_owned()))
     }
 }
 
@@ -145,91 +221,358 @@ impl<R: BufRead> Iterator for Rows<R> {
     type Item = Result<RawRow, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.decoder.as_ref()?;
-        if self.batch.as_ref().is_none_or(|it| self.next >= it.num_rows()) {
-            self.next = 0;
-            self.batch = match self.next_batch() {
-                Ok(it) => it,
-                Err(failure) => {
-                    self.decoder = None;
-                    return Some(Err(match failure {
-                        Failure::Io(it) => damage(&self.path, self.row + 1, &it),
-                        Failure::Damaged(it) => damaged(&self.path, Some(self.row + 1), it),
-                    }));
-                }
-            };
-            if self.batch.is_none() {
-                self.decoder = None;
-            }
+        if self.ended {
+            return None;
         }
-        let batch = self.batch.as_ref()?;
-        let (next, row) = (self.next, self.row + 1);
-        let read = fenced(|| {
-            let schema = batch.schema_ref();
-            let fields = schema.fields().iter().zip(batch.columns());
-            Object(
-                fields.map(|(field, column)| (field.name().clone(), value(column, next))).collect(),
-            )
-        });
-        self.next += 1;
-        self.row = row;
-        Some(match read {
-            Ok(fields) => Ok(RawRow { number: row, fields: Ok(fields) }),
-            Err(problem) => {
-                self.decoder = None;
-                Err(damaged(&self.path, Some(row), problem))
-            }
-        })
+        let (row, number) = (self.next_row(), self.row + 1);
+        self.ended = !matches!(row, Ok(Some(_)));
+        self.row = number;
+        match row.transpose()? {
+            Ok(fields) => Some(Ok(RawRow { number, fields: Ok(fields) })),
+            Err(Failure::Io(it)) => Some(Err(damage(&self.path, number, &it))),
+            Err(Failure::Damaged(it)) => Some(Err(damaged(&self.path, Some(number), it))),
+        }
     }
 }
 
-fn value(array: &dyn Array, row: usize) -> Value {
-    fn number<T: ArrowPrimitiveType>(array: &dyn Array, row: usize) -> T::Native {
-        array.as_primitive::<T>().value(row)
+fn schema(header: Table, is_old: bool) -> Found<Vec<Field>> {
+    if header.number(0, 2, 0)? != 0 {
+        return Err("numbers in big-endian order are not read");
     }
-    fn decimal<T: DecimalType>(array: &dyn Array, row: usize) -> Value {
-        Value::Number(array.as_primitive::<T>().value_as_string(row))
-    }
-    fn list(items: &dyn Array) -> Value {
-        Value::List((0..items.len()).map(|it| value(items, it)).collect())
-    }
-    if array.is_null(row) {
-        return Value::Null;
-    }
-    match array.data_type() {
-        DataType::Null => Value::Null,
-        DataType::Boolean => Value::Bool(array.as_boolean().value(row)),
-        DataType::Int8 => Value::int(number::<Int8Type>(array, row)),
-        DataType::Int16 => Value::int(number::<Int16Type>(array, row)),
-        DataType::Int32 => Value::int(number::<Int32Type>(array, row)),
-        DataType::Int64 => Value::int(number::<Int64Type>(array, row)),
-        DataType::UInt8 => Value::int(number::<UInt8Type>(array, row)),
-        DataType::UInt16 => Value::int(number::<UInt16Type>(array, row)),
-        DataType::UInt32 => Value::int(number::<UInt32Type>(array, row)),
-        DataType::UInt64 => Value::int(number::<UInt64Type>(array, row)),
-        DataType::Float32 => Value::float(number::<Float32Type>(array, row)),
-        DataType::Float64 => Value::float(number::<Float64Type>(array, row)),
-        DataType::Decimal32(..) => decimal::<Decimal32Type>(array, row),
-        DataType::Decimal64(..) => decimal::<Decimal64Type>(array, row),
-        DataType::Decimal128(..) => decimal::<Decimal128Type>(array, row),
-        DataType::Decimal256(..) => decimal::<Decimal256Type>(array, row),
-        DataType::Utf8 => Value::Text(array.as_string::<i32>().value(row).to_owned()),
-        DataType::LargeUtf8 => Value::Text(array.as_string::<i64>().value(row).to_owned()),
-        DataType::Utf8View => Value::Text(array.as_string_view().value(row).to_owned()),
-        DataType::List(_) => list(&array.as_list::<i32>().value(row)),
-        DataType::LargeList(_) => list(&array.as_list::<i64>().value(row)),
-        DataType::FixedSizeList(..) => list(&array.as_fixed_size_list().value(row)),
-        DataType::Struct(fields) => {
-            let columns = fields.iter().zip(array.as_struct().columns());
-            Value::Object(Object(
-                columns.map(|(field, column)| (field.name().clone(), value(column, row))).collect(),
-            ))
+    header.tables(1)?.into_iter().map(|it| Field::read(it, is_old, NESTING)).collect()
+}
+
+impl Field {
+    fn read(table: Table, is_old: bool, depth: usize) -> Found<Self> {
+        let depth = depth.checked_sub(1).ok_or("the schema is nested too deeply")?;
+        let dictionary = table.table(4)?.map(|it| {
+            let index = it.table(1)?;
+            let kind = index.map_or(Ok(Kind::Int { width: 4, is_signed: true }), int)?;
+            Ok::<_, &str>((it.number(0, 8, 0)?, kind))
+        });
+        let children = table.tables(5)?.into_iter().map(|it| Self::read(it, is_old, depth));
+        let field = Self {
+            name: table.text(0)?.to_owned(),
+            kind: kind(table, is_old)?,
+            children: children.collect::<Found<_>>()?,
+            dictionary: dictionary.transpose()?,
+        };
+        let is_list = matches!(field.kind, Kind::List { .. } | Kind::FixedList { .. });
+        if is_list && field.children.len() != 1 {
+            return Err("a list has elements of one type");
         }
-        DataType::Dictionary(..) => {
-            let dictionary = array.as_any_dictionary();
-            let key = dictionary.normalized_keys()[row];
-            value(dictionary.values(), key)
-        }
-        _ => Value::Other("a value of a type that is not read"),
+        Ok(field)
     }
+
+    /// The type in which the column lies in a batch, and the columns in it.
+    fn held(&self) -> (Kind, &[Field]) {
+        self.dictionary.map_or((self.kind, &self.children), |(_, kind)| (kind, &[]))
+    }
+
+    /// The column, or one within it, of this dictionary.
+    fn with_dictionary(&self, id: i64) -> Option<&Field> {
+        if self.dictionary.is_some_and(|it| it.0 == id) {
+            return Some(self);
+        }
+        self.children.iter().find_map(|it| it.with_dictionary(id))
+    }
+}
+
+fn int(table: Table) -> Found<Kind> {
+    let width = table.number(0, 4, 0)?;
+    if ![8, 16, 32, 64].contains(&width) {
+        return Err("an integer has 8, 16, 32 or 64 bits");
+    }
+    Ok(Kind::Int { width: width as usize / 8, is_signed: table.number(1, 1, 0)? != 0 })
+}
+
+/// The type of a field, by its number in Arrow's list of types.
+fn kind(table: Table, is_old: bool) -> Found<Kind> {
+    let parts = || table.table(3)?.ok_or("a column has no type");
+    let other = |buffers| Kind::Other { buffers, views: false };
+    Ok(match table.number(2, 1, 0)? {
+        1 => Kind::Null,
+        2 => int(parts()?)?,
+        3 => match parts()?.number(0, 2, 0)? {
+            1 => Kind::Float { width: 4 },
+            2 => Kind::Float { width: 8 },
+            _ => other(2),
+        },
+        5 => Kind::Text { offsets: 4 },
+        6 => Kind::Bool,
+        7 => {
+            let (parts, bits) = (parts()?, [32, 64, 128, 256]);
+            let width = parts.number(2, 4, 128)?;
+            let scale = parts.number(1, 4, 0)?;
+            if !bits.contains(&width) || scale.abs() > 1000 {
+                return Err("a decimal has 32, 64, 128 or 256 bits");
+            }
+            Kind::Decimal { width: width as usize / 8, scale }
+        }
+        // Dates, times and intervals; bytes of a fixed length.
+        8..=11 | 15 | 18 => other(2),
+        12 => Kind::List { offsets: 4 },
+        13 => Kind::Struct,
+        14 => {
+            let dense = parts()?.number(0, 2, 0)? == 1;
+            other(1 + usize::from(dense) + usize::from(is_old))
+        }
+        16 => {
+            let length = parts()?.number(0, 4, 0)?;
+            let length = usize::try_from(length).map_err(|_| "a list has a negative length")?;
+            Kind::FixedList { length }
+        }
+        // Maps, whose structure of keys and values lies in it.
+        17 => other(2),
+        4 | 19 => other(3),
+        20 => Kind::Text { offsets: 8 },
+        21 => Kind::List { offsets: 8 },
+        22 => other(0),
+        23 => Kind::Other { buffers: 2, views: true },
+        24 => Kind::TextView,
+        25 | 26 => other(3),
+        _ => return Err("a column has an unknown type"),
+    })
+}
+
+impl Batch {
+    /// Columns of these types in a body.
+    fn read(header: Table, columns: &[(Kind, &[Field])], body: Vec<u8>) -> Found<Self> {
+        if header.table(3)?.is_some() {
+            return Err("batches that are compressed within are not read");
+        }
+        let mut places = Places {
+            header,
+            nodes: header.vector(1, 16)?,
+            buffers: header.vector(2, 16)?,
+            views: header.vector(4, 8)?,
+            next: [0; 3],
+            len: body.len(),
+        };
+        let columns = columns.iter().map(|(kind, children)| places.column(*kind, children));
+        let columns = columns.collect::<Found<Vec<_>>>()?;
+        let rows = size(header.number(0, 8, 0)?)?;
+        // A row has a bit at least; columns of nulls alone could claim any number of rows.
+        if rows > body.len().saturating_mul(8) || columns.iter().any(|it| it.len < rows) {
+            return Err("a batch has fewer bytes than its rows need");
+        }
+        Ok(Self { rows, columns, body })
+    }
+}
+
+fn size(number: i64) -> Found<usize> {
+    usize::try_from(number).map_err(|_| "a length is negative")
+}
+
+/// The lists of a batch that say where columns lie, in the order of the columns.
+struct Places<'a> {
+    header: Table<'a>,
+    nodes: Vector,
+    buffers: Vector,
+    views: Vector,
+    /// The next node, buffer and number of views.
+    next: [usize; 3],
+    len: usize,
+}
+
+impl Places<'_> {
+    fn column(&mut self, kind: Kind, children: &[Field]) -> Found<Column> {
+        let len = size(self.header.word(self.nodes, 2, self.next[0], 0)?)?;
+        self.next[0] += 1;
+        let (count, views) = match kind {
+            Kind::Null => (0, false),
+            Kind::Bool | Kind::Int { .. } | Kind::Float { .. } | Kind::Decimal { .. } => (2, false),
+            Kind::Text { .. } => (3, false),
+            Kind::TextView => (2, true),
+            Kind::List { .. } => (2, false),
+            Kind::FixedList { .. } | Kind::Struct => (1, false),
+            Kind::Other { buffers, views } => (buffers, views),
+        };
+        let mut count = count;
+        if views {
+            count += size(self.header.word(self.views, 1, self.next[2], 0)?)?;
+            self.next[2] += 1;
+        }
+        let buffers = (0..count).map(|_| self.buffer()).collect::<Found<_>>()?;
+        let children = children.iter().map(|it| {
+            let (kind, children) = it.held();
+            self.column(kind, children)
+        });
+        Ok(Column { len, buffers, children: children.collect::<Found<_>>()? })
+    }
+
+    fn buffer(&mut self) -> Found<Range<usize>> {
+        let part = |word| size(self.header.word(self.buffers, 2, self.next[1], word)?);
+        let (start, len) = (part(0)?, part(1)?);
+        self.next[1] += 1;
+        let end = start.checked_add(len).filter(|it| *it <= self.len);
+        Ok(start..end.ok_or("a column lies beyond the end of its batch")?)
+    }
+}
+
+const SHORT: &str = "a column ends before its rows";
+
+impl Column {
+    /// Element `row` of `width` bytes in a buffer.
+    fn element<'b>(
+        &self,
+        body: &'b [u8],
+        buffer: usize,
+        width: usize,
+        row: usize,
+    ) -> Found<&'b [u8]> {
+        let bytes = &body[self.buffers[buffer].clone()];
+        row.checked_mul(width).and_then(|at| part(bytes, at, width)).ok_or(SHORT)
+    }
+
+    fn bit(&self, body: &[u8], buffer: usize, row: usize) -> Found<bool> {
+        Ok(self.element(body, buffer, 1, row / 8)?[0] >> (row % 8) & 1 == 1)
+    }
+
+    /// Elements of the buffer or child that belong to a row, by two offsets.
+    fn range(&self, body: &[u8], width: usize, row: usize) -> Found<Range<usize>> {
+        let offset = |row| size(signed(self.element(body, 1, width, row)?) as i64);
+        let range = offset(row)?..offset(row + 1)?;
+        if range.start > range.end { Err("a list ends before it begins") } else { Ok(range) }
+    }
+
+    fn view<'b>(&self, body: &'b [u8], row: usize) -> Found<&'b [u8]> {
+        let view = self.element(body, 1, 16, row)?;
+        let word = |at: usize| signed(&view[at..at + 4]) as i64;
+        let len = size(word(0))?;
+        if len <= 12 {
+            return Ok(&view[4..4 + len]);
+        }
+        let buffer = self.buffers.get(size(word(8))?.saturating_add(2)).ok_or(SHORT)?;
+        part(&body[buffer.clone()], size(word(12))?, len).ok_or(SHORT)
+    }
+}
+
+fn object(
+    fields: &[Field],
+    columns: &[Column],
+    body: &[u8],
+    row: usize,
+    words: &Words,
+) -> Found<Object> {
+    let pairs = fields.iter().zip(columns);
+    let pairs =
+        pairs.map(|(field, it)| Ok((field.name.clone(), value(field, it, body, row, words)?)));
+    pairs.collect::<Found<_>>().map(Object)
+}
+
+/// What a column holds in a row, a word of a dictionary looked up.
+fn value(field: &Field, column: &Column, body: &[u8], row: usize, words: &Words) -> Found<Value> {
+    let Some((id, Kind::Int { width, is_signed })) = field.dictionary else {
+        return plain(field, column, body, row, words);
+    };
+    if !column.buffers[0].is_empty() && !column.bit(body, 0, row)? {
+        return Ok(Value::Null);
+    }
+    let word = number(column.element(body, 1, width, row)?, is_signed);
+    let mut word = usize::try_from(word).map_err(|_| "a word has a negative number")?;
+    for part in words.get(&id).map(Vec::as_slice).unwrap_or_default() {
+        if word < part.rows {
+            return plain(field, &part.columns[0], &part.body, word, words);
+        }
+        word -= part.rows;
+    }
+    Err("a word is not in its dictionary")
+}
+
+fn number(bytes: &[u8], is_signed: bool) -> i128 {
+    if is_signed { signed(bytes) } else { signed(&[bytes, &[0]].concat()) }
+}
+
+fn plain(field: &Field, column: &Column, body: &[u8], row: usize, words: &Words) -> Found<Value> {
+    if row >= column.len {
+        return Err(SHORT);
+    }
+    let has_nulls = column.buffers.first().is_some_and(|it| !it.is_empty());
+    let is_plain = !matches!(field.kind, Kind::Null | Kind::Other { .. });
+    if is_plain && has_nulls && !column.bit(body, 0, row)? {
+        return Ok(Value::Null);
+    }
+    let text = |bytes: &[u8]| match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(Value::Text(text.to_owned())),
+        Err(_) => Err("a text is no UTF-8"),
+    };
+    let list = |rows: Range<usize>| {
+        let (element, child) = (&field.children[0], &column.children[0]);
+        if rows.end > child.len || rows.len() > body.len().saturating_mul(8) {
+            return Err("a list has more elements than there are");
+        }
+        let items = rows.map(|it| value(element, child, body, it, words));
+        items.collect::<Found<_>>().map(Value::List)
+    };
+    match field.kind {
+        Kind::Null => Ok(Value::Null),
+        Kind::Bool => column.bit(body, 1, row).map(Value::Bool),
+        Kind::Int { width, is_signed } => {
+            Ok(Value::int(number(column.element(body, 1, width, row)?, is_signed)))
+        }
+        Kind::Float { width: 4 } => {
+            let bits = signed(column.element(body, 1, 4, row)?) as u32;
+            Ok(Value::float(f32::from_bits(bits)))
+        }
+        Kind::Float { .. } => {
+            let bits = signed(column.element(body, 1, 8, row)?) as u64;
+            Ok(Value::float(f64::from_bits(bits)))
+        }
+        Kind::Decimal { width, scale } => {
+            Ok(Value::Number(decimal(column.element(body, 1, width, row)?, scale)))
+        }
+        Kind::Text { offsets } => {
+            let range = column.range(body, offsets, row)?;
+            let bytes = &body[column.buffers[2].clone()];
+            text(bytes.get(range).ok_or(SHORT)?)
+        }
+        Kind::TextView => text(column.view(body, row)?),
+        Kind::List { offsets } => list(column.range(body, offsets, row)?),
+        Kind::FixedList { length } => {
+            let start = row.checked_mul(length).ok_or(SHORT)?;
+            list(start..start.checked_add(length).ok_or(SHORT)?)
+        }
+        Kind::Struct => {
+            object(&field.children, &column.children, body, row, words).map(Value::Object)
+        }
+        Kind::Other { .. } => Ok(Value::Other("a value of a type that is not read")),
+    }
+}
+
+/// The digits of a whole number of any width, with `scale` of them behind the point.
+fn decimal(bytes: &[u8], scale: i64) -> String {
+    let is_negative = bytes.last().is_some_and(|it| it & 0x80 != 0);
+    // The magnitude in base 256, the highest first.
+    let mut rest: Vec<u8> = bytes.iter().rev().copied().collect();
+    if is_negative {
+        rest.iter_mut().for_each(|it| *it = !*it);
+        for it in rest.iter_mut().rev() {
+            *it = it.wrapping_add(1);
+            if *it != 0 {
+                break;
+            }
+        }
+    }
+    let mut digits = Vec::new();
+    while rest.iter().any(|it| *it != 0) || digits.is_empty() {
+        let mut over = 0;
+        for it in &mut rest {
+            let all = over * 256 + u32::from(*it);
+            (*it, over) = ((all / 10) as u8, all % 10);
+        }
+        digits.push(b'0' + over as u8);
+    }
+    if scale < 0 {
+        digits.splice(0..0, vec![b'0'; scale.unsigned_abs() as usize]);
+    }
+    let behind = usize::try_from(scale).unwrap_or(0);
+    digits.resize(digits.len().max(behind + 1), b'0');
+    if behind > 0 {
+        digits.insert(behind, b'.');
+    }
+    if is_negative {
+        digits.push(b'-');
+    }
+    digits.into_iter().rev().map(char::from).collect()
 }

@@ -10,6 +10,7 @@ mod array;
 mod arrow;
 mod csv;
 mod delta;
+mod flatbuffer;
 mod guard;
 mod lines;
 pub(crate) mod parquet;

@@ -1,0 +1,100 @@
+//! Tables of FlatBuffers, just enough to read what Arrow's messages say. Every place is checked before it is read.
+
+/// What is wrong with a message, or its part.
+pub(super) type Found<T> = Result<T, &'static str>;
+
+const CUT: &str = "a message is cut, or points outside itself";
+
+/// A table in a message.
+#[derive(Clone, Copy)]
+pub(super) struct Table<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+/// Elements of one size, one after the other.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Vector {
+    start: usize,
+    pub(super) count: usize,
+}
+
+/// A little-endian number of up to 16 bytes, with its sign.
+pub(super) fn signed(bytes: &[u8]) -> i128 {
+    let fill = if bytes.last().is_some_and(|it| it & 0x80 != 0) { 0xff } else { 0 };
+    let mut all = [fill; 16];
+    all[..bytes.len()].copy_from_slice(bytes);
+    i128::from_le_bytes(all)
+}
+
+/// The bytes from a place on.
+pub(super) fn part(bytes: &[u8], at: usize, len: usize) -> Option<&[u8]> {
+    bytes.get(at..at.checked_add(len)?)
+}
+
+impl<'a> Table<'a> {
+    /// The table that a message begins with.
+    pub(super) fn root(bytes: &'a [u8]) -> Found<Self> {
+        Table { bytes, at: 0 }.follow(0)
+    }
+
+    fn number_at(&self, at: usize, len: usize) -> Found<i64> {
+        part(self.bytes, at, len).map(|it| signed(it) as i64).ok_or(CUT)
+    }
+
+    /// The table that an offset leads to.
+    fn follow(&self, at: usize) -> Found<Self> {
+        let offset = self.number_at(at, 4)? as u32 as usize;
+        Ok(Table { bytes: self.bytes, at: at.checked_add(offset).ok_or(CUT)? })
+    }
+
+    /// The place of a field, if the table has it.
+    fn field(&self, index: usize) -> Found<Option<usize>> {
+        let to_fields = self.number_at(self.at, 4)?;
+        let fields = usize::try_from(self.at as i64 - to_fields).map_err(|_| CUT)?;
+        let slot = 4 + 2 * index;
+        if slot + 2 > self.number_at(fields, 2)? as u16 as usize {
+            return Ok(None);
+        }
+        let offset = self.number_at(fields + slot, 2)? as u16 as usize;
+        Ok((offset > 0).then_some(self.at + offset))
+    }
+
+    /// A number of `len` bytes, or what it is where it is left out.
+    pub(super) fn number(&self, index: usize, len: usize, default: i64) -> Found<i64> {
+        self.field(index)?.map_or(Ok(default), |at| self.number_at(at, len))
+    }
+
+    pub(super) fn table(&self, index: usize) -> Found<Option<Table<'a>>> {
+        self.field(index)?.map(|at| self.follow(at)).transpose()
+    }
+
+    /// Elements of `size` bytes; none where the field is left out.
+    pub(super) fn vector(&self, index: usize, size: usize) -> Found<Vector> {
+        let Some(at) = self.field(index)? else { return Ok(Vector::default()) };
+        let at = self.follow(at)?.at;
+        let count = self.number_at(at, 4)? as u32 as usize;
+        part(self.bytes, at + 4, count.saturating_mul(size)).ok_or(CUT)?;
+        Ok(Vector { start: at + 4, count })
+    }
+
+    /// The tables of a vector.
+    pub(super) fn tables(&self, index: usize) -> Found<Vec<Table<'a>>> {
+        let all = self.vector(index, 4)?;
+        (0..all.count).map(|it| self.follow(all.start + 4 * it)).collect()
+    }
+
+    /// Word `word` of 8 bytes of element `index`, where an element has `words`.
+    pub(super) fn word(&self, of: Vector, words: usize, index: usize, word: usize) -> Found<i64> {
+        if index >= of.count {
+            return Err("a batch has fewer buffers than its columns need");
+        }
+        self.number_at(of.start + 8 * (words * index + word), 8)
+    }
+
+    pub(super) fn text(&self, index: usize) -> Found<&'a str> {
+        let all = self.vector(index, 1)?;
+        let bytes = part(self.bytes, all.start, all.count).ok_or(CUT)?;
+        std::str::from_utf8(bytes).map_err(|_| "a name is no UTF-8")
+    }
+}
