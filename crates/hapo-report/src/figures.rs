@@ -40,39 +40,46 @@ const fn line(metric: &'static str, label: &'static str) -> Line<'static> {
     Line { metric, label }
 }
 
+/// A figure of shares from zero.
+const PLAIN: Figure<'static> = Figure {
+    id: "",
+    title: "",
+    unit: "",
+    help: "",
+    lines: &[],
+    scale: Scale::FromZero,
+    phases: false,
+};
+
 /// Every figure, in the order of the page. The first line of each is drawn solid, the others dashed.
 pub(crate) const FIGURES: &[Figure<'static>] = &[
     Figure {
         id: "reward",
         title: "Reward",
-        unit: "",
         help: "Share of correct answers. Policy only is what the model does by itself; mixed counts the teacher's injected answers too.",
         lines: &[line("reward/policy_only", "policy only"), line("reward/mean", "mixed")],
-        scale: Scale::FromZero,
         phases: true,
+        ..PLAIN
     },
     Figure {
         id: "eval",
         title: "Evaluation",
-        unit: "",
         help: "Problems of [eval], which the run does not learn from: share of correct completions, and of problems with a correct one among the k.",
         lines: &[line("eval/avg@k", "avg@k"), line("eval/pass@k", "pass@k")],
-        scale: Scale::FromZero,
         phases: true,
+        ..PLAIN
     },
     Figure {
         id: "gate",
         title: "Gate: β and threshold γ",
-        unit: "",
         help: "β is the share of groups into which the teacher entered. The threshold γ falls for the eye only: integers decide, and from the line marked e* on the gate is closed for good.",
         lines: &[line("gate/beta", "β, injected groups"), line("gate/threshold", "threshold γ")],
-        scale: Scale::FromZero,
         phases: true,
+        ..PLAIN
     },
     Figure {
         id: "groups",
         title: "Groups",
-        unit: "",
         help: "Groups by their sampled answers. All fail and all solved teach nothing by themselves.",
         lines: &[
             line("groups/partially_solved", "partially solved"),
@@ -80,7 +87,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
             line("groups/all_solved", "all solved"),
         ],
         scale: Scale::Stacked,
-        phases: false,
+        ..PLAIN
     },
     Figure {
         id: "entropy",
@@ -88,8 +95,8 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         unit: "nats per token",
         help: "At temperature 1, of the sampled tokens and of all tokens with the teacher's. A fall to zero ends exploration; a sharp rise is collapse.",
         lines: &[line("policy/entropy", "on-policy"), line("entropy/all", "total")],
-        scale: Scale::FromZero,
         phases: true,
+        ..PLAIN
     },
     Figure {
         id: "kl",
@@ -97,8 +104,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
         unit: "nats per token",
         help: "How far the policy has moved, measured every metrics.kl_every steps. It is no term of the loss.",
         lines: &[line("policy/kl_to_initial", "KL")],
-        scale: Scale::FromZero,
-        phases: false,
+        ..PLAIN
     },
     Figure {
         id: "length",
@@ -109,40 +115,33 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
             line("response_length/mean", "mean"),
             line("response_length/p95", "95th percentile"),
         ],
-        scale: Scale::FromZero,
-        phases: false,
+        ..PLAIN
     },
     Figure {
         id: "truncated",
         title: "Truncated responses",
-        unit: "",
         help: "Share of responses that met the length limit before their end token.",
         lines: &[line("response_length/truncated", "truncated")],
-        scale: Scale::FromZero,
-        phases: false,
+        ..PLAIN
     },
     Figure {
         id: "clip",
         title: "Clip fraction",
-        unit: "",
         help: "Share of policy tokens whose ratio is clipped. It is zero where a batch makes one update.",
         lines: &[line("policy/clip_fraction", "clipped")],
-        scale: Scale::FromZero,
-        phases: false,
+        ..PLAIN
     },
     Figure {
         id: "gradient",
         title: "Gradient norm",
-        unit: "",
         help: "Global norm before clipping, and that of the teacher's term alone. Watch for jumps by powers of ten.",
         lines: &[line("grad_norm", "all"), line("teacher/grad_norm", "teacher")],
         scale: Scale::Log,
-        phases: false,
+        ..PLAIN
     },
     Figure {
         id: "loss",
         title: "Loss",
-        unit: "",
         help: "The negative objective, and its policy and teacher terms. In policy-gradient training it need not fall.",
         lines: &[
             line("loss", "loss"),
@@ -150,19 +149,18 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
             line("teacher/loss", "teacher"),
         ],
         scale: Scale::Fitted,
-        phases: false,
+        ..PLAIN
     },
     Figure {
         id: "teacher",
         title: "Teacher",
-        unit: "",
         help: "The probability that the policy gives the teacher's tokens, and their share of all trained tokens.",
         lines: &[
             line("teacher/mean_prob", "mean probability"),
             line("teacher/token_share", "share of tokens"),
         ],
-        scale: Scale::FromZero,
         phases: true,
+        ..PLAIN
     },
     Figure {
         id: "throughput",
@@ -173,8 +171,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
             line("tokens_per_second/sample", "sampling"),
             line("tokens_per_second/train", "training"),
         ],
-        scale: Scale::FromZero,
-        phases: false,
+        ..PLAIN
     },
     Figure {
         id: "step-time",
@@ -187,8 +184,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
             line("time/train", "training"),
             line("time/verify", "grading"),
         ],
-        scale: Scale::FromZero,
-        phases: false,
+        ..PLAIN
     },
 ];
 

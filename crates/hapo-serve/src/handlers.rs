@@ -14,7 +14,6 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use futures_util::Stream;
 use hapo_kernels::Device;
-use hapo_model::Model;
 use hapo_sampler::{EventKind, FinishReason, NewToken, ScoredToken};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
@@ -41,11 +40,7 @@ impl<D: Device> Clone for App<D> {
     }
 }
 
-pub(crate) fn router<D>(served: Arc<Served<D>>, worker: WorkerSender) -> Router
-where
-    D: Device + 'static,
-    Model<D>: Send + Sync,
-{
+pub(crate) fn router<D: Device>(served: Arc<Served<D>>, worker: WorkerSender) -> Router {
     let names: Arc<[String]> = served.settings.names.clone().into();
     Router::new()
         .route("/health", get(health::<D>))
@@ -85,16 +80,12 @@ async fn metrics<D: Device>(State(app): State<App<D>>) -> Response {
     ([kind], app.served.stats.prometheus()).into_response()
 }
 
-/// Answers that need the tokenizer alone.
-async fn of_text<D>(
+/// What the tokenizer alone answers.
+async fn of_text<D: Device>(
     answer: fn(&[u8], &Served<D>) -> Result<Value, ApiError>,
     State(app): State<App<D>>,
     body: Body,
-) -> Result<Json<Value>, ApiError>
-where
-    D: Device + 'static,
-    Model<D>: Send + Sync,
-{
+) -> Result<Json<Value>, ApiError> {
     let _slot = slot(&app.served)?;
     let body = whole_body(body, &app.served).await?;
     let served = app.served.clone();
@@ -158,11 +149,7 @@ async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     ApiError::of_status(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
-async fn answer<D>(endpoint: Endpoint, State(app): State<App<D>>, body: Body) -> Response
-where
-    D: Device + 'static,
-    Model<D>: Send + Sync,
-{
+async fn answer<D: Device>(endpoint: Endpoint, State(app): State<App<D>>, body: Body) -> Response {
     let counted = Arc::new(Counted::begin(&app.served.stats, endpoint));
     respond(endpoint, app, body, counted.clone()).await.unwrap_or_else(|error| {
         counted.ended_with(error.status);
@@ -170,16 +157,12 @@ where
     })
 }
 
-async fn respond<D>(
+async fn respond<D: Device>(
     endpoint: Endpoint,
     app: App<D>,
     body: Body,
     counted: Arc<Counted>,
-) -> Result<Response, ApiError>
-where
-    D: Device + 'static,
-    Model<D>: Send + Sync,
-{
+) -> Result<Response, ApiError> {
     let slot = slot(&app.served)?;
     let body = whole_body(body, &app.served).await?;
     let number = app.served.requests.fetch_add(1, Ordering::Relaxed);
@@ -354,11 +337,7 @@ impl<D: Device> Answer<D> {
         Ok(Json(envelope.answer(&choices, self.usage)).into_response())
     }
 
-    async fn stream(mut self, tells_usage: bool) -> Result<Response, ApiError>
-    where
-        D: 'static,
-        Model<D>: Send + Sync,
-    {
+    async fn stream(mut self, tells_usage: bool) -> Result<Response, ApiError> {
         // A request that the engine refuses still gets its status.
         let echoes = self.echoes();
         let first = if self.is_whole() { None } else { Some(self.next().await?) };

@@ -184,31 +184,23 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// A limit of zero, no memory for the cache; [`Error::Engine`].
-pub async fn serve<D>(
+pub async fn serve<D: Device>(
     model: Model<D>,
     chat_format: ChatFormat,
     settings: Settings,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), Error>
-where
-    D: Device + 'static,
-    Model<D>: Send + Sync,
-{
+) -> Result<(), Error> {
     let step: Step<D> = |engine| engine.step();
     serve_with(step, Served::new(model, chat_format, settings)?, listener, stop).await
 }
 
-pub(crate) async fn serve_with<D>(
+pub(crate) async fn serve_with<D: Device>(
     step: Step<D>,
     served: Served<D>,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), Error>
-where
-    D: Device + 'static,
-    Model<D>: Send + Sync,
-{
+) -> Result<(), Error> {
     let served = Arc::new(served);
     let mut worker = Worker::start(&served, step)?;
     let router = handlers::router(served.clone(), worker.sender());

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use hapo_kernels::Device;
-use hapo_model::{ActivationCheckpointing, Model, Tape};
+use hapo_model::{ActivationCheckpointing, Tape};
 use hapo_sampler::{Engine, Event, EventKind, Request, RequestId, ScoredToken, Scoring};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
@@ -91,11 +91,7 @@ pub(crate) type Step<D> = fn(&mut Engine<'_, D>) -> Result<Vec<Event>, hapo_samp
 pub(crate) const FAILURES: usize = 3;
 
 impl Worker {
-    pub(crate) fn start<D>(served: &Arc<Served<D>>, step: Step<D>) -> Result<Self, Error>
-    where
-        D: Device + 'static,
-        Model<D>: Send + Sync,
-    {
+    pub(crate) fn start<D: Device>(served: &Arc<Served<D>>, step: Step<D>) -> Result<Self, Error> {
         let (commands, inbox) = mpsc::channel();
         let (started, ready) = mpsc::channel();
         let (death, died) = oneshot::channel();

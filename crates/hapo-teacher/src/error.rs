@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 use hapo_core::{Explain, Remedy};
 
 /// An error that ends a run. A teacher's completion is never an error, nor is a server's temporary fault.
@@ -28,56 +26,23 @@ pub enum Error {
         message: String,
     },
     /// The server asks for a longer wait than the run allows.
-    #[error("{url} asks to wait {asked} s, expected at most {longest} s")]
-    Wait {
-        /// The address, without secrets.
-        url: String,
-        /// Requested seconds.
-        asked: u64,
-        /// Seconds the run would wait.
-        longest: u64,
-    },
+    #[error("{0}")]
+    Wait(String),
     /// Too many failures in a row.
-    #[error("{url} does not answer: {failures} attempts failed in a row, the last with: {reason}")]
-    Down {
-        /// The address, without secrets.
-        url: String,
-        /// How many failed.
-        failures: usize,
-        /// Why the last one did.
-        reason: String,
-    },
-    /// The run was interrupted.
-    #[error("stopped; {answered} of {wanted} attempts are in {}", journal.display())]
-    Stopped {
-        /// Attempts in the journal.
-        answered: usize,
-        /// Attempts that were wanted when the run started, those included.
-        wanted: usize,
-        /// The journal.
-        journal: PathBuf,
-    },
+    #[error("{0}")]
+    Down(String),
+    /// The run was interrupted: how far it is.
+    #[error("stopped; {0}")]
+    Stopped(String),
     /// A file that cannot be read or written, or a journal that is not this session's.
     #[error(transparent)]
     Run(#[from] hapo_run::Error),
     /// A gold answer that the grader cannot read.
-    #[error("the grader cannot read the gold answer `{gold}` (row {row}, id {id}): {reason}")]
-    Gold {
-        /// The row, from 1.
-        row: usize,
-        /// Its id.
-        id: String,
-        /// Its gold answer.
-        gold: String,
-        /// The grader's reason.
-        reason: hapo_verify::GoldError,
-    },
+    #[error("the grader cannot read the gold answer {0}")]
+    Gold(String),
     /// A program or a server that judges gave no judgement.
-    #[error("the reward failed: {problem}")]
-    Grader {
-        /// The failure.
-        problem: String,
-    },
+    #[error("the reward failed: {0}")]
+    Grader(String),
 }
 
 impl Explain for Error {
@@ -90,15 +55,13 @@ impl Explain for Error {
                 300..=399 => "give the address that it points to",
                 _ => return self.remedy().map(|remedy| remedy.to_string()),
             },
-            Error::Wait { .. } | Error::Stopped { .. } => {
-                "the same command resumes where it stopped"
-            }
-            Error::Run(hapo_run::Error::Settings { .. }) | Error::Down { .. } => {
+            Error::Wait(..) | Error::Stopped(..) => "the same command resumes where it stopped",
+            Error::Run(hapo_run::Error::Settings { .. }) | Error::Down(..) => {
                 return self.remedy().map(|remedy| remedy.to_string());
             }
             Error::Run(it) => return it.hint(),
-            Error::Gold { .. } => "correct or remove the row",
-            Error::Grader { .. } => {
+            Error::Gold(..) => "correct or remove the row",
+            Error::Grader(..) => {
                 "what it printed is above; the same command resumes where it stopped"
             }
         };
@@ -111,7 +74,7 @@ impl Explain for Error {
             Error::Refused { status: 404, .. } => Some(Remedy::CheckEndpoint),
             Error::Refused { status: 402 | 429 | 300..=399, .. } => None,
             Error::Refused { .. } => Some(Remedy::CheckRequest),
-            Error::Down { .. } => Some(Remedy::RetryFailed),
+            Error::Down(..) => Some(Remedy::RetryFailed),
             Error::Run(hapo_run::Error::Settings { .. }) => Some(Remedy::SameSettingsOrAfresh),
             Error::Run(it) => it.remedy(),
             _ => None,
@@ -121,7 +84,7 @@ impl Explain for Error {
     fn is_bad_input(&self) -> bool {
         match self {
             Error::Refused { status, .. } => !matches!(status, 402 | 429),
-            Error::Url { .. } | Error::Key | Error::Gold { .. } | Error::Grader { .. } => true,
+            Error::Url { .. } | Error::Key | Error::Gold(..) | Error::Grader(..) => true,
             Error::Run(it) => it.is_bad_input(),
             _ => false,
         }

@@ -51,7 +51,9 @@ pub async fn teach(
             () = &mut stop => {
                 session.flush()?;
                 let answered = session.summary().attempts;
-                return Err(Error::Stopped { answered, wanted, journal: session.journal().to_owned() });
+                let journal = session.journal().display();
+                let far = format!("{answered} of {wanted} attempts are in {journal}");
+                return Err(Error::Stopped(far));
             }
             it = in_flight.next() => it,
         };
@@ -77,7 +79,8 @@ pub async fn teach(
         failures += 1;
         if failures >= (2 * concurrency).max(8) {
             session.flush()?;
-            return Err(Error::Down { url: client.address().to_owned(), failures, reason });
+            let failed = format!("{failures} attempts failed in a row, the last with: {reason}");
+            return Err(Error::Down(format!("{} does not answer: {failed}", client.address())));
         }
     }
 }

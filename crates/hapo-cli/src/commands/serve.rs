@@ -120,7 +120,7 @@ impl Args {
     }
 }
 
-fn serve<D: Device + 'static>(plan: ServePlan<'_>, device: D) -> Result<()> {
+fn serve<D: Device>(plan: ServePlan<'_>, device: D) -> Result<()> {
     let ServePlan { model, template, host, port, kv_dtype, settings } = plan;
     let mut loaded = model::open_loaded(model, settings.cache_tokens, device)?;
     loaded.model.round_keys_and_values_to(kv_dtype);

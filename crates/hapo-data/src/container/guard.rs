@@ -1,8 +1,8 @@
-//! A fence around third-party readers that may panic on damaged files.
+//! A fence around a reader that may panic on damaged files.
 //!
-//! The Parquet and Arrow crates assert what their formats promise; a damaged file breaks the promise.
-//! A panic inside them becomes an error that names the file. None of this crate's code runs inside the fence,
-//! and the readers are dropped after a panic, so no half-changed state is seen.
+//! The Parquet crate asserts what its format promises; a damaged file breaks the promise. A panic inside it becomes an
+//! error that names the file. None of this crate's code runs inside the fence, and the reader is dropped after a panic,
+//! so no half-changed state is seen.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

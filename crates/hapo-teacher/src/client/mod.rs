@@ -159,11 +159,11 @@ impl Client {
                 Sent::Busy { reason, wait } => {
                     let longest = self.retry_policy.longest_wait;
                     if let Some(it) = wait.filter(|it| *it > longest) {
-                        return Err(Error::Wait {
-                            url: self.shown.clone(),
-                            asked: it.as_secs(),
-                            longest: longest.as_secs(),
-                        });
+                        let (asked, longest) = (it.as_secs(), longest.as_secs());
+                        return Err(Error::Wait(format!(
+                            "{} asks to wait {asked} s, expected at most {longest} s",
+                            self.shown
+                        )));
                     }
                     if let Some(it) =
                         permit.refused(|before| wait.unwrap_or_else(|| backoff(before, requests)))

@@ -91,11 +91,9 @@ impl<'a> Session<'a> {
             .iter()
             .enumerate()
             .map(|(number, it)| {
-                gold_of(rules.grader, it).map_err(|reason| Error::Gold {
-                    row: number + 1,
-                    id: it.id.clone(),
-                    gold: it.answer.clone(),
-                    reason,
+                gold_of(rules.grader, it).map_err(|reason| {
+                    let (gold, row, id) = (&it.answer, number + 1, &it.id);
+                    Error::Gold(format!("`{gold}` (row {row}, id {id}): {reason}"))
                 })
             })
             .collect::<Result<_, _>>()?;
@@ -122,7 +120,7 @@ impl<'a> Session<'a> {
                 Ok(())
             });
         if let Some(problem) = grading_failed {
-            return Err(Error::Grader { problem });
+            return Err(Error::Grader(problem));
         }
         let journal = journal?;
         let mut session = Self {
@@ -222,7 +220,7 @@ impl<'a> Session<'a> {
         let problem = &self.dataset.examples[prompt].problem;
         let gold = &self.golds[prompt];
         let judged = judge(it, gold, conditioned_on(&self.origin, problem), &self.rules, span)
-            .map_err(|problem| Error::Grader { problem })?;
+            .map_err(Error::Grader)?;
         let outcome = judged.outcome;
         self.done[prompt].insert(attempt, judged);
         if it.failed.is_some() {
