@@ -309,8 +309,8 @@ fn kind(table: Table, is_old: bool) -> Found<Kind> {
             }
             Kind::Decimal { width: width as usize / 8, scale }
         }
-        // Dates, times and intervals; bytes of a fixed length.
-        8..=11 | 15 | 18 => other(2),
+        // Dates, times and intervals; bytes of a fixed length; maps, whose keys and values lie in a structure within.
+        8..=11 | 15 | 17 | 18 => other(2),
         12 => Kind::List { offsets: 4 },
         13 => Kind::Struct,
         14 => {
@@ -322,15 +322,13 @@ fn kind(table: Table, is_old: bool) -> Found<Kind> {
             let length = usize::try_from(length).map_err(|_| "a list has a negative length")?;
             Kind::FixedList { length }
         }
-        // Maps, whose structure of keys and values lies in it.
-        17 => other(2),
-        4 | 19 => other(3),
+        // Bytes, and lists by views.
+        4 | 19 | 25 | 26 => other(3),
         20 => Kind::Text { offsets: 8 },
         21 => Kind::List { offsets: 8 },
         22 => other(0),
         23 => Kind::Other { buffers: 2, views: true },
         24 => Kind::TextView,
-        25 | 26 => other(3),
         _ => return Err("a column has an unknown type"),
     })
 }
@@ -381,10 +379,13 @@ impl Places<'_> {
         self.next[0] += 1;
         let (count, views) = match kind {
             Kind::Null => (0, false),
-            Kind::Bool | Kind::Int { .. } | Kind::Float { .. } | Kind::Decimal { .. } => (2, false),
+            Kind::Bool
+            | Kind::Int { .. }
+            | Kind::Float { .. }
+            | Kind::Decimal { .. }
+            | Kind::List { .. } => (2, false),
             Kind::Text { .. } => (3, false),
             Kind::TextView => (2, true),
-            Kind::List { .. } => (2, false),
             Kind::FixedList { .. } | Kind::Struct => (1, false),
             Kind::Other { buffers, views } => (buffers, views),
         };
@@ -546,12 +547,10 @@ fn decimal(bytes: &[u8], scale: i64) -> String {
     // The magnitude in base 256, the highest first.
     let mut rest: Vec<u8> = bytes.iter().rev().copied().collect();
     if is_negative {
-        rest.iter_mut().for_each(|it| *it = !*it);
+        let mut carries = true;
         for it in rest.iter_mut().rev() {
-            *it = it.wrapping_add(1);
-            if *it != 0 {
-                break;
-            }
+            *it = (!*it).wrapping_add(u8::from(carries));
+            carries &= *it == 0;
         }
     }
     let mut digits = Vec::new();
