@@ -105,7 +105,7 @@ pub enum Error {
     /// A text or a dialogue that goes with the model's own template only.
     #[error("template `{template}` takes {problem}")]
     Template {
-        /// The template that was asked for.
+        /// The requested template.
         template: &'static str,
         /// What it takes, and what it was given.
         problem: String,

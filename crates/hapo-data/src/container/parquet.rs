@@ -215,7 +215,7 @@ fn check_deltas(
     Ok(())
 }
 
-/// The tree that the list of elements stands for: not deep, not cut, and with a column.
+/// Checks the tree of the schema's elements: not too deep, not cut, and with a column.
 fn check_schema(elements: &[Thrift]) -> Result<(), Failure> {
     let mut open: Vec<i64> = Vec::new();
     for (number, element) in elements.iter().enumerate() {

@@ -273,7 +273,7 @@ fn bad_row(file: String, row: u64, container: Container, fault: Fault) -> BadRow
     BadRow { file, row, is_line: container == Container::JsonLines, field, expected, got }
 }
 
-/// Whether a field that nobody reads holds worked solutions, by its name or by how its text ends.
+/// True if an unread field holds worked solutions, by its name or by the end of its text.
 fn looks_like_solutions(name: &str, value: &Value) -> bool {
     const NAMES: [&str; 10] = [
         "solution",
