@@ -22,7 +22,8 @@ import hapo_tinker as ht
 
 ROOT = Path(os.environ.get("HAPO_REPOSITORY") or Path(__file__).parents[2])
 sys.path.insert(0, str(ROOT / "python/tests"))
-import cut
+import cut  # noqa: E402
+
 MODEL = str(ROOT / "testdata/fixtures/models/tiny-qwen3")
 ROWS = [{"prompt": f"{it}+{it}=", "answer": str(2 * it), "teacher": f"\\boxed{{{2 * it}}}"} for it in range(4)]
 

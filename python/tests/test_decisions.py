@@ -79,7 +79,7 @@ def test_a_bare_method_counts_successes_from_success_at() -> None:
     """Bare LUFFY with rewards of .9: the teacher's solution and the rollouts are successes from .9 on."""
     method = hapo.Method("luffy", 3)
     teachers = {"teacher_rewards": [0.9] * 3}
-    with pytest.raises(ValueError, match="teacher_rewards: .* a reward of at least 1, got 0.9"):
+    with pytest.raises(ValueError, match=r"teacher_rewards: .* a reward of at least 1, got 0.9"):
         decide(method, [0.0, 0.9, 0.0], **teachers)
     got = decide(method, [0.0, 0.9, 0.0], success_at=0.9, **teachers)
     assert (got.successes.tolist(), got.n_eff.tolist(), got.replaced.tolist()) == ([1], [2], [True, False, False])
@@ -196,7 +196,7 @@ def test_what_is_wrong_names_the_argument() -> None:
     for arguments, message in [
         ({"name": "ppo"}, "name: expected one of sft, grpo"),
         ({"name": "sft"}, "name: imitation samples nothing, got"),
-        ({"name": "opd"}, "name: it needs a second model's log-probabilities, `hapo train` has them, got \"opd\""),
+        ({"name": "opd"}, 'name: it needs a second model\'s log-probabilities, `hapo train` has them, got "opd"'),
         ({"name": "uft"}, "name: it samples behind prefixes or hints, `hapo train` does"),
         ({"name": "grpo", "schedule": OPEN}, "schedule: method `grpo`"),
         ({"name": "luffy", "schedule": OPEN, "slot": "fixed"}, 'schedule: slot "fixed"'),

@@ -151,7 +151,9 @@ def test_cut_responses_have_the_recorded_loss() -> None:
         if decision.operator is not None:
             weights = torch.tensor(decision.teacher_weights)
             taught = mask & trained & replaced
-            loss = loss + ht.teacher_loss(log_probs, taught, weights, operator=decision.operator, d=decision.d, **options)
+            loss = loss + ht.teacher_loss(
+                log_probs, taught, weights, operator=decision.operator, d=decision.d, **options
+            )
         (slopes,) = torch.autograd.grad(loss, log_probs)
         assert loss.item() == pytest.approx(case["loss"], rel=1e-6), case["name"]
         torch.testing.assert_close(slopes, torch.tensor(it.gradient), rtol=1e-6, atol=1e-9)

@@ -46,7 +46,7 @@ def hapo_loss(config: Any, model_output: Any, data: Any, dp_group: Any = None) -
 
 
 def counting(data: Any) -> Any:
-    """The batch with the numbers that ``agg_loss`` divides by, without the masked rows: above 0, where all are masked."""
+    """The batch with what ``agg_loss`` divides by, without the masked rows: above 0, where all are masked."""
     from verl.utils import tensordict_utils as tu
 
     data = data.copy()

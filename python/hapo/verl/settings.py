@@ -41,7 +41,6 @@ REFUSED_SECTIONS = {
 """Keys of a recipe that verl's part does not have, by their first word."""
 
 
-
 @dataclass(frozen=True)
 class Settings:
     """The options, by the words of a recipe; ``teacher.d`` is written ``+hapo.teacher.d``."""
@@ -153,7 +152,7 @@ def check(config: Any) -> Settings:
         )
     if settings.truncated == "mask" and actor["loss_agg_mode"].startswith("seq-") and not one_update(config):
         raise ValueError(
-            "hapo.truncated: mask counts no sequence that is masked, and verl divides each mini-batch by all of its own: "
+            "hapo.truncated: mask counts no sequence that is masked, verl divides each mini-batch by all of its own: "
             "expected loss_agg_mode=token-mean, or ppo_mini_batch_size equal to data.train_batch_size"
         )
     group_size = config["actor_rollout_ref"]["rollout"]["n"]

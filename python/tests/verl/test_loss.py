@@ -96,6 +96,11 @@ def test_the_teachers_term_stands_beside_verls_own(mode, operator) -> None:
     assert not slope[masked].any()
 
 
+def filled(values, lengths):
+    """Each row's value at each of its tokens."""
+    return nested([torch.full((n,), value) for value, n in zip(values, lengths, strict=True)])
+
+
 @pytest.mark.parametrize(
     ("normaliser", "mode"),
     [("constant", "seq-mean-token-sum-norm"), ("token-mean", "token-mean"), ("sequence-mean", "seq-mean-token-mean")],
@@ -110,12 +115,12 @@ def test_cut_responses_have_the_recorded_loss(normaliser, mode) -> None:
         counted = decision.counted.astype(int).tolist()
         policy = (decision.counted & ~decision.replaced).astype(int).tolist()
         places = range(len(it.lengths))
-        of_row = lambda column: nested([torch.tensor(column[row][: it.lengths[row]]) for row in places])
-        filled = lambda values: nested([torch.full((it.lengths[row],), values[row]) for row in places])
         fields = {
             "prompts": nested([torch.ones(1, dtype=torch.int64) for _ in places]),
-            "responses": filled([1] * len(it.lengths)), "response_mask": filled(policy), "loss_mask": filled(counted),
-            "old_log_probs": of_row(it.old_log_probs), "advantages": filled(decision.advantages.tolist()),
+            "responses": filled([1] * len(it.lengths), it.lengths), "response_mask": filled(policy, it.lengths),
+            "loss_mask": filled(counted, it.lengths),
+            "old_log_probs": nested([torch.tensor(row[:n]) for row, n in zip(it.old_log_probs, it.lengths, strict=True)]),
+            "advantages": filled(decision.advantages.tolist(), it.lengths),
             WEIGHT: nested([torch.tensor([weight], dtype=torch.float64) for weight in decision.teacher_weights]),
         }  # fmt: skip
         data = TensorDict(fields, batch_size=[len(it.lengths)])

@@ -50,7 +50,7 @@ def test_masked_rows_need_a_normaliser_that_leaves_them_out(config) -> None:
     by_sequence = changed(masked, key, "seq-mean-token-mean")
     prompts = by_sequence.data.train_batch_size
     settings.check(changed(by_sequence, "actor_rollout_ref.actor.ppo_mini_batch_size", prompts))
-    with pytest.raises(ValueError, match="hapo.truncated: mask counts no sequence that is masked"):
+    with pytest.raises(ValueError, match=r"hapo\.truncated: mask counts no sequence that is masked"):
         settings.check(changed(by_sequence, "actor_rollout_ref.actor.ppo_mini_batch_size", prompts // 2))
 
 
