@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_kernels::Cpu;
-use hapo_train::{Metrics, Overrides, Recipe, Result, Run, RunPlan, Trainer};
+use hapo_train::{Metrics, Overrides, Recipe, Run, RunPlan, Trainer};
 
 /// One step of two prompts in groups of four, with a custom reward of .9 for every text that has a box and 0 for any other.
 fn step(method: &str, folder: &Path) -> Metrics {
@@ -11,7 +11,7 @@ fn step(method: &str, folder: &Path) -> Metrics {
 }
 
 /// A run with these rewards for texts with a box and without.
-fn run(method: &str, boxed: &str, other: &str, folder: &Path) -> Result<Run<Trainer<Cpu>>> {
+fn run(method: &str, boxed: &str, other: &str, folder: &Path) -> Result<Run<Trainer<Cpu>>, String> {
     let program = folder.join("reward.sh");
     let script = format!(
         "while read -r line; do case $line in *boxed*) echo {boxed};; *) echo {other};; esac; done"
@@ -24,15 +24,17 @@ fn run(method: &str, boxed: &str, other: &str, folder: &Path) -> Result<Run<Trai
          sampling = {{ group_size = 4, prompts_per_step = 2, max_new_tokens = 160 }}\n",
         program.display()
     );
-    let recipe = Recipe::parse(&text, "test", &Overrides::default())?;
-    Run::new(&RunPlan::settle(&recipe)?, 1)
+    let in_words = |it: hapo_train::Error| it.to_string();
+    let recipe = Recipe::parse(&text, "test", &Overrides::default()).map_err(in_words)?;
+    let plan = RunPlan::settle(&recipe).map_err(in_words)?;
+    Run::new(&plan, 1).map_err(in_words)
 }
 
 #[test]
 fn maxrl_refuses_negative_rewards_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let settled = run("method = \"maxrl\"\nreward.wrong = -1.0", "1", "0", folder.path()).err();
-    let settled = settled.unwrap().to_string();
+    let settled = settled.unwrap();
     assert!(settled.starts_with("`maxrl` cannot learn from rewards below 0 ("), "{settled}");
     assert!(settled.ends_with("reward.wrong)"), "{settled}");
     let mut met = run("method = \"maxrl\"", "-0.5", "0", folder.path()).unwrap();

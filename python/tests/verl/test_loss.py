@@ -117,9 +117,10 @@ def test_cut_responses_have_the_recorded_loss(normaliser, mode) -> None:
         places = range(len(it.lengths))
         fields = {
             "prompts": nested([torch.ones(1, dtype=torch.int64) for _ in places]),
-            "responses": filled([1] * len(it.lengths), it.lengths), "response_mask": filled(policy, it.lengths),
+            "responses": filled([1] * len(it.lengths), it.lengths),
+            "response_mask": filled(policy, it.lengths),
             "loss_mask": filled(counted, it.lengths),
-            "old_log_probs": nested([torch.tensor(row[:n]) for row, n in zip(it.old_log_probs, it.lengths, strict=True)]),
+            "old_log_probs": nested([torch.tensor(it.old_log_probs[row][: it.lengths[row]]) for row in places]),
             "advantages": filled(decision.advantages.tolist(), it.lengths),
             WEIGHT: nested([torch.tensor([weight], dtype=torch.float64) for weight in decision.teacher_weights]),
         }  # fmt: skip
