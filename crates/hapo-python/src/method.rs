@@ -99,8 +99,6 @@ fn beyond_rollouts(needs: Needs) -> Option<&'static str> {
         Some("it keeps successes between steps, `hapo train` does")
     } else if needs.prefixes || needs.hints || needs.parts > 1 {
         Some("it samples behind prefixes or hints, `hapo train` does")
-    } else if needs.memory {
-        Some("it remembers rollouts between steps, `hapo train` does")
     } else {
         None
     }

@@ -1,7 +1,5 @@
 //! Refusals of a recipe: unread keys, unknown words and keys, each with its place and advice.
 
-#![expect(clippy::result_large_err, reason = "a recipe is read once")]
-
 use expect_test::{Expect, expect};
 use hapo_core::Explain;
 use hapo_train::recipe::WrittenAs;

@@ -1,4 +1,4 @@
-//! Tables of FlatBuffers, just enough to read what Arrow's messages say. Every place is checked before it is read.
+//! Tables of `FlatBuffers`, just enough to read what Arrow's messages say. Every place is checked before it is read.
 
 /// What is wrong with a message, or its part.
 pub(super) type Found<T> = Result<T, &'static str>;
