@@ -46,7 +46,7 @@ fn unknown_key() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: unknown key `temprature`, expected one of group_size, prompts_per_step, temperature, top_p, top_k, min_p, stop, max_new_tokens, max_sequences, kv_memory, dynamic_sampling (recipe.toml, line 8, column 1: sampling.temprature)
+            error: unknown key `temprature`, expected one of group_size, prompts_per_step, temperature, top_p, top_k, min_p, stop, max_new_tokens, remembered_tokens, max_sequences, kv_memory, dynamic_sampling (recipe.toml, line 8, column 1: sampling.temprature)
             hint: did you mean `temperature`?
         "#]],
     );
