@@ -408,7 +408,7 @@ fn torn_and_forged_headers_are_refused_with_both_numbers() {
         ),
         (
             header("[1]"),
-            "expected a JSON object as header, got invalid type: sequence, expected a map at line 1 column 0 (model.safetensors)",
+            "expected a JSON object as header, got invalid type: sequence, expected an object at line 1 column 0 (model.safetensors)",
         ),
         (
             header(r#"{"a":{},"a":{}}"#),
