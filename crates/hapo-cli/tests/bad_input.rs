@@ -54,7 +54,7 @@ fn unknown_key() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml", "--set", "sampling.group_sise=4"]),
         &expect![[r#"
-            error: unknown key `group_sise`, expected one of group_size, prompts_per_step, temperature, top_p, top_k, min_p, stop, max_new_tokens, max_sequences, kv_memory, dynamic_sampling (--set sampling.group_sise=4: sampling.group_sise)
+            error: unknown key `group_sise`, expected one of group_size, prompts_per_step, temperature, top_p, top_k, min_p, stop, max_new_tokens, remembered_tokens, max_sequences, kv_memory, dynamic_sampling (--set sampling.group_sise=4: sampling.group_sise)
             hint: did you mean `group_size`?
         "#]],
     );
