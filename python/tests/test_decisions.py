@@ -136,7 +136,7 @@ def test_the_fixed_slot_is_the_first_row() -> None:
 def test_methods_credit_their_rows() -> None:
     hpt = decide(hapo.Method("hpt", 3), [0.0] * 3)
     assert (hpt.trained.tolist(), hpt.operator) == ([True, False, False], "srft")
-    chord = decide(hapo.Method("chord-mu", 3), [0.0] * 3, step=101)
+    chord = decide(hapo.Method("chord-mu", 3), [0.0] * 3, step=100)
     assert chord.teacher_weights[0] == pytest.approx(0.475)
     srft = decide(hapo.Method("srft", 3, srft={"weights": "entropy"}), [0.0, 1.0, 0.0])
     assert srft.entropy_exponents.tolist() == [-1.0, 1.0, 0.0]

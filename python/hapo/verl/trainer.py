@@ -129,7 +129,7 @@ class HapoTrainer(PPOTrainerSync):  # type: ignore[misc]
         for it in rows:
             if it.replaced:
                 continue
-            changed = {}
+            changed: dict[str, Any] = {}
             if it.masked:
                 none = torch.zeros(it.length, dtype=torch.int64)
                 changed |= {"response_mask": none, "loss_mask": none.clone()}
