@@ -137,6 +137,11 @@ def decide(
     )
 
 
+def in_f32(success_at: float) -> float:
+    """``success_at`` as rewards of 32 bits hold it: TRL's and verl's 0.9 is 0.89999998, and a success at 0.9."""
+    return float(np.float32(success_at))
+
+
 def advantages(rewards: ArrayLike, uids: Sequence[Hashable] | None = None, *, std: bool = False) -> NDArray[np.float64]:
     """Advantages without a teacher: each reward less the mean of its group, over its standard deviation if ``std``.
 

@@ -24,7 +24,7 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 import hapo
-from hapo._decide import Decision, number_or_word
+from hapo._decide import Decision, in_f32, number_or_word
 from hapo._teachers import Teachers
 from hapo._writer import RunWriter, Sampled, rollout_lines
 from hapo.torch import teacher_loss
@@ -216,7 +216,7 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             teacher_lengths=teacher,
             teacher_rewards=np.full(len(rewards), max(self.args.success_at, float(weights.nansum()))),
             truncated=self.args.truncated,
-            success_at=self.args.success_at,
+            success_at=in_f32(self.args.success_at),
             wrong=self.args.wrong,
             seed=self.args.seed,
         )
@@ -249,7 +249,7 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             )
         rows = gather_object(mine)
         if self.accelerator.is_main_process:
-            self.rollout_lines += rollout_lines(rows, decision, success_at=self.args.success_at)
+            self.rollout_lines += rollout_lines(rows, decision, success_at=in_f32(self.args.success_at))
 
     def _splice(self, output: dict[str, Any], rows: dict[int, list[int]]) -> None:
         """Puts the teacher's tokens into rows of the batch and pads what has a column for each token."""

@@ -22,7 +22,7 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 import hapo
-from hapo._decide import Decision
+from hapo._decide import Decision, in_f32
 from hapo.verl.loss import WEIGHT, hapo_loss
 from hapo.verl.rows import Row, read_rows, scores
 from hapo.verl.settings import MODE, Settings, one_update
@@ -98,7 +98,7 @@ class HapoTrainer(PPOTrainerSync):  # type: ignore[misc]
             method=self.hapo_method,
             teacher_lengths=[len(it.teacher) for it in rows],
             truncated=self.hapo.truncated,
-            success_at=self.hapo.success_at,
+            success_at=in_f32(self.hapo.success_at),
             wrong=self.hapo.wrong,
             seed=self.hapo.seed,
         )

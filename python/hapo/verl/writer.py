@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 import hapo
-from hapo._decide import Decision
+from hapo._decide import Decision, in_f32
 from hapo._writer import RunWriter, Sampled, rollout_lines
 from hapo.verl.rows import Row
 from hapo.verl.settings import Settings, _flat
@@ -67,7 +67,7 @@ class HapoRunWriter:
             )
             for it in rows
         ]
-        self.writer.rollouts(step, rollout_lines(kept, decision, success_at=self.settings.success_at))
+        self.writer.rollouts(step, rollout_lines(kept, decision, success_at=in_f32(self.settings.success_at)))
 
     def log(self, step: int, metrics: dict[str, Any]) -> None:
         """Appends the numbers of a step; those of verl keep their names where the command has none."""
