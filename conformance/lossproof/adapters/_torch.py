@@ -154,6 +154,12 @@ def only(case: Case, *known: str) -> dict[str, Any]:
     return hyper
 
 
+def bnpo_only(case: Case) -> None:
+    """Refuses what the loss type `bnpo` is not for: anything but the token mean of the clipped surrogate."""
+    if case["hyper"].get("aggregate") != "token-mean" or case["hyper"].get("surrogate") != "ppo":
+        raise NotApplicable("bnpo is a token mean of the clipped surrogate")
+
+
 def trl_settings(hyper: dict[str, Any], by_token: str = "dapo") -> dict[str, Any]:
     """The arguments of GRPOTrainer, whose words Liger and Unsloth share. `by_token` is the loss type of the token mean."""
     types = {"token-mean": by_token, "seq-mean-token-mean": "grpo", "seq-mean-token-sum-norm": "dr_grpo",

@@ -18,7 +18,16 @@ from torch import Tensor
 from transformers.loss.loss_utils import ForCausalLMLoss
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from lossproof.adapters._torch import Micro, Window, accumulate, one_size, only, trl_settings, two_token_logits
+from lossproof.adapters._torch import (
+    Micro,
+    Window,
+    accumulate,
+    bnpo_only,
+    one_size,
+    only,
+    trl_settings,
+    two_token_logits,
+)
 from lossproof.cases import Case, Cut, NotApplicable
 
 engine = "TRL"
@@ -39,8 +48,7 @@ def step(case: Case, cut: Cut | None) -> dict[str, Any]:
 
 def local(case: Case, cut: Cut | None) -> dict[str, Any]:
     """`bnpo`: documented as the mean of local means."""
-    if case["hyper"].get("aggregate") != "token-mean" or case["hyper"].get("surrogate") != "ppo":
-        raise NotApplicable("bnpo is a token mean of the clipped surrogate")
+    bnpo_only(case)
     return _step(case, cut, "bnpo")
 
 

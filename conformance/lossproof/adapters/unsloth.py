@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lossproof.adapters._source import function_of
-from lossproof.adapters._torch import Micro, Window, accumulate, one_size, only, trl_settings
+from lossproof.adapters._torch import Micro, Window, accumulate, bnpo_only, one_size, only, trl_settings
 from lossproof.cases import Case, Cut, NotApplicable
 
 engine = "Unsloth Zoo"
@@ -36,8 +36,7 @@ def step(case: Case, cut: Cut | None) -> dict[str, Any]:
 
 def local(case: Case, cut: Cut | None) -> dict[str, Any]:
     """`bnpo`: the mean of local means."""
-    if case["hyper"].get("aggregate") != "token-mean" or case["hyper"].get("surrogate") != "ppo":
-        raise NotApplicable("bnpo is a token mean of the clipped surrogate")
+    bnpo_only(case)
     return _step(case, cut, "bnpo")
 
 
