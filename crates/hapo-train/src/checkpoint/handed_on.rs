@@ -11,7 +11,7 @@ use crate::checkpoint;
 use crate::error::{Error, Result};
 use crate::recipe::{Recipe, StageCheckpoint};
 
-/// What a run with `[eval]` starts from, and the evaluation of that: `start.json`.
+/// The model that a run with `[eval]` starts from, and its evaluation: `start.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Start {
     /// The model's folder; none for random weights.
@@ -37,10 +37,23 @@ pub(crate) struct HandedOn {
     pub(crate) because: String,
 }
 
-/// What the stage whose run is in `run_dir` hands on.
+impl HandedOn {
+    /// Checks every file of it, if it is a checkpoint of the run in `run_dir`.
+    ///
+    /// # Errors
+    /// A checkpoint that is damaged.
+    pub(crate) fn verified(self, run_dir: &Path) -> Result<Self> {
+        if Path::new(&self.model).starts_with(run_dir) {
+            checkpoint::verify(Path::new(&self.model))?;
+        }
+        Ok(self)
+    }
+}
+
+/// The model that the stage whose run is in `run_dir` hands on.
 ///
 /// # Errors
-/// A stage without such a checkpoint, or one that is damaged.
+/// A stage without such a checkpoint.
 pub(crate) fn handed_on(run_dir: &Path, which: StageCheckpoint) -> Result<HandedOn> {
     let name = run_dir.file_name().unwrap_or_default().to_string_lossy();
     let recipe = fs::read_to_string(RunFolder(run_dir).recipe()).ok();
@@ -66,9 +79,6 @@ pub(crate) fn handed_on(run_dir: &Path, which: StageCheckpoint) -> Result<Handed
         })?,
     };
     let (model, because) = found;
-    if Path::new(&model).starts_with(run_dir) {
-        checkpoint::verify(Path::new(&model))?;
-    }
     Ok(HandedOn { model, because: format!("from stage {name}: {because}") })
 }
 

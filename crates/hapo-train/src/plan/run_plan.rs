@@ -13,7 +13,7 @@ use hapo_reward::{OwnReward, RewardSettings};
 use hapo_run::RunFolder;
 use hapo_verify::Extracting;
 
-use crate::checkpoint::handed_on::handed_on;
+use crate::checkpoint::handed_on::{HandedOn, handed_on};
 use crate::engine::engines::Batching;
 use crate::error::{Error, Result};
 use crate::grading::RunGrader;
@@ -96,7 +96,8 @@ fn located(
     match (model, found, run_dir) {
         (ModelSource::Folder(_), Some(found), _) => Ok(ModelSource::Folder(found.clone())),
         (ModelSource::Stage(name, which), _, Some(run_dir)) => {
-            Ok(ModelSource::Folder(handed_on(&beside(run_dir, name), *which)?.model))
+            let stage = beside(run_dir, name);
+            Ok(ModelSource::Folder(handed_on(&stage, *which)?.verified(&stage)?.model))
         }
         (model, ..) => Ok(model.clone()),
     }
@@ -184,13 +185,13 @@ impl RunPlan {
         self.sources.model(&self.recipe, self.run_dir.as_deref())
     }
 
-    /// Which checkpoint of an earlier stage it starts from, and why (D33).
-    pub(crate) fn handed_on(&self) -> Result<Option<String>> {
+    /// The checkpoint of an earlier stage that it starts from, and why (D33).
+    pub(crate) fn handed_on(&self) -> Result<Option<HandedOn>> {
         let (ModelSource::Stage(name, which), Some(run_dir)) = (self.recipe.model(), &self.run_dir)
         else {
             return Ok(None);
         };
-        Ok(Some(handed_on(&beside(run_dir, name), *which)?.because))
+        handed_on(&beside(run_dir, name), *which).map(Some)
     }
 
     /// The grader of completions, shown what the recipe takes for an answer (D26).

@@ -83,7 +83,7 @@ pub enum ModelSource {
     Init(InitSection),
 }
 
-/// Bytes of a recipe that are read.
+/// Bytes of the largest recipe.
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Shape of the learning rate over the run, after its warm-up.
@@ -153,8 +153,10 @@ impl Recipe {
             return Err(io(std::io::Error::other("it is no file")));
         }
         let mut text = String::new();
-        let mut limited = std::fs::File::open(&file).map_err(io)?.take(MOST_BYTES);
-        limited.read_to_string(&mut text).map_err(io)?;
+        let mut limited = std::fs::File::open(&file).map_err(io)?.take(MOST_BYTES + 1);
+        if limited.read_to_string(&mut text).map_err(io)? as u64 > MOST_BYTES {
+            return Err(io(std::io::Error::other("it has more than 16 MiB")));
+        }
         let stem = path
             .file_stem()
             .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned());

@@ -133,7 +133,7 @@ pub fn train_on<D: Device>(
         observer.note(&format!("{it} (data.template names another)"));
     }
     if let Some(it) = plan.handed_on()? {
-        observer.note(&it);
+        observer.note(&it.because);
     }
     for it in recipe.warnings().into_iter().chain(run.warnings()) {
         observer.warning(&it);
@@ -247,9 +247,12 @@ fn evaluate_start<L: Learner>(
         return Ok(None);
     };
     observer.note(&format!("step 0: eval/avg@k {average:.4}"));
-    let model = match plan.model()? {
-        ModelSource::Folder(path) => Some(path),
-        _ => None,
+    let model = match plan.handed_on()? {
+        Some(it) => Some(it.model),
+        None => match plan.model()? {
+            ModelSource::Folder(path) => Some(path),
+            _ => None,
+        },
     };
     let metrics = serde_json::from_str(&metrics.to_json()).expect("metrics are JSON");
     let start = Start { model, metrics };
