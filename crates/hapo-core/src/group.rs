@@ -375,7 +375,10 @@ impl MixedGroup {
             .into_iter()
             .partition(|it| !matches!(it, Member::Policy(member) if !keep(member)));
         self.members = kept;
-        self.discarded.extend(gone.iter().filter_map(Member::sampled).cloned());
+        self.discarded.extend(gone.into_iter().filter_map(|it| match it {
+            Member::Policy(member) => Some(member),
+            _ => None,
+        }));
         self
     }
 

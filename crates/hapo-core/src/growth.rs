@@ -159,7 +159,7 @@ pub struct Needs {
     pub hints: bool,
     /// The second model's log-probabilities of the members' tokens (D38).
     pub reference: bool,
-    /// What earlier steps remembered (D39).
+    /// Successes of earlier steps (D39).
     pub memory: bool,
     /// A gold answer for every prompt, by which rollouts are graded (D38).
     pub grades: bool,

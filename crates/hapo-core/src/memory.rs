@@ -1,4 +1,4 @@
-//! What a method keeps of prompts between steps (D39).
+//! The traces that a method keeps of prompts between steps (D39).
 //!
 //! The memory after a step is a function of the memory before it and of the groups that the step's record holds, so
 //! that a replay advances it as the run did. The price is that nothing else of a step can be remembered.

@@ -1,4 +1,4 @@
-use super::{Behind, Injection, Offer, foreign_ratio, help_succeeded, let_help_in};
+use super::{Behind, Injection, Offer, help_succeeded, let_help_in, with_ratio};
 use crate::credit::{Credit, Ratio};
 use crate::group::{MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
@@ -37,7 +37,7 @@ impl Injection for Hinted {
     }
 
     fn credit(&self, group: &MixedGroup, credit: Credit, _: &Scores) -> Credit {
-        foreign_ratio(group, credit, Ratio::One)
+        with_ratio(group, credit, Ratio::One, |member| !member.is_own())
     }
 
     fn trained_behind(&self) -> Behind {

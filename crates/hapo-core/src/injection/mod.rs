@@ -172,10 +172,15 @@ fn slot_index(members: &[PolicyMember], slot: Slot, prompt: u64) -> Option<usize
     }
 }
 
-/// The credit with another ratio on the policy's terms of the members that are not the policy's own.
-fn foreign_ratio(group: &MixedGroup, mut credit: Credit, wanted: Ratio) -> Credit {
+/// The credit with another ratio on the policy's terms of the members that `of` picks.
+pub(crate) fn with_ratio(
+    group: &MixedGroup,
+    mut credit: Credit,
+    wanted: Ratio,
+    of: impl Fn(&Member) -> bool,
+) -> Credit {
     for (spans, member) in credit.iter_mut().zip(group.members()) {
-        for span in spans.iter_mut().filter(|_| !member.is_own()) {
+        for span in spans.iter_mut().filter(|_| of(member)) {
             if let Term::Policy { ratio, .. } = &mut span.term {
                 *ratio = wanted;
             }

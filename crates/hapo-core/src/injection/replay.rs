@@ -1,4 +1,4 @@
-use super::{Injection, Offer, foreign_ratio};
+use super::{Injection, Offer, with_ratio};
 use crate::credit::{Credit, Ratio};
 use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
 use crate::growth::Needs;
@@ -34,7 +34,7 @@ impl Injection for Replay {
     }
 
     fn credit(&self, group: &MixedGroup, credit: Credit, _: &Scores) -> Credit {
-        foreign_ratio(group, credit, Ratio::Rescored)
+        with_ratio(group, credit, Ratio::Rescored, |member| !member.is_own())
     }
 
     fn remember(&self, before: Memory, step: &[MixedGroup], at: Step) -> Memory {

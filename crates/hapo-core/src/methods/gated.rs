@@ -153,7 +153,7 @@ impl Gated {
         }
     }
 
-    /// Whether the credit of a group reads the second model's scores (D38).
+    /// True if the credit of a group reads the second model's scores (D38).
     pub fn reads_scores(&self, group: &MixedGroup) -> bool {
         self.needs().reference && (self.injection.is_none() || group.injected())
     }
@@ -171,9 +171,7 @@ impl Gated {
     pub fn trained_behind(&self, member: &Member) -> Behind {
         match (member, self.injection) {
             (Member::Helped { .. }, Some(it)) => it.trained_behind(),
-            (Member::Policy(it) | Member::Helped { member: it, .. }, _) => {
-                self.method.trained_behind(&it.rollout)
-            }
+            (Member::Policy(_) | Member::Helped { .. }, _) => self.method.trained_behind(),
             _ => Behind::Sampled,
         }
     }

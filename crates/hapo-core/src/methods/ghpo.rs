@@ -5,11 +5,11 @@ use serde::Deserialize;
 use super::grpo::on_policy;
 use super::{Method, MethodEntry, Variant};
 use crate::advantage::{AdvantageRule, advantages};
-use crate::credit::{Credit, Moment, Ratio, Term};
+use crate::credit::{Credit, Moment, Ratio};
 use crate::group::{Intervention, MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
-use crate::injection::{Behind, Offer};
-use crate::rollout::{Context, Rollout};
+use crate::injection::{Behind, Offer, with_ratio};
+use crate::rollout::Context;
 use crate::scores::Scores;
 
 /// GRPO's loss on the last of up to four groups of a prompt: plain, then under each hint in turn while all rollouts fail.
@@ -84,21 +84,14 @@ impl Method for Ghpo {
         group.unchanged(intervention).discarding(|it| it.rollout.part == last)
     }
 
-    fn trained_behind(&self, rollout: &Rollout) -> Behind {
-        let hinted = rollout.context != Context::Plain;
-        if hinted && self.plain { Behind::Plain } else { Behind::Sampled }
+    fn trained_behind(&self) -> Behind {
+        if self.plain { Behind::Plain } else { Behind::Sampled }
     }
 
     fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
-        let mut credit = on_policy(group, advantages(group, self.advantage));
-        for (spans, member) in credit.iter_mut().zip(group.members()) {
-            let moved = member.sampled().is_some_and(|it| it.rollout.context != Context::Plain);
-            for span in spans.iter_mut().filter(|_| moved && self.plain) {
-                if let Term::Policy { ratio, .. } = &mut span.term {
-                    *ratio = Ratio::Rescored;
-                }
-            }
-        }
-        credit
+        let credit = on_policy(group, advantages(group, self.advantage));
+        with_ratio(group, credit, Ratio::Rescored, |member| {
+            self.plain && member.sampled().is_some_and(|it| !it.rollout.is_unaided())
+        })
     }
 }

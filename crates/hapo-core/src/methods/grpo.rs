@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::{Method, MethodEntry, Variant};
 use crate::advantage::{AdvantageRule, advantages};
 use crate::credit::{Credit, Moment, Span, Term};
-use crate::group::{Member, MixedGroup};
+use crate::group::MixedGroup;
 use crate::scores::Scores;
 
 /// `A_j = r_j − mean(r)`, and `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout.
@@ -68,11 +68,9 @@ impl Method for Grpo {
 pub(super) fn on_policy(group: &MixedGroup, advantages: Vec<f64>) -> Credit {
     let members = group.members().iter().zip(advantages);
     members
-        .map(|(member, advantage)| match member {
-            Member::Policy(it) => {
-                vec![Span::new(0..it.rollout.tokens.len(), Term::policy(advantage))]
-            }
-            _ => Vec::new(),
+        .map(|(member, advantage)| match member.sampled() {
+            Some(it) => vec![Span::new(0..it.rollout.tokens.len(), Term::policy(advantage))],
+            None => Vec::new(),
         })
         .collect()
 }

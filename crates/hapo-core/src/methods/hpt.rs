@@ -34,15 +34,7 @@ impl Method for Hpt {
     }
 
     fn plan(&self) -> Plan {
-        Plan {
-            gate: Gate::Confidence {
-                threshold: Threshold::Derived { success_limit: 0 },
-                annealing: Annealing::Off,
-            },
-            slot: SlotRule::LowestReward,
-            can_be_gated: true,
-            teacher_apart: true,
-        }
+        switch(true)
     }
 
     fn unread_keys(&self) -> &'static [&'static str] {
@@ -50,14 +42,30 @@ impl Method for Hpt {
     }
 
     fn credit(&self, group: &MixedGroup, at: Moment, _: &Scores) -> Credit {
-        let mut credit = self.0.credit(group, at);
-        if group.injected() {
-            for (spans, member) in credit.iter_mut().zip(group.members()) {
-                if matches!(member, Member::Policy(_)) {
-                    spans.clear();
-                }
+        imitating_failed(self.0, group, at)
+    }
+}
+
+/// The plan of a method that imitates where all rollouts fail.
+pub(super) fn switch(teacher_apart: bool) -> Plan {
+    let threshold = Threshold::Derived { success_limit: 0 };
+    Plan {
+        gate: Gate::Confidence { threshold, annealing: Annealing::Off },
+        slot: SlotRule::LowestReward,
+        can_be_gated: true,
+        teacher_apart,
+    }
+}
+
+/// The two terms, without those of the rollouts of a group that the teacher is in.
+pub(super) fn imitating_failed(terms: PolicyAndTeacher, group: &MixedGroup, at: Moment) -> Credit {
+    let mut credit = terms.credit(group, at);
+    if group.injected() {
+        for (spans, member) in credit.iter_mut().zip(group.members()) {
+            if matches!(member, Member::Policy(_)) {
+                spans.clear();
             }
         }
-        credit
     }
+    credit
 }

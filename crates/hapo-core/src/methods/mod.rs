@@ -38,7 +38,7 @@ use crate::growth::{Growing, Growth, Needs};
 use crate::injection::{Behind, Offer};
 use crate::memory::Memory;
 use crate::operators::Operator;
-use crate::rollout::{Rollout, Step};
+use crate::rollout::Step;
 use crate::scores::Scores;
 use crate::teacher_weight::TeacherWeight;
 
@@ -71,7 +71,7 @@ pub trait Method: fmt::Debug + Send + Sync {
     }
 
     /// The prompt behind which a rollout is trained on (D36).
-    fn trained_behind(&self, _rollout: &Rollout) -> Behind {
+    fn trained_behind(&self) -> Behind {
         Behind::Sampled
     }
 

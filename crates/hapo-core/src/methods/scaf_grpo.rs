@@ -2,14 +2,15 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::grpo::on_policy;
 use super::{Method, MethodEntry, Plan};
 use crate::advantage::{AdvantageRule, advantages};
-use crate::credit::{Advantage, Credit, Moment, Ratio, Span, Term};
+use crate::credit::{Credit, Moment, Ratio};
 use crate::gate::SlotRule;
-use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
+use crate::group::{Intervention, MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
-use crate::injection::{Behind, Offer, let_help_in};
-use crate::rollout::{Context, Rollout};
+use crate::injection::{Behind, Offer, let_help_in, with_ratio};
+use crate::rollout::Context;
 use crate::scores::Scores;
 
 /// GRPO's loss on a group whose first rollout is replaced, if all failed, by the one that succeeds under the weakest hint.
@@ -90,20 +91,12 @@ impl Method for ScafGrpo {
         }
     }
 
-    fn trained_behind(&self, rollout: &Rollout) -> Behind {
-        let hinted = rollout.context != Context::Plain;
-        if hinted && self.own.plain { Behind::Plain } else { Behind::Sampled }
+    fn trained_behind(&self) -> Behind {
+        if self.own.plain { Behind::Plain } else { Behind::Sampled }
     }
 
     fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
-        let members = group.members().iter().zip(advantages(group, self.advantage));
-        members
-            .map(|(member, advantage)| {
-                let moved = self.own.plain && matches!(member, Member::Helped { .. });
-                let ratio = if moved { Ratio::Rescored } else { Ratio::Recorded };
-                let term = Term::Policy { advantage: Advantage::Sequence(advantage), ratio };
-                vec![Span::new(0..member.tokens().len(), term)]
-            })
-            .collect()
+        let credit = on_policy(group, advantages(group, self.advantage));
+        with_ratio(group, credit, Ratio::Rescored, |member| self.own.plain && !member.is_own())
     }
 }

@@ -1,9 +1,9 @@
 use std::sync::Arc;
 
+use super::hpt::{imitating_failed, switch};
 use super::{Method, MethodEntry, Plan};
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
-use crate::gate::{Annealing, Gate, SlotRule, Threshold};
-use crate::group::{Member, MixedGroup};
+use crate::group::MixedGroup;
 use crate::operators;
 use crate::scores::Scores;
 
@@ -32,13 +32,7 @@ impl Method for SuperRl {
     }
 
     fn plan(&self) -> Plan {
-        let threshold = Threshold::Derived { success_limit: 0 };
-        Plan {
-            gate: Gate::Confidence { threshold, annealing: Annealing::Off },
-            slot: SlotRule::LowestReward,
-            can_be_gated: true,
-            teacher_apart: false,
-        }
+        switch(false)
     }
 
     fn unread_keys(&self) -> &'static [&'static str] {
@@ -46,12 +40,6 @@ impl Method for SuperRl {
     }
 
     fn credit(&self, group: &MixedGroup, at: Moment, _: &Scores) -> Credit {
-        let mut credit = self.0.credit(group, at);
-        let members = credit.iter_mut().zip(group.members());
-        for (spans, _) in members.filter(|it| group.injected() && matches!(it.1, Member::Policy(_)))
-        {
-            spans.clear();
-        }
-        credit
+        imitating_failed(self.0, group, at)
     }
 }
