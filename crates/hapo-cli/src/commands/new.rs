@@ -96,7 +96,7 @@ struct Found {
 #[derive(Clone)]
 struct Template {
     name: String,
-    /// What the user's turn ends in.
+    /// The text at the end of the user's turn.
     suffix: Option<&'static str>,
     why: &'static str,
     summary: FileSummary,
@@ -104,7 +104,7 @@ struct Template {
     unknown: usize,
 }
 
-/// What is left to choose, chosen.
+/// The template, lengths and steps of the new recipe.
 struct Chosen {
     template: Template,
     response: usize,
@@ -116,7 +116,7 @@ struct Chosen {
     warnings: Vec<String>,
 }
 
-/// What the user's turn ends in under a model's own template.
+/// The text at the end of the user's turn under a model's own template.
 const SUFFIX: &str = r"\nPlease reason step by step, and put your final answer within \\boxed{}.";
 /// For base models without a template of their own.
 const BASE_TEMPLATE: &str = "qwen-boxed";
@@ -279,7 +279,7 @@ impl Found {
 }
 
 impl Chosen {
-    /// What is better: correct answers, readable ones, whole ones.
+    /// The order of preference: correct answers, then readable ones, then whole ones.
     fn score(&self) -> [f64; 3] {
         let of = |it: &Preflight| [it.success, it.format, -it.truncated];
         self.seen.as_ref().map_or([0.0; 3], of)

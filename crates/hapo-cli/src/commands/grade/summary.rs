@@ -1,4 +1,4 @@
-//! What all rows come to: counts, a table against labels, and the rows that disagree.
+//! The summary of all rows: counts, a table of labels against verdicts, and the rows that disagree.
 
 use std::fmt::Write;
 
