@@ -161,6 +161,8 @@ pub struct Needs {
     pub reference: bool,
     /// Successes of earlier steps (D39).
     pub memory: bool,
+    /// Most verified trajectories of a prompt that the method looks at (D9).
+    pub traces: usize,
     /// A gold answer for every prompt, by which rollouts are graded (D38).
     pub grades: bool,
 }
@@ -173,6 +175,7 @@ impl Needs {
         hints: false,
         reference: false,
         memory: false,
+        traces: 1,
         grades: true,
     };
 
@@ -193,6 +196,7 @@ impl Needs {
             hints: self.hints || more.hints,
             reference: self.reference || more.reference,
             memory: self.memory || more.memory,
+            traces: self.traces.max(more.traces),
             grades: self.grades || more.grades,
         }
     }

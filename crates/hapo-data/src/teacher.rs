@@ -12,11 +12,11 @@ use hapo_core::{TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_grade
 /// The solutions that a run may inject, and counts of the others.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Admission {
-    /// One entry per example of the dataset: the solution to inject, end token included (D10).
-    pub teachers: Vec<Option<TeacherTrajectory>>,
+    /// One entry per example of the dataset: its admitted solutions in their order, end tokens included (D10).
+    pub teachers: Vec<Vec<TeacherTrajectory>>,
     /// How many examples have no solution in the data at all.
     pub without_teacher: usize,
-    /// How many solutions stand behind the one that is injected, in all examples; they are not looked at.
+    /// How many solutions stand behind the last that is wanted, in all examples; they are not looked at.
     pub unused: usize,
     /// The solutions that were refused.
     pub refused: Vec<Refused>,
@@ -42,9 +42,11 @@ pub struct AdmissionRule<'a> {
     pub stop: &'a [TokenId],
     /// In tokens, the end token counted.
     pub response_limit: usize,
+    /// Most solutions of an example.
+    pub most: usize,
 }
 
-/// Takes, for every example, its first solution whose reward is a success and which fits (D9, D28).
+/// Takes, for every example, its first solutions whose reward is a success and which fit (D9, D28), at most `rule.most`.
 ///
 /// `grade` gives the reward and the verdict of a solution by the index of its example and its own; `encode` its tokens.
 pub fn admit(
@@ -56,15 +58,15 @@ pub fn admit(
     let mut admission = Admission::default();
     for (example, row) in dataset.examples.iter().enumerate() {
         admission.without_teacher += usize::from(row.teachers.is_empty());
-        let mut admitted = None;
+        let mut admitted = Vec::new();
         for (teacher, solution) in row.teachers.iter().enumerate() {
+            if admitted.len() == rule.most {
+                admission.unused += row.teachers.len() - teacher;
+                break;
+            }
             let (reward, verdict) = grade(example, teacher);
             match admitted_as(solution, reward, verdict, rule, &encode) {
-                Ok(trajectory) => {
-                    admitted = Some(trajectory);
-                    admission.unused += row.teachers.len() - teacher - 1;
-                    break;
-                }
+                Ok(trajectory) => admitted.push(trajectory),
                 Err(why) => admission.refused.push(Refused { example, teacher, why }),
             }
         }
@@ -102,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn d9_first_correct_solution_that_fits_is_taken_whole() {
+    fn d9_the_first_correct_solutions_that_fit_are_taken_whole() {
         let dataset = Dataset {
             examples: vec![
                 example("2", &["=3", "long way =2", "1+1=2", "=2"]),
@@ -119,18 +121,22 @@ mod tests {
             (verdict.reward(), verdict)
         };
         let encode = |solution: &str| solution.bytes().map(u32::from).collect();
-        let admitted = |limit| {
-            let rule = AdmissionRule { success_at: 1.0, stop: &[0], response_limit: limit };
+        let admitted = |response_limit, most| {
+            let rule = AdmissionRule { success_at: 1.0, stop: &[0], response_limit, most };
             let admission = admit(&dataset, rule, verdict, encode);
-            let tokens =
-                admission.teachers.iter().map(|it| it.as_ref().map(|it| it.tokens().to_vec()));
-            (tokens.collect::<Vec<_>>(), admission)
+            let text = |it: &TeacherTrajectory| {
+                String::from_utf8(it.tokens().iter().map(|it| *it as u8).collect()).unwrap()
+            };
+            let of_example = |all: &Vec<_>| all.iter().map(text).collect::<Vec<_>>();
+            (admission.teachers.iter().map(of_example).collect::<Vec<_>>(), admission)
         };
         // A limit of 9 takes 8 characters and the end token.
-        let (tokens, admission) = admitted(9);
-        let last = [b"123456=4".map(u32::from).as_slice(), &[0]].concat();
-        assert_eq!(tokens, [Some(vec![49, 43, 49, 61, 50, 0]), None, None, None, Some(last)]);
+        let (tokens, admission) = admitted(9, 1);
+        assert_eq!(tokens, [vec!["1+1=2\0"], vec![], vec![], vec![], vec!["123456=4\0"]]);
         assert_eq!((admission.without_teacher, admission.unused), (1, 1));
+        let (tokens, all) = admitted(9, usize::MAX);
+        assert_eq!(tokens[0], ["1+1=2\0", "=2\0"]);
+        assert_eq!((all.unused, &all.refused), (0, &admission.refused));
         let refused: Vec<_> =
             admission.refused.into_iter().map(|it| (it.example, it.teacher, it.why)).collect();
         let wrong = TeacherRefusal::NotCorrect(Verdict::Wrong);
@@ -139,6 +145,6 @@ mod tests {
             refused,
             [(0, 0, wrong.clone()), (0, 1, too_long(12)), (2, 0, wrong), (3, 0, too_long(19))]
         );
-        assert_eq!(admitted(8).0[4], None);
+        assert!(admitted(8, 1).0[4].is_empty());
     }
 }

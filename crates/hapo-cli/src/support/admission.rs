@@ -99,6 +99,7 @@ impl Solutions {
             success_at: 1.0,
             stop: &self.format.stop,
             response_limit: self.longest,
+            most: 1,
         };
         let mut admission = hapo_data::admit(&dataset, rule, grade, encode);
         if let Some(it) = failed.into_inner() {
@@ -108,7 +109,7 @@ impl Solutions {
             *self.refused.entry(it.why.to_string()).or_default() += 1;
         }
         self.rows += 1;
-        let admitted = admission.teachers.pop().flatten();
+        let admitted = admission.teachers.pop().and_then(|mut it| it.pop());
         self.admitted += u64::from(admitted.is_some());
         Ok(Decision::WriteWith(admitted.map(|it| it.tokens().to_vec())))
     }

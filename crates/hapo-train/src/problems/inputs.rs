@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use hapo_core::hex;
+use hapo_core::{TeacherTrajectory, hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -76,7 +76,7 @@ impl RowHashes {
         &mut self,
         prompt: &[u32],
         golds: impl Iterator<Item = &'a str>,
-        teacher: Option<&[u32]>,
+        teachers: &[TeacherTrajectory],
     ) {
         add_tokens(&mut self.prompts, Some(prompt));
         let golds: Vec<&str> = golds.collect();
@@ -85,7 +85,11 @@ impl RowHashes {
             self.answers.update((it.len() as u64).to_le_bytes());
             self.answers.update(it);
         }
-        add_tokens(&mut self.teachers, teacher);
+        // The first or none, as where one is read at most, and the others.
+        add_tokens(&mut self.teachers, teachers.first().map(TeacherTrajectory::tokens));
+        for it in teachers.iter().skip(1) {
+            add_tokens(&mut self.teachers, Some(it.tokens()));
+        }
     }
 
     /// Adds a prompt with a hint.
@@ -134,7 +138,7 @@ mod tests {
         let row = |golds: &[&[&str]]| {
             let mut it = RowHashes::default();
             for golds in golds {
-                it.add(&[1, 2], golds.iter().copied(), None);
+                it.add(&[1, 2], golds.iter().copied(), &[]);
             }
             it.finish()
         };

@@ -1,5 +1,5 @@
 //! Prompts ready for training: rendered, tokenised, with a gold answer that the grader can read and,
-//! where one is admissible, a teacher trajectory.
+//! where any is admissible, teacher trajectories.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -33,13 +33,18 @@ pub struct Prompt {
     pub gold: Option<Gold>,
     /// The rendered prompt.
     pub tokens: Vec<u32>,
-    /// The teacher's trajectory, if one is admissible (D9).
-    pub teacher: Option<TeacherTrajectory>,
+    /// The admissible trajectories of teachers, in the order of the data (D9).
+    pub teachers: Vec<TeacherTrajectory>,
     /// The prompt rendered with each of its hints, the weakest first (D36).
     pub hints: Vec<Vec<u32>>,
 }
 
 impl Prompt {
+    /// The first teacher's trajectory.
+    pub fn teacher(&self) -> Option<&TeacherTrajectory> {
+        self.teachers.first()
+    }
+
     /// The prompt with a response of the group as a solution, of which the first tokens are left out if the whole would
     /// be longer than `limit` (D36).
     pub(crate) fn with_solution(
@@ -68,7 +73,7 @@ pub struct PromptTable {
     pub prompts: Vec<Prompt>,
     /// Teacher trajectories that were not admitted, with the reason (D9).
     pub refused_teachers: Vec<String>,
-    /// Solutions that no step uses: a run takes the first of a prompt that is verified.
+    /// Solutions that no step uses, behind those of a prompt that the run takes.
     pub unused_solutions: usize,
     /// Prompts that are left out as they are too long, with the row.
     pub overlong: Vec<String>,
@@ -95,6 +100,8 @@ pub struct PromptLimits {
     pub overlong: Overlong,
     /// The hints that prompts are rendered with as well.
     pub hints: Option<HintSource>,
+    /// Most verified solutions of a prompt.
+    pub traces: usize,
     /// Whether every prompt needs a gold answer.
     pub grades: bool,
 }
@@ -121,7 +128,7 @@ impl PromptTable {
         let mut prompts = Vec::with_capacity(dataset.examples.len());
         let mut hashes = RowHashes::default();
         let mut overlong = Vec::new();
-        for (number, teacher) in admission.teachers.into_iter().enumerate() {
+        for (number, teachers) in admission.teachers.into_iter().enumerate() {
             let example = &dataset.examples[number];
             let bad_row = |problem: String, hint: &str| Error::Dataset {
                 problem: with_row(dataset, number, origin, &problem),
@@ -155,7 +162,7 @@ impl PromptTable {
                     "raise data.max_prompt_tokens, set data.overlong = \"drop\", or remove the row";
                 return Err(bad_row(problem, hint));
             }
-            let hints = hints_of(example, teacher.as_ref(), chat_format, limits)?;
+            let hints = hints_of(example, teachers.first(), chat_format, limits)?;
             let hints = hints.map_err(|problem| {
                 bad_row(
                     problem,
@@ -169,11 +176,10 @@ impl PromptTable {
                 answer: example.answer.clone(),
                 gold,
                 tokens,
-                teacher,
+                teachers,
                 hints,
             };
-            let teacher = prompt.teacher.as_ref().map(TeacherTrajectory::tokens);
-            hashes.add(&prompt.tokens, example.golds(), teacher);
+            hashes.add(&prompt.tokens, example.golds(), &prompt.teachers);
             prompt.hints.iter().for_each(|it| hashes.add_hint(it));
             prompts.push(prompt);
         }
@@ -220,7 +226,7 @@ impl PromptTable {
 
     /// Keeps the prompts that have a teacher: what imitation trains on.
     pub fn with_teacher(mut self) -> Self {
-        self.prompts.retain(|it| it.teacher.is_some());
+        self.prompts.retain(|it| it.teacher().is_some());
         self
     }
 }
@@ -304,6 +310,7 @@ fn admit_teachers(
         success_at: limits.success_at,
         stop: &chat_format.stop,
         response_limit: limits.response_tokens,
+        most: limits.traces,
     };
     let admission = hapo_data::admit(dataset, rule, grade, encode);
     if let Some(it) = grading_failed {

@@ -113,7 +113,7 @@ impl Source {
 
 /// A teacher trajectory as a group of its own.
 fn demonstration(prompt: &Prompt) -> TokenGroup {
-    let teacher = prompt.teacher.as_ref().expect("imitation keeps only prompts with a teacher");
+    let teacher = prompt.teacher().expect("imitation keeps only prompts with a teacher");
     single(prompt.tokens.clone(), teacher.tokens().to_vec())
 }
 
@@ -181,6 +181,7 @@ pub(crate) fn load_source(
         success_at: recipe.success_at(),
         overlong: recipe.data().overlong,
         hints: recipe.hints(),
+        traces: recipe.needs().traces,
         grades: recipe.needs().grades,
     };
     let mut table =

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::grading::verifier::AnswerCounts;
 use crate::observe::memory;
 use crate::pack::TokenGroup;
-use crate::problems::prompts::PromptTable;
+use crate::problems::prompts::{Prompt, PromptTable};
 use crate::run::Run;
 use crate::step::{SampledTokens, Task, credited, mix, requests, score};
 
@@ -67,7 +67,7 @@ pub(crate) fn preflight<L: Learner>(
 
     let per_step = order.per_step as f64;
     let share = |part: usize, whole: usize| part as f64 / whole.max(1) as f64;
-    let teachers = table.prompts.iter().filter_map(|it| it.teacher.as_ref());
+    let teachers = table.prompts.iter().filter_map(Prompt::teacher);
     let teachers: Vec<usize> = teachers.map(|it| it.tokens().len()).collect();
     let responses = tokens.lengths.len();
     let ended = responses - tokens.truncated;

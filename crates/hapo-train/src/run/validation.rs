@@ -43,6 +43,7 @@ impl Validation {
             success_at: recipe.success_at(),
             overlong: recipe.data().overlong,
             hints: None,
+            traces: 0,
             grades: true,
         };
         let mut sets = Vec::new();

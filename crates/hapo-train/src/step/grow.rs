@@ -91,8 +91,8 @@ fn ask(
     let growing = Growing {
         group,
         part,
-        size: task.method.rollouts(task.group_size(), prompt.teacher.as_ref()),
-        teachers: prompt.teacher.as_slice(),
+        size: task.method.rollouts(task.group_size(), prompt.teacher()),
+        teachers: &prompt.teachers,
         hints: prompt.hints.len(),
         at: task.method.moment(step),
         seed: recipe.seed(),

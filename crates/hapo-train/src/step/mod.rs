@@ -110,7 +110,7 @@ pub(crate) fn mix(
     let (slot, policy) = (task.slot(step), task.verifier.policy);
     let mixed = scored.into_iter().map(|group| {
         let group = group.paying_unjudged(policy.truncated, policy.wrong);
-        let teachers = task.table.prompt(group.prompt()).teacher.as_slice();
+        let teachers = &task.table.prompt(group.prompt()).teachers;
         let stored = task.memory.successes(group.prompt());
         task.method.mix(group, &Offer { teachers, stored, slot })
     });
