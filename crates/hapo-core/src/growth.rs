@@ -163,8 +163,21 @@ pub struct Needs {
     pub memory: bool,
     /// Most verified trajectories of a prompt that the method looks at (D9).
     pub traces: usize,
+    /// The tokens of what may enter a group that the weights of the step score first.
+    pub scored: Scored,
     /// A gold answer for every prompt, by which rollouts are graded (D38).
     pub grades: bool,
+}
+
+/// The tokens of a trace that are scored before it may enter a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scored {
+    /// None.
+    Nothing,
+    /// Those of its final answer; all where it states none.
+    Answers,
+    /// All.
+    Responses,
 }
 
 impl Needs {
@@ -176,6 +189,7 @@ impl Needs {
         reference: false,
         memory: false,
         traces: 1,
+        scored: Scored::Nothing,
         grades: true,
     };
 
@@ -197,6 +211,7 @@ impl Needs {
             reference: self.reference || more.reference,
             memory: self.memory || more.memory,
             traces: self.traces.max(more.traces),
+            scored: self.scored.max(more.scored),
             grades: self.grades || more.grades,
         }
     }

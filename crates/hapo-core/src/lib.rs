@@ -71,7 +71,7 @@ pub use gate::{
 pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
 };
-pub use growth::{Growing, Growth, Needs, Part, Prefix};
+pub use growth::{Growing, Growth, Needs, Part, Prefix, Scored};
 pub use hex::hex;
 pub use injection::{
     Behind, INJECTIONS, Injection, Offer, Slot, apply_gate, injection, rollouts_to_sample,

@@ -79,7 +79,7 @@ impl World<'_> {
 
     fn mix(&self, group: ScoredGroup) -> MixedGroup {
         let slot = Slot { step: Step(self.step), ..slot(self.gated.slot()) };
-        self.gated.mix(group, &Offer { teachers: self.teachers, stored: &[], slot })
+        self.gated.mix(group, &Offer { teachers: self.teachers, stored: &[], scores: &[], slot })
     }
 }
 

@@ -14,7 +14,10 @@ fn hapo(host: &str, injection: &str) -> Gated {
 
 fn mix(gated: &Gated, group: ScoredGroup, memory: &Memory) -> MixedGroup {
     let stored = memory.successes(group.prompt());
-    gated.mix(group, &Offer { teachers: &[], stored, slot: slot(SlotRule::LowestReward) })
+    gated.mix(
+        group,
+        &Offer { teachers: &[], stored, scores: &[], slot: slot(SlotRule::LowestReward) },
+    )
 }
 
 fn of_prompt(prompt: u64, lengths: &[usize], verdicts: &str) -> MixedGroup {

@@ -129,7 +129,7 @@ impl Case {
         let scored = scored.paying_unjudged(self.truncated, self.wrong);
         let step = Step(self.step);
         let slot = Slot { rule: gated.slot(), seed: 0, step };
-        gated.mix(scored, &Offer { teachers: teacher.as_slice(), stored: &[], slot })
+        gated.mix(scored, &Offer { teachers: teacher.as_slice(), stored: &[], scores: &[], slot })
     }
 }
 

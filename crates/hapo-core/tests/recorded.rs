@@ -166,7 +166,7 @@ fn mixed(gated: &Gated, id: usize, group: &[Row]) -> MixedGroup {
     });
     let scored = SampledGroup::new(PromptId(id as u64), sampled.len(), sampled).score(verdicts);
     let slot = Slot { rule: gated.slot(), seed: 0, step: Step(1) };
-    gated.mix(scored, &Offer { teachers: teacher.as_slice(), stored: &[], slot })
+    gated.mix(scored, &Offer { teachers: teacher.as_slice(), stored: &[], scores: &[], slot })
 }
 
 /// The loss of all groups, and the derivatives by each log-probability in the order of the rows.

@@ -207,7 +207,10 @@ impl Batch<'_> {
         let Some(scored) = kept.pop() else { return Ok(None) };
         let slot = Slot { rule: method.gated.slot(), ..self.slot };
         Ok(Some(
-            method.gated.mix(scored, &Offer { teachers: teacher.as_slice(), stored: &[], slot }),
+            method.gated.mix(
+                scored,
+                &Offer { teachers: teacher.as_slice(), stored: &[], scores: &[], slot },
+            ),
         ))
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hapo_core::{
-    Gated, HapoGate, INJECTIONS, METHODS, MethodEntry, MethodSettings, Needs, OPERATORS, SlotRule,
-    TeacherWeight,
+    Gated, HapoGate, INJECTIONS, METHODS, MethodEntry, MethodSettings, Needs, OPERATORS, Scored,
+    SlotRule, TeacherWeight,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -96,7 +96,11 @@ fn beyond_rollouts(needs: Needs) -> Option<&'static str> {
     } else if needs.reference {
         Some("it needs a second model's log-probabilities, `hapo train` has them")
     } else if needs.memory {
-        Some("it keeps successes between steps, `hapo train` does")
+        Some("it remembers earlier steps, `hapo train` does")
+    } else if needs.scored != Scored::Nothing {
+        Some("it scores what may enter with the current weights, `hapo train` does")
+    } else if needs.traces > 1 {
+        Some("it lets several traces into a group, `hapo train` does")
     } else if needs.prefixes || needs.hints || needs.parts > 1 {
         Some("it samples behind prefixes or hints, `hapo train` does")
     } else {

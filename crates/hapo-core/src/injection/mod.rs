@@ -19,8 +19,8 @@ use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
 use crate::memory::Memory;
 use crate::rng::{CounterRng, RngCounter, RngStream};
-use crate::rollout::{Step, StoredTrace, TeacherTrajectory};
-use crate::scores::Scores;
+use crate::rollout::{PromptId, Step, StoredTrace, TeacherTrajectory};
+use crate::scores::{Scores, TokenScores};
 
 /// The members that enter a group at an open gate. The gate decides when; the method gives their credit.
 pub trait Injection: fmt::Debug + Sync {
@@ -84,11 +84,25 @@ pub struct Offer<'a> {
     pub teachers: &'a [TeacherTrajectory],
     /// The prompt's earlier successes, the latest first (D39).
     pub stored: &'a [StoredTrace],
+    /// What the weights of the step say of the tokens of each, the teachers' first; empty where the method asks for none,
+    /// or there is no choice.
+    pub scores: &'a [TokenScores],
     /// The slot.
     pub slot: Slot,
 }
 
 impl Offer<'_> {
+    /// Draws while the group of a prompt is mixed.
+    pub(crate) fn rng(&self, prompt: PromptId) -> CounterRng {
+        self.slot.rng(prompt)
+    }
+
+    /// The mean of a function of log π over the scored tokens of a candidate, 0 where none are.
+    pub(crate) fn mean_score(&self, candidate: usize, of: impl Fn(f64) -> f64) -> f64 {
+        let tokens = self.scores.get(candidate).map_or(&[][..], |it| &it.log_probs);
+        tokens.iter().map(|it| of(f64::from(*it))).sum::<f64>() / tokens.len().max(1) as f64
+    }
+
     /// The group with the teacher's trajectory if `is_open` (Eq. 5): the injection of a method without `[hapo]`.
     pub fn mix(&self, group: ScoredGroup, is_open: bool) -> MixedGroup {
         if is_open {
@@ -101,7 +115,7 @@ impl Offer<'_> {
     /// Index of the rollout of the first part that gives way; none for a fixed slot, or where no rollout came back.
     fn slot_in(&self, group: &ScoredGroup) -> Option<usize> {
         let first = group.members.partition_point(|it| it.rollout.part == 0);
-        slot_index(&group.members[..first], self.slot, group.prompt.0)
+        slot_index(&group.members[..first], self.slot, group.prompt)
     }
 }
 
@@ -116,7 +130,7 @@ pub fn apply_gate(
 ) -> MixedGroup {
     let is_open = success_limit.is_open(group.successes());
     let teachers = teacher.map_or(&[][..], std::slice::from_ref);
-    Offer { teachers, stored: &[], slot }.mix(group, is_open)
+    Offer { teachers, stored: &[], scores: &[], slot }.mix(group, is_open)
 }
 
 /// How many rollouts to sample for a prompt of a group of `group_size` trajectories: one fewer where a
@@ -144,20 +158,22 @@ pub struct Slot {
     pub step: Step,
 }
 
+impl Slot {
+    fn rng(self, prompt: PromptId) -> CounterRng {
+        let counter = RngCounter { step: self.step.0, prompt: prompt.0, rollout: 0, position: 0 };
+        CounterRng::new(self.seed, RngStream::Slot, counter)
+    }
+}
+
 /// Index of the rollout that gives way. `None` for the fixed slot, or if no rollout came back.
-fn slot_index(members: &[PolicyMember], slot: Slot, prompt: u64) -> Option<usize> {
+fn slot_index(members: &[PolicyMember], slot: Slot, prompt: PromptId) -> Option<usize> {
     if members.is_empty() {
         return None;
     }
     match slot.rule {
         SlotRule::Fixed => None,
         SlotRule::First => Some(0),
-        SlotRule::Random => {
-            let counter = RngCounter { step: slot.step.0, prompt, rollout: 0, position: 0 };
-            let drawn =
-                CounterRng::new(slot.seed, RngStream::Slot, counter).below(members.len() as u64);
-            Some(drawn as usize)
-        }
+        SlotRule::Random => Some(slot.rng(prompt).below(members.len() as u64) as usize),
         SlotRule::Longest => {
             (0..members.len()).min_by_key(|&it| Reverse(members[it].rollout.tokens.len()))
         }

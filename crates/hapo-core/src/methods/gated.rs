@@ -4,7 +4,7 @@ use super::Method;
 use crate::credit::{Credit, Moment};
 use crate::gate::{Gate, GateError, Schedule, SlotRule, SuccessLimit, check_slot_rule};
 use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
-use crate::growth::{Growing, Growth, Needs};
+use crate::growth::{Growing, Growth, Needs, Scored};
 use crate::injection::{Behind, INJECTIONS, Injection, Offer, rollouts_to_sample};
 use crate::memory::Memory;
 use crate::rollout::{Step, TeacherTrajectory};
@@ -156,6 +156,11 @@ impl Gated {
     /// True if the credit of a group reads the second model's scores (D38).
     pub fn reads_scores(&self, group: &MixedGroup) -> bool {
         self.needs().reference && (self.injection.is_none() || group.injected())
+    }
+
+    /// Whether the weights of the step score what may enter a group before it is mixed.
+    pub fn scores_offer(&self, group: &ScoredGroup, step: Step) -> bool {
+        self.needs().scored != Scored::Nothing && self.is_open(group, step)
     }
 
     /// The memory after a step, of the one before and of the groups that were trained on (D39).

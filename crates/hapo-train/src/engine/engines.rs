@@ -8,13 +8,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use hapo_core::Loss;
+use hapo_core::{Loss, TokenScores};
 use hapo_kernels::{AdamW, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, Model};
 use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, Watch, sample_watched};
 
-use crate::engine::scorer::Scorer;
+use crate::engine::scorer::{ScoreRequest, Scorer};
 use crate::error::Result;
 use crate::observe::meter::Meter;
 use crate::observe::stats::Stats;
@@ -68,6 +68,16 @@ pub trait Learner {
     /// # Errors
     /// No memory.
     fn rescore(&mut self, groups: &mut [TokenGroup], batching: Batching) -> Result<()>;
+
+    /// Scores every request with the weights of this moment: one answer for each, in order.
+    ///
+    /// # Errors
+    /// A request that does not fit the model, no memory.
+    fn score(
+        &mut self,
+        requests: &[ScoreRequest<'_>],
+        batching: Batching,
+    ) -> Result<Vec<TokenScores>>;
 
     /// Global norm of the gradient.
     ///

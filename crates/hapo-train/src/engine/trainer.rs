@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens};
+use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens, TokenScores};
 use hapo_kernels::{AdamW, Cpu, Device};
 use hapo_model::{
     ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape, WeightsCopy,
 };
 
 use crate::engine::engines::{Batching, Learner, ModelFiles, Weights};
+use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer_files::{read_state, write_state};
 use crate::error::Result;
 use crate::observe::meter::Meter;
@@ -241,6 +242,14 @@ impl<D: Device> Learner for Trainer<D> {
             }
         }
         Ok(())
+    }
+
+    fn score(
+        &mut self,
+        requests: &[ScoreRequest<'_>],
+        batching: Batching,
+    ) -> Result<Vec<TokenScores>> {
+        score_with(&self.model, &mut self.tape, requests, batching.micro_batch_tokens)
     }
 
     fn gradient_norm(&self) -> Result<f64> {

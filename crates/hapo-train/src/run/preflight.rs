@@ -50,7 +50,7 @@ pub(crate) fn preflight<L: Learner>(
     let step = Step(1);
     let mut answers = AnswerCounts::default();
     let scored = score(&chosen, sampled, &verifier, Step(0), &mut answers)?;
-    let (mixed, dropped) = mix(task, scored, step);
+    let (mixed, dropped) = mix(task, engines.learner, scored, step)?;
     let mixed = credited(task, &mut engines, mixed, step)?;
     let statistics = BatchStatistics::of(mixed.iter().map(|it| (&it.group, &it.credit)), dropped);
 

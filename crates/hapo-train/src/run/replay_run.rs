@@ -139,7 +139,7 @@ fn groups_of<L: Learner>(
     let Task { table, verifier, .. } = task;
     let scored = lines.chunk_by(|a, b| a.prompt_id == b.prompt_id);
     let scored = scored.map(|it| scored_group(table, verifier, it)).collect::<Result<_>>()?;
-    let (mixed, _) = mix(task, scored, step);
+    let (mixed, _) = mix(task, engines.learner, scored, step)?;
     credited(task, engines, mixed, step)
 }
 

@@ -7,6 +7,7 @@ mod batch;
 mod clock;
 mod grow;
 mod imitation;
+mod offer;
 mod report;
 pub(crate) mod rollouts;
 mod scores;
@@ -29,6 +30,7 @@ use crate::problems::prompts::Prompt;
 use crate::step::rollouts::RolloutLog;
 use crate::step::update::{LaterGaps, update};
 use batch::Batch;
+use offer::scores_of_offers;
 use scores::{attach_reference, scores_of};
 
 /// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it, with the groups that were trained on.
@@ -44,7 +46,7 @@ pub(crate) fn rollout_step<L: Learner>(
     let mut prompts = table.at(&visited);
     for round in 1.. {
         let scored = grow::grow(task, engines, &prompts, step, &mut batch)?;
-        let (mixed, dropped) = mix(task, scored, step);
+        let (mixed, dropped) = mix(task, engines.learner, scored, step)?;
         batch.add(credited(task, engines, mixed, step)?);
         batch.dropped += dropped;
         if round > plan.recipe().sampling().dynamic_sampling as u64 {
@@ -101,20 +103,22 @@ pub(crate) fn score(
 }
 
 /// The groups that can be used, with what enters where the gate is open (Eq. 5), and how many cannot (D6).
-pub(crate) fn mix(
+pub(crate) fn mix<L: Learner>(
     task: Task<'_>,
+    learner: &mut L,
     scored: Vec<ScoredGroup>,
     step: Step,
-) -> (Vec<MixedGroup>, usize) {
+) -> Result<(Vec<MixedGroup>, usize)> {
     let (scored, dropped) = drop_short_groups(scored);
     let (slot, policy) = (task.slot(step), task.verifier.policy);
-    let mixed = scored.into_iter().map(|group| {
+    let scores = scores_of_offers(task, learner, &scored, step)?;
+    let mixed = scored.into_iter().zip(&scores).map(|(group, scores)| {
         let group = group.paying_unjudged(policy.truncated, policy.wrong);
         let teachers = &task.table.prompt(group.prompt()).teachers;
         let stored = task.memory.successes(group.prompt());
-        task.method.mix(group, &Offer { teachers, stored, slot })
+        task.method.mix(group, &Offer { teachers, stored, scores, slot })
     });
-    (mixed.collect(), dropped)
+    Ok((mixed.collect(), dropped))
 }
 
 /// What the method and the objective make of groups.
