@@ -53,7 +53,7 @@ def main():
                 file.write(template)
             command = [options.binary, "generate", "--model", model, "--template", "chat"]
             done = subprocess.run(
-                [*command, "--prompt", "1+1=?", "--max-tokens", "2"], capture_output=True, text=True, timeout=60
+                [*command, "1+1=?", "--max-tokens", "2"], capture_output=True, text=True, timeout=60
             )
             assert done.returncode in (0, 2), (name, done.returncode, done.stderr[-400:])
             refused += done.returncode == 2

@@ -26,19 +26,20 @@ pub mod support;
 
 mod commands;
 pub mod failure;
+mod help;
 mod progress;
 pub mod scoring;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::support::arguments::{count, finish_reward};
 
 pub use crate::commands::train::ProgressObserver;
 
 use crate::commands::{
-    completions, conformance, data, eval, export, generate, grade, list, logprobs, man, merge,
-    moved, new, plan, push, quickstart, recipe, replay, report, schedule, serve, teacher, train,
-    watch,
+    completions, conformance, data, eval, export, fetch, generate, grade, list, logprobs, man,
+    merge, moved, new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve,
+    teacher, train, watch,
 };
 
 /// The version and, where it is known, the commit.
@@ -64,7 +65,7 @@ Where to begin:
   hapo new --model DIR --data FILE         a recipe for your model and your data; `hapo recipe` explains its keys
   hapo report RUN                          a page of a run: is it learning, is the gate closed, why that verdict
   hapo watch RUN                           the same page while the run goes
-  hapo generate --model builtin:base --prompt '12345+67890+13579=?'
+  hapo generate --model builtin:base '12345+67890+13579=?'
 
 `hapo help` lists every command, `hapo COMMAND --help` begins with an example.";
 
@@ -87,51 +88,55 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The built-in demonstration: GRPO and HAPO from the same base model, compared on held-out problems
+    /// Run the demonstration: GRPO and HAPO from one base model, compared on held-out problems
     Quickstart(quickstart::Args),
     /// Train by a recipe
     Train(train::Args),
-    /// Evaluate a model on the built-in task's held-out sets or on a file of problems
+    /// Evaluate a model on your problems, or on the built-in task's
     Eval(eval::Args),
     /// Sample completions
     Generate(generate::Args),
-    /// Serve a model over HTTP: chat completions and completions, as `openai` clients ask for them
+    /// Serve a model over HTTP, for clients of `openai`
     Serve(serve::Args),
     /// Grade completions against gold answers
     Grade(grade::Args),
-    /// Look at files of problems, check them, convert them, make those of the built-in task
+    /// Inspect, check and convert files of problems; make the built-in task's
     Data(data::Args),
-    /// Log-probabilities, entropies and greedy continuations of token sequences
+    /// Print log-probabilities, entropies and greedy continuations of token sequences
     Logprobs(logprobs::Args),
-    /// Add an adapter to the weights of its model
+    /// Merge an adapter into the weights of its model
     Merge(merge::Args),
-    /// Recompute a step of a run from the rollouts it kept: its loss and gradient norm
+    /// Recompute the loss and the gradient of a run's step from its rollouts
     Replay(replay::Args),
-    /// Answer recorded cases for losses and advantages, to be compared with the formulas
+    /// Answer the conformance suite's cases for losses and advantages
     Conformance(conformance::Args),
     /// Ask a teacher for solutions, verify them, and keep the best
     Teacher(teacher::Args),
-    /// The gate's table: when the teacher may enter, step by step
+    /// Print when the teacher may help, step by step
     Schedule(schedule::Args),
-    /// What the keys of a recipe mean
+    /// Explain the keys of a recipe
     Recipe(recipe::Args),
-    /// A recipe for your model and your data
+    /// Fetch models and datasets of the hub, to work offline later
+    Fetch(fetch::Args),
+    /// Write a recipe for your model and your data
     New(new::Args),
-    /// Memory and time of a run, before it starts
+    /// Estimate the memory and the time of a run before it starts
     Plan(plan::Args),
-    /// One self-contained page of runs, and their figures for papers
+    /// Make a self-contained page of runs, with figures for papers
     Report(report::Args),
-    /// The page of a run, live
+    /// List runs, the latest first
+    Runs(runs::Args),
+    /// Show the page of a run while it goes
     Watch(watch::Args),
-    /// A run's numbers as a table, or into W&B, Trackio or `MLflow`
+    /// Write a run's numbers to a table or to a tracker
     Export(export::Args),
-    /// A run's checkpoint or a model folder to the Hugging Face hub, with a model card
+    /// Upload a checkpoint or a model folder to the Hugging Face hub
     Push(push::Args),
-    /// What there is: methods, operators, graders, templates, layouts, benchmarks
+    /// List methods, operators, graders, templates, layouts, benchmarks, recipes
     List(list::Args),
-    /// A completion script for a shell
+    /// Print a completion script for a shell
     Completions(completions::Args),
-    /// The manual page
+    /// Print the manual page
     Man(man::Args),
     /// Moved to hapo-lab
     #[command(hide = true, disable_help_flag = true)]
@@ -155,7 +160,13 @@ impl Command {
 
 /// Runs the command that the process's arguments name.
 pub fn main() -> std::process::ExitCode {
-    let cli = Cli::parse();
+    let cli = match help::in_groups(Cli::command())
+        .try_get_matches()
+        .and_then(|it| Cli::from_arg_matches(&it))
+    {
+        Ok(cli) => cli,
+        Err(error) => return help::refuse(&error, &Cli::command()),
+    };
     let threads = threads(cli.threads);
     let Some(command) = cli.command else {
         return match what_next() {
@@ -179,9 +190,11 @@ pub fn main() -> std::process::ExitCode {
         Command::Teacher(args) => teacher::run(&args, threads),
         Command::Schedule(args) => schedule::run(&args),
         Command::Recipe(args) => recipe::run(&args),
+        Command::Fetch(args) => fetch::run(&args),
         Command::New(args) => new::run(&args, threads),
         Command::Plan(args) => plan::run(&args, threads),
         Command::Report(args) => report::run(&args),
+        Command::Runs(args) => runs::run(&args),
         Command::Watch(args) => watch::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Push(args) => push::run(&args),

@@ -37,7 +37,7 @@ fn words(args: &[String]) -> Vec<&str> {
 #[test]
 fn a_cpu_has_no_tf32_and_bf16_only_with_its_instructions() {
     let folder = tempfile::tempdir().unwrap();
-    let generate = ["generate", "--model", "builtin:base", "--prompt", "1+1=?", "--compute"];
+    let generate = ["generate", "--model", "builtin:base", "1+1=?", "--compute"];
     let message = refuse(folder.path(), &[&generate[..], &["tf32"]].concat());
     let error = "error: compute = \"tf32\": the CPU has no TF32 products\nhint: ";
     assert!(message.contains(error), "{message}");
@@ -63,7 +63,7 @@ fn a_cpu_has_no_tf32_and_bf16_only_with_its_instructions() {
 #[test]
 fn the_old_suffix_names_the_key() {
     let folder = tempfile::tempdir().unwrap();
-    let args = ["generate", "--model", "builtin:base", "--prompt", "1", "--device", "cuda:0:bf16"];
+    let args = ["generate", "--model", "builtin:base", "1", "--device", "cuda:0:bf16"];
     let message = refuse(folder.path(), &args);
     assert!(message.contains("--device cuda:0 --compute bf16"), "{message}");
     assert!(message.contains("`compute = \"bf16\"`"), "{message}");
@@ -136,7 +136,7 @@ fn bf16_trains_samples_and_scores_with_the_same_arithmetic() {
 fn keys_and_values_in_bf16_belong_to_a_record_and_take_half_the_memory() {
     let folder = tempfile::tempdir().unwrap();
     let generate = |more: &[&str]| {
-        let base = ["generate", "--model", "builtin:base", "--prompt", "13*27=?", "-n", "3"];
+        let base = ["generate", "--model", "builtin:base", "13*27=?", "-n", "3"];
         hapo(folder.path(), &[&base[..], &["--max-tokens", "300", "--json"], more].concat())
     };
     let bf16 = generate(&["--kv-dtype", "bf16", "--threads", "1"]);

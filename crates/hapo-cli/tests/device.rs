@@ -17,7 +17,7 @@ fn a_gpu_that_is_not_there_is_bad_input_with_a_hint() {
     let recipe = recipe.to_str().unwrap();
     for args in [
         &["logprobs", "--model", model, "--input", "ids.jsonl"][..],
-        &["generate", "--model", "builtin:base", "--prompt", "1+1=?"],
+        &["generate", "--model", "builtin:base", "1+1=?"],
         &["eval", "--model", "builtin:base"],
         &["serve", "--model", "builtin:base"],
         &["train", recipe],
@@ -37,8 +37,8 @@ fn a_gpu_that_is_not_there_is_bad_input_with_a_hint() {
 fn other_devices_and_devices_of_a_server_are_usage_errors() {
     let folder = tempfile::tempdir().unwrap();
     for args in [
-        &["generate", "--model", "builtin:base", "--prompt", "1", "--device", "gpu"][..],
-        &["generate", "--model", "builtin:base", "--prompt", "1", "--device", "cuda:0:f16"],
+        &["generate", "--model", "builtin:base", "1", "--device", "gpu"][..],
+        &["generate", "--model", "builtin:base", "1", "--device", "cuda:0:f16"],
         &["eval", "--model", "m", "--endpoint", "http://localhost:1", "--device", "cpu"],
     ] {
         assert_eq!(hapo(folder.path(), args).status.code(), Some(2), "{args:?}");

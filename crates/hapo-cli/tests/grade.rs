@@ -177,3 +177,23 @@ fn labels_are_held_against_verdicts_and_rows_written_beside() {
     let messages = String::from_utf8(output.stderr).unwrap();
     assert!(messages.contains("bad.csv: row 1: ok: expected true or false, got maybe"));
 }
+
+#[test]
+fn a_gold_answer_and_a_completion_are_graded_and_explained() {
+    let hapo = |args: &[&str]| {
+        let it =
+            std::process::Command::new(env!("CARGO_BIN_EXE_hapo")).args(args).output().unwrap();
+        assert!(it.status.success(), "{args:?}: {}", String::from_utf8_lossy(&it.stderr));
+        assert!(it.stderr.is_empty());
+        String::from_utf8(it.stdout).unwrap()
+    };
+    let right = hapo(&["grade", "1/2", r"so \boxed{0.5}"]);
+    assert!(
+        right.starts_with("1: correct\n") && right.contains("because    equal numbers"),
+        "{right}"
+    );
+    assert!(hapo(&["grade", "-7", r"\boxed{7}"]).starts_with("1: wrong\n"));
+    let json: serde_json::Value =
+        serde_json::from_str(&hapo(&["grade", "-7", r"\boxed{-7}", "--json"])).unwrap();
+    assert_eq!(json["verdict"], "correct");
+}

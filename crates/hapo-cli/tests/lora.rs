@@ -131,7 +131,7 @@ fn a_run_with_an_adapter_survives_kills_and_torn_files() {
     // The checkpoint alone, beside its base, and merged: one model.
     let checkpoint = last(&whole).display().to_string();
     let generate = |model: &str, adapter: &[&str]| {
-        let args = ["generate", "--model", model, "--prompt", "1+1=?", "--max-tokens", "8"];
+        let args = ["generate", "--model", model, "1+1=?", "--max-tokens", "8"];
         let greedy = ["--temperature", "0", "--template", "chatml", "--json"];
         let printed = succeed(dir.path(), &[&args[..], &greedy, adapter].concat());
         serde_json::from_str::<Value>(&printed).unwrap()["logprobs"].clone()
@@ -222,7 +222,7 @@ fn adapters_of_other_models_are_refused_by_name() {
     let of = ["--model", &model, "--adapter", &adapter];
     for command in [
         &["logprobs", "--input", "ids.jsonl"][..],
-        &["generate", "--prompt", "1"],
+        &["generate", "1"],
         &["eval", "--suite", "add:5", "--problems", "1"],
         &["serve", "--port", "0"],
         &["merge", "-o", "out"],
@@ -232,9 +232,6 @@ fn adapters_of_other_models_are_refused_by_name() {
         assert!(message.contains("expected a tensor of shape"), "{command:?}: {message}");
     }
     assert!(!dir.path().join("out").exists());
-    let message = refuse(
-        dir.path(),
-        &["generate", "--model", &adapter, "--prompt", "1", "--template", "none"],
-    );
+    let message = refuse(dir.path(), &["generate", "--model", &adapter, "1", "--template", "none"]);
     assert!(message.contains("the base of the adapter is not here"), "{message}");
 }

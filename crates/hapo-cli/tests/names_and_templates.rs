@@ -79,7 +79,6 @@ fn a_model_of_the_cache_is_the_model_of_its_folder() {
             "generate",
             "--model",
             model,
-            "--prompt",
             "2+2=?",
             "--template",
             template,
@@ -97,7 +96,7 @@ fn a_model_of_the_cache_is_the_model_of_its_folder() {
     assert_eq!(by_name, generate("org/tiny@main", "chatml"));
     assert_eq!(by_name.lines().count(), 2);
 
-    let missing = offline(dir.path(), &["generate", "--model", "org/other", "--prompt", "x"]);
+    let missing = offline(dir.path(), &["generate", "--model", "org/other", "x"]);
     assert_eq!(missing.status.code(), Some(2));
     let cache = dir.path().join("home/hub");
     assert_eq!(
@@ -107,7 +106,7 @@ fn a_model_of_the_cache_is_the_model_of_its_folder() {
             cache.display()
         )
     );
-    let neither = offline(dir.path(), &["generate", "--model", "./tiny", "--prompt", "x"]);
+    let neither = offline(dir.path(), &["generate", "--model", "./tiny", "x"]);
     assert_eq!(neither.status.code(), Some(2));
     assert_eq!(
         text(&neither.stderr),
@@ -203,7 +202,7 @@ fn every_command_takes_the_trained_template_or_the_models_own_and_says_so() {
     );
     fs::write(dir.path().join("recipe.toml"), recipe).unwrap();
     let own = ["template: chat, the model's own (--template names another)"];
-    let generate = ["generate", "--prompt", "1+1=?", "--max-tokens", "2", "--model"];
+    let generate = ["generate", "1+1=?", "--max-tokens", "2", "--model"];
     let eval = ["eval", "--k", "1", "--max-tokens", "2", "--data", data, "--model"];
     let teacher = [
         "teacher",
@@ -259,9 +258,7 @@ fn sequences_beyond_the_models_positions_are_warned_about() {
     fs::write(dir.path().join("rows.jsonl"), rows).unwrap();
     let said = "warning: sequences of up to 143 tokens are read, the model was made for 128 (max_position_embeddings)\n";
     let model = ["--model", "builtin:base", "--max-tokens", "130"];
-    for command in
-        [&["generate", "--prompt", "1+1=?"][..], &["eval", "--data", "rows.jsonl", "--k", "1"]]
-    {
+    for command in [&["generate", "1+1=?"][..], &["eval", "--data", "rows.jsonl", "--k", "1"]] {
         let (_, messages) = succeed(dir.path(), &[command, &model].concat());
         assert!(messages.contains(said), "{messages}");
     }
@@ -284,7 +281,7 @@ fn a_template_that_renders_nothing_is_bad_input() {
         fs::copy(it.path(), dir.path().join(it.file_name())).unwrap();
     }
     fs::write(dir.path().join("chat_template.jinja"), "{% if 0 %}x{% endif %}").unwrap();
-    let model = ["--model", ".", "--template", "chat", "--prompt", "1+1=?"];
+    let model = ["--model", ".", "--template", "chat", "1+1=?"];
     let done = offline(dir.path(), &[&["generate"], &model[..]].concat());
     assert_eq!(done.status.code(), Some(2));
     let said = "error: request 0: prompt: expected at least one token, got none\n";

@@ -137,7 +137,7 @@ fn teachers_are_spoken_of_only_where_one_may_enter() {
 #[test]
 fn completions_are_apart_from_each_other() {
     let dir = tempfile::tempdir().unwrap();
-    let args = ["generate", "--model", "builtin:base", "--prompt", "12*3=?", "--max-tokens", "6"];
+    let args = ["generate", "--model", "builtin:base", "12*3=?", "--max-tokens", "6"];
     let one = succeed(dir.path(), &args);
     assert!(!one.contains("---"), "{one}");
     let four = succeed(dir.path(), &[&args[..], &["-n", "4"]].concat());
@@ -154,6 +154,7 @@ fn every_command_that_prints_a_table_prints_it_as_json_too() {
         "serve",
         "watch",
         "export",
+        "fetch",
         "logprobs",
         "merge",
         "new",
@@ -163,7 +164,8 @@ fn every_command_that_prints_a_table_prints_it_as_json_too() {
         "conformance",
     ];
     let help = succeed(dir.path(), &["--help"]);
-    let commands = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let (_, commands) = help.split_once("Start:\n").unwrap();
+    let (commands, _) = commands.split_once("Options:\n").unwrap();
     let names = commands
         .lines()
         .filter(|it| it.starts_with("  ") && !it.starts_with("   "))

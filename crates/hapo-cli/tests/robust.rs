@@ -115,7 +115,7 @@ fn an_answer_that_a_content_filter_ended_is_no_trace() {
 #[test]
 fn counts_have_bounds() {
     let dir = tempfile::tempdir().unwrap();
-    let generate = ["generate", "--model", "builtin:base", "--prompt", "1+1=?"];
+    let generate = ["generate", "--model", "builtin:base", "1+1=?"];
     let eval = ["eval", "--model", "builtin:base", "--suite", "mini6"];
     for (command, option, most) in
         [(&generate[..], "--threads", "1024"), (&generate, "-n", "65536"), (&eval, "--k", "65536")]
@@ -172,7 +172,6 @@ fn what_is_too_much_for_the_memory_is_told_what_to_lower() {
         "generate",
         "--model",
         "builtin:base",
-        "--prompt",
         "1+1=?",
         "-n",
         "64",
@@ -188,7 +187,7 @@ fn what_is_too_much_for_the_memory_is_told_what_to_lower() {
 #[test]
 fn memory_of_keys_and_values_changes_no_completion() {
     let dir = tempfile::tempdir().unwrap();
-    let generate = ["generate", "--model", "builtin:base", "--prompt", "123456*7=?", "-n", "24"];
+    let generate = ["generate", "--model", "builtin:base", "123456*7=?", "-n", "24"];
     let generate =
         [&generate[..], &["--max-tokens", "100", "--temperature", "2", "--json"]].concat();
     let ample = succeed(dir.path(), &generate);

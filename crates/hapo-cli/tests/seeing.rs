@@ -27,20 +27,78 @@ fn help_begins_with_an_example_and_has_no_colours_in_a_pipe() {
     let dir = tempfile::tempdir().unwrap();
     let all = text(&hapo(&["--help"], dir.path()).stdout);
     assert!(all.contains("Exit codes:"), "{all}");
-    let commands = all.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    let names = commands
+    let (_, commands) = all.split_once("Start:\n").unwrap();
+    let (commands, _) = commands.split_once("Options:\n").unwrap();
+    let names: Vec<&str> = commands
         .lines()
         .filter(|it| it.starts_with("  ") && !it.starts_with("   "))
         .filter_map(|it| it.split_whitespace().next())
-        .filter(|it| *it != "help");
-    let mut n = 0;
-    for name in names {
+        .collect();
+    for name in &names {
         let help = text(&hapo(&[name, "--help"], dir.path()).stdout);
         assert!(help.starts_with("Example"), "hapo {name} --help:\n{help}");
         assert!(!help.contains('\u{1b}'), "hapo {name} --help has colours");
-        n += 1;
     }
-    assert!(n >= 13, "{n} commands in:\n{commands}");
+    let distinct: std::collections::BTreeSet<_> = names.iter().collect();
+    assert!(names.len() >= 20 && distinct.len() == names.len(), "{commands}");
+}
+
+#[test]
+fn a_flag_that_is_a_key_of_the_recipe_is_shown_as_set_takes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let hint = |args: &[&str]| {
+        let it = hapo(args, dir.path());
+        assert_eq!(it.status.code(), Some(2), "{args:?}");
+        text(&it.stderr).lines().last().unwrap_or_default().to_owned()
+    };
+    let steps = "hint: it is a key of the recipe: --set steps=VALUE";
+    assert_eq!(hint(&["train", "builtin:smoke", "--num-train-epochs", "3"]), steps);
+    assert_eq!(hint(&["train", "builtin:smoke", "--steps=3"]), steps);
+    assert_eq!(
+        hint(&["train", "builtin:smoke", "--set", "num_generations=4"]),
+        "hint: did you mean `sampling.group_size`?"
+    );
+    assert_eq!(
+        hint(&["train", "smoke"]),
+        "hint: the recipe that comes with hapo is `builtin:smoke`"
+    );
+    assert_eq!(hint(&["train", "builtin:smok"]), "hint: did you mean `builtin:smoke`?");
+    let other = hint(&["generate", "--model", "builtin:base", "--steps", "3"]);
+    assert_eq!(other, "For more information, try '--help'.");
+    let meaning = text(&hapo(&["recipe", "learning_rate"], dir.path()).stdout);
+    assert!(meaning.starts_with("[optim]\nlr = "), "{meaning}");
+}
+
+#[test]
+fn runs_are_listed_the_latest_first() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, rows) in [("a", 1), ("b", 2)] {
+        let run = dir.path().join("runs").join(name);
+        std::fs::create_dir_all(&run).unwrap();
+        std::fs::write(run.join("recipe.toml"), "method = \"grpo\"\nsteps = 2\n").unwrap();
+        let row = |step: u32| {
+            let reward = f64::from(step) / 4.0;
+            format!("{{\"step\":{step},\"reward/policy_only\":{reward}}}\n")
+        };
+        let metrics = run.join("metrics.jsonl");
+        std::fs::write(&metrics, (1..=rows).map(row).collect::<String>()).unwrap();
+        let hours = std::time::Duration::from_secs(3600 * (3 - u64::from(rows)));
+        let file = std::fs::File::options().write(true).open(&metrics).unwrap();
+        file.set_modified(std::time::SystemTime::now() - hours).unwrap();
+    }
+    let it = hapo(&["runs"], dir.path());
+    assert!(it.status.success());
+    expect![[r#"
+        run  method  steps  reward         eval  state       last step
+        b    grpo    2/2    0.250 → 0.500  –     finished    1 h 0 min ago
+        a    grpo    1/2    0.250 → 0.250  –     unfinished  2 h 0 min ago
+    "#]]
+    .assert_eq(&text(&it.stdout));
+    assert_eq!(text(&it.stderr), "to see the latest: hapo report runs/b\n");
+    let json = text(&hapo(&["runs", "runs/a", "--json"], dir.path()).stdout);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["reward"], serde_json::json!([0.25, 0.25]));
+    assert_eq!(hapo(&["runs", "nowhere"], dir.path()).status.code(), Some(2));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod export;
 mod figures;
 mod folder;
 mod live;
+mod overview;
 mod page;
 mod rollouts;
 mod summary;
@@ -23,6 +24,7 @@ use hapo_run::write_atomically;
 pub use error::{Error, Result};
 pub use export::{LoggedRun, csv, logged_runs};
 pub use live::LiveView;
+pub use overview::{RunLine, overview};
 
 /// A self-contained page of the runs in `folders`; each is a run or holds runs below it.
 ///

@@ -69,16 +69,22 @@ fn steps(run: &Run) -> String {
 
 /// Means of the first and the last tenth.
 fn change(run: &Run, name: &str, what: &str) -> Option<String> {
-    let values: Vec<f64> = run.columns.get(name)?.to_vec();
-    let n = values.len().div_ceil(10);
-    let first = mean(&values[..n])?;
-    let last = mean(&values[values.len() - n..])?;
+    let n = run.columns.get(name)?.len().div_ceil(10);
+    let [first, last] = ends(run, name, n)?;
     let over = if n == 1 {
         "first and last step".to_owned()
     } else {
         format!("means of the first and last {n} steps")
     };
     Some(format!("{} → {} ({what}; {over})", short(first), short(last)))
+}
+
+/// Means of the first and the last `n` values that are numbers.
+pub(crate) fn ends(run: &Run, name: &str, n: usize) -> Option<[f64; 2]> {
+    let finite: Vec<f64> =
+        run.columns.get(name)?.iter().copied().filter(|it| it.is_finite()).collect();
+    let n = n.clamp(1, finite.len().max(1));
+    Some([mean(finite.get(..n)?)?, mean(&finite[finite.len() - n..])?])
 }
 
 /// How the responses of the last tenth of the steps end, and the key to change where that keeps the reward flat.

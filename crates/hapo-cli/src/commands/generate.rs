@@ -1,5 +1,6 @@
 //! `hapo generate`: completions of a prompt, or of every problem of a file.
 
+use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -14,10 +15,14 @@ use crate::support::arguments::{KvArgs, count, decoding};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
+/// Longest prompt on standard input, in bytes.
+const PROMPT_BYTES: u64 = 16 << 20;
+
 /// Sample completions.
 #[derive(clap::Args)]
 #[command(
-    before_help = "Example: hapo generate --model builtin:base --prompt '4738*6=?' -n 4 --temperature 0.6"
+    before_help = "Example: hapo generate --model builtin:base '4738*6=?' -n 4 --temperature 0.6",
+    allow_negative_numbers = true
 )]
 pub(crate) struct Args {
     /// Hugging Face folder, org/name@revision of the hub, or builtin:base
@@ -25,8 +30,8 @@ pub(crate) struct Args {
     model: String,
     #[command(flatten)]
     adapter: model::AdapterArg,
-    /// The problem
-    #[arg(long, conflicts_with = "input", required_unless_present = "input")]
+    /// The problem [default: the whole of standard input]
+    #[arg(conflicts_with = "input")]
     prompt: Option<String>,
     /// A file of problems, in any layout of `hapo list layouts`
     #[arg(long)]
@@ -74,14 +79,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let problems: Vec<Example> = match (&args.prompt, &args.input) {
-        (Some(prompt), _) => {
-            vec![Example { id: "0".to_owned(), problem: prompt.clone(), ..Example::default() }]
-        }
-        (None, Some(file)) => {
+    let problems = match (&args.input, &args.prompt) {
+        (Some(file), _) => {
             hapo_train::load_file(&hub::data_file(file)?, ReadAs::default())?.examples
         }
-        (None, None) => unreachable!("clap requires one of the two"),
+        (None, Some(prompt)) => vec![example(prompt.clone())],
+        (None, None) => vec![example(read_prompt()?)],
     };
     let truncation = Truncation { top_k: args.top_k, top_p: args.top_p, min_p: args.min_p };
     let decoding = decoding(args.temperature, truncation)?;
@@ -109,6 +112,24 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         json: args.json,
     };
     on_device!(args.device, args.device.compute.or_f32(), threads, |device| sample(&plan, device))
+}
+
+fn example(problem: String) -> Example {
+    Example { id: "0".to_owned(), problem, ..Example::default() }
+}
+
+/// The problem on standard input.
+fn read_prompt() -> Result<String> {
+    let hint = "write it behind the options, or send it: echo '1+1=?' | hapo generate --model …";
+    let mut text = String::new();
+    if !std::io::stdin().is_terminal() {
+        let read = std::io::stdin().lock().take(PROMPT_BYTES).read_to_string(&mut text);
+        read.map_err(|it| bad_input(format!("cannot read standard input: {it}"), hint))?;
+    }
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(bad_input("expected a problem, got none", hint)),
+        text => Ok(text.to_owned()),
+    }
 }
 
 /// What is sampled, and how it is printed.

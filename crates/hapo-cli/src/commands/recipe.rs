@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use hapo_core::METHODS;
-use hapo_train::recipe::{KeyEntry, key_entries};
+use hapo_train::recipe::{KeyEntry, key_entries, key_of_word};
 use serde_json::json;
 
 use crate::failure::bad_input;
@@ -16,9 +16,16 @@ pub(crate) struct Args {
     /// Print JSON: a list of keys with section, default and meaning
     #[arg(long)]
     json: bool,
+    /// Print the JSON schema of a recipe, for editors
+    #[arg(long, conflicts_with_all = ["key", "json"])]
+    schema: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.schema {
+        outln!("{}", serde_json::to_string_pretty(&hapo_train::recipe::schema())?);
+        return Ok(());
+    }
     let all = key_entries();
     let found = match &args.key {
         None => all,
@@ -70,8 +77,11 @@ fn matching(all: Vec<KeyEntry>, asked: &str) -> Result<Vec<KeyEntry>> {
         all.into_iter().filter(is_key).collect()
     } else if all.iter().any(is_section) {
         all.into_iter().filter(is_section).collect()
-    } else {
+    } else if all.iter().any(has_part) {
         all.into_iter().filter(has_part).collect::<Vec<_>>()
+    } else {
+        let meant = key_of_word(asked).unwrap_or_default();
+        all.into_iter().filter(|it| it.path() == meant).collect()
     };
     if kept.is_empty() {
         return Err(bad_input(

@@ -1,5 +1,8 @@
 //! Recipes that come with the program, by their names: `builtin:NAME`.
 
+use std::path::Path;
+
+use super::words::nearest;
 use crate::error::{Error, Result};
 
 /// The prefix of a built-in recipe's name.
@@ -53,7 +56,24 @@ pub(super) fn find(name: &str) -> Result<&'static BuiltinRecipe> {
             origin: format!("{PREFIX}{name}"),
             field: String::new(),
             problem: format!("no such recipe, expected one of: {}", known.join(", ")),
-            hint: "`hapo list recipes` says what each is for".to_owned(),
+            hint: match nearest(name, &known) {
+                Some(it) => format!("did you mean `{PREFIX}{it}`?"),
+                None => "`hapo list recipes` says what each is for".to_owned(),
+            },
         }
     })
+}
+
+/// The refusal of a file that is not there and has the name of a built-in recipe.
+pub(super) fn refuse_bare_name(path: &Path) -> Result<()> {
+    let is_bare = |it: &&BuiltinRecipe| path == Path::new(it.name);
+    match BUILTIN_RECIPES.iter().find(is_bare).filter(|_| !path.exists()) {
+        None => Ok(()),
+        Some(it) => Err(Error::Recipe {
+            origin: path.display().to_string(),
+            field: String::new(),
+            problem: "no such file".to_owned(),
+            hint: format!("the recipe that comes with hapo is `{PREFIX}{}`", it.name),
+        }),
+    }
 }

@@ -4,6 +4,7 @@ mod builtin;
 mod idle;
 mod keys;
 mod rules;
+mod schema;
 mod scope;
 mod sections;
 mod text;
@@ -27,6 +28,7 @@ use text::{Document, Idling, Problem};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
 pub use keys::{KeyEntry, key_entries};
+pub use schema::schema;
 pub use sections::{
     AUTO, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection, HapoSection,
     HintSource, InitSection, Key, LoraInit, LoraSection, LoraTargets, LossSection, MethodName,
@@ -34,6 +36,7 @@ pub use sections::{
     RewardSection, SECTIONS, SamplingSection, Settings,
 };
 pub use text::{Overrides, WrittenAs};
+pub use words::key_of_word;
 
 /// The recipe of a run.
 #[derive(Clone, Debug)]
@@ -141,6 +144,7 @@ impl Recipe {
             let recipe = builtin::find(name)?;
             return Self::parse_stages(recipe.text, &path.display().to_string(), name, overrides);
         }
+        builtin::refuse_bare_name(path)?;
         let folder = RunFolder(path);
         let file = match (path.is_dir(), folder.stages()) {
             (false, _) => path.to_owned(),

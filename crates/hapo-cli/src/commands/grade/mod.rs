@@ -27,12 +27,18 @@ use crate::support::arguments::{RewardArgs, one_of};
 /// Counts follow on standard error; with labels, also a table of them against the verdicts, and the rows that disagree.
 #[derive(clap::Args)]
 #[command(
-    before_help = "Example: echo '{\"gold\": \"1/2\", \"pred\": \"so \\\\boxed{0.5}\"}' | hapo grade --explain"
+    before_help = "Example: hapo grade 1/2 'so \\boxed{0.5}'\n         hapo grade answers.jsonl --pred-key completion --out graded.jsonl",
+    allow_negative_numbers = true
 )]
 pub(crate) struct Args {
-    /// File of rows; standard input (JSON lines) when absent: each row is answered as it comes
+    /// File of rows; standard input (JSON lines) when absent: each row is answered as it comes. With a completion behind
+    /// it, the gold answer itself
+    #[arg(value_name = "FILE|GOLD")]
     file: Option<PathBuf>,
-    /// math, benchmark, training, oat, exact, choice or format; or `command:` and a program of one's own, or the address of a server
+    /// A completion, graded against the gold answer before it and explained
+    #[arg(conflicts_with_all = ["out", "label_key"])]
+    completion: Option<String>,
+    /// math, benchmark, training, oat, exact, choice or format; or a custom reward: `command:PROGRAM`, or the address of a server
     #[arg(long, default_value = "math")]
     grader: String,
     #[command(flatten)]
@@ -77,6 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let mut out = Output {
         args,
+        explain: args.explain || (args.completion.is_some() && !args.json),
         origin: match &args.file {
             Some(it) => it.to_str().unwrap_or("file").to_owned(),
             None => "standard input".to_owned(),
@@ -85,7 +92,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         writer: std::io::BufWriter::new(writer),
         summary: Summary::default(),
     };
-    if let Some(file) = &args.file {
+    if let (Some(gold), Some(completion)) = (&args.file, &args.completion) {
+        let row = [
+            (args.gold_key.clone(), gold.to_string_lossy().into()),
+            (args.pred_key.clone(), completion.as_str().into()),
+        ];
+        out.batch(&[Ok(Map::from_iter(row))])?;
+    } else if let Some(file) = &args.file {
         let plain = open(file)?;
         let rows = hapo_data::json_rows(file)?;
         if rows.container == Container::JsonLines && rows.compression.is_none() {
@@ -103,7 +116,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     out.writer.flush()?;
     let it = out.summary;
-    if args.out.is_none() {
+    if args.completion.is_some() {
+        // The verdict is all there is to say.
+    } else if args.out.is_none() {
         errln!("{}", it.text());
     } else if args.json {
         outln!("{}", serde_json::to_string(&it)?);
@@ -188,6 +203,8 @@ fn row(line: &[u8]) -> Row {
 
 struct Output<'a> {
     args: &'a Args,
+    /// Whether verdicts are put in words.
+    explain: bool,
     /// The name of the input in messages.
     origin: String,
     grader: Extracting<'static>,
@@ -312,7 +329,7 @@ impl Output<'_> {
             }
             _ => it.reason.to_string(),
         };
-        if self.args.explain {
+        if self.explain {
             let extracted = it.extracted.as_deref().unwrap_or("(nothing)");
             writeln!(self.writer, "{}: {verdict}", printable(&self.id(row).to_string()))?;
             for (name, text) in [

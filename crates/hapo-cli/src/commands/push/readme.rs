@@ -103,7 +103,7 @@ impl ModelReadme<'_> {
         } else {
             let _ = writeln!(
                 text,
-                "from transformers import AutoModelForCausalLM, AutoTokenizer\n\nmodel = AutoModelForCausalLM.from_pretrained(\"{repo}\")\ntokenizer = AutoTokenizer.from_pretrained(\"{repo}\")\n```\n\nor `hapo generate --model {repo} --prompt TEXT`, `hapo serve --model {repo}`."
+                "from transformers import AutoModelForCausalLM, AutoTokenizer\n\nmodel = AutoModelForCausalLM.from_pretrained(\"{repo}\")\ntokenizer = AutoTokenizer.from_pretrained(\"{repo}\")\n```\n\nor `hapo generate --model {repo} TEXT`, `hapo serve --model {repo}`."
             );
         }
     }

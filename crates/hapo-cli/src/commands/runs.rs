@@ -1,0 +1,60 @@
+//! `hapo runs`: the runs of a folder, a line each.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use hapo_report::RunLine;
+
+use crate::progress::duration;
+
+/// A table of runs, the latest first.
+#[derive(clap::Args)]
+#[command(before_help = "Example: hapo runs")]
+pub(crate) struct Args {
+    /// Run folders, or folders of runs
+    #[arg(value_name = "FOLDER", default_value = "runs")]
+    folders: Vec<PathBuf>,
+    /// Print JSON: a list of runs
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let runs = hapo_report::overview(&args.folders)?;
+    if args.json {
+        outln!("{}", serde_json::to_string(&runs)?);
+        return Ok(());
+    }
+    let titles = ["run", "method", "steps", "reward", "eval", "state", "last step"];
+    let mut table = vec![titles.map(str::to_owned)];
+    table.extend(runs.iter().map(cells));
+    let width = |column: usize| {
+        table.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    for row in &table {
+        let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        outln!("{}", padded.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    if let Some(latest) = runs.first() {
+        errln!("to see the latest: hapo report {}", latest.path.display());
+    }
+    Ok(())
+}
+
+fn cells(run: &RunLine) -> [String; 7] {
+    let ends = |ends: Option<[f64; 2]>| match ends {
+        Some([first, last]) => format!("{first:.3} → {last:.3}"),
+        None => "–".to_owned(),
+    };
+    [
+        run.name.clone(),
+        run.method.clone().unwrap_or_else(|| "–".to_owned()),
+        run.planned.map_or_else(|| run.steps.to_string(), |it| format!("{}/{it}", run.steps)),
+        ends(run.reward),
+        ends(run.evaluation),
+        run.state.to_owned(),
+        run.seconds_ago
+            .map_or_else(|| "–".to_owned(), |seconds| format!("{} ago", duration(seconds as f64))),
+    ]
+}

@@ -1,0 +1,66 @@
+//! Many runs, a line each.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use hapo_run::RunFolder;
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::folder::{self, Run, State};
+use crate::summary::ends;
+
+/// A run in a line.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunLine {
+    /// As much of its path as tells it from the others.
+    pub name: String,
+    /// Its folder.
+    pub path: PathBuf,
+    /// The method of its recipe.
+    pub method: Option<String>,
+    /// The last step that is logged.
+    pub steps: u64,
+    /// The steps of its recipe.
+    pub planned: Option<u64>,
+    /// `finished`, `running`, or `unfinished` where no process trains in the folder.
+    pub state: &'static str,
+    /// Mean reward of the policy's own rollouts over the first and the last tenth of the steps.
+    pub reward: Option<[f64; 2]>,
+    /// The first and the last evaluation, avg@k.
+    pub evaluation: Option<[f64; 2]>,
+    /// Seconds since it last wrote a step.
+    pub seconds_ago: Option<u64>,
+}
+
+/// The runs in `folders`, the latest first; each folder is a run or holds runs below it.
+///
+/// # Errors
+/// A folder without a run, or one that the system does not let us read.
+pub fn overview(folders: &[PathBuf]) -> Result<Vec<RunLine>> {
+    let runs = folder::read_all(&folder::find(folders)?)?;
+    let mut lines: Vec<RunLine> = runs.iter().map(line).collect();
+    lines.sort_by_key(|it| it.seconds_ago);
+    Ok(lines)
+}
+
+fn line(run: &Run) -> RunLine {
+    let written = std::fs::metadata(RunFolder(&run.path).metrics()).and_then(|it| it.modified());
+    let age = written.ok().and_then(|it| SystemTime::now().duration_since(it).ok());
+    let tenth = run.columns.rows().div_ceil(10);
+    RunLine {
+        name: run.name.clone(),
+        path: run.path.clone(),
+        method: run.text("method").map(str::to_owned),
+        steps: run.columns.steps().last().map_or(0, |it| *it as u64),
+        planned: run.planned(),
+        state: match run.state {
+            State::Finished => "finished",
+            State::Running => "running",
+            State::Unfinished => "unfinished",
+        },
+        reward: ends(run, "reward/policy_only", tenth),
+        evaluation: ends(run, "eval/avg@k", 1),
+        seconds_ago: age.map(|it| it.as_secs()),
+    }
+}
