@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let base = open_model(BUILTIN_BASE, 128, 2)?;
     let chat = ChatFormat::new(base.tokenizer, find_template("chatml")?, &base.model.config().eos)?;
     let task = TaskSet { seed: 0, levels: vec![("linear".into(), 4)], split: Split::Train, count: 64, teacher_coverage: 0.5, teacher_steps: TeacherSteps::Exact };
-    let limits = PromptLimits { prompt_tokens: 32, response_tokens: MAX_TOKENS, success_at: 1.0, overlong: Overlong::Error, hints: None, grades: true };
+    let limits = PromptLimits { prompt_tokens: 32, response_tokens: MAX_TOKENS, success_at: 1.0, overlong: Overlong::Error, hints: None, traces: 1, grades: true };
     let table = PromptTable::new(&make_set(&task)?, "builtin", &chat, &MATH, limits)?;
     let order = Order { seed: 0, prompts: table.prompts.len(), per_step: PROMPTS_PER_STEP };
 
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let verdicts: Result<_, Error> = sampled.group.rollouts().iter().map(verdict).collect();
             let scored = sampled.group.score(verdicts?);
             successes += scored.successes();
-            let offer = Offer { teachers: prompt.teacher.as_slice(), stored: &[], slot };
+            let offer = Offer { teachers: &prompt.teachers, stored: &[], scores: &[], slot };
             let mixed = method.mix(scored, &offer);
             let members = mixed.members().iter().zip(method.credit(&mixed, step, Scores::NONE));
             groups.push(token_group(members, prompt.tokens.clone(), |_| Behind::Sampled, &loss));
