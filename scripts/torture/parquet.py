@@ -1,4 +1,4 @@
-"""Flips one bit in Parquet files with page checksums, and cuts and damages delta, Brotli and LZ4 files.
+"""Flips one bit in Parquet files with page checksums, and cuts and damages files of both versions of pages.
 
     python scripts/torture/parquet.py [--binary target/debug/hapo] [--count 300]
 
@@ -44,7 +44,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "f.parquet")
         for index in range(options.count):
-            codec = ["none", "snappy", "gzip", "zstd", "brotli", "lz4"][index % 6]
+            codec = ["none", "snappy", "gzip", "zstd", "lz4"][index % 5]
             pq.write_table(table, file, compression=codec, write_page_checksum=True)
             before = open(file, "rb").read()
             metadata = pq.read_metadata(file)
@@ -69,13 +69,10 @@ def main():
             other += not same
         damaged = 0
         for index in range(options.count):
-            encoding = ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"][index % 2]
             pq.write_table(
                 table,
                 file,
-                compression=["none", "brotli", "lz4"][index % 3],
-                use_dictionary=False,
-                column_encoding={name: encoding for name in table.column_names},
+                compression=["none", "zstd", "lz4"][index % 3],
                 data_page_version=["1.0", "2.0"][index % 2],
             )
             data = bytearray(open(file, "rb").read())
@@ -86,7 +83,7 @@ def main():
             damaged += 1
     print(
         f"{options.count} flipped bits under checksums: {refused} refused, {passed} without effect, {other} passed as other text;"
-        f" {damaged} damaged delta, Brotli and LZ4 files: no panic, at most 2 GB"
+        f" {damaged} damaged files of both versions of pages: no panic, at most 2 GB"
     )
     assert other == 0
 

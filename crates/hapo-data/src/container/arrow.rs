@@ -4,13 +4,12 @@
 //! Purpose: no length is believed before its bytes have come, and no place is read that the bytes do not have. The
 //! `arrow` crates would be the longest of all dependencies to compile, and take what a batch claims.
 //!
-//! Price: batches that are compressed within are not read, as little-endian alone is.
+//! Price: batches that are compressed within, categories, unions and big-endian numbers are refused.
 
 use super::flatbuffer::{Found, Table, Vector, part, signed};
 use super::{Failure, RawRow, broken, damage, damaged, read_up_to};
 use crate::error::Error;
 use crate::value::{Object, Value};
-use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -31,7 +30,6 @@ pub(super) fn rows<R: BufRead>(
         begun: false,
         ended: false,
         fields: None,
-        words: Words::default(),
         batch: None,
         next: 0,
         row: 0,
@@ -46,23 +44,17 @@ struct Rows<R> {
     ended: bool,
     /// Those of the schema, once it is read.
     fields: Option<Vec<Field>>,
-    words: Words,
     batch: Option<Batch>,
     /// Row of the batch at hand.
     next: usize,
     row: u64,
 }
 
-/// The values of dictionaries, by their number; a dictionary may grow by batches.
-type Words = HashMap<i64, Vec<Batch>>;
-
 /// A column's name and type, with those of the columns in it.
 struct Field {
     name: String,
     kind: Kind,
     children: Vec<Field>,
-    /// The number of the dictionary whose words the column counts, and how the counts are held.
-    dictionary: Option<(i64, Kind)>,
 }
 
 /// A type. Widths are in bytes.
@@ -159,7 +151,6 @@ impl<R: BufRead> Rows<R> {
     /// The next batch with rows.
     fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
         const SCHEMA: i64 = 1;
-        const DICTIONARY: i64 = 2;
         const BATCH: i64 = 3;
         let wrong = |problem: &str| Failure::Damaged(problem.to_owned());
         while let Some(metadata) = self.metadata()? {
@@ -169,35 +160,18 @@ impl<R: BufRead> Rows<R> {
                 return broken(format!("a message of {length} bytes cannot be"));
             };
             let body = self.take(length)?;
-            let is_old = message.number(0, 2, 0).map_err(wrong)? < 4;
             let kind = message.number(1, 1, 0).map_err(wrong)?;
             let header =
                 message.table(2).map_err(wrong)?.ok_or_else(|| wrong("an empty message"))?;
             match (kind, &self.fields) {
-                (SCHEMA, None) => self.fields = Some(schema(header, is_old).map_err(wrong)?),
-                (DICTIONARY, Some(fields)) => {
-                    let (id, grows) = (header.number(0, 8, 0), header.number(2, 1, 0));
-                    let (id, grows) = (id.map_err(wrong)?, grows.map_err(wrong)? != 0);
-                    let values = header.table(1).map_err(wrong)?;
-                    let values = values.ok_or_else(|| wrong("a dictionary without words"))?;
-                    let field = fields.iter().find_map(|it| it.with_dictionary(id));
-                    let field = field.ok_or_else(|| wrong("a dictionary of no column"))?;
-                    let plain = [(field.kind, &field.children[..])];
-                    let batch = Batch::read(values, &plain, body).map_err(wrong)?;
-                    let words = self.words.entry(id).or_default();
-                    if !grows {
-                        words.clear();
-                    }
-                    words.push(batch);
-                }
+                (SCHEMA, None) => self.fields = Some(schema(header).map_err(wrong)?),
                 (BATCH, Some(fields)) => {
-                    let held: Vec<_> = fields.iter().map(Field::held).collect();
-                    let batch = Batch::read(header, &held, body).map_err(wrong)?;
+                    let batch = Batch::read(header, fields, body).map_err(wrong)?;
                     if batch.rows > 0 {
                         return Ok(Some(batch));
                     }
                 }
-                (SCHEMA | DICTIONARY | BATCH, _) => return broken("messages in a wrong order"),
+                (SCHEMA | BATCH, _) => return broken("messages in a wrong order"),
                 _ => return broken("a message of an unknown kind"),
             }
         }
@@ -211,7 +185,7 @@ impl<R: BufRead> Rows<R> {
         let (Some(batch), Some(fields)) = (&self.batch, &self.fields) else { return Ok(None) };
         let row = self.next;
         self.next += 1;
-        object(fields, &batch.columns, &batch.body, row, &self.words)
+        object(fields, &batch.columns, &batch.body, row)
             .map(Some)
             .map_err(|it| Failure::Damaged(it.to_owned()))
     }
@@ -235,46 +209,30 @@ impl<R: BufRead> Iterator for Rows<R> {
     }
 }
 
-fn schema(header: Table, is_old: bool) -> Found<Vec<Field>> {
+fn schema(header: Table) -> Found<Vec<Field>> {
     if header.number(0, 2, 0)? != 0 {
         return Err("numbers in big-endian order are not read");
     }
-    header.tables(1)?.into_iter().map(|it| Field::read(it, is_old, NESTING)).collect()
+    header.tables(1)?.into_iter().map(|it| Field::read(it, NESTING)).collect()
 }
 
 impl Field {
-    fn read(table: Table, is_old: bool, depth: usize) -> Found<Self> {
+    fn read(table: Table, depth: usize) -> Found<Self> {
         let depth = depth.checked_sub(1).ok_or("the schema is nested too deeply")?;
-        let dictionary = table.table(4)?.map(|it| {
-            let index = it.table(1)?;
-            let kind = index.map_or(Ok(Kind::Int { width: 4, is_signed: true }), int)?;
-            Ok::<_, &str>((it.number(0, 8, 0)?, kind))
-        });
-        let children = table.tables(5)?.into_iter().map(|it| Self::read(it, is_old, depth));
+        if table.table(4)?.is_some() {
+            return Err("columns of categories are not read: write the file as Parquet");
+        }
+        let children = table.tables(5)?.into_iter().map(|it| Self::read(it, depth));
         let field = Self {
             name: table.text(0)?.to_owned(),
-            kind: kind(table, is_old)?,
+            kind: kind(table)?,
             children: children.collect::<Found<_>>()?,
-            dictionary: dictionary.transpose()?,
         };
         let is_list = matches!(field.kind, Kind::List { .. } | Kind::FixedList { .. });
         if is_list && field.children.len() != 1 {
             return Err("a list has elements of one type");
         }
         Ok(field)
-    }
-
-    /// The type in which the column lies in a batch, and the columns in it.
-    fn held(&self) -> (Kind, &[Field]) {
-        self.dictionary.map_or((self.kind, &self.children), |(_, kind)| (kind, &[]))
-    }
-
-    /// The column, or one within it, of this dictionary.
-    fn with_dictionary(&self, id: i64) -> Option<&Field> {
-        if self.dictionary.is_some_and(|it| it.0 == id) {
-            return Some(self);
-        }
-        self.children.iter().find_map(|it| it.with_dictionary(id))
     }
 }
 
@@ -287,7 +245,7 @@ fn int(table: Table) -> Found<Kind> {
 }
 
 /// The type of a field, by its number in Arrow's list of types.
-fn kind(table: Table, is_old: bool) -> Found<Kind> {
+fn kind(table: Table) -> Found<Kind> {
     let parts = || table.table(3)?.ok_or("a column has no type");
     let other = |buffers| Kind::Other { buffers, views: false };
     Ok(match table.number(2, 1, 0)? {
@@ -301,22 +259,19 @@ fn kind(table: Table, is_old: bool) -> Found<Kind> {
         5 => Kind::Text { offsets: 4 },
         6 => Kind::Bool,
         7 => {
-            let (parts, bits) = (parts()?, [32, 64, 128, 256]);
-            let width = parts.number(2, 4, 128)?;
-            let scale = parts.number(1, 4, 0)?;
-            if !bits.contains(&width) || scale.abs() > 1000 {
-                return Err("a decimal has 32, 64, 128 or 256 bits");
+            let (width, scale) = (parts()?.number(2, 4, 128)?, parts()?.number(1, 4, 0)?);
+            match width {
+                32 | 64 | 128 if scale.abs() <= 1000 => {
+                    Kind::Decimal { width: width as usize / 8, scale }
+                }
+                _ => other(2),
             }
-            Kind::Decimal { width: width as usize / 8, scale }
         }
         // Dates, times and intervals; bytes of a fixed length; maps, whose keys and values lie in a structure within.
         8..=11 | 15 | 17 | 18 => other(2),
         12 => Kind::List { offsets: 4 },
         13 => Kind::Struct,
-        14 => {
-            let dense = parts()?.number(0, 2, 0)? == 1;
-            other(1 + usize::from(dense) + usize::from(is_old))
-        }
+        14 => return Err("columns of unions are not read: write the file as Parquet"),
         16 => {
             let length = parts()?.number(0, 4, 0)?;
             let length = usize::try_from(length).map_err(|_| "a list has a negative length")?;
@@ -335,7 +290,7 @@ fn kind(table: Table, is_old: bool) -> Found<Kind> {
 
 impl Batch {
     /// Columns of these types in a body.
-    fn read(header: Table, columns: &[(Kind, &[Field])], body: Vec<u8>) -> Found<Self> {
+    fn read(header: Table, fields: &[Field], body: Vec<u8>) -> Found<Self> {
         if header.table(3)?.is_some() {
             return Err("batches that are compressed within are not read");
         }
@@ -347,8 +302,7 @@ impl Batch {
             next: [0; 3],
             len: body.len(),
         };
-        let columns = columns.iter().map(|(kind, children)| places.column(*kind, children));
-        let columns = columns.collect::<Found<Vec<_>>>()?;
+        let columns = fields.iter().map(|it| places.column(it)).collect::<Found<Vec<_>>>()?;
         let rows = size(header.number(0, 8, 0)?)?;
         // A row has a bit at least; columns of nulls alone could claim any number of rows.
         if rows > body.len().saturating_mul(8) || columns.iter().any(|it| it.len < rows) {
@@ -374,10 +328,10 @@ struct Places<'a> {
 }
 
 impl Places<'_> {
-    fn column(&mut self, kind: Kind, children: &[Field]) -> Found<Column> {
+    fn column(&mut self, field: &Field) -> Found<Column> {
         let len = size(self.header.word(self.nodes, 2, self.next[0], 0)?)?;
         self.next[0] += 1;
-        let (count, views) = match kind {
+        let (mut count, views) = match field.kind {
             Kind::Null => (0, false),
             Kind::Bool
             | Kind::Int { .. }
@@ -389,16 +343,12 @@ impl Places<'_> {
             Kind::FixedList { .. } | Kind::Struct => (1, false),
             Kind::Other { buffers, views } => (buffers, views),
         };
-        let mut count = count;
         if views {
             count += size(self.header.word(self.views, 1, self.next[2], 0)?)?;
             self.next[2] += 1;
         }
         let buffers = (0..count).map(|_| self.buffer()).collect::<Found<_>>()?;
-        let children = children.iter().map(|it| {
-            let (kind, children) = it.held();
-            self.column(kind, children)
-        });
+        let children = field.children.iter().map(|it| self.column(it));
         Ok(Column { len, buffers, children: children.collect::<Found<_>>()? })
     }
 
@@ -449,43 +399,13 @@ impl Column {
     }
 }
 
-fn object(
-    fields: &[Field],
-    columns: &[Column],
-    body: &[u8],
-    row: usize,
-    words: &Words,
-) -> Found<Object> {
+fn object(fields: &[Field], columns: &[Column], body: &[u8], row: usize) -> Found<Object> {
     let pairs = fields.iter().zip(columns);
-    let pairs =
-        pairs.map(|(field, it)| Ok((field.name.clone(), value(field, it, body, row, words)?)));
+    let pairs = pairs.map(|(field, it)| Ok((field.name.clone(), value(field, it, body, row)?)));
     pairs.collect::<Found<_>>().map(Object)
 }
 
-/// What a column holds in a row, a word of a dictionary looked up.
-fn value(field: &Field, column: &Column, body: &[u8], row: usize, words: &Words) -> Found<Value> {
-    let Some((id, Kind::Int { width, is_signed })) = field.dictionary else {
-        return plain(field, column, body, row, words);
-    };
-    if !column.buffers[0].is_empty() && !column.bit(body, 0, row)? {
-        return Ok(Value::Null);
-    }
-    let word = number(column.element(body, 1, width, row)?, is_signed);
-    let mut word = usize::try_from(word).map_err(|_| "a word has a negative number")?;
-    for part in words.get(&id).map(Vec::as_slice).unwrap_or_default() {
-        if word < part.rows {
-            return plain(field, &part.columns[0], &part.body, word, words);
-        }
-        word -= part.rows;
-    }
-    Err("a word is not in its dictionary")
-}
-
-fn number(bytes: &[u8], is_signed: bool) -> i128 {
-    if is_signed { signed(bytes) } else { signed(&[bytes, &[0]].concat()) }
-}
-
-fn plain(field: &Field, column: &Column, body: &[u8], row: usize, words: &Words) -> Found<Value> {
+fn value(field: &Field, column: &Column, body: &[u8], row: usize) -> Found<Value> {
     if row >= column.len {
         return Err(SHORT);
     }
@@ -503,14 +423,15 @@ fn plain(field: &Field, column: &Column, body: &[u8], row: usize, words: &Words)
         if rows.end > child.len || rows.len() > body.len().saturating_mul(8) {
             return Err("a list has more elements than there are");
         }
-        let items = rows.map(|it| value(element, child, body, it, words));
+        let items = rows.map(|it| value(element, child, body, it));
         items.collect::<Found<_>>().map(Value::List)
     };
     match field.kind {
         Kind::Null => Ok(Value::Null),
         Kind::Bool => column.bit(body, 1, row).map(Value::Bool),
         Kind::Int { width, is_signed } => {
-            Ok(Value::int(number(column.element(body, 1, width, row)?, is_signed)))
+            let bytes = column.element(body, 1, width, row)?;
+            Ok(Value::int(if is_signed { signed(bytes) } else { signed(&[bytes, &[0]].concat()) }))
         }
         Kind::Float { width: 4 } => {
             let bits = signed(column.element(body, 1, 4, row)?) as u32;
@@ -521,7 +442,7 @@ fn plain(field: &Field, column: &Column, body: &[u8], row: usize, words: &Words)
             Ok(Value::float(f64::from_bits(bits)))
         }
         Kind::Decimal { width, scale } => {
-            Ok(Value::Number(decimal(column.element(body, 1, width, row)?, scale)))
+            Ok(Value::Number(decimal(signed(column.element(body, 1, width, row)?), scale)))
         }
         Kind::Text { offsets } => {
             let range = column.range(body, offsets, row)?;
@@ -534,44 +455,18 @@ fn plain(field: &Field, column: &Column, body: &[u8], row: usize, words: &Words)
             let start = row.checked_mul(length).ok_or(SHORT)?;
             list(start..start.checked_add(length).ok_or(SHORT)?)
         }
-        Kind::Struct => {
-            object(&field.children, &column.children, body, row, words).map(Value::Object)
-        }
+        Kind::Struct => object(&field.children, &column.children, body, row).map(Value::Object),
         Kind::Other { .. } => Ok(Value::Other("a value of a type that is not read")),
     }
 }
 
-/// The digits of a whole number of any width, with `scale` of them behind the point.
-fn decimal(bytes: &[u8], scale: i64) -> String {
-    let is_negative = bytes.last().is_some_and(|it| it & 0x80 != 0);
-    // The magnitude in base 256, the highest first.
-    let mut rest: Vec<u8> = bytes.iter().rev().copied().collect();
-    if is_negative {
-        let mut carries = true;
-        for it in rest.iter_mut().rev() {
-            *it = (!*it).wrapping_add(u8::from(carries));
-            carries &= *it == 0;
-        }
-    }
-    let mut digits = Vec::new();
-    while rest.iter().any(|it| *it != 0) || digits.is_empty() {
-        let mut over = 0;
-        for it in &mut rest {
-            let all = over * 256 + u32::from(*it);
-            (*it, over) = ((all / 10) as u8, all % 10);
-        }
-        digits.push(b'0' + over as u8);
-    }
-    if scale < 0 {
-        digits.splice(0..0, vec![b'0'; scale.unsigned_abs() as usize]);
-    }
+/// The digits of a whole number, with `scale` of them behind the point.
+fn decimal(number: i128, scale: i64) -> String {
+    let sign = if number < 0 { "-" } else { "" };
     let behind = usize::try_from(scale).unwrap_or(0);
-    digits.resize(digits.len().max(behind + 1), b'0');
-    if behind > 0 {
-        digits.insert(behind, b'.');
-    }
-    if is_negative {
-        digits.push(b'-');
-    }
-    digits.into_iter().rev().map(char::from).collect()
+    let zeros = usize::try_from(-scale).unwrap_or(0);
+    let digits = format!("{:0>1$}{2}", number.unsigned_abs(), behind + 1, "0".repeat(zeros));
+    let (whole, fraction) = digits.split_at(digits.len() - behind);
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{sign}{whole}{point}{fraction}")
 }

@@ -9,7 +9,6 @@
 mod array;
 mod arrow;
 mod csv;
-mod delta;
 mod flatbuffer;
 mod guard;
 mod lines;

@@ -6,22 +6,19 @@
 //!
 //! A page with a checksum is compared with it.
 //!
-//! Price: the headers are read twice, and so are Brotli pages and those of delta encodings, whose
-//! claims lie inside the compressed bytes.
+//! Price: the headers are read twice. Brotli and delta encodings, whose claims lie inside the compressed bytes, are
+//! refused.
 
-use super::delta;
 use super::guard::fenced;
 use super::thrift::{self, Thrift};
 use super::{Failure, RawRow, RawRows, broken, damaged, read_up_to};
 use crate::error::Error;
 use crate::value::{Object, Value};
-use parquet::column::page::Page;
-use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::SerializedFileReader;
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// The bytes at both ends of a Parquet file.
@@ -35,16 +32,12 @@ const NESTING: usize = 32;
 
 /// The rows of a file.
 pub(super) fn rows(mut file: File, path: &Path) -> Result<RawRows<'static>, Error> {
-    let deltas = check(&mut file).map_err(|fault| match fault {
+    check(&mut file).map_err(|fault| match fault {
         Failure::Io(source) => Error::Io { path: path.to_owned(), source },
         Failure::Damaged(problem) => damaged(path, None, problem),
     })?;
     let opened = fenced(|| {
-        let reader = SerializedFileReader::new(file)?;
-        for (group, column) in deltas {
-            check_deltas(&reader, group, column)?;
-        }
-        Ok(RowIter::from_file_into(Box::new(reader)))
+        SerializedFileReader::new(file).map(Box::new).map(|it| RowIter::from_file_into(it))
     });
     let iterator = flatten(opened).map_err(|it| damaged(path, None, it))?;
     Ok(Box::new(Rows { iterator: Some(iterator), path: path.to_owned(), row: 0 }))
@@ -118,9 +111,8 @@ fn value(field: Field) -> Value {
     }
 }
 
-/// Looks at everything that the file claims about its sizes; gives the row group and column of every
-/// chunk with a delta encoding, whose claims are inside its pages.
-fn check(file: &mut File) -> Result<Vec<(usize, usize)>, Failure> {
+/// Looks at everything that the file claims about its sizes.
+fn check(file: &mut File) -> Result<(), Failure> {
     let length = file.seek(SeekFrom::End(0))?;
     if length < 12 {
         return broken("a Parquet file has 12 bytes at least");
@@ -140,7 +132,6 @@ fn check(file: &mut File) -> Result<Vec<(usize, usize)>, Failure> {
         .map_err(|it| Failure::Damaged(format!("the footer cannot be read: {it}")))?;
     check_schema(footer.list(2).unwrap_or_default())?;
     let mut n_values_of_group = Vec::new();
-    let mut deltas = Vec::new();
     for (number, group) in footer.list(4).unwrap_or_default().iter().enumerate() {
         let columns = group.list(1).unwrap_or_default();
         n_values_of_group.clear();
@@ -148,7 +139,7 @@ fn check(file: &mut File) -> Result<Vec<(usize, usize)>, Failure> {
             let Some(chunk) = chunk.field(3) else {
                 return broken(format!("row group {number}, column {column}: no metadata"));
             };
-            let has_delta = check_pages(file, chunk, length).map_err(|it| match it {
+            check_pages(file, chunk, length).map_err(|it| match it {
                 Failure::Damaged(it) => Failure::Damaged(format!(
                     "row group {}, column {}: {it}",
                     number + 1,
@@ -156,7 +147,6 @@ fn check(file: &mut File) -> Result<Vec<(usize, usize)>, Failure> {
                 )),
                 io @ Failure::Io(_) => io,
             })?;
-            deltas.extend(has_delta.then_some((number, column)));
             n_values_of_group.push(chunk.int(5).unwrap_or(0));
         }
         let n_rows = group.int(3).unwrap_or(-1);
@@ -164,53 +154,6 @@ fn check(file: &mut File) -> Result<Vec<(usize, usize)>, Failure> {
         if n_rows < 0 || n_values_of_group.iter().any(|it| *it < n_rows) {
             return broken(format!("row group {}: {n_rows} rows cannot be", number + 1));
         }
-    }
-    Ok(deltas)
-}
-
-/// Checks the claims of a column chunk's delta-encoded pages.
-fn check_deltas(
-    reader: &SerializedFileReader<File>,
-    group: usize,
-    column: usize,
-) -> parquet::errors::Result<()> {
-    let metadata = reader.metadata().row_group(group);
-    let levels = metadata.column(column).column_descr();
-    let levels = [levels.max_rep_level(), levels.max_def_level()];
-    let row_group = reader.get_row_group(group)?;
-    let mut pages = row_group.get_column_page_reader(column)?;
-    while let Some(page) = pages.get_next_page()? {
-        let (values, encoding, n_values) = match &page {
-            Page::DataPage { buf, encoding, num_values, .. } => {
-                let mut values = &buf[..];
-                for _ in levels.iter().filter(|it| **it > 0) {
-                    let length = values.get(..4).and_then(|it| it.try_into().ok());
-                    let length = length.map_or(usize::MAX, |it| u32::from_le_bytes(it) as usize);
-                    values = length
-                        .checked_add(4)
-                        .and_then(|it| values.get(it..))
-                        .ok_or_else(|| ParquetError::General("a page ends in its levels".into()))?;
-                }
-                (values, *encoding, *num_values)
-            }
-            Page::DataPageV2 {
-                buf,
-                encoding,
-                num_values,
-                def_levels_byte_len,
-                rep_levels_byte_len,
-                ..
-            } => {
-                let levels = u64::from(*def_levels_byte_len) + u64::from(*rep_levels_byte_len);
-                let values = buf.get(levels as usize..).unwrap_or_default();
-                (values, *encoding, *num_values)
-            }
-            Page::DictionaryPage { .. } => continue,
-        };
-        delta::check(values, encoding, n_values as usize).map_err(|it| {
-            let place = format!("row group {}, column {}", group + 1, column + 1);
-            ParquetError::General(format!("{place}: {it}"))
-        })?;
     }
     Ok(())
 }
@@ -246,8 +189,8 @@ fn check_schema(elements: &[Thrift]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Walks the page headers of a column chunk, and says whether a page has a delta encoding.
-fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<bool, Failure> {
+/// Walks the page headers of a column chunk.
+fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<(), Failure> {
     let offset = |id| chunk.int(id).map(u64::try_from);
     let (Some(Ok(start)), Some(Ok(size))) = (offset(11).or(offset(9)), offset(7)) else {
         return broken("no place in the file");
@@ -256,7 +199,9 @@ fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<bool
         return broken("it lies beyond the end of the file");
     };
     let codec = chunk.int(4).unwrap_or(0);
-    let mut has_delta = false;
+    if codec == 4 {
+        return broken("write the file with snappy or zstd: Brotli is not read");
+    }
     let mut place = start;
     let mut header = Vec::new();
     while place < end {
@@ -282,8 +227,6 @@ fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<bool
         let most = match codec {
             0 => compressed,
             1 => compressed * 64 + (64 << 10),
-            // Brotli's best has no bound worth the name: its pages are read through below.
-            BROTLI => i64::MAX,
             6 => compressed * 2048 + (16 << 20),
             _ => compressed * 1100 + (64 << 10),
         };
@@ -302,52 +245,19 @@ fn check_pages(file: &mut File, chunk: &Thrift, file_length: u64) -> Result<bool
         for (header, encoding) in [(page.field(5), 2), (page.field(8), 4)] {
             let Some(header) = header else { continue };
             let encoding = header.int(encoding).unwrap_or(-1);
-            if ![0, 2, 3, 5, 6, 7, 8].contains(&encoding) {
+            // PLAIN, its dictionaries, RLE and dictionary pages.
+            if ![0, 2, 3, 8].contains(&encoding) {
                 // The useful part first: a message is cut at its end.
-                return broken(format!(
-                    "write the file with PLAIN or dictionary pages: encoding {} is not read",
-                    encoding_name(encoding)
-                ));
+                let problem = format!("encoding {encoding} is not read");
+                return broken(format!("write the file with PLAIN pages: {problem}"));
             }
-            has_delta |= (5..=7).contains(&encoding);
             if n_values(header) < 0 {
                 return broken(format!("a page of {} values cannot be", n_values(header)));
             }
         }
-        if codec == BROTLI {
-            let levels = page.field(8).map_or(0, |it| {
-                let length = |id| it.int(id).unwrap_or(0).max(0);
-                length(5).saturating_add(length(6)).min(compressed)
-            });
-            check_brotli(file, body + levels as u64, compressed - levels, uncompressed - levels)?;
-        }
         place = body + compressed as u64;
     }
-    Ok(has_delta)
-}
-
-/// Brotli's number among the codecs.
-const BROTLI: i64 = 4;
-
-/// A page that unpacks to more than it says would be unpacked whole by the Parquet crate.
-fn check_brotli(file: &mut File, at: u64, compressed: i64, says: i64) -> Result<(), Failure> {
-    file.seek(SeekFrom::Start(at))?;
-    let page = file.take(compressed.max(0) as u64);
-    let mut unpacked = brotli::Decompressor::new(page, 1 << 16).take(says.max(0) as u64 + 1);
-    match io::copy(&mut unpacked, &mut io::sink()) {
-        Ok(length) if length > says.max(0) as u64 => {
-            broken(format!("a page holds more than the {says} bytes it says"))
-        }
-        // The reader of the page notices invalid Brotli.
-        _ => Ok(()),
-    }
-}
-
-fn encoding_name(encoding: i64) -> String {
-    match encoding {
-        9 => "BYTE_STREAM_SPLIT".to_owned(),
-        other => format!("{other}"),
-    }
+    Ok(())
 }
 
 fn read_at(file: &mut File, place: u64, buffer: &mut [u8]) -> Result<(), Failure> {

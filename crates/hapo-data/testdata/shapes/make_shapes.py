@@ -50,19 +50,10 @@ table = pa.Table.from_pylist(ROWS)
 pq.write_table(table, path("brotli.parquet"), compression="brotli")
 pq.write_table(table, path("lz4.parquet"), compression="lz4")
 pq.write_table(table, path("checksums.parquet"), write_page_checksum=True, compression="none")
-for version in ["1.0", "2.0"]:
-    for encoding in ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"]:
-        pq.write_table(
-            table,
-            path(f"{encoding.lower()}-{version[0]}.parquet"),
-            use_dictionary=False,
-            column_encoding={name: encoding for name in table.column_names},
-            data_page_version=version,
-        )
-numbers = pa.table({"question": PROBLEMS, "answer": pa.array([int(a) for a in ANSWERS])})
+pq.write_table(table, path("pages-2.parquet"), data_page_version="2.0")
 pq.write_table(
-    numbers,
-    path("delta_binary_packed.parquet"),
+    table,
+    path("delta.parquet"),
     use_dictionary=False,
-    column_encoding={"question": "PLAIN", "answer": "DELTA_BINARY_PACKED"},
+    column_encoding={name: "DELTA_BYTE_ARRAY" for name in table.column_names},
 )
