@@ -50,12 +50,10 @@ mod linear;
 mod multiply;
 mod split;
 mod teacher;
-mod tokenizer;
 
 pub use corpus::{Corpus, Document, FamilyMixture, Mixture, Style, recommended_mixture};
 pub use split::{HeldOutSet, MINI6, Split, TaskSet, make_set, problems, set_of, split_of};
 pub use teacher::TeacherSteps;
-pub use tokenizer::{VOCABULARY, tokenizer_config_json, tokenizer_json};
 
 use crate::error::Error;
 use hapo_core::CounterRng;

@@ -83,7 +83,7 @@ mod tests {
     use tokenizers::Tokenizer;
 
     use super::*;
-    use crate::task::{Split, find_family, problems, tokenizer_json};
+    use crate::task::{Split, find_family, problems};
 
     const HARD: [(&str, u32); 3] = [("multiply", 6), ("add", 5), ("linear", 4)];
 
@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn every_trace_is_right_and_within_the_limit() {
-        let tokenizer = Tokenizer::from_bytes(tokenizer_json()).unwrap();
+        let tokenizer =
+            Tokenizer::from_file(hapo_testing::repository("models/base/tokenizer.json")).unwrap();
         for (family, problem) in hard(200) {
             for steps in [TeacherSteps::Exact, TeacherSteps::Repeated, TeacherSteps::Flawed] {
                 let Some(text) = steps.trace(family, &problem, 7) else {

@@ -19,11 +19,16 @@ const FILES: &[(&str, &[u8])] = &[
 /// The base model of the built-in task, as it is shipped.
 pub const BUILTIN_BASE: &str = "builtin:base";
 
+/// The bytes of one of [`FILES`].
+pub(crate) fn file(name: &str) -> &'static [u8] {
+    FILES.iter().find(|(file, _)| *file == name).expect("it is one of the base model's").1
+}
+
 /// The shape of the base model.
 pub(crate) fn config() -> Result<Config> {
-    let bytes = |name: &str| FILES.iter().find(|it| it.0 == name).map(|it| (Path::new(it.0), it.1));
-    let (file, text) = bytes("config.json").expect("a model has its configuration");
-    let parsed = config_json::parse(file, text, bytes("generation_config.json"));
+    let named = |name: &'static str| (Path::new(name), file(name));
+    let (config, text) = named("config.json");
+    let parsed = config_json::parse(config, text, Some(named("generation_config.json")));
     Ok(parsed.map_err(LoadError::from)?.config)
 }
 

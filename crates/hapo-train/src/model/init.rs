@@ -8,6 +8,7 @@ use hapo_model::folder::Fingerprint;
 use hapo_model::{Architecture, Config, LoadedModel, Model, Rope, Tokenizer};
 
 use crate::error::{Error, Result};
+use crate::model::builtin::file;
 use crate::recipe::InitSection;
 
 /// Tokens that end an assistant's turn in published vocabularies.
@@ -85,14 +86,9 @@ pub(crate) fn config_of(
 /// the built-in one.
 pub(crate) fn tokenizer_of(init: &InitSection) -> Result<(Tokenizer, Companions)> {
     let Some(path) = &init.tokenizer else {
-        let json = hapo_data::task::tokenizer_json();
-        let tokenizer =
-            Tokenizer::from_bytes(Path::new("built-in tokenizer.json"), json.as_bytes())?;
-        let tokenizer_files = vec![
-            ("tokenizer.json", json.into_bytes()),
-            ("tokenizer_config.json", hapo_data::task::tokenizer_config_json().into_bytes()),
-        ];
-        return Ok((tokenizer, tokenizer_files));
+        let files = ["tokenizer.json", "tokenizer_config.json"].map(|it| (it, file(it).to_vec()));
+        let tokenizer = Tokenizer::from_bytes(Path::new("built-in tokenizer.json"), &files[0].1)?;
+        return Ok((tokenizer, files.to_vec()));
     };
     let path = Path::new(path);
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
