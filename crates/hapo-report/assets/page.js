@@ -245,9 +245,7 @@
         h("div", { class: "controls" },
           h("span", { class: "help" }, "Point at a figure, or focus it and press ", h("kbd", {}, "←"), " ", h("kbd", {}, "→"), ", to read a step. Click a line's name to hide it. The seeds of a recipe are one band: mean, lowest, highest.")),
         h("div", { class: "charts", id: "charts" }),
-        h("figure", { id: "time" }),
         h("details", { id: "more" }, h("summary", {}, "More metrics"), h("div", { class: "charts", id: "more-charts" }))),
-      section("answers", "Answers", h("div", { id: "answer-tables" })),
       section("evaluation", "Evaluation", h("div", { id: "tables" })),
       section("numbers", "Numbers of a step",
         h("div", { class: "controls" },
@@ -288,9 +286,7 @@
         run.notes.map((it) => h("p", { class: "note" }, it)));
     }));
     swatches();
-    timeBars();
     tables();
-    answers();
     recipes();
     buildCharts();
     if (state.step === null || state.follow) setStep(state.data.lastStep || 1, true); else setStep(state.step, false);
@@ -305,14 +301,6 @@
     const [from, to] = [text(clock[0]), text(clock[clock.length - 1])];
     return [{ label: "date", text: from === to ? from : `${from} – ${to}` }];
   }
-  function timeBars() {
-    const { time } = state.data;
-    $("time").hidden = !time;
-    if (!time) return;
-    $("time").replaceChildren(
-      h("figcaption", {}, "Where the time went"), drawn(time.svg),
-      h("div", { class: "keys" }, time.legend.map((it) => h("span", {}, h("i", { class: `swatch f${it.colour}` }), it.label))));
-  }
   function cell(it) {
     if (typeof it === "number") return h("td", { class: "n", title: String(it) }, num(it));
     if (it && typeof it === "object") return h("td", { class: "n", title: String(it.mean) }, `${num(it.mean, 3)} [${num(it.low, 3)}, ${num(it.high, 3)}]`);
@@ -326,15 +314,9 @@
     }
     $("tables").replaceChildren(...all.map((it) => tableOf(it, " · brackets hold 95 % intervals")));
   }
-  function answers() {
-    const all = state.data.answers;
-    $("answer-tables").replaceChildren(...all.length
-      ? all.map((it) => tableOf(it, " · shares of the responses of these steps"))
-      : [h("p", { class: "help" }, "No run here logs what its responses give as answers.")]);
-  }
   function tableOf(table, about) {
     // The column that names a row comes first.
-    const first = table.columns.findIndex((it) => ["model", "benchmark", "steps"].includes(it));
+    const first = table.columns.findIndex((it) => ["model", "benchmark"].includes(it));
     const order = table.columns.map((_, i) => i).sort((a, b) => (b === first) - (a === first) || a - b);
     return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": table.title }, h("table", {}, h("caption", {}, name(table.title), about),
       h("thead", {}, h("tr", {}, order.map((i) => h("th", { class: i === first ? null : "n" }, name(table.columns[i]))))),

@@ -7,8 +7,7 @@ use hapo_run::Columns;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::answers;
-use crate::drawing::{Drawing, time};
+use crate::drawing::Drawing;
 use crate::evaluation::Table;
 use crate::folder::{Run, annealing_from, differences, seed_groups};
 use crate::summary::facts;
@@ -40,12 +39,10 @@ pub(crate) fn block(
     let manifest = json!({
         "live": is_live,
         "drawn": Drawing::new(runs).page(),
-        "time": time(runs, true).map(|(svg, legend)| json!({ "svg": svg, "legend": legend })),
         "runs": described,
         "seed_groups": seed_groups(runs),
         "differences": keys.collect::<Vec<Value>>(),
         "tables": tables,
-        "answers": runs.iter().filter_map(answers::table).collect::<Vec<Table>>(),
     });
     assemble(&manifest, &columns)
 }

@@ -188,7 +188,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
     },
 ];
 
-/// Parts of a step's time, as `time/NAME`, and how they are called; the rest is `other`.
+/// Parts of a step's time, as `time/NAME`, and how they are called.
 pub(crate) const TIME_PARTS: &[(&str, &str)] =
     &[("time/sample", "sampling"), ("time/train", "training"), ("time/verify", "grading")];
 

@@ -3,7 +3,6 @@
 //! A run folder is read as far as possible. Missing or broken parts become notes on the page; only a folder without a
 //! run is an error. Runs are read with the types of `hapo-run` that wrote them. This crate writes nothing into them.
 
-mod answers;
 mod data;
 mod drawing;
 mod error;
@@ -27,35 +26,23 @@ pub use live::LiveView;
 pub use overview::{RunLine, overview};
 
 /// A self-contained page of the runs in `folders`; each is a run or holds runs below it.
-///
-/// # Errors
-/// A folder without a run, or one that the system does not let us read.
 pub fn report(folders: &[PathBuf]) -> Result<String> {
     let runs = folder::read_all(&folder::find(folders)?)?;
     Ok(page::stored(runs))
 }
 
 /// Says whether `folders` hold runs.
-///
-/// # Errors
-/// The first that does not.
 pub fn require_runs(folders: &[PathBuf]) -> Result<()> {
     folder::find(folders).map(drop)
 }
 
 /// One figure of a run as SVG; `None` where the run has no such numbers.
-///
-/// # Errors
-/// As [`report`].
 pub fn figure(run: &Path, id: &str) -> Result<Option<String>> {
     let runs = folder::read_all(&folder::find(&[run.to_owned()])?)?;
     Ok(drawing::files(&runs).into_iter().find(|it| it.id == id).map(|it| it.svg))
 }
 
 /// Writes every figure of the runs in `folders` as SVG into `out`, and gives the files' names.
-///
-/// # Errors
-/// As [`report`], and an `out` that cannot be written.
 pub fn figures(folders: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
     let runs = folder::read_all(&folder::find(folders)?)?;
     std::fs::create_dir_all(out).map_err(Error::io("create", out))?;

@@ -13,13 +13,6 @@ pub(crate) struct Fact {
     pub(crate) text: String,
 }
 
-/// Where the time of a run went: seconds of each part, summed over the steps that are logged.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct TimePart {
-    pub(crate) label: &'static str,
-    pub(crate) seconds: f64,
-}
-
 /// The facts of a run.
 pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     let mut all = Vec::new();
@@ -204,8 +197,12 @@ fn gate(run: &Run) -> Option<String> {
 fn time(run: &Run) -> Option<String> {
     let steps = run.columns.get("time/step")?;
     let mean = mean(steps)?;
-    let total = steps.iter().filter(|it| it.is_finite()).sum::<f64>();
-    Some(format!("{} in all, {} a step", span(total), span(mean)))
+    let sum = |values: &[f64]| -> f64 { values.iter().copied().filter(|it| it.is_finite()).sum() };
+    let total = sum(steps);
+    let shares = TIME_PARTS.iter().filter_map(|(metric, label)| {
+        Some(format!(", {label} {:.0} %", 100.0 * sum(run.columns.get(metric)?) / total))
+    });
+    Some(format!("{} in all, {} a step{}", span(total), span(mean), shares.collect::<String>()))
 }
 
 fn span(seconds: f64) -> String {
@@ -217,24 +214,6 @@ fn span(seconds: f64) -> String {
         let minutes = (seconds / 60.0).round();
         format!("{:.0} h {:02.0} min", (minutes / 60.0).floor(), minutes % 60.0)
     }
-}
-
-/// Where the time went; nothing when the run does not log it.
-pub(crate) fn time_parts(run: &Run) -> Vec<TimePart> {
-    let sum = |name: &str| -> Option<f64> {
-        let values = run.columns.get(name)?;
-        Some(values.iter().filter(|it| it.is_finite()).sum())
-    };
-    let Some(total) = sum("time/step") else {
-        return Vec::new();
-    };
-    let mut parts: Vec<TimePart> = TIME_PARTS
-        .iter()
-        .filter_map(|(metric, label)| Some(TimePart { label, seconds: sum(metric)? }))
-        .collect();
-    let known: f64 = parts.iter().map(|it| it.seconds).sum();
-    parts.push(TimePart { label: "other", seconds: (total - known).max(0.0) });
-    parts
 }
 
 #[cfg(test)]

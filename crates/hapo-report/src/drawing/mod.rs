@@ -9,11 +9,9 @@ mod curves;
 mod lines;
 mod page;
 mod svg;
-mod time;
 
 use axis::XAxis;
 use curves::{Curve, DASHES, Set, sets};
-pub(crate) use time::time;
 
 use crate::figures::FIGURES;
 use crate::folder::Run;
@@ -31,9 +29,7 @@ pub(crate) fn files(runs: &[Run]) -> Vec<Drawn> {
         let svg = drawing.file(figure, &drawing.curves(figure))?;
         Some(Drawn { id: figure.id, svg })
     });
-    let mut all: Vec<Drawn> = figures.collect();
-    all.extend(time(runs, false).map(|(svg, _)| Drawn { id: "time", svg }));
-    all
+    figures.collect()
 }
 
 /// Runs, and settings that all their figures share.
