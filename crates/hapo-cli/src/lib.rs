@@ -37,9 +37,9 @@ use crate::support::arguments::{count, finish_reward};
 pub use crate::commands::train::ProgressObserver;
 
 use crate::commands::{
-    completions, conformance, data, eval, export, fetch, generate, grade, list, logprobs, man,
-    merge, moved, new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve,
-    teacher, train, watch,
+    completions, conformance, data, eval, export, fetch, generate, grade, list, logprobs, merge,
+    moved, new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve, teacher,
+    train, watch,
 };
 
 /// The version and, where it is known, the commit.
@@ -136,8 +136,6 @@ enum Command {
     List(list::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
-    /// Print the manual page
-    Man(man::Args),
     /// Moved to hapo-lab
     #[command(hide = true, disable_help_flag = true)]
     Study(moved::Args),
@@ -187,7 +185,7 @@ pub fn main() -> std::process::ExitCode {
         Command::Merge(args) => merge::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
         Command::Conformance(args) => conformance::run(&args),
-        Command::Teacher(args) => teacher::run(&args, threads),
+        Command::Teacher(args) => teacher::run(&args),
         Command::Schedule(args) => schedule::run(&args),
         Command::Recipe(args) => recipe::run(&args),
         Command::Fetch(args) => fetch::run(&args),
@@ -200,7 +198,6 @@ pub fn main() -> std::process::ExitCode {
         Command::Push(args) => push::run(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
-        Command::Man(args) => man::run(&args, Cli::command()),
         Command::Study(args) => Err(moved::refusal("study", &args)),
         Command::Bench(args) => Err(moved::refusal("bench", &args)),
     };

@@ -63,9 +63,6 @@ pub fn grader() -> Extracting<'static> {
 }
 
 /// A model's results on each of the sets.
-///
-/// # Errors
-/// A model that cannot be loaded, a gold answer that the grader cannot read.
 pub fn evaluate_sets(
     model: &str,
     format: EvalFormat,
@@ -101,9 +98,6 @@ pub fn evaluate_sets(
 }
 
 /// A path as the loader of models takes it.
-///
-/// # Errors
-/// A path that is not UTF-8.
 pub fn model_name(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| {
         let problem = format!("the path of {} is not UTF-8", path.display());

@@ -78,7 +78,7 @@ fn malformed_rows_are_named_and_the_rest_go_on() {
     for (row, problem) in [
         (1, "pred: expected a string, got nothing"),
         (2, "expected ident"),
-        (3, "invalid type"),
+        (3, "expected one JSON object, got [1]"),
         (4, "gold: expected a string, got null"),
     ] {
         let line = messages.lines().find(|it| it.starts_with(&format!("rows.jsonl: row {row}: ")));

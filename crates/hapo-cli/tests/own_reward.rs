@@ -1,5 +1,7 @@
 //! Rewards of one's own in `train`, `grade`, `eval`, `data check` and `teacher`, and the examples of the repository.
 
+#[path = "../../hapo-teacher/tests/support/mod.rs"]
+mod server;
 mod support;
 
 use std::collections::BTreeMap;
@@ -8,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use hapo_run::RolloutLine;
 use serde_json::{Value, json};
+use server::{Mood, Server};
 use support::{hapo, refuse, repository, succeed};
 
 /// The smoke recipe with a decoder small enough for a test.
@@ -379,11 +382,14 @@ fn eval_and_data_check_ask_it_with_whole_rows_and_named_columns() {
         hapo(dir.path(), &["data", "check", "odd.jsonl", "--columns", columns, "--grader", hard]);
     let stderr = String::from_utf8(checked.stderr).unwrap();
     assert!(stderr.contains("2 of 4 solutions are correct"), "{stderr}");
-    let teach = ["teacher", "--model", "builtin:base", "--max-tokens", "4", "--columns", columns];
+    let reply = r#"{"choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"?"}}]}"#;
+    let server = Server::start(Mood::Always(200, reply, None));
+    let teach = ["teacher", "--endpoint", &server.endpoint, "--model", "m", "--columns", columns];
     let teach = [
         &teach[..],
-        &["--grader", hard, "--input", "odd.jsonl", "--output", "taught.jsonl", "--json"],
+        &["--grader", hard, "--attempts", "1", "--input", "odd.jsonl", "--output", "taught.jsonl"],
+        &["--json"],
     ];
     let taught: Value = serde_json::from_str(&succeed(dir.path(), &teach.concat())).unwrap();
-    assert_eq!(taught["prompts"], 4);
+    assert_eq!((&taught["prompts"], &taught["correct"]), (&json!(4), &json!(2)));
 }

@@ -159,7 +159,6 @@ fn every_command_that_prints_a_table_prints_it_as_json_too() {
         "merge",
         "new",
         "completions",
-        "man",
         "help",
         "conformance",
     ];

@@ -22,21 +22,19 @@ fn an_output_that_is_the_input_is_refused_under_any_name() {
     fs::hard_link(path("p.jsonl"), path("hard.jsonl")).unwrap();
     fs::hard_link(path("p.jsonl"), path("o.jsonl.journal")).unwrap();
     std::os::unix::fs::symlink("p.jsonl", path("soft.jsonl")).unwrap();
+    let teacher = ["teacher", "--input", "p.jsonl", "--endpoint", "http://127.0.0.1:1/v1"];
+    let teacher = [&teacher[..], &["--model", "m"]].concat();
     for output in ["p.jsonl", "./p.jsonl", "hard.jsonl", "soft.jsonl"] {
-        let teacher = ["--input", "p.jsonl", "--endpoint", "http://127.0.0.1:1/v1", "--model", "m"];
         let check = ["data", "check", "p.jsonl", "--drop-bad", "-o", output];
         let convert = ["data", "convert", "p.jsonl", "--to", "own", "-o", output];
-        let teacher = [&["teacher"], &teacher[..], &["--only-admitted", "-o", output]].concat();
+        let teacher = [&teacher[..], &["--only-admitted", "-o", output]].concat();
         for arguments in [&check[..], &convert, &teacher] {
             let message = refuse(dir.path(), arguments);
             let expected = format!("error: the output {output} is the input p.jsonl\n");
             assert!(message.starts_with(&expected), "{message}");
         }
     }
-    let message = refuse(
-        dir.path(),
-        &["teacher", "--input", "p.jsonl", "--model", "builtin:base", "--fresh", "-o", "o.jsonl"],
-    );
+    let message = refuse(dir.path(), &[&teacher[..], &["--fresh", "-o", "o.jsonl"]].concat());
     assert!(message.contains("the output o.jsonl.journal is the input"), "{message}");
     assert_eq!(fs::read_to_string(path("p.jsonl")).unwrap(), ROWS);
 }

@@ -102,16 +102,12 @@ fn runs_are_listed_the_latest_first() {
 }
 
 #[test]
-fn completions_and_manual_name_every_flag() {
+fn completions_name_every_flag() {
     let dir = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish"] {
         let script = text(&hapo(&["completions", shell], dir.path()).stdout);
         assert!(script.contains("turn-off-epoch"), "{shell}");
     }
-    assert!(text(&hapo(&["man"], dir.path()).stdout).contains("Exit codes"));
-    assert!(hapo(&["man", "--dir", "pages"], dir.path()).status.success());
-    let page = std::fs::read_to_string(dir.path().join("pages/hapo-report.1")).unwrap();
-    assert!(page.contains("figures"));
 }
 
 #[test]

@@ -184,40 +184,23 @@ fn bad_arguments_are_named() {
 }
 
 #[test]
-fn the_local_model_is_a_teacher_too_and_its_tokenizer_limits_traces() {
+fn a_tokenizer_limits_traces() {
     let dir = tempfile::tempdir().unwrap();
-    let sums = "{\"id\":\"a\",\"problem\":\"47*6=?\",\"answer\":\"282\"}\n{\"id\":\"b\",\"problem\":\"12+345+6=?\",\"answer\":\"363\"}\n";
-    fs::write(dir.path().join("prompts.jsonl"), sums).unwrap();
-    let model = support::repository("models/base");
-    let run = |output: &str, limit: &str, rule: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
-        command
-            .current_dir(dir.path())
-            .args(["teacher", "--input", "prompts.jsonl", "--model", "builtin:base", "--json"])
-            .args([
-                "-o",
-                output,
-                "--prompt",
-                "bare",
-                "--max-tokens",
-                "96",
-                "--attempts",
-                "8",
-                "--rule",
-                rule,
-            ])
-            .args(["--max-trace-tokens", limit, "--tokenizer"])
-            .arg(&model);
+    write_prompts(dir.path(), 4);
+    let server = Server::start(Mood::Calm);
+    let run = |limit: &str, rule: &str| {
+        let mut command = teacher(dir.path(), &server, "o.jsonl");
+        command.args(["--rule", rule, "--max-trace-tokens", limit, "--tokenizer"]);
+        command.arg(support::repository("models/base"));
         finish(command)
     };
-    let all = run("o.jsonl", "96", "all-correct");
-    assert_eq!((&all["attempts"], &all["requests"]), (&16.into(), &16.into()));
+    let all = run("96", "all-correct");
     assert!(all["correct"].as_u64() > Some(0), "{all}");
     // The same answers, judged anew.
-    let none = run("o.jsonl", "2", "shortest-correct");
+    let none = run("2", "shortest-correct");
     assert_eq!(
         (&none["resumed"], &none["admitted"], &none["correct"]),
-        (&16.into(), &0.into(), &0.into())
+        (&all["attempts"], &0.into(), &0.into())
     );
     assert_eq!(none["too_long"], all["correct"]);
 }

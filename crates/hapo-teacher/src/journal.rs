@@ -9,7 +9,7 @@ use crate::prompt_kind::PromptKind;
 /// The settings that shape the completions. A journal belongs to one set of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
-    /// The endpoint without secrets, or `local`.
+    /// The endpoint, without secrets.
     pub endpoint: String,
     /// The model's name.
     pub model: String,

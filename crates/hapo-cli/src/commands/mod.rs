@@ -11,7 +11,6 @@ pub(crate) mod generate;
 pub(crate) mod grade;
 pub(crate) mod list;
 pub(crate) mod logprobs;
-pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod moved;
 pub(crate) mod new;

@@ -5,14 +5,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use hapo_core::{PromptId, RngStream};
-use hapo_kernels::Compute;
-use hapo_sampler::{Decoding, GroupRequest, KvMemory, SampleSettings, Truncation};
+use hapo_sampler::Truncation;
 use hapo_teacher::{
-    Client, Leaked, Length, LocalCompletion, LocalRequest, OpenMode, Origin, Outcome, Prices,
-    PromptKind, RetryPolicy, Rule, Rules, Session, Summary, teach,
+    Client, Leaked, Length, OpenMode, Origin, Outcome, Prices, PromptKind, RetryPolicy, Rule,
+    Rules, Session, Summary, teach,
 };
-use hapo_train::{ChosenTemplate, ReadAs, TemplateRequest};
+use hapo_train::ReadAs;
 use hapo_verify::{Extracting, Extraction};
 use serde_json::{Map, Value, json};
 
@@ -36,10 +34,10 @@ pub(crate) struct Args {
     /// Prompts with gold answers, in any layout of `hapo list layouts`
     #[arg(long)]
     input: PathBuf,
-    /// Base address of an OpenAI-compatible server; without it, --model is a local model
+    /// Base address of an OpenAI-compatible server; `hapo serve --model DIR` is one
     #[arg(long, value_name = "URL")]
-    endpoint: Option<String>,
-    /// The model's name at the server; without --endpoint a Hugging Face folder, or builtin:base
+    endpoint: String,
+    /// The model's name at the server
     #[arg(long)]
     model: String,
     /// Where the traces go, as JSONL
@@ -63,7 +61,7 @@ pub(crate) struct Args {
     /// Nucleus mass
     #[arg(long, default_value_t = 1.0)]
     top_p: f64,
-    /// Longest answer in tokens; what is cut off there is never admitted [default: the server's own; 1024 for a local model]
+    /// Longest answer in tokens; what is cut off there is never admitted [default: the server's own]
     #[arg(long)]
     max_tokens: Option<u64>,
     /// Which correct traces are kept
@@ -115,10 +113,7 @@ pub(crate) struct Args {
     /// Further fields of the request, as a JSON object; null removes a field
     #[arg(long, value_name = "JSON")]
     extra: Option<String>,
-    /// Prompt template of a local model; `chat` is its own [default: the one it was trained with by hapo train, else its own]
-    #[arg(long)]
-    template: Option<String>,
-    /// Seed: sent with each request, and behind a local model's draws
+    /// Seed of the seeds that are sent with the requests
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Resume, and fail without a journal (without this flag: resume if there is one that fits)
@@ -148,10 +143,7 @@ const RULES: &[(&str, Rule)] = &[
 const LEAKED: &[(&str, Leaked)] =
     &[("last", Leaked::Last), ("never", Leaked::Never), ("any", Leaked::Any)];
 
-/// Longest answer of a local model when none is given.
-const LOCAL_MAX_TOKENS: u64 = 1024;
-
-pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+pub(crate) fn run(args: &Args) -> Result<()> {
     args.check()?;
     let mut journal = args.output.clone().into_os_string();
     journal.push(".journal");
@@ -185,16 +177,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let grader = args.reward.grader(&args.grader, args.extraction)?;
     let grader = Extracting::new(grader, args.extraction);
     let rules = args.rules(&grader, length);
-    let client = args.endpoint.as_deref().map(|it| args.client(it));
-    let client = client.transpose()?;
-    let template = if client.is_some() {
-        None
-    } else {
-        let name = args.template.as_deref();
-        let asked = TemplateRequest { name, ..TemplateRequest::default() };
-        Some(model::template(asked, (&args.model).into())?)
-    };
-    let origin = args.origin(client.as_ref(), template.as_ref())?;
+    let client = args.client()?;
+    let origin = args.origin(&client)?;
     let mut session = Session::open(&dataset, &args.output, origin, rules, args.begin())?;
     if args.retry_failed {
         session = session.retrying_failed();
@@ -212,13 +196,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let attempts = dataset.examples.len() as u64 * u64::from(args.attempts);
     let mut counter = AttemptCounter::new(&before, attempts);
     let started = Instant::now();
-    let taught = if let Some(client) = &client {
-        remote(client, &mut session, &mut counter)
-    } else {
-        let decoding = args.decoding()?;
-        let template = template.expect("a local model has its template");
-        local(&template, decoding, threads, &mut session, &mut counter)
-    };
+    let taught = remote(&client, &mut session, &mut counter);
     counter.progress.finish();
     taught?;
     if let Some(it) = encoding_failed.get() {
@@ -257,24 +235,15 @@ impl Args {
         }
     }
 
-    fn origin(&self, client: Option<&Client>, template: Option<&ChosenTemplate>) -> Result<Origin> {
-        let max_tokens = match client {
-            Some(_) => self.max_tokens,
-            None => Some(self.max_tokens.unwrap_or(LOCAL_MAX_TOKENS)),
-        };
+    fn origin(&self, client: &Client) -> Result<Origin> {
         Ok(Origin {
-            endpoint: match client {
-                Some(it) => it.address().to_owned(),
-                None => {
-                    format!("local, template {}", template.map_or("none", |it| it.name.as_str()))
-                }
-            },
+            endpoint: client.address().to_owned(),
             model: self.model.clone(),
             prompt: self.prompt,
             system: self.system.clone(),
             temperature: self.temperature,
             top_p: self.top_p,
-            max_tokens,
+            max_tokens: self.max_tokens,
             seed: self.seed,
             extra: self.extra()?,
             input: String::new(),
@@ -289,7 +258,7 @@ impl Args {
         }
     }
 
-    fn client(&self, endpoint: &str) -> Result<Client> {
+    fn client(&self) -> Result<Client> {
         let key = api_key(self.api_key_env.as_deref())?;
         let policy = RetryPolicy {
             concurrency: self.concurrency,
@@ -300,7 +269,7 @@ impl Args {
             seed: self.seed,
             ..RetryPolicy::default()
         };
-        Ok(Client::new(endpoint, key.as_deref(), policy)?.on_wait(say_wait))
+        Ok(Client::new(&self.endpoint, key.as_deref(), policy)?.on_wait(say_wait))
     }
 
     /// Fields of `--extra`.
@@ -320,7 +289,8 @@ impl Args {
     /// Refuses numbers out of their ranges.
     fn check(&self) -> Result<()> {
         const HELP: &str = "`hapo teacher --help` says what each option does";
-        self.decoding()?;
+        let truncation = Truncation { top_p: self.top_p as f32, ..Truncation::NONE };
+        decoding(self.temperature as f32, truncation)?;
         if !(1..=4096).contains(&self.concurrency) {
             return Err(bad_input(
                 format!("--concurrency: expected 1 to 4096, got {}", self.concurrency),
@@ -343,18 +313,7 @@ impl Args {
                 return Err(bad_input(format!("{name}: expected {expected}, got {got}"), HELP));
             }
         }
-        if self.endpoint.is_none() && (self.system.is_some() || self.extra.is_some()) {
-            return Err(bad_input(
-                "--system and --extra need --endpoint",
-                "the prompt of a local model is its template",
-            ));
-        }
         Ok(())
-    }
-
-    fn decoding(&self) -> Result<Decoding> {
-        let truncation = Truncation { top_p: self.top_p as f32, ..Truncation::NONE };
-        decoding(self.temperature as f32, truncation)
     }
 }
 
@@ -407,58 +366,6 @@ fn remote(client: &Client, session: &mut Session<'_>, counter: &mut AttemptCount
     let finished = |outcome| counter.finished(outcome);
     let concurrency = client.retry_policy().concurrency;
     Ok(wait_for(async { teach(client, session, stop, finished).await }, concurrency)??)
-}
-
-/// The local model as its own teacher: the same prompts, rules and journal.
-fn local(
-    template: &ChosenTemplate,
-    decoding: Decoding,
-    threads: usize,
-    session: &mut Session<'_>,
-    counter: &mut AttemptCounter,
-) -> Result<()> {
-    let max_new_tokens = session.origin().max_tokens.unwrap_or(LOCAL_MAX_TOKENS) as usize;
-    let Origin { model, seed, .. } = session.origin().clone();
-    let cpu = crate::support::device::cpu(threads, Compute::F32)?;
-    let (model, chat_format) = model::open((&model).into(), template, max_new_tokens, cpu)?;
-    let settings = SampleSettings {
-        decoding,
-        stop: &chat_format.stop,
-        max_new_tokens,
-        max_sequences: 64,
-        kv_memory: KvMemory::Auto,
-        usable_vocab: chat_format.tokenizer.vocab_size(),
-        seed,
-        rng_stream: RngStream::Generate,
-        step: 0,
-    };
-    let sample = |requests: &[LocalRequest]| -> Result<Vec<Vec<LocalCompletion>>> {
-        let prompts = requests
-            .iter()
-            .map(|it| chat_format.prompt(&it.question))
-            .collect::<std::result::Result<Vec<_>, _>>()?;
-        let groups: Vec<GroupRequest<'_>> = requests
-            .iter()
-            .zip(&prompts)
-            .map(|(it, tokens)| {
-                GroupRequest::new(PromptId(it.prompt as u64), tokens, it.completions)
-            })
-            .collect();
-        let sampled = hapo_sampler::sample(&model, &groups, &settings)?;
-        let completions = sampled.iter().zip(&prompts).map(|(it, tokens)| {
-            let rollouts = it.group.rollouts().iter().map(|it| {
-                Ok(LocalCompletion {
-                    text: chat_format.text(&it.tokens)?,
-                    ended: it.ended,
-                    prompt_tokens: tokens.len() as u64,
-                    completion_tokens: it.tokens.len() as u64,
-                })
-            });
-            rollouts.collect()
-        });
-        completions.collect()
-    };
-    hapo_teacher::teach_with(session, sample, |outcome| counter.finished(outcome))
 }
 
 fn print(output: &Path, it: &Summary, elapsed: Duration) -> Result<()> {

@@ -1,33 +1,32 @@
 //! The rows of a file as JSON, without a layout.
 
+use std::io::BufRead;
 use std::path::Path;
 
-use crate::container::{self, Container, RawRows};
+use crate::container::{self, Lines, RawRows};
 use crate::error::Error;
+use crate::row::LINE_LIMIT;
 use crate::value::Object;
 
 /// The rows of any file as JSON objects, for a reader with other fields. Values that JSON cannot express become null.
 /// Each row is its object or its fault.
-///
-/// # Errors
-/// When the file cannot be opened, or is damaged.
 pub fn json_rows(path: &Path) -> Result<JsonRows, Error> {
-    let opened = container::open(path)?;
-    Ok(JsonRows { container: opened.container, compression: opened.compression, rows: opened.rows })
+    Ok(JsonRows { rows: container::open(path)?.rows })
+}
+
+/// The same of lines of JSON, each as soon as it has arrived; `name` is the reader's in messages.
+pub fn json_lines(reader: impl BufRead + 'static, name: &str) -> JsonRows {
+    JsonRows { rows: Box::new(Lines::new(reader, Path::new(name), LINE_LIMIT)) }
 }
 
 /// See [`json_rows`].
 pub struct JsonRows {
-    /// The file's container.
-    pub container: Container,
-    /// `gzip` or `zstd`, where the whole file is compressed.
-    pub compression: Option<&'static str>,
     rows: RawRows<'static>,
 }
 
 impl std::fmt::Debug for JsonRows {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JsonRows").field("container", &self.container).finish_non_exhaustive()
+        f.debug_struct("JsonRows").finish_non_exhaustive()
     }
 }
 

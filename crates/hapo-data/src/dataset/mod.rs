@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
-pub use json_rows::{JsonRows, json_rows};
+pub use json_rows::{JsonRows, json_lines, json_rows};
 pub use prompt_text::{PromptText, prompt_text};
 use rows::Reading;
 pub use rows::Rows;
@@ -81,17 +81,11 @@ pub struct Loaded {
 
 /// Opens a data set in whatever known containers and layouts its content has: a file, a folder as `datasets`
 /// and the hub leave them, or a pattern of file names.
-///
-/// # Errors
-/// When it cannot be opened, is damaged, or has no known layout.
 pub fn open(path: &Path) -> Result<Rows<'static>, Error> {
     Rows::of_files(data_files(path)?, Reading::Recognised)
 }
 
 /// Opens several data sets one after the other, by the columns that are named where some are.
-///
-/// # Errors
-/// Those of [`open`]; [`Error::Columns`].
 pub fn open_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Rows<'static>, Error> {
     let mut files = Vec::new();
     for it in paths {
@@ -109,9 +103,6 @@ pub fn open_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Rows<'st
 
 /// Opens a reader, standard input for instance; `path` is its name in messages. Parquet, which is read from its end, is
 /// copied into a temporary file.
-///
-/// # Errors
-/// Those of [`open`].
 pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'static>, Error> {
     Rows::begin(container::open_reader(reader, path)?, path, Reading::Recognised)
 }
@@ -135,17 +126,11 @@ pub fn load(path: &Path) -> Result<Loaded, Error> {
 }
 
 /// Reads several data sets whole, by the columns that are named where some are.
-///
-/// # Errors
-/// Those of [`open_all`], and damage found on the way.
 pub fn load_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Loaded, Error> {
     load_rows(open_all(paths, columns)?)
 }
 
 /// Reads a file in the layout of that name, for files that [`load`] cannot recognise.
-///
-/// # Errors
-/// Those of [`load`], and a name that no layout has.
 pub fn load_as(path: &Path, layout: &str) -> Result<Loaded, Error> {
     let Some(layout) = DATASET_LAYOUTS.iter().find(|known| known.name == layout) else {
         let known = DATASET_LAYOUTS.iter().map(|known| known.name);

@@ -89,9 +89,6 @@ enum Sent {
 impl Client {
     /// A client of the endpoint at `url`: the base address (`http://localhost:8000/v1`) or the whole one, with or without
     /// a key. Certificates of https are judged by the system's rules.
-    ///
-    /// # Errors
-    /// [`Error::Url`] for an address that is none, [`Error::Key`] for a key that no header can hold.
     pub fn new(url: &str, key: Option<&str>, retry_policy: RetryPolicy) -> Result<Self, Error> {
         let address = address(url)?;
         let authorization = match key {
@@ -125,9 +122,6 @@ impl Client {
 
     /// Sends a question until there is an answer or the retries are spent. `number` identifies the question in the
     /// jitter of waits.
-    ///
-    /// # Errors
-    /// Failures that every other question would meet too: [`Error::Refused`], [`Error::Wait`].
     pub async fn ask(&self, question: &Question<'_>, number: u64) -> Result<Exchange, Error> {
         let body: Arc<[u8]> =
             serde_json::to_vec(&question.body()).expect("a JSON value can be written").into();

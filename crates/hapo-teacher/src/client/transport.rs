@@ -59,8 +59,6 @@ impl Transport {
         })
     }
 
-    /// # Errors
-    /// Why there is no answer, in words.
     pub(super) async fn post(&self, body: Arc<[u8]>) -> Result<Received, String> {
         let transport = self.clone();
         let received = tokio::task::spawn_blocking(move || transport.receive(&body));

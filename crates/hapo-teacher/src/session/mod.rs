@@ -76,9 +76,6 @@ impl<'a> Session<'a> {
     /// Opens the journal next to `output` (its name and `.journal`) and judges its completions.
     ///
     /// `origin.input` is set here.
-    ///
-    /// # Errors
-    /// [`Error::Gold`] for a gold answer that the grader cannot read; [`Error::Run`] for the journal.
     pub fn open(
         dataset: &'a Dataset,
         output: &Path,
@@ -212,9 +209,6 @@ impl<'a> Session<'a> {
     }
 
     /// Adds a finished attempt to the journal, and judges it.
-    ///
-    /// # Errors
-    /// [`Error::Run`] when the journal cannot be written.
     pub fn record(&mut self, prompt: usize, attempt: u32, it: &Attempt) -> Result<Outcome, Error> {
         let span = self.journal.append(&WrittenLine { prompt, attempt, it })?;
         let problem = &self.dataset.examples[prompt].problem;
@@ -293,18 +287,12 @@ impl<'a> Session<'a> {
     }
 
     /// Flushes the journal to the disk.
-    ///
-    /// # Errors
-    /// [`Error::Run`].
     pub fn flush(&mut self) -> Result<(), Error> {
         Ok(self.journal.flush()?)
     }
 }
 
 /// Reads an example for a grader.
-///
-/// # Errors
-/// A gold answer that the grader cannot read.
 pub fn gold_of(grader: &dyn Grader, example: &Example) -> Result<Gold, GoldError> {
     let golds: Vec<&str> = example.golds().collect();
     let row = example.fields.as_deref();

@@ -14,9 +14,6 @@ use crate::prompt_kind::PromptKind;
 impl Session<'_> {
     /// Writes the output atomically, in the order of the prompts: each row with its new traces before its old ones.
     /// `keep_all` keeps rows without a new trace. The output depends neither on the time nor on retries.
-    ///
-    /// # Errors
-    /// [`Error::Run`].
     pub fn write(&mut self, keep_all: bool) -> Result<(), Error> {
         self.journal.flush()?;
         let output = self.output.clone();

@@ -5,11 +5,11 @@ mod summary;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{BufReader, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::mpsc;
 
-use anyhow::{Context, Result};
-use hapo_data::Container;
+use anyhow::Result;
 use hapo_verify::{
     Completion, Extracting, Extraction, Gold, Grader, Judgement, Problem, grade_batch, in_order,
 };
@@ -69,8 +69,6 @@ pub(crate) struct Args {
 
 /// Rows graded together.
 const BATCH: usize = 4096;
-/// Longest line, in bytes.
-const LINE_LIMIT: u64 = 64 << 20;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let grader = args.reward.grader(&args.grader, args.extraction)?;
@@ -99,20 +97,23 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ];
         out.batch(&[Ok(Map::from_iter(row))])?;
     } else if let Some(file) = &args.file {
-        let plain = open(file)?;
-        let rows = hapo_data::json_rows(file)?;
-        if rows.container == Container::JsonLines && rows.compression.is_none() {
-            grade_lines(BufReader::new(plain), Pace::Whole, &mut out)?;
-        } else {
-            let mut rows = rows.peekable();
-            while rows.peek().is_some() {
-                let batch: Result<Vec<Row>, _> = rows.by_ref().take(BATCH).collect();
-                out.batch(&batch?)?;
-            }
+        let mut rows = hapo_data::json_rows(file)?.peekable();
+        while rows.peek().is_some() {
+            let batch: Result<Vec<Row>, _> = rows.by_ref().take(BATCH).collect();
+            out.batch(&batch?)?;
         }
     } else {
-        let reader = BufReader::with_capacity(1 << 20, std::io::stdin().lock());
-        grade_lines(reader, Pace::Live, &mut out)?;
+        // A writer of rows may wait for a verdict: what has arrived is graded at once.
+        let (sender, rows) = mpsc::sync_channel(BATCH);
+        std::thread::spawn(move || {
+            let lines = hapo_data::json_lines(BufReader::new(std::io::stdin()), "standard input");
+            lines.map(|row| sender.send(row)).take_while(Result::is_ok).for_each(drop);
+        });
+        while let Ok(first) = rows.recv() {
+            let batch = std::iter::once(first).chain(rows.try_iter().take(BATCH - 1));
+            out.batch(&batch.collect::<Result<Vec<Row>, _>>()?)?;
+            out.writer.flush()?;
+        }
     }
     out.writer.flush()?;
     let it = out.summary;
@@ -139,67 +140,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// A row as it was found: an object, or what is wrong with it.
 type Row = Result<Map<String, Value>, String>;
-
-/// When rows are graded.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pace {
-    /// In full batches.
-    Whole,
-    /// As soon as no other row has arrived: the writer of one may wait for its verdict.
-    Live,
-}
-
-fn grade_lines(mut reader: BufReader<impl Read>, pace: Pace, out: &mut Output<'_>) -> Result<()> {
-    // A byte order mark may stand before the first row, and nowhere else.
-    let mut is_first = true;
-    loop {
-        let mut rows = Vec::with_capacity(BATCH);
-        while rows.len() < BATCH {
-            let mut line = Vec::new();
-            let n = (&mut reader)
-                .take(LINE_LIMIT + 1)
-                .read_until(b'\n', &mut line)
-                .context("cannot read the input")?;
-            if n == 0 {
-                break;
-            }
-            if n as u64 > LINE_LIMIT {
-                let mut rest = Vec::new();
-                while line.last() != Some(&b'\n')
-                    && (&mut reader).take(1 << 20).read_until(b'\n', &mut rest)? > 0
-                {
-                    line.truncate(0);
-                    line.extend(rest.last());
-                    rest.clear();
-                }
-                rows.push(Err(format!("expected a line of at most {LINE_LIMIT} bytes")));
-                continue;
-            }
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            let bytes = line.strip_prefix(b"\xEF\xBB\xBF").filter(|_| is_first).unwrap_or(&line);
-            is_first = false;
-            rows.push(row(bytes));
-            if pace == Pace::Live && !reader.buffer().contains(&b'\n') {
-                break;
-            }
-        }
-        if rows.is_empty() {
-            return Ok(());
-        }
-        out.batch(&rows)?;
-        if pace == Pace::Live {
-            out.writer.flush()?;
-        }
-    }
-}
-
-fn row(line: &[u8]) -> Row {
-    let text = std::str::from_utf8(line).map_err(|it| it.to_string())?;
-    let text = hapo_data::without_lone_surrogates(text);
-    serde_json::from_str(&text).map_err(|it| it.to_string())
-}
 
 struct Output<'a> {
     args: &'a Args,
@@ -309,7 +249,11 @@ impl Output<'_> {
         let row = row.as_ref().map_err(Clone::clone)?;
         let field = |key: &str| match row.get(key) {
             Some(Value::String(it)) => Ok(Cow::Borrowed(it.as_str())),
-            Some(Value::Number(it)) => Ok(Cow::Owned(it.to_string())),
+            // Without an exponent, which the grader would read as Euler's number.
+            Some(Value::Number(it)) => Ok(Cow::Owned(match it.as_f64() {
+                Some(float) if it.is_f64() => float.to_string(),
+                _ => it.to_string(),
+            })),
             Some(other) => Err(format!("{key}: expected a string, got {}", kind(other))),
             None => Err(format!("{key}: expected a string, got nothing")),
         };
@@ -373,11 +317,4 @@ fn kind(value: &Value) -> &'static str {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
-}
-
-/// Opens an input file.
-fn open(file: &Path) -> Result<File> {
-    File::open(file).map_err(|it| {
-        bad_input(format!("cannot read {}: {it}", file.display()), "name a JSONL or Parquet file")
-    })
 }
