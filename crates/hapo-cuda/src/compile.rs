@@ -54,9 +54,6 @@ impl std::fmt::Debug for Compiler {
 
 impl Compiler {
     /// Finds NVRTC in the folders of `HAPO_CUDA_LIBRARIES` or where the system looks.
-    ///
-    /// # Errors
-    /// It is not there.
     pub fn find(device: &str) -> Result<Self, DeviceError> {
         let nvrtc = Nvrtc::find()
             .ok_or_else(|| missing(device, "libnvrtc.so, which compiles the kernels,"))?;
@@ -81,9 +78,6 @@ impl Compiler {
 
     /// Loads a file of kernels: the image that was kept, a new one where that is not there or `load` refuses it, and
     /// PTX where it refuses the new one too.
-    ///
-    /// # Errors
-    /// NVRTC refuses the source, or `load` refuses all of them.
     pub fn load<M>(
         &self,
         source: &Source,
@@ -104,9 +98,6 @@ impl Compiler {
     }
 
     /// Compiles a file of kernels.
-    ///
-    /// # Errors
-    /// NVRTC refuses: the message holds its log.
     pub fn compile(&self, source: &Source, arch: Arch, form: Form) -> Result<Vec<u8>, DeviceError> {
         let text = CString::new(source.program()).expect("a source has no zero byte");
         let name = CString::new(source.file).expect("a file name has no zero byte");

@@ -122,9 +122,6 @@ impl Drop for Open {
 
 impl Driver {
     /// Opens GPU `ordinal`.
-    ///
-    /// # Errors
-    /// Those of [`open`].
     pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
         let name = format!("cuda:{ordinal}");
         find_driver(&name)?;

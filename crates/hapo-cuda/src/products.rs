@@ -161,9 +161,6 @@ struct Call {
 impl Products {
     /// A handle of the library, for products on a stream, with a `workspace` (address and bytes).
     ///
-    /// # Errors
-    /// cuBLASLt's status.
-    ///
     /// # Safety
     /// A context is current, and stays, with its stream and the workspace, while the handle is used.
     pub(crate) unsafe fn open(
@@ -194,9 +191,6 @@ impl Products {
     }
 
     /// Begins a product; where cuBLASLt has no algorithm for two at once, one after the other.
-    ///
-    /// # Errors
-    /// cuBLASLt's status.
     ///
     /// # Safety
     /// The context is current, and all matrices and biases are inside memory of its GPU.

@@ -22,9 +22,6 @@ pub enum Decision {
 }
 
 /// Writes the rows of `file` that `decide` keeps to `output`, or nothing at all.
-///
-/// # Errors
-/// [`Error::Row`] for a bad row that is kept; a file that cannot be read or written; errors of `decide`.
 pub fn convert<E: From<Error>>(
     file: &Path,
     columns: Option<&Columns>,
@@ -50,9 +47,6 @@ pub fn convert<E: From<Error>>(
 }
 
 /// The largest number of solutions in a row of a file.
-///
-/// # Errors
-/// A file that cannot be read.
 pub fn most_teachers(file: &Path, columns: Option<&Columns>) -> Result<usize, Error> {
     let mut most = 0;
     for row in open_all(&[file.to_owned()], columns)? {

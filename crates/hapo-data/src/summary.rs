@@ -98,9 +98,6 @@ pub struct TokenCount<'a, E> {
 }
 
 /// Reads a dataset once and counts its rows, by the named columns if any; with `count`, tokens too.
-///
-/// # Errors
-/// A file that cannot be read; errors of `count`.
 pub fn summarise<E: From<Error>>(
     file: &Path,
     columns: Option<&Columns>,

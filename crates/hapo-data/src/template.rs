@@ -46,9 +46,6 @@ impl<'a> TemplateChoice<'a> {
     }
 
     /// The template, where it is one of the table; none where it is the model's own.
-    ///
-    /// # Errors
-    /// [`Error::UnknownName`], and [`Error::Template`] for a text that the template does not take.
     pub fn check(&self) -> Result<Option<&'static Template>, Error> {
         if self.name == CHAT {
             return Ok(None);
@@ -106,9 +103,6 @@ impl PromptTemplate {
     }
 
     /// The prompt of a problem.
-    ///
-    /// # Errors
-    /// [`Error::ChatTemplate`] when the model's own template refuses it.
     pub fn render(&self, problem: &str) -> Result<String, Error> {
         let chat = match self {
             Self::Named(it) => return Ok(render(it, problem)),
@@ -124,10 +118,6 @@ impl PromptTemplate {
     }
 
     /// A whole dialogue. A template of the table takes a single user turn, which is its problem.
-    ///
-    /// # Errors
-    /// [`Error::ChatTemplate`] when the template refuses the dialogue, [`Error::Template`] when it
-    /// takes none.
     pub fn render_dialogue(
         &self,
         messages: &[Message],

@@ -49,9 +49,6 @@ pub struct Suite {
 
 impl Benchmark {
     /// Its first `count` problems, the same for every run.
-    ///
-    /// # Errors
-    /// [`Error::NoFile`] for a benchmark that is read from a file.
     pub fn problems(&self, count: usize) -> Result<Dataset, Error> {
         match self.source {
             Source::Task(set, split) => Ok(set_of(set, split, count)?),
@@ -68,10 +65,6 @@ impl Benchmark {
 
     /// Its problems from the file in `folder` that has one of its names. Rows that repeat a problem, as files for avg@32
     /// hold them, are grouped.
-    ///
-    /// # Errors
-    /// [`Error::NoFile`], [`Error::Rows`] for rows that cannot be used, [`Error::Count`] when the number of problems is
-    /// not the benchmark's.
     pub fn read(&self, folder: &Path) -> Result<Dataset, Error> {
         let name = self.name;
         let missing = |stems: &str| {

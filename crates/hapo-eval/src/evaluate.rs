@@ -43,9 +43,6 @@ pub struct EvalModel<'a, D: Device> {
 impl<D: Device> Copy for EvalModel<'_, D> {}
 
 /// The rendered prompts of a data set.
-///
-/// # Errors
-/// A problem that the template cannot render.
 pub(crate) fn prompts_of(
     chat_format: &ChatFormat,
     dataset: &Dataset,
@@ -107,9 +104,6 @@ pub(crate) fn of_problem(error: Error, dataset: &Dataset, indices: &[usize]) -> 
 }
 
 /// Samples completions for every problem of a judge's data set, who grades them.
-///
-/// # Errors
-/// [`Error::Sampler`], [`Error::Grader`].
 pub fn evaluate<D: Device>(
     model: EvalModel<'_, D>,
     judge: &Judge<'_>,

@@ -98,9 +98,6 @@ pub struct Judge<'a> {
 
 impl<'a> Judge<'a> {
     /// Reads every gold for `grader`, and for `other` where it can: the one that is only compared with.
-    ///
-    /// # Errors
-    /// [`Error::Gold`].
     pub fn new(
         dataset: &'a Dataset,
         grader: &'a dyn Grader,
@@ -129,9 +126,6 @@ impl<'a> Judge<'a> {
     }
 
     /// Grades the completions of one problem and groups equal answers.
-    ///
-    /// # Errors
-    /// [`Error::Grader`].
     pub fn grade(
         &self,
         problem: usize,

@@ -91,9 +91,6 @@ impl EvalSets {
     }
 
     /// The sets that `choice` names.
-    ///
-    /// # Errors
-    /// [`Error::UnknownBenchmark`], and those of [`Benchmark::problems`] and [`Benchmark::read`].
     pub fn choose(choice: SetChoice<'_>) -> Result<Self, Error> {
         let (mut sets, mut max_tokens) = (Vec::new(), None);
         for name in choice.names.split(',') {
@@ -201,9 +198,6 @@ pub struct EvalPlan {
 
 impl EvalPlan {
     /// How tokens are drawn.
-    ///
-    /// # Errors
-    /// [`Error::Sampler`] for a number that is out of its range.
     pub fn decoding(&self) -> Result<Decoding, Error> {
         let truncation = Truncation { top_p: self.top_p, ..Truncation::NONE };
         let decoding = Decoding::at_temperature(self.temperature, truncation);

@@ -46,9 +46,6 @@ struct Line {
 
 impl Recorded {
     /// Reads a record.
-    ///
-    /// # Errors
-    /// [`Error::Run`] for a file that is no record or cannot be read.
     pub fn read(path: &Path) -> Result<Self, Error> {
         let mut recorded = Self::empty(Value::Null);
         recorded.settings = Journal::read(path, &FORMAT, |line, _| {
@@ -87,9 +84,6 @@ impl Recorded {
 
 impl Record {
     /// Opens a record to resume it, or begins one. It is locked while it is open.
-    ///
-    /// # Errors
-    /// [`Error::Run`] for a record of other settings or one in use, a file that is no record or cannot be written.
     pub fn open(path: &Path, settings: &Value) -> Result<(Self, Recorded), Error> {
         let mut recorded = Recorded::empty(settings.clone());
         let mode = OpenMode::ResumeOrStart;
@@ -101,9 +95,6 @@ impl Record {
     }
 
     /// Records the result of one problem.
-    ///
-    /// # Errors
-    /// [`Error::Run`] when it cannot be written.
     pub fn add(
         &mut self,
         benchmark: &str,
@@ -119,9 +110,6 @@ impl Record {
     }
 
     /// Flushes the record to the disk.
-    ///
-    /// # Errors
-    /// [`Error::Run`] when it cannot be written.
     pub fn flush(&mut self) -> Result<(), Error> {
         Ok(self.journal.flush()?)
     }

@@ -23,9 +23,6 @@ struct Slot<'a> {
 
 impl EvalSession<'_> {
     /// Requests the completions that are missing from a server, as many at once as the client allows.
-    ///
-    /// # Errors
-    /// [`Error::Teacher`], [`Error::NoReply`]; [`Error::Run`] of the record.
     pub async fn request(&mut self, client: &Client) -> Result<(), Error> {
         let plan = self.plan();
         let mut slots = Vec::new();

@@ -43,9 +43,6 @@ pub struct EvalSession<'a> {
 
 impl<'a> EvalSession<'a> {
     /// Opens an evaluation, with the results of its record if there is one. `observer` is called after each problem.
-    ///
-    /// # Errors
-    /// [`Error::OtherProblems`] for the record of another evaluation; [`Error::Gold`]; those of [`Record::open`].
     pub fn open(
         plan: &'a EvalPlan,
         record: Option<&Path>,
@@ -86,9 +83,6 @@ impl<'a> EvalSession<'a> {
 
     /// Samples the completions that are missing from a local model. Each problem is graded, recorded and counted as
     /// soon as its completions are there.
-    ///
-    /// # Errors
-    /// [`Error::Sampler`], [`Error::Problem`]; [`Error::Run`] of the record.
     pub fn sample<D: Device>(&mut self, model: EvalModel<'_, D>) -> Result<(), Error> {
         const FLUSH_EVERY: Duration = Duration::from_secs(1);
         let decoding = self.plan.decoding()?;
@@ -122,9 +116,6 @@ impl<'a> EvalSession<'a> {
     }
 
     /// A warning before a local model is sampled: sequences beyond its maximum position.
-    ///
-    /// # Errors
-    /// A problem that the template cannot render.
     pub fn warning<D: Device>(&self, model: EvalModel<'_, D>) -> Result<Option<String>, Error> {
         let mut longest = 0;
         for set in 0..self.plan.sets.len() {

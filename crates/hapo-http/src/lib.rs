@@ -79,9 +79,6 @@ pub struct Retries {
 impl Retries {
     /// Attempts until there is a result, or a failure that will not pass, or the last attempt has failed. `waiting` hears
     /// the cause of each wait and its length.
-    ///
-    /// # Errors
-    /// The last failure.
     pub fn run<C: ?Sized, T, E>(
         self,
         context: &mut C,

@@ -14,9 +14,6 @@ impl Hub {
     /// The folder of a model with the files that run it: configuration, tokenizer, chat template, and the weights in
     /// safetensors. Cached files are not fetched again; if the hub is unreachable, a whole snapshot of the cache is
     /// used, with a note.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub fn model(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<Snapshot, Error> {
         let fetcher = Fetcher::new(self, id, RepoKind::Model);
         let is_whole = |folder: &Path| {
@@ -51,9 +48,6 @@ impl Hub {
     }
 
     /// A file of a dataset, or a pattern for the shards of its training split.
-    ///
-    /// # Errors
-    /// See [`Error`]; [`Error::Content`] lists the files if there are several and none is named.
     pub fn dataset(
         &self,
         wanted: &DatasetFile,

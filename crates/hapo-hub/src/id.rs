@@ -44,9 +44,6 @@ pub enum ParsedName {
 }
 
 /// Parses `name`: a path that exists, otherwise a name on the hub.
-///
-/// # Errors
-/// [`Error::Name`] for a text that is neither.
 pub fn parse_name(name: &str) -> Result<ParsedName, Error> {
     if Path::new(name).exists() {
         return Ok(ParsedName::Path);

@@ -81,9 +81,6 @@ struct Pusher<'a> {
 
 impl Hub {
     /// Commits `files` to a model repository, which is made where there is none.
-    ///
-    /// # Errors
-    /// [`Error::NotPushed`] where the hub refuses or cannot be reached, [`Error::Io`] for a file that cannot be read.
     pub fn push(
         &self,
         repo: &RepoId,

@@ -15,9 +15,6 @@ pub struct LoggedRun {
 }
 
 /// The runs in `folders`, as far as they are logged; each is a run or holds runs below it.
-///
-/// # Errors
-/// A folder without a run, or one that the system does not let us read.
 pub fn logged_runs(folders: &[PathBuf]) -> Result<Vec<LoggedRun>> {
     let runs = folder::read_all(&folder::find(folders)?)?;
     Ok(runs.into_iter().map(|run| LoggedRun { run }).collect())

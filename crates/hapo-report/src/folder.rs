@@ -70,9 +70,6 @@ impl Run {
 }
 
 /// The runs of `folders`, each a run or a folder of runs.
-///
-/// # Errors
-/// A folder that is neither.
 pub(crate) fn find(folders: &[PathBuf]) -> Result<Vec<PathBuf>> {
     for it in folders {
         if found(std::slice::from_ref(it)).is_empty() {

@@ -43,9 +43,6 @@ pub struct LiveView {
 
 impl LiveView {
     /// Listens on `host` and `port`, 0 for a free one. The folders need not hold a run yet.
-    ///
-    /// # Errors
-    /// An address that is taken or not of this machine.
     pub fn bind(folders: &[PathBuf], host: &str, port: u16) -> Result<Self> {
         let io = |source| Error::Io { action: "listen on", path: format!("{host}:{port}"), source };
         let listener = TcpListener::bind((host, port)).map_err(io)?;
@@ -69,9 +66,6 @@ impl LiveView {
     }
 
     /// Serves until the process ends.
-    ///
-    /// # Errors
-    /// A system that gives no threads or takes the port away.
     pub fn serve(self) -> Result<()> {
         let io = |source| Error::Io { action: "serve", path: self.address.to_string(), source };
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -87,9 +81,6 @@ impl LiveView {
     }
 
     /// Serves on a thread of its own, beside a run, until the process ends.
-    ///
-    /// # Errors
-    /// A system that gives no thread.
     pub fn serve_aside(self) -> Result<()> {
         let address = self.address.to_string();
         let spawned = std::thread::Builder::new()

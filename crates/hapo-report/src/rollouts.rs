@@ -79,9 +79,6 @@ pub(crate) struct Why {
 }
 
 /// Reads the rollouts of a step: at most `groups` groups, chosen evenly, the injected ones first.
-///
-/// # Errors
-/// A file that is missing, incomplete or no zstd-compressed JSONL.
 pub(crate) fn read(run: &Run, step: u64, groups: usize) -> Result<StepRollouts> {
     let mut all: Vec<Group> = Vec::new();
     each_rollout(&RunFolder(&run.path).rollouts_of(step), |line| {

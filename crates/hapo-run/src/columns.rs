@@ -64,9 +64,6 @@ impl Columns {
     /// Reads `metrics.jsonl`; problems go to `notes`.
     ///
     /// A step that comes again replaces what followed it: a resumed run has gone back.
-    ///
-    /// # Errors
-    /// [`Error::Io`] for a file that exists and cannot be read.
     pub fn read(path: &Path, notes: &mut Vec<String>) -> Result<Self> {
         let mut columns = Self::default();
         let file = match std::fs::File::open(path) {

@@ -19,9 +19,6 @@ pub struct EarlyEnd {
 
 impl EarlyEnd {
     /// Keeps it in the run folder.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn write(&self, folder: RunFolder<'_>) -> Result<()> {
         let json = serde_json::to_vec_pretty(self).expect("a step and a sentence are plain data");
         write_atomically(&folder.early_end(), &json)
@@ -33,9 +30,6 @@ impl EarlyEnd {
     }
 
     /// Forgets it: the run continues.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn forget(folder: RunFolder<'_>) -> Result<()> {
         let path = folder.early_end();
         match fs::remove_file(&path) {

@@ -16,9 +16,6 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// [`write_atomically`] with contents written by `fill`.
-///
-/// # Errors
-/// Those of [`write_atomically`] and of `fill`.
 pub fn write_atomically_with<E: From<Error>>(
     path: &Path,
     fill: impl FnOnce(&mut File) -> std::result::Result<(), E>,
@@ -48,9 +45,6 @@ fn temporary_name(path: &Path) -> PathBuf {
 }
 
 /// Makes a rename in the folder of `path` survive a power cut.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn sync_parent(path: &Path) -> Result<()> {
     let Some(parent) = path.parent().filter(|it| !it.as_os_str().is_empty()) else {
         return Ok(());
@@ -59,9 +53,6 @@ pub fn sync_parent(path: &Path) -> Result<()> {
 }
 
 /// Creates a folder and those above it.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn create_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(Error::io("create", path))
 }

@@ -112,9 +112,6 @@ impl RunFolder<'_> {
     }
 
     /// Removes unfinished files of a killed process.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn remove_leftovers(self) -> Result<()> {
         for folder in [self.0.to_owned(), self.checkpoints(), self.rollouts()] {
             for path in entries(&folder) {

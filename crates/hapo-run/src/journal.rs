@@ -66,10 +66,6 @@ pub struct Journal {
 impl Journal {
     /// Opens and locks the journal at `path` and hands every complete line after the first to `each`, which returns a
     /// reason to refuse one. An unreadable line is skipped: the others hold the paid work.
-    ///
-    /// # Errors
-    /// [`Error::Settings`] for a journal of other settings; [`Error::NoJournal`], [`Error::Busy`],
-    /// [`Error::Journal`], [`Error::Io`].
     pub fn open<L: DeserializeOwned>(
         path: &Path,
         format: &JournalFormat,
@@ -125,9 +121,6 @@ impl Journal {
     }
 
     /// Reads a journal without opening it for writing: its settings, and its complete lines into `each`.
-    ///
-    /// # Errors
-    /// [`Error::NoJournal`], [`Error::Journal`], [`Error::Io`].
     pub fn read<L: DeserializeOwned>(
         path: &Path,
         format: &JournalFormat,
@@ -154,9 +147,6 @@ impl Journal {
     }
 
     /// Writes a finished piece; the line is handed to the system before this returns.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn append(&mut self, line: &impl Serialize) -> Result<Span> {
         let mut text = serde_json::to_vec(line).expect("a line is plain data");
         text.push(b'\n');
@@ -176,9 +166,6 @@ impl Journal {
     }
 
     /// Flushes the journal to the disk.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn flush(&mut self) -> Result<()> {
         self.file.sync_data().map_err(Error::io("write", &self.path))?;
         self.unflushed = 0;
@@ -187,9 +174,6 @@ impl Journal {
     }
 
     /// The line at a span.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn read_at<L: DeserializeOwned>(&mut self, span: Span) -> Result<L> {
         let mut text = vec![0; span.length];
         self.file

@@ -21,9 +21,6 @@ pub struct Lock {
 
 impl Lock {
     /// Takes the lock of a run folder, which exists.
-    ///
-    /// # Errors
-    /// [`Error::Busy`] when another process holds it, [`Error::Io`].
     pub fn take(run: RunFolder<'_>) -> Result<Self> {
         let path = run.lock();
         let file = OpenOptions::new()

@@ -160,9 +160,6 @@ impl MetricsFile {
     /// Opens the file of a run that has done `steps_done` steps: lines of later steps, which a
     /// killed run may have left behind its last checkpoint, are cut off. A file with lines that hold no step is set
     /// aside as it was, and the others are kept.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn open(path: &Path, steps_done: u64) -> Result<Self> {
         let found = match std::fs::read(path) {
             Ok(it) => it,
@@ -188,9 +185,6 @@ impl MetricsFile {
     }
 
     /// The last step that a file logs, 0 for none and for no file.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn last_step(path: &Path) -> Result<u64> {
         match std::fs::read(path) {
             Ok(it) => Ok(it.split(|it| *it == b'\n').filter_map(step_of).max().unwrap_or(0)),
@@ -200,9 +194,6 @@ impl MetricsFile {
     }
 
     /// The lines of a file up to step `last`; none if there is no file.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn history_until(path: &Path, last: u64) -> Result<Vec<serde_json::Value>> {
         let found = match std::fs::read(path) {
             Ok(it) => it,
@@ -215,9 +206,6 @@ impl MetricsFile {
     }
 
     /// The lines of the file.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn history(&self) -> Result<Vec<serde_json::Value>> {
         Self::history_until(&self.path, u64::MAX)
     }
@@ -233,18 +221,12 @@ impl MetricsFile {
     }
 
     /// Waits until the lines are on the disk: a checkpoint must not be ahead of them.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(Error::io("write", &self.path))
     }
 
     /// Appends a step; the line is handed to the system before this returns. A file that somebody removed is written
     /// again, with all that it held.
-    ///
-    /// # Errors
-    /// [`Error::Io`].
     pub fn append(&mut self, metrics: &Metrics) -> Result<()> {
         if !self.path.exists() {
             self.restore()?;

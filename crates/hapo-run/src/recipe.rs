@@ -3,9 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The entries of a TOML text, `section.key` to its value as TOML, or why there are none.
-///
-/// # Errors
-/// The parser's message.
 pub fn recipe_entries(text: &str) -> Result<BTreeMap<String, String>, String> {
     let table: toml::Table = text.parse().map_err(|it: toml::de::Error| it.message().to_owned())?;
     let mut entries = BTreeMap::new();

@@ -119,9 +119,6 @@ pub struct RolloutWriter {
 
 impl RolloutWriter {
     /// Starts to write a file, once the one before is done.
-    ///
-    /// # Errors
-    /// Those of the file before.
     pub fn write(&mut self, path: PathBuf, lines: Vec<RolloutLine>) -> Result<()> {
         self.wait()?;
         self.running = Some(std::thread::spawn(move || {
@@ -138,9 +135,6 @@ impl RolloutWriter {
     }
 
     /// Waits until every file is on the disk.
-    ///
-    /// # Errors
-    /// [`Error::Io`] of the last file.
     pub fn wait(&mut self) -> Result<()> {
         match self.running.take() {
             Some(it) => it.join().expect("writing a file does not panic"),
@@ -150,9 +144,6 @@ impl RolloutWriter {
 }
 
 /// Reads a step's rollouts.
-///
-/// # Errors
-/// As [`each_rollout`].
 pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutLine>> {
     let mut lines = Vec::new();
     each_rollout(path, |it| lines.push(it))?;
@@ -160,9 +151,6 @@ pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutLine>> {
 }
 
 /// Reads a step's rollouts one at a time.
-///
-/// # Errors
-/// A file that is missing or is no zstd-compressed JSONL of [`RolloutLine`]s.
 pub fn each_rollout(path: &Path, mut take: impl FnMut(RolloutLine)) -> Result<()> {
     let bad = |problem: String| Error::Rollouts { path: path.to_owned(), problem };
     let file = std::fs::File::open(path).map_err(Error::io("read", path))?;

@@ -27,10 +27,6 @@ pub struct ChatFormat {
 
 /// The chosen template for a model: one of the table, or the one in its tokenizer files (name and bytes). `model` names
 /// it in messages.
-///
-/// # Errors
-/// [`Error::Data`] for an unknown choice, [`Error::Template`] if the choice is the model's own template and it has
-/// none, [`Error::Tokenizer`] for a tokenizer file that cannot be read.
 pub fn choose_template(
     choice: TemplateChoice<'_>,
     model: &str,
@@ -55,10 +51,6 @@ pub fn choose_template(
 
 impl ChatFormat {
     /// `eos` are the ids in the model's folder, `generation_config.json` first.
-    ///
-    /// # Errors
-    /// [`Error::Template`] if neither the tokenizer nor `eos` has an end-of-turn token, and [`Error::Data`] if the
-    /// model's own template refuses a question with its answer.
     pub fn new(
         tokenizer: Tokenizer,
         template: impl Into<PromptTemplate>,

@@ -33,9 +33,6 @@ impl Truncation {
     pub const NONE: Self = Self { top_k: 0, top_p: 1.0, min_p: 0.0 };
 
     /// Checks that every field is in its range.
-    ///
-    /// # Errors
-    /// The first field out of its range.
     pub fn check(self) -> Result<(), OutOfRange> {
         let top_p = self.top_p > 0.0 && self.top_p <= 1.0;
         let min_p = (0.0..=1.0).contains(&self.min_p);
@@ -46,9 +43,6 @@ impl Truncation {
 
 impl Decoding {
     /// Sampling at `temperature`, or greedy decoding at 0.
-    ///
-    /// # Errors
-    /// The first setting out of its range.
     pub fn at_temperature(temperature: f32, truncation: Truncation) -> Result<Self, OutOfRange> {
         let valid = temperature.is_finite() && temperature >= 0.0;
         in_range(valid, "temperature", "a number from 0", temperature)?;
@@ -57,9 +51,6 @@ impl Decoding {
     }
 
     /// Checks that temperature and truncation are in their ranges.
-    ///
-    /// # Errors
-    /// The first setting out of its range.
     pub fn check(self) -> Result<(), OutOfRange> {
         let Self::Sample { temperature, truncation } = self else {
             return Ok(());

@@ -102,9 +102,6 @@ type WithMostLikely = (DrawnToken, Vec<(u32, f32)>);
 
 impl<'a, D: Device> Engine<'a, D> {
     /// An engine on a model. Requests with text or stop strings need the tokenizer.
-    ///
-    /// # Errors
-    /// A limit of zero, or no memory for the cache.
     pub fn new(
         model: &'a Model<D>,
         tokenizer: Option<&'a Tokenizer>,
@@ -179,9 +176,6 @@ impl<'a, D: Device> Engine<'a, D> {
     }
 
     /// Queues a request; it is admitted in one of the next steps.
-    ///
-    /// # Errors
-    /// A request that could never be served, with the field that forbids it. The engine stays usable.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, Error> {
         request.check(&Capacity {
             vocabulary: self.model.config().vocab_size,
@@ -201,9 +195,6 @@ impl<'a, D: Device> Engine<'a, D> {
     }
 
     /// Cancels a request; no event of it follows. Is `false` when it had finished or is unknown.
-    ///
-    /// # Errors
-    /// None that a caller can cause.
     pub fn cancel(&mut self, id: RequestId) -> Result<bool, Error> {
         let Some(job) = self.jobs.remove(&id) else {
             return Ok(false);
@@ -227,9 +218,6 @@ impl<'a, D: Device> Engine<'a, D> {
     /// Admits waiting requests while there are free slots and pages, then gives every running
     /// sequence one more token. Events of one completion are in order; completions appear in the order
     /// they were admitted.
-    ///
-    /// # Errors
-    /// No memory, or a tokenizer that cannot decode. The engine cannot be used afterwards.
     pub fn step(&mut self) -> Result<Vec<Event>, Error> {
         // Once for the whole step: to enter the device's threads is to wake one and to wait for it.
         self.model.device().enter(|| {

@@ -54,9 +54,6 @@ impl KvMemory {
     }
 
     /// Tokens of a cache of at most `most` within `bytes`, which hold at least one sequence.
-    ///
-    /// # Errors
-    /// [`Error::KvMemory`] where they do not.
     pub fn fit<D: Device>(
         config: &Config,
         format: NumberFormat,
@@ -77,9 +74,6 @@ impl KvMemory {
     }
 
     /// Tokens of the cache of an engine with these limits, at most theirs; it holds at least one sequence.
-    ///
-    /// # Errors
-    /// [`Error::KvMemory`].
     pub fn tokens<D: Device>(
         self,
         model: &Model<D>,

@@ -88,9 +88,6 @@ pub struct Details {
 }
 
 /// Samples every request's completions; the result is in the order of the requests.
-///
-/// # Errors
-/// A request that cannot be served, no memory.
 pub fn sample<D: Device>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
@@ -101,9 +98,6 @@ pub fn sample<D: Device>(
 
 /// As [`sample`], but hands over each group, with the index of its request, as soon as its last completion has ended.
 /// Memory holds the cache, the prompts, and the groups in progress.
-///
-/// # Errors
-/// Those of [`sample`] and of `finished`.
 pub fn sample_each<D: Device, E: From<Error>>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
@@ -116,9 +110,6 @@ pub fn sample_each<D: Device, E: From<Error>>(
 /// As [`sample`], and a completion ends as well with the token after which its text contains one of
 /// these strings. All tokens are kept; [`ChatFormat::text_before`](crate::ChatFormat::text_before)
 /// cuts the text.
-///
-/// # Errors
-/// Those of [`sample`], an empty string.
 pub fn sample_until<D: Device>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
@@ -142,9 +133,6 @@ pub struct Watch<'a> {
 }
 
 /// As [`sample_until`], with reports of progress.
-///
-/// # Errors
-/// Those of [`sample_until`].
 pub fn sample_watched<D: Device>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],

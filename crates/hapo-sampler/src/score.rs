@@ -19,9 +19,6 @@ pub struct ScoredToken {
 }
 
 /// Scores a sequence, with the `most_likely` likeliest tokens of each place.
-///
-/// # Errors
-/// Tokens that do not fit the model, or no memory.
 pub fn score<D: Device>(
     model: &Model<D>,
     tape: &mut Tape<D>,
@@ -49,9 +46,6 @@ pub struct Scoring<D: Device> {
 
 impl<D: Device> Scoring<D> {
     /// Begins with a tape that reads nothing else until this is done or given up.
-    ///
-    /// # Errors
-    /// Tokens that do not fit the model, or no memory.
     pub fn begin(
         model: &Model<D>,
         tape: &mut Tape<D>,
@@ -67,9 +61,6 @@ impl<D: Device> Scoring<D> {
     }
 
     /// Computes the next piece; all tokens, once it was the last.
-    ///
-    /// # Errors
-    /// Errors of the device.
     pub fn advance(
         &mut self,
         model: &Model<D>,

@@ -71,9 +71,6 @@ pub struct ChatTemplate {
 impl ChatTemplate {
     /// Parses a template. `model` names its owner in messages; `special_tokens` are the variables
     /// `bos_token`, `eos_token` and the like, as `tokenizer_config.json` has them.
-    ///
-    /// # Errors
-    /// [`Error::ChatTemplate`] with the line for a text that is no template.
     pub fn new(
         model: &str,
         source: &str,
@@ -103,10 +100,6 @@ impl ChatTemplate {
 
     /// A dialogue as text. `messages` are a list of [`Message`](crate::Message) or of anything with the fields that the
     /// template reads.
-    ///
-    /// # Errors
-    /// [`Error::ChatTemplate`] when the template refuses the dialogue (`raise_exception`), uses an unknown name, or
-    /// does not end.
     pub fn render(
         &self,
         messages: &(impl Serialize + ?Sized),

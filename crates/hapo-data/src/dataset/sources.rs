@@ -21,9 +21,6 @@ const OTHER_SPLITS: [&str; 9] =
 
 /// The files with the rows of `path`, in order: all files that match a pattern (`data/train-*.parquet`); of a folder
 /// its training split, or all files if it has no splits.
-///
-/// # Errors
-/// When nothing is there, or a folder leaves open which files are meant.
 pub fn data_files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     if path.is_dir() {
         return files_of_folder(path);

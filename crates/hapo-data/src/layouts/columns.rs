@@ -52,9 +52,6 @@ pub(crate) const LAYOUT: Layout = Layout {
 
 impl Columns {
     /// Reads `problem=NAME,answer=NAME,teacher=NAME,teacher=NAME`.
-    ///
-    /// # Errors
-    /// [`Error::UnknownName`] for a part that is none; [`Error::Columns`].
     pub fn parse(text: &str) -> Result<Self, Error> {
         let mut it = Self::default();
         for part in text.split(',').map(str::trim).filter(|it| !it.is_empty()) {
@@ -80,9 +77,6 @@ impl Columns {
     }
 
     /// Checks that there is a problem column and, if responses are `graded`, one with answers or solutions.
-    ///
-    /// # Errors
-    /// [`Error::Columns`].
     pub fn check(&self, graded: bool) -> Result<(), Error> {
         let missing = if self.problem.is_empty() {
             "problem"

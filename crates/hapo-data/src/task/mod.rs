@@ -118,9 +118,6 @@ impl Family {
     }
 
     /// Checks that a level is one of the family's.
-    ///
-    /// # Errors
-    /// [`Error::Task`], with the levels there are.
     pub fn check_level(&self, level: u32) -> Result<(), Error> {
         let (min, max) = self.levels;
         if (min..=max).contains(&level) {

@@ -103,9 +103,6 @@ pub struct Written {
 
 impl Writer {
     /// Begins a file beside `path`, which changes only when all is written.
-    ///
-    /// # Errors
-    /// When the file cannot be created.
     pub fn create(path: &Path, format: Format) -> Result<Self, Error> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.tmp", std::process::id()));
@@ -139,17 +136,11 @@ impl Writer {
     }
 
     /// Writes one row.
-    ///
-    /// # Errors
-    /// When the disk refuses, and for a row that the layout has no place for.
     pub fn write(&mut self, example: &Example) -> Result<(), Error> {
         self.write_with(example, None)
     }
 
     /// Writes one row, and the tokens of its admitted solution where the layout has a column for them.
-    ///
-    /// # Errors
-    /// As [`Writer::write`].
     pub fn write_with(
         &mut self,
         example: &Example,

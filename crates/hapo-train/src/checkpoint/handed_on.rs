@@ -39,9 +39,6 @@ pub(crate) struct HandedOn {
 
 impl HandedOn {
     /// Checks every file of it, if it is a checkpoint of the run in `run_dir`.
-    ///
-    /// # Errors
-    /// A checkpoint that is damaged.
     pub(crate) fn verified(self, run_dir: &Path) -> Result<Self> {
         if Path::new(&self.model).starts_with(run_dir) {
             checkpoint::verify(Path::new(&self.model))?;
@@ -51,9 +48,6 @@ impl HandedOn {
 }
 
 /// The model that the stage whose run is in `run_dir` hands on.
-///
-/// # Errors
-/// A stage without such a checkpoint.
 pub(crate) fn handed_on(run_dir: &Path, which: StageCheckpoint) -> Result<HandedOn> {
     let name = run_dir.file_name().unwrap_or_default().to_string_lossy();
     let recipe = fs::read_to_string(RunFolder(run_dir).recipe()).ok();

@@ -33,9 +33,6 @@ pub(crate) struct Found {
 }
 
 /// The latest complete checkpoint of the same run.
-///
-/// # Errors
-/// A run of another recipe, checkpoints that are all incomplete, or gone.
 pub(crate) fn find(
     run_dir: &Path,
     recipe: &Recipe,

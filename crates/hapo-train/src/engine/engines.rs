@@ -33,9 +33,6 @@ pub struct Weights<'a, W> {
 pub trait Sampler<W> {
     /// Samples every request's completions with these weights: one group for each request, in order. A group may
     /// have lost rollouts (D6).
-    ///
-    /// # Errors
-    /// A request that cannot be served.
     fn sample(
         &mut self,
         weights: Weights<'_, W>,
@@ -56,17 +53,11 @@ pub trait Learner {
     fn weights(&self) -> Weights<'_, Self::Model>;
 
     /// Computes the loss of a mini-batch and its gradient, and returns its numbers.
-    ///
-    /// # Errors
-    /// No memory.
     fn gradient(&mut self, loss: &Loss, groups: &[TokenGroup], batching: Batching)
     -> Result<Stats>;
 
     /// Puts the log-probabilities of the weights of this moment in the place of the recorded ones, where a ratio is
     /// taken to them ([`hapo_core::Ratio::Rescored`]).
-    ///
-    /// # Errors
-    /// No memory.
     fn rescore(&mut self, groups: &mut [TokenGroup], batching: Batching) -> Result<()>;
 
     /// Scores every request with the weights of this moment: one answer for each, in order.
@@ -80,9 +71,6 @@ pub trait Learner {
     ) -> Result<Vec<TokenScores>>;
 
     /// Global norm of the gradient.
-    ///
-    /// # Errors
-    /// A device that failed.
     fn gradient_norm(&self) -> Result<f64>;
 
     /// Clips the gradient, whose global norm is `norm`, and makes one update.
@@ -92,9 +80,6 @@ pub trait Learner {
     fn apply(&mut self, settings: AdamW, norm: f64, max_norm: f64) -> Result<()>;
 
     /// Whether the norm of the weights is a finite number.
-    ///
-    /// # Errors
-    /// A device that failed.
     fn weights_are_finite(&self) -> Result<bool>;
 
     /// Gives back the memory that only training uses, where that is cheap: something is sampled next.
@@ -102,31 +87,19 @@ pub trait Learner {
 
     /// Mean KL of the rollouts' tokens to the initial weights (D18). Is `None` where these are not kept, or nothing
     /// was sampled.
-    ///
-    /// # Errors
-    /// No memory.
     fn kl_to_initial(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>>;
 
     /// The largest difference between a log-probability that was recorded while sampling and that of the weights of
     /// this moment, over the groups that have a signal. Is `None` where it cannot be measured.
-    ///
-    /// # Errors
-    /// No memory.
     fn sampler_gap(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>>;
 
     /// Bytes of weights, gradients, moments and the copy for the KL, and of weights that are not trained.
     fn state_bytes(&self) -> u64;
 
     /// Writes the weights as a model folder, or their adapter as one of PEFT's, and beside it what [`Learner::restore`] reads.
-    ///
-    /// # Errors
-    /// A disk that is full.
     fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()>;
 
     /// Puts the state in `folder` back, bit for bit, as that after `updates` updates.
-    ///
-    /// # Errors
-    /// Files that are not those of this model.
     fn restore(&mut self, folder: &Path, updates: u64) -> Result<()>;
 
     /// Where it tells how far it is, if it does.

@@ -26,9 +26,6 @@ pub struct ScoreRequest<'a> {
 /// Where log-probabilities of given tokens come from.
 pub trait Scorer {
     /// Scores every request: one answer for each, in order.
-    ///
-    /// # Errors
-    /// A request that does not fit the model, no memory.
     fn score(&mut self, requests: &[ScoreRequest<'_>]) -> Result<Vec<TokenScores>>;
 }
 

@@ -42,9 +42,6 @@ impl RunGrader {
 }
 
 /// Reads an example for a grader.
-///
-/// # Errors
-/// A gold answer that the grader cannot read.
 pub fn gold_of(grader: &dyn Grader, example: &Example) -> std::result::Result<Gold, GoldError> {
     let golds: Vec<&str> = example.golds().collect();
     let row = example.fields.as_deref();
@@ -52,9 +49,6 @@ pub fn gold_of(grader: &dyn Grader, example: &Example) -> std::result::Result<Go
 }
 
 /// The reward and the verdict of a judgement.
-///
-/// # Errors
-/// [`Error::Reward`] where a grader gave none.
 pub fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
     if let Some(problem) = judgement.failure() {
         return Err(Error::Reward { problem: problem.to_owned() });

@@ -47,9 +47,6 @@ pub(crate) fn write_base(folder: &Path) -> Result<()> {
 }
 
 /// The base model as a Hugging Face folder that is removed again.
-///
-/// # Errors
-/// [`Error::Io`].
 pub fn base_folder() -> Result<tempfile::TempDir> {
     let folder = tempfile::Builder::new()
         .prefix("hapo-base-")

@@ -79,9 +79,6 @@ impl ChosenTemplate {
 
 /// The template of a model by its folder, or of [`BUILTIN_BASE`]: the one that is asked for, else the
 /// one it was trained with here, else its own, else that of its tokenizer.
-///
-/// # Errors
-/// A name that is no template, a text that it does not take, a folder that cannot be read.
 pub fn template_of(asked: TemplateRequest<'_>, model: &str) -> Result<ChosenTemplate> {
     let chosen = if let Some(name) = asked.name {
         ChosenTemplate { because: None, ..ChosenTemplate::new(asked, name, "") }

@@ -143,9 +143,6 @@ pub struct Evaluation {
 }
 
 /// The shape of a recipe's model. A model on the disk needs `config.json` only.
-///
-/// # Errors
-/// A model that cannot be read, or one that an earlier stage makes.
 pub fn config_of(recipe: &Recipe) -> Result<Config> {
     config_of_model(recipe, recipe.model())
 }

@@ -37,9 +37,6 @@ pub struct Sources {
 
 impl Sources {
     /// Checks that the files which are read before the model are there.
-    ///
-    /// # Errors
-    /// The first that is not.
     pub fn check(&self, recipe: &Recipe) -> Result<()> {
         let mut files = Vec::new();
         for name in self.train_files(recipe) {
@@ -115,26 +112,17 @@ pub struct RunPlan {
 
 impl RunPlan {
     /// Settles a recipe whose files are where it says.
-    ///
-    /// # Errors
-    /// A model that cannot be read, a template that does not take the recipe's texts.
     pub fn settle(recipe: &Recipe) -> Result<Self> {
         Self::of(recipe, Sources::default(), None)
     }
 
     /// Settles a recipe whose files were found, for no folder.
-    ///
-    /// # Errors
-    /// As [`RunPlan::settle`].
     pub fn settle_from(recipe: &Recipe, sources: Sources) -> Result<Self> {
         Self::of(recipe, sources, None)
     }
 
     /// Settles a recipe for the run of a folder: an earlier stage's model is beside it, and what the run there settled
     /// when it began stays.
-    ///
-    /// # Errors
-    /// As [`RunPlan::settle`].
     pub fn settle_in(run_dir: &Path, recipe: &Recipe, sources: Sources) -> Result<Self> {
         Self::of(recipe, sources, Some(run_dir))
     }
@@ -195,9 +183,6 @@ impl RunPlan {
     }
 
     /// The grader of completions, shown what the recipe takes for an answer (D26).
-    ///
-    /// # Errors
-    /// Never for a recipe that was checked.
     pub(crate) fn grader(&self) -> Result<RunGrader> {
         let (data, reward) = (self.recipe.data(), &self.recipe.settings().reward);
         if !hapo_reward::is_own(&data.grader) {

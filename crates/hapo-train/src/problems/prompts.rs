@@ -108,9 +108,6 @@ pub struct PromptLimits {
 
 impl PromptTable {
     /// Renders, tokenises and checks every example. `origin` names the data in messages.
-    ///
-    /// # Errors
-    /// A gold answer that the grader cannot read, a prompt that is too long, each with its row.
     pub fn new(
         dataset: &Dataset,
         origin: &str,

@@ -132,9 +132,6 @@ fn single(prompt: Vec<u32>, response: Vec<u32>) -> TokenGroup {
 }
 
 /// The built-in task's problems with their traces, as `[data]` of a recipe has them.
-///
-/// # Errors
-/// A family or level that is none.
 pub fn builtin_prompts(recipe: &Recipe) -> Result<Dataset> {
     let data = recipe.data();
     let set = TaskSet {

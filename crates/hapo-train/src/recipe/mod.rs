@@ -125,9 +125,6 @@ impl LearningRateSchedule {
 /// Reading.
 impl Recipe {
     /// Reads and checks a recipe file of one stage.
-    ///
-    /// # Errors
-    /// As [`Recipe::load_stages`], and several stages.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self> {
         let mut stages = Self::load_stages(path, overrides)?;
         only(&mut stages, &path.display().to_string())
@@ -135,10 +132,6 @@ impl Recipe {
 
     /// Reads and checks a recipe file of any number of stages, a run folder, or `builtin:NAME`, in the order in which they
     /// run. A recipe of one stage has no `stage`.
-    ///
-    /// # Errors
-    /// No TOML, unknown keys and words, values out of range, keys that mean nothing, and a stage that
-    /// starts from one that does not come before it.
     pub fn load_stages(path: &Path, overrides: &Overrides) -> Result<Vec<Self>> {
         if let Some(name) = path.to_str().and_then(|it| it.strip_prefix(builtin::PREFIX)) {
             let recipe = builtin::find(name)?;
@@ -168,17 +161,11 @@ impl Recipe {
     }
 
     /// As [`Recipe::load`], of a text. `name` is the run's when it has none itself, and names the text.
-    ///
-    /// # Errors
-    /// As there.
     pub fn parse(text: &str, name: &str, overrides: &Overrides) -> Result<Self> {
         only(&mut Self::parse_stages(text, name, name, overrides)?, name)
     }
 
     /// As [`Recipe::load_stages`], of a text that `origin` names in messages.
-    ///
-    /// # Errors
-    /// As there.
     pub fn parse_stages(
         text: &str,
         origin: &str,
@@ -193,9 +180,6 @@ impl Recipe {
 
     /// As [`Recipe::parse_stages`] for one of several recipes that have the same overrides: keys that it does not read, and
     /// keys to unset that it has not, are passed over.
-    ///
-    /// # Errors
-    /// As there, but for these.
     pub fn parse_one_of_many(
         text: &str,
         origin: &str,
@@ -237,9 +221,6 @@ impl Recipe {
     }
 
     /// The recipe that a run folder or checkpoint keeps.
-    ///
-    /// # Errors
-    /// A text that is no recipe of one stage.
     pub fn parse_resolved(text: &str, origin: &str) -> Result<Self> {
         let documents = text::documents(text, origin, &Overrides::default(), Idling::Ignored)?;
         match documents.as_slice() {
@@ -273,9 +254,6 @@ impl Recipe {
     }
 
     /// The recipe with other values, checked again. Keys that it does not read are passed over.
-    ///
-    /// # Errors
-    /// Keys and values that a recipe cannot have.
     pub fn with(&self, overrides: &Overrides) -> Result<Self> {
         let mut document = Document::of_table(&self.name, self.table());
         for it in &overrides.unset {
@@ -549,9 +527,6 @@ impl Recipe {
 }
 
 /// Families and levels of the built-in task by their names; none given means the hard ones of every family.
-///
-/// # Errors
-/// A name that is none.
 pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
     rules::levels(names).map_err(|it| Document::of_table("levels", Table::new()).error(it))
 }

@@ -256,9 +256,6 @@ fn inputs_of<D: Device>(model: &Model<D>, files: &[(&'static str, Vec<u8>)]) -> 
 }
 
 /// When the teacher can help in a run, by the data and without the weights; `None` for a bare method.
-///
-/// # Errors
-/// A tokenizer or data that cannot be read.
 pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
     let (recipe, model) = (plan.recipe(), plan.model()?);
     let aside;
@@ -308,9 +305,6 @@ impl<L: Learner> Run<L> {
     }
 
     /// Samples the first `prompts` prompts, at most those of a step; `None` for a run that samples nothing.
-    ///
-    /// # Errors
-    /// As [`Run::step`].
     pub fn preflight(&mut self, prompts: usize) -> Result<Option<Preflight>> {
         preflight::preflight(self, prompts, |_, _| {})
     }
@@ -385,9 +379,6 @@ impl<L: Learner> Run<L> {
     }
 
     /// The next step.
-    ///
-    /// # Errors
-    /// A loss that is NaN or infinite, no memory.
     pub fn step(&mut self) -> Result<Metrics> {
         let step = Step(self.steps_done + 1);
         let chat_format = &self.verifier.chat_format;

@@ -49,9 +49,6 @@ impl ReplayedRunStep {
 }
 
 /// The recipe that a run folder keeps.
-///
-/// # Errors
-/// A folder that holds no run.
 pub fn recipe_of(run_dir: &Path) -> Result<Recipe> {
     let path = RunFolder(run_dir).recipe();
     Recipe::parse_resolved(&read(&path)?, &path.display().to_string())
@@ -62,9 +59,6 @@ fn read(path: &Path) -> Result<String> {
 }
 
 /// Computes step `step` of the run in `run_dir` again, on the CPU.
-///
-/// # Errors
-/// A folder that holds no run, a step that is not logged or whose rollouts are not kept.
 pub fn replay_run(run_dir: &Path, step: u64, threads: usize) -> Result<ReplayedRunStep> {
     let plan = RunPlan::settle_in(run_dir, &recipe_of(run_dir)?, Sources::default())?;
     replay_run_on(cpu(threads, plan.recipe().compute())?, &plan, run_dir, step)
@@ -72,9 +66,6 @@ pub fn replay_run(run_dir: &Path, step: u64, threads: usize) -> Result<ReplayedR
 
 /// As [`replay_run`], on any device: another one than the run's agrees closely, not bit for bit. `plan` is of the recipe
 /// of [`recipe_of`].
-///
-/// # Errors
-/// As there.
 pub fn replay_run_on<D: Device>(
     device: D,
     plan: &RunPlan,

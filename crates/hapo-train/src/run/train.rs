@@ -100,9 +100,6 @@ pub fn train(
 }
 
 /// As [`train`], on any device.
-///
-/// # Errors
-/// As there, and what the device refuses.
 pub fn train_on<D: Device>(
     device: D,
     plan: &RunPlan,
@@ -408,9 +405,6 @@ impl Session<'_> {
 }
 
 /// Refuses a folder that holds a run.
-///
-/// # Errors
-/// When it does.
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
     if RunFolder(run_dir).holds_run() {
         return Err(Error::RunExists { folder: run_dir.to_owned() });
@@ -419,9 +413,6 @@ pub fn require_no_run(run_dir: &Path) -> Result<()> {
 }
 
 /// Refuses a folder that holds no run of these stages.
-///
-/// # Errors
-/// [`Error::NoRun`].
 pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
     let mut folders = stages.iter().map(|stage| stage_folder(run_dir, stage));
     if folders.any(|folder| RunFolder(&folder).holds_run()) {
@@ -437,9 +428,6 @@ pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
 }
 
 /// Keeps the stages of a recipe in the folder above theirs, so that the folder is a recipe too.
-///
-/// # Errors
-/// [`Error::Run`].
 pub fn keep_stages(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
     if stages[0].stage().is_none() {
         return Ok(());
