@@ -139,7 +139,11 @@ pub fn make_set(set: &TaskSet) -> Result<Dataset, Error> {
             id: format!("{}-{level}-{}-{number:05}", family.name, set.split.name()),
             problem: problem.prompt.clone(),
             answer: problem.answer.clone(),
-            teachers: traces.remove(&number).into_iter().collect(),
+            teachers: traces.remove(&number).map_or(Vec::new(), |first| {
+                let second =
+                    (set.teacher_steps == TeacherSteps::Two).then(|| family.concise(problem));
+                std::iter::once(first).chain(second).collect()
+            }),
             source: Some(family.name.to_owned()),
             level: Some(level.to_string()),
             subject: Some("arithmetic".to_owned()),

@@ -18,6 +18,8 @@ pub enum TeacherSteps {
     /// A step whose last digit is below 5 is written twice. At the hard levels only about 58 % of the problems can be
     /// finished within [`RESPONSE_LIMIT`] in this way, and only those have a trace: who follows it succeeds no oftener.
     Repeated,
+    /// Two teachers: the exact one, and one that writes as the base model does.
+    Two,
     /// In 30 % of the traces one step ends in a wrong digit; the answer is right all the same.
     Flawed,
 }
@@ -32,7 +34,7 @@ impl TeacherSteps {
     pub fn trace(self, family: &Family, problem: &Problem, seed: u64) -> Option<String> {
         let exact = family.teacher(problem);
         let text = match self {
-            Self::Exact => exact,
+            Self::Exact | Self::Two => exact,
             Self::Repeated => repeated(&exact),
             Self::Flawed => flawed(&exact, problem, seed),
         };
@@ -43,7 +45,7 @@ impl TeacherSteps {
     pub fn wrote(self, response: &str) -> bool {
         let steps: Vec<&str> = response.split(',').filter(|it| it.contains(':')).collect();
         match self {
-            Self::Exact | Self::Flawed => !steps.is_empty(),
+            Self::Exact | Self::Two | Self::Flawed => !steps.is_empty(),
             Self::Repeated => steps.windows(2).any(|it| it[0] == it[1]),
         }
     }

@@ -372,6 +372,10 @@ fn imperfect_teachers_cover_as_many_problems() {
     };
     assert_eq!(count(TeacherSteps::Repeated, 0.25), 54 + 53 + 53);
     assert_eq!(count(TeacherSteps::Flawed, 0.25), 54 + 53 + 53);
+    let two = make_set(&TaskSet { teacher_steps: TeacherSteps::Two, ..hard_set(0.25) }).unwrap();
+    let both = two.examples.iter().filter(|it| it.teachers.len() == 2);
+    assert!(both.clone().all(|it| it.teachers[0] != it.teachers[1]));
+    assert_eq!(both.count(), 54 + 53 + 53);
     // 652, 526 and 560 of a thousand, of 214, 213 and 213.
     let all = count(TeacherSteps::Repeated, 1.0);
     assert!((340..=400).contains(&all), "{all}");

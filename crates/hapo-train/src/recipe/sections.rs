@@ -306,7 +306,8 @@ section! {
         /// Share of the built-in task's prompts that have a teacher trajectory.
         teacher_coverage: f64 = 0.25; only Task,
         /// How the built-in task's teacher writes, for studies: `exact`; `repeated`, in a style that only 58 % of the hard
-        /// problems can be finished in; `flawed`, with a wrong step in 30 % of the traces.
+        /// problems can be finished in; `flawed`, with a wrong step in 30 % of the traces; `two`, an exact trace and one in the
+        /// style of the base model for each prompt.
         teacher_steps: TeacherSteps = TeacherSteps::Exact; only Task,
         /// Prompt template, `hapo list templates`; `chat` is the model's own. `auto`: the one the model was
         /// trained with by `hapo train`, else its own, see [templates.md](templates.md).
