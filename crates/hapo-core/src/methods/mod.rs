@@ -7,6 +7,7 @@
 //! A method is one file in this folder, which may read a table of its own from the recipe, and one line in
 //! [`METHODS`].
 
+mod ampo;
 mod chord;
 mod gated;
 mod ghpo;
@@ -253,6 +254,7 @@ methods! {
     scaf_grpo::METHOD with scaf_grpo: scaf_grpo::Own,
     ghpo::METHOD with ghpo: ghpo::Own,
     superrl::METHOD,
+    ampo::METHOD with ampo: ampo::Own,
     kdrl::METHOD with kdrl: kdrl::Own,
 }
 

@@ -1,0 +1,74 @@
+"""Members, losses and gradients of methods that let several foreign sequences into a group, in closed form (f64).
+
+usage: python3 testdata/methods/make_family.py > testdata/methods/family.json
+Needs Python alone. Written after the papers and these repositories, no code of theirs:
+
+AMPO    SII-Enigma/AMPO at 46cf136: the k traces with the largest mean probability of their answer replace k rollouts of
+        a failed group; r - mean over the mixed group; -A*pi/(pi + 0.1) on a trace, the clipped surrogate on a rollout;
+        the sum over tokens by the response limit
+"""
+import json
+import math
+import random
+import struct
+
+rng = random.Random(45)
+L = 24  # longest response
+f32 = lambda x: struct.unpack("f", struct.pack("f", x))[0]
+cases = []
+
+
+def sequence(id, n, reward=0.0):
+    log_probs = [f32(-3 * rng.random()) for _ in range(n)]
+    return dict(id=id, reward=reward, log_probs=log_probs, old=[f32(it + 0.3 * rng.gauss(0, 1)) for it in log_probs])
+
+
+def relative(rewards, among, std=False):
+    mean = sum(among) / len(among)
+    bessel = math.sqrt(sum((it - mean) ** 2 for it in among) / (len(among) - 1)) + 1e-6 if std else 1
+    return [(it - mean) / bessel for it in rewards]
+
+
+def surrogate(it, a, low=0.2, high=0.2, factor=1.0):
+    """Its part of the loss, and the slope by each log-probability."""
+    value, slopes = 0.0, []
+    for new, old in zip(it["log_probs"], it["old"]):
+        r = math.exp(new - old)
+        kept, cut = r * a, min(max(r, 1 - low), 1 + high) * a
+        value -= factor * min(kept, cut) / L
+        slopes.append(-factor * kept / L if kept <= cut else 0.0)
+    it.update(value=value, gradient=slopes)
+
+
+def shaped(it, a, d, old=None):
+    """-a*x/(x + d) of x = pi, or of the ratio to `old`."""
+    value, slopes = 0.0, []
+    for place, new in enumerate(it["log_probs"]):
+        x = math.exp(new - (old[place] if old else 0.0))
+        value -= a * x / (x + d) / L
+        slopes.append(-a * x * d / (x + d) ** 2 / L)
+    it.update(value=value, gradient=slopes)
+
+
+def record(name, method, groups, own=None, std=False, clip=(0.2, 0.2)):
+    cases.append(dict(name=name, method=method, own=own or {}, std=std, clip=list(clip), max_response=L, groups=groups))
+
+
+def ampo():
+    traces = [dict(sequence(10 + i, n, 1.0), score=[math.log(p), math.log(q)])
+              for i, (n, p, q) in enumerate([(5, 0.1, 0.3), (7, 0.95, 0.85), (4, 0.6, 0.4), (9, 0.7, 0.9)])]
+    failed = dict(fresh=[sequence(20 + i, 3 + i) for i in range(8)], traces=traces, foreign=[11, 13], members=8)
+    for it in failed["fresh"]:
+        surrogate(it, -0.25)
+    for it in traces:
+        shaped(it, 0.75, 0.1)
+    solved = dict(fresh=[sequence(30 + i, 4 + i, float(i == 0)) for i in range(8)], traces=[dict(sequence(40, 4, 1.0), score=[-1.0])],
+                  foreign=[], members=8)
+    for it in solved["fresh"]:
+        surrogate(it, 0.875 if it["reward"] else -0.125)
+    return [failed, solved]
+
+
+record("ampo", "ampo", ampo())
+
+print(json.dumps(dict(cases=cases)))
