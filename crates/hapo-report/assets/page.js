@@ -241,12 +241,13 @@
     charts.length = 0;
     $("main").replaceChildren(
       section("runs", "Runs", h("div", { class: "cards", id: "cards" })),
+      section("evaluation", "Evaluation", h("div", { id: "tables" })),
       section("figures", "Figures",
         h("div", { class: "controls" },
           h("span", { class: "help" }, "Point at a figure, or focus it and press ", h("kbd", {}, "←"), " ", h("kbd", {}, "→"), ", to read a step. Click a line's name to hide it. The seeds of a recipe are one band: mean, lowest, highest.")),
         h("div", { class: "charts", id: "charts" }),
         h("details", { id: "more" }, h("summary", {}, "More metrics"), h("div", { class: "charts", id: "more-charts" }))),
-      section("evaluation", "Evaluation", h("div", { id: "tables" })),
+      section("rollouts", "Rollouts", h("div", { id: "browser" })),
       section("numbers", "Numbers of a step",
         h("div", { class: "controls" },
           h("button", { id: "step-before", onclick: () => setStep(state.step - 1), "aria-label": "Step before" }, "←"),
@@ -254,8 +255,7 @@
           h("button", { id: "step-after", onclick: () => setStep(state.step + 1), "aria-label": "Step after" }, "→"),
           h("input", { id: "step-range", type: "range", min: 1, "aria-label": "Step", oninput: (event) => setStep(Number(event.target.value)) })),
         h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers of the step" }, h("table", { id: "numbers-table" }))),
-      section("recipe", "Recipe", h("div", { id: "recipes" })),
-      section("rollouts", "Rollouts", h("div", { id: "browser" })));
+      section("recipe", "Recipe", h("div", { id: "recipes" })));
     buildBrowser();
   }
   // Runs that are shown and hidden together: the seeds of a band.
@@ -277,6 +277,7 @@
   function refresh() {
     const { runs } = state.data;
     $("subtitle").textContent = runs.length === 1 ? runs[0].path : `${runs.length} runs`;
+    $("headline").textContent = state.data.headline;
     $("cards").replaceChildren(...runs.map((run, i) => {
       return h("article", { class: "card" },
         h("h3", {}, runs.length > 1 ? h("input", { type: "checkbox", checked: !state.hidden.has(run.name), "aria-label": `Show ${run.name}`, onchange: (event) => hideRuns(together(i), !event.target.checked) }) : null,

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::drawing::Drawing;
 use crate::evaluation::Table;
 use crate::folder::{Run, annealing_from, differences, seed_groups};
+use crate::headline::headline;
 use crate::summary::facts;
 
 /// Most rows of all runs together; longer runs are thinned, and the page says so.
@@ -38,6 +39,7 @@ pub(crate) fn block(
         differences(runs).into_iter().map(|(key, values)| json!({ "key": key, "values": values }));
     let manifest = json!({
         "live": is_live,
+        "headline": headline(runs, tables),
         "drawn": Drawing::new(runs).page(),
         "runs": described,
         "seed_groups": seed_groups(runs),

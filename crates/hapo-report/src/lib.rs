@@ -10,6 +10,7 @@ mod evaluation;
 mod export;
 mod figures;
 mod folder;
+mod headline;
 mod live;
 mod overview;
 mod page;

@@ -1,0 +1,118 @@
+//! The sentence on top of a page: what its runs have shown.
+
+use hapo_run::nothing_learned;
+
+use crate::evaluation::{Cell, Table};
+use crate::folder::Run;
+use crate::summary::{ends, short};
+
+/// Most models or runs that the sentence names.
+const NAMED: usize = 6;
+
+/// What the runs have shown: success on held-out problems where they were evaluated, else the reward; and when the teacher
+/// left. Empty where nothing is logged.
+pub(crate) fn headline(runs: &[Run], tables: &[Table]) -> String {
+    let mut sentences = Vec::new();
+    if let Some(models) = tables.iter().find_map(averages) {
+        sentences.push(format!("Solved of the held-out problems: {}.", ranked(models, percent)));
+    } else if let [run] = runs {
+        sentences.extend(change(run));
+    } else if let Some(looks) = last_of_all(runs, "eval/avg@k") {
+        sentences.push(format!("Solved in the last evaluation: {}.", ranked(looks, percent)));
+    } else if let Some(rewards) = last_of_all(runs, "reward/policy_only") {
+        sentences.push(format!("Reward of the last tenth: {}.", ranked(rewards, short)));
+    }
+    let left: Vec<(&str, u64)> =
+        runs.iter().filter_map(|run| Some((&*run.name, left(run)?))).collect();
+    match left.as_slice() {
+        [] => {}
+        [(_, step)] if runs.len() == 1 => {
+            sentences.push(format!("The teacher left at step {step}."));
+        }
+        some => {
+            let steps = some.iter().map(|(name, step)| format!("{name} at step {step}"));
+            let steps: Vec<String> = steps.take(NAMED).collect();
+            sentences.push(format!("The teacher left {}.", steps.join(", ")));
+        }
+    }
+    sentences.join(" ")
+}
+
+/// How one run went from its first to its last steps.
+fn change(run: &Run) -> Option<String> {
+    if let Some(why) = nothing_learned(&run.columns) {
+        return Some(format!("Nothing was learned: {why}."));
+    }
+    if let Some([first, last]) = ends(run, "eval/avg@k", 1) {
+        return Some(format!(
+            "Solved in evaluation: {} before, {} now.",
+            percent(first),
+            percent(last)
+        ));
+    }
+    let tenth = run.columns.rows().div_ceil(10);
+    let [first, last] = ends(run, "reward/policy_only", tenth)?;
+    Some(format!("Reward: {} at first, {} now.", short(first), short(last)))
+}
+
+/// Each model's mean over the problems of an evaluation.
+fn averages(table: &Table) -> Option<Vec<(String, f64)>> {
+    let column = |name: &str| table.columns.iter().position(|it| it == name);
+    let (model, average) = (column("model")?, column("average")?);
+    let of = |row: &Vec<Cell>| match (&row[model], &row[average]) {
+        (Cell::Text(model), Cell::Estimate { mean, .. }) => Some((model.clone(), *mean)),
+        _ => None,
+    };
+    table.rows.iter().map(of).collect()
+}
+
+/// The mean of each run's last tenth, of evaluations the last one; `None` unless every run has the metric.
+fn last_of_all(runs: &[Run], metric: &str) -> Option<Vec<(String, f64)>> {
+    let last = |run: &Run| {
+        let rows = if metric.starts_with("eval/") { 1 } else { run.columns.rows().div_ceil(10) };
+        Some((run.name.clone(), ends(run, metric, rows)?[1]))
+    };
+    runs.iter().map(last).collect::<Option<Vec<_>>>().filter(|it| !it.is_empty())
+}
+
+/// Names and values, the highest first.
+fn ranked(mut all: Vec<(String, f64)>, text: fn(f64) -> String) -> String {
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let named = all.iter().take(NAMED).map(|(name, value)| format!("{name} {}", text(*value)));
+    let mut parts: Vec<String> = named.collect();
+    if all.len() > NAMED {
+        parts.push(format!("and {} more", all.len() - NAMED));
+    }
+    parts.join(", ")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+/// The step at which the gate had closed for good, once the run is there.
+fn left(run: &Run) -> Option<u64> {
+    let step = run.gate.as_ref()?.extinct_at_step?.0;
+    let logged = run.columns.steps().last().copied()?;
+    (logged >= step as f64).then_some(step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_models_is_told_the_highest_first() {
+        let row = |model: &str, mean: f64| {
+            vec![Cell::Text(model.to_owned()), Cell::Estimate { mean, low: 0.0, high: 1.0 }]
+        };
+        let columns = vec!["model".to_owned(), "average".to_owned()];
+        let rows = vec![row("GRPO", 0.561), row("TRAPO-HAPO", 0.871)];
+        let table = Table { title: String::new(), columns, rows };
+        assert_eq!(
+            headline(&[], &[table]),
+            "Solved of the held-out problems: TRAPO-HAPO 87 %, GRPO 56 %."
+        );
+        assert_eq!(headline(&[], &[]), "");
+    }
+}
