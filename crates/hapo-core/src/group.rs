@@ -350,8 +350,8 @@ pub enum Intervention {
     OpenWithoutTeacher,
     /// The gate was open, and no rollout with help succeeded.
     HelpFailed,
-    /// The teacher's trajectory, a rollout with help or an earlier success is in the group (Eq. 5), or its rollouts are
-    /// distilled.
+    /// The teacher's trajectory, a rollout with help or an earlier success is in the group (Eq. 5), its rollouts are
+    /// distilled, or its prompt is queued (D43).
     Injected,
 }
 

@@ -1,4 +1,4 @@
-//! The traces that a method keeps of prompts between steps (D39).
+//! The traces and prompts that a method keeps between steps (D39, D43).
 //!
 //! The memory after a step is a function of the memory before it and of the groups that the step's record holds, so
 //! that a replay advances it as the run did. The price is that nothing else of a step can be remembered.
@@ -16,6 +16,12 @@ use crate::rollout::{PromptId, Step, StoredTrace, TokenId};
 pub struct Memory {
     /// The latest first.
     successes: BTreeMap<PromptId, Vec<StoredTrace>>,
+    /// Prompts that wait for their demonstrations to be imitated, the next first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    queue: Vec<PromptId>,
+    /// Those of them that were due after the latest step.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    due: Vec<PromptId>,
     /// Most tokens of all traces. It is the recipe's and is not stored.
     #[serde(skip)]
     limit: usize,
@@ -66,6 +72,25 @@ impl Memory {
         }
         self.forget();
         self
+    }
+
+    /// With prompts in front of the queue. The first `batch` of it are due once it holds as many (D43).
+    #[must_use]
+    pub fn with_queued(mut self, new: impl Iterator<Item = PromptId>, batch: usize) -> Self {
+        self.queue.splice(0..0, new);
+        let due = if self.queue.len() < batch { 0 } else { batch };
+        self.due = self.queue.drain(..due).collect();
+        self
+    }
+
+    /// The prompts whose demonstrations are imitated now.
+    pub fn due(&self) -> &[PromptId] {
+        &self.due
+    }
+
+    /// Number of prompts that wait.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
     }
 
     fn forget(&mut self) {

@@ -112,7 +112,7 @@ impl Source {
 }
 
 /// A teacher trajectory as a group of its own.
-fn demonstration(prompt: &Prompt) -> TokenGroup {
+pub(crate) fn demonstration(prompt: &Prompt) -> TokenGroup {
     let teacher = prompt.teacher().expect("imitation keeps only prompts with a teacher");
     single(prompt.tokens.clone(), teacher.tokens().to_vec())
 }

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use crate::checkpoint::{self, Contents, Shelf, TrainerState};
 use crate::engine::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
 use crate::engine::scorer::{LocalScorer, Scorer};
-use crate::engine::trainer::Trainer;
+use crate::engine::trainer::{Trainer, loss_of};
 use crate::engine::trainer_files::hash_of_weights;
 use crate::error::{Error, Result};
 use crate::grading::RunGrader;
@@ -31,10 +31,11 @@ use crate::observe::meter::Meter;
 use crate::plan::run_plan::RunPlan;
 use crate::plan::{config_of_model, longest_sequences};
 use crate::problems::inputs::Inputs;
-use crate::problems::source::{Source, load_source};
+use crate::problems::source::{Source, demonstration, load_source};
 use crate::recipe::{HintSource, ModelSource, Recipe};
 use crate::run::validation::Validation;
 use crate::step::rollouts::RolloutLog;
+use crate::step::update::update_once;
 use crate::step::{Task, imitation_step, rollout_step};
 
 /// Opens a model folder, or [`BUILTIN_BASE`](crate::BUILTIN_BASE), on the CPU. An adapter's folder whose base is here stands for the
@@ -372,8 +373,9 @@ impl<L: Learner> Run<L> {
         let method = recipe.method();
         let gate = recipe.gate().map_or(method.plan().gate, |(gate, _)| gate);
         let needs = recipe.needs();
-        // What is distilled or replayed is no teacher's trajectory.
-        (gate != Gate::Never && !needs.reference && !needs.memory)
+        // What is distilled or replayed at HAPO's gate is no teacher's trajectory.
+        let replays = needs.memory && recipe.gate().is_some();
+        (gate != Gate::Never && !needs.reference && !replays)
             || needs.prefixes
             || recipe.hints() == Some(HintSource::Solution)
     }
@@ -389,17 +391,36 @@ impl<L: Learner> Run<L> {
         } else {
             let parts = self.parts();
             let (task, mut engines, log) = parts.expect("only prompts have no demonstrations");
-            let (metrics, groups) = rollout_step(task, &mut engines, log, step)?;
-            self.remember(&groups, step);
+            let (mut metrics, groups) = rollout_step(task, &mut engines, log, step)?;
+            self.remember(&groups, step, &mut metrics)?;
             metrics
         };
         self.steps_done = step.0;
         Ok(metrics)
     }
 
-    /// Remembers what the method keeps of a step, after its last update.
-    pub(crate) fn remember(&mut self, groups: &[MixedGroup], step: Step) {
+    /// Remembers what the method keeps of a step, after its last update, and imitates the demonstrations that are due
+    /// in one more (D43).
+    pub(crate) fn remember(
+        &mut self,
+        groups: &[MixedGroup],
+        step: Step,
+        metrics: &mut Metrics,
+    ) -> Result<()> {
         self.memory = self.method.remember(std::mem::take(&mut self.memory), groups, step);
+        let Source::Prompts { table, .. } = &self.source else { return Ok(()) };
+        let due: Vec<_> =
+            self.memory.due().iter().map(|it| demonstration(table.prompt(*it))).collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        let (stats, _) = update_once(&mut self.learner, &due, &self.plan, step)?;
+        let tokens: usize = due.iter().map(|it| it.sequences[0].response.len()).sum();
+        metrics.set("demonstrations/prompts", due.len() as f64);
+        metrics.set("demonstrations/tokens", tokens as f64);
+        metrics.set("demonstrations/loss", loss_of(&stats));
+        metrics.set("demonstrations/waiting", self.memory.waiting() as f64);
+        Ok(())
     }
 
     /// Steps done.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use hapo_core::{PromptId, Rollout, SampledGroup, ScoredGroup, Step};
 use hapo_kernels::Device;
-use hapo_run::{Role, RolloutLine, RunFolder, read_rollouts};
+use hapo_run::{Metrics, Role, RolloutLine, RunFolder, read_rollouts};
 use serde::Serialize;
 
 use crate::checkpoint;
@@ -94,7 +94,7 @@ pub fn replay_run_on<D: Device>(
         let (mixed, mut groups): (Vec<_>, Vec<_>) =
             credited.into_iter().map(|it| (it.group, it.tokens)).unzip();
         report = Some(update(engines.learner, &mut groups, plan, Step(it), LaterGaps::Skipped)?);
-        run.remember(&mixed, Step(it));
+        run.remember(&mixed, Step(it), &mut Metrics::default())?;
     }
     let report = report.expect("the checkpoint is of a step before");
     Ok(ReplayedRunStep {

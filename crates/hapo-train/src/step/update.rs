@@ -43,21 +43,8 @@ pub(crate) fn update<L: Learner>(
     for pass in 0..optim.passes {
         for mini_batch in groups.chunks(per_mini_batch) {
             meter.part(updates as u64, parts as u64);
-            let mut numbers = learner.gradient(plan.recipe().loss(), mini_batch, batching)?;
-            let norm = learner.gradient_norm()?;
-            for (what, value) in [("loss", loss_of(&numbers)), ("gradient norm", norm)] {
-                if !value.is_finite() {
-                    let step = step.0;
-                    return Err(Error::NotFinite { what, value, step });
-                }
-            }
-            numbers.total("grad_norm", Over::AllPasses, norm);
-            let optimizer = plan.optimizer(learner.weights().version + 1);
-            learning_rate = optimizer.learning_rate;
-            learner.apply(optimizer, norm, optim.max_grad_norm)?;
-            if !learner.weights_are_finite()? {
-                return Err(Error::Overflow { step: step.0, learning_rate });
-            }
+            let numbers;
+            (numbers, learning_rate) = update_once(learner, mini_batch, plan, step)?;
             stats.merge_update(&numbers, pass, updates);
             updates += 1;
         }
@@ -77,4 +64,29 @@ pub(crate) fn update<L: Learner>(
     stats.mean("teacher/token_share", first_pass, teacher_tokens, response_tokens);
     stats.mean("lr", Over::AllPasses, learning_rate, 1);
     Ok(stats)
+}
+
+/// Makes one update from a mini-batch, and returns its numbers and its learning rate.
+pub(crate) fn update_once<L: Learner>(
+    learner: &mut L,
+    mini_batch: &[TokenGroup],
+    plan: &RunPlan,
+    step: Step,
+) -> Result<(Stats, f64)> {
+    let mut numbers = learner.gradient(plan.recipe().loss(), mini_batch, plan.batching())?;
+    let norm = learner.gradient_norm()?;
+    for (what, value) in [("loss", loss_of(&numbers)), ("gradient norm", norm)] {
+        if !value.is_finite() {
+            let step = step.0;
+            return Err(Error::NotFinite { what, value, step });
+        }
+    }
+    numbers.total("grad_norm", Over::AllPasses, norm);
+    let optimizer = plan.optimizer(learner.weights().version + 1);
+    let learning_rate = optimizer.learning_rate;
+    learner.apply(optimizer, norm, plan.recipe().optim().max_grad_norm)?;
+    if !learner.weights_are_finite()? {
+        return Err(Error::Overflow { step: step.0, learning_rate });
+    }
+    Ok((numbers, learning_rate))
 }
