@@ -6,6 +6,7 @@ Needs Python alone. Written after the papers and these repositories, no code of 
 AMPO    SII-Enigma/AMPO at 46cf136: the k traces with the largest mean probability of their answer replace k rollouts of
         a failed group; r - mean over the mixed group; -A*pi/(pi + 0.1) on a trace, the clipped surrogate on a rollout;
         the sum over tokens by the response limit
+RELIFT  TheRoadQaQ/ReLIFT at eb95454: r - mean, no clip; a failed group has advantages of 0
 """
 import json
 import math
@@ -70,5 +71,18 @@ def ampo():
 
 
 record("ampo", "ampo", ampo())
+
+
+def relift():
+    groups = []
+    for rewards in [(1, 0, 0, 0), (0, 0, 0, 0)]:
+        fresh = [sequence(20 + i, 3 + i, float(r)) for i, r in enumerate(rewards)]
+        for it, a in zip(fresh, relative(rewards, rewards)):
+            surrogate(it, a, math.inf, math.inf)
+        groups.append(dict(fresh=fresh, traces=[sequence(40, 4, 1.0)], foreign=[], members=4))
+    return groups
+
+
+record("relift", "relift", relift(), clip=(None, None))
 
 print(json.dumps(dict(cases=cases)))

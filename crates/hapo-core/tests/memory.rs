@@ -161,3 +161,31 @@ fn d38_the_gate_decides_which_groups_are_distilled() {
     let bare = Gated::bare((method("opd").unwrap().build)(&MethodSettings::default()).unwrap(), 2);
     assert!(bare.unwrap().reads_scores(&closed));
 }
+
+/// ReLIFT, by hand: 40 failed prompts before 100 that wait are 140; the first 128 are due, and 12 stay.
+#[test]
+fn d43_the_newest_of_the_queue_are_due_once_they_fill_a_batch() {
+    let prompts = |range: std::ops::Range<u64>| range.map(PromptId);
+    let waiting = Memory::default().with_queued(prompts(0..100), 128);
+    assert_eq!((waiting.due().len(), waiting.waiting()), (0, 100));
+    let after = waiting.with_queued(prompts(200..240), 128);
+    let expected: Vec<_> = prompts(200..240).chain(prompts(0..88)).collect();
+    assert_eq!((after.due(), after.waiting()), (&expected[..], 12));
+    let read: Memory = serde_json::from_str(&serde_json::to_string(&after).unwrap()).unwrap();
+    assert_eq!(read, after);
+    assert!(after.with_queued(prompts(0..0), 128).due().is_empty());
+
+    let method = (method("relift").unwrap().build)(&MethodSettings::default()).unwrap();
+    let gated = Gated::bare(method, 4).unwrap();
+    let teacher = [support::teacher()];
+    let group = |verdicts, teachers| {
+        let slot = slot(SlotRule::LowestReward);
+        gated.mix(scored(verdicts), &Offer { teachers, stored: &[], scores: &[], slot })
+    };
+    let step = [group("wwww", &teacher[..]), group("cwww", &teacher), group("wwww", &[])];
+    let events =
+        [Intervention::Injected, Intervention::GateClosed, Intervention::OpenWithoutTeacher];
+    assert_eq!(step.each_ref().map(MixedGroup::intervention), events);
+    assert!(step.iter().all(|it| it.members().iter().all(Member::is_own)));
+    assert_eq!(gated.remember(Memory::default(), &step, Step(1)).waiting(), 1);
+}

@@ -18,6 +18,7 @@ mod luffy;
 mod maxrl;
 mod ngrpo;
 mod opd;
+mod relift;
 mod scaf_grpo;
 mod sft;
 mod srft;
@@ -255,6 +256,7 @@ methods! {
     ghpo::METHOD with ghpo: ghpo::Own,
     superrl::METHOD,
     ampo::METHOD with ampo: ampo::Own,
+    relift::METHOD with relift: relift::Own,
     kdrl::METHOD with kdrl: kdrl::Own,
 }
 
