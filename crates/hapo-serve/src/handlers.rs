@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
-use axum::http::{Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::Served;
 use crate::api_error::ApiError;
 use crate::fields::Endpoint;
 use crate::guard::guarded;
@@ -28,6 +27,7 @@ use crate::request::{ParsedRequest, read};
 use crate::response::{Choice, Envelope, LogProbs, Usage};
 use crate::tokens::{detokenize, tokenize};
 use crate::worker::{Submission, WorkerEvent, WorkerSender};
+use crate::{ALIAS, Served};
 
 struct App<D: Device> {
     served: Arc<Served<D>>,
@@ -43,6 +43,7 @@ impl<D: Device> Clone for App<D> {
 pub(crate) fn router<D: Device>(served: Arc<Served<D>>, worker: WorkerSender) -> Router {
     let names: Arc<[String]> = served.settings.names.clone().into();
     Router::new()
+        .route("/", get(home::<D>))
         .route("/health", get(health::<D>))
         .route("/metrics", get(metrics::<D>))
         .route("/tokenize", post(|app: State<App<D>>, body: Body| of_text(tokenize, app, body)))
@@ -61,6 +62,24 @@ pub(crate) fn router<D: Device>(served: Arc<Served<D>>, worker: WorkerSender) ->
         .method_not_allowed_fallback(no_such_method)
         .layer(middleware::from_fn_with_state(names, guarded))
         .with_state(App { served, worker })
+}
+
+/// What a browser or a newcomer finds: the model, a call to paste, the routes.
+async fn home<D: Device>(State(app): State<App<D>>, headers: HeaderMap) -> String {
+    let host = headers.get(header::HOST).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    format!(
+        "hapo serves {} (alias {ALIAS}), {} tokens of context.\n\n{}\n\nGET  /v1/models  /metrics  /health\nPOST /v1/chat/completions  /v1/completions  /tokenize  /detokenize\n",
+        app.served.settings.name,
+        app.served.context(),
+        example_call(host),
+    )
+}
+
+/// A call of the server at `host`, to paste into a terminal.
+pub fn example_call(host: &str) -> String {
+    format!(
+        "curl http://{host}/v1/chat/completions -H 'content-type: application/json' -d '{{\"model\": \"{ALIAS}\", \"messages\": [{{\"role\": \"user\", \"content\": \"12*7=?\"}}]}}'"
+    )
 }
 
 async fn health<D: Device>(State(app): State<App<D>>) -> Response {
@@ -131,7 +150,7 @@ async fn model<D: Device>(
     State(app): State<App<D>>,
     Path(name): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    if name == app.served.settings.name {
+    if app.served.settings.is_model(&name) {
         return Ok(Json(model_json(&app.served)));
     }
     let message =

@@ -35,6 +35,8 @@ use hapo_sampler::{ChatFormat, EngineLimits, KvMemory, Longest};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
+pub use handlers::example_call;
+
 use crate::listen::ConnectionLimits;
 use crate::metrics::Stats;
 use crate::worker::{Died, Step, Worker};
@@ -72,6 +74,16 @@ pub struct Settings {
     pub seed: u64,
     /// Unix time in seconds, for `created` and for templates that ask for the day.
     pub clock: fn() -> i64,
+}
+
+/// A name by which requests may call any model.
+const ALIAS: &str = "default";
+
+impl Settings {
+    /// True of the model's name and of the alias.
+    fn is_model(&self, name: &str) -> bool {
+        name == self.name || name == ALIAS
+    }
 }
 
 /// Why a server cannot start or go on.

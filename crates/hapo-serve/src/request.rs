@@ -64,7 +64,7 @@ pub(crate) fn object(body: &[u8], settings: &Settings) -> Result<Map<String, Val
     let fields: UniqueFields<Value> = serde_json::from_str(&text).map_err(|it| no_object(&it))?;
     let fields: Map<String, Value> = fields.0.into_iter().collect();
     if let Some(name) = take::<String>(&fields, "model", "a string")?
-        && name != settings.name
+        && !settings.is_model(&name)
     {
         let message = format!("model `{name}` is not served here, expected `{}`", settings.name);
         let mut error = ApiError::bad("model", message).coded("model_not_found");

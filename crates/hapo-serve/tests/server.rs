@@ -52,6 +52,19 @@ fn settings() -> Settings {
     }
 }
 
+#[tokio::test]
+async fn a_browser_finds_a_call_to_paste_and_the_alias_answers_it() {
+    let client = start(settings()).await;
+    let page = client.http.get(client.url("/")).send().await.unwrap().text().await.unwrap();
+    assert!(page.starts_with("hapo serves tiny (alias default), 256 tokens of context."), "{page}");
+    let call = page.lines().find(|it| it.starts_with("curl")).unwrap();
+    assert!(call.contains(&client.url(CHAT)), "{call}");
+    let (_, body) = call.split_once("-d '").unwrap();
+    let body: Value = serde_json::from_str(body.trim_end_matches('\'')).unwrap();
+    assert_eq!(body["model"], "default");
+    assert_eq!(client.ok(CHAT, &body).await["model"], "tiny");
+}
+
 struct Client {
     address: SocketAddr,
     http: reqwest::Client,

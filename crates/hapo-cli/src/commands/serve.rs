@@ -141,6 +141,7 @@ fn serve<D: Device>(plan: ServePlan<'_>, device: D) -> Result<()> {
             );
         }
         errln!("serving {} at http://{address}/v1", settings.name);
+        errln!("try it: {}", hapo_serve::example_call(&address.to_string()));
         hapo_serve::serve(loaded.model, chat_format, settings, listener, stopped()).await?;
         Ok(())
     })
