@@ -64,7 +64,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let scored = sampled.group.score(verdicts?);
             successes += scored.successes();
             let offer = Offer { teachers: &prompt.teachers, stored: &[], scores: &[], slot };
-            let mixed = method.mix(scored, &offer);
+            let is_open = method.success_limit(step).is_open(scored.successes());
+            let mixed = method.mix(scored, &offer, is_open);
             let members = mixed.members().iter().zip(method.credit(&mixed, step, Scores::NONE));
             groups.push(token_group(members, prompt.tokens.clone(), |_| Behind::Sampled, &loss));
         }

@@ -72,7 +72,8 @@ def test_what_is_wrong_names_the_argument() -> None:
         ),
         ({"turn_off_epoch": 1.5, "success_limit": -1}, "success_limit: expected a number from 0, got -1"),
         ({"turn_off_epoch": 1.5, "gamma0": 0.05}, "gamma0"),
-        ({"turn_off_epoch": 1.5, "gate": "open"}, "gate: unknown variant `open`"),
+        ({"turn_off_epoch": 1.5, "gate": "open"}, "gate: expected one of confidence, always, never, got"),
+        ({"turn_off_epoch": 1.5, "gate": "posterior"}, "cannot be written as a table .* `hapo train` runs it"),
         ({"turn_off_epoch": 1.5, "annealing": "linear"}, "annealing: unknown variant `linear`"),
     ]:
         with pytest.raises(ValueError, match=message):

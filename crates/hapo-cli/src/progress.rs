@@ -311,12 +311,13 @@ fn summary(metrics: &Metrics) -> String {
     let get = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
     let evaluated =
         metrics.get("eval/avg@k").map_or_else(String::new, |it| format!(" eval {it:.3}"));
+    let threshold = metrics.get("gate/threshold");
+    let threshold = threshold.map_or_else(String::new, |it| format!(" γ {it:.3}"));
     let text = if metrics.get("reward/policy_only").is_some() {
         format!(
-            "reward {:.3} β {:.2} γ {:.3} {:.1}k tok/s",
+            "reward {:.3} β {:.2}{threshold} {:.1}k tok/s",
             get("reward/policy_only"),
             get("gate/beta"),
-            get("gate/threshold"),
             get("tokens_per_second/sample") / 1e3,
         )
     } else {

@@ -236,6 +236,16 @@ impl ScoredGroup {
         MixedGroup { prompt, requested, members, discarded, intervention, successes, n_eff }
     }
 
+    /// Whether all counted rollouts have one reward, those that are not judged being paid as D31 says.
+    pub(crate) fn has_equal_rewards(&self, truncated: Truncated, wrong: f64) -> bool {
+        let is_judged = |it: &&PolicyMember| truncated.is_judged(it.rollout.ended);
+        let (judged, others): (Vec<_>, Vec<_>) = self.counted().partition(is_judged);
+        judged.first().is_none_or(|first| {
+            judged.iter().all(|it| it.reward == first.reward)
+                && (others.is_empty() || first.reward <= wrong)
+        })
+    }
+
     fn counted(&self) -> impl Iterator<Item = &PolicyMember> {
         self.members.iter().filter(|it| it.rollout.part == 0 && it.rollout.is_unaided())
     }

@@ -42,6 +42,7 @@ mod credit;
 mod decimal;
 mod explain;
 mod gate;
+mod gates;
 mod group;
 mod growth;
 mod hex;
@@ -65,8 +66,11 @@ pub use credit::{
 pub use decimal::{Decimal, DecimalError};
 pub use explain::{Explain, Remedy, excerpt, panic_message};
 pub use gate::{
-    Annealing, AnnealingMode, Gate, GateError, GateMode, GateWarning, RangeRow, RungRow, Schedule,
+    Annealing, AnnealingMode, Gate, GateError, GateWarning, RangeRow, RungRow, Schedule,
     ScheduleTable, SlotRule, StepRow, SuccessLimit, Threshold, check_slot_rule,
+};
+pub use gates::{
+    GATES, GateMemory, GateRule, GateSettings, Glance, Round, gate_rule, refused_as_table,
 };
 pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,

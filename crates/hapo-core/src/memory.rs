@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::gates::GateMemory;
 use crate::group::MixedGroup;
 use crate::rollout::{PromptId, Step, StoredTrace, TokenId};
 
@@ -22,6 +23,9 @@ pub struct Memory {
     /// Those of them that were due after the latest step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     due: Vec<PromptId>,
+    /// What the gate counts.
+    #[serde(default, skip_serializing_if = "GateMemory::is_empty")]
+    pub gate: GateMemory,
     /// Most tokens of all traces. It is the recipe's and is not stored.
     #[serde(skip)]
     limit: usize,

@@ -40,6 +40,8 @@ pub enum RngStream {
     Moments,
     /// Draws of a method while a group grows, such as the length of a prefix.
     Growth,
+    /// Draws of a gate: a success rate, or which groups are open.
+    Gate,
 }
 
 impl RngStream {
@@ -71,6 +73,7 @@ impl RngStream {
             Self::Adapter => 14,
             Self::Moments => 15,
             Self::Growth => 16,
+            Self::Gate => 17,
         }
     }
 }

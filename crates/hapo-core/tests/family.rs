@@ -118,7 +118,9 @@ impl Case {
             group.traces.iter().chain(&group.stored).map(Sequence::scores).collect();
         let slot = Slot { rule: gated.slot(), seed: 0, step: Step(2) };
         let offer = Offer { teachers: &teachers, stored: &stored, scores: &scores, slot };
-        gated.mix(sampled.score_with_rewards(graded, 1.0), &offer)
+        let scored = sampled.score_with_rewards(graded, 1.0);
+        let is_open = gated.success_limit(offer.slot.step).is_open(scored.successes());
+        gated.mix(scored, &offer, is_open)
     }
 }
 

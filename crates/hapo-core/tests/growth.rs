@@ -53,6 +53,7 @@ impl World<'_> {
                 size: self.gated.rollouts(self.group_size, self.teachers.first()),
                 teachers: self.teachers,
                 hints: self.hints,
+                is_open: self.gated.success_limit(Step(self.step)).is_open(group.successes()),
                 at: self.gated.moment(Step(self.step)),
                 seed: 7,
                 ends_paragraph: &|_| false,
@@ -79,7 +80,9 @@ impl World<'_> {
 
     fn mix(&self, group: ScoredGroup) -> MixedGroup {
         let slot = Slot { step: Step(self.step), ..slot(self.gated.slot()) };
-        self.gated.mix(group, &Offer { teachers: self.teachers, stored: &[], scores: &[], slot })
+        let is_open = self.gated.success_limit(slot.step).is_open(group.successes());
+        let teachers = self.teachers;
+        self.gated.mix(group, &Offer { teachers, stored: &[], scores: &[], slot }, is_open)
     }
 }
 
@@ -236,6 +239,7 @@ fn d36_an_own_prefix_keeps_its_log_probabilities() {
         size: 4,
         teachers: &[],
         hints: 0,
+        is_open: false,
         at: gated.moment(Step(1)),
         seed: 0,
         ends_paragraph: &|_| false,

@@ -14,10 +14,9 @@ fn hapo(host: &str, injection: &str) -> Gated {
 
 fn mix(gated: &Gated, group: ScoredGroup, memory: &Memory) -> MixedGroup {
     let stored = memory.successes(group.prompt());
-    gated.mix(
-        group,
-        &Offer { teachers: &[], stored, scores: &[], slot: slot(SlotRule::LowestReward) },
-    )
+    let is_open = gated.success_limit(Step(1)).is_open(group.successes());
+    let slot = slot(SlotRule::LowestReward);
+    gated.mix(group, &Offer { teachers: &[], stored, scores: &[], slot }, is_open)
 }
 
 fn of_prompt(prompt: u64, lengths: &[usize], verdicts: &str) -> MixedGroup {

@@ -129,7 +129,9 @@ impl Case {
         let scored = scored.paying_unjudged(self.truncated, self.wrong);
         let step = Step(self.step);
         let slot = Slot { rule: gated.slot(), seed: 0, step };
-        gated.mix(scored, &Offer { teachers: teacher.as_slice(), stored: &[], scores: &[], slot })
+        let is_open = gated.success_limit(slot.step).is_open(scored.successes());
+        let offer = Offer { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
+        gated.mix(scored, &offer, is_open)
     }
 }
 

@@ -166,7 +166,9 @@ fn mixed(gated: &Gated, id: usize, group: &[Row]) -> MixedGroup {
     });
     let scored = SampledGroup::new(PromptId(id as u64), sampled.len(), sampled).score(verdicts);
     let slot = Slot { rule: gated.slot(), seed: 0, step: Step(1) };
-    gated.mix(scored, &Offer { teachers: teacher.as_slice(), stored: &[], scores: &[], slot })
+    let is_open = gated.success_limit(slot.step).is_open(scored.successes());
+    let offer = Offer { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
+    gated.mix(scored, &offer, is_open)
 }
 
 /// The loss of all groups, and the derivatives by each log-probability in the order of the rows.

@@ -206,12 +206,9 @@ impl Batch<'_> {
         let (mut kept, _) = drop_short_groups(vec![scored]);
         let Some(scored) = kept.pop() else { return Ok(None) };
         let slot = Slot { rule: method.gated.slot(), ..self.slot };
-        Ok(Some(
-            method.gated.mix(
-                scored,
-                &Offer { teachers: teacher.as_slice(), stored: &[], scores: &[], slot },
-            ),
-        ))
+        let is_open = method.gated.success_limit(slot.step).is_open(scored.successes());
+        let offer = Offer { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
+        Ok(Some(method.gated.mix(scored, &offer, is_open)))
     }
 
     fn scored(&self, prompt: PromptId, requested: usize, rows: &[usize]) -> ScoredGroup {

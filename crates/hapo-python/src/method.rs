@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hapo_core::{
-    Gated, HapoGate, INJECTIONS, METHODS, MethodEntry, MethodSettings, Needs, OPERATORS, Scored,
-    SlotRule, TeacherWeight,
+    Gated, HapoGate, METHODS, MethodEntry, MethodSettings, Needs, OPERATORS, Scored, SlotRule,
+    TeacherWeight,
 };
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -53,7 +53,7 @@ impl Method {
                         ),
                     ));
                 }
-                let hapo = HapoGate { gate: it.gate, slot, injection: INJECTIONS[0] };
+                let hapo = HapoGate { slot, ..HapoGate::of(it.gate) };
                 Gated::hapo(method, hapo, group_size, it.steps_per_epoch)
             }
         };

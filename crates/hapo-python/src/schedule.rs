@@ -1,6 +1,6 @@
 //! The gate over a run.
 
-use hapo_core::{Annealing, Gate, GateMode, Step, Threshold};
+use hapo_core::{Annealing, AnnealingMode, GATES, Gate, GateRule, Step, Threshold, excerpt};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -52,27 +52,21 @@ impl Schedule {
             Some(gamma0) => Threshold::Manual { gamma0 },
             None => Threshold::Derived { success_limit: count("success_limit", success_limit)? },
         };
-        let gate = match word("gate", gate)? {
-            GateMode::Never => Gate::Never,
-            GateMode::Always => Gate::Always,
-            GateMode::Confidence => Gate::Confidence {
-                threshold,
-                annealing: match (word("annealing", annealing)?, turn_off_epoch) {
-                    (hapo_core::AnnealingMode::Off, _) => Annealing::Off,
-                    (hapo_core::AnnealingMode::Sigmoid, Some(turn_off_epoch)) => {
-                        Annealing::Sigmoid {
-                            turn_off_epoch,
-                            steepness: steepness.unwrap_or_else(|| 10.into()),
-                        }
-                    }
-                    (hapo_core::AnnealingMode::Sigmoid, None) => {
-                        let problem = "expected the epoch at which the gate closes, got none; \
-                                       annealing=\"off\" keeps it open";
-                        return Err(value_error("turn_off_epoch", problem));
-                    }
-                },
-            },
+        let rule = table_gate(gate).map_err(|problem| value_error("gate", problem))?;
+        let is_annealed = rule.reads().contains(&"annealing");
+        let annealing = match (word("annealing", annealing)?, turn_off_epoch) {
+            (AnnealingMode::Sigmoid, Some(turn_off_epoch)) if is_annealed => {
+                let steepness = steepness.unwrap_or_else(|| 10.into());
+                Annealing::Sigmoid { turn_off_epoch, steepness }
+            }
+            (AnnealingMode::Sigmoid, None) if is_annealed => {
+                let problem = "expected the epoch at which the gate closes, got none; \
+                               annealing=\"off\" keeps it open";
+                return Err(value_error("turn_off_epoch", problem));
+            }
+            _ => Annealing::Off,
         };
+        let gate = rule.table(threshold, annealing);
         let (group_size, steps) =
             (count("group_size", group_size)?, count("steps_per_epoch", steps_per_epoch)?);
         let steps_per_epoch = steps as u64;
@@ -153,6 +147,16 @@ impl Schedule {
         }
         text + ")"
     }
+}
+
+/// The gate of a name, if it is a table.
+fn table_gate(name: &str) -> Result<&'static dyn GateRule, String> {
+    let rule = hapo_core::gate_rule(name).ok_or_else(|| {
+        let tables = GATES.iter().filter(|it| it.is_table()).map(|it| it.name());
+        let tables = tables.collect::<Vec<_>>().join(", ");
+        format!("expected one of {tables}, got {:?}", excerpt(name, 40))
+    })?;
+    hapo_core::refused_as_table(rule).map_or(Ok(rule), Err)
 }
 
 /// A number from 0.

@@ -165,7 +165,10 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 fn gate(run: &Run) -> Option<String> {
-    let open = *run.columns.get("gate/success_limit")?.last()?;
+    let Some(open) = run.columns.get("gate/success_limit") else {
+        return last_opened(run);
+    };
+    let open = *open.last()?;
     let at = run.columns.steps().last().copied().unwrap_or(0.0);
     let beta = run
         .columns
@@ -192,6 +195,18 @@ fn gate(run: &Run) -> Option<String> {
             format!("open for groups with at most {open:.0} correct, and never closes{beta}")
         }
     })
+}
+
+/// When a gate that is no table last opened.
+fn last_opened(run: &Run) -> Option<String> {
+    let steps = run.columns.get("gate/open")?.iter().zip(run.columns.steps());
+    let opened: Vec<_> = steps.filter(|it| *it.0 > 0.0).collect();
+    let name = run.text("hapo.gate")?;
+    let Some((_, last)) = opened.last() else {
+        return Some(format!("`{name}` has opened for no group"));
+    };
+    let groups: f64 = opened.iter().map(|it| it.0).sum();
+    Some(format!("`{name}` has opened for {groups:.0} groups, the last time in step {last:.0}"))
 }
 
 fn time(run: &Run) -> Option<String> {

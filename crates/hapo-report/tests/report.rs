@@ -429,3 +429,22 @@ fn the_pages_script_draws_nothing() {
         assert!(!script.contains(it), "{it}");
     }
 }
+
+#[test]
+fn a_gate_that_is_no_table_says_when_it_last_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = run_in(&dir.path().join("thompson"), 1, 6);
+    fs::remove_file(run.join("gate.json")).unwrap();
+    let recipe = "method = \"luffy\"\nsteps = 6\n[hapo]\ngate = \"thompson\"\n";
+    fs::write(run.join("recipe.toml"), recipe).unwrap();
+    let shown = |open: [u32; 6]| {
+        let lines = open.iter().zip(1..).map(|(open, step)| {
+            format!("{{\"step\":{step},\"gate/open\":{open},\"reward/policy_only\":0.5}}\n")
+        });
+        fs::write(run.join("metrics.jsonl"), lines.collect::<String>()).unwrap();
+        stored_data(&report(std::slice::from_ref(&run)).unwrap()).0["runs"][0].to_string()
+    };
+    let opened = shown([2, 0, 1, 3, 0, 0]);
+    assert!(opened.contains("`thompson` has opened for 6 groups, the last time in step 4"));
+    assert!(shown([0; 6]).contains("`thompson` has opened for no group"));
+}

@@ -94,6 +94,7 @@ pub const METRICS: &[&str] = &[
     "selected/beta",
     "gate/threshold",
     "gate/success_limit",
+    "gate/open",
     "gate/beta",
     "gate/beta_trajectories",
     "gate/open_no_teacher",

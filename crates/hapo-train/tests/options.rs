@@ -18,7 +18,9 @@ fn trapo(text: &str) -> Recipe {
 }
 
 fn gate(text: &str) -> (Gate, SlotRule) {
-    trapo(&format!("[hapo]\n{text}")).gate().unwrap()
+    let recipe = trapo(&format!("[hapo]\n{text}"));
+    let hapo = recipe.gate().unwrap();
+    (hapo.gate, hapo.slot)
 }
 
 /// `m_t` of a gate at the steps of epochs of 10, for groups of 8.

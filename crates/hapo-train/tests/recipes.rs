@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use expect_test::expect_file;
-use hapo_core::{AnnealingMode, Explain, NormaliserKind};
+use hapo_core::{AnnealingMode, Explain, HapoGate, NormaliserKind};
 use hapo_train::recipe::{LearningRateSchedule, Overrides};
 use hapo_train::{ModelSource, Recipe, StageCheckpoint};
 
@@ -37,7 +37,7 @@ fn summary(it: &Recipe) -> String {
         ModelSource::Init(_) => "random weights".to_owned(),
     };
     let gate = match it.gate() {
-        Some((gate, slot)) => format!("{gate:?} {slot:?}"),
+        Some(HapoGate { gate, slot, .. }) => format!("{gate:?} {slot:?}"),
         None => "bare".to_owned(),
     };
     let o = it.loss();

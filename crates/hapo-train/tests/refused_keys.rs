@@ -40,7 +40,7 @@ fn means_nothing(rest: &str, key: &str, because: &str) {
 #[test]
 fn a_gate_that_asks_for_no_confidence_has_no_threshold_and_no_annealing() {
     for (gate, because) in [
-        ("always", "hapo.gate = \"always\" asks for no confidence"),
+        ("always", "hapo.gate = \"always\" does not read it"),
         ("never", "hapo.gate = \"never\" lets no teacher in"),
     ] {
         let rest = format!("method = \"trapo\"\n[hapo]\ngate = \"{gate}\"");

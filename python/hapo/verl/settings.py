@@ -87,8 +87,9 @@ class Settings:
             raise ValueError(
                 f"hapo.wrong: expected a finite reward below success_at = {self.success_at}, got {self.wrong}"
             )
-        if self.gate not in ("confidence", "always", "never", "own"):
-            raise ValueError(f"hapo.gate: expected confidence, always, never or own, got {self.gate!r}")
+        if self.gate != "own":
+            with _named():
+                hapo.Schedule(2, 1, gate=self.gate, annealing="off")
         if self.gamma0 is not None and self.success_limit is not None:
             raise ValueError("hapo.gamma0: expected it alone, success_limit says the same by a number")
 

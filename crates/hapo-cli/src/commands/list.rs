@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-/// List methods, operators, graders, templates, layouts, benchmarks, recipes.
+/// List methods, gates, operators, graders, templates, layouts, benchmarks, recipes.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo list methods")]
 pub(crate) struct Args {
@@ -18,6 +18,7 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
 enum Table {
     Methods,
+    Gates,
     Operators,
     Graders,
     Templates,
@@ -43,6 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let variants = it.variants.iter().map(|it| (it.name, it.summary));
         [(it.name, it.summary)].into_iter().chain(variants)
     });
+    let gates = rows(hapo_core::GATES, |it| (it.name(), it.summary()));
     let operators = rows(hapo_core::OPERATORS, |it| (it.name, it.summary));
     let graders = rows(hapo_verify::GRADERS, |it| (it.name(), it.summary()));
     let layouts = rows(hapo_data::DATASET_LAYOUTS, |it| (it.name, it.summary));
@@ -51,6 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let recipes = rows(hapo_train::recipe::BUILTIN_RECIPES, |it| (it.name, it.summary()));
     let tables = [
         (Table::Methods, "methods", methods.collect()),
+        (Table::Gates, "gates", gates),
         (Table::Operators, "operators", operators),
         (Table::Graders, "graders", graders),
         (Table::Templates, "templates", templates),

@@ -1,7 +1,7 @@
 //! `hapo schedule`: the gate's table.
 
 use anyhow::Result;
-use hapo_core::{Annealing, Decimal, Gate, Schedule, Threshold};
+use hapo_core::{Annealing, Decimal, GATES, Schedule, Threshold, gate_rule, refused_as_table};
 
 use crate::failure::bad_input;
 
@@ -17,6 +17,9 @@ pub(crate) struct Args {
     /// N: members of a group
     #[arg(long, default_value_t = 8)]
     group_size: usize,
+    /// `confidence`, `always` or `never`
+    #[arg(long, default_value = "confidence")]
+    gate: String,
     /// m: largest success count still treated as failure [default: 0]
     #[arg(long, conflicts_with = "gamma0")]
     success_limit: Option<usize>,
@@ -24,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long)]
     gamma0: Option<Decimal>,
     /// `e_off`: the epoch at which the teacher leaves
-    #[arg(long, required_unless_present = "no_annealing")]
+    #[arg(long)]
     turn_off_epoch: Option<Decimal>,
     /// The threshold never falls
     #[arg(long, conflicts_with = "turn_off_epoch")]
@@ -48,16 +51,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(gamma0) => Threshold::Manual { gamma0 },
         None => Threshold::Derived { success_limit: args.success_limit.unwrap_or(0) },
     };
+    let rule = gate_rule(&args.gate).ok_or_else(|| {
+        let known: Vec<_> = GATES.iter().map(|it| it.name()).collect();
+        let problem = format!("--gate: expected one of {}, got `{}`", known.join(", "), args.gate);
+        bad_input(problem, "`hapo list gates` describes them")
+    })?;
+    if let Some(problem) = refused_as_table(rule) {
+        return Err(bad_input(problem, "use --gate confidence, always or never"));
+    }
     let annealing = match args.turn_off_epoch {
         Some(turn_off_epoch) => Annealing::Sigmoid { turn_off_epoch, steepness: args.steepness },
-        None => Annealing::Off,
+        None if args.no_annealing || !rule.reads().contains(&"annealing") => Annealing::Off,
+        None => {
+            let problem = "expected --turn-off-epoch or --no-annealing";
+            return Err(bad_input(problem, "see `hapo schedule --help`"));
+        }
     };
-    let schedule = Schedule::new(
-        &Gate::Confidence { threshold, annealing },
-        args.group_size,
-        args.steps_per_epoch,
-    )
-    .map_err(|it| bad_input(it.to_string(), "see `hapo schedule --help`"))?;
+    let gate = rule.table(threshold, annealing);
+    let schedule = Schedule::new(&gate, args.group_size, args.steps_per_epoch)
+        .map_err(|it| bad_input(it.to_string(), "see `hapo schedule --help`"))?;
     for it in schedule.warnings() {
         errln!("warning: {it}");
     }

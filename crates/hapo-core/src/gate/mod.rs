@@ -10,4 +10,4 @@ mod words;
 
 pub use schedule::{RangeRow, RungRow, Schedule, ScheduleTable, StepRow, SuccessLimit};
 pub use settings::{Annealing, Gate, GateError, GateWarning, SlotRule, Threshold, check_slot_rule};
-pub use words::{AnnealingMode, GateMode};
+pub use words::AnnealingMode;

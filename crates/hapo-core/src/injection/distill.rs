@@ -22,6 +22,10 @@ impl Injection for Distill {
         Needs { parts: 0, reference: true, ..Needs::ROLLOUTS }
     }
 
+    fn has_any(&self, _: &Offer<'_>) -> bool {
+        true
+    }
+
     fn mix(&self, group: ScoredGroup, _: &Offer<'_>) -> MixedGroup {
         group.unchanged(Intervention::Injected)
     }

@@ -32,6 +32,10 @@ impl Injection for Hinted {
         Growth::under(1, Context::Hint(level))
     }
 
+    fn has_any(&self, _: &Offer<'_>) -> bool {
+        true
+    }
+
     fn mix(&self, group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup {
         let_help_in(group, offer)
     }

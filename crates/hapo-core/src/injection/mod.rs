@@ -40,6 +40,11 @@ pub trait Injection: fmt::Debug + Sync {
         Growth::Complete
     }
 
+    /// Whether there is something that may enter the prompt's group.
+    fn has_any(&self, offer: &Offer<'_>) -> bool {
+        !offer.teachers.is_empty()
+    }
+
     /// The group with what enters at an open gate.
     fn mix(&self, group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup;
 

@@ -24,6 +24,10 @@ impl Injection for Replay {
         Needs { parts: 0, memory: true, ..Needs::ROLLOUTS }
     }
 
+    fn has_any(&self, offer: &Offer<'_>) -> bool {
+        !offer.stored.is_empty()
+    }
+
     fn mix(&self, group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup {
         let slot = offer.slot_in(&group);
         let Some(trace) = offer.stored.first() else {

@@ -3,9 +3,10 @@ use std::sync::Arc;
 use super::Method;
 use crate::credit::{Credit, Moment};
 use crate::gate::{Gate, GateError, Schedule, SlotRule, SuccessLimit, check_slot_rule};
+use crate::gates::{GATES, GateRule, GateSettings, Glance, Round};
 use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs, Scored};
-use crate::injection::{Behind, INJECTIONS, Injection, Offer, rollouts_to_sample};
+use crate::injection::{Behind, INJECTIONS, Injection, Offer, Slot, rollouts_to_sample};
 use crate::memory::Memory;
 use crate::rollout::{Step, TeacherTrajectory};
 use crate::scores::Scores;
@@ -19,16 +20,22 @@ use crate::scores::Scores;
 pub struct Gated {
     method: Arc<dyn Method>,
     schedule: Schedule,
+    rule: &'static dyn GateRule,
+    settings: GateSettings,
     slot: SlotRule,
     /// That of HAPO; none for a method with its own gate.
     injection: Option<&'static dyn Injection>,
 }
 
 /// HAPO's gate: when something enters, where and what.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct HapoGate {
     /// When.
+    pub rule: &'static dyn GateRule,
+    /// The table under it.
     pub gate: Gate,
+    /// Its numbers.
+    pub settings: GateSettings,
     /// In which slot.
     pub slot: SlotRule,
     /// What.
@@ -38,7 +45,13 @@ pub struct HapoGate {
 impl HapoGate {
     /// The paper's: the teacher's trajectory in the slot of the lowest reward.
     pub fn of(gate: Gate) -> Self {
-        Self { gate, slot: SlotRule::LowestReward, injection: INJECTIONS[0] }
+        Self {
+            rule: GATES[0],
+            gate,
+            settings: GateSettings::default(),
+            slot: SlotRule::LowestReward,
+            injection: INJECTIONS[0],
+        }
     }
 }
 
@@ -47,7 +60,8 @@ impl Gated {
     pub fn bare(method: Arc<dyn Method>, group_size: usize) -> Result<Self, GateError> {
         let plan = method.plan();
         let schedule = Schedule::new(&plan.gate, group_size, 1)?;
-        Ok(Self { schedule, slot: plan.slot, method, injection: None })
+        let HapoGate { rule, settings, .. } = HapoGate::of(plan.gate);
+        Ok(Self { method, schedule, rule, settings, slot: plan.slot, injection: None })
     }
 
     /// HAPO around a method.
@@ -61,10 +75,10 @@ impl Gated {
             let method = method.name();
             return Err(GateError::NotGated { method });
         }
-        let HapoGate { gate, slot, injection } = hapo;
+        let HapoGate { rule, gate, settings, slot, injection } = hapo;
         check_slot_rule(&gate, slot)?;
         let schedule = Schedule::new(&gate, group_size, steps_per_epoch)?;
-        Ok(Self { schedule, method, slot, injection: Some(injection) })
+        Ok(Self { method, schedule, rule, settings, slot, injection: Some(injection) })
     }
 
     /// Why the method cannot learn from these rewards.
@@ -81,9 +95,19 @@ impl Gated {
         format!("{}{suffix}", self.method.name())
     }
 
-    /// The schedule of HAPO's gate. Is `None` for a bare method.
+    /// The schedule of HAPO's gate. Is `None` for a bare method, and for a gate that is no table.
     pub fn schedule(&self) -> Option<&Schedule> {
-        self.injection.map(|_| &self.schedule)
+        self.injection.filter(|_| self.rule.is_table()).map(|_| &self.schedule)
+    }
+
+    /// The gate; the first of [`GATES`] for a bare method.
+    pub fn rule(&self) -> &'static dyn GateRule {
+        self.rule
+    }
+
+    /// Whether something is kept between steps (D39).
+    pub fn remembers(&self) -> bool {
+        self.needs().memory || self.rule.remembers()
     }
 
     /// The requirements of a run.
@@ -104,14 +128,31 @@ impl Gated {
         match self.injection {
             None => self.method.grow(group),
             Some(_) if group.part == 0 => Growth::once(group),
-            Some(it) if self.is_open(group.group, group.at.step) => it.grow(group),
+            Some(it) if group.is_open => it.grow(group),
             Some(_) => Growth::Complete,
         }
     }
 
+    /// Whether there is something that may enter a group.
+    pub fn can_help(&self, offer: &Offer<'_>) -> bool {
+        self.injection.unwrap_or(INJECTIONS[0]).has_any(offer)
+    }
+
+    /// Whether the gate is open for each group of a round, in order.
+    pub fn open(&self, groups: &[Glance], at: Slot, memory: &Memory) -> Vec<bool> {
+        self.rule.open(&Round {
+            groups,
+            step: at.step,
+            seed: at.seed,
+            success_limit: self.success_limit(at.step),
+            group_size: self.schedule.group_size(),
+            settings: &self.settings,
+            memory: &memory.gate,
+        })
+    }
+
     /// The group that is trained on, of everything that was sampled (Eq. 5).
-    pub fn mix(&self, group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup {
-        let is_open = self.is_open(&group, offer.slot.step);
+    pub fn mix(&self, group: ScoredGroup, offer: &Offer<'_>, is_open: bool) -> MixedGroup {
         match self.injection {
             None => self.method.mix(group, offer, is_open),
             Some(it) if is_open => it.mix(group, offer),
@@ -158,18 +199,22 @@ impl Gated {
         self.needs().reference && (self.injection.is_none() || group.injected())
     }
 
-    /// Whether the weights of the step score what may enter a group before it is mixed.
-    pub fn scores_offer(&self, group: &ScoredGroup, step: Step) -> bool {
-        self.needs().scored != Scored::Nothing && self.is_open(group, step)
+    /// Whether the weights of the step score what may enter an open group before it is mixed.
+    pub fn scores_offers(&self) -> bool {
+        self.needs().scored != Scored::Nothing
     }
 
     /// The memory after a step, of the one before and of the groups that were trained on (D39).
     #[must_use]
     pub fn remember(&self, before: Memory, step: &[MixedGroup], at: Step) -> Memory {
-        match self.injection {
+        let mut memory = match self.injection {
             Some(it) => it.remember(before, step, at),
             None => self.method.remember(before, step, at),
+        };
+        if self.rule.remembers() {
+            memory.gate = memory.gate.after(step, self.settings.discount);
         }
+        memory
     }
 
     /// The prompt behind which a member is trained on (D36).
@@ -179,9 +224,5 @@ impl Gated {
             (Member::Policy(_) | Member::Helped { .. }, _) => self.method.trained_behind(),
             _ => Behind::Sampled,
         }
-    }
-
-    fn is_open(&self, group: &ScoredGroup, step: Step) -> bool {
-        self.success_limit(step).is_open(group.successes())
     }
 }

@@ -8,6 +8,7 @@
 
 mod device;
 mod memory;
+mod record;
 pub(crate) mod run_plan;
 mod work;
 

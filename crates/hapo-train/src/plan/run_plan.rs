@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::grading::RunGrader;
 use crate::grading::verifier::{GradingPolicy, VerdictNoise};
 use crate::model::template::{ChosenTemplate, template_of_recipe};
+use crate::plan::record::injections_of;
 use crate::plan::{config_of_model, micro_batch_tokens};
 use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe};
 
@@ -107,6 +108,8 @@ pub struct RunPlan {
     sources: Sources,
     template: ChosenTemplate,
     micro_batch_tokens: usize,
+    /// Injections in each step of the run of `hapo.record`.
+    record: Arc<[u64]>,
     run_dir: Option<PathBuf>,
 }
 
@@ -149,6 +152,7 @@ impl RunPlan {
             sources,
             template,
             micro_batch_tokens,
+            record: injections_of(recipe)?,
             run_dir: run_dir.map(Path::to_owned),
         })
     }
@@ -156,6 +160,11 @@ impl RunPlan {
     /// The recipe with nothing left open: the one that reproduces the run.
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
+    }
+
+    /// Injections in each step of the run that the gate is yoked to; empty for any other gate.
+    pub(crate) fn record(&self) -> &Arc<[u64]> {
+        &self.record
     }
 
     /// The template of its prompts.

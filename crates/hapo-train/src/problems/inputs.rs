@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// What is hashed, under the name that files keep it by, and how a message calls it.
-const NAMED: [(&str, &str); 9] = [
+const NAMED: [(&str, &str); 10] = [
     ("prompts", "the rendered prompts (data.train)"),
     ("answers", "the gold answers (data.train)"),
     ("teachers", "the teachers (data.train)"),
@@ -20,6 +20,7 @@ const NAMED: [(&str, &str); 9] = [
     ("template", "the chat template (data.template)"),
     ("weights", "the base weights (model)"),
     ("reference", "the second model (reference)"),
+    ("record", "the recorded injections (hapo.record)"),
 ];
 
 /// SHA-256 of each thing that a run reads, by its name.

@@ -1,7 +1,7 @@
 //! Keys that a recipe does not read. A key that is written where nothing reads it is refused: whoever wrote it expects
 //! something of it. The recipe that a run folder keeps leaves it out.
 
-use hapo_core::{AnnealingMode, Gate, GateMode, METHODS, Method, Needs};
+use hapo_core::{AnnealingMode, GATES, Gate, GateRule, METHODS, Method, Needs};
 
 use super::rules::{imitates, needs_of};
 use super::scope::Scope;
@@ -22,6 +22,13 @@ pub(super) fn idle_keys(it: &Settings, method: &dyn Method) -> Vec<Idle> {
         });
         unread.then(|| format!("method = \"{}\" does not read it", method.name()))
     };
+    let gate = it.hapo.as_ref().map_or(GATES[0], |hapo| hapo.gate.0);
+    let gate_does_not_read = |path: &str| {
+        let key = path.strip_prefix("hapo.")?;
+        let reads = |rule: &dyn GateRule| rule.reads().contains(&key);
+        let unread = GATES.iter().any(|rule| reads(*rule)) && !reads(gate);
+        unread.then(|| format!("hapo.gate = \"{}\" does not read it", gate.name()))
+    };
     let keys = SECTIONS.iter().flat_map(|(section, keys)| {
         keys.iter().map(move |key| match *section {
             "" => (key.name.to_owned(), key.scope),
@@ -29,7 +36,9 @@ pub(super) fn idle_keys(it: &Settings, method: &dyn Method) -> Vec<Idle> {
         })
     });
     let keys = keys.filter_map(|(key, scope)| {
-        let because = refusal(scope, it, method).or_else(|| does_not_read(&key))?;
+        let because = refusal(scope, it, method)
+            .or_else(|| gate_does_not_read(&key))
+            .or_else(|| does_not_read(&key))?;
         Some(Idle { key, because })
     });
     let others = METHODS.iter().filter(|other| other.name != method.name());
@@ -52,7 +61,6 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
     let of_grader = |applies: bool, what: &str| {
         applies.then(|| format!("data.grader = \"{}\" {what}", it.data.grader))
     };
-    let is_gate = |mode| it.hapo.as_ref().is_some_and(|hapo| hapo.gate == mode);
     let not = |scope| refusal(scope, it, method);
     let source = &it.data.train;
     match scope {
@@ -63,7 +71,8 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
             let Needs { prefixes, hints, .. } = method.needs();
             let alone = method.plan().gate == Gate::Never && !prefixes && !hints;
             of_method(imitates(method) || alone, "lets no teacher into a group").or_else(|| {
-                refused(is_gate(GateMode::Never), "hapo.gate = \"never\" lets no teacher in")
+                let never = it.hapo.as_ref().is_some_and(|hapo| hapo.gate.0.name() == "never");
+                refused(never, "hapo.gate = \"never\" lets no teacher in")
             })
         }
         Scope::MixedGroups => not(Scope::Rollouts).or_else(|| not(Scope::Teacher)),
@@ -76,11 +85,7 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
             !needs_of(it, method).memory,
             "nothing is remembered between steps, as hapo.injection = \"replay\" does",
         ),
-        Scope::Confidence if is_gate(GateMode::Never) => not(Scope::Teacher),
-        Scope::Confidence => {
-            refused(is_gate(GateMode::Always), "hapo.gate = \"always\" asks for no confidence")
-        }
-        Scope::Annealed => not(Scope::Confidence).or_else(|| {
+        Scope::Annealed => not(Scope::Teacher).or_else(|| {
             let off = |annealing| annealing == AnnealingMode::Off;
             let off = it.hapo.as_ref().is_some_and(|hapo| off(hapo.annealing));
             refused(off, "hapo.annealing = \"off\" keeps the gate as it is")

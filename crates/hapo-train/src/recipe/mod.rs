@@ -14,7 +14,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use hapo_core::{Annealing, Gate, INJECTIONS, Injection, Loss, Method, Needs, SlotRule};
+use hapo_core::{Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs};
 use hapo_data::{Dataset, TemplateChoice};
 use hapo_kernels::Compute;
 use hapo_run::RunFolder;
@@ -50,7 +50,7 @@ pub struct Recipe {
     idle: Vec<Idle>,
     method: Arc<dyn Method>,
     loss: Loss,
-    gate: Option<(Gate, SlotRule)>,
+    gate: Option<HapoGate>,
     model: ModelSource,
     reference: Option<ModelSource>,
 }
@@ -439,9 +439,9 @@ impl Recipe {
         &self.loss
     }
 
-    /// The gate and its slot rule; `None` for the bare method.
-    pub fn gate(&self) -> Option<(Gate, SlotRule)> {
-        self.gate
+    /// The gate, its slot rule and what enters; `None` for the bare method.
+    pub fn gate(&self) -> Option<&HapoGate> {
+        self.gate.as_ref()
     }
 
     /// The metric that chooses the best checkpoint, and its sign: 1 where higher is better, −1 where lower is.
@@ -501,7 +501,11 @@ impl Recipe {
     pub fn warnings(&self) -> Vec<String> {
         let mut all = Vec::new();
         let annealing = match &self.gate {
-            Some((Gate::Confidence { annealing, .. }, _)) => Some(annealing),
+            Some(HapoGate { rule, gate: Gate::Confidence { annealing, .. }, .. })
+                if !rule.chooses() =>
+            {
+                Some(annealing)
+            }
             _ => None,
         };
         if annealing == Some(&Annealing::Off) {

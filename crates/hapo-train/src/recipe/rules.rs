@@ -5,9 +5,9 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use hapo_core::{
-    Annealing, AnnealingMode, Clip, Explain, Gate, GateMode, INJECTIONS, ImportanceRatioLevel, Kl,
-    Loss, METHODS, Method, MethodSettings, Needs, Normaliser, Schedule, SlotRule, Threshold,
-    check_slot_rule,
+    Annealing, AnnealingMode, Clip, Explain, GateSettings, HapoGate, INJECTIONS,
+    ImportanceRatioLevel, Kl, Loss, METHODS, Method, MethodSettings, Needs, Normaliser, Schedule,
+    SlotRule, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{METRICS, REWARD_PARTS};
@@ -384,22 +384,19 @@ pub(super) fn imitates(method: &dyn Method) -> bool {
     !method.samples()
 }
 
-/// The gate and its slot rule; `None` for the bare method.
-pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<(Gate, SlotRule)>> {
+/// The gate, its slot rule and what enters; `None` for the bare method.
+pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<HapoGate>> {
     let Some(hapo) = &it.hapo else {
         return Ok(None);
     };
     if !method.can_be_gated() {
         return Err(not_gateable(method));
     }
-    let gate = match hapo.gate {
-        GateMode::Always => Gate::Always,
-        GateMode::Never => Gate::Never,
-        GateMode::Confidence => {
-            Gate::Confidence { threshold: threshold_of(hapo)?, annealing: annealing_of(hapo)? }
-        }
-    };
-    let injection = hapo.injection.0;
+    let (rule, injection) = (hapo.gate.0, hapo.injection.0);
+    let is_annealed = rule.reads().contains(&"annealing");
+    let annealing = if is_annealed { annealing_of(hapo)? } else { Annealing::Off };
+    let gate = rule.table(threshold_of(hapo)?, annealing);
+    check_gate_settings(it, hapo)?;
     if hapo.slot == SlotRule::Fixed && injection.name() != INJECTIONS[0].name() {
         let what =
             format!("hapo.injection = \"{}\" may leave a fixed slot empty", injection.name());
@@ -420,7 +417,37 @@ pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<(Gat
         let hint = "`hapo recipe hapo` lists the gate's keys";
         Problem::new("hapo", it.to_string(), hint)
     })?;
-    Ok(Some((gate, hapo.slot)))
+    let settings = GateSettings {
+        discount: hapo.discount,
+        exposures: hapo.exposures,
+        steps: it.steps,
+        ..GateSettings::default()
+    };
+    Ok(Some(HapoGate { rule, gate, settings, slot: hapo.slot, injection }))
+}
+
+/// The settings of the gates that are no tables.
+fn check_gate_settings(it: &Settings, hapo: &HapoSection) -> Checked {
+    let rule = hapo.gate.0;
+    range(
+        "hapo.discount",
+        (0.0..=1.0).contains(&hapo.discount),
+        "a number from 0 to 1",
+        hapo.discount,
+    )?;
+    let missing = |key: &str, is_missing: bool, hint: &str| {
+        let what = format!("hapo.gate = \"{}\" needs it", rule.name());
+        let is_missing = is_missing && rule.reads().iter().any(|it| key.ends_with(it));
+        if is_missing { Err(Problem::new(key, what, hint)) } else { Ok(()) }
+    };
+    let hint = "write how many groups of the run something may enter";
+    missing("hapo.exposures", hapo.exposures == 0, hint)?;
+    missing("hapo.record", hapo.record.is_empty(), "name the folder of a finished run")?;
+    if rule.chooses() && it.sampling.dynamic_sampling > 0 {
+        let what = format!("hapo.gate = \"{}\" chooses among all groups of a step", rule.name());
+        return Err(Problem::new("sampling.dynamic_sampling", what, "use dynamic_sampling = 0"));
+    }
+    Ok(())
 }
 
 fn not_gateable(method: &dyn Method) -> Problem {

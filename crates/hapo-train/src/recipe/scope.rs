@@ -18,8 +18,6 @@ pub(super) enum Scope {
     Slot,
     /// Those that remember rollouts between steps.
     Memory,
-    /// Those whose gate looks at confidence.
-    Confidence,
     /// Those whose gate closes over the run.
     Annealed,
     /// Those that draw prompts from the built-in task.

@@ -7,8 +7,8 @@
 use std::sync::LazyLock;
 
 use hapo_core::{
-    AdvantageRule, AnnealingMode, Decimal, GateMode, INJECTIONS, ImportanceRatioLevel, Injection,
-    KlEstimator, METHODS, MethodEntry, NormaliserKind, SlotRule, TeacherRule, Truncated,
+    AdvantageRule, AnnealingMode, Decimal, GATES, GateRule, INJECTIONS, ImportanceRatioLevel,
+    Injection, KlEstimator, METHODS, MethodEntry, NormaliserKind, SlotRule, TeacherRule, Truncated,
 };
 use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
@@ -439,18 +439,27 @@ const TEACHER: &[Key] = &[
 section! {
     /// `[hapo]`: when the teacher enters, and how long.
     HapoSection {
-        /// `confidence` (Eq. 4–9), `always` or `never`.
-        gate: GateMode = GateMode::Confidence,
+        /// A table of steps and success counts: `confidence` (Eq. 4–9), `always` or `never`. Others: `posterior`,
+        /// confidence over a prompt's visits; `thompson`, a draw in the place of the confidence; `no-signal`, groups of
+        /// equal rewards without a success; `budget`, `exposures` in all; `yoked`, random groups, as many in each step as
+        /// in the run of `record`.
+        gate: GateName = GateName(GATES[0]),
         /// m: the gate opens for groups with at most m successes; 0 if absent. Excludes `gamma0`.
-        success_limit: Option<usize> = None; only Confidence,
+        success_limit: Option<usize> = None; only Teacher,
         /// The threshold by hand, as a decimal; at N = 8, 0.3, 0.5 and 0.7 mean m = 1, 3 and 5.
-        gamma0: Option<Decimal> = None; only Confidence,
+        gamma0: Option<Decimal> = None; only Teacher,
         /// `sigmoid` (Eq. 9) or `off`.
-        annealing: AnnealingMode = AnnealingMode::Sigmoid; only Confidence,
+        annealing: AnnealingMode = AnnealingMode::Sigmoid; only Teacher,
         /// `e_off`, which the paper never states: required by `sigmoid`.
         turn_off_epoch: Option<Decimal> = None; only Annealed,
         /// k of Eq. 9.
         steepness: Decimal = Decimal::from(10); only Annealed,
+        /// ρ: the weight of a prompt's earlier visits at each new one, from 0 to 1; at 0 a group counts alone.
+        discount: f64 = 0.5; only Teacher,
+        /// Groups of the whole run that something may enter: required by `budget`.
+        exposures: u64 = 0; only Teacher,
+        /// The folder of a finished run, or its `metrics.jsonl`: required by `yoked`.
+        record: String = String::new(); only Teacher,
         /// Which rollout the teacher replaces: `lowest-reward`, `first`, `random`, `longest`; `fixed` with
         /// `gate = "always"`.
         slot: SlotRule = SlotRule::LowestReward; only Slot,
@@ -473,30 +482,41 @@ pub enum HintSource {
     Answer,
 }
 
-/// An entry of [`INJECTIONS`], by its name.
-#[derive(Clone, Copy, Debug)]
-pub struct InjectionName(pub &'static dyn Injection);
+/// Entries of lists, by their names.
+macro_rules! names {
+    ($($(#[doc = $about:literal])+ $name:ident($entry:ty) of $entries:ident, $find:path;)+) => {$(
+        $(#[doc = $about])+
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name(pub &'static $entry);
 
-impl PartialEq for InjectionName {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.name() == other.0.name()
-    }
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.0.name() == other.0.name()
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.0.name())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                static NAMES: LazyLock<Vec<&'static str>> =
+                    LazyLock::new(|| $entries.iter().map(|it| it.name()).collect());
+                let name = String::deserialize(deserializer)?;
+                $find(&name).map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
+            }
+        }
+    )+};
 }
 
-impl Serialize for InjectionName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0.name())
-    }
-}
-
-impl<'de> Deserialize<'de> for InjectionName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        static NAMES: LazyLock<Vec<&'static str>> =
-            LazyLock::new(|| INJECTIONS.iter().map(|it| it.name()).collect());
-        let name = String::deserialize(deserializer)?;
-        let known = hapo_core::injection(&name).map(Self);
-        known.ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
-    }
+names! {
+    /// An entry of [`GATES`], by its name.
+    GateName(dyn GateRule) of GATES, hapo_core::gate_rule;
+    /// An entry of [`INJECTIONS`], by its name.
+    InjectionName(dyn Injection) of INJECTIONS, hapo_core::injection;
 }
 
 section! {

@@ -8,7 +8,7 @@ pub(crate) mod validation;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hapo_core::{Gate, Gated, HapoGate, Memory, MixedGroup, Schedule, Step, hex};
+use hapo_core::{Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, Schedule, Step, hex};
 use hapo_kernels::{Compute, Cpu, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, LoadedModel, Model, Moments, Tokenizer, config_json};
@@ -127,7 +127,11 @@ impl<D: Device> Run<Trainer<D>> {
         if let Some((table, _)) = source.prompts() {
             inputs = inputs.and(&table.inputs);
         }
-        let method = method_of(recipe, source.steps_per_epoch().unwrap_or(1))?;
+        if !plan.record().is_empty() {
+            let text = serde_json::to_string(&**plan.record()).expect("counts are plain data");
+            inputs.set("record", hex(Sha256::digest(text)));
+        }
+        let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
         let moments = Moments::held_in(recipe.optim().moments, &model, recipe.seed())?;
         let checkpointing = recipe.optim().activation_checkpointing;
         let mut learner = Trainer::with_moments(model, checkpointing, moments)?;
@@ -277,18 +281,21 @@ pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
     let config = config_of_model(recipe, &model)?;
     let chat_format = ChatFormat::new(tokenizer, template, &config.eos)?;
     let source = load_source(recipe, &plan.train_files(), &chat_format, plan.grader()?.get())?;
-    let method = method_of(recipe, source.steps_per_epoch().unwrap_or(1))?;
+    let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
     Ok(method.schedule().cloned())
 }
 
 /// The method with its own gate or that of the recipe.
-fn method_of(recipe: &Recipe, steps_per_epoch: u64) -> Result<Gated> {
+fn method_of(plan: &RunPlan, steps_per_epoch: u64) -> Result<Gated> {
+    let recipe = plan.recipe();
     let group_size = recipe.sampling().group_size;
     let method = recipe.method().clone();
     Ok(match recipe.gate() {
         None => Gated::bare(method, group_size)?,
-        Some((gate, slot)) => {
-            let hapo = HapoGate { gate, slot, injection: recipe.injection() };
+        Some(hapo) => {
+            let record = plan.record().clone();
+            let settings = GateSettings { record, ..hapo.settings.clone() };
+            let hapo = HapoGate { settings, ..hapo.clone() };
             Gated::hapo(method, hapo, group_size, steps_per_epoch)?
         }
     })
@@ -371,7 +378,7 @@ impl<L: Learner> Run<L> {
     pub(crate) fn wants_teacher(&self) -> bool {
         let recipe = self.plan.recipe();
         let method = recipe.method();
-        let gate = recipe.gate().map_or(method.plan().gate, |(gate, _)| gate);
+        let gate = recipe.gate().map_or(method.plan().gate, |it| it.gate);
         let needs = recipe.needs();
         // What is distilled or replayed at HAPO's gate is no teacher's trajectory.
         let replays = needs.memory && recipe.gate().is_some();
@@ -471,7 +478,7 @@ impl<L: Learner> Run<L> {
     /// Returns to a checkpoint.
     pub(crate) fn restore(&mut self, state: &TrainerState, folder: &Path) -> Result<()> {
         let recipe = self.plan.recipe();
-        if recipe.needs().memory {
+        if self.method.remembers() {
             let memory = checkpoint::read_memory(folder)?;
             self.memory = memory.limited_to(recipe.sampling().remembered_tokens);
         }
@@ -580,7 +587,7 @@ impl<L: Learner> Run<L> {
                 tokenizer_files: &self.tokenizer_files,
             },
             state,
-            memory: self.plan.recipe().needs().memory.then_some(&self.memory),
+            memory: self.method.remembers().then_some(&self.memory),
         }
     }
 }

@@ -36,10 +36,15 @@ pub(super) fn grow<L: Learner>(
     batch: &mut Batch,
 ) -> Result<Vec<ScoredGroup>> {
     let mut groups: Vec<_> = prompts.iter().map(|prompt| ScoredGroup::empty(prompt.id)).collect();
+    let mut open = vec![false; groups.len()];
     for part in 0..task.method.needs().parts {
+        if part == 1 {
+            open = task.open(&groups, step);
+        }
         let mut asked = Vec::new();
         for (index, (prompt, group)) in prompts.iter().zip(&groups).enumerate() {
-            asked.extend(ask(task, prompt, group, part, step)?.map(|it| NextPart { index, ..it }));
+            let next = Next { part, step, is_open: open[index] };
+            asked.extend(ask(task, prompt, group, next)?.map(|it| NextPart { index, ..it }));
         }
         if asked.is_empty() {
             break;
@@ -77,13 +82,20 @@ pub(super) fn grow<L: Learner>(
     Ok(groups)
 }
 
+/// When a method is asked for a part.
+#[derive(Clone, Copy)]
+struct Next {
+    part: usize,
+    step: Step,
+    is_open: bool,
+}
+
 /// What the method wants next for one group; nothing where it is complete.
 fn ask(
     task: Task<'_>,
     prompt: &Prompt,
     group: &ScoredGroup,
-    part: usize,
-    step: Step,
+    Next { part, step, is_open }: Next,
 ) -> Result<Option<NextPart>> {
     let (recipe, chat_format) = (task.plan.recipe(), &task.verifier.chat_format);
     let limit = recipe.sampling().max_new_tokens;
@@ -94,6 +106,7 @@ fn ask(
         size: task.method.rollouts(task.group_size(), prompt.teacher()),
         teachers: &prompt.teachers,
         hints: prompt.hints.len(),
+        is_open,
         at: task.method.moment(step),
         seed: recipe.seed(),
         ends_paragraph: &|token| tokenizer.decode(&[token]).is_ok_and(|text| text.contains("\n\n")),

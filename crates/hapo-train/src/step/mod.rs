@@ -110,13 +110,12 @@ pub(crate) fn mix<L: Learner>(
     step: Step,
 ) -> Result<(Vec<MixedGroup>, usize)> {
     let (scored, dropped) = drop_short_groups(scored);
-    let (slot, policy) = (task.slot(step), task.verifier.policy);
-    let scores = scores_of_offers(task, learner, &scored, step)?;
-    let mixed = scored.into_iter().zip(&scores).map(|(group, scores)| {
+    let (open, policy) = (task.open(&scored, step), task.verifier.policy);
+    let scores = scores_of_offers(task, learner, &scored, &open)?;
+    let mixed = scored.into_iter().zip(open).zip(&scores).map(|((group, is_open), scores)| {
         let group = group.paying_unjudged(policy.truncated, policy.wrong);
-        let teachers = &task.table.prompt(group.prompt()).teachers;
-        let stored = task.memory.successes(group.prompt());
-        task.method.mix(group, &Offer { teachers, stored, scores, slot })
+        let offer = Offer { scores, ..task.offer(group.prompt(), step) };
+        task.method.mix(group, &offer, is_open)
     });
     Ok((mixed.collect(), dropped))
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use hapo_core::{Scored, ScoredGroup, Step, TokenScores};
+use hapo_core::{Scored, ScoredGroup, TokenScores};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Extraction, find_answer};
 
@@ -17,17 +17,17 @@ pub(super) fn scores_of_offers<L: Learner>(
     task: Task<'_>,
     learner: &mut L,
     groups: &[ScoredGroup],
-    step: Step,
+    open: &[bool],
 ) -> Result<Vec<Vec<TokenScores>>> {
     let batching = task.plan.batching();
     let mut read = Vec::new();
     let mut counts = Vec::with_capacity(groups.len());
-    for group in groups {
+    for (group, is_open) in groups.iter().zip(open) {
         let prompt = task.table.prompt(group.prompt());
         let teachers = prompt.teachers.iter().map(hapo_core::TeacherTrajectory::tokens);
         let stored = task.memory.successes(prompt.id).iter().map(|it| it.tokens.as_slice());
         let traces: Vec<&[u32]> = teachers.chain(stored).collect();
-        let is_scored = traces.len() > 1 && task.method.scores_offer(group, step);
+        let is_scored = traces.len() > 1 && *is_open && task.method.scores_offers();
         counts.push(if is_scored { traces.len() } else { 0 });
         for trace in traces.into_iter().filter(|_| is_scored) {
             let scored = match task.method.needs().scored {

@@ -1,6 +1,6 @@
 //! What a step logs beside the numbers of its updates, which name themselves (`stats.rs`).
 
-use hapo_core::{BatchStatistics, Gated, Member, Step};
+use hapo_core::{BatchStatistics, Gated, Intervention, Member, Step};
 use hapo_run::{Metrics, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS};
 
 use super::batch::{Batch, SampledTokens};
@@ -32,7 +32,7 @@ pub(super) fn step(
     for (name, (sum, n)) in &answers.parts {
         metrics.set(format!("{REWARD_PARTS}{name}"), sum / *n as f64);
     }
-    gate(&mut metrics, task.method, step);
+    gate(&mut metrics, batch, task.method, step);
     responses(&mut metrics, &batch.tokens);
     updates(&mut metrics, stats, &batch.tokens);
     if task.plan.recipe().sampling().dynamic_sampling > 0 {
@@ -80,10 +80,15 @@ fn selection(metrics: &mut Metrics, batch: &Batch) {
     metrics.set("selected/beta", it.beta);
 }
 
-fn gate(metrics: &mut Metrics, method: &Gated, step: Step) {
-    let limit = method.success_limit(step);
-    metrics.set("gate/threshold", method.threshold(step));
-    metrics.set("gate/success_limit", f64::from(limit.get()));
+fn gate(metrics: &mut Metrics, batch: &Batch, method: &Gated, step: Step) {
+    let interventions = batch.sampled().map(|it| it.0.intervention());
+    let open = interventions.filter(|it| *it != Intervention::GateClosed).count();
+    metrics.set("gate/open", open as f64);
+    if method.rule().is_table() {
+        let limit = method.success_limit(step);
+        metrics.set("gate/threshold", method.threshold(step));
+        metrics.set("gate/success_limit", f64::from(limit.get()));
+    }
 }
 
 fn responses(metrics: &mut Metrics, tokens: &SampledTokens) {

@@ -1,6 +1,6 @@
 //! State that the stages of a step share.
 
-use hapo_core::{Gated, Memory, RngStream, Slot, Step};
+use hapo_core::{Gated, Glance, Memory, Offer, PromptId, RngStream, ScoredGroup, Slot, Step};
 use hapo_sampler::SampleSettings;
 
 use crate::grading::verifier::Verifier;
@@ -39,6 +39,27 @@ impl<'a> Task<'a> {
     /// N.
     pub(crate) fn group_size(&self) -> usize {
         self.plan.recipe().sampling().group_size
+    }
+
+    /// What may enter a prompt's group.
+    pub(crate) fn offer(&self, prompt: PromptId, step: Step) -> Offer<'a> {
+        let found = self.table.prompt(prompt);
+        Offer {
+            teachers: &found.teachers,
+            stored: self.memory.successes(prompt),
+            scores: &[],
+            slot: self.slot(step),
+        }
+    }
+
+    /// Whether the gate is open for each group of a round, in order.
+    pub(crate) fn open(&self, groups: &[ScoredGroup], step: Step) -> Vec<bool> {
+        let policy = self.verifier.policy;
+        let glances = groups.iter().map(|group| {
+            let can_help = self.method.can_help(&self.offer(group.prompt(), step));
+            Glance::of(group, policy.truncated, policy.wrong, can_help)
+        });
+        self.method.open(&glances.collect::<Vec<_>>(), self.slot(step), self.memory)
     }
 
     /// Which slot the teacher takes.

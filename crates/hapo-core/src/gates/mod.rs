@@ -1,0 +1,183 @@
+//! Gates: when something may enter a group.
+//!
+//! A gate decides for all groups of a round together, by a few numbers of each. One that is a table decides by S and the
+//! step alone (D1), so that other trainers can follow it. The others look at earlier visits, at the other groups or at
+//! draws; they run here alone, and the price is that a round's groups are all sampled before one is open.
+//!
+//! A gate is one file in this folder and one line in [`GATES`].
+
+mod always;
+mod confidence;
+mod memory;
+mod never;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::gate::{Annealing, Gate, SuccessLimit, Threshold};
+use crate::group::ScoredGroup;
+use crate::rng::{CounterRng, RngCounter, RngStream};
+use crate::rollout::{PromptId, Step, Truncated};
+
+pub use memory::GateMemory;
+
+/// A rule for when something enters.
+pub trait GateRule: fmt::Debug + Sync {
+    /// Name in recipes.
+    fn name(&self) -> &'static str;
+
+    /// One line for lists.
+    fn summary(&self) -> &'static str;
+
+    /// The keys of `[hapo]` that it reads, besides those of every gate.
+    fn reads(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether S and the step alone decide, so that a table says all of it (D1).
+    fn is_table(&self) -> bool {
+        false
+    }
+
+    /// Whether it counts visits and exposures between steps (D39).
+    fn remembers(&self) -> bool {
+        false
+    }
+
+    /// Whether it chooses among the groups of a step, which must then be sampled in one round.
+    fn chooses(&self) -> bool {
+        false
+    }
+
+    /// The table under it: the success limits of the steps, unannealed where it does not read `annealing`.
+    fn table(&self, threshold: Threshold, annealing: Annealing) -> Gate {
+        Gate::Confidence { threshold, annealing }
+    }
+
+    /// Whether each group of a round is open, in order; by default by S ≤ `m_t` (D1).
+    fn open(&self, round: &Round<'_>) -> Vec<bool> {
+        let limit = round.success_limit;
+        round.groups.iter().map(|it| limit.is_open(it.successes)).collect()
+    }
+}
+
+/// Every gate; the first is the paper's.
+pub const GATES: &[&dyn GateRule] =
+    &[&confidence::Confidence, &always::Always, &never::Never];
+
+/// The gate of that name.
+pub fn gate_rule(name: &str) -> Option<&'static dyn GateRule> {
+    GATES.iter().copied().find(|it| it.name() == name)
+}
+
+/// The sentence with which a gate that is no table is refused where a table is needed.
+pub fn refused_as_table(rule: &dyn GateRule) -> Option<String> {
+    (!rule.is_table()).then(|| {
+        format!(
+            "gate \"{}\" cannot be written as a table of steps and success counts: `hapo train` runs it",
+            rule.name()
+        )
+    })
+}
+
+/// The numbers that gates read of a recipe.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GateSettings {
+    /// The weight of a prompt's earlier visits at each new one, from 0 to 1.
+    pub discount: f64,
+    /// Exposures of the whole run.
+    pub exposures: u64,
+    /// Steps of the run.
+    pub steps: u64,
+    /// Injections in each step of a recorded run.
+    pub record: Arc<[u64]>,
+}
+
+/// What a gate sees of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Glance {
+    /// The prompt.
+    pub prompt: PromptId,
+    /// S.
+    pub successes: usize,
+    /// `N_eff`.
+    pub n_eff: usize,
+    /// Whether all counted rewards are equal.
+    pub is_constant: bool,
+    /// Whether there is something that could enter, and the group is trained on.
+    pub can_help: bool,
+}
+
+impl Glance {
+    /// A glance at the first part of a group (D35). What later parts or D31 make of its rewards is not looked at, so that
+    /// the gate says the same before and after the group has grown.
+    pub fn of(group: &ScoredGroup, truncated: Truncated, wrong: f64, can_help: bool) -> Self {
+        Self {
+            prompt: group.prompt(),
+            successes: group.successes(),
+            n_eff: group.n_eff(),
+            is_constant: group.has_equal_rewards(truncated, wrong),
+            can_help: can_help && !group.is_short(),
+        }
+    }
+}
+
+/// The groups of a round, and everything else that a gate may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Round<'a> {
+    /// The groups.
+    pub groups: &'a [Glance],
+    /// The step.
+    pub step: Step,
+    /// Seed of the run.
+    pub seed: u64,
+    /// `m_t` of the table under the gate.
+    pub success_limit: SuccessLimit,
+    /// N.
+    pub group_size: usize,
+    /// Settings.
+    pub settings: &'a GateSettings,
+    /// Earlier visits and exposures.
+    pub memory: &'a GateMemory,
+}
+
+impl Round<'_> {
+    /// Midway between the confidences of `m_t` and `m_t` + 1 successes in N (Eq. 8): the integer rule as a threshold. Is
+    /// `None` at a closed gate, which stays closed (Prop. 2).
+    fn threshold(&self) -> Option<f64> {
+        let limit = f64::from(self.success_limit.get());
+        (limit >= 0.0).then(|| (limit + 1.5) / (2 + self.group_size) as f64)
+    }
+
+    /// The posterior's mean of a group's success rate: its counts and those of earlier visits, discounted, under Beta(1, 1).
+    fn posterior_mean(&self, group: &Glance) -> f64 {
+        let (successes, rollouts) = self.memory.counts(self.settings.discount, group);
+        (1.0 + successes) / (2.0 + rollouts)
+    }
+
+    /// The draws for a group.
+    fn rng(&self, group: &Glance) -> CounterRng {
+        let counter =
+            RngCounter { step: self.step.0, prompt: group.prompt.0, rollout: 0, position: 0 };
+        CounterRng::new(self.seed, RngStream::Gate, counter)
+    }
+
+    /// Opens at most `most` of the groups that `may` be open: those of the lowest `key`, a draw deciding among equals.
+    fn lowest(
+        &self,
+        most: u64,
+        may: impl Fn(&Glance) -> bool,
+        key: impl Fn(&Glance) -> f64,
+    ) -> Vec<bool> {
+        let candidates = self.groups.iter().enumerate().filter(|(_, group)| may(group));
+        let mut ranked: Vec<_> = candidates
+            .map(|(index, group)| (key(group), self.rng(group).uniform(), index))
+            .collect();
+        ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.cmp(&b.2)));
+        let mut open = vec![false; self.groups.len()];
+        for (.., index) in ranked.into_iter().take(usize::try_from(most).unwrap_or(usize::MAX)) {
+            open[index] = true;
+        }
+        open
+    }
+}

@@ -1,0 +1,54 @@
+//! The injections of a recorded run, step by step: those that the gate `yoked` repeats.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use hapo_run::RunFolder;
+use serde_json::Value;
+
+use crate::error::{Error, Result};
+use crate::recipe::Recipe;
+
+/// The metrics that count the groups of a step.
+const GROUPS: [&str; 3] = ["groups/all_fail", "groups/partially_solved", "groups/all_solved"];
+
+/// The injections in each step of the run that `hapo.record` names; none where the gate reads none.
+///
+/// # Errors
+/// A file that cannot be read, or that does not say them for every step of the recipe.
+pub(super) fn injections_of(recipe: &Recipe) -> Result<Arc<[u64]>> {
+    let hapo = recipe.settings().hapo.as_ref();
+    let Some(hapo) = hapo.filter(|it| it.gate.0.reads().contains(&"record")) else {
+        return Ok([].into());
+    };
+    let path = Path::new(&hapo.record);
+    let path = if path.is_dir() { RunFolder(path).metrics() } else { path.to_owned() };
+    let refused = |problem: String| Error::Recipe {
+        origin: recipe.name().to_owned(),
+        field: "hapo.record".to_owned(),
+        problem: format!("{}: {problem}", path.display()),
+        hint: "name the folder of a run of at least as many steps, or its metrics.jsonl".to_owned(),
+    };
+    let text = fs::read_to_string(&path).map_err(|it| refused(it.to_string()))?;
+    let mut injections = BTreeMap::new();
+    for (number, line) in text.lines().enumerate() {
+        let at_line = |problem: String| refused(format!("line {}: {problem}", number + 1));
+        let line: Value = serde_json::from_str(line).map_err(|it| at_line(it.to_string()))?;
+        let of = |name: &str| {
+            let number = line.get(name).and_then(Value::as_f64);
+            number.ok_or_else(|| at_line(format!("expected a number `{name}`")))
+        };
+        let step = of("step")? as u64;
+        // What is measured before the first step is no step.
+        if step > 0 {
+            let groups = GROUPS.iter().map(|it| of(it)).sum::<Result<f64>>()?;
+            injections.insert(step, (of("gate/beta")? * groups).round() as u64);
+        }
+    }
+    let missing =
+        |step| refused(format!("expected {} steps, step {step} is missing", recipe.steps()));
+    let of_step = |step: u64| injections.get(&step).copied().ok_or_else(|| missing(step));
+    (1..=recipe.steps()).map(of_step).collect()
+}
