@@ -10,6 +10,7 @@ mod always;
 mod confidence;
 mod memory;
 mod never;
+mod posterior;
 
 use std::fmt;
 use std::sync::Arc;
@@ -62,8 +63,12 @@ pub trait GateRule: fmt::Debug + Sync {
 }
 
 /// Every gate; the first is the paper's.
-pub const GATES: &[&dyn GateRule] =
-    &[&confidence::Confidence, &always::Always, &never::Never];
+pub const GATES: &[&dyn GateRule] = &[
+    &confidence::Confidence,
+    &always::Always,
+    &never::Never,
+    &posterior::Posterior,
+];
 
 /// The gate of that name.
 pub fn gate_rule(name: &str) -> Option<&'static dyn GateRule> {
