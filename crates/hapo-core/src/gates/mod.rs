@@ -11,6 +11,7 @@ mod confidence;
 mod memory;
 mod never;
 mod posterior;
+mod thompson;
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,6 +69,7 @@ pub const GATES: &[&dyn GateRule] = &[
     &always::Always,
     &never::Never,
     &posterior::Posterior,
+    &thompson::Thompson,
 ];
 
 /// The gate of that name.
