@@ -10,6 +10,7 @@ mod always;
 mod confidence;
 mod memory;
 mod never;
+mod no_signal;
 mod posterior;
 mod thompson;
 
@@ -70,6 +71,7 @@ pub const GATES: &[&dyn GateRule] = &[
     &never::Never,
     &posterior::Posterior,
     &thompson::Thompson,
+    &no_signal::NoSignal,
 ];
 
 /// The gate of that name.
