@@ -7,6 +7,7 @@
 //! A gate is one file in this folder and one line in [`GATES`].
 
 mod always;
+mod budget;
 mod confidence;
 mod memory;
 mod never;
@@ -72,6 +73,7 @@ pub const GATES: &[&dyn GateRule] = &[
     &posterior::Posterior,
     &thompson::Thompson,
     &no_signal::NoSignal,
+    &budget::Budget,
 ];
 
 /// The gate of that name.
