@@ -14,6 +14,7 @@ mod never;
 mod no_signal;
 mod posterior;
 mod thompson;
+mod yoked;
 
 use std::fmt;
 use std::sync::Arc;
@@ -74,6 +75,7 @@ pub const GATES: &[&dyn GateRule] = &[
     &thompson::Thompson,
     &no_signal::NoSignal,
     &budget::Budget,
+    &yoked::Yoked,
 ];
 
 /// The gate of that name.
