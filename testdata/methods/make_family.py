@@ -7,6 +7,8 @@ AMPO    SII-Enigma/AMPO at 46cf136: the k traces with the largest mean probabili
         a failed group; r - mean over the mixed group; -A*pi/(pi + 0.1) on a trace, the clipped surrogate on a rollout;
         the sum over tokens by the response limit
 RELIFT  TheRoadQaQ/ReLIFT at eb95454: r - mean, no clip; a failed group has advantages of 0
+RLEP    Kwai-Klear/RLEP at c15e5b4: two verified answers join the group, mean and Bessel deviation over all, their ratio to
+        the weights at the start of the step; clip 0.2 and 0.28
 """
 import json
 import math
@@ -84,5 +86,21 @@ def relift():
 
 
 record("relift", "relift", relift(), clip=(None, None))
+
+
+def rlep():
+    groups = []
+    for rewards, traces in [((0,) * 16, 2), ((1, 0, 0, 1) * 4, 1)]:
+        fresh = [sequence(20 + i, 2 + i % 7, float(r)) for i, r in enumerate(rewards)]
+        replayed = [sequence(60 + i, 5 + i, 1.0) for i in range(traces)]
+        all = fresh + replayed
+        every = [it["reward"] for it in all]
+        for it, a in zip(all, relative(every, every, True)):
+            surrogate(it, a, 0.2, 0.28)
+        groups.append(dict(fresh=fresh, traces=replayed, foreign=[60 + i for i in range(traces)], members=len(all)))
+    return groups
+
+
+record("rlep", "rlep", rlep(), std=True, clip=(0.2, 0.28))
 
 print(json.dumps(dict(cases=cases)))

@@ -161,7 +161,7 @@ fn d38_the_gate_decides_which_groups_are_distilled() {
     assert!(bare.unwrap().reads_scores(&closed));
 }
 
-/// ReLIFT, by hand: 40 failed prompts before 100 that wait are 140; the first 128 are due, and 12 stay.
+/// `ReLIFT`, by hand: 40 failed prompts before 100 that wait are 140; the first 128 are due, and 12 stay.
 #[test]
 fn d43_the_newest_of_the_queue_are_due_once_they_fill_a_batch() {
     let prompts = |range: std::ops::Range<u64>| range.map(PromptId);

@@ -211,7 +211,7 @@ fn only_methods_with_a_teachers_term_are_gated() {
         assert_eq!(method.name(), entry.name);
         let gated = Gated::hapo(method.clone(), HapoGate::of(gate), 8, 62);
         // These decide by themselves what becomes of a failed group.
-        let alone = ["ampo", "relift"].contains(&entry.name);
+        let alone = ["ampo", "relift", "rlep"].contains(&entry.name);
         let has_teacher = method.plan().gate != Gate::Never && !alone;
         assert_eq!(method.can_be_gated(), has_teacher, "{}", entry.name);
         match gated {

@@ -19,6 +19,7 @@ mod maxrl;
 mod ngrpo;
 mod opd;
 mod relift;
+mod rlep;
 mod scaf_grpo;
 mod sft;
 mod srft;
@@ -257,6 +258,7 @@ methods! {
     superrl::METHOD,
     ampo::METHOD with ampo: ampo::Own,
     relift::METHOD with relift: relift::Own,
+    rlep::METHOD with rlep: rlep::Own,
     kdrl::METHOD with kdrl: kdrl::Own,
 }
 
