@@ -178,8 +178,9 @@ fn d43_the_newest_of_the_queue_are_due_once_they_fill_a_batch() {
     let gated = Gated::bare(method, 4).unwrap();
     let teacher = [support::teacher()];
     let group = |verdicts, teachers| {
-        let slot = slot(SlotRule::LowestReward);
-        gated.mix(scored(verdicts), &Offer { teachers, stored: &[], scores: &[], slot })
+        let (group, slot) = (scored(verdicts), slot(SlotRule::LowestReward));
+        let is_open = gated.success_limit(slot.step).is_open(group.successes());
+        gated.mix(group, &Offer { teachers, stored: &[], scores: &[], slot }, is_open)
     };
     let step = [group("wwww", &teacher[..]), group("cwww", &teacher), group("wwww", &[])];
     let events =
