@@ -35,7 +35,6 @@ fn stats_say_what_a_file_is() {
               rows                   3, 0 of them bad
               distinct prompts       2 (1 × 1, 1 × 2)
               with a teacher         0 (0.0 %), 0 solutions
-              answers                fraction 2, integer 1
               characters, problem    min 4, mean 4.0, median 4, 95 % 4, max 4
         "#]],
     );

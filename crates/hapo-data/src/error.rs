@@ -107,7 +107,7 @@ pub enum Error {
     Template {
         /// The requested template.
         template: &'static str,
-        /// What it takes, and what it was given.
+        /// Expected and given.
         problem: String,
     },
     /// A model's chat template is no template, or refuses a dialogue.

@@ -32,8 +32,8 @@ pub use chat_template::{
 pub use container::Container;
 pub use convert::{Decision, convert, most_teachers};
 pub use dataset::{
-    Dataset, JsonRows, Loaded, PromptText, Rows, data_files, json_lines, json_rows, load, load_all,
-    load_as, load_rows, open, open_all, open_reader, prompt_text, question_hash, read_rows,
+    Dataset, JsonRows, Loaded, PromptText, Rows, data_files, json_lines, json_rows, load,
+    load_rows, open, open_all, open_reader, prompt_text, question_hash,
 };
 pub use error::Error;
 pub use example::{Example, Message};

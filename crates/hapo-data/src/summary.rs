@@ -1,4 +1,4 @@
-//! Counts over the rows of a file: layout, lengths, teachers, duplicates, kinds of answers.
+//! Counts over the rows of a file: layout, lengths, teachers, duplicates.
 //!
 //! The crate knows no tokenizer: token counts come from a function that the caller passes.
 
@@ -53,8 +53,6 @@ pub struct FileSummary {
     pub without_gold: u64,
     /// Rows with several gold answers.
     pub several_golds: u64,
-    /// Gold answers by form.
-    pub answers_by_kind: BTreeMap<&'static str, u64>,
     /// Rows by their source; at most the first 100 sources.
     pub sources: BTreeMap<String, u64>,
     /// Lengths of the problems in characters.
@@ -164,11 +162,7 @@ impl Counts {
         it.with_teacher += u64::from(!example.teachers.is_empty());
         it.teachers += example.teachers.len() as u64;
         it.several_golds += u64::from(!example.other_answers.is_empty());
-        if example.answer.is_empty() {
-            it.without_gold += 1;
-        } else {
-            *it.answers_by_kind.entry(kind(&example.answer)).or_default() += 1;
-        }
+        it.without_gold += u64::from(example.answer.is_empty());
         if let Some(source) = &example.source
             && (it.sources.len() < SOURCES || it.sources.contains_key(source))
         {
@@ -222,32 +216,4 @@ fn lengths(mut all: Vec<u32>) -> Option<Lengths> {
         p95: at(0.95),
         max,
     })
-}
-
-/// The form of a gold answer; the grader decides its meaning.
-fn kind(answer: &str) -> &'static str {
-    let text = answer.trim().trim_matches('$').trim();
-    let digits = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if digits(&unsigned.replace(',', "")) {
-        "integer"
-    } else if unsigned.parse::<f64>().is_ok_and(f64::is_finite) {
-        "decimal"
-    } else if unsigned.split_once('/').is_some_and(|(a, b)| digits(a) && digits(b))
-        || (unsigned.starts_with("\\frac") || unsigned.starts_with("\\dfrac"))
-    {
-        "fraction"
-    } else if unsigned.contains(',') {
-        "several values, a tuple or an interval"
-    } else if matches!(text.trim_matches(['(', ')']), "A" | "B" | "C" | "D" | "E") {
-        "choice"
-    } else if text.contains('=') {
-        "equation"
-    } else if text.contains(['\\', '^', '_', '{']) {
-        "other LaTeX"
-    } else if text.chars().all(|it| it.is_alphabetic() || it.is_whitespace()) {
-        "words"
-    } else {
-        "other"
-    }
 }

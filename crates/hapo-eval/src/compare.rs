@@ -48,8 +48,6 @@ pub enum Layout {
     Text,
     /// A Markdown table.
     Markdown,
-    /// Comma-separated values, intervals included.
-    Csv,
     /// JSON, intervals included.
     Json,
     /// A LaTeX tabular of booktabs.
@@ -164,7 +162,6 @@ impl Comparison {
         match layout {
             Layout::Text => self.text(),
             Layout::Markdown => self.markdown(),
-            Layout::Csv => self.csv(),
             Layout::Json => format!("{}\n", json!(self)),
             Layout::Latex => self.latex(),
         }
@@ -213,29 +210,6 @@ impl Comparison {
                 text += &format!(" {} |", it.map_or("-".to_owned(), plain));
             }
             text.push('\n');
-        }
-        text
-    }
-
-    fn csv(&self) -> String {
-        let mut text =
-            "method,base,benchmark,score,low,high,delta,delta_low,delta_high\n".to_owned();
-        for row in &self.rows {
-            let names = self.benchmarks.iter().map(String::as_str).chain(["average"]);
-            for (name, it) in names.zip(row.all()) {
-                let Some(it) = it else { continue };
-                let numbers = [Some(it.score), it.delta].map(|it| {
-                    it.map_or(",,".to_owned(), |it| format!("{},{},{}", it.mean, it.low, it.high))
-                });
-                let base = row.base.as_deref().unwrap_or("");
-                text += &format!(
-                    "{},{},{},{}\n",
-                    quoted(&row.name),
-                    quoted(base),
-                    quoted(name),
-                    numbers.join(",")
-                );
-            }
         }
         text
     }
@@ -303,14 +277,6 @@ fn plain(it: Cell) -> String {
 fn signed(delta: Estimate) -> String {
     let star = if delta.low > 0.0 || delta.high < 0.0 { "*" } else { "" };
     format!("{:+.2}{star}", 100.0 * delta.mean)
-}
-
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", text.replace('"', "\"\""))
-    } else {
-        text.to_owned()
-    }
 }
 
 fn escaped(text: &str) -> String {
@@ -411,11 +377,10 @@ mod tests {
                 \end{tabular}
             "#]],
         );
-        let csv = compare(&runs(), 0).render(Layout::Csv);
-        assert!(csv.contains("\nTRAPO-HAPO,TRAPO,math500,1,1,1,1,1,1\n"), "{csv}");
-        assert!(csv.contains("\nTRAPO,,math500,0,0,0,,,\n"), "{csv}");
         let json: Value = serde_json::from_str(&compare(&runs(), 0).render(Layout::Json)).unwrap();
+        assert_eq!(json["rows"][2]["base"], "TRAPO");
         assert_eq!(json["rows"][2]["cells"][0]["delta"]["low"], 1.0);
+        assert_eq!(json["rows"][1]["cells"][0]["delta"], Value::Null);
         assert_eq!(json["rows"][3]["average"], Value::Null);
     }
 

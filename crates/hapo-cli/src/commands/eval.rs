@@ -79,10 +79,10 @@ pub(crate) struct Args {
     /// System text, with --template chat
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// What follows the problem in the user's turn, with --template chat
+    /// Text after the problem in the user's turn, with --template chat
     #[arg(long, value_name = "TEXT")]
     suffix: Option<String>,
-    /// What follows a problem that is sent to a server
+    /// Text after a problem that is sent to a server
     #[arg(
         long,
         default_value = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -91,15 +91,15 @@ pub(crate) struct Args {
     #[command(flatten)]
     columns: ColumnsArg,
     /// Grader; `math` and `oat` are shown next to each other; `command:` and a program, or the address of a server, is
-    /// one of one's own
+    /// a custom one
     #[arg(long, default_value = "math")]
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,
-    /// What counts as an answer: the last closed box; that or an announced answer; or whatever the grader finds
+    /// Where an answer is read: the last closed box; that or an announced answer; or whatever the grader finds
     #[arg(long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
-    /// What becomes of a completion that was cut off at --max-tokens: it is wrong, as in training, or graded like any other
+    /// Grading of a completion that was cut off at --max-tokens: wrong, as in training, or like any other
     #[arg(long, default_value = "wrong", value_parser = one_of(Truncated::ALL))]
     truncated: Truncated,
     /// Seed of the draws and of the intervals
@@ -133,7 +133,6 @@ const SPLITS: &[(&str, Split)] =
 const LAYOUTS: &[(&str, Layout)] = &[
     ("text", Layout::Text),
     ("markdown", Layout::Markdown),
-    ("csv", Layout::Csv),
     ("json", Layout::Json),
     ("latex", Layout::Latex),
 ];
@@ -180,7 +179,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 const PROBLEMS: usize = 200;
 
 impl Args {
-    /// What is evaluated, and the template of a local model.
+    /// The evaluation, and the template of a local model.
     fn plan(&self) -> Result<(EvalPlan, Option<ChosenTemplate>)> {
         let grader = self.reward.grader(&self.grader, self.extraction)?;
         let grader = Extracting::new(grader, self.extraction);
@@ -300,7 +299,7 @@ fn sample<D: Device>(
     Ok(session.sample(model)?)
 }
 
-/// Whether every row of a file can be graded; says how often a file repeats its problems.
+/// Refuses a row that cannot be graded, and reports how often a file repeats its problems.
 fn check(dataset: &Dataset, file: &Path, grader: &dyn Grader) -> Result<()> {
     for it in &dataset.examples {
         let Err(reason) = gold_of(grader, it) else {

@@ -84,7 +84,7 @@ enum Kind {
         length: usize,
     },
     Struct,
-    /// What no layout reads, with the buffers that it has.
+    /// A type that no layout reads, with its number of buffers.
     Other {
         buffers: usize,
         views: bool,

@@ -1,6 +1,6 @@
 //! Tables of `FlatBuffers`, just enough to read what Arrow's messages say. Every place is checked before it is read.
 
-/// What is wrong with a message, or its part.
+/// A part of a message, or its fault.
 pub(super) type Found<T> = Result<T, &'static str>;
 
 const CUT: &str = "a message is cut, or points outside itself";

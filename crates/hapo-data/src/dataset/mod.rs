@@ -12,16 +12,16 @@ mod prompt_text;
 mod rows;
 mod sources;
 
-use crate::container::{self, Container, Lines, Opened};
+use crate::container::{self, Container};
 use crate::error::Error;
 use crate::example::Example;
-use crate::layouts::{self, Columns, DATASET_LAYOUTS};
+use crate::layouts::{self, Columns};
 use crate::row::{BadRow, Row};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::io::{BufRead, Read};
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use json_rows::{JsonRows, json_lines, json_rows};
@@ -101,20 +101,9 @@ pub fn open_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Rows<'st
     Rows::of_files(files, reading)
 }
 
-/// Opens a reader, standard input for instance; `path` is its name in messages. Parquet, which is read from its end, is
-/// copied into a temporary file.
+/// Opens a reader; `path` is its name in messages. Parquet, which is read from its end, is copied into a temporary file.
 pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'static>, Error> {
     Rows::begin(container::open_reader(reader, path)?, path, Reading::Recognised)
-}
-
-/// Rows of the native layout out of lines. `file` is the name used in messages; lines longer than
-/// `line_limit` bytes are skipped and reported.
-pub fn read_rows<'a>(reader: impl BufRead + 'a, file: &str, line_limit: usize) -> Rows<'a> {
-    let path = PathBuf::from(file);
-    let lines = Lines::new(reader, &path, line_limit);
-    let opened =
-        Opened { container: Container::JsonLines, compression: None, rows: Box::new(lines) };
-    Rows::new(&path, &layouts::OWN, VecDeque::new(), opened)
 }
 
 /// Reads a whole file into memory.
@@ -123,20 +112,6 @@ pub fn read_rows<'a>(reader: impl BufRead + 'a, file: &str, line_limit: usize) -
 /// Those of [`open`], and damage found on the way. Bad rows are no errors.
 pub fn load(path: &Path) -> Result<Loaded, Error> {
     load_rows(open(path)?)
-}
-
-/// Reads several data sets whole, by the columns that are named where some are.
-pub fn load_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Loaded, Error> {
-    load_rows(open_all(paths, columns)?)
-}
-
-/// Reads a file in the layout of that name, for files that [`load`] cannot recognise.
-pub fn load_as(path: &Path, layout: &str) -> Result<Loaded, Error> {
-    let Some(layout) = DATASET_LAYOUTS.iter().find(|known| known.name == layout) else {
-        let known = DATASET_LAYOUTS.iter().map(|known| known.name);
-        return Err(Error::unknown("layout", layout, known));
-    };
-    load_rows(Rows::of_files(data_files(path)?, Reading::As(layout))?)
 }
 
 /// Reads rows whole into memory.

@@ -22,8 +22,6 @@ pub(super) enum Reading {
     /// From its first rows.
     #[default]
     Recognised,
-    /// It is known.
-    As(&'static Layout),
     /// By the names of its columns.
     Columns(Columns),
 }
@@ -62,7 +60,7 @@ impl std::fmt::Debug for Rows<'_> {
 }
 
 impl<'a> Rows<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         path: &Path,
         layout: &'static Layout,
         head: VecDeque<Result<RawRow, Error>>,
@@ -120,7 +118,6 @@ impl<'a> Rows<'a> {
             }
         }
         let layout = match &reading {
-            Reading::As(layout) => layout,
             Reading::Columns(_) => &layouts::COLUMNS,
             Reading::Recognised => recognise(&mut head, opened.container, path)?,
         };

@@ -34,7 +34,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Rows, layout, lengths, teachers, duplicates, kinds of answers
+    /// Rows, layout, lengths, teachers, duplicates
     Stats(Stats),
     /// Name every bad row; exit code 2 when there are any
     Check(Check),
@@ -79,7 +79,7 @@ struct Check {
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,
-    /// What counts as an answer of a solution: as data.extraction of a recipe
+    /// Where a solution's answer is read: as data.extraction of a recipe
     #[arg(long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// Write the good rows to --output
@@ -242,7 +242,7 @@ fn report_e_notation(rows: &Rows<'_>, file: &Path) {
     }
 }
 
-/// What there is to say of a file, with the name of each line.
+/// The lines about a file, each with its name.
 fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
     let packed = it.compression.map(|it| format!(" in {it}"));
     let (container, packed) = (it.container, packed.unwrap_or_default());
@@ -272,7 +272,6 @@ fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
     ];
     let present = counts.into_iter().filter(|it| it.1 > 0);
     lines.extend(present.map(|(name, count)| (name, count.to_string())));
-    lines.push(("answers", most_frequent(&it.answers_by_kind)));
     if !it.sources.is_empty() {
         lines.push(("sources", most_frequent(&it.sources)));
     }
@@ -309,7 +308,7 @@ fn check(args: &Check) -> Result<()> {
         "none" => None,
         name => Some(args.reward.grader(name, args.extraction)?),
     };
-    // Rows that are converted are not kept whole, and a reward of one's own is shown whole rows.
+    // Rows that are converted are not kept whole, and a custom reward gets whole rows.
     let whole = !(args.drop_bad && hapo_reward::is_own(&args.grader));
     let mut solutions = Solutions::new(grader.filter(|_| whole), args.extraction);
     let columns = args.columns.parsed()?;
@@ -400,7 +399,7 @@ fn check(args: &Check) -> Result<()> {
     ))
 }
 
-/// What the grader says of the solutions of rows.
+/// Verdicts on the solutions of rows.
 struct Solutions {
     /// By the rule, and by whatever the grader finds.
     graders: Option<[Extracting<'static>; 2]>,
@@ -462,13 +461,13 @@ fn is_correct(gold: &Gold, solution: &str) -> Result<bool> {
     }
 }
 
-/// What is wrong with a row, in its layout or for the grader.
+/// The fault of a row, in its layout or for the grader.
 fn judge(rows: &Rows<'_>, row: &Row, grader: Option<&'static dyn Grader>) -> Option<BadRow> {
     let example = match row {
         Row::Bad(bad) => return Some(bad.clone()),
         Row::Good(example) => example,
     };
-    // A reward of one's own may need no gold answer.
+    // A custom reward may need no gold answer.
     let grader = grader.filter(|it| !hapo_reward::is_own(it.name()))?;
     let expected = format!("a gold answer that grader `{}` reads", grader.name());
     if example.answer.is_empty() {
@@ -487,7 +486,7 @@ fn judge(rows: &Rows<'_>, row: &Row, grader: Option<&'static dyn Grader>) -> Opt
     Some(rows.bad_row(example.row, "answer", &expected, &got))
 }
 
-/// Whether a text holds nothing that could be an answer: marks and what is invisible alone.
+/// True if a text holds marks and invisible characters alone, which are no answer.
 fn says_nothing(answer: &str) -> bool {
     let is_mark = |it: char| {
         it.is_whitespace()
@@ -497,7 +496,7 @@ fn says_nothing(answer: &str) -> bool {
     answer.chars().all(is_mark)
 }
 
-/// Whether a response that gives the gold answer in so many words is correct.
+/// True if the grader calls the gold answer itself correct.
 fn is_own_answer(gold: &Gold, answer: &str) -> bool {
     let says = |text: String| gold.judge(&text).verdict == hapo_verify::Verdict::Correct;
     says(format!("\\boxed{{{answer}}}")) || says(answer.to_owned())
