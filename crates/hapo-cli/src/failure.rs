@@ -138,7 +138,7 @@ fn by_options(remedy: Remedy, output: &str) -> String {
     text.to_owned()
 }
 
-/// What an error knows beyond its message; `None` for one of another library.
+/// An error's hint and exit code; `None` for an error of another library.
 fn explained<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a dyn Explain> {
     fn of<'a, E: Error + Explain + 'static>(
         error: &'a (dyn Error + 'static),

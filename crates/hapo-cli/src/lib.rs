@@ -55,7 +55,7 @@ Exit codes:
 Results and --json go to standard output, progress and messages to standard error.
 Colours stay away where NO_COLOR is set or the output is no terminal.";
 
-/// What `hapo` alone says.
+/// The output of `hapo` without a command.
 const WHAT_NEXT: &str = "\
 hapo trains language models by reinforcement learning with verifiable rewards.
 

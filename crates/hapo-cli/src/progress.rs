@@ -1,4 +1,4 @@
-//! Progress of long work: a bar on a terminal, plain lines otherwise, JSON where it is asked for.
+//! Progress of long work: a bar on a terminal, plain lines otherwise, JSON with `--log json`.
 
 use std::cell::Cell;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hapo_train::{Meter, Metrics, Preflight};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
-/// Whether everything that is said is JSON.
+/// True if every line on standard error is JSON.
 static JSON: AtomicBool = AtomicBool::new(false);
 
 /// From here on everything that is said is JSON.
@@ -59,7 +59,7 @@ pub(crate) struct StepProgress {
 #[derive(Debug)]
 struct Inside {
     step: u64,
-    /// What the last one met.
+    /// The numbers of the last one.
     text: String,
     /// When something was last said.
     said: Instant,
@@ -172,7 +172,7 @@ impl StepProgress {
         })
     }
 
-    /// What was decided for the reader: a line, unless nothing is to be shown.
+    /// A line about a default that was chosen, unless nothing is to be shown.
     pub(crate) fn note(&self, text: &str) {
         if self.log == Log::Json || self.every != u64::MAX {
             self.line(text);
@@ -192,7 +192,7 @@ impl StepProgress {
         }
     }
 
-    /// What was found before the first step: some lines, or one object.
+    /// The preflight's numbers: some lines, or one object.
     pub(crate) fn preflight(&self, found: &Preflight) {
         if self.log == Log::Json {
             let found = serde_json::json!({

@@ -33,7 +33,7 @@ pub struct EvalFormat {
     pub template: TemplateChoice<'static>,
     /// Completions of each problem.
     pub completions: usize,
-    /// What a completion that was cut off is worth.
+    /// The grading of a completion that was cut off.
     pub truncated: Truncated,
 }
 

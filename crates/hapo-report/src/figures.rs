@@ -8,7 +8,7 @@ pub(crate) struct Figure<'a> {
     pub(crate) title: &'a str,
     /// The unit of the vertical axis; empty for a share.
     pub(crate) unit: &'a str,
-    /// What a reader should look for.
+    /// Advice to the reader.
     pub(crate) help: &'a str,
     pub(crate) lines: &'a [Line<'a>],
     pub(crate) scale: Scale,

@@ -40,7 +40,7 @@ impl RunFolder<'_> {
         self.0.join("reward.log")
     }
 
-    /// What a run with evaluations starts from, and its evaluation.
+    /// The start of a run with evaluations, and its evaluation.
     pub fn start(self) -> PathBuf {
         self.0.join("start.json")
     }

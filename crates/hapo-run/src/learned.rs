@@ -1,4 +1,4 @@
-//! Whether a run has learned anything, by its metrics.
+//! The test whether a run has learned anything, by its metrics.
 
 use crate::columns::Columns;
 

@@ -1,4 +1,4 @@
-//! What can go wrong around a run: recipes, data, models, disks. Never a model's output.
+//! Errors around a run: recipes, data, models, disks. Never a model's output.
 
 use std::path::PathBuf;
 
@@ -18,9 +18,9 @@ pub enum Error {
         origin: String,
         /// Key, or line and column.
         field: String,
-        /// What was expected and what came.
+        /// Expected and found.
         problem: String,
-        /// What to do.
+        /// The remedy.
         hint: String,
     },
     /// A file that cannot be read or written.
@@ -39,9 +39,9 @@ pub enum Error {
     /// Data that contradict the recipe or each other.
     #[error("{problem}")]
     Dataset {
-        /// What was expected and what came, and where.
+        /// Expected and found, with the place.
         problem: String,
-        /// What to do.
+        /// The remedy.
         hint: String,
     },
     /// A run folder that holds a run already.
@@ -55,13 +55,13 @@ pub enum Error {
     NoRun {
         /// The folder.
         folder: PathBuf,
-        /// Whether it is absent, empty or something else.
+        /// How it lacks a run.
         problem: &'static str,
     },
     /// A stage whose model is not there.
     #[error("{problem}")]
     Stage {
-        /// What is missing.
+        /// The missing model.
         problem: String,
     },
     /// A gate that does not fit the group's size.
@@ -76,7 +76,7 @@ pub enum Error {
     /// A program or a server gave no reward.
     #[error("the reward failed: {problem}")]
     Reward {
-        /// What happened.
+        /// The failure.
         problem: String,
     },
     /// Rewards that the method cannot learn from.
@@ -88,9 +88,9 @@ pub enum Error {
     /// A step that cannot be computed again from what was kept.
     #[error("{problem}")]
     Replay {
-        /// What was expected and what came.
+        /// Expected and found.
         problem: String,
-        /// What to do.
+        /// The remedy.
         hint: String,
     },
     /// A model folder that cannot be used.
@@ -107,7 +107,7 @@ pub enum Error {
     Checkpoint {
         /// Its folder.
         folder: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         problem: String,
     },
     /// A run folder that was trained by another recipe.
@@ -123,7 +123,7 @@ pub enum Error {
     OtherInputs {
         /// The run folder.
         folder: PathBuf,
-        /// What differs.
+        /// The inputs that differ.
         differences: String,
     },
     /// A run folder whose checkpoints are gone.

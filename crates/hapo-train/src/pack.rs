@@ -22,7 +22,7 @@ pub struct Sequence {
     pub spans: Vec<Span>,
     /// Index of the prompt that it is read behind, in its group's.
     pub prompt: usize,
-    /// Whether the log-probabilities were recorded behind another prompt, or by the weights of another step: the
+    /// True if the log-probabilities were recorded behind another prompt, or by the weights of another step: the
     /// sampler's gap and the KL leave it out (D36).
     pub is_moved: bool,
 }
@@ -33,12 +33,12 @@ impl Sequence {
         Self { response, old_log_probs, spans, prompt: 0, is_moved: false }
     }
 
-    /// Whether nothing of it is the policy's.
+    /// True if nothing of it is the policy's.
     pub fn is_teacher(&self) -> bool {
         self.spans.iter().all(Span::is_teacher)
     }
 
-    /// Whether a ratio is taken to the weights before the step's first update.
+    /// True if a ratio is taken to the weights before the step's first update.
     pub(crate) fn is_rescored(&self) -> bool {
         self.spans.iter().any(|it| it.ratio() == Some(Ratio::Rescored))
     }
@@ -74,7 +74,7 @@ impl TokenGroup {
         })
     }
 
-    /// Whether a term of the objective has a factor other than 0: more than an entropy bonus comes from the group.
+    /// True if a term of the objective has a factor other than 0: more than an entropy bonus comes from the group.
     pub(crate) fn has_terms(&self) -> bool {
         has_terms(self.sequences.iter().flat_map(|it| &it.spans))
     }
@@ -123,7 +123,7 @@ pub(crate) fn privileged_prompt(member: &Member, behind: Behind) -> Option<&[u32
     sampled_behind.filter(|it| behind == Behind::Sampled && !it.is_empty())
 }
 
-/// Whether what was recorded of a member is not of this step's weights behind the prompt that it is trained on behind.
+/// True if a member's log-probabilities are of other weights, or of another prompt than the one that it is trained on behind.
 pub(crate) fn is_moved(member: &Member, behind: Behind) -> bool {
     let has_privileged = member.sampled().is_some_and(|it| !it.rollout.privileged.is_empty());
     matches!(member, Member::Replayed { .. }) || (behind == Behind::Plain && has_privileged)

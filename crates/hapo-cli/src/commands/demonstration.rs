@@ -76,7 +76,7 @@ impl Demonstration {
         &self.folder
     }
 
-    /// What it is going to do, in words.
+    /// Its runs, in words.
     pub(crate) fn plan(&self) -> String {
         let names: Vec<String> =
             self.levels.iter().map(|it| format!("{} with {} digits", it.0, it.1)).collect();
@@ -236,7 +236,7 @@ impl Evaluated {
     }
 }
 
-/// What a demonstration came to.
+/// The table of a demonstration.
 #[derive(Debug, Serialize)]
 pub(crate) struct DemonstrationTable {
     problems_per_level: usize,

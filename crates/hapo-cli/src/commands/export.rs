@@ -121,7 +121,7 @@ impl Sender {
         let mut process = Command::new(&args.python)
             .args(["-c", SCRIPT, tracker, &args.project])
             .stdin(Stdio::piped())
-            // What the package says is not the result of this command.
+            // The package's own output is not the result of this command.
             .stdout(std::io::stderr())
             .spawn()
             .map_err(|it| {

@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// System text, with --template chat
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// What follows the problem in the user's turn, with --template chat
+    /// Text after the problem in the user's turn, with --template chat
     #[arg(long, value_name = "TEXT")]
     suffix: Option<String>,
     /// Seed of the draws
@@ -132,7 +132,7 @@ fn read_prompt() -> Result<String> {
     }
 }
 
-/// What is sampled, and how it is printed.
+/// The prompts, the sampling and the form of the output.
 struct GeneratePlan<'a> {
     model: model::Named<'a>,
     template: ChosenTemplate,

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     ))
 }
 
-/// What is wanted besides log-probabilities and entropies.
+/// Outputs besides log-probabilities and entropies.
 #[derive(Clone, Copy)]
 struct Wanted {
     /// Tokens of the greedy continuation.

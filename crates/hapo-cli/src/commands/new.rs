@@ -83,7 +83,7 @@ const LOOK: f64 = 120.0;
 /// Prompts that are sampled.
 const PROMPTS: usize = 8;
 
-/// What there is: a model and data.
+/// A model and data.
 struct Found {
     config: Config,
     /// `data.columns`, where they were named.

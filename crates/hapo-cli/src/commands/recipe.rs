@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::failure::bad_input;
 
-/// What the keys of a recipe mean.
+/// Explain the keys of a recipe.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo recipe sampling\n         hapo recipe hapo.turn_off_epoch")]
 pub(crate) struct Args {

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     ))
 }
 
-/// The plan of a run, to be computed with what is asked for.
+/// The plan of a run, with the `compute` of the command line.
 fn plan_of(run: &Path, compute: ComputeArg) -> Result<RunPlan> {
     let mut recipe = hapo_train::replay_run::recipe_of(run)?;
     if let Some(compute) = compute.set() {

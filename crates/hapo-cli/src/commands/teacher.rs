@@ -67,17 +67,17 @@ pub(crate) struct Args {
     /// Which correct traces are kept
     #[arg(long, default_value = "shortest-correct", value_parser = one_of(RULES))]
     rule: Rule,
-    /// What becomes of correct traces that let on that the answer was told: chosen last, never, or like any other
+    /// Use of correct traces that reveal that the answer was told: last, never, or like any other
     #[arg(long, default_value = "last", value_parser = one_of(LEAKED))]
     leaked: Leaked,
-    /// Grader; `command:` and a program, or the address of a server, is one of one's own
+    /// Grader; `command:` and a program, or the address of a server, is a custom one
     #[arg(long, default_value = "math")]
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,
     #[command(flatten)]
     columns: ColumnsArg,
-    /// What counts as an answer: as data.extraction of the recipe that the traces are for
+    /// Where an answer is read: as data.extraction of the recipe that the traces are for
     #[arg(long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// tokenizer.json, or its folder, of the model to be trained: turns on --max-trace-tokens
@@ -330,7 +330,7 @@ fn say_wait(wait: Duration, reason: &str) {
     }
 }
 
-/// What the progress line counts.
+/// The counts of the progress line.
 struct AttemptCounter {
     progress: CountProgress,
     attempts: u64,

@@ -1,4 +1,4 @@
-//! What a run has come to, by its metrics.
+//! The outcome of a run, by its metrics.
 
 use std::path::Path;
 

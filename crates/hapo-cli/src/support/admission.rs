@@ -14,7 +14,7 @@ use hapo_verify::{Extracting, Extraction};
 use crate::support::arguments::{RewardArgs, one_of};
 use crate::support::{hub, model};
 
-/// What decides which solution of a row is admitted.
+/// The rule that admits a row's solution.
 #[derive(clap::Args)]
 pub(crate) struct AdmissionArgs {
     /// Model of the engine, a folder or a name on the hub: with it the layout `verl` has a column `hapo_teacher_ids`, the tokens of each row's first
@@ -30,7 +30,7 @@ pub(crate) struct AdmissionArgs {
     /// Grader of the solutions, or `command:` and a program that judges them
     #[arg(long, default_value = "math", requires = "model")]
     grader: String,
-    /// What counts as an answer of a solution: as data.extraction of a recipe
+    /// Where a solution's answer is read: as data.extraction of a recipe
     #[arg(long, default_value = "announced", requires = "model", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     #[command(flatten)]

@@ -39,10 +39,10 @@ pub(crate) struct KvArgs {
     pub(crate) kv_dtype: NumberFormat,
 }
 
-/// How a reward of one's own is asked.
+/// Limits of a custom reward.
 #[derive(clap::Args)]
 pub(crate) struct RewardArgs {
-    /// Longest time of one answer of a reward of one's own, in seconds
+    /// Longest time of one answer of a custom reward, in seconds
     #[arg(
         id = "reward_timeout",
         long = "reward-timeout",
@@ -50,7 +50,7 @@ pub(crate) struct RewardArgs {
         value_name = "SECONDS"
     )]
     timeout: f64,
-    /// What the first answer of its process may take beyond that, in seconds
+    /// Further seconds for the first answer of its process
     #[arg(
         id = "reward_start_timeout",
         long = "reward-start-timeout",
@@ -58,18 +58,19 @@ pub(crate) struct RewardArgs {
         value_name = "SECONDS"
     )]
     start_timeout: f64,
-    /// Processes of a reward of one's own, or requests at once to its server; 0 = one for each core
+    /// Processes of a custom reward, or requests at once to its server; 0 = one for each core
     #[arg(id = "reward_workers", long = "reward-workers", default_value_t = 0, value_name = "N")]
     workers: usize,
 }
 
 impl RewardArgs {
-    /// The grader of that name: one of the list, or a program or a server of one's own. What a program prints beside
+    /// The grader of that name: one of the list, or a custom program or server. A program's output beside
     /// its answers goes to standard error.
     pub(crate) fn grader(&self, name: &str, extraction: Extraction) -> Result<&'static dyn Grader> {
         if !hapo_reward::is_own(name) {
             return hapo_verify::grader(name).map_err(|it| {
-                let hint = "`hapo list graders` names them; a reward of one's own is `command:` and a program";
+                let hint =
+                    "`hapo list graders` names them; a custom reward is `command:` and a program";
                 bad_input(it.to_string(), hint)
             });
         }
@@ -107,10 +108,10 @@ pub(crate) fn finish_reward() -> Result<()> {
     finished.map_err(|problem| bad_input(problem, HINT))
 }
 
-/// What holds what in files that no layout fits.
+/// Names of columns for files that no layout fits.
 #[derive(clap::Args)]
 pub(crate) struct ColumnsArg {
-    /// What holds what, for files that no layout fits: problem=NAME,answer=NAME,teacher=NAME,…
+    /// Names of columns for files that no layout fits: problem=NAME,answer=NAME,teacher=NAME,…
     #[arg(long, value_name = "NAMES")]
     columns: Option<String>,
 }
@@ -184,7 +185,7 @@ pub(crate) fn wait_for<T>(requests: impl Future<Output = T>, concurrency: usize)
 
 /// Refuses an output that is an input, under whatever name and through whatever link: writing it would lose what is read.
 pub(crate) fn not_an_input(output: &std::path::Path, inputs: &[&std::path::Path]) -> Result<()> {
-    // What does not exist is no input.
+    // A file that does not exist is no input.
     let is = |input: &&&std::path::Path| same_file::is_same_file(output, input).unwrap_or(false);
     match inputs.iter().find(is) {
         Some(input) => Err(bad_input(

@@ -23,7 +23,7 @@ pub struct DeviceArg {
     /// Where to compute: cpu or cuda:N
     #[arg(long, default_value = "cpu", value_name = "DEVICE", value_parser = parse)]
     pub device: DeviceChoice,
-    /// What factors of products are rounded to.
+    /// The rounding of products' factors.
     #[command(flatten)]
     pub compute: ComputeArg,
     /// Say which GPU, driver and libraries are used
@@ -31,17 +31,17 @@ pub struct DeviceArg {
     pub verbose: bool,
 }
 
-/// What is computed with.
+/// The option for the rounding of products' factors.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub struct ComputeArg {
-    /// What factors of matrix products are rounded to, on any device; sums are f32 [default: the recipe's where there is one,
+    /// Number format of the factors of matrix products, on any device; sums are f32 [default: the recipe's where there is one,
     /// else f32]
     #[arg(long, value_name = "FORMAT", value_parser = one_of(Compute::ALL))]
     compute: Option<Compute>,
 }
 
 impl ComputeArg {
-    /// What is asked for, else f32.
+    /// The format on the command line, else f32.
     pub fn or_f32(self) -> Compute {
         self.compute.unwrap_or_default()
     }

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use crate::progress::tell;
 
-/// Whether a run is loading: nothing of it would be saved.
+/// True while a run loads: nothing of it would be saved.
 static LOADING: AtomicBool = AtomicBool::new(false);
 
 /// Says whether a run is loading.

@@ -1,4 +1,4 @@
-//! What several commands need: arguments, models, devices, names of the hub, signals.
+//! Arguments, models, devices, names of the hub and signals, for several commands.
 
 pub(crate) mod admission;
 pub mod arguments;

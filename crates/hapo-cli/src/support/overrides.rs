@@ -1,4 +1,4 @@
-//! What the command line changes in a recipe.
+//! Changes to a recipe by the command line.
 
 use hapo_train::Overrides;
 use hapo_train::recipe::WrittenAs;

@@ -32,7 +32,7 @@ const ESSENTIAL: &[&str] = &[
     "trainer_state/second_moments.f32",
 ];
 
-/// What a resumed run needs besides weights and moments.
+/// State of a resumed run besides weights and moments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainerState {
     /// Steps done.
@@ -95,16 +95,16 @@ pub fn trained_template(folder: &Path) -> Option<TrainedTemplate> {
     })
 }
 
-/// What a checkpoint is made of.
+/// The contents of a checkpoint.
 pub(crate) struct Contents<'a, L: Learner> {
     pub(crate) learner: &'a L,
     pub(crate) files: ModelFiles<'a>,
     pub(crate) state: &'a TrainerState,
-    /// What the method remembers, where it does.
+    /// The method's memory, if it has one.
     pub(crate) memory: Option<&'a Memory>,
 }
 
-/// What a method remembers between steps (D39).
+/// The memory of a method between steps (D39).
 const MEMORY: &str = "trainer_state/memory.json";
 
 /// The memory of a checkpoint, without which a method that remembers cannot go on.

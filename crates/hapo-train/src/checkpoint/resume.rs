@@ -1,4 +1,4 @@
-//! What a run folder holds when its run is to be resumed, and whether that is the same run.
+//! The contents of a run folder whose run is resumed, and whether it is the same run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub enum ResumePolicy {
     ResumeWithRecipe,
 }
 
-/// What a run continues from.
+/// The start of a resumed run.
 #[derive(Default)]
 pub(crate) struct Found {
     /// The latest complete checkpoint.

@@ -79,7 +79,7 @@ pub trait Learner {
     /// A device that failed: nothing may be made of the weights then.
     fn apply(&mut self, settings: AdamW, norm: f64, max_norm: f64) -> Result<()>;
 
-    /// Whether the norm of the weights is a finite number.
+    /// True if the norm of the weights is a finite number.
     fn weights_are_finite(&self) -> Result<bool>;
 
     /// Gives back the memory that only training uses, where that is cheap: something is sampled next.

@@ -344,7 +344,7 @@ struct MiniBatch<'a> {
     divisors: Divisors,
 }
 
-/// What the decoder says of a micro-batch's targets, and the derivatives of the loss by it.
+/// The decoder's numbers of a micro-batch's targets, and the derivatives of the loss by them.
 struct TargetOutputs<'a> {
     log_probs: &'a [f32],
     entropies: &'a [f32],

@@ -35,7 +35,7 @@ impl RunGrader {
         self.grader.as_ref()
     }
 
-    /// Where everything goes that a program of one's own prints; `None` for a built-in grader.
+    /// The log of a custom program's output; `None` for a built-in grader.
     pub fn log(&self) -> Option<&RewardLog> {
         self.log.as_ref()
     }
@@ -54,7 +54,7 @@ pub fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
         return Err(Error::Reward { problem: problem.to_owned() });
     }
     let verdict = match judgement.verdict.compared() {
-        // A reward of one's own says why by itself.
+        // A custom reward has its own reason.
         Err(_) if judgement.reward.is_some() => Verdict::Unparsable(judgement.reason.to_string()),
         compared => Verdict::of(compared),
     };

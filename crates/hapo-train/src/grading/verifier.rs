@@ -13,7 +13,7 @@ use hapo_verify::{AnswerForm, Completion, Extraction, Gold, Reason, find_answer,
 use crate::error::Result;
 use crate::grading::graded;
 
-/// What a response is paid, and which rewards are successes.
+/// Rewards of responses, and which of them are successes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GradingPolicy {
     /// The rule for a response without its end token (D27).
@@ -47,7 +47,7 @@ impl Verifier {
         group.score_with_rewards(graded, self.policy.success_at)
     }
 
-    /// What the grader says of all rollouts of some prompts.
+    /// Grades all rollouts of some prompts.
     pub(crate) fn grade(&self, all: &[Ungraded<'_>], step: Step) -> Result<Vec<Vec<Graded>>> {
         let each = all.iter().flat_map(|it| {
             let counter = move |number| {
@@ -108,18 +108,18 @@ pub(crate) struct Ungraded<'a> {
 /// Why a rollout without its end token has no reward.
 const CUT_OFF: &str = "cut off before its end token";
 
-/// What the grader says of one rollout.
+/// The grading of one rollout.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graded {
     pub(crate) reward: f64,
     pub(crate) verdict: Verdict,
     /// Where an answer stands in it, whichever rule the run's grader follows.
     pub(crate) form: Option<AnswerForm>,
-    /// What the reward is made of.
+    /// The parts of the reward.
     pub(crate) parts: Vec<(String, f64)>,
-    /// Whether a reward program gave none.
+    /// True if a reward program gave none.
     pub(crate) failed: bool,
-    /// Whether its reward is below that of an answer without a verdict (D31).
+    /// True if its reward is below that of an answer without a verdict (D31).
     pub(crate) below_wrong: bool,
 }
 

@@ -17,7 +17,7 @@ const NONE: &str = "none";
 /// Ends a turn of [`CHATML`].
 const IM_END: &str = "<|im_end|>";
 
-/// A template as it is asked for.
+/// The template of a command line or a recipe.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TemplateRequest<'a> {
     /// Its name, where one is given.
@@ -77,7 +77,7 @@ impl ChosenTemplate {
     }
 }
 
-/// The template of a model by its folder, or of [`BUILTIN_BASE`]: the one that is asked for, else the
+/// The template of a model by its folder, or of [`BUILTIN_BASE`]: the requested one, else the
 /// one it was trained with here, else its own, else that of its tokenizer.
 pub fn template_of(asked: TemplateRequest<'_>, model: &str) -> Result<ChosenTemplate> {
     let chosen = if let Some(name) = asked.name {

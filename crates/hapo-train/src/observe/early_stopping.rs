@@ -22,7 +22,7 @@ pub(crate) struct EarlyStopping<'a> {
 }
 
 impl<'a> EarlyStopping<'a> {
-    /// What a recipe says, after its start and the steps of `history`. `None` for a run without evaluations.
+    /// The rule of a recipe, after its start and the steps of `history`. `None` for a run without evaluations.
     pub(crate) fn of(recipe: &'a Recipe, start: Option<&Value>, history: &[Value]) -> Option<Self> {
         let limit = recipe.eval()?.patience;
         let (metric, sign) = match recipe.best_metric() {

@@ -20,13 +20,13 @@ struct Inner {
 }
 
 impl Meter {
-    /// Hands what is being done (`sampling`, `training`) and the share of it that is done, from 0 to 1, to `tell`.
+    /// Hands the activity (`sampling`, `training`) and the share of it that is done, from 0 to 1, to `tell`.
     pub fn new(tell: impl Fn(&'static str, f64) + Send + Sync + 'static) -> Self {
         let (part, parts) = (AtomicU64::new(0), AtomicU64::new(1));
         Self(Some(Arc::new(Inner { tell: Box::new(tell), part, parts })))
     }
 
-    /// What follows is a part of several that look alike to the engine: `index` counts from 0.
+    /// Begins a part of several that look alike to the engine; `index` counts from 0.
     pub fn part(&self, index: u64, parts: u64) {
         if let Some(it) = &self.0 {
             it.part.store(index, Ordering::Relaxed);
@@ -34,7 +34,7 @@ impl Meter {
         }
     }
 
-    /// So much of the part at hand is done.
+    /// Reports the share of the part at hand that is done.
     pub fn tell(&self, doing: &'static str, share: f64) {
         if let Some(it) = &self.0 {
             let part = it.part.load(Ordering::Relaxed) as f64;

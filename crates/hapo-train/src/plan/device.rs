@@ -22,7 +22,7 @@ pub struct DeviceSpec {
     pub decoding_share: f64,
     /// Share of `bandwidth` that decoding and the optimiser reach.
     pub bandwidth_share: f64,
-    /// Whether it is the CPU, whose products copy a matrix.
+    /// True for the CPU, whose products copy a matrix.
     pub is_cpu: bool,
     /// The rounding of products' factors.
     pub compute: Compute,
@@ -51,7 +51,7 @@ const GPU_SHARES: (f64, f64, f64) = (0.40, 0.40, 0.60);
 const CPU_SHARES: (f64, f64, f64) = (0.80, 0.75, 1.00);
 
 impl DeviceSpec {
-    /// A GPU by name, as the backend computes on it: f32 in memory, and products of factors that are rounded so.
+    /// A GPU by name, as the backend computes on it: f32 in memory, and products of factors in `compute`.
     pub fn gpu(name: &str, compute: Compute) -> Option<Self> {
         let &(_, memory, bf16, f32, bandwidth) = GPUS.iter().find(|it| it.0 == name)?;
         let flops = match compute {
@@ -99,7 +99,7 @@ impl DeviceSpec {
         }
     }
 
-    /// The same CPU with products of factors that are rounded so, at a rate of their own.
+    /// The same CPU with products of factors in `compute`, at their own rate.
     #[must_use]
     pub fn computing(self, compute: Compute, flops: f64) -> Self {
         Self { flops, compute, ..self }

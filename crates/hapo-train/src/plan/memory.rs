@@ -22,7 +22,7 @@ const PROGRAM: u64 = 14_000_000;
 /// Bytes of a tokenizer for each token of the vocabulary.
 const PER_TOKEN: u64 = 400;
 
-/// Whether a step of the recipe samples.
+/// True if a step of the recipe samples.
 pub(super) fn samples(recipe: &Recipe) -> bool {
     recipe.method().samples()
 }
@@ -335,7 +335,7 @@ fn largest_batch(rows: usize, positions: usize) -> PackedBatch {
     batch
 }
 
-/// What the weights of a run are for: those of a folder in bf16, beside an adapter, never change.
+/// The purpose of a run's weights: those of a folder in bf16, beside an adapter, never change.
 fn purpose(recipe: &Recipe) -> Purpose {
     if recipe.lora().is_some() && is_bf16(recipe) {
         Purpose::Frozen(NumberFormat::Bf16)
@@ -369,7 +369,7 @@ pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec
     read.expect("counting refuses no shape that was checked")
 }
 
-/// Whether the model is a folder that says it is in bf16.
+/// True if the model is a folder whose configuration says bf16.
 fn is_bf16(recipe: &Recipe) -> bool {
     let ModelSource::Folder(path) = recipe.model() else {
         return false;
@@ -378,7 +378,7 @@ fn is_bf16(recipe: &Recipe) -> bool {
     parsed.is_ok_and(|it| it.dtype == Some(Dtype::Bf16))
 }
 
-/// What a GPU holds between the kernels of an operation: of attention's backward pass a number for each row and head and
+/// A GPU's memory between the kernels of an operation: of attention's backward pass a number for each row and head and
 /// the gradients of keys and values by query head, which are added up after; the sums of parts of 256 positions of every
 /// sequence that is decoded; or attention's output in bf16, where it is f32 and products round it.
 fn scratch(config: &Config, rows: usize, sampled: &[Sampling], device: &DeviceSpec) -> u64 {
@@ -423,7 +423,7 @@ fn rows(recipe: &Recipe, config: &Config) -> usize {
     rows_of(recipe, config, groups, prompt, response)
 }
 
-/// The same for so many groups, and prompts and responses of other lengths.
+/// The same for `groups` groups, and prompts and responses of other lengths.
 pub(super) fn rows_of(
     recipe: &Recipe,
     config: &Config,

@@ -1,4 +1,4 @@
-//! An estimate of what a run will take before it starts: memory by part, tokens, operations and time of a step, from
+//! An estimate of a run's cost before it starts: memory by part, tokens, operations and time of a step, from
 //! a recipe and a model's shape alone.
 //!
 //! Memory is counted by the code that takes it, on a device that only counts ([`hapo_kernels::Counting`]) and is told the
@@ -100,7 +100,7 @@ pub struct Estimate {
     pub memory: Vec<Part>,
     /// All of it at the largest moment of a step.
     pub total_bytes: u64,
-    /// Whether the device has it.
+    /// True if the device has it.
     pub fits: bool,
     /// A checkpoint on the disk.
     pub checkpoint_bytes: u64,

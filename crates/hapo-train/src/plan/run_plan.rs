@@ -1,6 +1,6 @@
 //! The plan of a run: a recipe with nothing left open, and its model and its data where they were found.
 //!
-//! What a recipe leaves to the model depends on the recipe and on the model's folder alone, never on the machine, so
+//! The settings that a recipe leaves to the model depend on the recipe and on the model's folder alone, never on the machine, so
 //! that a seed means the same run everywhere. A run that is resumed keeps what it settled when it began.
 
 use std::path::{Path, PathBuf};
@@ -282,13 +282,13 @@ impl RunPlan {
         }
     }
 
-    /// Whether the sampler's gap is measured in all mini-batches of a step.
+    /// True if the sampler's gap is measured in all mini-batches of a step.
     pub(crate) fn measures_gap(&self, step: Step) -> bool {
         let every = self.recipe.metrics().gap_every;
         every > 0 && (step.0 - 1).is_multiple_of(every)
     }
 
-    /// Whether the KL to the initial weights is measured in a step.
+    /// True if the KL to the initial weights is measured in a step.
     pub(crate) fn measures_kl(&self, step: Step) -> bool {
         let every = self.recipe.metrics().kl_every;
         every > 0 && step.0.is_multiple_of(every)

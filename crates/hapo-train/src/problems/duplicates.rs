@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::problems::prompts::{Prompt, PromptTable};
 
-/// What the problems of a table say, and which says it first.
+/// The texts of a table's problems, each with the first problem that has it.
 pub(crate) struct Texts<'a>(HashMap<String, &'a Prompt>);
 
 impl<'a> Texts<'a> {
@@ -32,7 +32,7 @@ fn with_text(table: &PromptTable) -> impl Iterator<Item = &Prompt> {
     table.prompts.iter().filter(|it| !it.problem.trim().is_empty())
 }
 
-/// What a problem says: without case, white space, dollar signs and LaTeX's spaces and sizes of brackets.
+/// A problem's text without case, white space, dollar signs and LaTeX's spaces and sizes of brackets.
 fn normalised(problem: &str) -> String {
     const LAYOUT: [&str; 9] =
         ["\\left", "\\right", "\\quad", "\\qquad", "\\,", "\\;", "\\:", "\\!", "\\ "];

@@ -1,4 +1,4 @@
-//! What a run reads besides its recipe, as hashes: a resume with anything else would not be the run that was begun.
+//! Hashes of a run's inputs besides its recipe: a resume with other inputs would not be the run that was begun.
 //!
 //! Data are hashed as they were read and weights as the numbers that they are, so a file that says the same in
 //! another way is the same input. The price is one pass over the weights at every start.
@@ -9,7 +9,7 @@ use hapo_core::{TeacherTrajectory, hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// What is hashed, under the name that files keep it by, and how a message calls it.
+/// Each input by its key in files and its name in messages.
 const NAMED: [(&str, &str); 10] = [
     ("prompts", "the rendered prompts (data.train)"),
     ("answers", "the gold answers (data.train)"),
@@ -29,7 +29,7 @@ const NAMED: [(&str, &str); 10] = [
 pub struct Inputs(BTreeMap<String, String>);
 
 impl Inputs {
-    /// What differs from `now`, of what both have.
+    /// The inputs that both have and that differ from `now`.
     pub fn differences(&self, now: &Self) -> Vec<String> {
         let other = |(name, hash): (&String, &String)| {
             (now.0.get(name).is_some_and(|it| it != hash)).then(|| name.clone())

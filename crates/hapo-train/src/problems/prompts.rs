@@ -87,7 +87,7 @@ pub struct PromptTable {
     pub prompt_limit: usize,
 }
 
-/// What a table asks of its rows.
+/// Requirements on the rows of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct PromptLimits {
     /// Longest rendered prompt, in tokens.
@@ -96,13 +96,13 @@ pub struct PromptLimits {
     pub response_tokens: usize,
     /// Smallest reward for which a teacher trajectory is admitted (D28).
     pub success_at: f64,
-    /// What becomes of longer prompts.
+    /// The treatment of longer prompts.
     pub overlong: Overlong,
     /// The hints that prompts are rendered with as well.
     pub hints: Option<HintSource>,
     /// Most verified solutions of a prompt.
     pub traces: usize,
-    /// Whether every prompt needs a gold answer.
+    /// True if every prompt needs a gold answer.
     pub grades: bool,
 }
 
@@ -216,7 +216,7 @@ impl PromptTable {
         Some(&self.prompts[index])
     }
 
-    /// Whether every prompt has a gold answer.
+    /// True if every prompt has a gold answer.
     pub(crate) fn is_graded(&self) -> bool {
         self.prompts.iter().all(|it| it.gold.is_some())
     }
@@ -319,7 +319,7 @@ fn admit_teachers(
     }
 }
 
-/// What is said of an example, with its row.
+/// A message about an example, with its row.
 fn with_row(dataset: &Dataset, number: usize, origin: &str, what: &impl Display) -> String {
     let Example { row, id, .. } = &dataset.examples[number];
     let row = if *row == 0 { number as u64 + 1 } else { *row };
@@ -382,9 +382,9 @@ impl Order {
 /// How problems are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadAs<'a> {
-    /// What the columns hold, where no layout fits.
+    /// Names of the columns, where no layout fits.
     pub columns: Option<&'a Columns>,
-    /// Whether rows are kept whole, for a reward of one's own.
+    /// True if rows are kept whole, for a custom reward.
     pub keeps_fields: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a run trains on: prompts in an order, or documents of the built-in corpus.
+//! The training data of a run: prompts in an order, or documents of the built-in corpus.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub(crate) enum Source {
     Prompts { table: PromptTable, order: Order },
     /// Prompts whose demonstrations are imitated.
     Demonstrations { table: PromptTable, order: Order },
-    /// Documents that are made as they are needed, so many of them in a step.
+    /// Documents that are made as they are needed, `per_step` of them in a step.
     Corpus { corpus: Corpus, per_step: u64 },
 }
 
@@ -68,7 +68,7 @@ impl Source {
         }
     }
 
-    /// What the reader should know about the data.
+    /// Warnings about the data.
     pub(crate) fn warnings(&self, wants_teacher: bool) -> Vec<String> {
         let Some((table, _)) = self.prompts() else {
             return Vec::new();

@@ -145,7 +145,7 @@ impl Recipe {
             (true, _) => folder.recipe(),
         };
         let io = |source| Error::Io { action: "read", path: file.clone(), source };
-        // What a run folder links to may have no end.
+        // A link of a run folder may lead to a file without an end.
         if path.is_dir() && file.exists() && !file.is_file() {
             return Err(io(std::io::Error::other("it is no file")));
         }
@@ -454,7 +454,7 @@ impl Recipe {
         self.settings.reward.success_at
     }
 
-    /// Whether rows of data are kept whole: a reward of one's own is shown them.
+    /// True if rows of data are kept whole, for a custom reward.
     pub fn keeps_fields(&self) -> bool {
         hapo_reward::is_own(&self.data().grader)
     }

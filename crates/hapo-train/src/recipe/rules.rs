@@ -370,7 +370,7 @@ fn source_of(path: &str) -> ModelSource {
     ModelSource::Stage(name.to_owned(), which)
 }
 
-/// Whether the method can learn from the rewards that the recipe names.
+/// Refuses rewards that the method cannot learn from.
 pub(super) fn check_rewards(it: &Settings, method: &dyn Method) -> Checked {
     if method.takes_negative_rewards() || it.reward.wrong >= 0.0 {
         return Ok(());
@@ -379,7 +379,7 @@ pub(super) fn check_rewards(it: &Settings, method: &dyn Method) -> Checked {
     Err(Problem::new("reward.wrong", what, "write 0, or take method = \"grpo\""))
 }
 
-/// Whether nothing is sampled.
+/// True if nothing is sampled.
 pub(super) fn imitates(method: &dyn Method) -> bool {
     !method.samples()
 }

@@ -116,7 +116,7 @@ section! {
         seed: u64 = 0,
         /// Batches of rollouts to train on (`sft`: of demonstrations).
         steps: u64 = 200,
-        /// What both factors of matrix products are rounded to, their sums being f32: `f32`, nothing is rounded; `bf16`, on
+        /// Number format of both factors of matrix products; sums are f32: `f32`, nothing is rounded; `bf16`, on
         /// GPUs and on CPUs with AVX-512 BF16; `tf32`, on GPUs. Everything else is f32, the weights that updates move
         /// included, but activations on a GPU in bf16.
         compute: Compute = Compute::F32,
@@ -292,7 +292,7 @@ section! {
         /// A file of problems in any layout of [data.md](data.md), a folder or pattern of such files, a list of them, or
         /// `hf://datasets/org/name[@revision][/file]` of the hub; `builtin`: prompts of the built-in task; `builtin:corpus`: its documents, for a base model.
         train: DataSource = DataSource::Builtin,
-        /// What the columns of `data.train` hold, where no layout fits:
+        /// Names of the columns of `data.train`, where no layout fits:
         /// `{ problem = "q", answer = "gold", teacher = ["solution"] }`; `id`, `source`, `level` and `subject` may be named too.
         columns: Option<Columns> = None; only Files,
         /// Prompts drawn from the built-in task.
@@ -314,16 +314,16 @@ section! {
         template: String = AUTO.to_owned(); only Rendered,
         /// Text of the system turn; with `template = "chat"` only.
         template_system: Option<String> = None; only Rendered,
-        /// What follows the problem in the user's turn, its spaces included; with `template = "chat"` only.
+        /// Text after the problem in the user's turn, its spaces included; with `template = "chat"` only.
         template_suffix: Option<String> = None; only Rendered,
         /// Longest rendered prompt in tokens.
         max_prompt_tokens: usize = 1024,
-        /// What becomes of longer prompts: `drop` leaves them out and counts them, `error` refuses the first.
+        /// Treatment of longer prompts: `drop` leaves them out and counts them, `error` refuses the first.
         overlong: Overlong = Overlong::Drop; only Rendered,
-        /// Grader of completions, `hapo list graders`; or `command:` and a program of one's own, or the `http://` address
+        /// Grader of completions, `hapo list graders`; or `command:` and your own program, or the `http://` address
         /// of a server, see [own-reward.md](guides/own-reward.md).
         grader: String = "math".to_owned(); only Rendered,
-        /// What counts as an answer (D26): `boxed`, the last closed box; `announced`, that or else an announced answer
+        /// Where an answer is read (D26): `boxed`, the last closed box; `announced`, that or else an announced answer
         /// ("the answer is …", "Final answer: …", a last line `#### …`); `any`, whatever the grader finds, the last
         /// number of a text with `math`.
         extraction: Extraction = Extraction::Announced; only Answers,
@@ -351,7 +351,7 @@ section! {
         wrong: f64 = 0.0; only Rollouts,
         /// Longest time of one answer, in seconds.
         timeout: f64 = 30.0; only CustomReward,
-        /// What the first answer of a process may take beyond that, in seconds: a program loads what it needs.
+        /// Further seconds for the first answer of a process: a program loads its data.
         start_timeout: f64 = 120.0; only CustomReward,
         /// Processes of a program, or requests at once to a server; 0 = one for each core of the CPU. No reward depends
         /// on it.
@@ -463,7 +463,7 @@ section! {
         /// Which rollout the teacher replaces: `lowest-reward`, `first`, `random`, `longest`; `fixed` with
         /// `gate = "always"`.
         slot: SlotRule = SlotRule::LowestReward; only Slot,
-        /// What enters: `trace`, the teacher's whole trajectory; `prefix`, a rollout that succeeds behind 25, 50 or 75 %
+        /// The injection: `trace`, the teacher's whole trajectory; `prefix`, a rollout that succeeds behind 25, 50 or 75 %
         /// of it; `hint`, a rollout that succeeds under a hint; `distill`, nothing, and the group's rollouts are distilled
         /// from `[reference]`; `replay`, the policy's own latest success of the prompt.
         injection: InjectionName = InjectionName(INJECTIONS[0]); only Teacher,
@@ -619,7 +619,7 @@ pub const AUTO: &str = "auto";
 pub enum MicroBatch {
     /// By the model's shape.
     Auto,
-    /// So many.
+    /// A number.
     Tokens(usize),
 }
 

@@ -65,7 +65,7 @@ impl Problem {
 pub(super) struct KeyOrigin {
     /// The file with line and column, or the override.
     at: String,
-    /// Whether it is written for several stages, of which some may not read it.
+    /// True if it is written for several stages, of which some may not read it.
     pub(super) shared: bool,
 }
 
@@ -170,7 +170,7 @@ impl Document {
             hint: "write section.key=value, for example optim.lr=5e-6".to_owned(),
         };
         let (path, value) = text.split_once('=').ok_or_else(|| bad("expected key=value"))?;
-        // What is no TOML value is a string: `method=luffy` needs no quotes.
+        // A text that is no TOML value is a string: `method=luffy` needs no quotes.
         let value = toml::from_str::<Table>(&format!("value = {value}"))
             .ok()
             .and_then(|mut it| it.remove("value"))

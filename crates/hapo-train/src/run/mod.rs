@@ -72,9 +72,9 @@ pub struct Run<L: Learner = Trainer> {
     inputs: Inputs,
     validation: Option<Validation>,
     steps_done: u64,
-    /// What the method remembers (D39).
+    /// The method's memory (D39).
     memory: Memory,
-    /// What opening the model and the data met.
+    /// Warnings about the model and the data.
     warnings: Vec<String>,
 }
 
@@ -323,7 +323,7 @@ impl<L: Learner> Run<L> {
         Some((order.steps_per_epoch(), table.prompts.len()))
     }
 
-    /// What the reader should know before the first step.
+    /// Warnings before the first step.
     pub fn warnings(&self) -> Vec<String> {
         let gate = self.method.schedule().into_iter();
         let gate = gate.flat_map(Schedule::warnings);
@@ -332,7 +332,7 @@ impl<L: Learner> Run<L> {
         self.warnings.iter().cloned().chain(gate).chain(of_data).collect()
     }
 
-    /// What a step reads, and the machines that it runs on. Is `None` for imitation, which samples nothing.
+    /// A step's inputs, and the machines that it runs on. Is `None` for imitation, which samples nothing.
     pub(crate) fn task(&mut self) -> Option<(Task<'_>, Engines<'_, L>)> {
         let (task, engines, _) = self.parts()?;
         Some((task, engines))
@@ -374,13 +374,13 @@ impl<L: Learner> Run<L> {
         self.learner.weights().version
     }
 
-    /// Whether the method is one in which a teacher may enter groups.
+    /// True if the method is one in which a teacher may enter groups.
     pub(crate) fn wants_teacher(&self) -> bool {
         let recipe = self.plan.recipe();
         let method = recipe.method();
         let gate = recipe.gate().map_or(method.plan().gate, |it| it.gate);
         let needs = recipe.needs();
-        // What is distilled or replayed at HAPO's gate is no teacher's trajectory.
+        // A response that is distilled or replayed at HAPO's gate is no teacher's trajectory.
         let replays = needs.memory && recipe.gate().is_some();
         (gate != Gate::Never && !needs.reference && !replays)
             || needs.prefixes
@@ -449,7 +449,7 @@ impl<L: Learner> Run<L> {
         }
     }
 
-    /// Keeps what a reward of one's own prints in a run folder.
+    /// Keeps the output of a custom reward in a run folder.
     pub(crate) fn keep_reward_log_in(&self, run_dir: &Path) -> Result<()> {
         let Some(log) = self.grader.log() else {
             return Ok(());
@@ -501,7 +501,7 @@ impl<L: Learner> Run<L> {
         Ok(())
     }
 
-    /// Whether the steps done are those of an evaluation.
+    /// True if an evaluation is due after the steps done.
     pub(crate) fn evaluation_is_due(&self) -> bool {
         let last = self.steps_done == self.plan.recipe().steps();
         self.plan.recipe().eval().is_some_and(|it| last || self.steps_done.is_multiple_of(it.every))
@@ -568,7 +568,7 @@ impl<L: Learner> Run<L> {
         }
     }
 
-    /// What an adapter's folder says of its base: the name that others know it by, where the recipe has it.
+    /// The base in an adapter's folder: the name that others know it by, where the recipe has it.
     fn base(&self) -> AdapterNote<'_> {
         let (folder, fingerprint) = (&self.base.0, &self.base.1);
         let name = match self.plan.recipe().settings().model.path.as_deref() {

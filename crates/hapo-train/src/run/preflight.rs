@@ -1,4 +1,4 @@
-//! What a run has to expect, from a look at its first prompts before its first step: how often it
+//! Expectations of a run from a look at its first prompts before its first step: how often it
 //! succeeds, fails whole groups, misses the box or the end token, and what a step will cost.
 //!
 //! The price is at most two steps' time: the sampling of one, and the training of a quarter of one, which is run whole

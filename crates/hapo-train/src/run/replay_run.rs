@@ -41,7 +41,7 @@ pub struct ReplayedRunStep {
 }
 
 impl ReplayedRunStep {
-    /// Whether both numbers are those of the log, bit for bit.
+    /// True if both numbers are those of the log, bit for bit.
     pub fn agrees(&self) -> bool {
         self.loss.to_bits() == self.logged_loss.to_bits()
             && self.grad_norm.to_bits() == self.logged_grad_norm.to_bits()
@@ -134,7 +134,7 @@ fn groups_of<L: Learner>(
     credited(task, engines, mixed, step)
 }
 
-/// What was sampled for one prompt, and the verdicts on it.
+/// The rollouts of one prompt, with their verdicts.
 fn scored_group(
     table: &PromptTable,
     verifier: &Verifier,

@@ -26,26 +26,26 @@ use crate::recipe::{ModelSource, Recipe};
 use crate::run::preflight::preflight;
 use crate::run::{Run, cpu};
 
-/// What a run reports while it runs.
+/// Reports of a run while it goes.
 pub trait Observer {
     /// A step is done.
     fn step(&mut self, step: u64, metrics: &Metrics);
 
-    /// What was decided for the reader.
+    /// A default was chosen.
     fn note(&mut self, _text: &str) {}
 
     /// Something the reader should know.
     fn warning(&mut self, _text: &str) {}
 
-    /// Whether a new run should sample some prompts before its first step and say what it met.
+    /// True if a new run should sample some prompts before its first step and report on them.
     fn wants_preflight(&self) -> bool {
         false
     }
 
-    /// The pre-flight samples so many prompts and responses now; it takes at most two steps' time.
+    /// The pre-flight samples these numbers of prompts and responses now; it takes at most two steps' time.
     fn preflight_begins(&mut self, _prompts: usize, _responses: usize) {}
 
-    /// What the pre-flight met.
+    /// The numbers of the pre-flight.
     fn preflight(&mut self, _found: &Preflight) {}
 
     /// Where a step tells how far it is.
@@ -61,7 +61,7 @@ pub trait Observer {
     /// The first step of this call begins: from here on a wish to stop is heard, and what is done is saved.
     fn steps_begin(&mut self) {}
 
-    /// Whether the run should stop after the step at hand, saving what it has.
+    /// True if the run should stop after the step at hand, saving what it has.
     fn stop_requested(&self) -> bool {
         false
     }
@@ -76,7 +76,7 @@ pub struct Outcome {
     pub steps_now: u64,
     /// The last checkpoint.
     pub checkpoint: PathBuf,
-    /// Whether every step of the recipe is done, or the run has ended early.
+    /// True if every step of the recipe is done, or the run has ended early.
     pub finished: bool,
     /// Why it ended before its last step, where evaluations were no longer better.
     pub stopped_early: Option<String>,
@@ -287,9 +287,9 @@ struct Session<'a> {
     guard: Guard<'a>,
     early_stopping: Option<EarlyStopping<'a>>,
     score: Score<'a>,
-    /// Whether the last step was evaluated as the best so far.
+    /// True if the last step was evaluated as the best so far.
     is_best: bool,
-    /// Whether a reward was below `reward.wrong`, which is said once.
+    /// True if a reward was below `reward.wrong`, which is reported once.
     has_below_wrong: bool,
     shelf: Shelf,
     /// The last checkpoint.

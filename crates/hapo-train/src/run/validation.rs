@@ -21,7 +21,7 @@ use crate::problems::prompts::{Prompt, PromptLimits, PromptTable, ReadAs, load_f
 use crate::recipe::{EvalSection, EvalSet};
 use crate::step::{requests, score};
 
-/// What a run is evaluated on.
+/// The evaluation sets of a run.
 pub(crate) struct Validation {
     sets: Vec<(String, PromptTable)>,
 }
@@ -73,7 +73,7 @@ impl Validation {
         Inputs::of_evaluation(self.sets.iter().map(|it| &it.1.inputs))
     }
 
-    /// What the reader should know about its problems and those that are trained on.
+    /// Warnings about its problems and those that are trained on.
     pub(crate) fn warnings(&self, trained: &PromptTable) -> Vec<String> {
         let known = Texts::of(trained);
         let left_out = |(name, table): &(String, PromptTable)| {

@@ -7,7 +7,7 @@ use super::clock::Clock;
 use crate::grading::verifier::AnswerCounts;
 use crate::pack::TokenGroup;
 
-/// A group after the gate, and what the method and the objective make of it.
+/// A group after the gate, with the method's credit and its tokens.
 pub(crate) struct Credited {
     pub(crate) group: MixedGroup,
     /// By member.
@@ -20,11 +20,11 @@ pub(crate) struct Credited {
 pub(crate) struct Batch {
     /// Every group that was sampled, in order.
     sampled: Vec<Credited>,
-    /// Whether the objective gives each a term (D20).
+    /// True for each that the objective gives a term (D20).
     has_terms: Vec<bool>,
     /// Indices of those that are trained on, by slot.
     slots: Vec<usize>,
-    /// Groups that lost so many rollouts that they cannot be used (D6).
+    /// Groups that lost too many rollouts to be used (D6).
     pub(crate) dropped: usize,
     pub(crate) tokens: SampledTokens,
     pub(crate) answers: AnswerCounts,
@@ -116,7 +116,7 @@ impl Batch {
     }
 }
 
-/// What the logs want to know of sampled tokens.
+/// Counts of sampled tokens for the log.
 #[derive(Default)]
 pub(crate) struct SampledTokens {
     /// Length of each response.

@@ -22,7 +22,7 @@ struct NextPart {
     context: Context,
     /// The prompt of another context than the plain one, else empty.
     privileged: Vec<u32>,
-    /// The first tokens of each response, and what was recorded of them.
+    /// The first tokens of each response, and their recorded log-probabilities.
     prefix: Vec<u32>,
     prefix_log_probs: Vec<f32>,
 }
@@ -90,7 +90,7 @@ struct Next {
     is_open: bool,
 }
 
-/// What the method wants next for one group; nothing where it is complete.
+/// The next part of one group by its method; nothing where it is complete.
 fn ask(
     task: Task<'_>,
     prompt: &Prompt,
@@ -135,7 +135,7 @@ fn ask(
 }
 
 impl NextPart {
-    /// What the policy reads before it writes.
+    /// The tokens before the sampled ones.
     fn start<'a>(&'a self, prompt: &'a Prompt) -> Cow<'a, [u32]> {
         let read = if self.privileged.is_empty() { &prompt.tokens } else { &self.privileged };
         match self.prefix.as_slice() {

@@ -120,7 +120,7 @@ pub(crate) fn mix<L: Learner>(
     Ok((mixed.collect(), dropped))
 }
 
-/// What the method and the objective make of groups.
+/// The credit of groups by the method, and their tokens.
 pub(crate) fn credited<L: Learner>(
     task: Task<'_>,
     engines: &mut Engines<'_, L>,

@@ -1,4 +1,4 @@
-//! What the weights of the step say of the traces that may enter a group, before one is chosen.
+//! Scores of the traces that may enter a group, by the weights of the step, before one is chosen.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What a step logs beside the numbers of its updates, which name themselves (`stats.rs`).
+//! A step's metrics beside the numbers of its updates, which name themselves (`stats.rs`).
 
 use hapo_core::{BatchStatistics, Gated, Intervention, Member, Step};
 use hapo_run::{Metrics, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS};
@@ -54,7 +54,7 @@ pub(super) fn step(
     metrics
 }
 
-/// What metrics begin with that are not there where a prompt has no gold answer (D38).
+/// Prefixes of metrics that are absent where a prompt has no gold answer (D38).
 const OF_GRADES: [&str; 5] =
     ["reward/", "groups/all_", "groups/partially_solved", "selected/reward", "verify/"];
 
@@ -68,7 +68,7 @@ fn groups(metrics: &mut Metrics, batch: &Batch) {
     }
 }
 
-/// What dynamic sampling made of them: the groups that are trained on.
+/// The groups that are trained on, after dynamic sampling.
 fn selection(metrics: &mut Metrics, batch: &Batch) {
     let it = BatchStatistics::of(batch.trained(), 0);
     metrics.set("groups/refilled", batch.resampled() as f64);

@@ -1,4 +1,4 @@
-//! What the second model says of the members of groups (D38).
+//! The second model's scores of the members of groups (D38).
 
 use std::sync::Arc;
 

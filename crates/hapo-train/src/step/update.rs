@@ -9,7 +9,7 @@ use crate::observe::stats::{Over, Stats};
 use crate::pack::TokenGroup;
 use crate::plan::run_plan::RunPlan;
 
-/// Whether the sampler's gap is measured in the mini-batches after the first.
+/// True if the sampler's gap is measured in the mini-batches after the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaterGaps {
     Measured,

@@ -112,7 +112,7 @@ impl Objective {
         Ok(json!({ "loss": loss, "grad": by_log_prob, "grad_entropy": by_entropy }))
     }
 
-    /// Whether the batch has one entry for each sequence, one number for each token, and what the loss reads.
+    /// Refuses a batch without one entry for each sequence, one number for each token, or a field that the loss reads.
     fn check(&self, batch: &Batch, steps: &Steps) -> Result<(), NoAnswer> {
         let lengths: Vec<usize> = batch.logp.iter().map(Vec::len).collect();
         let has_ratio = matches!(self.surrogate, Surrogate::Ppo | Surrogate::Gspo);
@@ -272,7 +272,7 @@ impl Batch {
         self.reward.get(row).and_then(Value::as_f64).is_some_and(|reward| reward > 0.0)
     }
 
-    /// Whether a rollout of the sequence's prompt succeeded.
+    /// True if a rollout of the sequence's prompt succeeded.
     fn is_solved(&self, row: usize) -> bool {
         let mut rows = (0..self.group.len()).filter(|other| self.group[*other] == self.group[row]);
         rows.any(|other| !self.is_teacher(other) && self.succeeds(other))

@@ -43,7 +43,7 @@ pub(crate) struct Args {
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,
-    /// What counts as an answer: the last closed box; that or an announced answer; or whatever the grader finds, the
+    /// Where an answer is read: the last closed box; that or an announced answer; or whatever the grader finds, the
     /// last number of a text with `math`
     #[arg(long, default_value = "any", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
@@ -143,7 +143,7 @@ type Row = Result<Map<String, Value>, String>;
 
 struct Output<'a> {
     args: &'a Args,
-    /// Whether verdicts are put in words.
+    /// True if verdicts are put in words.
     explain: bool,
     /// The name of the input in messages.
     origin: String,

@@ -85,7 +85,7 @@ fn show(args: &Args, repo: &RepoId, files: &[Upload], readme: &str) -> Result<()
     Ok(())
 }
 
-/// What is pushed.
+/// The files of a push.
 struct Source {
     /// The folder of the weights.
     model: PathBuf,
@@ -140,7 +140,7 @@ impl Source {
         for entry in entries {
             let path = entry.with_context(|| format!("cannot read {name}"))?.path();
             let file = path.file_name().and_then(|it| it.to_str()).unwrap_or_default().to_owned();
-            // What a run keeps beside the weights says nothing to others.
+            // The trainer's own files are of no use to others.
             if path.is_file() && !file.starts_with('.') && file != "checksums.json" {
                 files.push(Upload { path: file, content: Content::File(path) });
             }
@@ -178,7 +178,7 @@ impl Source {
     }
 }
 
-/// What a run says of its step, with the recipe and a figure as further files.
+/// The run's part of the model card, with the recipe and a figure as further files.
 fn of_run(folder: &Path, step: u64, files: &mut Vec<Upload>) -> Result<OfRun> {
     const FIGURE: &str = "reward.svg";
     let run = RunFolder(folder);

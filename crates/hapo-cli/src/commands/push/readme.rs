@@ -6,19 +6,19 @@ use serde_json::{Map, Value};
 
 use crate::commands::train_summary::Summary;
 
-/// What a model card is written from.
+/// The contents of a model card.
 #[derive(Default)]
 pub(super) struct ModelReadme<'a> {
     /// `org/name`.
     pub(super) repo: &'a str,
     /// The base's name on the hub, where it has one.
     pub(super) base: Option<String>,
-    /// Whether the weights are an adapter of the base.
+    /// True if the weights are an adapter of the base.
     pub(super) is_adapter: bool,
     pub(super) run: Option<OfRun>,
 }
 
-/// What the run says.
+/// The run's part.
 pub(super) struct OfRun {
     /// The resolved recipe.
     pub(super) recipe: String,
