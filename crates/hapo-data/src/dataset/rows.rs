@@ -185,7 +185,7 @@ impl<'a> Rows<'a> {
         let fields = raw.fields?;
         let columns = match &self.reading {
             Reading::Columns(it) => Some(it),
-            _ => None,
+            Reading::Recognised => None,
         };
         // The plain layout reads names in any case; no other does.
         let folds = self.layout.name == layouts::PLAIN.name;
