@@ -4,9 +4,9 @@ use std::sync::Mutex;
 
 use half::bf16;
 use hapo_kernels::{
-    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, Device, DeviceError, DrawRow,
-    DrawnToken, EmbeddingLayout, Habits, HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut,
-    NumberFormat, Numbers, Output, Placed, SegmentRow, Span, SpanMut, TableItem,
+    Accumulate, Activation, AdamW, AttentionShape, CacheLayer, CacheRow, Device, DeviceError,
+    DrawRow, DrawnToken, EmbeddingLayout, Habits, HeadPart, HeadTarget, Heads, Held, MatShape,
+    MomentsMut, NumberFormat, Numbers, Output, Placed, SegmentRow, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
@@ -16,6 +16,9 @@ use crate::device::{
 use crate::launch::{Launcher, Matrix, Memory, Number, Product, Second, THREADS};
 use crate::plan::{self, Rows, TilePlan};
 use crate::weight::CudaWeight;
+
+/// Why some operations of the CPU are not here.
+const ON_CPU: &str = "a decoder that needs it is refused on a GPU";
 
 impl<L: Launcher> Device for CudaDevice<L> {
     type Buf = CudaBuf<L>;
@@ -225,9 +228,14 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.run(|| self.column_sums(dy.len / width, width, numbers, to(&out)));
     }
 
+    fn add(&self, _: f32, _: Span<CudaBuf<L>>, _: SpanMut<CudaBuf<L>>) {
+        unreachable!("{ON_CPU}");
+    }
+
     fn rms_norm(
         &self,
         eps: f32,
+        offset: f32,
         x: Span<CudaBuf<L>>,
         w: Span<CudaBuf<L>>,
         y: SpanMut<CudaBuf<L>>,
@@ -235,6 +243,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         residual: Option<SpanMut<CudaBuf<L>>>,
     ) {
         let (width, rows) = (w.len, inverse_rms.len);
+        assert!(offset == 0.0, "{ON_CPU}");
         assert!(x.len == rows * width && y.len == rows * width, "x and y are [rows, width]");
         let residual = residual.map_or(0, |it| {
             assert_eq!(it.len, rows * width, "residual is [rows, width]");
@@ -264,6 +273,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
 
     fn rms_norm_grad(
         &self,
+        offset: f32,
         x: Span<CudaBuf<L>>,
         w: Span<CudaBuf<L>>,
         inverse_rms: Span<CudaBuf<L>>,
@@ -273,6 +283,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         dw: SpanMut<CudaBuf<L>>,
     ) {
         let (width, rows) = (w.len, inverse_rms.len);
+        assert!(offset == 0.0, "{ON_CPU}");
         assert!(
             x.len == rows * width && dy.len == x.len && dx.len == x.len,
             "x, dy and dx are [rows, width]"
@@ -310,6 +321,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         positions: &CudaTable<L, u32>,
         heads: Heads<'_, CudaBuf<L>>,
     ) {
+        assert!(shape.rotated == shape.head_dim, "{ON_CPU}");
         let (direction, both) = match heads {
             Heads::Stored { from, to } => {
                 return self.store_heads(shape, at(angles), positions, from, &to);
@@ -332,6 +344,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         out: SpanMut<CudaBuf<L>>,
         log_sums: SpanMut<CudaBuf<L>>,
     ) {
+        assert!(shape.window.is_none(), "{ON_CPU}");
         let rows = log_sums.len / shape.heads;
         assert!(
             q.len == rows * shape.q_dim() && out.len == q.len,
@@ -383,6 +396,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         dk: SpanMut<CudaBuf<L>>,
         dv: SpanMut<CudaBuf<L>>,
     ) {
+        assert!(shape.window.is_none(), "{ON_CPU}");
         let rows = log_sums.len / shape.heads;
         assert!(
             dq.len == rows * shape.q_dim()
@@ -459,6 +473,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         v: Span<CudaBuf<L>>,
         out: SpanMut<CudaBuf<L>>,
     ) {
+        assert!(shape.window.is_none(), "{ON_CPU}");
         let n = rows.items.len();
         assert!(
             q.len == n * shape.q_dim() && out.len == q.len,
@@ -545,19 +560,28 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
     }
 
-    fn swiglu(&self, gate: Span<CudaBuf<L>>, up: Span<CudaBuf<L>>, h: SpanMut<CudaBuf<L>>) {
+    fn gated(
+        &self,
+        f: Activation,
+        gate: Span<CudaBuf<L>>,
+        up: Span<CudaBuf<L>>,
+        h: SpanMut<CudaBuf<L>>,
+    ) {
+        assert!(f == Activation::Silu, "{ON_CPU}");
         assert!(gate.len == h.len && up.len == h.len, "equal shapes");
         let format = shared_format([gate.buf, up.buf, &*h.buf]);
         let kernel = of_format(format, ["swiglu", "swiglu_bf16"]);
         self.run(|| self.over_fours(kernel, format, h.len, [at(gate), at(up), to(&h)]));
     }
 
-    fn swiglu_grad(
+    fn gated_grad(
         &self,
+        f: Activation,
         gate: SpanMut<CudaBuf<L>>,
         up: SpanMut<CudaBuf<L>>,
         dh: SpanMut<CudaBuf<L>>,
     ) {
+        assert!(f == Activation::Silu, "{ON_CPU}");
         assert!(gate.len == dh.len && up.len == dh.len, "equal shapes");
         let format = shared_format([&*gate.buf, &*up.buf, &*dh.buf]);
         let kernel = of_format(format, ["swiglu_grad", "swiglu_grad_bf16"]);

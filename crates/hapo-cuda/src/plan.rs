@@ -424,7 +424,7 @@ mod tests {
 
     #[test]
     fn tensor_cores_take_heads_of_whole_16_bytes() {
-        let of = |head_dim| TilePlan::of(AttentionShape { heads: 1, kv_heads: 1, head_dim });
+        let of = |head_dim| TilePlan::of(AttentionShape::new(1, 1, head_dim));
         let kernel = |head_dim| of(head_dim).map(|it| it.kernels[0]);
         assert_eq!(kernel(16), Some("attention_tiles_32"));
         assert_eq!(kernel(80), Some("attention_tiles_128"));

@@ -163,7 +163,7 @@ on_stand_in!(shared_memory_is_asked_for_where_a_launch_needs_it, ["", "fixed=102
     let mut x = gpu.alloc(100, NumberFormat::F32).unwrap();
     gpu.fill(x.first_mut(100), 1.0);
     assert_eq!(it.get("attributes_set"), 0, "nor do kernels that need little");
-    let shape = hapo_kernels::AttentionShape { heads: 1, kv_heads: 1, head_dim: 128 };
+    let shape = hapo_kernels::AttentionShape::new(1, 1, 128);
     let segment = hapo_kernels::SegmentRow {
         start: 0,
         len: 3,
@@ -188,7 +188,7 @@ on_stand_in!(shared_memory_is_asked_for_where_a_launch_needs_it, ["", "fixed=102
 
 on_stand_in!(a_gpu_with_too_little_shared_memory_says_so, ["optin=65536"], || {
     let gpu = open(MatmulPrecision::F32).unwrap();
-    let shape = hapo_kernels::AttentionShape { heads: 1, kv_heads: 1, head_dim: 128 };
+    let shape = hapo_kernels::AttentionShape::new(1, 1, 128);
     let segment = hapo_kernels::SegmentRow {
         start: 0,
         len: 1,

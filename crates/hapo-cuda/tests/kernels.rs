@@ -5,9 +5,9 @@ mod support;
 
 use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{
-    Accumulate, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Cpu, Device, DrawRow,
-    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut, NumberFormat,
-    Numbers, NumbersMut, Output, PAGE, Placed, SegmentRow, Span, SpanMut,
+    Accumulate, Activation, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Cpu, Device,
+    DrawRow, EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut,
+    NumberFormat, Numbers, NumbersMut, Output, PAGE, Placed, SegmentRow, Span, SpanMut,
 };
 use hapo_sampler::{Decoding, Truncation, draw};
 use support::Machine;
@@ -202,6 +202,7 @@ fn norms() {
             let mut residual = device.alloc(n, NumberFormat::F32).unwrap();
             device.rms_norm(
                 1e-6,
+                0.0,
                 all(&x),
                 all(&w),
                 all_mut(&mut y),
@@ -214,6 +215,7 @@ fn norms() {
                 let mut dx = factor(device, &halves_of(n, 4));
                 let mut dw = buf(device, &halves_of(width, 5));
                 device.rms_norm_grad(
+                    0.0,
                     all(&x),
                     all(&w),
                     all(&inverse),
@@ -258,9 +260,9 @@ fn norms_do_not_depend_on_where_a_row_lies() {
                     gpu.alloc(width, NumberFormat::F32).unwrap(),
                 );
                 let copy = Some(residual.at_mut(to, n));
-                gpu.rms_norm(1e-6, x, w, y.at_mut(to, n), all_mut(&mut inverse), copy);
+                gpu.rms_norm(1e-6, 0.0, x, w, y.at_mut(to, n), all_mut(&mut inverse), copy);
                 let (at, onto) = (dx.at_mut(to, n), Accumulate::Existing);
-                gpu.rms_norm_grad(x, w, all(&inverse), dy, onto, at, all_mut(&mut dw));
+                gpu.rms_norm_grad(0.0, x, w, all(&inverse), dy, onto, at, all_mut(&mut dw));
                 let [y, dx, residual] = [y, dx, residual].map(|it| read(gpu, &it).split_off(to));
                 seen.push([y, dx, residual, read(gpu, &inverse)]);
             }
@@ -274,7 +276,7 @@ fn norms_do_not_depend_on_where_a_row_lies() {
 fn heads_are_stored_as_attention_reads_them() {
     let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else { return };
     for (rows, heads, kv_heads, head_dim) in [(1, 1, 1, 8), (7, 6, 2, 16), (5, 3, 3, 128)] {
-        let shape = AttentionShape { heads, kv_heads, head_dim };
+        let shape = AttentionShape::new(heads, kv_heads, head_dim);
         let positions: Vec<u32> = (0..rows as u32).map(|i| (i * 5 + 2) % 11).collect();
         let angles = numbers(11 * head_dim, 1);
         let widths = [shape.q_dim(), shape.kv_dim(), shape.kv_dim()];
@@ -317,7 +319,7 @@ fn rope_and_swiglu() {
             let angles = buf(device, &halves_of(11 * head_dim, 1));
             let n = rows * heads * head_dim;
             let mut x = factor(device, &halves_of(n, 2));
-            let shape = AttentionShape { heads, kv_heads: 1, head_dim };
+            let shape = AttentionShape::new(heads, 1, head_dim);
             let mut k = factor(device, &halves_of(rows * head_dim, 6));
             let both = [all_mut(&mut x), all_mut(&mut k)];
             device.rope(shape, all(&angles), &table, Heads::Forward(both));
@@ -328,10 +330,15 @@ fn rope_and_swiglu() {
             let (mut gate, mut up) =
                 (factor(device, &halves_of(n, 3)), factor(device, &halves_of(n, 4)));
             let mut h = factor(device, &vec![0.0; n]);
-            device.swiglu(all(&gate), all(&up), all_mut(&mut h));
+            device.gated(Activation::Silu, all(&gate), all(&up), all_mut(&mut h));
             let forward = read(device, &h);
             let mut dh = factor(device, &halves_of(n, 5));
-            device.swiglu_grad(all_mut(&mut gate), all_mut(&mut up), all_mut(&mut dh));
+            device.gated_grad(
+                Activation::Silu,
+                all_mut(&mut gate),
+                all_mut(&mut up),
+                all_mut(&mut dh),
+            );
             vec![turned, back, forward, read(device, &gate), read(device, &up), read(device, &dh)]
         }
         for (products, tolerance) in
@@ -544,7 +551,7 @@ fn attention_of_packed_segments() {
         (2, 1, 192, &[(18, None), (35, Some(0))]),
     ];
     for (heads, kv_heads, head_dim, lens) in cases {
-        let shape = AttentionShape { heads, kv_heads, head_dim };
+        let shape = AttentionShape::new(heads, kv_heads, head_dim);
         let (table, rows) = segments(lens);
         both!(format!("{shape:?}, {lens:?}"), 1e-5, |d: &_| attend(d, shape, &table, rows, true));
     }
@@ -553,7 +560,7 @@ fn attention_of_packed_segments() {
 /// Five responses of 830 tokens see a prompt's tile: more queries than a chunk has.
 #[test]
 fn attention_of_a_prompt_that_many_queries_see() {
-    let shape = AttentionShape { heads: 2, kv_heads: 1, head_dim: 4 };
+    let shape = AttentionShape::new(2, 1, 4);
     let lens: Vec<Cut> =
         std::iter::once((9, None)).chain(std::iter::repeat_n((830, Some(0)), 5)).collect();
     let (table, rows) = segments(&lens);
@@ -590,7 +597,7 @@ fn attention_on_the_tensor_cores() {
         return;
     };
     for (heads, kv_heads, head_dim, lens) in cases {
-        let shape = AttentionShape { heads, kv_heads, head_dim };
+        let shape = AttentionShape::new(heads, kv_heads, head_dim);
         let (table, rows) = segments(lens);
         let ours = attend(&gpu, shape, &table, rows, true);
         assert_eq!(ours, attend(&gpu, shape, &table, rows, true), "{shape:?}: the same bits");
@@ -607,7 +614,7 @@ fn attention_on_the_tensor_cores() {
     }
     // Wider heads, and rows that are not made of 16 bytes, are not rounded.
     for head_dim in [20, 192] {
-        let shape = AttentionShape { heads: 2, kv_heads: 1, head_dim };
+        let shape = AttentionShape::new(2, 1, head_dim);
         let (table, rows) = segments(&[(18, None), (35, Some(0))]);
         let ours = attend(&gpu, shape, &table, rows, true);
         for (a, b) in ours.iter().zip(attend(&cpu(), shape, &table, rows, true)) {
@@ -618,7 +625,7 @@ fn attention_on_the_tensor_cores() {
 
 #[test]
 fn attention_after_a_prefix_that_is_no_segment() {
-    let shape = AttentionShape { heads: 4, kv_heads: 2, head_dim: 16 };
+    let shape = AttentionShape::new(4, 2, 16);
     let segment =
         SegmentRow { start: 70, len: 9, prefix_start: 0, prefix_len: 70, prefix_group: 0 };
     both!("a piece of a prompt", 1e-5, |d: &_| attend(d, shape, &[segment], 79, false));
@@ -626,14 +633,14 @@ fn attention_after_a_prefix_that_is_no_segment() {
 
 #[test]
 fn no_segments_and_no_rows_do_nothing() {
-    let shape = AttentionShape { heads: 2, kv_heads: 1, head_dim: 16 };
+    let shape = AttentionShape::new(2, 1, 16);
     both!("nothing", 0.0, |d: &_| attend(d, shape, &[], 0, true));
 }
 
 #[test]
 fn heads_too_wide_are_refused_by_name() {
     let Some(gpu) = fibers() else { return };
-    let shape = AttentionShape { heads: 1, kv_heads: 1, head_dim: 320 };
+    let shape = AttentionShape::new(1, 1, 320);
     let (table, rows) = segments(&[(1, None)]);
     let table = gpu.table(&table);
     let x = gpu.alloc(rows * 320, NumberFormat::F32).unwrap();
@@ -750,7 +757,7 @@ fn the_cache_and_decoding() {
             });
             results
         }
-        let shape = AttentionShape { heads, kv_heads, head_dim };
+        let shape = AttentionShape::new(heads, kv_heads, head_dim);
         for (format, products, tolerance) in [
             (NumberFormat::F32, MatmulPrecision::F32, 1e-5),
             (NumberFormat::Bf16, MatmulPrecision::F32, 1e-5),

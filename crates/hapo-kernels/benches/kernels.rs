@@ -4,16 +4,16 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hapo_kernels::{
-    Accumulate, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, CpuWeight, Device, EmbeddingLayout,
-    HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut, NumberFormat, Numbers, NumbersMut,
-    Output, Placed, SegmentRow, SpanMut, row_stats,
+    Accumulate, Activation, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, CpuWeight, Device,
+    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut, NumberFormat,
+    Numbers, NumbersMut, Output, Placed, SegmentRow, SpanMut, row_stats,
 };
 
 const ROWS: usize = 96;
 const HIDDEN: usize = 192;
 const FFN: usize = 512;
 const VOCABULARY: usize = 512;
-const HEADS: AttentionShape = AttentionShape { heads: 6, kv_heads: 2, head_dim: 32 };
+const HEADS: AttentionShape = AttentionShape::new(6, 2, 32);
 
 fn numbers(cpu: &Cpu, len: usize) -> CpuBuf {
     let values: Vec<f32> = (0..len).map(|i| (i * 7919 % 1013) as f32 / 1013.0 - 0.5).collect();
@@ -74,13 +74,15 @@ fn rows(c: &mut Criterion) {
     group.bench_function("rms_norm", |b| {
         b.iter(|| {
             let (x, w) = (x.first(x.len()), w.first(w.len()));
-            cpu.rms_norm(1e-6, x, w, all(&mut y), all(&mut inverse), None);
+            cpu.rms_norm(1e-6, 0.0, x, w, all(&mut y), all(&mut inverse), None);
         });
     });
     let (gate, up) = (numbers(&cpu, ROWS * FFN), numbers(&cpu, ROWS * FFN));
     let mut h = numbers(&cpu, ROWS * FFN);
     group.bench_function("swiglu", |b| {
-        b.iter(|| cpu.swiglu(gate.first(gate.len()), up.first(up.len()), all(&mut h)));
+        b.iter(|| {
+            cpu.gated(Activation::Silu, gate.first(gate.len()), up.first(up.len()), all(&mut h));
+        });
     });
     let angles = numbers(&cpu, ROWS * HEADS.head_dim);
     let positions = cpu.table(&(0..ROWS as u32).collect::<Vec<_>>());

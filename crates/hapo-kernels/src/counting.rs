@@ -14,8 +14,8 @@ use crate::habits::Habits;
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
-    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken, EmbeddingLayout,
-    HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
+    Accumulate, Activation, AdamW, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken,
+    EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
 use crate::tally::{Counted, Tally};
@@ -203,10 +203,23 @@ impl Device for Counting {
 
     fn add_column_sums(&self, _: usize, _: ToRead, _: ToWrite) {}
 
-    fn rms_norm(&self, _: f32, _: ToRead, _: ToRead, _: ToWrite, _: ToWrite, _: Option<ToWrite>) {}
+    fn add(&self, _: f32, _: ToRead, _: ToWrite) {}
+
+    fn rms_norm(
+        &self,
+        _: f32,
+        _: f32,
+        _: ToRead,
+        _: ToRead,
+        _: ToWrite,
+        _: ToWrite,
+        _: Option<ToWrite>,
+    ) {
+    }
 
     fn rms_norm_grad(
         &self,
+        _: f32,
         _: ToRead,
         _: ToRead,
         _: ToRead,
@@ -274,9 +287,9 @@ impl Device for Counting {
     ) {
     }
 
-    fn swiglu(&self, _: ToRead, _: ToRead, _: ToWrite) {}
+    fn gated(&self, _: Activation, _: ToRead, _: ToRead, _: ToWrite) {}
 
-    fn swiglu_grad(&self, _: ToWrite, _: ToWrite, _: ToWrite) {}
+    fn gated_grad(&self, _: Activation, _: ToWrite, _: ToWrite, _: ToWrite) {}
 
     fn embed(&self, _: EmbeddingLayout, _: &Vec<u32>, _: &CountedWeight, _: ToWrite) {}
 

@@ -14,8 +14,8 @@ use crate::habits::Habits;
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
-    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken, EmbeddingLayout,
-    HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
+    Accumulate, Activation, AdamW, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken,
+    EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
 use crate::weight::{Heads, Held, Matrix, Numbers, Output, Placed};
@@ -106,11 +106,15 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// `out [width] += Σ_rows dy [rows, width]`: the gradient of a bias.
     fn add_column_sums(&self, width: usize, dy: Span<Self::Buf>, out: SpanMut<Self::Buf>);
 
-    /// `y = x · r ⊙ w` per row, `r = 1/√(mean(x²) + eps)`, saved in `inverse_rms [rows]`. When
+    /// `y += factor · x`.
+    fn add(&self, factor: f32, x: Span<Self::Buf>, y: SpanMut<Self::Buf>);
+
+    /// `y = x · r ⊙ (offset + w)` per row, `r = 1/√(mean(x²) + eps)`, saved in `inverse_rms [rows]`. When
     /// `residual` is given, `x` is copied there too: the next product is added to it.
     fn rms_norm(
         &self,
         eps: f32,
+        offset: f32,
         x: Span<Self::Buf>,
         w: Span<Self::Buf>,
         y: SpanMut<Self::Buf>,
@@ -120,6 +124,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// `dx = onto + …`, `dw += …` of [`Device::rms_norm`]; `onto` is never a bias.
     fn rms_norm_grad(
         &self,
+        offset: f32,
         x: Span<Self::Buf>,
         w: Span<Self::Buf>,
         inverse_rms: Span<Self::Buf>,
@@ -129,8 +134,8 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         dw: SpanMut<Self::Buf>,
     );
 
-    /// Turns heads by the angles of their positions; `angles [positions, head_dim]` holds cosines then sines of half a
-    /// head.
+    /// Turns the leading numbers of heads by the angles of their positions; `angles [positions, rotated]` holds cosines
+    /// then sines of half of them.
     fn rope(
         &self,
         shape: AttentionShape,
@@ -194,11 +199,23 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         cache: &mut Self::Buf,
     );
 
-    /// `h = silu(gate) ⊙ up`.
-    fn swiglu(&self, gate: Span<Self::Buf>, up: Span<Self::Buf>, h: SpanMut<Self::Buf>);
-    /// Gradient of [`Device::swiglu`] in place: `gate`, `up` become their gradients, `dh` becomes
+    /// `h = f(gate) ⊙ up`.
+    fn gated(
+        &self,
+        f: Activation,
+        gate: Span<Self::Buf>,
+        up: Span<Self::Buf>,
+        h: SpanMut<Self::Buf>,
+    );
+    /// Gradient of [`Device::gated`] in place: `gate`, `up` become their gradients, `dh` becomes
     /// `h` again (the gradient of the next weight needs it).
-    fn swiglu_grad(&self, gate: SpanMut<Self::Buf>, up: SpanMut<Self::Buf>, dh: SpanMut<Self::Buf>);
+    fn gated_grad(
+        &self,
+        f: Activation,
+        gate: SpanMut<Self::Buf>,
+        up: SpanMut<Self::Buf>,
+        dh: SpanMut<Self::Buf>,
+    );
 
     /// `x [tokens, width]` = rows of the embedding `[vocabulary, width]`, or columns of a transposed
     /// one `[width, vocabulary]`.

@@ -21,6 +21,16 @@ pub struct MatShape {
     pub outputs: usize,
 }
 
+/// The function of the gate in a block of the form `f(gate) ⊙ up`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activation {
+    /// x·σ(x).
+    #[default]
+    Silu,
+    /// GELU by its tanh approximation, x·σ(2u) with u = √(2/π)·(x + 0.044715·x³).
+    GeluTanh,
+}
+
 /// The initial value of a product.
 #[derive(Debug)]
 pub enum Accumulate<'a, B> {
@@ -41,9 +51,23 @@ pub struct AttentionShape {
     pub kv_heads: usize,
     /// Width of one head.
     pub head_dim: usize,
+    /// Leading numbers of a head that the rotary embedding turns; even.
+    pub rotated: usize,
+    /// Positions that a query reads at most, its own included; `None` for all before it.
+    pub window: Option<usize>,
 }
 
 impl AttentionShape {
+    /// Heads that are turned whole and read all positions.
+    pub const fn new(heads: usize, kv_heads: usize, head_dim: usize) -> Self {
+        Self { heads, kv_heads, head_dim, rotated: head_dim, window: None }
+    }
+
+    /// The first position that the query of a position reads.
+    pub fn first_read(&self, position: usize) -> usize {
+        self.window.map_or(0, |window| (position + 1).saturating_sub(window))
+    }
+
     /// Width of a row of queries.
     pub fn q_dim(&self) -> usize {
         self.heads * self.head_dim

@@ -1,9 +1,9 @@
 //! Every operation against a naive f64 one, every written gradient against central differences of it.
 
 use hapo_kernels::{
-    Accumulate, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, CpuWeight, Device, EmbeddingLayout,
-    HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut, NumberFormat, Numbers, NumbersMut,
-    Output, Placed, SegmentRow,
+    Accumulate, Activation, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, CpuWeight, Device,
+    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut, NumberFormat,
+    Numbers, NumbersMut, Output, Placed, SegmentRow,
 };
 
 /// A deterministic stream of numbers in (−1, 1).
@@ -140,7 +140,8 @@ fn naive_norm(x: &[f64], w: &[f64]) -> Vec<f64> {
 #[test]
 fn rms_norm() {
     let cpu = cpu();
-    for (rows, width) in [(1, 3), (5, 21), (130, 8)] {
+    for (rows, width, offset) in [(1, 3, 0.0), (5, 21, 0.0), (130, 8, 0.0), (5, 21, 1.0)] {
+        let shifted = |w: &[f64]| w.iter().map(|w| w + f64::from(offset)).collect::<Vec<_>>();
         let mut s = Stream(7);
         let (x, w, dy) = (s.take(rows * width), s.take(width), s.take(rows * width));
         let (xb, wb, dyb) = (buf(&cpu, &x), buf(&cpu, &w), buf(&cpu, &dy));
@@ -150,16 +151,18 @@ fn rms_norm() {
         let mut inverse = cpu.alloc(rows, NumberFormat::F32).unwrap();
         cpu.rms_norm(
             1e-6,
+            offset,
             xb.first(n),
             wb.first(width),
             y.first_mut(n),
             inverse.first_mut(rows),
             Some(copy.first_mut(n)),
         );
-        agree("norm", y.as_slice(), &naive_norm(&wide(&x), &wide(&w)));
+        agree("norm", y.as_slice(), &naive_norm(&wide(&x), &shifted(&wide(&w))));
         assert_eq!(copy.as_slice(), x);
         let (mut dx, mut dw) = (buf(&cpu, &dy), buf(&cpu, &w));
         cpu.rms_norm_grad(
+            offset,
             xb.first(n),
             wb.first(width),
             inverse.first(rows),
@@ -171,59 +174,87 @@ fn rms_norm() {
         let plus = |d: Vec<f64>, old: &[f32]| -> Vec<f64> {
             d.iter().zip(old).map(|(d, &o)| d + f64::from(o)).collect()
         };
-        let want = plus(numeric(&x, &dy, |x| naive_norm(x, &wide(&w))), &dy);
+        let want = plus(numeric(&x, &dy, |x| naive_norm(x, &shifted(&wide(&w)))), &dy);
         agree("norm dx", dx.as_slice(), &want);
-        let want = plus(numeric(&w, &dy, |w| naive_norm(&wide(&x), w)), &w);
+        let want = plus(numeric(&w, &dy, |w| naive_norm(&wide(&x), &shifted(w))), &w);
         agree("norm dw", dw.as_slice(), &want);
     }
 }
 
+fn silu(x: f64) -> f64 {
+    x / (1.0 + (-x).exp())
+}
+
+/// As `PyTorch` defines `gelu(approximate="tanh")`.
+fn gelu_tanh(x: f64) -> f64 {
+    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+    0.5 * x * (1.0 + inner.tanh())
+}
+
 #[test]
-fn swiglu() {
+fn gated() {
     let cpu = cpu();
     let n = 37;
-    let mut s = Stream(3);
-    let gate: Vec<f32> = s.take(n).iter().map(|v| v * 9.0).collect();
-    let (up, dh) = (s.take(n), s.take(n));
-    let naive = |g: &[f64], u: &[f64]| -> Vec<f64> {
-        g.iter().zip(u).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect()
-    };
-    let (mut g, mut u, mut d) = (buf(&cpu, &gate), buf(&cpu, &up), buf(&cpu, &dh));
-    let mut h = cpu.alloc(n, NumberFormat::F32).unwrap();
-    cpu.swiglu(g.first(n), u.first(n), h.first_mut(n));
-    let forward = naive(&wide(&gate), &wide(&up));
-    agree("swiglu", h.as_slice(), &forward);
-    cpu.swiglu_grad(g.first_mut(n), u.first_mut(n), d.first_mut(n));
-    agree("h again", d.as_slice(), &forward);
-    agree("dgate", g.as_slice(), &numeric(&gate, &dh, |g| naive(g, &wide(&up))));
-    agree("dup", u.as_slice(), &numeric(&up, &dh, |u| naive(&wide(&gate), u)));
+    let activations =
+        [(Activation::Silu, silu as fn(f64) -> f64), (Activation::GeluTanh, gelu_tanh)];
+    for (activation, f) in activations {
+        let mut s = Stream(3);
+        let gate: Vec<f32> = s.take(n).iter().map(|v| v * 9.0).collect();
+        let (up, dh) = (s.take(n), s.take(n));
+        let naive = |g: &[f64], u: &[f64]| -> Vec<f64> {
+            g.iter().zip(u).map(|(&g, u)| f(g) * u).collect()
+        };
+        let (mut g, mut u, mut d) = (buf(&cpu, &gate), buf(&cpu, &up), buf(&cpu, &dh));
+        let mut h = cpu.alloc(n, NumberFormat::F32).unwrap();
+        cpu.gated(activation, g.first(n), u.first(n), h.first_mut(n));
+        let forward = naive(&wide(&gate), &wide(&up));
+        agree("gated", h.as_slice(), &forward);
+        cpu.gated_grad(activation, g.first_mut(n), u.first_mut(n), d.first_mut(n));
+        agree("h again", d.as_slice(), &forward);
+        agree("dgate", g.as_slice(), &numeric(&gate, &dh, |g| naive(g, &wide(&up))));
+        agree("dup", u.as_slice(), &numeric(&up, &dh, |u| naive(&wide(&gate), u)));
+    }
+}
+
+#[test]
+fn add() {
+    let cpu = cpu();
+    let (x, mut y) = (buf(&cpu, &[1.0, -2.0]), buf(&cpu, &[10.0, 20.0]));
+    cpu.add(0.5, x.first(2), y.first_mut(2));
+    assert_eq!(y.as_slice(), [10.5, 19.0]);
 }
 
 #[test]
 fn rope() {
+    turns(6, 6);
+    turns(6, 4);
+}
+
+/// Heads of some width of which the leading numbers are turned.
+fn turns(width: usize, rotated: usize) {
     let cpu = cpu();
-    let (heads, width) = (3, 6);
+    let heads = 3;
     let positions = [0_u32, 4, 2];
     let angle = |p: u32, i: usize| f64::from(p) * 0.7_f64.powi(i as i32);
     let mut table = Vec::new();
     for p in 0..5 {
-        table.extend((0..width / 2).map(|i| angle(p, i).cos() as f32));
-        table.extend((0..width / 2).map(|i| angle(p, i).sin() as f32));
+        table.extend((0..rotated / 2).map(|i| angle(p, i).cos() as f32));
+        table.extend((0..rotated / 2).map(|i| angle(p, i).sin() as f32));
     }
     let mut s = Stream(11);
     let n = positions.len() * heads * width;
-    let shape = AttentionShape { heads, kv_heads: heads, head_dim: width };
+    let shape = AttentionShape { rotated, ..AttentionShape::new(heads, heads, width) };
     let (x, dy) = (s.take(n), s.take(n));
     let naive = |x: &[f64]| -> Vec<f64> {
         let mut y = x.to_vec();
         for (row, &p) in positions.iter().enumerate() {
             for head in 0..heads {
                 let at = (row * heads + head) * width;
-                for i in 0..width / 2 {
-                    let (a, b) = (x[at + i], x[at + width / 2 + i]);
+                for i in 0..rotated / 2 {
+                    let (a, b) = (x[at + i], x[at + rotated / 2 + i]);
                     let (sin, cos) = angle(p, i).sin_cos();
                     y[at + i] = a * cos - b * sin;
-                    y[at + width / 2 + i] = b * cos + a * sin;
+                    y[at + rotated / 2 + i] = b * cos + a * sin;
                 }
             }
         }
@@ -262,6 +293,7 @@ fn naive_attention(
             let keys: Vec<usize> = (s.prefix_start..s.prefix_start + s.prefix_len)
                 .chain(s.start..=s.start + i)
                 .map(|r| r as usize)
+                .skip(shape.first_read((s.prefix_len + i) as usize))
                 .collect();
             for head in 0..shape.heads {
                 let at = (s.start + i) as usize * shape.q_dim() + head * d;
@@ -303,8 +335,9 @@ fn attention_with_and_without_prefix() {
         segment(43, 2, 0, 0, 2),
     ];
     let rows = 46;
-    for (heads, kv_heads, head_dim) in [(4, 2, 6), (3, 1, 16), (2, 2, 4)] {
-        let shape = AttentionShape { heads, kv_heads, head_dim };
+    let shapes = [(4, 2, 6, None), (3, 1, 16, None), (2, 2, 4, Some(1)), (2, 1, 4, Some(7))];
+    for (heads, kv_heads, head_dim, window) in shapes {
+        let shape = AttentionShape { window, ..AttentionShape::new(heads, kv_heads, head_dim) };
         let (nq, nk) = (rows * shape.q_dim(), rows * shape.kv_dim());
         let mut s = Stream(heads as u64);
         let (q, k, v, dy) = (s.take(nq), s.take(nk), s.take(nk), s.take(nq));
@@ -345,6 +378,62 @@ fn attention_with_and_without_prefix() {
         agree("dk", dk.as_slice(), &want);
         let want = numeric(&v, &dy, |v| naive_attention(shape, &segments, [&qw, &kw, v]));
         agree("dv", dv.as_slice(), &want);
+    }
+}
+
+/// Of a text without rotation, the rows that a window leaves depend on the rows within it alone: the last rows of a
+/// text, of which whole blocks are skipped, are those of its end.
+#[test]
+fn a_window_skips_what_it_does_not_read() {
+    let cpu = cpu();
+    let (long, short, counted) = (1101, 120, 60);
+    let shape = AttentionShape { window: Some(40), ..AttentionShape::new(2, 1, 4) };
+    let (wide_q, wide_k) = (shape.q_dim(), shape.kv_dim());
+    let mut s = Stream(5);
+    let (q, k, v) = (s.take(long * wide_q), s.take(long * wide_k), s.take(long * wide_k));
+    let mut dout = vec![0.0; (long - counted) * wide_q];
+    dout.extend(s.take(counted * wide_q));
+    let run = |rows: usize| -> [Vec<f32>; 4] {
+        let end = |x: &[f32], width: usize| buf(&cpu, &x[x.len() - rows * width..]);
+        let (nq, nk) = (rows * wide_q, rows * wide_k);
+        let (q, k, v, dout) =
+            (end(&q, wide_q), end(&k, wide_k), end(&v, wide_k), end(&dout, wide_q));
+        let row = SegmentRow {
+            start: 0,
+            len: rows as u32,
+            prefix_start: 0,
+            prefix_len: 0,
+            prefix_group: 0,
+        };
+        let table = cpu.table(&[row]);
+        let (mut out, mut log_sums) = (buf(&cpu, &vec![0.0; nq]), buf(&cpu, &vec![0.0; rows * 2]));
+        let (to, sums) = (out.first_mut(nq), log_sums.first_mut(rows * 2));
+        cpu.attention(shape, &table, q.first(nq), k.first(nk), v.first(nk), to, sums);
+        let [mut dq, mut dk, mut dv] = [nq, nk, nk].map(|n| buf(&cpu, &vec![0.0; n]));
+        cpu.attention_grad(
+            shape,
+            &table,
+            q.first(nq),
+            k.first(nk),
+            v.first(nk),
+            out.first(nq),
+            log_sums.first(rows * 2),
+            dout.first(nq),
+            dq.first_mut(nq),
+            dk.first_mut(nk),
+            dv.first_mut(nk),
+        );
+        [&out, &dq, &dk, &dv].map(|it| it.as_slice().to_vec())
+    };
+    let [all, end] = [run(long), run(short)];
+    for (i, (all, end)) in all.iter().zip(&end).enumerate() {
+        let width = if i < 2 { wide_q } else { wide_k };
+        let (before, last) = all.split_at((long - short) * width);
+        // The first rows of the end alone have fewer rows before them.
+        let from = if i == 0 { 40 * width } else { 0 };
+        agree("the end", &last[from..], &wide(&end[from..]));
+        assert!(i == 0 || before.iter().all(|it| *it == 0.0), "gradients before the window");
+        assert!(end[from..].iter().any(|it| it.abs() > 0.1), "numbers to compare");
     }
 }
 

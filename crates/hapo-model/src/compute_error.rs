@@ -20,6 +20,12 @@ pub enum ComputeError {
         /// The value found.
         got: usize,
     },
+    /// A family that has not run on a GPU.
+    #[error("{family}: this family runs on a CPU only")]
+    OnCpu {
+        /// Its name.
+        family: &'static str,
+    },
     /// No parameter has this name.
     #[error("unknown tensor {name}")]
     UnknownTensor {
@@ -137,11 +143,12 @@ impl Explain for ComputeError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Device(it) => it.hint().map(str::to_owned),
+            Self::OnCpu { .. } => Some("run it with --device cpu".to_owned()),
             _ => None,
         }
     }
 
     fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Device(DeviceError::Compute { .. }))
+        matches!(self, Self::Device(DeviceError::Compute { .. }) | Self::OnCpu { .. })
     }
 }

@@ -8,7 +8,7 @@ use crate::batch::Prepared;
 use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::linear::{Backward, Input};
-use crate::model::Model;
+use crate::model::{Model, times};
 
 /// Numbers per target in the statistics of the head.
 const STATS: usize = 6;
@@ -127,7 +127,10 @@ impl<D: Device> Head<D> {
         let (device, hidden) = (&model.device, model.config.hidden);
         self.logits_backward(model, batch, chunk, pass);
         let rows = batch.head_row_count;
+        let multiplier = model.config.decoder.multipliers.logits;
+        times(device, self.d_norm.first_mut(rows * hidden), multiplier);
         device.rms_norm_grad(
+            model.config.decoder.norm_offset(),
             self.x.first(rows * hidden),
             model.norm.all(),
             self.norm_inverse.first(rows),
@@ -237,12 +240,15 @@ impl<D: Device> Head<D> {
         device.gather_rows(hidden, table, all, self.x.first_mut(rows * hidden));
         device.rms_norm(
             model.config.rms_eps,
+            model.config.decoder.norm_offset(),
             self.x.first(rows * hidden),
             model.norm.all(),
             self.norm.first_mut(rows * hidden),
             self.norm_inverse.first_mut(rows),
             None,
         );
+        let multiplier = model.config.decoder.multipliers.logits;
+        times(device, self.norm.first_mut(rows * hidden), multiplier);
     }
 
     fn product(&mut self, model: &Model<D>, first: usize, rows: usize) {

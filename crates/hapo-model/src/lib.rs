@@ -3,8 +3,11 @@
 mod batch;
 mod compute_error;
 mod config;
+pub mod config_json;
 pub mod decode;
 mod error;
+mod families;
+mod fields;
 mod files;
 pub mod flops;
 pub mod folder;
@@ -20,14 +23,18 @@ mod train;
 
 pub use batch::{PackedBatch, Segment, Target};
 pub use compute_error::ComputeError;
+pub use config::decoder::{
+    Decoder, LayerKind, Llama3Scaling, LongScaling, Multipliers, Norms, QkNorm, Rope, Scaling,
+    YarnScaling,
+};
 pub use config::dtype::Dtype;
-pub use config::json as config_json;
-pub use config::{Architecture, Config, Llama3Scaling, Rope, TensorSpec};
+pub use config::{Config, TensorSpec};
 pub use decode::{
     GenerationRows, KvCache, NextToken, PREFILL_TOKENS, PartialPrompt, Prefill, PromptSlot,
     REREAD_TOKENS, SeqSlot, generation_bytes, kv_bytes_per_token, workspace_bytes,
 };
 pub use error::{Error, Refusal};
+pub use families::{FAMILIES, Family};
 pub use folder::{LoadError, LoadedModel, ModelFolder, load, load_frozen};
 pub use gradients::Gradients;
 pub use head::{Outputs, keeps_logits};

@@ -10,7 +10,9 @@ use hapo_kernels::{
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
-use crate::config::rope::{self, rope_frequencies};
+use crate::config::decoder::{Norms, QkNorm};
+use crate::config::rope;
+use crate::families::family_of;
 use crate::gradients::Gradients;
 use crate::linear::{Linear, Tensor, TensorMut, Vector};
 use crate::lora::LoraShape;
@@ -28,7 +30,8 @@ pub struct Model<D: Device> {
     pub(crate) layers: Vec<Layer<D>>,
     pub(crate) norm: Vector<D>,
     pub(crate) head: Linear<D>,
-    angles: D::Buf,
+    /// Of each rotary embedding of the decoder.
+    angles: Vec<D::Buf>,
     positions: usize,
     adapter: Option<(LoraShape, ParamLayout)>,
     kv_format: NumberFormat,
@@ -39,14 +42,16 @@ pub struct Model<D: Device> {
 /// A layer of a decoder.
 #[derive(Debug)]
 pub(crate) struct Layer<D: Device> {
-    pub(crate) attn_norm: Vector<D>,
+    /// Before and after attention.
+    pub(crate) attn_norms: [Option<Vector<D>>; 2],
     pub(crate) q: Linear<D>,
     pub(crate) k: Linear<D>,
     pub(crate) v: Linear<D>,
-    /// Of the heads of q and k.
+    /// Of q and k.
     pub(crate) qk_norm: Option<[Vector<D>; 2]>,
     pub(crate) o: Linear<D>,
-    pub(crate) mlp_norm: Vector<D>,
+    /// Before and after the MLP.
+    pub(crate) mlp_norms: [Option<Vector<D>>; 2],
     pub(crate) gate: Linear<D>,
     pub(crate) up: Linear<D>,
     pub(crate) down: Linear<D>,
@@ -58,6 +63,7 @@ impl<D: Device> Layer<D> {
         layout: &ParamLayout,
         index: usize,
         held: Held,
+        norms: Norms,
     ) -> Result<Self, ComputeError> {
         let param = |name: &str| layout.get(&format!("model.layers.{index}.{name}"));
         let vector = |name: &str| Vector::new(device, param(name)?);
@@ -72,14 +78,16 @@ impl<D: Device> Layer<D> {
             [true, true] => Some([vector(of_heads[0])?, vector(of_heads[1])?]),
             _ => None,
         };
+        let [before_attention, after_attention, before_mlp, after_mlp] =
+            norms.names().map(|name| name.map(vector).transpose());
         Ok(Self {
-            attn_norm: vector("input_layernorm.weight")?,
+            attn_norms: [before_attention?, after_attention?],
             q: linear(Projection::Q)?,
             k: linear(Projection::K)?,
             v: linear(Projection::V)?,
             qk_norm,
             o: linear(Projection::O)?,
-            mlp_norm: vector("post_attention_layernorm.weight")?,
+            mlp_norms: [before_mlp?, after_mlp?],
             gate: linear(Projection::Gate)?,
             up: linear(Projection::Up)?,
             down: linear(Projection::Down)?,
@@ -98,31 +106,35 @@ impl<D: Device> Layer<D> {
 
     /// Its norms.
     fn norms_mut(&mut self) -> impl Iterator<Item = &mut Vector<D>> {
-        let Self { attn_norm, qk_norm, mlp_norm, .. } = self;
-        [attn_norm, mlp_norm].into_iter().chain(qk_norm.iter_mut().flatten())
+        let Self { attn_norms, qk_norm, mlp_norms, .. } = self;
+        attn_norms.iter_mut().chain(mlp_norms).flatten().chain(qk_norm.iter_mut().flatten())
     }
 
     /// Its tensors in the order of the layout.
     fn tensors(&self) -> impl Iterator<Item = Tensor<'_, D>> {
         let heads = self.qk_norm.iter().flatten().map(Vector::tensor);
         let mlp = [&self.gate, &self.up, &self.down].into_iter().flat_map(Linear::tensors);
-        std::iter::once(self.attn_norm.tensor())
+        let ([before, after], [before_mlp, after_mlp]) = (&self.attn_norms, &self.mlp_norms);
+        (before.iter().map(Vector::tensor))
             .chain([&self.q, &self.k, &self.v].into_iter().flat_map(Linear::tensors))
             .chain(heads)
             .chain(self.o.tensors())
-            .chain([self.mlp_norm.tensor()])
+            .chain(after.iter().chain(before_mlp).map(Vector::tensor))
             .chain(mlp)
+            .chain(after_mlp.iter().map(Vector::tensor))
     }
 
     fn tensors_mut(&mut self) -> impl Iterator<Item = TensorMut<'_, D>> {
-        let Self { attn_norm, q, k, v, qk_norm, o, mlp_norm, gate, up, down } = self;
+        let Self { attn_norms, q, k, v, qk_norm, o, mlp_norms, gate, up, down } = self;
+        let ([before, after], [before_mlp, after_mlp]) = (attn_norms, mlp_norms);
         let heads = qk_norm.iter_mut().flatten().map(Vector::tensor_mut);
-        std::iter::once(attn_norm.tensor_mut())
+        (before.iter_mut().map(Vector::tensor_mut))
             .chain([q, k, v].into_iter().flat_map(Linear::tensors_mut))
             .chain(heads)
             .chain(o.tensors_mut())
-            .chain([mlp_norm.tensor_mut()])
+            .chain(after.iter_mut().chain(before_mlp).map(Vector::tensor_mut))
             .chain([gate, up, down].into_iter().flat_map(Linear::tensors_mut))
+            .chain(after_mlp.iter_mut().map(Vector::tensor_mut))
     }
 }
 
@@ -165,6 +177,10 @@ impl<D: Device> Model<D> {
         held: Held,
     ) -> Result<Self, ComputeError> {
         config.check_computable()?;
+        let family = family_of(&config);
+        if !(device.habits().is_cpu() || family.on_gpu) {
+            return Err(ComputeError::OnCpu { family: family.name });
+        }
         // An embedding that is looked up only is held by tokens if it is trained, else as the head is.
         let (layout, looked_up) = match held {
             Held::Frozen(NumberFormat::Bf16) => (ParamLayout::transposed(&config), held),
@@ -173,12 +189,18 @@ impl<D: Device> Model<D> {
         let matrix = |name: &str, held| Linear::new(&device, layout.get(name)?, held);
         let embedding = if config.tied { None } else { Some(matrix(EMBEDDING, looked_up)?) };
         let head = matrix(if config.tied { EMBEDDING } else { HEAD }, held)?;
-        let layers = (0..config.layers).map(|index| Layer::new(&device, &layout, index, held));
+        let norms = config.decoder.norms;
+        let layer = |index| Layer::new(&device, &layout, index, held, norms);
+        let layers = (0..config.layers).map(layer);
         let layers = layers.collect::<Result<Vec<_>, _>>()?;
         let norm = Vector::new(&device, layout.get(NORM)?)?;
-        let table = rope::angles(&rope_frequencies(&config), positions);
-        let mut angles = device.alloc(table.len(), NumberFormat::F32)?;
-        device.upload(&table, angles.first_mut(table.len()));
+        let angles = config.decoder.ropes.iter().map(|it| {
+            let table = rope::angles(&config, it, positions);
+            let mut angles = device.alloc(table.len(), NumberFormat::F32)?;
+            device.upload(&table, angles.first_mut(table.len()));
+            Ok::<_, ComputeError>(angles)
+        });
+        let angles = angles.collect::<Result<Vec<_>, _>>()?;
         let kv_format = device.habits().attention(config.attention_shape());
         let mut model = Self {
             device,
@@ -248,7 +270,8 @@ impl<D: Device> Model<D> {
     /// Bytes of its buffers, an adapter's included.
     pub fn bytes(&self) -> usize {
         let pairs = self.pairs().iter().map(bytes_of).sum::<usize>();
-        self.tensors().iter().map(bytes_of).sum::<usize>() + pairs + self.angles.bytes()
+        let angles = self.angles.iter().map(Buffer::bytes).sum::<usize>();
+        self.tensors().iter().map(bytes_of).sum::<usize>() + pairs + angles
     }
 
     /// Bytes of the weights that a step of decoding reads.
@@ -361,7 +384,11 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// No memory.
     pub fn gradients(&self) -> Result<Gradients<D>, ComputeError> {
-        let longest = self.config.hidden.max(self.config.head_dim);
+        let of_heads = match self.config.decoder.qk_norm {
+            Some(QkNorm::Row) => self.config.attention_shape().q_dim(),
+            _ => self.config.head_dim,
+        };
+        let longest = self.config.hidden.max(of_heads);
         let unread = if self.adapter.is_some() { longest } else { 0 };
         Gradients::zeros(&self.device, self.trained_len(), unread)
     }
@@ -536,22 +563,27 @@ impl<D: Device> Model<D> {
         }
     }
 
-    pub(crate) fn angles(&self) -> Span<'_, D::Buf> {
-        self.angles.first(self.angles.len())
+    /// The angles of a layer that turns its heads.
+    pub(crate) fn angles(&self, layer: usize) -> Option<Span<'_, D::Buf>> {
+        let which = self.config.decoder.kind(layer).rope?;
+        Some(self.angles[which].first(self.angles[which].len()))
     }
 
     /// Embeddings of tokens, the input of the first layer.
-    pub(crate) fn embed(&self, device: &D, tokens: &D::Table<u32>, x: SpanMut<D::Buf>) {
-        device.embed(self.embedding_layout(), tokens, self.embedding().weight(), x);
+    pub(crate) fn embed(&self, device: &D, tokens: &D::Table<u32>, mut x: SpanMut<D::Buf>) {
+        device.embed(self.embedding_layout(), tokens, self.embedding().weight(), x.again());
+        times(device, x, self.config.decoder.multipliers.embedding);
     }
 
-    /// Adds the embedding's gradient after the head's.
+    /// Adds the embedding's gradient after the head's; overwrites `dx`.
     pub(crate) fn embed_grad(
         &self,
         tokens: &D::Table<u32>,
-        dx: Span<D::Buf>,
+        mut dx: SpanMut<D::Buf>,
         gradients: &mut Gradients<D>,
     ) {
+        times(&self.device, dx.again(), self.config.decoder.multipliers.embedding);
+        let dx = dx.buf.at(dx.offset, dx.len);
         let Some(place) = self.embedding().place() else {
             return;
         };
@@ -583,6 +615,13 @@ fn bytes_of<B: Buffer, W: Matrix>(tensor: &Numbers<'_, B, W>) -> usize {
     match tensor {
         Numbers::Span(it) => it.buf.bytes(),
         Numbers::Weight(it) => it.bytes(),
+    }
+}
+
+/// Multiplies every number, where the factor is not 1.
+pub(crate) fn times<D: Device>(device: &D, x: SpanMut<D::Buf>, factor: f64) {
+    if factor != 1.0 {
+        device.scale(x, factor as f32);
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::Explain;
 use hapo_model::folder::{self, Layout};
-use hapo_model::{Architecture, Config, Dtype, Llama3Scaling, Rope, TensorSpec};
+use hapo_model::{Config, Decoder, Dtype, Llama3Scaling, QkNorm, Rope, Scaling, TensorSpec};
 use safetensors::SafeTensors;
 
 const MODELS: [&str; 4] = ["tiny-qwen2", "tiny-qwen2-bf16-sharded", "tiny-qwen3", "tiny-llama3"];
@@ -115,7 +115,7 @@ fn refusal(dir: &Path) -> String {
 #[test]
 fn configs_of_the_reference_models_say_what_made_them() {
     let qwen2 = Config {
-        architecture: Architecture::Qwen2,
+        family: "qwen2",
         vocab_size: 384,
         hidden: 64,
         layers: 2,
@@ -124,10 +124,8 @@ fn configs_of_the_reference_models_say_what_made_them() {
         head_dim: 16,
         ffn: 160,
         rms_eps: 1e-6,
-        rope: Rope { theta: 1e6, llama3: None },
+        decoder: Decoder { qkv_bias: true, ..Decoder::plain(Rope::of(1e6)) },
         tied: true,
-        qkv_bias: true,
-        qk_norm: false,
         max_positions: 512,
         eos: vec![383],
         bos: None,
@@ -135,24 +133,23 @@ fn configs_of_the_reference_models_say_what_made_them() {
     };
     let untied = Config { tied: false, ..qwen2.clone() };
     let qwen3 = Config {
-        architecture: Architecture::Qwen3,
+        family: "qwen3",
         head_dim: 32,
-        qkv_bias: false,
-        qk_norm: true,
+        decoder: Decoder { qk_norm: Some(QkNorm::Head), ..Decoder::plain(Rope::of(1e6)) },
         ..qwen2.clone()
     };
     let llama = Config {
-        architecture: Architecture::Llama,
-        qkv_bias: false,
-        rope: Rope {
+        family: "llama",
+        decoder: Decoder::plain(Rope {
             theta: 5e5,
-            llama3: Some(Llama3Scaling {
+            share: 1.0,
+            scaling: Scaling::Llama3(Llama3Scaling {
                 factor: 8.0,
                 low_freq_factor: 1.0,
                 high_freq_factor: 4.0,
                 original_max_positions: 64,
             }),
-        },
+        }),
         ..untied.clone()
     };
     let expected =

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_model::config_json::{ParsedConfig, check, parse, render, render_generation};
-use hapo_model::{Architecture, Config, Dtype, Error, Llama3Scaling, Rope};
+use hapo_model::{Config, Decoder, Dtype, Error, Llama3Scaling, QkNorm, Rope, Scaling};
 use serde_json::{Value, json};
 
 fn read(config: &Value, generation: Option<&Value>) -> Result<(Config, Option<Dtype>), Error> {
@@ -234,9 +234,9 @@ fn fields_that_transformers_passes_over_change_nothing() {
 fn a_llama_without_rope_theta_has_that_of_transformers() {
     let mut old = without(llama32(), "rope_theta");
     old["rope_scaling"] = Value::Null;
-    assert_eq!(read(&old, None).unwrap().0.rope, Rope { theta: 1e4, llama3: None });
-    let scaled = read(&without(llama32(), "rope_theta"), None).unwrap().0.rope;
-    assert_eq!((scaled.theta, scaled.llama3.is_some()), (1e4, true));
+    assert_eq!(read(&old, None).unwrap().0.decoder.ropes[0], Rope::of(1e4));
+    let scaled = read(&without(llama32(), "rope_theta"), None).unwrap().0.decoder.ropes[0].clone();
+    assert_eq!((scaled.theta, scaled.scaling != Scaling::None), (1e4, true));
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn published_configs_are_read_in_both_dialects() {
     assert_eq!(
         config,
         Config {
-            architecture: Architecture::Qwen2,
+            family: "qwen2",
             vocab_size: 151_936,
             hidden: 1536,
             layers: 28,
@@ -289,10 +289,8 @@ fn published_configs_are_read_in_both_dialects() {
             head_dim: 128,
             ffn: 8960,
             rms_eps: 1e-6,
-            rope: Rope { theta: 1e4, llama3: None },
             tied: true,
-            qkv_bias: true,
-            qk_norm: false,
+            decoder: Decoder { qkv_bias: true, ..Decoder::plain(Rope::of(1e4)) },
             max_positions: 4096,
             eos: vec![151_643],
             bos: Some(151_643),
@@ -307,10 +305,11 @@ fn published_configs_are_read_in_both_dialects() {
     assert_eq!(dtype, Some(Dtype::Bf16));
     assert_eq!(config.eos, [128_001, 128_008, 128_009]);
     assert_eq!(
-        config.rope,
+        config.decoder.ropes[0],
         Rope {
             theta: 5e5,
-            llama3: Some(Llama3Scaling {
+            share: 1.0,
+            scaling: Scaling::Llama3(Llama3Scaling {
                 factor: 32.0,
                 low_freq_factor: 1.0,
                 high_freq_factor: 4.0,
@@ -321,7 +320,10 @@ fn published_configs_are_read_in_both_dialects() {
 
     let (config, dtype) = read(&qwen3(), None).unwrap();
     assert_eq!(dtype, Some(Dtype::Bf16));
-    assert_eq!((config.head_dim, config.qk_norm, config.rope.theta), (128, true, 1e6));
+    assert_eq!(
+        (config.head_dim, config.decoder.qk_norm, config.decoder.ropes[0].theta),
+        (128, Some(QkNorm::Head), 1e6)
+    );
     let parameters: usize =
         (config.tensors().iter()).map(|spec| spec.shape.iter().product::<usize>()).sum();
     assert_eq!(parameters, 596_049_920);
@@ -352,6 +354,8 @@ fn what_is_written_is_read_back_equal() {
         with(qwen25(), "eos_token_id", Value::Null),
         with(qwen25(), "head_dim", json!(64)),
         with(qwen3(), "rms_norm_eps", json!(1.1e-5)),
+        with(qwen25(), "rope_scaling", json!({"type": "linear", "factor": 2.5})),
+        with(qwen25(), "rope_scaling", json!({"type": "yarn", "factor": 4.0})),
     ] {
         let (config, _) = read(&base, None).unwrap();
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
@@ -455,16 +459,16 @@ fn fields_that_change_nothing_are_let_through() {
 fn what_is_not_implemented_is_refused_by_name() {
     let cases = [
         (
-            with(qwen25(), "architectures", json!(["MistralForCausalLM"])),
-            r#"expected ["Qwen2ForCausalLM"], ["Qwen3ForCausalLM"] or ["LlamaForCausalLM"], got ["MistralForCausalLM"] (config.json: architectures)"#,
+            with(qwen25(), "architectures", json!(["MambaForCausalLM"])),
+            r#"expected a list of one of Qwen2ForCausalLM, Qwen3ForCausalLM, LlamaForCausalLM, MistralForCausalLM, GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, Olmo3ForCausalLM, Gemma3ForCausalLM, Phi3ForCausalLM, got ["MambaForCausalLM"] (config.json: architectures)"#,
         ),
         (
             with(qwen25(), "architectures", json!(["Qwen2ForSequenceClassification"])),
-            r#"expected ["Qwen2ForCausalLM"], ["Qwen3ForCausalLM"] or ["LlamaForCausalLM"], got ["Qwen2ForSequenceClassification"] (config.json: architectures)"#,
+            r#"expected a list of one of Qwen2ForCausalLM, Qwen3ForCausalLM, LlamaForCausalLM, MistralForCausalLM, GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, Olmo3ForCausalLM, Gemma3ForCausalLM, Phi3ForCausalLM, got ["Qwen2ForSequenceClassification"] (config.json: architectures)"#,
         ),
         (
             without(qwen25(), "architectures"),
-            r#"expected ["Qwen2ForCausalLM"], ["Qwen3ForCausalLM"] or ["LlamaForCausalLM"], got nothing (config.json: architectures)"#,
+            r#"expected a list of one of Qwen2ForCausalLM, Qwen3ForCausalLM, LlamaForCausalLM, MistralForCausalLM, GraniteForCausalLM, SmolLM3ForCausalLM, Olmo2ForCausalLM, Olmo3ForCausalLM, Gemma3ForCausalLM, Phi3ForCausalLM, got nothing (config.json: architectures)"#,
         ),
         (
             with(qwen25(), "model_type", json!("qwen3")),
@@ -494,17 +498,17 @@ fn what_is_not_implemented_is_refused_by_name() {
             with(
                 qwen25(),
                 "rope_scaling",
-                json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}),
+                json!({"type": "ntk", "factor": 4.0, "original_max_position_embeddings": 32768}),
             ),
-            r#"expected "default" or "llama3", got "yarn" (config.json: rope_scaling.type)"#,
+            r#"expected "default", "linear", "llama3", "yarn" or "longrope", got "ntk" (config.json: rope_scaling.type)"#,
         ),
         (
             with(qwen25(), "rope_scaling", json!({"rope_type": "dynamic", "factor": 2.0})),
-            r#"expected "default" or "llama3", got "dynamic" (config.json: rope_scaling.rope_type)"#,
+            r#"expected "default", "linear", "llama3", "yarn" or "longrope", got "dynamic" (config.json: rope_scaling.rope_type)"#,
         ),
         (
-            with(qwen25(), "rope_scaling", json!({"type": "linear", "factor": 2.0})),
-            r#"expected "default" or "llama3", got "linear" (config.json: rope_scaling.type)"#,
+            with(qwen25(), "rope_scaling", json!({"type": "linear", "factor": 0.5})),
+            "expected a finite number of at least 1, got 0.5 (config.json: rope_scaling.factor)",
         ),
         (
             with(llama32(), "rope_interleaved", json!(true)),
@@ -524,7 +528,7 @@ fn what_is_not_implemented_is_refused_by_name() {
         ),
         (
             with(qwen3(), "rope_parameters", json!({"rope_theta": 1e6, "rope_type": "longrope"})),
-            r#"expected "default" or "llama3", got "longrope" (config.json: rope_parameters.rope_type)"#,
+            "expected a positive integer, got nothing (config.json: rope_parameters.original_max_position_embeddings)",
         ),
         (
             with(
@@ -718,9 +722,9 @@ fn texts_that_are_no_object_are_refused() {
 #[test]
 fn a_configuration_made_by_hand_is_checked_too() {
     let (config, _) = read(&qwen3(), None).unwrap();
-    let wrong = Config { qk_norm: false, ..config };
+    let wrong = Config { family: "qwen4", ..config };
     assert_eq!(
         check(Path::new("out/config.json"), &wrong).unwrap_err().to_string(),
-        "expected qk_norm true, as Qwen3ForCausalLM has it, got false (out/config.json: architectures)"
+        "expected the name of a family, got qwen4 (out/config.json: model_type)"
     );
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use hapo_core::{Clip, ImportanceRatioLevel, Loss, Normaliser, Span, Term, operator};
 use hapo_kernels::{AdamW, Cpu};
-use hapo_model::{ActivationCheckpointing, Architecture, Config, Model, Rope};
+use hapo_model::{ActivationCheckpointing, Config, Decoder, Model, Rope};
 use hapo_train::pack::{Sequence, TokenGroup, pack};
 use hapo_train::{Batching, Learner, Trainer};
 use serde_json::{Value, json};
@@ -111,7 +111,7 @@ fn normed() -> f64 {
 
 fn config() -> Config {
     Config {
-        architecture: Architecture::Qwen2,
+        family: "qwen2",
         vocab_size: HIDDEN,
         hidden: HIDDEN,
         layers: 1,
@@ -120,10 +120,8 @@ fn config() -> Config {
         head_dim: HIDDEN,
         ffn: HIDDEN,
         rms_eps: 1e-6,
-        rope: Rope { theta: 10_000.0, llama3: None },
+        decoder: Decoder::plain(Rope::of(10_000.0)),
         tied: false,
-        qkv_bias: false,
-        qk_norm: false,
         max_positions: HIDDEN,
         eos: vec![0],
         bos: None,

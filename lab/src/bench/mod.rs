@@ -12,7 +12,7 @@ use hapo_cli::outln;
 use hapo_cli::support::device::{DeviceArg, DeviceChoice};
 use hapo_cli::support::{device, machine};
 use hapo_kernels::{Compute, Cpu, Device, MatShape, NumberFormat};
-use hapo_model::{Architecture, Config, Model, Rope};
+use hapo_model::{Config, Decoder, Model, Rope};
 use serde::Serialize;
 
 use self::cases::{Case, decoding, grading, grpo_step, randomise, sampling, training};
@@ -231,7 +231,7 @@ impl Shape {
 
     fn config(self) -> Config {
         let tiny = Config {
-            architecture: Architecture::Qwen2,
+            family: "qwen2",
             vocab_size: 512,
             hidden: 192,
             layers: 4,
@@ -240,10 +240,8 @@ impl Shape {
             head_dim: 32,
             ffn: 512,
             rms_eps: 1e-6,
-            rope: Rope { theta: 1e6, llama3: None },
+            decoder: Decoder { qkv_bias: true, ..Decoder::plain(Rope::of(1e6)) },
             tied: true,
-            qkv_bias: true,
-            qk_norm: false,
             max_positions: 1024,
             eos: Vec::new(),
             bos: None,
@@ -252,7 +250,7 @@ impl Shape {
         match self {
             Self::BenchTiny => tiny,
             Self::Smollm135m => Config {
-                architecture: Architecture::Llama,
+                family: "llama",
                 vocab_size: 49_152,
                 hidden: 576,
                 layers: 30,
@@ -260,7 +258,7 @@ impl Shape {
                 kv_heads: 3,
                 head_dim: 64,
                 ffn: 1536,
-                qkv_bias: false,
+                decoder: Decoder::plain(Rope::of(1e6)),
                 ..tiny
             },
             Self::Qwen05b => Config {

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::{Value, json};
 
-/// List methods, gates, operators, graders, templates, layouts, benchmarks, recipes.
+/// List methods, gates, operators, graders, templates, layouts, benchmarks, model families, recipes.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo list methods")]
 pub(crate) struct Args {
@@ -25,6 +25,7 @@ enum Table {
     Layouts,
     Benchmarks,
     Families,
+    TaskFamilies,
     Recipes,
 }
 
@@ -49,7 +50,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let graders = rows(hapo_verify::GRADERS, |it| (it.name(), it.summary()));
     let layouts = rows(hapo_data::DATASET_LAYOUTS, |it| (it.name, it.summary));
     let benchmarks = rows(hapo_eval::BENCHMARKS, |it| (it.name, it.summary));
-    let families = rows(hapo_data::task::FAMILIES, |it| (it.name, it.summary));
+    let families = rows(hapo_model::FAMILIES, |it| (it.name, it.summary));
+    let task_families = rows(hapo_data::task::FAMILIES, |it| (it.name, it.summary));
     let recipes = rows(hapo_train::recipe::BUILTIN_RECIPES, |it| (it.name, it.summary()));
     let tables = [
         (Table::Methods, "methods", methods.collect()),
@@ -60,6 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (Table::Layouts, "layouts", layouts),
         (Table::Benchmarks, "benchmarks", benchmarks),
         (Table::Families, "families", families),
+        (Table::TaskFamilies, "task families", task_families),
         (Table::Recipes, "recipes", recipes),
     ];
     let chosen = tables.iter().filter(|it| args.what.is_none_or(|what| what == it.0));

@@ -9,7 +9,7 @@ use super::share::Shared;
 use super::squares::squared_norm;
 use super::update::{Moments, Parameter};
 use super::weight::{CpuWeight, Form};
-use super::{convert, embedding, head, memory, norm, product, rope, swiglu, update};
+use super::{convert, embedding, gated, head, memory, norm, product, rope, update};
 use crate::compute::Compute;
 use crate::device::Device;
 use crate::draw::draw;
@@ -18,8 +18,8 @@ use crate::habits::Habits;
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
-    Accumulate, AdamW, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken, EmbeddingLayout,
-    HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
+    Accumulate, Activation, AdamW, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken,
+    EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
 };
 use crate::span::{Span, SpanMut};
 use crate::weight::{Heads, Held, Numbers, NumbersMut, Output, Placed};
@@ -135,9 +135,14 @@ impl Device for Cpu {
         norm::add_column_sums(self, width, dy.read(), out.write());
     }
 
+    fn add(&self, factor: f32, x: Span<CpuBuf>, y: SpanMut<CpuBuf>) {
+        y.write().iter_mut().zip(x.read()).for_each(|(y, &x)| *y += factor * x);
+    }
+
     fn rms_norm(
         &self,
         eps: f32,
+        offset: f32,
         x: Span<CpuBuf>,
         w: Span<CpuBuf>,
         y: SpanMut<CpuBuf>,
@@ -148,7 +153,7 @@ impl Device for Cpu {
             self,
             eps,
             x.read(),
-            w.read(),
+            &norm::factors(offset, w.read()),
             y.write(),
             inverse_rms.write(),
             residual.map(SpanMut::write),
@@ -157,6 +162,7 @@ impl Device for Cpu {
 
     fn rms_norm_grad(
         &self,
+        offset: f32,
         x: Span<CpuBuf>,
         w: Span<CpuBuf>,
         inverse_rms: Span<CpuBuf>,
@@ -168,7 +174,7 @@ impl Device for Cpu {
         norm::rms_norm_grad(
             self,
             x.read(),
-            w.read(),
+            &norm::factors(offset, w.read()),
             inverse_rms.read(),
             dy.read(),
             &Start::of(&onto),
@@ -196,7 +202,7 @@ impl Device for Cpu {
             }
         };
         for x in both {
-            rope::rope(self, shape.head_dim, direction, angles.read(), positions, x.write());
+            rope::rope(self, shape, direction, angles.read(), positions, x.write());
         }
     }
 
@@ -289,12 +295,18 @@ impl Device for Cpu {
         cache::append(self, shape, first, cells, [k.read(), v.read()], cache.as_mut_slice());
     }
 
-    fn swiglu(&self, gate: Span<CpuBuf>, up: Span<CpuBuf>, h: SpanMut<CpuBuf>) {
-        swiglu::forward(self, gate.read(), up.read(), h.write());
+    fn gated(&self, f: Activation, gate: Span<CpuBuf>, up: Span<CpuBuf>, h: SpanMut<CpuBuf>) {
+        gated::forward(self, f, gate.read(), up.read(), h.write());
     }
 
-    fn swiglu_grad(&self, gate: SpanMut<CpuBuf>, up: SpanMut<CpuBuf>, dh: SpanMut<CpuBuf>) {
-        swiglu::backward(self, gate.write(), up.write(), dh.write());
+    fn gated_grad(
+        &self,
+        f: Activation,
+        gate: SpanMut<CpuBuf>,
+        up: SpanMut<CpuBuf>,
+        dh: SpanMut<CpuBuf>,
+    ) {
+        gated::backward(self, f, gate.write(), up.write(), dh.write());
     }
 
     fn embed(

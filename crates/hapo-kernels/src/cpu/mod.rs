@@ -7,6 +7,7 @@ mod buffer;
 mod convert;
 mod device;
 mod embedding;
+mod gated;
 mod head;
 mod memory;
 mod norm;
@@ -17,7 +18,6 @@ mod rounding;
 mod share;
 mod split;
 mod squares;
-mod swiglu;
 mod update;
 mod weight;
 

@@ -3,6 +3,8 @@
 //! Sums over a row run in sixteen lanes and a fixed tree; sums over rows run within blocks of 64 rows
 //! and then over blocks in order.
 
+use std::borrow::Cow;
+
 use super::pool::Cpu;
 use super::product::f32::Start;
 use super::share::Shared;
@@ -10,6 +12,11 @@ use crate::isa::{fma, kernel};
 use crate::row::{LANES, reduce};
 
 const ROWS: usize = 64;
+
+/// What a norm multiplies by, `offset` + w.
+pub(super) fn factors(offset: f32, w: &[f32]) -> Cow<'_, [f32]> {
+    if offset == 0.0 { w.into() } else { w.iter().map(|w| offset + w).collect() }
+}
 
 pub(super) fn rms_norm(
     cpu: &Cpu,

@@ -3,12 +3,13 @@
 use super::pool::Cpu;
 use super::share::Shared;
 use crate::isa::{fma, kernel};
+use crate::shapes::AttentionShape;
 
 const ROWS: usize = 64;
 
 pub(super) fn rope(
     cpu: &Cpu,
-    head_dim: usize,
+    shape: AttentionShape,
     direction: f32,
     angles: &[f32],
     positions: &[u32],
@@ -20,26 +21,26 @@ pub(super) fn rope(
     let rows = positions.len();
     let width = x.len() / rows;
     assert!(
-        width * rows == x.len() && width.is_multiple_of(head_dim),
+        width * rows == x.len() && width.is_multiple_of(shape.head_dim),
         "x is [positions, heads · head_dim]"
     );
     let x = Shared::new(x);
     cpu.for_tasks(rows.div_ceil(ROWS), |task| {
         let first = task * ROWS;
         for row in first..(first + ROWS).min(rows) {
-            let at = positions[row] as usize * head_dim;
+            let at = positions[row] as usize * shape.rotated;
             // SAFETY: rows are disjoint.
             let x = unsafe { x.part(row * width, width) };
-            rotate(&angles[at..at + head_dim], direction, x);
+            rotate(&angles[at..at + shape.rotated], direction, shape.head_dim, x);
         }
     });
 }
 
 kernel! {
-    fn rotate<FMA>(angles: &[f32], direction: f32, x: &mut [f32]) {
+    fn rotate<FMA>(angles: &[f32], direction: f32, width: usize, x: &mut [f32]) {
         let half = angles.len() / 2;
         let (cosines, sines) = angles.split_at(half);
-        for head in x.chunks_exact_mut(2 * half) {
+        for head in x.chunks_exact_mut(width) {
             let (low, high) = head.split_at_mut(half);
             for (((a, b), &cos), &sin) in low.iter_mut().zip(high).zip(cosines).zip(sines) {
                 let sin = sin * direction;

@@ -1,55 +1,22 @@
 //! The shape of a decoder, as this project understands it.
 //!
-//! One struct for the three architectures (Qwen2/2.5, Qwen3 dense, Llama 3.x); the differences between them are four
-//! fields, not three types. `config.json` is read into it elsewhere; unsupported features are refused there by name.
+//! One struct for all families: sizes, and a [`Decoder`] that says in what else they differ. A family's file reads
+//! `config.json` into it; unsupported features are refused there by name.
 
+pub(crate) mod decoder;
 pub(crate) mod dtype;
-pub mod json;
 pub(crate) mod rope;
 
 use hapo_kernels::AttentionShape;
 
 use crate::compute_error::ComputeError;
-
-/// Which published architecture a folder holds; decides names in `config.json` and the flags below.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Architecture {
-    /// `Qwen2ForCausalLM`: bias on q, k and v.
-    Qwen2,
-    /// `Qwen3ForCausalLM` (dense): RMS norm per head on q and k, no bias, explicit `head_dim`.
-    Qwen3,
-    /// `LlamaForCausalLM` (3.x): no bias, llama3 rope scaling.
-    Llama,
-}
-
-/// Rotary position embedding.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rope {
-    /// Base of the geometric frequency series.
-    pub theta: f64,
-    /// Llama 3's frequency-dependent stretch, when the model has one.
-    pub llama3: Option<Llama3Scaling>,
-}
-
-/// `rope_type = "llama3"`: low frequencies are divided by `factor`, high ones kept, those between
-/// interpolated.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Llama3Scaling {
-    /// Stretch of the lowest frequencies.
-    pub factor: f64,
-    /// Wavelengths above `original_max_positions / low_freq_factor` are stretched in full.
-    pub low_freq_factor: f64,
-    /// Wavelengths below `original_max_positions / high_freq_factor` are kept.
-    pub high_freq_factor: f64,
-    /// Context length of the model before stretching.
-    pub original_max_positions: usize,
-}
+use decoder::{Decoder, QkNorm};
 
 /// The shape of a decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Published architecture.
-    pub architecture: Architecture,
+    /// Name of its family, `model_type` in `config.json`.
+    pub family: &'static str,
     /// Rows of the embedding; may be padded beyond the tokenizer.
     pub vocab_size: usize,
     /// Width of the residual stream.
@@ -66,14 +33,10 @@ pub struct Config {
     pub ffn: usize,
     /// Added to the mean square inside every RMS norm.
     pub rms_eps: f32,
-    /// Rotary embedding.
-    pub rope: Rope,
     /// The output head is the embedding, transposed.
     pub tied: bool,
-    /// q, k and v have a bias (Qwen2).
-    pub qkv_bias: bool,
-    /// q and k are RMS-normalised per head before the rotation (Qwen3).
-    pub qk_norm: bool,
+    /// What else distinguishes it.
+    pub decoder: Decoder,
     /// Longest sequence the model was made for.
     pub max_positions: usize,
     /// Ids that end a sequence, from `generation_config.json` where present, else `config.json`.
@@ -108,7 +71,20 @@ pub struct TensorSpec {
 impl Config {
     /// Widths of its attention blocks.
     pub fn attention_shape(&self) -> AttentionShape {
-        AttentionShape { heads: self.heads, kv_heads: self.kv_heads, head_dim: self.head_dim }
+        AttentionShape::new(self.heads, self.kv_heads, self.head_dim)
+    }
+
+    /// The factor of the queries on top of 1/√`head_dim`.
+    pub(crate) fn query_multiplier(&self) -> f64 {
+        let of_scores = self.decoder.multipliers.attention;
+        of_scores.map_or(1.0, |it| it * (self.head_dim as f64).sqrt())
+    }
+
+    /// The attention of one layer.
+    pub fn attention_of(&self, layer: usize) -> AttentionShape {
+        let rotated = self.decoder.rope_of(layer).map_or(0, |it| it.rotated(self.head_dim));
+        let window = self.decoder.kind(layer).window;
+        AttentionShape { rotated, window, ..self.attention_shape() }
     }
 
     /// Checks that a decoder of this shape can be computed.
@@ -159,22 +135,32 @@ impl Config {
         push("model.embed_tokens.weight".to_owned(), &[self.vocab_size, h]);
         for i in 0..self.layers {
             let layer = format!("model.layers.{i}");
-            push(format!("{layer}.input_layernorm.weight"), &[h]);
+            let [before_attention, after_attention, before_mlp, after_mlp] =
+                self.decoder.norms.names().map(|it| it.map(|name| format!("{layer}.{name}")));
+            if let Some(name) = before_attention {
+                push(name, &[h]);
+            }
             for (name, width) in [("q", q), ("k", kv), ("v", kv)] {
                 push(format!("{layer}.self_attn.{name}_proj.weight"), &[width, h]);
-                if self.qkv_bias {
+                if self.decoder.qkv_bias {
                     push(format!("{layer}.self_attn.{name}_proj.bias"), &[width]);
                 }
             }
-            if self.qk_norm {
-                push(format!("{layer}.self_attn.q_norm.weight"), &[hd]);
-                push(format!("{layer}.self_attn.k_norm.weight"), &[hd]);
+            if let Some(norm) = self.decoder.qk_norm {
+                let [of_q, of_k] = if norm == QkNorm::Head { [hd; 2] } else { [q, kv] };
+                push(format!("{layer}.self_attn.q_norm.weight"), &[of_q]);
+                push(format!("{layer}.self_attn.k_norm.weight"), &[of_k]);
             }
             push(format!("{layer}.self_attn.o_proj.weight"), &[h, q]);
-            push(format!("{layer}.post_attention_layernorm.weight"), &[h]);
+            for name in after_attention.into_iter().chain(before_mlp) {
+                push(name, &[h]);
+            }
             push(format!("{layer}.mlp.gate_proj.weight"), &[self.ffn, h]);
             push(format!("{layer}.mlp.up_proj.weight"), &[self.ffn, h]);
             push(format!("{layer}.mlp.down_proj.weight"), &[h, self.ffn]);
+            if let Some(name) = after_mlp {
+                push(name, &[h]);
+            }
         }
         push("model.norm.weight".to_owned(), &[h]);
         if !self.tied {
@@ -182,4 +168,43 @@ impl Config {
         }
         all
     }
+}
+
+/// A tensor of a folder, and the decoder's tensors that its rows are, one below the other.
+#[derive(Clone, Debug)]
+pub(crate) struct FileTensor {
+    pub(crate) spec: TensorSpec,
+    pub(crate) parts: Vec<TensorSpec>,
+}
+
+impl Config {
+    /// Every tensor as the folder has it: those of [`Config::tensors`], some of them in one.
+    pub(crate) fn file_tensors(&self) -> Vec<FileTensor> {
+        let mut all: Vec<FileTensor> = Vec::new();
+        for part in self.tensors() {
+            let name = self.decoder.is_fused.then(|| fused_name(&part.name)).flatten();
+            let name = name.unwrap_or_else(|| part.name.clone());
+            // The parts of a fused matrix follow each other.
+            if let Some(it) = all.last_mut().filter(|it| it.spec.name == name) {
+                it.spec.shape[0] += part.shape[0];
+                it.parts.push(part);
+            } else {
+                let spec = TensorSpec { name, shape: part.shape.clone() };
+                all.push(FileTensor { spec, parts: vec![part] });
+            }
+        }
+        all
+    }
+}
+
+/// The matrix that has this one's rows among its own.
+fn fused_name(part: &str) -> Option<String> {
+    let (module, tensor) = part.rsplit_once('.')?;
+    let (block, name) = module.rsplit_once('.')?;
+    let fused = match name {
+        "q_proj" | "k_proj" | "v_proj" => "qkv_proj",
+        "gate_proj" | "up_proj" => "gate_up_proj",
+        _ => return None,
+    };
+    Some(format!("{block}.{fused}.{tensor}"))
 }

@@ -1,31 +1,62 @@
 //! The angles of the rotary embedding.
 
-use crate::config::{Config, Llama3Scaling};
+use super::Config;
+use super::decoder::{Llama3Scaling, Rope, Scaling, YarnScaling};
 
-/// Angle per position of every pair of features, `[head_dim / 2]`, rounded to f32 where the published
+/// `[positions, rotated]`: cosines, then sines, of half the numbers each, rounded to f32 where the published
 /// implementations round them.
-pub(crate) fn rope_frequencies(config: &Config) -> Vec<f32> {
-    (0..config.head_dim / 2)
-        .map(|i| {
-            let exponent = (2 * i) as f32 / config.head_dim as f32;
-            let frequency = 1.0 / (config.rope.theta.powf(f64::from(exponent)) as f32);
-            match config.rope.llama3 {
-                Some(scaling) => stretched(frequency, scaling),
-                None => frequency,
-            }
-        })
-        .collect()
-}
-
-/// `[positions, head_dim]`: cosines, then sines, of half a head each.
-pub(crate) fn angles(frequencies: &[f32], positions: usize) -> Vec<f32> {
+pub(crate) fn angles(config: &Config, rope: &Rope, positions: usize) -> Vec<f32> {
+    let (frequencies, factor) = frequencies(config, rope, positions);
     let mut table = Vec::with_capacity(positions * 2 * frequencies.len());
     for position in 0..positions {
         let angle = |f: &f32| f64::from(position as f32 * f);
-        table.extend(frequencies.iter().map(|f| angle(f).cos() as f32));
-        table.extend(frequencies.iter().map(|f| angle(f).sin() as f32));
+        table.extend(frequencies.iter().map(|f| angle(f).cos() as f32 * factor));
+        table.extend(frequencies.iter().map(|f| angle(f).sin() as f32 * factor));
     }
     table
+}
+
+/// Angle per position of every pair of numbers that is turned, and the factor on their cosines and sines. Of the two
+/// sets of longrope, sequences of up to `positions` tokens choose.
+fn frequencies(config: &Config, rope: &Rope, positions: usize) -> (Vec<f32>, f32) {
+    let width = rope.rotated(config.head_dim);
+    let wavelength = |i: usize| rope.theta.powf(f64::from((2 * i) as f32 / width as f32)) as f32;
+    let all = (0..width / 2).map(|i| 1.0 / wavelength(i));
+    match &rope.scaling {
+        Scaling::None => (all.collect(), 1.0),
+        Scaling::Linear(factor) => (all.map(|it| it / *factor as f32).collect(), 1.0),
+        Scaling::Llama3(it) => (all.map(|frequency| stretched(frequency, *it)).collect(), 1.0),
+        Scaling::Yarn(it) => {
+            let ramp = yarn_ramp(*it, rope.theta, width);
+            let slow = |i| 1.0 / (it.factor as f32 * wavelength(i));
+            let all = all.enumerate().map(|(i, fast)| {
+                let kept = 1.0 - ramp(i);
+                slow(i) * (1.0 - kept) + fast * kept
+            });
+            let factor = it.attention_factor.unwrap_or(0.1 * it.factor.ln() + 1.0);
+            (all.collect(), factor as f32)
+        }
+        Scaling::Long(it) => {
+            let original = it.original_max_positions;
+            let divisors = if positions > original { &it.long } else { &it.short };
+            let all = divisors.iter().enumerate().map(|(i, by)| 1.0 / (*by as f32 * wavelength(i)));
+            let stretch = config.max_positions as f64 / original as f64;
+            let factor = (1.0 + stretch.max(1.0).ln() / (original as f64).ln()).sqrt();
+            (all.collect(), factor as f32)
+        }
+    }
+}
+
+/// How far a pair's frequency is divided by `YaRN`'s factor, from 0 to 1.
+fn yarn_ramp(it: YarnScaling, theta: f64, width: usize) -> impl Fn(usize) -> f32 {
+    let pair_of = |turns: f64| {
+        let wavelength = it.original_max_positions as f64 / (turns * std::f64::consts::TAU);
+        width as f64 * wavelength.ln() / (2.0 * theta.ln())
+    };
+    let low = pair_of(it.beta_fast).floor().max(0.0);
+    let high = pair_of(it.beta_slow).ceil().min(width as f64 - 1.0);
+    let high = if low == high { high + 0.001 } else { high };
+    move |i| ((i as f32 - low as f32) / (high - low) as f32).clamp(0.0, 1.0)
 }
 
 /// Llama 3's stretch: low frequencies are divided by the factor, high ones kept, those between

@@ -143,7 +143,7 @@ impl<D: Device> KvCache<D> {
                 device.copy(a.v, held.values.at_mut(first + done * kv_dim, here));
                 device.copy(a.q, held.q.at_mut(done * q_dim, rows * q_dim));
                 device.attention(
-                    shape,
+                    a.shape,
                     &segment,
                     held.q.first(end * q_dim),
                     held.keys.at(first, end * kv_dim),
@@ -284,7 +284,7 @@ impl<D: Device> KvCache<D> {
                 work.run_layer(&layer, |device, a| {
                     let out = a.out.first_mut(rows * shape.q_dim());
                     let log_sums = a.log_sums.first_mut(rows * shape.heads);
-                    device.attention(shape, &segments, a.q, a.k, a.v, out, log_sums);
+                    device.attention(a.shape, &segments, a.q, a.k, a.v, out, log_sums);
                 });
                 for (first, n, cells) in &to {
                     let (at, len) = (first * kv_dim, n * kv_dim);

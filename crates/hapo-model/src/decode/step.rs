@@ -163,7 +163,7 @@ impl<D: Device> KvCache<D> {
                 work.run_layer(&layer, |device, a| {
                     device.cache_append(shape, at, &cells, a.k, a.v, buf);
                     let out = a.out.first_mut(n * shape.q_dim());
-                    device.attention_decode(shape, at, &rows, &pages, buf, a.q, a.k, a.v, out);
+                    device.attention_decode(a.shape, at, &rows, &pages, buf, a.q, a.k, a.v, out);
                 });
             }
         });
@@ -250,7 +250,7 @@ impl<D: Device> Task<'_, D> {
                 work.run_layer(&layer, |device, a| {
                     let out = a.out.first_mut(n * shape.q_dim());
                     let at = CacheLayer { index, count: config.layers, format: model.kv_format() };
-                    device.attention_decode(shape, at, &rows, pages, cache, a.q, a.k, a.v, out);
+                    device.attention_decode(a.shape, at, &rows, pages, cache, a.q, a.k, a.v, out);
                 });
             }
             let all = n * config.hidden;

@@ -6,7 +6,7 @@ use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::layer::{AttentionArgs, LayerActivations, LayerPass, Scratch};
 use crate::linear::Input;
-use crate::model::Model;
+use crate::model::{Model, times};
 
 /// The sizes of generation's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,12 +94,15 @@ impl<D: Device> Workspace<D> {
         let (hidden, vocabulary) = (model.config.hidden, model.config.vocab_size);
         device.rms_norm(
             model.config.rms_eps,
+            model.config.decoder.norm_offset(),
             self.last.first(rows * hidden),
             model.norm.all(),
             self.norm.first_mut(rows * hidden),
             self.norm_inverse.first_mut(rows),
             None,
         );
+        let multiplier = model.config.decoder.multipliers.logits;
+        times(device, self.norm.first_mut(rows * hidden), multiplier);
         let x = self.norm.first(rows * hidden);
         let y = self.logits.first_mut(rows * vocabulary);
         model.head.forward(Input { device, x, low: None }, y);

@@ -10,8 +10,8 @@ use super::names::{
 };
 use super::weight_file::{Stored, WeightFile};
 use crate::config::dtype::Dtype;
-use crate::config::json::{self as config_json, ParsedConfig};
-use crate::config::{Config, TensorSpec};
+use crate::config::{Config, FileTensor, TensorSpec};
+use crate::config_json::{self, ParsedConfig};
 use crate::error::{Error, excerpt};
 use crate::files::{MAX_JSON_BYTES, malformed, read_bounded, require_finite};
 use crate::text::chat;
@@ -281,7 +281,7 @@ fn locate(
         }
     }
     let mut located = Vec::new();
-    for spec in config.tensors() {
+    for FileTensor { spec, parts } in config.file_tensors() {
         let Some(i) = owners.remove(spec.name.as_str()) else {
             let file = if let [one] = files { &one.path } else { dir };
             let expected = format!("a tensor of shape {:?}", spec.shape);
@@ -290,8 +290,13 @@ fn locate(
             );
             return Err(Error::refused(file, spec.name, expected, "none").with_hint(hint));
         };
-        let stored = accept(&files[i], i, &spec)?;
-        located.push((spec, stored));
+        let whole = accept(&files[i], i, &spec)?;
+        let mut start = whole.start;
+        for part in parts {
+            let end = start + part.shape.iter().product::<usize>() * whole.dtype.size();
+            located.push((part, Stored { start, end, ..whole }));
+            start = end;
+        }
     }
     if config.tied
         && let Some(i) = owners.remove(HEAD)

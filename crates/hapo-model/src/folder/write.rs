@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
 use crate::config::dtype::{self, Dtype};
-use crate::config::json as config_json;
 use crate::config::{Config, TensorSpec};
+use crate::config_json;
 use crate::error::{Error, excerpt};
 use crate::files::{malformed, require_finite};
 
@@ -60,7 +60,15 @@ pub fn write(
     fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
     refuse_existing_weights(dir)?;
 
-    let shards = plan_shards(config.tensors(), layout);
+    let tensors = config.file_tensors();
+    let shards = plan_shards(tensors.iter().map(|it| it.spec.clone()).collect(), layout);
+    let mut whole = |spec: &TensorSpec| {
+        let it = tensors.iter().find(|it| it.spec == *spec).expect("a shard has known tensors");
+        match &it.parts[..] {
+            [one] => source(one),
+            parts => parts.iter().flat_map(&mut source).collect(),
+        }
+    };
     let n_shards = shards.len();
     let mut weight_map = BTreeMap::new();
     let mut total_bytes = 0;
@@ -69,7 +77,7 @@ pub fn write(
             1 => SINGLE.to_owned(),
             _ => format!("model-{:05}-of-{n_shards:05}.safetensors", i + 1),
         };
-        write_weights(&dir.join(&name), specs, layout.dtype, &[], &mut source)?;
+        write_weights(&dir.join(&name), specs, layout.dtype, &[], &mut whole)?;
         for spec in specs {
             total_bytes += element_count(spec) * layout.dtype.size();
             weight_map.insert(spec.name.clone(), name.clone());

@@ -7,18 +7,22 @@
 //! Price: gradients are written by hand, and they overwrite saved activations that nothing reads
 //! again (`gate`, `up`, and `q`, `k` where their heads are normalised).
 
-use hapo_kernels::{Accumulate, Buffer, Device, Heads, NumberFormat, SegmentRow, Span};
+use hapo_kernels::{
+    Accumulate, AttentionShape, Buffer, Device, Heads, NumberFormat, SegmentRow, Span, SpanMut,
+};
 
-use super::saved::{LayerActivations, LayerGradients, Scratch};
+use super::saved::{BlockOutput, LayerActivations, LayerGradients, Scratch};
 use crate::config::Config;
 use crate::linear::{Backward, Input, Linear, Vector};
-use crate::model::{Layer, Model};
+use crate::model::{Layer, Model, times};
 
 /// A layer and the rows it runs on.
 pub(crate) struct LayerPass<'a, D: Device> {
     layer: &'a Layer<D>,
     config: &'a Config,
-    angles: Span<'a, D::Buf>,
+    shape: AttentionShape,
+    /// Is `None` where heads are not turned.
+    angles: Option<Span<'a, D::Buf>>,
     /// The part of the device that runs it.
     pub(crate) device: &'a D,
     pub(crate) rows: usize,
@@ -31,6 +35,7 @@ pub(crate) struct LayerPass<'a, D: Device> {
 
 /// Inputs and outputs of one layer's attention.
 pub(crate) struct AttentionArgs<'a, D: Device> {
+    pub(crate) shape: AttentionShape,
     pub(crate) q: Span<'a, D::Buf>,
     pub(crate) k: Span<'a, D::Buf>,
     pub(crate) v: Span<'a, D::Buf>,
@@ -44,6 +49,20 @@ pub(crate) struct BackwardPass<'a, D: Device> {
     pub(crate) mlp_hidden: &'a mut D::Buf,
 }
 
+/// Where a block's output goes before it is added.
+struct Exit<'a, D: Device> {
+    /// The norm after it, and its saved input.
+    norm: Option<(&'a Vector<D>, &'a mut BlockOutput<D>)>,
+    block: Option<&'a mut D::Buf>,
+}
+
+/// A norm with what its forward pass saved.
+struct Normed<'a, D: Device> {
+    norm: &'a Vector<D>,
+    x: Span<'a, D::Buf>,
+    inverse: &'a D::Buf,
+}
+
 impl<'a, D: Device> LayerPass<'a, D> {
     /// A layer of a model for rows of a prompt or a batch.
     pub(crate) fn new(
@@ -55,7 +74,8 @@ impl<'a, D: Device> LayerPass<'a, D> {
         Self {
             layer: &model.layers[index],
             config: &model.config,
-            angles: model.angles(),
+            shape: model.config.attention_of(index),
+            angles: model.angles(index),
             device: &model.device,
             rows,
             positions,
@@ -102,15 +122,10 @@ impl<'a, D: Device> LayerPass<'a, D> {
         let (p, c, rows) = (self.layer, self.config, self.rows);
         let (q_dim, kv_dim) = self.dims();
         let all = rows * c.hidden;
-        self.device.rms_norm(
-            c.rms_eps,
-            x.first(all),
-            p.attn_norm.all(),
-            saved.attn_norm.first_mut(all),
-            saved.attn_norm_inverse.first_mut(rows),
-            Some(saved.resid_mid.first_mut(all)),
-        );
-        self.qkv(saved, scratch);
+        let to = [saved.attn_norm.first_mut(all), saved.resid_mid.first_mut(all)];
+        let [before, after] = &p.attn_norms;
+        self.enter(before.as_ref(), x.first(all), &mut saved.attn_norm_inverse, to);
+        self.qkv(x, saved, scratch);
         let (kv_at, kv_len) = (self.kv_at, rows * kv_dim);
         if self.kv_format != self.device.habits().attention(c.attention_shape()) {
             self.device.round_to_bf16(saved.k.at_mut(kv_at, kv_len));
@@ -119,6 +134,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         attend(
             self.device,
             AttentionArgs {
+                shape: self.shape,
                 q: saved.q.first(rows * q_dim),
                 k: saved.k.at(kv_at, kv_len),
                 v: saved.v.at(kv_at, kv_len),
@@ -126,13 +142,67 @@ impl<'a, D: Device> LayerPass<'a, D> {
                 log_sums: &mut saved.log_sums,
             },
         );
-        let input = self.input(saved.attn_out.first(rows * q_dim), &mut scratch.low);
-        p.o.add_to(input, saved.resid_mid.first_mut(all));
+        let Scratch { low, block, .. } = scratch;
+        let input = self.input(saved.attn_out.first(rows * q_dim), low);
+        let output = saved.blocks.as_mut().map(|[attention, _]| attention);
+        let exit = Exit { norm: after.as_ref().zip(output), block: block.as_mut() };
+        self.leave(&p.o, input, exit, saved.resid_mid.first_mut(all));
     }
 
-    /// Queries, keys and values of `attn_norm`: projections, norm of the heads where there is one,
-    /// rotary embedding.
-    fn qkv(&self, saved: &mut LayerActivations<D>, scratch: &mut Scratch<D>) {
+    /// The input of a block, normalised where there is a norm, and a copy of it to add the block's output to.
+    fn enter(
+        &self,
+        norm: Option<&Vector<D>>,
+        x: Span<'_, D::Buf>,
+        inverse: &mut D::Buf,
+        [normed, residual]: [SpanMut<'_, D::Buf>; 2],
+    ) {
+        match norm {
+            Some(norm) => self.norm(norm, x, normed, inverse, Some(residual)),
+            None => self.device.copy(x, residual),
+        }
+    }
+
+    /// Adds a block's output, the product of its last matrix, to the residual stream.
+    fn leave(
+        &self,
+        linear: &Linear<D>,
+        input: Input<'_, D>,
+        exit: Exit<'_, D>,
+        residual: SpanMut<'_, D::Buf>,
+    ) {
+        let (len, factor) = (residual.len, self.config.decoder.multipliers.residual);
+        match exit {
+            Exit { norm: Some((norm, output)), block: Some(block) } => {
+                linear.forward(input, output.x.first_mut(len));
+                let x = output.x.first(len);
+                self.norm(norm, x, block.first_mut(len), &mut output.inverse, None);
+                self.device.add(factor as f32, block.first(len), residual);
+            }
+            Exit { block: Some(block), .. } => {
+                linear.forward(input, block.first_mut(len));
+                self.device.add(factor as f32, block.first(len), residual);
+            }
+            Exit { block: None, .. } => linear.add_to(input, residual),
+        }
+    }
+
+    fn norm(
+        &self,
+        norm: &Vector<D>,
+        x: Span<'_, D::Buf>,
+        y: SpanMut<'_, D::Buf>,
+        inverse: &mut D::Buf,
+        residual: Option<SpanMut<'_, D::Buf>>,
+    ) {
+        let inverse = inverse.first_mut(x.len / norm.all().len);
+        let (eps, offset) = (self.config.rms_eps, self.config.decoder.norm_offset());
+        self.device.rms_norm(eps, offset, x, norm.all(), y, inverse, residual);
+    }
+
+    /// Queries, keys and values of `attn_norm`, or of `x` without one: projections, norm of the heads where there is
+    /// one, rotary embedding.
+    fn qkv(&self, x: &D::Buf, saved: &mut LayerActivations<D>, scratch: &mut Scratch<D>) {
         let (p, c, rows) = (self.layer, self.config, self.rows);
         let (q_dim, kv_dim) = self.dims();
         let (q_len, kv_at, kv_len) = (rows * q_dim, self.kv_at, rows * kv_dim);
@@ -149,23 +219,13 @@ impl<'a, D: Device> LayerPass<'a, D> {
             Some(raw) => (raw.q.first_mut(q_len), raw.k.first_mut(kv_len)),
             None => (q.again(), k.again()),
         };
-        let attn_norm = saved.attn_norm.first(rows * c.hidden);
-        p.q.forward(self.input(attn_norm, low), q_to);
-        Linear::forward_both([&p.k, &p.v], self.input(attn_norm, low), [k_to, v]);
+        let is_normed = p.attn_norms[0].is_some();
+        let x = if is_normed { &saved.attn_norm } else { x }.first(rows * c.hidden);
+        p.q.forward(self.input(x, low), q_to);
+        Linear::forward_both([&p.k, &p.v], self.input(x, low), [k_to, v]);
         if let (Some(raw), Some([q_norm, k_norm])) = (&mut saved.raw_heads, &p.qk_norm) {
-            for (norm, heads, from, to, inverse) in [
-                (q_norm, c.heads, &raw.q, q, &mut raw.q_inverse),
-                (k_norm, c.kv_heads, &raw.k, k, &mut raw.k_inverse),
-            ] {
-                self.device.rms_norm(
-                    c.rms_eps,
-                    from.first(rows * heads * c.head_dim),
-                    norm.all(),
-                    to,
-                    inverse.first_mut(rows * heads),
-                    None,
-                );
-            }
+            self.norm(q_norm, raw.q.first(q_len), q, &mut raw.q_inverse, None);
+            self.norm(k_norm, raw.k.first(kv_len), k, &mut raw.k_inverse, None);
         }
         let heads = match heads {
             Some([q, k, v]) => Heads::Stored {
@@ -178,7 +238,10 @@ impl<'a, D: Device> LayerPass<'a, D> {
             },
             None => Heads::Forward([saved.q.first_mut(q_len), saved.k.at_mut(kv_at, kv_len)]),
         };
-        self.device.rope(c.attention_shape(), self.angles, self.positions, heads);
+        if let Some(angles) = self.angles {
+            self.device.rope(self.shape, angles, self.positions, heads);
+        }
+        times(self.device, saved.q.first_mut(q_len), c.query_multiplier());
     }
 
     /// Gradient of [`LayerPass::attention_block`]: `d.resid` goes from `resid_mid` to the layer's input.
@@ -193,12 +256,19 @@ impl<'a, D: Device> LayerPass<'a, D> {
         let (device, rows) = (self.device, self.rows);
         let (p, c) = (self.layer, self.config);
         let (q_dim, kv_dim) = self.dims();
-        let all = rows * c.hidden;
-        let (dy, d_attn_out) = (d.resid.first(all), d.attn_out.first_mut(rows * q_dim));
+        let [before, after] = &p.attn_norms;
+        let output = saved.blocks.as_ref().map(|[attention, _]| attention);
+        let dy = self.leave_grad(
+            after.as_ref().zip(output),
+            [&mut d.resid, &mut d.norm],
+            d.block.as_mut(),
+            pass,
+        );
+        let d_attn_out = d.attn_out.first_mut(rows * q_dim);
         p.o.input_grad(pass, dy, Accumulate::Nothing, d_attn_out);
         p.o.weight_grad(pass, saved.attn_out.first(rows * q_dim), dy);
         device.attention_grad(
-            c.attention_shape(),
+            self.shape,
             segments,
             saved.q.first(rows * q_dim),
             saved.k.first(rows * kv_dim),
@@ -210,21 +280,45 @@ impl<'a, D: Device> LayerPass<'a, D> {
             d.k.first_mut(rows * kv_dim),
             d.v.first_mut(rows * kv_dim),
         );
-        self.qkv_grad(saved, d, pass);
-        device.rms_norm_grad(
-            x.first(all),
-            p.attn_norm.all(),
-            saved.attn_norm_inverse.first(rows),
-            d.norm.first(all),
-            Accumulate::Existing,
-            d.resid.first_mut(all),
-            of_norm(pass, &p.attn_norm),
-        );
+        self.qkv_grad(x, saved, d, pass);
+        self.enter_grad(before.as_ref(), x, &saved.attn_norm_inverse, d, pass);
+    }
+
+    /// Gradient of [`LayerPass::enter`]: adds that of the block's input in `d.norm` to `d.resid`.
+    fn enter_grad(
+        &self,
+        norm: Option<&Vector<D>>,
+        x: &D::Buf,
+        inverse: &D::Buf,
+        d: &mut LayerGradients<D>,
+        pass: &mut Backward<'_, D>,
+    ) {
+        let all = self.rows * self.config.hidden;
+        let (dy, dx) = (d.norm.first(all), d.resid.first_mut(all));
+        let Some(norm) = norm else {
+            return self.device.add(1.0, dy, dx);
+        };
+        let normed = Normed { norm, x: x.first(all), inverse };
+        self.norm_grad(normed, dy, Accumulate::Existing, dx, pass);
+    }
+
+    fn norm_grad(
+        &self,
+        Normed { norm, x, inverse }: Normed<'_, D>,
+        dy: Span<'_, D::Buf>,
+        onto: Accumulate<'_, D::Buf>,
+        dx: SpanMut<'_, D::Buf>,
+        pass: &mut Backward<'_, D>,
+    ) {
+        let (offset, w) = (self.config.decoder.norm_offset(), norm.all());
+        let inverse = inverse.first(x.len / w.len);
+        self.device.rms_norm_grad(offset, x, w, inverse, dy, onto, dx, of_norm(pass, norm));
     }
 
     /// Gradient of [`LayerPass::qkv`]: from the gradients of q, k and v to that of `attn_norm` in `d.norm`.
     fn qkv_grad(
         &self,
+        x: &D::Buf,
         saved: &mut LayerActivations<D>,
         d: &mut LayerGradients<D>,
         pass: &mut Backward<'_, D>,
@@ -232,34 +326,33 @@ impl<'a, D: Device> LayerPass<'a, D> {
         let (device, rows) = (self.device, self.rows);
         let (p, c) = (self.layer, self.config);
         let (q_dim, kv_dim) = self.dims();
-        let heads = Heads::Backward([d.q.first_mut(rows * q_dim), d.k.first_mut(rows * kv_dim)]);
-        device.rope(c.attention_shape(), self.angles, self.positions, heads);
+        let mut dq = d.q.first_mut(rows * q_dim);
+        times(device, dq.again(), c.query_multiplier());
+        if let Some(angles) = self.angles {
+            let heads = Heads::Backward([dq, d.k.first_mut(rows * kv_dim)]);
+            device.rope(self.shape, angles, self.positions, heads);
+        }
         if let (Some(raw), Some([q_norm, k_norm])) = (&saved.raw_heads, &p.qk_norm) {
-            for (norm, heads, x, inverse, dy, to) in [
-                (q_norm, c.heads, &raw.q, &raw.q_inverse, &d.q, &mut saved.q),
-                (k_norm, c.kv_heads, &raw.k, &raw.k_inverse, &d.k, &mut saved.k),
+            for (norm, dim, x, inverse, dy, to) in [
+                (q_norm, q_dim, &raw.q, &raw.q_inverse, &d.q, &mut saved.q),
+                (k_norm, kv_dim, &raw.k, &raw.k_inverse, &d.k, &mut saved.k),
             ] {
-                let len = rows * heads * c.head_dim;
-                device.rms_norm_grad(
-                    x.first(len),
-                    norm.all(),
-                    inverse.first(rows * heads),
-                    dy.first(len),
-                    Accumulate::Nothing,
-                    to.first_mut(len),
-                    of_norm(pass, norm),
-                );
+                let len = rows * dim;
+                let normed = Normed { norm, x: x.first(len), inverse };
+                let (onto, dx) = (Accumulate::Nothing, to.first_mut(len));
+                self.norm_grad(normed, dy.first(len), onto, dx, pass);
             }
             std::mem::swap(&mut saved.q, &mut d.q);
             std::mem::swap(&mut saved.k, &mut d.k);
         }
-        let attn_norm = saved.attn_norm.first(rows * c.hidden);
+        let is_normed = p.attn_norms[0].is_some();
+        let x = if is_normed { &saved.attn_norm } else { x }.first(rows * c.hidden);
         let all = [(&p.q, q_dim, &d.q), (&p.k, kv_dim, &d.k), (&p.v, kv_dim, &d.v)];
         for (i, (linear, dim, dy)) in all.into_iter().enumerate() {
             let dy = dy.first(rows * dim);
             let dx = d.norm.first_mut(rows * c.hidden);
             linear.input_grad(pass, dy, onto_first(i), dx);
-            linear.weight_grad(pass, attn_norm, dy);
+            linear.weight_grad(pass, x, dy);
             if let Some(bias) = &linear.bias {
                 pass.gradients.add_bias(device, bias.place(), dy);
             }
@@ -275,20 +368,20 @@ impl<'a, D: Device> LayerPass<'a, D> {
     ) {
         let (p, c, rows) = (self.layer, self.config, self.rows);
         let (all, ffn) = (rows * c.hidden, rows * c.ffn);
-        let Scratch { mlp_hidden, low, .. } = scratch;
-        self.device.rms_norm(
-            c.rms_eps,
-            saved.resid_mid.first(all),
-            p.mlp_norm.all(),
-            saved.mlp_norm.first_mut(all),
-            saved.mlp_norm_inverse.first_mut(rows),
-            Some(x_next.first_mut(all)),
-        );
-        let mlp_norm = saved.mlp_norm.first(all);
+        let Scratch { mlp_hidden, low, block, .. } = scratch;
+        let [before, after] = &p.mlp_norms;
+        let to = [saved.mlp_norm.first_mut(all), x_next.first_mut(all)];
+        let inverse = &mut saved.mlp_norm_inverse;
+        self.enter(before.as_ref(), saved.resid_mid.first(all), inverse, to);
+        let x = if before.is_some() { &saved.mlp_norm } else { &saved.resid_mid }.first(all);
         let to = [saved.gate.first_mut(ffn), saved.up.first_mut(ffn)];
-        Linear::forward_both([&p.gate, &p.up], self.input(mlp_norm, low), to);
-        self.device.swiglu(saved.gate.first(ffn), saved.up.first(ffn), mlp_hidden.first_mut(ffn));
-        p.down.add_to(self.input(mlp_hidden.first(ffn), low), x_next.first_mut(all));
+        Linear::forward_both([&p.gate, &p.up], self.input(x, low), to);
+        let (gate, up) = (saved.gate.first(ffn), saved.up.first(ffn));
+        self.device.gated(c.decoder.activation, gate, up, mlp_hidden.first_mut(ffn));
+        let output = saved.blocks.as_mut().map(|[_, mlp]| mlp);
+        let exit = Exit { norm: after.as_ref().zip(output), block: block.as_mut() };
+        let input = self.input(mlp_hidden.first(ffn), low);
+        self.leave(&p.down, input, exit, x_next.first_mut(all));
     }
 
     /// Gradient of [`LayerPass::mlp_block`]: `d.resid` goes from the layer's output to `resid_mid`.
@@ -301,31 +394,56 @@ impl<'a, D: Device> LayerPass<'a, D> {
         let (device, rows) = (self.device, self.rows);
         let (p, c) = (self.layer, self.config);
         let (all, ffn) = (rows * c.hidden, rows * c.ffn);
-        let (dy, dx) = (d.resid.first(all), mlp_hidden.first_mut(ffn));
-        p.down.input_grad(pass, dy, Accumulate::Nothing, dx);
-        device.swiglu_grad(
+        let [before, after] = &p.mlp_norms;
+        let output = saved.blocks.as_ref().map(|[_, mlp]| mlp);
+        let dy = self.leave_grad(
+            after.as_ref().zip(output),
+            [&mut d.resid, &mut d.norm],
+            d.block.as_mut(),
+            pass,
+        );
+        p.down.input_grad(pass, dy, Accumulate::Nothing, mlp_hidden.first_mut(ffn));
+        device.gated_grad(
+            c.decoder.activation,
             saved.gate.first_mut(ffn),
             saved.up.first_mut(ffn),
             mlp_hidden.first_mut(ffn),
         );
         p.down.weight_grad(pass, mlp_hidden.first(ffn), dy);
-        let mlp_norm = saved.mlp_norm.first(all);
+        let x = if before.is_some() { &saved.mlp_norm } else { &saved.resid_mid }.first(all);
         for (i, (linear, dy)) in
             [(&p.gate, &saved.gate), (&p.up, &saved.up)].into_iter().enumerate()
         {
             let (dy, dx) = (dy.first(ffn), d.norm.first_mut(all));
             linear.input_grad(pass, dy, onto_first(i), dx);
-            linear.weight_grad(pass, mlp_norm, dy);
+            linear.weight_grad(pass, x, dy);
         }
-        device.rms_norm_grad(
-            saved.resid_mid.first(all),
-            p.mlp_norm.all(),
-            saved.mlp_norm_inverse.first(rows),
-            d.norm.first(all),
-            Accumulate::Existing,
-            d.resid.first_mut(all),
-            of_norm(pass, &p.mlp_norm),
-        );
+        self.enter_grad(before.as_ref(), &saved.resid_mid, &saved.mlp_norm_inverse, d, pass);
+    }
+
+    /// Gradient of [`LayerPass::leave`]: from that of the residual stream to that of the product, in another buffer where
+    /// they differ.
+    fn leave_grad<'b>(
+        &self,
+        norm: Option<(&Vector<D>, &BlockOutput<D>)>,
+        [resid, scaled]: [&'b mut D::Buf; 2],
+        block: Option<&'b mut D::Buf>,
+        pass: &mut Backward<'_, D>,
+    ) -> Span<'b, D::Buf> {
+        let (len, factor) =
+            (self.rows * self.config.hidden, self.config.decoder.multipliers.residual);
+        let mut dy = resid.first(len);
+        if factor != 1.0 {
+            self.device.copy(dy, scaled.first_mut(len));
+            self.device.scale(scaled.first_mut(len), factor as f32);
+            dy = scaled.first(len);
+        }
+        if let (Some((norm, output)), Some(block)) = (norm, block) {
+            let normed = Normed { norm, x: output.x.first(len), inverse: &output.inverse };
+            self.norm_grad(normed, dy, Accumulate::Nothing, block.first_mut(len), pass);
+            dy = block.first(len);
+        }
+        dy
     }
 
     fn input<'b>(&'b self, x: Span<'b, D::Buf>, low: &'b mut D::Buf) -> Input<'b, D> {
@@ -334,8 +452,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
 
     /// Numbers per row of q, and of k and v each.
     fn dims(&self) -> (usize, usize) {
-        let shape = self.config.attention_shape();
-        (shape.q_dim(), shape.kv_dim())
+        (self.shape.q_dim(), self.shape.kv_dim())
     }
 }
 

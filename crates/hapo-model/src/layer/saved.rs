@@ -4,6 +4,7 @@ use hapo_kernels::{Device, NumberFormat};
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
+use crate::config::decoder::Decoder;
 
 /// Buffers that all layers use in turn.
 #[derive(Debug)]
@@ -13,6 +14,23 @@ pub(crate) struct Scratch<D: Device> {
     pub(crate) low: D::Buf,
     /// Queries, keys and values in f32, where attention reads another format.
     pub(crate) heads: Option<[D::Buf; 3]>,
+    /// A block's output, where it is not added as it is.
+    pub(crate) block: Option<D::Buf>,
+}
+
+/// True if a block's output is changed before it is added.
+fn changes_blocks(decoder: &Decoder) -> bool {
+    decoder.norms.are_after() || decoder.multipliers.residual != 1.0
+}
+
+/// A buffer of f32, where it is needed.
+fn where_needed<D: Device>(
+    device: &D,
+    is_needed: bool,
+    len: usize,
+) -> Result<Option<D::Buf>, ComputeError> {
+    let buf = is_needed.then(|| device.alloc(len, NumberFormat::F32));
+    Ok(buf.transpose()?)
 }
 
 impl<D: Device> Scratch<D> {
@@ -32,7 +50,8 @@ impl<D: Device> Scratch<D> {
                 device.alloc(rows * shape.kv_dim(), NumberFormat::F32)?,
             ]),
         };
-        Ok(Self { mlp_hidden, low: device.alloc(rows * rank, NumberFormat::F32)?, heads })
+        let block = where_needed(device, changes_blocks(&config.decoder), rows * config.hidden)?;
+        Ok(Self { mlp_hidden, low: device.alloc(rows * rank, NumberFormat::F32)?, heads, block })
     }
 }
 
@@ -48,6 +67,8 @@ pub(crate) struct LayerActivations<D: Device> {
     pub(crate) v: D::Buf,
     pub(crate) attn_out: D::Buf,
     pub(crate) log_sums: D::Buf,
+    /// Of attention and of the MLP.
+    pub(crate) blocks: Option<[BlockOutput<D>; 2]>,
     pub(crate) resid_mid: D::Buf,
     pub(crate) mlp_norm: D::Buf,
     pub(crate) mlp_norm_inverse: D::Buf,
@@ -62,6 +83,13 @@ pub(crate) struct RawHeads<D: Device> {
     pub(crate) k: D::Buf,
     pub(crate) q_inverse: D::Buf,
     pub(crate) k_inverse: D::Buf,
+}
+
+/// A block's output before the norm after it.
+#[derive(Debug)]
+pub(crate) struct BlockOutput<D: Device> {
+    pub(crate) x: D::Buf,
+    pub(crate) inverse: D::Buf,
 }
 
 impl<D: Device> LayerActivations<D> {
@@ -81,7 +109,7 @@ impl<D: Device> LayerActivations<D> {
         Ok(Self {
             attn_norm: factor(config.hidden)?,
             attn_norm_inverse: buf(1)?,
-            raw_heads: if config.qk_norm {
+            raw_heads: if config.decoder.qk_norm.is_some() {
                 Some(RawHeads {
                     q: buf(q_dim)?,
                     k: buf(kv_dim)?,
@@ -96,6 +124,13 @@ impl<D: Device> LayerActivations<D> {
             v: of_attention(kv_layers * kv_dim)?,
             attn_out: of_attention(q_dim)?,
             log_sums: buf(config.heads)?,
+            blocks: if config.decoder.norms.are_after() {
+                let [x, other] = [buf(config.hidden)?, buf(config.hidden)?];
+                let output = |x, inverse| BlockOutput { x, inverse };
+                Some([output(x, buf(1)?), output(other, buf(1)?)])
+            } else {
+                None
+            },
             resid_mid: buf(config.hidden)?,
             mlp_norm: factor(config.hidden)?,
             mlp_norm_inverse: buf(1)?,
@@ -111,6 +146,8 @@ pub(crate) struct LayerGradients<D: Device> {
     /// Of the residual stream: first of the layer's output, last of its input.
     pub(crate) resid: D::Buf,
     pub(crate) norm: D::Buf,
+    /// Of a block's output before the norm after it.
+    pub(crate) block: Option<D::Buf>,
     pub(crate) attn_out: D::Buf,
     pub(crate) q: D::Buf,
     pub(crate) k: D::Buf,
@@ -127,6 +164,7 @@ impl<D: Device> LayerGradients<D> {
         Ok(Self {
             resid: buf(config.hidden)?,
             norm: buf(config.hidden)?,
+            block: where_needed(device, config.decoder.norms.are_after(), rows * config.hidden)?,
             attn_out: of_attention(q_dim)?,
             q: of_attention(q_dim)?,
             k: of_attention(kv_dim)?,

@@ -311,15 +311,15 @@ impl<D: Device> Body<D> {
 
     /// Runs one layer from its input on the tape.
     fn layer(&mut self, model: &Model<D>, batch: &Prepared<D>, index: usize) {
-        let (shape, rows) = (model.config.attention_shape(), batch.rows);
+        let rows = batch.rows;
         let slot = index % self.saved.len();
         let ends = self.x.get_disjoint_mut([index, index + 1]);
         let [x, x_next] = ends.expect("a layer has an input and an output");
         let (saved, scratch) = (&mut self.saved[slot], &mut self.scratch);
         pass(model, batch, index).forward(x, x_next, saved, scratch, |device, a| {
-            let out = a.out.first_mut(rows * shape.q_dim());
-            let log_sums = a.log_sums.first_mut(rows * shape.heads);
-            device.attention(shape, &batch.segments, a.q, a.k, a.v, out, log_sums);
+            let out = a.out.first_mut(rows * a.shape.q_dim());
+            let log_sums = a.log_sums.first_mut(rows * a.shape.heads);
+            device.attention(a.shape, &batch.segments, a.q, a.k, a.v, out, log_sums);
         });
     }
 
@@ -349,7 +349,7 @@ impl<D: Device> Body<D> {
             let mut carried = BackwardPass { products, mlp_hidden };
             pass(model, batch, index).backward(x, &batch.segments, saved, &mut d, &mut carried);
         }
-        let dx = d.resid.first(batch.rows * model.config.hidden);
+        let dx = d.resid.first_mut(batch.rows * model.config.hidden);
         model.embed_grad(&batch.tokens, dx, gradients);
         self.gradient = Some((d, d_low));
     }

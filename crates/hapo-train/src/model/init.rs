@@ -5,7 +5,7 @@ use std::path::Path;
 use hapo_core::{CounterRng, RngCounter, RngStream};
 use hapo_kernels::Device;
 use hapo_model::folder::Fingerprint;
-use hapo_model::{Architecture, Config, LoadedModel, Model, Rope, Tokenizer};
+use hapo_model::{Config, Decoder, LoadedModel, Model, Rope, Tokenizer};
 
 use crate::error::{Error, Result};
 use crate::model::builtin::file;
@@ -62,7 +62,7 @@ pub(crate) fn config_of(
         });
     }
     Ok(Config {
-        architecture: Architecture::Qwen2,
+        family: "qwen2",
         vocab_size: tokenizer.vocab_size(),
         hidden: init.hidden,
         layers: init.layers,
@@ -71,10 +71,8 @@ pub(crate) fn config_of(
         head_dim: init.hidden / init.heads,
         ffn: init.ffn,
         rms_eps: 1e-6,
-        rope: Rope { theta: init.rope_theta, llama3: None },
+        decoder: Decoder { qkv_bias: true, ..Decoder::plain(Rope::of(init.rope_theta)) },
         tied: true,
-        qkv_bias: true,
-        qk_norm: false,
         max_positions: context,
         eos,
         bos: None,

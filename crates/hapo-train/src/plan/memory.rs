@@ -478,7 +478,7 @@ fn settling_bytes(
         ActivationCheckpointing::None => config.layers,
         ActivationCheckpointing::Layers => 1,
     };
-    let raw = if config.qk_norm { q_dim + kv_dim + heads + kv_heads } else { 0 };
+    let raw = if config.decoder.qk_norm.is_some() { q_dim + kv_dim + heads + kv_heads } else { 0 };
     let layer = hidden + 2 + raw + heads + 2 * (hidden + config.ffn) + 2 * (q_dim + kv_dim);
     let activations = (config.layers + 1) * hidden + saved * layer + config.ffn + rank;
     let gradients = 2 * hidden + 2 * (q_dim + kv_dim) + rank;

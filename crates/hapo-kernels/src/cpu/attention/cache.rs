@@ -112,6 +112,7 @@ pub(in crate::cpu) fn attention_decode(
             cache,
             k: &k[kv_at..kv_at + width],
             v: &v[kv_at..kv_at + width],
+            first: shape.first_read(row.positions() - 1),
             stride,
         };
         // SAFETY: a row and a head belong to one task.
@@ -174,6 +175,8 @@ struct HeadTask<'a> {
     cache: &'a [f32],
     k: &'a [f32],
     v: &'a [f32],
+    /// The first position that is read.
+    first: usize,
     stride: usize,
 }
 
@@ -259,7 +262,9 @@ fn attend<const G: usize>(
     new_scores::<G>(q, task.k, task.stride, keys - 1, scores);
     let mut inverse = [0.0_f32; G];
     for (g, inverse) in inverse.iter_mut().enumerate() {
-        let (_, sum) = softmax_row(&mut scores[g * task.stride..][..keys]);
+        let scores = &mut scores[g * task.stride..][..keys];
+        scores[..task.first].fill(0.0);
+        let (_, sum) = softmax_row(&mut scores[task.first..]);
         *inverse = 1.0 / sum;
     }
     weighted_values::<G>(task, scores, &inverse, wide, out);
@@ -285,6 +290,10 @@ fn cached_scores_body<V: Lanes, const G: usize>(
     let mut first = 0;
     for i in 0..task.runs() {
         let run = task.run(i);
+        if first + run.len <= task.first {
+            first += run.len;
+            continue;
+        }
         let (keys, len) = (task.keys(run, wide), run.len);
         let scores = &mut scores[first..];
         let mut j = 0;
@@ -417,6 +426,11 @@ fn value_block<V: Lanes, const G: usize, const N: usize>(
     let mut chain = sums;
     let mut position = 0;
     for run in 0..=runs {
+        // Nothing before the window is added, and the sums are zero until then.
+        if run < runs && position + task.run(run).len <= task.first {
+            position += task.run(run).len;
+            continue;
+        }
         let (values, stride, rows) = if run < runs {
             let run = task.run(run);
             let (values, stride) = task.values(run, (column, columns), wide);

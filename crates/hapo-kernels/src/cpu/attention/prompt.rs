@@ -18,7 +18,7 @@ use std::ops::Range;
 use super::scratch::{parts, softmax_row, with_scratch};
 use crate::cpu::buffer::LINE;
 use crate::cpu::pool::Cpu;
-use crate::cpu::product::f32::{Left, Product, Right, product};
+use crate::cpu::product::f32::{CHAIN, Left, Product, Right, product};
 use crate::cpu::share::Shared;
 use crate::isa::{fma, kernel};
 use crate::row::exp_of;
@@ -94,15 +94,18 @@ fn forward_task(
         for first in queries.clone().step_by(QUERIES) {
             let n = QUERIES.min(queries.end - first);
             let limit = prefix + first + n;
+            let from = skipped(shape, prefix + first);
             let rows = n * group;
             gather_queries(shape, segment, first..first + n, head, q, shape.scale(), q_block);
-            attend_scores(rows, limit, width, q_block, kt, stride, scores);
+            attend_scores(rows, from..limit, width, q_block, kt, stride, scores);
             let steps = limit.max(PAD);
             for i in 0..n {
                 let valid = prefix + first + i + 1;
                 for g in 0..group {
                     let row = &mut scores[(i * group + g) * stride..][..steps];
-                    let (max, sum) = softmax_row(&mut row[..valid]);
+                    let read = shape.first_read(valid - 1);
+                    row[from..read].fill(0.0);
+                    let (max, sum) = softmax_row(&mut row[read..valid]);
                     row[valid..].fill(0.0);
                     inverse_sums[i * group + g] = 1.0 / sum;
                     let token = segment.start as usize + first + i;
@@ -116,9 +119,13 @@ fn forward_task(
                 Product {
                     m: rows.max(PAD),
                     n: width,
-                    k: steps,
-                    left: Left { data: scores, row_stride: stride, step_stride: 1 },
-                    right: Right { data: values, step_stride: width, column_stride: 1 },
+                    k: steps - from,
+                    left: Left { data: &scores[from..], row_stride: stride, step_stride: 1 },
+                    right: Right {
+                        data: &values[from * width..],
+                        step_stride: width,
+                        column_stride: 1,
+                    },
                     add: false,
                 },
                 o_block.as_mut_ptr(),
@@ -232,23 +239,27 @@ fn backward_task(
             let limit = prefix + first + n;
             let rows = n * group;
             let block = first..first + n;
+            let from = skipped(shape, prefix + first);
             gather_queries(shape, segment, block.clone(), head, saved.q, shape.scale(), q);
             gather_queries(shape, segment, block, head, saved.dout, 1.0, dout);
-            attend_scores(rows, limit, width, q, kt, stride, p);
-            attend_scores(rows, limit, width, dout, vt, stride, dp);
+            attend_scores(rows, from..limit, width, q, kt, stride, p);
+            attend_scores(rows, from..limit, width, dout, vt, stride, dp);
             for i in 0..n {
                 let token = segment.start as usize + first + i;
                 let valid = prefix + first + i + 1;
                 for g in 0..group {
                     let at = i * group + g;
                     let out_at = token * shape.q_dim() + (head * group + g) * width;
+                    let read = shape.first_read(valid - 1);
+                    p[at * stride..][from..read].fill(0.0);
+                    dp[at * stride..][from..read].fill(0.0);
                     score_grad(
                         saved.log_sums[token * shape.heads + head * group + g],
                         &dout[at * width..][..width],
                         &saved.out[out_at..][..width],
-                        valid,
-                        &mut p[at * stride..][..limit],
-                        &mut dp[at * stride..][..limit],
+                        valid - read,
+                        &mut p[at * stride..][read..limit],
+                        &mut dp[at * stride..][read..limit],
                     );
                 }
             }
@@ -257,9 +268,9 @@ fn backward_task(
                 Product {
                     m: rows,
                     n: width,
-                    k: limit,
-                    left: Left { data: dp, row_stride: stride, step_stride: 1 },
-                    right: right(k),
+                    k: limit - from,
+                    left: Left { data: &dp[from..], row_stride: stride, step_stride: 1 },
+                    right: right(&k[from * width..]),
                     add: false,
                 },
                 dq_block.as_mut_ptr(),
@@ -270,14 +281,14 @@ fn backward_task(
             {
                 product(
                     Product {
-                        m: limit,
+                        m: limit - from,
                         n: width,
                         k: rows,
-                        left: Left { data: weights, row_stride: 1, step_stride: stride },
+                        left: Left { data: &weights[from..], row_stride: 1, step_stride: stride },
                         right: right(factor),
                         add: true,
                     },
-                    sum.as_mut_ptr(),
+                    sum[from * width..].as_mut_ptr(),
                     width,
                 );
             }
@@ -381,10 +392,16 @@ fn gather_queries(
     }
 }
 
-/// `[rows, limit]` scores, rows `stride` apart.
+/// Positions before all that a block of queries from `position` on reads: whole chains of the sums over positions, so
+/// that leaving them out changes no bits.
+fn skipped(shape: AttentionShape, position: usize) -> usize {
+    shape.first_read(position) / CHAIN * CHAIN
+}
+
+/// `[rows, keys]` scores, rows `stride` apart.
 fn attend_scores(
     rows: usize,
-    limit: usize,
+    keys: Range<usize>,
     width: usize,
     q: &[f32],
     kt: &[f32],
@@ -393,16 +410,17 @@ fn attend_scores(
 ) {
     let rows = rows.max(PAD);
     assert!(rows * stride <= scores.len(), "scores hold the block");
+    let (first, n) = (keys.start, keys.len());
     product(
         Product {
             m: rows,
-            n: limit.max(PAD),
+            n: n.max(PAD),
             k: width,
             left: Left { data: q, row_stride: width, step_stride: 1 },
-            right: Right { data: kt, step_stride: stride, column_stride: 1 },
+            right: Right { data: &kt[first..], step_stride: stride, column_stride: 1 },
             add: false,
         },
-        scores.as_mut_ptr(),
+        scores[first..].as_mut_ptr(),
         stride,
     );
 }

@@ -1,10 +1,8 @@
-//! The keys of `config.json` that are ignored, fixed or refused, and the names of architectures.
-
-use crate::config::Architecture;
+//! The keys of `config.json` that are ignored, fixed or refused.
 
 /// Keys that leave the decoder's arithmetic alone: bookkeeping of transformers, defaults of
 /// generation, initialisation, and marks of common tools.
-pub(super) const HARMLESS: &[&str] = &[
+pub(crate) const HARMLESS: &[&str] = &[
     "attn_implementation",
     "bad_words_ids",
     "begin_suppress_tokens",
@@ -85,12 +83,12 @@ pub(super) const HARMLESS: &[&str] = &[
 ];
 
 /// A key with the values that change nothing, as JSON, the first of them the one to say; and a hint.
-pub(super) type Fixed = (&'static str, &'static [&'static str], Option<&'static str>);
+pub(crate) type Fixed = (&'static str, &'static [&'static str], Option<&'static str>);
 
 const NO_DROPOUT: Option<&str> = Some("set the dropout to 0.0; the decoder trains without dropout");
 
 /// Keys whose implemented values are known.
-pub(super) const FIXED: &[Fixed] = &[
+pub(crate) const FIXED: &[Fixed] = &[
     ("hidden_act", &["\"silu\"", "\"swish\""], None),
     ("mlp_bias", &["false"], None),
     ("bias", &["false"], None),
@@ -115,7 +113,7 @@ pub(super) const FIXED: &[Fixed] = &[
 ];
 
 /// Keys of features that are not implemented, whatever their value.
-pub(super) const REFUSED: &[(&str, &str, Option<&str>)] = &[
+pub(crate) const REFUSED: &[(&str, &str, Option<&str>)] = &[
     (
         "quantization_config",
         "unquantised weights",
@@ -125,7 +123,7 @@ pub(super) const REFUSED: &[(&str, &str, Option<&str>)] = &[
 ];
 
 /// Keys of mixtures of experts: refused unless they say that there is none.
-pub(super) const EXPERTS: &[&str] = &[
+pub(crate) const EXPERTS: &[&str] = &[
     "num_experts",
     "num_local_experts",
     "n_routed_experts",
@@ -213,22 +211,8 @@ const OF_THE_DECODER: &[&str] = &[
 ];
 
 /// True if an unknown key may change a decoder's result.
-pub(super) fn speaks_of_the_decoder(key: &str) -> bool {
+pub(crate) fn speaks_of_the_decoder(key: &str) -> bool {
     let lower = key.to_ascii_lowercase();
     let words = lower.split(|it: char| !it.is_ascii_alphabetic());
     words.into_iter().any(|word| OF_THE_DECODER.iter().any(|it| word.starts_with(it)))
-}
-
-pub(super) const ARCHITECTURES: [(Architecture, &str, &str); 3] = [
-    (Architecture::Qwen2, "Qwen2ForCausalLM", "qwen2"),
-    (Architecture::Qwen3, "Qwen3ForCausalLM", "qwen3"),
-    (Architecture::Llama, "LlamaForCausalLM", "llama"),
-];
-
-/// Name in `architectures`, and `model_type`.
-pub(super) fn names_of(architecture: Architecture) -> (&'static str, &'static str) {
-    (ARCHITECTURES.iter())
-        .find(|(known, ..)| *known == architecture)
-        .map(|(_, architecture, model_type)| (*architecture, *model_type))
-        .expect("every architecture has its line in the table")
 }

@@ -9,8 +9,6 @@
 //! or begin with `_` pass.
 
 mod check;
-mod fields;
-mod keys;
 mod parse;
 mod render;
 

@@ -1,22 +1,27 @@
-//! A JSON object that is read key by key.
+//! A JSON object that is read key by key, and what all families read alike.
+
+pub(crate) mod keys;
+pub(crate) mod reader;
+pub(crate) mod rope;
+pub(crate) mod sizes;
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::keys::{HARMLESS, speaks_of_the_decoder};
 use crate::error::{Error, excerpt};
+use keys::{HARMLESS, speaks_of_the_decoder};
 
 /// A JSON object whose keys are taken out one by one, so that the rest are the unknown ones.
-pub(super) struct Fields<'a> {
-    pub(super) file: &'a Path,
+pub(crate) struct Fields<'a> {
+    pub(crate) file: &'a Path,
     /// Names the object inside the file; empty or `outer.`.
-    pub(super) prefix: String,
-    pub(super) rest: Map<String, Value>,
+    pub(crate) prefix: String,
+    pub(crate) rest: Map<String, Value>,
 }
 
 impl<'a> Fields<'a> {
-    pub(super) fn parse(file: &'a Path, text: &[u8]) -> Result<Self, Error> {
+    pub(crate) fn parse(file: &'a Path, text: &[u8]) -> Result<Self, Error> {
         let malformed = |got: String| Error::refused(file, "", "a JSON object", got);
         match serde_json::from_slice(text) {
             Ok(Value::Object(rest)) => Ok(Self { file, prefix: String::new(), rest }),
@@ -25,12 +30,22 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// The object that a key holds.
+    pub(crate) fn inner(&self, name: &str, value: Value) -> Result<Self, Error> {
+        match value {
+            Value::Object(rest) => {
+                Ok(Self { file: self.file, prefix: format!("{}{name}.", self.prefix), rest })
+            }
+            other => Err(self.refuse(name, "an object or null", shown(&other), None)),
+        }
+    }
+
     /// The value of a key, which is no longer there afterwards; `null` is as good as absent.
-    pub(super) fn take(&mut self, name: &str) -> Option<Value> {
+    pub(crate) fn take(&mut self, name: &str) -> Option<Value> {
         self.rest.remove(name).filter(|value| !value.is_null())
     }
 
-    pub(super) fn number(&mut self, name: &str) -> Result<Option<f64>, Error> {
+    pub(crate) fn number(&mut self, name: &str) -> Result<Option<f64>, Error> {
         match self.take(name) {
             None => Ok(None),
             Some(value) => match value.as_f64() {
@@ -40,14 +55,21 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn required_number(&mut self, name: &str) -> Result<f64, Error> {
+    pub(crate) fn required_number(&mut self, name: &str) -> Result<f64, Error> {
         match self.number(name)? {
             Some(number) => Ok(number),
             None => Err(self.missing(name, "a number")),
         }
     }
 
-    pub(super) fn size(&mut self, name: &str, limit: usize) -> Result<Option<usize>, Error> {
+    /// A list of numbers.
+    pub(crate) fn required_numbers(&mut self, name: &str) -> Result<Vec<f64>, Error> {
+        let value = self.take(name).unwrap_or_default();
+        let numbers = value.as_array().and_then(|it| it.iter().map(Value::as_f64).collect());
+        numbers.ok_or_else(|| self.refuse(name, "a list of numbers", shown(&value), None))
+    }
+
+    pub(crate) fn size(&mut self, name: &str, limit: usize) -> Result<Option<usize>, Error> {
         let Some(value) = self.take(name) else {
             return Ok(None);
         };
@@ -57,14 +79,14 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn required_size(&mut self, name: &str, limit: usize) -> Result<usize, Error> {
+    pub(crate) fn required_size(&mut self, name: &str, limit: usize) -> Result<usize, Error> {
         match self.size(name, limit)? {
             Some(size) => Ok(size),
             None => Err(self.missing(name, &size_between(limit))),
         }
     }
 
-    pub(super) fn flag(&mut self, name: &str) -> Result<Option<bool>, Error> {
+    pub(crate) fn flag(&mut self, name: &str) -> Result<Option<bool>, Error> {
         match self.take(name) {
             None => Ok(None),
             Some(Value::Bool(flag)) => Ok(Some(flag)),
@@ -73,7 +95,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A token id; a negative one is how old folders write that there is none.
-    pub(super) fn token(&mut self, name: &str) -> Result<Option<u32>, Error> {
+    pub(crate) fn token(&mut self, name: &str) -> Result<Option<u32>, Error> {
         match self.take(name) {
             None => Ok(None),
             Some(value) if value.as_i64().is_some_and(|it| it < 0) => Ok(None),
@@ -84,7 +106,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    pub(super) fn token_list(&mut self, name: &str) -> Result<Option<Vec<u32>>, Error> {
+    pub(crate) fn token_list(&mut self, name: &str) -> Result<Option<Vec<u32>>, Error> {
         let Some(value) = self.take(name) else {
             return Ok(None);
         };
@@ -98,9 +120,27 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Takes a key whose value is one of some, as JSON, or absent; the refusal of another.
+    pub(crate) fn fixed(
+        &mut self,
+        name: &str,
+        values: &[&str],
+        hint: Option<&'static str>,
+    ) -> Option<Error> {
+        let is = |wanted: &str, got: &Value| {
+            let wanted: Value = serde_json::from_str(wanted).expect("the table holds JSON");
+            match (wanted.as_f64(), got.as_f64()) {
+                (Some(wanted), Some(got)) => wanted == got,
+                _ => wanted == *got,
+            }
+        };
+        let got = self.take(name).filter(|got| !values.iter().any(|it| is(it, got)))?;
+        Some(self.refuse(name, values[0], shown(&got), hint))
+    }
+
     /// The remaining unknown keys: refusals for those that may change the result, and the names of the others for a
     /// warning. Inside an object every key counts as part of its subject.
-    pub(super) fn rest(&self) -> (Vec<Error>, Vec<String>) {
+    pub(crate) fn rest(&self) -> (Vec<Error>, Vec<String>) {
         let unknown = self.rest.iter().filter(|(name, value)| {
             !value.is_null() && !name.starts_with('_') && !HARMLESS.contains(&name.as_str())
         });
@@ -120,11 +160,11 @@ impl<'a> Fields<'a> {
         (refused, unread)
     }
 
-    pub(super) fn missing(&self, name: &str, expected: &str) -> Error {
+    pub(crate) fn missing(&self, name: &str, expected: &str) -> Error {
         self.refuse(name, expected, "nothing", None)
     }
 
-    pub(super) fn refuse(
+    pub(crate) fn refuse(
         &self,
         name: impl AsRef<str>,
         expected: impl Into<String>,
@@ -140,10 +180,10 @@ fn token_id(value: &Value) -> Option<u32> {
     value.as_u64().and_then(|id| u32::try_from(id).ok())
 }
 
-pub(super) fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     excerpt(&value.to_string())
 }
 
-pub(super) fn size_between(limit: usize) -> String {
+pub(crate) fn size_between(limit: usize) -> String {
     format!("an integer from 1 to {limit}")
 }

@@ -1,80 +1,80 @@
 //! The shape of a decoder to `config.json`.
 
+use hapo_kernels::Activation;
 use serde_json::{Map, Value, json};
 
-use super::keys::names_of;
+use crate::config::Config;
+use crate::config::decoder::Scaling;
 use crate::config::dtype::Dtype;
-use crate::config::{Architecture, Config};
+use crate::families::family_of;
 
 /// `config.json` of a configuration whose weights are stored as `dtype`, in the dialect of
 /// transformers 4, keys sorted, with a final newline.
 pub fn render(config: &Config, dtype: Dtype) -> String {
-    let (architecture, model_type) = names_of(config.architecture);
-    let rope_scaling = config.rope.llama3.map_or(Value::Null, |scaling| {
-        json!({
-            "factor": scaling.factor,
-            "high_freq_factor": scaling.high_freq_factor,
-            "low_freq_factor": scaling.low_freq_factor,
-            "original_max_position_embeddings": scaling.original_max_positions,
-            "rope_type": "llama3",
-        })
-    });
+    let family = family_of(config);
+    let (activation_key, activation) = match config.decoder.activation {
+        Activation::Silu => ("hidden_act", "silu"),
+        Activation::GeluTanh => ("hidden_activation", "gelu_pytorch_tanh"),
+    };
+    // Of several embeddings the family writes the others.
+    let rope = &config.decoder.ropes[0];
     // The shortest decimal of the f32, 1e-6 and not 9.999999974752427e-7.
     let rms_norm_eps: f64 =
         (config.rms_eps.to_string().parse()).expect("the decimal of a finite f32 is a number");
     let mut fields = json!({
-        "architectures": [architecture],
+        "architectures": [family.architecture],
         "attention_dropout": 0.0,
         "bos_token_id": config.bos,
         "eos_token_id": eos_value(&config.eos),
-        "hidden_act": "silu",
+        activation_key: activation,
         "hidden_size": config.hidden,
         "initializer_range": 0.02,
         "intermediate_size": config.ffn,
         "max_position_embeddings": config.max_positions,
-        "model_type": model_type,
+        "model_type": family.name,
         "num_attention_heads": config.heads,
         "num_hidden_layers": config.layers,
         "num_key_value_heads": config.kv_heads,
         "pad_token_id": config.pad,
         "rms_norm_eps": rms_norm_eps,
-        "rope_scaling": rope_scaling,
-        "rope_theta": config.rope.theta,
+        "rope_scaling": rope_scaling(&rope.scaling),
+        "rope_theta": rope.theta,
         "tie_word_embeddings": config.tied,
         "torch_dtype": dtype.torch_name(),
         "use_cache": true,
         "vocab_size": config.vocab_size,
     });
-    let extra = match config.architecture {
-        Architecture::Qwen2 if config.head_dim * config.heads == config.hidden => json!({
-            "max_window_layers": config.layers,
-            "sliding_window": null,
-            "use_sliding_window": false,
-        }),
-        Architecture::Qwen2 => json!({
-            "head_dim": config.head_dim,
-            "max_window_layers": config.layers,
-            "sliding_window": null,
-            "use_sliding_window": false,
-        }),
-        Architecture::Qwen3 => json!({
-            "attention_bias": false,
-            "head_dim": config.head_dim,
-            "max_window_layers": config.layers,
-            "sliding_window": null,
-            "use_sliding_window": false,
-        }),
-        Architecture::Llama => json!({
-            "attention_bias": false,
-            "head_dim": config.head_dim,
-            "mlp_bias": false,
-            "pretraining_tp": 1,
-        }),
-    };
-    if let (Value::Object(fields), Value::Object(extra)) = (&mut fields, extra) {
-        fields.extend(extra);
+    if let (Value::Object(fields), Value::Object(own)) = (&mut fields, (family.write)(config)) {
+        fields.extend(own);
     }
     pretty(fields)
+}
+
+fn rope_scaling(scaling: &Scaling) -> Value {
+    match scaling {
+        Scaling::None => Value::Null,
+        Scaling::Linear(factor) => json!({"factor": factor, "rope_type": "linear"}),
+        Scaling::Llama3(it) => json!({
+            "factor": it.factor,
+            "high_freq_factor": it.high_freq_factor,
+            "low_freq_factor": it.low_freq_factor,
+            "original_max_position_embeddings": it.original_max_positions,
+            "rope_type": "llama3",
+        }),
+        Scaling::Yarn(it) => json!({
+            "attention_factor": it.attention_factor,
+            "beta_fast": it.beta_fast,
+            "beta_slow": it.beta_slow,
+            "factor": it.factor,
+            "original_max_position_embeddings": it.original_max_positions,
+            "rope_type": "yarn",
+        }),
+        Scaling::Long(it) => json!({
+            "long_factor": it.long,
+            "short_factor": it.short,
+            "type": "longrope",
+        }),
+    }
 }
 
 /// `generation_config.json`: the special tokens and nothing else, so that other programs sample from the model's own

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use super::fields::size_between;
-use super::keys::names_of;
-use crate::config::{Architecture, Config, Rope, TensorSpec};
+use crate::config::decoder::{Decoder, LayerKind, Scaling};
+use crate::config::{Config, TensorSpec};
 use crate::error::Error;
+use crate::families::FAMILIES;
+use crate::fields::{rope, size_between};
 
 /// Most parameters a model may have (2^40); larger sums in a file are taken for damage.
 pub const MAX_PARAMETERS: u64 = 1 << 40;
@@ -45,7 +46,7 @@ pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
         let expected = "a number between 0 and 1".to_owned();
         return refuse("rms_norm_eps", expected, config.rms_eps.to_string());
     }
-    check_rope(file, &config.rope, "rope_scaling")?;
+    check_decoder(file, config)?;
     let special = (config.eos.iter().map(|id| ("eos_token_id", *id)))
         .chain(config.bos.map(|id| ("bos_token_id", id)))
         .chain(config.pad.map(|id| ("pad_token_id", id)));
@@ -55,16 +56,48 @@ pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
             return refuse(field, expected, id.to_string());
         }
     }
-    for (name, has, needs) in [
-        ("qkv_bias", config.qkv_bias, config.architecture == Architecture::Qwen2),
-        ("qk_norm", config.qk_norm, config.architecture == Architecture::Qwen3),
-    ] {
-        if has != needs {
-            let expected = format!("{name} {needs}, as {} has it", names_of(config.architecture).0);
-            return refuse("architectures", expected, has.to_string());
-        }
+    if FAMILIES.iter().all(|it| it.name != config.family) {
+        let expected = "the name of a family".to_owned();
+        return refuse("model_type", expected, config.family.to_owned());
     }
     check_parameters(file, config)
+}
+
+/// Checks what the decoder's description and the sizes say of each other.
+fn check_decoder(file: &Path, config: &Config) -> Result<(), Error> {
+    let Decoder { ropes, layers, .. } = &config.decoder;
+    let refuse =
+        |field, expected: &str, got: String| Err(Error::refused(file, field, expected, got));
+    if layers.is_empty() || layers.len() > config.layers {
+        let expected = format!("kinds of {} layers", config.layers);
+        return refuse("layer_types", &expected, layers.len().to_string());
+    }
+    if let Some(LayerKind { window: Some(it), .. }) = layers.iter().find(|it| it.window == Some(0))
+    {
+        return refuse("sliding_window", "a positive integer or null", it.to_string());
+    }
+    for rope in ropes {
+        rope::check(file, rope, "rope_scaling.")?;
+        let rotated = rope.rotated(config.head_dim);
+        if rotated == 0 || !rotated.is_multiple_of(2) {
+            let expected = "a share of head_dim that is an even number";
+            return refuse("partial_rotary_factor", expected, rope.share.to_string());
+        }
+        if let Scaling::Long(it) = &rope.scaling {
+            for (field, all) in
+                [("rope_scaling.short_factor", &it.short), ("rope_scaling.long_factor", &it.long)]
+            {
+                if all.len() != rotated / 2 {
+                    let expected = format!("{} numbers, one for each pair of a head", rotated / 2);
+                    return refuse(field, &expected, all.len().to_string());
+                }
+            }
+        }
+    }
+    match layers.iter().find_map(|it| it.rope.filter(|it| *it >= ropes.len())) {
+        Some(it) => refuse("layer_types", "a rotary embedding for each kind", it.to_string()),
+        None => Ok(()),
+    }
 }
 
 /// Bounds the sum of parameters. One layer stands for all: they are alike, and a sum over 1024 of them
@@ -83,34 +116,4 @@ fn check_parameters(file: &Path, config: &Config) -> Result<(), Error> {
     let place = "hidden_size × num_hidden_layers";
     let expected = format!("at most {MAX_PARAMETERS} parameters in all");
     Err(Error::refused(file, place, expected, parameters.to_string()))
-}
-
-/// `object` is the field that holds the scaling: each dialect has its own.
-pub(super) fn check_rope(file: &Path, rope: &Rope, object: &str) -> Result<(), Error> {
-    let refuse = |field, expected: String, got| Err(Error::refused(file, field, expected, got));
-    if !(rope.theta.is_finite() && rope.theta >= 1.0) {
-        let field = match object {
-            "rope_scaling" => "rope_theta".to_owned(),
-            object => format!("{object}.rope_theta"),
-        };
-        let expected = "a finite number of at least 1".to_owned();
-        return refuse(field, expected, rope.theta.to_string());
-    }
-    let Some(scaling) = rope.llama3 else {
-        return Ok(());
-    };
-    if !(scaling.factor.is_finite() && scaling.factor >= 1.0) {
-        let expected = "a finite number of at least 1".to_owned();
-        return refuse(format!("{object}.factor"), expected, scaling.factor.to_string());
-    }
-    let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
-    if !(low > 0.0 && high > low && high.is_finite()) {
-        let expected = format!("a finite number above low_freq_factor ({low}), both positive");
-        return refuse(format!("{object}.high_freq_factor"), expected, high.to_string());
-    }
-    if !(1..=1 << 31).contains(&scaling.original_max_positions) {
-        let field = format!("{object}.original_max_position_embeddings");
-        return refuse(field, size_between(1 << 31), scaling.original_max_positions.to_string());
-    }
-    Ok(())
 }

@@ -1,0 +1,214 @@
+//! The parts in which decoders of one size differ.
+
+use hapo_kernels::Activation;
+
+/// The description of a decoder beside its sizes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoder {
+    /// q, k and v have a bias.
+    pub qkv_bias: bool,
+    /// RMS norm of q and k before the rotation.
+    pub qk_norm: Option<QkNorm>,
+    /// Where the norms of a layer stand.
+    pub norms: Norms,
+    /// Norms multiply by 1 + w.
+    pub unit_offset: bool,
+    /// The function of the gate.
+    pub activation: Activation,
+    /// Factors between the blocks.
+    pub multipliers: Multipliers,
+    /// The rotary embeddings that layers choose from.
+    pub ropes: Vec<Rope>,
+    /// The kinds of the layers, in turn: as many as there are layers, or a number of them that repeats.
+    pub layers: Vec<LayerKind>,
+    /// A folder has q, k and v in one matrix, and gate and up in one.
+    pub is_fused: bool,
+}
+
+impl Decoder {
+    /// That of Llama: no bias, a norm before each block, all layers alike.
+    pub fn plain(rope: Rope) -> Self {
+        Self {
+            qkv_bias: false,
+            qk_norm: None,
+            norms: Norms::Before,
+            unit_offset: false,
+            activation: Activation::Silu,
+            multipliers: Multipliers::default(),
+            ropes: vec![rope],
+            layers: vec![LayerKind { window: None, rope: Some(0) }],
+            is_fused: false,
+        }
+    }
+
+    /// The same with one window for all layers.
+    #[must_use]
+    pub fn with_window(self, window: Option<usize>) -> Self {
+        Self { layers: vec![LayerKind { window, rope: Some(0) }], ..self }
+    }
+
+    /// The kind of a layer.
+    pub fn kind(&self, layer: usize) -> LayerKind {
+        self.layers[layer % self.layers.len()]
+    }
+
+    /// The rotary embedding of a layer.
+    pub fn rope_of(&self, layer: usize) -> Option<&Rope> {
+        self.kind(layer).rope.map(|it| &self.ropes[it])
+    }
+
+    /// What norms add to their weights.
+    pub(crate) fn norm_offset(&self) -> f32 {
+        if self.unit_offset { 1.0 } else { 0.0 }
+    }
+}
+
+/// What a norm of q and k spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNorm {
+    /// Each head by itself.
+    Head,
+    /// All heads of a row together.
+    Row,
+}
+
+/// Where the norms of a layer's two blocks stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Norms {
+    /// `x + block(norm(x))`.
+    Before,
+    /// `x + norm(block(x))`.
+    After,
+    /// `x + norm(block(norm(x)))`.
+    Both,
+}
+
+impl Norms {
+    /// Published names: before and after attention, before and after the MLP.
+    pub(crate) fn names(self) -> [Option<&'static str>; 4] {
+        let [input, attention, before_mlp, mlp] = [
+            "input_layernorm.weight",
+            "post_attention_layernorm.weight",
+            "pre_feedforward_layernorm.weight",
+            "post_feedforward_layernorm.weight",
+        ]
+        .map(Some);
+        match self {
+            Self::Before => [input, None, attention, None],
+            Self::After => [None, attention, None, mlp],
+            Self::Both => [input, attention, before_mlp, mlp],
+        }
+    }
+
+    /// True if a block's output is normalised.
+    pub(crate) fn are_after(self) -> bool {
+        self != Self::Before
+    }
+}
+
+/// Factors between the blocks of a decoder.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Multipliers {
+    /// Of the embedding.
+    pub embedding: f64,
+    /// Of the scores, where it is not 1/√`head_dim`.
+    pub attention: Option<f64>,
+    /// Of a block's output before it is added.
+    pub residual: f64,
+    /// Of the logits.
+    pub logits: f64,
+}
+
+impl Default for Multipliers {
+    fn default() -> Self {
+        Self { embedding: 1.0, attention: None, residual: 1.0, logits: 1.0 }
+    }
+}
+
+/// The kind of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayerKind {
+    /// Positions that a token reads at most, its own included.
+    pub window: Option<usize>,
+    /// Which of the decoder's rotary embeddings it has.
+    pub rope: Option<usize>,
+}
+
+/// Rotary position embedding.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rope {
+    /// Base of the geometric frequency series.
+    pub theta: f64,
+    /// How the context is stretched.
+    pub scaling: Scaling,
+    /// The share of a head that is turned.
+    pub share: f64,
+}
+
+impl Rope {
+    /// One without scaling.
+    pub fn of(theta: f64) -> Self {
+        Self { theta, scaling: Scaling::None, share: 1.0 }
+    }
+
+    /// Leading numbers of a head of some width that are turned.
+    pub(crate) fn rotated(&self, width: usize) -> usize {
+        (width as f64 * self.share) as usize
+    }
+}
+
+/// `rope_type` of a rotary embedding, with its numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Scaling {
+    /// `default`.
+    None,
+    /// `linear`: all frequencies are divided by a factor.
+    Linear(f64),
+    /// `llama3`.
+    Llama3(Llama3Scaling),
+    /// `yarn`.
+    Yarn(YarnScaling),
+    /// `longrope`.
+    Long(LongScaling),
+}
+
+/// `rope_type = "llama3"`: low frequencies are divided by `factor`, high ones kept, those between
+/// interpolated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Llama3Scaling {
+    /// Stretch of the lowest frequencies.
+    pub factor: f64,
+    /// Wavelengths above `original_max_positions / low_freq_factor` are stretched in full.
+    pub low_freq_factor: f64,
+    /// Wavelengths below `original_max_positions / high_freq_factor` are kept.
+    pub high_freq_factor: f64,
+    /// Context length of the model before stretching.
+    pub original_max_positions: usize,
+}
+
+/// `rope_type = "yarn"` (<https://arxiv.org/abs/2309.00071>): the same by a ramp over the pairs of a head, and a factor
+/// on q and k.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct YarnScaling {
+    /// Stretch of the lowest frequencies.
+    pub factor: f64,
+    /// Frequencies that turn more often than this in the original context are kept.
+    pub beta_fast: f64,
+    /// Frequencies that turn less often are divided by `factor`.
+    pub beta_slow: f64,
+    /// The factor on cosines and sines; 0.1 · ln `factor` + 1 where the file has none.
+    pub attention_factor: Option<f64>,
+    /// Context length of the model before stretching.
+    pub original_max_positions: usize,
+}
+
+/// `rope_type = "longrope"` (<https://arxiv.org/abs/2402.13753>): every frequency has a divisor, of two sets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongScaling {
+    /// Divisors for contexts of at most `original_max_positions`.
+    pub short: Vec<f64>,
+    /// Divisors for longer ones.
+    pub long: Vec<f64>,
+    /// Context length of the model before stretching.
+    pub original_max_positions: usize,
+}

@@ -1,0 +1,86 @@
+//! Families of decoders: one file each, and one line of [`FAMILIES`].
+//!
+//! A family's file reads what its class of transformers has in `config.json` into a [`Decoder`], and writes the fields
+//! that are its own. It holds no arithmetic.
+
+mod gemma3;
+mod granite;
+mod llama;
+mod mistral;
+mod olmo2;
+mod olmo3;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod smollm3;
+
+use serde_json::{Value, json};
+
+use crate::config::Config;
+use crate::config::decoder::Decoder;
+use crate::fields::reader::Reader;
+use crate::fields::sizes::Absent;
+
+/// A family of decoders.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// `model_type` in `config.json`.
+    pub name: &'static str,
+    /// The name in `architectures`.
+    pub architecture: &'static str,
+    /// Published models.
+    pub summary: &'static str,
+    /// It has run on a GPU.
+    pub on_gpu: bool,
+    pub(crate) absent: Absent,
+    /// Takes the family's fields.
+    pub(crate) read: fn(&mut Reader<'_>) -> Decoder,
+    /// The fields that other families do not have, as an object.
+    pub(crate) write: fn(&Config) -> Value,
+}
+
+/// All families.
+pub const FAMILIES: &[Family] = &[
+    qwen2::FAMILY,
+    qwen3::FAMILY,
+    llama::FAMILY,
+    mistral::FAMILY,
+    granite::FAMILY,
+    smollm3::FAMILY,
+    olmo2::FAMILY,
+    olmo3::FAMILY,
+    gemma3::FAMILY,
+    phi3::FAMILY,
+];
+
+/// The fields that most families write.
+fn common(config: &Config) -> Value {
+    let mut own = json!({ "attention_bias": false });
+    if config.head_dim * config.heads != config.hidden {
+        own["head_dim"] = json!(config.head_dim);
+    }
+    own
+}
+
+/// `layer_types` of a configuration.
+fn layer_types(config: &Config) -> Value {
+    let kind = |layer| match config.decoder.kind(layer).window {
+        Some(_) => "sliding_attention",
+        None => "full_attention",
+    };
+    (0..config.layers).map(kind).collect()
+}
+
+/// The window of the layers that have one.
+fn window(config: &Config) -> Option<usize> {
+    config.decoder.layers.iter().find_map(|it| it.window)
+}
+
+/// The family of a configuration.
+///
+/// # Panics
+/// When there is none of its name.
+pub(crate) fn family_of(config: &Config) -> &'static Family {
+    let found = FAMILIES.iter().find(|it| it.name == config.family);
+    found.expect("a configuration names a family of the table")
+}
