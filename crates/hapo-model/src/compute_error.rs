@@ -26,6 +26,12 @@ pub enum ComputeError {
         /// Its name.
         family: &'static str,
     },
+    /// A target of an adapter that is a part of a matrix in the folder.
+    #[error("lora: {target} is a part of a larger matrix in this family's folders")]
+    FusedTarget {
+        /// Its name.
+        target: &'static str,
+    },
     /// No parameter has this name.
     #[error("unknown tensor {name}")]
     UnknownTensor {
@@ -144,11 +150,19 @@ impl Explain for ComputeError {
         match self {
             Self::Device(it) => it.hint().map(str::to_owned),
             Self::OnCpu { .. } => Some("run it with --device cpu".to_owned()),
+            Self::FusedTarget { .. } => {
+                Some("targets that work are o_proj and down_proj".to_owned())
+            }
             _ => None,
         }
     }
 
     fn is_bad_input(&self) -> bool {
-        matches!(self, Self::Device(DeviceError::Compute { .. }) | Self::OnCpu { .. })
+        matches!(
+            self,
+            Self::Device(DeviceError::Compute { .. })
+                | Self::OnCpu { .. }
+                | Self::FusedTarget { .. }
+        )
     }
 }

@@ -452,6 +452,12 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// No memory.
     pub fn add_adapter(&mut self, shape: LoraShape) -> Result<(), ComputeError> {
+        let is_part = |it: &&Projection| !matches!(it, Projection::O | Projection::Down);
+        if self.config.decoder.is_fused
+            && let Some(part) = shape.targets.iter().find(is_part)
+        {
+            return Err(ComputeError::FusedTarget { target: part.name() });
+        }
         let layout = shape.layout(&self.config);
         let mut places = layout.params().iter().map(Param::place);
         for layer in &mut self.layers {

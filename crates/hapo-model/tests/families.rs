@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hapo_kernels::{AdamW, Cpu};
+use hapo_kernels::{AdamW, Compute, Counting, Cpu, Habits};
 use hapo_model::folder::{self, Layout};
 use hapo_model::{
-    ActivationCheckpointing, FAMILIES, KvCache, Model, Moments, PackedBatch, Tape, Target,
+    ActivationCheckpointing, FAMILIES, KvCache, LoraShape, Model, Moments, PackedBatch, Projection,
+    Tape, Target, config_json,
 };
 use hapo_testing::fixtures;
-use hapo_testing::reference::{argmax, gap, tensors};
+use hapo_testing::reference::{argmax, gap, json, tensors};
+use serde_json::{Value, json};
 
 /// The families that are recorded here; the others are in `reference.rs`.
 fn recorded() -> impl Iterator<Item = &'static str> {
@@ -105,7 +107,6 @@ fn logits_losses_gradients_and_steps_are_those_of_transformers() {
         assert!(seen > 25, "{family}: {seen} tensors");
         let of_losses = error(&of_losses, &numbers["loss"]);
         let all = [of_logits, of_short, of_losses, of_gradients, of_steps];
-        println!("| {family} | {} |", all.map(|it| format!("{it:.1e}")).join(" | "));
         assert!(all.iter().all(|it| *it <= 1e-5), "{family}: {all:?}");
     }
 }
@@ -172,5 +173,106 @@ fn folders_are_written_as_they_were_read() {
         assert_eq!(folder::open(&to).unwrap().config, opened.config, "{family}");
         let file = "model.safetensors";
         assert_eq!(tensors(&to.join(file)), tensors(&dir(family).join(file)), "{family}");
+    }
+}
+
+/// The pairs of an adapter act as their product added to the weights would.
+#[test]
+fn adapters_of_every_family_merge() {
+    for family in recorded() {
+        let Expected { tokens, .. } = expected(family);
+        let mut model = load(&dir(family), 256);
+        let all =
+            LoraShape { rank: 2, alpha: 4.0, rslora: false, targets: Projection::ALL.to_vec() };
+        let shape = if model.config().decoder.is_fused {
+            let refused = model.add_adapter(all.clone()).unwrap_err().to_string();
+            let expected = "lora: q_proj is a part of a larger matrix in this family's folders";
+            assert_eq!(refused, expected);
+            LoraShape { targets: vec![Projection::O, Projection::Down], ..all }
+        } else {
+            all
+        };
+        let plain = Tape::default().logits(&model, &tokens).unwrap();
+        model.add_adapter(shape.clone()).unwrap();
+        for spec in shape.tensors(model.config()) {
+            let n: usize = spec.shape.iter().product();
+            let values: Vec<f32> = (0..n).map(|i| (i * 37 % 101) as f32 / 1010.0 - 0.05).collect();
+            model.set_tensor(&spec.name, &values).unwrap();
+        }
+        let beside = Tape::default().logits(&model, &tokens).unwrap();
+        model.merge_adapter().unwrap();
+        let merged = Tape::default().logits(&model, &tokens).unwrap();
+        assert!(error(&beside, &merged) < 1e-5, "{family}: {}", error(&beside, &merged));
+        assert!(error(&plain, &merged) > 1e-2, "{family}: the adapter acts");
+    }
+}
+
+#[test]
+fn families_that_have_not_run_on_a_gpu_are_refused_there() {
+    for family in recorded() {
+        let config = folder::open(&dir(family)).unwrap().config;
+        let gpu = Counting::new(Habits::gpu(Compute::F32));
+        let refused = Model::new(gpu, config, 64).unwrap_err().to_string();
+        assert_eq!(refused, format!("{family}: this family runs on a CPU only"));
+    }
+}
+
+/// The message for a family's recorded `config.json` with one field changed.
+fn refusal(family: &str, field: &str, value: Value) -> String {
+    let mut config = json(&dir(family).join("config.json"));
+    config[field] = value;
+    let text = config.to_string();
+    config_json::parse(Path::new("config.json"), text.as_bytes(), None).unwrap_err().to_string()
+}
+
+#[test]
+fn configs_that_contradict_themselves_are_refused_by_field() {
+    let kinds = r#""full_attention" or "sliding_attention" for each of the 4 layers"#;
+    let odd = json!(["sliding_attention", "full_attention", "chunked_attention", "full_attention"]);
+    let cases = [
+        ("mistral", "sliding_window", json!(0), "expected an integer from 1 to 2147483648, got 0 (config.json: sliding_window)".to_owned()),
+        ("gemma3_text", "sliding_window", Value::Null, "expected the window of the sliding layers, got nothing (config.json: sliding_window)".to_owned()),
+        ("gemma3_text", "layer_types", json!(["full_attention"]), format!(r#"expected {kinds}, got ["full_attention"] (config.json: layer_types)"#)),
+        ("olmo3", "layer_types", odd, format!(r#"expected {kinds}, got "chunked_attention" (config.json: layer_types[2])"#)),
+        ("smollm3", "no_rope_layers", json!([1, 0]), "expected 0 or 1 for each of the 4 layers, got [1,0] (config.json: no_rope_layers)".to_owned()),
+        ("gemma3_text", "model_type", json!("mistral"), r#"expected "gemma3_text", as architectures says Gemma3ForCausalLM, got "mistral" (config.json: model_type)"#.to_owned()),
+        ("gemma3_text", "final_logit_softcapping", json!(30.0), "expected no such field, as the decoder does not implement it, got 30.0 (config.json: final_logit_softcapping)".to_owned()),
+        ("mistral", "logits_scaling", json!(8.0), "expected no such field, as the decoder does not implement it, got 8.0 (config.json: logits_scaling)".to_owned()),
+        ("granite", "residual_multiplier", json!(-1.0), "expected a positive number, got -1 (config.json: residual_multiplier)".to_owned()),
+        ("gemma3_text", "hidden_activation", json!("gelu"), r#"expected "gelu_pytorch_tanh", got "gelu" (config.json: hidden_activation)"#.to_owned()),
+        ("granite", "num_local_experts", json!(4), "expected a dense model, without experts, got 4 (config.json: num_local_experts)".to_owned()),
+        ("phi3", "rope_parameters", json!({"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.75, "short_factor": [1.0], "long_factor": [1.0, 2.0, 3.0]}), "expected 3 numbers, one for each pair of a head, got 1 (config.json: rope_scaling.short_factor)".to_owned()),
+        ("phi3", "partial_rotary_factor", json!(0.4), "expected 0.4, got 0.75 (config.json: rope_parameters.partial_rotary_factor)".to_owned()),
+        ("olmo3", "rope_parameters", json!({"full_attention": {"rope_type": "default", "rope_theta": 5e5}, "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}), "expected 500000, as in full layers, got 10000 (config.json: rope_parameters.sliding_attention.rope_theta)".to_owned()),
+    ];
+    for (family, field, value, expected) in cases {
+        assert_eq!(refusal(family, field, value), expected, "{family}");
+    }
+}
+
+/// A folder of a family whose tensors are not those of its configuration.
+#[test]
+fn missing_and_left_over_tensors_are_named() {
+    let with = |family: &str, of: &str| {
+        let out = tempfile::tempdir().unwrap();
+        for (name, from) in [("config.json", family), ("model.safetensors", of)] {
+            std::fs::copy(dir(from).join(name), out.path().join(name)).unwrap();
+        }
+        let refused = folder::open(out.path()).unwrap_err().to_string();
+        refused.replace(out.path().to_str().unwrap(), "DIR")
+    };
+    for (family, of, expected) in [
+        (
+            "smollm3",
+            "olmo2",
+            "expected a tensor of shape [32], got none (DIR/model.safetensors: model.layers.0.input_layernorm.weight)",
+        ),
+        (
+            "olmo2",
+            "smollm3",
+            "expected a tensor of shape [32], got none (DIR/model.safetensors: model.layers.0.self_attn.q_norm.weight)",
+        ),
+    ] {
+        assert_eq!(with(family, of), expected);
     }
 }
