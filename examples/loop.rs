@@ -1,6 +1,6 @@
 //! A whole HAPO training loop, stage by stage: sample → score → gate → credit → loss → update.
 //!
-//! `cargo run --release --example loop`
+//! `cargo run --release --example loop [FOLDER FOR THE MODEL]`
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -11,7 +11,8 @@ use hapo::core::{
 use hapo::data::find_template;
 use hapo::data::task::{Split, TaskSet, TeacherSteps, make_set};
 use hapo::kernels::AdamW;
-use hapo::model::ActivationCheckpointing;
+use hapo::model::folder::{self, Layout};
+use hapo::model::{ActivationCheckpointing, Dtype, TensorSpec};
 use hapo::sampler::{
     ChatFormat, Decoding, Error, GroupRequest, KvMemory, SampleSettings, Truncation, sample,
 };
@@ -74,6 +75,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         trainer.apply(optimizer, norm, 1.0)?;
         rewards.push(successes as f64 / (GROUP_SIZE * PROMPTS_PER_STEP) as f64);
         println!("step {:2}: reward {:.3}, loss {:+.4}", step.0, rewards[rewards.len() - 1], loss_of(&stats));
+    }
+    if let Some(folder) = std::env::args().nth(1) {
+        let layout = Layout { dtype: Dtype::F32, ..Layout::default() };
+        let tensor = |spec: &TensorSpec| trainer.model.tensor(&spec.name).expect("one of the decoder's");
+        folder::write(folder.as_ref(), trainer.model.config(), &layout, tensor)?;
     }
     let mean = |it: &[f64]| it.iter().sum::<f64>() / it.len() as f64;
     let (first, last) = (mean(&rewards[..5]), mean(&rewards[rewards.len() - 5..]));

@@ -47,6 +47,6 @@ fn main() -> std::process::ExitCode {
     };
     match done {
         Ok(()) => std::process::ExitCode::SUCCESS,
-        Err(error) => failure::report(&error, "--out"),
+        Err(error) => failure::report(&error, "--out").into(),
     }
 }

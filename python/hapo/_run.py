@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 from collections.abc import Iterator
@@ -15,10 +16,16 @@ from hapo import _hapo
 
 
 class Run:
-    """A run folder. Everything is read anew when it is asked for, so a running run may be watched."""
+    """A run folder. Everything is read anew when it is asked for, so a running run may be watched.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    ``outcome`` is how the call of ``hapo.train`` that gave it ended, None for a folder that was opened: ``steps`` done
+    in all, ``steps_now`` by the call, the last ``checkpoint``, whether it is ``finished`` or was ``interrupted``, and
+    why it was ``stopped_early`` or ``stopped_by`` the guard.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], outcome: dict[str, Any] | None = None) -> None:
         self.path = Path(path)
+        self.outcome = outcome
         if not _hapo.folder(self.path)[4]:
             raise FileNotFoundError(f"path: expected the folder of a run, got {self.path}")
 
@@ -74,4 +81,27 @@ class Run:
         return cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r})"
+        if self.outcome is None:
+            return f"Run({str(self.path)!r})"
+        ended = "finished" if self.outcome["finished"] else "stopped"
+        return f"Run({str(self.path)!r}, {ended} after step {self.outcome['steps']})"
+
+    def _repr_html_(self) -> str:
+        """The run's curves, small."""
+        metrics = self.metrics
+        shown = [it for it in ("reward/policy_only", "loss", "eval/avg@k", "gate/beta") if it in metrics]
+        curves = "".join(f"<td>{html.escape(it)}<br>{_curve(metrics[it])}</td>" for it in shown)
+        return f"<b>{html.escape(repr(self))}</b><table><tr>{curves}</tr></table>"
+
+
+def _curve(values: NDArray[np.float64]) -> str:
+    """A line of the numbers that are there, as SVG, with the last of them."""
+    at = np.flatnonzero(np.isfinite(values))
+    if len(at) == 0:
+        return "no numbers"
+    low, high = values[at].min(), values[at].max()
+    x = 160 * at / max(len(values) - 1, 1)
+    y = 40 - 38 * (values[at] - low) / (high - low or 1)
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    line = f'<polyline points="{points}" fill="none" stroke="currentColor"/>'
+    return f'<svg width="160" height="42">{line}</svg><br>{values[at[-1]]:.4g}'

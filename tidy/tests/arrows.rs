@@ -74,7 +74,21 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-verify",
         ],
     ),
-    ("hapo-python", &["hapo-core", "hapo-run", "hapo-verify", "hapo-verify-python"]),
+    (
+        "hapo-python",
+        &[
+            "hapo-cli",
+            "hapo-core",
+            "hapo-data",
+            "hapo-kernels",
+            "hapo-model",
+            "hapo-run",
+            "hapo-sampler",
+            "hapo-train",
+            "hapo-verify",
+            "hapo-verify-python",
+        ],
+    ),
     ("hapo-verify-python", &["hapo-verify"]),
     // Only ever a dev-dependency: no other row names it.
     ("hapo-testing", &["hapo-kernels", "hapo-model"]),

@@ -1,7 +1,6 @@
 //! How a failure ends the program: one message, a hint where there is one, an exit code.
 
 use std::error::Error;
-use std::process::ExitCode;
 
 use hapo_core::{Explain, Remedy};
 
@@ -37,23 +36,20 @@ pub fn bad_input(problem: impl Into<String>, hint: impl Into<String>) -> anyhow:
     BadInput { problem: problem.into(), hint: Some(hint.into()) }.into()
 }
 
-/// Prints the error and what to do about it; the exit code says whose fault it is. `output` is the option that names
-/// the command's output.
-pub fn report(error: &anyhow::Error, output: &str) -> ExitCode {
+/// Prints the error and what to do about it, and gives the exit code, which says whose fault it is. `output` is the
+/// option that names the command's output.
+pub fn report(error: &anyhow::Error, output: &str) -> u8 {
     // A reader that closed the pipe has seen what it wanted.
     if error
         .chain()
         .filter_map(|it| it.downcast_ref::<std::io::Error>())
         .any(|it| it.kind() == std::io::ErrorKind::BrokenPipe)
     {
-        return ExitCode::SUCCESS;
+        return 0;
     }
-    let mut explained = error.chain().filter_map(explained);
-    let hint = explained.clone().find_map(|error| match error.remedy() {
-        Some(remedy) => Some(by_options(remedy, output)),
-        None => error.hint(),
-    });
-    let exit_code = if explained.any(Explain::is_bad_input) { 2 } else { 1 };
+    let hint = hint(error, output);
+    let exit_code =
+        if error.chain().filter_map(explained).any(Explain::is_bad_input) { 2 } else { 1 };
     if speaks_json() {
         let message = message(error);
         let json = serde_json::json!({
@@ -66,11 +62,19 @@ pub fn report(error: &anyhow::Error, output: &str) -> ExitCode {
             errln!("hint: {hint}");
         }
     }
-    ExitCode::from(exit_code)
+    exit_code
+}
+
+/// What the reader can do, by the options of the command line.
+pub fn hint(error: &anyhow::Error, output: &str) -> Option<String> {
+    error.chain().filter_map(explained).find_map(|error| match error.remedy() {
+        Some(remedy) => Some(by_options(remedy, output)),
+        None => error.hint(),
+    })
 }
 
 /// The error and its causes, each said once: many errors already quote the one below them.
-fn message(error: &anyhow::Error) -> String {
+pub fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for it in error.chain().map(ToString::to_string) {
         if text.is_empty() {

@@ -1,6 +1,6 @@
 //! The help in groups, and the key that an unknown flag stands for.
 
-use std::process::ExitCode;
+use std::ffi::OsString;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -37,23 +37,22 @@ pub(crate) fn in_groups(command: Command) -> Command {
 
 /// Prints what is wrong with the arguments; a flag that is a key of a recipe, or another trainer's word for one, is shown
 /// as `--set` takes it.
-pub(crate) fn refuse(error: &clap::Error, command: &Command) -> ExitCode {
+pub(crate) fn refuse(error: &clap::Error, command: &Command, arguments: &[OsString]) -> u8 {
     let flag = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(it)) if error.kind() == ErrorKind::UnknownArgument => Some(it),
         _ => None,
     };
-    let words: Vec<String> = std::env::args().skip(1).collect();
     let takes_set = |it: &Command| it.get_arguments().any(|it| it.get_long() == Some("set"));
     let is_recipes = command
         .get_subcommands()
-        .any(|it| words.first().is_some_and(|word| word == it.get_name()) && takes_set(it));
+        .any(|it| arguments.get(1).is_some_and(|word| word == it.get_name()) && takes_set(it));
     let key = flag.filter(|_| is_recipes).and_then(|it| hapo_train::recipe::key_of_word(it));
     match (flag, key) {
         (Some(flag), Some(key)) => {
             errln!(
                 "error: unexpected argument '{flag}'\nhint: it is a key of the recipe: --set {key}=VALUE"
             );
-            ExitCode::from(2)
+            2
         }
         _ => error.exit(),
     }

@@ -30,11 +30,13 @@ mod help;
 mod progress;
 pub mod scoring;
 
+use std::ffi::OsString;
+
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::support::arguments::{count, finish_reward};
 
-pub use crate::commands::train::ProgressObserver;
+pub use crate::commands::train::{ProgressObserver, sources_of};
 
 use crate::commands::{
     completions, conformance, data, eval, export, fetch, generate, grade, list, logprobs, merge,
@@ -156,21 +158,20 @@ impl Command {
     }
 }
 
-/// Runs the command that the process's arguments name.
-pub fn main() -> std::process::ExitCode {
+/// Runs the command that these arguments name, the program's first, and gives its exit code. Help and wrong usage may
+/// end the process.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
     let cli = match help::in_groups(Cli::command())
-        .try_get_matches()
+        .try_get_matches_from(&arguments)
         .and_then(|it| Cli::from_arg_matches(&it))
     {
         Ok(cli) => cli,
-        Err(error) => return help::refuse(&error, &Cli::command()),
+        Err(error) => return help::refuse(&error, &Cli::command(), &arguments),
     };
     let threads = threads(cli.threads);
     let Some(command) = cli.command else {
-        return match what_next() {
-            Ok(()) => std::process::ExitCode::SUCCESS,
-            Err(error) => failure::report(&error, "output"),
-        };
+        return what_next().map_or_else(|error| failure::report(&error, "output"), |()| 0);
     };
     let output = command.output_option();
     let done = match command {
@@ -202,7 +203,7 @@ pub fn main() -> std::process::ExitCode {
         Command::Bench(args) => Err(moved::refusal("bench", &args)),
     };
     match done.and_then(|()| finish_reward()) {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => failure::report(&error, output),
     }
 }

@@ -1,5 +1,5 @@
 //! The command `hapo`.
 
 fn main() -> std::process::ExitCode {
-    hapo_cli::main()
+    hapo_cli::run(std::env::args_os()).into()
 }

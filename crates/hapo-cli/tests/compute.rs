@@ -44,7 +44,7 @@ fn a_cpu_has_no_tf32_and_bf16_only_with_its_instructions() {
     let message = refuse(folder.path(), &words(&train(folder.path(), &["--compute", "tf32"])));
     assert!(message.contains(error), "{message}");
     // The same binary where the instructions are not: lowered by hand.
-    let output = Command::new(env!("CARGO_BIN_EXE_hapo"))
+    let output = Command::new(support::binary())
         .args([&generate[..], &["bf16"]].concat())
         .current_dir(folder.path())
         .env("HAPO_CPU", "avx2")

@@ -97,7 +97,7 @@ fn words(command: &str) -> (Vec<String>, Option<String>) {
 }
 
 fn hapo(folder: &Path, words: &[String]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hapo")).args(words).current_dir(folder).output().unwrap()
+    Command::new(support::binary()).args(words).current_dir(folder).output().unwrap()
 }
 
 /// Runs a command that must succeed.

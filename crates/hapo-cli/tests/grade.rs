@@ -46,7 +46,7 @@ fn one_line_per_row_in_order_from_a_file_or_standard_input() {
         (&json!("\\frac{1}{2}"), &json!("1/2"))
     );
 
-    let mut child = Command::new(env!("CARGO_BIN_EXE_hapo"))
+    let mut child = Command::new(support::binary())
         .args(["grade", "--gold-key", "gold"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -90,7 +90,7 @@ fn malformed_rows_are_named_and_the_rest_go_on() {
 fn a_closed_pipe_is_no_failure() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("rows.jsonl"), ROWS.repeat(20_000)).unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_hapo"))
+    let mut child = Command::new(support::binary())
         .args(["grade", "rows.jsonl"])
         .current_dir(dir.path())
         .stdout(Stdio::piped())
@@ -104,7 +104,7 @@ fn a_closed_pipe_is_no_failure() {
 
 #[test]
 fn each_row_of_standard_input_is_answered_before_the_next_is_asked() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_hapo"))
+    let mut child = Command::new(support::binary())
         .arg("grade")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -33,7 +33,7 @@ const RUN: &[&str] = &[
 ];
 
 fn train(run_dir: &Path, model: &str, more: &[&str]) -> Command {
-    let mut it = Command::new(env!("CARGO_BIN_EXE_hapo"));
+    let mut it = Command::new(support::binary());
     it.arg("train").arg(repository("recipes/smoke.toml")).arg("--run-dir").arg(run_dir);
     it.arg("--set").arg(format!("model={{ path = \"{model}\" }}"));
     for set in RUN {

@@ -48,7 +48,7 @@ fn cache(home: &Path) {
 
 /// Runs `hapo` without a network and with that cache.
 fn offline(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hapo"))
+    Command::new(support::binary())
         .args(args)
         .current_dir(folder)
         .env("HF_HOME", folder.join("home"))
@@ -291,7 +291,7 @@ fn a_template_that_renders_nothing_is_bad_input() {
 #[cfg(unix)]
 #[test]
 fn the_server_says_where_it_is_and_ends_at_ctrl_c() {
-    let mut server = Command::new(env!("CARGO_BIN_EXE_hapo"))
+    let mut server = Command::new(support::binary())
         .args(["serve", "--model", "builtin:base", "--port", "0"])
         .args(["--served-model-name", "base"])
         .stderr(Stdio::piped())

@@ -47,7 +47,7 @@ impl FakeHub {
     }
 
     fn push(&self, folder: &Path, args: &[&str], token: Option<&str>) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
+        let mut command = Command::new(support::binary());
         command.arg("push").args(args).current_dir(folder).env("HF_ENDPOINT", &self.address);
         // A proxy for https is none for a hub on this machine.
         command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("HF_HOME", folder.join("home"));

@@ -40,7 +40,7 @@ fn an_output_that_is_the_input_is_refused_under_any_name() {
 }
 
 fn teacher(folder: &Path, server: &Server, more: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hapo"))
+    Command::new(support::binary())
         .current_dir(folder)
         .args(["teacher", "--input", "prompts.jsonl", "--model", "sums", "-o", "o.jsonl"])
         .args(["--endpoint", &server.endpoint, "--attempts", "1", "--retries", "0"])
@@ -231,7 +231,7 @@ fn a_teacher_says_that_it_waits_and_how_long() {
     let dir = tempfile::tempdir().unwrap();
     hapo_data::write_file(&dir.path().join("prompts.jsonl"), &prompts(1)).unwrap();
     let server = Server::start(Mood::Always(429, "{}", Some(("retry-after", "2"))));
-    let mut child = Command::new(env!("CARGO_BIN_EXE_hapo"))
+    let mut child = Command::new(support::binary())
         .current_dir(dir.path())
         .args(["teacher", "--input", "prompts.jsonl", "--model", "sums", "-o", "o.jsonl"])
         .args(["--endpoint", &server.endpoint, "--attempts", "1"])
@@ -249,7 +249,7 @@ fn a_teacher_says_that_it_waits_and_how_long() {
 }
 
 fn grade(input: &[u8], more: &[&str]) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_hapo"))
+    let mut child = Command::new(support::binary())
         .arg("grade")
         .args(more)
         .stdin(Stdio::piped())

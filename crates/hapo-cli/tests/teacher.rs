@@ -15,7 +15,7 @@ use support::refuse;
 const CONCURRENCY: u32 = 6;
 
 fn teacher(folder: &Path, server: &Server, output: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
+    let mut command = Command::new(support::binary());
     command
         .current_dir(folder)
         .args(["teacher", "--input", "prompts.jsonl", "--model", "sums", "--json"])

@@ -4,11 +4,15 @@
 #![expect(clippy::print_stderr, reason = "the kill test tells what it did")]
 use sha2::Digest;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-const HAPO: &str = env!("CARGO_BIN_EXE_hapo");
+/// The command under test: what `HAPO` names, as the wheel's command, else the binary.
+static HAPO: LazyLock<OsString> =
+    LazyLock::new(|| std::env::var_os("HAPO").unwrap_or_else(|| env!("CARGO_BIN_EXE_hapo").into()));
 
 /// The smoke recipe with a decoder small enough for a test.
 const SMALL: &[&str] = &[
@@ -29,7 +33,7 @@ fn smoke() -> PathBuf {
 }
 
 fn train(run_dir: &Path, more: &[&str]) -> Command {
-    let mut it = Command::new(HAPO);
+    let mut it = Command::new(&*HAPO);
     it.arg("train").arg(smoke()).arg("--run-dir").arg(run_dir);
     for set in SMALL {
         it.arg("--set").arg(set);
@@ -337,7 +341,7 @@ fn a_folder_without_the_run_to_resume_says_which_it_is() {
             &recipe,
         )
         .unwrap();
-        let mut command = Command::new(HAPO);
+        let mut command = Command::new(&*HAPO);
         command.arg("train").arg(&odd).arg("--resume");
         let (code, _, stderr) = done(command);
         assert_eq!(code, 2, "{stderr}");
@@ -347,7 +351,7 @@ fn a_folder_without_the_run_to_resume_says_which_it_is() {
     // Killed before its first step.
     std::fs::remove_dir_all(run_dir.join("checkpoints")).unwrap();
     std::fs::remove_file(run_dir.join("metrics.jsonl")).unwrap();
-    let mut folder = Command::new(HAPO);
+    let mut folder = Command::new(&*HAPO);
     folder.arg("train").arg(&run_dir).args(["--resume", "--no-preflight"]);
     let (code, stdout, stderr) = done(folder);
     assert_eq!(code, 0, "{stderr}");
@@ -419,7 +423,7 @@ impl OwnInputs {
     }
 
     fn train(&self, run: &str, more: &[&str]) -> (i32, String, String) {
-        let mut it = Command::new(HAPO);
+        let mut it = Command::new(&*HAPO);
         it.arg("train").arg(smoke()).arg("--run-dir").arg(self.path(run));
         let model = format!("model={{ path = \"{}\" }}", self.path("base").display());
         let data = format!("data.train={}", self.path("d.jsonl").display());
@@ -652,7 +656,7 @@ fn ctrl_c_before_the_first_step_ends_at_once() {
     let pipe = dir.path().join("rows.jsonl");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let data = format!("data.train={}", pipe.display());
-    let mut command = Command::new(HAPO);
+    let mut command = Command::new(&*HAPO);
     command.arg("train").arg(smoke()).arg("--run-dir").arg(&run_dir).args(["--set", &data]);
     for key in ["data.prompts", "data.teacher_coverage", "data.levels"] {
         command.args(["--unset", key]);
@@ -888,7 +892,7 @@ fn d33_a_stage_hands_on_its_best_checkpoint_its_start_included() {
     let run_dir = dir.path().join("run");
     let run = |text: &str| {
         std::fs::write(&recipe, text).unwrap();
-        let mut it = Command::new(HAPO);
+        let mut it = Command::new(&*HAPO);
         it.arg("train").arg(&recipe).arg("--run-dir").arg(&run_dir).args(resumed(&run_dir));
         let (code, _, stderr) = done(it);
         assert_eq!(code, 0, "{stderr}");
@@ -986,7 +990,7 @@ fn a_full_disk_keeps_what_was_saved_and_says_so() {
     let whole = train(&run_dir, &["--resume", "--quiet"]);
     let limited = || {
         let mut it = Command::new("bash");
-        it.arg("-c").arg("trap '' XFSZ; ulimit -f 40; exec \"$0\" \"$@\"").arg(HAPO);
+        it.arg("-c").arg("trap '' XFSZ; ulimit -f 40; exec \"$0\" \"$@\"").arg(&*HAPO);
         it.args(whole.get_args());
         it
     };
@@ -1040,7 +1044,7 @@ fn stages_run_one_after_the_other_and_resume() {
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/mini/sft-grpo.toml");
     let dir = tempfile::tempdir().unwrap();
     let command = |run_dir: &Path, more: &[&str]| {
-        let mut it = Command::new(HAPO);
+        let mut it = Command::new(&*HAPO);
         it.arg("train").arg(&recipe).arg("--run-dir").arg(run_dir).arg("--quiet");
         for set in [
             "stage.sft.model={ init = { hidden = 32, layers = 2, heads = 4, kv_heads = 2, ffn = 64, std = 0.3 } }",
@@ -1075,7 +1079,7 @@ fn stages_run_one_after_the_other_and_resume() {
         child.wait().unwrap();
     }
     // The folder is the recipe of both stages.
-    let mut resume = Command::new(HAPO);
+    let mut resume = Command::new(&*HAPO);
     resume.arg("train").arg(&broken).args(["--resume", "--quiet"]);
     let (code, _, stderr) = done(resume);
     assert_eq!(code, 0, "{stderr}");
@@ -1150,7 +1154,7 @@ fn a_step_is_replayed_from_its_kept_rollouts() {
     let run_dir = dir.path().join("run");
     assert_eq!(done(train(&run_dir, &[])).0, 0);
     let replay = |step: &str| {
-        let mut it = Command::new(HAPO);
+        let mut it = Command::new(&*HAPO);
         it.args(["replay", "--json", "--run"]).arg(&run_dir).args(["--step", step]);
         done(it)
     };
@@ -1219,7 +1223,7 @@ fn overlong_prompts_are_left_out_and_counted() {
     std::fs::write(&rows, text).unwrap();
     let run = |name: &str, more: &[&str]| {
         let run_dir = dir.path().join(name);
-        let mut command = Command::new(HAPO);
+        let mut command = Command::new(&*HAPO);
         command.arg("train").arg(smoke()).arg("--run-dir").arg(&run_dir);
         let file = format!("data.train={}", rows.display());
         let sets = [

@@ -37,7 +37,6 @@ pub fn advantages_among(
 }
 
 pub(crate) fn relative(rewards: &[f64], reference: &[f64], std: bool) -> Vec<f64> {
-    let n = reference.len() as f64;
     // A group in which the teacher is alone has nothing to be compared with.
     if reference.is_empty() {
         return vec![0.0; rewards.len()];
@@ -47,8 +46,7 @@ pub(crate) fn relative(rewards: &[f64], reference: &[f64], std: bool) -> Vec<f64
         if is_constant(reference) {
             return vec![0.0; rewards.len()];
         }
-        let variance = reference.iter().map(|it| (it - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        variance.sqrt() + 1e-6
+        deviation(reference) + 1e-6
     } else {
         1.0
     };
@@ -57,11 +55,21 @@ pub(crate) fn relative(rewards: &[f64], reference: &[f64], std: bool) -> Vec<f64
 
 /// The mean, 0 of nothing. That of equal numbers is the number itself: their sum may round, and a group that got one
 /// fractional reward would have something to learn from.
-pub(crate) fn mean(rewards: &[f64]) -> f64 {
+pub fn mean(rewards: &[f64]) -> f64 {
     if is_constant(rewards) {
         return rewards.first().copied().unwrap_or(0.0);
     }
     rewards.iter().sum::<f64>() / rewards.len() as f64
+}
+
+/// The Bessel-corrected standard deviation, 0 of equal numbers.
+pub fn deviation(rewards: &[f64]) -> f64 {
+    if is_constant(rewards) {
+        return 0.0;
+    }
+    let mean = mean(rewards);
+    let squares = rewards.iter().map(|it| (it - mean).powi(2)).sum::<f64>();
+    (squares / (rewards.len() as f64 - 1.0)).sqrt()
 }
 
 fn is_constant(rewards: &[f64]) -> bool {

@@ -58,7 +58,7 @@ mod statistics;
 mod teacher_weight;
 mod unique;
 
-pub use advantage::{AdvantageGroup, AdvantageRule, advantages, advantages_among};
+pub use advantage::{AdvantageGroup, AdvantageRule, advantages, advantages_among, deviation, mean};
 pub use credit::{
     Advantage, Credit, Kl, KlEstimator, Moment, PolicyAndTeacher, Ratio, Span, Term, behind_prefix,
     has_terms,

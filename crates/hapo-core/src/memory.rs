@@ -26,6 +26,9 @@ pub struct Memory {
     /// What the gate counts.
     #[serde(default, skip_serializing_if = "GateMemory::is_empty")]
     pub gate: GateMemory,
+    /// What a method of another language keeps, as JSON.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    notes: String,
     /// Most tokens of all traces. It is the recipe's and is not stored.
     #[serde(skip)]
     limit: usize,
@@ -46,6 +49,17 @@ impl Memory {
     /// The successes of a prompt, the latest first.
     pub fn successes(&self, prompt: PromptId) -> &[StoredTrace] {
         self.successes.get(&prompt).map_or(&[], Vec::as_slice)
+    }
+
+    /// What a method of another language keeps, as JSON; empty at first.
+    pub fn notes(&self) -> &str {
+        &self.notes
+    }
+
+    /// With other notes.
+    #[must_use]
+    pub fn with_notes(self, notes: String) -> Self {
+        Self { notes, ..self }
     }
 
     /// Tokens of all traces.

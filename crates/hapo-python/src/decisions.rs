@@ -378,3 +378,15 @@ pub(crate) fn teacher_weight(
         advantage,
     ))
 }
+
+/// The mean as the engine takes it: summed in order, of equal numbers the number itself, 0 of none.
+#[pyfunction]
+pub(crate) fn mean(values: Vec<f64>) -> f64 {
+    hapo_core::mean(&values)
+}
+
+/// The Bessel-corrected standard deviation as the engine takes it, 0 of equal numbers.
+#[pyfunction(name = "std")]
+pub(crate) fn deviation(values: Vec<f64>) -> f64 {
+    hapo_core::deviation(&values)
+}

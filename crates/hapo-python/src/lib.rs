@@ -1,4 +1,5 @@
-//! The extension module `hapo._hapo`: the grader, the gate, the decisions and the losses of the workspace for Python.
+//! The extension module `hapo._hapo`: the engine, with its command, runs, the grader, the gate, the decisions and the
+//! losses, for Python.
 //!
 //! Arrays come and go as `NumPy`'s, the interpreter's lock is released while anything is computed, and what is wrong
 //! with an argument names it. The arithmetic is the other crates'; `python/hapo` gives it its Python face. The price
@@ -11,12 +12,18 @@
 )]
 
 mod arguments;
+mod command;
 mod decisions;
+mod engine;
+mod engine_error;
 mod grading;
+mod groups;
 mod losses;
 mod method;
+mod python_method;
 mod runs;
 mod schedule;
+mod train;
 
 use pyo3::prelude::*;
 
@@ -24,17 +31,27 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _hapo {
     #[pymodule_export]
-    use crate::decisions::{advantages, decide, teacher_weight};
+    use crate::command::command;
+    #[pymodule_export]
+    use crate::decisions::{advantages, decide, deviation, mean, teacher_weight};
+    #[pymodule_export]
+    use crate::engine::{Engine, Prompt, Rollout, group, order, task_rows};
     #[pymodule_export]
     use crate::grading::{check_gold, graders};
+    #[pymodule_export]
+    use crate::groups::{Group, Rng, Sampled};
     #[pymodule_export]
     use crate::losses::{divisor, policy_terms, teacher_terms};
     #[pymodule_export]
     use crate::method::{Method, method_has_teacher, method_refusal, methods, operators};
     #[pymodule_export]
+    use crate::python_method::{register_method, span_loss, trial_groups};
+    #[pymodule_export]
     use crate::runs::{columns, folder, rollouts, write_rollouts};
     #[pymodule_export]
     use crate::schedule::Schedule;
+    #[pymodule_export]
+    use crate::train::train;
     #[pymodule_export]
     use verify_python::{judge_all, parse_one, read_answer, same_answer};
 

@@ -7,9 +7,10 @@ use hapo_core::{
     TeacherWeight,
 };
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyList};
 
 use crate::arguments::{text, unknown, value_error, word};
+use crate::groups::{Group, credit_to_python};
 use crate::schedule::{Schedule, count};
 
 /// A method, and the gate that decides when the teacher enters its groups: the method's own without a schedule, that
@@ -80,6 +81,16 @@ impl Method {
     #[getter]
     fn has_fixed_slot(&self) -> bool {
         self.gated.slot() == SlotRule::Fixed
+    }
+
+    /// What it makes of a group: for each member its spans.
+    fn credit<'py>(
+        &self,
+        py: Python<'py>,
+        group: &Bound<'py, Group>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let it = group.get();
+        credit_to_python(py, &self.gated.credit(&it.mixed, it.at.step, &it.scores))
     }
 
     /// d of the operator.

@@ -2,8 +2,9 @@
 //!
 //! A program runs as long as the run does. It reads one JSON line for each completion and answers with a line: a
 //! number, or an object with a reward or a verdict and named parts. A server gets the same object by POST. Several run
-//! at once, and each answer goes to its own completion, so their speed changes nothing. The price is trust: a reward
-//! that does not depend on its line alone makes a run that cannot be repeated, and a clock measures the time limit.
+//! at once, and each answer goes to its own completion, so their speed changes nothing. A function of this process
+//! answers the same lines, one at a time. The price is trust: a reward that does not depend on its line alone makes a
+//! run that cannot be repeated, and a clock measures the time limit.
 
 mod answer;
 mod error;
@@ -82,21 +83,34 @@ pub enum OnFailure {
     Wrong,
 }
 
-/// How names of programs and servers begin.
+/// How names of programs, functions and servers begin.
 const COMMAND: &str = "command:";
+const FUNCTION: &str = "python:";
 const ADDRESSES: [&str; 2] = ["http://", "https://"];
 
-/// True if a grader's name is a program or a server.
+/// True if a grader's name is a program, a function or a server.
 pub fn is_own(name: &str) -> bool {
-    name.starts_with(COMMAND) || ADDRESSES.iter().any(|it| name.starts_with(it))
+    [COMMAND, FUNCTION].iter().chain(&ADDRESSES).any(|it| name.starts_with(it))
 }
 
-/// Checks the name of a program or a server without starting it.
+/// A function of this process that answers lines as a program does.
+pub trait Answers: std::fmt::Debug + Send + Sync {
+    /// The answer to a line.
+    ///
+    /// # Errors
+    /// Why there is none, with the row and the completion.
+    fn answer(&self, line: &str) -> Result<String, String>;
+}
+
+/// Checks the name of a program, a function or a server without starting it.
 ///
 /// # Errors
 /// [`Error::Name`].
 pub fn check(name: &str) -> Result<(), Error> {
     let bad = |expected| Error::Name { name: name.to_owned(), expected };
+    if name.starts_with(FUNCTION) {
+        return Ok(());
+    }
     match name.strip_prefix(COMMAND) {
         Some(command) if command.trim().is_empty() => Err(bad("a command behind `command:`")),
         Some(_) => Ok(()),
@@ -130,6 +144,7 @@ struct Shared {
 enum Source {
     Program(Pool),
     Server(Server),
+    Function(Arc<dyn Answers>),
 }
 
 /// Failures one after the other after which it is an error, whatever the settings say.
@@ -142,12 +157,26 @@ impl OwnReward {
     /// [`Error::Name`].
     pub fn new(name: &str, settings: RewardSettings) -> Result<Self, Error> {
         check(name)?;
+        if name.starts_with(FUNCTION) {
+            let expected = "a program or a server: a function of Python is given to `hapo.train`";
+            return Err(Error::Name { name: name.to_owned(), expected });
+        }
         let log = RewardLog::default();
         let source = match name.strip_prefix(COMMAND) {
             Some(command) => Source::Program(Pool::new(command.trim(), &settings, log.clone())),
             None => Source::Server(Server::new(name, &settings)),
         };
-        Ok(Self(Arc::new(Shared {
+        Ok(Self::of(name, source, settings, log))
+    }
+
+    /// A function of this process under that name; it is asked for one answer at a time.
+    pub fn function(name: &str, function: Arc<dyn Answers>, mut settings: RewardSettings) -> Self {
+        settings.workers = 1;
+        Self::of(name, Source::Function(function), settings, RewardLog::default())
+    }
+
+    fn of(name: &str, source: Source, settings: RewardSettings, log: RewardLog) -> Self {
+        Self(Arc::new(Shared {
             // A run has one; graders have names that live as long as the program.
             name: Box::leak(name.to_owned().into_boxed_str()),
             source,
@@ -156,7 +185,7 @@ impl OwnReward {
             has_answered: AtomicBool::new(false),
             names_lines: AtomicBool::new(false),
             failures: AtomicUsize::new(0),
-        })))
+        }))
     }
 
     /// Output of its processes beside their answers.
@@ -200,7 +229,7 @@ impl Grader for OwnReward {
             Source::Program(pool) => {
                 pool.finish().map_err(|it| format!("{}: {}", self.0.name, it.message))
             }
-            Source::Server(_) => Ok(()),
+            Source::Server(_) | Source::Function(_) => Ok(()),
         }
     }
 }
@@ -258,6 +287,7 @@ impl Shared {
         let answer = match &self.source {
             Source::Program(pool) => pool.ask(line),
             Source::Server(server) => server.ask(line),
+            Source::Function(function) => function.answer(line).map_err(Failure::of_one),
         };
         let answer = answer.and_then(|text| {
             let answer = answer::parse(&text, id).and_then(|it| self.require_id(it));

@@ -79,6 +79,12 @@ pub enum Error {
         /// The failure.
         problem: String,
     },
+    /// A method of another language could not answer.
+    #[error("{problem}")]
+    Method {
+        /// What happened, with the method's name and the group.
+        problem: String,
+    },
     /// Rewards that the method cannot learn from.
     #[error("{problem}")]
     RefusedRewards {
@@ -199,6 +205,7 @@ impl Explain for Error {
             | Self::Grader(_)
             | Self::RewardName(_)
             | Self::Reward { .. }
+            | Self::Method { .. }
             | Self::RefusedRewards { .. }
             | Self::Replay { .. }
             | Self::Model(_)

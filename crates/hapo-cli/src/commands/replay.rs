@@ -6,7 +6,7 @@ use anyhow::Result;
 use hapo_kernels::Device;
 use hapo_train::{Overrides, RunPlan};
 
-use crate::commands::train::find;
+use crate::commands::train::sources_of;
 use crate::support::device::{ComputeArg, DeviceArg};
 
 /// Recompute a step of a run from the rollouts it kept.
@@ -39,7 +39,7 @@ fn plan_of(run: &Path, compute: ComputeArg) -> Result<RunPlan> {
     if let Some(compute) = compute.set() {
         recipe = recipe.with(&Overrides::set([&compute]))?;
     }
-    Ok(RunPlan::settle_in(run, &recipe, find(&recipe)?)?)
+    Ok(RunPlan::settle_in(run, &recipe, sources_of(&recipe)?)?)
 }
 
 /// A step of a run, from its kept rollouts, next to what was logged.

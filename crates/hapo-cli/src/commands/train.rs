@@ -100,7 +100,7 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
     } else {
         hapo_train::require_run(&run_dir, stages)?;
     }
-    let found: Vec<Sources> = stages.iter().map(find).collect::<Result<_>>()?;
+    let found: Vec<Sources> = stages.iter().map(sources_of).collect::<Result<_>>()?;
     hapo_train::keep_stages(&run_dir, stages)?;
     if let Some(port) = args.watch {
         let url = watch::serve_aside(&run_dir, port)?;
@@ -181,7 +181,7 @@ impl Args {
 }
 
 /// Finds the model and the data of a recipe on the disk, or on the hub where they are named so.
-pub(crate) fn find(recipe: &Recipe) -> Result<Sources> {
+pub fn sources_of(recipe: &Recipe) -> Result<Sources> {
     let mut sources = Sources::default();
     if let ModelSource::Folder(path) = recipe.model() {
         sources.model = Some(hub::model_folder(path)?);

@@ -32,7 +32,7 @@ pub struct DeviceArg {
 }
 
 /// The option for the rounding of products' factors.
-#[derive(clap::Args, Clone, Copy, Debug)]
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
 pub struct ComputeArg {
     /// Number format of the factors of matrix products, on any device; sums are f32 [default: the recipe's where there is one,
     /// else f32]
@@ -52,7 +52,11 @@ impl ComputeArg {
     }
 }
 
-fn parse(text: &str) -> Result<DeviceChoice, String> {
+/// Reads `cpu` or `cuda:N`.
+///
+/// # Errors
+/// Any other text.
+pub fn parse(text: &str) -> Result<DeviceChoice, String> {
     let wrong = || "expected cpu or cuda:N, N a number from 0".to_owned();
     if text == "cpu" {
         return Ok(DeviceChoice::Cpu);

@@ -1,5 +1,6 @@
 //! The binary, run as a user would.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -9,14 +10,14 @@ pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
+/// The command under test: what `HAPO` names, as the wheel's command, else the binary.
+pub(crate) fn binary() -> OsString {
+    std::env::var_os("HAPO").unwrap_or_else(|| env!("CARGO_BIN_EXE_hapo").into())
+}
+
 /// Runs `hapo` in a folder.
 pub(crate) fn hapo(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hapo"))
-        .args(args)
-        .current_dir(folder)
-        .env("NO_COLOR", "1")
-        .output()
-        .unwrap()
+    Command::new(binary()).args(args).current_dir(folder).env("NO_COLOR", "1").output().unwrap()
 }
 
 /// Runs `hapo` and expects success; gives what it printed.

@@ -118,7 +118,7 @@ impl Offer<'_> {
     }
 
     /// Index of the rollout of the first part that gives way; none for a fixed slot, or where no rollout came back.
-    fn slot_in(&self, group: &ScoredGroup) -> Option<usize> {
+    pub fn slot_in(&self, group: &ScoredGroup) -> Option<usize> {
         let first = group.members.partition_point(|it| it.rollout.part == 0);
         slot_index(&group.members[..first], self.slot, group.prompt)
     }

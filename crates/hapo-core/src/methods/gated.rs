@@ -217,6 +217,11 @@ impl Gated {
         memory
     }
 
+    /// The method.
+    pub fn method(&self) -> &dyn Method {
+        &*self.method
+    }
+
     /// The prompt behind which a member is trained on (D36).
     pub fn trained_behind(&self, member: &Member) -> Behind {
         match (member, self.injection) {

@@ -83,6 +83,19 @@ pub trait Method: fmt::Debug + Send + Sync {
         before
     }
 
+    /// Is told the memory before each step, for a method that reads more of it than what may enter a group.
+    fn recall(&self, _memory: &Memory) {}
+
+    /// Why it could not answer, for a method of another language; the step cannot be finished then.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
+    /// The hash of its code, for a method that is not of this build: a run is not resumed with another.
+    fn code_hash(&self) -> Option<String> {
+        None
+    }
+
     /// Keys of the recipe's shared sections, or whole sections, that mean nothing to the method. Written, they are
     /// refused.
     fn unread_keys(&self) -> &'static [&'static str] {

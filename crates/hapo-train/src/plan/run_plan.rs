@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hapo_core::Step;
 use hapo_kernels::AdamW;
-use hapo_reward::{OwnReward, RewardSettings};
+use hapo_reward::{Answers, OwnReward, RewardSettings};
 use hapo_run::RunFolder;
 use hapo_verify::Extracting;
 
@@ -23,7 +23,7 @@ use crate::plan::record::injections_of;
 use crate::plan::{config_of_model, micro_batch_tokens};
 use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe};
 
-/// The model and the data of a recipe where they were found; what is `None` is where the recipe says.
+/// The model, the data and the reward of a recipe where they were found; what is `None` is where the recipe says.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// The folder of `model.path`.
@@ -34,6 +34,8 @@ pub struct Sources {
     pub train: Option<Vec<PathBuf>>,
     /// The problems of `[eval]`.
     pub eval: Option<Arc<[EvalSet]>>,
+    /// The function that `data.grader` names.
+    pub reward: Option<Arc<dyn Answers>>,
 }
 
 impl Sources {
@@ -207,7 +209,10 @@ impl RunPlan {
             wrong: reward.wrong,
             extraction: data.extraction,
         };
-        Ok(RunGrader::own(OwnReward::new(&data.grader, settings)?))
+        Ok(RunGrader::own(match &self.sources.reward {
+            Some(it) => OwnReward::function(&data.grader, it.clone(), settings),
+            None => OwnReward::new(&data.grader, settings)?,
+        }))
     }
 
     /// The rules that reward its responses.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Each input by its key in files and its name in messages.
-const NAMED: [(&str, &str); 10] = [
+const NAMED: [(&str, &str); 11] = [
     ("prompts", "the rendered prompts (data.train)"),
     ("answers", "the gold answers (data.train)"),
     ("teachers", "the teachers (data.train)"),
@@ -21,6 +21,7 @@ const NAMED: [(&str, &str); 10] = [
     ("weights", "the base weights (model)"),
     ("reference", "the second model (reference)"),
     ("record", "the recorded injections (hapo.record)"),
+    ("method", "the file of the method's code (method)"),
 ];
 
 /// SHA-256 of each thing that a run reads, by its name.

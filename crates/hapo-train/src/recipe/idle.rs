@@ -1,8 +1,9 @@
 //! Keys that a recipe does not read. A key that is written where nothing reads it is refused: whoever wrote it expects
 //! something of it. The recipe that a run folder keeps leaves it out.
 
-use hapo_core::{AnnealingMode, GATES, Gate, GateRule, METHODS, Method, Needs};
+use hapo_core::{AnnealingMode, GATES, Gate, GateRule, Method, Needs};
 
+use super::registered::method_names;
 use super::rules::{imitates, needs_of};
 use super::scope::Scope;
 use super::sections::{DataSource, SECTIONS, Settings};
@@ -41,10 +42,10 @@ pub(super) fn idle_keys(it: &Settings, method: &dyn Method) -> Vec<Idle> {
             .or_else(|| does_not_read(&key))?;
         Some(Idle { key, because })
     });
-    let others = METHODS.iter().filter(|other| other.name != method.name());
+    let others = method_names().into_iter().filter(|other| *other != method.name());
     let tables = others.map(|other| Idle {
-        key: other.name.to_owned(),
-        because: format!("the section is for method = \"{}\"", other.name),
+        key: other.to_owned(),
+        because: format!("the section is for method = \"{other}\""),
     });
     keys.chain(tables).collect()
 }

@@ -3,6 +3,7 @@
 mod builtin;
 mod idle;
 mod keys;
+mod registered;
 mod rules;
 mod schema;
 mod scope;
@@ -28,6 +29,7 @@ use text::{Document, Idling, Problem};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
 pub use keys::{KeyEntry, key_entries};
+pub use registered::{BuildMethod, register_method};
 pub use schema::schema;
 pub use sections::{
     AUTO, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection, HapoSection,

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use hapo_core::{
     Annealing, AnnealingMode, Clip, Explain, GateSettings, HapoGate, INJECTIONS,
-    ImportanceRatioLevel, Kl, Loss, METHODS, Method, MethodSettings, Needs, Normaliser, Schedule,
-    SlotRule, Threshold, check_slot_rule,
+    ImportanceRatioLevel, Kl, Loss, METHODS, Method, MethodEntry, MethodSettings, Needs,
+    Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{METRICS, REWARD_PARTS};
 use hapo_sampler::{Decoding, Truncation};
 use toml::{Table, Value};
 
+use super::registered::registered;
 use super::sections::{
     AUTO, DataSource, EvalSection, HapoSection, InitSection, MicroBatch, Settings,
 };
@@ -285,11 +286,7 @@ pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
 
 /// The method, built from its settings.
 pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> {
-    let settings = method_settings(it, own)?;
-    let method = (it.method.entry().build)(&settings).map_err(|it| {
-        let hint = "`hapo recipe` has the tables of single methods";
-        Problem::new(it.key, it.problem, hint)
-    })?;
+    let method = built_method(it, own)?;
     if it.data.train == DataSource::Files(Vec::new()) {
         let hint = "name a file, a folder or a pattern";
         return Err(Problem::new("data.train", "expected at least one name, got none", hint));
@@ -308,9 +305,28 @@ pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> 
     Ok(method)
 }
 
+fn built_method(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> {
+    let Some(entry) = it.method.entry() else {
+        let name = it.method.name();
+        let registered = registered(name).expect("the recipe's method is known");
+        return (registered.build)(registered.name, own).map_err(|(key, problem)| {
+            let key = if key.is_empty() { name.to_owned() } else { format!("{name}.{key}") };
+            Problem::new(
+                &key,
+                problem,
+                "the method's own settings are those it was registered with",
+            )
+        });
+    };
+    let settings = method_settings(it, entry, own)?;
+    (entry.build)(&settings).map_err(|it| {
+        let hint = "`hapo recipe` has the tables of single methods";
+        Problem::new(it.key, it.problem, hint)
+    })
+}
+
 /// The recipe's settings of its method.
-fn method_settings(it: &Settings, own: &Table) -> Checked<MethodSettings> {
-    let entry = it.method.entry();
+fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<MethodSettings> {
     if entry.own_keys.is_empty() && !own.is_empty() {
         let what = format!("method = \"{}\" has no table", entry.name);
         return Err(Problem::new(entry.name, what, "leave it out"));

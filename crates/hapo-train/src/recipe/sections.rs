@@ -20,6 +20,7 @@ use hapo_verify::Extraction;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::LearningRateSchedule;
+use super::registered::registered;
 use super::scope::Scope;
 
 /// A key of a recipe.
@@ -756,14 +757,19 @@ impl From<DataSource> for Names {
     }
 }
 
-/// The name of a method of [`METHODS`].
+/// The name of a method of [`METHODS`], or of a registered one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MethodName(&'static str);
 
 impl MethodName {
-    /// Its entry of the table.
-    pub fn entry(self) -> &'static MethodEntry {
-        hapo_core::method(self.0).expect("a method's name is one of the table")
+    /// The name.
+    pub fn name(self) -> &'static str {
+        self.0
+    }
+
+    /// Its entry of the table; none for a registered method.
+    pub(super) fn entry(self) -> Option<&'static MethodEntry> {
+        hapo_core::method(self.0)
     }
 }
 
@@ -776,7 +782,8 @@ impl<'de> Deserialize<'de> for MethodName {
             let now = "`chord` was neither published variant: expected `chord-mu` or `chord-phi`";
             return Err(de::Error::custom(now));
         }
-        let known = NAMES.iter().find(|it| **it == name);
-        known.map(|it| Self(it)).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
+        let known = NAMES.iter().find(|it| **it == name).copied();
+        let known = known.or_else(|| registered(&name).map(|it| it.name));
+        known.map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
     }
 }

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use hapo_core::METHODS;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
 
+use super::registered::method_names;
 use super::sections::{REQUIRED, Settings};
 use super::words::explain;
 use crate::error::{Error, Result};
@@ -101,14 +101,14 @@ impl Document {
             }
         }
         let mut table = self.table.clone();
-        let own = METHODS.iter().map(|it| (it.name, table.remove(it.name)));
-        let own: Vec<_> = own.collect();
+        let own: Vec<_> =
+            method_names().into_iter().map(|name| (name, table.remove(name))).collect();
         let settings: Settings =
             serde_path_to_error::deserialize(Value::Table(table)).map_err(|it| {
                 let (what, hint) = explain(it.inner().message());
                 self.error(Problem::new(&it.path().to_string(), what, hint))
             })?;
-        let method = settings.method.entry().name;
+        let method = settings.method.name();
         let own = own.into_iter().find(|it| it.0 == method);
         match own.and_then(|it| it.1) {
             None => Ok((settings, Table::new())),

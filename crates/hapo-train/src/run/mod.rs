@@ -132,6 +132,9 @@ impl<D: Device> Run<Trainer<D>> {
             inputs.set("record", hex(Sha256::digest(text)));
         }
         let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
+        if let Some(hash) = method.method().code_hash() {
+            inputs.set("method", hash);
+        }
         let moments = Moments::held_in(recipe.optim().moments, &model, recipe.seed())?;
         let checkpointing = recipe.optim().activation_checkpointing;
         let mut learner = Trainer::with_moments(model, checkpointing, moments)?;
@@ -342,6 +345,7 @@ impl<L: Learner> Run<L> {
         let Source::Prompts { table, order } = &self.source else {
             return None;
         };
+        self.method.method().recall(&self.memory);
         let task = Task {
             table,
             order: *order,
@@ -415,6 +419,9 @@ impl<L: Learner> Run<L> {
         metrics: &mut Metrics,
     ) -> Result<()> {
         self.memory = self.method.remember(std::mem::take(&mut self.memory), groups, step);
+        if let Some(problem) = self.method.method().failure() {
+            return Err(Error::Method { problem });
+        }
         let Source::Prompts { table, .. } = &self.source else { return Ok(()) };
         let due: Vec<_> =
             self.memory.due().iter().map(|it| demonstration(table.prompt(*it))).collect();

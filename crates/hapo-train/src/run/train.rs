@@ -357,8 +357,10 @@ impl Session<'_> {
         let updates_before = run.updates();
         let mut metrics = match run.step() {
             Err(
-                it
-                @ (Error::NotFinite { .. } | Error::Reward { .. } | Error::RefusedRewards { .. }),
+                it @ (Error::NotFinite { .. }
+                | Error::Reward { .. }
+                | Error::Method { .. }
+                | Error::RefusedRewards { .. }),
             ) => {
                 self.file.sync()?;
                 let mid_step = run.updates() > updates_before;

@@ -111,7 +111,9 @@ fn ask(
         seed: recipe.seed(),
         ends_paragraph: &|token| tokenizer.decode(&[token]).is_ok_and(|text| text.contains("\n\n")),
     };
-    let Growth::Sample(wanted) = task.method.grow(&growing) else {
+    let growth = task.method.grow(&growing);
+    task.require_answer()?;
+    let Growth::Sample(wanted) = growth else {
         return Ok(None);
     };
     let (prefix, log_probs) = growing.given(wanted.prefix, limit);

@@ -117,7 +117,9 @@ pub(crate) fn mix<L: Learner>(
         let offer = Offer { scores, ..task.offer(group.prompt(), step) };
         task.method.mix(group, &offer, is_open)
     });
-    Ok((mixed.collect(), dropped))
+    let mixed = mixed.collect();
+    task.require_answer()?;
+    Ok((mixed, dropped))
 }
 
 /// The credit of groups by the method, and their tokens.
@@ -137,7 +139,9 @@ pub(crate) fn credited<L: Learner>(
         let tokens = tokens_of(task, &group, &credit);
         Credited { group, credit, scores, tokens }
     };
-    Ok(groups.into_iter().zip(scores).map(of_group).collect())
+    let credited = groups.into_iter().zip(scores).map(of_group).collect();
+    task.require_answer()?;
+    Ok(credited)
 }
 
 /// A group in tokens, with what they are worth (Eq. 2, Eq. 11), without its masked rollouts (D32).

@@ -3,6 +3,7 @@
 use hapo_core::{Gated, Glance, Memory, Offer, PromptId, RngStream, ScoredGroup, Slot, Step};
 use hapo_sampler::SampleSettings;
 
+use crate::error::{Error, Result};
 use crate::grading::verifier::Verifier;
 use crate::plan::run_plan::RunPlan;
 use crate::problems::prompts::{Order, PromptTable};
@@ -34,6 +35,11 @@ impl<'a> Task<'a> {
             rng_stream,
             step: step.0,
         }
+    }
+
+    /// Ends a step whose method could not answer.
+    pub(crate) fn require_answer(&self) -> Result<()> {
+        self.method.method().failure().map_or(Ok(()), |problem| Err(Error::Method { problem }))
     }
 
     /// N.

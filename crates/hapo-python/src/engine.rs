@@ -1,0 +1,439 @@
+//! A model by hand: prompts, samples, scores, gradients, updates, files.
+
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hapo_core::{
+    Behind, Clip, Loss, NormaliserKind, Offer, PromptId, RngStream, SampledGroup, Scores, Slot,
+    Step, Verdict,
+};
+use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
+use hapo_kernels::AdamW;
+use hapo_model::folder::Layout;
+use hapo_model::{ActivationCheckpointing, Dtype};
+use hapo_sampler::{
+    ChatFormat, Decoding, GroupRequest, KvMemory, SampleSettings, Truncation, choose_template,
+    sample,
+};
+use hapo_train::pack::{TokenGroup, token_group};
+use hapo_train::recipe::Overlong;
+use hapo_train::{
+    Batching, Learner, Order, PromptLimits, PromptTable, ScoreRequest, TemplateRequest, Trainer,
+    loss_of, open_model, template_of,
+};
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::prelude::*;
+
+use crate::arguments::{value_error, word};
+use crate::engine_error::raised;
+use crate::groups::Group;
+use crate::method::Method;
+use crate::python_method::{RawSpan, credit_of};
+
+/// The weights of a model, with what trains and samples them. Its calls wait for each other.
+#[pyclass(frozen, module = "hapo")]
+pub(crate) struct Engine {
+    trainer: Mutex<Trainer>,
+    chat: ChatFormat,
+    tokenizer_files: Vec<(&'static str, Vec<u8>)>,
+    micro_batch_tokens: usize,
+}
+
+/// A problem that is ready to be sampled.
+#[pyclass(frozen, module = "hapo")]
+pub(crate) struct Prompt(hapo_train::Prompt);
+
+/// A response of the policy.
+#[pyclass(frozen, module = "hapo")]
+pub(crate) struct Rollout {
+    rollout: hapo_core::Rollout,
+    #[pyo3(get)]
+    text: String,
+}
+
+/// How a response is sampled.
+#[derive(FromPyObject)]
+pub(crate) struct Sampling {
+    n: usize,
+    temperature: f32,
+    max_tokens: usize,
+    seed: u64,
+    step: u64,
+}
+
+/// How terms become a loss, by a recipe's words.
+#[derive(FromPyObject)]
+pub(crate) struct LossSettings {
+    normaliser: String,
+    max_response: usize,
+    clip_low: f64,
+    clip_high: f64,
+    importance_ratio_level: String,
+    entropy_coef: f64,
+    teacher_apart: bool,
+    temperature: f32,
+}
+
+/// One update of `AdamW`.
+#[derive(FromPyObject)]
+pub(crate) struct UpdateSettings {
+    lr: f64,
+    betas: (f64, f64),
+    eps: f64,
+    weight_decay: f64,
+    max_norm: f64,
+}
+
+/// A prompt, its group, and the spans of each member.
+type CreditedGroup<'py> = (Bound<'py, Prompt>, Bound<'py, Group>, Vec<Vec<RawSpan<'py>>>);
+
+/// Id, problem, answer, solution.
+type TaskRow = (String, String, String, Option<String>);
+
+/// log π of each token, the entropies, and the likeliest tokens with theirs.
+type Scored<'py> = (Bound<'py, PyArray1<f32>>, Bound<'py, PyArray1<f32>>, Vec<Vec<(u32, f32)>>);
+
+impl Engine {
+    fn trainer(&self) -> MutexGuard<'_, Trainer> {
+        self.trainer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn batching(&self, temperature: f32) -> Batching {
+        Batching {
+            micro_batch_tokens: self.micro_batch_tokens,
+            inverse_temperature: 1.0 / temperature,
+        }
+    }
+}
+
+fn opened(
+    (path, template): (&str, Option<&str>),
+    (context, micro_batch_tokens): (usize, usize),
+    threads: usize,
+) -> anyhow::Result<Engine> {
+    let folder = hapo_cli::support::hub::model_folder(path)?;
+    let template = template_of(TemplateRequest { name: template, ..Default::default() }, &folder)?;
+    let loaded = open_model(&folder, context, threads)?;
+    let files = loaded.tokenizer_files;
+    let template = choose_template(template.choice(), path, &files)?;
+    Ok(Engine {
+        chat: ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?,
+        trainer: Mutex::new(Trainer::new(loaded.model, ActivationCheckpointing::None)?),
+        tokenizer_files: files,
+        micro_batch_tokens,
+    })
+}
+
+#[pymethods]
+impl Engine {
+    #[new]
+    #[pyo3(signature = (path, *, context, template, threads, micro_batch_tokens))]
+    fn new(
+        py: Python<'_>,
+        path: &str,
+        context: usize,
+        template: Option<&str>,
+        threads: Option<usize>,
+        micro_batch_tokens: usize,
+    ) -> PyResult<Self> {
+        let threads = hapo_cli::threads(threads);
+        py.detach(|| opened((path, template), (context, micro_batch_tokens), threads))
+            .map_err(|it| raised(py, &it, None))
+    }
+
+    /// Reads rows, JSON lines in any layout, renders and checks them.
+    #[pyo3(signature = (rows, grader, max_prompt_tokens, max_tokens))]
+    fn prompts(
+        &self,
+        py: Python<'_>,
+        rows: String,
+        grader: &str,
+        max_prompt_tokens: usize,
+        max_tokens: usize,
+    ) -> PyResult<Vec<Prompt>> {
+        let grader = hapo_verify::grader(grader).map_err(|it| value_error("grader", it))?;
+        let limits = PromptLimits {
+            prompt_tokens: max_prompt_tokens,
+            response_tokens: max_tokens,
+            success_at: 1.0,
+            overlong: Overlong::Error,
+            hints: None,
+            grades: true,
+            traces: 1,
+        };
+        let read = || -> anyhow::Result<PromptTable> {
+            let rows = hapo_data::open_reader(Cursor::new(rows), Path::new("rows.jsonl"))?;
+            let loaded = hapo_data::load_rows(rows)?;
+            if let Some(bad) = loaded.bad_rows.first() {
+                anyhow::bail!("{bad}");
+            }
+            Ok(PromptTable::new(&loaded.dataset, "rows", &self.chat, grader, limits)?)
+        };
+        let table = py.detach(read).map_err(|it| raised(py, &it, None))?;
+        Ok(table.prompts.into_iter().map(Prompt).collect())
+    }
+
+    /// Samples responses to each prompt.
+    fn sample(
+        &self,
+        py: Python<'_>,
+        prompts: Vec<Bound<'_, Prompt>>,
+        sampling: Sampling,
+    ) -> PyResult<Vec<Vec<Rollout>>> {
+        let prompts: Vec<&hapo_train::Prompt> = prompts.iter().map(|it| &it.get().0).collect();
+        let decoding =
+            Decoding::at_temperature(sampling.temperature, Truncation::NONE).map_err(|it| {
+                value_error(it.field, format!("expected {}, got {}", it.expected, it.got))
+            })?;
+        let settings = SampleSettings {
+            decoding,
+            stop: &self.chat.stop,
+            max_new_tokens: sampling.max_tokens,
+            max_sequences: 64,
+            kv_memory: KvMemory::Auto,
+            usable_vocab: self.chat.tokenizer.vocab_size(),
+            seed: sampling.seed,
+            rng_stream: RngStream::Sample,
+            step: sampling.step,
+        };
+        let made = || -> anyhow::Result<Vec<Vec<Rollout>>> {
+            let request = |it: &&'_ hapo_train::Prompt| (it.id, it.tokens.clone());
+            let tokens: Vec<_> = prompts.iter().map(request).collect();
+            let requests: Vec<_> = tokens
+                .iter()
+                .map(|(id, tokens)| GroupRequest::new(*id, tokens, sampling.n))
+                .collect();
+            let sampled = sample(&self.trainer().model, &requests, &settings)?;
+            let text = |it: &hapo_core::Rollout| {
+                Ok(Rollout { text: self.chat.text(&it.tokens)?, rollout: it.clone() })
+            };
+            sampled.iter().map(|it| it.group.rollouts().iter().map(text).collect()).collect()
+        };
+        py.detach(made).map_err(|it| raised(py, &it, None))
+    }
+
+    /// Scores each response behind its prompt.
+    fn log_probs<'py>(
+        &self,
+        py: Python<'py>,
+        pairs: Vec<(Vec<u32>, Vec<u32>)>,
+        temperature: f32,
+        top: usize,
+    ) -> PyResult<Vec<Scored<'py>>> {
+        let inverse_temperature = 1.0 / temperature;
+        let request =
+            |(prompt, response): &(Vec<u32>, Vec<u32>)| (prompt.clone(), response.clone());
+        let pairs: Vec<_> = pairs.iter().map(request).collect();
+        if let Some(index) = pairs.iter().position(|(prompt, _)| prompt.is_empty()) {
+            return Err(value_error("prompts", format!("{index} is empty, expected a token")));
+        }
+        let requests: Vec<_> = pairs
+            .iter()
+            .map(|(prompt, response)| ScoreRequest { prompt, response, inverse_temperature, top })
+            .collect();
+        let batching = self.batching(temperature);
+        let scored = py.detach(|| self.trainer().score(&requests, batching));
+        let scored = scored.map_err(|it| raised(py, &it.into(), None))?;
+        let arrays = |it: hapo_core::TokenScores| {
+            (it.log_probs.into_pyarray(py), it.entropies.into_pyarray(py), it.top)
+        };
+        Ok(scored.into_iter().map(arrays).collect())
+    }
+
+    /// Computes the loss of groups and its gradient, which the next update uses. Gives the numbers by name.
+    fn gradient(
+        &self,
+        py: Python<'_>,
+        groups: Vec<CreditedGroup<'_>>,
+        loss: LossSettings,
+    ) -> PyResult<Vec<(&'static str, f64)>> {
+        let normaliser: NormaliserKind = word("normaliser", &loss.normaliser)?;
+        let made = Loss {
+            clip: Clip { low: loss.clip_low, high: loss.clip_high },
+            importance_ratio_level: word("importance_ratio_level", &loss.importance_ratio_level)?,
+            entropy_coef: loss.entropy_coef,
+            teacher_apart: loss.teacher_apart,
+            ..Loss::new(normaliser.of(loss.max_response))
+        };
+        let mut token_groups: Vec<TokenGroup> = Vec::with_capacity(groups.len());
+        for (prompt, group, raw) in &groups {
+            let members = group.get().mixed.members().iter().zip(credit_of(raw)?);
+            let tokens = prompt.get().0.tokens.clone();
+            token_groups.push(token_group(members, tokens, |_| Behind::Sampled, &made));
+        }
+        let batching = self.batching(loss.temperature);
+        let stats = py.detach(|| {
+            let mut trainer = self.trainer();
+            trainer.rescore(&mut token_groups, batching)?;
+            trainer.gradient(&made, &token_groups, batching)
+        });
+        let stats = stats.map_err(|it| raised(py, &it.into(), None))?;
+        Ok(std::iter::once(("loss", loss_of(&stats))).chain(stats.iter()).collect())
+    }
+
+    /// Moves the weights along the gradient, and gives its norm before it was clipped.
+    fn update(&self, py: Python<'_>, settings: UpdateSettings) -> PyResult<f64> {
+        let optimizer = AdamW {
+            learning_rate: settings.lr,
+            beta1: settings.betas.0,
+            beta2: settings.betas.1,
+            epsilon: settings.eps,
+            weight_decay: settings.weight_decay,
+            step: 0,
+            gradient_scale: 1.0,
+        };
+        let moved = py.detach(|| {
+            let mut trainer = self.trainer();
+            let norm = trainer.gradient_norm()?;
+            trainer.apply(optimizer, norm, settings.max_norm)?;
+            Ok::<_, hapo_train::Error>(norm)
+        });
+        moved.map_err(|it| raised(py, &it.into(), None))
+    }
+
+    /// Writes a model folder in f32.
+    fn save(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
+        let written = py.detach(|| {
+            let trainer = self.trainer();
+            let files: Vec<_> =
+                self.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
+            let layout = Layout { dtype: Dtype::F32, tokenizer_files: &files, ..Layout::default() };
+            hapo_model::folder::write(&folder, trainer.model.config(), &layout, |spec| {
+                trainer.model.tensor(&spec.name).expect("the tensors are those of the decoder")
+            })
+        });
+        written.map_err(|it| raised(py, &it.into(), None))
+    }
+
+    /// The text of tokens.
+    fn text(&self, tokens: Vec<u32>) -> PyResult<String> {
+        self.chat.text(&tokens).map_err(|it| value_error("tokens", it))
+    }
+
+    /// The tokens of a text, without a template.
+    fn encode<'py>(&self, py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyArray1<u32>>> {
+        let tokens = self.chat.tokenizer.encode(text).map_err(|it| value_error("text", it))?;
+        Ok(tokens.into_pyarray(py))
+    }
+}
+
+#[pymethods]
+impl Prompt {
+    #[getter]
+    fn number(&self) -> u64 {
+        self.0.id.0
+    }
+
+    #[getter]
+    fn id(&self) -> &str {
+        &self.0.name
+    }
+
+    #[getter]
+    fn problem(&self) -> &str {
+        &self.0.problem
+    }
+
+    #[getter]
+    fn answer(&self) -> &str {
+        &self.0.answer
+    }
+
+    #[getter]
+    fn tokens<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
+        self.0.tokens.clone().into_pyarray(py)
+    }
+
+    #[getter]
+    fn teachers<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyArray1<u32>>> {
+        self.0.teachers.iter().map(|it| it.tokens().to_vec().into_pyarray(py)).collect()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Prompt({:?}, {:?})", self.0.name, hapo_core::excerpt(&self.0.problem, 60))
+    }
+}
+
+#[pymethods]
+impl Rollout {
+    #[getter]
+    fn tokens<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
+        self.rollout.tokens.clone().into_pyarray(py)
+    }
+
+    #[getter]
+    fn log_probs<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f32>> {
+        self.rollout.log_probs.clone().into_pyarray(py)
+    }
+
+    #[getter]
+    fn ended(&self) -> bool {
+        self.rollout.ended
+    }
+
+    fn __repr__(&self) -> String {
+        let (n, text) = (self.rollout.tokens.len(), hapo_core::excerpt(&self.text, 60));
+        format!("Rollout({n} tokens, {text:?})")
+    }
+}
+
+/// A prompt's rollouts with their rewards, as a group after the method's gate.
+#[pyfunction]
+#[pyo3(signature = (method, prompt, rollouts, rewards, step, *, seed=0, success_at=1.0))]
+pub(crate) fn group(
+    method: &Bound<'_, Method>,
+    prompt: &Bound<'_, Prompt>,
+    rollouts: Vec<Bound<'_, Rollout>>,
+    rewards: Vec<f64>,
+    step: u64,
+    seed: u64,
+    success_at: f64,
+) -> PyResult<Group> {
+    let (gated, prompt, step) = (&method.get().gated, &prompt.get().0, Step(step));
+    crate::arguments::same("rewards", &rewards.len(), "rollouts", &rollouts.len())?;
+    if let Some(index) = rewards.iter().position(|it| !it.is_finite()) {
+        let problem = format!("{index} is {}, expected a finite number", rewards[index]);
+        return Err(value_error("rewards", problem));
+    }
+    let verdict = |it: f64| if it >= success_at { Verdict::Correct } else { Verdict::Wrong };
+    let graded = rewards.into_iter().map(|it| (it, verdict(it))).collect();
+    let rollouts: Vec<_> = rollouts.iter().map(|it| it.get().rollout.clone()).collect();
+    let sampled = SampledGroup::new(PromptId(prompt.id.0), rollouts.len(), rollouts);
+    let slot = Slot { rule: gated.slot(), seed, step };
+    let offer = Offer { teachers: &prompt.teachers, stored: &[], scores: &[], slot };
+    let scored = sampled.score_with_rewards(graded, success_at);
+    let is_open = gated.success_limit(step).is_open(scored.successes());
+    let mixed = gated.mix(scored, &offer, is_open);
+    Ok(Group { mixed, at: gated.moment(step), scores: Scores::default(), memory: None })
+}
+
+/// Rows of the built-in task: id, problem, answer and, where there is one, the teacher's solution.
+#[pyfunction]
+pub(crate) fn task_rows(
+    levels: Vec<(String, u32)>,
+    count: usize,
+    seed: u64,
+    teacher_coverage: f64,
+) -> PyResult<Vec<TaskRow>> {
+    let (split, teacher_steps) = (Split::Train, TeacherSteps::Exact);
+    let set = TaskSet { seed, levels, split, count, teacher_coverage, teacher_steps };
+    let made = make_set(&set).map_err(|it| value_error("task", it))?;
+    let row =
+        |it: hapo_data::Example| (it.id, it.problem, it.answer, it.teachers.into_iter().next());
+    Ok(made.examples.into_iter().map(row).collect())
+}
+
+/// The prompts of a step, as indices: a new order in each epoch.
+#[pyfunction]
+pub(crate) fn order(step: u64, prompts: usize, per_step: usize, seed: u64) -> PyResult<Vec<usize>> {
+    if step == 0 || per_step == 0 || prompts < per_step {
+        let got = format!("step {step}, {prompts} prompts, {per_step} in a step");
+        return Err(value_error(
+            "order",
+            format!("expected a step from 1 and enough prompts, got {got}"),
+        ));
+    }
+    let order = Order { seed, prompts, per_step };
+    Ok(order.of_step(step).into_iter().map(|it| it.0).collect())
+}

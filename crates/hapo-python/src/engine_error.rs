@@ -1,0 +1,25 @@
+//! Errors of the engine as `hapo.Error`.
+
+use hapo_cli::failure;
+use pyo3::prelude::*;
+
+/// `hapo.Error` with the message, what to do about it and the recipe's key. `cause` is what a function of the user's
+/// raised.
+pub(crate) fn raised(py: Python<'_>, error: &anyhow::Error, cause: Option<PyErr>) -> PyErr {
+    let key = error.chain().find_map(|it| match it.downcast_ref() {
+        Some(hapo_train::Error::Recipe { field, .. }) if !field.is_empty() => Some(field.clone()),
+        _ => None,
+    });
+    let made = py
+        .import("hapo._errors")
+        .and_then(|it| it.getattr("Error"))
+        .and_then(|it| it.call1((failure::message(error), failure::hint(error, "run_dir"), key)));
+    match made {
+        Ok(it) => {
+            let it = PyErr::from_value(it);
+            it.set_cause(py, cause);
+            it
+        }
+        Err(problem) => problem,
+    }
+}

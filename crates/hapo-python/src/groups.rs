@@ -1,0 +1,399 @@
+//! Groups as methods in Python see them, and the generator's draws.
+
+use hapo_core::{
+    CounterRng, Credit, Growing, Member, MixedGroup, Moment, Offer, PolicyMember, RngCounter,
+    RngStream, ScoredGroup, Scores, StoredTrace, TeacherTrajectory, Term,
+};
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use crate::arguments::word;
+
+type Column<'py, T> = Bound<'py, PyArray1<T>>;
+
+fn column<T: numpy::Element>(py: Python<'_>, values: impl Iterator<Item = T>) -> Column<'_, T> {
+    values.collect::<Vec<T>>().into_pyarray(py)
+}
+
+fn arrays<'py, 'a, T: numpy::Element + Clone + 'a>(
+    py: Python<'py>,
+    values: impl Iterator<Item = &'a [T]>,
+) -> Vec<Column<'py, T>> {
+    values.map(|it| it.to_vec().into_pyarray(py)).collect()
+}
+
+/// A group after the gate, whose members get credit.
+#[pyclass(frozen, module = "hapo")]
+pub(crate) struct Group {
+    pub(crate) mixed: MixedGroup,
+    pub(crate) at: Moment,
+    pub(crate) scores: Scores,
+    pub(crate) memory: Option<Py<PyAny>>,
+}
+
+impl Group {
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        self.mixed.members().iter()
+    }
+
+    fn numbers<'py, T: numpy::Element + Copy>(
+        &self,
+        py: Python<'py>,
+        of: impl Fn(&PolicyMember) -> T,
+        of_foreign: T,
+    ) -> Column<'py, T> {
+        let of_member = |it: &Member| it.sampled().map_or(of_foreign, &of);
+        column(py, self.members().map(of_member))
+    }
+}
+
+#[pymethods]
+impl Group {
+    #[getter]
+    fn prompt(&self) -> u64 {
+        self.mixed.prompt().0
+    }
+
+    #[getter]
+    fn step(&self) -> u64 {
+        self.at.step.0
+    }
+
+    #[getter]
+    fn initial_threshold(&self) -> f64 {
+        self.at.initial_threshold
+    }
+
+    #[getter]
+    fn requested(&self) -> usize {
+        self.mixed.requested()
+    }
+
+    #[getter]
+    fn successes(&self) -> usize {
+        self.mixed.successes()
+    }
+
+    #[getter]
+    fn n_eff(&self) -> usize {
+        self.mixed.n_eff()
+    }
+
+    #[getter]
+    fn confidence(&self) -> f64 {
+        self.mixed.confidence()
+    }
+
+    #[getter]
+    fn injected(&self) -> bool {
+        self.mixed.injected()
+    }
+
+    #[getter]
+    fn rewards<'py>(&self, py: Python<'py>) -> Column<'py, f64> {
+        column(py, self.members().map(Member::reward))
+    }
+
+    #[getter]
+    fn roles(&self) -> Vec<&'static str> {
+        let role = |it: &Member| match it {
+            Member::Policy(_) => "policy",
+            Member::Teacher { .. } => "teacher",
+            Member::Helped { .. } => "helped",
+            Member::Replayed { .. } => "replayed",
+        };
+        self.members().map(role).collect()
+    }
+
+    #[getter]
+    fn is_success<'py>(&self, py: Python<'py>) -> Column<'py, bool> {
+        self.numbers(py, |it| it.is_success, true)
+    }
+
+    #[getter]
+    fn ended<'py>(&self, py: Python<'py>) -> Column<'py, bool> {
+        self.numbers(py, |it| it.rollout.ended, true)
+    }
+
+    #[getter]
+    fn prefixes<'py>(&self, py: Python<'py>) -> Column<'py, i64> {
+        self.numbers(py, |it| it.rollout.prefix as i64, 0)
+    }
+
+    #[getter]
+    fn parts<'py>(&self, py: Python<'py>) -> Column<'py, i64> {
+        self.numbers(py, |it| it.rollout.part as i64, 0)
+    }
+
+    #[getter]
+    fn lengths<'py>(&self, py: Python<'py>) -> Column<'py, i64> {
+        column(py, self.members().map(|it| it.tokens().len() as i64))
+    }
+
+    #[getter]
+    fn tokens<'py>(&self, py: Python<'py>) -> Vec<Column<'py, u32>> {
+        arrays(py, self.members().map(Member::tokens))
+    }
+
+    #[getter]
+    fn log_probs<'py>(&self, py: Python<'py>) -> Vec<Column<'py, f32>> {
+        arrays(py, self.members().map(Member::log_probs))
+    }
+
+    #[getter]
+    fn recorded<'py>(&self, py: Python<'py>) -> Column<'py, i64> {
+        column(py, self.members().map(|it| it.log_probs().len() as i64))
+    }
+
+    #[getter]
+    fn reference<'py>(&self, py: Python<'py>) -> Vec<Column<'py, f32>> {
+        arrays(py, self.scores.reference.iter().map(|it| it.log_probs.as_slice()))
+    }
+
+    #[getter]
+    fn memory(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.memory.as_ref().map(|it| it.clone_ref(py))
+    }
+
+    fn __len__(&self) -> usize {
+        self.mixed.members().len()
+    }
+
+    fn __repr__(&self) -> String {
+        let (prompt, step) = (self.prompt(), self.step());
+        let (n, successes) = (self.__len__(), self.successes());
+        format!("Group(prompt {prompt}, step {step}: {n} members, {successes} successes)")
+    }
+}
+
+/// A group as far as it is sampled, before anything enters.
+#[pyclass(frozen, module = "hapo")]
+pub(crate) struct Sampled {
+    group: ScoredGroup,
+    part: usize,
+    size: usize,
+    teachers: Vec<TeacherTrajectory>,
+    stored: Vec<StoredTrace>,
+    hints: usize,
+    at: Moment,
+    seed: u64,
+    is_open: bool,
+    slot: Option<usize>,
+    memory: Option<Py<PyAny>>,
+}
+
+impl Sampled {
+    pub(crate) fn growing(it: &Growing<'_>, memory: Option<Py<PyAny>>) -> Self {
+        Self {
+            group: it.group.clone(),
+            part: it.part,
+            size: it.size,
+            teachers: it.teachers.to_vec(),
+            stored: Vec::new(),
+            hints: it.hints,
+            at: it.at,
+            seed: it.seed,
+            is_open: false,
+            slot: None,
+            memory,
+        }
+    }
+
+    pub(crate) fn offered(
+        group: &ScoredGroup,
+        offer: &Offer<'_>,
+        is_open: bool,
+        memory: Option<Py<PyAny>>,
+    ) -> Self {
+        let parts = group.members().iter().map(|it| it.rollout.part + 1);
+        Self {
+            part: parts.max().unwrap_or(0),
+            size: group.requested(),
+            teachers: offer.teachers.to_vec(),
+            stored: offer.stored.to_vec(),
+            hints: 0,
+            at: Moment { step: offer.slot.step, initial_threshold: 0.0 },
+            seed: offer.slot.seed,
+            is_open,
+            slot: offer.slot_in(group),
+            memory,
+            group: group.clone(),
+        }
+    }
+
+    fn members(&self) -> impl Iterator<Item = &PolicyMember> {
+        self.group.members().iter()
+    }
+}
+
+#[pymethods]
+impl Sampled {
+    #[getter]
+    fn prompt(&self) -> u64 {
+        self.group.prompt().0
+    }
+
+    #[getter]
+    fn step(&self) -> u64 {
+        self.at.step.0
+    }
+
+    #[getter]
+    fn part(&self) -> usize {
+        self.part
+    }
+
+    #[getter]
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    #[getter]
+    fn hints(&self) -> usize {
+        self.hints
+    }
+
+    #[getter]
+    fn successes(&self) -> usize {
+        self.group.successes()
+    }
+
+    #[getter]
+    fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    #[getter]
+    fn slot(&self) -> Option<usize> {
+        self.slot
+    }
+
+    #[getter]
+    fn teachers<'py>(&self, py: Python<'py>) -> Vec<Column<'py, u32>> {
+        arrays(py, self.teachers.iter().map(TeacherTrajectory::tokens))
+    }
+
+    #[getter]
+    fn stored<'py>(&self, py: Python<'py>) -> Vec<Column<'py, u32>> {
+        arrays(py, self.stored.iter().map(|it| it.tokens.as_slice()))
+    }
+
+    #[getter]
+    fn rewards<'py>(&self, py: Python<'py>) -> Column<'py, f64> {
+        column(py, self.members().map(|it| it.reward))
+    }
+
+    #[getter]
+    fn is_success<'py>(&self, py: Python<'py>) -> Column<'py, bool> {
+        column(py, self.members().map(|it| it.is_success))
+    }
+
+    #[getter]
+    fn ended<'py>(&self, py: Python<'py>) -> Column<'py, bool> {
+        column(py, self.members().map(|it| it.rollout.ended))
+    }
+
+    #[getter]
+    fn parts<'py>(&self, py: Python<'py>) -> Column<'py, i64> {
+        column(py, self.members().map(|it| it.rollout.part as i64))
+    }
+
+    #[getter]
+    fn lengths<'py>(&self, py: Python<'py>) -> Column<'py, i64> {
+        column(py, self.members().map(|it| it.rollout.tokens.len() as i64))
+    }
+
+    #[getter]
+    fn tokens<'py>(&self, py: Python<'py>) -> Vec<Column<'py, u32>> {
+        arrays(py, self.members().map(|it| it.rollout.tokens.as_slice()))
+    }
+
+    #[getter]
+    fn log_probs<'py>(&self, py: Python<'py>) -> Vec<Column<'py, f32>> {
+        arrays(py, self.members().map(|it| it.rollout.log_probs.as_slice()))
+    }
+
+    #[getter]
+    fn memory(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.memory.as_ref().map(|it| it.clone_ref(py))
+    }
+
+    /// Draws of the method at this step, prompt and part.
+    fn rng(&self) -> Rng {
+        let (step, prompt) = (self.at.step.0, self.prompt());
+        let counter = RngCounter { step, prompt, rollout: self.part as u64, position: 0 };
+        Rng(CounterRng::new(self.seed, RngStream::Growth, counter))
+    }
+
+    fn __len__(&self) -> usize {
+        self.group.members().len()
+    }
+
+    fn __repr__(&self) -> String {
+        let (prompt, step, part) = (self.prompt(), self.step(), self.part);
+        format!("Sampled(prompt {prompt}, step {step}, part {part}: {} rollouts)", self.__len__())
+    }
+}
+
+/// Draws that depend on the seed, the stream and the counter alone.
+#[pyclass(module = "hapo")]
+pub(crate) struct Rng(CounterRng);
+
+#[pymethods]
+impl Rng {
+    #[new]
+    #[pyo3(signature = (stream, seed, *, step=0, prompt=0, rollout=0))]
+    fn new(stream: &str, seed: u64, step: u64, prompt: u64, rollout: u64) -> PyResult<Self> {
+        let counter = RngCounter { step, prompt, rollout, position: 0 };
+        Ok(Self(CounterRng::new(seed, word::<RngStream>("stream", stream)?, counter)))
+    }
+
+    /// Uniform in [0, 1).
+    fn uniform(&mut self) -> f64 {
+        self.0.uniform()
+    }
+
+    /// Uniform among 0 to n − 1.
+    fn below(&mut self, n: u64) -> PyResult<u64> {
+        if n == 0 {
+            return Err(crate::arguments::value_error("n", "expected at least 1, got 0"));
+        }
+        Ok(self.0.below(n))
+    }
+
+    /// Standard normal.
+    fn normal(&mut self) -> f64 {
+        self.0.normal()
+    }
+}
+
+/// Credit as `hapo.Policy` and `hapo.Teacher`.
+pub(crate) fn credit_to_python<'py>(
+    py: Python<'py>,
+    credit: &Credit,
+) -> PyResult<Bound<'py, PyList>> {
+    let module = py.import("hapo._method")?;
+    let members = credit.iter().map(|spans| {
+        let spans = spans.iter().map(|span| {
+            let tokens = (span.tokens.start, span.tokens.end);
+            match &span.term {
+                Term::Policy { advantage, ratio } => {
+                    let advantage = match advantage {
+                        hapo_core::Advantage::Sequence(it) => it.into_pyobject(py)?.into_any(),
+                        hapo_core::Advantage::Tokens(it) => it.to_vec().into_pyarray(py).into_any(),
+                    };
+                    let ratio = format!("{ratio:?}").to_lowercase();
+                    let policy = (advantage, tokens, ratio, span.entropy_exponent);
+                    module.call_method1("Policy", policy)
+                }
+                Term::Teacher { weight, operator, d } => {
+                    let teacher = (*weight, operator.name, *d, tokens, span.entropy_exponent);
+                    module.call_method1("Teacher", teacher)
+                }
+            }
+        });
+        PyList::new(py, spans.collect::<PyResult<Vec<_>>>()?)
+    });
+    PyList::new(py, members.collect::<PyResult<Vec<_>>>()?)
+}
