@@ -4,12 +4,12 @@
 
 use crate::compare::{Comparison, is_list_for_inequality, same_condition};
 use crate::error::GoldError;
-use crate::expr::Expr;
+use crate::expr::{Expr, Func};
 use crate::extract::{Found, candidates};
 use crate::extraction::{Extraction, find_answer};
 use crate::grader::{AnswerForm, FoundAnswer, PreparedGold};
 use crate::meaning::{
-    Meaning, Refusal, Unit, announced_part, as_words, capital, hedges, opened, read,
+    Meaning, Refusal, Unit, announced_part, as_words, capital, hedges, opened, read, read_measured,
 };
 use crate::numeric;
 use crate::options::MathOptions;
@@ -49,6 +49,7 @@ impl MeantGold {
     fn compared(&self, answer: &str) -> Judgement {
         numeric::refuel();
         let extracted = Some(reported(answer.trim().to_owned()));
+        let read = if self.meaning.unit.is_some() { read_measured } else { read };
         let (verdict, answer_read, reason) = match read(answer) {
             _ if answer.trim() == self.text.trim() => {
                 (Verdict::Correct, self.shown.clone(), "the same text")
@@ -129,6 +130,11 @@ impl MeantGold {
         if is_list_for_inequality(gold, value) {
             return Some("numbers against an inequality");
         }
+        if let (Some(wanted), Some(given)) = (modulus(gold), modulus(value))
+            && wanted != given
+        {
+            return Some("another modulus");
+        }
         let asks_for_value = !gold.is_relation() && !gold.is_set();
         if value.is_equation() && !gold.is_relation() {
             if self.options.policy == Policy::Training {
@@ -159,6 +165,15 @@ impl MeantGold {
             }
             _ => Some(value.clone()),
         }
+    }
+}
+
+/// What a residue is taken by.
+fn modulus(e: &Expr) -> Option<&Expr> {
+    match e {
+        Expr::Call(Func::Mod, sides) => sides.last(),
+        Expr::Rel(_, sides) => modulus(&sides.0).or_else(|| modulus(&sides.1)),
+        _ => None,
     }
 }
 

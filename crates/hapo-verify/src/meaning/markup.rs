@@ -26,6 +26,11 @@ pub(super) fn plain(text: &str) -> String {
     if out.contains("\\begin {") || out.contains("\\end {") {
         out = out.replace("\\begin {", "\\begin{").replace("\\end {", "\\end{");
     }
+    for (from, to) in [("smallmatrix", "matrix"), ("\\hline", ""), ("\\varnothing", "\\emptyset")] {
+        if out.contains(from) {
+            out = out.replace(from, to);
+        }
+    }
     if out.contains("\\\\[") {
         out = without_row_gaps(&out);
     }

@@ -62,6 +62,18 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
     Ok(Meaning { text: normal, value, unit: measured.unit, words })
 }
 
+/// Reads an answer to a gold answer with a unit: letters glued to its number are one, where they name one.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn read_measured(text: &str) -> Result<Meaning, Refusal> {
+    let parted = units::parted(text).map(|it| read(&it));
+    match parted {
+        Some(Ok(meaning)) if meaning.unit.is_some() => Ok(meaning),
+        _ => read(text),
+    }
+}
+
 /// Whether Math-Verify reads an answer in its own way, or pays for it where the policies refuse it.
 pub(crate) fn is_read_otherwise(text: &str) -> bool {
     let text = text.trim();
@@ -84,7 +96,7 @@ pub(crate) fn is_read_otherwise(text: &str) -> bool {
 /// `text` in the notation that the grammar reads.
 fn notation(text: &str) -> String {
     let text = numerals::rewritten(text);
-    let text = signs::residues(&text).unwrap_or(text);
+    let text = signs::residues(&text).or_else(|| signs::sets(&text)).unwrap_or(text);
     normalise(&as_meant(&signs::commands(&text)), CleanUp::KEEPS_UNITS)
 }
 

@@ -19,7 +19,8 @@ pub(super) fn rewritten(text: &str) -> String {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
         // A digit that belongs to a name, or stands behind a point, begins no numeral.
-        let begins = !out.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '\\'));
+        let begins =
+            !out.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '\\' | '^'));
         let rule = if begins { numeral(rest) } else { None };
         if let Some((len, new)) = rule {
             out.push_str(&new);
@@ -39,6 +40,7 @@ fn numeral(text: &str) -> Option<(usize, String)> {
     repeating(text)
         .or_else(|| with_base(text))
         .or_else(|| mixed(text))
+        .or_else(|| mixed_fraction(text))
         .or_else(|| grouped(text))
         .or_else(|| scientific(text))
 }
@@ -156,11 +158,14 @@ fn base_named(text: &str) -> Option<u32> {
     named.or_else(|| name.parse().ok()).filter(|it| (2..=36).contains(it))
 }
 
+/// What may stand between the parts of a mixed number.
+const GAPS: [&str; 5] = ["\\ ", "\\,", "\\;", "~", " "];
+
 /// `3 1/2` is three and a half where the fraction is a proper one.
 fn mixed(text: &str) -> Option<(usize, String)> {
     let whole = digits(text);
     let after = &text[whole..];
-    let gap = ["\\ ", "\\,", "\\;", "~", " "].iter().find(|it| after.starts_with(**it))?;
+    let gap = GAPS.iter().find(|it| after.starts_with(**it))?;
     let start =
         whole + gap.len() + (after[gap.len()..].len() - after[gap.len()..].trim_start().len());
     let upper = digits(&text[start..]);
@@ -192,6 +197,21 @@ fn scientific(text: &str) -> Option<(usize, String)> {
     }
     let power = after[..sign + exponent].trim_start_matches('+');
     Some((end, format!("({} \\cdot 10^{{{power}}})", &text[..mantissa])))
+}
+
+/// `3\frac{1}{2}` is three and a half, whatever it is multiplied by.
+fn mixed_fraction(text: &str) -> Option<(usize, String)> {
+    let whole = digits(text);
+    let after = &text[whole..];
+    let after = GAPS.iter().find_map(|gap| after.strip_prefix(gap)).unwrap_or(after).trim_start();
+    let after = ["\\frac", "\\dfrac", "\\tfrac"].iter().find_map(|it| after.strip_prefix(it))?;
+    let (n, upper) = braced_digits(after)?;
+    let (d, lower) = braced_digits(&after[upper..])?;
+    let rest = &after[upper + lower..];
+    let number = |it: &str| it.parse::<u32>().ok().map(u64::from);
+    let (w, n, d) = (number(&text[..whole])?, number(n)?, number(d)?);
+    let is_mixed = (1..d).contains(&n) && !rest.starts_with(['^', '!', '_']);
+    is_mixed.then(|| (text.len() - rest.len(), format!("\\frac{{{}}}{{{d}}}", w * d + n)))
 }
 
 /// `1.000.000` is a million.

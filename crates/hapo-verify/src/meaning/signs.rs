@@ -198,15 +198,43 @@ pub(super) fn commands(text: &str) -> String {
     out
 }
 
+/// Sets and intervals in the notation of other countries: `\{x : x>1\}` and `]1,2[`.
+pub(super) fn sets(text: &str) -> Option<String> {
+    if let Some((head, condition)) = text.strip_prefix("\\{").and_then(|it| it.split_once(':')) {
+        let is_name = head.split("\\in").next()?.trim().len() == 1 && !head.contains(',');
+        return is_name.then(|| format!("\\{{{head}\\mid{condition}"));
+    }
+    let inner = text.get(1..text.len().checked_sub(1)?)?;
+    let (opens, closes) = (text.starts_with([']', '[']), text.ends_with(['[', ']']));
+    let is_open = text.starts_with(']') || text.ends_with('[');
+    let is_pair = inner.matches([',', ';']).count() == 1 && !inner.contains(['[', ']', '(', ')']);
+    (opens && closes && is_open && is_pair).then(|| {
+        let left = if text.starts_with(']') { '(' } else { '[' };
+        let right = if text.ends_with('[') { ')' } else { ']' };
+        format!("{left}{inner}{right}")
+    })
+}
+
 /// `7 \pmod{10}`, `17 \bmod 10` and `x \equiv 7 (mod 10)`: the residue, of what stands behind the last sign.
 pub(super) fn residues(text: &str) -> Option<String> {
-    const MARKS: [&str; 7] =
-        ["\\pmod", "(\\bmod", "(\\mod", "(mod", "\\bmod", "\\mod", "\\text{ mod }"];
+    const MARKS: [&str; 10] = [
+        "\\pmod",
+        "(\\bmod",
+        "(\\mod",
+        "(mod",
+        "(\\mathrm{mod}",
+        "(\\text{mod}",
+        "(\\text{mod }",
+        "\\bmod",
+        "\\mod",
+        "\\text{ mod }",
+    ];
     let (mark, at) = MARKS.iter().find_map(|it| text.find(it).map(|at| (it, at)))?;
-    let modulus = text[at + mark.len()..].trim().trim_end_matches(')').trim();
+    let modulus =
+        text[at + mark.len()..].trim_start_matches("\\ ").trim().trim_end_matches(')').trim();
     let modulus =
         modulus.strip_prefix('{').and_then(|it| it.strip_suffix('}')).unwrap_or(modulus).trim();
-    let value = text[..at].trim();
+    let value = text[..at].trim().trim_end_matches(['\\', ' ']);
     let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
     if !is_number(modulus) || value.contains([',', ';']) {
         return None;

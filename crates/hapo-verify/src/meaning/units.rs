@@ -14,20 +14,24 @@ enum Kind {
     Mass,
     Volume,
     Money,
+    Euro,
     Angle,
 }
 
-/// A unit as a multiple of its kind's base: metre, second, gram, litre, dollar, radian.
+/// How many kinds there are.
+const N_KINDS: usize = 7;
+
+/// A product of powers of units, as a multiple of the bases: metre, second, gram, litre, dollar, euro, radian.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unit {
-    kind: Kind,
-    power: i64,
+    /// The power of each kind.
+    powers: [i64; N_KINDS],
     size: Rat,
 }
 
 /// Names of units, their kinds, and sizes as fractions.
 #[rustfmt::skip]
-const UNITS: [(&[&str], Kind, i64, i64); 26] = [
+const UNITS: [(&[&str], Kind, i64, i64); 27] = [
     (&["mm", "millimeter", "millimetre"], Kind::Length, 1, 1_000),
     (&["cm", "centimeter", "centimetre"], Kind::Length, 1, 100),
     (&["dm", "decimeter", "decimetre"], Kind::Length, 1, 10),
@@ -52,6 +56,7 @@ const UNITS: [(&[&str], Kind, i64, i64); 26] = [
     (&["l", "liter", "litre"], Kind::Volume, 1, 1),
     (&["dollar", "usd"], Kind::Money, 1, 1),
     (&["cent", "¢"], Kind::Money, 1, 100),
+    (&["euro", "eur"], Kind::Euro, 1, 1),
     (&["rad", "radian"], Kind::Angle, 1, 1),
     // 180 degrees are π; the factor π is applied where the two meet.
     (&["degree", "deg"], Kind::Angle, 1, 180),
@@ -102,31 +107,45 @@ impl Measured {
 }
 
 impl Unit {
+    const NONE: Unit = Unit { powers: [0; N_KINDS], size: Rat::ONE };
+
+    fn of(kind: Kind, size: Rat) -> Unit {
+        let mut powers = [0; N_KINDS];
+        powers[kind as usize] = 1;
+        Unit { powers, size }
+    }
+
+    /// The product of this unit and a power of another.
+    fn times(&self, other: &Unit, power: i64) -> Option<Unit> {
+        let powers = std::array::from_fn(|kind| self.powers[kind] + power * other.powers[kind]);
+        Some(Unit { powers, size: self.size.mul(&other.size.pow(power)?)? })
+    }
+
     /// `value` of this unit as a value of `other`; `None` where the units measure different things.
     pub(crate) fn convert(&self, other: &Unit, value: Expr) -> Option<Expr> {
-        if self.kind != other.kind || self.power != other.power {
+        if self.powers != other.powers {
             return None;
         }
-        let factor = self.size.div(&other.size)?.pow(self.power)?;
+        let factor = self.size.div(&other.size)?;
         if factor.is_one() {
             return Some(value);
         }
-        let pi = match (self.kind, self.size == Rat::ONE) {
-            (Kind::Angle, false) => Expr::Pi,
-            (Kind::Angle, true) => Expr::pow(Expr::Pi, Expr::int(-1)),
-            _ => Expr::int(1),
+        let pi = match (self.powers[Kind::Angle as usize], self.size == Rat::ONE) {
+            (0, _) => Expr::int(1),
+            (_, false) => Expr::Pi,
+            (_, true) => Expr::pow(Expr::Pi, Expr::int(-1)),
         };
         Some(value.times(Expr::Num(factor)).times(pi))
     }
 
     /// Degrees, where they are.
     pub(crate) fn is_degrees(&self) -> bool {
-        self.kind == Kind::Angle && self.size != Rat::ONE
+        self.powers == Unit::radians().powers && self.size != Rat::ONE
     }
 
     /// Radians.
     pub(crate) fn radians() -> Unit {
-        Unit { kind: Kind::Angle, power: 1, size: Rat::ONE }
+        Unit::of(Kind::Angle, Rat::ONE)
     }
 }
 
@@ -142,12 +161,12 @@ pub(super) fn bare(text: &str) -> Measured {
 pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     let mut found = bare("");
     let mut rest = text;
-    let (mut unit, mut n_units) = (None, 0);
-    for (sign, name) in [("\\$", "dollar"), ("$", "dollar"), ("\\pounds", ""), ("€", ""), ("£", "")]
+    let (mut unit, mut n_units) = (Some(Unit::NONE), 0);
+    for (sign, name) in
+        [("\\$", "dollar"), ("$", "dollar"), ("\\pounds", ""), ("€", "euro"), ("£", "")]
     {
         if let Some(after) = rest.strip_prefix(sign) {
-            rest = after;
-            unit = known(name);
+            (rest, unit, n_units) = (after, known(name), 1);
         }
     }
     while let Some((before, word, power)) = trailing(rest) {
@@ -168,9 +187,9 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
             }
             Some(Kinds::Operation(it)) => found.operations.push(it),
             None => {
-                let (name, squared) = without_power(&word);
+                let power = if before.ends_with('/') { -power } else { power };
                 n_units += 1;
-                unit = known(name).map(|it| Unit { power: power * squared, ..it });
+                unit = unit.zip(compound(&word)).and_then(|(all, it)| all.times(&it, power));
             }
         }
         rest = before
@@ -180,7 +199,7 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
         rest = trimmed(rest);
     }
     rest.clone_into(&mut found.value);
-    found.unit = unit.filter(|it| n_units < 2 && !it.size.is_zero());
+    found.unit = unit.filter(|_| n_units > 0);
     Ok(found)
 }
 
@@ -220,12 +239,29 @@ fn without_power(word: &str) -> (&str, i64) {
     (word, 1)
 }
 
+/// `km/h`, `miles per hour` and `square cm`.
+fn compound(words: &str) -> Option<Unit> {
+    let mut parts =
+        words.split('/').flat_map(|it| it.split(" per ")).map(str::trim).map(without_power);
+    let (name, power) = parts.next()?;
+    let first = Unit::NONE.times(&known(name)?, power);
+    parts.try_fold(first?, |all, (name, power)| all.times(&known(name)?, -power))
+}
+
+/// An answer whose last letters are parted from the number before them: `5h` is `5 h` where a unit is asked.
+pub(super) fn parted(text: &str) -> Option<String> {
+    let (number, letters) =
+        text.split_at(text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len());
+    let is_glued = number.ends_with(|c: char| c.is_ascii_digit()) && !letters.is_empty();
+    is_glued.then(|| format!("{number} {letters}"))
+}
+
 fn known(name: &str) -> Option<Unit> {
     let singular = name.strip_suffix('s').filter(|it| it.len() > 1);
     let is_it =
         |names: &[&str]| names.contains(&name) || singular.is_some_and(|it| names.contains(&it));
     let (_, kind, n, d) = UNITS.iter().find(|it| is_it(it.0))?;
-    Some(Unit { kind: *kind, power: 1, size: Rat::new(i128::from(*n), i128::from(*d))? })
+    Some(Unit::of(*kind, Rat::new(i128::from(*n), i128::from(*d))?))
 }
 
 /// A text without spaces at its end, of any kind.

@@ -36,7 +36,8 @@ pub(crate) fn evaluated(e: &Expr) -> Option<Expr> {
             let [body, variable, to] = parts.as_slice() else {
                 return None;
             };
-            decimal(limit(&evaluated(body)?, variable, end(to)?)?)?
+            let (body, to) = (evaluated(body)?, end(to)?);
+            decimal([11, 13].iter().find_map(|last| limit(&body, variable, to, *last))?)?
         }
         Expr::Add(v) => Expr::Add(all(v)?),
         Expr::Mul(v) => Expr::Mul(all(v)?),
@@ -113,16 +114,24 @@ fn integral(body: &Expr, variable: &Expr, from: f64, to: f64) -> Option<f64> {
     ((coarse - fine).abs() <= 1e-10 * fine.abs().max(1e-3)).then_some(fine)
 }
 
-/// Partial sums, extrapolated by Aitken's process where they converge slowly.
+/// Terms that an infinite sum is taken to.
+const N_TERMS: usize = 1_600;
+
+/// Partial sums, extrapolated where they converge slowly.
 fn infinite_sum(body: &Expr, variable: &Expr, from: i64) -> Option<f64> {
-    let mut partial = Vec::with_capacity(400);
-    let mut sum = 0.0;
-    for k in 0..400 {
-        let term = at(body, variable, (from + k) as f64)?;
+    let mut partial = Vec::with_capacity(N_TERMS);
+    let (mut sum, mut last, mut n_turns) = (0.0, 0.0, 0);
+    for k in 0..N_TERMS {
+        let term = at(body, variable, (from + k as i64) as f64)?;
         sum += term;
         partial.push(sum);
+        n_turns += usize::from(term * last < 0.0);
+        last = term;
         if k > 20 && term.abs() < 1e-17 * sum.abs() {
             return Some(sum);
+        }
+        if k == ALTERNATING && n_turns == k {
+            return alternating(&partial);
         }
     }
     // Richardson in 1/n, for terms that fall like a power of n.
@@ -136,19 +145,33 @@ fn infinite_sum(body: &Expr, variable: &Expr, from: i64) -> Option<f64> {
         }
         row[0]
     };
-    let (short, long) = (richardson(4), richardson(5));
+    let (short, long) = (richardson(6), richardson(7));
     ((short - long).abs() < TOLERANCE * long.abs()).then_some(long)
 }
 
-/// Values that approach the point, extrapolated; from above (or below, towards −∞).
-fn limit(body: &Expr, variable: &Expr, to: f64) -> Option<f64> {
+/// Terms of an alternating sum.
+const ALTERNATING: usize = 60;
+
+/// Partial sums of terms that alternate in sign, by repeated means of neighbours (Euler's transformation).
+fn alternating(partial: &[f64]) -> Option<f64> {
+    let mut row = partial[partial.len() - 40..].to_vec();
+    let mut before = f64::NAN;
+    while row.len() > 1 {
+        before = row[0];
+        row = row.windows(2).map(|pair| f64::midpoint(pair[0], pair[1])).collect();
+    }
+    ((row[0] - before).abs() < 1e-10 * row[0].abs()).then_some(row[0])
+}
+
+/// Values that approach the point up to `2^-last`, extrapolated; from above (or below, towards −∞).
+fn limit(body: &Expr, variable: &Expr, to: f64, last: i32) -> Option<f64> {
     let near = |h: f64| match (to.is_finite(), to > 0.0) {
         (true, _) => to + h,
         (false, true) => 1.0 / h,
         (false, false) => -1.0 / h,
     };
     let mut row: Vec<f64> = Vec::new();
-    for k in 3..11 {
+    for k in 3..last {
         row.push(at(body, variable, near(2_f64.powi(-k)))?);
     }
     let mut before = *row.last()?;

@@ -16,13 +16,17 @@ pub(super) fn eval<T: Ball>(
 ) -> Option<Complex<T>> {
     spend(budget, 1)?;
     match e {
-        Expr::Num(n) | Expr::Float(n) => Some(Complex::rat(n)),
+        Expr::Num(n) | Expr::Float(n) => {
+            // A fraction is divided out, which takes an eighth of a function.
+            spend(budget, if n.is_integer() { 0 } else { T::COST / 8 })?;
+            Some(Complex::rat(n))
+        }
         Expr::Percent(a) => Some(eval(a, values, budget)?.mul(&Complex::rat(&Rat::Small(1, 100)))),
         Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => {
             values.iter().rev().find(|it| it.0 == e).map(|it| it.1.clone())
         }
         Expr::Pi => Some(Complex::real(T::pi())),
-        Expr::E => Complex::int(1).exp(),
+        Expr::E => Some(Complex::real(T::e())),
         Expr::EulerGamma => Some(Complex::real(T::euler_gamma())),
         Expr::I => Some(Complex::i()),
         Expr::Add(v) => {
@@ -55,7 +59,11 @@ fn eval_pow<T: Ball>(
         spend(budget, T::COST)?;
         return eval(exponent, values, budget)?.exp();
     }
-    if let Some(n) = exact_in(exponent, &[], budget) {
+    let bound = integers(values);
+    let or_bound = |budget: &mut u32| {
+        if bound.is_empty() { None } else { exact_in(exponent, &bound, budget) }
+    };
+    if let Some(n) = exact_in(exponent, &[], budget).or_else(|| or_bound(budget)) {
         if let Some(n) = n.to_i64() {
             let base = eval(base, values, budget)?;
             spend(budget, 2 * n.unsigned_abs().checked_ilog2().unwrap_or(0))?;
@@ -81,6 +89,12 @@ fn eval_pow<T: Ball>(
     base.ln()?.mul(&exponent).exp()
 }
 
+/// The atoms that are integers, as the variable of a sum is.
+fn integers<'a, T: Ball>(values: &[(&'a Expr, Complex<T>)]) -> Vec<(&'a Expr, Rat)> {
+    let integer = |x: &Complex<T>| x.re.integer().filter(|_| x.im.is_none());
+    values.iter().filter_map(|(atom, x)| Some((*atom, integer(x)?))).collect()
+}
+
 fn eval_call<T: Ball>(
     func: &Func,
     args: &[Expr],
@@ -96,7 +110,7 @@ fn eval_call<T: Ball>(
         | Func::Gcd
         | Func::Lcm
         | Func::Mod
-        | Func::Trace => Some(Complex::rat(&exact_call(func, args, &[], budget)?)),
+        | Func::Trace => Some(Complex::rat(&exact_call(func, args, &integers(values), budget)?)),
         Func::Norm => {
             let mut sum = T::from_rat(&Rat::ZERO);
             for it in eval_matrix(args, values, budget)?.0 {
@@ -116,6 +130,8 @@ fn eval_call<T: Ball>(
             if *base == Expr::E {
                 return x.ln();
             }
+            // A second logarithm.
+            spend(budget, T::COST)?;
             let base = eval(base, values, budget)?;
             Some(x.ln()?.mul(&base.ln()?.recip()?))
         }

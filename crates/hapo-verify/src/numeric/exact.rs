@@ -261,7 +261,7 @@ fn binomial(n: &Rat, k: i64, budget: &mut u32) -> Option<Rat> {
             if value.bits() > MAX_BITS {
                 return None;
             }
-            spend(budget, (value.bits() / 2_048) as u32)?;
+            spend(budget, (value.bits() / 1_024) as u32)?;
         }
         return Rat::from_big(value, BigInt::from(1));
     }

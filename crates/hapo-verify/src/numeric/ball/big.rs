@@ -28,6 +28,18 @@ const EXP_HALVINGS: u32 = 12;
 /// Largest exponent that is computed with: beyond it a number has no value here.
 const MAX_EXPONENT: i64 = 1 << 40;
 
+thread_local! {
+    /// e and γ, kept because each takes many times as long as a product.
+    static CONSTANTS: (Big, Big) = {
+        // The first 80 digits; the rest is far below the error bound.
+        const GAMMA: &str =
+            "0.57721566490153286060651209008240243104215933593992359880576723488486772677766467";
+        let gamma = Rat::parse_decimal(GAMMA).map_or_else(Big::zero, |it| Big::from_rat(&it));
+        let e = Big::from_rat(&Rat::ONE).exp().expect("1 has an exponential");
+        (e, Big { log_error: -260.0, ..gamma })
+    };
+}
+
 fn log_add(a: f64, b: f64) -> f64 {
     let (high, low) = if a > b { (a, b) } else { (b, a) };
     if high == f64::NEG_INFINITY || high - low > 60.0 {
@@ -119,14 +131,12 @@ impl Ball for Big {
         Big::rounded(fixed_pi(scale), -scale, -(BITS as f64) - 8.0)
     }
 
+    fn e() -> Big {
+        CONSTANTS.with(|(e, _)| e.clone())
+    }
+
     fn euler_gamma() -> Big {
-        // The first 80 digits; the rest is far below the error bound.
-        const DIGITS: &str =
-            "0.57721566490153286060651209008240243104215933593992359880576723488486772677766467";
-        Rat::parse_decimal(DIGITS).map_or_else(Big::zero, |it| {
-            let big = Big::from_rat(&it);
-            Big { log_error: -260.0, ..big }
-        })
+        CONSTANTS.with(|(_, gamma)| gamma.clone())
     }
 
     fn add(&self, other: &Big) -> Big {
@@ -332,6 +342,11 @@ impl Ball for Big {
         }
         // An integer up to the error is that integer: the ball is tiny.
         (self.log_error < -160.0).then(|| high.to_i64().map(Rat::int)).flatten()
+    }
+
+    fn integer(&self) -> Option<Rat> {
+        let is_exact = self.log_error == f64::NEG_INFINITY && self.exponent == 0;
+        is_exact.then(|| self.mantissa.to_i64().map(Rat::int)).flatten()
     }
 
     fn is_negligible(&self) -> bool {

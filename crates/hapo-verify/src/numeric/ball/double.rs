@@ -40,6 +40,10 @@ impl Ball for Double {
         Double::rounded(std::f64::consts::PI, 0.0)
     }
 
+    fn e() -> Double {
+        Double::rounded(std::f64::consts::E, 0.0)
+    }
+
     fn euler_gamma() -> Double {
         Double::rounded(0.577_215_664_901_532_9, 0.0)
     }
@@ -125,6 +129,10 @@ impl Ball for Double {
     fn floor(&self) -> Option<Rat> {
         let (low, high) = ((self.value - self.error).floor(), (self.value + self.error).floor());
         (low == high && low.abs() < 9e15).then(|| Rat::int(low as i64))
+    }
+
+    fn integer(&self) -> Option<Rat> {
+        self.floor().filter(|it| self.error == 0.0 && it.to_f64() == self.value)
     }
 
     fn is_negligible(&self) -> bool {

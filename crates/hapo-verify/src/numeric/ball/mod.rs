@@ -18,6 +18,7 @@ pub(crate) trait Ball: Clone + Sized {
     const COST: u32;
     fn from_rat(value: &Rat) -> Self;
     fn pi() -> Self;
+    fn e() -> Self;
     fn euler_gamma() -> Self;
     fn add(&self, other: &Self) -> Self;
     fn neg(&self) -> Self;
@@ -35,6 +36,8 @@ pub(crate) trait Ball: Clone + Sized {
     fn sign(&self) -> Option<Ordering>;
     /// The largest integer not above, if there is no doubt.
     fn floor(&self) -> Option<Rat>;
+    /// The integer that this is without any error.
+    fn integer(&self) -> Option<Rat>;
     /// Whether the ball is as small as rounding alone explains: zero for every purpose of comparison.
     fn is_negligible(&self) -> bool;
 }

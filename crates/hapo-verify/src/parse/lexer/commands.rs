@@ -163,7 +163,7 @@ fn named_symbol(name: &str) -> Option<Token<'_>> {
 /// Length of `{array}{ccc}`.
 fn array_columns(after: &str) -> Option<usize> {
     let columns = after.strip_prefix("{array}{")?;
-    let rest = columns.trim_start_matches(['c', 'l', 'r']);
+    let rest = columns.trim_start_matches(['c', 'l', 'r', ' ', '|']);
     let rest = rest.strip_prefix('}')?;
     Some(after.len() - rest.len())
 }
