@@ -1,7 +1,7 @@
 //! One process of a program: a line in, a line out, a time limit, and an end that leaves nothing behind.
 //!
-//! A process leads a group of its own, which is killed with it, and on Linux whatever has left the group with the
-//! environment that it was given; a shell in that group watches for the end of this program, so that nothing stays where
+//! A process leads a group of its own, which is killed with it. On Linux it also adopts what its children leave behind,
+//! so that whatever left the group is found among its descendants, or by the environment that it was given. A shell in that group watches for the end of this program, so that nothing stays where
 //! it was killed itself. The price is that shell, which looks once a second.
 
 use std::collections::VecDeque;
@@ -96,6 +96,14 @@ impl Process {
             .env(MARK, &mark);
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut shell, 0);
+        #[cfg(target_os = "linux")]
+        // SAFETY: one system call without pointers between fork and exec.
+        unsafe {
+            std::os::unix::process::CommandExt::pre_exec(&mut shell, || {
+                libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+                Ok(())
+            });
+        }
         let mut child = shell.spawn()?;
         let name = format!("process {number}");
         let (lines, to_write) = channel();
@@ -225,6 +233,8 @@ impl Process {
     }
 
     fn kill(&mut self) {
+        #[cfg(target_os = "linux")]
+        kill_descendants(self.child.id() as i32);
         #[cfg(unix)]
         // SAFETY: a system call without pointers. The process was not waited for, or only just now, and its group holds
         // the watching shell, so the number is still its group's.
@@ -238,21 +248,50 @@ impl Process {
     }
 }
 
+/// Every process, and a file of its folder in `/proc`.
+#[cfg(target_os = "linux")]
+fn processes(file: &str) -> impl Iterator<Item = (i32, Vec<u8>)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(move |entry| {
+        let id = entry.file_name().to_str()?.parse().ok()?;
+        Some((id, std::fs::read(entry.path().join(file)).ok()?))
+    })
+}
+
+#[cfg(target_os = "linux")]
+fn kill_one(id: i32) {
+    // SAFETY: a system call without pointers, on a process that was started for this one.
+    unsafe {
+        libc::kill(id, libc::SIGKILL);
+    }
+}
+
+/// Kills what descends from a process, whatever group and environment it has.
+#[cfg(target_os = "linux")]
+fn kill_descendants(of: i32) {
+    // `id (name) state parent …`
+    let parent = |stat: &[u8]| {
+        let after = &stat[stat.iter().rposition(|byte| *byte == b')')? + 1..];
+        std::str::from_utf8(after).ok()?.split_whitespace().nth(1)?.parse::<i32>().ok()
+    };
+    let parents: Vec<_> =
+        processes("stat").filter_map(|(id, stat)| Some((id, parent(&stat)?))).collect();
+    let mut family = vec![of];
+    let mut next = 0;
+    while let Some(parent) = family.get(next).copied() {
+        family.extend(parents.iter().filter(|it| it.1 == parent).map(|it| it.0));
+        next += 1;
+    }
+    family.drain(1..).for_each(kill_one);
+}
+
 /// Kills what has left the group, by what its environment says.
 #[cfg(target_os = "linux")]
 fn kill_marked(mark: &str) {
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
-            continue;
-        };
-        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environment.split(|byte| *byte == 0).any(|it| it == mark.as_bytes()) {
-            // SAFETY: a system call without pointers, on a process that was started for this one.
-            unsafe {
-                libc::kill(id, libc::SIGKILL);
-            }
-        }
-    }
+    let is_marked =
+        |environment: &[u8]| environment.split(|byte| *byte == 0).any(|it| it == mark.as_bytes());
+    let marked = processes("environ").filter(|(_, environment)| is_marked(environment));
+    marked.for_each(|(id, _)| kill_one(id));
 }
 
 impl Drop for Process {

@@ -142,13 +142,17 @@ fn what_left_the_group_ends_too() {
     let dir = tempfile::tempdir().unwrap();
     let mark = dir.path().join("sleeper");
     std::os::unix::fs::symlink("/bin/sleep", &mark).unwrap();
-    let script = answers(&format!("*leave*) setsid {} 1000 & sleep 1001;;", mark.display()));
-    let brief = RewardSettings { timeout: Duration::from_millis(300), ..settings() };
-    let reward = program(&script, brief);
-    assert_eq!(judge(&reward, "fine").reward(), 1.0);
-    let hung = judge(&reward, "leave").failure().unwrap().to_owned();
-    assert!(hung.contains("no answer within 0.3 s"), "{hung}");
-    wait_until_gone(&mark);
+    // In a session of its own; without the environment; without its parent either.
+    for leave in ["setsid {} &", "env -i setsid {} &", "(env -i setsid {} &);"] {
+        let leave = leave.replace("{}", &format!("{} 1000", mark.display()));
+        let script = answers(&format!("*leave*) {leave} sleep 1001;;"));
+        let brief = RewardSettings { timeout: Duration::from_millis(300), ..settings() };
+        let reward = program(&script, brief);
+        assert_eq!(judge(&reward, "fine").failure(), None, "{leave}");
+        let hung = judge(&reward, "leave").failure().unwrap().to_owned();
+        assert!(hung.contains("no answer within 0.3 s"), "{hung}");
+        wait_until_gone(&mark);
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Engines that fail, which no request can bring about from outside.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hapo_data::TemplateChoice;
@@ -119,4 +119,43 @@ async fn a_server_without_a_working_engine_says_so_and_ends() {
         error.to_string(),
         "3 engines failed in a row, the last with: the engine failed: no step is good"
     );
+}
+
+/// Finding 5 of the second review of reliability: a scored prompt was read to its end for a client that had gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn scoring_stops_when_its_client_has_gone() {
+    static STEPS: AtomicUsize = AtomicUsize::new(0);
+    static HAS_GONE: AtomicBool = AtomicBool::new(false);
+    // Each step follows one piece of scoring; the fourth waits for the client to leave.
+    fn held(engine: &mut Engine<'_, Cpu>) -> Result<Vec<Event>, hapo_sampler::Error> {
+        let steps = STEPS.fetch_add(1, Ordering::SeqCst) + 1;
+        while steps == 4 && !HAS_GONE.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        engine.step()
+    }
+    let (address, _served) = start(held).await;
+    let client = client();
+    let prompts = vec!["ab"; 40];
+    let body = json!({ "prompt": prompts, "echo": true, "max_tokens": 0, "logprobs": 1 });
+    let request = client.post(format!("{address}/v1/completions"));
+    let request = request.header("content-type", "application/json").body(body.to_string());
+    let asked = tokio::spawn(request.send());
+    while STEPS.load(Ordering::SeqCst) < 4 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    asked.abort();
+    let gone = "hapo_requests_total{endpoint=\"completions\",status=\"499\"} 1";
+    loop {
+        let metrics = client.get(format!("{address}/metrics")).send().await.unwrap();
+        if metrics.text().await.unwrap().contains(gone) {
+            break;
+        }
+    }
+    HAS_GONE.store(true, Ordering::SeqCst);
+    while health(&client, &address).await.1["waiting"] != 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let steps = STEPS.load(Ordering::SeqCst);
+    assert!((4..=6).contains(&steps), "{steps} pieces were scored, 4 before the client left");
 }
