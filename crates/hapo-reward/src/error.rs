@@ -18,7 +18,8 @@ pub enum Error {
 
 impl Explain for Error {
     fn hint(&self) -> Option<String> {
-        Some("for example `command:python reward.py` or `http://localhost:8000/reward`".to_owned())
+        let examples = "for example `command:python reward.py`, `python:reward.py:reward` or `http://localhost:8000/reward`";
+        Some(examples.to_owned())
     }
 
     fn is_bad_input(&self) -> bool {

@@ -14,6 +14,7 @@ mod process;
 mod question;
 mod server;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -109,16 +110,40 @@ pub trait Answers: std::fmt::Debug + Send + Sync {
 pub fn check(name: &str) -> Result<(), Error> {
     let bad = |expected| Error::Name { name: name.to_owned(), expected };
     if name.starts_with(FUNCTION) {
-        return Ok(());
+        let is_absent = file_and_function(name).is_some_and(|(file, _)| !Path::new(file).is_file());
+        return if is_absent { Err(bad("a file that is there")) } else { Ok(()) };
     }
     match name.strip_prefix(COMMAND) {
         Some(command) if command.trim().is_empty() => Err(bad("a command behind `command:`")),
         Some(_) => Ok(()),
         None => match ADDRESSES.iter().find_map(|it| name.strip_prefix(it)) {
             Some(rest) if !rest.is_empty() && !rest.starts_with('/') => Ok(()),
-            _ => Err(bad("`command:` and a command, or the http address of a server")),
+            _ => Err(bad(
+                "`command:` and a command, `python:FILE.py:FUNCTION`, or the http address of a server",
+            )),
         },
     }
+}
+
+/// Those of a name `python:FILE.py:FUNCTION`; a name without a file is a function's of this process.
+fn file_and_function(name: &str) -> Option<(&str, &str)> {
+    let (file, function) = name.strip_prefix(FUNCTION)?.rsplit_once(':')?;
+    (file.ends_with(".py") && !function.is_empty()).then_some((file, function))
+}
+
+/// Runs a function in Python as a program: lines in, lines out.
+const RUNNER: &str = include_str!("reward_call.py");
+
+/// The command that a name stands for; `None` for a server's.
+fn command(name: &str) -> Option<String> {
+    if let Some(command) = name.strip_prefix(COMMAND) {
+        return Some(command.trim().to_owned());
+    }
+    let (file, function) = file_and_function(name)?;
+    let quoted = |it: &str| format!("'{}'", it.replace('\'', r"'\''"));
+    let python = std::env::var("HAPO_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let words = [&*python, "-c", RUNNER, file, function].map(quoted);
+    Some(format!("exec {}", words.join(" ")))
 }
 
 /// A program or a server as a grader. Its processes end when the last of its copies and of the gold answers that it read
@@ -157,13 +182,14 @@ impl OwnReward {
     /// [`Error::Name`].
     pub fn new(name: &str, settings: RewardSettings) -> Result<Self, Error> {
         check(name)?;
-        if name.starts_with(FUNCTION) {
-            let expected = "a program or a server: a function of Python is given to `hapo.train`";
+        if name.starts_with(FUNCTION) && file_and_function(name).is_none() {
+            let expected =
+                "`python:FILE.py:FUNCTION`: a function without a file is given to `hapo.train`";
             return Err(Error::Name { name: name.to_owned(), expected });
         }
         let log = RewardLog::default();
-        let source = match name.strip_prefix(COMMAND) {
-            Some(command) => Source::Program(Pool::new(command.trim(), &settings, log.clone())),
+        let source = match command(name) {
+            Some(command) => Source::Program(Pool::new(&command, &settings, log.clone())),
             None => Source::Server(Server::new(name, &settings)),
         };
         Ok(Self::of(name, source, settings, log))
@@ -200,7 +226,7 @@ impl Grader for OwnReward {
     }
 
     fn summary(&self) -> &'static str {
-        "a program or a server of one's own"
+        "a custom reward: a program, a function or a server"
     }
 
     fn prepare(&self, gold: &str) -> Result<Box<dyn PreparedGold>, GoldError> {

@@ -376,15 +376,62 @@ fn names_are_checked_before_anything_is_started() {
         ("command: ", "expected a command behind `command:`, got `command: `"),
         (
             "http://",
-            "expected `command:` and a command, or the http address of a server, got `http://`",
+            "expected `command:` and a command, `python:FILE.py:FUNCTION`, or the http address of a server, got `http://`",
         ),
         (
             "https:///x",
-            "expected `command:` and a command, or the http address of a server, got `https:///x`",
+            "expected `command:` and a command, `python:FILE.py:FUNCTION`, or the http address of a server, got `https:///x`",
         ),
     ] {
         assert_eq!(hapo_reward::check(name).unwrap_err().to_string(), expected);
     }
     assert!(hapo_reward::is_own("command:python reward.py"));
     assert!(!hapo_reward::is_own("math"));
+}
+
+#[test]
+fn functions_in_python_are_called_by_the_names_of_their_parameters() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("it's.py");
+    let text = "print('loaded')\n\
+        def trl(completions, answer, **columns): return [float(a in c) / 2 for a, c in zip(answer, completions)]\n\
+        def verl(data_source, solution_str, ground_truth, extra_info=None):\n\
+        \x20 return {'score': len(solution_str), 'gold': float(ground_truth)}\n\
+        def own(completions, rows): return [rows[0]['bonus']]\n\
+        def broken(completions, rows): return [1 / 0]\n\
+        def none(completions, rows): return None\n\
+        def unclear(completions, rows, prompts): return [1]\n";
+    std::fs::write(&file, text).unwrap();
+    let judge = |function: &str, settings: RewardSettings| {
+        let name = format!("python:{}:{function}", file.display());
+        let reward = OwnReward::new(&name, settings).unwrap();
+        let problem =
+            Problem { text: "1+1", golds: &["2"], row: Some(r#"{"bonus": -3, "id": "r7"}"#) };
+        Gold::of(&reward, &problem).unwrap().judge("so 2")
+    };
+    assert_eq!(judge("trl", settings()).reward, Some(0.5));
+    let verl = judge("verl", settings());
+    assert_eq!((verl.reward, verl.parts), (Some(4.0), vec![("gold".to_owned(), 2.0)]));
+    assert_eq!(judge("own", settings()).reward, Some(-3.0));
+    let stopped = |function: &str, expected: &str| {
+        let it = judge(function, settings());
+        assert_eq!(it.reward, None, "{function}");
+        assert!(it.reason.contains(expected), "{function}: {}", it.reason);
+    };
+    stopped("broken", "ZeroDivisionError: division by zero (row 'r7', completion 'so 2')");
+    stopped("none", "expected a list of one reward, got None (row 'r7', completion 'so 2')");
+    stopped("unclear", "unclear(completions, rows, prompts): expected f(completions, rows)");
+    stopped("absent", "has no function absent");
+    let wrong = RewardSettings { on_failure: OnFailure::Wrong, wrong: -1.0, ..settings() };
+    // A function that has never answered is not started right, whatever the settings say.
+    assert_eq!(judge("broken", wrong).reward, None);
+    for (name, expected) in [
+        (
+            "python:reward.py",
+            "expected `python:FILE.py:FUNCTION`: a function without a file is given to `hapo.train`, got `python:reward.py`",
+        ),
+        ("python:none.py:f", "expected a file that is there, got `python:none.py:f`"),
+    ] {
+        assert_eq!(OwnReward::new(name, settings()).unwrap_err().to_string(), expected);
+    }
 }

@@ -69,8 +69,7 @@ impl RewardArgs {
     pub(crate) fn grader(&self, name: &str, extraction: Extraction) -> Result<&'static dyn Grader> {
         if !hapo_reward::is_own(name) {
             return hapo_verify::grader(name).map_err(|it| {
-                let hint =
-                    "`hapo list graders` names them; a custom reward is `command:` and a program";
+                let hint = "`hapo list graders` names them; a custom reward is `command:PROGRAM` or `python:FILE.py:FUNCTION`";
                 bad_input(it.to_string(), hint)
             });
         }

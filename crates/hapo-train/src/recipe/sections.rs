@@ -321,8 +321,8 @@ section! {
         max_prompt_tokens: usize = 1024,
         /// Treatment of longer prompts: `drop` leaves them out and counts them, `error` refuses the first.
         overlong: Overlong = Overlong::Drop; only Rendered,
-        /// Grader of completions, `hapo list graders`; or `command:` and your own program, or the `http://` address
-        /// of a server, see [own-reward.md](guides/own-reward.md).
+        /// Grader of completions, `hapo list graders`; or a custom reward: `command:PROGRAM`, `python:FILE.py:FUNCTION`,
+        /// or the `http://` address of a server, see [own-reward.md](guides/own-reward.md).
         grader: String = "math".to_owned(); only Rendered,
         /// Where an answer is read (D26): `boxed`, the last closed box; `announced`, that or else an announced answer
         /// ("the answer is …", "Final answer: …", a last line `#### …`); `any`, whatever the grader finds, the last

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// A completion, graded against the gold answer before it and explained
     #[arg(conflicts_with_all = ["out", "label_key"])]
     completion: Option<String>,
-    /// math, benchmark, training, oat, exact, choice or format; or a custom reward: `command:PROGRAM`, or the address of a server
+    /// math, benchmark, training, oat, exact, choice or format; or a custom reward: `command:PROGRAM`, `python:FILE.py:FUNCTION`, or the address of a server
     #[arg(long, default_value = "math")]
     grader: String,
     #[command(flatten)]
