@@ -13,7 +13,8 @@ from hapo import _hapo
 from hapo._errors import Error
 from hapo._method import Gated, Method, code_file, named
 from hapo._progress import OnStep, Progress
-from hapo._rewards import Reward, in_process, name_of
+from hapo._reward_call import Reward
+from hapo._rewards import in_process, name_of
 from hapo._rows import write_rows
 from hapo._run import Run
 

@@ -128,7 +128,7 @@ pub fn check(name: &str) -> Result<(), Error> {
 /// Those of a name `python:FILE.py:FUNCTION`; a name without a file is a function's of this process.
 fn file_and_function(name: &str) -> Option<(&str, &str)> {
     let (file, function) = name.strip_prefix(FUNCTION)?.rsplit_once(':')?;
-    (file.ends_with(".py") && !function.is_empty()).then_some((file, function))
+    (file.strip_suffix(".py").is_some() && !function.is_empty()).then_some((file, function))
 }
 
 /// Runs a function in Python as a program: lines in, lines out.
