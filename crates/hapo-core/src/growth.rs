@@ -167,6 +167,8 @@ pub struct Needs {
     pub traces: usize,
     /// The tokens of what may enter a group that the weights of the step score first.
     pub scored: Scored,
+    /// The weights of the step score members of groups, behind the prompts that the method names.
+    pub scores_members: bool,
     /// A gold answer for every prompt, by which rollouts are graded (D38).
     pub grades: bool,
 }
@@ -192,6 +194,7 @@ impl Needs {
         memory: false,
         traces: 1,
         scored: Scored::Nothing,
+        scores_members: false,
         grades: true,
     };
 
@@ -214,6 +217,7 @@ impl Needs {
             memory: self.memory || more.memory,
             traces: self.traces.max(more.traces),
             scored: self.scored.max(more.scored),
+            scores_members: self.scores_members || more.scores_members,
             grades: self.grades || more.grades,
         }
     }

@@ -21,11 +21,14 @@ pub struct TokenScores {
 pub struct Scores {
     /// Under the reference model, at the sampling temperature.
     pub reference: Vec<TokenScores>,
+    /// Under the weights before the step's first update, at the sampling temperature, behind the prompt that the method
+    /// names for each member; empty for a member that is not scored.
+    pub own: Vec<TokenScores>,
 }
 
 impl Scores {
     /// No scores.
-    pub const NONE: &Self = &Self { reference: Vec::new() };
+    pub const NONE: &Self = &Self { reference: Vec::new(), own: Vec::new() };
 
     /// The credit of distillation: each token of a rollout has log `π_ref` − log `π_old`, within ±`clamp`, as its
     /// advantage (D38). Other members have none.
@@ -44,7 +47,8 @@ impl Scores {
     }
 }
 
-fn gap(own: &[f32], teacher: &[f32], clamp: f32) -> Span {
+/// A span whose tokens have log `π_teacher` − log `π_own`, within ±`clamp`, as their advantages.
+pub(crate) fn gap(own: &[f32], teacher: &[f32], clamp: f32) -> Span {
     assert_eq!(own.len(), teacher.len(), "every token is scored");
     let gaps = teacher.iter().zip(own).map(|(teacher, own)| (teacher - own).clamp(-clamp, clamp));
     let advantage = Advantage::Tokens(gaps.collect());

@@ -140,6 +140,7 @@ fn d38_the_gate_decides_which_groups_are_distilled() {
             .iter()
             .map(|it| TokenScores { log_probs: it.to_vec(), ..TokenScores::default() })
             .collect(),
+        ..Scores::default()
     };
     let credit = gated.credit(&open, Step(1), &scores(&[&[-0.5], &[-0.125, -2.25]]));
     let gaps: Vec<_> = credit

@@ -72,7 +72,7 @@ impl Group {
     fn scores(&self) -> Scores {
         let of =
             |it: &Member| TokenScores { log_probs: it.reference.clone(), ..TokenScores::default() };
-        Scores { reference: self.rollouts.iter().map(of).collect() }
+        Scores { reference: self.rollouts.iter().map(of).collect(), ..Scores::default() }
     }
 }
 

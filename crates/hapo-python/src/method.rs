@@ -108,7 +108,7 @@ fn beyond_rollouts(needs: Needs) -> Option<&'static str> {
         Some("it needs a second model's log-probabilities, `hapo train` has them")
     } else if needs.memory {
         Some("it remembers earlier steps, `hapo train` does")
-    } else if needs.scored != Scored::Nothing {
+    } else if needs.scored != Scored::Nothing || needs.scores_members {
         Some("it scores what may enter with the current weights, `hapo train` does")
     } else if needs.traces > 1 {
         Some("it lets several traces into a group, `hapo train` does")

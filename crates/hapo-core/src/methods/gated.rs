@@ -8,7 +8,7 @@ use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs, Scored};
 use crate::injection::{Behind, INJECTIONS, Injection, Offer, Slot, rollouts_to_sample};
 use crate::memory::Memory;
-use crate::rollout::{Step, TeacherTrajectory};
+use crate::rollout::{Context, Step, TeacherTrajectory};
 use crate::scores::Scores;
 
 /// A method and the gate that decides when the teacher enters its groups (Algorithm 1). The gate is the method's
@@ -192,6 +192,11 @@ impl Gated {
             Some(it) => it.credit(group, credit, scores),
             None => credit,
         }
+    }
+
+    /// The prompt behind which the weights of the step score a member, if they do (D38).
+    pub fn scored_behind(&self, group: &MixedGroup, member: usize) -> Option<Context> {
+        self.method.scored_behind(group, member)
     }
 
     /// True if the credit of a group reads the second model's scores (D38).

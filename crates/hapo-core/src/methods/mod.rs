@@ -41,7 +41,7 @@ use crate::growth::{Growing, Growth, Needs};
 use crate::injection::{Behind, Offer};
 use crate::memory::Memory;
 use crate::operators::Operator;
-use crate::rollout::Step;
+use crate::rollout::{Context, Step};
 use crate::scores::Scores;
 use crate::teacher_weight::TeacherWeight;
 
@@ -76,6 +76,11 @@ pub trait Method: fmt::Debug + Send + Sync {
     /// The prompt behind which a rollout is trained on (D36).
     fn trained_behind(&self) -> Behind {
         Behind::Sampled
+    }
+
+    /// The prompt behind which the weights of the step score the tokens of a member, if they do (D38); by default they do not.
+    fn scored_behind(&self, _group: &MixedGroup, _member: usize) -> Option<Context> {
+        None
     }
 
     /// The memory after a step, of the one before and of the groups that were trained on; by default as it was (D39).

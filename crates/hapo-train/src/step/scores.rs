@@ -1,8 +1,8 @@
-//! The second model's scores of the members of groups (D38).
+//! Scores of the members of groups, by the second model and by the weights of the step (D38).
 
 use std::sync::Arc;
 
-use hapo_core::{Credit, Loss, MixedGroup, Scores};
+use hapo_core::{Context, Credit, Loss, MixedGroup, Scores, TokenScores};
 
 use super::task::Task;
 use crate::engine::engines::{Engines, Learner};
@@ -10,9 +10,68 @@ use crate::engine::scorer::ScoreRequest;
 use crate::error::Result;
 use crate::pack::privileged_prompt;
 
-/// The scores of the groups in which something reads them: every member behind the prompt that it is trained on behind,
-/// at the sampling temperature; none without a second model.
+/// The scores of the groups in which something reads them.
 pub(crate) fn scores_of<L: Learner>(
+    task: Task<'_>,
+    engines: &mut Engines<'_, L>,
+    groups: &[MixedGroup],
+) -> Result<Vec<Scores>> {
+    let mut scores = of_reference(task, engines, groups)?;
+    if task.method.needs().scores_members {
+        let own = of_weights(task, engines.learner, groups)?;
+        scores.iter_mut().zip(own).for_each(|(scores, own)| scores.own = own);
+    }
+    Ok(scores)
+}
+
+/// Members behind the prompts that the method names for each, by the weights of the step.
+fn of_weights<L: Learner>(
+    task: Task<'_>,
+    learner: &mut L,
+    groups: &[MixedGroup],
+) -> Result<Vec<Vec<TokenScores>>> {
+    let batching = task.plan.batching();
+    let mut read = Vec::new();
+    for group in groups {
+        for (index, member) in group.members().iter().enumerate() {
+            let context = task.method.scored_behind(group, index);
+            let prompt = context.map(|it| rendered(task, group, it)).transpose()?;
+            read.push(prompt.map(|it| (it, member.tokens())));
+        }
+    }
+    let requests: Vec<_> = read
+        .iter()
+        .flatten()
+        .map(|(prompt, response)| ScoreRequest {
+            prompt,
+            response,
+            inverse_temperature: batching.inverse_temperature,
+            top: 0,
+        })
+        .collect();
+    let mut scored = learner.score(&requests, batching)?.into_iter();
+    let mut of_member =
+        read.iter().map(|it| it.as_ref().and_then(|_| scored.next()).unwrap_or_default());
+    let of_group = |it: &MixedGroup| of_member.by_ref().take(it.members().len()).collect();
+    Ok(groups.iter().map(of_group).collect())
+}
+
+/// A group's prompt in a context.
+fn rendered(task: Task<'_>, group: &MixedGroup, context: Context) -> Result<Vec<u32>> {
+    let prompt = task.table.prompt(group.prompt());
+    match context {
+        Context::Plain => Ok(prompt.tokens.clone()),
+        Context::Hint(level) => Ok(prompt.hints[level].clone()),
+        Context::Response(rollout) => {
+            let shown = group.all_sampled().find(|it| it.index == rollout);
+            let response = shown.map_or(&[][..], |it| &it.rollout.tokens);
+            prompt.with_solution(response, &task.verifier.chat_format, task.table.prompt_limit)
+        }
+    }
+}
+
+/// Every member behind the prompt that it is trained on behind, by the second model; none without one.
+fn of_reference<L: Learner>(
     task: Task<'_>,
     engines: &mut Engines<'_, L>,
     groups: &[MixedGroup],
@@ -40,7 +99,7 @@ pub(crate) fn scores_of<L: Learner>(
     let mut scored = reference.score(&requests)?.into_iter();
     let of_group = |group: &MixedGroup| {
         let members = if is_scored(group) { group.members().len() } else { 0 };
-        Scores { reference: scored.by_ref().take(members).collect() }
+        Scores { reference: scored.by_ref().take(members).collect(), ..Scores::default() }
     };
     Ok(groups.iter().map(of_group).collect())
 }
