@@ -18,6 +18,7 @@ mod luffy;
 mod maxrl;
 mod ngrpo;
 mod opd;
+mod prefix_rft;
 mod relift;
 mod rlep;
 mod scaf_grpo;
@@ -278,6 +279,7 @@ methods! {
     relift::METHOD with relift: relift::Own,
     rlep::METHOD with rlep: rlep::Own,
     kdrl::METHOD with kdrl: kdrl::Own,
+    prefix_rft::METHOD with prefix_rft: prefix_rft::Own,
 }
 
 /// The method of that name.
