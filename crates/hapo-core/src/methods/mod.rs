@@ -22,6 +22,7 @@ mod prefix_rft;
 mod relift;
 mod rlep;
 mod scaf_grpo;
+mod sdpo;
 mod sft;
 mod srft;
 mod superrl;
@@ -280,6 +281,7 @@ methods! {
     rlep::METHOD with rlep: rlep::Own,
     kdrl::METHOD with kdrl: kdrl::Own,
     prefix_rft::METHOD with prefix_rft: prefix_rft::Own,
+    sdpo::METHOD with sdpo: sdpo::Own,
 }
 
 /// The method of that name.
