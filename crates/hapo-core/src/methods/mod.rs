@@ -19,6 +19,7 @@ mod maxrl;
 mod ngrpo;
 mod opd;
 mod prefix_rft;
+mod questa;
 mod relift;
 mod rlep;
 mod scaf_grpo;
@@ -282,6 +283,7 @@ methods! {
     kdrl::METHOD with kdrl: kdrl::Own,
     prefix_rft::METHOD with prefix_rft: prefix_rft::Own,
     sdpo::METHOD with sdpo: sdpo::Own,
+    questa::METHOD with questa: questa::Own,
 }
 
 /// The method of that name.
