@@ -9,6 +9,7 @@
 
 mod ampo;
 mod chord;
+mod edge;
 mod gated;
 mod ghpo;
 mod grpo;
@@ -284,6 +285,7 @@ methods! {
     prefix_rft::METHOD with prefix_rft: prefix_rft::Own,
     sdpo::METHOD with sdpo: sdpo::Own,
     questa::METHOD with questa: questa::Own,
+    edge::METHOD with edge: edge::Own,
 }
 
 /// The method of that name.
