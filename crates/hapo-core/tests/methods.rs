@@ -195,6 +195,14 @@ fn settings_of_its_own_are_refused_with_their_key() {
     assert_eq!(refused("kdrl", &rising).key, "kdrl");
     let more = settings("ampo", r#"{"pool":2,"replaced":3}"#);
     assert_eq!(refused("ampo", &more).key, "ampo.replaced");
+    for (method, own) in [
+        ("edge", r#"{"clamp":0.5}"#),
+        ("sdpo", r#"{"clamp":0}"#),
+        ("questa", r#"{"hint":0}"#),
+        ("prefix-rft", r#"{"low":0.9,"high":0.5}"#),
+    ] {
+        assert!(refused(method, &settings(method, own)).key.starts_with(method));
+    }
     let divided = settings("advantage", r#"{"std":true}"#);
     assert_eq!(refused("maxrl", &divided).key, "advantage");
 }

@@ -430,6 +430,10 @@ fn every_method_trains() {
         if method.needs().hints {
             texts[0].push("data.max_prompt_tokens=96".to_owned());
         }
+        if spec.name == "sdpo" {
+            // Without a success there is nothing to distil.
+            texts[0].push("data.verdict_noise=0.3".to_owned());
+        }
         if method.can_be_gated() {
             let gate = "hapo.turn_off_epoch=1.5".to_owned();
             texts.push(vec![texts[0][0].clone(), gate]);
