@@ -28,8 +28,8 @@ use idle::{Idle, idle_keys};
 use text::{Document, Idling, Problem};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
-pub use keys::{KeyEntry, key_entries};
-pub use registered::{BuildMethod, register_method};
+pub use keys::{KeyEntry, key_entries, register_method};
+pub use registered::BuildMethod;
 pub use schema::schema;
 pub use sections::{
     AUTO, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection, HapoSection,

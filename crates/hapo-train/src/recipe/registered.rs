@@ -28,33 +28,13 @@ impl fmt::Debug for Registered {
 
 static REGISTERED: RwLock<BTreeMap<String, Registered>> = RwLock::new(BTreeMap::new());
 
-/// Makes a method known to recipes by a name, and gives the earlier one of the name.
-///
-/// # Errors
-/// The name of a built-in method, or one that is no key of a recipe.
-pub fn register_method(
-    name: &str,
-    build: Arc<BuildMethod>,
-) -> Result<Option<Arc<BuildMethod>>, String> {
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '_';
-    if name.is_empty() || !name.chars().all(is_plain) {
-        return Err(format!("expected a name of letters, digits, - and _, got {name:?}"));
-    }
-    let is_section = super::SECTIONS.iter().any(|(section, keys)| {
-        let first = section.split('.').next() == Some(name);
-        first || (section.is_empty() && keys.iter().any(|it| it.name == name))
-    });
-    if is_section || METHODS.iter().any(|it| it.name == name) {
-        return Err(format!(
-            "expected a new name, got that of a built-in method or section, {name:?}"
-        ));
-    }
+/// Keeps a method under a new name, and gives the earlier one of the name.
+pub(super) fn register(name: &str, build: Arc<BuildMethod>) -> Option<Arc<BuildMethod>> {
     let mut all = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
     let known = all.get(name).map(|it| it.name);
     // A process registers a handful of names.
     let name = known.unwrap_or_else(|| Box::leak(name.to_owned().into_boxed_str()));
-    let earlier = all.insert(name.to_owned(), Registered { name, build });
-    Ok(earlier.map(|it| it.build))
+    all.insert(name.to_owned(), Registered { name, build }).map(|it| it.build)
 }
 
 pub(super) fn registered(name: &str) -> Option<Registered> {
