@@ -6,6 +6,7 @@
 mod gemma3;
 mod granite;
 mod llama;
+mod ministral;
 mod mistral;
 mod olmo2;
 mod olmo3;
@@ -45,6 +46,7 @@ pub const FAMILIES: &[Family] = &[
     qwen3::FAMILY,
     llama::FAMILY,
     mistral::FAMILY,
+    ministral::FAMILY,
     granite::FAMILY,
     smollm3::FAMILY,
     olmo2::FAMILY,
