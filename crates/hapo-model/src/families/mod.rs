@@ -3,6 +3,7 @@
 //! A family's file reads what its class of transformers has in `config.json` into a [`Decoder`], and writes the fields
 //! that are its own. It holds no arithmetic.
 
+mod exaone4;
 mod gemma3;
 mod granite;
 mod llama;
@@ -53,6 +54,7 @@ pub const FAMILIES: &[Family] = &[
     olmo3::FAMILY,
     gemma3::FAMILY,
     phi3::FAMILY,
+    exaone4::FAMILY,
 ];
 
 /// The fields that most families write.
