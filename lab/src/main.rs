@@ -4,9 +4,11 @@
 #![expect(clippy::print_stderr, reason = "a command prints")]
 
 mod bench;
+mod evidence;
+mod exact;
+mod family;
 mod replay;
 mod seeds;
-mod study;
 
 use clap::{Parser, Subcommand};
 use hapo_cli::failure;
@@ -17,7 +19,7 @@ use hapo_cli::support::arguments::count;
 #[command(
     name = "hapo-lab",
     version = hapo_cli::VERSION,
-    before_help = "Example: hapo-lab study mini --only table1 --jobs 2"
+    before_help = "Example: hapo-lab family --only 0-exact --jobs 2"
 )]
 struct Cli {
     /// Worker threads; results do not depend on it.
@@ -29,8 +31,10 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The paper's tables in miniature, ladders of base models, regimes of teachers
-    Study(study::Args),
+    /// Ways of using a teacher side by side: methods, bases, teachers, seeds
+    Family(family::Args),
+    /// Every table and picture of docs/results, from its records
+    Evidence(evidence::Args),
     /// This machine's tokens per second: training, sampling, decoding, a whole step, grading
     Bench(bench::Args),
     /// A recorded batch, computed again: losses, gradient norms, parameters after each step
@@ -41,7 +45,8 @@ fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
     let threads = hapo_cli::threads(cli.threads);
     let done = match &cli.command {
-        Command::Study(args) => study::run(args, threads),
+        Command::Family(args) => family::run(args, threads),
+        Command::Evidence(args) => evidence::run(args),
         Command::Bench(args) => bench::run(args, threads),
         Command::Replay(args) => replay::run(args, threads),
     };

@@ -198,7 +198,7 @@ fn variance_of(values: &[f64]) -> f64 {
 }
 
 /// The t that |T| exceeds with this probability.
-fn t_quantile(level: f64, freedom: u32) -> f64 {
+pub(crate) fn t_quantile(level: f64, freedom: u32) -> f64 {
     // The angle of `t_tail`: a bounded quantity, whatever the degrees of freedom.
     let angle = bisect((0.0, std::f64::consts::FRAC_PI_2), |it| t_tail(it, freedom) > level);
     angle.tan() * f64::from(freedom).sqrt()

@@ -140,9 +140,6 @@ enum Command {
     Completions(completions::Args),
     /// Moved to hapo-lab
     #[command(hide = true, disable_help_flag = true)]
-    Study(moved::Args),
-    /// Moved to hapo-lab
-    #[command(hide = true, disable_help_flag = true)]
     Bench(moved::Args),
 }
 
@@ -199,7 +196,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Push(args) => push::run(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
-        Command::Study(args) => Err(moved::refusal("study", &args)),
         Command::Bench(args) => Err(moved::refusal("bench", &args)),
     };
     match done.and_then(|()| finish_reward()) {

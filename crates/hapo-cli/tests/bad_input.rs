@@ -250,7 +250,7 @@ fn schedules_that_never_open() {
 #[test]
 fn commands_of_the_laboratory_say_where_they_are() {
     let dir = tempfile::tempdir().unwrap();
-    for command in [&["study", "mini", "--only", "table1"][..], &["bench"], &["study", "--help"]] {
+    for command in [&["bench", "--only", "step"][..], &["bench", "--help"]] {
         let typed = command.join(" ");
         assert_eq!(
             refuse(dir.path(), command),

@@ -5,15 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_cli::scoring::model_name;
-use hapo_data::task::TeacherSteps;
 use hapo_run::{Metrics, RunFolder};
 use hapo_train::{Observer, Overrides, Recipe, Sources};
 
-use crate::study::arm::{Arm, Base, MINI6_LEVELS, RATES, Search, Section, StudyName, recipe};
-use crate::study::training::train;
+use crate::family::training::train;
 
 /// Share of the second stage's documents at the hard levels that are in the teacher's style, in percent.
-pub(crate) const RUNGS: [&str; 5] = ["0", "0.1", "0.5", "1", "5"];
+pub(crate) const RUNGS: [&str; 3] = ["0", "0.1", "5"];
 /// Steps of the first stage, whose rate continues to fall until its recipe's end.
 const FIRST_STEPS: u64 = 1100;
 /// Steps of the second stage.
@@ -22,70 +20,7 @@ const SECOND_STEPS: u64 = 160;
 const FIRST: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../recipes/base.toml"));
 const SECOND: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../recipes/base-2.toml"));
 
-/// Name, label, recipe.
-const METHODS: [(&str, &str, &str); 4] = [
-    ("grpo", "GRPO", recipe!("grpo")),
-    ("sft-grpo", "SFT-GRPO", recipe!("sft-grpo")),
-    ("trapo", "TRAPO, always on", recipe!("trapo")),
-    ("hapo", "HAPO, annealed", recipe!("hapo-method")),
-];
-/// The rungs on which rates are searched: the ends of the ladder.
-const SEARCHED: [usize; 2] = [0, 4];
-
-fn name(rung: usize, method: &str) -> String {
-    format!("rung-{}-{method}", RUNGS[rung])
-}
-
-pub(crate) fn arms() -> impl Iterator<Item = Arm> {
-    (0..RUNGS.len()).flat_map(|rung| {
-        let percent = RUNGS[rung];
-        let base = Arm::base(name(rung, "base"), format!("base, {percent} %"), Base::Rung(rung));
-        let of_method = move |(method, label, text): (&str, &str, &'static str)| Arm {
-            name: name(rung, method),
-            label: format!("{label}, {percent} %"),
-            recipe: Some(text),
-            sets: Vec::new(),
-            unset: Vec::new(),
-            search: format!("ladder-{method}"),
-            base: Base::Rung(rung),
-            levels: MINI6_LEVELS,
-            teacher: TeacherSteps::Exact,
-        };
-        std::iter::once(base).chain(METHODS.into_iter().map(of_method))
-    })
-}
-
-pub(crate) fn searches() -> impl Iterator<Item = Search> {
-    METHODS.into_iter().map(|(method, ..)| Search {
-        name: format!("ladder-{method}"),
-        arms: SEARCHED.map(|rung| name(rung, method)).to_vec(),
-        rates: RATES,
-    })
-}
-
-pub(crate) fn sections() -> impl Iterator<Item = Section> {
-    (0..RUNGS.len()).map(|rung| {
-        let of = |method: &str| name(rung, method);
-        Section {
-            name: format!("rung-{}", RUNGS[rung]),
-            title: format!(
-                "{} % of the documents at the hard levels in the teacher's style",
-                RUNGS[rung]
-            ),
-            study: StudyName::Ladder,
-            arms: ["base", "grpo", "sft-grpo", "trapo", "hapo"].map(of).to_vec(),
-            pairs: ["grpo", "sft-grpo", "trapo"].map(|it| (of("hapo"), of(it))).to_vec(),
-            seeds: u64::MAX,
-        }
-    })
-}
-
-/// The run in whose first step groups fail as the base's do.
-pub(crate) fn starts_of(section: &str) -> Option<String> {
-    RUNGS.iter().position(|it| section.strip_prefix("rung-") == Some(it)).map(|it| name(it, "grpo"))
-}
-
-/// Seconds of the first stage and of `bases` second ones, on one thread of the machine that docs/results/plan.md names.
+/// Seconds of the first stage and of `bases` second ones, on one thread of an AMD EPYC with AVX-512.
 pub(crate) fn seconds(bases: usize) -> f64 {
     const STEP: f64 = 0.9;
     STEP * (FIRST_STEPS + SECOND_STEPS * bases as u64) as f64
@@ -111,7 +46,7 @@ pub(crate) fn make<'a>(
     let first = out.join("bases").join("first");
     let started = RunFolder(&first).checkpoint_of(FIRST_STEPS);
     if !started.join("config.json").exists() {
-        let recipe = Recipe::parse(FIRST, "study recipe base", &Overrides::default())?;
+        let recipe = Recipe::parse(FIRST, "family recipe base", &Overrides::default())?;
         let mut observer =
             Until { inner: observe("base, first stage", FIRST_STEPS), last: FIRST_STEPS, at: 0 };
         let outcome = train(&first, &recipe, Sources::default(), threads, &mut observer)?;
@@ -137,7 +72,7 @@ fn second_stage(rung: usize, start: &Path) -> Result<Recipe> {
         "checkpoint.keep=1".to_owned(),
         "checkpoint.best=".to_owned(),
     ]);
-    Ok(Recipe::parse(&text, "study recipe base-2", &sets)?)
+    Ok(Recipe::parse(&text, "family recipe base-2", &sets)?)
 }
 
 /// Ends a run after a step, as its user would.
@@ -168,7 +103,7 @@ mod tests {
 
     #[test]
     fn rungs_differ_by_the_teachers_share_at_the_hard_levels_alone() {
-        for (rung, share) in [0.0, 0.001, 0.005, 0.01, 0.05].into_iter().enumerate() {
+        for (rung, share) in [0.0, 0.001, 0.05].into_iter().enumerate() {
             let recipe = second_stage(rung, Path::new("base")).unwrap();
             let mixture = recipe.data().mixture.as_ref().unwrap();
             let last = |it: &hapo_data::task::FamilyMixture| *it.teacher_shares.last().unwrap();

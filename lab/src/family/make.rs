@@ -10,12 +10,12 @@ use hapo_cli::failure::bad_input;
 use hapo_data::task::Split;
 use hapo_run::write_atomically;
 
-use crate::study::arm::{Base, Section, StudyName};
-use crate::study::arms::{SECTIONS, find};
-use crate::study::job::Job;
-use crate::study::plan::{Cost, RunDone, StudyObserver, StudyPlan};
-use crate::study::tables::StudyResults;
-use crate::study::{ladder, rates};
+use crate::family::arm::{Base, Section};
+use crate::family::arms::{PILOT, SECTIONS, find};
+use crate::family::job::Job;
+use crate::family::plan::{Cost, RunDone, StudyObserver, StudyPlan};
+use crate::family::tables::StudyResults;
+use crate::family::{ladder, rates, real};
 
 /// The outcome of a study.
 #[derive(Debug)]
@@ -28,19 +28,30 @@ pub(crate) struct StudyOutcome {
     pub(crate) missing: usize,
 }
 
-/// The tables of a study of those names; all of them for no names.
-pub(crate) fn sections(study: StudyName, only: &[String]) -> Result<Vec<&'static Section>> {
-    let of_study: Vec<&'static Section> = SECTIONS.iter().filter(|it| it.study == study).collect();
-    let is_known = |name: &String| of_study.iter().any(|it| it.name == *name);
-    if let Some(name) = only.iter().find(|it| !is_known(it)) {
-        let known: Vec<&str> = of_study.iter().map(|it| it.name.as_str()).collect();
+/// The tables of those names; for no names all but the pilot. The pretrained model's are its own.
+pub(crate) fn sections(only: &[String], pretrained: bool) -> Result<Vec<&'static Section>> {
+    let known = || SECTIONS.iter().filter(|section| (section.name == real::TABLE) == pretrained);
+    if let Some(name) = only.iter().find(|name| known().all(|section| section.name != **name)) {
+        let names: Vec<&str> = known().map(|section| section.name.as_str()).collect();
         return Err(bad_input(
-            format!("expected a table of the study, got `{name}`"),
-            format!("tables are {}", known.join(", ")),
+            format!("expected a table of the family, got `{name}`"),
+            format!("tables are {}", names.join(", ")),
         ));
     }
-    let wanted = |it: &&Section| only.is_empty() || only.contains(&it.name);
-    Ok(of_study.into_iter().filter(wanted).collect())
+    let wanted = |section: &&Section| match only {
+        [] => section.name != PILOT,
+        _ => only.contains(&section.name),
+    };
+    Ok(known().filter(wanted).collect())
+}
+
+/// Drops tables from the end until the missing runs fit into the hours. Their names.
+pub(crate) fn drop_to(plan: &mut StudyPlan, hours: f64) -> Result<Vec<&'static str>> {
+    let mut dropped = Vec::new();
+    while plan.sections.len() > 1 && cost(plan)?.hours > hours {
+        dropped.extend(plan.sections.pop().map(|section| section.name.as_str()));
+    }
+    Ok(dropped)
 }
 
 /// Makes the runs of a study that are missing, and its tables from those that are done.
@@ -88,9 +99,9 @@ pub(crate) fn study(plan: &StudyPlan, observer: &dyn StudyObserver) -> Result<St
         }
     }
     let missing = runs - done.len();
-    let results = StudyResults::of(plan, &rates, &done)?;
+    let results = StudyResults::of(&plan.sections, plan.seeds, &rates, &done)?;
     results.write(&plan.out)?;
-    let path = plan.out.join(format!("{}.runs.jsonl", results.file_stem()));
+    let path = plan.out.join("family.runs.jsonl");
     // Rows of tables that this call does not make stay.
     let asked: BTreeSet<String> = jobs.iter().map(|it| it.name(plan)).collect();
     record.add_others(&path, |it| !asked.contains(it))?;
@@ -158,29 +169,23 @@ fn cost(plan: &StudyPlan) -> Result<Cost> {
     Ok(Cost { bases, searches, runs, hours: seconds / 3600.0, measured: count })
 }
 
-/// The runs of the tables. The miniature runs seed by seed, so that a stopped study has complete seeds; the others run
-/// table by table, since a missing table is dropped as a whole, and never a seed.
+/// The runs of the tables, table by table, since a missing table is dropped as a whole, and never a seed.
 fn table_jobs(plan: &StudyPlan, rates: &BTreeMap<String, f64>) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
-    let by_table = plan.sections.iter().any(|it| it.study != StudyName::Mini);
-    let mut add = |section: &Section, seed: u64| {
-        for arm in section.arms.iter().map(|it| find(it)) {
-            let is_there = jobs.iter().any(|it| it.arm.name == arm.name && it.seed == seed);
-            if seed < section.seeds && !is_there {
-                jobs.push(Job {
-                    arm,
-                    seed,
-                    rate: rates.get(&arm.search).copied(),
-                    folder: Job::folder_of(&plan.out, &arm.name, seed),
-                    split: Split::HeldOut,
-                });
+    for section in &plan.sections {
+        for seed in 0..plan.seeds_of(section) {
+            for arm in section.rows.iter().map(|row| find(&row.arm)) {
+                if jobs.iter().all(|job| job.arm.name != arm.name || job.seed != seed) {
+                    jobs.push(Job {
+                        arm,
+                        seed,
+                        value: rates.get(&arm.search).copied(),
+                        folder: Job::folder_of(&plan.out, &arm.name, seed),
+                        split: Split::HeldOut,
+                    });
+                }
             }
         }
-    };
-    if by_table {
-        plan.sections.iter().for_each(|it| (0..plan.seeds).for_each(|seed| add(it, seed)));
-    } else {
-        (0..plan.seeds).for_each(|seed| plan.sections.iter().for_each(|it| add(it, seed)));
     }
     jobs
 }
@@ -230,33 +235,27 @@ fn work(plan: &StudyPlan, jobs: &[Job], observer: &dyn StudyObserver) -> Result<
 mod tests {
     use super::*;
 
-    fn cost_of(study: StudyName, only: &[&str]) -> Cost {
+    fn plan_of(only: &[&str]) -> StudyPlan {
         let only: Vec<String> = only.iter().map(|it| (*it).to_owned()).collect();
-        cost(&StudyPlan::of_tests(sections(study, &only).unwrap())).unwrap()
-    }
-
-    /// Ten regimes of five methods and five seeds are 250 runs; five regimes share 20 of GRPO's.
-    #[test]
-    fn runs_are_shared_between_regimes_and_their_hours_are_known_before() {
-        let all = cost_of(StudyName::Teachers, &[]);
-        // Three rates of five methods on two regimes, one for GRPO, which no trace enters.
-        assert_eq!((all.bases, all.searches, all.runs), (0, 27, 225));
-        assert!((all.hours - 8.71).abs() < 0.01, "{all:?}");
-        let kept = cost_of(StudyName::Teachers, &["exact", "ceiling", "coverage-10"]);
-        assert_eq!((kept.searches, kept.runs), (27, 65));
+        StudyPlan::of_tests(sections(&only, false).unwrap())
     }
 
     #[test]
-    fn the_ladder_has_five_bases_and_four_methods_on_each() {
-        let all = cost_of(StudyName::Ladder, &[]);
-        // The 125 have each rung's base in them, which is scored with every seed.
-        assert_eq!((all.bases, all.searches, all.runs), (5, 24, 125));
-        assert!((all.hours - 1.30).abs() < 0.01, "{all:?}");
+    fn cells_share_runs_and_what_does_not_fit_is_dropped_from_the_end() {
+        let core = cost(&plan_of(&["0-exact", "0-repeated"])).unwrap();
+        // 20 seeds of twelve arms and of the ten that a trace enters; three values for each arm.
+        assert_eq!((core.bases, core.searches, core.runs), (2, 36, 440));
+        let mut plan = plan_of(&[]);
+        let all = cost(&plan).unwrap();
+        assert!(all.hours > core.hours + 1.0 && plan.sections.len() == 10, "{all:?}");
+        let dropped = drop_to(&mut plan, core.hours + 0.5).unwrap();
+        assert_eq!(dropped[..2], ["budgets", "others"]);
+        assert!(cost(&plan).unwrap().hours <= core.hours + 0.5);
     }
 
     #[test]
     fn a_table_that_is_none_is_refused_with_those_that_are() {
-        let error = sections(StudyName::Ladder, &["table1".to_owned()]).unwrap_err();
-        assert_eq!(error.to_string(), "expected a table of the study, got `table1`");
+        let error = sections(&["table1".to_owned()], false).unwrap_err();
+        assert_eq!(error.to_string(), "expected a table of the family, got `table1`");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The last problems of the file are held out, some before them are the development split, and the rest are trained on, in
 //! the order of the file, so that every arm and every call has the same split. Numbers of a step are set for a small model
-//! on one machine; docs/results/plan.md says why they are these.
+//! on one machine.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use hapo_data::{CHAT, Dataset, TemplateChoice, write_row};
 use hapo_eval::{Judge, Truncated};
 use sha2::{Digest, Sha256};
 
-use crate::study::arm::{Arm, Base, Search, Section, StudyName, recipe};
+use crate::family::arm::{Arm, Base, RowName, Search, Section, recipe};
 
 /// The text after a problem in the user's turn.
 const SUFFIX: &str = "\nPlease reason step by step, and put your final answer within \\boxed{}.";
@@ -40,14 +40,18 @@ pub(crate) const STEP_SECONDS: (f64, f64) = (72.0, 18.0);
 /// Seconds of a completion that is scored, of the same.
 pub(crate) const SCORE_SECONDS: f64 = 0.35;
 
+/// The table's name.
+pub(crate) const TABLE: &str = "pretrained";
+
 /// Name, label, recipe.
 const METHODS: [(&str, &str, &str); 5] = [
-    ("real-sft", "SFT", recipe!("sft")),
-    ("real-grpo", "GRPO", recipe!("grpo")),
-    ("real-sft-grpo", "SFT-GRPO", recipe!("sft-grpo")),
-    ("real-trapo", "TRAPO, always on", recipe!("trapo")),
-    ("real-hapo", "HAPO, annealed", recipe!("hapo-method")),
+    ("pretrained-sft", "SFT", recipe!("sft")),
+    ("pretrained-grpo", "GRPO", recipe!("grpo")),
+    ("pretrained-sft-grpo", "SFT, then GRPO", recipe!("sft-grpo")),
+    ("pretrained-trapo", "TRAPO", recipe!("trapo")),
+    ("pretrained-hapo", "HAPO", recipe!("hapo-method")),
 ];
+const BASE: (&str, &str) = ("pretrained-base", "as it is");
 
 /// A pretrained model and the problems of its study.
 #[derive(Clone, Debug)]
@@ -210,41 +214,42 @@ pub(crate) fn arms() -> impl Iterator<Item = Arm> {
     ]
     .map(str::to_owned);
     let unset = ["data.prompts", "data.teacher_coverage", "data.levels"].map(str::to_owned);
-    let of_method = move |(name, label, text): (&str, &str, &'static str)| Arm {
+    let of_method = move |name: &str, text: &'static str| Arm {
         name: name.to_owned(),
-        label: label.to_owned(),
         recipe: Some(text),
         sets: sets.to_vec(),
         unset: unset.to_vec(),
         search: name.to_owned(),
+        tuned: None,
         base: Base::Pretrained,
         levels: &[],
         teacher: TeacherSteps::Exact,
     };
     // A base's recipe supplies the settings of its evaluation.
-    let base = of_method(("real-base", "as it is", ""));
+    let base = of_method(BASE.0, "");
     let base = Arm { recipe: None, search: String::new(), ..base };
-    std::iter::once(base).chain(METHODS.into_iter().map(of_method))
+    std::iter::once(base)
+        .chain(METHODS.into_iter().map(move |(name, _, text)| of_method(name, text)))
 }
 
 pub(crate) fn searches() -> impl Iterator<Item = Search> {
     METHODS.into_iter().map(|(name, ..)| Search {
         name: name.to_owned(),
-        arms: vec![name.to_owned()],
-        rates: RATES,
+        arm: name.to_owned(),
+        values: RATES,
     })
 }
 
 pub(crate) fn sections() -> impl Iterator<Item = Section> {
-    let over = |it: &str| ("real-hapo".to_owned(), it.to_owned());
-    let arms = std::iter::once("real-base").chain(METHODS.into_iter().map(|it| it.0));
+    let row = |arm: &str, label: &str| RowName { arm: arm.to_owned(), label: label.to_owned() };
+    let over = |baseline: &str| ("pretrained-hapo".to_owned(), format!("pretrained-{baseline}"));
+    let methods = METHODS.into_iter().map(|(name, label, _)| row(name, label));
     std::iter::once(Section {
-        name: "real".to_owned(),
+        name: TABLE.to_owned(),
         title: "A pretrained model".to_owned(),
-        study: StudyName::Real,
-        arms: arms.map(str::to_owned).collect(),
-        pairs: ["real-grpo", "real-sft", "real-sft-grpo", "real-trapo"].map(over).to_vec(),
-        seeds: u64::MAX,
+        rows: std::iter::once(row(BASE.0, BASE.1)).chain(methods).collect(),
+        pairs: ["grpo", "sft", "sft-grpo", "trapo"].map(over).to_vec(),
+        seeds: 3,
     })
 }
 

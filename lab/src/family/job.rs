@@ -8,22 +8,23 @@ use hapo_data::task::Split;
 use hapo_train::{BUILTIN_BASE, EvalSet, Overrides, Recipe, Run, RunPlan, Sources};
 use serde_json::Value;
 
-use crate::study::arm::{Arm, Base, recipe};
-use crate::study::ladder::RUNGS;
-use crate::study::plan::{StudyObserver, StudyPlan};
-use crate::study::scores::{
-    Curves, Last, Made, Problems, Scores, Target, problem_sets, score, success, truncated,
+use crate::family::arm::{Arm, Base, recipe};
+use crate::family::ladder::RUNGS;
+use crate::family::plan::{StudyObserver, StudyPlan};
+use crate::family::scores::{
+    Cost, Curves, Last, Look, Made, Problems, Scores, Target, problem_sets, score, success,
+    truncated,
 };
-use crate::study::training::train;
-use crate::study::{ladder, real};
+use crate::family::training::train;
+use crate::family::{ladder, real};
 
 /// A run to make.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) arm: &'static Arm,
     pub(crate) seed: u64,
-    /// The learning rate, where it is not the recipe's.
-    pub(crate) rate: Option<f64>,
+    /// The searched value, where it is not the recipe's.
+    pub(crate) value: Option<f64>,
     pub(crate) folder: PathBuf,
     pub(crate) split: Split,
 }
@@ -34,7 +35,7 @@ const LOOKS: u64 = 6;
 const LOOKED_AT: usize = 50;
 /// Looks in a row that are no better, after which imitation ends.
 const PATIENCE: u64 = 2;
-/// Seconds of a step on one thread: of rollouts, and of imitation. Of the machine that docs/results/plan.md names.
+/// Seconds of a step on one thread: of rollouts, and of imitation. Of an idle AMD EPYC with AVX-512.
 const STEP_SECONDS: (f64, f64) = (1.1, 0.25);
 
 impl Job {
@@ -56,15 +57,27 @@ impl Job {
     pub(crate) fn stages(&self, plan: &StudyPlan) -> Result<Vec<Recipe>> {
         let text = self.arm.recipe.unwrap_or(recipe!("grpo"));
         let mut overrides = plan.overrides.clone();
+        // A key of a stage is for the recipes that have the stage.
+        overrides.set.retain(|set| {
+            let stage = set.strip_prefix("stage.").and_then(|rest| rest.split_once('.'));
+            stage.is_none_or(|(stage, _)| text.contains(&format!("[[stage]]\nname = {stage:?}")))
+        });
         let of_data = match self.arm.base {
             Base::Pretrained => plan.pretrained().sets(self.arm)?,
             _ => Vec::new(),
         };
-        let own = self.arm.sets.iter().cloned().chain(of_data).chain(self.common_sets(plan));
+        // The run of HAPO with the same base, teacher and seed, which a yoked gate follows.
+        let hapo = self.arm.name.replace("-yoked", "-hapo-method");
+        let record = format!("{}/{hapo}/seed-{}", model_name(&plan.out.join("runs"))?, self.seed);
+        let sets = self.arm.sets.iter().map(|set| set.replace("{HAPO}", &record));
+        let own = sets.chain(of_data).chain(self.common_sets(plan));
         overrides.set.splice(0..0, own);
         overrides.unset.splice(0..0, self.arm.unset.iter().cloned());
-        let name = &self.arm.name;
-        let origin = format!("study recipe {name}");
+        let (name, rate) = (&self.arm.name, self.value.filter(|_| self.arm.tuned.is_none()));
+        if let (Some(key), Some(value)) = (self.arm.tuned, self.value) {
+            overrides.set.push(format!("{key}={value}"));
+        }
+        let origin = format!("family recipe {name}");
         let mut stages = Recipe::parse_one_of_many(text, &origin, name, &overrides)?;
         let model = self.model(plan)?;
         let count = stages.len();
@@ -80,7 +93,7 @@ impl Job {
                 sets.push(format!("model.path={model}"));
             }
             let own = (self.arm.base == Base::Pretrained).then_some(real::RATE);
-            if let Some(rate) = self.rate.or(own) {
+            if let Some(rate) = rate.or(own) {
                 // Imitation before the method: its rates lie a factor 2 higher in the search as well.
                 let rate = if n + 1 == count { rate } else { 2.0 * rate };
                 sets.push(format!("optim.lr={rate:e}"));
@@ -259,6 +272,8 @@ impl Job {
             seconds: trained.seconds,
             step: trained.step,
             last: Last { success: success(&last), truncated: truncated(&last) },
+            cost: Some(trained.cost),
+            looks: trained.looks,
             curves: Curves::of(&trained.log),
             benchmarks,
         };
@@ -284,6 +299,10 @@ impl Job {
                 return Ok(None);
             };
             trained.log = metrics_of(&folder);
+            let prompts = recipe.sampling().prompts_per_step;
+            trained.cost.add(&trained.log, recipe.method().name(), prompts);
+            trained.looks.extend(Look::of(&trained.log, trained.steps));
+            trained.steps += trained.log.len() as u64;
             trained.seconds += seconds_of(&trained.log);
             let best = hapo_train::checkpoint::best(&folder);
             let (step, best) = best.unwrap_or((outcome.steps, outcome.checkpoint.clone()));
@@ -297,7 +316,7 @@ impl Job {
     /// Scores with this success, as if it had been made.
     #[cfg(test)]
     pub(crate) fn scores_of_tests(&self, plan: &StudyPlan, success: f64) -> Scores {
-        let benchmark = crate::study::scores::BenchmarkScores {
+        let benchmark = crate::family::scores::BenchmarkScores {
             name: String::new(),
             problems: vec![success],
             tokens: 0.0,
@@ -315,6 +334,8 @@ impl Job {
             seconds: 0.0,
             step: 0,
             last: Last { success, truncated: 0.0 },
+            cost: None,
+            looks: Vec::new(),
             curves: Curves::default(),
             benchmarks: vec![benchmark],
         }
@@ -329,6 +350,10 @@ struct Trained {
     step: u64,
     learning_rate: f64,
     seconds: f64,
+    cost: Cost,
+    looks: Vec<Look>,
+    /// Steps of all stages.
+    steps: u64,
     /// Metrics of its last stage.
     log: Vec<Value>,
 }
@@ -341,6 +366,9 @@ impl Trained {
             step: 0,
             learning_rate: 0.0,
             seconds: 0.0,
+            cost: Cost::default(),
+            looks: Vec::new(),
+            steps: 0,
             log: Vec::new(),
         }
     }
@@ -374,8 +402,8 @@ fn seconds_of(log: &[Value]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::study::arms::{ARMS, find};
-    use crate::study::real::Real;
+    use crate::family::arms::{ARMS, find};
+    use crate::family::real::Real;
 
     fn plan(set: &[&str]) -> StudyPlan {
         let overrides = Overrides::set(set.iter().map(|it| (*it).to_owned()));
@@ -383,17 +411,17 @@ mod tests {
         StudyPlan { real, overrides, ..StudyPlan::of_tests(Vec::new()) }
     }
 
-    fn stages(arm: &str, seed: u64, rate: Option<f64>, set: &[&str]) -> Vec<Recipe> {
-        let job =
-            Job { arm: find(arm), seed, rate, folder: PathBuf::from("out"), split: Split::HeldOut };
+    fn stages(arm: &str, seed: u64, value: Option<f64>, set: &[&str]) -> Vec<Recipe> {
+        let (arm, split) = (find(arm), Split::HeldOut);
+        let job = Job { arm, seed, value, folder: PathBuf::from("out"), split };
         job.stages(&plan(set)).unwrap()
     }
 
     /// Prompts, traces and evaluations are equal wherever a reader would expect it.
     #[test]
     fn every_arm_has_its_seeds_prompts_and_as_many_looks() {
-        for arm in ARMS.iter().filter(|it| it.recipe.is_some()) {
-            for stage in stages(&arm.name, 3, Some(1e-4), &[]) {
+        for arm in ARMS.iter().filter(|arm| arm.recipe.is_some()) {
+            for stage in stages(&arm.name, 3, None, &[]) {
                 // The problems of a file are not drawn.
                 let drawn = if arm.base == Base::Pretrained { 0 } else { 3 };
                 assert_eq!((stage.seed(), stage.data().seed), (3, drawn), "{}", arm.name);
@@ -408,35 +436,42 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_the_methods_and_imitation_before_it_has_twice_that() {
-        let rates = |it: Vec<Recipe>| it.iter().map(|it| it.optim().lr).collect::<Vec<_>>();
-        assert_eq!(rates(stages("sft-grpo", 0, Some(5e-5), &[])), [1e-4, 5e-5]);
-        assert_eq!(rates(stages("grpo", 0, Some(5e-5), &[])), [5e-5]);
-        assert_eq!(rates(stages("sft", 0, Some(4e-4), &[])), [4e-4]);
+    fn a_searched_value_is_a_rate_or_the_number_of_sft_steps() {
+        let rates = |stages: &[Recipe]| stages.iter().map(|it| it.optim().lr).collect::<Vec<_>>();
+        let steps = |stages: &[Recipe]| stages.iter().map(Recipe::steps).collect::<Vec<_>>();
+        let few = stages("0-exact-sft-grpo-few", 0, Some(5e-5), &[]);
+        assert_eq!((rates(&few), steps(&few)), (vec![1e-4, 5e-5], vec![5, 60]));
+        let tuned = stages("0-exact-sft-grpo", 0, Some(40.0), &[]);
+        assert_eq!((rates(&tuned), steps(&tuned)), (vec![2e-4, 1e-4], vec![40, 60]));
+        assert_eq!(rates(&stages("0-exact-sft", 0, Some(4e-4), &[])), [4e-4]);
+        assert!(tuned[0].resolved().contains("out/bases/rung-0/checkpoints/step-000160"));
+        assert!(tuned[1].resolved().contains("stage:sft"));
     }
 
+    /// Every arm that samples makes 256 rollouts in each of 60 steps, but for the budgets' and replay's.
     #[test]
-    fn rungs_and_regimes_are_what_they_say() {
-        let rung = stages("rung-0.5-sft-grpo", 1, None, &[]);
-        assert!(rung[0].resolved().contains("out/bases/rung-0.5/checkpoints/step-000160"));
-        assert!(rung[1].resolved().contains("stage:sft"));
-        let steps = |arm: &str| stages(arm, 0, None, &[]).iter().map(Recipe::steps).sum::<u64>();
-        for arm in ARMS.iter().filter(|it| it.search.starts_with("teachers-")) {
-            assert_eq!(steps(&arm.name), 240, "{}", arm.name);
+    fn budgets_and_cells_are_what_they_say() {
+        for arm in ARMS.iter().filter(|arm| arm.base == Base::Rung(0)) {
+            let scale = if arm.search.ends_with("-quarter") {
+                15
+            } else if arm.search.ends_with("-4") {
+                240
+            } else {
+                60
+            };
+            let last = stages(&arm.name, 0, None, &[]).pop().unwrap();
+            assert_eq!(last.steps(), scale, "{}", arm.name);
+            if last.method().samples() {
+                let sampling = last.sampling();
+                assert_eq!(sampling.prompts_per_step * sampling.group_size, 256, "{}", arm.name);
+            }
         }
-        let real = &stages("real-hapo", 0, None, &[])[0];
+        let repeated = &stages("5-repeated-hapo-method", 0, None, &[])[0];
+        assert!(repeated.resolved().contains("teacher_steps = \"repeated\""));
+        assert!(repeated.resolved().contains("out/bases/rung-5/checkpoints/step-000160"));
+        let real = &stages("pretrained-hapo", 0, None, &[])[0];
         assert_eq!((real.steps(), real.optim().lr), (60, 5e-6));
         assert!(real.resolved().contains("turn_off_epoch = 0.3"), "{}", real.resolved());
-        let rates = stages("real-sft-grpo", 0, None, &[]);
-        assert_eq!(rates.iter().map(|it| it.optim().lr).collect::<Vec<_>>(), [1e-5, 5e-6]);
-        let open = &stages("exact-hapo-open", 0, None, &[])[0];
-        assert!(open.resolved().contains("annealing = \"off\""));
-        let flips = &stages("flips-15-grpo", 0, None, &[])[0];
-        assert_eq!(flips.data().verdict_noise, 0.15);
-        let limit = &stages("limit-trapo", 0, None, &[])[0];
-        assert_eq!(limit.sampling().max_new_tokens, 64);
-        let ceiling = &stages("ceiling-hapo", 0, None, &[])[0];
-        assert!(ceiling.resolved().contains("teacher_steps = \"repeated\""));
     }
 
     /// A ladder's bases lie in its folder, which may be moved, and may be left out of a record.
@@ -444,17 +479,37 @@ mod tests {
     fn what_a_run_of_a_rung_depends_on_names_no_folder() {
         let made = |out: &str| {
             let plan = StudyPlan { out: PathBuf::from(out), ..plan(&[]) };
-            let (arm, split) = (find("rung-1-hapo"), Split::HeldOut);
-            let job = Job { arm, seed: 0, rate: Some(1e-4), folder: PathBuf::from("out"), split };
+            let (arm, split) = (find("0.1-exact-hapo-method"), Split::HeldOut);
+            let job = Job { arm, seed: 0, value: Some(1e-4), folder: PathBuf::from("out"), split };
             job.made(&plan, &job.stages(&plan).unwrap()).unwrap()
         };
         assert_eq!(made("here"), made("/some/where else"));
-        assert!(made("here").recipes[0].contains("\"the base of rung 1\""));
+        assert!(made("here").recipes[0].contains("\"the base of rung 0.1\""));
     }
 
     #[test]
     fn what_the_user_sets_stands() {
-        let it = &stages("grpo", 0, None, &["eval.every=7", "steps=2"])[0];
-        assert_eq!((it.eval().unwrap().every, it.steps(), it.checkpoint().every), (7, 2, 1));
+        let stage = &stages("pilot-grpo", 0, None, &["eval.every=7", "steps=2"])[0];
+        assert_eq!(
+            (stage.eval().unwrap().every, stage.steps(), stage.checkpoint().every),
+            (7, 2, 1)
+        );
+    }
+
+    /// Three of 32 groups in two steps, 256 rollouts of 20 and of 30 tokens; imitation of 32 traces.
+    #[test]
+    fn costs_and_looks_by_hand() {
+        let rl = |step: u64, length: f64| {
+            serde_json::json!({"step": step, "response_length/mean": length, "gate/beta": 3.0 / 32.0, "memory/rss": 100.0 * length,
+                "groups/all_fail": 30, "groups/all_solved": 0, "groups/partially_solved": 2,
+                "verify/correct": 6, "verify/wrong": 200, "verify/unparsable": 50, "eval/avg@k/add-5": 0.25})
+        };
+        let log = [rl(1, 20.0), rl(2, 30.0)];
+        let mut cost = Cost::default();
+        cost.add(&log, "trapo", 32);
+        cost.add(&[serde_json::json!({"step": 1, "memory/rss": 10})], "sft", 32);
+        assert_eq!((cost.exposures, cost.sampled, cost.memory), (6.0 + 32.0, 12_800.0, 3_000.0));
+        let looks = Look::of(&log, 5);
+        assert_eq!((looks[1].step, looks[1].levels["add-5"]), (7, 0.25));
     }
 }

@@ -1,33 +1,29 @@
-//! `hapo-lab study`: the paper in miniature, a ladder of base models, regimes of teachers, a pretrained model.
+//! `hapo-lab family`: ways of using a teacher side by side: arms × bases × teachers × seeds.
 //!
-//! [`study`] trains and scores the runs of the tables, each in its own folder. A run that is done is not repeated, so a
-//! study resumes where it was stopped. The arms are fixed at compile time, recipes included, so that a table means the
-//! same in every checkout.
+//! [`study`] trains and scores the runs of the tables, each in its own folder. A run that is done is not repeated, so
+//! the command continues where it was stopped. The arms are fixed at compile time, recipes included, so that a table
+//! means the same in every checkout.
 
-mod arm;
+pub(crate) mod arm;
 mod arms;
-mod chart;
-mod html;
 mod job;
 mod ladder;
 mod make;
-mod page;
 mod plan;
 mod rates;
 mod real;
-mod record;
-mod scores;
-mod tables;
-mod teachers;
+pub(crate) mod record;
+pub(crate) mod scores;
+pub(crate) mod tables;
 mod training;
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::Result;
-use clap::ValueEnum as _;
 use hapo_cli::ProgressObserver;
 use hapo_cli::failure::bad_input;
 use hapo_cli::outln;
@@ -35,63 +31,64 @@ use hapo_cli::support::overrides::OverrideArgs;
 use hapo_cli::support::{arguments, hub, interrupt, machine};
 use hapo_train::{Observer, ReadAs};
 
-use self::arm::StudyName;
-use self::make::{sections, study};
+use self::arm::Section;
+use self::arms::SECTIONS;
+use self::make::{drop_to, sections, study};
 use self::plan::{Cost, RunDone, StudyObserver, StudyPlan};
 use self::real::Real;
 use self::record::Record;
+use self::tables::Done;
 
-/// The paper's tables at the size of one small machine: every method, several seeds, intervals.
+/// Ways of using a teacher side by side: methods, bases and teachers, several seeds each.
 ///
-/// Each run is a folder and is made once, so the command resumes where it stopped, and two processes may work on one
-/// folder. Scores made with other settings are refused. Each method gets the best of three learning rates on the
-/// development split, and each run is read at the best of six checkpoints there.
+/// Each run is a folder and is made once, so the command continues where it stopped, and two processes may work on one
+/// folder. Scores made with other settings are refused. Each method gets the best of three values on the development
+/// split, and each run is read at the best of six checkpoints there.
 #[derive(clap::Args)]
 #[command(
-    before_help = "Examples: hapo-lab study mini --seeds 5 --only table1\n          hapo-lab study teachers --jobs 2 --only exact,ceiling"
+    before_help = "Examples: hapo-lab family --jobs 2 --hours 24\n          hapo-lab family --only 0-exact --seeds 5"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(crate) struct Args {
-    /// The study
-    #[arg(value_enum)]
-    study: Study,
-    /// Seeds of each row
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=100))]
-    seeds: u64,
-    /// Only these tables. mini: table1, ablation, sensitivity, stability, coverage, beyond; ladder: rung-0, rung-0.1,
-    /// rung-0.5, rung-1, rung-5; teachers: exact, ceiling, coverage-10, coverage-50, coverage-100, unfollowable, flawed,
-    /// limit, flips-5, flips-15; real: real
+    /// Seeds of each row, in place of the tables' own numbers
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
+    seeds: Option<u64>,
+    /// Only these tables: 0-exact, 0-repeated, 0.1-exact, controls, flawed, 0.1-repeated, 5-exact, 5-repeated, others,
+    /// budgets; pilot only where it is named
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Drop tables from the end until the estimate fits
+    #[arg(long, value_name = "H")]
+    hours: Option<f64>,
     /// Runs at a time; the threads are shared out among them
     #[arg(long, default_value_t = 1)]
     jobs: usize,
-    /// Folder of the runs and tables [default: runs/study-STUDY]
-    #[arg(long)]
-    out: Option<PathBuf>,
+    /// Folder of the runs and tables
+    #[arg(long, default_value = "runs/family")]
+    out: PathBuf,
     /// Held-out problems of each benchmark of the built-in task
     #[arg(long, default_value_t = 200)]
     problems: usize,
-    /// real: the model, a folder or a name of the hub
+    /// A pretrained model in place of the bases: a folder or a name of the hub
     #[arg(long)]
     model: Option<String>,
-    /// real: the file of problems, whose solutions are the teacher's
+    /// Its file of problems, whose solutions are the teacher's
     #[arg(long)]
     data: Option<PathBuf>,
-    /// real: number of the file's last problems to hold out
+    /// Number of the file's last problems to hold out
     #[arg(long, value_name = "N", default_value_t = 319)]
     held_out: usize,
-    /// real: steps of each run, 4 or more; the gate closes for good after half of them
+    /// Steps of its runs, 4 or more; the gate closes for good after half of them
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(4..))]
     steps: u64,
-    /// Runs that were made elsewhere: the file STUDY.runs.jsonl of their study; they are not made again
+    /// Runs that were made elsewhere: the file family.runs.jsonl of their folder; they are not made again
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Train with the recipes' own learning rates
+    /// Train with the recipes' own values
     #[arg(long)]
     no_search: bool,
-    /// Train an arm with this learning rate, which is not searched; may be given several times
-    #[arg(long, value_name = "SEARCH=RATE", value_parser = named_rate)]
+    /// Train a method with this value, which is not searched; may be given several times
+    #[arg(long, value_name = "METHOD=VALUE", value_parser = named_rate)]
     rate: Vec<(String, f64)>,
     #[command(flatten)]
     overrides: OverrideArgs,
@@ -106,49 +103,38 @@ pub(crate) struct Args {
     quiet: bool,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Study {
-    /// The paper's tables in miniature
-    Mini,
-    /// Base models that use the teacher's style more and more often: GRPO, SFT-GRPO, TRAPO and HAPO from each
-    Ladder,
-    /// Teachers that are not perfect: GRPO, SFT-GRPO, TRAPO, HAPO annealed and not annealed in ten regimes
-    Teachers,
-    /// A pretrained model on a file's problems, with its solutions as the teacher: SFT, GRPO, SFT-GRPO, TRAPO and HAPO
-    Real,
-}
-
-impl Study {
-    fn name(self) -> StudyName {
-        match self {
-            Self::Mini => StudyName::Mini,
-            Self::Ladder => StudyName::Ladder,
-            Self::Teachers => StudyName::Teachers,
-            Self::Real => StudyName::Real,
-        }
-    }
+/// The tables that runs were made for: those with an arm that has runs and is in no table before.
+pub(crate) fn sections_of(done: &Done) -> Vec<&'static Section> {
+    let mut arms: BTreeSet<&str> = done.keys().map(|(arm, _)| arm.as_str()).collect();
+    let is_made = |section: &&Section| {
+        section.rows.iter().filter(|row| arms.remove(row.arm.as_str())).count() > 0
+    };
+    SECTIONS.iter().filter(is_made).collect()
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let plan = args.plan(threads)?;
+    let mut plan = args.plan(threads)?;
     let observer = StudyProgress {
         quiet: args.quiet,
         one_at_a_time: args.jobs == 1,
         stop: interrupt::flag()?,
     };
+    let dropped = args.hours.map_or_else(|| Ok(Vec::new()), |hours| drop_to(&mut plan, hours))?;
+    if !dropped.is_empty() {
+        eprintln!("dropped, since they do not fit into the hours: {}", dropped.join(", "));
+    }
     let started = Instant::now();
     let outcome = study(&plan, &observer)?;
-    let stem = outcome.results.file_stem();
     if observer.stop_requested() {
-        eprintln!("stopped; the same command resumes");
+        eprintln!("stopped; the same command continues");
     } else if args.json {
-        outln!("{}", std::fs::read_to_string(plan.out.join(format!("{stem}.json")))?.trim_end());
+        outln!("{}", std::fs::read_to_string(plan.out.join("family.json"))?.trim_end());
     } else {
         outln!("{}", outcome.results.markdown());
     }
     if !args.quiet {
         eprintln!(
-            "{stem}.md, {stem}.html and {stem}.json in {}; {} of {} runs are missing; {:.0} min",
+            "family.md, family.json and family.runs.jsonl in {}; {} of {} runs are missing; {:.0} min",
             plan.out.display(),
             outcome.missing,
             outcome.runs,
@@ -164,17 +150,14 @@ impl Args {
             &[("--problems", self.problems), ("--jobs", self.jobs)],
             "ask for one",
         )?;
-        let out = self.out.clone().unwrap_or_else(|| {
-            let study = self.study.to_possible_value().expect("no study is hidden");
-            PathBuf::from(format!("runs/study-{}", study.get_name()))
-        });
+        let real = self.real()?;
         Ok(StudyPlan {
-            real: self.real(&out)?,
-            sections: sections(self.study.name(), &self.only)?,
+            sections: sections(&self.only, real.is_some())?,
+            real,
             seeds: self.seeds,
             jobs: self.jobs,
             threads,
-            out,
+            out: self.out.clone(),
             problems: self.problems,
             record: match &self.record {
                 Some(it) => Record::read(it)?,
@@ -190,25 +173,23 @@ impl Args {
     }
 
     /// The pretrained model and its problems.
-    fn real(&self, out: &Path) -> Result<Option<Real>> {
-        let hint = "hapo-lab study real --model DIR --data FILE";
-        match (self.study, &self.model, &self.data) {
-            (Study::Real, Some(model), Some(data)) => {
-                arguments::at_least_one(&[("--held-out", self.held_out)], hint)?;
-                let model = hub::model_folder(model)?;
-                let dataset = hapo_train::load_file(&hub::data_file(data)?, ReadAs::default())?;
-                Ok(Some(Real::prepare(model, self.steps, dataset, self.held_out, out)?))
-            }
-            (Study::Real, ..) => Err(bad_input("real: expected --model and --data", hint)),
-            (_, None, None) => Ok(None),
-            _ => Err(bad_input("--model and --data are of the study `real`", hint)),
-        }
+    fn real(&self) -> Result<Option<Real>> {
+        let hint = "hapo-lab family --model DIR --data FILE";
+        let (model, data) = match (&self.model, &self.data) {
+            (Some(model), Some(data)) => (model, data),
+            (None, None) => return Ok(None),
+            _ => return Err(bad_input("expected --model and --data together", hint)),
+        };
+        arguments::at_least_one(&[("--held-out", self.held_out)], hint)?;
+        let model = hub::model_folder(model)?;
+        let dataset = hapo_train::load_file(&hub::data_file(data)?, ReadAs::default())?;
+        Ok(Some(Real::prepare(model, self.steps, dataset, self.held_out, &self.out)?))
     }
 }
 
-/// A learning rate with the name of its search, such as `ladder-grpo=1e-4`.
+/// A searched value with its method's name, such as `grpo=1e-4`.
 fn named_rate(text: &str) -> std::result::Result<(String, f64), String> {
-    let expected = || format!("expected SEARCH=RATE, such as ladder-grpo=1e-4, got `{text}`");
+    let expected = || format!("expected METHOD=VALUE, such as grpo=1e-4, got `{text}`");
     let (name, rate) = text.split_once('=').ok_or_else(expected)?;
     let rate: f64 =
         rate.parse().ok().filter(|it: &f64| it.is_finite() && *it > 0.0).ok_or_else(expected)?;

@@ -1,5 +1,6 @@
 //! `scores.json`: the scores of a run with everything that they depend on, in its folder.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
@@ -12,7 +13,7 @@ use hapo_train::{Inputs, Recipe};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::study::real;
+use crate::family::real;
 
 /// The scores of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,9 +32,85 @@ pub(crate) struct Scores {
     pub(crate) step: u64,
     /// Success of the last checkpoint, and its share of completions without an end token.
     pub(crate) last: Last,
+    /// What its stages took together. Nothing in records of the first round.
+    #[serde(default)]
+    pub(crate) cost: Option<Cost>,
+    /// Its looks at the development split, the start included, over all stages. Nothing in records of the first round.
+    #[serde(default)]
+    pub(crate) looks: Vec<Look>,
     /// Metrics of its last stage, step by step.
     pub(crate) curves: Curves,
     pub(crate) benchmarks: Vec<BenchmarkScores>,
+}
+
+/// What a run took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Cost {
+    /// Gradient terms of a teacher's trajectory.
+    pub(crate) exposures: f64,
+    /// Tokens sampled in training, discarded ones included.
+    pub(crate) sampled: f64,
+    /// Largest resident memory of the process at the end of a step, in bytes.
+    pub(crate) memory: f64,
+}
+
+impl Cost {
+    /// Adds the log of a stage of that method; a step without rollouts is one of imitation, of `prompts` traces.
+    pub(crate) fn add(&mut self, log: &[Value], method: &str, prompts: usize) {
+        for line in log {
+            let value = |key: &str| line[key].as_f64().unwrap_or(0.0);
+            self.memory = self.memory.max(value("memory/rss"));
+            if line.get("response_length/mean").is_none() {
+                self.exposures += prompts as f64;
+                continue;
+            }
+            let sum = |keys: [&str; 3]| keys.iter().map(|key| value(key)).sum::<f64>();
+            let groups = sum(["groups/all_fail", "groups/all_solved", "groups/partially_solved"]);
+            let rollouts = sum(["verify/correct", "verify/wrong", "verify/unparsable"]);
+            self.exposures += match method {
+                // Several traces may enter a group; a queue is imitated later.
+                "ampo" => value("gate/beta_trajectories") * rollouts,
+                "rlep" => {
+                    let share = value("gate/beta_trajectories");
+                    rollouts * share / (1.0 - share)
+                }
+                "relift" => value("demonstrations/prompts"),
+                _ => value("gate/beta") * groups,
+            };
+            self.sampled += value("response_length/mean") * rollouts;
+            self.sampled += value("growth/discarded_tokens");
+        }
+    }
+}
+
+/// A look at the development split.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Look {
+    /// Steps of all stages so far.
+    pub(crate) step: u64,
+    /// Success by level.
+    pub(crate) levels: BTreeMap<String, f64>,
+}
+
+impl Look {
+    /// Those of a stage that begins after `before` steps.
+    pub(crate) fn of(log: &[Value], before: u64) -> Vec<Self> {
+        let looks = log.iter().filter_map(|line| {
+            let levels: BTreeMap<String, f64> = line
+                .as_object()?
+                .iter()
+                .filter_map(|(key, value)| {
+                    Some((
+                        key.strip_prefix("eval/avg@k/")?.to_owned(),
+                        four_digits(value.as_f64()?),
+                    ))
+                })
+                .collect();
+            let step = before + line["step"].as_u64()?;
+            (!levels.is_empty()).then_some(Self { step, levels })
+        });
+        looks.collect()
+    }
 }
 
 /// A run's metrics of [`CURVES`], step by step, to four digits.
@@ -55,6 +132,11 @@ pub(crate) const CURVES: &[(&str, &str)] = &[
     ("policy/kl_to_initial", "KL"),
     ("response_length/mean", "length"),
 ];
+
+/// Places in [`CURVES`].
+pub(crate) const REWARD: usize = 1;
+const BETA: usize = 2;
+const LENGTH: usize = 6;
 
 impl Curves {
     /// Those of a run's log.
@@ -121,10 +203,13 @@ pub(crate) struct BenchmarkScores {
 }
 
 impl Made {
-    /// True if the recipe names no measure of a best checkpoint.
-    pub(crate) fn is_read_at_its_last(&self) -> bool {
-        let entries = self.recipes.last().and_then(|it| hapo_run::recipe_entries(it).ok());
-        entries.is_some_and(|it| it.get("checkpoint.best").is_some_and(|it| it == "\"\""))
+    /// Steps of imitation before the last stage, by its recipes.
+    pub(crate) fn imitation_steps(&self) -> u64 {
+        let before = self.recipes.split_last().map_or(&[][..], |(_, before)| before);
+        let steps = |recipe: &String| {
+            hapo_run::recipe_entries(recipe).ok()?.get("steps")?.parse::<u64>().ok()
+        };
+        before.iter().filter_map(steps).sum()
     }
 
     /// The facts that scores of a run with these recipes and inputs depend on.
@@ -229,6 +314,36 @@ impl Scores {
 
     pub(crate) fn mean(&self) -> f64 {
         success(&self.benchmarks)
+    }
+
+    /// Success at a level; `None` where the run is not scored on it.
+    pub(crate) fn at_level(&self, level: &str) -> Option<f64> {
+        let of_level = self.benchmarks.iter().find(|benchmark| benchmark.name == level)?;
+        Some(mean(&of_level.problems))
+    }
+
+    /// What it took. For the first round's records from the recipes and the curves: imitation as long as its recipe,
+    /// no memory.
+    pub(crate) fn took(&self) -> Cost {
+        if let Some(cost) = self.cost {
+            return cost;
+        }
+        let mut cost = Cost::default();
+        for (n, recipe) in self.made.recipes.iter().enumerate() {
+            let entries = hapo_run::recipe_entries(recipe).unwrap_or_default();
+            let number = |key: &str| -> f64 {
+                entries.get(key).and_then(|text| text.parse().ok()).unwrap_or(0.0)
+            };
+            let prompts = number("sampling.prompts_per_step");
+            if entries.get("method").is_some_and(|method| method == "\"sft\"") {
+                cost.exposures += prompts * number("steps");
+            } else if n + 1 == self.made.recipes.len() {
+                let sum = |metric: usize| self.curves.metric(metric).iter().flatten().sum::<f64>();
+                cost.exposures += prompts * sum(BETA);
+                cost.sampled += prompts * number("sampling.group_size") * sum(LENGTH);
+            }
+        }
+        cost
     }
 }
 

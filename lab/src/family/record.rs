@@ -9,7 +9,8 @@ use hapo_cli::failure::bad_input;
 use hapo_run::write_atomically;
 use serde::{Deserialize, Serialize};
 
-use crate::study::scores::Scores;
+use crate::family::scores::Scores;
+use crate::family::tables::Done;
 
 /// Scores by the folder of their run within its study's.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +29,7 @@ struct Line {
 impl Record {
     /// Reads the file that a study wrote.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let refuse =
-            |what: String| bad_input(what, "give the file STUDY.runs.jsonl of a study's folder");
+        let refuse = |what: String| bad_input(what, "give a file like family.runs.jsonl");
         let text = std::fs::read_to_string(path)
             .map_err(|error| refuse(format!("cannot read {}: {error}", path.display())))?;
         let mut record = Self { path: path.to_owned(), ..Self::default() };
@@ -62,6 +62,12 @@ impl Record {
             }
         }
         Ok(())
+    }
+
+    /// The runs of tables, not of searches, by arm and seed.
+    pub(crate) fn of_tables(self) -> Done {
+        let of_tables = self.runs.into_iter().filter(|(run, _)| run.starts_with("runs/"));
+        of_tables.map(|(_, scores)| ((scores.arm.clone(), scores.seed), scores)).collect()
     }
 
     pub(crate) fn get(&self, run: &str) -> Option<&Scores> {

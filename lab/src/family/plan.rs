@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use hapo_train::{Observer, Overrides};
 
-use crate::study::arm::Section;
-use crate::study::real::Real;
-use crate::study::record::Record;
+use crate::family::arm::Section;
+use crate::family::real::Real;
+use crate::family::record::Record;
 
 /// The plan of a study.
 #[derive(Clone, Debug)]
 pub(crate) struct StudyPlan {
     /// Its tables, of one study.
     pub(crate) sections: Vec<&'static Section>,
-    /// Seeds of each row.
-    pub(crate) seeds: u64,
+    /// Seeds of each row, in place of the tables' own numbers.
+    pub(crate) seeds: Option<u64>,
     /// Runs at a time; the threads are shared out among them.
     pub(crate) jobs: usize,
     /// Worker threads.
@@ -49,6 +49,11 @@ impl StudyPlan {
         self.real.as_ref().expect("a study of a pretrained model has one")
     }
 
+    /// Seeds of a table's rows.
+    pub(crate) fn seeds_of(&self, section: &Section) -> u64 {
+        self.seeds.unwrap_or(section.seeds)
+    }
+
     /// Worker threads of one run.
     pub(crate) fn threads_of_a_run(&self) -> usize {
         (self.threads / self.jobs).max(1)
@@ -59,7 +64,7 @@ impl StudyPlan {
     pub(crate) fn of_tests(sections: Vec<&'static Section>) -> Self {
         Self {
             sections,
-            seeds: 5,
+            seeds: None,
             jobs: 2,
             threads: 2,
             out: PathBuf::from("out"),

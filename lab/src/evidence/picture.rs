@@ -1,0 +1,114 @@
+//! Success over exposures: a panel a regime, a dot an arm.
+
+use std::fmt::Write as _;
+
+use crate::family::tables::{Row, Table};
+
+const PANEL: f64 = 300.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 36.0;
+const TOP: f64 = 52.0;
+/// The end of the horizontal axis, in exposures.
+const MOST: f64 = 4000.0;
+const COLOURS: [(&str, &str); 5] = [
+    ("HAPO", "#aa3377"),
+    ("TRAPO", "#4477aa"),
+    ("SFT, then GRPO", "#228833"),
+    ("GRPO", "#ee6677"),
+    ("HAPO, not annealed", "#ccbb44"),
+];
+
+/// Panels side by side. The exposures' axis is logarithmic and has a place for none.
+pub(crate) fn exposures(tables: &[&Table]) -> String {
+    let wide = PANEL * tables.len() as f64;
+    let high = HEIGHT + TOP + 40.0;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {wide} {high}\" width=\"{wide}\" font-family=\"sans-serif\" font-size=\"12\">\
+         <rect width=\"{wide}\" height=\"{high}\" fill=\"#fff\"/>\n"
+    );
+    for (n, (label, colour)) in COLOURS.iter().enumerate() {
+        let at = LEFT + 150.0 * n as f64;
+        let _ = writeln!(
+            svg,
+            "<circle cx=\"{at}\" cy=\"14\" r=\"5\" fill=\"{colour}\"/><text x=\"{}\" y=\"18\" fill=\"#333\">{label}</text>",
+            at + 9.0
+        );
+    }
+    for (n, table) in tables.iter().enumerate() {
+        let left = PANEL * n as f64;
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"42\" fill=\"#333\" font-weight=\"bold\">{}</text>",
+            left + LEFT,
+            table.name
+        );
+        axes(&mut svg, left);
+        for (label, colour) in COLOURS {
+            // The withdrawn row has another label and is not drawn.
+            if let Some(row) = table.rows.iter().find(|row| row.label == label) {
+                dot(&mut svg, left, row, colour);
+            }
+        }
+    }
+    svg + "</svg>\n"
+}
+
+fn x(left: f64, exposures: f64) -> f64 {
+    left + LEFT
+        + 12.0
+        + (PANEL - LEFT - 30.0) * (1.0 + exposures / 10.0).ln() / (1.0 + MOST / 10.0).ln()
+}
+
+fn y(success: f64) -> f64 {
+    TOP + HEIGHT * (1.0 - success)
+}
+
+fn axes(svg: &mut String, left: f64) {
+    for success in [0.0, 0.25, 0.5, 0.75, 1.0] {
+        let at = y(success);
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{:.1} {at:.1}H{:.1}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#333\">{success:.2}</text>",
+            left + LEFT,
+            left + PANEL - 8.0,
+            left + LEFT - 4.0,
+            at + 4.0
+        );
+    }
+    for exposures in [0.0, 30.0, 100.0, 300.0, 1000.0, 3000.0] {
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#333\">{exposures}</text>",
+            x(left, exposures),
+            y(0.0) + 16.0
+        );
+    }
+    let _ = writeln!(
+        svg,
+        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#333\">success over exposures to the teacher</text>",
+        left + PANEL / 2.0,
+        y(0.0) + 32.0
+    );
+}
+
+/// The mean with its interval; single seeds where they have two modes.
+fn dot(svg: &mut String, left: f64, row: &Row, colour: &str) {
+    let at = x(left, row.cost.exposures);
+    if let Some((low, high)) = row.average.interval {
+        let _ = writeln!(
+            svg,
+            "<path d=\"M{at:.1} {:.1}V{:.1}\" stroke=\"{colour}\" stroke-width=\"2\"/><circle cx=\"{at:.1}\" cy=\"{:.1}\" r=\"5\" fill=\"{colour}\"/>",
+            y(low),
+            y(high),
+            y(row.average.mean)
+        );
+        return;
+    }
+    for success in &row.average.of_seeds {
+        let _ = writeln!(
+            svg,
+            "<circle cx=\"{at:.1}\" cy=\"{:.1}\" r=\"4\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
+            y(*success)
+        );
+    }
+}

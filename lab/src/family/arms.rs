@@ -1,0 +1,345 @@
+//! The arms, cells, tables and searches of the family. docs/results/plan.md states them in words.
+//!
+//! An arm is named by its cell and its recipe. Adding a method is one line in [`METHODS`].
+
+use std::sync::LazyLock;
+
+use hapo_data::task::TeacherSteps;
+
+use crate::family::arm::{Arm, Base, RowName, Search, Section, recipe};
+use crate::family::ladder::RUNGS;
+use crate::family::real;
+
+/// Seed of the searches.
+pub(crate) const SEARCH_SEED: u64 = 1000;
+/// The cell of the searches.
+const SEARCHED_ON: &str = "0.1-exact";
+
+const RATES: &[f64] = &[5e-5, 1e-4, 2e-4];
+const IMITATION_RATES: &[f64] = &[1e-4, 2e-4, 4e-4];
+const IMITATION_STEPS: &[f64] = &[10.0, 20.0, 40.0];
+
+const LEVELS: &[(&str, u32)] =
+    &[("multiply", 5), ("multiply", 6), ("add", 4), ("add", 5), ("linear", 3), ("linear", 4)];
+
+/// The method in a group of arms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Group {
+    /// Every cell of bases and teachers.
+    Core,
+    /// One cell.
+    Others,
+    /// *When* the teacher enters, apart from *what* enters.
+    Controls,
+    /// Other numbers of steps.
+    Budgets,
+}
+
+struct Method {
+    name: &'static str,
+    label: &'static str,
+    group: Group,
+    recipe: &'static str,
+    sets: &'static [&'static str],
+}
+
+/// The table of methods: name, label, group, recipe, keys that are set on top.
+macro_rules! methods {
+    ($($name:literal $label:literal $group:ident $recipe:literal [$($set:literal),*];)*) => {
+        &[$(Method {
+            name: $name,
+            label: $label,
+            group: Group::$group,
+            recipe: recipe!($recipe),
+            sets: &[$($set),*],
+        }),*]
+    };
+}
+
+const METHODS: &[Method] = methods! {
+    "grpo" "GRPO" Core "grpo" [];
+    "maxrl" "MaxRL" Core "maxrl" [];
+    "sft" "SFT" Core "sft" [];
+    "sft-grpo" "SFT, then GRPO" Core "sft-grpo" ["stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
+    "sft-grpo-few" "5 steps of SFT, then GRPO" Core "sft-grpo" ["stage.sft.steps=5", "stage.grpo.steps=60"];
+    "luffy" "LUFFY" Core "luffy" [];
+    "trapo" "TRAPO" Core "trapo" [];
+    "hapo-method" "HAPO" Core "hapo-method" [];
+    "superrl" "SuperRL" Core "superrl" [];
+    "scaf-grpo" "Scaf-GRPO" Core "scaf-grpo" [];
+    "relift" "ReLIFT" Core "relift" [];
+    "ampo" "AMPO" Core "ampo" [];
+    "always-early" "always, first 17 steps" Controls "hapo-method" ["hapo.success_limit=7", "hapo.turn_off_epoch=0.85", "hapo.steepness=1000000"];
+    "yoked" "as often as HAPO, random groups" Controls "hapo-method" ["hapo.gate=yoked", "hapo.record={HAPO}"];
+    "no-signal" "groups of equal rewards" Controls "hapo-method" ["hapo.gate=no-signal"];
+    "prefix" "HAPO's gate, prefix" Controls "hapo-method" ["hapo.injection=prefix"];
+    "hint" "HAPO's gate, hint" Controls "hapo-method" ["hapo.injection=hint", "data.max_prompt_tokens=160"];
+    "distill" "HAPO's gate, distillation" Controls "distill" ["stage.distill.steps=60"];
+    "rlep" "RLEP" Others "rlep" [];
+    "luffy-hapo" "LUFFY-HAPO" Others "luffy-hapo" [];
+    "srft" "SRFT" Others "srft" [];
+    "srft-hapo" "SRFT-HAPO" Others "srft-hapo" [];
+    "hindsight" "TRAPO, worst rollout" Others "hindsight" [];
+    "hapo-table1" "HAPO, not annealed" Others "hapo-table1" [];
+    "trapo-original" "TRAPO, its own prefixes" Others "trapo-original" [];
+    "luffy-original" "LUFFY, its code" Others "luffy-original" [];
+    "uft" "UFT" Others "uft" [];
+    "hpt" "HPT" Others "hpt" [];
+    "chord-mu" "CHORD-µ" Others "chord-mu" [];
+    "chord-phi" "CHORD-φ" Others "chord-phi" [];
+    "ghpo" "GHPO" Others "ghpo" [];
+    "kdrl" "KDRL" Others "kdrl" ["stage.kdrl.steps=60"];
+    "opd" "OPD" Others "opd" ["stage.opd.steps=60"];
+    "ngrpo" "NGRPO" Others "ngrpo" [];
+    "w-reinforce" "W-REINFORCE" Others "w-reinforce" [];
+    "dapo" "DAPO" Others "dapo" [];
+    "gspo" "GSPO" Others "gspo" [];
+    "grpo-quarter" "GRPO, ¼ of the steps" Budgets "grpo" ["steps=15"];
+    "sft-grpo-quarter" "SFT, then GRPO, ¼" Budgets "sft-grpo" ["stage.sft.steps=5", "stage.grpo.steps=15"];
+    "trapo-quarter" "TRAPO, ¼" Budgets "trapo" ["steps=15"];
+    "hapo-quarter" "HAPO, ¼" Budgets "hapo-method" ["steps=15", "hapo.turn_off_epoch=0.375"];
+    "grpo-4" "GRPO, 4 times the steps" Budgets "grpo" ["steps=240"];
+    "sft-grpo-4" "SFT, then GRPO, 4 times" Budgets "sft-grpo" ["stage.sft.steps=80", "stage.grpo.steps=240"];
+    "trapo-4" "TRAPO, 4 times" Budgets "trapo" ["steps=240"];
+    "hapo-4" "HAPO, 4 times" Budgets "hapo-method" ["steps=240", "hapo.turn_off_epoch=6"];
+};
+
+/// Keys of the confidence gate, which others refuse.
+const CONFIDENCE: [&str; 4] =
+    ["hapo.success_limit", "hapo.annealing", "hapo.turn_off_epoch", "hapo.steepness"];
+
+/// Methods whose runs no trace enters: one run serves every teacher.
+const WITHOUT_TEACHER: &[&str] = &["grpo", "maxrl"];
+
+/// A base and a teacher.
+struct Cell {
+    name: &'static str,
+    title: &'static str,
+    base: Base,
+    teacher: TeacherSteps,
+    seeds: u64,
+    /// The group of its arms, and those of the core that are among them too.
+    group: Group,
+    core: &'static [&'static str],
+}
+
+const COMPARED: &[&str] = &["grpo", "sft-grpo", "trapo", "hapo-method"];
+
+macro_rules! cells {
+    ($($name:literal $title:literal $base:expr, $teacher:ident, $seeds:literal, $group:ident $core:expr;)*) => {
+        &[$(Cell {
+            name: $name,
+            title: $title,
+            base: $base,
+            teacher: TeacherSteps::$teacher,
+            seeds: $seeds,
+            group: Group::$group,
+            core: $core,
+        }),*]
+    };
+}
+
+/// In the order in which they are made; the pilot only where it is named.
+const CELLS: &[Cell] = cells! {
+    "0-exact" "0 %, exact traces" Base::Rung(0), Exact, 20, Core &[];
+    "0-repeated" "0 %, a style that imitation does not learn" Base::Rung(0), Repeated, 20, Core &[];
+    "0.1-exact" "0.1 %, exact traces" Base::Rung(1), Exact, 5, Core &[];
+    "controls" "0 %, exact traces: when apart from what" Base::Rung(0), Exact, 5, Controls &["trapo", "hapo-method"];
+    "flawed" "0 %, a wrong step in 30 % of the traces" Base::Rung(0), Flawed, 5, Core &["sft-grpo", "trapo", "hapo-method", "ampo"];
+    "0.1-repeated" "0.1 %, a style that imitation does not learn" Base::Rung(1), Repeated, 5, Core &[];
+    "5-exact" "5 %, exact traces" Base::Rung(2), Exact, 5, Core &[];
+    "5-repeated" "5 %, a style that imitation does not learn" Base::Rung(2), Repeated, 5, Core &[];
+    "others" "0 %, exact traces: every other method (one cell)" Base::Rung(0), Exact, 5, Others &["grpo", "sft-grpo", "hapo-method"];
+    "budgets" "0 %, exact traces: ¼, 1 and 4 times the steps" Base::Rung(0), Exact, 5, Budgets COMPARED;
+    "pilot" "The shipped base, exact traces (pilot)" Base::Shipped, Exact, 2, Core &[];
+};
+pub(crate) const PILOT: &str = "pilot";
+
+impl Cell {
+    fn methods(&self) -> impl Iterator<Item = &'static Method> + '_ {
+        let is_of_core = |method: &Method| match (self.group, self.core) {
+            (Group::Core, []) => true,
+            (_, core) => core.contains(&method.name),
+        };
+        METHODS.iter().filter(move |method| match method.group {
+            Group::Core => is_of_core(method),
+            group => group == self.group,
+        })
+    }
+
+    fn base_name(&self) -> String {
+        match self.base {
+            Base::Rung(rung) => RUNGS[rung].to_owned(),
+            _ => self.name.to_owned(),
+        }
+    }
+
+    /// The name of its arm: of its base and teacher, so that cells share runs.
+    fn arm_name(&self, method: &str) -> String {
+        let teacher = match self.teacher {
+            _ if WITHOUT_TEACHER.contains(&method) => "",
+            TeacherSteps::Exact | TeacherSteps::Two => "-exact",
+            TeacherSteps::Repeated => "-repeated",
+            TeacherSteps::Flawed => "-flawed",
+        };
+        format!("{}{teacher}-{method}", self.base_name())
+    }
+
+    fn arm(&self, method: &Method) -> Arm {
+        let mut sets = vec![
+            "data.teacher_coverage=0.25".to_owned(),
+            format!("data.teacher_steps={}", self.teacher_of(method)),
+        ];
+        sets.extend(method.sets.iter().map(|it| (*it).to_owned()));
+        Arm {
+            name: self.arm_name(method.name),
+            recipe: Some(method.recipe),
+            sets,
+            unset: if method.sets.iter().any(|set| set.starts_with("hapo.gate=")) {
+                CONFIDENCE.map(str::to_owned).to_vec()
+            } else {
+                Vec::new()
+            },
+            // A control is HAPO with one thing changed: it has HAPO's rate.
+            search: if method.group == Group::Controls { "hapo-method" } else { method.name }
+                .to_owned(),
+            tuned: (method.name == "sft-grpo").then_some("stage.sft.steps"),
+            base: self.base,
+            levels: LEVELS,
+            teacher: self.teacher,
+        }
+    }
+
+    /// AMPO and RLEP choose among two teachers where the cell's is exact.
+    fn teacher_of(&self, method: &Method) -> &'static str {
+        match self.teacher {
+            TeacherSteps::Exact if ["ampo", "rlep"].contains(&method.name) => "two",
+            TeacherSteps::Exact => "exact",
+            TeacherSteps::Two => "two",
+            TeacherSteps::Repeated => "repeated",
+            TeacherSteps::Flawed => "flawed",
+        }
+    }
+
+    fn section(&self) -> Section {
+        let row = |method: &Method| RowName {
+            arm: self.arm_name(method.name),
+            label: method.label.to_owned(),
+        };
+        // The null hypothesis beside every method; HAPO beside its host and beside no teacher.
+        let has = |name: &str| self.methods().any(|method| method.name == name);
+        let mut pairs = Vec::new();
+        for method in self.methods() {
+            let pair = match method.name {
+                "sft-grpo" => continue,
+                name if has("sft-grpo") => (name, "sft-grpo"),
+                "hapo-method" => continue,
+                name => ("hapo-method", name),
+            };
+            pairs.push(pair);
+        }
+        if has("sft-grpo") {
+            pairs.extend(
+                ["trapo", "grpo"].into_iter().filter(|it| has(it)).map(|it| ("hapo-method", it)),
+            );
+        }
+        let named = |(row, baseline): (&str, &str)| (self.arm_name(row), self.arm_name(baseline));
+        Section {
+            name: self.name.to_owned(),
+            title: self.title.to_owned(),
+            rows: self.methods().map(row).collect(),
+            pairs: pairs.into_iter().map(named).collect(),
+            seeds: self.seeds,
+        }
+    }
+}
+
+/// Every arm; a table is a choice of them, so that no run is made twice.
+pub(crate) static ARMS: LazyLock<Vec<Arm>> = LazyLock::new(|| {
+    let mut arms: Vec<Arm> = real::arms().collect();
+    // A search may be of a method that its cell's table does not have.
+    let searched = CELLS.iter().filter(|cell| cell.name == SEARCHED_ON);
+    let searched = searched.flat_map(|cell| METHODS.iter().map(|method| cell.arm(method)));
+    let of_cells = CELLS.iter().flat_map(|cell| cell.methods().map(|method| cell.arm(method)));
+    for arm in of_cells.chain(searched) {
+        if arms.iter().all(|known| known.name != arm.name) {
+            arms.push(arm);
+        }
+    }
+    arms
+});
+
+/// The tables, in the order in which they are made.
+pub(crate) static SECTIONS: LazyLock<Vec<Section>> =
+    LazyLock::new(|| CELLS.iter().map(Cell::section).chain(real::sections()).collect());
+
+/// Every search.
+pub(crate) static SEARCHES: LazyLock<Vec<Search>> = LazyLock::new(|| {
+    let cell =
+        CELLS.iter().find(|cell| cell.name == SEARCHED_ON).expect("the cell is in the table");
+    let searched = METHODS.iter().filter(|method| method.group != Group::Controls);
+    let of_methods = searched.map(|method| Search {
+        name: method.name.to_owned(),
+        arm: cell.arm_name(method.name),
+        values: match method.name {
+            "sft" => IMITATION_RATES,
+            "sft-grpo" => IMITATION_STEPS,
+            _ => RATES,
+        },
+    });
+    of_methods.chain(real::searches()).collect()
+});
+
+/// The arm of that name.
+pub(crate) fn find(name: &str) -> &'static Arm {
+    ARMS.iter().find(|arm| arm.name == name).expect("a table's rows are arms, which a test sees to")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use hapo_train::{Overrides, Recipe};
+
+    use super::*;
+
+    #[test]
+    fn every_row_is_an_arm_and_every_arm_a_recipe() {
+        let names: BTreeSet<&str> = ARMS.iter().map(|arm| arm.name.as_str()).collect();
+        assert_eq!(names.len(), ARMS.len());
+        for section in &*SECTIONS {
+            let of_pairs = section.pairs.iter().flat_map(|(row, baseline)| [row, baseline]);
+            for arm in section.rows.iter().map(|row| &row.arm).chain(of_pairs) {
+                assert!(names.contains(arm.as_str()), "{arm}");
+            }
+        }
+        for arm in &*ARMS {
+            let Some(text) = arm.recipe else { continue };
+            let mut sets = arm.sets.clone();
+            if arm.base == Base::Pretrained {
+                sets.push("data.train=train.jsonl".to_owned());
+            }
+            let sets = Overrides { unset: arm.unset.clone(), ..Overrides::set(sets) };
+            Recipe::parse_one_of_many(text, &arm.name, &arm.name, &sets).unwrap();
+            let search = SEARCHES.iter().find(|search| search.name == arm.search).unwrap();
+            assert_eq!(search.values.len(), 3, "as many settings for every arm");
+            find(&search.arm);
+        }
+    }
+
+    /// The plan's core, its cells and its seeds.
+    #[test]
+    fn the_cells_are_those_of_the_plan() {
+        let rows = |name: &str| SECTIONS.iter().find(|it| it.name == name).unwrap();
+        assert_eq!((rows("0-exact").rows.len(), rows("0-exact").seeds), (12, 20));
+        assert_eq!((rows("5-repeated").rows.len(), rows("5-repeated").seeds), (12, 5));
+        assert_eq!((rows("controls").rows.len(), rows("flawed").rows.len()), (8, 4));
+        assert_eq!((rows("others").rows.len(), rows("budgets").rows.len()), (22, 12));
+        // GRPO's runs are those of both teachers.
+        assert_eq!(rows("0-exact").rows[0].arm, rows("0-repeated").rows[0].arm);
+        let plan = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/results/plan.md"));
+        for section in &*SECTIONS {
+            assert!(plan.contains(&format!("`{}`", section.name)), "{}", section.name);
+        }
+    }
+}
