@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import signal
 import subprocess
 import sys
@@ -50,6 +51,8 @@ def test_a_run_has_the_bits_of_the_commands(tmp_path: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
     assert weights(run) == weights(hapo.Run(tmp_path / "command"))
     assert "<svg" in run._repr_html_()
+    copy = pickle.loads(pickle.dumps(run))
+    assert (repr(copy), copy.outcome) == (repr(run), run.outcome)
     again = hapo.train(SMOKE, run_dir=tmp_path / "python", quiet=True)
     assert again.outcome is not None
     assert again.outcome["steps_now"] == 0
@@ -75,6 +78,8 @@ def test_what_is_wrong_is_said_by_the_core_with_its_key(tmp_path: Path) -> None:
     with pytest.raises(hapo.Error, match="unknown key `stpes`") as unknown:
         small(tmp_path, "a", stpes=3)
     assert unknown.value.key == "stpes"
+    copy = pickle.loads(pickle.dumps(unknown.value))
+    assert (str(copy), copy.key, copy.hint) == (str(unknown.value), "stpes", unknown.value.hint)
     with pytest.raises(hapo.Error, match="expected") as value:
         small(tmp_path, "a", optim={"lr": -1.0})
     assert value.value.key == "optim.lr"
@@ -150,7 +155,7 @@ def test_an_ambiguous_signature_is_refused_with_the_three_forms(tmp_path: Path) 
         assert shown in str(refused.value)
         for form in ("f(completions, rows)", "TRL's f(prompts", "verl's f(data_source"):
             assert form in str(refused.value)
-    with pytest.raises(hapo.Error, match="a function of Python is given to"):
+    with pytest.raises(hapo.Error, match="a function without a file is given to"):
         with_reward(tmp_path, "a", "python:absent")
 
 

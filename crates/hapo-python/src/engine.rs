@@ -40,11 +40,13 @@ pub(crate) struct Engine {
     micro_batch_tokens: usize,
 }
 
-/// A problem that is ready to be sampled.
+/// A problem that is ready to be sampled: number (part of the key of every draw), id, problem, answer, tokens, and the
+/// tokens of verified solutions, teachers.
 #[pyclass(frozen, module = "hapo")]
 pub(crate) struct Prompt(hapo_train::Prompt);
 
-/// A response of the policy.
+/// A response of the policy: text, tokens, log_probs (of each token, natural logarithm, at the sampling temperature) and
+/// ended (by its end token).
 #[pyclass(frozen, module = "hapo")]
 pub(crate) struct Rollout {
     rollout: hapo_core::Rollout,
