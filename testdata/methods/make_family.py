@@ -9,6 +9,8 @@ AMPO    SII-Enigma/AMPO at 46cf136: the k traces with the largest mean probabili
 RELIFT  TheRoadQaQ/ReLIFT at eb95454: r - mean, no clip; a failed group has advantages of 0
 RLEP    Kwai-Klear/RLEP at c15e5b4: two verified answers join the group, mean and Bessel deviation over all, their ratio to
         the weights at the start of the step; clip 0.2 and 0.28
+REPO    SihengLi99/RePO at 119fef6: advantages of the sampled and of the kept rollouts among their own (split) or over both
+        (mixed); c times the kept ones' clipped surrogate, its ratio to what was recorded; one divisor for both
 """
 import json
 import math
@@ -102,5 +104,29 @@ def rlep():
 
 
 record("rlep", "rlep", rlep(), std=True, clip=(0.2, 0.28))
+
+
+def repo(mixed, std, weight, count):
+    groups = []
+    for rewards, kept in [((1, 0, 0, 0), (1, 0, 1, 0)), ((0, 0, 0, 0), (0, 1, 1, 0)), ((1, 0, 0, 0), (1, 0, 0))]:
+        fresh = [sequence(20 + i, 3 + i, float(r)) for i, r in enumerate(rewards)]
+        stored = [sequence(40 + i, 4 + i, float(r)) for i, r in enumerate(kept)]
+        chosen = sorted(stored, key=lambda it: -it["reward"])[:count] if len(stored) >= 4 else []
+        every = [it["reward"] for it in fresh + chosen]
+        own = every[:4]
+        for it, a in zip(fresh, relative(own, every if mixed else own, std) if len(set(every if mixed else own)) > 1 else [0.0] * 4):
+            surrogate(it, a)
+        reference = every if mixed else every[4:]
+        values = relative(every[4:], reference, std) if len(set(reference)) > 1 else [0.0] * len(chosen)
+        for it, a in zip(chosen, values):
+            surrogate(it, weight * a)
+        groups.append(dict(fresh=fresh, stored=stored, foreign=sorted(it["id"] for it in chosen), members=4 + len(chosen)))
+    return groups
+
+
+small = dict(begin=4, remembered=4, replayed=4)
+record("repo", "repo", repo(False, True, 1.0, 4), own=small, std=True)
+record("repo, mixed", "repo", repo(True, False, 0.5, 4), own=dict(small, advantage="mixed", weight=0.5))
+record("repo, the best two", "repo", repo(True, True, 1.0, 2), own=dict(small, advantage="mixed", replayed=2), std=True)
 
 print(json.dumps(dict(cases=cases)))

@@ -283,7 +283,7 @@ pub enum Member {
         /// The rollout whose place it takes, if any.
         replaced: Option<PolicyMember>,
     },
-    /// A success of the policy in an earlier step (D39).
+    /// A response of the policy in an earlier step, or run (D39).
     Replayed {
         /// The response.
         trace: StoredTrace,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::gates::GateMemory;
-use crate::group::MixedGroup;
+use crate::group::{MixedGroup, PolicyMember};
 use crate::rollout::{PromptId, Step, StoredTrace, TokenId};
 
 /// Stored entries, sorted by prompt: equal contents have equal bytes.
@@ -16,7 +16,7 @@ use crate::rollout::{PromptId, Step, StoredTrace, TokenId};
 #[serde(deny_unknown_fields)]
 pub struct Memory {
     /// The latest first.
-    successes: BTreeMap<PromptId, Vec<StoredTrace>>,
+    traces: BTreeMap<PromptId, Vec<StoredTrace>>,
     /// Prompts that wait for their demonstrations to be imitated, the next first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     queue: Vec<PromptId>,
@@ -46,9 +46,9 @@ impl Memory {
         self
     }
 
-    /// The successes of a prompt, the latest first.
-    pub fn successes(&self, prompt: PromptId) -> &[StoredTrace] {
-        self.successes.get(&prompt).map_or(&[], Vec::as_slice)
+    /// What is kept of a prompt, the latest first.
+    pub fn traces(&self, prompt: PromptId) -> &[StoredTrace] {
+        self.traces.get(&prompt).map_or(&[], Vec::as_slice)
     }
 
     /// What a method of another language keeps, as JSON; empty at first.
@@ -64,17 +64,27 @@ impl Memory {
 
     /// Tokens of all traces.
     pub fn tokens(&self) -> usize {
-        self.successes.values().flatten().map(|it| it.tokens.len()).sum()
+        self.traces.values().flatten().map(|it| it.tokens.len()).sum()
     }
 
     /// With the unaided successes of a step that ended, at most `per_prompt` for each prompt.
     #[must_use]
-    pub fn with_successes(mut self, groups: &[MixedGroup], at: Step, per_prompt: usize) -> Self {
+    pub fn with_successes(self, groups: &[MixedGroup], at: Step, per_prompt: usize) -> Self {
+        self.with_traces(groups, at, per_prompt, |it| it.is_success && it.rollout.ended)
+    }
+
+    /// With the unaided rollouts of a step that are wanted, at most `per_prompt` for each prompt.
+    #[must_use]
+    pub fn with_traces(
+        mut self,
+        groups: &[MixedGroup],
+        at: Step,
+        per_prompt: usize,
+        is_wanted: impl Fn(&PolicyMember) -> bool,
+    ) -> Self {
         for group in groups {
-            let solved = group
-                .sampled()
-                .filter(|it| it.is_success && it.rollout.ended && it.rollout.is_unaided());
-            let traces: Vec<_> = solved
+            let wanted = group.sampled().filter(|it| is_wanted(it) && it.rollout.is_unaided());
+            let traces: Vec<_> = wanted
                 .map(|it| StoredTrace {
                     tokens: it.rollout.tokens.clone(),
                     log_probs: it.rollout.log_probs.clone(),
@@ -83,7 +93,7 @@ impl Memory {
                 })
                 .collect();
             if !traces.is_empty() {
-                let kept = self.successes.entry(group.prompt()).or_default();
+                let kept = self.traces.entry(group.prompt()).or_default();
                 kept.splice(0..0, traces);
                 kept.truncate(per_prompt);
             }
@@ -113,7 +123,7 @@ impl Memory {
 
     fn forget(&mut self) {
         let mut tokens = self.tokens();
-        let all = self.successes.iter();
+        let all = self.traces.iter();
         let mut oldest: Vec<(Step, PromptId)> =
             all.flat_map(|(prompt, kept)| kept.iter().map(|it| (it.step, *prompt))).collect();
         oldest.sort_unstable();
@@ -122,9 +132,9 @@ impl Memory {
                 break;
             }
             // The last of a prompt's traces is its oldest.
-            let gone = self.successes.get_mut(&prompt).and_then(Vec::pop);
+            let gone = self.traces.get_mut(&prompt).and_then(Vec::pop);
             tokens -= gone.map_or(0, |it| it.tokens.len());
         }
-        self.successes.retain(|_, kept| !kept.is_empty());
+        self.traces.retain(|_, kept| !kept.is_empty());
     }
 }

@@ -13,7 +13,7 @@ fn hapo(host: &str, injection: &str) -> Gated {
 }
 
 fn mix(gated: &Gated, group: ScoredGroup, memory: &Memory) -> MixedGroup {
-    let stored = memory.successes(group.prompt());
+    let stored = memory.traces(group.prompt());
     let is_open = gated.success_limit(Step(1)).is_open(group.successes());
     let slot = slot(SlotRule::LowestReward);
     gated.mix(group, &Offer { teachers: &[], stored, scores: &[], slot }, is_open)
@@ -27,7 +27,7 @@ fn of_prompt(prompt: u64, lengths: &[usize], verdicts: &str) -> MixedGroup {
 }
 
 fn steps(memory: &Memory, prompt: u64) -> Vec<(u64, usize)> {
-    let kept = memory.successes(PromptId(prompt)).iter();
+    let kept = memory.traces(PromptId(prompt)).iter();
     kept.map(|it| (it.step.0, it.tokens.len())).collect()
 }
 

@@ -203,6 +203,8 @@ fn settings_of_its_own_are_refused_with_their_key() {
     ] {
         assert!(refused(method, &settings(method, own)).key.starts_with(method));
     }
+    let few = settings("repo", r#"{"begin":17}"#);
+    assert_eq!(refused("repo", &few).key, "repo.begin");
     let divided = settings("advantage", r#"{"std":true}"#);
     assert_eq!(refused("maxrl", &divided).key, "advantage");
 }

@@ -22,6 +22,7 @@ mod opd;
 mod prefix_rft;
 mod questa;
 mod relift;
+mod repo;
 mod rlep;
 mod scaf_grpo;
 mod sdpo;
@@ -281,6 +282,7 @@ methods! {
     ampo::METHOD with ampo: ampo::Own,
     relift::METHOD with relift: relift::Own,
     rlep::METHOD with rlep: rlep::Own,
+    repo::METHOD with repo: repo::Own,
     kdrl::METHOD with kdrl: kdrl::Own,
     prefix_rft::METHOD with prefix_rft: prefix_rft::Own,
     sdpo::METHOD with sdpo: sdpo::Own,

@@ -386,7 +386,7 @@ impl<L: Learner> Run<L> {
         let needs = recipe.needs();
         // A response that is distilled or replayed at HAPO's gate is no teacher's trajectory.
         let replays = needs.memory && recipe.gate().is_some();
-        (gate != Gate::Never && !needs.reference && !replays)
+        (gate != Gate::Never && needs.traces > 0 && !needs.reference && !replays)
             || needs.prefixes
             || recipe.hints() == Some(HintSource::Solution)
     }

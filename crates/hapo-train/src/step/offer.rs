@@ -25,7 +25,7 @@ pub(super) fn scores_of_offers<L: Learner>(
     for (group, is_open) in groups.iter().zip(open) {
         let prompt = task.table.prompt(group.prompt());
         let teachers = prompt.teachers.iter().map(hapo_core::TeacherTrajectory::tokens);
-        let stored = task.memory.successes(prompt.id).iter().map(|it| it.tokens.as_slice());
+        let stored = task.memory.traces(prompt.id).iter().map(|it| it.tokens.as_slice());
         let traces: Vec<&[u32]> = teachers.chain(stored).collect();
         let is_scored = traces.len() > 1 && *is_open && task.method.scores_offers();
         counts.push(if is_scored { traces.len() } else { 0 });

@@ -52,7 +52,7 @@ impl<'a> Task<'a> {
         let found = self.table.prompt(prompt);
         Offer {
             teachers: &found.teachers,
-            stored: self.memory.successes(prompt),
+            stored: self.memory.traces(prompt),
             scores: &[],
             slot: self.slot(step),
         }
