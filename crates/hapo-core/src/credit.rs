@@ -69,6 +69,8 @@ pub enum Ratio {
     Rescored,
     /// That of the weights being trained: the ratio is 1, and its slope A, as in REINFORCE.
     One,
+    /// The recorded one. A ratio w counts as w/(w + 0.1), without a clip (`ExGRPO`).
+    Bounded,
 }
 
 /// A KL term: the loss gains coef·Σ k over a span's tokens, under the span's divisor.

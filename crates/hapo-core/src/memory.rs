@@ -3,7 +3,7 @@
 //! The memory after a step is a function of the memory before it and of the groups that the step's record holds, so
 //! that a replay advances it as the run did. The price is that nothing else of a step can be remembered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -75,9 +75,9 @@ impl Memory {
 
     /// With the unaided rollouts of a step that are wanted, at most `per_prompt` for each prompt.
     #[must_use]
-    pub fn with_traces(
+    pub fn with_traces<'a>(
         mut self,
-        groups: &[MixedGroup],
+        groups: impl IntoIterator<Item = &'a MixedGroup>,
         at: Step,
         per_prompt: usize,
         is_wanted: impl Fn(&PolicyMember) -> bool,
@@ -89,6 +89,7 @@ impl Memory {
                     tokens: it.rollout.tokens.clone(),
                     log_probs: it.rollout.log_probs.clone(),
                     reward: it.reward,
+                    successes: group.successes(),
                     step: at,
                 })
                 .collect();
@@ -99,6 +100,25 @@ impl Memory {
             }
         }
         self.forget();
+        self
+    }
+
+    /// Without the traces of these prompts.
+    #[must_use]
+    pub fn without(mut self, prompts: impl IntoIterator<Item = PromptId>) -> Self {
+        for prompt in prompts {
+            self.traces.remove(&prompt);
+        }
+        self
+    }
+
+    /// With the latest alone of traces that say the same.
+    #[must_use]
+    pub fn without_copies(mut self) -> Self {
+        for kept in self.traces.values_mut() {
+            let mut seen = HashSet::new();
+            kept.retain(|it| seen.insert(it.tokens.clone()));
+        }
         self
     }
 

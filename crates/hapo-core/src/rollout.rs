@@ -16,7 +16,9 @@ pub type TokenId = u32;
 pub struct PromptId(pub u64);
 
 /// An optimiser-side training step `t` of Algorithm 1, counted from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Step(pub u64);
 
@@ -168,7 +170,7 @@ impl Verdict {
 }
 
 /// A rollout of an earlier step, as it is remembered (D39).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoredTrace {
     /// The response, its end token included.
@@ -177,6 +179,8 @@ pub struct StoredTrace {
     pub log_probs: Vec<f32>,
     /// R(τ).
     pub reward: f64,
+    /// S of the group that it was sampled in.
+    pub successes: usize,
     /// The step that sampled it.
     pub step: Step,
 }

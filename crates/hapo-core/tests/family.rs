@@ -50,6 +50,9 @@ struct Sequence {
     /// log π of the tokens that are scored before it may enter.
     #[serde(default)]
     score: Vec<f32>,
+    /// S of the group that sampled it.
+    #[serde(default)]
+    successes: usize,
     /// Its entropies under the weights of the step, where they are scored.
     #[serde(default)]
     entropies: Vec<f32>,
@@ -111,6 +114,7 @@ impl Case {
             tokens: it.tokens(),
             log_probs: it.old.clone(),
             reward: it.reward,
+            successes: it.successes,
             step: Step(1),
         };
         let stored: Vec<_> = group.stored.iter().map(stored).collect();

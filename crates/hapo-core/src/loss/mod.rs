@@ -13,6 +13,7 @@ mod token_surrogate;
 use serde::{Deserialize, Serialize};
 
 use crate::credit::{Advantage, Kl, Ratio, Span, Term};
+use crate::operators::luffy::OPERATOR as LUFFY;
 
 pub use normaliser::{Normaliser, NormaliserKind};
 pub use sequence_surrogate::sequence_surrogate;
@@ -150,10 +151,14 @@ impl Loss {
         assert_eq!(n, d_entropies.len(), "one derivative per entropy");
         let factor = entropy_factor(span, tokens.entropies);
         match &span.term {
+            Term::Policy { advantage, ratio: Ratio::Bounded } => {
+                let a = factor * advantage.mean();
+                bounded_surrogate(a, tokens, divisor, d_log_probs)
+            }
             Term::Policy { advantage, ratio } => {
                 let old_log_probs = match ratio {
                     Ratio::Recorded | Ratio::Rescored => tokens.old_log_probs,
-                    Ratio::One => tokens.log_probs,
+                    Ratio::One | Ratio::Bounded => tokens.log_probs,
                 };
                 let tokens = SpanTokens { old_log_probs, ..tokens };
                 let advantage = advantage.scaled(factor);
@@ -221,6 +226,33 @@ impl Loss {
             ratio_max: it.ratio_max,
         }
     }
+}
+
+/// The d of a bounded ratio.
+const BOUNDED: f64 = 0.1;
+
+/// `L = −A·Σ w/(w + 0.1) / divisor` with w = exp(log π − log `π_old`), whatever the trust region.
+fn bounded_surrogate(
+    advantage: f64,
+    tokens: SpanTokens<'_>,
+    divisor: f64,
+    d_log_probs: &mut [f32],
+) -> SpanTerms {
+    assert_eq!(
+        tokens.log_probs.len(),
+        tokens.old_log_probs.len(),
+        "one old log-probability per token"
+    );
+    let mut terms = SpanTerms::default();
+    let pairs = tokens.log_probs.iter().zip(tokens.old_log_probs);
+    for ((new, old), slope) in pairs.zip(d_log_probs) {
+        let log_ratio = f64::from(*new) - f64::from(*old);
+        terms.objective += advantage * (LUFFY.value)(log_ratio, BOUNDED) / divisor;
+        *slope = (-advantage * (LUFFY.weight)(log_ratio, BOUNDED) / divisor) as f32;
+        terms.ratio_sum += log_ratio.exp();
+        terms.ratio_max = terms.ratio_max.max(log_ratio.exp());
+    }
+    terms
 }
 
 /// exp(k·H̄) of a span, or 1 where it does not ask for it.

@@ -170,12 +170,7 @@ mod tests {
     fn each_choice_leaves_its_rollouts() {
         let stored: Vec<_> = [0.0, 1.0, 0.5, 0.0, 1.0, 1.0]
             .into_iter()
-            .map(|reward| StoredTrace {
-                tokens: Vec::new(),
-                log_probs: Vec::new(),
-                reward,
-                step: Step(1),
-            })
+            .map(|reward| StoredTrace { reward, ..StoredTrace::default() })
             .collect();
         let chosen = |choice, count| {
             let mut from: Vec<_> = stored.iter().collect();

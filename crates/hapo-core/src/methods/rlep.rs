@@ -10,7 +10,7 @@ use crate::gate::Gate;
 use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
 use crate::growth::Needs;
 use crate::injection::{Offer, with_ratio};
-use crate::rollout::{Step, StoredTrace, TeacherTrajectory};
+use crate::rollout::{StoredTrace, TeacherTrajectory};
 use crate::scores::Scores;
 
 /// GRPO's loss on every group with `replayed` of the prompt's verified traces added, whose ratio is taken to the weights
@@ -73,7 +73,7 @@ impl Method for Rlep {
         let mixed = group.unchanged(Intervention::OpenWithoutTeacher);
         traces.into_iter().take(self.replayed).fold(mixed, |mixed, it| {
             let (tokens, reward) = (it.tokens().to_vec(), it.reward());
-            let trace = StoredTrace { tokens, log_probs: Vec::new(), reward, step: Step(0) };
+            let trace = StoredTrace { tokens, reward, ..StoredTrace::default() };
             mixed.with(|replaced| Member::Replayed { trace, replaced }, None)
         })
     }
