@@ -11,6 +11,8 @@ RLEP    Kwai-Klear/RLEP at c15e5b4: two verified answers join the group, mean an
         the weights at the start of the step; clip 0.2 and 0.28
 REPO    SihengLi99/RePO at 119fef6: advantages of the sampled and of the kept rollouts among their own (split) or over both
         (mixed); c times the kept ones' clipped surrogate, its ratio to what was recorded; one divisor for both
+EXGRPO  ElliottYan/LUFFY at 01f4ae0, folder ExGRPO: one kept success of a prompt half solved, the one of the lowest mean
+        entropy; r - mean over the group; no clip; -A*w/(w + 0.1) with w to what was recorded
 """
 import json
 import math
@@ -128,5 +130,23 @@ small = dict(begin=4, remembered=4, replayed=4)
 record("repo", "repo", repo(False, True, 1.0, 4), own=small, std=True)
 record("repo, mixed", "repo", repo(True, False, 0.5, 4), own=dict(small, advantage="mixed", weight=0.5))
 record("repo, the best two", "repo", repo(True, True, 1.0, 2), own=dict(small, advantage="mixed", replayed=2), std=True)
+
+
+def exgrpo():
+    fresh = [sequence(20 + i, 3 + i) for i in range(8)]
+    entropies = [[0.5, 0.4, 0.6, 0.5], [0.1, 0.2, 0.6], [0.9, 0.1, 0.2, 0.2, 0.1]]  # means 0.5, 0.3, 0.3 + 1e-9
+    stored = [dict(sequence(40 + i, len(it), 1.0), entropies=it, successes=4) for i, it in enumerate(entropies)]
+    stored[2]["entropies"][0] += 1e-6
+    for it in fresh:
+        surrogate(it, -0.125, math.inf, math.inf)
+    for it in stored:
+        shaped(it, 0.875, 0.1, it["old"])
+    plain = [sequence(60 + i, 2 + i, float(i < 4)) for i in range(8)]
+    for it in plain:
+        surrogate(it, 0.5 if it["reward"] else -0.5, math.inf, math.inf)
+    return [dict(fresh=fresh, stored=stored, foreign=[41], members=8), dict(fresh=plain, foreign=[], members=8)]
+
+
+record("exgrpo", "exgrpo", exgrpo(), clip=(None, None))
 
 print(json.dumps(dict(cases=cases)))

@@ -190,3 +190,44 @@ fn d43_the_newest_of_the_queue_are_due_once_they_fill_a_batch() {
     assert!(step.iter().all(|it| it.members().iter().all(Member::is_own)));
     assert_eq!(gated.remember(Memory::default(), &step, Step(1)).waiting(), 1);
 }
+
+/// Weights of N = 8 by hand: exp(−(S − 4)²/2) is 1 at 4, 0.6065 at 5 and 0.0111 at 1. A solved prompt leaves the store.
+#[test]
+fn d44_a_prompt_replays_by_the_weight_of_its_successes() {
+    let settings = MethodSettings::default();
+    let gated = Gated::bare((method("exgrpo").unwrap().build)(&settings).unwrap(), 8).unwrap();
+    let lengths = [3; 8];
+    let start = Memory::default().limited_to(9999);
+    let few = [
+        of_prompt(4, &lengths, "cwwwwwww"),
+        of_prompt(5, &lengths, "wwwwwwww"),
+        of_prompt(6, &lengths, "wwwwwwww"),
+    ];
+    assert_eq!(gated.remember(start.clone(), &few, Step(1)), start, "0.33 of the prompts");
+    let memory = |verdicts| {
+        gated.remember(
+            start.clone(),
+            &[of_prompt(412, &[1, 2, 3, 4, 5, 6, 7, 8], verdicts)],
+            Step(1),
+        )
+    };
+    let replays = |memory: &Memory| {
+        let at = |step| {
+            let slot = Slot { rule: gated.slot(), seed: 7, step: Step(step) };
+            let stored = memory.traces(PromptId(412));
+            let offer = Offer { teachers: &[], stored, scores: &[], slot };
+            gated.mix(scored("wwwwwwww"), &offer, true).injected()
+        };
+        (2..1002).filter(|step| at(*step)).count()
+    };
+    assert_eq!(replays(&memory("ccccwwww")), 1000);
+    let five = replays(&memory("cccccwww"));
+    assert!((560..650).contains(&five), "{five}");
+    let one = replays(&memory("cwwwwwww"));
+    assert!((2..26).contains(&one), "{one}");
+    // The same response again is kept once, the latest; a solved group forgets the prompt.
+    let twice = gated.remember(memory("cwwwwwww"), &[of_prompt(412, &[1; 8], "cwwwwwww")], Step(2));
+    assert_eq!(steps(&twice, 412), [(2, 1)]);
+    let done = gated.remember(twice, &[of_prompt(412, &[1; 8], "cccccccc")], Step(3));
+    assert!(done.traces(PromptId(412)).is_empty());
+}

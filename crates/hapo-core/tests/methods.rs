@@ -203,6 +203,8 @@ fn settings_of_its_own_are_refused_with_their_key() {
     ] {
         assert!(refused(method, &settings(method, own)).key.starts_with(method));
     }
+    let share = settings("exgrpo", r#"{"start":2}"#);
+    assert_eq!(refused("exgrpo", &share).key, "exgrpo.start");
     let few = settings("repo", r#"{"begin":17}"#);
     assert_eq!(refused("repo", &few).key, "repo.begin");
     let divided = settings("advantage", r#"{"std":true}"#);
@@ -221,7 +223,7 @@ fn only_methods_with_a_teachers_term_are_gated() {
         assert_eq!(method.name(), entry.name);
         let gated = Gated::hapo(method.clone(), HapoGate::of(gate), 8, 62);
         // These decide by themselves what becomes of a failed group.
-        let alone = ["ampo", "relift", "rlep"].contains(&entry.name);
+        let alone = ["ampo", "relift", "rlep", "exgrpo"].contains(&entry.name);
         let has_teacher = method.plan().gate != Gate::Never && !alone;
         assert_eq!(method.can_be_gated(), has_teacher, "{}", entry.name);
         match gated {

@@ -18,7 +18,7 @@ use crate::scores::Scores;
 ///
 /// `ExGRPO`: successes of partly solved prompts are kept. A visited prompt replays one with probability
 /// exp(−(S − N/2)²/2), S of its latest kept group: the one with the lowest mean entropy under the weights of the step. It
-/// takes the place of a random rollout ("ExGRPO: learning to reason from experience",
+/// takes the place of a random rollout ("`ExGRPO`: learning to reason from experience",
 /// <https://arxiv.org/abs/2510.02245>; ElliottYan/LUFFY, folder `ExGRPO`, which draws the prompts of half of a step from
 /// the store by these weights; here the order of the prompts does not read the store, D44).
 pub(super) const METHOD: MethodEntry = MethodEntry {
@@ -113,9 +113,9 @@ impl Method for ExGrpo {
         let is_done = |it: &&MixedGroup| it.successes() == it.n_eff();
         let (done, partly): (Vec<_>, Vec<_>) = step.iter().partition(is_done);
         let done = done.into_iter().map(MixedGroup::prompt);
-        let memory = before.without(done).with_traces(partly, at, usize::MAX, |it| {
-            it.is_success && it.rollout.ended
-        });
+        let memory = before
+            .without(done)
+            .with_traces(partly, at, usize::MAX, |it| it.is_success && it.rollout.ended);
         memory.without_copies()
     }
 }

@@ -10,6 +10,7 @@
 mod ampo;
 mod chord;
 mod edge;
+mod exgrpo;
 mod gated;
 mod ghpo;
 mod grpo;
@@ -283,6 +284,7 @@ methods! {
     relift::METHOD with relift: relift::Own,
     rlep::METHOD with rlep: rlep::Own,
     repo::METHOD with repo: repo::Own,
+    exgrpo::METHOD with exgrpo: exgrpo::Own,
     kdrl::METHOD with kdrl: kdrl::Own,
     prefix_rft::METHOD with prefix_rft: prefix_rft::Own,
     sdpo::METHOD with sdpo: sdpo::Own,
