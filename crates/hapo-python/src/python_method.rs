@@ -265,7 +265,13 @@ impl Method for PythonMethod {
                     }
                     (None, trace) => {
                         let (tokens, log_probs, reward, step) = trace.unwrap_or_default();
-                        let trace = StoredTrace { tokens, log_probs, reward, step: Step(step) };
+                        let trace = StoredTrace {
+                            tokens,
+                            log_probs,
+                            reward,
+                            step: Step(step),
+                            ..StoredTrace::default()
+                        };
                         Member::Replayed { trace, replaced }
                     }
                 },
