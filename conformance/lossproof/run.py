@@ -153,6 +153,8 @@ def _sums_to_zero(case: Case, answer: dict[str, Any]) -> Comparison:
 def adapter(name: str) -> tuple[ModuleType, Step]:
     """`module:function`; the function is `step` where none is named, and a bare word is an adapter of this package."""
     module_name, _, function = name.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     if "." not in module_name and not _exists(module_name):
         module_name = f"lossproof.adapters.{module_name}"
     module = importlib.import_module(module_name)
@@ -166,8 +168,6 @@ def _exists(module: str) -> bool:
     """Whether a module of this name lies in the current folder or is installed; an engine's own name does not count."""
     if module in {path.stem for path in (Path(__file__).parent / "adapters").glob("*.py")}:
         return False
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
     return importlib.util.find_spec(module) is not None
 
 

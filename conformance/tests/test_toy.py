@@ -40,3 +40,13 @@ def test_the_toy_passes_and_the_planted_bug_is_found(monkeypatch):
         assert found["cuts"]["6x1"]["r"] == pytest.approx(r, abs=5e-4)
     page = (HERE / "fifteen-minutes.md").read_text()
     assert all(f"+{line}" in page for line in NEW.splitlines())
+
+
+def test_an_adapter_in_a_package_of_the_current_folder_is_found(monkeypatch, tmp_path):
+    from lossproof.run import adapter
+
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "engine.py").write_text("def step(case, cut):\n    return None\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [it for it in sys.path if it not in ("", str(tmp_path))])
+    assert adapter("mine.engine:step")[0].__file__ == str(tmp_path / "mine" / "engine.py")

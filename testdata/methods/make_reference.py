@@ -4,11 +4,8 @@ usage: python3 testdata/methods/make_reference.py > testdata/methods/cases.json
 Needs torch. The log-probabilities are random numbers and no model's: what is compared is what a method makes of a group.
 
 Code:   CHORD  modelscope/Trinity-RFT, trinity/algorithm/policy_loss_fn/chord_policy_loss.py, mix_chord.yaml
-        HPT    Unify-Post-Training, hpt/verl/verl/mix_src/{mix_actor,mix_core_alg}.py, offline_loss_type switch_off_sft
-        SRFT   the same file's offline_loss_type srft (its coefficients; without its term on demonstrations)
-        TRAPO  mix_vllm_rollout.py (which prefixes are trained on), the paper's trust region
-        LUFFY  mix_core_alg.py, off_policy_reshape p_div_p_0.1, loss_remove_clip, loss_remove_token_mean
-        DAPO   the paper's Eq. 8-12 without the length penalty
+        SRFT   undefinted/Unify-Post-Training at 17eae4e, hpt/verl/verl/mix_src/{mix_actor,mix_core_alg}.py,
+               offline_loss_type srft (without its term of reinforcement learning on demonstrations)
         UFT    liumy2010/UFT, dp_actor.py, without its KL and its entropy bonus
         OPD    thinking-machines-lab/tinker-cookbook, distillation/train_on_policy.py, with a clipped ratio
         KL     http://joschu.net/blog/kl-approx.html, its three estimators on the rollouts' tokens
@@ -70,85 +67,30 @@ def mu_schedule_function(global_step, warmup, decay, peak, valley):
     return (peak - valley) * 0.5 * (1 + math.cos(math.pi * adjusted / decay)) + valley
 
 
-def chord(groups, step, warmup, decay, peak, valley, phi):
+def chord(groups, step, warmup, decay, peak, valley):
     grpo, sft = [], []
     for g in groups:
         rewards = [it["reward"] for it in g["rollouts"]]
         for it, a in zip(g["rollouts"], advantages(rewards, rewards, True)):
             grpo.append(-surrogate(it, a))
         if g["teacher"]:
-            lp = g["teacher"]["log_probs"]
-            p = lp.exp()
-            sft.append(-lp * (p * (1 - p)).detach() if phi else -lp)
+            sft.append(-g["teacher"]["log_probs"])
     mu = mu_schedule_function(step, warmup, decay, peak, valley)
     return (1 - mu) * torch.cat(grpo).mean() + mu * torch.cat(sft).mean()
 
 
-def hpt(groups):
-    rl, sft = [], []
-    for g in groups:
-        rewards = [it["reward"] for it in g["rollouts"]]
-        if sum(rewards) == 0 and g["teacher"]:
-            sft.append(-g["teacher"]["log_probs"])
-            continue
-        for it, a in zip(g["rollouts"], advantages(rewards, rewards, False)):
-            rl.append(-surrogate(it, a, math.inf, math.inf))
-    return torch.cat(rl).sum() / L + torch.cat(sft).mean()
-
-
 def srft(groups):
-    total, n = 0.0, 0
+    """As HPT's authors divide: the rollouts by the longest response alone, the demonstrations by their own tokens."""
+    rl, sft = [], []
     for g in groups:
         for it in g["rollouts"] + [g["teacher"]]:
             h = it["entropies"].mean()
-            n += 1
             if it["teacher"]:
-                total = total - (0.5 * torch.exp(-h) * it["log_probs"]).sum()
-            elif it["reward"] == 1:
-                total = total - surrogate(it, 0.1 * torch.exp(h)).sum()
+                sft.append(-0.5 * torch.exp(-h) * it["log_probs"])
             else:
-                total = total - surrogate(it, -1.0).sum()
-    return total / (n * L)
-
-
-def trapo(groups):
-    total, n = 0.0, 0
-    for g in groups:
-        members = g["rollouts"] + ([g["teacher"]] if g["teacher"] else [])
-        rewards = [it["reward"] for it in members]
-        for j, (it, a) in enumerate(zip(members, advantages(rewards, rewards, False))):
-            n += 1
-            hint = it["log_probs"] if it["teacher"] else it["log_probs"][:it["prefix"]]
-            if not it["teacher"]:
-                total = total - surrogate(it, a, math.inf, math.inf).sum()
-            # off_seq_loss_mask: the first of the two rollouts behind the first prefix is not trained on it.
-            if j != 4 or it["teacher"]:
-                p = hint.exp()
-                total = total - (torch.clamp(p / 0.1, max=1.0).detach() * hint).sum()
-    return total / (n * L)
-
-
-def luffy(groups):
-    total = 0.0
-    for g in groups:
-        members = [g["teacher"]] + g["rollouts"]
-        rewards = [it["reward"] for it in members]
-        for it, a in zip(members, advantages(rewards, rewards, True)):
-            if it["teacher"]:
-                p = it["log_probs"].exp()
-                total = total - (p / (p + 0.1) * a).sum()
-            else:
-                total = total - surrogate(it, a, math.inf, math.inf).sum()
-    return total / L
-
-
-def dapo(groups):
-    terms = []
-    for g in groups:
-        rewards = [it["reward"] for it in g["rollouts"]]
-        for it, a in zip(g["rollouts"], advantages(rewards, rewards, True)):
-            terms.append(-surrogate(it, a, 0.2, 0.28))
-    return torch.cat(terms).mean()
+                weight = 0.1 * torch.exp(h) if it["reward"] == 1 else -1.0
+                rl.append(-surrogate(it, weight, math.inf, math.inf))
+    return torch.cat(rl).sum() / L + torch.cat(sft).mean()
 
 
 def uft(groups, weight):
@@ -238,29 +180,14 @@ def record(name, method, loss, groups, compares_loss=True, **settings):
 
 mixed = lambda: [group([1, 0, 0], [5, 9, 12], 7), group([0, 0, 0], [3, 8, 6], 11), group([1, 1, 0], [4, 4, 10], 5)]
 g = mixed()
-record("chord-mu at step 50", "chord-mu", chord(g, 50, 0, 200, 0.9, 0.05, False), g, step=50, own={}, std=True, clip=[0.2, 0.2],
+record("chord-mu at step 50", "chord-mu", chord(g, 50, 0, 200, 0.9, 0.05), g, step=50, own={}, std=True, clip=[0.2, 0.2],
        normaliser="token-mean")
 g = mixed()
-record("chord-mu in its warm-up", "chord-mu", chord(g, 2, 8, 200, 0.9, 0.05, False), g, step=2, own=dict(warmup=8), std=True,
+record("chord-mu in its warm-up", "chord-mu", chord(g, 2, 8, 200, 0.9, 0.05), g, step=2, own=dict(warmup=8), std=True,
        clip=[0.2, 0.2], normaliser="token-mean")
 g = mixed()
-record("chord-phi", "chord-phi", chord(g, 6, 0, 0, 0.1, 0.1, True), g, compares_loss=False, step=6, own={}, std=True,
-       clip=[0.2, 0.2], normaliser="token-mean")
-g = [group([0, 0, 0, 0], [5, 6, 7, 8], 9), group([1, 0, 0, 1], [4, 9, 3, 12], 8), group([0, 0, 0, 0], [2, 3, 4, 5], None)]
-record("hpt", "hpt", hpt(g), g, step=1, own={}, std=False, clip=[math.inf, math.inf], normaliser="length")
-g = mixed()
-record("srft's weights", "srft", srft(g), g, step=1, own=dict(weights="entropy"), std=False, clip=[0.2, 0.2], normaliser="constant")
-hinted = dict(rollouts=[rollout(6, 0), rollout(9, 1), rollout(7, 0), rollout(5, 0)] + [rollout(n, r, p) for n, r, p in [(12, 0, 3), (10, 1, 3), (14, 1, 6)]],
-              teacher=demonstration(12))
-for it in hinted["rollouts"]:
-    it["old"] = it["old"][it["prefix"]:]
-record("trapo's micro-groups", "trapo", trapo([hinted]), [hinted], compares_loss=False, step=1, own=dict(prefixes="micro-groups"),
-       std=False, clip=[math.inf, math.inf], normaliser="constant")
-g = mixed()
-record("luffy-original", "luffy", luffy(g), g, step=1, own={}, std=True, clip=[math.inf, math.inf], normaliser="length",
-       teacher_weight="advantage")
-g = [group([1, 0, 0], [5, 9, 12]), group([0, 0, 0], [3, 8, 6]), group([1, 1, 0], [4, 4, 10])]
-record("dapo", "grpo", dapo(g), g, step=1, own={}, std=True, clip=[0.2, 0.28], normaliser="token-mean")
+record("srft as HPT's authors divide it", "srft", srft(g), g, step=1, own=dict(weights="entropy-apart"), std=False,
+       clip=[math.inf, math.inf], normaliser="length")
 
 g = [dict(rollouts=[rollout(p + n, r, p) for n, r in zip([5, 9, 12], rewards)], teacher=None)
      for p, rewards in [(4, [1, 0, 0]), (7, [0, 0, 0]), (2, [1, 1, 0])]]

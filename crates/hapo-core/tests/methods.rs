@@ -163,7 +163,7 @@ fn settings_of_its_own_are_refused_with_their_key() {
         (
             "srft",
             r#"{"weights":"entrpy"}"#,
-            "unknown variant `entrpy`, expected `plain` or `entropy`",
+            "unknown variant `entrpy`, expected one of `plain`, `entropy`, `entropy-apart`",
         ),
         ("srft", r#"{"weight":"plain"}"#, "unknown field `weight`, expected `weights`"),
         (

@@ -333,7 +333,7 @@ fn words_and_keys_are_refused_with_their_place_and_the_nearest() {
     check(
         &refused("method = \"srft\"\nsrft.weights = \"entrpy\"\n", &[], &[]),
         &expect![[r#"
-            expected one of plain, entropy, got `entrpy` (r.toml, line 3, column 6: srft.weights)
+            expected one of plain, entropy, entropy-apart, got `entrpy` (r.toml, line 3, column 6: srft.weights)
             did you mean `entropy`?"#]],
     );
     check(

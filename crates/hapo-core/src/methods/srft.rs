@@ -15,7 +15,8 @@ use crate::teacher_weight::TeacherWeight;
 /// SRFT in the paper's fair-comparison setting: the teacher in slot 0 of every group, λ = 1, its tokens imitated
 /// by log π (D8, D14). `srft.weights = "entropy"` puts SRFT's own weights in the place of A and λ: 0.1·exp(H) for a
 /// correct rollout, −1 for any other, 0.5·λ·exp(−H) for the teacher, with H the mean entropy of the sequence at
-/// temperature 1, without a gradient (D21).
+/// temperature 1, without a gradient (D21). `"entropy-apart"` also divides the teacher's term by its own tokens, as the
+/// code of HPT's authors does.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "srft",
     summary: "GRPO with the teacher in every group, imitated by log π",
@@ -45,6 +46,8 @@ enum Weights {
     Plain,
     /// SRFT's own (D21).
     Entropy,
+    /// The same, the demonstrations' term a mean over its own tokens.
+    EntropyApart,
 }
 
 #[derive(Debug)]
@@ -59,20 +62,20 @@ impl Method for Srft {
     }
 
     fn plan(&self) -> Plan {
-        Plan::TEACHER_SLOT
+        Plan { teacher_apart: self.weights == Weights::EntropyApart, ..Plan::TEACHER_SLOT }
     }
 
     fn unread_keys(&self) -> &'static [&'static str] {
         match (self.weights, self.terms.weight) {
             // λ is the teacher's own advantage.
             (Weights::Plain, _) | (_, TeacherWeight::Advantage) => &["teacher.d"],
-            (Weights::Entropy, _) => &["teacher.d", "advantage"],
+            (Weights::Entropy | Weights::EntropyApart, _) => &["teacher.d", "advantage"],
         }
     }
 
     fn credit(&self, group: &MixedGroup, at: Moment, _: &Scores) -> Credit {
         let mut credit = self.terms.credit(group, at);
-        if self.weights == Weights::Entropy {
+        if self.weights != Weights::Plain {
             for (spans, member) in credit.iter_mut().zip(group.members()) {
                 for span in spans {
                     (span.term, span.entropy_exponent) = entropy_weight(&span.term, member);
