@@ -120,3 +120,12 @@ fn a_gpu_that_is_not_known_and_a_model_that_is_not_there() {
     assert_eq!(it.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&it.stderr).contains("config.json"));
 }
+
+#[test]
+fn a_family_that_has_not_run_on_a_gpu_is_refused_there() {
+    let model = "testdata/fixtures/families/gemma3_text";
+    let it = plan("recipes/smoke.toml", &["--device", "h100", "--model", model]);
+    let stderr = String::from_utf8_lossy(&it.stderr);
+    assert_eq!(it.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("gemma3_text: this family runs on a CPU only"), "{stderr}");
+}

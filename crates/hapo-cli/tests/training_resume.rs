@@ -795,6 +795,37 @@ fn a_killed_run_whose_groups_grow_equals_an_unbroken_one() {
     ]);
 }
 
+/// GRPO of the tiny recorded model of each family.
+#[test]
+fn killed_runs_of_every_family_equal_unbroken_ones() {
+    let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/families");
+    let folders = std::fs::read_dir(recorded).unwrap().map(|it| it.unwrap().path());
+    let folders: Vec<PathBuf> = folders.filter(|it| it.is_dir()).collect();
+    assert!(folders.len() >= 7, "{folders:?}");
+    for folder in folders {
+        let model = format!("model={{ path = {:?} }}", folder.canonicalize().unwrap());
+        let more = [
+            "--unset",
+            "hapo",
+            "--set",
+            "method=grpo",
+            "--set",
+            &model,
+            "--set",
+            "data.max_prompt_tokens=128",
+            "--set",
+            "sampling.max_new_tokens=12",
+            "--set",
+            "metrics.gap_every=1",
+        ];
+        let whole = killed_equals_unbroken(&more);
+        for line in whole["metrics"].split(|it| *it == b'\n') {
+            let line: serde_json::Value = serde_json::from_slice(line).unwrap();
+            assert_eq!(line["sampler/logprob_gap_max"].as_f64(), Some(0.0), "{line}");
+        }
+    }
+}
+
 fn killed_equals_unbroken(more: &[&str]) -> BTreeMap<String, Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let (whole, broken) = (dir.path().join("whole"), dir.path().join("broken"));

@@ -34,7 +34,7 @@ pub use decode::{
     REREAD_TOKENS, SeqSlot, generation_bytes, kv_bytes_per_token, workspace_bytes,
 };
 pub use error::{Error, Refusal};
-pub use families::{FAMILIES, Family};
+pub use families::{FAMILIES, Family, check_run};
 pub use folder::{LoadError, LoadedModel, ModelFolder, load, load_frozen};
 pub use gradients::Gradients;
 pub use head::{Outputs, keeps_logits};

@@ -12,7 +12,7 @@ use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::config::decoder::{Norms, QkNorm};
 use crate::config::rope;
-use crate::families::family_of;
+use crate::families;
 use crate::gradients::Gradients;
 use crate::linear::{Linear, Tensor, TensorMut, Vector};
 use crate::lora::LoraShape;
@@ -177,10 +177,7 @@ impl<D: Device> Model<D> {
         held: Held,
     ) -> Result<Self, ComputeError> {
         config.check_computable()?;
-        let family = family_of(&config);
-        if !(device.habits().is_cpu() || family.on_gpu) {
-            return Err(ComputeError::OnCpu { family: family.name });
-        }
+        families::check_run(&config, device.habits(), None)?;
         // An embedding that is looked up only is held by tokens if it is trained, else as the head is.
         let (layout, looked_up) = match held {
             Held::Frozen(NumberFormat::Bf16) => (ParamLayout::transposed(&config), held),
@@ -452,12 +449,7 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// No memory.
     pub fn add_adapter(&mut self, shape: LoraShape) -> Result<(), ComputeError> {
-        let is_part = |it: &&Projection| !matches!(it, Projection::O | Projection::Down);
-        if self.config.decoder.is_fused
-            && let Some(part) = shape.targets.iter().find(is_part)
-        {
-            return Err(ComputeError::FusedTarget { target: part.name() });
-        }
+        families::check_run(&self.config, self.device.habits(), Some(&shape))?;
         let layout = shape.layout(&self.config);
         let mut places = layout.params().iter().map(Param::place);
         for layer in &mut self.layers {

@@ -220,7 +220,7 @@ impl Explain for Error {
             Self::Run(it) => it.is_bad_input(),
             // It is the recipe that asks for more than there is.
             Self::Sampler(it) => it.is_bad_input() || it.is_out_of_memory(),
-            Self::Engine(it) => it.is_out_of_memory(),
+            Self::Engine(it) => it.is_bad_input() || it.is_out_of_memory(),
             Self::NotFinite { .. }
             | Self::Overflow { .. }
             | Self::NotSaved { .. } => false,

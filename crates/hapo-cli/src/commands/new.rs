@@ -454,7 +454,9 @@ impl Found {
                 prompt: summary.tokens_of_prompts.map_or(64.0, |it| it.mean),
                 response: recipe.sampling().max_new_tokens as f64 / 2.0,
             };
-            let planned = estimate(Workload::new(&recipe, &self.config, device), lengths);
+            let workload = Workload::new(&recipe, &self.config, device);
+            workload.check()?;
+            let planned = estimate(workload, lengths);
             let imitates = !recipe.method().samples();
             if imitates && summary.with_teacher == 0 {
                 return Err(bad_input(

@@ -85,6 +85,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             response: args.response_tokens.unwrap_or(recipe.sampling().max_new_tokens as f64),
         };
         let of = Workload { recipe, eval_sets: eval_sets.as_deref(), config, device: &device };
+        of.check()?;
         plans.push((estimate(of, lengths), recipe.gate().map(|_| teacher_helps(recipe))));
     }
     if args.json {

@@ -16,12 +16,16 @@ mod qwen2;
 mod qwen3;
 mod smollm3;
 
+use hapo_kernels::Habits;
 use serde_json::{Value, json};
 
+use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::config::decoder::Decoder;
 use crate::fields::reader::Reader;
 use crate::fields::sizes::Absent;
+use crate::lora::LoraShape;
+use crate::places::Projection;
 
 /// A family of decoders.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +82,28 @@ fn layer_types(config: &Config) -> Value {
 /// The window of the layers that have one.
 fn window(config: &Config) -> Option<usize> {
     config.decoder.layers.iter().find_map(|it| it.window)
+}
+
+/// Checks that a model of this configuration, with this adapter, runs on a device of these habits: before memory is
+/// taken.
+///
+/// # Errors
+/// A family that has not run on a GPU, a target of the adapter that is a part of a matrix in the folder.
+pub fn check_run(
+    config: &Config,
+    habits: Habits,
+    adapter: Option<&LoraShape>,
+) -> Result<(), ComputeError> {
+    let family = family_of(config);
+    if !(habits.is_cpu() || family.on_gpu) {
+        return Err(ComputeError::OnCpu { family: family.name });
+    }
+    let is_part = |it: &&Projection| !matches!(it, Projection::O | Projection::Down);
+    let targets = adapter.iter().flat_map(|it| &it.targets);
+    match targets.into_iter().find(is_part).filter(|_| config.decoder.is_fused) {
+        Some(part) => Err(ComputeError::FusedTarget { target: part.name() }),
+        None => Ok(()),
+    }
 }
 
 /// The family of a configuration.

@@ -12,6 +12,7 @@ mod record;
 pub(crate) mod run_plan;
 mod work;
 
+use hapo_kernels::Habits;
 use hapo_model::{Config, Dtype};
 use serde::Serialize;
 
@@ -22,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::model::builtin::BUILTIN_BASE;
 use crate::model::init;
 use crate::model::lora;
-use crate::recipe::{EvalSet, ModelSource, Recipe};
+use crate::recipe::{EvalSet, LoraSection, ModelSource, Recipe};
 use memory::{Sampling, at_once, changes, parts, total, trained_bytes};
 use work::{SamplingWork, TrainingWork};
 
@@ -84,6 +85,15 @@ impl<'a> Workload<'a> {
     /// A recipe for a model and a device.
     pub fn new(recipe: &'a Recipe, config: &'a Config, device: &'a DeviceSpec) -> Self {
         Self { recipe, eval_sets: None, config, device }
+    }
+
+    /// Checks that the device can run it.
+    ///
+    /// # Errors
+    /// A family of models or an adapter that does not run there.
+    pub fn check(&self) -> Result<()> {
+        let adapter = self.recipe.lora().map(LoraSection::shape);
+        Ok(hapo_model::check_run(self.config, self.device.habits(), adapter.as_ref())?)
     }
 }
 
@@ -152,6 +162,10 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
 pub(crate) fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
     let config = shape_of(recipe, model)?;
     config.check_computable()?;
+    if let Some(lora) = recipe.lora() {
+        let anywhere = Habits::cpu(recipe.compute(), 1);
+        hapo_model::check_run(&config, anywhere, Some(&lora.shape()))?;
+    }
     Ok(config)
 }
 
