@@ -257,6 +257,24 @@ impl PolicyAndTeacher {
             .collect()
     }
 
+    /// Puts λ·F in the place of the policy's term on the teacher's tokens: a trace's, or those of a prefix.
+    pub(crate) fn replace_policy(&self, credit: &mut Credit, group: &MixedGroup, at: Moment) {
+        for (spans, member) in credit.iter_mut().zip(group.members()) {
+            let given = match member {
+                Member::Teacher { trajectory, .. } => trajectory.tokens().len(),
+                Member::Helped { member, .. } => member.rollout.prefix,
+                Member::Policy(_) | Member::Replayed { .. } => 0,
+            };
+            let advantage = match spans.first().map(|it| &it.term) {
+                Some(Term::Policy { advantage, .. }) if given > 0 => advantage.mean(),
+                _ => continue,
+            };
+            spans[0].tokens.start = given;
+            spans.insert(0, Span::new(0..given, self.teacher_term(group, at, advantage)));
+            spans.retain(|it| !it.tokens.is_empty());
+        }
+    }
+
     /// λ·F in a group, for tokens of a member with this advantage.
     pub fn teacher_term(&self, group: &MixedGroup, at: Moment, advantage: f64) -> Term {
         Term::Teacher {

@@ -78,7 +78,8 @@ pub use group::{
 pub use growth::{Growing, Growth, Needs, Part, Prefix, Scored};
 pub use hex::hex;
 pub use injection::{
-    Behind, INJECTIONS, Injection, Offer, Slot, apply_gate, injection, rollouts_to_sample,
+    Behind, INJECTIONS, Injection, Offer, Slot, TeacherPick, apply_gate, injection,
+    rollouts_to_sample,
 };
 pub use loss::{
     Bound, Clip, Divisors, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, SpanTerms,

@@ -42,6 +42,8 @@ pub enum RngStream {
     Growth,
     /// Draws of a gate: a success rate, or which groups are open.
     Gate,
+    /// Which of a prompt's trajectories may enter.
+    Pick,
 }
 
 impl RngStream {
@@ -74,6 +76,7 @@ impl RngStream {
             Self::Moments => 15,
             Self::Growth => 16,
             Self::Gate => 17,
+            Self::Pick => 18,
         }
     }
 }

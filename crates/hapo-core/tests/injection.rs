@@ -363,3 +363,39 @@ fn d28_failed_groups_with_unequal_rewards_have_a_signal() {
     let constant = ["wwww", "cccc", "cwww"].map(|it| of(closed(scored(it))));
     assert_eq!(constant, [1, 1, 0]);
 }
+
+/// Three solutions of 4, 3 and 3 tokens with mean log π of −2, −1.5 and −1: by hand.
+#[test]
+fn one_of_several_trajectories_is_picked_by_seed_step_and_prompt() {
+    let of = |tokens: &[TokenId]| {
+        admit_teacher(tokens.to_vec(), &[support::END], &Verdict::Correct, 80).unwrap()
+    };
+    let teachers = [of(&[7, 7, 7]), of(&[8, 8]), of(&[9, 9])];
+    let scored =
+        |log_probs: &[f32]| TokenScores { log_probs: log_probs.to_vec(), ..TokenScores::default() };
+    let scores = [scored(&[-1.0, -3.0]), scored(&[-1.0, -2.0]), scored(&[-1.0])];
+    let picked = |pick, at: Slot, prompt| {
+        let offer = Offer { teachers: &teachers, stored: &[], scores: &scores, slot: at };
+        let left = offer.picking(pick, PromptId(prompt)).teachers;
+        left.iter().map(|it| it.tokens()[0]).collect::<Vec<_>>()
+    };
+    let at = slot(SlotRule::First);
+    assert_eq!(picked(TeacherPick::First, at, 1), [7, 8, 9], "what enters chooses");
+    assert_eq!(picked(TeacherPick::Shortest, at, 1), [8]);
+    assert_eq!(picked(TeacherPick::Likeliest, at, 1), [9]);
+    let drawn: Vec<_> = (0..3000).map(|it| picked(TeacherPick::Random, at, it)[0]).collect();
+    for token in [7, 8, 9] {
+        let count = drawn.iter().filter(|it| **it == token).count();
+        // 1000 ± 4 deviations of 25.8.
+        assert!((897..=1103).contains(&count), "{count}");
+    }
+    assert_eq!(picked(TeacherPick::Random, at, 17)[0], drawn[17]);
+    for other in [Slot { seed: 1, ..at }, Slot { step: Step(2), ..at }] {
+        let again = (0..3000).map(|it| picked(TeacherPick::Random, other, it)[0]);
+        assert!(again.ne(drawn.iter().copied()));
+    }
+    let none = Offer { teachers: &[], stored: &[], scores: &[], slot: at };
+    for pick in [TeacherPick::Random, TeacherPick::Shortest, TeacherPick::Likeliest] {
+        assert!(none.picking(pick, PromptId(1)).teachers.is_empty());
+    }
+}

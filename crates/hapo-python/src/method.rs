@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hapo_core::{
     Gated, HapoGate, METHODS, MethodEntry, MethodSettings, Needs, OPERATORS, Scored, SlotRule,
-    TeacherWeight,
+    TeacherPick, TeacherWeight,
 };
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -40,6 +40,16 @@ impl Method {
         let d = settings.teacher.d;
         let method = (entry.build)(&settings)
             .map_err(|problem| value_error(problem.key, problem.problem))?;
+        let teacher = settings.teacher;
+        if teacher.pick != TeacherPick::First {
+            let problem =
+                "expected no choice, a group has one trace: `hapo train` picks of several";
+            return Err(value_error("teacher.pick", problem));
+        }
+        if teacher.operator.is_some() && !method.is_plain_host() {
+            let problem = "expected none, the method has an operator of its own";
+            return Err(value_error("teacher.operator", problem));
+        }
         let slot: SlotRule = word("slot", slot)?;
         let gated = match schedule {
             None => Gated::bare(method, group_size),
@@ -54,7 +64,7 @@ impl Method {
                         ),
                     ));
                 }
-                let hapo = HapoGate { slot, ..HapoGate::of(it.gate) };
+                let hapo = HapoGate { slot, teacher, ..HapoGate::of(it.gate) };
                 Gated::hapo(method, hapo, group_size, it.steps_per_epoch)
             }
         };

@@ -22,6 +22,10 @@ impl Injection for Distill {
         Needs { parts: 0, reference: true, ..Needs::ROLLOUTS }
     }
 
+    fn takes_trace(&self) -> bool {
+        false
+    }
+
     fn has_any(&self, _: &Offer<'_>) -> bool {
         true
     }

@@ -32,6 +32,10 @@ impl Injection for Hinted {
         Growth::under(1, Context::Hint(level))
     }
 
+    fn takes_trace(&self) -> bool {
+        false
+    }
+
     fn has_any(&self, _: &Offer<'_>) -> bool {
         true
     }

@@ -13,6 +13,8 @@ mod trace;
 use std::cmp::Reverse;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::credit::{Credit, Ratio, Term};
 use crate::gate::{SlotRule, SuccessLimit};
 use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
@@ -38,6 +40,11 @@ pub trait Injection: fmt::Debug + Sync {
     /// Further samples at an open gate, after the whole group; by default none.
     fn grow(&self, _group: &Growing<'_>) -> Growth {
         Growth::Complete
+    }
+
+    /// Whether it is a teacher's trajectory, or a part of one.
+    fn takes_trace(&self) -> bool {
+        true
     }
 
     /// Whether there is something that may enter the prompt's group.
@@ -96,7 +103,47 @@ pub struct Offer<'a> {
     pub slot: Slot,
 }
 
+/// Which of several verified trajectories of a prompt may enter: a function of seed, step and prompt, and of the weights of
+/// the step where these score them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TeacherPick {
+    /// The first, in the order of the data.
+    #[default]
+    First,
+    /// One drawn anew at each step.
+    Random,
+    /// The one of the fewest tokens, the first among equals.
+    Shortest,
+    /// That of the highest mean log π, the first among equals.
+    Likeliest,
+}
+
 impl Offer<'_> {
+    /// The offer with the trajectory that is picked; whole with [`TeacherPick::First`], which leaves the choice to what enters.
+    #[must_use]
+    pub fn picking(self, pick: TeacherPick, prompt: PromptId) -> Self {
+        let all = 0..self.teachers.len();
+        let picked = match pick {
+            TeacherPick::First => None,
+            TeacherPick::Random if all.is_empty() => None,
+            TeacherPick::Random => {
+                Some(self.slot.draws(RngStream::Pick, prompt).below(all.len() as u64) as usize)
+            }
+            TeacherPick::Shortest => all.min_by_key(|it| self.teachers[*it].tokens().len()),
+            TeacherPick::Likeliest => {
+                let score = |it: usize| self.mean_score(it, |log_pi| log_pi);
+                all.min_by(|a, b| score(*b).total_cmp(&score(*a)))
+            }
+        };
+        match picked {
+            Some(index) => {
+                Self { teachers: std::slice::from_ref(&self.teachers[index]), scores: &[], ..self }
+            }
+            None => self,
+        }
+    }
+
     /// Draws while the group of a prompt is mixed.
     pub(crate) fn rng(&self, prompt: PromptId) -> CounterRng {
         self.slot.rng(prompt)
@@ -165,8 +212,12 @@ pub struct Slot {
 
 impl Slot {
     fn rng(self, prompt: PromptId) -> CounterRng {
+        self.draws(RngStream::Slot, prompt)
+    }
+
+    fn draws(self, stream: RngStream, prompt: PromptId) -> CounterRng {
         let counter = RngCounter { step: self.step.0, prompt: prompt.0, rollout: 0, position: 0 };
-        CounterRng::new(self.seed, RngStream::Slot, counter)
+        CounterRng::new(self.seed, stream, counter)
     }
 }
 

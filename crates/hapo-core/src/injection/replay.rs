@@ -24,6 +24,10 @@ impl Injection for Replay {
         Needs { parts: 0, memory: true, ..Needs::ROLLOUTS }
     }
 
+    fn takes_trace(&self) -> bool {
+        false
+    }
+
     fn has_any(&self, offer: &Offer<'_>) -> bool {
         !offer.stored.is_empty()
     }

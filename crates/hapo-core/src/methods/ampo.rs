@@ -75,7 +75,7 @@ impl Method for Ampo {
     }
 
     fn unread_keys(&self) -> &'static [&'static str] {
-        &["teacher.weight"]
+        &["teacher.weight", "teacher.pick"]
     }
 
     fn mix(&self, group: ScoredGroup, offer: &Offer<'_>, is_open: bool) -> MixedGroup {

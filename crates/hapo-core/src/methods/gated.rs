@@ -1,11 +1,12 @@
 use std::sync::Arc;
 
-use super::Method;
-use crate::credit::{Credit, Moment};
+use super::{Method, TeacherRule};
+use crate::advantage::AdvantageRule;
+use crate::credit::{Credit, Moment, PolicyAndTeacher};
 use crate::gate::{Gate, GateError, Schedule, SlotRule, SuccessLimit, check_slot_rule};
 use crate::gates::{GATES, GateRule, GateSettings, Glance, Round};
 use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
-use crate::growth::{Growing, Growth, Needs, Scored};
+use crate::growth::{Growing, Growth, Needs};
 use crate::injection::{Behind, INJECTIONS, Injection, Offer, Slot, rollouts_to_sample};
 use crate::memory::Memory;
 use crate::rollout::{Context, Step, TeacherTrajectory};
@@ -25,6 +26,8 @@ pub struct Gated {
     slot: SlotRule,
     /// That of HAPO; none for a method with its own gate.
     injection: Option<&'static dyn Injection>,
+    /// The teacher's term of a host that has none.
+    terms: Option<PolicyAndTeacher>,
 }
 
 /// HAPO's gate: when something enters, where and what.
@@ -40,6 +43,8 @@ pub struct HapoGate {
     pub slot: SlotRule,
     /// What.
     pub injection: &'static dyn Injection,
+    /// The term of its tokens around a host that has none for a teacher.
+    pub teacher: TeacherRule,
 }
 
 impl HapoGate {
@@ -51,6 +56,7 @@ impl HapoGate {
             settings: GateSettings::default(),
             slot: SlotRule::LowestReward,
             injection: INJECTIONS[0],
+            teacher: TeacherRule::default(),
         }
     }
 }
@@ -61,7 +67,7 @@ impl Gated {
         let plan = method.plan();
         let schedule = Schedule::new(&plan.gate, group_size, 1)?;
         let HapoGate { rule, settings, .. } = HapoGate::of(plan.gate);
-        Ok(Self { method, schedule, rule, settings, slot: plan.slot, injection: None })
+        Ok(Self { method, schedule, rule, settings, slot: plan.slot, injection: None, terms: None })
     }
 
     /// HAPO around a method.
@@ -71,14 +77,22 @@ impl Gated {
         group_size: usize,
         steps_per_epoch: u64,
     ) -> Result<Self, GateError> {
-        if !method.plan().can_be_gated {
+        let HapoGate { rule, gate, settings, slot, injection, teacher } = hapo;
+        let terms = teacher.operator.map(|operator| PolicyAndTeacher {
+            advantage: AdvantageRule::default(),
+            weight: teacher.weight,
+            operator,
+            d: teacher.d,
+        });
+        let terms = terms.filter(|_| method.is_plain_host() && injection.takes_trace());
+        let has_term = method.can_be_gated() || terms.is_some() || !injection.takes_trace();
+        if !has_term || !(method.can_be_gated() || method.is_plain_host()) {
             let method = method.name();
             return Err(GateError::NotGated { method });
         }
-        let HapoGate { rule, gate, settings, slot, injection } = hapo;
         check_slot_rule(&gate, slot)?;
         let schedule = Schedule::new(&gate, group_size, steps_per_epoch)?;
-        Ok(Self { method, schedule, rule, settings, slot, injection: Some(injection) })
+        Ok(Self { method, schedule, rule, settings, slot, injection: Some(injection), terms })
     }
 
     /// Why the method cannot learn from these rewards.
@@ -187,7 +201,10 @@ impl Gated {
 
     /// What each span of tokens of each member is worth in this step (Eq. 2, Eq. 11).
     pub fn credit(&self, group: &MixedGroup, step: Step, scores: &Scores) -> Credit {
-        let credit = self.method.credit(group, self.moment(step), scores);
+        let mut credit = self.method.credit(group, self.moment(step), scores);
+        if let Some(terms) = &self.terms {
+            terms.replace_policy(&mut credit, group, self.moment(step));
+        }
         match self.injection {
             Some(it) => it.credit(group, credit, scores),
             None => credit,
@@ -202,11 +219,6 @@ impl Gated {
     /// True if the credit of a group reads the second model's scores (D38).
     pub fn reads_scores(&self, group: &MixedGroup) -> bool {
         self.needs().reference && (self.injection.is_none() || group.injected())
-    }
-
-    /// Whether the weights of the step score what may enter an open group before it is mixed.
-    pub fn scores_offers(&self) -> bool {
-        self.needs().scored != Scored::Nothing
     }
 
     /// The memory after a step, of the one before and of the groups that were trained on (D39).

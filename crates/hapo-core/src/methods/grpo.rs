@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::{Method, MethodEntry, Variant};
 use crate::advantage::{AdvantageRule, advantages};
 use crate::credit::{Credit, Moment, Span, Term};
-use crate::group::{Member, MixedGroup};
+use crate::group::MixedGroup;
 use crate::scores::Scores;
 
 /// `A_j = r_j − mean(r)`, and `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout.
@@ -63,14 +63,13 @@ impl Method for Grpo {
     }
 }
 
-/// One policy span for each rollout and each replayed trace, with the advantages of the members. A teacher, which no
-/// group of such a method has, gets none.
+/// One policy span for each member, with its advantage. A teacher's, which such a method has under HAPO alone, is replaced
+/// by the term of `teacher.operator`.
 pub(super) fn on_policy(group: &MixedGroup, advantages: Vec<f64>) -> Credit {
     let members = group.members().iter().zip(advantages);
     members
-        .map(|(member, advantage)| match member {
-            Member::Teacher { .. } => Vec::new(),
-            _ => vec![Span::new(0..member.tokens().len(), Term::policy(advantage))],
+        .map(|(member, advantage)| {
+            vec![Span::new(0..member.tokens().len(), Term::policy(advantage))]
         })
         .collect()
 }

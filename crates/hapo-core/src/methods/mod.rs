@@ -44,7 +44,7 @@ use crate::credit::{Credit, Moment, PolicyAndTeacher};
 use crate::gate::{Gate, SlotRule};
 use crate::group::{MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
-use crate::injection::{Behind, Offer};
+use crate::injection::{Behind, Offer, TeacherPick};
 use crate::memory::Memory;
 use crate::operators::Operator;
 use crate::rollout::{Context, Step};
@@ -128,6 +128,11 @@ impl dyn Method + '_ {
         self.needs().samples()
     }
 
+    /// Whether it is a method of rollouts alone, around which HAPO lets something in without a term of the method's.
+    pub fn is_plain_host(&self) -> bool {
+        self.plan() == Plan::ON_POLICY && self.needs() == Needs::ROLLOUTS
+    }
+
     /// Whether `[hapo]` may decide when the teacher enters.
     pub fn can_be_gated(&self) -> bool {
         self.plan().can_be_gated
@@ -175,11 +180,16 @@ pub struct TeacherRule {
     pub d: f64,
     /// λ (D15).
     pub weight: TeacherWeight,
+    /// F of a trace in the groups of a method that has no term for a teacher.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operator: Option<&'static Operator>,
+    /// Which of several trajectories of a prompt may enter.
+    pub pick: TeacherPick,
 }
 
 impl Default for TeacherRule {
     fn default() -> Self {
-        Self { d: 0.1, weight: TeacherWeight::One }
+        Self { d: 0.1, weight: TeacherWeight::One, operator: None, pick: TeacherPick::First }
     }
 }
 

@@ -121,7 +121,13 @@ impl Method for PrefixRft {
 
     // A ratio of a sequence has no token to be masked.
     fn unread_keys(&self) -> &'static [&'static str] {
-        &["teacher", "advantage.group", "guard.beta_rise", "loss.importance_ratio_level"]
+        &[
+            "teacher.d",
+            "teacher.weight",
+            "advantage.group",
+            "guard.beta_rise",
+            "loss.importance_ratio_level",
+        ]
     }
 
     fn grow(&self, group: &Growing<'_>) -> Growth {

@@ -149,7 +149,7 @@ impl Method for Uft {
     }
 
     fn unread_keys(&self) -> &'static [&'static str] {
-        &["teacher", "advantage.group", "guard.beta_rise"]
+        &["teacher.d", "teacher.weight", "advantage.group", "guard.beta_rise"]
     }
 
     fn grow(&self, group: &Growing<'_>) -> Growth {

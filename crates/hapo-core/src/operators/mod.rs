@@ -7,6 +7,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
 pub(crate) mod chord;
 pub(crate) mod luffy;
 pub(crate) mod srft;
@@ -32,6 +34,22 @@ pub const OPERATORS: &[&Operator] =
 /// The operator of that name.
 pub fn operator(name: &str) -> Option<&'static Operator> {
     OPERATORS.iter().find(|it| it.name == name).copied()
+}
+
+impl Serialize for Operator {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name)
+    }
+}
+
+impl<'de> Deserialize<'de> for &'static Operator {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        operator(&name).ok_or_else(|| {
+            let known: Vec<_> = OPERATORS.iter().map(|it| it.name).collect();
+            de::Error::custom(format!("expected one of {}, got {name}", known.join(", ")))
+        })
+    }
 }
 
 impl fmt::Debug for Operator {

@@ -88,7 +88,7 @@ impl Source {
         }
         if uses_teachers && table.unused_solutions > 0 {
             all.push(format!(
-                "{} solutions are not used: a run takes the first of a prompt that is verified",
+                "{} solutions are not used: a run takes the first of a prompt that is verified, teacher.pick another",
                 table.unused_solutions
             ));
         }

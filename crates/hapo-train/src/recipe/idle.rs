@@ -70,12 +70,20 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
         Scope::Samples => of_method(imitates(method) && it.eval.is_none(), "samples no rollouts"),
         Scope::Teacher => {
             let Needs { prefixes, hints, .. } = method.needs();
-            let alone = method.plan().gate == Gate::Never && !prefixes && !hints;
+            let alone = it.hapo.is_none() || !method.is_plain_host();
+            let alone = alone && method.plan().gate == Gate::Never && !prefixes && !hints;
             of_method(imitates(method) || alone, "lets no teacher into a group").or_else(|| {
                 let never = it.hapo.as_ref().is_some_and(|hapo| hapo.gate.0.name() == "never");
                 refused(never, "hapo.gate = \"never\" lets no teacher in")
             })
         }
+        Scope::Trace => not(Scope::Teacher).or_else(|| {
+            let injection = it.hapo.as_ref().map(|hapo| hapo.injection.0);
+            let other = injection.filter(|it| !it.takes_trace())?;
+            Some(format!("hapo.injection = \"{}\" lets no trajectory in", other.name()))
+        }),
+        Scope::Operator => not(Scope::Trace)
+            .or_else(|| of_method(!method.is_plain_host(), "has an operator of its own")),
         Scope::MixedGroups => not(Scope::Rollouts).or_else(|| not(Scope::Teacher)),
         Scope::Hints => of_method(!needs_of(it, method).hints, "shows no hints"),
         Scope::Slot => not(Scope::Teacher).or_else(|| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hapo_core::{
     Annealing, AnnealingMode, Clip, Explain, GateSettings, HapoGate, INJECTIONS,
     ImportanceRatioLevel, Kl, Loss, METHODS, Method, MethodEntry, MethodSettings, Needs,
-    Normaliser, Schedule, SlotRule, Threshold, check_slot_rule,
+    Normaliser, Schedule, Scored, SlotRule, TeacherPick, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{METRICS, REWARD_PARTS};
@@ -348,10 +348,25 @@ fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<M
 
 /// A run's requirements: the injection's with HAPO, or the bare method's.
 pub(super) fn needs_of(it: &Settings, method: &dyn Method) -> Needs {
-    match &it.hapo {
+    let needs = match &it.hapo {
         Some(hapo) => Needs::ROLLOUTS.and(hapo.injection.0.needs()),
         None => method.needs(),
+    };
+    match it.teacher.pick {
+        TeacherPick::First => needs,
+        TeacherPick::Random | TeacherPick::Shortest => Needs { traces: usize::MAX, ..needs },
+        TeacherPick::Likeliest => Needs { traces: usize::MAX, scored: Scored::Responses, ..needs },
     }
+}
+
+/// Whether the trajectories can be compared before one is shown.
+pub(super) fn check_pick(it: &Settings, method: &dyn Method) -> Checked {
+    if it.teacher.pick == TeacherPick::Likeliest && needs_of(it, method).prefixes {
+        let what =
+            "a prefix is shown before the weights of the step could score whole trajectories";
+        return Err(Problem::new("teacher.pick", what, "use pick = \"random\" or \"shortest\""));
+    }
+    Ok(())
 }
 
 /// The folder of the second model, which is required where something reads it (D38).
@@ -405,7 +420,7 @@ pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<Hapo
     let Some(hapo) = &it.hapo else {
         return Ok(None);
     };
-    if !method.can_be_gated() {
+    if !method.can_be_gated() && !method.is_plain_host() {
         return Err(not_gateable(method));
     }
     let (rule, injection) = (hapo.gate.0, hapo.injection.0);
@@ -439,7 +454,15 @@ pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<Hapo
         steps: it.steps,
         ..GateSettings::default()
     };
-    Ok(Some(HapoGate { rule, gate, settings, slot: hapo.slot, injection }))
+    if !method.can_be_gated() && injection.takes_trace() && it.teacher.operator.is_none() {
+        let (what, host) = (injection.name(), method.name());
+        let problem =
+            format!("hapo.injection = \"{what}\" needs it: `{host}` has no term for a teacher");
+        let hint = "write teacher.operator = \"luffy\", or another of `hapo list operators`";
+        return Err(Problem::new("teacher.operator", problem, hint));
+    }
+    let slot = hapo.slot;
+    Ok(Some(HapoGate { rule, gate, settings, slot, injection, teacher: it.teacher }))
 }
 
 /// The settings of the gates that are no tables.
@@ -469,14 +492,21 @@ fn check_gate_settings(it: &Settings, hapo: &HapoSection) -> Checked {
 fn not_gateable(method: &dyn Method) -> Problem {
     let gateable = METHODS.iter().filter(|it| {
         let built = (it.build)(&MethodSettings::default());
-        built.is_ok_and(|it| it.can_be_gated())
+        built.is_ok_and(|it| it.can_be_gated() || it.is_plain_host())
     });
     let names: Vec<&str> = gateable.map(|it| it.name).collect();
-    let hint = format!("HAPO wraps a method that has a teacher: {}", names.join(", "));
-    let what = if method.needs().prefixes {
+    let hint = format!("HAPO wraps {}", names.join(", "));
+    let (name, needs) = (method.name(), method.needs());
+    let what = if !needs.samples() {
+        format!("`{name}` samples no rollouts for the gate to look at")
+    } else if needs.prefixes {
         "the prefixes decide when the teacher helps, which leaves nothing to the gate".to_owned()
+    } else if needs.hints {
+        format!("`{name}` shows hints by its own rule, which leaves nothing to the gate")
+    } else if needs.reference || needs.scores_members {
+        format!("`{name}` reads scores of its rollouts, which what enters does not have")
     } else {
-        format!("`{}` has no teacher term to gate", method.name())
+        format!("`{name}` decides by itself what enters, which leaves nothing to the gate")
     };
     Problem::new("hapo", what, hint)
 }

@@ -12,6 +12,10 @@ pub(super) enum Scope {
     Teacher,
     /// Those that train on groups with a teacher among the rollouts.
     MixedGroups,
+    /// Those with a teacher's trajectory, or a part of it, in their groups.
+    Trace,
+    /// Those in which a trajectory enters the groups of a method without a term for it.
+    Operator,
     /// Those that show hints.
     Hints,
     /// Those in which a rollout gives way.

@@ -435,6 +435,16 @@ const TEACHER: &[Key] = &[
         meaning: " λ: `one`, `one-minus-confidence`, `relative`, `advantage` or a number; 0 takes the teacher's term away.",
         scope: Scope::Teacher,
     },
+    Key {
+        name: "operator",
+        meaning: " F of a trace, or of a prefix, that `[hapo]` lets into the groups of a method without a term for a teacher: `luffy`, `srft`, `trapo` or `chord`. Required there.",
+        scope: Scope::Operator,
+    },
+    Key {
+        name: "pick",
+        meaning: " Which of a prompt's verified solutions may enter: `first`, `random`, anew at each step; `shortest`; `likeliest`, that of the highest mean log π by the weights of the step.",
+        scope: Scope::Trace,
+    },
 ];
 
 section! {

@@ -104,7 +104,7 @@ fn ask(
         group,
         part,
         size: task.method.rollouts(task.group_size(), prompt.teacher()),
-        teachers: &prompt.teachers,
+        teachers: task.offer(prompt.id, step, &[]).teachers,
         hints: prompt.hints.len(),
         is_open,
         at: task.method.moment(step),

@@ -14,7 +14,7 @@ mod scores;
 mod task;
 pub(crate) mod update;
 
-use hapo_core::{Credit, Member, MixedGroup, Offer, ScoredGroup, Step, drop_short_groups};
+use hapo_core::{Credit, Member, MixedGroup, ScoredGroup, Step, drop_short_groups};
 use hapo_run::Metrics;
 use hapo_sampler::{GroupRequest, Sampled};
 
@@ -114,7 +114,7 @@ pub(crate) fn mix<L: Learner>(
     let scores = scores_of_offers(task, learner, &scored, &open)?;
     let mixed = scored.into_iter().zip(open).zip(&scores).map(|((group, is_open), scores)| {
         let group = group.paying_unjudged(policy.truncated, policy.wrong);
-        let offer = Offer { scores, ..task.offer(group.prompt(), step) };
+        let offer = task.offer(group.prompt(), step, scores);
         task.method.mix(group, &offer, is_open)
     });
     let mixed = mixed.collect();

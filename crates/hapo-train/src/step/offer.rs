@@ -20,6 +20,7 @@ pub(super) fn scores_of_offers<L: Learner>(
     open: &[bool],
 ) -> Result<Vec<Vec<TokenScores>>> {
     let batching = task.plan.batching();
+    let wanted = task.plan.recipe().needs().scored;
     let mut read = Vec::new();
     let mut counts = Vec::with_capacity(groups.len());
     for (group, is_open) in groups.iter().zip(open) {
@@ -27,10 +28,10 @@ pub(super) fn scores_of_offers<L: Learner>(
         let teachers = prompt.teachers.iter().map(hapo_core::TeacherTrajectory::tokens);
         let stored = task.memory.traces(prompt.id).iter().map(|it| it.tokens.as_slice());
         let traces: Vec<&[u32]> = teachers.chain(stored).collect();
-        let is_scored = traces.len() > 1 && *is_open && task.method.scores_offers();
+        let is_scored = traces.len() > 1 && *is_open && wanted != Scored::Nothing;
         counts.push(if is_scored { traces.len() } else { 0 });
         for trace in traces.into_iter().filter(|_| is_scored) {
-            let scored = match task.method.needs().scored {
+            let scored = match wanted {
                 Scored::Answers => answer_in(&task.verifier.chat_format, trace)?,
                 _ => 0..trace.len(),
             };

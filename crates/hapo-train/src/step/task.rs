@@ -1,6 +1,8 @@
 //! State that the stages of a step share.
 
-use hapo_core::{Gated, Glance, Memory, Offer, PromptId, RngStream, ScoredGroup, Slot, Step};
+use hapo_core::{
+    Gated, Glance, Memory, Offer, PromptId, RngStream, ScoredGroup, Slot, Step, TokenScores,
+};
 use hapo_sampler::SampleSettings;
 
 use crate::error::{Error, Result};
@@ -47,22 +49,31 @@ impl<'a> Task<'a> {
         self.plan.recipe().sampling().group_size
     }
 
-    /// What may enter a prompt's group.
-    pub(crate) fn offer(&self, prompt: PromptId, step: Step) -> Offer<'a> {
+    /// What may enter a prompt's group, `scores` being what the weights of the step say of it.
+    pub(crate) fn offer<'b>(
+        &self,
+        prompt: PromptId,
+        step: Step,
+        scores: &'b [TokenScores],
+    ) -> Offer<'b>
+    where
+        'a: 'b,
+    {
         let found = self.table.prompt(prompt);
-        Offer {
+        let offer = Offer {
             teachers: &found.teachers,
             stored: self.memory.traces(prompt),
-            scores: &[],
+            scores,
             slot: self.slot(step),
-        }
+        };
+        offer.picking(self.plan.recipe().settings().teacher.pick, prompt)
     }
 
     /// Whether the gate is open for each group of a round, in order.
     pub(crate) fn open(&self, groups: &[ScoredGroup], step: Step) -> Vec<bool> {
         let policy = self.verifier.policy;
         let glances = groups.iter().map(|group| {
-            let can_help = self.method.can_help(&self.offer(group.prompt(), step));
+            let can_help = self.method.can_help(&self.offer(group.prompt(), step, &[]));
             Glance::of(group, policy.truncated, policy.wrong, can_help)
         });
         self.method.open(&glances.collect::<Vec<_>>(), self.slot(step), self.memory)
