@@ -67,7 +67,7 @@ fn wrong_value() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: expected one of sft, grpo, maxrl, luffy, srft, trapo, uft, hpt, chord-mu, chord-phi, opd, ngrpo, w-reinforce, scaf-grpo, ghpo, superrl, kdrl, got `grop` (recipe.toml, line 1, column 1: method)
+            error: expected one of sft, grpo, maxrl, luffy, srft, trapo, uft, hpt, chord-mu, chord-phi, opd, ngrpo, w-reinforce, scaf-grpo, ghpo, superrl, ampo, relift, rlep, kdrl, prefix-rft, sdpo, questa, edge, got `grop` (recipe.toml, line 1, column 1: method)
             hint: did you mean `grpo`?
         "#]],
     );
@@ -99,8 +99,8 @@ fn wrong_value() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: `grpo` has no teacher term to gate (recipe.toml, line 7, column 2: hapo)
-            hint: HAPO wraps a method that has a teacher: luffy, srft, trapo, hpt, chord-mu, chord-phi, superrl
+            error: hapo.injection = "trace" needs it: `grpo` has no term for a teacher (recipe.toml: teacher.operator)
+            hint: write teacher.operator = "luffy", or another of `hapo list operators`
         "#]],
     );
 }

@@ -137,7 +137,7 @@ fn losses_and_gradients_are_those_of_the_closed_forms() {
     }
 }
 
-/// QuestA: the whole group behind one hint, the plain prompt where there is none; nothing is tested at run time.
+/// `QuestA`: the whole group behind one hint, the plain prompt where there is none; nothing is tested at run time.
 /// Prefix-RFT: N − 1 rollouts, and one behind a prefix whose length belongs to seed, step and prompt.
 #[test]
 fn groups_grow_as_the_papers_say() {
