@@ -10,7 +10,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["quickstart", "new", "plan", "train", "watch", "report", "runs"]),
     ("Use a model", &["eval", "generate", "serve", "grade", "merge", "push"]),
     ("Data", &["data", "teacher", "fetch"]),
-    ("Research", &["schedule", "replay", "logprobs", "conformance", "export"]),
+    ("Research", &["schedule", "methods", "replay", "logprobs", "conformance", "export"]),
     ("Other", &[]),
 ];
 

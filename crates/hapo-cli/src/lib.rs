@@ -40,8 +40,8 @@ pub use crate::commands::train::{ProgressObserver, sources_of};
 
 use crate::commands::{
     completions, conformance, data, eval, export, fetch, generate, grade, list, logprobs, merge,
-    moved, new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve, teacher,
-    train, watch,
+    methods, moved, new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve,
+    teacher, train, watch,
 };
 
 /// The version and, where it is known, the commit.
@@ -134,6 +134,8 @@ enum Command {
     Export(export::Args),
     /// Upload a checkpoint or a model folder to the Hugging Face hub
     Push(push::Args),
+    /// Print the table of the methods, or the page of one
+    Methods(methods::Args),
     /// List methods, operators, graders, templates, layouts, benchmarks, recipes
     List(list::Args),
     /// Print a completion script for a shell
@@ -194,6 +196,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Watch(args) => watch::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Push(args) => push::run(&args),
+        Command::Methods(args) => methods::run(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Bench(args) => Err(moved::refusal("bench", &args)),

@@ -12,6 +12,7 @@ pub(crate) mod grade;
 pub(crate) mod list;
 pub(crate) mod logprobs;
 pub(crate) mod merge;
+pub(crate) mod methods;
 pub(crate) mod moved;
 pub(crate) mod new;
 pub(crate) mod plan;
