@@ -76,6 +76,10 @@ const METHODS: &[Method] = methods! {
     "hint" "HAPO's gate, hint" Controls "hapo-method" ["hapo.injection=hint", "data.max_prompt_tokens=160"];
     "distill" "HAPO's gate, distillation" Controls "distill" ["stage.distill.steps=60"];
     "rlep" "RLEP" Others "rlep" [];
+    "prefix-rft" "Prefix-RFT" Others "prefix-rft" [];
+    "questa" "QuestA" Others "questa" [];
+    "sdpo" "SDPO" Others "sdpo" [];
+    "edge" "EDGE-GRPO" Others "edge" [];
     "luffy-hapo" "LUFFY-HAPO" Others "luffy-hapo" [];
     "srft" "SRFT" Others "srft" [];
     "srft-hapo" "SRFT-HAPO" Others "srft-hapo" [];
@@ -334,7 +338,7 @@ mod tests {
         assert_eq!((rows("0-exact").rows.len(), rows("0-exact").seeds), (12, 20));
         assert_eq!((rows("5-repeated").rows.len(), rows("5-repeated").seeds), (12, 5));
         assert_eq!((rows("controls").rows.len(), rows("flawed").rows.len()), (8, 4));
-        assert_eq!((rows("others").rows.len(), rows("budgets").rows.len()), (22, 12));
+        assert_eq!((rows("others").rows.len(), rows("budgets").rows.len()), (26, 12));
         // GRPO's runs are those of both teachers.
         assert_eq!(rows("0-exact").rows[0].arm, rows("0-repeated").rows[0].arm);
         let plan = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/results/plan.md"));
