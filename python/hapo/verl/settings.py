@@ -79,7 +79,9 @@ class Settings:
         return it
 
     def _check(self) -> None:
-        if refusal := hapo.method_refusal(self.method):
+        with _named():
+            refusal = hapo.method_refusal(self.method)
+        if refusal:
             raise ValueError(f"hapo.method: {refusal}, got {self.method!r}")
         if self.truncated not in ("wrong", "mask", "grade"):
             raise ValueError(f"hapo.truncated: expected wrong, mask or grade, got {self.truncated!r}")
