@@ -45,7 +45,7 @@ pub(crate) struct Engine {
 #[pyclass(frozen, module = "hapo")]
 pub(crate) struct Prompt(hapo_train::Prompt);
 
-/// A response of the policy: text, tokens, log_probs (of each token, natural logarithm, at the sampling temperature) and
+/// A response of the policy: text, tokens, `log_probs` (of each token, natural logarithm, at the sampling temperature) and
 /// ended (by its end token).
 #[pyclass(frozen, module = "hapo")]
 pub(crate) struct Rollout {

@@ -25,12 +25,12 @@ fn arrays<'py, 'a, T: numpy::Element + Clone + 'a>(
 
 /// A group after the gate: n members that get credit.
 ///
-/// Of each member, arrays of n: rewards, is_success, ended, lengths (tokens of the response), prefixes (of them given
+/// Of each member, arrays of n: rewards, `is_success`, ended, lengths (tokens of the response), prefixes (of them given
 /// before it was sampled), parts, recorded (of them with recorded log-probabilities, the last ones). Lists of n: roles
-/// ("policy", "teacher", "helped", "replayed"), tokens, log_probs (of the recorded tokens, natural logarithm, at the
+/// ("policy", "teacher", "helped", "replayed"), tokens, `log_probs` (of the recorded tokens, natural logarithm, at the
 /// sampling temperature), reference (of all tokens by the second model; empty without one). Of the group: prompt (its
-/// number), step (from 1), requested, successes (S) and n_eff of the sampled rollouts before anything entered,
-/// confidence (c), injected, initial_threshold (γ0), memory.
+/// number), step (from 1), requested, successes (S) and `n_eff` of the sampled rollouts before anything entered,
+/// confidence (c), injected, `initial_threshold` (γ0), memory.
 #[pyclass(frozen, module = "hapo")]
 pub(crate) struct Group {
     pub(crate) mixed: MixedGroup,
@@ -176,9 +176,9 @@ impl Group {
 
 /// A group as far as it is sampled: n rollouts, before anything enters.
 ///
-/// Arrays of n: rewards, is_success, ended, lengths, parts. Lists of n: tokens, log_probs. Of the group: prompt, step,
+/// Arrays of n: rewards, `is_success`, ended, lengths, parts. Lists of n: tokens, `log_probs`. Of the group: prompt, step,
 /// part (the index of the next), size (rollouts that fill the group), hints (their number), successes (S), teachers and
-/// stored (tokens of the prompt's verified solutions and of its earlier successes), is_open (the plan's gate), slot
+/// stored (tokens of the prompt's verified solutions and of its earlier successes), `is_open` (the plan's gate), slot
 /// (the rollout whose place the plan gives away, None in front), memory.
 #[pyclass(frozen, module = "hapo")]
 pub(crate) struct Sampled {
