@@ -15,7 +15,6 @@ const PLACEHOLDERS: &[&str] = &["DIR", "FILE", "RECIPE", "NAME", "…", "[--"];
 /// Parts of commands that are not run, and what they need.
 const NEEDS: &[(&str, &str)] = &[
     ("hapo quickstart", "minutes"),
-    ("runs/study-", "the runs of a study"),
     ("hapo watch", "somebody who ends it"),
     ("recipes/paper", "the paper's model and data"),
     ("--suite math6", "the paper's benchmarks, and a model"),

@@ -204,20 +204,7 @@ fn every_command_takes_the_trained_template_or_the_models_own_and_says_so() {
     let own = ["template: chat, the model's own (--template names another)"];
     let generate = ["generate", "1+1=?", "--max-tokens", "2", "--model"];
     let eval = ["eval", "--k", "1", "--max-tokens", "2", "--data", data, "--model"];
-    let teacher = [
-        "teacher",
-        "--input",
-        data,
-        "--attempts",
-        "1",
-        "--max-tokens",
-        "2",
-        "-o",
-        "out.jsonl",
-        "--fresh",
-        "--model",
-    ];
-    for command in [&generate[..], &eval, &teacher] {
+    for command in [&generate[..], &eval] {
         let args = [command, &["org/tiny"]].concat();
         let (_, said) = succeed(dir.path(), &args);
         assert_eq!(template_line(&said), own, "{args:?}");

@@ -157,6 +157,7 @@ fn every_command_that_prints_a_table_prints_it_as_json_too() {
         "fetch",
         "logprobs",
         "merge",
+        "methods",
         "new",
         "completions",
         "help",
