@@ -47,7 +47,7 @@ fn record(out: &Path) -> Vec<serde_json::Value> {
 fn a_killed_family_continues_and_ends_with_the_same_record() {
     let folder = tempfile::tempdir().unwrap();
     let (whole, killed) = (folder.path().join("whole"), folder.path().join("killed"));
-    let message = done(family(&whole, "3"));
+    let message = done(family(&whole, "1"));
     assert!(
         message.contains("0 base models, 0 runs of the search and 12 of the tables are missing")
     );
@@ -67,7 +67,7 @@ fn a_killed_family_continues_and_ends_with_the_same_record() {
     assert_eq!(looks.last().unwrap()["step"], 5);
     assert_eq!(looks[0]["levels"].as_object().unwrap().len(), 6);
 
-    let mut child = family(&killed, "3").stderr(Stdio::null()).spawn().unwrap();
+    let mut child = family(&killed, "1").stderr(Stdio::null()).spawn().unwrap();
     let first = killed.join("runs/pilot-grpo/seed-0/scores.json");
     let started = Instant::now();
     while !first.exists() && started.elapsed() < Duration::from_mins(3) {
@@ -77,7 +77,7 @@ fn a_killed_family_continues_and_ends_with_the_same_record() {
     child.wait().unwrap();
     assert!(first.exists() && !killed.join("family.runs.jsonl").exists());
     let made = std::fs::metadata(&first).unwrap().modified().unwrap();
-    done(family(&killed, "3"));
+    done(family(&killed, "1"));
     assert_eq!(record(&killed), runs);
     assert_eq!(std::fs::metadata(&first).unwrap().modified().unwrap(), made);
     the_record_alone_gives_the_tables(&killed, &folder.path().join("elsewhere"));
@@ -88,7 +88,7 @@ fn a_killed_family_continues_and_ends_with_the_same_record() {
 fn the_record_alone_gives_the_tables(out: &Path, elsewhere: &Path) {
     let record = out.join("family.runs.jsonl");
     let with = |record: &Path| {
-        let mut command = family(elsewhere, "3");
+        let mut command = family(elsewhere, "1");
         command.args(["--tables", "--record"]).arg(record).output().unwrap()
     };
     let output = with(&record);
@@ -109,9 +109,9 @@ fn the_record_alone_gives_the_tables(out: &Path, elsewhere: &Path) {
 /// Scores of other settings are named, and nothing is made from them.
 fn scores_of_other_settings_are_refused(out: &Path) {
     for (problems, more, named) in [
-        ("4", &["--tables"][..], "problems (3, now 4)"),
-        ("3", &["--set", "optim.lr=3e-4"], "optim.lr"),
-        ("3", &["--set", "data.prompts=12"], "data.prompts (32, now 12)"),
+        ("2", &["--tables"][..], "problems (1, now 2)"),
+        ("1", &["--set", "optim.lr=3e-4"], "optim.lr"),
+        ("1", &["--set", "data.prompts=12"], "data.prompts (32, now 12)"),
     ] {
         let output = family(out, problems).args(more).output().unwrap();
         let message = text(&output.stderr);
