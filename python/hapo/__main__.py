@@ -13,8 +13,6 @@ def main() -> int:
     # Python's own handlers would wait for the command to end.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if hasattr(signal, "SIGXFSZ"):
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     return _hapo.command(["hapo", *sys.argv[1:]])
 
 

@@ -209,7 +209,7 @@ def test_other_hooks_are_checked_too(tmp_path) -> None:
     refuses("plan: expected a hapo.Plan, got str", plan="always")
     with pytest.raises(hapo.Error, match=r"expected a name, or a class or an object with `credit\(group\)`, got int"):
         tiny(tmp_path, 3)
-    with pytest.raises(hapo.Error, match="has no teacher term to gate"):
+    with pytest.raises(hapo.Error, match="has no term for a teacher"):
         tiny(tmp_path, hapo.Gated(methods.Grpo, turn_off_epoch=1))
     with pytest.raises(ValueError, match="expected a new name, got that of a built-in method or section"):
         hapo.method("grpo")(Base)
