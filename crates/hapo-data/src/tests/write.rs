@@ -202,7 +202,8 @@ proptest! {
         let rows: Vec<Example> = rows.into_iter().zip(0..).map(|((problem, answer, teachers), number)| Example {
             id: format!("i{number}"),
             problem: format!("{number}{problem}"),
-            answer: format!("1{}", answer.trim()),
+            // A text that is a number in e-notation would be read as that number.
+            answer: format!("n{}", answer.trim()),
             // Equal teachers of a row are one.
             teachers: teachers.into_iter().zip(0..).map(|(it, n)| format!("{it}{n}.")).collect(),
             ..Example::default()
