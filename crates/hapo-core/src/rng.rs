@@ -123,6 +123,11 @@ impl CounterRng {
         Self { seed, stream, counter, words: [0; 4], used: 4, next_block: 0, spare_normal: None }
     }
 
+    /// The sequence of a step and a prompt.
+    pub(crate) fn of_prompt(seed: u64, stream: RngStream, step: u64, prompt: u64) -> Self {
+        Self::new(seed, stream, RngCounter { step, prompt, ..RngCounter::default() })
+    }
+
     /// The next 64 random bits.
     pub fn word(&mut self) -> u64 {
         if self.used == self.words.len() {

@@ -16,6 +16,14 @@ pub struct TokenScores {
     pub top: Vec<Vec<(TokenId, f32)>>,
 }
 
+impl TokenScores {
+    /// The mean entropy of the tokens, 0 of none.
+    pub fn mean_entropy(&self) -> f64 {
+        let sum: f64 = self.entropies.iter().map(|it| f64::from(*it)).sum();
+        sum / self.entropies.len().max(1) as f64
+    }
+}
+
 /// The scores of a group, in the order of its members; empty for a method that asks for none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::gate::{Annealing, Gate, SuccessLimit, Threshold};
 use crate::group::ScoredGroup;
-use crate::rng::{CounterRng, RngCounter, RngStream};
+use crate::rng::{CounterRng, RngStream};
 use crate::rollout::{PromptId, Step, Truncated};
 
 pub use memory::GateMemory;
@@ -170,9 +170,7 @@ impl Round<'_> {
 
     /// The draws for a group.
     fn rng(&self, group: &Glance) -> CounterRng {
-        let counter =
-            RngCounter { step: self.step.0, prompt: group.prompt.0, rollout: 0, position: 0 };
-        CounterRng::new(self.seed, RngStream::Gate, counter)
+        CounterRng::of_prompt(self.seed, RngStream::Gate, self.step.0, group.prompt.0)
     }
 
     /// Opens at most `most` of the groups that `may` be open: those of the lowest `key`, a draw deciding among equals.

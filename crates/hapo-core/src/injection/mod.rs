@@ -20,7 +20,7 @@ use crate::gate::{SlotRule, SuccessLimit};
 use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
 use crate::memory::Memory;
-use crate::rng::{CounterRng, RngCounter, RngStream};
+use crate::rng::{CounterRng, RngStream};
 use crate::rollout::{PromptId, Step, StoredTrace, TeacherTrajectory};
 use crate::scores::{Scores, TokenScores};
 
@@ -216,8 +216,7 @@ impl Slot {
     }
 
     fn draws(self, stream: RngStream, prompt: PromptId) -> CounterRng {
-        let counter = RngCounter { step: self.step.0, prompt: prompt.0, rollout: 0, position: 0 };
-        CounterRng::new(self.seed, stream, counter)
+        CounterRng::of_prompt(self.seed, stream, self.step.0, prompt.0)
     }
 }
 

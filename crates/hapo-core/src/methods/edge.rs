@@ -9,7 +9,7 @@ use crate::credit::{Credit, Moment, Term};
 use crate::group::MixedGroup;
 use crate::growth::Needs;
 use crate::rollout::Context;
-use crate::scores::Scores;
+use crate::scores::{Scores, TokenScores};
 
 /// `Â_i = A_i·H̄/H_i`, with `H_i` the mean entropy of response i's tokens and H̄ the mean of these over the group, in GRPO's
 /// loss.
@@ -67,10 +67,7 @@ impl Method for Edge {
     }
 
     fn credit(&self, group: &MixedGroup, _: Moment, scores: &Scores) -> Credit {
-        let of_member = scores.own.iter().map(|it| {
-            it.entropies.iter().map(|it| f64::from(*it)).sum::<f64>() / it.entropies.len() as f64
-        });
-        let entropies: Vec<f64> = of_member.collect();
+        let entropies: Vec<f64> = scores.own.iter().map(TokenScores::mean_entropy).collect();
         let among = mean(&entropies);
         let factor = |entropy: &f64| match among {
             0.0 => 1.0,

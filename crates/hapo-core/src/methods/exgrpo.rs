@@ -12,7 +12,7 @@ use crate::growth::{Needs, Scored};
 use crate::injection::{Offer, with_ratio};
 use crate::memory::Memory;
 use crate::rollout::{Step, StoredTrace};
-use crate::scores::Scores;
+use crate::scores::{Scores, TokenScores};
 
 /// GRPO's loss on the sampled rollouts, and `L = −A·w/(w + 0.1)` on a replayed success, w = π over what was recorded.
 ///
@@ -87,10 +87,8 @@ impl Method for ExGrpo {
         let slot = rng.below(group.members.len().max(1) as u64) as usize;
         let replays = offer.stored.first().is_some_and(|it| rng.uniform() < self.weight(it));
         let mixed = group.unchanged(Intervention::GateClosed);
-        let mean_entropy = |trace: &usize| {
-            let entropies = offer.scores.get(*trace).map_or(&[][..], |it| &it.entropies);
-            entropies.iter().map(|it| f64::from(*it)).sum::<f64>() / entropies.len().max(1) as f64
-        };
+        let mean_entropy =
+            |trace: &usize| offer.scores.get(*trace).map_or(0.0, TokenScores::mean_entropy);
         let least = (0..offer.stored.len())
             .min_by(|a, b| mean_entropy(a).total_cmp(&mean_entropy(b)))
             .filter(|_| replays && !mixed.members().is_empty());

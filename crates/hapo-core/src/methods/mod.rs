@@ -297,7 +297,7 @@ methods! {
     exgrpo::METHOD with exgrpo: exgrpo::Own,
     kdrl::METHOD with kdrl: kdrl::Own,
     prefix_rft::METHOD with prefix_rft: prefix_rft::Own,
-    sdpo::METHOD with sdpo: sdpo::Own,
+    sdpo::METHOD with sdpo: opd::Own,
     questa::METHOD with questa: questa::Own,
     edge::METHOD with edge: edge::Own,
 }

@@ -22,21 +22,26 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     summary: "on-policy distillation: each token's advantage is log π of [reference] less log π",
     own_keys: &["clamp"],
     variants: &[],
-    build: |settings| {
-        let clamp = settings.opd.clamp;
-        if clamp > 0.0 {
-            return Ok(Arc::new(Opd { clamp }));
-        }
-        let problem = format!("expected a number above 0, or inf for no bound, got {clamp}");
-        Err(MethodError { key: "opd.clamp", problem })
-    },
+    build: |settings| Ok(Arc::new(Opd { clamp: settings.opd.checked("opd.clamp")? })),
 };
 
-/// `[opd]`.
+/// `[opd]` and `[sdpo]`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Own {
+    /// Bound on |`A_t`|.
     clamp: f32,
+}
+
+impl Own {
+    /// The bound, if it is one.
+    pub(super) fn checked(&self, key: &'static str) -> Result<f32, MethodError> {
+        if self.clamp > 0.0 {
+            return Ok(self.clamp);
+        }
+        let problem = format!("expected a number above 0, or inf for no bound, got {}", self.clamp);
+        Err(MethodError { key, problem })
+    }
 }
 
 impl Default for Own {

@@ -117,21 +117,17 @@ impl Method for RePo {
     }
 
     fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
-        let among = |wanted: bool| {
-            advantages_among(group, self.rule.std, |member| member.is_own() == wanted)
+        let among = |wanted: bool| match self.own.advantage {
+            Among::Split => {
+                advantages_among(group, self.rule.std, |member| member.is_own() == wanted)
+            }
+            Among::Mixed => advantages(group, self.rule),
         };
-        let (own, replayed) = match self.own.advantage {
-            Among::Split => (among(true), among(false)),
-            Among::Mixed => (advantages(group, self.rule), advantages(group, self.rule)),
+        let members = group.members().iter().zip(among(true).into_iter().zip(among(false)));
+        let advantage = |(member, (own, replayed)): (&Member, (f64, f64))| {
+            if member.is_own() { own } else { self.own.weight * replayed }
         };
-        let members = group.members().iter().zip(own.iter().zip(replayed));
-        let advantages =
-            members.map(
-                |(member, (own, replayed))| {
-                    if member.is_own() { *own } else { self.own.weight * replayed }
-                },
-            );
-        on_policy(group, advantages.collect())
+        on_policy(group, members.map(advantage).collect())
     }
 
     fn remember(&self, before: Memory, step: &[MixedGroup], at: Step) -> Memory {

@@ -1,8 +1,6 @@
 use std::sync::Arc;
 
-use serde::Deserialize;
-
-use super::{Method, MethodEntry, MethodError};
+use super::{Method, MethodEntry};
 use crate::credit::{Credit, Moment};
 use crate::group::{Member, MixedGroup};
 use crate::growth::Needs;
@@ -21,29 +19,8 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     summary: "self-distillation: each token's advantage is log π behind another success less log π",
     own_keys: &["clamp"],
     variants: &[],
-    build: |settings| {
-        let clamp = settings.sdpo.clamp;
-        if clamp > 0.0 {
-            return Ok(Arc::new(Sdpo { clamp }));
-        }
-        let problem = format!("expected a number above 0, or inf for no bound, got {clamp}");
-        Err(MethodError { key: "sdpo.clamp", problem })
-    },
+    build: |settings| Ok(Arc::new(Sdpo { clamp: settings.sdpo.checked("sdpo.clamp")? })),
 };
-
-/// `[sdpo]`.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Own {
-    /// Bound on |`A_t`|.
-    clamp: f32,
-}
-
-impl Default for Own {
-    fn default() -> Self {
-        Self { clamp: f32::INFINITY }
-    }
-}
 
 #[derive(Debug)]
 struct Sdpo {
