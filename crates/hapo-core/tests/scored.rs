@@ -2,11 +2,14 @@
 //! (`testdata/methods/make_scored.py`): behind which prompt a member is scored, its part of the loss, and its derivative,
 //! which is held to finite differences as well.
 
+mod support;
+
 use std::path::Path;
 
 use hapo_core::*;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use support::{assert_slopes, loss_of};
 
 #[derive(Deserialize)]
 struct Recorded {
@@ -65,26 +68,6 @@ impl Case {
     }
 }
 
-/// The loss of a rollout, and its derivative.
-fn loss_of(loss: &Loss, spans: &[Span], log_probs: &[f32], old: &[f32]) -> (f64, Vec<f32>) {
-    let n = log_probs.len();
-    let divisors = loss.divisors([(n, spans)].into_iter());
-    let (mut slopes, mut ignored, mut value) = (vec![0.0; n], vec![0.0; n], 0.0);
-    for span in spans {
-        let at = span.tokens.clone();
-        let of = SpanTokens {
-            log_probs: &log_probs[at.clone()],
-            old_log_probs: &old[at.clone()],
-            reference: &[],
-            entropies: &vec![0.0; at.len()],
-        };
-        let divisor = loss.divisor_of(span, n, divisors);
-        let (slopes, ignored) = (&mut slopes[at.clone()], &mut ignored[at]);
-        value -= loss.span(span, of, divisor, slopes, ignored).objective;
-    }
-    (value, slopes)
-}
-
 #[test]
 fn losses_and_gradients_are_those_of_the_closed_forms() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/methods/scored.json");
@@ -114,25 +97,16 @@ fn losses_and_gradients_are_those_of_the_closed_forms() {
         let clip = Clip { low: 0.2, high: 0.2 };
         let loss = Loss { clip, ..Loss::new(NormaliserKind::Length.of(case.max_response)) };
         for (it, spans) in case.rollouts.iter().zip(&credit) {
-            let (value, slopes) = loss_of(&loss, spans, &it.log_probs, &it.old);
+            let divisors = loss.divisors([(it.log_probs.len(), spans.as_slice())].into_iter());
+            let of = (&loss, divisors);
+            let (value, slopes) = loss_of(of, spans, &it.log_probs, &it.old);
             assert!((value - it.value).abs() < 1e-6, "{name}: {value} {}", it.value);
             for (at, (got, expected)) in slopes.iter().zip(&it.gradient).enumerate() {
                 let got = f64::from(*got);
                 assert!((got - expected).abs() < 1e-6, "{name}: {got} {expected} at {at}");
-                let moved = |by: f32| {
-                    let mut log_probs = it.log_probs.clone();
-                    log_probs[at] += by;
-                    (f64::from(log_probs[at]), loss_of(&loss, spans, &log_probs, &it.old).0)
-                };
-                let ((high, above), (low, below)) = (moved(1e-3), moved(-1e-3));
-                let slope = (above - below) / (high - low);
-                // The clip has a corner.
-                let is_smooth = (moved(2e-3).1 - above - (below - moved(-2e-3).1)).abs() < 2e-6;
-                assert!(
-                    !is_smooth || (slope - expected).abs() < 1e-4,
-                    "{name}: {slope} {expected}"
-                );
             }
+            let value_at = |log_probs: &[f32]| loss_of(of, spans, log_probs, &it.old).0;
+            assert_slopes(name, value_at, &it.log_probs, &it.gradient, (2e-6, 1e-4));
         }
     }
 }

@@ -65,3 +65,49 @@ pub fn kept(verdicts: &str) -> MixedGroup {
         slot(SlotRule::LowestReward),
     )
 }
+
+/// The loss of a member, and its derivative.
+pub fn loss_of(
+    (loss, divisors): (&Loss, Divisors),
+    spans: &[Span],
+    log_probs: &[f32],
+    old: &[f32],
+) -> (f64, Vec<f32>) {
+    let n = log_probs.len();
+    let (mut slopes, mut ignored, mut value) = (vec![0.0; n], vec![0.0; n], 0.0);
+    for span in spans {
+        let at = span.tokens.clone();
+        let of = SpanTokens {
+            log_probs: &log_probs[at.clone()],
+            old_log_probs: if span.is_teacher() { &[] } else { &old[at.clone()] },
+            reference: &[],
+            entropies: &vec![0.0; at.len()],
+        };
+        let divisor = loss.divisor_of(span, n, divisors);
+        let (slopes, ignored) = (&mut slopes[at.clone()], &mut ignored[at]);
+        value -= loss.span(span, of, divisor, slopes, ignored).objective;
+    }
+    (value, slopes)
+}
+
+/// Finite differences of a loss are `expected`, but at the corners of the clip: where two neighbouring slopes differ by
+/// more than `corner`. The slopes may differ by `tolerance`.
+pub fn assert_slopes(
+    name: &str,
+    value_at: impl Fn(&[f32]) -> f64,
+    log_probs: &[f32],
+    expected: &[f64],
+    (corner, tolerance): (f64, f64),
+) {
+    for (at, expected) in expected.iter().enumerate() {
+        let moved = |by: f32| {
+            let mut log_probs = log_probs.to_vec();
+            log_probs[at] += by;
+            (f64::from(log_probs[at]), value_at(&log_probs))
+        };
+        let ((high, above), (low, below)) = (moved(1e-3), moved(-1e-3));
+        let slope = (above - below) / (high - low);
+        let is_smooth = (moved(2e-3).1 - above - (below - moved(-2e-3).1)).abs() < corner;
+        assert!(!is_smooth || (slope - expected).abs() < tolerance, "{name}: {slope} {expected}");
+    }
+}
