@@ -6,9 +6,9 @@ use hapo_core::{Scored, ScoredGroup, TokenScores};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Extraction, find_answer};
 
+use super::scores::by_weights;
 use super::task::Task;
 use crate::engine::engines::Learner;
-use crate::engine::scorer::ScoreRequest;
 use crate::error::Result;
 
 /// The scores of what may enter each group, the teachers' traces first; none where the method asks for none or there is
@@ -19,8 +19,10 @@ pub(super) fn scores_of_offers<L: Learner>(
     groups: &[ScoredGroup],
     open: &[bool],
 ) -> Result<Vec<Vec<TokenScores>>> {
-    let batching = task.plan.batching();
     let wanted = task.plan.recipe().needs().scored;
+    if wanted == Scored::Nothing {
+        return Ok(vec![Vec::new(); groups.len()]);
+    }
     let mut read = Vec::new();
     let mut counts = Vec::with_capacity(groups.len());
     for (group, is_open) in groups.iter().zip(open) {
@@ -28,7 +30,7 @@ pub(super) fn scores_of_offers<L: Learner>(
         let teachers = prompt.teachers.iter().map(hapo_core::TeacherTrajectory::tokens);
         let stored = task.memory.traces(prompt.id).iter().map(|it| it.tokens.as_slice());
         let traces: Vec<&[u32]> = teachers.chain(stored).collect();
-        let is_scored = traces.len() > 1 && *is_open && wanted != Scored::Nothing;
+        let is_scored = traces.len() > 1 && *is_open;
         counts.push(if is_scored { traces.len() } else { 0 });
         for trace in traces.into_iter().filter(|_| is_scored) {
             let scored = match wanted {
@@ -38,16 +40,7 @@ pub(super) fn scores_of_offers<L: Learner>(
             read.push(([&prompt.tokens, &trace[..scored.start]].concat(), &trace[scored]));
         }
     }
-    let requests: Vec<_> = read
-        .iter()
-        .map(|(prompt, response)| ScoreRequest {
-            prompt,
-            response,
-            inverse_temperature: batching.inverse_temperature,
-            top: 0,
-        })
-        .collect();
-    let mut scores = learner.score(&requests, batching)?.into_iter();
+    let mut scores = by_weights(task, learner, read.iter())?.into_iter();
     Ok(counts.into_iter().map(|count| scores.by_ref().take(count).collect()).collect())
 }
 

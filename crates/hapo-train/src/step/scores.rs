@@ -30,7 +30,6 @@ fn of_weights<L: Learner>(
     learner: &mut L,
     groups: &[MixedGroup],
 ) -> Result<Vec<Vec<TokenScores>>> {
-    let batching = task.plan.batching();
     let mut read = Vec::new();
     for group in groups {
         for (index, member) in group.members().iter().enumerate() {
@@ -39,21 +38,25 @@ fn of_weights<L: Learner>(
             read.push(prompt.map(|it| (it, member.tokens())));
         }
     }
-    let requests: Vec<_> = read
-        .iter()
-        .flatten()
-        .map(|(prompt, response)| ScoreRequest {
-            prompt,
-            response,
-            inverse_temperature: batching.inverse_temperature,
-            top: 0,
-        })
-        .collect();
-    let mut scored = learner.score(&requests, batching)?.into_iter();
+    let mut scored = by_weights(task, learner, read.iter().flatten())?.into_iter();
     let mut of_member =
         read.iter().map(|it| it.as_ref().and_then(|_| scored.next()).unwrap_or_default());
     let of_group = |it: &MixedGroup| of_member.by_ref().take(it.members().len()).collect();
     Ok(groups.iter().map(of_group).collect())
+}
+
+/// The responses behind their prompts, by the weights of the step.
+pub(super) fn by_weights<'a, L: Learner>(
+    task: Task<'_>,
+    learner: &mut L,
+    read: impl Iterator<Item = &'a (Vec<u32>, &'a [u32])>,
+) -> Result<Vec<TokenScores>> {
+    let batching = task.plan.batching();
+    let inverse_temperature = batching.inverse_temperature;
+    let requests: Vec<_> = read
+        .map(|(prompt, response)| ScoreRequest { prompt, response, inverse_temperature, top: 0 })
+        .collect();
+    learner.score(&requests, batching)
 }
 
 /// A group's prompt in a context.
