@@ -7,6 +7,7 @@ use hapo_core::METHODS;
 use toml::{Table, Value};
 
 use super::registered::{BuildMethod, register};
+use super::sections::{path_of, sections_and_keys};
 use super::{Key, Overrides, REQUIRED, Recipe, SECTIONS};
 
 /// A key of a recipe.
@@ -25,38 +26,28 @@ pub struct KeyEntry {
 impl KeyEntry {
     /// The key as it is set: `section.name`.
     pub fn path(&self) -> String {
-        match self.section {
-            "" => self.name.to_owned(),
-            section => format!("{section}.{}", self.name),
-        }
+        path_of(self.section, self.name)
     }
 }
 
 /// Every key, in the order of the sections; sections are no keys themselves.
 pub fn key_entries() -> Vec<KeyEntry> {
     let defaults = defaults();
-    let mut entries = Vec::new();
-    for (section, keys) in SECTIONS {
-        let is_section =
-            |key: &Key| section.is_empty() && SECTIONS.iter().any(|it| it.0 == key.name);
-        for key in keys.iter().filter(|it| !is_section(it)) {
-            let mut entry = KeyEntry {
-                section,
-                name: key.name,
-                default: String::new(),
-                meaning: key.meaning.trim(),
-            };
-            entry.default = default_of(&defaults, &entry);
-            entries.push(entry);
-        }
-    }
-    entries
+    let entry = |(section, key): (&'static str, &'static Key)| {
+        let meaning = key.meaning.trim();
+        let mut entry = KeyEntry { section, name: key.name, default: String::new(), meaning };
+        entry.default = default_of(&defaults, &entry);
+        entry
+    };
+    sections_and_keys().map(entry).collect()
 }
 
-/// A recipe in which every section is written, for its defaults.
+/// A recipe in which every section is written.
+pub(super) const EVERY_SECTION: &str = "method = \"trapo\"\nmodel.init = { hidden = 2, layers = 1, heads = 1, kv_heads = 1, ffn = 1 }\nhapo.turn_off_epoch = 1\neval.suite = \"mini6\"\nlora.rank = 16";
+
+/// Its defaults.
 fn defaults() -> Table {
-    const TEXT: &str = "method = \"trapo\"\nmodel.init = { hidden = 2, layers = 1, heads = 1, kv_heads = 1, ffn = 1 }\nhapo.turn_off_epoch = 1\neval.suite = \"mini6\"\nlora.rank = 16";
-    let recipe = Recipe::parse(TEXT, "defaults", &Overrides::default());
+    let recipe = Recipe::parse(EVERY_SECTION, "defaults", &Overrides::default());
     let recipe = recipe.expect("the text is a constant");
     Table::try_from(recipe.settings()).expect("settings were read from a table")
 }

@@ -3,7 +3,7 @@
 use hapo_core::METHODS;
 use serde_json::{Map, Value, json};
 
-use super::keys::{KeyEntry, key_entries};
+use super::keys::{EVERY_SECTION, KeyEntry, key_entries};
 use super::{Overrides, REQUIRED, Recipe};
 use crate::error::Error;
 
@@ -41,27 +41,21 @@ fn property(key: &KeyEntry) -> Value {
     fields.insert("description".to_owned(), key.meaning.into());
     let default = key.default.parse::<toml::Value>().ok();
     let default = default.and_then(|it| serde_json::to_value(it).ok());
-    match &default {
-        Some(Value::Bool(_)) => drop(fields.insert("type".to_owned(), "boolean".into())),
-        Some(Value::Number(_)) if words(key).is_empty() => {
-            fields.insert("type".to_owned(), "number".into());
-        }
-        _ => {
-            let words = words(key);
-            if !words.is_empty() {
-                fields.insert("enum".to_owned(), words.into());
-            }
-        }
-    }
+    let taken = match (&default, words(key)) {
+        (Some(Value::Bool(_)), _) => Some(("type", json!("boolean"))),
+        (_, words) if !words.is_empty() => Some(("enum", json!(words))),
+        (Some(Value::Number(_)), _) => Some(("type", json!("number"))),
+        _ => None,
+    };
+    fields.extend(taken.map(|(name, value)| (name.to_owned(), value)));
     fields.extend(default.map(|it| ("default".to_owned(), it)));
     Value::Object(fields)
 }
 
 /// The words of a key that takes nothing else, as the refusal of another one names them.
 fn words(key: &KeyEntry) -> Vec<String> {
-    const TEXT: &str = "method = \"trapo\"\nmodel.path = \"builtin:base\"\nhapo.turn_off_epoch = 1\neval.suite = \"mini6\"\nlora.rank = 16";
     let set = Overrides::set([format!("{}=\"\\u0001\"", key.path())]);
-    let Err(Error::Recipe { problem, .. }) = Recipe::parse(TEXT, "schema", &set) else {
+    let Err(Error::Recipe { problem, .. }) = Recipe::parse(EVERY_SECTION, "schema", &set) else {
         return Vec::new();
     };
     let named = problem.strip_prefix("expected one of ");

@@ -94,6 +94,18 @@ pub const SECTIONS: &[(&str, &[Key])] = &[
     ("eval", EvalSection::KEYS),
 ];
 
+/// Every key with its section, in the order of the documentation; sections are no keys themselves.
+pub(super) fn sections_and_keys() -> impl Iterator<Item = (&'static str, &'static Key)> {
+    let all =
+        SECTIONS.iter().flat_map(|(section, keys)| keys.iter().map(move |key| (*section, key)));
+    all.filter(|(section, key)| !section.is_empty() || SECTIONS.iter().all(|it| it.0 != key.name))
+}
+
+/// A key as it is set: `section.name`.
+pub(super) fn path_of(section: &str, name: &str) -> String {
+    if section.is_empty() { name.to_owned() } else { format!("{section}.{name}") }
+}
+
 /// Keys that have no default; those of a section are required where the section is there.
 pub const REQUIRED: &[&str] = &[
     "method",

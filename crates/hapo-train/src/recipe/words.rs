@@ -1,6 +1,6 @@
 //! Messages about words and values: what was expected, what came, and the word that was probably meant.
 
-use super::sections::SECTIONS;
+use super::sections::{path_of, sections_and_keys};
 
 /// Words of TRL, verl, transformers and axolotl, and the keys that mean the same here.
 const SYNONYMS: &[(&str, &str)] = &[
@@ -62,11 +62,8 @@ pub fn key_of_word(word: &str) -> Option<String> {
     if let Some((_, key)) = SYNONYMS.iter().find(|(name, _)| *name == last) {
         return Some((*key).to_owned());
     }
-    let (section, key) = SECTIONS
-        .iter()
-        .flat_map(|(section, keys)| keys.iter().map(move |key| (*section, key.name)))
-        .find(|(section, key)| *key == last && !is_section(section, key))?;
-    Some(if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") })
+    let (section, key) = sections_and_keys().find(|(_, key)| key.name == last)?;
+    Some(path_of(section, key.name))
 }
 
 /// Serde's message in the words of this project, and what to do.
@@ -111,11 +108,6 @@ pub(super) fn explain(message: &str) -> (String, String) {
     (message.to_owned(), see)
 }
 
-/// True of a key that stands for a section.
-fn is_section(section: &str, key: &str) -> bool {
-    section.is_empty() && SECTIONS.iter().any(|it| it.0 == key)
-}
-
 /// The known word closest to `word`, if it is close enough to be what was meant.
 pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     known
@@ -128,18 +120,15 @@ pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::sections::SECTIONS;
     use super::*;
 
     #[test]
     fn every_synonym_is_no_key_and_stands_for_one() {
-        let keys: Vec<String> = SECTIONS
-            .iter()
-            .flat_map(|(section, keys)| keys.iter().map(move |it| format!("{section}.{}", it.name)))
-            .collect();
         for (word, key) in SYNONYMS {
-            let known = keys.iter().any(|it| it.trim_start_matches('.') == *key);
+            let known = sections_and_keys().any(|(section, it)| path_of(section, it.name) == *key);
             assert!(known, "{word} stands for no key: {key}");
-            let own = keys.iter().any(|it| it.rsplit('.').next() == Some(*word));
+            let own = SECTIONS.iter().any(|(_, keys)| keys.iter().any(|it| it.name == *word));
             assert!(!own, "{word} is a key itself");
         }
     }
