@@ -65,7 +65,7 @@ pub fn report(error: &anyhow::Error, output: &str) -> u8 {
     exit_code
 }
 
-/// What the reader can do, by the options of the command line.
+/// The remedy, by the options of the command line.
 pub fn hint(error: &anyhow::Error, output: &str) -> Option<String> {
     error.chain().filter_map(explained).find_map(|error| match error.remedy() {
         Some(remedy) => Some(by_options(remedy, output)),

@@ -236,7 +236,7 @@ impl ScoredGroup {
         MixedGroup { prompt, requested, members, discarded, intervention, successes, n_eff }
     }
 
-    /// Whether all counted rollouts have one reward, those that are not judged being paid as D31 says.
+    /// True if all counted rollouts have one reward, the unjudged paid by D31.
     pub(crate) fn has_equal_rewards(&self, truncated: Truncated, wrong: f64) -> bool {
         let is_judged = |it: &&PolicyMember| truncated.is_judged(it.rollout.ended);
         let (judged, others): (Vec<_>, Vec<_>) = self.counted().partition(is_judged);

@@ -88,7 +88,7 @@ pub struct Growing<'a> {
     pub teachers: &'a [TeacherTrajectory],
     /// Hints that the prompt can be rendered with.
     pub hints: usize,
-    /// Whether HAPO's gate is open; it looks at the group after its first part.
+    /// True if HAPO's gate is open; it looks at the group after its first part.
     pub is_open: bool,
     /// The step, and γ0 of the gate.
     pub at: Moment,

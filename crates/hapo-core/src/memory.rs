@@ -23,10 +23,10 @@ pub struct Memory {
     /// Those of them that were due after the latest step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     due: Vec<PromptId>,
-    /// What the gate counts.
+    /// The gate's counts.
     #[serde(default, skip_serializing_if = "GateMemory::is_empty")]
     pub gate: GateMemory,
-    /// What a method of another language keeps, as JSON.
+    /// The memory of a method of another language, as JSON.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     notes: String,
     /// Most tokens of all traces. It is the recipe's and is not stored.
@@ -46,12 +46,12 @@ impl Memory {
         self
     }
 
-    /// What is kept of a prompt, the latest first.
+    /// The traces of a prompt, the latest first.
     pub fn traces(&self, prompt: PromptId) -> &[StoredTrace] {
         self.traces.get(&prompt).map_or(&[], Vec::as_slice)
     }
 
-    /// What a method of another language keeps, as JSON; empty at first.
+    /// The memory of a method of another language, as JSON; empty at first.
     pub fn notes(&self) -> &str {
         &self.notes
     }

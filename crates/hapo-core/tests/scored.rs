@@ -31,7 +31,7 @@ struct Sequence {
     reward: f64,
     prefix: usize,
     log_probs: Vec<f32>,
-    /// What each token's ratio is taken to.
+    /// The log-probabilities that the ratio is taken to.
     old: Vec<f32>,
     /// `plain`, or the number of the rollout that is shown.
     behind: Value,

@@ -1,4 +1,4 @@
-//! The sentence on top of a page: what its runs have shown.
+//! The sentence on top of a page: the result of its runs.
 
 use hapo_run::nothing_learned;
 
@@ -9,7 +9,7 @@ use crate::summary::{ends, short};
 /// Most models or runs that the sentence names.
 const NAMED: usize = 6;
 
-/// What the runs have shown: success on held-out problems where they were evaluated, else the reward; and when the teacher
+/// The result of the runs: success on held-out problems where they were evaluated, else the reward; and when the teacher
 /// left. Empty where nothing is logged.
 pub(crate) fn headline(runs: &[Run], tables: &[Table]) -> String {
     let mut sentences = Vec::new();

@@ -64,7 +64,7 @@ pub(crate) fn router<D: Device>(served: Arc<Served<D>>, worker: WorkerSender) ->
         .with_state(App { served, worker })
 }
 
-/// What a browser or a newcomer finds: the model, a call to paste, the routes.
+/// The page at `/`: the model, a call to paste, the routes.
 async fn home<D: Device>(State(app): State<App<D>>, headers: HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|it| it.to_str().ok()).unwrap_or_default();
     format!(

@@ -82,7 +82,7 @@ pub enum Error {
     /// A method of another language could not answer.
     #[error("{problem}")]
     Method {
-        /// What happened, with the method's name and the group.
+        /// The failure, with the method's name and the group.
         problem: String,
     },
     /// Rewards that the method cannot learn from.

@@ -43,7 +43,7 @@ pub(crate) struct Scores {
     pub(crate) benchmarks: Vec<BenchmarkScores>,
 }
 
-/// What a run took.
+/// The cost of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Cost {
     /// Gradient terms of a teacher's trajectory.

@@ -1,4 +1,4 @@
-//! What gates count between steps (D39).
+//! Counts of a gate between steps (D39).
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct GateMemory {
 }
 
 impl GateMemory {
-    /// Whether nothing was counted.
+    /// True if nothing was counted.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

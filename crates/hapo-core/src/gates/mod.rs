@@ -39,17 +39,17 @@ pub trait GateRule: fmt::Debug + Sync {
         &[]
     }
 
-    /// Whether S and the step alone decide, so that a table says all of it (D1).
+    /// True if S and the step alone decide, so that a table says all of it (D1).
     fn is_table(&self) -> bool {
         false
     }
 
-    /// Whether it counts visits and exposures between steps (D39).
+    /// True if it counts visits and exposures between steps (D39).
     fn remembers(&self) -> bool {
         false
     }
 
-    /// Whether it chooses among the groups of a step, which must then be sampled in one round.
+    /// True if it chooses among the groups of a step, which must then be sampled in one round.
     fn chooses(&self) -> bool {
         false
     }
@@ -59,7 +59,7 @@ pub trait GateRule: fmt::Debug + Sync {
         Gate::Confidence { threshold, annealing }
     }
 
-    /// Whether each group of a round is open, in order; by default by S ≤ `m_t` (D1).
+    /// The decision for each group of a round, in order; by default S ≤ `m_t` (D1).
     fn open(&self, round: &Round<'_>) -> Vec<bool> {
         let limit = round.success_limit;
         round.groups.iter().map(|it| limit.is_open(it.successes)).collect()
@@ -106,7 +106,7 @@ pub struct GateSettings {
     pub record: Arc<[u64]>,
 }
 
-/// What a gate sees of a group.
+/// A group as a gate sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glance {
     /// The prompt.
@@ -115,9 +115,9 @@ pub struct Glance {
     pub successes: usize,
     /// `N_eff`.
     pub n_eff: usize,
-    /// Whether all counted rewards are equal.
+    /// True if all counted rewards are equal.
     pub is_constant: bool,
-    /// Whether there is something that could enter, and the group is trained on.
+    /// True if something could enter, and the group is trained on.
     pub can_help: bool,
 }
 

@@ -42,12 +42,12 @@ pub trait Injection: fmt::Debug + Sync {
         Growth::Complete
     }
 
-    /// Whether it is a teacher's trajectory, or a part of one.
+    /// True if it is a teacher's trajectory, or a part of one.
     fn takes_trace(&self) -> bool {
         true
     }
 
-    /// Whether there is something that may enter the prompt's group.
+    /// True if something may enter the prompt's group.
     fn has_any(&self, offer: &Offer<'_>) -> bool {
         !offer.teachers.is_empty()
     }
@@ -96,7 +96,7 @@ pub struct Offer<'a> {
     pub teachers: &'a [TeacherTrajectory],
     /// The prompt's earlier successes, the latest first (D39).
     pub stored: &'a [StoredTrace],
-    /// What the weights of the step say of the tokens of each, the teachers' first; empty where the method asks for none,
+    /// The scores of each by the weights of the step, the teachers' first; empty where the method asks for none,
     /// or there is no choice.
     pub scores: &'a [TokenScores],
     /// The slot.

@@ -119,7 +119,7 @@ impl Gated {
         self.rule
     }
 
-    /// Whether something is kept between steps (D39).
+    /// True if it keeps something between steps (D39).
     pub fn remembers(&self) -> bool {
         self.needs().memory || self.rule.remembers()
     }
@@ -147,12 +147,12 @@ impl Gated {
         }
     }
 
-    /// Whether there is something that may enter a group.
+    /// True if something may enter a group.
     pub fn can_help(&self, offer: &Offer<'_>) -> bool {
         self.injection.unwrap_or(INJECTIONS[0]).has_any(offer)
     }
 
-    /// Whether the gate is open for each group of a round, in order.
+    /// The gate's decision for each group of a round, in order.
     pub fn open(&self, groups: &[Glance], at: Slot, memory: &Memory) -> Vec<bool> {
         self.rule.open(&Round {
             groups,

@@ -128,7 +128,7 @@ impl dyn Method + '_ {
         self.needs().samples()
     }
 
-    /// Whether it is a method of rollouts alone, around which HAPO lets something in without a term of the method's.
+    /// True for a method of rollouts alone, into whose groups HAPO lets something without a term of the method's.
     pub fn is_plain_host(&self) -> bool {
         self.plan() == Plan::ON_POLICY && self.needs() == Needs::ROLLOUTS
     }

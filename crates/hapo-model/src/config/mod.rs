@@ -35,7 +35,7 @@ pub struct Config {
     pub rms_eps: f32,
     /// The output head is the embedding, transposed.
     pub tied: bool,
-    /// What else distinguishes it.
+    /// Its other distinctions.
     pub decoder: Decoder,
     /// Longest sequence the model was made for.
     pub max_positions: usize,

@@ -359,7 +359,7 @@ pub(super) fn needs_of(it: &Settings, method: &dyn Method) -> Needs {
     }
 }
 
-/// Whether the trajectories can be compared before one is shown.
+/// Refuses a pick by scores where a prefix is shown before there are scores.
 pub(super) fn check_pick(it: &Settings, method: &dyn Method) -> Checked {
     if it.teacher.pick == TeacherPick::Likeliest && needs_of(it, method).prefixes {
         let what =

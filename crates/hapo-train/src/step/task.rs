@@ -49,7 +49,7 @@ impl<'a> Task<'a> {
         self.plan.recipe().sampling().group_size
     }
 
-    /// What may enter a prompt's group, `scores` being what the weights of the step say of it.
+    /// The offer for a prompt's group, with its scores by the weights of the step.
     pub(crate) fn offer<'b>(
         &self,
         prompt: PromptId,
@@ -69,7 +69,7 @@ impl<'a> Task<'a> {
         offer.picking(self.plan.recipe().settings().teacher.pick, prompt)
     }
 
-    /// Whether the gate is open for each group of a round, in order.
+    /// The gate's decision for each group of a round, in order.
     pub(crate) fn open(&self, groups: &[ScoredGroup], step: Step) -> Vec<bool> {
         let policy = self.verifier.policy;
         let glances = groups.iter().map(|group| {
