@@ -102,10 +102,14 @@ fn a_run_with_an_adapter_survives_kills_and_torn_files() {
 
     let killed = dir.path().join("killed");
     for part in 1..=3 {
-        let begun = hapo_run::RunFolder(&killed).holds_run();
-        let resume: &[&str] = if begun { &["--resume"] } else { &[] };
+        let begun = || hapo_run::RunFolder(&killed).holds_run();
+        let resume: &[&str] = if begun() { &["--resume"] } else { &[] };
         let mut child = train(&killed, &model, resume).spawn().unwrap();
-        std::thread::sleep(unbroken * part / 4 + Duration::from_millis(3));
+        // On a busy machine the folder may take longer than the whole run took before.
+        while !begun() && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(unbroken * part / 4);
         child.kill().unwrap();
         child.wait().unwrap();
     }
