@@ -41,16 +41,15 @@ pub fn parse(
 ) -> Result<ParsedConfig, Error> {
     let mut fields = Fields::parse(file, text)?;
     let family = family(&mut fields)?;
-    let sizes = sizes(&mut fields, family.absent);
     let (refused, architecture) = (Vec::new(), family.architecture);
     let mut reader = Reader { fields, refused, sizes: None, architecture };
-    reader.sizes = reader.keep(sizes);
+    reader.sizes = reader.keep(|it| sizes(it, family.absent));
     let decoder = (family.read)(&mut reader);
-    let Reader { mut fields, mut refused, sizes, .. } = reader;
-    refused.extend(unimplemented(&mut fields));
-    let tied = keep(fields.flag("tie_word_embeddings"), &mut refused);
-    let dtype = keep(declared_dtype(&mut fields), &mut refused);
-    let tokens = keep(Tokens::take(&mut fields), &mut refused);
+    reader.refused.extend(unimplemented(&mut reader.fields));
+    let tied = reader.keep(|it| it.flag("tie_word_embeddings"));
+    let dtype = reader.keep(declared_dtype);
+    let tokens = reader.keep(Tokens::take);
+    let Reader { fields, mut refused, sizes, .. } = reader;
     let (unknown, unread) = fields.rest();
     refused.extend(unknown);
     let (Some(sizes), Some(tied), Some(dtype), Some(mut tokens), []) =
@@ -80,11 +79,6 @@ pub fn parse(
     };
     check(file, &config)?;
     Ok(ParsedConfig { config, dtype, unread })
-}
-
-/// The value, or its refusal among the others.
-fn keep<T>(result: Result<T, Error>, refused: &mut Vec<Error>) -> Option<T> {
-    result.map_err(|it| refused.push(it)).ok()
 }
 
 /// Special tokens, as one of the two files has them.

@@ -36,12 +36,12 @@ fn turned(fields: &mut Reader<'_>) -> Vec<bool> {
     };
     let turns = |it: &Value| it.as_u64().filter(|it| *it < 2).map(|it| it == 1);
     let all: Option<Vec<bool>> = list.as_array().and_then(|list| list.iter().map(turns).collect());
-    all.filter(|all| all.len() == layers || layers == 0).unwrap_or_else(|| {
-        let expected = format!("0 or 1 for each of the {layers} layers");
-        let it = fields.fields.refuse("no_rope_layers", expected, list.to_string(), None);
-        fields.refused.push(it);
-        Vec::new()
-    })
+    let all = all.filter(|all| all.len() == layers || layers == 0);
+    let expected = format!("0 or 1 for each of the {layers} layers");
+    let all = fields.keep(|it| {
+        all.ok_or_else(|| it.refuse("no_rope_layers", expected, list.to_string(), None))
+    });
+    all.unwrap_or_default()
 }
 
 fn write(config: &Config) -> Value {

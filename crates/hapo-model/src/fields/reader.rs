@@ -21,10 +21,13 @@ pub(crate) struct Reader<'a> {
     pub(crate) architecture: &'static str,
 }
 
-impl Reader<'_> {
-    /// The value, or its refusal among the others.
-    pub(crate) fn keep<T>(&mut self, result: Result<T, Error>) -> Option<T> {
-        result.map_err(|it| self.refused.push(it)).ok()
+impl<'a> Reader<'a> {
+    /// What is read, or its refusal among the others.
+    pub(crate) fn keep<T>(
+        &mut self,
+        read: impl FnOnce(&mut Fields<'a>) -> Result<T, Error>,
+    ) -> Option<T> {
+        read(&mut self.fields).map_err(|it| self.refused.push(it)).ok()
     }
 
     /// A key whose value is one of some, as JSON, or absent.
@@ -34,30 +37,28 @@ impl Reader<'_> {
 
     /// A positive number.
     pub(crate) fn positive(&mut self, name: &str, absent: f64) -> f64 {
-        let found = self.fields.number(name).map(|it| it.unwrap_or(absent));
-        let checked = found.and_then(|it| match it {
+        let checked = self.keep(|fields| match fields.number(name)?.unwrap_or(absent) {
             it if it > 0.0 && it.is_finite() => Ok(it),
-            it => Err(self.fields.refuse(name, "a positive number", it.to_string(), None)),
+            it => Err(fields.refuse(name, "a positive number", it.to_string(), None)),
         });
-        self.keep(checked).unwrap_or(absent)
+        checked.unwrap_or(absent)
     }
 
     /// A size, or `null`.
     pub(crate) fn size(&mut self, name: &str) -> Option<usize> {
-        let found = self.fields.size(name, 1 << 31);
-        self.keep(found).flatten()
+        self.keep(|it| it.size(name, 1 << 31)).flatten()
     }
 
     /// `attention_bias`, which the class has or has not.
     pub(crate) fn attention_bias(&mut self, implemented: bool) {
-        let found = self.fields.flag("attention_bias");
-        if let Some(Some(bias)) = self.keep(found)
-            && bias != implemented
-        {
-            let expected = format!("{implemented}, as {} has it", self.architecture);
-            let it = self.fields.refuse("attention_bias", expected, bias.to_string(), None);
-            self.refused.push(it);
-        }
+        let architecture = self.architecture;
+        self.keep(|fields| match fields.flag("attention_bias")? {
+            Some(bias) if bias != implemented => {
+                let expected = format!("{implemented}, as {architecture} has it");
+                Err(fields.refuse("attention_bias", expected, bias.to_string(), None))
+            }
+            _ => Ok(()),
+        });
     }
 
     /// The rotary embedding of all layers; `absent` is the base of a file that names none.
@@ -67,46 +68,45 @@ impl Reader<'_> {
 
     /// The same, with more beside it.
     pub(crate) fn rope_with(&mut self, beside: Beside) -> Rope {
-        let (theta, inner) = (self.fields.number("rope_theta"), rope::object(&mut self.fields));
         let longest = self.sizes.as_ref().map(|it| it.max_positions);
-        let read = theta.and_then(|theta| {
-            rope::read(&self.fields, inner?, Beside { theta, longest, ..beside })
+        let read = self.keep(|fields| {
+            let (theta, inner) = (fields.number("rope_theta"), rope::object(fields));
+            let (theta, inner) = (theta?, inner?);
+            rope::read(fields, inner, Beside { theta, longest, ..beside })
         });
-        self.keep(read).unwrap_or_else(|| Rope::of(1.0))
+        read.unwrap_or_else(|| Rope::of(1.0))
     }
 
     /// The rotary embeddings of full layers and of those with a window, the second without scaling. `local` is the key
     /// of the second's base in the dialect of transformers 4, with its default; without one, both bases are the same.
     pub(crate) fn ropes(&mut self, absent: f64, local: Option<(&str, f64)>) -> Vec<Rope> {
         let of_windows = local.map(|(key, absent)| self.positive(key, absent));
-        let top = self.fields.number("rope_theta");
         let longest = self.sizes.as_ref().map(|it| it.max_positions);
-        let inner = rope::object(&mut self.fields);
-        let read = top.and_then(|theta| {
+        let read = self.keep(|fields| {
+            let (theta, inner) = (fields.number("rope_theta"), rope::object(fields));
+            let (theta, mut inner) = (theta?, inner?);
             let full = Beside { theta, absent: Some(absent), longest, ..Beside::default() };
-            let mut inner = inner?;
             let is_nested = inner.as_ref().is_some_and(|it| it.rest.contains_key(KINDS[0]));
-            let objects = match inner.take_if(|_| is_nested) {
+            let [of_full, of_sliding] = match inner.take_if(|_| is_nested) {
                 Some(outer) => by_kind(outer)?,
                 None => [inner, None],
             };
-            let [of_full, of_sliding] = objects;
-            let full = rope::read(&self.fields, of_full, full)?;
+            let full = rope::read(fields, of_full, full)?;
             let sliding = Beside { absent: of_windows.or(Some(full.theta)), ..Beside::default() };
-            let sliding = rope::read(&self.fields, of_sliding, sliding)?;
+            let sliding = rope::read(fields, of_sliding, sliding)?;
             let place = "rope_parameters.sliding_attention";
             if sliding.scaling != Scaling::None {
                 let (expected, got) = ("\"default\"", "a scaling");
-                return Err(self.fields.refuse(format!("{place}.rope_type"), expected, got, None));
+                return Err(fields.refuse(format!("{place}.rope_type"), expected, got, None));
             }
             if local.is_none() && sliding.theta != full.theta {
                 let expected = format!("{}, as in full layers", full.theta);
                 let got = sliding.theta.to_string();
-                return Err(self.fields.refuse(format!("{place}.rope_theta"), expected, got, None));
+                return Err(fields.refuse(format!("{place}.rope_theta"), expected, got, None));
             }
             Ok(vec![full, sliding])
         });
-        self.keep(read).unwrap_or_else(|| vec![Rope::of(1.0); 2])
+        read.unwrap_or_else(|| vec![Rope::of(1.0); 2])
     }
 
     /// The kinds of the layers by `layer_types`, with the window of the sliding ones and the embeddings of
@@ -118,10 +118,7 @@ impl Reader<'_> {
             return Vec::new();
         };
         let sliding = match types {
-            Some(types) => {
-                let sliding = kinds_in(&self.fields, &types, layers);
-                self.keep(sliding).unwrap_or_default()
-            }
+            Some(types) => self.keep(|it| kinds_in(it, &types, layers)).unwrap_or_default(),
             None => (1..=layers).map(|it| !it.is_multiple_of(every)).collect(),
         };
         if window.is_none() && sliding.contains(&true) {
@@ -137,40 +134,37 @@ impl Reader<'_> {
 
     /// Refuses a sliding window that is in use: where `has_switch`, one is only when `use_sliding_window` is true.
     pub(crate) fn full_attention(&mut self, has_switch: bool) {
-        let result = self.try_full_attention(has_switch);
-        self.keep(result);
-    }
-
-    fn try_full_attention(&mut self, has_switch: bool) -> Result<(), Error> {
         const HINT: Option<&str> = Some(
             "when your sequences are shorter than the window, set use_sliding_window to false",
         );
-        let fields = &mut self.fields;
-        let in_use = fields.flag("use_sliding_window");
-        let window = fields.take("sliding_window");
-        let types = fields.take("layer_types");
-        let in_use = in_use?;
-        if in_use == Some(true) {
-            return Err(fields.refuse("use_sliding_window", "false", "true", HINT));
-        }
-        if let (false, None, Some(window)) = (has_switch, in_use, window) {
-            return Err(fields.refuse("sliding_window", "null", shown(&window), HINT));
-        }
-        let (Some(types), Some(Sizes { layers, .. })) = (types, &self.sizes) else {
-            return Ok(());
-        };
-        let expected = || format!("\"full_attention\" for each of the {layers} layers");
-        let Some(list) = types.as_array().filter(|list| list.len() == *layers) else {
-            return Err(fields.refuse("layer_types", expected(), shown(&types), None));
-        };
-        let other = |kind: &Value| kind != "full_attention";
-        match list.iter().position(other) {
-            Some(i) => {
-                let place = format!("layer_types[{i}]");
-                Err(fields.refuse(place, expected(), shown(&list[i]), None))
+        let layers = self.sizes.as_ref().map(|it| it.layers);
+        self.keep(|fields| {
+            let in_use = fields.flag("use_sliding_window");
+            let window = fields.take("sliding_window");
+            let types = fields.take("layer_types");
+            let in_use = in_use?;
+            if in_use == Some(true) {
+                return Err(fields.refuse("use_sliding_window", "false", "true", HINT));
             }
-            None => Ok(()),
-        }
+            if let (false, None, Some(window)) = (has_switch, in_use, window) {
+                return Err(fields.refuse("sliding_window", "null", shown(&window), HINT));
+            }
+            let (Some(types), Some(layers)) = (types, layers) else {
+                return Ok(());
+            };
+            let expected = || format!("\"full_attention\" for each of the {layers} layers");
+            let Some(list) = types.as_array().filter(|list| list.len() == layers) else {
+                return Err(fields.refuse("layer_types", expected(), shown(&types), None));
+            };
+            let other = |kind: &Value| kind != "full_attention";
+            match list.iter().position(other) {
+                Some(i) => {
+                    let place = format!("layer_types[{i}]");
+                    Err(fields.refuse(place, expected(), shown(&list[i]), None))
+                }
+                None => Ok(()),
+            }
+        });
     }
 }
 
