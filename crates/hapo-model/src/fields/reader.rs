@@ -118,7 +118,7 @@ impl<'a> Reader<'a> {
             return Vec::new();
         };
         let sliding = match types {
-            Some(types) => self.keep(|it| kinds_in(it, &types, layers)).unwrap_or_default(),
+            Some(types) => self.keep(|it| kinds_in(it, &types, layers, &KINDS)).unwrap_or_default(),
             None => (1..=layers).map(|it| !it.is_multiple_of(every)).collect(),
         };
         if window.is_none() && sliding.contains(&true) {
@@ -149,21 +149,10 @@ impl<'a> Reader<'a> {
             if let (false, None, Some(window)) = (has_switch, in_use, window) {
                 return Err(fields.refuse("sliding_window", "null", shown(&window), HINT));
             }
-            let (Some(types), Some(layers)) = (types, layers) else {
-                return Ok(());
-            };
-            let expected = || format!("\"full_attention\" for each of the {layers} layers");
-            let Some(list) = types.as_array().filter(|list| list.len() == layers) else {
-                return Err(fields.refuse("layer_types", expected(), shown(&types), None));
-            };
-            let other = |kind: &Value| kind != "full_attention";
-            match list.iter().position(other) {
-                Some(i) => {
-                    let place = format!("layer_types[{i}]");
-                    Err(fields.refuse(place, expected(), shown(&list[i]), None))
-                }
-                None => Ok(()),
+            if let (Some(types), Some(layers)) = (types, layers) {
+                kinds_in(fields, &types, layers, &KINDS[..1])?;
             }
+            Ok(())
         });
     }
 }
@@ -180,16 +169,23 @@ fn by_kind(mut outer: Fields<'_>) -> Result<[Option<Fields<'_>>; 2], Error> {
     }
 }
 
-/// Which of the layers have a window.
-fn kinds_in(fields: &Fields<'_>, types: &Value, layers: usize) -> Result<Vec<bool>, Error> {
-    let expected =
-        || format!("\"{}\" or \"{}\" for each of the {layers} layers", KINDS[0], KINDS[1]);
-    let Some(list) = types.as_array().filter(|list| list.len() == layers) else {
-        return Err(fields.refuse("layer_types", expected(), shown(types), None));
+/// Which of the layers have a window, where `kinds`, all or the first, are what a layer may be.
+fn kinds_in(
+    fields: &Fields<'_>,
+    types: &Value,
+    layers: usize,
+    kinds: &[&str],
+) -> Result<Vec<bool>, Error> {
+    let refuse = |place: &str, got: &Value| {
+        let expected = format!("\"{}\" for each of the {layers} layers", kinds.join("\" or \""));
+        fields.refuse(place, expected, shown(got), None)
     };
-    let kind_of = |(i, kind): (usize, &Value)| match KINDS.iter().position(|it| kind == it) {
+    let Some(list) = types.as_array().filter(|list| list.len() == layers) else {
+        return Err(refuse("layer_types", types));
+    };
+    let kind_of = |(i, kind): (usize, &Value)| match kinds.iter().position(|it| kind == it) {
         Some(which) => Ok(which == 1),
-        None => Err(fields.refuse(format!("layer_types[{i}]"), expected(), shown(kind), None)),
+        None => Err(refuse(&format!("layer_types[{i}]"), kind)),
     };
     list.iter().enumerate().map(kind_of).collect()
 }
