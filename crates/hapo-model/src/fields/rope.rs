@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Fields, shown, size_between};
 use crate::config::decoder::{Llama3Scaling, LongScaling, Rope, Scaling, YarnScaling};
@@ -43,13 +43,8 @@ pub(crate) fn read(
     inner: Option<Fields<'_>>,
     beside: Beside,
 ) -> Result<Rope, Error> {
-    let Some(mut inner) = inner else {
-        let theta = beside.theta.or(beside.absent);
-        let theta = theta.ok_or_else(|| fields.missing("rope_theta", "a number"))?;
-        let rope = Rope { share: beside.share.unwrap_or(1.0), ..Rope::of(theta) };
-        check(fields.file, &rope, "")?;
-        return Ok(rope);
-    };
+    let empty = || Fields { file: fields.file, prefix: String::new(), rest: Map::new() };
+    let mut inner = inner.unwrap_or_else(empty);
     let theta = match (beside.theta, inner.number("rope_theta")?) {
         (Some(outside), Some(inside)) if outside != inside => {
             let expected = format!("{outside}, as outside");
