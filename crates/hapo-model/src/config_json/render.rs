@@ -44,6 +44,9 @@ pub fn render(config: &Config, dtype: Dtype) -> String {
         "use_cache": true,
         "vocab_size": config.vocab_size,
     });
+    if config.head_dim * config.heads != config.hidden {
+        fields["head_dim"] = json!(config.head_dim);
+    }
     if let (Value::Object(fields), Value::Object(own)) = (&mut fields, (family.write)(config)) {
         fields.extend(own);
     }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Family, common, layer_types, window};
+use super::{Family, layer_types, window};
 use crate::config::Config;
 use crate::config::decoder::{Decoder, LayerKind, Norms, QkNorm};
 use crate::fields::reader::Reader;
@@ -35,10 +35,11 @@ fn read(fields: &mut Reader<'_>) -> Decoder {
 }
 
 fn write(config: &Config) -> Value {
-    let mut own = common(config);
-    own["layer_types"] = layer_types(config);
-    own["sliding_window"] = json!(window(config));
-    // The class reads windows from layer_types where it has them.
-    own["sliding_window_pattern"] = json!(window(config).map(|_| 4));
-    own
+    json!({
+        "attention_bias": false,
+        "layer_types": layer_types(config),
+        "sliding_window": window(config),
+        // The class reads windows from layer_types where it has them.
+        "sliding_window_pattern": window(config).map(|_| 4),
+    })
 }

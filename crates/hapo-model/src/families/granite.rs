@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Family, common};
+use super::Family;
 use crate::config::Config;
 use crate::config::decoder::{Decoder, Multipliers};
 use crate::fields::reader::Reader;
@@ -31,11 +31,12 @@ fn read(fields: &mut Reader<'_>) -> Decoder {
 
 fn write(config: &Config) -> Value {
     let Multipliers { embedding, attention, residual, logits } = config.decoder.multipliers;
-    let mut own = common(config);
-    own["embedding_multiplier"] = json!(embedding);
-    own["attention_multiplier"] = json!(attention);
-    own["residual_multiplier"] = json!(residual);
-    own["logits_scaling"] = json!(1.0 / logits);
-    own["mlp_bias"] = json!(false);
-    own
+    json!({
+        "attention_bias": false,
+        "attention_multiplier": attention,
+        "embedding_multiplier": embedding,
+        "logits_scaling": 1.0 / logits,
+        "mlp_bias": false,
+        "residual_multiplier": residual,
+    })
 }

@@ -17,7 +17,7 @@ mod qwen3;
 mod smollm3;
 
 use hapo_kernels::Habits;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
@@ -60,15 +60,6 @@ pub const FAMILIES: &[Family] = &[
     phi3::FAMILY,
     exaone4::FAMILY,
 ];
-
-/// The fields that most families write.
-fn common(config: &Config) -> Value {
-    let mut own = json!({ "attention_bias": false });
-    if config.head_dim * config.heads != config.hidden {
-        own["head_dim"] = json!(config.head_dim);
-    }
-    own
-}
 
 /// `layer_types` of a configuration.
 fn layer_types(config: &Config) -> Value {

@@ -1,8 +1,8 @@
 //! `OLMo` 2: norms after the blocks, and one over all heads of q and of k.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{Family, common};
+use super::Family;
 use crate::config::Config;
 use crate::config::decoder::{Decoder, Norms, QkNorm};
 use crate::fields::reader::Reader;
@@ -24,6 +24,6 @@ fn read(fields: &mut Reader<'_>) -> Decoder {
     Decoder { norms: Norms::After, qk_norm: Some(QkNorm::Row), ..plain }
 }
 
-fn write(config: &Config) -> Value {
-    common(config)
+fn write(_: &Config) -> Value {
+    json!({ "attention_bias": false })
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Family, common, layer_types, window};
+use super::{Family, layer_types, window};
 use crate::config::Config;
 use crate::config::decoder::{Decoder, Norms, QkNorm};
 use crate::fields::reader::Reader;
@@ -26,8 +26,9 @@ fn read(fields: &mut Reader<'_>) -> Decoder {
 }
 
 fn write(config: &Config) -> Value {
-    let mut own = common(config);
-    own["layer_types"] = layer_types(config);
-    own["sliding_window"] = json!(window(config));
-    own
+    json!({
+        "attention_bias": false,
+        "layer_types": layer_types(config),
+        "sliding_window": window(config),
+    })
 }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Family, common, window};
+use super::{Family, window};
 use crate::config::Config;
 use crate::config::decoder::{Decoder, Scaling};
 use crate::fields::reader::Reader;
@@ -44,14 +44,17 @@ fn read(fields: &mut Reader<'_>) -> Decoder {
 
 fn write(config: &Config) -> Value {
     let rope = &config.decoder.ropes[0];
-    let mut own = common(config);
-    own["embd_pdrop"] = json!(0.0);
-    own["resid_pdrop"] = json!(0.0);
-    own["sliding_window"] = json!(window(config));
-    own["original_max_position_embeddings"] = match &rope.scaling {
-        Scaling::Long(it) => json!(it.original_max_positions),
-        _ => json!(config.max_positions),
+    let original = match &rope.scaling {
+        Scaling::Long(it) => it.original_max_positions,
+        _ => config.max_positions,
     };
+    let mut own = json!({
+        "attention_bias": false,
+        "embd_pdrop": 0.0,
+        "original_max_position_embeddings": original,
+        "resid_pdrop": 0.0,
+        "sliding_window": window(config),
+    });
     if rope.share != 1.0 {
         own["partial_rotary_factor"] = json!(rope.share);
     }

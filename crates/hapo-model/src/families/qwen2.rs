@@ -25,13 +25,9 @@ fn read(fields: &mut Reader<'_>) -> Decoder {
 }
 
 fn write(config: &Config) -> Value {
-    let mut own = json!({
+    json!({
         "max_window_layers": config.layers,
         "sliding_window": null,
         "use_sliding_window": false,
-    });
-    if config.head_dim * config.heads != config.hidden {
-        own["head_dim"] = json!(config.head_dim);
-    }
-    own
+    })
 }

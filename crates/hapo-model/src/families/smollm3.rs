@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Family, common, layer_types};
+use super::{Family, layer_types};
 use crate::config::Config;
 use crate::config::decoder::{Decoder, LayerKind};
 use crate::fields::reader::Reader;
@@ -46,10 +46,11 @@ fn turned(fields: &mut Reader<'_>) -> Vec<bool> {
 
 fn write(config: &Config) -> Value {
     let turned = (0..config.layers).map(|layer| config.decoder.rope_of(layer).is_some());
-    let mut own = common(config);
-    own["layer_types"] = layer_types(config);
-    own["mlp_bias"] = json!(false);
-    own["no_rope_layers"] = turned.map(u8::from).collect();
-    own["use_sliding_window"] = json!(false);
-    own
+    json!({
+        "attention_bias": false,
+        "layer_types": layer_types(config),
+        "mlp_bias": false,
+        "no_rope_layers": turned.map(u8::from).collect::<Vec<_>>(),
+        "use_sliding_window": false,
+    })
 }
