@@ -238,17 +238,9 @@ impl<D: Device> Head<D> {
         let (device, hidden) = (&model.device, model.config.hidden);
         let all = hidden_states.first(hidden_states.len());
         device.gather_rows(hidden, table, all, self.x.first_mut(rows * hidden));
-        device.rms_norm(
-            model.config.rms_eps,
-            model.config.decoder.norm_offset(),
-            self.x.first(rows * hidden),
-            model.norm.all(),
-            self.norm.first_mut(rows * hidden),
-            self.norm_inverse.first_mut(rows),
-            None,
-        );
-        let multiplier = model.config.decoder.multipliers.logits;
-        times(device, self.norm.first_mut(rows * hidden), multiplier);
+        let y = self.norm.first_mut(rows * hidden);
+        let inverse = self.norm_inverse.first_mut(rows);
+        model.final_norm(device, self.x.first(rows * hidden), y, inverse);
     }
 
     fn product(&mut self, model: &Model<D>, first: usize, rows: usize) {

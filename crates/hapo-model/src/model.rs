@@ -573,6 +573,19 @@ impl<D: Device> Model<D> {
         times(device, x, self.config.decoder.multipliers.embedding);
     }
 
+    /// The final norm of rows, times the factor of the logits.
+    pub(crate) fn final_norm(
+        &self,
+        device: &D,
+        x: Span<'_, D::Buf>,
+        mut y: SpanMut<'_, D::Buf>,
+        inverse: SpanMut<'_, D::Buf>,
+    ) {
+        let (eps, decoder) = (self.config.rms_eps, &self.config.decoder);
+        device.rms_norm(eps, decoder.norm_offset(), x, self.norm.all(), y.again(), inverse, None);
+        times(device, y, decoder.multipliers.logits);
+    }
+
     /// Adds the embedding's gradient after the head's; overwrites `dx`.
     pub(crate) fn embed_grad(
         &self,

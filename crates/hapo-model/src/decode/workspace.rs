@@ -6,7 +6,7 @@ use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::layer::{AttentionArgs, LayerActivations, LayerPass, Scratch};
 use crate::linear::Input;
-use crate::model::{Model, times};
+use crate::model::Model;
 
 /// The sizes of generation's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,17 +92,9 @@ impl<D: Device> Workspace<D> {
     /// Final norm of the rows in `last`, and their logits in `logits`.
     pub(super) fn head_rows(&mut self, model: &Model<D>, device: &D, rows: usize) {
         let (hidden, vocabulary) = (model.config.hidden, model.config.vocab_size);
-        device.rms_norm(
-            model.config.rms_eps,
-            model.config.decoder.norm_offset(),
-            self.last.first(rows * hidden),
-            model.norm.all(),
-            self.norm.first_mut(rows * hidden),
-            self.norm_inverse.first_mut(rows),
-            None,
-        );
-        let multiplier = model.config.decoder.multipliers.logits;
-        times(device, self.norm.first_mut(rows * hidden), multiplier);
+        let y = self.norm.first_mut(rows * hidden);
+        let inverse = self.norm_inverse.first_mut(rows);
+        model.final_norm(device, self.last.first(rows * hidden), y, inverse);
         let x = self.norm.first(rows * hidden);
         let y = self.logits.first_mut(rows * vocabulary);
         model.head.forward(Input { device, x, low: None }, y);
