@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::config::decoder::{Decoder, LayerKind, Scaling};
+use crate::config::decoder::{Decoder, Scaling};
 use crate::config::{Config, TensorSpec};
 use crate::error::Error;
 use crate::families::FAMILIES;
@@ -72,9 +72,8 @@ fn check_decoder(file: &Path, config: &Config) -> Result<(), Error> {
         let expected = format!("kinds of {} layers", config.layers);
         return refuse("layer_types", &expected, layers.len().to_string());
     }
-    if let Some(LayerKind { window: Some(it), .. }) = layers.iter().find(|it| it.window == Some(0))
-    {
-        return refuse("sliding_window", "a positive integer or null", it.to_string());
+    if layers.iter().any(|it| it.window == Some(0)) {
+        return refuse("sliding_window", "a positive integer or null", "0".to_owned());
     }
     for rope in ropes {
         rope::check(file, rope, "rope_scaling.")?;
