@@ -7,6 +7,8 @@ use std::fmt;
 use hapo_core::{CounterRng, RngCounter, RngStream};
 use serde::Serialize;
 
+use crate::seeds::{average, bisect, t_quantile, variance_of};
+
 /// Draws of a permutation test.
 const DRAWS: u64 = 20_000;
 const SEED: u64 = 47;
@@ -161,14 +163,9 @@ impl SignFlips {
     /// The mean, its test and its interval.
     pub(crate) fn pooled(&self) -> Pooled {
         let end = |sign: f64| {
-            let (mut inside, mut outside) =
-                (self.mean, self.mean + sign * 2.0 * (self.largest + 1e-9));
-            for _ in 0..40 {
-                let middle = f64::midpoint(inside, outside);
-                // One-sided, against a true difference nearer to the mean.
-                if self.above(middle, -sign) > 0.025 { inside = middle } else { outside = middle }
-            }
-            f64::midpoint(inside, outside)
+            let outside = self.mean + sign * 2.0 * (self.largest + 1e-9);
+            // One-sided, against a true difference nearer to the mean.
+            bisect((self.mean, outside), |shift| self.above(shift, -sign) > 0.025)
         };
         let p = 2.0 * self.above(0.0, 1.0).min(self.above(0.0, -1.0));
         Pooled { mean: self.mean, p: p.min(1.0), interval: (end(-1.0), end(1.0)) }
@@ -191,19 +188,16 @@ impl SignFlips {
 /// is then one of `found`, otherwise one of `missed`, all as they were recorded.
 pub(crate) fn coverage(p: f64, found: &[f64], missed: &[f64]) -> f64 {
     const SEEDS: usize = 5;
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let truth = p * mean(found) + (1.0 - p) * mean(missed);
+    let truth = p * average(found) + (1.0 - p) * average(missed);
     let mut rng = CounterRng::new(SEED, RngStream::Bootstrap, RngCounter::default());
-    let t = crate::seeds::t_quantile(0.05, SEEDS as u32 - 1);
+    let t = t_quantile(0.05, SEEDS as u32 - 1);
     let held = (0..DRAWS).filter(|_| {
         let seeds: [f64; SEEDS] = std::array::from_fn(|_| {
             let values = if rng.uniform() < p { found } else { missed };
             values[rng.below(values.len() as u64) as usize]
         });
-        let middle = mean(&seeds);
-        let squares: f64 = seeds.iter().map(|seed| (seed - middle).powi(2)).sum();
-        let half = t * (squares / ((SEEDS - 1) * SEEDS) as f64).sqrt();
-        (middle - truth).abs() <= half + 1e-12
+        let half = t * (variance_of(&seeds) / SEEDS as f64).sqrt();
+        (average(&seeds) - truth).abs() <= half + 1e-12
     });
     held.count() as f64 / DRAWS as f64
 }

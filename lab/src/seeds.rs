@@ -182,7 +182,7 @@ fn require_shape(seed: usize, got: &[Vec<f64>], expected: &[Vec<f64>]) -> Result
     Ok(())
 }
 
-fn average(values: &[f64]) -> f64 {
+pub(crate) fn average(values: &[f64]) -> f64 {
     mean(values.iter().copied())
 }
 
@@ -192,7 +192,7 @@ fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
 }
 
 /// Unbiased.
-fn variance_of(values: &[f64]) -> f64 {
+pub(crate) fn variance_of(values: &[f64]) -> f64 {
     let middle = average(values);
     values.iter().map(|it| (it - middle).powi(2)).sum::<f64>() / (values.len() - 1) as f64
 }
@@ -220,8 +220,8 @@ fn t_tail(angle: f64, freedom: u32) -> f64 {
     (1.0 - within).max(0.0)
 }
 
-/// Where a predicate that holds at the lower end stops to hold.
-fn bisect((mut low, mut high): (f64, f64), holds: impl Fn(f64) -> bool) -> f64 {
+/// Where a predicate that holds at the first end stops to hold.
+pub(crate) fn bisect((mut low, mut high): (f64, f64), holds: impl Fn(f64) -> bool) -> f64 {
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
         if holds(middle) { low = middle } else { high = middle }

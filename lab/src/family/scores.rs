@@ -359,7 +359,7 @@ pub(crate) fn truncated(benchmarks: &[BenchmarkScores]) -> f64 {
     mean(&shares)
 }
 
-fn mean(values: &[f64]) -> f64 {
+pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::exact::{Count, fisher};
 use crate::family::arm::Section;
-use crate::family::scores::{Cost, Scores};
+use crate::family::scores::{Cost, Scores, mean};
 use crate::seeds::{SeedEstimate, difference_over_seeds, estimate_over_seeds, holm};
 
 /// The scores of runs that are done, by arm and seed.
@@ -228,10 +228,6 @@ fn row(arm: &str, label: &str, scores: &[&Scores]) -> Result<Option<Row>> {
         },
         seconds: of_runs(&|run| run.seconds),
     }))
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
 }
 
 /// Scores of each problem, by benchmark.
