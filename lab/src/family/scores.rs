@@ -122,15 +122,15 @@ pub(crate) struct Curves {
     pub(crate) first_groups: [f64; 3],
 }
 
-/// Metrics whose curves are in the tables.
-pub(crate) const CURVES: &[(&str, &str)] = &[
-    ("eval/avg@k", "development"),
-    ("reward/policy_only", "reward"),
-    ("gate/beta", "β"),
-    ("policy/entropy", "entropy, on-policy"),
-    ("entropy/all", "entropy, all"),
-    ("policy/kl_to_initial", "KL"),
-    ("response_length/mean", "length"),
+/// Metrics whose curves are recorded.
+const CURVES: [&str; 7] = [
+    "eval/avg@k",
+    "reward/policy_only",
+    "gate/beta",
+    "policy/entropy",
+    "entropy/all",
+    "policy/kl_to_initial",
+    "response_length/mean",
 ];
 
 /// Places in [`CURVES`].
@@ -145,7 +145,7 @@ impl Curves {
         let of_metric = |key: &str| lines.iter().map(|it| value(it, key)).collect();
         let count = |key: &str| lines.first().and_then(|it| it[key].as_f64()).unwrap_or(0.0);
         Self {
-            steps: CURVES.iter().map(|it| of_metric(it.0)).collect(),
+            steps: CURVES.map(of_metric).to_vec(),
             first_groups: ["groups/all_fail", "groups/all_solved", "groups/partially_solved"]
                 .map(count),
         }
