@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -148,22 +148,12 @@ class Gated:
 
 
 @dataclass(frozen=True)
-class _Needs:
-    parts: int
-    prefixes: bool
-    hints: bool
-    reference: bool
-    memory: bool
-    traces: int
-
-
-@dataclass(frozen=True)
 class _Built:
     """What the extension module reads of a method; its fields are that module's."""
 
     object: Method
     plan: tuple[str, str, bool, bool]
-    needs: _Needs
+    needs: Needs
     hooks: tuple[bool, bool, bool]
     code_hash: str | None
 
@@ -237,7 +227,7 @@ def _factory(name: str, it: Any, defaults: dict[str, Any]) -> Callable[[str], _B
         return _Built(
             object=made,
             plan=(plan.gate, plan.slot, plan.can_be_gated, plan.teacher_apart),
-            needs=_Needs(needs.parts, needs.prefixes, needs.hints, needs.reference, memory, needs.traces),
+            needs=replace(needs, memory=memory),
             hooks=(hooks[0], hooks[1], hooks[2]),
             code_hash=hashlib.sha256(file.read_bytes()).hexdigest() if file else None,
         )

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hapo_core::{
-    Behind, Clip, Loss, NormaliserKind, Offer, PromptId, RngStream, SampledGroup, Scores, Slot,
-    Step, Verdict,
+    Behind, Clip, Loss, NormaliserKind, Offer, RngStream, SampledGroup, Scores, Slot, Step,
+    TeacherTrajectory, Verdict,
 };
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
 use hapo_kernels::AdamW;
@@ -27,7 +27,7 @@ use pyo3::prelude::*;
 
 use crate::arguments::{value_error, word};
 use crate::engine_error::raised;
-use crate::groups::Group;
+use crate::groups::{Group, arrays};
 use crate::method::Method;
 use crate::python_method::{RawSpan, credit_of};
 
@@ -200,12 +200,8 @@ impl Engine {
             step: sampling.step,
         };
         let made = || -> anyhow::Result<Vec<Vec<Rollout>>> {
-            let request = |it: &&'_ hapo_train::Prompt| (it.id, it.tokens.clone());
-            let tokens: Vec<_> = prompts.iter().map(request).collect();
-            let requests: Vec<_> = tokens
-                .iter()
-                .map(|(id, tokens)| GroupRequest::new(*id, tokens, sampling.n))
-                .collect();
+            let requests: Vec<_> =
+                prompts.iter().map(|it| GroupRequest::new(it.id, &it.tokens, sampling.n)).collect();
             let sampled = sample(&self.trainer().model, &requests, &settings)?;
             let text = |it: &hapo_core::Rollout| {
                 Ok(Rollout { text: self.chat.text(&it.tokens)?, rollout: it.clone() })
@@ -224,9 +220,6 @@ impl Engine {
         top: usize,
     ) -> PyResult<Vec<Scored<'py>>> {
         let inverse_temperature = 1.0 / temperature;
-        let request =
-            |(prompt, response): &(Vec<u32>, Vec<u32>)| (prompt.clone(), response.clone());
-        let pairs: Vec<_> = pairs.iter().map(request).collect();
         if let Some(index) = pairs.iter().position(|(prompt, _)| prompt.is_empty()) {
             return Err(value_error("prompts", format!("{index} is empty, expected a token")));
         }
@@ -349,7 +342,7 @@ impl Prompt {
 
     #[getter]
     fn teachers<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyArray1<u32>>> {
-        self.0.teachers.iter().map(|it| it.tokens().to_vec().into_pyarray(py)).collect()
+        arrays(py, self.0.teachers.iter().map(TeacherTrajectory::tokens))
     }
 
     fn __repr__(&self) -> String {
@@ -401,7 +394,7 @@ pub(crate) fn group(
     let verdict = |it: f64| if it >= success_at { Verdict::Correct } else { Verdict::Wrong };
     let graded = rewards.into_iter().map(|it| (it, verdict(it))).collect();
     let rollouts: Vec<_> = rollouts.iter().map(|it| it.get().rollout.clone()).collect();
-    let sampled = SampledGroup::new(PromptId(prompt.id.0), rollouts.len(), rollouts);
+    let sampled = SampledGroup::new(prompt.id, rollouts.len(), rollouts);
     let slot = Slot { rule: gated.slot(), seed, step };
     let offer = Offer { teachers: &prompt.teachers, stored: &[], scores: &[], slot };
     let scored = sampled.score_with_rewards(graded, success_at);

@@ -16,7 +16,7 @@ fn column<T: numpy::Element>(py: Python<'_>, values: impl Iterator<Item = T>) ->
     values.collect::<Vec<T>>().into_pyarray(py)
 }
 
-fn arrays<'py, 'a, T: numpy::Element + Clone + 'a>(
+pub(crate) fn arrays<'py, 'a, T: numpy::Element + Clone + 'a>(
     py: Python<'py>,
     values: impl Iterator<Item = &'a [T]>,
 ) -> Vec<Column<'py, T>> {
@@ -36,6 +36,7 @@ pub(crate) struct Group {
     pub(crate) mixed: MixedGroup,
     pub(crate) at: Moment,
     pub(crate) scores: Scores,
+    #[pyo3(get)]
     pub(crate) memory: Option<Py<PyAny>>,
 }
 
@@ -158,11 +159,6 @@ impl Group {
         arrays(py, self.scores.reference.iter().map(|it| it.log_probs.as_slice()))
     }
 
-    #[getter]
-    fn memory(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.memory.as_ref().map(|it| it.clone_ref(py))
-    }
-
     fn __len__(&self) -> usize {
         self.mixed.members().len()
     }
@@ -183,15 +179,21 @@ impl Group {
 #[pyclass(frozen, module = "hapo")]
 pub(crate) struct Sampled {
     group: ScoredGroup,
+    #[pyo3(get)]
     part: usize,
+    #[pyo3(get)]
     size: usize,
     teachers: Vec<TeacherTrajectory>,
     stored: Vec<StoredTrace>,
+    #[pyo3(get)]
     hints: usize,
     at: Moment,
     seed: u64,
+    #[pyo3(get)]
     is_open: bool,
+    #[pyo3(get)]
     slot: Option<usize>,
+    #[pyo3(get)]
     memory: Option<Py<PyAny>>,
 }
 
@@ -252,33 +254,8 @@ impl Sampled {
     }
 
     #[getter]
-    fn part(&self) -> usize {
-        self.part
-    }
-
-    #[getter]
-    fn size(&self) -> usize {
-        self.size
-    }
-
-    #[getter]
-    fn hints(&self) -> usize {
-        self.hints
-    }
-
-    #[getter]
     fn successes(&self) -> usize {
         self.group.successes()
-    }
-
-    #[getter]
-    fn is_open(&self) -> bool {
-        self.is_open
-    }
-
-    #[getter]
-    fn slot(&self) -> Option<usize> {
-        self.slot
     }
 
     #[getter]
@@ -324,11 +301,6 @@ impl Sampled {
     #[getter]
     fn log_probs<'py>(&self, py: Python<'py>) -> Vec<Column<'py, f32>> {
         arrays(py, self.members().map(|it| it.rollout.log_probs.as_slice()))
-    }
-
-    #[getter]
-    fn memory(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.memory.as_ref().map(|it| it.clone_ref(py))
     }
 
     /// Draws of the method at this step, prompt and part.

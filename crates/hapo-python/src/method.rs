@@ -18,7 +18,11 @@ use crate::schedule::{Schedule, count};
 #[pyclass(frozen, module = "hapo")]
 pub(crate) struct Method {
     pub(crate) gated: Gated,
+    /// N.
+    #[pyo3(get)]
     pub(crate) group_size: usize,
+    /// d of the operator.
+    #[pyo3(get)]
     pub(crate) d: f64,
 }
 
@@ -81,12 +85,6 @@ impl Method {
         self.gated.name()
     }
 
-    /// N.
-    #[getter]
-    fn group_size(&self) -> usize {
-        self.group_size
-    }
-
     /// Whether the teacher has a free slot in every group: one rollout fewer counts, the first.
     #[getter]
     fn has_fixed_slot(&self) -> bool {
@@ -101,12 +99,6 @@ impl Method {
     ) -> PyResult<Bound<'py, PyList>> {
         let it = group.get();
         credit_to_python(py, &self.gated.credit(&it.mixed, it.at.step, &it.scores))
-    }
-
-    /// d of the operator.
-    #[getter]
-    fn d(&self) -> f64 {
-        self.d
     }
 }
 

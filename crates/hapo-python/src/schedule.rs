@@ -1,10 +1,10 @@
 //! The gate over a run.
 
-use hapo_core::{Annealing, AnnealingMode, GATES, Gate, GateRule, Step, Threshold, excerpt};
+use hapo_core::{Annealing, AnnealingMode, GATES, Gate, GateRule, Step, Threshold};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::arguments::{decimal, value_error, word};
+use crate::arguments::{decimal, unknown, value_error, word};
 
 /// The confidence gate over the steps of a run, decided by integers: at step t (from 1) the teacher may enter a group of
 /// at most `success_limit(t)` successes.
@@ -13,6 +13,8 @@ use crate::arguments::{decimal, value_error, word};
 pub(crate) struct Schedule {
     pub(crate) schedule: hapo_core::Schedule,
     pub(crate) gate: Gate,
+    /// Steps of an epoch.
+    #[pyo3(get)]
     pub(crate) steps_per_epoch: u64,
     settings: Vec<(&'static str, String)>,
 }
@@ -52,7 +54,7 @@ impl Schedule {
             Some(gamma0) => Threshold::Manual { gamma0 },
             None => Threshold::Derived { success_limit: count("success_limit", success_limit)? },
         };
-        let rule = table_gate(gate).map_err(|problem| value_error("gate", problem))?;
+        let rule = table_gate(gate)?;
         let is_annealed = rule.reads().contains(&"annealing");
         let annealing = match (word("annealing", annealing)?, turn_off_epoch) {
             (AnnealingMode::Sigmoid, Some(turn_off_epoch)) if is_annealed => {
@@ -95,12 +97,6 @@ impl Schedule {
     #[getter]
     fn group_size(&self) -> usize {
         self.schedule.group_size()
-    }
-
-    /// Steps of an epoch.
-    #[getter]
-    fn steps_per_epoch(&self) -> u64 {
-        self.steps_per_epoch
     }
 
     /// The threshold at the cold start.
@@ -150,13 +146,11 @@ impl Schedule {
 }
 
 /// The gate of a name, if it is a table.
-fn table_gate(name: &str) -> Result<&'static dyn GateRule, String> {
-    let rule = hapo_core::gate_rule(name).ok_or_else(|| {
-        let tables = GATES.iter().filter(|it| it.is_table()).map(|it| it.name());
-        let tables = tables.collect::<Vec<_>>().join(", ");
-        format!("expected one of {tables}, got {:?}", excerpt(name, 40))
-    })?;
-    hapo_core::refused_as_table(rule).map_or(Ok(rule), Err)
+fn table_gate(name: &str) -> PyResult<&'static dyn GateRule> {
+    let tables = || GATES.iter().filter(|it| it.is_table()).map(|it| it.name());
+    let rule = hapo_core::gate_rule(name).ok_or_else(|| unknown("gate", name, tables()))?;
+    let refused = hapo_core::refused_as_table(rule);
+    refused.map_or(Ok(rule), |problem| Err(value_error("gate", problem)))
 }
 
 /// A number from 0.
