@@ -11,8 +11,8 @@ mod math_verify;
 
 use arguments::{same, sequence, text, texts, value_error};
 use hapo_verify::{
-    AnswerForm, BENCHMARK, Extracting, Extraction, Gold, GoldError, Judgement, Math, MathOptions,
-    Reason, Search, Targets, find_answer,
+    AnswerForm, BENCHMARK, Extracting, Extraction, Gold, GoldError, Math, MathOptions, Search,
+    Targets, find_answer,
 };
 pub use math_verify::{Request, read_answer, same_answer};
 use pyo3::prelude::*;
@@ -61,10 +61,7 @@ type Row = (bool, &'static str, String, String, String, Option<(usize, usize)>);
 fn judged(gold: &Result<Gold, GoldError>, answer: &str) -> Row {
     let it = match gold {
         Ok(gold) => gold.judge(answer),
-        Err(error) => {
-            let nothing = Judgement::unparsable(Reason::Gold, String::new());
-            Judgement { reason: error.to_string().into(), ..nothing }
-        }
+        Err(error) => error.judgement(),
     };
     let span = it.extracted.as_deref().and_then(|extracted| span_of(answer, extracted));
     let (verdict, reason) = (it.verdict, it.reason.into_owned());

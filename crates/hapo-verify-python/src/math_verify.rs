@@ -84,7 +84,7 @@ pub struct Rules {
     allow_set_relation_comp: bool,
 }
 
-/// Whether the values of two texts are the same.
+/// True if the values of two texts are the same.
 #[pyfunction]
 pub fn same_answer(py: Python<'_>, gold: Source, answer: Source, rules: Rules) -> bool {
     py.detach(|| {

@@ -1,6 +1,8 @@
 //! Errors of gold answers and graders. Model output is never one.
 
-/// What can be wrong with a gold answer; reported when data are loaded, with file and line by the caller.
+use crate::verdict::{Judgement, Reason};
+
+/// A fault of a gold answer; reported when data are loaded, with file and line by the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GoldError {
@@ -14,7 +16,7 @@ pub enum GoldError {
         gold: String,
         /// The grader's name.
         grader: &'static str,
-        /// What the grader can compare.
+        /// The answers that the grader can compare.
         expected: &'static str,
     },
     /// The grader's name is unknown.
@@ -33,7 +35,13 @@ impl GoldError {
         GoldError::Unreadable { gold: gold.chars().take(80).collect(), grader, expected }
     }
 
-    /// What the reader of the message can do about it.
+    /// The judgement on any completion: none.
+    pub fn judgement(&self) -> Judgement {
+        let nothing = Judgement::unparsable(Reason::Gold, String::new());
+        Judgement { reason: self.to_string().into(), ..nothing }
+    }
+
+    /// A remedy for the reader of the message.
     pub fn hint(&self) -> Option<String> {
         match self {
             GoldError::Empty => {

@@ -1,10 +1,11 @@
-//! What an answer means: a small exact expression type.
+//! The meaning of an answer: a small exact expression type.
 //!
 //! The shape follows what the reference grader can tell apart (an atomic number from a product of numbers, a set from
 //! a tuple from an interval), because its verdicts depend on it. The price is that nothing is simplified here; values
 //! are computed in [`crate::numeric`], within bounds.
 
 use crate::number::Rat;
+use crate::work;
 
 /// A relation's operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +174,10 @@ impl Expr {
             it => vec![it],
         };
         match other {
-            Expr::Add(more) => terms.extend(more),
+            Expr::Add(more) => {
+                work::count(more.len());
+                terms.extend(more);
+            }
             it => terms.push(it),
         }
         Expr::Add(terms)
@@ -186,7 +190,10 @@ impl Expr {
             it => vec![it],
         };
         match other {
-            Expr::Mul(more) => factors.extend(more),
+            Expr::Mul(more) => {
+                work::count(more.len());
+                factors.extend(more);
+            }
             it => factors.push(it),
         }
         Expr::Mul(factors)
@@ -259,7 +266,7 @@ impl Expr {
         }
     }
 
-    /// Whether this is a symbol, or built of symbols alone (`A/S`, `(x, y)`, `f(x)`).
+    /// True for a symbol, and for what is built of symbols alone (`A/S`, `(x, y)`, `f(x)`).
     pub(crate) fn is_only_symbols(&self) -> bool {
         match self {
             Expr::Sym { .. } => true,
@@ -298,12 +305,29 @@ impl Expr {
         }
     }
 
-    /// Whether `test` holds for this node or any below it.
+    /// This sum, product, call, power or percentage with its parts replaced; anything else as it is.
+    pub(crate) fn mapped(&self, part: &mut dyn FnMut(&Expr) -> Expr) -> Expr {
+        match self {
+            Expr::Add(v) => Expr::Add(v.iter().map(part).collect()),
+            Expr::Mul(v) => Expr::Mul(v.iter().map(part).collect()),
+            Expr::Call(f, v) => Expr::Call(f.clone(), v.iter().map(part).collect()),
+            Expr::Pow(p) => Expr::pow(part(&p.0), part(&p.1)),
+            Expr::Percent(it) => Expr::Percent(Box::new(part(it))),
+            it => it.clone(),
+        }
+    }
+
+    /// This with every `from` replaced.
+    pub(crate) fn substituted(&self, from: &Expr, to: &Expr) -> Expr {
+        if self == from { to.clone() } else { self.mapped(&mut |it| it.substituted(from, to)) }
+    }
+
+    /// True if `test` holds for this node or any below it.
     pub(crate) fn any(&self, test: &mut dyn FnMut(&Expr) -> bool) -> bool {
         test(self) || self.children().into_iter().any(|it| it.any(test))
     }
 
-    /// Whether an infinity occurs anywhere.
+    /// True if an infinity occurs anywhere.
     pub(crate) fn has_infinity(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Infinity | Expr::NegInfinity))
     }
@@ -356,7 +380,7 @@ impl Expr {
         }
     }
 
-    /// Whether a literal decimal occurs anywhere.
+    /// True if a literal decimal occurs anywhere.
     pub(crate) fn has_float(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Float(_)))
     }

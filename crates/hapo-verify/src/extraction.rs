@@ -1,4 +1,4 @@
-//! What counts as an answer in a reward: which part of a completion a grader is shown.
+//! Extraction: the part of a completion that a grader is shown.
 //!
 //! A grader that takes the last number of any text pays for text in which the gold answer happens to stand.
 //! [`Extracting`] lets every grader look at an answer alone: the last closed box, or, with [`Extraction::Announced`],
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What counts as an answer.
+/// The rule for which part of a completion is its answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Extraction {
@@ -126,7 +126,7 @@ fn outside_thought(text: &str) -> Result<Cow<'_, str>, Reason> {
     Ok(Cow::Owned(outside))
 }
 
-/// What tells that an answer follows.
+/// The mark before an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AnswerMark {
     /// `####` at the beginning of the last line, or a pair of tags.
@@ -135,7 +135,7 @@ enum AnswerMark {
     Words,
 }
 
-/// Whether an enclosed answer offers more than one value.
+/// True if an enclosed answer offers more than one value.
 fn lists_values(content: &str) -> bool {
     let joined =
         |it: &str| it.contains(" or ") || it.contains("\\text{ or }") || it.contains(" / ");
@@ -176,9 +176,9 @@ fn enclosing_box(text: &str, start: usize, end: usize) -> Option<(Range<usize>, 
             break;
         };
         if let Some(content) = content_of(text, outer).filter(|it| it.end > end) {
-            let says_more = text[content.start..start].contains(|c: char| c.is_alphanumeric())
-                || text[end..content.end].contains(|c: char| c.is_alphanumeric());
-            if says_more {
+            let says_more =
+                |part: &str| part.contains(|c: char| !c.is_whitespace() && !"{}$.,".contains(c));
+            if says_more(&text[content.start..start]) || says_more(&text[end..content.end]) {
                 outermost = Some((outer..content.end + 1, content));
             }
         }
@@ -216,7 +216,7 @@ fn content_of(text: &str, start: usize) -> Option<Range<usize>> {
     Some(open + 1..closing_brace(text, open, text.len())?)
 }
 
-/// What follows `####` on the last line: the answer of a worked solution.
+/// The text behind `####` on the last line: the answer of a worked solution.
 fn last_line(text: &str) -> Option<&str> {
     let line = text.trim_end().lines().next_back()?.trim_start();
     worth_reading(line.strip_prefix("####")?)
@@ -227,7 +227,7 @@ const ANSWER: &str = "answer";
 /// Most bytes between "answer" and the word or sign that announces it.
 const REACH: usize = 60;
 
-/// What the last announcement announces.
+/// The answer of the last announcement.
 fn announced(text: &str) -> Option<(&str, AnswerMark)> {
     // Lower case of ASCII letters alone keeps every byte where it is.
     let lower = text.to_ascii_lowercase();
@@ -264,8 +264,11 @@ fn after_marker(rest: &str) -> Option<usize> {
             continue;
         }
         match &rest[word..at] {
-            // A list of answers to choose from announces none of them.
-            "choices" | "choice" | "options" | "option" => return None,
+            // A list of answers to choose from announces none of them, and a denial none at all.
+            "choices" | "choice" | "options" | "option" | "not" | "cannot" | "never" => {
+                return None;
+            }
+            "t" if rest[..at].ends_with("n't") || rest[..at].ends_with("n’t") => return None,
             _ if is_sign(c) => return Some(at + c.len_utf8()),
             "is" | "are" | "be" | "equals" if word > 0 => return Some(at),
             _ if ".?!\n".contains(c) => return None,
@@ -325,7 +328,7 @@ impl<'a> Extracting<'a> {
         Extracting { grader, extraction }
     }
 
-    /// What counts as an answer; [`Extraction::Any`] for a grader that looks at whole completions.
+    /// The rule for answers; [`Extraction::Any`] for a grader that looks at whole completions.
     pub fn extraction(&self) -> Extraction {
         if self.grader.reads_answers() { self.extraction } else { Extraction::Any }
     }

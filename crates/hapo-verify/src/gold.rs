@@ -2,9 +2,8 @@
 
 use crate::error::GoldError;
 use crate::grader::{Completion, Grader, PreparedGold, Problem};
-use crate::verdict::{Judgement, Reason};
+use crate::verdict::Judgement;
 use rayon::prelude::*;
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -84,26 +83,19 @@ impl Gold {
     }
 }
 
-/// Judges `completion` against `gold`. A gold answer that cannot be read gives [`Reason::Gold`]; [`check_gold`] finds
+/// Judges `completion` against `gold`. A gold answer that cannot be read gives [`crate::Reason::Gold`]; [`check_gold`] finds
 /// those when data are loaded.
 pub fn grade(grader: &dyn Grader, gold: &str, completion: &str) -> Judgement {
     match Gold::new(grader, gold) {
         Ok(it) => it.judge(completion),
-        Err(error) => unreadable_gold(&error),
+        Err(error) => error.judgement(),
     }
 }
 
-fn unreadable_gold(error: &GoldError) -> Judgement {
-    Judgement {
-        reason: Cow::Owned(error.to_string()),
-        ..Judgement::unparsable(Reason::Gold, String::new())
-    }
-}
-
-/// Whether `gold` can be compared with at all. Loading data checks every gold answer with this.
+/// Checks that `gold` can be compared with at all. Loading data checks every gold answer with this.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the gold answer.
 pub fn check_gold(grader: &dyn Grader, gold: &str) -> Result<(), GoldError> {
     grader.prepare(gold).map(|_| ())
 }
@@ -129,7 +121,7 @@ pub fn grade_batch(grader: &dyn Grader, pairs: &[(&str, &str)]) -> Vec<Judgement
         .zip(&gold_idx)
         .map(|((_, completion), idx)| match &gold_answers[*idx] {
             Ok(gold) => gold.judge(completion),
-            Err(error) => unreadable_gold(error),
+            Err(error) => error.judgement(),
         })
         .collect()
 }

@@ -1,4 +1,4 @@
-//! What a grader is.
+//! Graders, their problems and their completions.
 
 use crate::error::GoldError;
 use crate::verdict::Judgement;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What a row of a data set says, for graders that are shown more than its gold answer.
+/// A row of a data set, for graders that are shown more than its gold answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Problem<'a> {
     /// The problem as written.
@@ -22,7 +22,7 @@ pub struct Problem<'a> {
 pub struct Completion<'a> {
     /// Its text.
     pub text: &'a str,
-    /// Whether it was cut off before its end token.
+    /// True if it was cut off before its end token.
     pub truncated: bool,
 }
 
@@ -93,7 +93,7 @@ pub trait Grader: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Whether it compares an answer, which an [`crate::Extraction`] can look for. A grader of a completion's shape
+    /// True if it compares an answer, which an [`crate::Extraction`] can look for. A grader of a completion's shape
     /// sees all of it.
     fn reads_answers(&self) -> bool {
         true

@@ -66,6 +66,10 @@ mod parse;
 mod policy;
 mod printed;
 mod verdict;
+mod work;
+
+#[cfg(test)]
+mod tests;
 
 pub use error::GoldError;
 pub use extract::{Search, Targets};

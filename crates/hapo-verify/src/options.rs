@@ -13,7 +13,7 @@ pub enum Percent {
     V08,
 }
 
-/// What happens when an answer cannot be read.
+/// The treatment of an answer that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Fallback {
     /// Its text is compared with the gold answer's text (Math-Verify's `first_match`).
@@ -33,7 +33,7 @@ pub enum Tries {
     First,
 }
 
-/// Whether symbols count by name.
+/// Comparison of symbols by name or by position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Variables {
     /// `x` is not `y` (Math-Verify's `strict = True`).
@@ -48,17 +48,17 @@ pub enum Variables {
 pub struct MathOptions {
     /// Percentages against plain numbers. Default: 0.9.0's rule.
     pub percent: Percent,
-    /// What a verdict may be paid for. Default: what Math-Verify pays for.
+    /// The policy of the verdicts. Default: Math-Verify's.
     pub policy: Policy,
-    /// Whether an interval as gold answer accepts an inequality. Default: no, as in 0.9.0.
+    /// An interval as gold answer accepts an inequality. Default: no, as in 0.9.0.
     pub allow_set_relation: bool,
     /// Decimals to which a literal decimal is compared. Default: 6.
     pub float_rounding: u32,
     /// Symbols by name or by position. Default: by name.
     pub variables: Variables,
-    /// What to look for in a gold answer. Default: everything but literal strings.
+    /// The targets in a gold answer. Default: everything but literal strings.
     pub gold_targets: Targets,
-    /// What to look for in a completion. Default: everything but literal strings.
+    /// The targets in a completion. Default: everything but literal strings.
     pub targets: Targets,
     /// Unreadable answers. Default: compared as text.
     pub fallback: Fallback,

@@ -4,10 +4,10 @@ use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Applies `judge` to all items and returns what it gives in their order: on all cores, or, where a grader names its
-/// own number of [workers](crate::Grader::workers), on so many threads.
+/// own number of [workers](crate::Grader::workers), on as many threads.
 ///
 /// # Errors
-/// What `judge` returns; no further item is begun then.
+/// The value that `judge` returns; no further item is begun then.
 ///
 /// # Panics
 /// Where `judge` does.

@@ -1,4 +1,4 @@
-//! What a verdict may be paid for.
+//! Policies: the answers that a verdict may be paid for.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,12 +32,12 @@ impl Policy {
         }
     }
 
-    /// Whether notation is read as its writer means it, rather than as Math-Verify reads it.
+    /// True if notation is read as its writer means it, rather than as Math-Verify reads it.
     pub(crate) fn reads_meaning(self) -> bool {
         self != Policy::MathVerify
     }
 
-    /// Whether a number that double arithmetic or nine digits of quadrature alone support is paid for.
+    /// True if a number that double arithmetic or nine digits of quadrature alone support is paid for.
     pub(crate) fn pays_for_doubles(self) -> bool {
         self != Policy::Training
     }

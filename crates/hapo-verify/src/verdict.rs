@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What a grader says of one answer.
+/// A grader's verdict on one answer.
 ///
 /// Model output is data: an answer that cannot be read is a verdict, never an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ impl Verdict {
         }
     }
 
-    /// Whether this is [`Verdict::Correct`].
+    /// True if this is [`Verdict::Correct`].
     pub fn is_correct(self) -> bool {
         self == Verdict::Correct
     }
@@ -41,7 +41,7 @@ impl Verdict {
         }
     }
 
-    /// Whether the answer means the gold answer, or why there is no verdict.
+    /// `true` for a correct answer, `false` for a wrong one, or why there is no verdict.
     ///
     /// # Errors
     /// The reason of [`Verdict::Unparsable`].
@@ -130,13 +130,13 @@ pub struct Judgement {
     /// The reward, where it is not that of the verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<f64>,
-    /// What the reward is made of, by name; most graders have no parts.
+    /// The parts of the reward, by name; most graders have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<(String, f64)>,
 }
 
 impl Judgement {
-    /// What the completion is worth: the reward that the grader names, or else that of its verdict.
+    /// The completion's reward: the one that the grader names, or else that of its verdict.
     pub fn reward(&self) -> f64 {
         self.reward.unwrap_or(self.verdict.reward())
     }

@@ -1,4 +1,4 @@
-//! What counts as an answer: which text of a completion a grader is shown.
+//! Extraction: the text of a completion that a grader is shown.
 
 use hapo_verify::{
     AnswerForm, EXACT, Extracting, Extraction, FORMAT, GRADERS, Gold, Grader, MATH, OAT, Reason,

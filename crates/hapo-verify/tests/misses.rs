@@ -146,7 +146,7 @@ fn a_capital_letter_is_compared_with_case_where_an_answer_was_looked_for() {
     assert!(correct(Extraction::Any, "C", "c"));
 }
 
-/// Whether `answer` is correct where a boxed answer is looked for, and with Math-Verify's own extraction.
+/// True if `answer` is correct where a boxed answer is looked for, and with Math-Verify's own extraction.
 fn correct_boxed_and_any(gold: &str, answer: &str) -> (bool, bool) {
     let correct = |extraction| {
         let gold = Gold::new(&Extracting::new(&MATH, extraction), gold).unwrap();

@@ -17,7 +17,7 @@ const MAX_TEXT: usize = 500;
 /// Most relations of one condition.
 const MAX_PARTS: usize = 12;
 
-/// Whether two texts name the same reals by conditions on the same unknown, or by a condition and a set, or are a
+/// True for texts that name the same reals by conditions on the same unknown, or by a condition and a set, or are a
 /// relation and its multiple.
 pub(crate) fn same_condition(gold: &str, answer: &str) -> bool {
     if gold.len().max(answer.len()) > MAX_TEXT {
@@ -42,7 +42,7 @@ fn is_met_by_the_same(gold: &str, answer: &str) -> bool {
     is_about && same_unknown(gold_unknown, unknown).is_some() && same_pieces(&gold_set, &set)
 }
 
-/// Whether one relation is a multiple of the other, as `2x + 4y < 6` is of `x + 2y < 3`. What is still to be solved for
+/// True if one relation is a multiple of the other, as `2x + 4y < 6` is of `x + 2y < 3`. What is still to be solved for
 /// its only unknown is no answer where the gold answer is solved.
 fn is_multiple(gold: &str, answer: &str) -> bool {
     let (Some(Expr::Rel(op, a)), Some(Expr::Rel(other, b))) =
@@ -69,7 +69,7 @@ fn same_elements(a: &[Expr], b: &[Expr]) -> bool {
     a.len() == b.len() && a.iter().all(|it| b.contains(it))
 }
 
-/// Whether a text holds the sign of an inequality, or bars.
+/// True if a text holds the sign of an inequality, or bars.
 fn is_condition(text: &str) -> bool {
     const COMMANDS: [&str; 8] =
         ["\\le", "\\ge", "\\ne", "\\lt", "\\gt", "\\lvert", "\\vert", "\\not"];
@@ -249,7 +249,23 @@ fn parts(text: &str) -> Vec<(Joint, String)> {
     all
 }
 
-/// Whether numbers alone answer an inequality, as `1, 3` does `1 < x < 3` for Math-Verify.
+/// True if one text joins inequalities by "or" and the other by "and".
+pub(crate) fn are_joined_otherwise(gold: (&Expr, &str), answer: (&Expr, &str)) -> bool {
+    let joints = |(value, text): (&Expr, &str)| {
+        let is_inequality = |it: &Expr| it.is_relation() && !it.is_equation();
+        let Expr::Set(items) = value else {
+            return None;
+        };
+        let marked = items.iter().any(is_inequality).then(|| marked(text))?;
+        Some((marked.contains(OR), marked.contains(AND)))
+    };
+    matches!(
+        (joints(gold), joints(answer)),
+        (Some((true, false)), Some((false, true))) | (Some((false, true)), Some((true, false)))
+    )
+}
+
+/// True if numbers alone answer an inequality, as `1, 3` does `1 < x < 3` for Math-Verify.
 pub(crate) fn is_list_for_inequality(gold: &Expr, answer: &Expr) -> bool {
     let numbers = match answer {
         Expr::Rel(_, sides) => matches!(sides.1, Expr::Set(_)),

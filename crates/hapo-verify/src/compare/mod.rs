@@ -1,4 +1,4 @@
-//! Whether two readings mean the same: numbers, formulas, relations, sets, tuples, intervals, matrices.
+//! The comparison of two readings: numbers, formulas, relations, sets, tuples, intervals, matrices.
 //!
 //! The order of the questions is that of Math-Verify 0.9.0's `sympy_expr_eq`, because it decides which of two
 //! differently shaped answers meet. Where it calls a computer algebra system, [`crate::numeric`] is called here.
@@ -14,7 +14,7 @@ mod values;
 use crate::expr::Expr;
 use crate::numeric::Decision;
 use crate::options::MathOptions;
-pub(crate) use conditions::{is_list_for_inequality, same_condition};
+pub(crate) use conditions::{are_joined_otherwise, is_list_for_inequality, same_condition};
 use solve::as_set;
 pub(crate) use symbols::{complex, renamed, with_imaginary_unit};
 
@@ -62,7 +62,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Whether `answer` means `gold`.
+    /// True if `answer` means `gold`.
     pub(crate) fn equal(&mut self, gold: &Expr, answer: &Expr) -> bool {
         let Some(left) = self.pairs_left.checked_sub(1) else {
             return false;

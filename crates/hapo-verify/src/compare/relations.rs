@@ -1,6 +1,6 @@
 //! Equations and inequalities.
 
-use super::symbols::{plain_symbols, solve_linear, substitute};
+use super::symbols::{plain_symbols, solve_linear};
 use super::{Comparison, structurally_equal};
 use crate::expr::{Expr, Func, Op};
 use crate::numeric;
@@ -10,7 +10,11 @@ impl Comparison<'_> {
     pub(super) fn relations(&mut self, gold: &Expr, answer: &Expr) -> bool {
         match (gold, answer) {
             (Expr::Chain(a), Expr::Chain(b)) => {
-                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.relations(a, b))
+                let turned = self.options.policy.reads_meaning();
+                a.len() == b.len()
+                    && (a.iter().zip(b).all(|(a, b)| self.relations(a, b))
+                        || turned
+                            && a.iter().zip(b.iter().rev()).all(|(a, b)| self.relations(a, b)))
             }
             (Expr::Rel(op, a), Expr::Rel(other, b)) => {
                 if op == other && self.same_collections(a, b) {
@@ -78,7 +82,7 @@ pub(super) fn proportional(a: &Expr, b: &Expr, symbols: &[Expr]) -> Option<Order
     // The values at one point give the factor.
     let at_point = |e: &Expr| {
         let points = [101, 211, 307, 401, 503, 601, 701, 809];
-        symbols.iter().zip(points).fold(e.clone(), |e, (it, n)| substitute(&e, it, &Expr::int(n)))
+        symbols.iter().zip(points).fold(e.clone(), |e, (it, n)| e.substituted(it, &Expr::int(n)))
     };
     let (x, y) = (at_point(a), at_point(b));
     let sign = numeric::compare_real(&x.clone().times(y.clone()), &Expr::int(0))?;

@@ -1,7 +1,7 @@
 //! The reals that meet a relation in one unknown: what is linear or quadratic in it, or in its absolute value.
 
 use super::reals::{Piece, complement, intersection, merged, pieces, simple};
-use super::symbols::{plain_symbols, solve_linear, substitute};
+use super::symbols::{plain_symbols, solve_linear};
 use crate::expr::{Expr, Func, Op};
 use crate::number::Rat;
 use crate::numeric;
@@ -17,7 +17,7 @@ pub(super) enum Form {
     Solved,
 }
 
-/// What a condition is about.
+/// The subject of a condition.
 #[derive(Clone, Debug)]
 pub(super) enum Unknown {
     Real(Expr),
@@ -116,7 +116,7 @@ fn modulus(op: Op, sides: &(Expr, Expr)) -> Option<Solved> {
     Some((Some(Unknown::Modulus(inner.clone())), all))
 }
 
-/// What stands between the bars.
+/// The content of absolute bars.
 fn absolute(e: &Expr) -> Option<&Expr> {
     match e {
         Expr::Call(Func::Abs, args) => args.first(),
@@ -180,7 +180,7 @@ fn of_distance(op: Op, inner: &Expr, bound: &Expr, form: Form) -> Option<Solved>
     if numeric::degree(inner, &symbol)? != 1 {
         return None;
     }
-    let at = |n: i64| substitute(inner, &symbol, &Expr::int(n));
+    let at = |n: i64| inner.substituted(&symbol, &Expr::int(n));
     let slope = numeric::exact(&at(1).plus(at(0).negated()))?;
     let is_unit = slope == Rat::ONE || slope == Rat::MINUS_ONE;
     if slope.is_zero() || form == Form::Solved && !is_unit {
@@ -200,7 +200,7 @@ fn of_distance(op: Op, inner: &Expr, bound: &Expr, form: Form) -> Option<Solved>
 /// `p(x) op 0` for a polynomial of degree one or two, or for what is linear with other coefficients.
 fn of_polynomial(op: Op, p: &Expr) -> Option<Solved> {
     let symbol = only_symbol(p)?;
-    let at = |n: i64| numeric::exact(&substitute(p, &symbol, &Expr::int(n)));
+    let at = |n: i64| numeric::exact(&p.substituted(&symbol, &Expr::int(n)));
     let zero = at(0)?;
     if numeric::degree(p, &symbol).is_none_or(|it| it > 2) {
         let root = numeric::exact(&solve_linear(p, &symbol)?)?;

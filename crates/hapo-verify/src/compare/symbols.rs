@@ -16,22 +16,6 @@ pub(super) fn plain_symbols(e: &Expr, out: &mut Vec<Expr>) {
     }
 }
 
-/// `e` with every `from` replaced.
-pub(super) fn substitute(e: &Expr, from: &Expr, to: &Expr) -> Expr {
-    if e == from {
-        return to.clone();
-    }
-    let all = |v: &[Expr]| v.iter().map(|it| substitute(it, from, to)).collect::<Vec<_>>();
-    match e {
-        Expr::Add(v) => Expr::Add(all(v)),
-        Expr::Mul(v) => Expr::Mul(all(v)),
-        Expr::Call(f, v) => Expr::Call(f.clone(), all(v)),
-        Expr::Pow(p) => Expr::pow(substitute(&p.0, from, to), substitute(&p.1, from, to)),
-        Expr::Percent(a) => Expr::Percent(Box::new(substitute(a, from, to))),
-        it => it.clone(),
-    }
-}
-
 /// The solution of `e = 0` for `symbol`, where `e` is linear in it.
 pub(super) fn solve_linear(e: &Expr, symbol: &Expr) -> Option<Expr> {
     // What has corners may look linear where it is tried.
@@ -42,7 +26,7 @@ pub(super) fn solve_linear(e: &Expr, symbol: &Expr) -> Option<Expr> {
     if e.any(&mut |it| has_corners(it)) {
         return None;
     }
-    let at = |n: i64| substitute(e, symbol, &Expr::int(n));
+    let at = |n: i64| e.substituted(symbol, &Expr::int(n));
     let (zero, one, two) = (at(0), at(1), at(2));
     let minus = |a: &Expr, b: &Expr| a.clone().plus(b.clone().negated());
     let slope = minus(&one, &zero);
@@ -64,18 +48,14 @@ pub(crate) fn renamed(gold: &Expr, answer: &Expr) -> Expr {
     if ours.len() != theirs.len() || ours.is_empty() {
         return answer.clone();
     }
+    let placeholder = |idx: usize| Expr::Sym { name: format!("\u{0}{idx}").into(), complex: false };
     let mut out = answer.clone();
     // In two steps, so that a swap of names does not collide.
     for (idx, from) in theirs.iter().enumerate() {
-        out = substitute(
-            &out,
-            from,
-            &Expr::Sym { name: format!("\u{0}{idx}").into(), complex: false },
-        );
+        out = out.substituted(from, &placeholder(idx));
     }
     for (idx, to) in ours.iter().enumerate() {
-        out =
-            substitute(&out, &Expr::Sym { name: format!("\u{0}{idx}").into(), complex: false }, to);
+        out = out.substituted(&placeholder(idx), to);
     }
     out
 }
@@ -85,7 +65,7 @@ pub(crate) fn complex(e: Expr) -> Expr {
     let i = Expr::Sym { name: "i".into(), complex: false };
     let counts =
         e.any(&mut |it| matches!(it, Expr::Call(Func::Sum | Func::Product | Func::Integral, _)));
-    if counts || !e.any(&mut |it| *it == i) { e } else { substitute(&e, &i, &Expr::I) }
+    if counts || !e.any(&mut |it| *it == i) { e } else { e.substituted(&i, &Expr::I) }
 }
 
 /// `e` with the symbol `i` read as the imaginary unit, where that is its only symbol.
@@ -95,5 +75,5 @@ pub(crate) fn with_imaginary_unit(e: &Expr) -> Option<Expr> {
     let [only] = symbols.as_slice() else {
         return None;
     };
-    matches!(only, Expr::Sym { name, .. } if &**name == "i").then(|| substitute(e, only, &Expr::I))
+    matches!(only, Expr::Sym { name, .. } if &**name == "i").then(|| e.substituted(only, &Expr::I))
 }

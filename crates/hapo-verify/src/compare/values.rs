@@ -185,12 +185,12 @@ fn integer_or_percent(e: &Expr) -> Option<&Rat> {
     }
 }
 
-/// Whether an exact number is written as `text`, as in `\\text{10}`.
+/// True if an exact number is written as `text`, as in `\\text{10}`.
 fn is_written(number: &Expr, text: &str) -> bool {
     matches!(number, Expr::Num(n) if n.bits() <= 128 && n.to_string() == text)
 }
 
-/// Whether a product of single symbols spells `name`.
+/// True if a product of single symbols spells `name`.
 fn same_letters(name: &str, product: &Expr) -> bool {
     match product {
         Expr::E => name == "e",

@@ -72,7 +72,7 @@ impl Anchors {
         }
     }
 
-    /// `final answer … is X` with at most 100 characters between.
+    /// `final answer … is X` with at most 100 characters between. X may begin with white space.
     pub(super) fn final_is(
         &self,
         text: &str,
@@ -91,7 +91,7 @@ impl Anchors {
                 if c.is_whitespace() {
                     let rest = text[at..].trim_start();
                     if let Some(rest) = rest.strip_prefix("is") {
-                        let rest = rest.strip_prefix(':').unwrap_or(rest).trim_start();
+                        let rest = rest.strip_prefix(':').unwrap_or(rest);
                         if let Some(mut it) = read(text.len() - rest.len()) {
                             it.start = start;
                             from = it.end;
@@ -101,35 +101,6 @@ impl Anchors {
                     }
                 }
                 if dots == Dots::StopAtNewlines && c == '\n' {
-                    break;
-                }
-            }
-        }
-    }
-
-    pub(super) fn final_is_expression(&self, scan: &Scan<'_>, out: &mut Vec<Candidate>) {
-        let text = scan.text;
-        let mut from = 0;
-        for start in self.finals.iter().copied() {
-            if start < from {
-                continue;
-            }
-            let anchor_end = start + 12;
-            for (idx, c) in text[anchor_end..].char_indices().take(101) {
-                let at = anchor_end + idx;
-                if c.is_whitespace() {
-                    let rest = text[at..].trim_start();
-                    if let Some(rest) = rest.strip_prefix("is") {
-                        let rest = rest.strip_prefix(':').unwrap_or(rest);
-                        if let Some(mut it) = scan.expression_at(text.len() - rest.len()) {
-                            it.start = start;
-                            from = it.end;
-                            out.push(it);
-                            break;
-                        }
-                    }
-                }
-                if c == '\n' {
                     break;
                 }
             }

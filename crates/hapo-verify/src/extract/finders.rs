@@ -1,5 +1,7 @@
 //! Searches that remember what they found, so that a scan stays linear.
 
+use crate::work;
+
 /// Remembers where a needle is next found, so that asking at increasing positions costs one pass in all.
 pub(super) struct Next<'a> {
     pub(super) text: &'a [u8],
@@ -15,6 +17,13 @@ impl<'a> Next<'a> {
 
     /// The first occurrence at or after `from`; the length if there is none.
     pub(super) fn after(&mut self, from: usize) -> usize {
+        let known = self.at;
+        let found = self.found_after(from);
+        work::count(if found == known { 1 } else { found.saturating_sub(from) });
+        found
+    }
+
+    fn found_after(&mut self, from: usize) -> usize {
         if self.from != usize::MAX && from <= self.at {
             if self.from <= from {
                 return self.at;
@@ -82,6 +91,7 @@ impl<'a> Finders<'a> {
         }
         self.line_from = at;
         self.line_end = newline(&self.text[at..]).map_or(self.text.len(), |it| at + it);
+        work::count(self.line_end - at);
         self.line_end
     }
 }

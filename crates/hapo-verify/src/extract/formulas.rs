@@ -3,6 +3,7 @@
 use super::anchors::last_char_start;
 use super::finders::Finders;
 use super::{Candidate, Context, Formula, Found, Scan};
+use crate::work;
 use std::ops::Range;
 
 impl<'a> Scan<'a> {
@@ -89,7 +90,11 @@ impl<'a> Scan<'a> {
         let rest = &self.text[at..];
         match rest.bytes().next() {
             Some(b) if b > b' ' && b < 0x80 => 0,
-            _ => rest.len() - rest.trim_start().len(),
+            _ => {
+                let n_spaces = rest.len() - rest.trim_start().len();
+                work::count(n_spaces);
+                n_spaces
+            }
         }
     }
 
@@ -163,7 +168,9 @@ impl<'a> Scan<'a> {
     fn closing_dollar(&self, at: usize, line_end: usize) -> Option<usize> {
         let mut close = at + 1;
         loop {
-            close += self.bytes[close..line_end].iter().position(|b| *b == b'$')?;
+            let skipped = self.bytes[close..line_end].iter().position(|b| *b == b'$');
+            work::count(skipped.unwrap_or(line_end - close));
+            close += skipped?;
             if self.bytes[close - 1] != b'\\' || close == at + 1 {
                 return Some(close);
             }
@@ -179,8 +186,9 @@ impl<'a> Scan<'a> {
             return None;
         }
         let inside = open + 1;
-        let close =
-            inside + self.bytes[inside..].iter().position(|b| matches!(b, b'\n' | b'[' | b']'))?;
+        let n = self.bytes[inside..].iter().position(|b| matches!(b, b'\n' | b'[' | b']'))?;
+        work::count(n);
+        let close = inside + n;
         let after = white_space(self.text[close..].strip_prefix(']')?)?;
         Some((inside..close, close + 1 + after.len_utf8()))
     }

@@ -28,7 +28,7 @@ pub(crate) struct Formula {
     pub(crate) bare_box: bool,
 }
 
-/// What was found, and how it is to be read.
+/// A find, and the way to read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// One formula, or several joined by commas, "and" or "or".
@@ -60,7 +60,7 @@ pub enum Search {
     Anywhere,
 }
 
-/// What to look for.
+/// The kinds of answers to look for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Targets {
     /// Formulas in LaTeX delimiters and boxes.
@@ -73,7 +73,7 @@ pub struct Targets {
     pub string_search: Search,
     /// Where boxes stand among the priorities (0, 50, 100, 200, 300 are the others); `None` does not look for them.
     pub boxed_priority: Option<u32>,
-    /// What is cleaned up in formulas before they are read.
+    /// The clean-up of formulas before they are read.
     pub clean_up: CleanUp,
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn candidates(
             match priority {
                 0 => anchors.announced(text, &mut found, |at| scan.formulas_at(at, Context::Plain)),
                 50 => anchors.final_is(text, &mut found, Dots::MatchNewlines, |at| {
-                    scan.formulas_at(at, Context::Plain)
+                    scan.formulas_at(scan.after_spaces(at), Context::Plain)
                 }),
                 100 | 200 => {
                     let read = |at| scan.formulas_at(at, Context::Plain);
@@ -142,7 +142,8 @@ pub(crate) fn candidates(
         if wanted(targets.expressions) {
             match priority {
                 0 => anchors.announced(text, &mut found, |at| scan.expression_at(at)),
-                50 => anchors.final_is_expression(&scan, &mut found),
+                50 => anchors
+                    .final_is(text, &mut found, Dots::StopAtNewlines, |at| scan.expression_at(at)),
                 100 | 200 => anchors.near_expression(&scan, &mut found, priority == 100),
                 300 => {
                     scan.all_arithmetic(&mut found);
@@ -198,6 +199,24 @@ struct Scan<'a> {
 impl<'a> Scan<'a> {
     fn new(text: &'a str) -> Scan<'a> {
         Scan { text, bytes: text.as_bytes(), finders: RefCell::new(Finders::new(text.as_bytes())) }
+    }
+
+    /// The candidates that `find` sees where a number or a word may start, from left to right.
+    fn each_start(
+        &self,
+        out: &mut Vec<Candidate>,
+        mut find: impl FnMut(usize) -> Option<Candidate>,
+    ) {
+        let mut at = 0;
+        while let Some(start) = self.next_start(at) {
+            let found = find(start);
+            at = found.as_ref().map_or(0, |it| it.end).max(start + 1);
+            out.extend(found);
+        }
+    }
+
+    fn after_spaces(&self, at: usize) -> usize {
+        self.text.len() - self.text[at..].trim_start().len()
     }
 
     fn byte(&self, at: usize) -> Option<u8> {

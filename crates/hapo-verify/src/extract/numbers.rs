@@ -1,6 +1,7 @@
 //! Plain numbers and arithmetic.
 
 use super::{Candidate, Found, Scan};
+use crate::work;
 
 impl Scan<'_> {
     /// Arithmetic or, failing that, a number.
@@ -46,30 +47,12 @@ impl Scan<'_> {
     }
 
     pub(super) fn all_arithmetic(&self, out: &mut Vec<Candidate>) {
-        let mut at = 0;
         let mut memo = Run::default();
-        while let Some(start) = self.next_start(at) {
-            match self.arithmetic_at(start, &mut memo) {
-                Some(it) => {
-                    at = it.end;
-                    out.push(it);
-                }
-                None => at = start + 1,
-            }
-        }
+        self.each_start(out, |at| self.arithmetic_at(at, &mut memo));
     }
 
     pub(super) fn all_numbers(&self, out: &mut Vec<Candidate>) {
-        let mut at = 0;
-        while let Some(start) = self.next_start(at) {
-            match self.number_at(start) {
-                Some(it) => {
-                    at = it.end;
-                    out.push(it);
-                }
-                None => at = start + 1,
-            }
-        }
+        self.each_start(out, |at| self.number_at(at));
     }
 
     /// The next position at which a number or arithmetic may start: the text's start, white space, or `=`.
@@ -85,6 +68,7 @@ impl Scan<'_> {
                     .get(at..)?
                     .iter()
                     .position(|b| *b <= b' ' || *b == b'=' || *b >= 0x80)?;
+            work::count(found + 1 - at);
             let is_start = match self.bytes[found] {
                 b'=' => true,
                 b if b < 0x80 => (b as char).is_whitespace(),
@@ -158,6 +142,7 @@ impl Scan<'_> {
         };
         for (idx, c) in self.text[start..].char_indices() {
             let at = start + idx;
+            work::count(1);
             visit(&mut run, &operators, at);
             if !(c.is_ascii_digit() || c == '.' || c.is_whitespace() || is_operator(c)) {
                 run.end = at;
@@ -171,7 +156,7 @@ impl Scan<'_> {
         run
     }
 
-    /// Whether arithmetic may end here: before a closing parenthesis and a suffix, or before a suffix.
+    /// True if arithmetic may end: before a closing parenthesis and a suffix, or before a suffix.
     fn ends_match(&self, at: usize) -> bool {
         self.suffix(at).is_some() || self.byte(at) == Some(b')') && self.suffix(at + 1).is_some()
     }
@@ -224,9 +209,6 @@ impl Scan<'_> {
                 while matches!(self.byte(grouped), Some(b' ' | b',')) && digits(grouped + 1) >= 3 {
                     grouped += 4;
                 }
-            } else if whole > 3 && self.bytes[start + minus] != b'0' {
-                // The grouped form takes at most three digits first, which here leaves no separator.
-                grouped = integer.end;
             }
             if grouped > integer.end {
                 integer.end = grouped;

@@ -41,7 +41,8 @@ impl Scan<'_> {
         };
         match priority {
             0 => anchors.announced(self.text, out, bare),
-            50 => anchors.final_is(self.text, out, Dots::StopAtNewlines, bare),
+            50 => anchors
+                .final_is(self.text, out, Dots::StopAtNewlines, |at| bare(self.after_spaces(at))),
             100 | 200 => {
                 let dots = Dots::StopAtNewlines;
                 out.extend(anchors.near(self.text, priority == 100, 50, dots, whole));
@@ -54,18 +55,7 @@ impl Scan<'_> {
                     out.push(Candidate { start: 0, end, found: Found::Word(word) });
                 }
             }
-            300 => {
-                let mut at = 0;
-                while let Some(start) = self.next_start(at) {
-                    match whole(start) {
-                        Some(it) => {
-                            at = it.end.max(start + 1);
-                            out.push(it);
-                        }
-                        None => at = start + 1,
-                    }
-                }
-            }
+            300 => self.each_start(out, whole),
             _ => {}
         }
     }

@@ -6,7 +6,6 @@ use crate::error::GoldError;
 use crate::grader::{Grader, PreparedGold};
 use crate::last_box::{LastBox, last_box};
 use crate::verdict::{Judgement, Verdict};
-use std::borrow::Cow;
 
 /// The right shape.
 pub static FORMAT: Format = Format;
@@ -65,13 +64,8 @@ impl PreparedGold for Shape {
             None => (Verdict::Wrong, "lacks the shape"),
         };
         Judgement {
-            verdict,
             extracted: found.map(str::to_owned),
-            gold_read: format!("{self:?}"),
-            answer_read: found.unwrap_or_default().to_owned(),
-            reason: Cow::Borrowed(reason),
-            reward: None,
-            parts: Vec::new(),
+            ..Judgement::new(verdict, found.unwrap_or_default(), format!("{self:?}"), reason)
         }
     }
 }

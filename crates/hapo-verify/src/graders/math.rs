@@ -56,7 +56,7 @@ impl Math {
         read(text, &self.options.targets, &self.options)
     }
 
-    /// Whether an answer means the gold answer, as Math-Verify's `verify` says.
+    /// True if an answer means the gold answer, as Math-Verify's `verify` says.
     pub fn same(&self, gold: &Reading, answer: &Reading) -> bool {
         numeric::refuel();
         compare(gold, answer, &self.options).0
@@ -117,7 +117,7 @@ pub struct Reading {
     pub(crate) text: Option<String>,
     /// The normalised text of the candidate that was read.
     pub(crate) read_from: Option<String>,
-    /// Whether something was refused for its size.
+    /// True if something was refused for its size.
     pub(crate) too_large: bool,
     /// How many candidates could not be read before one could.
     pub(crate) n_skipped: usize,
@@ -144,7 +144,7 @@ impl Reading {
         self.text.as_deref()
     }
 
-    /// Whether a candidate was refused for its size.
+    /// True if a candidate was refused for its size.
     pub fn is_too_large(&self) -> bool {
         self.too_large
     }
@@ -193,13 +193,9 @@ impl MathGold {
         };
         let extracted = answer.read_from.clone().or_else(|| answer.text.clone()).map(reported);
         let judgement = Judgement {
-            verdict,
             answer_read: shown(&answer),
             extracted,
-            gold_read: self.shown.clone(),
-            reason,
-            reward: None,
-            parts: Vec::new(),
+            ..Judgement::new(verdict, "", self.shown.clone(), reason)
         };
         (judgement, answer)
     }
@@ -213,7 +209,7 @@ impl MathGold {
         }
     }
 
-    /// Whether the answer is met by the same reals as the gold answer.
+    /// True if the answer is met by the same reals as the gold answer.
     fn is_same_condition(&self, found: &FoundAnswer<'_>) -> bool {
         // Of several boxes the last is a part alone.
         let n_boxes =
@@ -261,7 +257,7 @@ impl PreparedGold for MathGold {
     }
 }
 
-/// Whether the other policies read or refuse the answer in another way.
+/// True if the other policies read or refuse the answer in another way.
 fn is_read_otherwise(completion: &str) -> bool {
     completion.len() <= MAX_EXPLAINED
         && find_answer(completion, Extraction::Announced)
@@ -303,7 +299,7 @@ fn cut(text: &str) -> &str {
     text.char_indices().nth(120).map_or(text, |(at, _)| &text[..at])
 }
 
-/// Whether any meaning or text of the two readings meets.
+/// True if any meaning or text of the two readings meets.
 fn compare(gold: &Reading, answer: &Reading, options: &MathOptions) -> (bool, &'static str) {
     let mut reason = "different";
     match (&gold.value, &answer.value) {
@@ -345,7 +341,7 @@ fn compare(gold: &Reading, answer: &Reading, options: &MathOptions) -> (bool, &'
     (false, reason)
 }
 
-/// What else an answer can mean, where the reference's reading of it is not what anyone writes: `2.5e3` is a number
+/// A further meaning of an answer, where the reference's reading of it is not what anyone writes: `2.5e3` is a number
 /// (not 2.5·e·3), and `i` against a side without symbols is the imaginary unit.
 fn other_readings(gold: &Expr, answer: &Expr, text: &str) -> Option<(Expr, Expr)> {
     if let Some(it) = parse::scientific(text) {
@@ -399,12 +395,12 @@ pub(crate) fn read(text: &str, targets: &Targets, options: &MathOptions) -> Read
     reading
 }
 
-/// Whether a text says what the answer is not.
+/// True if a text says what the answer is not.
 fn is_denied(text: &str) -> bool {
     ["\\neq", "\\ne ", "\\neg", "\\lnot", "\\not", "≠", "¬"].iter().any(|it| text.starts_with(it))
 }
 
-/// Whether a digit is followed by a subscript.
+/// True if a digit is followed by a subscript.
 fn has_base(text: &str) -> bool {
     text.match_indices('_')
         .any(|(at, _)| text[..at].trim_end().ends_with(|c: char| c.is_ascii_digit()))

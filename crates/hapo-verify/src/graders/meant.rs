@@ -2,14 +2,15 @@
 //!
 //! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
 
-use crate::compare::{Comparison, is_list_for_inequality, same_condition};
+use crate::compare::{Comparison, are_joined_otherwise, is_list_for_inequality, same_condition};
 use crate::error::GoldError;
 use crate::expr::{Expr, Func};
 use crate::extract::{Found, candidates};
 use crate::extraction::{Extraction, find_answer};
 use crate::grader::{AnswerForm, FoundAnswer, PreparedGold};
 use crate::meaning::{
-    Meaning, Refusal, Unit, announced_part, as_words, capital, hedges, opened, read, read_measured,
+    Clock, Meaning, Refusal, Unit, announced_part, as_words, changes_number, clock, hedges,
+    is_date, names_nothing, opened, read, read_measured, same_words,
 };
 use crate::numeric;
 use crate::options::MathOptions;
@@ -54,6 +55,9 @@ impl MeantGold {
             _ if answer.trim() == self.text.trim() => {
                 (Verdict::Correct, self.shown.clone(), "the same text")
             }
+            _ if is_unfinished(answer) && !is_unfinished(&self.text) => {
+                (Verdict::Wrong, String::new(), "an answer that goes on")
+            }
             Err(why) => (Verdict::Wrong, String::new(), why),
             Ok(meaning) => {
                 let (verdict, reason) = self.meets(&meaning, answer);
@@ -65,27 +69,31 @@ impl MeantGold {
             _ => reason,
         };
         Judgement {
-            verdict,
             extracted,
-            gold_read: self.shown.clone(),
             answer_read,
-            reason: Cow::Borrowed(reason),
-            reward: None,
-            parts: Vec::new(),
+            ..Judgement::new(verdict, "", self.shown.clone(), reason)
         }
     }
 
-    /// Whether an answer means the gold answer, and the rule that decided.
+    /// The verdict on an answer that was read, and the rule that decided.
     fn meets(&self, answer: &Meaning, text: &str) -> (Verdict, Refusal) {
         let of = |same, yes, no| if same { (Verdict::Correct, yes) } else { (Verdict::Wrong, no) };
-        if let Some(letter) = capital(Some(&self.text)) {
-            let letters = answer.text.chars().filter(|c| c.is_alphanumeric());
-            let same = answer.words.is_none() && letters.eq([letter])
-                || answer.words.is_some() && as_letter(text) == Some(letter);
+        if let Some(letter) = as_letter(&self.text).filter(char::is_ascii_uppercase) {
+            let same = [text, &answer.text].iter().any(|it| as_letter(it) == Some(letter));
             return of(same, "the same letter", "another letter");
         }
+        if let Some(time) = clock(&self.text).filter(Clock::is_certain) {
+            let same = clock(text).is_some_and(|it| time.is_named_by(it));
+            return of(same, "the same time", "another time");
+        }
+        if is_date(&self.text) || is_date(text) {
+            return of(false, "", "a date against another text");
+        }
         if self.meaning.words.is_some() || answer.words.is_some() {
-            let same = as_words(&self.meaning.text) == as_words(&answer.text);
+            let nothing =
+                |it: &Meaning| names_nothing(&it.text) || it.value == Ok(Expr::Set(Vec::new()));
+            let same = same_words(&self.meaning.text, &answer.text)
+                || nothing(&self.meaning) && nothing(answer);
             return of(same, "the same words", "other words");
         }
         let (Ok(gold), Ok(value)) = (&self.meaning.value, &answer.value) else {
@@ -94,12 +102,28 @@ impl MeantGold {
         if let Some(why) = self.other_shape(gold, value) {
             return (Verdict::Wrong, why);
         }
+        if matches!(gold, Expr::Percent(_)) && answer.is_counted {
+            return (Verdict::Wrong, "a number of things against a percentage");
+        }
         let Some(value) = self.in_golds_unit(gold, answer.unit.as_ref(), value) else {
             return (Verdict::Wrong, "another unit");
         };
+        if are_joined_otherwise((gold, &self.text), (&value, text)) {
+            return of(
+                same_condition(&self.text, text),
+                "the same reals meet both",
+                "joined otherwise",
+            );
+        }
+        let (gold, value) = (&numeric::geometric_closed(gold), numeric::geometric_closed(&value));
         let mut comparison = Comparison::new(&self.options);
-        if comparison.equal(gold, &value) {
+        if comparison.equal(&as_tuple(gold, &value), &as_tuple(&value, gold)) {
             return (Verdict::Correct, comparison.reason);
+        }
+        if let Expr::Percent(number) = gold
+            && **number == value
+        {
+            return (Verdict::Correct, "a percentage without its sign");
         }
         of(same_condition(&self.text, text), "the same reals meet both", comparison.reason)
     }
@@ -120,7 +144,7 @@ impl MeantGold {
         }
     }
 
-    /// Why the answer has not the shape of the gold answer.
+    /// The reason why the answer has not the shape of the gold answer.
     fn other_shape(&self, gold: &Expr, value: &Expr) -> Option<Refusal> {
         let is_tuple = |it: &Expr| matches!(it, Expr::Tuple(_) | Expr::Interval(_));
         let is_list = |it: &Expr| matches!(it, Expr::Set(_));
@@ -130,10 +154,12 @@ impl MeantGold {
         if is_list_for_inequality(gold, value) {
             return Some("numbers against an inequality");
         }
-        if let (Some(wanted), Some(given)) = (modulus(gold), modulus(value))
-            && wanted != given
-        {
-            return Some("another modulus");
+        match (modulus(gold), modulus(value)) {
+            (Some(wanted), Some(given)) if wanted != given => return Some("another modulus"),
+            (Some(_), None) if gold.is_relation() && value.is_relation() => {
+                return Some("a solution against a class of residues");
+            }
+            _ => {}
         }
         let asks_for_value = !gold.is_relation() && !gold.is_set();
         if value.is_equation() && !gold.is_relation() {
@@ -155,6 +181,10 @@ impl MeantGold {
         let has_pi = |it: &Expr| it.any(&mut |it| *it == Expr::Pi);
         let degrees = |it: Option<&Unit>| it.is_some_and(Unit::is_degrees);
         match (self.meaning.unit.as_ref(), unit) {
+            // A scale that is left out is the gold answer's.
+            (Some(wanted), Some(unit)) if wanted.is_temperature() && unit.is_degrees() => {
+                Some(value.clone())
+            }
             (Some(wanted), Some(unit)) => unit.convert(wanted, value.clone()),
             // A multiple of π counts radians.
             (None, unit @ Some(_)) if degrees(unit) && has_pi(gold) => {
@@ -168,7 +198,7 @@ impl MeantGold {
     }
 }
 
-/// What a residue is taken by.
+/// The modulus of a residue.
 fn modulus(e: &Expr) -> Option<&Expr> {
     match e {
         Expr::Call(Func::Mod, sides) => sides.last(),
@@ -179,13 +209,37 @@ fn modulus(e: &Expr) -> Option<&Expr> {
 
 /// The letter of a choice, such as `(B)` or `\text{B.}`.
 fn as_letter(text: &str) -> Option<char> {
-    let words = text.split(|c: char| !c.is_ascii_alphabetic()).filter(|it| !it.is_empty());
-    let mut letters = words.filter(|it| !it.starts_with("text") && !it.starts_with("math"));
-    let only = letters.next()?.chars().next()?;
-    letters.next().is_none().then_some(only)
+    let is_mark = |c: char| c.is_whitespace() || "\\{}()[].,:;$*~`\"".contains(c);
+    if !text.chars().all(|c| c.is_ascii_alphabetic() || is_mark(c)) {
+        return None;
+    }
+    let words = text.split(is_mark).filter(|it| !it.is_empty());
+    let is_command =
+        |it: &str| it.starts_with("text") || matches!(it, "mathrm" | "mathbf" | "mbox");
+    let mut letters = words.filter(|it| !is_command(it));
+    let mut only = letters.next()?.chars();
+    let letter = only.next()?;
+    (only.next().is_none() && letters.next().is_none()).then_some(letter)
 }
 
-/// Whether an equation names its value, or has equal sides throughout.
+/// A column of a matrix as the tuple that it lists, where the other side is one.
+fn as_tuple<'a>(it: &'a Expr, other: &Expr) -> Cow<'a, Expr> {
+    match it {
+        Expr::Matrix { cols: 1, cells } if matches!(other, Expr::Tuple(_) | Expr::Interval(_)) => {
+            Cow::Owned(Expr::Tuple(cells.clone()))
+        }
+        it => Cow::Borrowed(it),
+    }
+}
+
+/// True for an integer or a list that ends in dots: more digits or elements follow.
+fn is_unfinished(text: &str) -> bool {
+    const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"];
+    let text = text.trim_end_matches(|c: char| c.is_whitespace() || c == '$');
+    DOTS.iter().any(|it| text.strip_suffix(it).is_some_and(|before| !before.contains('.')))
+}
+
+/// True for an equation that names its value, or has equal sides throughout.
 fn is_true_or_assigns(equation: &Expr) -> bool {
     let links = match equation {
         Expr::Chain(links) => links.as_slice(),
@@ -247,6 +301,9 @@ impl PreparedGold for MeantGold {
 /// The whole answer of a box, or what an announcement says.
 fn answer_of<'a>(found: &'a FoundAnswer<'_>) -> Result<Cow<'a, str>, Refusal> {
     if found.form == AnswerForm::Boxed {
+        if found.answer.trim().is_empty() {
+            return Err("an empty box");
+        }
         let n_boxes =
             found.passage.matches("\\boxed").count() + found.passage.matches("\\fbox").count();
         let is_list =
@@ -264,7 +321,12 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>) -> Result<Cow<'a, str>, Refusal> {
         return Err("more than one answer, or none, is announced");
     }
     let has_value = part.contains(|c: char| c.is_ascii_digit() || matches!(c, '$' | '\\'));
-    if prose > 0 && has_value && !hedges(part) {
+    for sign in ["negative ", "minus "] {
+        if let Some(number) = part.strip_prefix(sign) {
+            return Ok(Cow::Owned(format!("-{number}")));
+        }
+    }
+    if prose > 0 && has_value && !hedges(part) && !changes_number(part) {
         let candidate = best_candidate(&format!("answer: {part}"), &MathOptions::DEFAULT);
         return Ok(candidate.map_or(Cow::Borrowed(part), Cow::Owned));
     }

@@ -26,13 +26,25 @@ pub(super) fn plain(text: &str) -> String {
     if out.contains("\\begin {") || out.contains("\\end {") {
         out = out.replace("\\begin {", "\\begin{").replace("\\end {", "\\end{");
     }
-    for (from, to) in [("smallmatrix", "matrix"), ("\\hline", ""), ("\\varnothing", "\\emptyset")] {
+    if out.contains("\\langle") && out.contains(',') {
+        out = out.replace("\\langle", "(").replace("\\rangle", ")");
+    }
+    for (from, to) in [
+        ("smallmatrix", "matrix"),
+        ("Bmatrix", "bmatrix"),
+        ("\\cr ", "\\\\ "),
+        ("\\hline", ""),
+        ("\\varnothing", "\\emptyset"),
+    ] {
         if out.contains(from) {
             out = out.replace(from, to);
         }
     }
     if out.contains("\\\\[") {
         out = without_row_gaps(&out);
+    }
+    for end in ["</s>", "<eos>", "<|im_end|>", "<|eot_id|>", "<|endoftext|>"] {
+        out.truncate(out.trim_end().strip_suffix(end).map_or(out.len(), str::len));
     }
     let marks = |c: char| c.is_whitespace() || matches!(c, '$' | '*' | '`' | '~');
     let mut rest = out.trim_matches(marks);
@@ -42,6 +54,8 @@ pub(super) fn plain(text: &str) -> String {
     let rest = without_label(rest);
     // A full stop or a comma ends the sentence around the answer.
     let rest = rest.trim_matches(marks).trim_end_matches(['.', ',', ';']).trim_matches(marks);
+    // An empty box before this one leaves a comma.
+    let rest = rest.trim_start_matches(',').trim_start();
     rest.strip_suffix("\\").unwrap_or(rest).trim_end().to_owned()
 }
 

@@ -5,6 +5,7 @@
 //! refuse it ([`units`]); words are compared as words. The price is that an answer in which anything is left over has no
 //! meaning: no number is picked out of it.
 
+mod clock;
 mod markup;
 mod numerals;
 mod signs;
@@ -14,10 +15,11 @@ mod words;
 use crate::expr::Expr;
 use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::parse::{self, ParseResult, Style};
+pub(crate) use clock::{Clock, clock, is_date};
 pub(crate) use signs::as_meant;
 use std::borrow::Cow;
 pub(crate) use units::Unit;
-pub(crate) use words::{announced_part, as_words, capital, hedges};
+pub(crate) use words::{announced_part, as_words, capital, hedges, names_nothing, same_words};
 
 /// Longest answer that is rewritten, in bytes.
 const MAX_TEXT: usize = 8_192;
@@ -25,14 +27,16 @@ const MAX_TEXT: usize = 8_192;
 /// Why an answer is refused, whatever its value.
 pub(crate) type Refusal = &'static str;
 
-/// What an answer says.
+/// The content of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Meaning {
     /// The text without marks, in the notation that is read.
     pub(crate) text: String,
     pub(crate) value: ParseResult<Expr>,
-    /// What the value counts, where that is a known unit.
+    /// The unit of the value, where it is a known one.
     pub(crate) unit: Option<Unit>,
+    /// A unit or a noun stands beside the value.
+    pub(crate) is_counted: bool,
     /// The answer as words, where it is made of words.
     pub(crate) words: Option<String>,
 }
@@ -45,7 +49,7 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
     if text.len() > MAX_TEXT {
         let value = parse::latex(&normalise(text, CleanUp::KEEPS_UNITS), Style::Meant);
         let text = text.trim().to_owned();
-        return Ok(Meaning { text, value, unit: None, words: None });
+        return Ok(Meaning { text, value, unit: None, is_counted: false, words: None });
     }
     let plain = markup::plain(text);
     if let Some(why) = dangling(&plain) {
@@ -59,7 +63,8 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
         None => parse::latex(&normal, Style::Meant).map(crate::compare::complex),
     };
     let value = value.map(|it| measured.applied(it));
-    Ok(Meaning { text: normal, value, unit: measured.unit, words })
+    let (unit, is_counted) = (measured.unit, measured.is_counted);
+    Ok(Meaning { text: normal, value, unit, is_counted, words })
 }
 
 /// Reads an answer to a gold answer with a unit: letters glued to its number are one, where they name one.
@@ -74,7 +79,12 @@ pub(crate) fn read_measured(text: &str) -> Result<Meaning, Refusal> {
     }
 }
 
-/// Whether Math-Verify reads an answer in its own way, or pays for it where the policies refuse it.
+/// True if words around the first number of an announcement change it.
+pub(crate) fn changes_number(text: &str) -> bool {
+    words::changes_number(text, units::is_operation)
+}
+
+/// True if Math-Verify reads an answer in its own way, or pays for it where the policies refuse it.
 pub(crate) fn is_read_otherwise(text: &str) -> bool {
     let text = text.trim();
     let is_plain = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+');
@@ -96,7 +106,10 @@ pub(crate) fn is_read_otherwise(text: &str) -> bool {
 /// `text` in the notation that the grammar reads.
 fn notation(text: &str) -> String {
     let text = numerals::rewritten(text);
-    let text = signs::residues(&text).or_else(|| signs::sets(&text)).unwrap_or(text);
+    let text = signs::residues(&text)
+        .or_else(|| signs::ratios(&text))
+        .or_else(|| signs::sets(&text))
+        .unwrap_or(text);
     normalise(&as_meant(&signs::commands(&text)), CleanUp::KEEPS_UNITS)
 }
 
@@ -104,7 +117,7 @@ fn as_before(text: &str) -> String {
     normalise(text, CleanUp::KEEPS_UNITS)
 }
 
-/// What is said of nothing: a relation without its left side, a prime behind a number.
+/// The refusal of a sign without its operand: a relation without its left side, a prime behind a number.
 fn dangling(text: &str) -> Option<Refusal> {
     const SIGNS: [&str; 18] = [
         "<", ">", "=", "≤", "≥", "≠", "¬", "\\leq", "\\geq", "\\le", "\\ge", "\\lt", "\\gt",

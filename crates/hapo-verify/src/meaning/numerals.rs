@@ -43,6 +43,15 @@ fn numeral(text: &str) -> Option<(usize, String)> {
         .or_else(|| mixed_fraction(text))
         .or_else(|| grouped(text))
         .or_else(|| scientific(text))
+        .or_else(|| power_of_ten(text))
+}
+
+/// `3.2 x 10^5`: the letter is a sign of multiplication.
+fn power_of_ten(text: &str) -> Option<(usize, String)> {
+    let mantissa = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+    let after = text[mantissa..].trim_start().strip_prefix('x')?.trim_start();
+    let end = text.len() - after.len();
+    after.starts_with("10^").then(|| (end, format!("{} \\cdot ", &text[..mantissa])))
 }
 
 fn digits(text: &str) -> usize {
@@ -116,7 +125,7 @@ fn with_base(text: &str) -> Option<(usize, String)> {
     Some((len + 1 + script, value.to_string()))
 }
 
-/// What stands in a subscript, and how long it is with its braces.
+/// The content of a subscript, and its length with its braces.
 fn script(text: &str) -> Option<(&str, usize)> {
     if text.starts_with('{') {
         let close = crate::normalise::closing_brace(text, 0, text.len())?;
@@ -158,7 +167,7 @@ fn base_named(text: &str) -> Option<u32> {
     named.or_else(|| name.parse().ok()).filter(|it| (2..=36).contains(it))
 }
 
-/// What may stand between the parts of a mixed number.
+/// The gaps between the parts of a mixed number.
 const GAPS: [&str; 5] = ["\\ ", "\\,", "\\;", "~", " "];
 
 /// `3 1/2` is three and a half where the fraction is a proper one.

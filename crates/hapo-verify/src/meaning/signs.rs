@@ -198,6 +198,20 @@ pub(super) fn commands(text: &str) -> String {
     out
 }
 
+/// `2:3:4`, which is `4:6:8`: its parts in units of the first.
+pub(super) fn ratios(text: &str) -> Option<String> {
+    let parts: Vec<&str> = text.split(':').map(str::trim).collect();
+    let is_plain = |it: &&str| !it.is_empty() && !it.contains([',', '\\', '=', '<', '>']);
+    let [first, others @ ..] = parts.as_slice() else {
+        return None;
+    };
+    if others.len() < 2 || !parts.iter().all(is_plain) || first.bytes().all(|b| b == b'0') {
+        return None;
+    }
+    let quotients = others.iter().map(|it| format!("\\frac{{{it}}}{{{first}}}"));
+    Some(format!("(1,{})", quotients.collect::<Vec<_>>().join(",")))
+}
+
 /// Sets and intervals in the notation of other countries: `\{x : x>1\}` and `]1,2[`.
 pub(super) fn sets(text: &str) -> Option<String> {
     if let Some((head, condition)) = text.strip_prefix("\\{").and_then(|it| it.split_once(':')) {

@@ -1,27 +1,31 @@
-//! What stands behind a value: a unit, a factor in words, or words that refuse it.
+//! The end of an answer behind its value: a unit, a factor in words, or words that refuse it.
 
 use super::Refusal;
-use super::words::{TEXTS, hedges};
+use super::words::{TEXTS, changes_value, hedges};
 use crate::expr::{Expr, Func};
-use crate::normalise::closing_brace;
 use crate::number::Rat;
+use crate::work;
 
-/// What a unit measures.
+/// A quantity that units measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Length,
     Time,
     Mass,
-    Volume,
     Money,
     Euro,
+    Sterling,
+    Rupee,
+    Yen,
     Angle,
+    Celsius,
+    Fahrenheit,
 }
 
 /// How many kinds there are.
-const N_KINDS: usize = 7;
+const N_KINDS: usize = 11;
 
-/// A product of powers of units, as a multiple of the bases: metre, second, gram, litre, dollar, euro, radian.
+/// A product of powers of units, as a multiple of the bases: metre, second, gram, a currency, radian, a degree of temperature.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unit {
     /// The power of each kind.
@@ -31,7 +35,7 @@ pub(crate) struct Unit {
 
 /// Names of units, their kinds, and sizes as fractions.
 #[rustfmt::skip]
-const UNITS: [(&[&str], Kind, i64, i64); 27] = [
+const UNITS: [(&[&str], Kind, i64, i64); 30] = [
     (&["mm", "millimeter", "millimetre"], Kind::Length, 1, 1_000),
     (&["cm", "centimeter", "centimetre"], Kind::Length, 1, 100),
     (&["dm", "decimeter", "decimetre"], Kind::Length, 1, 10),
@@ -52,30 +56,45 @@ const UNITS: [(&[&str], Kind, i64, i64); 27] = [
     (&["kg", "kilogram"], Kind::Mass, 1_000, 1),
     (&["lb", "pound"], Kind::Mass, 45_359_237, 100_000),
     (&["oz", "ounce"], Kind::Mass, 45_359_237, 1_600_000),
-    (&["ml", "milliliter", "millilitre"], Kind::Volume, 1, 1_000),
-    (&["l", "liter", "litre"], Kind::Volume, 1, 1),
     (&["dollar", "usd"], Kind::Money, 1, 1),
     (&["cent", "¢"], Kind::Money, 1, 100),
     (&["euro", "eur"], Kind::Euro, 1, 1),
+    (&["sterling", "gbp"], Kind::Sterling, 1, 1),
+    (&["rupee", "inr"], Kind::Rupee, 1, 1),
+    (&["yen", "jpy"], Kind::Yen, 1, 1),
     (&["rad", "radian"], Kind::Angle, 1, 1),
     // 180 degrees are π; the factor π is applied where the two meet.
     (&["degree", "deg"], Kind::Angle, 1, 180),
+    (&["celsius", "degrees celsius"], Kind::Celsius, 1, 1),
+    (&["fahrenheit", "degrees fahrenheit"], Kind::Fahrenheit, 1, 1),
 ];
 
-/// Factors in words.
-const FACTORS: [(&str, i64); 6] = [
-    ("hundred", 100),
-    ("thousand", 1_000),
-    ("million", 1_000_000),
-    ("billion", 1_000_000_000),
-    ("trillion", 1_000_000_000_000),
-    ("dozen", 12),
+/// Units that are made of others. A capital counts as one.
+const DERIVED: [(&[&str], &str); 8] = [
+    (&["l", "liter", "litre"], "dm3"),
+    (&["ml", "milliliter", "millilitre", "cc"], "cm3"),
+    (&["mph"], "mi/h"),
+    (&["kmh", "kph", "kmph"], "km/h"),
+    (&["N", "newton"], "kg*m/s2"),
+    (&["J", "joule"], "kg*m2/s2"),
+    (&["W", "watt"], "kg*m2/s3"),
+    (&["Pa", "pascal"], "kg/m/s2"),
+];
+
+/// Factors in words, as fractions.
+#[rustfmt::skip]
+const FACTORS: [(&str, i64, i64); 16] = [
+    ("hundred", 100, 1), ("thousand", 1_000, 1), ("million", 1_000_000, 1), ("billion", 1_000_000_000, 1),
+    ("trillion", 1_000_000_000_000, 1), ("dozen", 12, 1), ("halve", 1, 2), ("third", 1, 3), ("fourth", 1, 4),
+    ("fifth", 1, 5), ("sixth", 1, 6), ("eighth", 1, 8), ("tenth", 1, 10), ("hundredth", 1, 100),
+    ("thousandth", 1, 1_000), ("permille", 1, 1_000),
 ];
 
 /// A word that is applied to the value before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
-    Times(i64),
+    Percent,
+    Times(i64, i64),
     Power(i64),
     Factorial,
     Pi,
@@ -86,11 +105,13 @@ enum Operation {
 pub(super) struct Measured {
     pub(super) value: String,
     pub(super) unit: Option<Unit>,
+    /// A unit or a noun stands beside the value.
+    pub(super) is_counted: bool,
     operations: Vec<Operation>,
 }
 
 impl Measured {
-    /// Whether the words behind the value change it.
+    /// True if the words behind the value change it.
     pub(super) fn changes_value(&self) -> bool {
         !self.operations.is_empty()
     }
@@ -98,7 +119,8 @@ impl Measured {
     /// The value with the words behind it applied.
     pub(super) fn applied(&self, value: Expr) -> Expr {
         self.operations.iter().rev().fold(value, |value, it| match it {
-            Operation::Times(n) => value.times(Expr::int(*n)),
+            Operation::Percent => Expr::Percent(Box::new(value)),
+            Operation::Times(n, d) => value.times(Expr::int(*n).over(Expr::int(*d))),
             Operation::Power(n) => Expr::pow(value, Expr::int(*n)),
             Operation::Factorial => Expr::call(Func::Factorial, value),
             Operation::Pi => value.times(Expr::Pi),
@@ -143,6 +165,11 @@ impl Unit {
         self.powers == Unit::radians().powers && self.size != Rat::ONE
     }
 
+    /// A temperature of the same number of degrees.
+    pub(crate) fn is_temperature(&self) -> bool {
+        [Kind::Celsius, Kind::Fahrenheit].iter().any(|it| *self == Unit::of(*it, Rat::ONE))
+    }
+
     /// Radians.
     pub(crate) fn radians() -> Unit {
         Unit::of(Kind::Angle, Rat::ONE)
@@ -151,7 +178,7 @@ impl Unit {
 
 /// An answer that has no unit.
 pub(super) fn bare(text: &str) -> Measured {
-    Measured { value: text.to_owned(), unit: None, operations: Vec::new() }
+    Measured { value: text.to_owned(), unit: None, is_counted: false, operations: Vec::new() }
 }
 
 /// Parts an answer into its value and what stands around it.
@@ -162,13 +189,24 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     let mut found = bare("");
     let mut rest = text;
     let (mut unit, mut n_units) = (Some(Unit::NONE), 0);
-    for (sign, name) in
-        [("\\$", "dollar"), ("$", "dollar"), ("\\pounds", ""), ("€", "euro"), ("£", "")]
-    {
+    for (sign, name) in CURRENCIES {
         if let Some(after) = rest.strip_prefix(sign) {
             (rest, unit, n_units) = (after, known(name), 1);
         }
     }
+    // The grammar reads the percent sign of a plain number.
+    let quotient = rest.strip_suffix('%').map(|it| trimmed(it.strip_suffix('\\').unwrap_or(it)));
+    if let Some(before) = quotient.filter(|it| it.ends_with(['}', ')'])) {
+        found.operations.push(Operation::Percent);
+        rest = before;
+    }
+    let mut is_counted = n_units > 0;
+    let mut count = |name: &str, power: i64| {
+        n_units += 1;
+        // What a part is taken of is no unit.
+        is_counted |= !name.starts_with("of ");
+        unit = unit.take().zip(compound(name)).and_then(|(all, it)| all.times(&it, power));
+    };
     while let Some((before, word, power)) = trailing(rest) {
         let before = trimmed(before);
         if before.is_empty() || before.ends_with(['=', '^', '_', '(', '<', '>', ',']) {
@@ -177,20 +215,21 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
         if hedges(&word) {
             return Err("words behind the value take it back");
         }
-        if word.bytes().any(|b| b.is_ascii_digit()) && power == 1 {
+        if changes_value(&word) {
+            return Err("words behind the value change it");
+        }
+        let is_unit = compound(&word).is_some();
+        if word.bytes().any(|b| b.is_ascii_digit()) && power == 1 && !is_unit {
             return Err("another number behind the value");
         }
-        match operation(&word) {
-            Some(Kinds::Percent) => {
-                found.value = format!("{before}\\%");
-                return Ok(found);
-            }
-            Some(Kinds::Operation(it)) => found.operations.push(it),
-            None => {
-                let power = if before.ends_with('/') { -power } else { power };
-                n_units += 1;
-                unit = unit.zip(compound(&word)).and_then(|(all, it)| all.times(&it, power));
-            }
+        let mut name = word.as_str();
+        while !is_unit && let Some((factor, after)) = leading_factor(name) {
+            found.operations.push(factor);
+            name = after;
+        }
+        match operation(name) {
+            Some(it) => found.operations.push(it),
+            None => count(name, if before.ends_with('/') { -power } else { power }),
         }
         rest = before
             .strip_suffix(['/', '·'])
@@ -200,28 +239,52 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     }
     rest.clone_into(&mut found.value);
     found.unit = unit.filter(|_| n_units > 0);
+    found.is_counted = is_counted;
     Ok(found)
 }
 
-/// What words behind a value do to it.
-enum Kinds {
-    Percent,
-    Operation(Operation),
-}
+/// Signs before a price.
+#[rustfmt::skip]
+const CURRENCIES: [(&str, &str); 7] = [
+    ("\\$", "dollar"), ("$", "dollar"), ("\\pounds", "sterling"), ("£", "sterling"), ("€", "euro"), ("₹", "rupee"),
+    ("¥", "yen"),
+];
 
-fn operation(word: &str) -> Option<Kinds> {
-    if matches!(word, "percent" | "percentage" | "pct" | "per cent") {
-        return Some(Kinds::Percent);
-    }
-    let operation = match word {
+fn operation(word: &str) -> Option<Operation> {
+    Some(match word {
+        "percent" | "percentage" | "pct" | "per cent" => Operation::Percent,
         "squared" => Operation::Power(2),
         "cubed" => Operation::Power(3),
         "factorial" => Operation::Factorial,
         "pi" => Operation::Pi,
-        _ => Operation::Times(FACTORS.iter().find(|it| it.0 == word.trim_end_matches('s'))?.1),
-    };
-    Some(Kinds::Operation(operation))
+        _ => {
+            let singular = word.trim_end_matches('s');
+            let (_, n, d) = FACTORS.iter().find(|(name, ..)| *name == singular)?;
+            Operation::Times(*n, *d)
+        }
+    })
 }
+
+/// True for a word that is applied to the value before it.
+pub(super) fn is_operation(word: &str) -> bool {
+    operation(word).is_some()
+}
+
+/// A factor before the things that are counted: `million people`, `hundredths of a second`.
+fn leading_factor(words: &str) -> Option<(Operation, &str)> {
+    let (first, after) = words.split_once(' ')?;
+    let factor = operation(first).filter(|it| match it {
+        Operation::Times(_, d) => *d == 1 || first.ends_with('s'),
+        it => matches!(it, Operation::Percent | Operation::Pi),
+    })?;
+    Some((factor, after))
+}
+
+/// Marks of a power behind a unit.
+#[rustfmt::skip]
+const POWERS: [(&str, i64); 10] = [
+    (" squared", 2), (" cubed", 3), ("^{2}", 2), ("^{3}", 3), ("^2", 2), ("^3", 3), ("2", 2), ("3", 3), ("²", 2), ("³", 3),
+];
 
 /// `square cm`, `cm squared`, `sq ft`: the name, and the power.
 fn without_power(word: &str) -> (&str, i64) {
@@ -230,36 +293,54 @@ fn without_power(word: &str) -> (&str, i64) {
             return (name.trim(), power);
         }
     }
-    for (mark, power) in [(" squared", 2), (" cubed", 3), ("2", 2), ("3", 3), ("²", 2), ("³", 3)]
-    {
-        if let Some(name) = word.strip_suffix(mark) {
-            return (name.trim(), power);
+    let found =
+        POWERS.iter().find_map(|(mark, power)| word.strip_suffix(mark).map(|it| (it, *power)));
+    let (name, power) = found.unwrap_or((word, 1));
+    (name.trim(), power)
+}
+
+/// `km/h`, `miles per hour`, `kg*m/s^2` and `square cm`.
+fn compound(words: &str) -> Option<Unit> {
+    let mut unit = Unit::NONE;
+    let parts = words.split('/').flat_map(|it| it.split(" per "));
+    for (idx, part) in parts.enumerate() {
+        for (name, power) in part.split(['*', '·']).map(str::trim).map(without_power) {
+            unit = unit.times(&known(name)?, if idx == 0 { power } else { -power })?;
         }
     }
-    (word, 1)
+    Some(unit)
 }
 
-/// `km/h`, `miles per hour` and `square cm`.
-fn compound(words: &str) -> Option<Unit> {
-    let mut parts =
-        words.split('/').flat_map(|it| it.split(" per ")).map(str::trim).map(without_power);
-    let (name, power) = parts.next()?;
-    let first = Unit::NONE.times(&known(name)?, power);
-    parts.try_fold(first?, |all, (name, power)| all.times(&known(name)?, -power))
+/// The characters of a unit.
+fn is_of_unit(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '/' | '^' | '{' | '}' | '*' | '²' | '³')
 }
 
-/// An answer whose last letters are parted from the number before them: `5h` is `5 h` where a unit is asked.
+/// An answer whose unit is parted from the number before it: `5h` is `5 h` where a unit is asked.
 pub(super) fn parted(text: &str) -> Option<String> {
-    let (number, letters) =
-        text.split_at(text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len());
-    let is_glued = number.ends_with(|c: char| c.is_ascii_digit()) && !letters.is_empty();
-    is_glued.then(|| format!("{number} {letters}"))
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
+    let is_glued = number.ends_with(|c: char| c.is_ascii_digit()) && unit.chars().all(is_of_unit);
+    is_glued.then(|| format!("{number} {unit}"))
+}
+
+/// `km/h` or `m/s^2` behind a number: known units in one piece. One letter glued to a number is a variable.
+fn quotient(text: &str) -> Option<(&str, &str)> {
+    let run = text.trim_end_matches(is_of_unit).len();
+    let digits = text[run..].bytes().take_while(u8::is_ascii_digit).count();
+    let (before, unit) = text.split_at(run + digits);
+    let is_unit = unit.contains('/') && compound(unit).is_some();
+    let n_letters = unit.bytes().take_while(u8::is_ascii_alphabetic).count();
+    let is_behind = trimmed(before).ends_with(|c: char| c.is_ascii_digit() || c == '}');
+    (is_unit && is_behind && (digits == 0 || n_letters > 1)).then_some((before, unit))
 }
 
 fn known(name: &str) -> Option<Unit> {
     let singular = name.strip_suffix('s').filter(|it| it.len() > 1);
     let is_it =
         |names: &[&str]| names.contains(&name) || singular.is_some_and(|it| names.contains(&it));
+    if let Some((_, of)) = DERIVED.iter().find(|it| is_it(it.0)) {
+        return compound(of);
+    }
     let (_, kind, n, d) = UNITS.iter().find(|it| is_it(it.0))?;
     Some(Unit::of(*kind, Rat::new(i128::from(*n), i128::from(*d))?))
 }
@@ -280,17 +361,22 @@ fn trimmed(text: &str) -> &str {
 /// The last unit or word of a text, in lower case, its power, and what stands before it.
 fn trailing(text: &str) -> Option<(&str, String, i64)> {
     let text = trimmed(text);
-    for degree in ["^\\circ", "^{\\circ}", "^\\degree", "°", "˚", "^°", "^{\\degree}", "\\degree"]
-    {
-        if let Some(before) = text.strip_suffix(degree) {
-            return Some((before, "degree".to_owned(), 1));
-        }
+    if let Some((before, name)) = degrees(text) {
+        return Some((before, name.to_owned(), 1));
+    }
+    if let Some((before, unit)) = quotient(text) {
+        return Some((before, unit.to_owned(), 1));
     }
     let (bare, power) = without_exponent(text);
     if let Some(open) = text_command(bare) {
         let inner = bare[open..].split_once('{')?.1.strip_suffix('}')?;
-        let word = inner.replace('~', " ").trim().trim_start_matches("\\ ").to_lowercase();
-        return Some((&bare[..open], word, power));
+        let word = inner.replace('~', " ").trim().trim_start_matches("\\ ").to_owned();
+        let word = if compound(&word).is_some() { word } else { word.to_lowercase() };
+        // A power behind a quotient is that of its last unit.
+        return Some(match power {
+            2.. if word.contains('/') => (&bare[..open], format!("{word}{power}"), 1),
+            _ => (&bare[..open], word, power),
+        });
     }
     let start = bare
         .rfind(|c: char| !(c.is_ascii_alphabetic() || c == '¢'))
@@ -314,6 +400,19 @@ fn trailing(text: &str) -> Option<(&str, String, i64)> {
     (counts && !is_function).then_some((before, lower, power))
 }
 
+/// `^\circ` and its kin, and the scale of a temperature behind them.
+fn degrees(text: &str) -> Option<(&str, &'static str)> {
+    const SIGNS: [&str; 8] =
+        ["^\\circ", "^{\\circ}", "^\\degree", "^°", "°", "˚", "^{\\degree}", "\\degree"];
+    let before = |text| SIGNS.iter().find_map(|it| str::strip_suffix(text, *it));
+    let scaled = [("C", "celsius"), ("F", "fahrenheit")].iter().find_map(|(letter, name)| {
+        let upright = |it: &&str| text.strip_suffix(format!("{it}{{{letter}}}").as_str());
+        let rest = TEXTS.iter().find_map(upright).or_else(|| text.strip_suffix(letter))?;
+        Some((before(trimmed(rest))?, *name))
+    });
+    scaled.or_else(|| Some((before(text)?, "degree")))
+}
+
 /// A text without an exponent at its end, which belongs to a unit.
 fn without_exponent(text: &str) -> (&str, i64) {
     for (mark, power) in
@@ -332,14 +431,27 @@ fn without_exponent(text: &str) -> (&str, i64) {
 
 /// Where a text command begins whose braces end the text.
 fn text_command(text: &str) -> Option<usize> {
-    if !text.ends_with('}') {
-        return None;
-    }
-    let starts =
-        TEXTS.iter().filter_map(|it| text.rfind(&format!("{it}{{")).map(|at| (at, at + it.len())));
-    let (start, open) = starts.max()?;
+    let open = opening_brace(text)?;
+    let command = TEXTS.iter().find(|it| text[..open].ends_with(**it))?;
     // One upright letter is a symbol, unless it is a unit.
     let inner = text[open + 1..text.len() - 1].trim_matches(['~', ' ']);
-    let names = inner.chars().count() != 1 || known(&inner.to_lowercase()).is_some();
-    (closing_brace(text, open, text.len()) == Some(text.len() - 1) && names).then_some(start)
+    let is_unit = || known(inner).or_else(|| known(&inner.to_lowercase())).is_some();
+    (inner.chars().count() != 1 || is_unit()).then(|| open - command.len())
+}
+
+/// The brace that opens the group at the end of a text.
+fn opening_brace(text: &str) -> Option<usize> {
+    let mut level = 0_usize;
+    for (at, byte) in text.bytes().enumerate().rev() {
+        work::count(1);
+        match byte {
+            b'}' => level += 1,
+            b'{' => level = level.checked_sub(1)?,
+            _ => {}
+        }
+        if level == 0 {
+            return (at + 1 < text.len()).then_some(at);
+        }
+    }
+    None
 }

@@ -56,7 +56,53 @@ const HEDGES: [&str; 33] = [
     "plus/minus",
 ];
 
-/// Whether the words of a text, outside of formulas, offer alternatives or take its value back.
+/// Words that make another number of the value before them, or a clause that says something of it.
+#[rustfmt::skip]
+const CHANGES: [&str; 17] = [
+    "plus", "minus", "doubled", "tripled", "halved", "a half", "one half", "reject", "rejected", "extraneous",
+    "excluded", "discarded", "is", "are", "if", "when", "but",
+];
+
+/// Words that join two numbers to one, or to a range.
+const JOINTS: [&str; 7] = ["times", "over", "divided", "by", "to", "base", "and"];
+
+/// Words that make another number of the one behind them.
+#[rustfmt::skip]
+const CHANGES_NEXT: [&str; 13] = [
+    "minus", "negative", "twice", "thrice", "double", "triple", "half", "root", "square of", "cube of", "reciprocal",
+    "opposite", "multiple of",
+];
+
+/// True if words behind a value change it.
+pub(super) fn changes_value(text: &str) -> bool {
+    names_one_of(text, &CHANGES)
+}
+
+/// True if words around the first number of an announcement change it.
+pub(super) fn changes_number(text: &str, is_operation: fn(&str) -> bool) -> bool {
+    let is_digit = |c: char| c.is_ascii_digit();
+    let (before, rest) = text.split_at(text.find(is_digit).unwrap_or(text.len()));
+    let after = rest.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | ','));
+    let factor = words(after).next().is_some_and(|it| is_operation(&it.to_lowercase()));
+    factor
+        || names_one_of(before, &CHANGES_NEXT)
+        || names_one_of(after, &CHANGES)
+        || after.contains(is_digit) && names_one_of(after, &JOINTS)
+}
+
+/// True for a text that says that nothing is a solution.
+pub(crate) fn names_nothing(text: &str) -> bool {
+    same_words(text, "no solution")
+}
+
+/// True if a text has one of these words or phrases.
+fn names_one_of(text: &str, phrases: &[&str]) -> bool {
+    let all = words(text).map(str::to_lowercase).collect::<Vec<_>>().join(" ");
+    let all = format!(" {all} ");
+    phrases.iter().any(|it| all.contains(&format!(" {it} ")))
+}
+
+/// True if the words of a text, outside of formulas, offer alternatives or take its value back.
 pub(crate) fn hedges(text: &str) -> bool {
     let is_hedge = |word: &str| HEDGES.contains(&word);
     words(text).any(|it| is_hedge(&it.to_lowercase()))
@@ -101,6 +147,29 @@ pub(super) fn only_words(text: &str) -> Option<String> {
     let is_word = |word: &str| word.chars().count() >= 4 && !is_formula(word);
     let has_sign = text.contains(['=', '<', '>', '^', '_', '+', '(', '/']);
     if is_text || !has_sign && words(text).any(is_word) { as_words(text) } else { None }
+}
+
+/// True for the same words, the number of their nouns and common synonyms aside.
+pub(crate) fn same_words(a: &str, b: &str) -> bool {
+    const SYNONYMS: [(&str, &str); 7] = [
+        ("dne", "does not exist"),
+        ("divergent", "diverge"),
+        ("convergent", "converge"),
+        ("no solution exist", "no solution"),
+        ("there is no solution", "no solution"),
+        ("there are no solution", "no solution"),
+        ("empty set", "no solution"),
+    ];
+    let plain = |text: &str| {
+        let singular = |word: &str| match word.strip_suffix('s') {
+            Some(it) if it.len() > 3 && !it.ends_with('s') => it.to_owned(),
+            _ => word.to_owned(),
+        };
+        let words = as_words(text)?.split(' ').map(singular).collect::<Vec<_>>().join(" ");
+        let synonym = SYNONYMS.iter().find(|(name, _)| *name == words);
+        Some(synonym.map_or(words, |(_, same)| (*same).to_owned()))
+    };
+    plain(a).is_some_and(|it| plain(b) == Some(it))
 }
 
 /// The words of a text, whatever else it may be.

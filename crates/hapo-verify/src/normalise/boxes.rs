@@ -1,6 +1,7 @@
 //! Opens boxes.
 
 use super::Boxes;
+use crate::work;
 use std::borrow::Cow;
 
 /// The content of the boxes of `text`, joined by commas; the text itself if it has none.
@@ -75,16 +76,18 @@ pub(crate) fn closing_brace(text: &str, open: usize, limit: usize) -> Option<usi
             b'}' => {
                 level -= 1;
                 if level == 0 {
+                    work::count(idx - open);
                     return Some(idx);
                 }
             }
             _ => {}
         }
     }
+    work::count(limit.saturating_sub(open));
     None
 }
 
-/// Whether two boxes with `between` in the middle are parts of one list.
+/// True for two boxes with `between` in the middle that are parts of one list.
 pub(crate) fn are_one_list(between: &str, content: &str, next: &str) -> bool {
     let n_chars = between.chars().take(70).count();
     if n_chars < 10 {

@@ -10,6 +10,7 @@ mod operators;
 mod units;
 mod words;
 
+use crate::work;
 pub(crate) use boxes::{are_one_list, closing_brace, open_boxes};
 use latex::basic_latex;
 use operators::fix_operators;
@@ -26,7 +27,7 @@ pub enum Boxes {
     All,
 }
 
-/// What is cleaned up before a formula is read: the switches of latex2sympy2-extended's `NormalizationConfig`.
+/// The clean-up before a formula is read: the switches of latex2sympy2-extended's `NormalizationConfig`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub struct CleanUp {
@@ -68,6 +69,7 @@ pub(crate) fn normalise(text: &str, clean_up: CleanUp) -> String {
     if text.len() > MAX_TEXT {
         return trimmed.to_owned();
     }
+    work::count(text.len());
     let mut text = text.into_owned();
     if clean_up.basic_latex {
         basic_latex(&mut text);

@@ -1,6 +1,7 @@
 //! Malformed roots, fractions and powers.
 
 use super::replace_all;
+use crate::work;
 
 pub(super) fn fix_operators(text: &mut String) {
     if text.contains('^') {
@@ -42,10 +43,12 @@ fn bracket_argument(text: &mut String, op: &str, new: &str) {
     let mut rest = text.as_str();
     let mut more = true;
     while let Some(at) = rest.find(op) {
+        work::count(at);
         out.push_str(&rest[..at]);
         let after = &rest[at + op.len()..];
         let after = &after[one_space(after)..];
         let close = if more { after.strip_prefix('(').map(|inner| inner.find(')')) } else { None };
+        work::count(close.flatten().unwrap_or(0));
         if close == Some(None) {
             more = false;
         }
@@ -92,6 +95,7 @@ fn brace_then_digit(text: &mut String) {
             return None;
         }
         for (at, _) in rest[open + 1..].match_indices('}') {
+            work::count(1);
             let close = open + 1 + at;
             let digit = close + 1 + one_space(&rest[close + 1..]);
             if rest[digit..].starts_with(|c: char| c.is_ascii_digit()) {

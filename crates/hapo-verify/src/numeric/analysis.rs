@@ -47,7 +47,7 @@ pub(crate) fn evaluated(e: &Expr) -> Option<Expr> {
     })
 }
 
-/// Whether anything here is for this module.
+/// True if `e` has an integral, an infinite sum or a limit.
 pub(crate) fn concerns(e: &Expr) -> bool {
     e.any(&mut |it| match it {
         Expr::Call(Func::Integral, parts) => parts.len() == 4,
@@ -154,6 +154,11 @@ const ALTERNATING: usize = 60;
 
 /// Partial sums of terms that alternate in sign, by repeated means of neighbours (Euler's transformation).
 fn alternating(partial: &[f64]) -> Option<f64> {
+    // Terms that do not fall have no sum, whatever their means are.
+    let term = |k: usize| (partial[k] - partial[k - 1]).abs();
+    if term(partial.len() - 1) > 0.95 * term(partial.len() / 2) {
+        return None;
+    }
     let mut row = partial[partial.len() - 40..].to_vec();
     let mut before = f64::NAN;
     while row.len() > 1 {

@@ -1,13 +1,14 @@
-//! What a judgement may cost.
+//! The budget of a judgement.
 
 use crate::number::Rat;
+use crate::work;
 use std::cell::Cell;
 
 /// Steps (nodes evaluated, with large ones counted more than once) that one side may take at one point.
 pub(super) const BUDGET: u32 = 20_000;
 
 pub(super) fn spend(budget: &mut u32, steps: u32) -> Option<()> {
-    count_operation();
+    work::count(1);
     *budget = budget.checked_sub(steps)?;
     FUEL.with(|fuel| {
         let left = fuel.get().checked_sub(steps);
@@ -16,7 +17,7 @@ pub(super) fn spend(budget: &mut u32, steps: u32) -> Option<()> {
     })
 }
 
-/// What adding or multiplying two numbers costs, in steps. It is spent before the operation.
+/// The cost of adding or multiplying two numbers, in steps, which is spent before the operation.
 pub(super) fn cost(a: &Rat, b: &Rat) -> u32 {
     let words = ((a.bits() + b.bits()) / 64) as u32;
     // Fractions are reduced, which is quadratic.
@@ -49,18 +50,6 @@ pub(super) fn long_series<T>(add_up: impl FnOnce(&mut u32) -> Option<T>) -> Opti
 /// Steps of one judgement, all comparisons in it together.
 const FUEL_PER_JUDGEMENT: u32 = 100_000;
 
-/// Counts what is evaluated, for the test of the bound.
-#[inline]
-pub(super) fn count_operation() {
-    #[cfg(test)]
-    OPERATIONS.with(|it| it.set(it.get() + 1));
-}
-
-#[cfg(test)]
-thread_local! {
-    static OPERATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
 thread_local! {
     static FUEL: Cell<u32> = const { Cell::new(FUEL_PER_JUDGEMENT) };
     static LONG_SERIES_LEFT: Cell<u32> = const { Cell::new(LONG_SERIES_PER_JUDGEMENT) };
@@ -70,39 +59,4 @@ thread_local! {
 pub(crate) fn refuel() {
     FUEL.with(|fuel| fuel.set(FUEL_PER_JUDGEMENT));
     LONG_SERIES_LEFT.with(|it| it.set(LONG_SERIES_PER_JUDGEMENT));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::OPERATIONS;
-    use crate::{OAT, grade};
-
-    /// Far below a tenth of a second of any core.
-    const MOST: u64 = 700_000;
-
-    fn operations(gold: &str, answer: &str) -> u64 {
-        OPERATIONS.with(|it| it.set(0));
-        let _ = grade(&crate::MATH, gold, &format!("\\boxed{{{answer}}}"));
-        let _ = grade(&OAT, gold, &format!("\\boxed{{{answer}}}"));
-        OPERATIONS.with(std::cell::Cell::get)
-    }
-
-    #[test]
-    fn nested_sums_and_products_end_within_a_budget_of_operations() {
-        let nested = |head: &str, n: usize, body: &str| format!("{}{body}", head.repeat(n));
-        let answers = [
-            nested("\\sum_{k=1}^{1000}", 2, "7"),
-            nested("\\sum_{k=1}^{99}", 40, "7"),
-            nested("\\prod_{i=1}^{99}", 40, "i"),
-            nested("\\sum_{k=1}^{9999}", 3, "\\sqrt{k}"),
-            nested("\\prod_{k=2}^{99}\\sum_{i=1}^{99}", 9, "\\frac{i}{k}"),
-            nested("\\sum_{k=1}^{9000}", 1, "\\prod_{i=1}^{9000} (i+\\sin k)"),
-        ];
-        for answer in &answers {
-            for gold in ["7", "\\sum_{j=1}^{900}\\sum_{i=1}^{900} \\frac{1}{i+j}"] {
-                let n = operations(gold, answer);
-                assert!((1..MOST).contains(&n), "{n} operations: {answer:.60} against {gold}");
-            }
-        }
-    }
 }

@@ -26,7 +26,7 @@ use modular::same_rational_function;
 use num_bigint::BigInt;
 use points::same_at_points;
 use std::cmp::Ordering;
-pub(crate) use sums::degree;
+pub(crate) use sums::{degree, geometric_closed};
 
 /// Most distinct symbols in a comparison.
 const MAX_ATOMS: usize = 48;
@@ -53,7 +53,7 @@ impl Decision {
     }
 }
 
-/// Whether `a` and `b` have the same value for all values of their symbols.
+/// Decides whether `a` and `b` have the same value for all values of their symbols.
 pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
     if let (Some(x), Some(y)) = (exact(a), exact(b)) {
         return decide(x == y, "equal as exact rationals", "different as exact rationals");
@@ -133,7 +133,7 @@ pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
     it.re.sign().or_else(|| it.re.is_negligible().then_some(Ordering::Equal))
 }
 
-/// Whether a constant is infinite, and with which sign.
+/// The sign of an infinite constant.
 pub(crate) fn infinite_sign(e: &Expr) -> Option<Ordering> {
     match e {
         Expr::Infinity => Some(Ordering::Greater),
@@ -233,7 +233,7 @@ pub(crate) fn in_doubles(e: &Expr) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-/// Whether a real constant is at most `slack` away from a double.
+/// True for a real constant at most `slack` away from a double.
 pub(crate) fn is_within(e: &Expr, double: f64, slack: f64) -> bool {
     if let Some(it) = exact(e) {
         return (it.to_f64() - double).abs() <= slack;

@@ -5,15 +5,16 @@
 
 use super::Decision;
 use super::MAX_LONG_TERMS;
-use super::budget::{BUDGET, count_operation, spend};
+use super::budget::{BUDGET, spend};
 use super::exact::exact_in;
 use super::points::spread;
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
+use crate::work;
 use num_bigint::BigInt;
 use num_integer::Integer;
 
-/// What the two largest primes below 2^61 lack of it.
+/// The gaps between 2^61 and the two largest primes below it.
 const GAPS: [u64; 2] = [1, 31];
 
 /// Largest factorial that is taken modulo a prime.
@@ -126,7 +127,7 @@ impl<'a> Walk<'a> {
 
     fn step(&mut self) -> Result<(), Stop> {
         if !self.bound.is_empty() {
-            count_operation();
+            work::count(1);
             self.steps_in_series += 1;
             // Sums within sums multiply, so less of them is given away.
             let given = if self.bound.len() == 1 { STEPS_IN_SERIES } else { STEPS_IN_NESTED };

@@ -2,20 +2,17 @@
 //!
 //! Exact for any bound, in time that depends on the degree alone.
 
-use super::budget::spend;
+use super::budget::{BUDGET, spend};
 use super::exact::exact_in;
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
+use std::cmp::Ordering;
 
 /// Highest degree of a summand.
 const MAX_DEGREE: i64 = 16;
 
-/// Steps that the values of a summand may take.
-const BUDGET: u32 = 20_000;
-
 /// `e` with every such sum in closed form; everything else as it is.
 pub(crate) fn closed(e: &Expr) -> Expr {
-    let all = |v: &[Expr]| v.iter().map(closed).collect::<Vec<_>>();
     match e {
         Expr::Call(Func::Sum, parts) => {
             let [body, variable, first, last] = parts.as_slice() else {
@@ -23,15 +20,52 @@ pub(crate) fn closed(e: &Expr) -> Expr {
             };
             closed_sum(body, variable, first, last).unwrap_or_else(|| e.clone())
         }
-        Expr::Add(v) => Expr::Add(all(v)),
-        Expr::Mul(v) => Expr::Mul(all(v)),
-        Expr::Call(f, v) => Expr::Call(f.clone(), all(v)),
-        Expr::Pow(p) => Expr::pow(closed(&p.0), closed(&p.1)),
-        it => it.clone(),
+        it => it.mapped(&mut closed),
     }
 }
 
-/// Whether a sum here is not simply added up.
+/// `e` with every infinite geometric series in closed form, where its ratio is between -1 and 1, or a symbol's.
+pub(crate) fn geometric_closed(e: &Expr) -> Expr {
+    match e {
+        Expr::Call(Func::Sum, parts) => {
+            let sum = match parts.as_slice() {
+                [body, variable, first, Expr::Infinity] => geometric_sum(body, variable, first),
+                _ => None,
+            };
+            sum.unwrap_or_else(|| e.clone())
+        }
+        it => it.mapped(&mut geometric_closed),
+    }
+}
+
+fn geometric_sum(body: &Expr, variable: &Expr, first: &Expr) -> Option<Expr> {
+    if !is_geometric(body, variable) {
+        return None;
+    }
+    let first = super::exact(first)?.to_i64()?;
+    let term = |k: i64| body.substituted(variable, &Expr::int(k));
+    let ratio = term(first.checked_add(1)?).times(Expr::pow(term(first), Expr::int(-1)));
+    let lies = |bound: i64| super::compare_real(&ratio, &Expr::int(bound));
+    let converges = lies(1) == Some(Ordering::Less) && lies(-1) == Some(Ordering::Greater);
+    let rest = Expr::int(1).plus(ratio.clone().negated());
+    (converges || ratio.has_symbol()).then(|| term(first).times(Expr::pow(rest, Expr::int(-1))))
+}
+
+/// True if the quotient of two neighbouring terms is a constant, by their form.
+fn is_geometric(e: &Expr, variable: &Expr) -> bool {
+    let is_free = |it: &Expr| !it.any(&mut |it| it == variable);
+    is_free(e)
+        || match e {
+            Expr::Mul(factors) => factors.iter().all(|it| is_geometric(it, variable)),
+            Expr::Pow(p) if is_free(&p.0) => degree(&p.1, variable).is_some_and(|it| it < 2),
+            Expr::Pow(p) => {
+                super::exact(&p.1).is_some_and(|it| it.is_integer()) && is_geometric(&p.0, variable)
+            }
+            _ => false,
+        }
+}
+
+/// True if a sum here is not simply added up.
 pub(crate) fn concerns(e: &Expr) -> bool {
     e.any(&mut |it| matches!(it, Expr::Call(Func::Sum, parts) if parts.len() == 4 && parts[3] != Expr::Infinity))
 }

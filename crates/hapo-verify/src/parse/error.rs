@@ -14,5 +14,5 @@ pub(crate) enum ParseError {
     Meaning,
 }
 
-/// What a rule of a grammar reads.
+/// The result of a rule of a grammar.
 pub(crate) type ParseResult<T> = Result<T, ParseError>;

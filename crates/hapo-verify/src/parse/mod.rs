@@ -111,7 +111,7 @@ fn grouped_number(text: &str) -> Option<ParseResult<Expr>> {
     Some(grammar::number(&text).map(|it| if negative { it.negated() } else { it }))
 }
 
-/// What follows the last `=` of a chain of at least two, where no list is in the way.
+/// The text behind the last `=` of a chain of at least two, where no list is in the way.
 fn last_equation(text: &str) -> Option<&str> {
     if text.contains([',', ';']) {
         return None;
@@ -124,7 +124,7 @@ fn last_equation(text: &str) -> Option<&str> {
     Some(&text[last + 1..])
 }
 
-/// Whether the text speaks of complex numbers or matrices, in which case its symbols are not assumed to be real.
+/// True if the text speaks of complex numbers or matrices, in which case its symbols are not assumed to be real.
 pub(crate) fn looks_complex(text: &str) -> bool {
     let word = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let bytes = text.as_bytes();

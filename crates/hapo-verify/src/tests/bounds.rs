@@ -1,30 +1,21 @@
 //! Texts that are large, deep or hostile: a verdict comes out, soon, and it is the sane one.
 
-use hapo_verify::{GRADERS, MATH, OAT, grade};
-use std::time::{Duration, Instant};
+use crate::work::counted;
+use crate::{GRADERS, MATH, OAT, grade};
 
-/// Far above what any case takes unoptimised; a hang or a quadratic scan is far above this.
-const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// Most steps of one judgement: far below a tenth of a second of any core. Scans of its texts are beside that.
+const MOST: u64 = 700_000;
 
-/// CPU time of this thread, which other programs do not lengthen; the wall's where Linux does not tell it.
-fn cpu_time() -> Duration {
-    static BEGUN: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
-    let read = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanoseconds = read.as_deref().and_then(|it| it.split(' ').next()?.parse().ok());
-    nanoseconds.map_or_else(|| BEGUN.elapsed(), Duration::from_nanos)
-}
+/// Most steps for each byte of a completion.
+const MOST_PER_BYTE: u64 = 40;
 
-/// CPU time since `start`.
-fn spent(start: Duration) -> Duration {
-    cpu_time().saturating_sub(start)
-}
-
+/// The verdict's name under Math-Verify's policy; no grader takes more steps than a judgement may.
 fn check(gold: &str, completion: &str, verdict: &str) {
+    let most = MOST + MOST_PER_BYTE * (gold.len() + completion.len()) as u64;
     for grader in GRADERS {
-        let start = cpu_time();
-        let judgement = grade(*grader, gold, completion);
+        let (steps, judgement) = counted(|| grade(*grader, gold, completion));
         let shown: String = completion.chars().take(80).collect();
-        assert!(spent(start) < TIME_LIMIT, "{} took {:?} on {shown}", grader.name(), spent(start));
+        assert!(steps < most, "{} took {steps} steps on {shown}", grader.name());
         if grader.name() == "math" {
             assert_eq!(
                 judgement.verdict.name(),
@@ -119,6 +110,12 @@ fn long_texts_are_scanned_once() {
         (format!("\\boxed{{{}}}", "} {".repeat(5_000)), "unparsable"),
         (format!("\\boxed{{{}}}", " ".repeat(30_000)), "unparsable"),
         (format!("\\boxed{{{}}}", "and ".repeat(8_000)), "unparsable"),
+        (format!("\\boxed{{{}}}", "3\\frac{1}{2}".repeat(2_300)), "wrong"),
+        (format!("\\boxed{{{}}}", "3\\frac{1}{2}+".repeat(2_100) + "1"), "wrong"),
+        (format!("\\boxed{{3 {}}}", "per ".repeat(3_000)), "wrong"),
+        (format!("\\boxed{{3{}}}", "per".repeat(3_000)), "wrong"),
+        (format!("\\boxed{{3 {}}}", "\\text{per}".repeat(800)), "correct"),
+        (format!("\\boxed{{3 {}}}", "km/h".repeat(2_000)), "unparsable"),
     ];
     let mut failures = Vec::new();
     for (completion, verdict) in cases {
@@ -182,22 +179,15 @@ fn hostile_texts_are_data() {
 
 #[test]
 fn reading_is_linear_in_the_text() {
-    let time = |n: usize| {
+    let steps = |n: usize| {
         let text =
             "Some words with 12 numbers, $x = 3$ formulas and answers. ".repeat(n) + "\\boxed{3}";
-        let best = (0..3).map(|_| {
-            let start = cpu_time();
-            assert!(grade(&MATH, "3", &text).verdict.is_correct());
-            spent(start)
-        });
-        best.min().unwrap()
+        let (steps, judgement) = counted(|| grade(&MATH, "3", &text));
+        assert!(judgement.verdict.is_correct());
+        steps
     };
-    let (short, long) = (time(1_000), time(16_000));
-    // Sixteen times the text; a quadratic scan would take 256 times as long.
-    assert!(
-        long < short * 80 + Duration::from_millis(20),
-        "{short:?} for 57 KB, {long:?} for 912 KB"
-    );
+    let (short, long) = (steps(1_000), steps(16_000));
+    assert!(short > 0 && long < short * 17, "{short} for 57 KB, {long} for 912 KB");
 }
 
 #[test]
@@ -226,9 +216,31 @@ fn costly_comparisons_stop_at_their_budget() {
         (&"5".to_owned(), &"\\sin ".repeat(90).replace(' ', "(").replace('(', " ")),
         (&"5".to_owned(), &format!("x^{{{}}}", "3000!+".repeat(200) + "1")),
     ] {
-        let start = cpu_time();
-        let judgement = grade(&MATH, gold, &format!("\\boxed{{{answer}}}"));
+        let (steps, judgement) = counted(|| grade(&MATH, gold, &format!("\\boxed{{{answer}}}")));
         assert!(!judgement.verdict.is_correct());
-        assert!(spent(start) < TIME_LIMIT, "{:?} for {:.60}", spent(start), answer);
+        assert!(steps < 2 * MOST, "{steps} steps for {answer:.60}");
+    }
+}
+
+#[test]
+fn nested_sums_and_products_end_within_a_budget_of_operations() {
+    let nested = |head: &str, n: usize, body: &str| format!("{}{body}", head.repeat(n));
+    let answers = [
+        nested("\\sum_{k=1}^{1000}", 2, "7"),
+        nested("\\sum_{k=1}^{99}", 40, "7"),
+        nested("\\prod_{i=1}^{99}", 40, "i"),
+        nested("\\sum_{k=1}^{9999}", 3, "\\sqrt{k}"),
+        nested("\\prod_{k=2}^{99}\\sum_{i=1}^{99}", 9, "\\frac{i}{k}"),
+        nested("\\sum_{k=1}^{9000}", 1, "\\prod_{i=1}^{9000} (i+\\sin k)"),
+    ];
+    for answer in &answers {
+        for gold in ["7", "\\sum_{j=1}^{900}\\sum_{i=1}^{900} \\frac{1}{i+j}"] {
+            let completion = format!("\\boxed{{{answer}}}");
+            let (steps, _) = counted(|| {
+                let _ = grade(&MATH, gold, &completion);
+                grade(&OAT, gold, &completion)
+            });
+            assert!((1..MOST).contains(&steps), "{steps} steps: {answer:.60} against {gold}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Numbers as Python's `float()` reads them.
 
-/// What Python's `float()` reads, apart from the infinities.
+/// The numbers that Python's `float()` reads, apart from the infinities.
 pub(super) fn python_float(s: &str) -> Option<f64> {
     let text: String =
         s.trim().chars().map(|c| digit_value(c).map_or(c, |d| (b'0' + d) as char)).collect();

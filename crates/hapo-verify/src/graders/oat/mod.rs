@@ -21,7 +21,6 @@ use crate::verdict::{Judgement, Reason, Verdict, reported};
 use flat_equal::flat_equal;
 use flatten::flatten;
 use hendrycks::hendrycks;
-use std::borrow::Cow;
 
 /// Longest answer that is flattened; a longer one only meets the other comparisons.
 const MAX_ANSWER: usize = 8_192;
@@ -94,13 +93,9 @@ impl PreparedGold for OatGold {
             _ => return Judgement::unparsable(Reason::UnclosedBox, self.text.clone()),
         };
         let judgement = |verdict, read: String, reason| Judgement {
-            verdict,
             extracted: Some(reported(answer.to_owned())),
-            gold_read: self.text.clone(),
             answer_read: read,
-            reason: Cow::Borrowed(reason),
-            reward: None,
-            parts: Vec::new(),
+            ..Judgement::new(verdict, "", self.text.clone(), reason)
         };
         if answer.len() <= MAX_ANSWER {
             let normal = hendrycks(answer);
@@ -129,7 +124,7 @@ fn in_dollars(text: &str) -> String {
     if text.contains('$') { text.to_owned() } else { format!("${text}$") }
 }
 
-/// Whether `\boxed` occurs after the last `\boxed{`: that one counts, and has no brace.
+/// True if `\boxed` occurs after the last `\boxed{`: that one counts, and has no brace.
 fn later_box(text: &str) -> bool {
     text.rfind("\\boxed") > text.rfind("\\boxed{")
 }

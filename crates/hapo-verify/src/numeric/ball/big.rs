@@ -355,7 +355,7 @@ impl Ball for Big {
 }
 
 impl Big {
-    /// Whether `self` and `other` are the same number: `Some(false)` is a proof, `Some(true)` is agreement to at least
+    /// Compares `self` and `other`: `Some(false)` is a proof that they differ, `Some(true)` is agreement to at least
     /// 50 digits, `None` is neither.
     pub(crate) fn same(&self, other: &Big) -> Option<bool> {
         let difference = self.add(&other.neg());

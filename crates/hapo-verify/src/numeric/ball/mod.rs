@@ -38,6 +38,6 @@ pub(crate) trait Ball: Clone + Sized {
     fn floor(&self) -> Option<Rat>;
     /// The integer that this is without any error.
     fn integer(&self) -> Option<Rat>;
-    /// Whether the ball is as small as rounding alone explains: zero for every purpose of comparison.
+    /// True if the ball is as small as rounding alone explains: zero for every purpose of comparison.
     fn is_negligible(&self) -> bool;
 }

@@ -6,6 +6,7 @@ use super::Parser;
 use super::relations::Functions;
 use crate::expr::{Expr, Func, Op};
 use crate::number::Rat;
+use crate::work;
 
 impl Parser<'_, '_> {
     pub(super) fn function(&mut self) -> ParseResult<Expr> {
@@ -158,6 +159,7 @@ impl Parser<'_, '_> {
                 Token::Differential(_) if level == 0 => break,
                 _ => {}
             }
+            work::count(1);
             at += 1;
         }
         let (body, variable) = if at < self.end {
@@ -195,7 +197,7 @@ impl Parser<'_, '_> {
                 Some(name) => {
                     let differential =
                         Expr::Sym { name: format!("d{name}").into(), complex: self.complex };
-                    (replace(&body, &differential, &Expr::int(1)), self.symbol(&name))
+                    (body.substituted(&differential, &Expr::int(1)), self.symbol(&name))
                 }
                 None => (body, self.symbol("x")),
             }
@@ -245,19 +247,5 @@ impl Parser<'_, '_> {
         self.expect(Token::Close(Bracket::Brace))?;
         let body = self.nested(|it| it.product(Functions::Allowed))?;
         Ok(Expr::Call(Func::Limit, vec![body, variable, to]))
-    }
-}
-
-fn replace(e: &Expr, from: &Expr, to: &Expr) -> Expr {
-    if e == from {
-        return to.clone();
-    }
-    let all = |v: &[Expr]| v.iter().map(|it| replace(it, from, to)).collect::<Vec<_>>();
-    match e {
-        Expr::Add(v) => Expr::Add(all(v)),
-        Expr::Mul(v) => Expr::Mul(all(v)),
-        Expr::Call(f, v) => Expr::Call(f.clone(), all(v)),
-        Expr::Pow(p) => Expr::pow(replace(&p.0, from, to), replace(&p.1, from, to)),
-        it => it.clone(),
     }
 }

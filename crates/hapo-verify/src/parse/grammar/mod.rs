@@ -15,6 +15,7 @@ use super::Style;
 use super::error::{MAX_DEPTH, ParseError, ParseResult};
 use super::lexer::{Bracket, MAX_TOKENS, Token};
 use crate::expr::Expr;
+use crate::work;
 pub(crate) use atoms::symbol;
 pub(crate) use literals::{e_notation, number};
 use sets::Elements;
@@ -120,6 +121,7 @@ impl<'a> Parser<'_, 'a> {
     }
 
     fn peek_at(&self, offset: usize) -> Option<Token<'a>> {
+        work::count(1);
         let idx = self.pos + offset;
         if idx < self.end { self.tokens.get(idx).copied() } else { None }
     }
@@ -151,7 +153,7 @@ impl<'a> Parser<'_, 'a> {
     }
 }
 
-/// What occurs at the outermost level of a bracket's content.
+/// The signs at the outermost level of a bracket's content.
 #[derive(Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one token list")]
 struct TopLevel {
@@ -165,6 +167,7 @@ struct TopLevel {
 
 impl TopLevel {
     fn of(tokens: &[Token<'_>]) -> TopLevel {
+        work::count(tokens.len());
         let mut top = TopLevel::default();
         let mut level = 0_usize;
         for token in tokens {

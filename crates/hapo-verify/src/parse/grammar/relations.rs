@@ -6,6 +6,7 @@ use super::super::lexer::{Bracket, Token};
 use super::{MAX_CHAIN, Parser};
 use crate::expr::{Expr, Func, Op};
 use crate::number::Rat;
+use crate::work;
 
 impl Parser<'_, '_> {
     pub(super) fn relation(&mut self) -> ParseResult<Expr> {
@@ -100,26 +101,51 @@ impl Parser<'_, '_> {
 
     /// `2 x \sin y`: a product without signs. An integer before a positive fraction is a mixed number.
     fn juxtaposed(&mut self, functions: Functions) -> ParseResult<Expr> {
+        let mut starts = vec![self.pos];
         let mut factors = vec![self.postfix(Functions::Allowed)?];
         while self.starts_operand(functions) {
             if self.style == Style::Meant && self.between_numbers() {
                 return Err(ParseError::Meaning);
             }
+            starts.push(self.pos);
             factors.push(self.postfix(functions)?);
         }
-        let mut right = factors.pop().expect("one factor was read");
-        if let Some(derivative) = derivative_of(&right) {
-            // A derivative operator with nothing after it.
-            let _ = derivative;
-            return Err(ParseError::Meaning);
+        if factors.len() == 1 && derivative_of(&factors[0]).is_none() {
+            return factors.pop().ok_or(ParseError::Syntax);
         }
-        while let Some(left) = factors.pop() {
-            right = juxtapose(left, right, self.style);
+        // The product of what is read so far, from the right, its last factor first.
+        let mut product = Vec::with_capacity(factors.len());
+        for (at, left) in factors.into_iter().enumerate().rev() {
+            if let Some(variable) = derivative_of(&left) {
+                // A derivative operator with nothing after it has no meaning.
+                let body = product_of(std::mem::take(&mut product)).ok_or(ParseError::Meaning)?;
+                product.push(Expr::Call(Func::Derivative, vec![body, variable.clone()]));
+            } else if let [right] = product.as_slice()
+                && self.may_mix(&starts[at..])
+                && let Some(mixed) = mixed_number(&left, right, self.style)
+            {
+                product = vec![mixed];
+            } else if let Expr::Mul(factors) = left {
+                work::count(factors.len());
+                product.extend(factors.into_iter().rev());
+            } else {
+                product.push(left);
+            }
         }
-        Ok(right)
+        product_of(product).ok_or(ParseError::Meaning)
     }
 
-    /// Whether two numbers stand side by side: nobody writes a product or a sum that way.
+    /// True if the first two factors may be a mixed number: for a reader a literal and a fraction without brackets.
+    fn may_mix(&self, starts: &[usize]) -> bool {
+        let &[whole, fraction, ..] = starts else {
+            return false;
+        };
+        let is_fraction =
+            matches!(self.tokens[fraction], Token::Frac | Token::Open(Bracket::Brace));
+        self.style == Style::Peer || fraction == whole + 1 && is_fraction
+    }
+
+    /// True if two numbers stand side by side: nobody writes a product or a sum that way.
     fn between_numbers(&self) -> bool {
         let number = |it: Option<&Token<'_>>| matches!(it, Some(Token::Number(_)));
         number(self.tokens.get(self.pos)) && self.pos > 0 && number(self.tokens.get(self.pos - 1))
@@ -185,7 +211,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// What follows `^` or `_`: one atom, or an expression in braces.
+    /// The script behind `^` or `_`: one atom, or an expression in braces.
     pub(super) fn script(&mut self) -> ParseResult<Expr> {
         if self.eat(Token::Open(Bracket::Brace)) {
             let it = self.nested(Self::expr)?;
@@ -242,26 +268,27 @@ fn derivative_of(e: &Expr) -> Option<&Expr> {
     }
 }
 
-/// `left right` without a sign between them.
-fn juxtapose(left: Expr, right: Expr, style: Style) -> Expr {
-    if derivative_of(&left).is_some()
-        && let Expr::Call(_, args) = left
-    {
-        let variable = args.into_iter().next().expect("a derivative operator has its variable");
-        return Expr::Call(Func::Derivative, vec![right, variable]);
+/// The product of factors that are listed from the last to the first.
+fn product_of(mut reversed: Vec<Expr>) -> Option<Expr> {
+    if reversed.len() < 2 {
+        return reversed.pop();
     }
-    if let (Expr::Num(whole), Expr::Num(part)) = (&left, &right)
-        && whole.is_integer()
-        && !part.is_negative()
-        && !part.is_zero()
-        && (style == Style::Peer || *part < Rat::ONE)
-    {
-        let sum = if whole.is_negative() { whole.sub(part) } else { whole.add(part) };
-        if let Some(sum) = sum {
-            return Expr::Num(sum);
-        }
+    reversed.reverse();
+    Some(Expr::Mul(reversed))
+}
+
+/// The value of an integer before a fraction, where they are a mixed number.
+fn mixed_number(left: &Expr, right: &Expr, style: Style) -> Option<Expr> {
+    let (Expr::Num(whole), Expr::Num(part)) = (left, right) else {
+        return None;
+    };
+    let is_part =
+        !part.is_negative() && !part.is_zero() && (style == Style::Peer || *part < Rat::ONE);
+    if !whole.is_integer() || !is_part {
+        return None;
     }
-    left.times(right)
+    let sum = if whole.is_negative() { whole.sub(part) } else { whole.add(part) };
+    sum.map(Expr::Num)
 }
 
 fn last_side(links: &[Expr]) -> Expr {

@@ -43,7 +43,7 @@ const TOKENS: &[(&[&str], Option<Token<'static>>)] = &[
     (&["vrule", "vcenter", "vbox", "vskip", "vspace", "hfil"], None),
 ];
 
-/// What may follow a text.
+/// Continuations of a text.
 type Continuations = &'static [(&'static str, Token<'static>)];
 
 /// Commands that are another token together with what follows them.

@@ -8,6 +8,7 @@ mod commands;
 mod letters;
 
 use crate::expr::{Domain, Func, Op};
+use crate::work;
 use commands::command;
 use letters::{letters, unicode};
 
@@ -123,7 +124,7 @@ pub(crate) enum Fn1 {
 }
 
 impl Token<'_> {
-    /// Whether this starts a value, functions and bars aside.
+    /// True for the start of a value, functions and bars aside.
     pub(crate) fn is_operand(self) -> bool {
         use Token as T;
         matches!(self, T::Number(_) | T::Percent(_) | T::ENotation(_))
@@ -135,7 +136,7 @@ impl Token<'_> {
             || matches!(self, T::Open(_) | T::MatrixStart | T::DetStart)
     }
 
-    /// Whether this starts a function with its arguments.
+    /// True for the start of a function with its arguments.
     pub(crate) fn is_function(self) -> bool {
         matches!(self, Token::ExpE | Token::Function(_) | Token::MultiFunction(_))
             || matches!(self, Token::OperatorName | Token::Sqrt | Token::Int)
@@ -182,6 +183,7 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token<'_>>, usize> {
             }
             tokens.push(token);
         }
+        work::count(len);
         rest = &rest[len..];
     }
     Ok(tokens)

@@ -1,0 +1,3 @@
+//! Tests of what is private to the crate.
+
+mod bounds;
