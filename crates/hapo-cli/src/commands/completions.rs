@@ -1,4 +1,4 @@
-//! `hapo completions`: what a shell needs to complete commands and flags.
+//! `hapo completions`: a shell's script that completes commands, flags and values.
 
 use anyhow::Result;
 use clap_complete::Shell;
@@ -13,10 +13,22 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
+/// Bash writes no space behind `--set optim.lr=`.
+const NO_SPACE: &str = "
+_hapo_values() {
+    _hapo \"$@\"
+    if [[ ${COMPREPLY[0]} == *= ]]; then compopt -o nospace; fi
+}
+complete -F _hapo_values -o bashdefault -o default hapo
+";
+
 pub(crate) fn run(args: &Args, mut command: clap::Command) -> Result<()> {
     use std::io::Write;
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "hapo", &mut script);
+    if args.shell == Shell::Bash {
+        script.extend_from_slice(NO_SPACE.as_bytes());
+    }
     std::io::stdout().write_all(&script)?;
     Ok(())
 }

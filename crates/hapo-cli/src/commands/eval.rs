@@ -21,7 +21,7 @@ use hapo_verify::{Extracting, Extraction, Grader};
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    ColumnsArg, KvArgs, RewardArgs, count, decoding, one_of, wait_for,
+    ColumnsArg, GRADERS, KvArgs, RewardArgs, TEMPLATES, count, decoding, one_of, wait_for,
 };
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     kv: KvArgs,
     /// Prompt template of a local model; `chat` is its own [default: the one it was trained with by hapo train, else its own]
-    #[arg(long)]
+    #[arg(long, hide_possible_values = true, value_parser = TEMPLATES)]
     template: Option<String>,
     /// System text, with --template chat
     #[arg(long, value_name = "TEXT")]
@@ -92,7 +92,7 @@ pub(crate) struct Args {
     columns: ColumnsArg,
     /// Grader; `math` and `oat` are shown next to each other; `command:` and a program, or the address of a server, is
     /// a custom one
-    #[arg(long, default_value = "math")]
+    #[arg(long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,

@@ -11,7 +11,7 @@ use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 use hapo_train::{ChosenTemplate, ReadAs, TemplateRequest};
 
 use crate::failure::bad_input;
-use crate::support::arguments::{KvArgs, count, decoding};
+use crate::support::arguments::{KvArgs, TEMPLATES, count, decoding};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 256)]
     max_tokens: usize,
     /// Prompt template; `chat` is its own [default: the one it was trained with by hapo train, else its own]
-    #[arg(long)]
+    #[arg(long, hide_possible_values = true, value_parser = TEMPLATES)]
     template: Option<String>,
     /// System text, with --template chat
     #[arg(long, value_name = "TEXT")]

@@ -3,12 +3,14 @@
 use anyhow::Result;
 
 use crate::failure::bad_input;
+use crate::support::arguments::Suggesting;
 
 /// Print the table of the methods, or the page of one: idea, settings, departures from the paper.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo methods uft")]
 pub(crate) struct Args {
     /// Method or variant, of `hapo list methods`, or hapo
+    #[arg(hide_possible_values = true, value_parser = PAGE_NAMES)]
     name: Option<String>,
 }
 
@@ -52,6 +54,9 @@ const PAGES: &[(&str, &str)] = pages![
     "uft",
     "w-reinforce",
 ];
+
+/// Names of the pages.
+const PAGE_NAMES: Suggesting = Suggesting(|| PAGES[1..].iter().map(|page| page.0).collect());
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let Some(name) = &args.name else {

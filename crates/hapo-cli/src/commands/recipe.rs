@@ -6,12 +6,14 @@ use hapo_train::recipe::{KeyEntry, key_entries, key_of_word};
 use serde_json::json;
 
 use crate::failure::bad_input;
+use crate::support::arguments::KEYS;
 
 /// Explain the keys of a recipe.
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo recipe sampling\n         hapo recipe hapo.turn_off_epoch")]
 pub(crate) struct Args {
     /// A key (optim.lr), a section (optim) or part of a name; all keys if absent
+    #[arg(hide_possible_values = true, value_parser = KEYS)]
     key: Option<String>,
     /// Print JSON: a list of keys with section, default and meaning
     #[arg(long)]

@@ -10,7 +10,7 @@ use hapo_serve::{LEAST_CACHE_TOKENS, Settings};
 use hapo_train::{ChosenTemplate, TemplateRequest};
 
 use crate::failure::bad_input;
-use crate::support::arguments::{KvArgs, at_least_one};
+use crate::support::arguments::{KvArgs, TEMPLATES, at_least_one};
 use crate::support::device::DeviceArg;
 use crate::support::model;
 
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     served_model_name: Option<String>,
     /// Prompt template of chats; `chat` is the model's own [default: the one it was trained with by hapo train, else its own]
-    #[arg(long)]
+    #[arg(long, hide_possible_values = true, value_parser = TEMPLATES)]
     template: Option<String>,
     /// Seed of the requests that bring none [default: the clock]
     #[arg(long)]

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    ColumnsArg, RewardArgs, api_key, decoding, not_an_input, one_of, wait_for,
+    ColumnsArg, GRADERS, RewardArgs, api_key, decoding, not_an_input, one_of, wait_for,
 };
 use crate::support::model;
 
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "last", value_parser = one_of(LEAKED))]
     leaked: Leaked,
     /// Grader; `command:` and a program, or the address of a server, is a custom one
-    #[arg(long, default_value = "math")]
+    #[arg(long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,

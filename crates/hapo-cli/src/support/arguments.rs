@@ -1,14 +1,18 @@
 //! Arguments of several commands.
 
-use std::sync::OnceLock;
+use std::ffi::OsStr;
+use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
+use clap::builder::{
+    PossibleValue, PossibleValuesParser, RangedU64ValueParser, StringValueParser, TypedValueParser,
+};
 use hapo_data::Columns;
 use hapo_kernels::NumberFormat;
 use hapo_reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, KvMemory, Truncation};
+use hapo_train::recipe::{KeyEntry, key_entries};
 use hapo_verify::{Extraction, Grader};
 
 use crate::failure::bad_input;
@@ -22,6 +26,60 @@ pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
         value.expect("the parser knows these names").1.clone()
     })
 }
+
+/// The name of a method.
+pub(crate) fn method_names() -> PossibleValuesParser {
+    PossibleValuesParser::new(hapo_core::METHODS.iter().map(|it| it.name))
+}
+
+/// A text for which a shell's completions suggest words. Other texts are taken too.
+#[derive(Clone)]
+pub struct Suggesting(pub(crate) fn() -> Vec<&'static str>);
+
+impl TypedValueParser for Suggesting {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.0)().into_iter().map(PossibleValue::new)))
+    }
+}
+
+/// Names of graders.
+pub(crate) const GRADERS: Suggesting =
+    Suggesting(|| hapo_verify::GRADERS.iter().map(|it| it.name()).collect());
+
+/// Names of prompt templates.
+pub(crate) const TEMPLATES: Suggesting = Suggesting(|| {
+    let named = hapo_data::TEMPLATES.iter().map(|it| it.name);
+    named.chain([hapo_data::CHAT]).collect()
+});
+
+/// Keys of a recipe.
+pub(crate) const KEYS: Suggesting = Suggesting(|| {
+    static KEYS: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let own = hapo_core::METHODS
+            .iter()
+            .flat_map(|method| method.own_keys.iter().map(|key| format!("{}.{key}", method.name)));
+        key_entries().iter().map(KeyEntry::path).chain(own).collect()
+    });
+    KEYS.iter().map(String::as_str).collect()
+});
+
+/// Keys of a recipe before their values.
+pub(crate) const SETTINGS: Suggesting = Suggesting(|| {
+    static SETTINGS: LazyLock<Vec<String>> =
+        LazyLock::new(|| (KEYS.0)().iter().map(|key| format!("{key}=")).collect());
+    SETTINGS.iter().map(String::as_str).collect()
+});
 
 /// A number from 1 to `most`; larger ones would fail later, for lack of memory.
 pub fn count(most: u64) -> RangedU64ValueParser<usize> {

@@ -3,16 +3,17 @@
 use hapo_train::Overrides;
 use hapo_train::recipe::WrittenAs;
 
+use crate::support::arguments::{KEYS, SETTINGS};
 use crate::support::device::ComputeArg;
 
 /// The two flags of every command that reads a recipe.
 #[derive(clap::Args)]
 pub struct OverrideArgs {
     /// Override a key: section.key=value
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE", hide_possible_values = true, value_parser = SETTINGS)]
     set: Vec<String>,
     /// Leave a key of the recipe out, before anything is set: section.key
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", hide_possible_values = true, value_parser = KEYS)]
     unset: Vec<String>,
 }
 

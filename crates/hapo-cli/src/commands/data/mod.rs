@@ -17,7 +17,7 @@ use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
 use crate::failure::bad_input;
 use crate::support::admission::AdmissionArgs;
-use crate::support::arguments::{ColumnsArg, RewardArgs, not_an_input, one_of};
+use crate::support::arguments::{ColumnsArg, GRADERS, RewardArgs, TEMPLATES, not_an_input, one_of};
 use crate::support::model;
 
 /// Look at files of problems, check them, convert them, make those of the built-in task.
@@ -58,7 +58,7 @@ struct Stats {
     #[arg(long)]
     tokenizer: Option<PathBuf>,
     /// Template of the prompts whose tokens are counted; `chat` is that of --tokenizer's folder
-    #[arg(long, default_value = "qwen-boxed")]
+    #[arg(long, default_value = "qwen-boxed", hide_possible_values = true, value_parser = TEMPLATES)]
     template: String,
     /// Print JSON, one object per file
     #[arg(long)]
@@ -75,7 +75,7 @@ struct Check {
     columns: ColumnsArg,
     /// Grader that must be able to read every gold answer, or `command:` and a program that judges the solutions;
     /// `none` leaves them alone
-    #[arg(long, default_value = "math")]
+    #[arg(long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use self::summary::{Summary, label};
 use crate::failure::bad_input;
-use crate::support::arguments::{RewardArgs, one_of};
+use crate::support::arguments::{GRADERS, RewardArgs, one_of};
 
 /// Grade completions against gold answers.
 ///
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(conflicts_with_all = ["out", "label_key"])]
     completion: Option<String>,
     /// math, benchmark, training, oat, exact, choice or format; or a custom reward: `command:PROGRAM`, `python:FILE.py:FUNCTION`, or the address of a server
-    #[arg(long, default_value = "math")]
+    #[arg(long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,
