@@ -5,6 +5,7 @@ mod support;
 use std::fs;
 
 use expect_test::expect;
+use hapo_train::{Overrides, Recipe, RunPlan};
 use support::{refuse, repository, succeed};
 
 fn problems(count: u32) -> String {
@@ -120,6 +121,76 @@ fn a_new_recipe_is_chosen_by_what_the_model_writes() {
     let weights = fs::read(base.join("model.safetensors")).unwrap();
     fs::write(empty.join("model.safetensors"), &weights[..weights.len() / 2]).unwrap();
     assert!(refuse(dir.path(), &bare).contains("model.safetensors"));
+}
+
+/// Sums in the built-in task's characters, with solutions or without.
+fn sums(has_solutions: bool) -> String {
+    let row = |n: u32| {
+        let (a, b) = (n + 11, 2 * n + 17);
+        let mut row =
+            serde_json::json!({"problem": format!("{a}+{b}=?"), "answer": (a + b).to_string()});
+        if has_solutions {
+            row["solution"] = format!("{a}+{b}={}\n\\boxed{{{}}}", a + b, a + b).into();
+        }
+        format!("{row}\n")
+    };
+    (0..24).map(row).collect()
+}
+
+#[test]
+fn every_method_writes_a_recipe_that_settles() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("sums.jsonl").display().to_string();
+    fs::write(&data, sums(true)).unwrap();
+    let new = ["new", "--model", "builtin:base", "--data", &data, "--steps", "30", "--no-sample"];
+    for method in hapo_core::METHODS.iter().map(|it| it.name) {
+        let file = format!("{method}.toml");
+        let new = [&new[..], &["--method", method, "-o", &file]].concat();
+        if ["opd", "kdrl"].contains(&method) {
+            let message = refuse(dir.path(), &new);
+            assert!(message.starts_with(&format!("error: `{method}` needs a second model")));
+            succeed(dir.path(), &[&new[..], &["--reference", "builtin:base"]].concat());
+        } else {
+            succeed(dir.path(), &new);
+        }
+        let recipe = Recipe::load(&dir.path().join(&file), &Overrides::default()).unwrap();
+        let plan = RunPlan::settle(&recipe).unwrap();
+        assert_eq!(plan.recipe().method().name(), method);
+    }
+    let small = ["--quiet", "--set", "steps=2", "--set", "sampling.max_new_tokens=24"];
+    let few = ["--set", "sampling.prompts_per_step=2", "--set", "optim.mini_batch_prompts=1"];
+    for method in ["sft", "scaf-grpo", "ghpo", "questa", "sdpo", "uft", "kdrl"] {
+        let file = format!("{method}.toml");
+        let train = [&["train", &file, "--no-preflight"], &small[..], &few].concat();
+        let done = succeed(dir.path(), &train);
+        assert!(done.starts_with(&format!("{method}: 2 steps done")), "{done}");
+    }
+    let hints = fs::read_to_string(dir.path().join("scaf-grpo.toml")).unwrap();
+    assert!(hints.contains("[scaf-grpo]\nwarmup = 4"), "{hints}");
+}
+
+#[test]
+fn a_method_of_solutions_is_refused_where_rows_have_none() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("sums.jsonl"), sums(false)).unwrap();
+    let new = ["new", "--model", "builtin:base", "--data", "sums.jsonl", "--no-sample"];
+    let (mut refused, mut written) = (Vec::new(), Vec::new());
+    for method in hapo_core::METHODS.iter().map(|it| it.name) {
+        let new = [&new[..], &["--reference", "builtin:base", "--force", "--method", method]];
+        let output = support::hapo(dir.path(), &new.concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        let lacks =
+            format!("error: `{method}` learns from solutions, and no row of sums.jsonl has one");
+        if said.starts_with(&lacks) {
+            assert_eq!(output.status.code(), Some(2));
+            refused.push(method);
+        } else {
+            written.push(method);
+        }
+    }
+    let without =
+        ["grpo", "maxrl", "opd", "ngrpo", "w-reinforce", "repo", "exgrpo", "kdrl", "sdpo", "edge"];
+    assert_eq!(written, without, "{refused:?}");
 }
 
 #[test]

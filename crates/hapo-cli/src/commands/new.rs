@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
-use hapo_core::{Annealing, Decimal, Gate, Schedule, Threshold};
+use hapo_core::{Annealing, Decimal, Gate, Method, MethodSettings, Schedule, Threshold};
 use hapo_data::{CHAT, FileSummary, Lengths, TemplateChoice, TokenCount, summarise};
 use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
@@ -13,7 +14,7 @@ use hapo_train::{Overrides, Preflight, Recipe, Run, RunPlan, TemplateRequest};
 
 use crate::commands::train;
 use crate::failure::bad_input;
-use crate::support::arguments::ColumnsArg;
+use crate::support::arguments::{ColumnsArg, method_names};
 use crate::support::{hub, machine};
 
 /// Write a commented recipe: lengths from the data, memory from the plan, the template by sampling eight prompts.
@@ -34,8 +35,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     test: Option<PathBuf>,
     /// Method, of `hapo list methods` [default: trapo with the gate where the data have solutions, else grpo]
-    #[arg(long)]
+    #[arg(long, hide_possible_values = true, value_parser = method_names())]
     method: Option<String>,
+    /// Second model, for a method that scores rollouts with one: a folder, or a name of the hub
+    #[arg(long, value_name = "MODEL")]
+    reference: Option<String>,
     /// Steps of the run [default: an epoch, from 20 to 200]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     steps: Option<u64>,
@@ -83,9 +87,11 @@ const LOOK: f64 = 120.0;
 /// Prompts that are sampled.
 const PROMPTS: usize = 8;
 
-/// A model and data.
+/// A model, data and a method.
 struct Found {
     config: Config,
+    /// With the method's own defaults.
+    method: Arc<dyn Method>,
     /// `data.columns`, where they were named.
     columns: Option<String>,
     /// The data under each template that the model may know, the likelier first.
@@ -107,6 +113,8 @@ struct Template {
 /// The template, lengths and steps of the new recipe.
 struct Chosen {
     template: Template,
+    /// Longest prompt, with what the method shows in it.
+    prompt: usize,
     response: usize,
     /// Steps of an epoch, by the prompts that a run keeps.
     steps_per_epoch: u64,
@@ -173,7 +181,12 @@ impl Found {
                 "leave bad rows out: hapo data check FILE --drop-bad -o OUT",
             ));
         }
-        Ok(Self { config, columns: args.columns.written()?, templates })
+        let name = if summary.with_teacher > 0 { "trapo" } else { "grpo" };
+        let entry = hapo_core::method(args.method.as_deref().unwrap_or(name));
+        let entry = entry.expect("the command line takes known methods");
+        let method = (entry.build)(&MethodSettings::default())?;
+        refuse_missing(args, &*method, summary)?;
+        Ok(Self { config, method, columns: args.columns.written()?, templates })
     }
 
     /// Samples with each template and takes the best; without sampling, the likelier.
@@ -204,28 +217,28 @@ impl Found {
     /// The settings that follow from the data under a template.
     fn chosen(&self, args: &Args, template: &Template, wanted: Option<usize>) -> Result<Chosen> {
         let summary = &template.summary;
-        let prompt = self.prompt_tokens(summary);
+        let solutions = summary.tokens_of_teachers;
+        // Room to think beyond what a solution needs, and no more than the model can read.
+        let wanted = wanted.unwrap_or_else(|| {
+            solutions.map_or(1024, |it| rounded(2 * it.p95, 64).max(rounded(it.max, 16)))
+        });
+        let prompt = self.prompt_tokens(summary, wanted);
         let room = self.config.max_positions.saturating_sub(prompt).min(4096);
         if room < 8 {
             return Err(bad_input(
                 format!(
-                    "the model holds {} tokens, and the longest prompt takes {}",
-                    self.config.max_positions,
-                    longest(summary.tokens_of_prompts)
+                    "the model holds {} tokens, and the longest prompt takes {prompt}",
+                    self.config.max_positions
                 ),
                 "leave out long problems, or take a model of more positions",
             ));
         }
-        // Room to think beyond what a solution needs, and no more than the model can read.
-        let solutions = summary.tokens_of_teachers;
-        let wanted = wanted.unwrap_or_else(|| {
-            solutions.map_or(1024, |it| rounded(2 * it.p95, 64).max(rounded(it.max, 16)))
-        });
         let distinct = summary.distinct_prompts as usize;
         let per_step = [16, 8, 4, 2, 1].into_iter().find(|it| *it <= distinct).unwrap_or(1);
         let steps_per_epoch = (distinct / per_step).max(1) as u64;
         Ok(Chosen {
             template: template.clone(),
+            prompt,
             response: wanted.min(room),
             steps_per_epoch,
             steps: args.steps.unwrap_or_else(|| steps_per_epoch.clamp(20, 200)),
@@ -247,7 +260,7 @@ impl Found {
         let seconds = planned.step_seconds() * (PROMPTS as f64 / chosen.per_step as f64).min(1.0);
         // Fewer completions of a prompt than in the run: this is a look.
         let few = Overrides::set(["sampling.group_size=4"]);
-        let recipe = Recipe::parse(&text, "new recipe", &few)?;
+        let recipe = Recipe::parse(&text, "new recipe", &Overrides::default())?.with(&few)?;
         let plan = RunPlan::settle_from(&recipe, train::sources_of(&recipe)?)?;
         if args.no_sample || !planned.fits || seconds > LOOK {
             if let Some(it) = hapo_train::schedule_of(&plan)? {
@@ -271,10 +284,19 @@ impl Found {
         Ok(chosen)
     }
 
-    /// The longest prompt, and some room.
-    fn prompt_tokens(&self, summary: &FileSummary) -> usize {
-        let step = if self.config.max_positions < 1024 { 16 } else { 64 };
-        rounded(longest(summary.tokens_of_prompts), step)
+    /// The longest prompt with what the method shows in it, and some room. Hints are up to three quarters of a solution;
+    /// SDPO shows a whole response.
+    fn prompt_tokens(&self, summary: &FileSummary, response: usize) -> usize {
+        /// Tokens of the words before a hint.
+        const WORDS: u32 = 16;
+        let positions = self.config.max_positions;
+        let prompt = longest(summary.tokens_of_prompts);
+        let shown = match self.method.name() {
+            "sdpo" => response.min(positions.saturating_sub(prompt as usize) / 2) as u32,
+            _ if self.method.needs().hints => longest(summary.tokens_of_teachers) * 3 / 4 + WORDS,
+            _ => 0,
+        };
+        rounded(prompt + shown, if positions < 1024 { 16 } else { 64 })
     }
 }
 
@@ -343,6 +365,40 @@ impl Chosen {
 /// Completions of a prompt.
 const GROUP_SIZE: usize = 8;
 
+/// Refuses a method of which the data or the command line lack a part.
+fn refuse_missing(args: &Args, method: &dyn Method, summary: &FileSummary) -> Result<()> {
+    let (name, needs) = (method.name(), method.needs());
+    let traces = needs.traces > 0 && method.plan().gate != Gate::Never;
+    let reads_solutions = !needs.samples() || needs.prefixes || needs.hints || traces;
+    if reads_solutions && summary.with_teacher == 0 {
+        return Err(bad_input(
+            format!(
+                "`{name}` learns from solutions, and no row of {} has one",
+                args.data.display()
+            ),
+            "name their column with --columns problem=…,answer=…,teacher=NAME, or choose another --method",
+        ));
+    }
+    if needs.reference && args.reference.is_none() {
+        let hint = "name its folder with --reference";
+        return Err(bad_input(format!("`{name}` needs a second model"), hint));
+    }
+    Ok(())
+}
+
+/// The key of the method's own table that depends on the length of the run; published values suit hundreds of steps.
+fn own_key(method: &str, chosen: &Chosen) -> Option<(&'static str, u64, &'static str)> {
+    let (steps, per_step) = (chosen.steps, chosen.per_step as u64);
+    Some(match method {
+        "scaf-grpo" => ("warmup", steps * 15 / 100, "steps without hints"),
+        "uft" => ("steps", (steps * 2 / 3).max(1), "steps that show a part of the solution"),
+        "prefix-rft" => ("steps", steps, "steps in which the prefixes shrink"),
+        "chord-mu" => ("decay", steps, "steps in which imitation gives way"),
+        "relift" => ("batch", per_step, "failed prompts of an update of imitation"),
+        _ => return None,
+    })
+}
+
 /// The least multiple of `step` that is not below.
 fn rounded(tokens: u32, step: usize) -> usize {
     (tokens as usize).next_multiple_of(step).max(step)
@@ -359,12 +415,8 @@ fn written_out(text: &str) -> String {
 
 impl Found {
     fn draft(&self, args: &Args, chosen: &Chosen) -> String {
-        let Chosen { template, response, steps_per_epoch, steps, per_step, .. } = chosen;
-        let summary = &template.summary;
-        let has_teachers = summary.with_teacher > 0;
-        let method = args.method.as_deref();
-        let method = method.unwrap_or(if has_teachers { "trapo" } else { "grpo" });
-        let prompt = self.prompt_tokens(summary);
+        let Chosen { template, prompt, response, steps_per_epoch, steps, per_step, .. } = chosen;
+        let (summary, method) = (&template.summary, self.method.name());
         let teachers = summary.tokens_of_teachers;
         let mut text = String::new();
         let mut line =
@@ -388,8 +440,14 @@ impl Found {
             line(format!("template_suffix = \"{it}\""));
         }
         let longest = longest(summary.tokens_of_prompts);
-        line(format!("max_prompt_tokens = {prompt:<11}# the longest of the data has {longest}\n"));
-        line("[sampling]\ngroup_size = 8                 # completions of a prompt".to_owned());
+        let hint = if self.method.needs().hints { ", without its hint" } else { "" };
+        line(format!(
+            "max_prompt_tokens = {prompt:<11}# the longest of the data has {longest}{hint}\n"
+        ));
+        line("[sampling]".to_owned());
+        if self.method.samples() {
+            line(format!("group_size = {GROUP_SIZE:<18}# completions of a prompt"));
+        }
         line(format!("prompts_per_step = {per_step}"));
         line(match teachers {
             Some(it) => format!(
@@ -402,12 +460,15 @@ impl Found {
             let lora = "[lora]                         # the weights stay as they are\nrank = 16\nalpha = 32                     # the adapter counts alpha / rank\n";
             line(lora.to_owned());
         }
+        if let Some((key, value, why)) = own_key(method, chosen) {
+            line(format!("[{method}]\n{:<31}# {why}\n", format!("{key} = {value}")));
+        }
+        if let Some(path) = &args.reference {
+            line(format!("[reference]\npath = {}\n", quoted(path)));
+        }
         let (rate, of) = self.learning_rate(args.lora);
         line(format!("[optim]\nlr = {rate:<26}# {of}"));
-        line(format!(
-            "mini_batch_prompts = {:<10}# two updates from a batch of rollouts",
-            per_step.div_ceil(2)
-        ));
+        line(format!("mini_batch_prompts = {:<10}# two updates of a step", per_step.div_ceil(2)));
         line("@PLAN@".to_owned());
         if let Some((epoch, schedule)) = chosen.gate(args) {
             let helps = schedule.table(0).teacher_helps(*steps);
@@ -457,13 +518,6 @@ impl Found {
             let workload = Workload::new(&recipe, &self.config, device);
             workload.check()?;
             let planned = estimate(workload, lengths);
-            let imitates = !recipe.method().samples();
-            if imitates && summary.with_teacher == 0 {
-                return Err(bad_input(
-                    "this method imitates solutions, and the data have none",
-                    "choose another --method, or name the columns of the solutions with data.columns",
-                ));
-            }
             let said = said(&planned, chosen.seen.as_ref());
             let text = format!("# Planned on this machine: {said}.\n{body}");
             // Other programs want some of the memory too.
