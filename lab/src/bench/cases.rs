@@ -16,6 +16,7 @@ use hapo_sampler::{
 use hapo_train::{Batching, Learner, Trainer, pack::token_group};
 
 /// One case, measured.
+#[derive(Default)]
 pub(super) struct Case {
     pub(super) name: String,
     pub(super) times: Vec<f64>,
@@ -33,24 +34,6 @@ pub(super) struct Case {
 struct Repeated {
     times: Vec<f64>,
     cpu_seconds: Option<f64>,
-}
-
-/// Uniform weights with a deviation of 0.02, all of them bf16 numbers.
-pub(super) fn randomise(model: &mut Model<Cpu>) -> Result<()> {
-    let mut state = 1_u64;
-    for param in model.layout().params().to_vec() {
-        let norm = param.shape.len() == 1 && !param.name.ends_with("bias");
-        let values: Vec<f32> = (0..param.len)
-            .map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let x = ((state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5) * 0.07;
-                let x = if norm { 1.0 + x } else { x };
-                f32::from_bits(x.to_bits() & 0xffff_0000)
-            })
-            .collect();
-        model.set_tensor(&param.name, &values)?;
-    }
-    Ok(())
 }
 
 /// Seconds of each repetition, after one that does not count, and figures over all of them.
@@ -113,7 +96,7 @@ pub(super) fn training(
         cpu_seconds,
         items: n as f64,
         product_seconds: Some(flops / gflops / 1e9),
-        memory_seconds: None,
+        ..Case::default()
     })
 }
 
@@ -138,8 +121,7 @@ pub(super) fn adamw(step: u64, gradient_scale: f64) -> AdamW {
 
 const PROMPT: usize = 32;
 const NEW: usize = 64;
-pub(super) const DECODING: Decoding =
-    Decoding::Sample { temperature: 1.0, truncation: Truncation::NONE };
+const DECODING: Decoding = Decoding::Sample { temperature: 1.0, truncation: Truncation::NONE };
 
 fn prompts(n: usize, vocabulary: usize) -> Vec<Vec<u32>> {
     (0..n).map(|s| (0..PROMPT).map(|i| ((i * 31 + s * 17) % vocabulary) as u32).collect()).collect()
@@ -181,9 +163,24 @@ pub(super) fn sampling(model: &Model<Cpu>, sequences: usize) -> Result<Case> {
         times,
         cpu_seconds,
         items: (sequences * NEW) as f64,
-        product_seconds: None,
-        memory_seconds: None,
+        ..Case::default()
     })
+}
+
+/// Completions of a prompt that end at a number of tokens alone.
+pub(super) fn request(prompt: Vec<u32>, completions: usize, max_tokens: usize) -> Request {
+    let rng_stream = RngStream::Generate;
+    Request {
+        prompt,
+        completions,
+        decoding: DECODING,
+        max_tokens,
+        stop_tokens: Vec::new(),
+        stop_strings: Vec::new(),
+        text: false,
+        top_log_probs: 0,
+        rng: RngKey { seed: 0, rng_stream, step: 0, prompt: PromptId(0) },
+    }
 }
 
 /// One time per step of the engine. `format` is the format of the weights that it reads.
@@ -205,22 +202,9 @@ pub(super) fn decoding(
     let (mut times, mut used_seconds) = (Vec::new(), Some(0.0));
     for round in 0..3 {
         for (prompt, id) in prompts(sequences, c.vocab_size).into_iter().zip(0..) {
-            engine.submit(Request {
-                prompt,
-                completions: 1,
-                decoding: DECODING,
-                max_tokens: new,
-                stop_tokens: Vec::new(),
-                stop_strings: Vec::new(),
-                text: false,
-                top_log_probs: 0,
-                rng: RngKey {
-                    seed: 0,
-                    rng_stream: RngStream::Generate,
-                    step: round,
-                    prompt: PromptId(id),
-                },
-            })?;
+            let mut request = request(prompt, 1, new);
+            (request.rng.step, request.rng.prompt) = (round, PromptId(id));
+            engine.submit(request)?;
         }
         // The first step reads the prompts.
         engine.step()?;
@@ -243,8 +227,8 @@ pub(super) fn decoding(
         times,
         cpu_seconds: used_seconds,
         items: sequences as f64,
-        product_seconds: None,
         memory_seconds: Some((matrices(c) * format.bytes()) as f64 / gb_per_s / 1e9),
+        ..Case::default()
     })
 }
 
@@ -288,8 +272,7 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
         times,
         cpu_seconds,
         items: (GROUPS * COMPLETIONS * NEW) as f64,
-        product_seconds: None,
-        memory_seconds: None,
+        ..Case::default()
     })
 }
 
@@ -333,11 +316,8 @@ pub(super) fn grading() -> Result<Case> {
     Ok(Case {
         name: "pairs of gold and completion".to_owned(),
         times,
-        // It has one thread.
-        cpu_seconds: None,
         items: (ROUNDS * PAIRS.len()) as f64,
-        product_seconds: None,
-        memory_seconds: None,
+        ..Case::default()
     })
 }
 

@@ -3,14 +3,13 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use hapo_core::{PromptId, RngStream};
 use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Output};
 use hapo_model::{
     ActivationCheckpointing, Config, KvCache, Model, Moments, PackedBatch, SeqSlot, Tape,
 };
-use hapo_sampler::{Engine, EngineLimits, Request, RngKey};
+use hapo_sampler::{Engine, EngineLimits};
 
-use super::cases::{Case, DECODING, adamw, matrices};
+use super::cases::{Case, adamw, matrices, request};
 
 /// Lengths of the cases of a shape.
 #[derive(Clone, Copy)]
@@ -87,14 +86,15 @@ pub(super) fn rates<D: Device>(device: &D, shape: MatShape, numbers: usize) -> R
     Ok((2.0 * (m * n * k) as f64 / product, 8.0 * numbers as f64 / copy))
 }
 
-/// Weights with a deviation of 0.02, the same million again and again; norms are ones.
+/// Weights with a deviation of 0.02, the same million bf16 numbers again and again; norms are ones.
 pub(super) fn randomise<D: Device>(model: &mut Model<D>) -> Result<()> {
     const BLOCK: usize = 1 << 20;
     let mut state = 1_u64;
     let mut block = Vec::with_capacity(BLOCK);
     for _ in 0..BLOCK {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        block.push(((state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5) * 0.07);
+        let x = ((state >> 40) as f32 / (1_u64 << 24) as f32 - 0.5) * 0.07;
+        block.push(f32::from_bits(x.to_bits() & 0xffff_0000));
     }
     let len = model.trained_len();
     for at in (0..len).step_by(BLOCK) {
@@ -191,10 +191,9 @@ pub(super) fn training<D: Device>(
     Ok(Case {
         name,
         times,
-        cpu_seconds: None,
         items: rows as f64,
         product_seconds: Some(flops / rate),
-        memory_seconds: None,
+        ..Case::default()
     })
 }
 
@@ -219,10 +218,9 @@ pub(super) fn decoding<D: Device>(
     Ok(Case {
         name: format!("{rows} sequences behind {}, {with}, a step", of.context),
         times,
-        cpu_seconds: None,
         items: rows as f64,
-        product_seconds: None,
         memory_seconds: Some(bytes / bandwidth),
+        ..Case::default()
     })
 }
 
@@ -239,18 +237,7 @@ fn drawn_steps<D: Device>(
         usable_vocab: model.config().vocab_size,
     };
     let mut engine = Engine::new(model, None, limits)?;
-    let rng = RngKey { seed: 0, rng_stream: RngStream::Generate, step: 0, prompt: PromptId(0) };
-    engine.submit(Request {
-        prompt,
-        completions: rows,
-        decoding: DECODING,
-        max_tokens: of.steps,
-        stop_tokens: Vec::new(),
-        stop_strings: Vec::new(),
-        text: false,
-        top_log_probs: 0,
-        rng,
-    })?;
+    engine.submit(request(prompt, rows, of.steps))?;
     // The first step reads the prompt, the second is the first of its kind.
     engine.step()?;
     engine.step()?;

@@ -7,6 +7,7 @@ mod cases;
 mod gpu;
 
 use anyhow::Result;
+use clap::ValueEnum;
 use hapo_cli::failure::bad_input;
 use hapo_cli::outln;
 use hapo_cli::support::device::{DeviceArg, DeviceChoice};
@@ -15,7 +16,7 @@ use hapo_kernels::{Compute, Cpu, Device, MatShape, NumberFormat};
 use hapo_model::{Config, Decoder, Model, Rope};
 use serde::Serialize;
 
-use self::cases::{Case, decoding, grading, grpo_step, randomise, sampling, training};
+use self::cases::{Case, decoding, grading, grpo_step, sampling, training};
 
 /// Measure tokens per second: training, sampling, decoding, a whole step, grading.
 #[derive(clap::Args)]
@@ -37,7 +38,7 @@ pub(crate) struct Args {
     device: DeviceArg,
 }
 
-#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum Shape {
     /// Hidden 192, 4 layers, 6 heads and 2 key/value heads of 32, ffn 512, vocabulary 512
     BenchTiny,
@@ -55,7 +56,7 @@ enum Shape {
     Qwen7b,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Forward, backward and optimiser on packed sequences
     Training,
@@ -72,7 +73,7 @@ enum Part {
 /// The measurements.
 #[derive(Serialize)]
 struct Report {
-    shape: &'static str,
+    shape: String,
     parameters: usize,
     /// Where the model is computed.
     device: String,
@@ -144,21 +145,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         }
     );
     let rates = machine::rates(&cpu, args.shape.product())?;
-    let mut report = Report {
-        shape: name,
-        parameters: 0,
-        device: "cpu".to_owned(),
-        cpu: machine::cpu_name(),
-        instructions: machine::instructions(),
-        threads: cpu.threads(),
-        product_gflops: rates.flops / 1e9,
-        rounded_product_gflops: match &rounding {
-            Some(it) => Some(machine::product_rate(it, args.shape.product())? / 1e9),
-            None => None,
-        },
-        memory_gb_per_s: rates.bandwidth / 1e9,
-        results: Vec::new(),
-    };
+    let mut report = Report::new(args, cpu.threads(), rates.flops, rates.bandwidth);
+    if let Some(it) = &rounding {
+        let rate = machine::product_rate(it, args.shape.product())?;
+        report.rounded_product_gflops = Some(rate / 1e9);
+    }
     if args.only != [Part::Grading] {
         report.measure_model(cpu, args.shape, &wanted)?;
         if let Some(it) = rounding {
@@ -168,35 +159,21 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     if wanted(Part::Grading) {
         report.add(("grading", Compute::F32), grading()?);
     }
-    if args.json {
-        outln!("{}", serde_json::to_string_pretty(&report)?);
-        return Ok(());
-    }
-    report.print()
+    report.print(args.json)
 }
 
 /// The cases of a GPU. Times include the wait until the work is done.
 fn bench_gpu<D: Device>(args: &Args, device: D) -> Result<()> {
     let tiny = args.shape == Shape::BenchTiny;
     let (config, lengths) = (args.shape.config(), if tiny { gpu::TINY } else { gpu::FULL });
-    let (name, compute) = (args.device.device.to_string(), args.device.compute.or_f32());
-    eprintln!("bench: {} on {name}", args.shape.name());
+    let compute = args.device.compute.or_f32();
+    eprintln!("bench: {} on {}", args.shape.name(), args.device.device);
     let numbers = if tiny { 1 << 18 } else { 1 << 28 };
     let (flops, bandwidth) = gpu::rates(&device, gpu::product(&config, lengths), numbers)?;
     let mut model = Model::new(device, config, lengths.positions())?;
     gpu::randomise(&mut model)?;
-    let mut report = Report {
-        shape: args.shape.name(),
-        parameters: model.layout().parameters(),
-        device: name,
-        cpu: machine::cpu_name(),
-        instructions: machine::instructions(),
-        threads: 1,
-        product_gflops: flops / 1e9,
-        rounded_product_gflops: None,
-        memory_gb_per_s: bandwidth / 1e9,
-        results: Vec::new(),
-    };
+    let mut report = Report::new(args, 1, flops, bandwidth);
+    report.parameters = model.layout().parameters();
     let wanted = |it: Part| args.only.is_empty() || args.only.contains(&it);
     if wanted(Part::Decoding) {
         for &rows in lengths.decoded {
@@ -211,22 +188,13 @@ fn bench_gpu<D: Device>(args: &Args, device: D) -> Result<()> {
             report.add(("training", compute), gpu::training(&mut model, &batch, lengths, flops)?);
         }
     }
-    if args.json {
-        outln!("{}", serde_json::to_string_pretty(&report)?);
-        return Ok(());
-    }
-    report.print()
+    report.print(args.json)
 }
 
 impl Shape {
-    fn name(self) -> &'static str {
-        match self {
-            Self::BenchTiny => "bench-tiny",
-            Self::Smollm135m => "smollm2-135m",
-            Self::Qwen05b => "qwen2.5-0.5b",
-            Self::Qwen3b => "qwen2.5-3b",
-            Self::Qwen7b => "qwen2.5-7b",
-        }
+    fn name(self) -> String {
+        let value = self.to_possible_value().expect("no shape is skipped");
+        value.get_name().to_owned()
     }
 
     fn config(self) -> Config {
@@ -305,6 +273,22 @@ impl Shape {
 }
 
 impl Report {
+    /// Without a measurement yet.
+    fn new(args: &Args, threads: usize, flops: f64, bandwidth: f64) -> Self {
+        Self {
+            shape: args.shape.name(),
+            parameters: 0,
+            device: args.device.device.to_string(),
+            cpu: machine::cpu_name(),
+            instructions: machine::instructions(),
+            threads,
+            product_gflops: flops / 1e9,
+            rounded_product_gflops: None,
+            memory_gb_per_s: bandwidth / 1e9,
+            results: Vec::new(),
+        }
+    }
+
     fn measure_model(
         &mut self,
         cpu: Cpu,
@@ -317,7 +301,7 @@ impl Report {
         let gflops = rounded.unwrap_or(self.product_gflops);
         let gb_per_s = self.memory_gb_per_s;
         let mut model = Model::new(cpu, shape.config(), 1024)?;
-        randomise(&mut model)?;
+        gpu::randomise(&mut model)?;
         self.parameters = model.layout().parameters();
         // Decoding comes first: training changes the weights.
         if wanted(Part::Sampling) && tiny {
@@ -354,7 +338,11 @@ impl Report {
         Ok(())
     }
 
-    fn print(&self) -> Result<()> {
+    fn print(&self, json: bool) -> Result<()> {
+        if json {
+            outln!("{}", serde_json::to_string_pretty(self)?);
+            return Ok(());
+        }
         outln!(
             "{} ({} parameters) on {}, {}, {} threads, {}",
             self.shape,
@@ -410,13 +398,9 @@ impl Report {
             idle: it.cpu_seconds.map(|used| 1.0 - used / (all * threads)),
             peak_bytes: hapo_train::memory::peak_resident_bytes(),
         });
-        forget_peak();
+        // Resets the peak of memory; without permission, peaks cover the whole run.
+        let _ = std::fs::write("/proc/self/clear_refs", "5");
     }
-}
-
-/// Resets the peak of memory; without permission, peaks cover the whole run.
-fn forget_peak() {
-    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 /// The format of trained weights that decoding reads.

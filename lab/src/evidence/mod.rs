@@ -157,21 +157,19 @@ fn pooled(done: &Done) -> String {
     text
 }
 
-/// What five-seed intervals cover where a level is found or missed.
+/// Coverage of five-seed intervals where a level is found or missed.
 fn coverages(done: &Done) -> String {
     let at_level = |run: &Scores| run.at_level(LEVEL);
     let all: Vec<f64> = done.values().filter(|run| run.step > 0).filter_map(at_level).collect();
     let (found, missed): (Vec<f64>, Vec<f64>) = all.iter().partition(|success| **success >= FOUND);
     let mut text = format!(
-        "\n## Coverage of five-seed intervals\n\nOf the {} trained runs {} find {LEVEL} ({:.3} to {:.3}) and {} miss it ({:.3} to {:.3}): nothing lies between. \
+        "\n## Coverage of five-seed intervals\n\nOf the {} trained runs {} find {LEVEL} ({}) and {} miss it ({}): nothing lies between. \
          A level that a seed finds with probability p, its success drawn from these runs: share of nominal 95 % intervals by t that hold the true mean.\n\n",
         all.len(),
         found.len(),
-        least(&found),
-        most(&found),
+        range(&found),
         missed.len(),
-        least(&missed),
-        most(&missed)
+        range(&missed)
     );
     let ps = [0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
@@ -181,10 +179,7 @@ fn coverages(done: &Done) -> String {
     text + &row(std::iter::once("covered".to_owned()).chain(covered).collect())
 }
 
-fn least(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-fn most(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+fn range(values: &[f64]) -> String {
+    let end = |from: f64, of: fn(f64, f64) -> f64| values.iter().copied().fold(from, of);
+    format!("{:.3} to {:.3}", end(f64::INFINITY, f64::min), end(f64::NEG_INFINITY, f64::max))
 }

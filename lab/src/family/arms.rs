@@ -96,6 +96,8 @@ const METHODS: &[Method] = methods! {
     "opd" "OPD" Others "opd" ["stage.opd.steps=60"];
     "ngrpo" "NGRPO" Others "ngrpo" [];
     "w-reinforce" "W-REINFORCE" Others "w-reinforce" [];
+    "repo" "RePO" Others "repo" [];
+    "exgrpo" "ExGRPO" Others "exgrpo" [];
     "dapo" "DAPO" Others "dapo" [];
     "gspo" "GSPO" Others "gspo" [];
     "grpo-quarter" "GRPO, ¼ of the steps" Budgets "grpo" ["steps=15"];
@@ -113,7 +115,7 @@ const CONFIDENCE: [&str; 4] =
     ["hapo.success_limit", "hapo.annealing", "hapo.turn_off_epoch", "hapo.steepness"];
 
 /// Methods whose runs no trace enters: one run serves every teacher.
-const WITHOUT_TEACHER: &[&str] = &["grpo", "maxrl"];
+const WITHOUT_TEACHER: &[&str] = &["grpo", "maxrl", "repo", "exgrpo"];
 
 /// A base and a teacher.
 struct Cell {
@@ -143,7 +145,7 @@ macro_rules! cells {
     };
 }
 
-/// In the order in which they are made; the pilot only where it is named.
+/// In the order in which they are made.
 const CELLS: &[Cell] = cells! {
     "0-exact" "0 %, exact traces" Base::Rung(0), Exact, 20, Core &[];
     "0-repeated" "0 %, a style that imitation does not learn" Base::Rung(0), Repeated, 20, Core &[];
@@ -156,8 +158,22 @@ const CELLS: &[Cell] = cells! {
     "others" "0 %, exact traces: every other method (one cell)" Base::Rung(0), Exact, 5, Others &["grpo", "sft-grpo", "hapo-method"];
     "budgets" "0 %, exact traces: ¼, 1 and 4 times the steps" Base::Rung(0), Exact, 5, Budgets COMPARED;
     "pilot" "The shipped base, exact traces (pilot)" Base::Shipped, Exact, 2, Core &[];
+    "methods" "Every method, 40 steps from the shipped base" Base::Shipped, Exact, 1, Others &[];
 };
-pub(crate) const PILOT: &str = "pilot";
+/// Tables that are made only where they are named.
+pub(crate) const ONLY_NAMED: [&str; 2] = ["pilot", METHODS_TABLE];
+const METHODS_TABLE: &str = "methods";
+
+/// Keys of the runs of [`METHODS_TABLE`], for 40 steps of the method.
+const SHORT: [&str; 7] = [
+    "steps=40",
+    "stage.opd.steps=40",
+    "stage.kdrl.steps=40",
+    "stage.half.steps=20",
+    "stage.quarter.steps=20",
+    "uft.steps=27",
+    "prefix-rft.steps=40",
+];
 
 impl Cell {
     fn methods(&self) -> impl Iterator<Item = &'static Method> + '_ {
@@ -166,6 +182,9 @@ impl Cell {
             (_, core) => core.contains(&method.name),
         };
         METHODS.iter().filter(move |method| match method.group {
+            _ if self.name == METHODS_TABLE => {
+                method.name == "hapo-method" || hapo_core::method(method.name).is_some()
+            }
             Group::Core => is_of_core(method),
             group => group == self.group,
         })
@@ -195,6 +214,10 @@ impl Cell {
             format!("data.teacher_steps={}", self.teacher_of(method)),
         ];
         sets.extend(method.sets.iter().map(|it| (*it).to_owned()));
+        if self.name == METHODS_TABLE {
+            let of_recipe = SHORT.into_iter().filter(|set| has_stage(method.recipe, set));
+            sets.extend(of_recipe.map(str::to_owned));
+        }
         Arm {
             name: self.arm_name(method.name),
             recipe: Some(method.recipe),
@@ -256,6 +279,12 @@ impl Cell {
             seeds: self.seeds,
         }
     }
+}
+
+/// True unless the key is of a stage that the recipe does not have.
+pub(crate) fn has_stage(recipe: &str, set: &str) -> bool {
+    let stage = set.strip_prefix("stage.").and_then(|rest| rest.split_once('.'));
+    stage.is_none_or(|(stage, _)| recipe.contains(&format!("[[stage]]\nname = {stage:?}")))
 }
 
 /// Every arm; a table is a choice of them, so that no run is made twice.
@@ -338,7 +367,8 @@ mod tests {
         assert_eq!((rows("0-exact").rows.len(), rows("0-exact").seeds), (12, 20));
         assert_eq!((rows("5-repeated").rows.len(), rows("5-repeated").seeds), (12, 5));
         assert_eq!((rows("controls").rows.len(), rows("flawed").rows.len()), (8, 4));
-        assert_eq!((rows("others").rows.len(), rows("budgets").rows.len()), (26, 12));
+        assert_eq!((rows("others").rows.len(), rows("budgets").rows.len()), (28, 12));
+        assert_eq!(rows(METHODS_TABLE).rows.len(), hapo_core::METHODS.len() + 1);
         // GRPO's runs are those of both teachers.
         assert_eq!(rows("0-exact").rows[0].arm, rows("0-repeated").rows[0].arm);
         let plan = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/results/plan.md"));

@@ -9,6 +9,7 @@ use hapo_train::{BUILTIN_BASE, EvalSet, Overrides, Recipe, Run, RunPlan, Sources
 use serde_json::Value;
 
 use crate::family::arm::{Arm, Base, recipe};
+use crate::family::arms::has_stage;
 use crate::family::ladder::RUNGS;
 use crate::family::plan::{StudyObserver, StudyPlan};
 use crate::family::scores::{
@@ -57,11 +58,7 @@ impl Job {
     pub(crate) fn stages(&self, plan: &StudyPlan) -> Result<Vec<Recipe>> {
         let text = self.arm.recipe.unwrap_or(recipe!("grpo"));
         let mut overrides = plan.overrides.clone();
-        // A key of a stage is for the recipes that have the stage.
-        overrides.set.retain(|set| {
-            let stage = set.strip_prefix("stage.").and_then(|rest| rest.split_once('.'));
-            stage.is_none_or(|(stage, _)| text.contains(&format!("[[stage]]\nname = {stage:?}")))
-        });
+        overrides.set.retain(|set| has_stage(text, set));
         let of_data = match self.arm.base {
             Base::Pretrained => plan.pretrained().sets(self.arm)?,
             _ => Vec::new(),

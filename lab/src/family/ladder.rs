@@ -36,13 +36,13 @@ fn run_of(out: &Path, rung: usize) -> PathBuf {
     out.join("bases").join(format!("rung-{}", RUNGS[rung]))
 }
 
-/// Makes a rung's base, or resumes it. Whether it is there now; it is not where another process makes it.
+/// Makes a rung's base, or resumes it, unless another process makes it.
 pub(crate) fn make<'a>(
     out: &Path,
     rung: usize,
     threads: usize,
     observe: &dyn Fn(&str, u64) -> Box<dyn Observer + 'a>,
-) -> Result<bool> {
+) -> Result<()> {
     let first = out.join("bases").join("first");
     let started = RunFolder(&first).checkpoint_of(FIRST_STEPS);
     if !started.join("config.json").exists() {
@@ -51,13 +51,13 @@ pub(crate) fn make<'a>(
             Until { inner: observe("base, first stage", FIRST_STEPS), last: FIRST_STEPS, at: 0 };
         let outcome = train(&first, &recipe, Sources::default(), threads, &mut observer)?;
         if outcome.is_none_or(|it| it.steps < FIRST_STEPS) {
-            return Ok(false);
+            return Ok(());
         }
     }
     let recipe = second_stage(rung, &started)?;
     let mut observer = observe(&format!("base, {} %", RUNGS[rung]), SECOND_STEPS);
-    let outcome = train(&run_of(out, rung), &recipe, Sources::default(), threads, &mut *observer)?;
-    Ok(outcome.is_some_and(|it| it.finished))
+    train(&run_of(out, rung), &recipe, Sources::default(), threads, &mut *observer)?;
+    Ok(())
 }
 
 /// The shipped base's second stage up to the step that is shipped, with the rung's share.

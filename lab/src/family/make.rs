@@ -11,7 +11,7 @@ use hapo_data::task::Split;
 use hapo_run::write_atomically;
 
 use crate::family::arm::{Base, Section};
-use crate::family::arms::{PILOT, SECTIONS, find};
+use crate::family::arms::{ONLY_NAMED, SECTIONS, find};
 use crate::family::job::Job;
 use crate::family::plan::{Cost, RunDone, StudyObserver, StudyPlan};
 use crate::family::tables::StudyResults;
@@ -28,7 +28,7 @@ pub(crate) struct StudyOutcome {
     pub(crate) missing: usize,
 }
 
-/// The tables of those names; for no names all but the pilot. The pretrained model's are its own.
+/// The tables of those names; for no names all but [`ONLY_NAMED`]. The pretrained model's are its own.
 pub(crate) fn sections(only: &[String], pretrained: bool) -> Result<Vec<&'static Section>> {
     let known = || SECTIONS.iter().filter(|section| (section.name == real::TABLE) == pretrained);
     if let Some(name) = only.iter().find(|name| known().all(|section| section.name != **name)) {
@@ -39,7 +39,7 @@ pub(crate) fn sections(only: &[String], pretrained: bool) -> Result<Vec<&'static
         ));
     }
     let wanted = |section: &&Section| match only {
-        [] => section.name != PILOT,
+        [] => !ONLY_NAMED.contains(&section.name.as_str()),
         _ => only.contains(&section.name),
     };
     Ok(known().filter(wanted).collect())

@@ -32,7 +32,7 @@ pub(crate) struct Scores {
     pub(crate) step: u64,
     /// Success of the last checkpoint, and its share of completions without an end token.
     pub(crate) last: Last,
-    /// What its stages took together. Nothing in records of the first round.
+    /// The cost of all its stages. Nothing in records of the first round.
     #[serde(default)]
     pub(crate) cost: Option<Cost>,
     /// Its looks at the development split, the start included, over all stages. Nothing in records of the first round.
@@ -75,6 +75,8 @@ impl Cost {
                     rollouts * share / (1.0 - share)
                 }
                 "relift" => value("demonstrations/prompts"),
+                // Their replayed members are the policy's own.
+                "repo" | "exgrpo" => 0.0,
                 _ => value("gate/beta") * groups,
             };
             self.sampled += value("response_length/mean") * rollouts;
@@ -322,7 +324,7 @@ impl Scores {
         Some(mean(&of_level.problems))
     }
 
-    /// What it took. For the first round's records from the recipes and the curves: imitation as long as its recipe,
+    /// Its cost. For the first round's records from the recipes and the curves: imitation as long as its recipe,
     /// no memory.
     pub(crate) fn took(&self) -> Cost {
         if let Some(cost) = self.cost {

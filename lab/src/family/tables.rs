@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::exact::{Count, fisher};
 use crate::family::arm::Section;
-use crate::family::scores::{Cost, Scores, mean};
+use crate::family::scores::{Cost, REWARD, Scores, mean};
 use crate::seeds::{SeedEstimate, difference_over_seeds, estimate_over_seeds, holm};
 
 /// The scores of runs that are done, by arm and seed.
@@ -28,7 +28,7 @@ pub(crate) struct StudyResults {
     pub(crate) builds: Vec<String>,
     /// The machines; nothing of runs whose record does not say it.
     pub(crate) cpus: Vec<String>,
-    /// What the searches chose, or the user gave.
+    /// Values that the searches chose, or the user gave.
     pub(crate) values: BTreeMap<String, f64>,
     pub(crate) tables: Vec<Table>,
 }
@@ -61,6 +61,8 @@ pub(crate) struct Row {
     pub(crate) step: f64,
     /// Mean success of the last checkpoint.
     pub(crate) last: f64,
+    /// Rewards of rollouts without help in the first and the last five steps of the last stage.
+    pub(crate) reward: [Option<f64>; 2],
     /// Means over the seeds, but the largest memory.
     pub(crate) cost: Cost,
     pub(crate) seconds: f64,
@@ -221,6 +223,7 @@ fn row(arm: &str, label: &str, scores: &[&Scores]) -> Result<Option<Row>> {
         found,
         step: of_runs(&|run| run.step as f64),
         last: of_runs(&|run| run.last.success),
+        reward: [0, 1].map(|end| reward(scores, end)),
         cost: Cost {
             exposures: of_runs(&|run| run.took().exposures),
             sampled: of_runs(&|run| run.took().sampled),
@@ -228,6 +231,16 @@ fn row(arm: &str, label: &str, scores: &[&Scores]) -> Result<Option<Row>> {
         },
         seconds: of_runs(&|run| run.seconds),
     }))
+}
+
+/// Mean reward of rollouts without help in the first five steps, or in the last; `None` where there was none.
+fn reward(scores: &[&Scores], end: usize) -> Option<f64> {
+    let steps = scores.iter().flat_map(|run| {
+        let all = run.curves.metric(REWARD);
+        [&all[..all.len().min(5)], &all[all.len().saturating_sub(5)..]][end]
+    });
+    let rewards: Vec<f64> = steps.flatten().copied().collect();
+    (!rewards.is_empty()).then(|| mean(&rewards))
 }
 
 /// Scores of each problem, by benchmark.
@@ -245,10 +258,10 @@ pub(crate) fn paired(ours: &[&Scores], theirs: &[&Scores]) -> (Vec<Sets>, Vec<Se
 impl Table {
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!(
-            "| | seeds | {} | average | {LEVEL} found | at the end | exposures | tokens sampled | s | memory | single seeds |\n",
+            "| | seeds | {} | average | {LEVEL} found | at the end | reward, first and last 5 steps | exposures | tokens sampled | s | memory | single seeds |\n",
             self.benchmarks.join(" | ")
         );
-        text += &format!("|---|{}\n", "---|".repeat(self.benchmarks.len() + 9));
+        text += &format!("|---|{}\n", "---|".repeat(self.benchmarks.len() + 10));
         for row in &self.rows {
             let levels = row.by_benchmark.iter().map(|it| format!("{it:.3}")).collect::<Vec<_>>();
             let seeds: Vec<String> =
@@ -260,12 +273,13 @@ impl Table {
             };
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {} | {found} | {:.3} | {:.0} | {:.0} k | {:.0} | {memory} | {} |",
+                "| {} | {} | {} | {} | {found} | {:.3} | {} | {:.0} | {:.0} k | {:.0} | {memory} | {} |",
                 row.label,
                 row.seeds.len(),
                 levels.join(" | "),
                 estimated(&row.average, false),
                 row.last,
+                row.reward.map(share).join(" → "),
                 row.cost.exposures,
                 row.cost.sampled / 1e3,
                 row.seconds,
@@ -273,7 +287,7 @@ impl Table {
             );
         }
         for label in &self.not_made {
-            let cells = " not made |".repeat(self.benchmarks.len() + 8);
+            let cells = " not made |".repeat(self.benchmarks.len() + 9);
             let _ = writeln!(text, "| {label} | 0 |{cells}");
         }
         text += "\n| difference | seeds | average | p (Holm) | p (found, Fisher) | single seeds |\n|---|---|---|---|---|---|\n";
@@ -303,6 +317,10 @@ pub(crate) fn p_value(p: Option<f64>) -> String {
         Some(p) => format!("{p:.3}"),
         None => "–".to_owned(),
     }
+}
+
+fn share(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"))
 }
 
 /// A mean with its interval; of one seed with that over its problems, in other brackets, since seeds differ by more.
