@@ -300,7 +300,7 @@ fn a_gold_that_can_never_be_answered_is_a_bad_row() {
     assert_eq!(rows, [1, 2, 3, 4].map(|it| format!("golds.jsonl:{it}")), "{named}");
 }
 
-/// What is written is what the recipe trains on: the same bits come out of it.
+/// Training on the written file gives the same bits as the recipe's own data.
 #[test]
 fn the_built_in_task_as_a_file_trains_to_the_same_bits() {
     let dir = tempfile::tempdir().unwrap();

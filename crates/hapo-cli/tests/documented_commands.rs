@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use support::repository;
 
-/// What stands for something: a synopsis, not a command.
+/// Words of a synopsis, which is no command.
 const PLACEHOLDERS: &[&str] = &["DIR", "FILE", "RECIPE", "NAME", "…", "[--"];
 
 /// Parts of commands that are not run, and what they need.

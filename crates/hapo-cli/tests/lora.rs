@@ -52,7 +52,7 @@ fn last(run_dir: &Path) -> PathBuf {
     run_dir.join("checkpoints/step-000006")
 }
 
-/// What two equal runs have in common.
+/// The files that two equal runs share.
 fn bits(run_dir: &Path) -> BTreeMap<&'static str, Vec<u8>> {
     let read = |path: PathBuf| {
         std::fs::read(&path).unwrap_or_else(|it| panic!("{}: {it}", path.display()))

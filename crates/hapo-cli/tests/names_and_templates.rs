@@ -184,7 +184,7 @@ preflight = 0
     );
 }
 
-/// What a command says of the template.
+/// A command's line about the template.
 fn template_line(said: &str) -> Vec<&str> {
     said.lines().filter(|it| it.starts_with("template:")).collect()
 }

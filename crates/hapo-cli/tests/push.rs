@@ -102,7 +102,7 @@ fn serve(mut stream: TcpStream, port: u16, kept: &Mutex<Vec<Arrived>>, faults: F
     }
 }
 
-/// What the hub answers; weights go to LFS, in two parts.
+/// The hub's answers; weights go to LFS, in two parts.
 fn answer(what: &str, body: &[u8], port: u16) -> String {
     let body = || -> Value { serde_json::from_slice(body).unwrap() };
     match what {

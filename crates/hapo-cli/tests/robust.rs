@@ -1,4 +1,4 @@
-//! What must not be lost, leaked or passed over.
+//! Files that must not be lost, secrets that must not leak, errors that must be said.
 
 #[path = "../../hapo-teacher/tests/support/mod.rs"]
 mod server;

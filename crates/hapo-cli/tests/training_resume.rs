@@ -56,7 +56,7 @@ fn done(mut command: Command) -> (i32, String, String) {
     (it.status.code().unwrap_or(-1), text(it.stdout), text(it.stderr))
 }
 
-/// What two equal runs have in common: the last checkpoint's parameters, moments and weights, the
+/// The files that two equal runs share: the last checkpoint's parameters, moments and weights, the
 /// metrics but for the clocks, the rollouts, the gate.
 fn bits(run_dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
@@ -457,7 +457,6 @@ fn replaced(from: &str, to: &str) -> impl FnOnce(Vec<u8>) -> Vec<u8> {
     move |it| String::from_utf8(it).unwrap().replacen(from, to, 1).into_bytes()
 }
 
-/// What a run reads besides its recipe is part of it.
 /// A change of a file.
 type Edit = Box<dyn FnOnce(Vec<u8>) -> Vec<u8>>;
 
@@ -610,7 +609,7 @@ fn a_log_that_is_no_text_is_set_aside() {
     assert_eq!(std::fs::read_to_string(&metrics).unwrap().lines().count(), 15);
 }
 
-/// What is not whole takes no place from what is.
+/// An incomplete checkpoint takes no place from a complete one.
 #[test]
 fn incomplete_checkpoints_are_not_counted() {
     let dir = tempfile::tempdir().unwrap();
@@ -980,7 +979,7 @@ fn an_evaluation_of_several_sets_logs_each() {
     assert!(line.keys().all(|it| !it.contains("@k/")), "one set has no numbers of its own");
 }
 
-/// What is trained on is no evaluation.
+/// Training problems are no evaluation.
 #[test]
 fn problems_that_are_trained_on_as_well_are_said_before_the_start() {
     let own = OwnInputs::new();

@@ -94,7 +94,7 @@ struct Row {
     reward: f64,
     replaced: bool,
     trained: bool,
-    /// Whether it counts in the loss's normaliser (D32).
+    /// True if it counts in the loss's normaliser (D32).
     counted: bool,
     advantage: f64,
     teacher_weight: f64,
@@ -276,7 +276,7 @@ impl Batch<'_> {
     }
 }
 
-/// Whether the first row of a group gives way before anything is looked at.
+/// True if the first row of a group gives way before anything is looked at.
 fn has_free_slot(method: &Method, teacher: Option<&TeacherTrajectory>) -> bool {
     teacher.is_some() && method.gated.slot() == SlotRule::Fixed
 }

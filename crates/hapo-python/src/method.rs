@@ -85,13 +85,13 @@ impl Method {
         self.gated.name()
     }
 
-    /// Whether the teacher has a free slot in every group: one rollout fewer counts, the first.
+    /// True if the teacher has a free slot in every group: one rollout fewer counts, the first.
     #[getter]
     fn has_fixed_slot(&self) -> bool {
         self.gated.slot() == SlotRule::Fixed
     }
 
-    /// What it makes of a group: for each member its spans.
+    /// The spans of each member of a group.
     fn credit<'py>(
         &self,
         py: Python<'py>,
@@ -130,7 +130,7 @@ pub(crate) fn method_refusal(name: &str) -> PyResult<Option<&'static str>> {
     Ok(beyond_rollouts(method.needs()).or(apart))
 }
 
-/// Whether a method gives a teacher's tokens a term, so that HAPO's gate may decide when they enter.
+/// True if a method gives a teacher's tokens a term, so that HAPO's gate may decide when they enter.
 #[pyfunction]
 pub(crate) fn method_has_teacher(name: &str) -> PyResult<bool> {
     Ok(with_defaults(name)?.can_be_gated())

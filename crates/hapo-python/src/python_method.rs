@@ -18,30 +18,30 @@ use crate::arguments::{value_error, word};
 use crate::groups::{Group, Sampled};
 
 thread_local! {
-    /// What a method raised last on this thread.
+    /// The last exception of a method on this thread.
     static CAUSE: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-    /// Whether Ctrl-C met a method on this thread.
+    /// True once Ctrl-C met a method on this thread.
     static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What a method of this thread raised last.
+/// The last exception of a method on this thread.
 pub(crate) fn take_cause() -> Option<PyErr> {
     CAUSE.take()
 }
 
-/// Whether Ctrl-C met a method of this thread since this was asked last.
+/// True if Ctrl-C met a method on this thread since the last call.
 pub(crate) fn take_interrupt() -> bool {
     INTERRUPTED.take()
 }
 
-/// What Python says of a method that it has built.
+/// A method that Python built.
 #[derive(FromPyObject)]
 pub(crate) struct Built {
     object: Py<PyAny>,
     /// Gate, slot, whether HAPO may wrap it, whether the teacher has a mean of its own.
     plan: (String, String, bool, bool),
     needs: NeedsOfPython,
-    /// Whether it has `grow`, `mix` and `remember`.
+    /// True for each of `grow`, `mix` and `remember` that it has.
     hooks: (bool, bool, bool),
     code_hash: Option<String>,
 }
@@ -78,7 +78,7 @@ pub(crate) type RawSpan<'py> =
 /// A part as Python gives it: its rollouts, tokens of the teacher's, a rollout and its tokens, a hint, a response.
 type RawPart = (usize, usize, Option<(usize, usize)>, Option<usize>, Option<usize>);
 
-/// What enters a group, as Python gives it: its slot, and a teacher's number or a trace of tokens, log-probabilities,
+/// A member that enters a group, as Python gives it: its slot, and a teacher's number or a trace of tokens, log-probabilities,
 /// reward and step.
 type RawEntry = (Option<usize>, Option<usize>, Option<(Vec<u32>, Vec<f32>, f64, u64)>);
 
@@ -89,7 +89,7 @@ pub(crate) fn register_method(name: &str, factory: Py<PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// What builds a method by calling its factory.
+/// Builds a method by calling its factory.
 pub(crate) fn builder(factory: Py<PyAny>) -> Arc<BuildMethod> {
     let build = move |name: &'static str, own: &toml::Table| {
         Python::attach(|py| {
