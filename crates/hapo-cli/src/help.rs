@@ -8,7 +8,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 /// The commands in the groups of `hapo --help`; the last group has every other one.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["quickstart", "new", "plan", "train", "watch", "report", "runs"]),
-    ("Use a model", &["eval", "generate", "serve", "grade", "merge", "push"]),
+    ("Use a model", &["eval", "generate", "chat", "serve", "grade", "merge", "push"]),
     ("Data", &["data", "teacher", "fetch"]),
     ("Research", &["schedule", "methods", "replay", "logprobs", "conformance", "export"]),
     ("Other", &[]),

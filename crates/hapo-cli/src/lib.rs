@@ -36,12 +36,13 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::support::arguments::{count, finish_reward};
 
+pub use crate::commands::export::Tracking;
 pub use crate::commands::train::{ProgressObserver, sources_of};
 
 use crate::commands::{
-    completions, conformance, data, eval, export, fetch, generate, grade, list, logprobs, merge,
-    methods, moved, new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve,
-    teacher, train, watch,
+    chat, completions, conformance, data, eval, export, fetch, generate, grade, list, logprobs,
+    merge, methods, moved, new, plan, push, quickstart, recipe, replay, report, runs, schedule,
+    serve, teacher, train, watch,
 };
 
 /// The version and, where it is known, the commit.
@@ -98,6 +99,8 @@ enum Command {
     Eval(eval::Args),
     /// Sample completions
     Generate(generate::Args),
+    /// Talk to a model in the terminal
+    Chat(chat::Args),
     /// Serve a model over HTTP, for clients of `openai`
     Serve(serve::Args),
     /// Grade completions against gold answers
@@ -178,6 +181,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Train(args) => train::run(&args, threads),
         Command::Eval(args) => eval::run(&args, threads),
         Command::Generate(args) => generate::run(&args, threads),
+        Command::Chat(args) => chat::run(&args, threads),
         Command::Serve(args) => serve::run(&args, threads),
         Command::Grade(args) => grade::run(&args),
         Command::Data(args) => data::run(&args),

@@ -1,4 +1,4 @@
-//! What a run says while it goes and at its end.
+//! Messages of a run while it goes and at its end.
 
 mod support;
 
@@ -152,6 +152,7 @@ fn every_command_that_prints_a_table_prints_it_as_json_too() {
     // These print no table, or one for programs already.
     let without = [
         "serve",
+        "chat",
         "watch",
         "export",
         "fetch",

@@ -106,7 +106,34 @@ fn completions_name_every_flag() {
     let dir = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish"] {
         let script = text(&hapo(&["completions", shell], dir.path()).stdout);
-        assert!(script.contains("turn-off-epoch"), "{shell}");
+        assert!(script.contains("turn-off-epoch") && script.contains("scaf-grpo"), "{shell}");
+    }
+}
+
+#[test]
+fn bash_completes_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = text(&hapo(&["completions", "bash"], dir.path()).stdout);
+    std::fs::write(dir.path().join("hapo.bash"), script).unwrap();
+    for (words, expected) in [
+        ("new --method sca", "scaf-grpo"),
+        ("methods exg", "exgrpo"),
+        ("grade --grader ben", "benchmark"),
+        ("generate --template qwen-b", "qwen-boxed"),
+        ("train --set optim.lr", "optim.lr= optim.lr_schedule="),
+        ("train --set uft.we", "uft.weight="),
+        ("plan --unset hapo.turn", "hapo.turn_off_epoch"),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let (last, before) = (words[words.len() - 1], words[words.len() - 2]);
+        let ask = format!(
+            "source hapo.bash; compopt() {{ :; }}; COMP_WORDS=(hapo {}); COMP_CWORD={}; _hapo_values hapo {last} {before}; echo \"${{COMPREPLY[*]}}\"",
+            words.join(" "),
+            words.len()
+        );
+        let mut bash = Command::new("bash");
+        let answer = bash.args(["-c", &ask]).current_dir(&dir).output().unwrap();
+        assert_eq!(text(&answer.stdout).trim(), expected, "{words:?}: {}", text(&answer.stderr));
     }
 }
 
@@ -149,6 +176,61 @@ fn small_run(folder: &Path) -> std::path::PathBuf {
     let it = hapo(&args, folder);
     assert!(it.status.success(), "{}", text(&it.stderr));
     folder.join("run")
+}
+
+/// A stand-in for the package: it writes what it is given, and breaks where it is told to.
+const WANDB: &str = "import json, os
+class Run:
+    def __init__(self, **given):
+        self.file = open('tracked.jsonl', 'a')
+        self.write(name=given['name'], project=given['project'], steps=given['config']['steps'])
+    def write(self, **line):
+        print(json.dumps(line), file=self.file, flush=True)
+    def log(self, metrics, step):
+        if os.environ.get('BREAKS') == str(step):
+            raise RuntimeError('the tracker is full')
+        self.write(step=step, reward=metrics['reward/mean'])
+    def finish(self):
+        self.write(finished=True)
+init = lambda **given: Run(**given)
+";
+
+#[test]
+fn a_run_is_tracked_while_it_goes_and_no_tracker_stops_it() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("packages")).unwrap();
+    std::fs::write(dir.path().join("packages/wandb.py"), WANDB).unwrap();
+    let train = |run: &str, tracker: &str, breaks: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
+        command.args(["train", "builtin:smoke", "--no-preflight", "--run-dir", run]);
+        for set in ["steps=2", "sampling.max_new_tokens=8", "sampling.prompts_per_step=2"] {
+            command.args(["--set", set]);
+        }
+        command.args(["--set", "optim.mini_batch_prompts=1", "--unset", "hapo"]);
+        command.args(["--set", &format!("track={tracker}")]);
+        command.current_dir(dir.path()).env("PYTHONPATH", "packages").env("BREAKS", breaks);
+        let output = command.env("WANDB_PROJECT", "sums").output().unwrap();
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert!(text(&output.stdout).contains("2 steps done"), "{said}");
+        said
+    };
+    train("runs/a", "wandb", "");
+    let tracked = std::fs::read_to_string(dir.path().join("tracked.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> =
+        tracked.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    assert_eq!(lines[0], serde_json::json!({"name": "a", "project": "sums", "steps": 2}));
+    let steps: Vec<_> = lines.iter().filter_map(|it| it["step"].as_u64()).collect();
+    assert_eq!((steps, &lines[3]["finished"]), (vec![1, 2], &true.into()));
+
+    let said = train("runs/b", "wandb", "2");
+    assert!(said.contains("RuntimeError: the tracker is full"), "{said}");
+    assert!(said.contains("the run goes on, and `hapo export runs/b --to wandb`"), "{said}");
+    let said = train("runs/c", "trackio", "");
+    assert!(said.contains("No module named 'trackio' (pip install trackio)"), "{said}");
+    let args = ["train", "builtin:smoke", "--set", "track=clearml"];
+    let refused = text(&hapo(&args, dir.path()).stderr);
+    assert!(refused.contains("expected one of wandb, trackio, mlflow, got `clearml`"), "{refused}");
 }
 
 #[test]

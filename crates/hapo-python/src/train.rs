@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use hapo_cli::support::device::{self, ComputeArg, DeviceArg};
 use hapo_cli::support::machine;
-use hapo_cli::{failure, on_device, sources_of};
+use hapo_cli::{Tracking, failure, on_device, sources_of};
 use hapo_kernels::Device;
 use hapo_train::{
     Answers, Meter, Metrics, Observer, Outcome, Overrides, Recipe, ResumePolicy, RunPlan,
@@ -20,7 +20,7 @@ use pyo3::prelude::*;
 use crate::engine_error::raised;
 use crate::python_method::{builder, take_cause, take_interrupt};
 
-/// What `hapo.train` is asked for.
+/// The arguments of `hapo.train`.
 #[derive(FromPyObject)]
 pub(crate) struct Request {
     /// The file, folder or `builtin:NAME`; none for a recipe of keys.
@@ -116,7 +116,9 @@ fn run_stages<D: Device + Clone>(
         let plan = RunPlan::settle_in(&folder, recipe, sources)?;
         let mut observer = PythonObserver(link.clone());
         link.tell(|it| it.call_method1("begin", (recipe.name(), recipe.steps())));
+        let tracking = Tracking::of(recipe, &folder);
         let outcome = hapo_train::train_on(device.clone(), &plan, &folder, policy, &mut observer)?;
+        drop(tracking);
         let finished = outcome.finished;
         done = Some((folder, outcome));
         if !finished {
@@ -178,9 +180,9 @@ pub(crate) struct Link {
     interrupts: AtomicUsize,
     /// `on_step` has asked for the end.
     stop: AtomicBool,
-    /// What the observer raised first: it ends the run after its step.
+    /// The observer's first exception: it ends the run after its step.
     raised: Mutex<Option<PyErr>>,
-    /// What a reward or a method raised last: the cause of the engine's error, if it ends with one.
+    /// The last exception of a reward or a method: the cause of the engine's error, if it ends with one.
     cause: Mutex<Option<PyErr>>,
 }
 

@@ -1,15 +1,18 @@
 //! `hapo export`: the numbers of runs, elsewhere.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hapo_report::LoggedRun;
+use hapo_train::Recipe;
 use serde_json::{Value, json};
 
 use crate::failure::bad_input;
+use crate::progress::tell;
 
 /// The program that logs with a tracker's own package.
 const SCRIPT: &str = include_str!("export.py");
@@ -72,17 +75,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "leave it out, or choose --to csv",
         ));
     }
-    let mut senders: Vec<Sender> = Vec::new();
+    let mut loggers: Vec<Logger> = Vec::new();
     loop {
         let runs = hapo_report::logged_runs(&args.runs)?;
         for it in &runs {
-            let known = senders.iter().position(|sender| sender.run == it.name());
+            let known = loggers.iter().position(|logger| logger.run == it.name());
             if let Some(at) = known {
-                senders[at].send(it)?;
+                loggers[at].send(it)?;
             } else {
-                let mut sender = Sender::start(args, tracker, it)?;
-                sender.send(it)?;
-                senders.push(sender);
+                let mut logger = Logger::start(&args.python, tracker, &args.project, it)?;
+                logger.send(it)?;
+                loggers.push(logger);
             }
         }
         if !args.follow || !runs.iter().any(LoggedRun::is_running) {
@@ -90,10 +93,71 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         std::thread::sleep(PAUSE);
     }
-    for it in senders {
+    for it in loggers {
+        let (run, last) = (it.run.clone(), it.last);
         it.finish(tracker)?;
+        errln!("{run}: logged up to step {last}");
     }
     Ok(())
+}
+
+/// The tracker of a recipe's `track`, which gets each step while the run trains. Nothing that fails there stops the run.
+pub struct Tracking {
+    tracker: &'static str,
+    /// Dropped when the run is over.
+    over: Option<Sender<()>>,
+    ended: Receiver<()>,
+}
+
+impl Tracking {
+    /// Begins where the recipe says so.
+    pub fn of(recipe: &Recipe, folder: &Path) -> Option<Self> {
+        let tracker = recipe.settings().track?.name();
+        let ((over, is_over), (end, ended)) = (mpsc::channel(), mpsc::channel());
+        let folder = folder.to_owned();
+        std::thread::spawn(move || {
+            if let Err(error) = follow(tracker, &folder, &is_over) {
+                let run = folder.display();
+                tell(&format!(
+                    "warning: {error:#}; the run goes on, and `hapo export {run} --to {tracker}` logs it later"
+                ));
+            }
+            // Nobody waits any more after the time below.
+            let _ = end.send(());
+        });
+        Some(Self { tracker, over: Some(over), ended })
+    }
+}
+
+impl Drop for Tracking {
+    fn drop(&mut self) {
+        const GRACE: Duration = Duration::from_mins(1);
+        drop(self.over.take());
+        if self.ended.recv_timeout(GRACE) == Err(RecvTimeoutError::Timeout) {
+            tell(&format!("warning: {} has not finished after a minute", self.tracker));
+        }
+    }
+}
+
+/// Logs the run in a folder until it is over.
+fn follow(tracker: &str, folder: &Path, is_over: &Receiver<()>) -> Result<()> {
+    let python = std::env::var_os("HAPO_PYTHON").unwrap_or_else(|| "python3".into());
+    let project = std::env::var("WANDB_PROJECT").unwrap_or_else(|_| "hapo".to_owned());
+    let mut logger: Option<Logger> = None;
+    loop {
+        let is_last = is_over.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout);
+        // A run that loads has no folder yet.
+        for run in hapo_report::logged_runs(&[folder.to_owned()]).unwrap_or_default() {
+            let logger = match &mut logger {
+                Some(it) => it,
+                none => none.insert(Logger::start(Path::new(&python), tracker, &project, &run)?),
+            };
+            logger.send(&run)?;
+        }
+        if is_last {
+            return logger.map_or(Ok(()), |it| it.finish(tracker));
+        }
+    }
 }
 
 fn table(args: &Args) -> Result<()> {
@@ -109,25 +173,25 @@ fn table(args: &Args) -> Result<()> {
 }
 
 /// One run and the process that logs it.
-struct Sender {
+struct Logger {
     run: String,
     process: Child,
     /// The last step that was sent.
     last: u64,
 }
 
-impl Sender {
-    fn start(args: &Args, tracker: &str, run: &LoggedRun) -> Result<Self> {
-        let mut process = Command::new(&args.python)
-            .args(["-c", SCRIPT, tracker, &args.project])
+impl Logger {
+    fn start(python: &Path, tracker: &str, project: &str, run: &LoggedRun) -> Result<Self> {
+        let mut process = Command::new(python)
+            .args(["-c", SCRIPT, tracker, project])
             .stdin(Stdio::piped())
             // The package's own output is not the result of this command.
             .stdout(std::io::stderr())
             .spawn()
             .map_err(|it| {
                 bad_input(
-                    format!("{} cannot start: {it}", args.python.display()),
-                    format!("name the Python that has {tracker} with --python"),
+                    format!("{} cannot start: {it}", python.display()),
+                    format!("name the Python that has {tracker} with HAPO_PYTHON"),
                 )
             })?;
         let first = json!({ "run": run.name(), "settings": run.settings() });
@@ -157,7 +221,6 @@ impl Sender {
         drop(self.process.stdin.take());
         let status = self.process.wait().context("the tracker's process")?;
         anyhow::ensure!(status.success(), "{}: {tracker} failed ({status})", self.run);
-        errln!("{}: logged up to step {}", self.run, self.last);
         Ok(())
     }
 }

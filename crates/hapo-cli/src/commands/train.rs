@@ -14,6 +14,7 @@ use hapo_train::{
     ResumePolicy, RunPlan, Sources,
 };
 
+use crate::commands::export::Tracking;
 use crate::commands::train_summary::Summary;
 use crate::commands::watch;
 use crate::failure::bad_input;
@@ -115,8 +116,10 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         let mut observer = args.observer(recipe)?;
         interrupt::set_loading(true);
         let plan = RunPlan::settle_in(&folder, recipe, sources)?;
+        let tracking = Tracking::of(recipe, &folder);
         let outcome = hapo_train::train_on(device.clone(), &plan, &folder, begin, &mut observer)?;
         drop(observer);
+        drop(tracking);
         interrupt::set_loading(false);
         let summary = Summary::of(&folder, outcome.steps);
         let stage = Stage { name: recipe.name(), folder, outcome, summary };

@@ -170,7 +170,7 @@ fn require_same_recipe(
 }
 
 /// Keys on which no result depends: a run may be resumed with others.
-const OF_THE_MACHINE: [&str; 1] = ["sampling.kv_memory"];
+const OF_THE_MACHINE: [&str; 2] = ["sampling.kv_memory", "track"];
 
 /// The keys in which two resolved recipes differ so that a run by the one is no run by the other.
 pub fn changed_keys(before: &str, after: &str) -> Vec<RecipeDifference> {

@@ -35,7 +35,7 @@ pub use sections::{
     AUTO, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection, HapoSection,
     HintSource, InitSection, Key, LoraInit, LoraSection, LoraTargets, LossSection, MethodName,
     MetricsSection, MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, ReferenceSection,
-    RewardSection, SECTIONS, SamplingSection, Settings,
+    RewardSection, SECTIONS, SamplingSection, Settings, Tracker,
 };
 pub use text::{Overrides, WrittenAs};
 pub use words::key_of_word;

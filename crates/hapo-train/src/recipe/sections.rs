@@ -163,6 +163,32 @@ section! {
         guard: GuardSection = GuardSection::default(),
         /// Evaluation while the run trains; absent = none.
         eval: Option<EvalSection> = None,
+        /// A tracker that gets each step from its own Python package: `wandb`, `trackio` or `mlflow`. It never stops the
+        /// run, see [trackers.md](guides/trackers.md).
+        track: Option<Tracker> = None,
+    }
+}
+
+/// A tracker of runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tracker {
+    /// Weights & Biases.
+    Wandb,
+    /// Trackio.
+    Trackio,
+    /// `MLflow`.
+    Mlflow,
+}
+
+impl Tracker {
+    /// The name of its Python package.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wandb => "wandb",
+            Self::Trackio => "trackio",
+            Self::Mlflow => "mlflow",
+        }
     }
 }
 

@@ -41,6 +41,7 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("ppo_epochs", "optim.passes"),
     ("ppo_mini_batch_size", "optim.mini_batch_prompts"),
     ("pretrained_model_name_or_path", "model.path"),
+    ("report_to", "track"),
     ("reward_funcs", "data.grader"),
     ("reward_model", "data.grader"),
     ("rollout_n", "sampling.group_size"),

@@ -1,0 +1,200 @@
+//! `hapo chat`: a conversation with a model, token by token.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Result;
+use hapo_core::{PromptId, RngStream};
+use hapo_data::{Message, PromptTemplate, Rendering};
+use hapo_kernels::Device;
+use hapo_model::Model;
+use hapo_sampler::{
+    ChatFormat, Decoding, Engine, EngineLimits, EventKind, Request, RngKey, Truncation,
+    cache_tokens,
+};
+use hapo_train::{ChosenTemplate, TemplateRequest};
+
+use crate::failure::bad_input;
+use crate::support::arguments::{TEMPLATES, decoding};
+use crate::support::device::DeviceArg;
+use crate::support::model;
+
+/// Talk to a model: each line of standard input is a turn. Ctrl-C ends an answer, Ctrl-D the conversation.
+#[derive(clap::Args)]
+#[command(before_help = "Example: hapo chat --model runs/try/checkpoints/step-000100")]
+pub(crate) struct Args {
+    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
+    #[arg(long)]
+    model: String,
+    #[command(flatten)]
+    adapter: model::AdapterArg,
+    /// System text, with --template chat
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Prompt template; `chat` is its own [default: the one it was trained with by hapo train, else its own]
+    #[arg(long, hide_possible_values = true, value_parser = TEMPLATES)]
+    template: Option<String>,
+    /// Sampling temperature; 0 takes the most likely token
+    #[arg(long, default_value_t = 0.6)]
+    temperature: f32,
+    /// Nucleus mass
+    #[arg(long, default_value_t = 1.0)]
+    top_p: f32,
+    /// Longest answer in tokens
+    #[arg(long, default_value_t = 1024)]
+    max_tokens: usize,
+    /// Seed of the draws
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    device: DeviceArg,
+}
+
+/// True while an answer is written: Ctrl-C ends it then, and the program otherwise.
+static ANSWERING: AtomicBool = AtomicBool::new(false);
+/// True once Ctrl-C asked for the end of the answer.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
+    let truncation = Truncation { top_p: args.top_p, ..Truncation::NONE };
+    let decoding = decoding(args.temperature, truncation)?;
+    let named = args.adapter.of(&args.model);
+    let system = args.system.as_deref();
+    let asked = TemplateRequest { name: args.template.as_deref(), system, suffix: None };
+    let template = model::template(asked, named)?;
+    ctrlc::set_handler(|| {
+        if !ANSWERING.load(Ordering::Relaxed) || STOPPED.swap(true, Ordering::Relaxed) {
+            std::process::exit(130);
+        }
+    })?;
+    on_device!(args.device, args.device.compute.or_f32(), threads, |device| {
+        talk(args, &template, decoding, device)
+    })
+}
+
+fn talk<D: Device>(
+    args: &Args,
+    template: &ChosenTemplate,
+    decoding: Decoding,
+    device: D,
+) -> Result<()> {
+    let named = args.adapter.of(&args.model);
+    let (model, chat_format) = model::open(named, template, args.max_tokens, device)?;
+    let answerer = Answerer { model: &model, chat_format: &chat_format, args, decoding };
+    let is_terminal = std::io::stdin().is_terminal();
+    if let PromptTemplate::Named(named) = &chat_format.template {
+        errln!("template `{}` has no turns: each line is a problem of its own", named.name);
+    }
+    let mut turns = Vec::new();
+    let mut lines = std::io::stdin().lock().lines();
+    for turn in 0.. {
+        if is_terminal {
+            eprint_prompt();
+        }
+        let Some(line) = lines.next() else { break };
+        let line = line.map_err(|it| {
+            bad_input(format!("cannot read standard input: {it}"), "write lines of text in UTF-8")
+        })?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        turns.push(Message::new("user", line));
+        let prompt = answerer.prompt(&mut turns)?;
+        let answer = answerer.answer(prompt, turn)?;
+        turns.push(Message::new("assistant", answer));
+    }
+    if is_terminal {
+        errln!();
+    }
+    Ok(())
+}
+
+fn eprint_prompt() {
+    let mut out = std::io::stderr();
+    // A closed terminal ends the conversation at the next line.
+    let _ = write!(out, "> ").and_then(|()| out.flush());
+}
+
+/// A model that answers prompts.
+struct Answerer<'a, D: Device> {
+    model: &'a Model<D>,
+    chat_format: &'a ChatFormat,
+    args: &'a Args,
+    decoding: Decoding,
+}
+
+impl<D: Device> Answerer<'_, D> {
+    /// Tokens that an answer may have behind a prompt of that length.
+    fn room(&self, prompt: usize) -> usize {
+        self.model.positions().saturating_sub(prompt).min(self.args.max_tokens)
+    }
+
+    /// The conversation as its template writes it, without the first turns where it is too long.
+    fn prompt(&self, turns: &mut Vec<Message>) -> Result<Vec<u32>> {
+        let PromptTemplate::Chat(chat) = &self.chat_format.template else {
+            return Ok(self.chat_format.prompt(&turns.last().expect("somebody asked").content)?);
+        };
+        let system = chat.system.as_ref().map(|it| Message::new("system", it));
+        loop {
+            let messages: Vec<Message> = system.iter().chain(turns.iter()).cloned().collect();
+            let text = chat.template.render(&messages, &Rendering::prompt())?;
+            let prompt = self.chat_format.tokenizer.encode(&text)?;
+            if turns.len() < 3 || self.room(prompt.len()) > 0 {
+                return Ok(prompt);
+            }
+            errln!("the model reads no more: the first question is left out");
+            turns.drain(..2);
+        }
+    }
+
+    /// The answer, written to standard output as it comes.
+    fn answer(&self, prompt: Vec<u32>, turn: u64) -> Result<String> {
+        let (length, room) = (prompt.len(), self.room(prompt.len()));
+        if room == 0 {
+            let most = self.model.positions();
+            return Err(bad_input(
+                format!("the model reads {most} tokens, and the prompt has {length}"),
+                "write less, or raise --max-tokens above 0",
+            ));
+        }
+        let limits = EngineLimits {
+            max_sequences: 1,
+            cache_tokens: cache_tokens::<D>(1, 1, length, room),
+            prefill_tokens: 512,
+            usable_vocab: self.chat_format.tokenizer.vocab_size(),
+        };
+        let mut engine = Engine::new(self.model, Some(&self.chat_format.tokenizer), limits)?;
+        engine.submit(Request {
+            prompt,
+            completions: 1,
+            decoding: self.decoding,
+            max_tokens: room,
+            stop_tokens: self.chat_format.stop.clone(),
+            stop_strings: Vec::new(),
+            text: true,
+            top_log_probs: 0,
+            rng: RngKey {
+                seed: self.args.seed,
+                rng_stream: RngStream::Generate,
+                step: 0,
+                prompt: PromptId(turn),
+            },
+        })?;
+        let (mut answer, mut out) = (String::new(), std::io::stdout());
+        STOPPED.store(false, Ordering::Relaxed);
+        ANSWERING.store(true, Ordering::Relaxed);
+        while !engine.is_idle() && !STOPPED.load(Ordering::Relaxed) {
+            for event in engine.step()? {
+                let text = match event.kind {
+                    EventKind::Token(token) => token.text,
+                    EventKind::Finished { text, .. } => text,
+                };
+                write!(out, "{text}").and_then(|()| out.flush())?;
+                answer += &text;
+            }
+        }
+        ANSWERING.store(false, Ordering::Relaxed);
+        outln!();
+        Ok(answer)
+    }
+}
