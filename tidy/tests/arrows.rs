@@ -163,8 +163,8 @@ fn every_crate_of_the_map_exists() {
 }
 
 #[test]
-fn core_depends_on_serde_alone() {
-    assert_eq!(dependencies()["hapo-core"], ["serde"]);
+fn core_depends_on_serde_and_libm_alone() {
+    assert_eq!(dependencies()["hapo-core"], ["libm", "serde"]);
 }
 
 #[test]

@@ -547,6 +547,10 @@ fn a_run_without_a_checkpoint_begins_again_only_as_it_was() {
     assert_eq!(code, 2, "{stderr}");
     assert!(stderr.contains("the rendered prompts (data.train)"), "{stderr}");
     std::fs::write(own.path("d.jsonl"), before).unwrap();
+    own.edit("run/inputs.json", replaced("chains of 512", "chains of 256"));
+    let (code, _, stderr) = own.train("run", &["--resume"]);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("other inputs: the arithmetic of the processor"), "{stderr}");
     std::fs::remove_file(own.path("run/inputs.json")).unwrap();
     let (code, _, stderr) = own.train("run", &["--resume"]);
     assert_eq!(code, 0, "{stderr}");

@@ -68,7 +68,7 @@ pub fn deviation(rewards: &[f64]) -> f64 {
         return 0.0;
     }
     let mean = mean(rewards);
-    let squares = rewards.iter().map(|it| (it - mean).powi(2)).sum::<f64>();
+    let squares = rewards.iter().map(|it| (it - mean) * (it - mean)).sum::<f64>();
     (squares / (rewards.len() as f64 - 1.0)).sqrt()
 }
 

@@ -103,7 +103,7 @@ impl KlEstimator {
         match self {
             Self::K1 => (-q, 1.0),
             Self::K2 => (0.5 * q * q, -q),
-            Self::K3 => (q.exp_m1() - q, -q.exp_m1()),
+            Self::K3 => (libm::expm1(q) - q, -libm::expm1(q)),
         }
     }
 }

@@ -89,7 +89,7 @@ fn invert(logits: &[f32], inverse_temperature: f32, uniform: f64) -> usize {
 /// One token after the other, in f64.
 fn invert_slowly(logits: &[f32], inverse_temperature: f32, uniform: f64) -> usize {
     let max = logits[argmax(logits)];
-    let weight = |it: f32| f64::from(((it - max) * inverse_temperature).exp());
+    let weight = |it: f32| f64::from(exp((it - max) * inverse_temperature));
     let total: f64 = logits.iter().map(|it| weight(*it)).sum();
     let target = uniform * total;
     let mut cumulative = 0.0;
@@ -116,10 +116,8 @@ fn invert_truncated(logits: &[f32], how: DrawRow) -> usize {
         order.truncate(top_k as usize);
     }
     let max = logits[order[0]];
-    let weights: Vec<f64> = order
-        .iter()
-        .map(|it| f64::from(((logits[*it] - max) * inverse_temperature).exp()))
-        .collect();
+    let weights: Vec<f64> =
+        order.iter().map(|it| f64::from(exp((logits[*it] - max) * inverse_temperature))).collect();
     let total: f64 = weights.iter().sum();
     let mut mass = 0.0;
     let mut kept = 0;

@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-/// Instruction set of the fused kernels.
+/// Instruction set of the fused kernels. Results do not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
     /// AVX-512 (F, VL, DQ, BW) with FMA.
@@ -31,10 +31,15 @@ impl Isa {
             }
         })
     }
+}
 
-    /// True if a product and a sum round once.
-    pub fn fused(self) -> bool {
-        self != Isa::Portable || cfg!(target_arch = "aarch64")
+#[cfg(test)]
+impl Isa {
+    /// The sets that this machine can run.
+    pub(crate) fn all() -> Vec<Self> {
+        let all = [Isa::Portable, Isa::Avx2, Isa::Avx512];
+        let best = all.iter().position(|isa| *isa == detect()).expect("one of them");
+        all[..=best].to_vec()
     }
 }
 
@@ -74,11 +79,27 @@ fn detect() -> Isa {
     Isa::Portable
 }
 
-/// `a · b + c`: one rounding when `FMA`, two otherwise. (Without the instruction, `mul_add` is a
-/// library call.)
+/// `a · b + c`, rounded once: by the instruction if `FMA`, otherwise by [`exact_fma`].
 #[inline(always)]
 pub(crate) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FMA { a.mul_add(b, c) } else { a * b + c }
+    if FMA { a.mul_add(b, c) } else { exact_fma(a, b, c) }
+}
+
+/// A fused multiply-add without the instruction.
+///
+/// The product is exact in f64. The sum is rounded to odd there: its last bit says that something was dropped, so the
+/// second rounding, to f32, errs on neither side. (Boldo and Melquiond, Emulation of FMA and correctly rounded sums.)
+#[inline(always)]
+fn exact_fma(a: f32, b: f32, c: f32) -> f32 {
+    let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+    let sum = product + c;
+    let part = sum - product;
+    let dropped = (product - (sum - part)) + (c - part);
+    let bits = sum.to_bits();
+    // Infinite sums and NaN have no number as what was dropped.
+    let step = u64::from(dropped.abs() > 0.0) & !bits;
+    let towards_zero = (dropped.to_bits() ^ bits) >> 63;
+    f64::from_bits(bits.wrapping_add(step).wrapping_sub(2 * (step & towards_zero))) as f32
 }
 
 /// Defines a kernel once and compiles it for every [`Isa`]. The body sees `FMA` as a constant.
@@ -114,3 +135,55 @@ macro_rules! kernel {
     };
 }
 pub(crate) use kernel;
+
+#[cfg(test)]
+mod tests {
+    use super::exact_fma;
+
+    #[track_caller]
+    fn check(a: f32, b: f32, c: f32) {
+        let (got, expected) = (exact_fma(a, b, c), a.mul_add(b, c));
+        let same = got.to_bits() == expected.to_bits() || got.is_nan() && expected.is_nan();
+        assert!(same, "{a:e} · {b:e} + {c:e}: {got:e}, not {expected:e}");
+    }
+
+    #[test]
+    fn the_emulated_multiply_add_rounds_once() {
+        // 1 + 2⁻²⁴ + 2⁻⁵⁴ rounds to 1 + 2⁻²³; a sum in f64 drops the last term and then rounds to even.
+        let tiny = f32::from_bits(0x3f80_0000 - (30 << 23));
+        check(tiny, f32::from_bits(0x3f80_0000 - (24 << 23)), 1.0 + f32::EPSILON / 2.0);
+        let special = [
+            0.0,
+            1.0,
+            1.0 + f32::EPSILON,
+            1.0 - f32::EPSILON / 2.0,
+            f32::EPSILON / 2.0,
+            f32::MIN_POSITIVE,
+            f32::from_bits(1),
+            f32::from_bits(0x007f_ffff),
+            f32::MAX,
+            16_777_215.0,
+            f32::INFINITY,
+            f32::NAN,
+            1e-20,
+            3.0,
+        ];
+        let signed = || special.into_iter().flat_map(|x: f32| [x, -x]);
+        for (a, b) in signed().flat_map(|a| signed().map(move |b| (a, b))) {
+            signed().for_each(|c| check(a, b, c));
+        }
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 32) as u32
+        };
+        for _ in 0..10_000_000 {
+            let (a, b) = (f32::from_bits(next()), f32::from_bits(next()));
+            // An addend near the product, and any other.
+            let near = ((next() % 54) as i32 - 27) << 23;
+            let product = (a * b).to_bits().wrapping_add_signed(near) ^ (next() >> 9 & 0x8000_00ff);
+            check(a, b, f32::from_bits(product));
+            check(a, b, f32::from_bits(next()));
+        }
+    }
+}

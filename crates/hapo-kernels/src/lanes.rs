@@ -5,6 +5,7 @@
 //!
 //! Price: one implementation per instruction set.
 
+#[cfg(not(target_arch = "aarch64"))]
 use crate::isa::fma;
 
 /// Width of every vector.
@@ -16,10 +17,13 @@ pub(crate) const WIDTH: usize = 16;
 /// Values are only made inside [`wide_kernel`] functions, which run where the instructions of the
 /// implementation were detected.
 pub(crate) unsafe trait Lanes: Copy {
+    /// Registers of the instruction set that one takes, of 32 in all for AVX-512 and NEON and of 16 elsewhere.
+    const REGISTERS: usize;
+
     fn splat(value: f32) -> Self;
     fn load(from: &[f32; WIDTH]) -> Self;
     fn store(self, to: &mut [f32; WIDTH]);
-    /// `self + a · b`, rounded once where the instruction set can.
+    /// `self + a · b`, rounded once.
     fn add_product(self, a: Self, b: Self) -> Self;
     fn add(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
@@ -52,12 +56,19 @@ pub(crate) unsafe trait Lanes: Copy {
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+pub(crate) use arm::Neon as Plain;
+
 /// The compiler's baseline.
+#[cfg(not(target_arch = "aarch64"))]
 #[derive(Clone, Copy)]
 pub(crate) struct Plain([f32; WIDTH]);
 
 // SAFETY: needs no instruction beyond the baseline.
+#[cfg(not(target_arch = "aarch64"))]
 unsafe impl Lanes for Plain {
+    const REGISTERS: usize = 4;
+
     #[inline(always)]
     fn splat(value: f32) -> Self {
         Self([value; WIDTH])
@@ -84,7 +95,7 @@ unsafe impl Lanes for Plain {
     #[inline(always)]
     fn add_product(mut self, a: Self, b: Self) -> Self {
         for i in 0..WIDTH {
-            self.0[i] = fma::<{ cfg!(target_arch = "aarch64") }>(a.0[i], b.0[i], self.0[i]);
+            self.0[i] = fma::<false>(a.0[i], b.0[i], self.0[i]);
         }
         self
     }
@@ -131,6 +142,8 @@ mod x86 {
     // SAFETY: every intrinsic needs AVX-512F, promised by the trait; loads and stores cover exactly
     // the sixteen elements of the arrays.
     unsafe impl Lanes for Avx512 {
+        const REGISTERS: usize = 1;
+
         #[inline(always)]
         fn splat(value: f32) -> Self {
             Self(unsafe { _mm512_set1_ps(value) })
@@ -178,6 +191,8 @@ mod x86 {
     // SAFETY: every intrinsic needs AVX2 and FMA, promised by the trait; loads and stores cover
     // exactly the two halves of the arrays.
     unsafe impl Lanes for Avx2 {
+        const REGISTERS: usize = 2;
+
         #[inline(always)]
         fn splat(value: f32) -> Self {
             let v = unsafe { _mm256_set1_ps(value) };
@@ -221,6 +236,74 @@ mod x86 {
         #[inline(always)]
         fn times(self, other: Self) -> Self {
             unsafe { Self(_mm256_mul_ps(self.0, other.0), _mm256_mul_ps(self.1, other.1)) }
+        }
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod arm {
+    use std::arch::aarch64::{
+        float32x4_t, vaddq_f32, vandq_u32, vdupq_n_f32, vdupq_n_u32, vfmaq_f32, vld1q_f32,
+        vld1q_u32, vmulq_f32, vreinterpretq_f32_u32, vshlq_n_u32, vst1q_f32,
+    };
+
+    use super::{Lanes, WIDTH};
+
+    /// Four 128-bit registers.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Neon([float32x4_t; 4]);
+
+    /// One of each four.
+    #[inline(always)]
+    fn quarters(of: impl Fn(usize) -> float32x4_t) -> Neon {
+        Neon([of(0), of(1), of(2), of(3)])
+    }
+
+    // SAFETY: every intrinsic needs NEON, which every such target has; loads and stores cover exactly the four quarters
+    // of the arrays.
+    unsafe impl Lanes for Neon {
+        const REGISTERS: usize = 4;
+
+        #[inline(always)]
+        fn splat(value: f32) -> Self {
+            quarters(|_| unsafe { vdupq_n_f32(value) })
+        }
+
+        #[inline(always)]
+        fn load(from: &[f32; WIDTH]) -> Self {
+            quarters(|i| unsafe { vld1q_f32(from.as_ptr().add(4 * i)) })
+        }
+
+        #[inline(always)]
+        fn store(self, to: &mut [f32; WIDTH]) {
+            for (i, it) in self.0.into_iter().enumerate() {
+                unsafe { vst1q_f32(to.as_mut_ptr().add(4 * i), it) }
+            }
+        }
+
+        #[inline(always)]
+        fn load_halves(from: &[u32; WIDTH]) -> [Self; 2] {
+            let words = |i: usize| unsafe { vld1q_u32(from.as_ptr().add(4 * i)) };
+            let number = |bits| unsafe { vreinterpretq_f32_u32(bits) };
+            [
+                quarters(|i| number(unsafe { vshlq_n_u32::<16>(words(i)) })),
+                quarters(|i| number(unsafe { vandq_u32(words(i), vdupq_n_u32(!0xffff)) })),
+            ]
+        }
+
+        #[inline(always)]
+        fn add_product(self, a: Self, b: Self) -> Self {
+            quarters(|i| unsafe { vfmaq_f32(self.0[i], a.0[i], b.0[i]) })
+        }
+
+        #[inline(always)]
+        fn add(self, other: Self) -> Self {
+            quarters(|i| unsafe { vaddq_f32(self.0[i], other.0[i]) })
+        }
+
+        #[inline(always)]
+        fn times(self, other: Self) -> Self {
+            quarters(|i| unsafe { vmulq_f32(self.0[i], other.0[i]) })
         }
     }
 }

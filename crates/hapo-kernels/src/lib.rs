@@ -1,22 +1,23 @@
 //! The decoder's arithmetic, forward and backward, on a [`Device`].
 //!
 //! Purpose: one trait of forty functions over flat buffers and weight matrices, so that everything above
-//! this crate is written once. [`Cpu`] is its first implementation: matrix products by the `gemm`
-//! crate, everything else as small fused kernels with a written backward. [`Counting`] adds up the bytes that a device
+//! this crate is written once. [`Cpu`] is its first implementation: matrix products by
+//! micro-kernels of its own, everything else as small fused kernels with a written backward. [`Counting`] adds up the bytes that a device
 //! would take, and computes nothing.
 //!
 //! Price: there is no tape and no autodiff; a new operation needs a derivative written by hand. Shapes inside a device
 //! are invariants (checked by assertions), not errors: the crate above answers with typed errors.
 //!
-//! Bits: every result is independent of the number of threads, because every output element is
-//! reduced in an order fixed by the shapes alone. On one instruction set, a row of a product has the
-//! same bits whatever the number of other rows, so decoding one token and re-reading it in
-//! training agree bit for bit. Bits may differ between instruction sets (AVX-512 and AVX2 agree in
-//! products, the portable path has no fused multiply-add).
+//! Bits: every output element is reduced in one order, which is fixed by the shapes alone ([`ARITHMETIC`]): products in
+//! chains of fused multiply-adds, sums over a row in sixteen lanes and one tree. So a result depends neither on the
+//! instruction set nor on the number of threads, and a row of a product has the same bits whatever the other rows:
+//! decoding one token and reading it again in training agree. Products of bf16 factors have an instruction's own
+//! rounding, on the processors that have it.
 //!
 //! [`Compute`] is the rounding of products' factors. In bf16 the CPU holds weights as the numbers that products read
 //! plus tails, together exactly f32; everything but products stays f32.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(clippy::too_many_arguments, reason = "an operation names its buffers one by one")]
 #![expect(
     clippy::inline_always,
@@ -43,6 +44,9 @@ mod shapes;
 mod span;
 mod tally;
 mod weight;
+
+/// The name of the order and of the rounding of all sums on a CPU: another name, other bits. docs/compute.md defines it.
+pub const ARITHMETIC: &str = "chains of 512";
 
 pub use compute::Compute;
 pub use counting::{CountedBuf, CountedWeight, Counting};

@@ -25,7 +25,7 @@ pub struct RowStats {
 pub fn row_stats(logits: &[f32], inverse_temperature: f32) -> RowStats {
     let max = max_of(logits);
     let (sum, weighted) = sums(logits, max, inverse_temperature);
-    let log_sum = sum.ln();
+    let log_sum = libm::log(sum);
     RowStats { max, log_sum: log_sum as f32, entropy: (log_sum - weighted / sum).max(0.0) as f32 }
 }
 
@@ -49,11 +49,16 @@ pub fn exp_sum(logits: &[f32], max: f32, inverse_temperature: f32) -> f64 {
     sums(logits, max, inverse_temperature).0
 }
 
-/// eˣ to about one unit in the last place; 0 below −87.3, large and finite above 88.
+/// eˣ to one unit in the last place, denormals included.
 pub fn exp(x: f32) -> f32 {
     let mut one = [x];
     exp_in_place(&mut one);
     one[0]
+}
+
+/// ln x, rounded once from f64.
+pub(crate) fn ln(x: f32) -> f32 {
+    libm::log(f64::from(x)) as f32
 }
 
 kernel! {
@@ -64,25 +69,29 @@ kernel! {
     }
 }
 
-/// The polynomial behind every exponential of this crate (Cephes' split of ln 2, degree 6).
+/// The polynomial behind every exponential of this crate (Cephes' coefficients of degree 6, the split of ln 2 for fused
+/// multiply-adds).
 #[inline(always)]
 pub(crate) fn exp_of<const FMA: bool>(x: f32) -> f32 {
     // Adding 1.5·2²³ rounds to an integer and leaves it in the low bits.
     const MAGIC: f32 = 12_582_912.0;
-    let clamped = x.clamp(-87.336_54, 88.0);
+    let below = if x < -104.0 { -104.0 } else { x };
+    let clamped = if below > 89.0 { 89.0 } else { below };
     let shifted = fma::<FMA>(clamped, std::f32::consts::LOG2_E, MAGIC);
     let n = shifted - MAGIC;
-    let r = fma::<FMA>(n, -0.693_359_4, clamped);
-    let r = fma::<FMA>(n, 2.121_944_4e-4, r);
+    let r = fma::<FMA>(n, -std::f32::consts::LN_2, clamped);
+    let r = fma::<FMA>(n, 1.904_654_3e-9, r);
     let p = 1.987_569_1e-4;
     let p = fma::<FMA>(p, r, 1.398_199_9e-3);
     let p = fma::<FMA>(p, r, 8.333_452e-3);
     let p = fma::<FMA>(p, r, 4.166_579_6e-2);
     let p = fma::<FMA>(p, r, 1.666_666_5e-1);
     let p = fma::<FMA>(p, r, 5e-1);
-    let p = fma::<FMA>(p, r * r, r) + 1.0;
-    let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3f80_0000));
-    if x < -87.336_54 { 0.0 } else { p * scale }
+    let p = fma::<FMA>(fma::<FMA>(p, r, 1.0), r, 1.0);
+    // Two factors, since 2ⁿ alone may be no normal number.
+    let n = shifted.to_bits().wrapping_sub(MAGIC.to_bits()).cast_signed();
+    let power = |n: i32| f32::from_bits((n.wrapping_add(127) << 23).cast_unsigned());
+    p * power(n >> 1) * power(n - (n >> 1))
 }
 
 /// A logit of −∞ has no weight. One that is NaN stays it, and all statistics with it.
@@ -148,5 +157,43 @@ kernel! {
             weighted += f64::from(reduce(w));
         }
         (sum, weighted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{exp, ln};
+
+    /// Distance from the exact value in units of the last place of the nearest number.
+    fn units(got: f32, exact: f64) -> f64 {
+        let nearest = (exact as f32).abs();
+        let unit = f64::from(f32::from_bits(nearest.to_bits() + 1)) - f64::from(nearest);
+        (f64::from(got) - exact).abs() / unit
+    }
+
+    /// Every 997th number, or all 2³² if `HAPO_ALL_NUMBERS` is set.
+    fn numbers() -> impl Iterator<Item = f32> {
+        let step = if std::env::var_os("HAPO_ALL_NUMBERS").is_some() { 1 } else { 997 };
+        (0..=u32::MAX).step_by(step).map(f32::from_bits)
+    }
+
+    #[test]
+    fn exp_and_ln_are_exact_to_one_unit_in_the_last_place() {
+        for x in numbers() {
+            let (got, exact) = (exp(x), libm::exp(f64::from(x)));
+            if x.is_nan() || (exact as f32).is_infinite() || exact as f32 == 0.0 {
+                let same = got.to_bits() == (exact as f32).to_bits() || x.is_nan() && got.is_nan();
+                assert!(same, "exp {x:e}: {got:e}");
+            } else {
+                assert!(units(got, exact) < 0.9, "exp {x:e}: {got:e}, not {exact:e}");
+            }
+            // `ln` rounds a logarithm in f64 to nearest; the platform's is the reference.
+            let (got, exact) = (ln(x), f64::from(x).ln());
+            if exact.is_finite() && exact != 0.0 {
+                assert!(units(got, exact) < 0.51, "ln {x:e}: {got:e}, not {exact:e}");
+            } else {
+                assert!(got == exact as f32 || got.is_nan() && exact.is_nan(), "ln {x:e}: {got:e}");
+            }
+        }
     }
 }

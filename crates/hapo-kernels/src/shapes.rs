@@ -247,7 +247,7 @@ pub struct AdamW {
 impl AdamW {
     /// Factors that are the same for all elements, computed in f64.
     pub fn factors(self) -> AdamWFactors {
-        let n = i32::try_from(self.step).unwrap_or(i32::MAX);
+        let n = self.step as f64;
         AdamWFactors {
             gradient: self.gradient_scale as f32,
             decay: (1.0 - self.learning_rate * self.weight_decay) as f32,
@@ -255,8 +255,8 @@ impl AdamW {
             one_less_beta1: (1.0 - self.beta1) as f32,
             beta2: self.beta2 as f32,
             one_less_beta2: (1.0 - self.beta2) as f32,
-            rate: (self.learning_rate / (1.0 - self.beta1.powi(n))) as f32,
-            root_correction: (1.0 / (1.0 - self.beta2.powi(n)).sqrt()) as f32,
+            rate: (self.learning_rate / (1.0 - libm::pow(self.beta1, n))) as f32,
+            root_correction: (1.0 / (1.0 - libm::pow(self.beta2, n)).sqrt()) as f32,
             epsilon: self.epsilon as f32,
         }
     }

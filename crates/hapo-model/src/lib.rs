@@ -1,5 +1,7 @@
 //! Decoder-only language models: their shape, their weights on disk, their arithmetic.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod batch;
 mod compute_error;
 mod config;

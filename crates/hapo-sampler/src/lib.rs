@@ -6,6 +6,8 @@
 //! prompt, rollout, position), and a row's arithmetic does not depend on the other rows, so the
 //! completions are the same bits whatever the batch size and the number of threads.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod chat_format;
 mod draw;
 mod engine;

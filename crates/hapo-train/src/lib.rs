@@ -6,6 +6,8 @@
 //! The rooms, each importing only from those below it: `run`; `step`; `plan`; `model`; `checkpoint`; `problems` and
 //! `engine`; `grading` and `observe`; `recipe`; `pack` and `error`.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 pub mod checkpoint;
 mod engine;
 mod error;

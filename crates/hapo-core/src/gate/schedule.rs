@@ -116,7 +116,7 @@ impl Schedule {
             } => {
                 let floor = 0.5 / (2 + self.group_size) as f64;
                 let z = steepness.to_f64() * (self.epoch(step) - turn_off_epoch.to_f64());
-                floor + (gamma0 - floor) / (1.0 + z.exp())
+                floor + (gamma0 - floor) / (1.0 + libm::exp(z))
             }
             _ => gamma0,
         }
@@ -220,7 +220,7 @@ impl Schedule {
                 .map(|(successes, Rung { ratio: Ratio { a, b }, first_closed_step })| RungRow {
                     successes,
                     closes_at_epoch: turn_off_epoch.to_f64()
-                        + (*a as f64 / *b as f64).ln() / steepness.to_f64(),
+                        + libm::log(*a as f64 / *b as f64) / steepness.to_f64(),
                     first_closed_step: *first_closed_step,
                 })
                 .collect(),

@@ -249,8 +249,8 @@ fn bounded_surrogate(
         let log_ratio = f64::from(*new) - f64::from(*old);
         terms.objective += advantage * (LUFFY.value)(log_ratio, BOUNDED) / divisor;
         *slope = (-advantage * (LUFFY.weight)(log_ratio, BOUNDED) / divisor) as f32;
-        terms.ratio_sum += log_ratio.exp();
-        terms.ratio_max = terms.ratio_max.max(log_ratio.exp());
+        terms.ratio_sum += libm::exp(log_ratio);
+        terms.ratio_max = terms.ratio_max.max(libm::exp(log_ratio));
     }
     terms
 }
@@ -260,7 +260,7 @@ fn entropy_factor(span: &Span, entropies: &[f32]) -> f64 {
     if span.entropy_exponent == 0.0 {
         return 1.0;
     }
-    (span.entropy_exponent * (sum(entropies) / entropies.len().max(1) as f64)).exp()
+    libm::exp(span.entropy_exponent * (sum(entropies) / entropies.len().max(1) as f64))
 }
 
 fn sum(values: &[f32]) -> f64 {

@@ -30,7 +30,7 @@ pub fn sequence_surrogate(
         .sum::<f64>()
         / n as f64;
     let Bound { advantage, clip, divisor } = bound;
-    let ratio = log_ratio.exp();
+    let ratio = libm::exp(log_ratio);
     let unclipped = ratio * advantage;
     let clipped = ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * advantage;
     let inside = unclipped <= clipped;

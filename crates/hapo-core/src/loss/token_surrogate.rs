@@ -66,7 +66,7 @@ pub fn token_surrogate(
     let Bound { advantage, clip, divisor } = bound;
     let mut total = Surrogate::default();
     for ((new, old), slope) in log_probs.iter().zip(old_log_probs).zip(d_log_probs) {
-        let ratio = (f64::from(*new) - f64::from(*old)).exp();
+        let ratio = libm::exp(f64::from(*new) - f64::from(*old));
         let unclipped = ratio * advantage;
         let clipped = ratio.clamp(1.0 - clip.low, 1.0 + clip.high) * advantage;
         if unclipped <= clipped {

@@ -82,7 +82,7 @@ impl Method for Ampo {
         if !is_open {
             return group.unchanged(Intervention::GateClosed);
         }
-        let followed = |trace: &usize| offer.mean_score(*trace, f64::exp);
+        let followed = |trace: &usize| offer.mean_score(*trace, libm::exp);
         let mut traces: Vec<usize> = (0..offer.teachers.len()).collect();
         traces.sort_by(|a, b| followed(b).total_cmp(&followed(a)));
         let mut slots: Vec<usize> = (0..group.members.len()).collect();

@@ -93,7 +93,7 @@ impl Schedule {
         if done >= self.decay {
             return self.valley;
         }
-        let fallen = 0.5 * (1.0 + (PI * done as f64 / self.decay as f64).cos());
+        let fallen = 0.5 * (1.0 + libm::cos(PI * done as f64 / self.decay as f64));
         (self.peak - self.valley) * fallen + self.valley
     }
 }

@@ -61,7 +61,7 @@ impl ExGrpo {
     /// exp(−(S − N/2)²/2): 1 where half of the group succeeded.
     fn weight(&self, latest: &StoredTrace) -> f64 {
         let gap = latest.successes as f64 - self.group_size as f64 / 2.0;
-        (-gap * gap / 2.0).exp()
+        libm::exp(-gap * gap / 2.0)
     }
 }
 

@@ -73,7 +73,7 @@ impl Own {
     /// The least share after a number of steps.
     fn least(self, steps: u64) -> f64 {
         let at = steps.min(self.steps) as f64 / self.steps.max(1) as f64;
-        self.low + (self.high - self.low) * 0.5 * (1.0 + (PI * at).cos())
+        self.low + (self.high - self.low) * 0.5 * (1.0 + libm::cos(PI * at))
     }
 
     /// The advantages of a prefix's tokens: 0 for the least uncertain of them, the first among equals.

@@ -148,7 +148,7 @@ fn choose(from: &mut Vec<&StoredTrace>, choice: Choice, count: usize) {
             let variance = |low: &usize| {
                 let both = from[..count - low].iter().chain(&from[n - low..]).map(|it| it.reward);
                 let mean = both.clone().sum::<f64>() / count as f64;
-                both.map(|it| (it - mean).powi(2)).sum::<f64>()
+                both.map(|it| (it - mean) * (it - mean)).sum::<f64>()
             };
             let best = (0..=count).rev().max_by(|a, b| variance(a).total_cmp(&variance(b)));
             let low = best.unwrap_or(0);

@@ -115,7 +115,7 @@ impl Own {
 
     /// p(t), the expected share of a trajectory that is shown; none after the last step of the schedule.
     fn share(self, step: u64) -> Option<f64> {
-        let fallen = 0.5 * (1.0 + (PI * step as f64 / self.steps as f64).cos());
+        let fallen = 0.5 * (1.0 + libm::cos(PI * step as f64 / self.steps as f64));
         (step <= self.steps && self.steps > 0).then_some(self.low + (self.high - self.low) * fallen)
     }
 

@@ -7,11 +7,11 @@ pub(crate) static OPERATOR: Operator = Operator {
     name: "luffy",
     summary: "π/(π+d): strongest near π = d, fades for tokens already likely",
     value: |log_pi, d| {
-        let pi = log_pi.exp();
+        let pi = libm::exp(log_pi);
         pi / (pi + d)
     },
     weight: |log_pi, d| {
-        let pi = log_pi.exp();
+        let pi = libm::exp(log_pi);
         d * pi / ((pi + d) * (pi + d))
     },
 };

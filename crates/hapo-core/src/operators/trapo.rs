@@ -7,8 +7,8 @@ pub(crate) static OPERATOR: Operator = Operator {
     name: "trapo",
     summary: "imitation, except that tokens below probability d count in proportion to π/d",
     value: |log_pi, d| {
-        let log_ratio = log_pi - d.ln();
-        if log_ratio < 0.0 { log_ratio.exp() } else { 1.0 + log_ratio }
+        let log_ratio = log_pi - libm::log(d);
+        if log_ratio < 0.0 { libm::exp(log_ratio) } else { 1.0 + log_ratio }
     },
-    weight: |log_pi, d| (log_pi - d.ln()).exp().min(1.0),
+    weight: |log_pi, d| libm::exp(log_pi - libm::log(d)).min(1.0),
 };

@@ -1,6 +1,6 @@
 //! The CPU as a [`Device`](crate::Device): a pool of threads, buffers on cache lines, weights in forms of its own.
 //!
-//! Purpose: products by `gemm` on tiles, fused kernels on blocks of rows. Tiles and blocks depend on shapes alone.
+//! Purpose: products in tiles, fused kernels on blocks of rows. Tiles and blocks depend on shapes alone.
 
 mod attention;
 mod buffer;

@@ -77,8 +77,7 @@ impl Form {
     /// The same of the gradient by the input.
     pub(crate) fn input_grad_copy(self, shape: MatShape) -> usize {
         match self {
-            Self::F32 => f32::copied(shape),
-            Self::Panels => 0,
+            Self::F32 | Self::Panels => 0,
             Self::Pairs | Self::Split => bf16::copied(shape.rows, shape.outputs),
         }
     }

@@ -10,8 +10,8 @@ pub(crate) fn angles(config: &Config, rope: &Rope, positions: usize) -> Vec<f32>
     let mut table = Vec::with_capacity(positions * 2 * frequencies.len());
     for position in 0..positions {
         let angle = |f: &f32| f64::from(position as f32 * f);
-        table.extend(frequencies.iter().map(|f| angle(f).cos() as f32 * factor));
-        table.extend(frequencies.iter().map(|f| angle(f).sin() as f32 * factor));
+        table.extend(frequencies.iter().map(|f| libm::cos(angle(f)) as f32 * factor));
+        table.extend(frequencies.iter().map(|f| libm::sin(angle(f)) as f32 * factor));
     }
     table
 }
@@ -20,7 +20,8 @@ pub(crate) fn angles(config: &Config, rope: &Rope, positions: usize) -> Vec<f32>
 /// sets of longrope, sequences of up to `positions` tokens choose.
 fn frequencies(config: &Config, rope: &Rope, positions: usize) -> (Vec<f32>, f32) {
     let width = rope.rotated(config.head_dim);
-    let wavelength = |i: usize| rope.theta.powf(f64::from((2 * i) as f32 / width as f32)) as f32;
+    let wavelength =
+        |i: usize| libm::pow(rope.theta, f64::from((2 * i) as f32 / width as f32)) as f32;
     let all = (0..width / 2).map(|i| 1.0 / wavelength(i));
     match &rope.scaling {
         Scaling::None => (all.collect(), 1.0),
@@ -33,7 +34,7 @@ fn frequencies(config: &Config, rope: &Rope, positions: usize) -> (Vec<f32>, f32
                 let kept = 1.0 - ramp(i);
                 slow(i) * (1.0 - kept) + fast * kept
             });
-            let factor = it.attention_factor.unwrap_or(0.1 * it.factor.ln() + 1.0);
+            let factor = it.attention_factor.unwrap_or(0.1 * libm::log(it.factor) + 1.0);
             (all.collect(), factor as f32)
         }
         Scaling::Long(it) => {
@@ -41,7 +42,7 @@ fn frequencies(config: &Config, rope: &Rope, positions: usize) -> (Vec<f32>, f32
             let divisors = if positions > original { &it.long } else { &it.short };
             let all = divisors.iter().enumerate().map(|(i, by)| 1.0 / (*by as f32 * wavelength(i)));
             let stretch = config.max_positions as f64 / original as f64;
-            let factor = (1.0 + stretch.max(1.0).ln() / (original as f64).ln()).sqrt();
+            let factor = (1.0 + libm::log(stretch.max(1.0)) / libm::log(original as f64)).sqrt();
             (all.collect(), factor as f32)
         }
     }
@@ -51,7 +52,7 @@ fn frequencies(config: &Config, rope: &Rope, positions: usize) -> (Vec<f32>, f32
 fn yarn_ramp(it: YarnScaling, theta: f64, width: usize) -> impl Fn(usize) -> f32 {
     let pair_of = |turns: f64| {
         let wavelength = it.original_max_positions as f64 / (turns * std::f64::consts::TAU);
-        width as f64 * wavelength.ln() / (2.0 * theta.ln())
+        width as f64 * libm::log(wavelength) / (2.0 * libm::log(theta))
     };
     let low = pair_of(it.beta_fast).floor().max(0.0);
     let high = pair_of(it.beta_slow).ceil().min(width as f64 - 1.0);

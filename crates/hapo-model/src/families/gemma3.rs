@@ -29,7 +29,7 @@ fn read(fields: &mut Reader<'_>) -> Decoder {
     let hidden = fields.sizes.as_ref().map_or(1, |it| it.hidden);
     let multipliers = Multipliers {
         embedding: (hidden as f64).sqrt(),
-        attention: Some(fields.positive("query_pre_attn_scalar", 256.0).powf(-0.5)),
+        attention: Some(1.0 / fields.positive("query_pre_attn_scalar", 256.0).sqrt()),
         ..Multipliers::default()
     };
     let ropes = fields.ropes(1e6, Some(("rope_local_base_freq", 1e4)));
@@ -54,7 +54,7 @@ fn write(config: &Config) -> Value {
         "final_logit_softcapping": null,
         "head_dim": config.head_dim,
         "layer_types": layer_types(config),
-        "query_pre_attn_scalar": (attention.powi(-2)).round() as u64,
+        "query_pre_attn_scalar": (1.0 / (attention * attention)).round() as u64,
         "rope_local_base_freq": config.decoder.ropes[1].theta,
         "sliding_window": window(config),
     })

@@ -64,7 +64,7 @@ fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>, is_mov
 /// Logs the teacher's tokens.
 fn record_teacher(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>) {
     let tokens = of.log_probs.len();
-    let prob = of.log_probs.iter().map(|it| f64::from(*it).exp()).sum();
+    let prob = of.log_probs.iter().map(|it| libm::exp(f64::from(*it))).sum();
     let entropy = of.entropies.iter().map(|it| f64::from(*it)).sum();
     stats.total("teacher/loss", Over::FirstPass, -terms.objective);
     stats.mean("teacher/mean_prob", Over::FirstPass, prob, tokens);
@@ -151,7 +151,7 @@ impl<D: Device> Trainer<D> {
             |_| true,
             |initial, old| {
                 let q = f64::from(initial) - f64::from(old);
-                sum += q.exp() - q - 1.0;
+                sum += libm::exp(q) - q - 1.0;
                 tokens += 1;
             },
         )?;

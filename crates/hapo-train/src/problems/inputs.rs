@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Each input by its key in files and its name in messages.
-const NAMED: [(&str, &str); 11] = [
+const NAMED: [(&str, &str); 12] = [
     ("prompts", "the rendered prompts (data.train)"),
     ("answers", "the gold answers (data.train)"),
     ("teachers", "the teachers (data.train)"),
@@ -22,9 +22,10 @@ const NAMED: [(&str, &str); 11] = [
     ("reference", "the second model (reference)"),
     ("record", "the recorded injections (hapo.record)"),
     ("method", "the file of the method's code (method)"),
+    ("arithmetic", "the arithmetic of the processor (hapo itself)"),
 ];
 
-/// SHA-256 of each thing that a run reads, by its name.
+/// SHA-256 of each thing that a run reads, by its name; the arithmetic by its own name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Inputs(BTreeMap<String, String>);

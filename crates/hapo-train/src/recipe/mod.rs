@@ -119,7 +119,7 @@ impl LearningRateSchedule {
         match self {
             Self::Constant => 1.0,
             Self::Linear => 1.0 - progress,
-            Self::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
+            Self::Cosine => 0.5 * (1.0 + libm::cos(std::f64::consts::PI * progress)),
         }
     }
 }

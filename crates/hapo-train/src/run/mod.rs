@@ -120,6 +120,9 @@ impl<D: Device> Run<Trainer<D>> {
         warnings.extend(model.config().beyond_positions(longest));
         let mut inputs = inputs_of(&model, &tokenizer_files);
         inputs.set("template", chat_format.template.hash());
+        if model.device().habits().is_cpu() {
+            inputs.set("arithmetic", hapo_kernels::ARITHMETIC.to_owned());
+        }
         if let Some(it) = &reference {
             it.require_tokenizer(&chat_format.tokenizer, recipe.name())?;
             inputs.set("reference", it.hash.clone());

@@ -10,7 +10,7 @@ use super::scratch::{parts, softmax_row, with_scratch};
 use crate::cpu::buffer::LINE;
 use crate::cpu::convert::{nearest, widen};
 use crate::cpu::pool::Cpu;
-use crate::cpu::product::f32::CHAIN;
+use crate::cpu::product::kernel::CHAIN;
 use crate::cpu::share::Shared;
 use crate::isa::{fma, kernel};
 use crate::lanes::{Lanes, WIDTH, wide_kernel};

@@ -18,18 +18,16 @@ use std::ops::Range;
 use super::scratch::{parts, softmax_row, with_scratch};
 use crate::cpu::buffer::LINE;
 use crate::cpu::pool::Cpu;
-use crate::cpu::product::f32::{CHAIN, Left, Product, Right, product};
+use crate::cpu::product::kernel::{CHAIN, Left, Product, Right, product};
 use crate::cpu::share::Shared;
 use crate::isa::{fma, kernel};
-use crate::row::exp_of;
+use crate::row::{exp_of, ln};
 use crate::shapes::{AttentionShape, SegmentRow};
 
 /// Query positions of a block.
 const QUERIES: usize = 32;
 /// Query positions of a forward task.
 const TASK: usize = 512;
-/// `gemm` treats fewer rows or steps than this in its own ways; we pad up to it.
-const PAD: usize = 4;
 
 pub(in crate::cpu) fn forward(
     cpu: &Cpu,
@@ -75,8 +73,8 @@ fn forward_task(
     let (group, width) = (shape.group(), shape.head_dim);
     let prefix = segment.prefix_len as usize;
     let keys = prefix + queries.end;
-    let stride = keys.max(PAD).next_multiple_of(LINE);
-    let block_rows = (QUERIES * group).max(PAD);
+    let stride = keys.next_multiple_of(LINE);
+    let block_rows = QUERIES * group;
     with_scratch(|scratch| {
         let [kt, values, q_block, scores, o_block, inverse_sums] = parts(
             scratch,
@@ -98,11 +96,10 @@ fn forward_task(
             let rows = n * group;
             gather_queries(shape, segment, first..first + n, head, q, shape.scale(), q_block);
             attend_scores(rows, from..limit, width, q_block, kt, stride, scores);
-            let steps = limit.max(PAD);
             for i in 0..n {
                 let valid = prefix + first + i + 1;
                 for g in 0..group {
-                    let row = &mut scores[(i * group + g) * stride..][..steps];
+                    let row = &mut scores[(i * group + g) * stride..][..limit];
                     let read = shape.first_read(valid - 1);
                     row[from..read].fill(0.0);
                     let (max, sum) = softmax_row(&mut row[read..valid]);
@@ -112,20 +109,17 @@ fn forward_task(
                     // SAFETY: a token and a head belong to one task.
                     let log_sum =
                         unsafe { log_sums.part(token * shape.heads + head * group + g, 1) };
-                    log_sum[0] = max + sum.ln();
+                    log_sum[0] = max + ln(sum);
                 }
             }
             product(
                 Product {
-                    m: rows.max(PAD),
+                    m: rows,
                     n: width,
-                    k: steps - from,
+                    k: limit - from,
                     left: Left { data: &scores[from..], row_stride: stride, step_stride: 1 },
-                    right: Right {
-                        data: &values[from * width..],
-                        step_stride: width,
-                        column_stride: 1,
-                    },
+                    right: numbers(&values[from * width..], width),
+                    column: 0,
                     add: false,
                 },
                 o_block.as_mut_ptr(),
@@ -211,8 +205,8 @@ fn backward_task(
     let prefix = segment.prefix_len as usize;
     let len = segment.len as usize;
     let keys = prefix + len;
-    let stride = keys.max(PAD).next_multiple_of(LINE);
-    let block_rows = (QUERIES * group).max(PAD);
+    let stride = keys.next_multiple_of(LINE);
+    let block_rows = QUERIES * group;
     with_scratch(|scratch| {
         let [kt, vt, k, dk_local, dv_local, q, dout, p, dp, dq_block] = parts(
             scratch,
@@ -263,14 +257,14 @@ fn backward_task(
                     );
                 }
             }
-            let right = |data| Right { data, step_stride: width, column_stride: 1 };
             product(
                 Product {
                     m: rows,
                     n: width,
                     k: limit - from,
                     left: Left { data: &dp[from..], row_stride: stride, step_stride: 1 },
-                    right: right(&k[from * width..]),
+                    right: numbers(&k[from * width..], width),
+                    column: 0,
                     add: false,
                 },
                 dq_block.as_mut_ptr(),
@@ -285,7 +279,8 @@ fn backward_task(
                         n: width,
                         k: rows,
                         left: Left { data: &weights[from..], row_stride: 1, step_stride: stride },
-                        right: right(factor),
+                        right: numbers(factor, width),
+                        column: 0,
                         add: true,
                     },
                     sum[from * width..].as_mut_ptr(),
@@ -398,6 +393,11 @@ fn skipped(shape: AttentionShape, position: usize) -> usize {
     shape.first_read(position) / CHAIN * CHAIN
 }
 
+/// A right factor whose steps are `stride` apart.
+fn numbers(data: &[f32], stride: usize) -> Right<'_> {
+    Right::Numbers { data, step_stride: stride, column_stride: 1 }
+}
+
 /// `[rows, keys]` scores, rows `stride` apart.
 fn attend_scores(
     rows: usize,
@@ -408,16 +408,16 @@ fn attend_scores(
     stride: usize,
     scores: &mut [f32],
 ) {
-    let rows = rows.max(PAD);
     assert!(rows * stride <= scores.len(), "scores hold the block");
     let (first, n) = (keys.start, keys.len());
     product(
         Product {
             m: rows,
-            n: n.max(PAD),
+            n,
             k: width,
             left: Left { data: q, row_stride: width, step_stride: 1 },
-            right: Right { data: &kt[first..], step_stride: stride, column_stride: 1 },
+            right: numbers(&kt[first..], stride),
+            column: 0,
             add: false,
         },
         scores[first..].as_mut_ptr(),

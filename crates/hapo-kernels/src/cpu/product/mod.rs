@@ -1,5 +1,6 @@
-//! Matrix products, a file for each form of the weights.
+//! Matrix products: of f32 factors, with weights held in bf16, of bf16 factors.
 
 pub(super) mod bf16;
 pub(super) mod f32;
+pub(super) mod kernel;
 pub(super) mod panels;

@@ -1,6 +1,6 @@
 //! Products with weights held in bf16. Decoding reads every weight once per step, so its time is the memory
-//! traffic of the weights. Many rows, and the gradient by the input, widen a tile of the weights at a time and
-//! go through the product of every other weight.
+//! traffic of the weights. Many rows, and the gradient by the input, widen weights when they pack them
+//! ([`super::kernel`]).
 //!
 //! Layout: panels of 32 columns, each `[inputs]` rows of 16 words; a word holds column `i` in its low
 //! half and column `16 + i` in its high half. A panel is one contiguous stream, and its two halves
@@ -9,10 +9,12 @@
 //! Bits: the same chain of multiply-adds, broken every [`CHAIN`] steps, as every other product; with
 //! weights that are bf16 numbers the result is that of [`super::f32`], bit for bit.
 
-use super::f32::{CHAIN, Left, Product, Right, Start, TILE, for_tiles, product, transpose_band};
+use super::f32::{Start, multiply};
+use super::kernel::{CHAIN, Left, Right};
 use crate::cpu::convert::halves;
 use crate::cpu::pool::Cpu;
 use crate::cpu::share::Shared;
+use crate::isa::Isa;
 use crate::lanes::{Lanes, WIDTH, wide_kernel};
 use crate::shapes::MatShape;
 
@@ -32,21 +34,24 @@ pub(in crate::cpu) fn words(inputs: usize, outputs: usize) -> usize {
 /// `y = start + x · w`.
 pub(in crate::cpu) fn forward(
     cpu: &Cpu,
-    shape: MatShape,
+    MatShape { rows, inputs, outputs }: MatShape,
     x: &[f32],
     packed: &[f32],
     start: Start,
     y: &mut [f32],
 ) {
-    let MatShape { rows, inputs, outputs } = shape;
     assert_eq!(x.len(), rows * inputs, "x is [rows, inputs]");
     assert_eq!(packed.len(), words(inputs, outputs), "a word for two weights");
     assert_eq!(y.len(), rows * outputs, "y is [rows, outputs]");
     let packed: &[u32] = bytemuck::cast_slice(packed);
     if rows > FEW_ROWS {
-        return forward_many(cpu, shape, x, packed, start, y);
+        let left = Left { data: x, row_stride: inputs, step_stride: 1 };
+        let right = Right::Panels { words: packed, steps: inputs };
+        return multiply(cpu, [rows, outputs, inputs], left, right, start, y);
     }
-    let x = &transposed(x, rows, inputs);
+    // Blocks of equal heights.
+    let block = rows.div_ceil(rows.div_ceil(most_rows()).max(1)).max(1);
+    let x = &transposed(x, [rows, inputs], block);
     let y = Shared::new(y);
     let panels = outputs.div_ceil(PANEL);
     let task_panels = (panels / (8 * cpu.threads())).clamp(1, 8);
@@ -55,8 +60,8 @@ pub(in crate::cpu) fn forward(
             let column = panel * PANEL;
             let width = PANEL.min(outputs - column);
             let w = &packed[panel * inputs * WIDTH..][..inputs * WIDTH];
-            for first in (0..rows).step_by(ROWS) {
-                let height = ROWS.min(rows - first);
+            for first in (0..rows).step_by(block) {
+                let height = block.min(rows - first);
                 let x = &x[first * inputs..(first + height) * inputs];
                 // SAFETY: panels are disjoint, and so are the rows of one.
                 let mut out: [&mut [f32]; ROWS] = std::array::from_fn(|r| {
@@ -80,60 +85,7 @@ pub(in crate::cpu) fn forward(
     });
 }
 
-/// [`forward`] of many rows.
-#[expect(
-    clippy::large_stack_arrays,
-    reason = "within a worker's stack; from the heap it would be mapped anew for each tile"
-)]
-fn forward_many(
-    cpu: &Cpu,
-    MatShape { rows, inputs, outputs }: MatShape,
-    x: &[f32],
-    packed: &[u32],
-    start: Start,
-    y: &mut [f32],
-) {
-    const COLUMNS: usize = TILE[1];
-    let y = Shared::new(y);
-    for_tiles(cpu, [rows, outputs], TILE, |tile| {
-        if let Start::Bias(bias) = start {
-            for row in tile.rows() {
-                // SAFETY: tiles are disjoint.
-                unsafe { y.part(row * outputs + tile.column, tile.width) }
-                    .copy_from_slice(&bias[tile.column..tile.column + tile.width]);
-            }
-        }
-        let mut w = [0.0_f32; CHAIN * COLUMNS];
-        for first in (0..inputs).step_by(CHAIN) {
-            let steps = CHAIN.min(inputs - first);
-            for panel in 0..tile.width.div_ceil(PANEL) {
-                let from = (tile.column / PANEL + panel) * inputs + first;
-                let words = &packed[from * WIDTH..(from + steps) * WIDTH];
-                widen(words, COLUMNS, &mut w[panel * PANEL..]);
-            }
-            let of_tile = Product {
-                m: tile.height,
-                n: tile.width,
-                k: steps,
-                left: Left {
-                    data: &x[tile.row * inputs + first..],
-                    row_stride: inputs,
-                    step_stride: 1,
-                },
-                right: Right { data: &w, step_stride: COLUMNS, column_stride: 1 },
-                add: first > 0 || !matches!(start, Start::Nothing),
-            };
-            let dst = y.tile(tile.row * outputs + tile.column, tile.height, outputs, tile.width);
-            product(of_tile, dst, outputs);
-        }
-    });
-}
-
 /// `dx = start + dy · wᵀ`.
-#[expect(
-    clippy::large_stack_arrays,
-    reason = "within a worker's stack; from the heap it would be mapped anew for each tile"
-)]
 pub(in crate::cpu) fn input_grad(
     cpu: &Cpu,
     MatShape { rows, inputs, outputs }: MatShape,
@@ -142,51 +94,11 @@ pub(in crate::cpu) fn input_grad(
     start: Start,
     dx: &mut [f32],
 ) {
-    const COLUMNS: usize = TILE[1];
     assert_eq!(dy.len(), rows * outputs, "dy is [rows, outputs]");
     assert_eq!(packed.len(), words(inputs, outputs), "a word for two weights");
-    assert_eq!(dx.len(), rows * inputs, "dx is [rows, inputs]");
-    let packed: &[u32] = bytemuck::cast_slice(packed);
-    let dx = Shared::new(dx);
-    for_tiles(cpu, [rows, inputs], TILE, |tile| {
-        let mut w = [0.0_f32; CHAIN * COLUMNS];
-        let mut transposed = [0.0_f32; CHAIN * COLUMNS];
-        for first in (0..outputs).step_by(CHAIN) {
-            let steps = CHAIN.min(outputs - first);
-            for panel in 0..steps.div_ceil(PANEL) {
-                let from = (first / PANEL + panel) * inputs + tile.column;
-                let words = &packed[from * WIDTH..(from + tile.width) * WIDTH];
-                widen(words, CHAIN, &mut w[panel * PANEL..]);
-            }
-            let shape = [tile.width, CHAIN];
-            transpose_band(&w, shape, 0, false, &mut transposed[..CHAIN * tile.width]);
-            let of_tile = Product {
-                m: tile.height,
-                n: tile.width,
-                k: steps,
-                left: Left {
-                    data: &dy[tile.row * outputs + first..],
-                    row_stride: outputs,
-                    step_stride: 1,
-                },
-                right: Right { data: &transposed, step_stride: tile.width, column_stride: 1 },
-                add: first > 0 || matches!(start, Start::Existing),
-            };
-            let dst = dx.tile(tile.row * inputs + tile.column, tile.height, inputs, tile.width);
-            product(of_tile, dst, inputs);
-        }
-    });
-}
-
-/// Rows of a panel, as f32 in rows `stride` apart.
-fn widen(words: &[u32], stride: usize, to: &mut [f32]) {
-    for (row, words) in words.as_chunks::<WIDTH>().0.iter().enumerate() {
-        let to = &mut to[row * stride..][..PANEL];
-        let (low, high) = to.split_at_mut(WIDTH);
-        for ((low, high), word) in low.iter_mut().zip(high).zip(words) {
-            [*low, *high] = halves(*word);
-        }
-    }
+    let left = Left { data: dy, row_stride: outputs, step_stride: 1 };
+    let right = Right::Turned { words: bytemuck::cast_slice(packed), columns: inputs };
+    multiply(cpu, [rows, inputs, outputs], left, right, start, dx);
 }
 
 /// `x [tokens, width]` = the tokens' columns of packed weights `[width, vocabulary]`.
@@ -212,11 +124,19 @@ pub(in crate::cpu) fn embed(
     });
 }
 
-/// `[rows, inputs]` as blocks of up to [`ROWS`] rows, each `[inputs, rows of the block]`.
-fn transposed(x: &[f32], rows: usize, inputs: usize) -> Vec<f32> {
+/// The most rows whose sums stay in registers.
+fn most_rows() -> usize {
+    match Isa::current() {
+        Isa::Avx512 => ROWS,
+        Isa::Avx2 | Isa::Portable => 6,
+    }
+}
+
+/// `[rows, inputs]` as blocks of `block` rows and less in the last, each `[inputs, rows of the block]`.
+fn transposed(x: &[f32], [rows, inputs]: [usize; 2], block: usize) -> Vec<f32> {
     let mut all = vec![0.0; x.len()];
-    for first in (0..rows).step_by(ROWS) {
-        let height = ROWS.min(rows - first);
+    for first in (0..rows).step_by(block) {
+        let height = block.min(rows - first);
         let block = &mut all[first * inputs..(first + height) * inputs];
         for (r, row) in x[first * inputs..].chunks_exact(inputs).take(height).enumerate() {
             for (to, value) in block[r..].iter_mut().step_by(height).zip(row) {
@@ -254,24 +174,55 @@ fn panel_body<V: Lanes, const R: usize>(
     let (x, w) = (x.as_chunks::<R>().0, w.as_chunks::<WIDTH>().0);
     let mut add = add;
     for (x, w) in x.chunks(CHAIN).zip(w.chunks(CHAIN)) {
-        let mut sums = [[V::splat(0.0); 2]; R];
-        for (x, w) in x.iter().zip(w) {
-            let [low, high] = V::load_halves(w);
-            for r in 0..R {
-                let factor = V::splat(x[r]);
-                sums[r][0] = sums[r][0].add_product(factor, low);
-                sums[r][1] = sums[r][1].add_product(factor, high);
+        // Both halves of a panel at once where their sums fit into the registers; else words are read twice, close by.
+        if V::REGISTERS == 1 || R <= 3 {
+            let sums = chains::<V, R, 2>(x, w, V::load_halves);
+            for (half, sums) in sums.into_iter().enumerate() {
+                finish(half, sums, add, y);
             }
-        }
-        for r in 0..R {
-            let middle = WIDTH.min(y[r].len());
-            let (low, high) = y[r].split_at_mut(middle);
-            for (out, sum) in [low, high].into_iter().zip(sums[r]) {
-                let sum = if add { V::load_part(out).add(sum) } else { sum };
-                sum.store_part(out);
-            }
+        } else {
+            let [low] = chains::<V, R, 1>(x, w, |it| [V::load_halves(it)[0]]);
+            finish(0, low, add, y);
+            let [high] = chains::<V, R, 1>(x, w, |it| [V::load_halves(it)[1]]);
+            finish(1, high, add, y);
         }
         add = true;
+    }
+}
+
+/// One chain of `R` rows for each of `N` vectors of columns.
+#[inline(always)]
+fn chains<V: Lanes, const R: usize, const N: usize>(
+    x: &[[f32; R]],
+    w: &[[u32; WIDTH]],
+    load: impl Fn(&[u32; WIDTH]) -> [V; N],
+) -> [[V; R]; N] {
+    let mut sums = [[V::splat(0.0); R]; N];
+    for (x, w) in x.iter().zip(w) {
+        let w = load(w);
+        for r in 0..R {
+            let factor = V::splat(x[r]);
+            for n in 0..N {
+                sums[n][r] = sums[n][r].add_product(factor, w[n]);
+            }
+        }
+    }
+    sums
+}
+
+/// Writes the chains of half a panel.
+#[inline(always)]
+fn finish<V: Lanes, const R: usize>(
+    half: usize,
+    sums: [V; R],
+    add: bool,
+    y: &mut [&mut [f32]; ROWS],
+) {
+    for (y, sum) in y.iter_mut().zip(sums) {
+        let range = (half * WIDTH).min(y.len())..((half + 1) * WIDTH).min(y.len());
+        let out = &mut y[range];
+        let sum = if add { V::load_part(out).add(sum) } else { sum };
+        sum.store_part(out);
     }
 }
 
