@@ -28,6 +28,10 @@ pub(crate) unsafe trait Lanes: Copy {
     fn add(self, other: Self) -> Self;
     fn times(self, other: Self) -> Self;
 
+    /// Asks for the line of an address, which may be anything.
+    #[inline(always)]
+    fn prefetch(_: *const f32) {}
+
     /// Two vectors of bf16 numbers, one in the low and one in the high halves of the words.
     fn load_halves(from: &[u32; WIDTH]) -> [Self; 2];
 
@@ -123,11 +127,12 @@ pub(crate) use x86::{Avx2, Avx512};
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, __m512, _mm256_add_ps, _mm256_and_si256, _mm256_castsi256_ps, _mm256_fmadd_ps,
-        _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps,
-        _mm256_slli_epi32, _mm256_storeu_ps, _mm512_add_ps, _mm512_and_si512, _mm512_castsi512_ps,
-        _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32,
-        _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps,
+        __m256, __m512, _MM_HINT_T0, _mm_prefetch, _mm256_add_ps, _mm256_and_si256,
+        _mm256_castsi256_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_mul_ps,
+        _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm512_add_ps,
+        _mm512_and_si512, _mm512_castsi512_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+        _mm512_loadu_si512, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi32,
+        _mm512_storeu_ps,
     };
 
     use super::{Lanes, WIDTH};
@@ -157,6 +162,11 @@ mod x86 {
         #[inline(always)]
         fn store(self, to: &mut [f32; WIDTH]) {
             unsafe { _mm512_storeu_ps(to.as_mut_ptr(), self.0) }
+        }
+
+        #[inline(always)]
+        fn prefetch(from: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
         }
 
         #[inline(always)]
@@ -210,6 +220,11 @@ mod x86 {
                 _mm256_storeu_ps(to.as_mut_ptr(), self.0);
                 _mm256_storeu_ps(to.as_mut_ptr().add(8), self.1);
             }
+        }
+
+        #[inline(always)]
+        fn prefetch(from: *const f32) {
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(from.cast()) }
         }
 
         #[inline(always)]

@@ -12,7 +12,8 @@ use super::buffer::CpuBuf;
 use super::convert::{is_bf16, nearest};
 use super::pool::Cpu;
 use super::product::f32::Start;
-use super::product::panels::{FEW_ROWS, PANEL};
+use super::product::kernel::{PANEL, panel_words};
+use super::product::panels::FEW_ROWS;
 use super::product::{bf16, f32, panels};
 use super::share::Shared;
 use super::squares::{squared_norm, squared_norm_split};
@@ -55,7 +56,7 @@ impl Form {
     pub(crate) fn words(self, [inputs, outputs]: [usize; 2]) -> Vec<usize> {
         match self {
             Self::F32 => vec![inputs * outputs],
-            Self::Panels => vec![panels::words(inputs, outputs)],
+            Self::Panels => vec![panel_words(inputs, outputs)],
             Self::Pairs => vec![bf16::words(inputs, outputs)],
             Self::Split => vec![bf16::words(inputs, outputs); 2],
         }

@@ -2,7 +2,7 @@
 //!
 //! Bits: the order of every sum is that of [`super::kernel`], whatever the tasks are.
 
-use super::kernel::{GROUP, Left, Product, Right, product};
+use super::kernel::{BLOCK, GROUP, Left, Product, Right, product};
 use crate::cpu::buffer::CpuBuf;
 use crate::cpu::pool::Cpu;
 use crate::cpu::share::Shared;
@@ -86,14 +86,16 @@ pub(in crate::cpu) fn multiply(
     start: Start,
     y: &mut [f32],
 ) {
-    /// The fewest rows that pay for packing a group of columns.
+    /// Fewer rows do not pay for packing a group of columns once more.
     const LEAST: usize = 96;
+    /// Columns that are whole panels of every kernel.
+    const STRIP: usize = 48;
     assert_eq!(y.len(), m * n, "one element for each row and column");
-    let across = n.div_ceil(GROUP).max(1);
-    let down = (4 * cpu.threads()).div_ceil(across).min(m / LEAST).max(1);
-    // Whole tiles of every kernel.
-    let (height, width) =
-        (m.div_ceil(down).next_multiple_of(24).max(1), n.div_ceil(across).next_multiple_of(48));
+    let (tasks, groups) = (4 * cpu.threads(), n.div_ceil(GROUP).max(1));
+    let down = tasks.div_ceil(groups).min(m / LEAST).max(1);
+    let across = tasks.div_ceil(down).min(n.div_ceil(STRIP)).max(groups);
+    let height = m.div_ceil(down).next_multiple_of(BLOCK).max(1);
+    let width = n.div_ceil(across).next_multiple_of(STRIP);
     let y = Shared::new(y);
     cpu.for_tasks(m.div_ceil(height) * across, |task| {
         let (row, column) = ((task / across) * height, (task % across) * width);

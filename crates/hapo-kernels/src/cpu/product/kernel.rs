@@ -11,14 +11,19 @@ use std::ops::Range;
 
 use crate::cpu::buffer::CpuBuf;
 use crate::cpu::convert::halves;
-use crate::cpu::product::panels;
 use crate::isa::Isa;
 use crate::lanes::{Lanes, WIDTH};
 
 /// Steps of one chain of multiply-adds.
 pub(in crate::cpu) const CHAIN: usize = 512;
-/// Columns that are packed together: whole panels of every kernel.
-pub(in crate::cpu) const GROUP: usize = 144;
+/// Columns of a task and of a room: whole panels of every kernel.
+pub(in crate::cpu) const GROUP: usize = 192;
+/// Rows of a left factor that are packed together: whole tiles of every kernel.
+pub(in crate::cpu) const BLOCK: usize = 48;
+/// Columns of a panel of bf16 numbers.
+pub(in crate::cpu) const PANEL: usize = 2 * WIDTH;
+/// Steps from a request of memory to its use.
+const AHEAD: usize = 16;
 /// Up to this number of rows, a right factor is read where it lies.
 const FEW_ROWS: usize = 16;
 
@@ -35,7 +40,7 @@ pub(in crate::cpu) struct Left<'a> {
 pub(in crate::cpu) enum Right<'a> {
     /// In f32.
     Numbers { data: &'a [f32], step_stride: usize, column_stride: usize },
-    /// Weights `[steps, columns]` in panels of bf16 numbers ([`panels`]).
+    /// Weights `[steps, columns]` in panels of bf16 numbers ([`super::panels`]).
     Panels { words: &'a [u32], steps: usize },
     /// The same, transposed: weights `[columns, steps]`.
     Turned { words: &'a [u32], columns: usize },
@@ -53,8 +58,13 @@ pub(in crate::cpu) struct Product<'a> {
     pub(in crate::cpu) add: bool,
 }
 
+/// Words of weights `[inputs, outputs]` in panels of bf16 numbers.
+pub(in crate::cpu) fn panel_words(inputs: usize, outputs: usize) -> usize {
+    outputs.div_ceil(PANEL) * inputs * WIDTH
+}
+
 thread_local! {
-    /// Packed columns of a right factor.
+    /// Packed columns of a right factor, then packed rows of a left one.
     static ROOM: RefCell<Option<CpuBuf>> = const { RefCell::new(None) };
 }
 
@@ -70,7 +80,7 @@ pub(in crate::cpu) fn product(p: Product, dst: *mut f32, stride: usize) {
         p.right.check(p.k, p.column + p.n);
     }
     ROOM.with_borrow_mut(|room| {
-        let new = || CpuBuf::zeros(CHAIN * GROUP).expect("memory for packed columns");
+        let new = || CpuBuf::zeros(CHAIN * (GROUP + BLOCK)).expect("memory for packed factors");
         in_room(Isa::current(), p, dst, stride, room.get_or_insert_with(new).as_mut_slice());
     });
 }
@@ -81,12 +91,12 @@ fn in_room(isa: Isa, p: Product, dst: *mut f32, stride: usize, room: &mut [f32])
 
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
     fn avx512(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
-        tiles::<Avx512, 8, 3>(p, dst, stride, room);
+        tiles::<Avx512>(p, dst, stride, room);
     }
 
     #[target_feature(enable = "avx2,fma")]
     fn avx2(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
-        tiles::<Avx2, 6, 1>(p, dst, stride, room);
+        tiles::<Avx2>(p, dst, stride, room);
     }
 
     match isa {
@@ -94,58 +104,109 @@ fn in_room(isa: Isa, p: Product, dst: *mut f32, stride: usize, room: &mut [f32])
         Isa::Avx512 => unsafe { avx512(p, dst, stride, room) },
         // SAFETY: as above.
         Isa::Avx2 => unsafe { avx2(p, dst, stride, room) },
-        Isa::Portable => tiles::<Plain, 6, 1>(p, dst, stride, room),
+        Isa::Portable => tiles::<Plain>(p, dst, stride, room),
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 fn in_room(_: Isa, p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
-    tiles::<crate::lanes::Plain, 6, 1>(p, dst, stride, room);
+    tiles::<crate::lanes::Plain>(p, dst, stride, room);
 }
 
-/// A product in tiles of `ROWS` rows and `N` vectors of columns.
+/// Rows of a tile and the vectors of its columns, for a product of `m` rows: as many sums as there are registers, and long
+/// pieces of a right factor's rows where there are few.
+const fn largest<V: Lanes>(m: usize) -> (usize, usize) {
+    match (V::REGISTERS, m) {
+        (1, ..=3) => (3, 9),
+        (1, _) => (8, 3),
+        (_, ..=2) => (2, 2),
+        _ => (6, 1),
+    }
+}
+
+/// A product in tiles.
 #[inline(always)]
-fn tiles<V: Lanes, const ROWS: usize, const N: usize>(
-    p: Product,
-    dst: *mut f32,
-    stride: usize,
-    room: &mut [f32],
-) {
-    let panel = N * WIDTH;
-    let left = p.left;
+fn tiles<V: Lanes>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
+    let (columns_room, rows_room) = room.split_at_mut(CHAIN * GROUP);
+    let (most_rows, most_vectors) = largest::<V>(p.m);
+    let panel = most_vectors.min(3) * WIDTH;
     for first in (0..p.k.max(1)).step_by(CHAIN) {
         let steps = CHAIN.min(p.k - first);
         let add = p.add || first > 0;
         for column in (0..p.n).step_by(GROUP) {
             let group = GROUP.min(p.n - column);
-            let packed = if p.m > FEW_ROWS { 0 } else { p.right.whole(group, panel) };
-            let columns = p.column + column + packed..p.column + column + group;
-            p.right.pack::<V, N>(first..first + steps, columns, room);
-            for row in (0..p.m).step_by(ROWS) {
-                let height = ROWS.min(p.m - row);
-                let x = row * left.row_stride + first * left.step_stride;
-                let x = left.data.as_ptr().wrapping_add(x);
-                for at in (0..group).step_by(panel) {
-                    let (w, step) = if at < packed {
-                        p.right.place(first, p.column + column + at)
-                    } else {
-                        (room[(at - packed) * steps..].as_ptr(), panel)
-                    };
-                    let tile = Tile {
-                        steps,
-                        left: (x, left.row_stride, left.step_stride),
-                        right: (w, step),
-                        to: dst.wrapping_add(row * stride + column + at),
-                        stride,
-                        width: panel.min(group - at),
-                        add,
-                    };
-                    // SAFETY: both factors were checked to hold these rows, steps and columns, packed panels are whole;
-                    // the destination is the contract of `product`.
-                    unsafe { tile.of_height::<V, N>(height) }
+            let in_place = if p.m > FEW_ROWS { 0 } else { p.right.in_place(group) };
+            let columns = p.column + column + in_place..p.column + column + group;
+            p.right.pack::<V>(first..first + steps, columns, panel, columns_room);
+            for block in (0..p.m).step_by(BLOCK) {
+                let end = p.m.min(block + BLOCK);
+                let left = p.left.block::<V>(block..end, first..first + steps, rows_room);
+                for row in (block..end).step_by(most_rows) {
+                    let height = most_rows.min(end - row);
+                    let mut at = 0;
+                    while at < group {
+                        let (w, step, vectors) = if at < in_place {
+                            let (w, step) = p.right.place(first, p.column + column + at);
+                            let whole = (in_place - at) / WIDTH;
+                            let is_widest = whole >= most_vectors;
+                            (w, step, if is_widest { most_vectors } else { whole.min(3) })
+                        } else {
+                            let packed = columns_room[(at - in_place) * steps..].as_ptr();
+                            (packed, panel, (group - at).div_ceil(WIDTH).min(panel / WIDTH))
+                        };
+                        let tile = Tile {
+                            steps,
+                            left: left.row(row - block),
+                            right: (w, step),
+                            to: dst.wrapping_add(row * stride + column + at),
+                            stride,
+                            width: (vectors * WIDTH).min(group - at),
+                            add,
+                        };
+                        // SAFETY: both factors were checked to hold these rows, steps and columns, packed ones are whole
+                        // vectors; the destination is the contract of `product`.
+                        unsafe { tile.of_size::<V>(height, vectors) }
+                        at += vectors * WIDTH;
+                    }
                 }
             }
         }
+    }
+}
+
+/// Rows and steps of a left factor.
+#[derive(Clone, Copy)]
+struct Rows {
+    first: *const f32,
+    row_stride: usize,
+    step_stride: usize,
+}
+
+impl Rows {
+    fn row(self, row: usize) -> Self {
+        Self { first: self.first.wrapping_add(row * self.row_stride), ..self }
+    }
+}
+
+impl Left<'_> {
+    /// A block of the factor: where it lies, or copied where steps are apart and rows together, since a cache holds few
+    /// lines that are far from one another.
+    #[inline(always)]
+    fn block<V: Lanes>(self, rows: Range<usize>, steps: Range<usize>, room: &mut [f32]) -> Rows {
+        let Self { data, row_stride, step_stride } = self;
+        if row_stride != 1 || step_stride == 1 {
+            let first =
+                data.as_ptr().wrapping_add(rows.start * row_stride + steps.start * step_stride);
+            return Rows { first, row_stride, step_stride };
+        }
+        for (step, to) in steps.zip(room.chunks_exact_mut(BLOCK)) {
+            let from = &data[step * step_stride..][rows.clone()];
+            for (n, to) in to.as_chunks_mut().0.iter_mut().enumerate() {
+                V::prefetch(from.as_ptr().wrapping_add(AHEAD * step_stride + n * WIDTH));
+                V::load_part(from.get(n * WIDTH..).unwrap_or_default()).store(to);
+            }
+        }
+        Rows { first: room.as_ptr(), row_stride: 1, step_stride: BLOCK }
     }
 }
 
@@ -153,8 +214,7 @@ fn tiles<V: Lanes, const ROWS: usize, const N: usize>(
 #[derive(Clone, Copy)]
 struct Tile {
     steps: usize,
-    /// The first element, the distance of rows and of steps.
-    left: (*const f32, usize, usize),
+    left: Rows,
     /// The first element and the distance of steps.
     right: (*const f32, usize),
     to: *mut f32,
@@ -165,8 +225,26 @@ struct Tile {
 
 impl Tile {
     /// # Safety
-    /// The left factor holds `height` rows of `steps` steps, the right one steps of `N` vectors; `to` are `height` rows
-    /// of `width` elements that nobody else writes.
+    /// The left factor holds `height` rows of `steps` steps, the right one steps of `vectors` vectors; `to` are `height`
+    /// rows of `width` elements that nobody else writes.
+    #[inline(always)]
+    unsafe fn of_size<V: Lanes>(self, height: usize, vectors: usize) {
+        // SAFETY: the caller's.
+        unsafe {
+            match (V::REGISTERS, vectors) {
+                (_, 1) => self.of_height::<V, 1>(height),
+                (_, 2) => self.of_height::<V, 2>(height),
+                (1, 3) => self.of_height::<V, 3>(height),
+                (1, 9) if height == 1 => self.sums::<V, 1, 9>(),
+                (1, 9) if height == 2 => self.sums::<V, 2, 9>(),
+                (1, 9) => self.sums::<V, 3, 9>(),
+                _ => unreachable!("a tile of `largest`"),
+            }
+        }
+    }
+
+    /// # Safety
+    /// That of [`Tile::of_size`] for `N` vectors.
     #[inline(always)]
     unsafe fn of_height<V: Lanes, const N: usize>(self, height: usize) {
         // SAFETY: the caller's.
@@ -185,13 +263,16 @@ impl Tile {
     }
 
     /// # Safety
-    /// That of [`Tile::of_height`] for `R` rows.
+    /// That of [`Tile::of_size`] for `R` rows and `N` vectors.
     #[inline(always)]
     unsafe fn sums<V: Lanes, const R: usize, const N: usize>(self) {
-        let ((x, row_stride, step_stride), (w, stride)) = (self.left, self.right);
+        let (Rows { first: x, row_stride, step_stride }, (w, stride)) = (self.left, self.right);
         let mut sums = [[V::splat(0.0); N]; R];
         for step in 0..self.steps {
             let w = w.wrapping_add(step * stride);
+            for n in 0..N {
+                V::prefetch(w.wrapping_add(AHEAD * stride + n * WIDTH));
+            }
             // SAFETY: the caller's.
             let w: [V; N] = std::array::from_fn(|n| V::load(unsafe { &*w.add(n * WIDTH).cast() }));
             for r in 0..R {
@@ -223,20 +304,20 @@ impl Right<'_> {
                 (steps - 1) * step_stride + (columns - 1) * column_stride < data.len()
             }
             Self::Panels { words, steps: all } => {
-                steps <= all && panels::words(all, columns) <= words.len()
+                steps <= all && panel_words(all, columns) <= words.len()
             }
             Self::Turned { words, columns: all } => {
-                columns <= all && panels::words(all, steps) <= words.len()
+                columns <= all && panel_words(all, steps) <= words.len()
             }
         };
         assert!(inside, "right factor inside its slice");
     }
 
-    /// The first of `columns` columns that fill panels and can be read where they lie.
+    /// The first of `columns` columns that fill vectors and can be read where they lie.
     #[inline(always)]
-    fn whole(self, columns: usize, panel: usize) -> usize {
+    fn in_place(self, columns: usize) -> usize {
         match self {
-            Self::Numbers { column_stride: 1, .. } => columns / panel * panel,
+            Self::Numbers { column_stride: 1, .. } => columns / WIDTH * WIDTH,
             _ => 0,
         }
     }
@@ -252,15 +333,15 @@ impl Right<'_> {
         }
     }
 
-    /// Copies columns into panels `[steps, N · 16]` with zeros beyond the last one.
+    /// Copies columns into panels `[steps, panel]` with zeros beyond the last one.
     #[inline(always)]
-    fn pack<V: Lanes, const N: usize>(
+    fn pack<V: Lanes>(
         self,
         steps: Range<usize>,
         columns: Range<usize>,
+        panel: usize,
         room: &mut [f32],
     ) {
-        let panel = N * WIDTH;
         for (first, to) in
             columns.clone().step_by(panel).zip(room.chunks_exact_mut(panel * steps.len().max(1)))
         {
@@ -269,6 +350,9 @@ impl Right<'_> {
                 Self::Numbers { data, step_stride, column_stride: 1 } => {
                     for (step, to) in steps.clone().zip(to.chunks_exact_mut(panel)) {
                         let from = &data[step * step_stride + first..step * step_stride + end];
+                        for n in (0..panel).step_by(WIDTH) {
+                            V::prefetch(from.as_ptr().wrapping_add(AHEAD * step_stride + n));
+                        }
                         for (n, to) in to.as_chunks_mut().0.iter_mut().enumerate() {
                             V::load_part(from.get(n * WIDTH..).unwrap_or_default()).store(to);
                         }
@@ -293,7 +377,7 @@ impl Right<'_> {
                 }
                 Self::Turned { words, columns: all } => {
                     turn(steps.clone(), first..end, panel, to, |column, step| {
-                        let at = (step / panels::PANEL * all + column) * WIDTH;
+                        let at = (step / PANEL * all + column) * WIDTH;
                         let words: &[u32; WIDTH] =
                             words[at..].first_chunk().expect("a row of a panel");
                         words.map(|it| halves(it)[step / WIDTH % 2])

@@ -10,7 +10,7 @@
 //! weights that are bf16 numbers the result is that of [`super::f32`], bit for bit.
 
 use super::f32::{Start, multiply};
-use super::kernel::{CHAIN, Left, Right};
+use super::kernel::{CHAIN, Left, PANEL, Right, panel_words};
 use crate::cpu::convert::halves;
 use crate::cpu::pool::Cpu;
 use crate::cpu::share::Shared;
@@ -18,18 +18,11 @@ use crate::isa::Isa;
 use crate::lanes::{Lanes, WIDTH, wide_kernel};
 use crate::shapes::MatShape;
 
-/// Columns of a panel.
-pub(in crate::cpu) const PANEL: usize = 2 * WIDTH;
 /// Rows that pass over a panel together: their sums stay in registers.
 const ROWS: usize = 8;
 
 /// More rows than this pay for widening tiles; up to them a copy in bf16 is faster than weights in f32.
 pub(in crate::cpu) const FEW_ROWS: usize = 64;
-
-/// Words of packed weights `[inputs, outputs]`.
-pub(in crate::cpu) fn words(inputs: usize, outputs: usize) -> usize {
-    outputs.div_ceil(PANEL) * inputs * WIDTH
-}
 
 /// `y = start + x · w`.
 pub(in crate::cpu) fn forward(
@@ -41,7 +34,7 @@ pub(in crate::cpu) fn forward(
     y: &mut [f32],
 ) {
     assert_eq!(x.len(), rows * inputs, "x is [rows, inputs]");
-    assert_eq!(packed.len(), words(inputs, outputs), "a word for two weights");
+    assert_eq!(packed.len(), panel_words(inputs, outputs), "a word for two weights");
     assert_eq!(y.len(), rows * outputs, "y is [rows, outputs]");
     let packed: &[u32] = bytemuck::cast_slice(packed);
     if rows > FEW_ROWS {
@@ -95,7 +88,7 @@ pub(in crate::cpu) fn input_grad(
     dx: &mut [f32],
 ) {
     assert_eq!(dy.len(), rows * outputs, "dy is [rows, outputs]");
-    assert_eq!(packed.len(), words(inputs, outputs), "a word for two weights");
+    assert_eq!(packed.len(), panel_words(inputs, outputs), "a word for two weights");
     let left = Left { data: dy, row_stride: outputs, step_stride: 1 };
     let right = Right::Turned { words: bytemuck::cast_slice(packed), columns: inputs };
     multiply(cpu, [rows, inputs, outputs], left, right, start, dx);
