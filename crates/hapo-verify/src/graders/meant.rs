@@ -10,7 +10,7 @@ use crate::extraction::{Extraction, find_answer};
 use crate::grader::{AnswerForm, FoundAnswer, PreparedGold};
 use crate::meaning::{
     Clock, Meaning, Refusal, Unit, announced_part, as_words, changes_number, clock, hedges,
-    is_date, names_nothing, opened, read, read_measured, same_words,
+    is_date, is_ratio, names_nothing, opened, read, read_measured, same_words,
 };
 use crate::numeric;
 use crate::options::MathOptions;
@@ -88,6 +88,9 @@ impl MeantGold {
         }
         if is_date(&self.text) || is_date(text) {
             return of(false, "", "a date against another text");
+        }
+        if is_ratio(&self.text) != is_ratio(text) {
+            return of(false, "", "a ratio against another text");
         }
         if self.meaning.words.is_some() || answer.words.is_some() {
             let nothing =

@@ -79,6 +79,11 @@ pub(crate) fn read_measured(text: &str) -> Result<Meaning, Refusal> {
     }
 }
 
+/// True for a ratio of three or more parts.
+pub(crate) fn is_ratio(text: &str) -> bool {
+    signs::ratios(text).is_some()
+}
+
 /// True if words around the first number of an announcement change it.
 pub(crate) fn changes_number(text: &str) -> bool {
     words::changes_number(text, units::is_operation)

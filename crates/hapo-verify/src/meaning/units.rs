@@ -71,7 +71,7 @@ const UNITS: [(&[&str], Kind, i64, i64); 30] = [
 
 /// Units that are made of others. A capital counts as one.
 const DERIVED: [(&[&str], &str); 8] = [
-    (&["l", "liter", "litre"], "dm3"),
+    (&["l", "L", "liter", "litre"], "dm3"),
     (&["ml", "milliliter", "millilitre", "cc"], "cm3"),
     (&["mph"], "mi/h"),
     (&["kmh", "kph", "kmph"], "km/h"),
@@ -83,11 +83,12 @@ const DERIVED: [(&[&str], &str); 8] = [
 
 /// Factors in words, as fractions.
 #[rustfmt::skip]
-const FACTORS: [(&str, i64, i64); 16] = [
+const FACTORS: [(&str, i64, i64); 20] = [
     ("hundred", 100, 1), ("thousand", 1_000, 1), ("million", 1_000_000, 1), ("billion", 1_000_000_000, 1),
     ("trillion", 1_000_000_000_000, 1), ("dozen", 12, 1), ("halve", 1, 2), ("third", 1, 3), ("fourth", 1, 4),
     ("fifth", 1, 5), ("sixth", 1, 6), ("eighth", 1, 8), ("tenth", 1, 10), ("hundredth", 1, 100),
-    ("thousandth", 1, 1_000), ("permille", 1, 1_000),
+    ("thousandth", 1, 1_000), ("permille", 1, 1_000), ("mn", 1_000_000, 1), ("mln", 1_000_000, 1),
+    ("mil", 1_000_000, 1), ("bn", 1_000_000_000, 1),
 ];
 
 /// A word that is applied to the value before it.
@@ -176,6 +177,9 @@ impl Unit {
     }
 }
 
+/// Most words of what a value counts.
+const MAX_WORDS: usize = 16;
+
 /// An answer that has no unit.
 pub(super) fn bare(text: &str) -> Measured {
     Measured { value: text.to_owned(), unit: None, is_counted: false, operations: Vec::new() }
@@ -207,10 +211,15 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
         is_counted |= !name.starts_with("of ");
         unit = unit.take().zip(compound(name)).and_then(|(all, it)| all.times(&it, power));
     };
+    let mut n_words = 0;
     while let Some((before, word, power)) = trailing(rest) {
         let before = trimmed(before);
         if before.is_empty() || before.ends_with(['=', '^', '_', '(', '<', '>', ',']) {
             break;
+        }
+        n_words += word.split(' ').count();
+        if n_words > MAX_WORDS {
+            return Err("a sentence behind the value");
         }
         if hedges(&word) {
             return Err("words behind the value take it back");
@@ -371,7 +380,8 @@ fn trailing(text: &str) -> Option<(&str, String, i64)> {
     if let Some(open) = text_command(bare) {
         let inner = bare[open..].split_once('{')?.1.strip_suffix('}')?;
         let word = inner.replace('~', " ").trim().trim_start_matches("\\ ").to_owned();
-        let word = if compound(&word).is_some() { word } else { word.to_lowercase() };
+        let is_unit = compound(&word).is_some();
+        let word = if is_unit || word.len() == 1 { word } else { word.to_lowercase() };
         // A power behind a quotient is that of its last unit.
         return Some(match power {
             2.. if word.contains('/') => (&bare[..open], format!("{word}{power}"), 1),
@@ -385,7 +395,8 @@ fn trailing(text: &str) -> Option<(&str, String, i64)> {
     if word.is_empty() || before.ends_with('\\') || before.is_empty() {
         return None;
     }
-    let lower = word.to_lowercase();
+    // A capital names another unit than a small letter.
+    let lower = if word.len() == 1 { word.to_owned() } else { word.to_lowercase() };
     let glued = before.ends_with(|c: char| c.is_ascii_digit() || matches!(c, '}' | ')' | '/'));
     let spaced = trimmed(before)
         .ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '}' | ')' | '%'));
@@ -435,8 +446,7 @@ fn text_command(text: &str) -> Option<usize> {
     let command = TEXTS.iter().find(|it| text[..open].ends_with(**it))?;
     // One upright letter is a symbol, unless it is a unit.
     let inner = text[open + 1..text.len() - 1].trim_matches(['~', ' ']);
-    let is_unit = || known(inner).or_else(|| known(&inner.to_lowercase())).is_some();
-    (inner.chars().count() != 1 || is_unit()).then(|| open - command.len())
+    (inner.chars().count() != 1 || known(inner).is_some()).then(|| open - command.len())
 }
 
 /// The brace that opens the group at the end of a text.

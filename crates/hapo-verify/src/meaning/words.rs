@@ -64,13 +64,16 @@ const CHANGES: [&str; 17] = [
 ];
 
 /// Words that join two numbers to one, or to a range.
-const JOINTS: [&str; 7] = ["times", "over", "divided", "by", "to", "base", "and"];
+const JOINTS: [&str; 9] = ["times", "over", "divided", "by", "to", "base", "and", "less", "out"];
 
-/// Words that make another number of the one behind them.
+/// Words that may stand between an announcement and its number. Any other may make another number of it, as "half of"
+/// and "log" do.
 #[rustfmt::skip]
-const CHANGES_NEXT: [&str; 13] = [
-    "minus", "negative", "twice", "thrice", "double", "triple", "half", "root", "square of", "cube of", "reciprocal",
-    "opposite", "multiple of",
+const FILLERS: [&str; 48] = [
+    "the", "a", "an", "is", "are", "be", "equal", "equals", "to", "of", "total", "exactly", "simply", "just", "only",
+    "precisely", "therefore", "thus", "then", "hence", "so", "indeed", "in", "fact", "given", "by", "value", "number",
+    "result", "answer", "final", "correct", "that", "there", "we", "get", "have", "has", "find", "obtain", "it", "must",
+    "also", "still", "option", "choice", "point", "pair",
 ];
 
 /// True if words behind a value change it.
@@ -84,8 +87,10 @@ pub(super) fn changes_number(text: &str, is_operation: fn(&str) -> bool) -> bool
     let (before, rest) = text.split_at(text.find(is_digit).unwrap_or(text.len()));
     let after = rest.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | ','));
     let factor = words(after).next().is_some_and(|it| is_operation(&it.to_lowercase()));
+    let is_filler = |word: &str| word.len() < 2 || FILLERS.contains(&word.to_lowercase().as_str());
     factor
-        || names_one_of(before, &CHANGES_NEXT)
+        || !words(before).all(is_filler)
+        || after.starts_with(char::is_alphabetic)
         || names_one_of(after, &CHANGES)
         || after.contains(is_digit) && names_one_of(after, &JOINTS)
 }
@@ -97,9 +102,10 @@ pub(crate) fn names_nothing(text: &str) -> bool {
 
 /// True if a text has one of these words or phrases.
 fn names_one_of(text: &str, phrases: &[&str]) -> bool {
-    let all = words(text).map(str::to_lowercase).collect::<Vec<_>>().join(" ");
-    let all = format!(" {all} ");
-    phrases.iter().any(|it| all.contains(&format!(" {it} ")))
+    phrases.iter().any(|phrase| {
+        phrase.contains(' ') && text.contains(phrase)
+            || words(text).any(|word| word.eq_ignore_ascii_case(phrase))
+    })
 }
 
 /// True if the words of a text, outside of formulas, offer alternatives or take its value back.

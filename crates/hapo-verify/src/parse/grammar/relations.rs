@@ -137,12 +137,16 @@ impl Parser<'_, '_> {
 
     /// True if the first two factors may be a mixed number: for a reader a literal and a fraction without brackets.
     fn may_mix(&self, starts: &[usize]) -> bool {
+        use Token::{Close, Number, Open};
         let &[whole, fraction, ..] = starts else {
             return false;
         };
-        let is_fraction =
-            matches!(self.tokens[fraction], Token::Frac | Token::Open(Bracket::Brace));
-        self.style == Style::Peer || fraction == whole + 1 && is_fraction
+        let is_literal = matches!(
+            self.tokens[whole..fraction],
+            [Number(_)] | [Open(Bracket::Brace), Number(_), Close(Bracket::Brace)]
+        );
+        let is_fraction = matches!(self.tokens[fraction], Token::Frac | Open(Bracket::Brace));
+        self.style == Style::Peer || is_literal && is_fraction
     }
 
     /// True if two numbers stand side by side: nobody writes a product or a sum that way.
