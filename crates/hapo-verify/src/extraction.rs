@@ -51,7 +51,7 @@ impl Extraction {
 /// # Errors
 /// Why there is none.
 pub fn find_answer(completion: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason> {
-    let text = match outside_thought(completion)? {
+    let text = match outside_thought(without_end_tokens(completion))? {
         Cow::Borrowed(text) => text,
         Cow::Owned(text) => return find_in(&text, extraction).map(FoundAnswer::into_owned),
     };
@@ -95,6 +95,20 @@ fn find_in(text: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason
         passage: Cow::Owned(passage),
         answer: Cow::Borrowed(bare(content)),
     })
+}
+
+/// The text without the tokens that end a turn, which some engines decode.
+fn without_end_tokens(mut text: &str) -> &str {
+    const TOKENS: [&str; 3] = ["</s>", "<eos>", "<end_of_turn>"];
+    loop {
+        let end = text.trim_end();
+        let token = end.strip_suffix('>').and_then(|it| it.rfind('<')).map_or("", |at| &end[at..]);
+        let is_special = ["<|", "<｜"].iter().any(|it| token.starts_with(it));
+        if !is_special && !TOKENS.contains(&token) {
+            return text;
+        }
+        text = &end[..end.len() - token.len()];
+    }
 }
 
 const OPEN: &str = "<think>";

@@ -34,6 +34,8 @@ fn the_last_number_of_a_text_is_no_answer() {
 fn an_answer_is_a_closed_box_or_announced() {
     for (gold, text, expected) in [
         ("5", r"so \boxed{5}", "correct correct"),
+        ("1/2", "The answer is 1/2<|im_end|>", "unparsable correct"),
+        ("5", "#### 5</s></s>\n", "unparsable correct"),
         ("5", r"\boxed{4} is too small. Take \boxed{5}. I checked 7 values.", "correct correct"),
         ("5", r"\fbox{5} or \boxed {5}", "correct correct"),
         ("1,2", r"$\boxed{1}$ and $\boxed{2}$", "correct correct"),

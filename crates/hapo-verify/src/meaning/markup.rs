@@ -43,9 +43,6 @@ pub(super) fn plain(text: &str) -> String {
     if out.contains("\\\\[") {
         out = without_row_gaps(&out);
     }
-    for end in ["</s>", "<eos>", "<|im_end|>", "<|eot_id|>", "<|endoftext|>"] {
-        out.truncate(out.trim_end().strip_suffix(end).map_or(out.len(), str::len));
-    }
     let marks = |c: char| c.is_whitespace() || matches!(c, '$' | '*' | '`' | '~');
     let mut rest = out.trim_matches(marks);
     for space in ["\\,", "\\;", "\\:", "\\!", "\\ "] {
