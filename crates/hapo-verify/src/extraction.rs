@@ -59,6 +59,11 @@ pub fn find_answer(completion: &str, extraction: Extraction) -> Result<FoundAnsw
 }
 
 impl FoundAnswer<'_> {
+    /// The boxes in the passage.
+    pub(crate) fn n_boxes(&self) -> usize {
+        self.passage.matches("\\boxed").count() + self.passage.matches("\\fbox").count()
+    }
+
     fn into_owned(self) -> FoundAnswer<'static> {
         FoundAnswer {
             form: self.form,

@@ -307,10 +307,9 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>) -> Result<Cow<'a, str>, Refusal> {
         if found.answer.trim().is_empty() {
             return Err("an empty box");
         }
-        let n_boxes =
-            found.passage.matches("\\boxed").count() + found.passage.matches("\\fbox").count();
-        let is_list =
-            n_boxes > 1 && !found.answer.contains("\\boxed") && !found.answer.contains("\\fbox");
+        let is_list = found.n_boxes() > 1
+            && !found.answer.contains("\\boxed")
+            && !found.answer.contains("\\fbox");
         return Ok(if is_list { opened(&found.passage) } else { Cow::Borrowed(&found.answer) });
     }
     let part = announced_part(&found.answer);

@@ -207,7 +207,7 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     let mut is_counted = n_units > 0;
     let mut count = |name: &str, power: i64| {
         n_units += 1;
-        // What a part is taken of is no unit.
+        // The whole behind "of" is no unit.
         is_counted |= !name.starts_with("of ");
         unit = unit.take().zip(compound(name)).and_then(|(all, it)| all.times(&it, power));
     };

@@ -20,40 +20,12 @@ const NAMES: [&str; 36] = [
 ];
 
 /// Words of a text that offers more than one value, or takes one back.
-const HEDGES: [&str; 33] = [
-    "or",
-    "either",
-    "neither",
-    "nor",
-    "maybe",
-    "perhaps",
-    "possibly",
-    "probably",
-    "not",
-    "isn't",
-    "isnt",
-    "never",
-    "wrong",
-    "false",
-    "incorrect",
-    "impossible",
-    "except",
-    "unless",
-    "unknown",
-    "invalid",
-    "anything",
-    "cannot",
-    "can't",
-    "guess",
-    "alternatively",
-    "rather",
-    "instead",
-    "otherwise",
-    "doubt",
-    "unsure",
-    "unclear",
-    "between",
-    "plus/minus",
+#[rustfmt::skip]
+const HEDGES: [&str; 38] = [
+    "or", "either", "neither", "nor", "maybe", "perhaps", "possibly", "probably", "not", "isn't", "isnt", "never",
+    "wrong", "false", "incorrect", "impossible", "except", "unless", "unknown", "invalid", "anything", "cannot",
+    "can't", "guess", "alternatively", "rather", "instead", "otherwise", "doubt", "unsure", "unclear", "between",
+    "plus/minus", "at least", "at most", "more than", "less than", "other than",
 ];
 
 /// Words that make another number of the value before them, or a clause that says something of it.
@@ -110,11 +82,7 @@ fn names_one_of(text: &str, phrases: &[&str]) -> bool {
 
 /// True if the words of a text, outside of formulas, offer alternatives or take its value back.
 pub(crate) fn hedges(text: &str) -> bool {
-    let is_hedge = |word: &str| HEDGES.contains(&word);
-    words(text).any(|it| is_hedge(&it.to_lowercase()))
-        || ["at least", "at most", "more than", "less than", "other than"]
-            .iter()
-            .any(|it| text.contains(it))
+    names_one_of(text, &HEDGES)
 }
 
 /// The words of a text: runs of letters that are no command.
