@@ -50,7 +50,7 @@ const READ_OF_CHATS: &[&str] =
     &["messages", "max_completion_tokens", "top_logprobs", "chat_template_kwargs"];
 
 /// Those of completions alone.
-const READ_OF_COMPLETIONS: &[&str] = &["prompt", "echo", "best_of"];
+const READ_OF_COMPLETIONS: &[&str] = &["prompt", "echo", "best_of", "return_token_ids", "rng"];
 
 /// Fields that do not change the answer: labels, accounting, hints for a cache.
 const PASSED_OVER: &[&str] = &[

@@ -13,7 +13,6 @@ use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use futures_util::Stream;
-use hapo_kernels::Device;
 use hapo_sampler::{EventKind, FinishReason, NewToken, ScoredToken};
 use serde_json::{Value, json};
 use tokio::sync::OwnedSemaphorePermit;
@@ -24,39 +23,36 @@ use crate::fields::Endpoint;
 use crate::guard::guarded;
 use crate::metrics::Counted;
 use crate::request::{ParsedRequest, read};
-use crate::response::{Choice, Envelope, LogProbs, Usage};
+use crate::response::{Choice, Envelope, Ids, LogProbs, Usage};
 use crate::tokens::{detokenize, tokenize};
+use crate::weights;
 use crate::worker::{Submission, WorkerEvent, WorkerSender};
 use crate::{ALIAS, Served};
 
-struct App<D: Device> {
-    served: Arc<Served<D>>,
+#[derive(Clone)]
+struct App {
+    served: Arc<Served>,
     worker: WorkerSender,
 }
 
-impl<D: Device> Clone for App<D> {
-    fn clone(&self) -> Self {
-        Self { served: self.served.clone(), worker: self.worker.clone() }
-    }
-}
-
-pub(crate) fn router<D: Device>(served: Arc<Served<D>>, worker: WorkerSender) -> Router {
+pub(crate) fn router(served: Arc<Served>, worker: WorkerSender) -> Router {
     let names: Arc<[String]> = served.settings.names.clone().into();
     Router::new()
-        .route("/", get(home::<D>))
-        .route("/health", get(health::<D>))
-        .route("/metrics", get(metrics::<D>))
-        .route("/tokenize", post(|app: State<App<D>>, body: Body| of_text(tokenize, app, body)))
-        .route("/detokenize", post(|app: State<App<D>>, body: Body| of_text(detokenize, app, body)))
-        .route("/v1/models", get(models::<D>))
-        .route("/v1/models/{*name}", get(model::<D>))
+        .route("/", get(home))
+        .route("/health", get(health))
+        .route("/metrics", get(metrics))
+        .route("/tokenize", post(|app: State<App>, body: Body| of_text(tokenize, app, body)))
+        .route("/detokenize", post(|app: State<App>, body: Body| of_text(detokenize, app, body)))
+        .route("/update_weights_from_disk", post(new_weights))
+        .route("/v1/models", get(models))
+        .route("/v1/models/{*name}", get(model))
         .route(
             "/v1/chat/completions",
-            post(|app: State<App<D>>, body: Body| answer(Endpoint::Chat, app, body)),
+            post(|app: State<App>, body: Body| answer(Endpoint::Chat, app, body)),
         )
         .route(
             "/v1/completions",
-            post(|app: State<App<D>>, body: Body| answer(Endpoint::Completions, app, body)),
+            post(|app: State<App>, body: Body| answer(Endpoint::Completions, app, body)),
         )
         .fallback(no_such_route)
         .method_not_allowed_fallback(no_such_method)
@@ -65,7 +61,7 @@ pub(crate) fn router<D: Device>(served: Arc<Served<D>>, worker: WorkerSender) ->
 }
 
 /// The page at `/`: the model, a call to paste, the routes.
-async fn home<D: Device>(State(app): State<App<D>>, headers: HeaderMap) -> String {
+async fn home(State(app): State<App>, headers: HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|it| it.to_str().ok()).unwrap_or_default();
     format!(
         "hapo serves {} (alias {ALIAS}), {} tokens of context.\n\n{}\n\nGET  /v1/models  /metrics  /health\nPOST /v1/chat/completions  /v1/completions  /tokenize  /detokenize\n",
@@ -82,7 +78,7 @@ pub fn example_call(host: &str) -> String {
     )
 }
 
-async fn health<D: Device>(State(app): State<App<D>>) -> Response {
+async fn health(State(app): State<App>) -> Response {
     let stats = &app.served.stats;
     let is_dead = stats.is_dead.load(Ordering::Relaxed);
     let status = if is_dead { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
@@ -94,15 +90,15 @@ async fn health<D: Device>(State(app): State<App<D>>) -> Response {
     (status, Json(body)).into_response()
 }
 
-async fn metrics<D: Device>(State(app): State<App<D>>) -> Response {
+async fn metrics(State(app): State<App>) -> Response {
     let kind = (header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
     ([kind], app.served.stats.prometheus()).into_response()
 }
 
 /// What the tokenizer alone answers.
-async fn of_text<D: Device>(
-    answer: fn(&[u8], &Served<D>) -> Result<Value, ApiError>,
-    State(app): State<App<D>>,
+async fn of_text(
+    answer: fn(&[u8], &Served) -> Result<Value, ApiError>,
+    State(app): State<App>,
     body: Body,
 ) -> Result<Json<Value>, ApiError> {
     let _slot = slot(&app.served)?;
@@ -113,8 +109,8 @@ async fn of_text<D: Device>(
 
 /// Does what takes its time and memory, such as the tokens of a long text, where it holds nobody up: as many at once as
 /// there are cores.
-async fn aside<D: Device, T: Send + 'static>(
-    served: &Served<D>,
+async fn aside<T: Send + 'static>(
+    served: &Served,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     let _place = served.readers.acquire().await.map_err(|_| ended())?;
@@ -125,7 +121,7 @@ async fn aside<D: Device, T: Send + 'static>(
 
 /// A place among the requests running and waiting. It comes before the body: bodies of those who have none would fill
 /// the memory.
-fn slot<D: Device>(served: &Served<D>) -> Result<OwnedSemaphorePermit, ApiError> {
+fn slot(served: &Served) -> Result<OwnedSemaphorePermit, ApiError> {
     served.slots.clone().try_acquire_owned().map_err(|_| {
         ApiError::of_status(
             StatusCode::TOO_MANY_REQUESTS,
@@ -134,7 +130,16 @@ fn slot<D: Device>(served: &Served<D>) -> Result<OwnedSemaphorePermit, ApiError>
     })
 }
 
-fn model_json<D: Device>(served: &Served<D>) -> Value {
+/// Takes new weights from a folder, after what is running; what comes meanwhile waits for them.
+async fn new_weights(State(app): State<App>, body: Body) -> Result<Json<Value>, ApiError> {
+    let body = whole_body(body, &app.served).await?;
+    let new = weights::read(&body, &app.served)?;
+    let loaded = app.worker.load(new).ok_or_else(ended)?.await.map_err(|_| ended())?;
+    loaded.map_err(|problem| ApiError::bad("model_path", problem))?;
+    Ok(Json(json!({ "success": true, "message": "the new weights are served" })))
+}
+
+fn model_json(served: &Served) -> Value {
     json!({
         "id": served.settings.name, "object": "model", "created": served.started,
         "owned_by": "hapo",
@@ -142,14 +147,11 @@ fn model_json<D: Device>(served: &Served<D>) -> Value {
     })
 }
 
-async fn models<D: Device>(State(app): State<App<D>>) -> Json<Value> {
+async fn models(State(app): State<App>) -> Json<Value> {
     Json(json!({ "object": "list", "data": [model_json(&app.served)] }))
 }
 
-async fn model<D: Device>(
-    State(app): State<App<D>>,
-    Path(name): Path<String>,
-) -> Result<Json<Value>, ApiError> {
+async fn model(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
     if app.served.settings.is_model(&name) {
         return Ok(Json(model_json(&app.served)));
     }
@@ -168,7 +170,7 @@ async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     ApiError::of_status(StatusCode::METHOD_NOT_ALLOWED, message)
 }
 
-async fn answer<D: Device>(endpoint: Endpoint, State(app): State<App<D>>, body: Body) -> Response {
+async fn answer(endpoint: Endpoint, State(app): State<App>, body: Body) -> Response {
     let counted = Arc::new(Counted::begin(&app.served.stats, endpoint));
     respond(endpoint, app, body, counted.clone()).await.unwrap_or_else(|error| {
         counted.ended_with(error.status);
@@ -176,9 +178,9 @@ async fn answer<D: Device>(endpoint: Endpoint, State(app): State<App<D>>, body: 
     })
 }
 
-async fn respond<D: Device>(
+async fn respond(
     endpoint: Endpoint,
-    app: App<D>,
+    app: App,
     body: Body,
     counted: Arc<Counted>,
 ) -> Result<Response, ApiError> {
@@ -202,12 +204,13 @@ async fn respond<D: Device>(
     let prompt = parsed.requests.iter().map(|it| it.prompt.len()).sum();
     app.served.stats.prompt_tokens.fetch_add(prompt as u64, Ordering::Relaxed);
     let (reply, events) = tokio::sync::mpsc::unbounded_channel();
-    let ParsedRequest { requests, n, streams, streams_usage, log_probs, echo } = parsed;
+    let ParsedRequest { requests, n, streams, streams_usage, log_probs, token_ids, echo } = parsed;
     // A request is for no token at all only where its prompt is echoed.
     let only_echoes = requests.iter().all(|it| it.max_tokens == 0);
     let scores_prompts = echo.is_some() && (log_probs.is_some() || only_echoes);
     let choice = Choice {
         log_probs: log_probs.map(|_| LogProbs::default()),
+        ids: token_ids.then(Ids::default),
         finish: only_echoes.then_some(FinishReason::Length),
         ..Choice::default()
     };
@@ -221,6 +224,8 @@ async fn respond<D: Device>(
         n,
         choices,
         unscored: if scores_prompts { requests.len() } else { 0 },
+        token_ids,
+        version: Arc::default(),
         usage: Usage { prompt, completion: 0 },
         events,
         counted,
@@ -233,7 +238,7 @@ async fn respond<D: Device>(
     if streams { answer.stream(streams_usage).await } else { answer.whole().await }
 }
 
-async fn whole_body<D: Device>(body: Body, served: &Served<D>) -> Result<Bytes, ApiError> {
+async fn whole_body(body: Body, served: &Served) -> Result<Bytes, ApiError> {
     let (limit, time) = (served.settings.body_bytes, served.settings.body_time);
     let mut stopping = served.stopping.subscribe();
     let read = tokio::select! {
@@ -256,8 +261,8 @@ fn ended() -> ApiError {
 }
 
 /// An answer on its way.
-struct Answer<D: Device> {
-    served: Arc<Served<D>>,
+struct Answer {
+    served: Arc<Served>,
     envelope: Envelope,
     /// Completions of each request.
     n: usize,
@@ -265,6 +270,10 @@ struct Answer<D: Device> {
     choices: Vec<Choice>,
     /// Prompts whose log-probabilities are to come.
     unscored: usize,
+    /// Tell token ids, and log-probabilities as they are sampled from.
+    token_ids: bool,
+    /// The version of the weights; empty for the first ones.
+    version: Arc<str>,
     usage: Usage,
     events: UnboundedReceiver<WorkerEvent>,
     counted: Arc<Counted>,
@@ -278,13 +287,18 @@ enum Progress {
     Choice(usize, EventKind),
 }
 
-impl<D: Device> Answer<D> {
+impl Answer {
     fn is_whole(&self) -> bool {
         self.unscored == 0 && self.choices.iter().all(|it| it.finish.is_some())
     }
 
     async fn next(&mut self) -> Result<Progress, ApiError> {
-        match self.events.recv().await {
+        let mut event = self.events.recv().await;
+        while let Some(WorkerEvent::Begun(version)) = event {
+            self.version = version;
+            event = self.events.recv().await;
+        }
+        match event {
             Some(WorkerEvent::Event { request, completion, kind }) => {
                 if let EventKind::Token(_) = kind {
                     self.usage.completion += 1;
@@ -300,7 +314,7 @@ impl<D: Device> Answer<D> {
             Some(WorkerEvent::Failed(cause)) => {
                 Err(ApiError::of_status(StatusCode::INTERNAL_SERVER_ERROR, cause))
             }
-            None => Err(ended()),
+            Some(WorkerEvent::Begun(_)) | None => Err(ended()),
         }
     }
 
@@ -311,7 +325,8 @@ impl<D: Device> Answer<D> {
         if is_end && self.envelope.endpoint == Endpoint::Chat {
             return Ok(false);
         }
-        let log_prob = Some(it.drawn.log_prob_t1);
+        let drawn = it.drawn;
+        let log_prob = Some(if self.token_ids { drawn.log_prob } else { drawn.log_prob_t1 });
         log_probs.push(&chat_format.tokenizer, it.drawn.token, log_prob, &it.top)?;
         Ok(true)
     }
@@ -337,7 +352,12 @@ impl<D: Device> Answer<D> {
                         self.push(&mut log_probs, &it)?;
                         self.choices[index].log_probs = Some(log_probs);
                     }
-                    self.choices[index].text += &it.text;
+                    let choice = &mut self.choices[index];
+                    choice.text += &it.text;
+                    if let Some(ids) = &mut choice.ids {
+                        ids.tokens.push(it.drawn.token);
+                        ids.entropies.push(it.drawn.entropy);
+                    }
                 }
                 Progress::Choice(index, EventKind::Finished { reason, text }) => {
                     self.choices[index].text += &text;
@@ -353,7 +373,7 @@ impl<D: Device> Answer<D> {
             .enumerate()
             .map(|(index, it)| envelope.choice(index, it))
             .collect();
-        Ok(Json(envelope.answer(&choices, self.usage)).into_response())
+        Ok(Json(envelope.answer(&choices, self.usage, &self.version)).into_response())
     }
 
     async fn stream(mut self, tells_usage: bool) -> Result<Response, ApiError> {

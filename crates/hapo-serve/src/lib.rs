@@ -21,9 +21,11 @@ mod response;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod weights;
 mod worker;
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -36,6 +38,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 pub use handlers::example_call;
+pub use weights::{NewWeights, OpenWeights, ServedModel};
 
 use crate::listen::ConnectionLimits;
 use crate::metrics::Stats;
@@ -123,8 +126,11 @@ impl Explain for Error {
 }
 
 /// State that the handlers and the worker share.
-pub(crate) struct Served<D: Device> {
-    pub(crate) model: Model<D>,
+pub(crate) struct Served {
+    /// Longest sequence of its model.
+    pub(crate) positions: usize,
+    /// The folder of new weights.
+    pub(crate) weights_inside: Option<PathBuf>,
     pub(crate) chat_format: ChatFormat,
     pub(crate) settings: Settings,
     pub(crate) stats: Arc<Stats>,
@@ -145,9 +151,9 @@ pub const LEAST_CACHE_TOKENS: usize = 2 * PAGE;
 /// Prompt and completion are each rounded up to full pages in the cache, by this together at most.
 const ROUNDING: usize = LEAST_CACHE_TOKENS - 2;
 
-impl<D: Device> Served<D> {
-    pub(crate) fn new(
-        model: Model<D>,
+impl Served {
+    pub(crate) fn new<D: Device>(
+        model: &Model<D>,
         chat_format: ChatFormat,
         settings: Settings,
     ) -> Result<Self, Error> {
@@ -158,7 +164,8 @@ impl<D: Device> Served<D> {
             longest_token: tokens.map(|it| it.len()).max().unwrap_or(1),
             readers: Semaphore::new(cores),
             stopping: watch::Sender::new(false),
-            model,
+            positions: model.positions().min(model.config().max_positions),
+            weights_inside: None,
             chat_format,
             stats: Arc::default(),
             slots: Arc::new(Semaphore::new(settings.max_requests)),
@@ -168,14 +175,14 @@ impl<D: Device> Served<D> {
         };
         let longest = Longest { prompt: 1, completion: 1 };
         served.settings.cache_tokens =
-            served.settings.kv_memory.tokens(&served.model, served.limits(), longest)?;
+            served.settings.kv_memory.tokens(model, served.limits(), longest)?;
         Ok(served)
     }
 
     /// Longest prompt and completion together.
     pub(crate) fn context(&self) -> usize {
         let cache = self.settings.cache_tokens.saturating_sub(ROUNDING);
-        self.model.positions().min(cache).min(self.model.config().max_positions)
+        self.positions.min(cache)
     }
 
     pub(crate) fn limits(&self) -> EngineLimits {
@@ -192,29 +199,34 @@ impl<D: Device> Served<D> {
 /// How long a server without an engine still says so before it ends.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Serves a model on `listener` until `stop` is done; running requests are then finished.
+/// Serves a model on `listener` until `stop` is done; running requests are then finished. Where it has
+/// [`NewWeights`], `/update_weights_from_disk` changes its weights between two requests.
 ///
 /// # Errors
 /// A limit of zero, no memory for the cache; [`Error::Engine`].
 pub async fn serve<D: Device>(
-    model: Model<D>,
+    model: impl Into<ServedModel<D>>,
     chat_format: ChatFormat,
     settings: Settings,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
     let step: Step<D> = |engine| engine.step();
-    serve_with(step, Served::new(model, chat_format, settings)?, listener, stop).await
+    let model = model.into();
+    let served = Served::new(&model.model, chat_format, settings)?;
+    serve_with(step, model, served, listener, stop).await
 }
 
 pub(crate) async fn serve_with<D: Device>(
     step: Step<D>,
-    served: Served<D>,
+    model: ServedModel<D>,
+    mut served: Served,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
+    served.weights_inside = model.new_weights.as_ref().map(|it| it.inside.clone());
     let served = Arc::new(served);
-    let mut worker = Worker::start(&served, step)?;
+    let mut worker = Worker::start(&served, model, step)?;
     let router = handlers::router(served.clone(), worker.sender());
     let limits = ConnectionLimits {
         most: served.settings.max_connections,

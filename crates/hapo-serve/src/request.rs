@@ -3,8 +3,8 @@
 use axum::http::StatusCode;
 use hapo_core::{PromptId, RngStream, UniqueFields};
 use hapo_data::{Message, Rendering};
-use hapo_kernels::Device;
 use hapo_sampler::{Decoding, Request, RngKey, Truncation};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -43,8 +43,21 @@ pub(crate) struct ParsedRequest {
     pub(crate) streams_usage: bool,
     /// Return log-probabilities, and those of this many most likely tokens.
     pub(crate) log_probs: Option<usize>,
+    /// Return the tokens' ids, with the entropy in each place, and log-probabilities of the distribution that is sampled
+    /// from instead of that at temperature 1.
+    pub(crate) token_ids: bool,
     /// The prompts' texts, if each comes before its completions.
     pub(crate) echo: Option<Vec<String>>,
+}
+
+/// A key of random numbers, as a trainer sends it: the completions are then those of its own sampler.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Key {
+    seed: u64,
+    rng_stream: RngStream,
+    step: u64,
+    prompt: u64,
 }
 
 /// A prompt as tokens, and as it was written.
@@ -75,10 +88,10 @@ pub(crate) fn object(body: &[u8], settings: &Settings) -> Result<Map<String, Val
 }
 
 /// Reads a body.
-pub(crate) fn read<D: Device>(
+pub(crate) fn read(
     endpoint: Endpoint,
     body: &[u8],
-    served: &Served<D>,
+    served: &Served,
     number: u64,
 ) -> Result<ParsedRequest, ApiError> {
     let fields = object(body, &served.settings)?;
@@ -99,6 +112,16 @@ pub(crate) fn read<D: Device>(
     {
         return Err(unexpected("best_of", "as many as n", &fields["best_of"]));
     }
+    let token_ids = take::<bool>(&fields, "return_token_ids", "true or false")?.unwrap_or(false);
+    if token_ids && (echoes || log_probs != Some(0)) {
+        let expected = "false, or logprobs 0 without echo";
+        return Err(unexpected("return_token_ids", expected, &Value::from(true)));
+    }
+    let key = "an object of seed, rng_stream, step and prompt, for one prompt";
+    let key = take::<Key>(&fields, "rng", key)?;
+    if key.is_some() && prompts.len() > 1 {
+        return Err(unexpected("prompt", "one prompt for one rng", &fields["prompt"]));
+    }
     let stop_tokens = stop_tokens(&fields, served)?;
     let wanted = max_tokens(endpoint, &fields, echoes)?;
     let param = match endpoint {
@@ -113,15 +136,21 @@ pub(crate) fn read<D: Device>(
             echo.push(text.map_or_else(|| decode(()), Ok).map_err(hapo_sampler::Error::from)?);
         }
         let max_tokens = completion_length(served, prompt.len(), wanted, endpoint, param)?;
-        let rng = match seed {
-            Some(seed) => RngKey {
+        let rng = match (&key, seed) {
+            (Some(key), _) => RngKey {
+                seed: key.seed,
+                rng_stream: key.rng_stream,
+                step: key.step,
+                prompt: PromptId(key.prompt),
+            },
+            (None, Some(seed)) => RngKey {
                 seed: seed as u64,
                 rng_stream: RngStream::Generate,
                 step: 0,
                 prompt: PromptId(index as u64),
             },
             // A key of its own for every request that brings no seed.
-            None => RngKey {
+            (None, None) => RngKey {
                 seed: served.settings.seed,
                 rng_stream: RngStream::Generate,
                 step: number + 1,
@@ -147,7 +176,10 @@ pub(crate) fn read<D: Device>(
         Some(it) => take::<bool>(&it, "include_usage", "true or false")?.unwrap_or(false),
         None => false,
     };
-    Ok(ParsedRequest { requests, n, streams, streams_usage, log_probs, echo })
+    if streams && token_ids {
+        return Err(unexpected("return_token_ids", "false in a stream", &Value::from(true)));
+    }
+    Ok(ParsedRequest { requests, n, streams, streams_usage, log_probs, token_ids, echo })
 }
 
 /// Refuses answers that are far larger than their requests. `told` holds the likeliest tokens told with each token, and
@@ -181,11 +213,7 @@ fn bound(
 }
 
 /// The tokens of a text, unless it is longer than the longest tokens of a context.
-pub(crate) fn tokens_of<D: Device>(
-    param: &str,
-    text: &str,
-    served: &Served<D>,
-) -> Result<Vec<u32>, ApiError> {
+pub(crate) fn tokens_of(param: &str, text: &str, served: &Served) -> Result<Vec<u32>, ApiError> {
     let most = served.context().saturating_mul(served.longest_token).max(SHORT_TEXT);
     if text.len() > most {
         let context = served.context();
@@ -200,8 +228,8 @@ pub(crate) fn tokens_of<D: Device>(
 }
 
 /// The completion's length: what is wanted, if prompt and completion fit the context.
-fn completion_length<D: Device>(
-    served: &Served<D>,
+fn completion_length(
+    served: &Served,
     prompt: usize,
     wanted: Option<usize>,
     endpoint: Endpoint,
@@ -296,10 +324,7 @@ fn stop_strings(fields: &Map<String, Value>) -> Result<Vec<String>, ApiError> {
 }
 
 /// Tokens that end a completion: the model's own, unless ignored, and the request's.
-fn stop_tokens<D: Device>(
-    fields: &Map<String, Value>,
-    served: &Served<D>,
-) -> Result<Vec<u32>, ApiError> {
+fn stop_tokens(fields: &Map<String, Value>, served: &Served) -> Result<Vec<u32>, ApiError> {
     let ignores = take::<bool>(fields, "ignore_eos", "true or false")?.unwrap_or(false);
     let mut tokens = if ignores { Vec::new() } else { served.chat_format.stop.clone() };
     let expected = "a list of at most 256 token ids";
@@ -335,9 +360,9 @@ fn decoding(fields: &Map<String, Value>) -> Result<Decoding, ApiError> {
     })
 }
 
-pub(crate) fn chat_prompt<D: Device>(
+pub(crate) fn chat_prompt(
     fields: &Map<String, Value>,
-    served: &Served<D>,
+    served: &Served,
 ) -> Result<Vec<u32>, ApiError> {
     let Some(turns) = fields.get("messages").and_then(Value::as_array) else {
         let got = fields.get("messages").unwrap_or(&Value::Null);
@@ -401,10 +426,7 @@ fn message(index: usize, turn: &Value) -> Result<Message, ApiError> {
     Ok(Message::new(role, text))
 }
 
-fn text_prompts<D: Device>(
-    fields: &Map<String, Value>,
-    served: &Served<D>,
-) -> Result<Vec<Prompt>, ApiError> {
+fn text_prompts(fields: &Map<String, Value>, served: &Served) -> Result<Vec<Prompt>, ApiError> {
     let expected = "a string, a list of strings, a list of token ids, or a list of such lists";
     let found = fields.get("prompt").unwrap_or(&Value::Null);
     let bad = || unexpected("prompt", expected, found);

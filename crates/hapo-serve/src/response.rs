@@ -33,14 +33,17 @@ impl Usage {
 }
 
 impl Envelope {
-    /// The whole answer.
-    pub(crate) fn answer(&self, choices: &[Value], usage: Usage) -> Value {
+    /// The whole answer, with the version of the weights where they have changed.
+    pub(crate) fn answer(&self, choices: &[Value], usage: Usage, version: &str) -> Value {
         let object = match self.endpoint {
             Endpoint::Chat => "chat.completion",
             Endpoint::Completions => "text_completion",
         };
         let mut it = self.json(object, choices);
         it["usage"] = usage.json();
+        if !version.is_empty() {
+            it["weight_version"] = version.into();
+        }
         it
     }
 
@@ -72,9 +75,17 @@ impl Envelope {
                 "message": { "role": "assistant", "content": choice.text, "refusal": null },
                 "logprobs": log_probs, "finish_reason": reason,
             }),
-            Endpoint::Completions => json!({
-                "index": index, "text": choice.text, "logprobs": log_probs, "finish_reason": reason,
-            }),
+            Endpoint::Completions => {
+                let mut it = json!({
+                    "index": index, "text": choice.text, "logprobs": log_probs,
+                    "finish_reason": reason,
+                });
+                if let Some(ids) = choice.ids {
+                    it["token_ids"] = ids.tokens.into();
+                    it["entropies"] = ids.entropies.into();
+                }
+                it
+            }
         }
     }
 
@@ -124,10 +135,18 @@ fn finish_reason(it: FinishReason) -> &'static str {
 pub(crate) struct Choice {
     pub(crate) text: String,
     pub(crate) log_probs: Option<LogProbs>,
+    pub(crate) ids: Option<Ids>,
     pub(crate) finish: Option<FinishReason>,
 }
 
-/// Log-probabilities of tokens, at temperature 1.
+/// The tokens of a completion, and the entropy in nats, at temperature 1, of what each was drawn from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ids {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) entropies: Vec<f32>,
+}
+
+/// Log-probabilities of tokens, at temperature 1 unless a request asks for those that are sampled from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LogProbs {
     tokens: Vec<TokenDetails>,

@@ -41,8 +41,8 @@ async fn start(step: Step<Cpu>) -> (String, Running) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let stop = std::future::pending();
-    let served = Served::new(model, chat_format, settings).unwrap();
-    let served = tokio::spawn(serve_with(step, served, listener, stop));
+    let served = Served::new(&model, chat_format, settings).unwrap();
+    let served = tokio::spawn(serve_with(step, model.into(), served, listener, stop));
     (address, served)
 }
 

@@ -1,6 +1,5 @@
 //! Answers that need the tokenizer alone.
 
-use hapo_kernels::Device;
 use serde_json::{Map, Value, json};
 
 use crate::Served;
@@ -8,7 +7,7 @@ use crate::api_error::ApiError;
 use crate::request::{chat_prompt, object, take, tokens_of, unexpected};
 
 /// The tokens of a text, or of a conversation as a chat renders it.
-pub(crate) fn tokenize<D: Device>(body: &[u8], served: &Served<D>) -> Result<Value, ApiError> {
+pub(crate) fn tokenize(body: &[u8], served: &Served) -> Result<Value, ApiError> {
     let fields = object(body, &served.settings)?;
     let read = ["prompt", "messages", "chat_template_kwargs", "return_token_strs"];
     let only = [("add_special_tokens", false), ("add_generation_prompt", true)];
@@ -33,7 +32,7 @@ pub(crate) fn tokenize<D: Device>(body: &[u8], served: &Served<D>) -> Result<Val
 }
 
 /// The text of tokens, special ones written out.
-pub(crate) fn detokenize<D: Device>(body: &[u8], served: &Served<D>) -> Result<Value, ApiError> {
+pub(crate) fn detokenize(body: &[u8], served: &Served) -> Result<Value, ApiError> {
     let fields = object(body, &served.settings)?;
     check(&fields, &["tokens"], &[])?;
     let expected = "a list of token ids";

@@ -11,17 +11,20 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use hapo_kernels::Device;
-use hapo_model::{ActivationCheckpointing, Tape};
+use hapo_model::{ActivationCheckpointing, Model, Tape};
 use hapo_sampler::{Engine, Event, EventKind, Request, RequestId, ScoredToken, Scoring};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use crate::weights::{ServedModel, Wanted};
 use crate::{Error, Served};
 
 /// Events that the worker sends while it serves a request.
 #[derive(Debug)]
 pub(crate) enum WorkerEvent {
+    /// The version of the weights that everything else of the answer is made by.
+    Begun(Arc<str>),
     /// Something happened to a completion.
     Event {
         /// Index of the request within its answer.
@@ -54,8 +57,15 @@ pub(crate) struct Submission {
     pub(crate) slot: Arc<OwnedSemaphorePermit>,
 }
 
+/// New weights, and who waits for them.
+struct Load {
+    wanted: Wanted,
+    reply: oneshot::Sender<Result<(), String>>,
+}
+
 enum Command {
     Serve(Submission),
+    Load(Load),
     Stop,
 }
 
@@ -67,6 +77,12 @@ impl WorkerSender {
     /// `false` when the worker is gone.
     pub(crate) fn send(&self, submission: Submission) -> bool {
         self.0.send(Command::Serve(submission)).is_ok()
+    }
+
+    /// Says when new weights are served; `None` when the worker is gone.
+    pub(crate) fn load(&self, wanted: Wanted) -> Option<oneshot::Receiver<Result<(), String>>> {
+        let (reply, loaded) = oneshot::channel();
+        self.0.send(Command::Load(Load { wanted, reply })).ok().map(|()| loaded)
     }
 }
 
@@ -91,13 +107,17 @@ pub(crate) type Step<D> = fn(&mut Engine<'_, D>) -> Result<Vec<Event>, hapo_samp
 pub(crate) const FAILURES: usize = 3;
 
 impl Worker {
-    pub(crate) fn start<D: Device>(served: &Arc<Served<D>>, step: Step<D>) -> Result<Self, Error> {
+    pub(crate) fn start<D: Device>(
+        served: &Arc<Served>,
+        model: ServedModel<D>,
+        step: Step<D>,
+    ) -> Result<Self, Error> {
         let (commands, inbox) = mpsc::channel();
         let (started, ready) = mpsc::channel();
         let (death, died) = oneshot::channel();
         let served = served.clone();
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
-            if let Some(it) = work(&served, step, &inbox, &started) {
+            if let Some(it) = work(&served, model, step, &inbox, &started) {
                 served.stats.is_dead.store(true, Ordering::Relaxed);
                 // Nobody listens where the server never started.
                 let _ = death.send(it);
@@ -124,15 +144,16 @@ impl Worker {
 
 /// Runs engines until the inbox says stop, or until no engine works.
 fn work<D: Device>(
-    served: &Served<D>,
+    served: &Served,
+    mut model: ServedModel<D>,
     step: Step<D>,
     inbox: &mpsc::Receiver<Command>,
     started: &mpsc::Sender<Result<(), hapo_sampler::Error>>,
 ) -> Option<Died> {
-    let mut failures = 0;
+    let (mut failures, mut version) = (0, Arc::default());
     loop {
         let tokenizer = Some(&served.chat_format.tokenizer);
-        let engine = match Engine::new(&served.model, tokenizer, served.limits()) {
+        let engine = match Engine::new(&model.model, tokenizer, served.limits()) {
             Ok(it) => it,
             Err(error) => {
                 let cause = error.to_string();
@@ -144,9 +165,14 @@ fn work<D: Device>(
         let _ = started.send(Ok(()));
         let mut jobs = Jobs::default();
         // The engine is gone after a panic, and of the jobs only the replies are used.
-        let run = AssertUnwindSafe(|| run(engine, step, &mut jobs, inbox, served));
+        let weights = Weights { served, model: &model.model, version: &version };
+        let run = AssertUnwindSafe(|| run(engine, step, &mut jobs, inbox, &weights));
         let cause = match catch_unwind(run) {
-            Ok(Ok(())) => return None,
+            Ok(Ok(None)) => return None,
+            Ok(Ok(Some(load))) => {
+                load.into_place(&mut model, &mut version);
+                continue;
+            }
             Ok(Err(cause)) => cause,
             Err(panic) => format!("the engine failed: {}", hapo_core::panic_message(&*panic)),
         };
@@ -162,6 +188,33 @@ fn work<D: Device>(
             return Some(Died { failures, cause });
         }
     }
+}
+
+impl Load {
+    /// Loads the weights in the place of a model's, or says why they stay.
+    fn into_place<D: Device>(self, model: &mut ServedModel<D>, version: &mut Arc<str>) {
+        let Wanted { folder, version: name } = &self.wanted;
+        let open = model.new_weights.as_ref().map(|it| &it.open);
+        let opened = open.map_or_else(|| Err("no weights are taken".to_owned()), |it| it(folder));
+        let fits = |it: &Model<D>| it.config() == model.model.config();
+        let loaded = match opened {
+            Ok(new) if fits(&new) => {
+                (model.model, *version) = (new, name.as_str().into());
+                Ok(())
+            }
+            Ok(_) => Err("its model is of another shape than the one that is served".to_owned()),
+            Err(problem) => Err(problem),
+        };
+        // Whoever asked may be gone.
+        let _ = self.reply.send(loaded);
+    }
+}
+
+/// The weights of an engine, and what is served by them.
+struct Weights<'a, D: Device> {
+    served: &'a Served,
+    model: &'a Model<D>,
+    version: &'a Arc<str>,
 }
 
 /// Running answers.
@@ -181,18 +234,18 @@ struct Job {
     _slot: Arc<OwnedSemaphorePermit>,
 }
 
-/// Serves until the inbox says stop, or returns the engine's error.
+/// Serves until the inbox says stop, or has new weights and nothing runs; or returns the engine's error.
 fn run<D: Device>(
     mut engine: Engine<'_, D>,
     step: Step<D>,
     jobs: &mut Jobs,
     inbox: &mpsc::Receiver<Command>,
-    served: &Served<D>,
-) -> Result<(), String> {
+    weights: &Weights<'_, D>,
+) -> Result<Option<Load>, String> {
     let mut tape = Tape::new(ActivationCheckpointing::Layers);
-    let mut scoring = None;
+    let (mut scoring, mut load) = (None, None);
     loop {
-        loop {
+        while load.is_none() {
             let command = if engine.is_idle() && jobs.scoring.is_empty() {
                 inbox.recv().ok()
             } else {
@@ -202,17 +255,24 @@ fn run<D: Device>(
                     Err(mpsc::TryRecvError::Disconnected) => None,
                 }
             };
+            if let Some(Command::Serve(it)) = &command {
+                let _ = it.reply.send(WorkerEvent::Begun(weights.version.clone()));
+            }
             match command {
                 Some(Command::Serve(it)) if it.scores_prompts => jobs.scoring.push_back((it, 0)),
                 Some(Command::Serve(it)) => submit(&mut engine, &mut jobs.by_request, it),
-                Some(Command::Stop) | None => return Ok(()),
+                Some(Command::Load(it)) => load = Some(it),
+                Some(Command::Stop) | None => return Ok(None),
             }
+        }
+        if load.is_some() && engine.is_idle() && jobs.scoring.is_empty() {
+            return Ok(load);
         }
         if jobs.scoring.front().is_some_and(|(it, _)| it.reply.is_closed()) {
             scoring = None;
         }
         jobs.scoring.retain(|(it, _)| !it.reply.is_closed());
-        if let Some(it) = score(jobs, &mut scoring, &mut tape, served) {
+        if let Some(it) = score(jobs, &mut scoring, &mut tape, weights.model) {
             submit(&mut engine, &mut jobs.by_request, it);
         }
         let all = jobs.by_request.iter();
@@ -226,7 +286,7 @@ fn run<D: Device>(
         for event in step(&mut engine).map_err(|it| it.to_string())? {
             tell(jobs, event);
         }
-        let stats = &served.stats;
+        let stats = &weights.served.stats;
         stats.running.store(engine.running(), Ordering::Relaxed);
         let scoring = jobs.scoring.iter().map(|(it, scored)| it.requests.len() - scored);
         stats.waiting.store(engine.waiting() + scoring.sum::<usize>(), Ordering::Relaxed);
@@ -239,17 +299,17 @@ fn score<D: Device>(
     jobs: &mut Jobs,
     begun: &mut Option<Scoring<D>>,
     tape: &mut Tape<D>,
-    served: &Served<D>,
+    model: &Model<D>,
 ) -> Option<Submission> {
     let (submission, scored) = jobs.scoring.front_mut()?;
     let Request { prompt, top_log_probs, .. } = &submission.requests[*scored];
     let scoring = match begun.take() {
         Some(it) => Ok(it),
-        None => Scoring::begin(&served.model, tape, prompt, *top_log_probs),
+        None => Scoring::begin(model, tape, prompt, *top_log_probs),
     };
     let tokens = scoring.and_then(|it| {
         let scoring = begun.insert(it);
-        scoring.advance(&served.model, tape)
+        scoring.advance(model, tape)
     });
     match tokens {
         Ok(None) => return None,

@@ -1,12 +1,13 @@
 //! `hapo serve`: a model behind an `OpenAI`-compatible interface.
 
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use hapo_kernels::{Device, NumberFormat};
 use hapo_sampler::{ChatFormat, choose_template};
-use hapo_serve::{LEAST_CACHE_TOKENS, Settings};
+use hapo_serve::{LEAST_CACHE_TOKENS, NewWeights, ServedModel, Settings};
 use hapo_train::{ChosenTemplate, TemplateRequest};
 
 use crate::failure::bad_input;
@@ -53,6 +54,9 @@ pub(crate) struct Args {
     /// Another name under which requests may ask: of a proxy, or of this machine
     #[arg(long, value_name = "NAME")]
     allowed_host: Vec<String>,
+    /// Folder from which a trainer may have new weights loaded [default: none]
+    #[arg(long, value_name = "DIR")]
+    weights_from: Option<PathBuf>,
     #[command(flatten)]
     kv: KvArgs,
     #[command(flatten)]
@@ -81,6 +85,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         host: &args.host,
         port: args.port,
         kv_dtype: args.kv.kv_dtype,
+        weights_from: args.weights_from.as_deref(),
         settings: args.settings(),
     };
     on_device!(args.device, args.device.compute.or_f32(), threads, |device| serve(plan, device))
@@ -93,6 +98,7 @@ struct ServePlan<'a> {
     host: &'a str,
     port: u16,
     kv_dtype: NumberFormat,
+    weights_from: Option<&'a Path>,
     settings: Settings,
 }
 
@@ -121,9 +127,24 @@ impl Args {
 }
 
 fn serve<D: Device>(plan: ServePlan<'_>, device: D) -> Result<()> {
-    let ServePlan { model, template, host, port, kv_dtype, settings } = plan;
-    let mut loaded = model::open_loaded(model, settings.cache_tokens, device)?;
+    let ServePlan { model, template, host, port, kv_dtype, weights_from, settings } = plan;
+    let context = settings.cache_tokens;
+    let mut loaded = model::open_loaded(model, context, device.clone())?;
     loaded.model.round_keys_and_values_to(kv_dtype);
+    let base = model.model.to_owned();
+    let new_weights = weights_from.map(|inside| NewWeights {
+        inside: inside.to_owned(),
+        open: Box::new(move |folder: &Path| {
+            let whole = folder.display().to_string();
+            let is_adapter = folder.join("adapter_config.json").exists();
+            let adapter = is_adapter.then_some(folder);
+            let named = model::Named { model: if is_adapter { &base } else { &whole }, adapter };
+            let opened = model::open_loaded(named, context, device.clone());
+            let mut model = opened.map_err(|it| format!("{it:#}"))?.model;
+            model.round_keys_and_values_to(kv_dtype);
+            Ok(model)
+        }),
+    });
     let template = choose_template(template.choice(), model.model, &loaded.tokenizer_files)?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     // The engine has threads of its own.
@@ -142,7 +163,8 @@ fn serve<D: Device>(plan: ServePlan<'_>, device: D) -> Result<()> {
         }
         errln!("serving {} at http://{address}/v1", settings.name);
         errln!("try it: {}", hapo_serve::example_call(&address.to_string()));
-        hapo_serve::serve(loaded.model, chat_format, settings, listener, stopped()).await?;
+        let served = ServedModel { model: loaded.model, new_weights };
+        hapo_serve::serve(served, chat_format, settings, listener, stopped()).await?;
         Ok(())
     })
 }
