@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "hapo-core",
             "hapo-data",
+            "hapo-http",
             "hapo-kernels",
             "hapo-model",
             "hapo-reward",

@@ -15,6 +15,7 @@ const RL: &[&str] = &[
     "loss.kl_coef=0.001",
     "reference.path=builtin:base",
     "eval={ suite = \"linear:3\", problems = 1, k = 1 }",
+    "rollouts.correction=token-truncate",
     "metrics.preflight=0",
 ];
 /// A step of imitation.

@@ -24,6 +24,11 @@ pub fn has_terms<'a>(spans: impl IntoIterator<Item = &'a Span>) -> bool {
     spans.into_iter().any(|it| !it.term.is_zero())
 }
 
+/// Tokens of a sequence that are not masked (D41).
+pub fn unmasked(tokens: usize, spans: &[Span]) -> usize {
+    tokens - spans.iter().map(Span::masked).sum::<usize>()
+}
+
 /// One span for the prefix that a rollout continues, and one for what the policy wrote.
 pub fn behind_prefix(rollout: &Rollout, prefix: Term, own: Term) -> Vec<Span> {
     let mut spans = vec![Span::new(rollout.prefix..rollout.tokens.len(), own)];
@@ -47,6 +52,8 @@ pub struct Span {
     pub kl: Option<Kl>,
     /// log `π_ref` of each token, which a KL term needs.
     pub reference: Option<Arc<[f32]>>,
+    /// w of each token of a policy span (D41): a factor of its surrogate; at 0 it has no term at all. Absent for 1.
+    pub weights: Option<Arc<[f32]>>,
 }
 
 /// A of the tokens of a span.
@@ -141,6 +148,14 @@ impl Advantage {
         }
     }
 
+    /// The value of one token.
+    pub fn at(&self, token: usize) -> f64 {
+        match self {
+            Self::Sequence(it) => *it,
+            Self::Tokens(values) => f64::from(values[token]),
+        }
+    }
+
     /// Whether it is 0 for every token.
     pub fn is_zero(&self) -> bool {
         match self {
@@ -192,7 +207,12 @@ impl Term {
 impl Span {
     /// A span whose term does not depend on entropy, without a KL term of its own.
     pub fn new(tokens: Range<usize>, term: Term) -> Self {
-        Self { tokens, term, entropy_exponent: 0.0, kl: None, reference: None }
+        Self { tokens, term, entropy_exponent: 0.0, kl: None, reference: None, weights: None }
+    }
+
+    /// Its masked tokens (D41).
+    pub fn masked(&self) -> usize {
+        self.weights.iter().flat_map(|it| it.iter()).filter(|weight| **weight == 0.0).count()
     }
 
     /// The ratio of a policy span.

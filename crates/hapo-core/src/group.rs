@@ -61,6 +61,11 @@ impl SampledGroup {
         self.prompt
     }
 
+    /// N: how many were asked for.
+    pub fn requested(&self) -> usize {
+        self.requested
+    }
+
     /// The rollouts, in the order in which they were sampled.
     pub fn rollouts(&self) -> &[Rollout] {
         &self.rollouts

@@ -63,7 +63,7 @@ mod unique;
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages, advantages_among, deviation, mean};
 pub use credit::{
     Advantage, Credit, Kl, KlEstimator, Moment, PolicyAndTeacher, Ratio, Span, Term, behind_prefix,
-    has_terms,
+    has_terms, unmasked,
 };
 pub use decimal::{Decimal, DecimalError};
 pub use explain::{Explain, Remedy, excerpt, panic_message};
@@ -84,8 +84,9 @@ pub use injection::{
     rollouts_to_sample,
 };
 pub use loss::{
-    Bound, Clip, Divisors, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, SpanTerms,
-    SpanTokens, Surrogate, sequence_surrogate, token_surrogate,
+    Bound, Clip, Correction, CorrectionKind, Divisors, ImportanceRatioLevel, Loss, Mismatch,
+    Normaliser, NormaliserKind, SpanTerms, SpanTokens, Surrogate, sequence_surrogate,
+    token_surrogate,
 };
 pub use memory::Memory;
 pub use methods::{

@@ -34,6 +34,9 @@ pub struct Rollout {
     /// log `π_old` at the sampling temperature of the last tokens of the response: those that the policy wrote,
     /// natural logarithm (D19, D25).
     pub log_probs: Vec<f32>,
+    /// Those of the engine that sampled the last tokens, where `log_probs` are the trainer's own (D41); else empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sampler_log_probs: Vec<f32>,
     /// False when the response was truncated: no end token within the limit.
     pub ended: bool,
     /// The part of its group that it was sampled in, from 0 (D35).
@@ -45,6 +48,11 @@ pub struct Rollout {
 }
 
 impl Rollout {
+    /// log `π_old` of the tokens that have a log-probability of another engine (D41).
+    pub fn corrected(&self) -> &[f32] {
+        &self.log_probs[self.log_probs.len() - self.sampler_log_probs.len()..]
+    }
+
     /// Whether the policy wrote all of it behind the plain prompt (D35).
     pub fn is_unaided(&self) -> bool {
         self.prefix == 0 && self.context == Context::Plain

@@ -70,7 +70,7 @@ impl World<'_> {
                 ended: true,
                 part,
                 context: wanted.context,
-                privileged: Vec::new(),
+                ..Rollout::default()
             });
             group.join(scored_with(rollouts.collect(), answers));
             parts.push(wanted);

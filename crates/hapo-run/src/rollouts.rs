@@ -67,6 +67,9 @@ pub struct RolloutLine {
     pub requested: Option<usize>,
     /// log `π_old` at the sampling temperature of the last tokens, those that the policy wrote; empty for the teacher.
     pub log_probs: Vec<f32>,
+    /// Those of the engine that sampled them, where it is not ours (D41).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sampler_log_probs: Vec<f32>,
     /// False when the response was truncated.
     pub ended: bool,
     /// A of the response's first token that has one; a replaced rollout and the teacher have none.

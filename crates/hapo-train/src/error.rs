@@ -79,6 +79,14 @@ pub enum Error {
         /// The failure.
         problem: String,
     },
+    /// A server gave no rollouts.
+    #[error("no rollouts from {server}: {problem}")]
+    Rollouts {
+        /// Its address.
+        server: String,
+        /// The failure.
+        problem: String,
+    },
     /// A method of another language could not answer.
     #[error("{problem}")]
     Method {
@@ -205,6 +213,7 @@ impl Explain for Error {
             | Self::Grader(_)
             | Self::RewardName(_)
             | Self::Reward { .. }
+            | Self::Rollouts { .. }
             | Self::Method { .. }
             | Self::RefusedRewards { .. }
             | Self::Replay { .. }
@@ -273,6 +282,9 @@ impl Explain for Error {
                 Some("paths are relative to the current folder".to_owned())
             }
             Self::RewardName(it) => it.hint(),
+            Self::Rollouts { .. } => Some(
+                "docs/guides/rollouts-from-a-server.md says how servers are started; the run resumes from its last checkpoint".to_owned(),
+            ),
             Self::Reward { .. } => Some(
                 "reward.log in the run folder keeps what it printed; with reward.on_failure = \"wrong\" single failures are worth reward.wrong".to_owned(),
             ),

@@ -1,15 +1,22 @@
 //! The KL term to a reference model, by the three usual estimators (D18: none unless a recipe or a method has one).
 
-use super::SpanTokens;
+use super::{Factors, SpanTokens};
 use crate::credit::Kl;
 
 impl Kl {
     /// coef·Σ k / divisor over a span's tokens; adds its derivatives to the loss's.
-    pub(super) fn add(self, tokens: SpanTokens<'_>, divisor: f64, d_log_probs: &mut [f32]) -> f64 {
+    pub(super) fn add(
+        self,
+        tokens: SpanTokens<'_>,
+        factors: &Factors<'_>,
+        divisor: f64,
+        d_log_probs: &mut [f32],
+    ) -> f64 {
         assert_eq!(tokens.log_probs.len(), tokens.reference.len(), "one reference per token");
         let mut sum = 0.0;
         let pairs = tokens.log_probs.iter().zip(tokens.reference);
-        for ((log_prob, reference), slope) in pairs.zip(d_log_probs) {
+        let all = pairs.zip(d_log_probs).enumerate();
+        for (_, ((log_prob, reference), slope)) in all.filter(|(at, _)| !factors.is_masked(*at)) {
             let (value, derivative) =
                 self.estimator.at(f64::from(*reference) - f64::from(*log_prob));
             sum += value;

@@ -5,6 +5,7 @@
 //! backward pass and needs no other gradient. The price is that a term which is not a function of these numbers
 //! has no place here.
 
+mod correction;
 mod kl;
 mod normaliser;
 mod sequence_surrogate;
@@ -12,9 +13,10 @@ mod token_surrogate;
 
 use serde::{Deserialize, Serialize};
 
-use crate::credit::{Advantage, Kl, Ratio, Span, Term};
+use crate::credit::{Advantage, Kl, Ratio, Span, Term, unmasked};
 use crate::operators::luffy::OPERATOR as LUFFY;
 
+pub use correction::{Correction, CorrectionKind, Mismatch};
 pub use normaliser::{Normaliser, NormaliserKind};
 pub use sequence_surrogate::sequence_surrogate;
 pub use token_surrogate::{Bound, Clip, Surrogate, token_surrogate};
@@ -57,11 +59,16 @@ impl Loss {
         }
     }
 
-    /// The divisors of an optimiser step over sequences of these response lengths and spans.
+    /// The divisors of an optimiser step over sequences of these response lengths and spans, without masked tokens
+    /// (D41).
     pub fn divisors<'a>(
         &self,
         sequences: impl Iterator<Item = (usize, &'a [Span])> + Clone,
     ) -> Divisors {
+        let sequences = sequences.filter_map(|(tokens, spans)| {
+            let left = unmasked(tokens, spans);
+            (left > 0 || tokens == 0).then_some((left, spans))
+        });
         if !self.teacher_apart {
             let lengths = sequences.map(|it| it.0);
             return Divisors { policy: self.normaliser.divisor(lengths), teacher: None };
@@ -72,7 +79,10 @@ impl Loss {
         // A prefix that is not imitated again is no token of the policy's; a sequence without spans counts whole.
         let written = |(tokens, spans): (usize, &[Span])| match spans {
             [] => tokens,
-            spans => spans.iter().filter(|it| !it.is_teacher()).map(|it| it.tokens.len()).sum(),
+            spans => {
+                let own = spans.iter().filter(|span| !span.is_teacher());
+                own.map(|span| span.tokens.len() - span.masked()).sum()
+            }
         };
         let policy = sequences.clone().map(written);
         let teacher = sequences.map(|it| taught(it.1));
@@ -82,7 +92,7 @@ impl Loss {
         }
     }
 
-    /// The divisor of one span of a sequence of `tokens` tokens.
+    /// The divisor of one span of a sequence of `tokens` tokens, without masked ones ([`unmasked`]).
     pub fn divisor_of(&self, span: &Span, tokens: usize, divisors: Divisors) -> f64 {
         match divisors.teacher {
             Some(it) if span.is_teacher() => it,
@@ -161,10 +171,13 @@ impl Loss {
                     Ratio::One | Ratio::Bounded => tokens.log_probs,
                 };
                 let tokens = SpanTokens { old_log_probs, ..tokens };
-                let advantage = advantage.scaled(factor);
-                let mut terms = self.policy(&advantage, tokens, divisor, d_log_probs, d_entropies);
+                let factors = Factors {
+                    advantage: advantage.scaled(factor),
+                    weights: span.weights.as_deref().unwrap_or_default(),
+                };
+                let mut terms = self.policy(&factors, tokens, divisor, d_log_probs, d_entropies);
                 if let Some(kl) = self.kl_of(span) {
-                    terms.objective -= kl.add(tokens, divisor, d_log_probs);
+                    terms.objective -= kl.add(tokens, &factors, divisor, d_log_probs);
                 }
                 terms
             }
@@ -189,35 +202,36 @@ impl Loss {
 
     fn policy(
         &self,
-        advantage: &Advantage,
+        factors: &Factors<'_>,
         tokens: SpanTokens<'_>,
         divisor: f64,
         d_log_probs: &mut [f32],
         d_entropies: &mut [f32],
     ) -> SpanTerms {
         let (log_probs, old_log_probs) = (tokens.log_probs, tokens.old_log_probs);
-        let bound = |advantage: f64| Bound { advantage, clip: self.clip, divisor };
-        let it = match (advantage, self.importance_ratio_level) {
-            (Advantage::Sequence(it), ImportanceRatioLevel::Token) => {
-                token_surrogate(log_probs, old_log_probs, bound(*it), d_log_probs)
-            }
-            (Advantage::Sequence(it), ImportanceRatioLevel::Sequence) => {
-                sequence_surrogate(log_probs, old_log_probs, bound(*it), d_log_probs)
-            }
-            // A ratio of a sequence has no token to be weighted; a recipe that asks for both is refused.
-            (Advantage::Tokens(values), _) => {
+        let bound = |at| Bound { advantage: factors.at(at), clip: self.clip, divisor };
+        // A ratio of a sequence takes one factor for all its tokens; a recipe that asks for one for each is refused.
+        let is_whole = matches!(factors.advantage, Advantage::Sequence(_));
+        let it = if is_whole && self.importance_ratio_level == ImportanceRatioLevel::Sequence {
+            let last = log_probs.len().saturating_sub(1);
+            sequence_surrogate(log_probs, old_log_probs, bound(last), d_log_probs)
+        } else {
+            if let Advantage::Tokens(values) = &factors.advantage {
                 assert_eq!(log_probs.len(), values.len(), "one advantage per token");
-                let mut total = Surrogate::default();
-                for (at, advantage) in values.iter().enumerate() {
-                    let (new, old) = (&log_probs[at..=at], &old_log_probs[at..=at]);
-                    let bound = bound(f64::from(*advantage));
-                    total.add(token_surrogate(new, old, bound, &mut d_log_probs[at..=at]));
-                }
-                total
             }
+            let mut total = Surrogate::default();
+            for at in 0..log_probs.len() {
+                let (new, old) = (&log_probs[at..=at], &old_log_probs[at..=at]);
+                total.add(token_surrogate(new, old, bound(at), &mut d_log_probs[at..=at]));
+            }
+            total
         };
-        d_entropies.fill((-self.entropy_coef / divisor) as f32);
-        let entropy_sum = sum(tokens.entropies);
+        let mut entropy_sum = 0.0;
+        for (at, (entropy, slope)) in tokens.entropies.iter().zip(d_entropies).enumerate() {
+            let is_masked = factors.is_masked(at);
+            *slope = if is_masked { 0.0 } else { (-self.entropy_coef / divisor) as f32 };
+            entropy_sum += if is_masked { 0.0 } else { f64::from(*entropy) };
+        }
         SpanTerms {
             objective: (it.objective + self.entropy_coef * entropy_sum) / divisor,
             entropy_sum,
@@ -225,6 +239,26 @@ impl Loss {
             ratio_sum: it.ratio_sum,
             ratio_max: it.ratio_max,
         }
+    }
+}
+
+/// The constant factors of a span's tokens: A and w (D41).
+struct Factors<'a> {
+    advantage: Advantage,
+    /// Empty where every w is 1.
+    weights: &'a [f32],
+}
+
+impl Factors<'_> {
+    /// w·A of a token.
+    fn at(&self, token: usize) -> f64 {
+        let weight = self.weights.get(token).map_or(1.0, |it| f64::from(*it));
+        weight * self.advantage.at(token)
+    }
+
+    /// Whether a token has no term at all.
+    fn is_masked(&self, token: usize) -> bool {
+        self.weights.get(token) == Some(&0.0)
     }
 }
 

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use hapo_core::{Loss, TokenScores};
+use hapo_core::{Loss, SampledGroup, TokenScores};
 use hapo_kernels::{AdamW, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, Model};
@@ -137,6 +137,8 @@ pub(crate) struct Engines<'a, L: Learner> {
     pub(crate) sampler: &'a mut dyn Sampler<L::Model>,
     /// The second model, where something reads its log-probabilities (D38).
     pub(crate) reference: Option<&'a mut dyn Scorer>,
+    /// How rollouts are scored, where `π_old` is the learner's own forward pass (D41).
+    pub(crate) rescoring: Option<Batching>,
 }
 
 impl<L: Learner> Engines<'_, L> {
@@ -147,8 +149,44 @@ impl<L: Learner> Engines<'_, L> {
         settings: &SampleSettings<'_>,
     ) -> Result<Vec<Sampled>> {
         self.learner.lend_memory();
-        self.sampler.sample(self.learner.weights(), requests, settings)
+        let sampled = self.sampler.sample(self.learner.weights(), requests, settings)?;
+        match self.rescoring {
+            Some(batching) => rescored(self.learner, requests, sampled, batching),
+            None => Ok(sampled),
+        }
     }
+}
+
+/// The rollouts with the learner's own numbers as `π_old`, and the sampler's beside them (D41).
+fn rescored<L: Learner>(
+    learner: &mut L,
+    requests: &[GroupRequest<'_>],
+    sampled: Vec<Sampled>,
+    batching: Batching,
+) -> Result<Vec<Sampled>> {
+    let inverse_temperature = batching.inverse_temperature;
+    let pairs = requests.iter().zip(&sampled);
+    let scored: Vec<_> = pairs
+        .flat_map(|(request, it)| it.group.rollouts().iter().map(move |rollout| (request, rollout)))
+        .map(|(request, rollout)| ScoreRequest {
+            prompt: request.tokens,
+            response: &rollout.tokens,
+            inverse_temperature,
+            top: 0,
+        })
+        .collect();
+    let mut scores = learner.score(&scored, batching)?.into_iter();
+    let of_group = |it: Sampled| {
+        let (mut rollouts, mut details) = (it.group.rollouts().to_vec(), it.details);
+        for (rollout, details) in rollouts.iter_mut().zip(&mut details) {
+            let own = scores.next().expect("every rollout is scored");
+            rollout.sampler_log_probs = std::mem::replace(&mut rollout.log_probs, own.log_probs);
+            details.entropies = own.entropies;
+        }
+        let (prompt, requested) = (it.group.prompt(), it.group.requested());
+        Sampled { group: SampledGroup::new(prompt, requested, rollouts), details }
+    };
+    Ok(sampled.into_iter().map(of_group).collect())
 }
 
 /// Samples in this process.

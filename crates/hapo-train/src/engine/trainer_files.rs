@@ -38,17 +38,7 @@ fn write_files<D: Device>(
     (model, moments): (&Model<D>, &Moments<D>),
     files: ModelFiles<'_>,
 ) -> Result<()> {
-    let tokenizer_files: Vec<(&str, &[u8])> =
-        files.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
-    if model.adapter().is_some() {
-        write_adapter(folder, model, files.base, &tokenizer_files)?;
-    } else {
-        let (dtype, shard_bytes) = (files.dtype, SHARD_BYTES);
-        let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
-        hapo_model::folder::write(folder, model.config(), &layout, |spec| {
-            model.tensor(&spec.name).expect("the folder's tensors are those of the decoder")
-        })?;
-    }
+    write_model(folder, model, files)?;
     // Trained weights in f32, whatever the folder's number format, and moments.
     let state = folder.join("trainer_state");
     let len = model.trained_len();
@@ -58,6 +48,24 @@ fn write_files<D: Device>(
         write_numbers(&state.join(name), len, read)?;
     }
     Ok(())
+}
+
+/// Writes the weights as a model folder, or the adapter as PEFT's.
+pub(crate) fn write_model<D: Device>(
+    folder: &Path,
+    model: &Model<D>,
+    files: ModelFiles<'_>,
+) -> Result<()> {
+    let tokenizer_files: Vec<(&str, &[u8])> =
+        files.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
+    if model.adapter().is_some() {
+        return Ok(write_adapter(folder, model, files.base, &tokenizer_files)?);
+    }
+    let (dtype, shard_bytes) = (files.dtype, SHARD_BYTES);
+    let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
+    Ok(hapo_model::folder::write(folder, model.config(), &layout, |spec| {
+        model.tensor(&spec.name).expect("the folder's tensors are those of the decoder")
+    })?)
 }
 
 /// The files of both moments, in f32 whatever they are held in.

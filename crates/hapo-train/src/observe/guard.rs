@@ -1,5 +1,5 @@
 //! Alarms of a run that collapses (D23): β that rises, entropy that explodes, gradient norms far above
-//! their mean. A loss or gradient that is NaN or infinite stops the run elsewhere, always.
+//! their mean; and of a sampler that is far from the trainer (D41). A loss or gradient that is NaN or infinite stops the run elsewhere, always.
 //!
 //! The guard looks at logged numbers only, so a resumed run raises the alarms of an unbroken one.
 
@@ -36,7 +36,8 @@ impl<'a> Guard<'a> {
 
     /// Looks at a step; what is alarming about it, if anything is.
     pub(crate) fn alarm(&mut self, metrics: &Metrics) -> Option<String> {
-        self.see(WATCHED.map(|it| metrics.get(it)))
+        let collapse = self.see(WATCHED.map(|it| metrics.get(it)));
+        collapse.or_else(|| mismatch(metrics))
     }
 
     fn see(&mut self, numbers: [Option<f64>; 3]) -> Option<String> {
@@ -87,6 +88,22 @@ impl<'a> Guard<'a> {
         self.last.push_back([beta, entropy, grad_norm]);
         alarm
     }
+}
+
+/// Largest share of tokens at the bound of the correction, and smallest effective share, without an alarm.
+const BOUNDED: f64 = 0.05;
+const EFFECTIVE: f64 = 0.9;
+
+/// What is alarming about the sampler's mismatch (D41).
+fn mismatch(metrics: &Metrics) -> Option<String> {
+    let bounded = metrics.get("sampler/bounded")?;
+    let effective = metrics.get("sampler/effective")?;
+    (bounded > BOUNDED || effective < EFFECTIVE).then(|| {
+        let (bounded, effective) = (100.0 * bounded, 100.0 * effective);
+        format!(
+            "the sampler is far from the trainer: {bounded:.1} % of the tokens reach the correction's bound, {effective:.1} % count"
+        )
+    })
 }
 
 #[cfg(test)]
@@ -142,6 +159,17 @@ mod tests {
                 (8, "gradient norm 5.100e0, 1.000e0 on average over 3 steps".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn d41_a_sampler_far_from_the_trainer_is_an_alarm() {
+        let raised = |bounded, effective| {
+            let mut it = step(0.0, 1.0, 1.0);
+            it.set("sampler/bounded", bounded);
+            it.set("sampler/effective", effective);
+            !alarms(&[it]).is_empty()
+        };
+        assert!(!raised(0.05, 0.9) && raised(0.051, 1.0) && raised(0.0, 0.89));
     }
 
     #[test]

@@ -191,8 +191,11 @@ pub(super) fn parts(of: Workload<'_>) -> Vec<Part> {
     parts
 }
 
-/// The sampling of a step and of an evaluation.
+/// The sampling of a step and of an evaluation; none where a server samples.
 fn sampled(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Sampling> {
+    if recipe.rollouts().server.is_some() {
+        return Vec::new();
+    }
     Sampling::of_step(recipe).into_iter().chain(Sampling::of_evaluation(recipe, sets)).collect()
 }
 

@@ -126,6 +126,14 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
         Scope::Kl => {
             not(Scope::Rollouts).or_else(|| refused(it.loss.kl_coef == 0.0, "loss.kl_coef is 0"))
         }
+        Scope::Served => not(Scope::Rollouts)
+            .or_else(|| refused(it.rollouts.server.is_none(), "rollouts.server names no server")),
+        Scope::Corrected => not(Scope::Rollouts).or_else(|| {
+            refused(
+                it.rollouts.correction().is_none(),
+                "nothing is corrected without rollouts.correction",
+            )
+        }),
         Scope::AllWeights => {
             refused(it.lora.is_some(), "[lora] writes adapters, whose numbers are f32")
         }

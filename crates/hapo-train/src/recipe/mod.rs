@@ -35,7 +35,7 @@ pub use sections::{
     AUTO, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection, HapoSection,
     HintSource, InitSection, Key, LoraInit, LoraSection, LoraTargets, LossSection, MethodName,
     MetricsSection, MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, ReferenceSection,
-    RewardSection, SECTIONS, SamplingSection, Settings, Tracker,
+    RewardSection, RolloutEngine, RolloutsSection, SECTIONS, SamplingSection, Settings, Tracker,
 };
 pub use text::{Overrides, WrittenAs};
 pub use words::key_of_word;
@@ -375,6 +375,8 @@ sections! {
     data: DataSection,
     /// Rollouts.
     sampling: SamplingSection,
+    /// The server that samples, and the correction of its rollouts.
+    rollouts: RolloutsSection,
     /// Optimiser and batching.
     optim: OptimSection,
     /// Checkpoints.

@@ -29,6 +29,7 @@ pub(super) fn check(it: &Settings) -> Checked {
     check_counts(it)?;
     check_numbers(it)?;
     check_sampling(it)?;
+    check_rollouts(it)?;
     check_data(it)?;
     check_names(it)?;
     if let Some(eval) = &it.eval {
@@ -148,6 +149,35 @@ fn check_sampling(it: &Settings) -> Checked {
     })?;
     let stops = !it.sampling.stop.iter().any(String::is_empty);
     range("sampling.stop", stops, "strings of at least one character", "an empty one")
+}
+
+/// The server's address and folder, and what a correction cannot go with (D41).
+fn check_rollouts(it: &Settings) -> Checked {
+    let (rollouts, sampling) = (&it.rollouts, &it.sampling);
+    if let Some(server) = &rollouts.server {
+        let is_address = ["http://", "https://"]
+            .iter()
+            .any(|scheme| server.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
+        let address = "an address such as http://127.0.0.1:8000";
+        range("rollouts.server", is_address, address, format!("`{server}`"))?;
+        let folder = "a folder that the server can read, such as /dev/shm/hapo";
+        range("rollouts.weights", !rollouts.weights.is_empty(), folder, "none")?;
+    }
+    let cap = rollouts.correction_cap;
+    range("rollouts.correction_cap", cap.is_finite() && cap >= 1.0, "a number from 1", cap)?;
+    let Some(correction) = rollouts.correction() else { return Ok(()) };
+    if sampling.top_p < 1.0 || sampling.top_k > 0 || sampling.min_p > 0.0 {
+        let what = "a truncated distribution has no ratio to the trainer's: it lacks tokens";
+        let hint = "leave out sampling.top_p, top_k and min_p, or sample in this process";
+        return Err(Problem::new("rollouts.correction", what, hint));
+    }
+    let by_sequence = it.loss.importance_ratio_level == ImportanceRatioLevel::Sequence;
+    if by_sequence && correction.kind.is_by_token() {
+        let what = "a ratio of a sequence has one weight, not one for each token";
+        let hint = "use correction = \"sequence-truncate\" or \"sequence-mask\"";
+        return Err(Problem::new("rollouts.correction", what, hint));
+    }
+    Ok(())
 }
 
 /// The names that data are chosen by, and the built-in task's settings.

@@ -42,6 +42,10 @@ pub(super) enum Scope {
     Reference,
     /// Those with a KL term.
     Kl,
+    /// Those whose rollouts a server samples.
+    Served,
+    /// Those that correct for a sampler's mismatch (D41).
+    Corrected,
     /// Those that train all weights.
     AllWeights,
 }

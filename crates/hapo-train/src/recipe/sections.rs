@@ -7,8 +7,9 @@
 use std::sync::LazyLock;
 
 use hapo_core::{
-    AdvantageRule, AnnealingMode, Decimal, GATES, GateRule, INJECTIONS, ImportanceRatioLevel,
-    Injection, KlEstimator, METHODS, MethodEntry, NormaliserKind, SlotRule, TeacherRule, Truncated,
+    AdvantageRule, AnnealingMode, Correction, CorrectionKind, Decimal, GATES, GateRule, INJECTIONS,
+    ImportanceRatioLevel, Injection, KlEstimator, METHODS, MethodEntry, NormaliserKind, SlotRule,
+    TeacherRule, Truncated,
 };
 use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
@@ -83,6 +84,7 @@ pub const SECTIONS: &[(&str, &[Key])] = &[
     ("data", DataSection::KEYS),
     ("reward", RewardSection::KEYS),
     ("sampling", SamplingSection::KEYS),
+    ("rollouts", RolloutsSection::KEYS),
     ("loss", LossSection::KEYS),
     ("advantage", ADVANTAGE),
     ("teacher", TEACHER),
@@ -145,6 +147,8 @@ section! {
         reward: RewardSection = RewardSection::default(),
         /// Rollouts.
         sampling: SamplingSection = SamplingSection::default(),
+        /// A server that samples, and the correction of its rollouts.
+        rollouts: RolloutsSection = RolloutsSection::default(),
         /// The on-policy objective.
         loss: LossSection = LossSection::default(),
         /// Advantages.
@@ -431,6 +435,48 @@ section! {
         kv_memory: KvMemory = KvMemory::Auto; only Samples,
         /// Rounds in which groups without signal are replaced by groups of fresh prompts; 0 = they stay.
         dynamic_sampling: usize = 0; only Rollouts,
+    }
+}
+
+section! {
+    /// `[rollouts]`: a server that samples, and the correction of an engine whose distribution is not quite the trainer's
+    /// (D41, [rollouts-from-a-server.md](guides/rollouts-from-a-server.md)).
+    RolloutsSection {
+        /// Address of the server, such as `http://127.0.0.1:8000`; absent = this process samples.
+        server: Option<String> = None; only Rollouts,
+        /// Its interface: `vllm`, `sglang`, or `hapo` for `hapo serve`.
+        engine: RolloutEngine = RolloutEngine::Hapo; only Served,
+        /// Folder that trainer and server both see: new weights are written there, by version, and the server reads them.
+        weights: String = String::new(); only Served,
+        /// The weight `π_old/π_sampler` of each token's term, with `π_old` by the trainer's own forward pass:
+        /// `token-truncate` bounds it by `correction_cap`, `token-mask` leaves tokens outside [1/cap, cap] out;
+        /// `sequence-truncate` and `sequence-mask` do so with the product over a response; `none` is 1. Absent =
+        /// `token-truncate` with `vllm` and `sglang`; our own sampler needs none: its recorded numbers are `π_old` (D19).
+        correction: Option<CorrectionKind> = None; only Rollouts,
+        /// C, the largest weight.
+        correction_cap: f64 = 2.0; only Corrected,
+    }
+}
+
+/// The interface of a server that samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RolloutEngine {
+    /// `hapo serve`.
+    Hapo,
+    /// vLLM's server.
+    Vllm,
+    /// `SGLang`'s server.
+    Sglang,
+}
+
+impl RolloutsSection {
+    /// The correction of the rollouts; `None` where the recorded log-probabilities are `π_old` (D19).
+    pub fn correction(&self) -> Option<Correction> {
+        let is_foreign = self.server.is_some() && self.engine != RolloutEngine::Hapo;
+        let kind = self.correction.or(is_foreign.then_some(CorrectionKind::TokenTruncate))?;
+        let is_wanted = is_foreign || kind != CorrectionKind::None;
+        is_wanted.then_some(Correction { kind, cap: self.correction_cap })
     }
 }
 

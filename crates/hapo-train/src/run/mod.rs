@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 use crate::checkpoint::{self, Contents, Shelf, TrainerState};
 use crate::engine::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
 use crate::engine::scorer::{LocalScorer, Scorer};
+use crate::engine::server::{PublishedFiles, ServerSampler};
 use crate::engine::trainer::{Trainer, loss_of};
 use crate::engine::trainer_files::hash_of_weights;
 use crate::error::{Error, Result};
@@ -32,7 +33,7 @@ use crate::plan::run_plan::RunPlan;
 use crate::plan::{config_of_model, longest_sequences};
 use crate::problems::inputs::Inputs;
 use crate::problems::source::{Source, demonstration, load_source};
-use crate::recipe::{HintSource, ModelSource, Recipe};
+use crate::recipe::{HintSource, ModelSource, Recipe, RolloutEngine};
 use crate::run::validation::Validation;
 use crate::step::rollouts::RolloutLog;
 use crate::step::update::update_once;
@@ -144,13 +145,10 @@ impl<D: Device> Run<Trainer<D>> {
         if recipe.metrics().kl_every > 0 {
             learner.keep_initial()?;
         }
+        let sampler = sampler_of(plan, &chat_format, [&base, &fingerprint], &tokenizer_files)?;
         Ok(Self {
             learner,
-            sampler: Box::new(LocalSampler {
-                chat_format: chat_format.clone(),
-                stop_strings: recipe.sampling().stop.clone(),
-                meter: Meter::default(),
-            }),
+            sampler,
             reference: reference.map(|it| Box::new(it.scorer) as Box<dyn Scorer>),
             method,
             source,
@@ -170,6 +168,39 @@ impl<D: Device> Run<Trainer<D>> {
             warnings,
             plan: plan.clone(),
         })
+    }
+}
+
+/// What samples: this process, or a server. `base` is the folder and the fingerprint of the base of an adapter.
+fn sampler_of<D: Device>(
+    plan: &RunPlan,
+    chat_format: &Arc<ChatFormat>,
+    base: [&str; 2],
+    tokenizer_files: &[(&'static str, Vec<u8>)],
+) -> Result<Box<dyn Sampler<Model<D>>>> {
+    let (recipe, section) = (plan.recipe(), plan.recipe().rollouts());
+    let stop_strings = recipe.sampling().stop.clone();
+    let Some(server) = &section.server else {
+        let (chat_format, meter) = (chat_format.clone(), Meter::default());
+        return Ok(Box::new(LocalSampler { chat_format, stop_strings, meter }));
+    };
+    let [folder, fingerprint] = base;
+    // Our own server samples what is trained, bit for bit.
+    let is_own = section.engine == RolloutEngine::Hapo;
+    let files = PublishedFiles {
+        base: [base_name(recipe, folder), folder, fingerprint].map(str::to_owned),
+        dtype: if is_own { Dtype::F32 } else { recipe.settings().model.dtype },
+        tokenizer_files: tokenizer_files.to_vec(),
+    };
+    let tokens = plan.batching().micro_batch_tokens;
+    Ok(Box::new(ServerSampler::new(server, section, files, stop_strings, tokens)?))
+}
+
+/// The name of an adapter's base in `folder`: that of the recipe, where it has one.
+fn base_name<'a>(recipe: &'a Recipe, folder: &'a str) -> &'a str {
+    match recipe.settings().model.path.as_deref() {
+        Some(it) if !it.starts_with("stage:") => it,
+        _ => folder,
     }
 }
 
@@ -361,6 +392,7 @@ impl<L: Learner> Run<L> {
             learner: &mut self.learner,
             sampler: self.sampler.as_mut(),
             reference: self.reference.as_deref_mut().map(|it| it as &mut dyn Scorer),
+            rescoring: self.plan.recipe().rollouts().correction().map(|_| self.plan.batching()),
         };
         Some((task, engines, &mut self.rollouts))
     }
@@ -526,6 +558,8 @@ impl<L: Learner> Run<L> {
             learner: &mut self.learner,
             sampler: self.sampler.as_mut(),
             reference: self.reference.as_deref_mut().map(|it| it as &mut dyn Scorer),
+            // No ratio is taken to an evaluation.
+            rescoring: None,
         };
         validation.evaluate(&self.plan, engines, &self.verifier, metrics)
     }
@@ -581,11 +615,7 @@ impl<L: Learner> Run<L> {
     /// The base in an adapter's folder: the name that others know it by, where the recipe has it.
     fn base(&self) -> AdapterNote<'_> {
         let (folder, fingerprint) = (&self.base.0, &self.base.1);
-        let name = match self.plan.recipe().settings().model.path.as_deref() {
-            Some(it) if !it.starts_with("stage:") => it,
-            _ => folder,
-        };
-        AdapterNote { base: name, folder, fingerprint }
+        AdapterNote { base: base_name(self.plan.recipe(), folder), folder, fingerprint }
     }
 
     fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, L> {

@@ -178,6 +178,7 @@ fn rollout_of(line: &RolloutLine) -> Rollout {
         tokens: line.tokens.clone(),
         prefix: line.prefix,
         log_probs: line.log_probs.clone(),
+        sampler_log_probs: line.sampler_log_probs.clone(),
         ended: line.ended,
         part: line.part,
         context: line.context.unwrap_or_default(),

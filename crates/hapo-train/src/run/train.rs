@@ -359,6 +359,7 @@ impl Session<'_> {
             Err(
                 it @ (Error::NotFinite { .. }
                 | Error::Reward { .. }
+                | Error::Rollouts { .. }
                 | Error::Method { .. }
                 | Error::RefusedRewards { .. }),
             ) => {

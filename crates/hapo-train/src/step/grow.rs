@@ -152,6 +152,7 @@ impl NextPart {
             tokens: [self.prefix.as_slice(), &it.tokens].concat(),
             prefix: self.prefix.len(),
             log_probs: [self.prefix_log_probs.as_slice(), &it.log_probs].concat(),
+            sampler_log_probs: it.sampler_log_probs.clone(),
             ended: it.ended,
             part: self.part,
             context: self.context,

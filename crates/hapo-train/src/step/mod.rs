@@ -136,6 +136,11 @@ pub(crate) fn credited<L: Learner>(
     let of_group = |(group, scores)| {
         let mut credit = task.method.credit(&group, step, &scores);
         attach_reference(&mut credit, &scores, task.plan.recipe().loss());
+        if let Some(correction) = task.plan.recipe().rollouts().correction() {
+            let members = group.members().iter().zip(&mut credit);
+            let sampled = members.filter_map(|(member, spans)| Some((member.sampled()?, spans)));
+            sampled.for_each(|(it, spans)| correction.attach(spans, &it.rollout));
+        }
         let tokens = tokens_of(task, &group, &credit);
         Credited { group, credit, scores, tokens }
     };

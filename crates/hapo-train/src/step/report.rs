@@ -1,6 +1,6 @@
 //! A step's metrics beside the numbers of its updates, which name themselves (`stats.rs`).
 
-use hapo_core::{BatchStatistics, Gated, Intervention, Member, Step};
+use hapo_core::{BatchStatistics, Correction, Gated, Intervention, Member, Mismatch, Step};
 use hapo_run::{Metrics, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS};
 
 use super::batch::{Batch, SampledTokens};
@@ -35,6 +35,9 @@ pub(super) fn step(
     gate(&mut metrics, batch, task.method, step);
     responses(&mut metrics, &batch.tokens);
     updates(&mut metrics, stats, &batch.tokens);
+    if let Some(correction) = task.plan.recipe().rollouts().correction() {
+        mismatch(&mut metrics, batch, correction);
+    }
     if task.plan.recipe().sampling().dynamic_sampling > 0 {
         selection(&mut metrics, batch);
     }
@@ -64,6 +67,17 @@ fn groups(metrics: &mut Metrics, batch: &Batch) {
     // The objective knows what cannot move the weights.
     statistics.without_signal = batch.sampled_without_signal();
     for (name, value) in statistics.entries() {
+        metrics.set(name, value);
+    }
+}
+
+/// How far sampler and trainer are apart, over all sampled rollouts (D41).
+fn mismatch(metrics: &mut Metrics, batch: &Batch, correction: Correction) {
+    let mut mismatch = Mismatch::default();
+    for it in batch.sampled().flat_map(|(group, _)| group.all_sampled()) {
+        mismatch.add(correction, &it.rollout);
+    }
+    for (name, value) in mismatch.entries() {
         metrics.set(name, value);
     }
 }

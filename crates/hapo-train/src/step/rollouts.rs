@@ -154,6 +154,7 @@ fn lines_of(
             index: (!has_own_slot).then_some(member.index),
             requested,
             log_probs: rollout.log_probs.clone(),
+            sampler_log_probs: rollout.sampler_log_probs.clone(),
             ended: rollout.ended,
             verdict: member.verdict.clone(),
             reward: graded_reward(member.reward, &member.verdict),

@@ -53,6 +53,8 @@ pub(crate) fn update<L: Learner>(
     let responses = groups.iter().flat_map(|it| &it.sequences);
     let response_tokens = responses.map(|it| it.response.len()).sum();
     match gap {
+        // The recorded numbers are the trainer's own; the sampler's gap is one of the batch's numbers (D41).
+        _ if plan.recipe().rollouts().correction().is_some() => stats.forget(SAMPLER_GAP),
         Some(gap) if stats.value(SAMPLER_GAP).is_some() => {
             stats.max(SAMPLER_GAP, Over::FirstUpdate, gap);
         }

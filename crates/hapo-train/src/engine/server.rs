@@ -1,0 +1,377 @@
+//! Rollouts from a server (D41).
+//!
+//! New weights are written into a folder that both see and announced by name, and every answer of a batch must be made by
+//! them. A server that is gone is waited for; what it lost with its weights is announced and asked for again, so that a
+//! step begins with whole groups or not at all. The price is that weights pass through a file system.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hapo_core::{RngStream, Rollout, SampledGroup, excerpt};
+use hapo_http::ureq::{self, Agent};
+use hapo_http::{Failure, Retries, may_pass, retry_after};
+use hapo_kernels::Device;
+use hapo_model::folder::AdapterNote;
+use hapo_model::{ActivationCheckpointing, Dtype, Model, Tape};
+use hapo_sampler::{
+    Decoding, Details, FinishReason, GroupRequest, SampleSettings, Sampled, Truncation,
+};
+use serde_json::Value;
+
+use crate::engine::engines::{ModelFiles, Sampler, Weights};
+use crate::engine::protocol::{Answer, Call, Completion, End, Version};
+use crate::engine::scorer::{ScoreRequest, score_with};
+use crate::engine::trainer_files::write_model;
+use crate::error::{Error, Result};
+use crate::observe::meter::Meter;
+use crate::recipe::{RolloutEngine, RolloutsSection};
+
+/// Of a batch: about three minutes for a server to come back.
+const RETRIES: Retries = Retries { attempts: 10, first_wait: Duration::from_millis(500) };
+/// Of a request whose status may pass.
+const BUSY: Retries = Retries { attempts: 6, first_wait: Duration::from_millis(250) };
+/// Requests at once.
+const AT_ONCE: usize = 64;
+/// Largest answer, in bytes.
+const MOST_BYTES: u64 = 1 << 30;
+const CONNECT: Duration = Duration::from_secs(10);
+/// Longest time until the completions of a prompt are there.
+const ANSWER: Duration = Duration::from_hours(1);
+
+/// The weights' files besides the weights.
+#[derive(Debug)]
+pub(crate) struct PublishedFiles {
+    /// Name, folder and fingerprint of the base of an adapter.
+    pub(crate) base: [String; 3],
+    pub(crate) dtype: Dtype,
+    pub(crate) tokenizer_files: Vec<(&'static str, Vec<u8>)>,
+}
+
+/// Samples by a server.
+#[derive(Debug)]
+pub(crate) struct ServerSampler {
+    engine: RolloutEngine,
+    address: String,
+    agent: Agent,
+    folder: PathBuf,
+    files: PublishedFiles,
+    stop_strings: Vec<String>,
+    micro_batch_tokens: usize,
+    /// Part of the names of weights, so that those of two processes differ.
+    process: String,
+    meter: Meter,
+    /// The weights that are written, and the updates that made them.
+    published: Option<(u64, Version)>,
+    /// The weights before them, until the server has the new ones.
+    old: Option<Version>,
+    is_announced: bool,
+    is_probed: bool,
+}
+
+/// Of something that may succeed later, perhaps with the weights announced again.
+type Attempt<T, E = Error> = std::result::Result<T, Failure<E>>;
+
+impl ServerSampler {
+    /// A sampler that asks `server`; nothing is asked yet.
+    pub(crate) fn new(
+        server: &str,
+        section: &RolloutsSection,
+        files: PublishedFiles,
+        stop_strings: Vec<String>,
+        micro_batch_tokens: usize,
+    ) -> Result<Self> {
+        let agent = hapo_http::config(server.starts_with("https:"))
+            .timeout_connect(Some(CONNECT))
+            .timeout_recv_response(Some(ANSWER))
+            .build()
+            .new_agent();
+        hapo_run::create_folder(section.weights.as_ref())?;
+        let folder = std::path::absolute(&section.weights);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Self {
+            engine: section.engine,
+            address: server.trim_end_matches('/').to_owned(),
+            agent,
+            folder: folder.map_err(hapo_run::Error::io("read", section.weights.as_ref()))?,
+            files,
+            stop_strings,
+            micro_batch_tokens,
+            process: format!("{:x}-{:x}", since.as_millis(), std::process::id()),
+            meter: Meter::default(),
+            published: None,
+            old: None,
+            is_announced: false,
+            is_probed: false,
+        })
+    }
+
+    fn error(&self, problem: impl Into<String>) -> Error {
+        Error::Rollouts { server: self.address.clone(), problem: problem.into() }
+    }
+
+    /// Writes weights that are new.
+    fn publish<D: Device>(&mut self, weights: &Weights<'_, Model<D>>) -> Result<()> {
+        if self.published.as_ref().is_some_and(|(updates, _)| *updates == weights.version) {
+            return Ok(());
+        }
+        let label = format!("hapo-{}-{}", self.process, weights.version);
+        let folder = self.folder.join(&label);
+        let [base, base_folder, fingerprint] = &self.files.base;
+        let files = ModelFiles {
+            base: AdapterNote { base, folder: base_folder, fingerprint },
+            dtype: self.files.dtype,
+            tokenizer_files: &self.files.tokenizer_files,
+        };
+        write_model(&folder, weights.model, files)?;
+        let version = Version {
+            label,
+            folder: folder.display().to_string(),
+            is_adapter: weights.model.adapter().is_some(),
+        };
+        let before = self.published.replace((weights.version, version)).map(|it| it.1);
+        std::mem::replace(&mut self.old, before).iter().for_each(remove);
+        self.is_announced = false;
+        Ok(())
+    }
+
+    fn version(&self) -> &Version {
+        &self.published.as_ref().expect("weights are published before anything is asked").1
+    }
+
+    fn announce(&mut self) -> Attempt<()> {
+        let old = self.old.as_ref().map(|it| it.label.as_str());
+        for Call { path, body, must_succeed } in self.engine.announcements(self.version(), old) {
+            let posted = self.post(path, &body).map(drop);
+            self.settled(posted, |_| false).or_else(|failure| match failure {
+                Failure::Never(_) if !must_succeed => Ok(()),
+                failure => Err(failure),
+            })?;
+        }
+        self.is_announced = true;
+        self.old.take().iter().for_each(remove);
+        Ok(())
+    }
+
+    /// What a request's failure means: a server that is gone may come back, and one that refuses with a status that is
+    /// `lost` has lost its weights.
+    fn settled<T>(
+        &self,
+        posted: Attempt<T, (u16, String)>,
+        lost: impl Fn(u16) -> bool,
+    ) -> Attempt<T> {
+        posted.map_err(|failure| match failure {
+            Failure::Never((status, problem)) if status > 0 && !lost(status) => {
+                Failure::Never(self.error(problem))
+            }
+            Failure::Never((_, problem)) | Failure::Later(problem, _) => {
+                Failure::Later(problem, None)
+            }
+        })
+    }
+
+    /// All groups by one version of the weights, or none.
+    fn attempt<D: Device>(&mut self, batch: &Batch<'_, D>) -> Attempt<Vec<Sampled>> {
+        if !self.is_announced || !self.engine.names_versions(self.version()) {
+            self.announce()?;
+        }
+        if !self.is_probed {
+            self.probe(batch)?;
+            self.is_probed = true;
+        }
+        let sampled = self.all(batch);
+        // Whoever comes back may have begun with other weights.
+        self.is_announced = sampled.is_ok();
+        sampled
+    }
+
+    fn all<D: Device>(&self, batch: &Batch<'_, D>) -> Attempt<Vec<Sampled>> {
+        let (requests, done) = (batch.requests, AtomicUsize::new(0));
+        let at_once = AT_ONCE.min(requests.len());
+        let ask = |request: &GroupRequest<'_>| {
+            let sampled = self.group(request, batch.settings);
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            self.meter.tell("sampling", done as f64 / requests.len() as f64);
+            sampled
+        };
+        let stripe = |first| requests.iter().skip(first).step_by(at_once).map(ask).collect();
+        let stripes: Vec<Attempt<Vec<Sampled>>> = std::thread::scope(|scope| {
+            let stripe = &stripe;
+            let threads: Vec<_> =
+                (0..at_once).map(|first| scope.spawn(move || stripe(first))).collect();
+            let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+            joined.map(|it| it.expect("asking does not panic")).collect()
+        });
+        let stripes = stripes.into_iter().map(|it| it.map(Vec::into_iter));
+        let mut stripes = stripes.collect::<Attempt<Vec<_>>>()?;
+        let next = |index: usize| stripes[index % at_once].next();
+        Ok((0..requests.len()).filter_map(next).collect())
+    }
+
+    /// The completions of one prompt, without lost ones (D6).
+    fn group(&self, request: &GroupRequest<'_>, settings: &SampleSettings<'_>) -> Attempt<Sampled> {
+        let completions = match request.completions {
+            0 => Vec::new(),
+            _ => self.ask(request, settings)?,
+        };
+        let is_whole = |it: &Completion| {
+            let usable = |token: &u32| (*token as usize) < settings.usable_vocab;
+            it.end != End::Lost && !it.tokens.is_empty() && it.tokens.iter().all(usable)
+        };
+        let kept = completions.into_iter().filter(is_whole).take(request.completions);
+        let (rollouts, details) = kept.map(|it| parts_of(it, settings.stop)).unzip();
+        let group = SampledGroup::new(request.prompt, request.completions, rollouts);
+        Ok(Sampled { group, details })
+    }
+
+    fn ask(
+        &self,
+        request: &GroupRequest<'_>,
+        settings: &SampleSettings<'_>,
+    ) -> Attempt<Vec<Completion>> {
+        let version = self.version();
+        let (path, body) = self.engine.question(version, request, settings, &self.stop_strings);
+        let posted = BUSY.run(&mut (), |()| self.post(path, &body), |(), _, _| {});
+        // A server that was started again does not know the adapter.
+        let lost = |status| version.is_adapter && matches!(status, 400 | 404);
+        let text = self.settled(posted, lost)?;
+        let answer = serde_json::from_str(&text).ok();
+        let answer = answer.and_then(|it| self.engine.answer(&it, version));
+        let is_even = |it: &Completion| it.tokens.len() == it.log_probs.len();
+        match answer.filter(|it| it.completions.iter().all(is_even)) {
+            None => {
+                let said = excerpt(&text, 200);
+                let problem = format!("expected token ids and their log-probabilities, got {said}");
+                Err(Failure::Never(self.error(problem)))
+            }
+            Some(Answer { made_by: Some(made_by), .. }) if made_by != version.label => {
+                let label = &version.label;
+                let problem = format!("expected an answer by weights {label}, got {made_by}");
+                Err(Failure::Later(problem, None))
+            }
+            Some(answer) => Ok(answer.completions),
+        }
+    }
+
+    /// The body of the answer to one request, or the status and the message of a refusal: 0 for no answer at all.
+    fn post(&self, path: &str, body: &Value) -> Attempt<String, (u16, String)> {
+        let gone = |it: ureq::Error| Failure::Never((0, format!("the request failed: {it}")));
+        let request = self.agent.post(format!("{}{path}", self.address));
+        let request = request.header("Content-Type", "application/json");
+        let mut answer = request.send(body.to_string()).map_err(gone)?;
+        let status = answer.status().as_u16();
+        let wait = retry_after(answer.headers(), SystemTime::now());
+        let text = answer.body_mut().with_config().limit(MOST_BYTES).read_to_string();
+        let text = text.map_err(gone)?;
+        if status == 200 {
+            return Ok(text);
+        }
+        let said = excerpt(text.trim(), 200);
+        let problem = format!("{path}: expected status 200, got {status}: {said}");
+        if may_pass(status) {
+            return Err(Failure::Later(problem, wait));
+        }
+        Err(Failure::Never((status, problem)))
+    }
+
+    /// Refuses a server whose log-probabilities are not those that it samples from, and one of other weights: at
+    /// temperature 2, where also a confident model differs from itself at 1, they must be nearer to the trainer's at 2.
+    fn probe<D: Device>(&self, batch: &Batch<'_, D>) -> Attempt<()> {
+        const TOKENS: usize = 8;
+        let Some(first) = batch.requests.first() else { return Ok(()) };
+        let request = GroupRequest { completions: 4, ..*first };
+        let decoding = Decoding::at_temperature(2.0, Truncation::NONE);
+        let settings = SampleSettings {
+            decoding: decoding.expect("a temperature in range"),
+            max_new_tokens: request.given + TOKENS,
+            rng_stream: RngStream::Generate,
+            step: 0,
+            ..batch.settings.clone()
+        };
+        let sampled = self.group(&request, &settings)?;
+        let rollouts = sampled.group.rollouts();
+        let gap = |inverse_temperature| -> Result<f64> {
+            let read = rollouts.iter().map(|rollout| ScoreRequest {
+                prompt: request.tokens,
+                response: &rollout.tokens,
+                inverse_temperature,
+                top: 0,
+            });
+            let (read, mut tape) =
+                (read.collect::<Vec<_>>(), Tape::new(ActivationCheckpointing::Layers));
+            let scores = score_with(batch.model, &mut tape, &read, self.micro_batch_tokens)?;
+            let pairs = rollouts.iter().zip(&scores);
+            let gaps =
+                pairs.flat_map(|(rollout, own)| rollout.log_probs.iter().zip(&own.log_probs));
+            let (sum, tokens) = gaps.fold((0.0, 0_usize), |(sum, tokens), (a, b)| {
+                (sum + f64::from((a - b).abs()), tokens + 1)
+            });
+            Ok(sum / tokens.max(1) as f64)
+        };
+        let (own, raw) = (gap(0.5).map_err(Failure::Never)?, gap(1.0).map_err(Failure::Never)?);
+        let problem = if own > 0.05 && own > 2.0 * raw {
+            let hint = self.engine.processed_hint();
+            format!("its log-probabilities are those before the temperature: {hint}")
+        } else if own > 1.0 {
+            format!(
+                "its log-probabilities are {own:.2} nats from the trainer's: it has another model"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Failure::Never(self.error(problem)))
+    }
+}
+
+/// What is asked for together.
+struct Batch<'a, D: Device> {
+    model: &'a Model<D>,
+    requests: &'a [GroupRequest<'a>],
+    settings: &'a SampleSettings<'a>,
+}
+
+/// A completion as a rollout.
+fn parts_of(it: Completion, stop: &[u32]) -> (Rollout, Details) {
+    let ended = it.end == End::Stop;
+    let finish = match it.tokens.last() {
+        _ if !ended => FinishReason::Length,
+        Some(last) if stop.contains(last) => FinishReason::EndToken,
+        _ => FinishReason::StopString(0),
+    };
+    let details = Details { entropies: it.entropies, finish, ..Details::default() };
+    let rollout =
+        Rollout { tokens: it.tokens, log_probs: it.log_probs, ended, ..Rollout::default() };
+    (rollout, details)
+}
+
+/// Removes weights that are not asked for any more; what is left of them is in nobody's way.
+fn remove(version: &Version) {
+    let _ = std::fs::remove_dir_all(&version.folder);
+}
+
+impl<D: Device> Sampler<Model<D>> for ServerSampler {
+    fn sample(
+        &mut self,
+        weights: Weights<'_, Model<D>>,
+        requests: &[GroupRequest<'_>],
+        settings: &SampleSettings<'_>,
+    ) -> Result<Vec<Sampled>> {
+        self.publish(&weights)?;
+        let batch = Batch { model: weights.model, requests, settings };
+        let waiting = |it: &mut Self, _: &str, _| it.meter.tell("waiting for the server", 0.0);
+        RETRIES.run(self, |it| it.attempt(&batch), waiting).map_err(|failure| match failure {
+            Failure::Later(problem, _) => self.error(problem),
+            Failure::Never(error) => error,
+        })
+    }
+
+    fn set_meter(&mut self, meter: Meter) {
+        self.meter = meter;
+    }
+}
+
+impl Drop for ServerSampler {
+    fn drop(&mut self) {
+        self.published.iter().map(|it| &it.1).chain(&self.old).for_each(remove);
+    }
+}
