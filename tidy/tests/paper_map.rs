@@ -62,6 +62,7 @@ const ABOUT: &[(&str, &str)] = &[
     ("D37", "more than one foreign member"),
     ("D38", "a second model"),
     ("D39", "memory between steps"),
+    ("D41", "rollouts of an engine that is not ours"),
     ("D43", "imitation between the steps shares the optimiser"),
     ("D44", "the order of prompts reads no memory"),
 ];
