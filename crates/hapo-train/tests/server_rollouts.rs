@@ -1,5 +1,5 @@
 //! D41: rollouts over HTTP from a small server of ours that speaks as vLLM's and `SGLang`'s do, over a real model. Neither
-//! of them runs here; `hapo serve` itself is asked in hapo-cli's `rollouts.rs`.
+//! of them runs in these tests; `hapo serve` itself is asked in hapo-cli's `rollouts.rs`.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
