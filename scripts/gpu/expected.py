@@ -6,8 +6,8 @@ python3 scripts/gpu/expected.py
 from dataclasses import dataclass
 
 # An H100: what of its peaks is reached, and the peaks.
-MEMORY = 2.8e12  # bytes a second, of elementwise kernels and of weights
-CACHE = 2.0e12  # of keys and values that are decoded
+MEMORY = 2.8e12  # bytes a second
+ISSUE, ISSUED = 132 * 4 * 1.755e9, 0.65  # warp instructions a second, and the share of them that a kernel issues
 PRODUCTS = 620e12  # operations a second, bf16, at these shapes
 ATTENTION, ATTENTION_GRAD = 200e12, 130e12
 LAUNCH = 3.3e-6  # seconds from one kernel to the next
@@ -119,18 +119,27 @@ def update(s: Shape) -> float:
 LAUNCHES = 11
 
 
+def decode_instructions(s: Shape) -> float:
+    """Of the decoding kernel for a position and a key/value head: warp instructions in the code for sm_90."""
+    group = s.heads // s.kv_heads
+    scores, values, softmax = 95 / 2, 129, 113  # a column; a column; a query head of eight at a time
+    return -(-group // 8) * ((scores + values) * s.head_dim + softmax * min(group, 8)) / 32
+
+
 def decoding(s: Shape, rows: int, context: int) -> tuple[list[tuple[str, float]], float]:
-    """Parts of a step, and the share of the time that reading weights, keys and values once would take."""
-    weights = BF16 * (s.layers * s.layer_weights + s.head_weights)
+    """Parts of a step, and the share of it that a GPU at its peaks would take."""
+    weights = s.layers * s.layer_weights + s.head_weights
     cache = rows * context * s.layers * 2 * s.kv * BF16
+    instructions = rows * context * s.layers * s.kv_heads * decode_instructions(s)
+    floor = max(BF16 * weights / PEAK_MEMORY, 2 * rows * weights / PEAK) + cache / PEAK_MEMORY
     parts = [
-        ("weights, bf16", weights / MEMORY),
-        ("keys and values, bf16", cache / CACHE),
+        ("products, bf16", max(BF16 * weights / MEMORY, 2 * rows * weights / PRODUCTS)),
+        ("attention, bf16", max(cache / MEMORY, instructions / (ISSUE * ISSUED))),
         (f"launches, {LAUNCHES} a layer", s.layers * LAUNCHES * LAUNCH),
         ("draws", rows * s.vocabulary * F32 * 5 / MEMORY),
     ]
     total = sum(it[1] for it in parts)
-    return parts, (weights + cache) / PEAK_MEMORY / total
+    return parts, floor / total
 
 
 def main() -> None:
