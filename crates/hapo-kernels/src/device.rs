@@ -56,6 +56,11 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// Bytes of memory that this process may still take there; `None` where nothing says so.
     fn free_bytes(&self) -> Option<u64>;
 
+    /// The most bytes of its memory in use at once since the last call; `None` where nothing says so.
+    fn peak_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// The first failure since the last call, which clears it. Earlier results hold only if there is none; on the CPU
     /// there never is.
     fn check(&self) -> Result<(), DeviceError> {

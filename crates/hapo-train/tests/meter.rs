@@ -41,9 +41,11 @@ fn a_step_tells_how_much_is_sampled_and_trained() {
     let recipe = Recipe::load_stages(&recipe, &Overrides::set(sets)).unwrap();
     let mut listener = Listener { told: Meterings::default(), steps: Vec::new() };
     let plan = RunPlan::settle(&recipe[0]).unwrap();
-    hapo_train::train(&plan, &dir.path().join("run"), ResumePolicy::Fresh, 1, &mut listener)
-        .unwrap();
-    assert_eq!(listener.steps.len(), 2);
+    let (run, policy) = (dir.path().join("run"), ResumePolicy::Measure);
+    let outcome = hapo_train::train(&plan, &run, policy, 1, &mut listener).unwrap();
+    assert_eq!((listener.steps.len(), outcome.finished), (2, true));
+    let checkpoints = std::fs::read_dir(run.join("checkpoints")).unwrap().count();
+    assert_eq!((outcome.checkpoint, checkpoints), (None, 0), "a measurement saves nothing");
     for told in &listener.steps {
         let of = |wanted: &str| -> Vec<f64> {
             told.iter().filter(|it| it.0 == wanted).map(|it| it.1).collect()

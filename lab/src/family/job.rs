@@ -301,11 +301,12 @@ impl Job {
             trained.looks.extend(Look::of(&trained.log, trained.steps));
             trained.steps += trained.log.len() as u64;
             trained.seconds += seconds_of(&trained.log);
+            let last = outcome.checkpoint.expect("a resumable run is saved");
             let best = hapo_train::checkpoint::best(&folder);
-            let (step, best) = best.unwrap_or((outcome.steps, outcome.checkpoint.clone()));
+            let (step, best) = best.unwrap_or((outcome.steps, last.clone()));
             (trained.step, trained.learning_rate) = (step, recipe.optim().lr);
             model_name(&best)?.clone_into(&mut trained.best);
-            model_name(&outcome.checkpoint)?.clone_into(&mut trained.last);
+            model_name(&last)?.clone_into(&mut trained.last);
         }
         Ok(Some(trained))
     }

@@ -130,7 +130,8 @@ impl Demonstration {
             if !outcome.finished {
                 return Ok(Err(Stopped { label: arm.label, step: outcome.steps }));
             }
-            rows.push(self.evaluate(arm.label, model_name(&outcome.checkpoint)?, &sets)?);
+            let checkpoint = outcome.checkpoint.expect("a resumable run is saved");
+            rows.push(self.evaluate(arm.label, model_name(&checkpoint)?, &sets)?);
         }
         let table = self.table(&rows);
         let json = serde_json::to_vec_pretty(&table).expect("a table is plain data");

@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// With --resume: resume although the recipe, the data or the base model has changed
     #[arg(long, requires = "resume")]
     force_recipe: bool,
+    /// Write no checkpoint, to measure time and memory
+    #[arg(long, conflicts_with = "resume")]
+    no_checkpoint: bool,
     /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
@@ -91,15 +94,16 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
     let begin = match (args.resume, args.force_recipe) {
         (true, true) => ResumePolicy::ResumeWithRecipe,
         (true, false) => ResumePolicy::Resume,
+        (false, _) if args.no_checkpoint => ResumePolicy::Measure,
         (false, _) => ResumePolicy::Fresh,
     };
-    if begin == ResumePolicy::Fresh {
+    if args.resume {
+        hapo_train::require_run(&run_dir, stages)?;
+    } else {
         // A later stage must not be found taken when the earlier ones are done.
         for it in stages {
             hapo_train::require_no_run(&hapo_train::stage_folder(&run_dir, it))?;
         }
-    } else {
-        hapo_train::require_run(&run_dir, stages)?;
     }
     let found: Vec<Sources> = stages.iter().map(sources_of).collect::<Result<_>>()?;
     hapo_train::keep_stages(&run_dir, stages)?;
@@ -137,7 +141,7 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         outln!("{}", json_of_stages(&done, stages.len()));
     } else if args.log == Log::Json {
         // The events have said it.
-    } else if !last.outcome.finished {
+    } else if !last.outcome.finished && !args.no_checkpoint {
         outln!("to resume: hapo train {} --resume", run_dir.display());
     } else if let Some(why) = last.flat().filter(|_| !args.quiet) {
         errln!(
@@ -287,7 +291,10 @@ fn json_of_stages(done: &[Stage<'_>], stages: usize) -> serde_json::Value {
 }
 
 fn say(name: &str, outcome: &Outcome) -> Result<()> {
-    let Outcome { steps, checkpoint, .. } = outcome;
+    let Outcome { steps, checkpoint: Some(checkpoint), .. } = outcome else {
+        outln!("{name}: {} steps done; no checkpoint was written", outcome.steps);
+        return Ok(());
+    };
     let checkpoint = checkpoint.display();
     if let Some(why) = &outcome.stopped_early {
         outln!("{name}: ended early after step {steps}: {why}; the model is in {checkpoint}");

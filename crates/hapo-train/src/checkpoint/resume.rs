@@ -15,6 +15,8 @@ use crate::recipe::Recipe;
 pub enum ResumePolicy {
     /// From the start; a folder that holds a run is refused.
     Fresh,
+    /// As [`ResumePolicy::Fresh`], and no checkpoint is written: a measurement.
+    Measure,
     /// From the latest complete checkpoint, if there is one; a run of another recipe or other inputs is refused.
     Resume,
     /// As [`ResumePolicy::Resume`], and a changed recipe or input is taken as it is.

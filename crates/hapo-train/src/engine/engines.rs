@@ -96,6 +96,11 @@ pub trait Learner {
     /// Bytes of weights, gradients, moments and the copy for the KL, and of weights that are not trained.
     fn state_bytes(&self) -> u64;
 
+    /// The most bytes of the device in use at once since the last call; `None` where nothing says so.
+    fn peak_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Writes the weights as a model folder, or their adapter as one of PEFT's, and beside it what [`Learner::restore`] reads.
     fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()>;
 

@@ -321,6 +321,10 @@ impl<D: Device> Learner for Trainer<D> {
         self.model.bytes() as u64 + gradient + self.moments.bytes() + initial
     }
 
+    fn peak_bytes(&self) -> Option<u64> {
+        self.model.device().peak_bytes()
+    }
+
     fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {
         write_state(folder, (&self.model, &self.moments), files)
     }

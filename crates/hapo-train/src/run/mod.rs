@@ -430,7 +430,7 @@ impl<L: Learner> Run<L> {
     pub fn step(&mut self) -> Result<Metrics> {
         let step = Step(self.steps_done + 1);
         let chat_format = &self.verifier.chat_format;
-        let metrics = if let Some(mut batch) = self.source.demonstrations(chat_format, step)? {
+        let mut metrics = if let Some(mut batch) = self.source.demonstrations(chat_format, step)? {
             let steps_per_epoch = self.source.steps_per_epoch();
             let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.steps()) as f64;
             imitation_step(&mut self.learner, &mut batch, &self.plan, step, epoch)?
@@ -441,6 +441,9 @@ impl<L: Learner> Run<L> {
             self.remember(&groups, step, &mut metrics)?;
             metrics
         };
+        if let Some(bytes) = self.learner.peak_bytes() {
+            metrics.set("memory/gpu_peak", bytes as f64);
+        }
         self.steps_done = step.0;
         Ok(metrics)
     }

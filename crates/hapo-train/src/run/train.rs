@@ -74,8 +74,8 @@ pub struct Outcome {
     pub steps: u64,
     /// Steps done by this call; 0 when the run was finished already.
     pub steps_now: u64,
-    /// The last checkpoint.
-    pub checkpoint: PathBuf,
+    /// The last checkpoint; `None` under [`ResumePolicy::Measure`].
+    pub checkpoint: Option<PathBuf>,
     /// True if every step of the recipe is done, or the run has ended early.
     pub finished: bool,
     /// Why it ended before its last step, where evaluations were no longer better.
@@ -107,7 +107,8 @@ pub fn train_on<D: Device>(
     policy: ResumePolicy,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    if policy == ResumePolicy::Fresh {
+    let is_new = matches!(policy, ResumePolicy::Fresh | ResumePolicy::Measure);
+    if is_new {
         require_no_run(run_dir)?;
     }
     let recipe = plan.recipe();
@@ -115,9 +116,10 @@ pub fn train_on<D: Device>(
     let files = RunFolder(run_dir);
     let _lock = Lock::take(files)?;
     let resolved = plan.resolved(&observer.build());
-    let found = match policy {
-        ResumePolicy::Fresh => Found::default(),
-        _ => resume::find(run_dir, recipe, &resolved, policy, &mut |it| observer.warning(it))?,
+    let found = if is_new {
+        Found::default()
+    } else {
+        resume::find(run_dir, recipe, &resolved, policy, &mut |it| observer.warning(it))?
     };
     // Before anything is loaded or written: a finished run has nothing to do.
     if let Some(outcome) = finished_before(files, recipe, &found)? {
@@ -170,6 +172,7 @@ pub fn train_on<D: Device>(
         events: Events::open(run_dir, first, &resolved)?,
         guard: Guard::new(recipe.guard(), &history),
         early_stopping: EarlyStopping::of(recipe, start.as_ref().map(|it| &it.metrics), &history),
+        saves: policy != ResumePolicy::Measure,
         score: Score::new(recipe.best_metric()),
         is_best: false,
         has_below_wrong: history.iter().any(|it| it.get(REWARD_BELOW_WRONG).is_some()),
@@ -202,7 +205,7 @@ fn finished_before(
     Ok(finished.then(|| Outcome {
         steps: state.step,
         steps_now: 0,
-        checkpoint: folder.clone(),
+        checkpoint: Some(folder.clone()),
         finished: true,
         stopped_early,
         stopped_by: None,
@@ -286,6 +289,8 @@ struct Session<'a> {
     events: Events,
     guard: Guard<'a>,
     early_stopping: Option<EarlyStopping<'a>>,
+    /// True if checkpoints are written.
+    saves: bool,
     score: Score<'a>,
     /// True if the last step was evaluated as the best so far.
     is_best: bool,
@@ -326,7 +331,7 @@ impl Session<'_> {
             stopped_early = self.early_stopping.as_ref().and_then(EarlyStopping::ended);
             let stop = observer.stop_requested() || stopped_by.is_some() || stopped_early.is_some();
             let due = every > 0 && step.is_multiple_of(every);
-            if due || self.is_best || stop || step == steps {
+            if self.saves && (due || self.is_best || stop || step == steps) {
                 self.save(&mut run, observer)?;
             }
             if stop {
@@ -335,13 +340,10 @@ impl Session<'_> {
         }
         run.finish_grader()?;
         record_early_end(RunFolder(self.run_dir), run.steps_done(), stopped_early.as_deref())?;
-        let saved_at = self.saved_at;
-        let (_, checkpoint) =
-            saved_at.expect("a run has at least one step, and its last one is saved");
         Ok(Outcome {
             steps: run.steps_done(),
             steps_now: run.steps_done() - first,
-            checkpoint,
+            checkpoint: self.saved_at.map(|it| it.1),
             finished: run.steps_done() == steps || stopped_early.is_some(),
             stopped_early,
             stopped_by,
