@@ -1,9 +1,10 @@
 """PyTorch and transformers beside `hapo-lab bench --device cuda:0`: the same shapes, on the same GPU, in one run.
 
-    torch_bench.py ceilings         products at the decoders' shapes, copies on and to the GPU
-    torch_bench.py train 3b         forward, backward and AdamW: 8 x 1,024 tokens and 1 x 8,192
-    torch_bench.py generate 3b      milliseconds per token behind 960 tokens, 64 and 256 sequences
-    torch_bench.py make 3b DIR      a model with random weights as a folder
+torch_bench.py ceilings         products at the decoders' shapes, copies on and to the GPU
+torch_bench.py train 3b         forward, backward and AdamW: 8 x 1,024 tokens
+torch_bench.py generate 3b      milliseconds per token behind 960 tokens, 64 and 256 sequences
+torch_bench.py make 3b DIR      a model with random weights as a folder
+torch_bench.py logprobs DIR F   log-probabilities of the ids in F, in f32 and bf16
 """
 
 import json
@@ -79,8 +80,16 @@ def ceilings():
     for dtype, tf32 in [(torch.bfloat16, False), (torch.float32, True), (torch.float32, False)]:
         torch.backends.cuda.matmul.allow_tf32 = tf32
         kind = "tf32" if tf32 else str(dtype).removeprefix("torch.")
-        for rows, inputs, outputs in [(8192, 2048, 2560), (8192, 2048, 11_008), (8192, 11_008, 2048),
-                                      (8192, 2048, 22_016), (2048, 2048, 151_936), (256, 2048, 11_008)]:
+        for rows, inputs, outputs in [
+            (8192, 2048, 2560),
+            (8192, 2048, 11_008),
+            (8192, 11_008, 2048),
+            (8192, 2048, 22_016),
+            (2048, 2048, 151_936),
+            (256, 2048, 11_008),
+            (64, 2048, 11_008),
+            (256, 11_008, 2048),
+        ]:
             a = torch.randn(rows, inputs, device="cuda", dtype=dtype)
             b = torch.randn(inputs, outputs, device="cuda", dtype=dtype)
             ms = milliseconds(lambda a=a, b=b: torch.mm(a, b))
@@ -114,15 +123,14 @@ def train(name):
     hidden, layers, heads, kv_heads, ffn, vocabulary, _ = SHAPES[name]
     width = hidden // heads
     matrices = layers * (hidden * width * (2 * heads + 2 * kv_heads) + 3 * hidden * ffn) + hidden * vocabulary
-    variants = [(master, recompute) for master in ["bf16", "f32"] for recompute in [False, True]]
-    for master, recompute in variants:
+    for master, recompute in [("bf16", False), ("f32", True)]:
         net = optimizer = None
         try:
             net = model(name, torch.bfloat16 if master == "bf16" else torch.float32).train()
             if recompute:
                 net.gradient_checkpointing_enable()
             optimizer = torch.optim.AdamW(net.parameters(), lr=1e-6, fused=True)
-            for rows, length in [(8, 1024), (1, 8192)] if name != "tiny" else [(2, 64)]:
+            for rows, length in [(8, 1024)] if name != "tiny" else [(2, 64)]:
                 ids = torch.randint(0, vocabulary, (rows, length), device="cuda")
 
                 def step(net=net, optimizer=optimizer, ids=ids, master=master):
@@ -137,9 +145,16 @@ def train(name):
                 ms = milliseconds(step)
                 tokens = rows * length
                 flops = 6 * matrices * tokens + 3.5 * 2 * layers * heads * width * rows * length**2
-                report(train=name, master=master, recompute=recompute, batch=[rows, length], ms=ms,
-                       tokens_per_s=1e3 * tokens / ms, tflops=flops / ms / 1e9,
-                       peak_gb=torch.cuda.max_memory_allocated() / 1e9)
+                report(
+                    train=name,
+                    master=master,
+                    recompute=recompute,
+                    batch=[rows, length],
+                    ms=ms,
+                    tokens_per_s=1e3 * tokens / ms,
+                    tflops=flops / ms / 1e9,
+                    peak_gb=torch.cuda.max_memory_allocated() / 1e9,
+                )
         except torch.OutOfMemoryError as error:
             report(train=name, master=master, recompute=recompute, failed=str(error).splitlines()[0])
         del net, optimizer
@@ -158,15 +173,30 @@ def generate(name):
             def seconds(new, ids=ids):
                 torch.cuda.synchronize()
                 start = time.perf_counter()
-                net.generate(ids, do_sample=True, top_p=1.0, top_k=0, temperature=1.0, max_new_tokens=new,
-                             min_new_tokens=new, attention_mask=torch.ones_like(ids), pad_token_id=0)
+                net.generate(
+                    ids,
+                    do_sample=True,
+                    top_p=1.0,
+                    top_k=0,
+                    temperature=1.0,
+                    max_new_tokens=new,
+                    min_new_tokens=new,
+                    attention_mask=torch.ones_like(ids),
+                    pad_token_id=0,
+                )
                 torch.cuda.synchronize()
                 return time.perf_counter() - start
 
             seconds(2)
             ms = 1e3 * (seconds(64) - seconds(1)) / 63
-            report(generate=name, sequences=rows, context=960, ms_per_token=ms, tokens_per_s=1e3 * rows / ms,
-                   peak_gb=torch.cuda.max_memory_allocated() / 1e9)
+            report(
+                generate=name,
+                sequences=rows,
+                context=960,
+                ms_per_token=ms,
+                tokens_per_s=1e3 * rows / ms,
+                peak_gb=torch.cuda.max_memory_allocated() / 1e9,
+            )
         except torch.OutOfMemoryError as error:
             report(generate=name, sequences=rows, failed=str(error).splitlines()[0])
         torch.cuda.empty_cache()
@@ -183,10 +213,35 @@ def make(name, folder):
     report(made=folder, parameters=sum(it.numel() for it in net.parameters()))
 
 
+def logprobs(folder, file):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    for dtype in [torch.float32, torch.bfloat16]:
+        net = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).cuda().eval()
+        values = []
+        for line in pathlib.Path(file).read_text().splitlines():
+            ids = torch.tensor([json.loads(line)["input_ids"]], device="cuda")
+            with torch.no_grad():
+                rows = net(ids).logits[0, :-1].float().log_softmax(-1)
+            values += rows.gather(1, ids[0, 1:, None])[:, 0].tolist()
+        report(kind=str(dtype).removeprefix("torch."), logprobs=values)
+
+
 def main(arguments):
-    commands = {"ceilings": (ceilings, 0), "train": (train, 1), "generate": (generate, 1), "make": (make, 2)}
+    commands = {
+        "ceilings": (ceilings, 0),
+        "train": (train, 1),
+        "generate": (generate, 1),
+        "make": (make, 2),
+        "logprobs": (logprobs, 2),
+    }
     command, count = commands.get(arguments[0] if arguments else "", (None, 0))
-    if command is None or len(arguments) != count + 1 or (count and arguments[1] not in SHAPES):
+    if (
+        command is None
+        or len(arguments) != count + 1
+        or (command is not logprobs and count and arguments[1] not in SHAPES)
+    ):
         sys.exit(__doc__)
     command(*arguments[1:])
 

@@ -213,7 +213,7 @@ pub(super) fn decoding<D: Device>(
         logit_steps(model, rows, of, &prompt)?
     };
     let keys = 2 * c.layers * c.kv_heads * c.head_dim * (of.context + of.steps / 2);
-    let bytes = (2 * matrices(c) + 4 * rows * keys) as f64;
+    let bytes = (2 * matrices(c) + model.kv_format().bytes() * rows * keys) as f64;
     let with = if draws { "drawn" } else { "logits downloaded" };
     Ok(Case {
         name: format!("{rows} sequences behind {}, {with}, a step", of.context),

@@ -1,0 +1,126 @@
+//! Does a row of a product depend on the rows beside it?
+//!
+//! `cargo run --release -p hapo-cuda --example invariance` multiplies by the matrices of the 0.5B and the 3B shape, in
+//! bf16 on GPU 0, with nine numbers of rows, and compares the bits of every row with that row among the most. A line of
+//! JSON for each matrix has the numbers of rows at which some row differs: for sums in one piece, as the sampler and
+//! the trainer ask for them, and for sums that cuBLASLt may split. `-- tiny` does the same on small matrices.
+
+use hapo_cuda::{Driver, Launcher, Matrix, Memory, Number, Product};
+use hapo_kernels::DeviceError;
+
+/// A matrix, and what follows its product.
+#[derive(Clone, Copy)]
+struct Case {
+    inputs: usize,
+    outputs: usize,
+    /// Added to the residual stream.
+    add: bool,
+    out_is_bf16: bool,
+}
+
+const fn case(inputs: usize, outputs: usize) -> Case {
+    Case { inputs, outputs, add: false, out_is_bf16: false }
+}
+
+const fn residual(inputs: usize, outputs: usize) -> Case {
+    Case { add: true, ..case(inputs, outputs) }
+}
+
+const fn gated(inputs: usize, outputs: usize) -> Case {
+    Case { out_is_bf16: true, ..case(inputs, outputs) }
+}
+
+/// Queries, keys, attention's output, the gate, the way down and the head of 0.5B, then of 3B.
+const CASES: [Case; 12] = [
+    case(896, 896),
+    case(896, 128),
+    residual(896, 896),
+    gated(896, 4864),
+    residual(4864, 896),
+    case(896, 151_936),
+    case(2048, 2048),
+    case(2048, 256),
+    residual(2048, 2048),
+    gated(2048, 11_008),
+    residual(11_008, 2048),
+    case(2048, 151_936),
+];
+const ROWS: [usize; 9] = [1, 2, 7, 8, 64, 255, 256, 1766, 8192];
+
+const TINY: [Case; 3] = [case(96, 64), residual(200, 48), gated(64, 96)];
+const TINY_ROWS: [usize; 5] = [1, 2, 8, 65, 130];
+
+#[expect(clippy::print_stdout, reason = "the table is what the command is for")]
+fn main() -> Result<(), DeviceError> {
+    let is_tiny = std::env::args().nth(1).is_some_and(|it| it == "tiny");
+    let (cases, counts) =
+        if is_tiny { (&TINY[..], &TINY_ROWS[..]) } else { (&CASES[..], &ROWS[..]) };
+    let driver = Driver::open(0)?;
+    for of in cases {
+        for whole in [true, false] {
+            let unequal = unequal(&driver, *of, counts, whole)?;
+            let Case { inputs, outputs, .. } = of;
+            println!(
+                "{{\"inputs\": {inputs}, \"outputs\": {outputs}, \"whole\": {whole}, \"counts\": {}, \"unequal\": {unequal:?}}}",
+                counts.len() - 1
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Numbers of rows at which some row has other bits than among the most.
+fn unequal(
+    driver: &Driver,
+    of: Case,
+    counts: &[usize],
+    whole: bool,
+) -> Result<Vec<usize>, DeviceError> {
+    // Logits of 8,192 rows would be 5 GB.
+    let most = counts[counts.len() - 1].min((1 << 30) / (4 * of.outputs));
+    let (x, w) = (halves(most * of.inputs, 1), halves(of.inputs * of.outputs, 2));
+    let [x, w] = [driver.alloc_of(&x)?, driver.alloc_of(&w)?];
+    let bytes = of.outputs * if of.out_is_bf16 { 2 } else { 4 };
+    let plain = |address, stride| Matrix { address, stride, transposed: false };
+    let rows = |n: usize| {
+        let out = driver.alloc(n * bytes)?;
+        driver.product(&Product {
+            m: of.outputs,
+            n,
+            k: of.inputs,
+            number: Number::Bf16,
+            left: plain(w.address(), of.outputs),
+            right: plain(x.address(), of.inputs),
+            factor: 1.0,
+            add: of.add,
+            whole,
+            out: plain(out.address(), of.outputs),
+            out_is_bf16: of.out_is_bf16,
+            bias: None,
+            second: None,
+        })?;
+        let mut all = vec![0; n * bytes];
+        driver.download(out.address(), &mut all)?;
+        Ok::<_, DeviceError>(all)
+    };
+    let expected = rows(most)?;
+    let mut found = Vec::new();
+    for &n in &counts[..counts.len() - 1] {
+        let n = n.min(most);
+        if rows(n)? != expected[..n * bytes] {
+            found.push(n);
+        }
+    }
+    Ok(found)
+}
+
+/// Numbers in (−1, 1) in bf16.
+fn halves(n: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed;
+    let mut half = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let number = (state >> 8) as f32 / 8_388_608.0 - 1.0;
+        ((number.to_bits() >> 16) as u16).to_ne_bytes()
+    };
+    (0..n).flat_map(|_| half()).collect()
+}
