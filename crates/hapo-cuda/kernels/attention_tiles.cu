@@ -5,6 +5,9 @@
 // made the same way, from scores that are computed again. For the gradients of keys and values a block has 64 keys, and
 // 32 of the queries that see them pass by at a time; a warp has 16 keys and half of these queries.
 //
+// Decoding has a block for the query heads of a row and a key/value head. Operation for operation it computes of each
+// what the forward pass computes of that query, so a sampled token's log-probability has the bits of the trainer's.
+//
 // A warp's operations are functions that the emulator has too: tiles from shared memory, products of tiles, and
 // asynchronous copies with their waits.
 
@@ -132,6 +135,9 @@ __device__ inline void store_row(T* to, const float (&sums)[D / 8][4], int half,
     }
 }
 
+// The largest score so far as what exponentials are taken from: where nothing is seen, these are to be 0 and not NaN.
+__device__ inline float finite(float most) { return most == MINUS_INFINITY ? 0.0f : most; }
+
 template <int D>
 __device__ inline void forward_tiles(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,
                                      float scale, const u16* q, const u16* k, const u16* v, u16* out,
@@ -201,13 +207,14 @@ __device__ inline void forward_tiles(const Segment* segments, const QueryTile* t
                 }
             here = fmaxf(most[half], quad_max(here));
             float shrink = most[half] == MINUS_INFINITY ? 0.0f : expf(most[half] - here), total = 0;
+            float from = finite(here);
             most[half] = here;
 #pragma unroll
             for (int j = 0; j < TILE_KEYS / 8; j++)
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     float& x = score[j][2 * half + i];
-                    x = x == MINUS_INFINITY ? 0.0f : expf(x - here);
+                    x = expf(x - from);
                     total += x;
                 }
             sum[half] = sum[half] * shrink + quad_sum(total);
@@ -484,6 +491,175 @@ __device__ inline void grad_kv_tiles(const Segment* segments, const KeyChunk* ch
     store(dv, parts + TILE_KEYS * d, 1.0f);
 }
 
+#define DECODE_HEADS 16
+#define SCORE_LINE (TILE_KEYS + 8)
+
+// Grid: rows, blocks of query heads. Keys and values of a tile are copied while those of the one before are worked on.
+template <int D>
+__device__ inline void decode_rows(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads,
+                                   u32 kv_heads, u32 d, float scale, const u16* cache, const u16* q, const u16* k,
+                                   const u16* v, u16* out) {
+    HAPO_SHARED(u16, shared);
+    const int LINE = D + TILE_PAD, STAGE = 2 * TILE_KEYS * LINE, PAIRS = (D / 16 + WARPS - 1) / WARPS;
+    // Of each query head: exponentials in f32 and in bf16, and the largest score of every warp's keys.
+    float* e_tile = (float*)(shared + 2 * STAGE);                   // [DECODE_HEADS][SCORE_LINE]
+    u16* p_tile = (u16*)(e_tile + DECODE_HEADS * SCORE_LINE);       // [DECODE_HEADS][SCORE_LINE]
+    float* most_of = (float*)(p_tile + DECODE_HEADS * SCORE_LINE);  // [DECODE_HEADS][WARPS]
+    const u16** keys_at = (const u16**)(most_of + DECODE_HEADS * WARPS);  // [2][TILE_KEYS], 0 beyond the context
+    const u16** values_at = keys_at + 2 * TILE_KEYS;
+    u32 row = blockIdx.x, group = heads / kv_heads, blocks = (group + DECODE_HEADS - 1) / DECODE_HEADS;
+    u32 kv_head = blockIdx.y / blocks, first_head = kv_head * group + blockIdx.y % blocks * DECODE_HEADS;
+    u32 n_heads = min((u32)DECODE_HEADS, (kv_head + 1) * group - first_head);
+    u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    CacheRow it = rows[row];
+    u32 written = it.prompt_len + it.own_len, keys = written + 1;
+    usize new_at = ((usize)row * kv_heads + kv_head) * d;
+
+    // The heads of a row are the rows of a tile, which lies where the second stage comes to lie.
+    u16* q_tile = shared + STAGE;
+    begin_tile<D, DECODE_HEADS>(q_tile, q + ((usize)row * heads + first_head) * d, alone(0, n_heads), 0, n_heads, d, d);
+    end_group();
+    wait_for_groups<0>();
+    __syncthreads();
+    u32 queries[D / 16][4];
+#pragma unroll
+    for (int c = 0; c < D / 16; c++) load_tiles(queries[c], left_at(q_tile, LINE, 0, c * 16));
+    __syncthreads();
+
+    // As many threads find where the keys and values of a tile are; others read it after a barrier.
+    auto find_keys = [&](int stage, u32 base) {
+        if (threadIdx.x >= TILE_KEYS) return;
+        u32 position = base + threadIdx.x;
+        const u16 *key = 0, *value = 0;
+        if (position < written) {
+            Cached at = cached(it, pages, position, layer, layers, kv_heads, kv_head, d);
+            key = cache + at.keys + at.at * d;
+            value = key + d * PAGE;
+        } else if (position < keys) {
+            key = k + new_at;
+            value = v + new_at;
+        }
+        keys_at[stage * TILE_KEYS + threadIdx.x] = key;
+        values_at[stage * TILE_KEYS + threadIdx.x] = value;
+    };
+    auto begin_keys = [&](int stage) {
+        u16* to = shared + stage * STAGE;
+#pragma unroll
+        for (u32 first = 0; first < TILE_KEYS * D / 8; first += THREADS) {
+            u32 i = first + threadIdx.x, r = i / (D / 8), column = i % (D / 8) * 8;
+            const u16 *key = keys_at[stage * TILE_KEYS + r], *value = values_at[stage * TILE_KEYS + r];
+            bool there = key && column < d;
+            begin_copy(to + r * LINE + column, there ? key + column : k, there);
+            begin_copy(to + (TILE_KEYS + r) * LINE + column, there ? value + column : k, there);
+        }
+    };
+    float o[PAIRS][2][4] = {}, most[2] = {MINUS_INFINITY, MINUS_INFINITY}, sum[2] = {0, 0};
+    find_keys(0, 0);
+    __syncthreads();
+    begin_keys(0);
+    end_group();
+    find_keys(1, TILE_KEYS);
+    __syncthreads();
+    int stage = 0;
+    for (u32 base = 0; base < keys; base += TILE_KEYS, stage ^= 1) {
+        if (base + TILE_KEYS < keys) begin_keys(stage ^ 1);
+        end_group();
+        wait_for_groups<1>();
+        __syncthreads();
+        find_keys(stage, base + 2 * TILE_KEYS);
+        const u16* k_tile = shared + stage * STAGE;
+        const u16* v_tile = k_tile + TILE_KEYS * LINE;
+
+        // A warp has eight keys, a lane two of them for two heads.
+        float mine[4] = {};
+#pragma unroll
+        for (int c = 0; c < D / 32; c++) {
+            u32 b[4];
+            load_tiles(b, k_tile + (warp * 8 + lane % 8) * LINE + c * 32 + lane / 8 * 8);
+            multiply_tiles(mine, queries[2 * c], b[0], b[1]);
+            multiply_tiles(mine, queries[2 * c + 1], b[2], b[3]);
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            u32 head = lane / 4 + 8 * half, seen = head < n_heads ? keys : 0;
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                float& x = mine[2 * half + i];
+                x = base + warp * 8 + lane % 4 * 2 + i < seen ? x * scale : MINUS_INFINITY;
+            }
+            float here = quad_max(fmaxf(mine[2 * half], mine[2 * half + 1]));
+            if (lane % 4 == 0) most_of[head * WARPS + warp] = here;
+        }
+        __syncthreads();
+        float shrink[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            u32 head = lane / 4 + 8 * half, at = head * SCORE_LINE + warp * 8 + lane % 4 * 2;
+            float here = most[half];
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) here = fmaxf(here, most_of[head * WARPS + w]);
+            shrink[half] = most[half] == MINUS_INFINITY ? 0.0f : expf(most[half] - here);
+            most[half] = here;
+            float from = finite(here), low = expf(mine[2 * half] - from), high = expf(mine[2 * half + 1] - from);
+            store_pair(e_tile + at, low, high);
+            store_pair(p_tile + at, low, high);
+#pragma unroll
+            for (int c = 0; c < PAIRS; c++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    o[c][i][2 * half] *= shrink[half];
+                    o[c][i][2 * half + 1] *= shrink[half];
+                }
+        }
+        __syncthreads();
+        // One warp adds a head's exponentials up, in the order of the forward pass.
+        if (warp == 0) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float* from = e_tile + (lane / 4 + 8 * half) * SCORE_LINE + lane % 4 * 2;
+                float total = 0;
+#pragma unroll
+                for (int j = 0; j < TILE_KEYS / 8; j++)
+#pragma unroll
+                    for (int i = 0; i < 2; i++) total += from[j * 8 + i];
+                sum[half] = sum[half] * shrink[half] + quad_sum(total);
+            }
+        }
+        // A warp has sixteen columns of the values, or none.
+#pragma unroll
+        for (int j = 0; j < TILE_KEYS / 16; j++) {
+            u32 p[4], b[4];
+            load_tiles(p, left_at(p_tile, SCORE_LINE, 0, j * 16));
+#pragma unroll
+            for (int c = 0; c < PAIRS; c++) {
+                if ((c * WARPS + warp) * 16 >= D) continue;
+                load_tiles_transposed(b, left_at(v_tile, LINE, j * 16, (c * WARPS + warp) * 16));
+                multiply_pair(o[c][0], o[c][1], p, b);
+            }
+        }
+        __syncthreads();
+    }
+    if (warp == 0 && lane % 4 == 0) {
+        most_of[lane / 4] = sum[0];
+        most_of[lane / 4 + 8] = sum[1];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        u32 head = lane / 4 + 8 * half;
+        if (head >= n_heads) continue;
+        u16* to = out + ((usize)row * heads + first_head + head) * d;
+        float factor = 1.0f / most_of[head];
+#pragma unroll
+        for (int c = 0; c < PAIRS; c++)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                u32 column = (c * WARPS + warp) * 16 + i * 8 + lane % 4 * 2;
+                if (column < d) store_pair(to + column, o[c][i][2 * half] * factor, o[c][i][2 * half + 1] * factor);
+            }
+    }
+}
+
 // One kernel per width of a head; of the first as many blocks as said are to fit a multiprocessor.
 #define ATTENTION_TILES(D, BLOCKS)                                                                                    \
     extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                     \
@@ -502,6 +678,12 @@ __device__ inline void grad_kv_tiles(const Segment* segments, const KeyChunk* ch
                                     float scale, const u16* q, const u16* k, const u16* v, const float* log_sums,     \
                                     const float* deltas, const u16* dout, float* parts) {                             \
         grad_kv_tiles<D>(segments, chunks, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, parts);        \
+    }                                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
+        attention_tiles_decode_##D(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads,          \
+                                   u32 kv_heads, u32 d, float scale, const u16* cache, const u16* q, const u16* k,    \
+                                   const u16* v, u16* out) {                                                          \
+        decode_rows<D>(rows, pages, layer, layers, heads, kv_heads, d, scale, cache, q, k, v, out);                   \
     }
 
 ATTENTION_TILES(32, 2)

@@ -1,25 +1,15 @@
-// The key/value cache: append, and attention of one new row per sequence.
+// The key/value cache: append, and attention of one new row per sequence in f32 (attention_tiles.cu has that in bf16).
 //
-// A page of PAGE tokens holds, for a layer and a head, the keys transposed [d, PAGE] and the values [PAGE, d].
-// A row's context (pages of the shared prompt, own pages, its own new key) is cut into parts of PART positions, whose
+// A page of PAGE tokens holds, for a layer and a head, keys and values [PAGE, d]; keys lie transposed [d, PAGE] unless
+// the tensor cores read them. A row's context (pages of the shared prompt, own pages, its own new key) is cut into parts of PART positions, whose
 // number depends on that row alone; a block reads a part once for up to GROUP query heads of a key/value
 // head, and a second kernel adds the parts up in order.
 
-struct CacheRow {
-    u32 first_page, prompt_len, own_len;
-};
-
-#define PAGE 64
 #define PART 256
 #define GROUP 8
 
-// First element of the keys of a page for a layer and a head.
-__device__ inline usize keys_of(u32 page, u32 layer, u32 layers, u32 kv_heads, u32 head, u32 d) {
-    return (((usize)page * layers + layer) * kv_heads + head) * 2 * d * PAGE;
-}
-
 // k, v [layers, cells, kv_heads, d] into the layers of the cache from `first` on.
-template <typename X, typename T>
+template <bool TRANSPOSED, typename X, typename T>
 __device__ inline void append(u32 n, const u32* cells, u32 n_cells, u32 first, u32 layers, u32 kv_heads, u32 d,
                               const X* k, const X* v, T* cache) {
     FOR_EACH_32(i, n) {
@@ -27,36 +17,21 @@ __device__ inline void append(u32 n, const u32* cells, u32 n_cells, u32 first, u
         u32 token = row / kv_heads, head = row - token * kv_heads;
         u32 layer = token / n_cells, cell = cells[token - layer * n_cells], at = cell % PAGE;
         usize keys = keys_of(cell / PAGE, first + layer, layers, kv_heads, head, d);
-        store(cache[keys + column * PAGE + at], number(k[i]));
+        store(cache[keys + (TRANSPOSED ? column * PAGE + at : at * d + column)], number(k[i]));
         store(cache[keys + (d * PAGE + at * d + column)], number(v[i]));
     }
 }
 
-// The numbers are f32 and the cache is either, or both are bf16.
-#define CACHE_APPEND(SUFFIX, X, T)                                                                                    \
+// The numbers are f32 and the cache is either, or both are bf16 and the tensor cores read them.
+#define CACHE_APPEND(SUFFIX, X, T, TRANSPOSED)                                                                        \
     extern "C" __global__ void cache_append##SUFFIX(u32 n, const u32* cells, u32 n_cells, u32 first, u32 layers,      \
                                                     u32 kv_heads, u32 d, const X* k, const X* v, T* cache) {          \
-        append(n, cells, n_cells, first, layers, kv_heads, d, k, v, cache);                                           \
+        append<TRANSPOSED>(n, cells, n_cells, first, layers, kv_heads, d, k, v, cache);                               \
     }
 
-CACHE_APPEND(, float, float)
-CACHE_APPEND(_rounded, float, u16)
-CACHE_APPEND(_bf16, u16, u16)
-
-// Where a position of a row's context is: the keys of its page, and its place in the page.
-struct Cached {
-    usize keys;
-    u32 at;
-};
-
-__device__ inline Cached cached(CacheRow row, const u32* pages, u32 position, u32 layer, u32 layers, u32 kv_heads,
-                                u32 head, u32 d) {
-    u32 own = position - row.prompt_len;
-    bool of_prompt = position < row.prompt_len;
-    u32 index = of_prompt ? position / PAGE : (row.prompt_len + PAGE - 1) / PAGE + own / PAGE;
-    return {keys_of(pages[row.first_page + index], layer, layers, kv_heads, head, d),
-            (of_prompt ? position : own) % PAGE};
-}
+CACHE_APPEND(, float, float, true)
+CACHE_APPEND(_rounded, float, u16, true)
+CACHE_APPEND(_bf16, u16, u16, false)
 
 // Location of the parts of a row and a query head: [rows, heads, parts], each d sums, the largest score and
 // the sum of exponentials.
@@ -76,10 +51,10 @@ __device__ inline void add_scores(const float* q_tile, u32 n_heads, u32 d, const
 }
 
 // Grid: rows, blocks of query heads, parts of the longest row.
-template <typename X, typename T>
+template <typename T>
 __device__ inline void parts_of_rows(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads,
-                                     u32 kv_heads, u32 d, float scale, const T* cache, const X* q, const X* k,
-                                     const X* v, float* parts) {
+                                     u32 kv_heads, u32 d, float scale, const T* cache, const float* q,
+                                     const float* k, const float* v, float* parts) {
     HAPO_SHARED(float, shared);
     float* q_tile = shared;                // [GROUP][d], scaled
     float* p_tile = q_tile + GROUP * d;    // [GROUP][PART]
@@ -95,7 +70,7 @@ __device__ inline void parts_of_rows(const CacheRow* rows, const u32* pages, u32
     if (first >= positions) return;
     u32 n = min((u32)PART, positions - first);
     for (u32 i = threadIdx.x; i < n_heads * d; i += THREADS)
-        q_tile[i] = number(q[((usize)row * heads + first_head) * d + i]) * scale;
+        q_tile[i] = q[((usize)row * heads + first_head) * d + i] * scale;
     __syncthreads();
 
     // A thread has one position: scores of all heads against its key.
@@ -143,7 +118,7 @@ __device__ inline void parts_of_rows(const CacheRow* rows, const u32* pages, u32
                 Cached place = cached(it, pages, first + i, layer, layers, kv_heads, kv_head, d);
                 value = number(cache[place.keys + (d * PAGE + place.at * d + column)]);
             } else {
-                value = number(v[new_at + column]);
+                value = v[new_at + column];
             }
 #pragma unroll
             for (int g = 0; g < GROUP; g++)
@@ -161,20 +136,20 @@ __device__ inline void parts_of_rows(const CacheRow* rows, const u32* pages, u32
     }
 }
 
-#define DECODE_PARTS(SUFFIX, X, T)                                                                                    \
+#define DECODE_PARTS(SUFFIX, T)                                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
         decode_parts##SUFFIX(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads, u32 kv_heads,  \
-                             u32 d, float scale, const T* cache, const X* q, const X* k, const X* v, float* parts) {  \
+                             u32 d, float scale, const T* cache, const float* q, const float* k, const float* v,      \
+                             float* parts) {                                                                          \
         parts_of_rows(rows, pages, layer, layers, heads, kv_heads, d, scale, cache, q, k, v, parts);                  \
     }
 
-DECODE_PARTS(, float, float)
-DECODE_PARTS(_rounded, float, u16)
-DECODE_PARTS(_bf16, u16, u16)
+DECODE_PARTS(, float)
+DECODE_PARTS(_rounded, u16)
 
 // out [rows, heads, d] from the parts of each row. Grid: rows, heads.
-template <typename X>
-__device__ inline void sum_of_parts(const CacheRow* rows, u32 heads, u32 d, u32 most_parts, const float* parts, X* out) {
+extern "C" __global__ void decode_sum(const CacheRow* rows, u32 heads, u32 d, u32 most_parts, const float* parts,
+                                      float* out) {
     u32 row = blockIdx.x, head = blockIdx.y;
     u32 positions = rows[row].prompt_len + rows[row].own_len + 1;
     u32 n = (positions + PART - 1) / PART;
@@ -188,16 +163,6 @@ __device__ inline void sum_of_parts(const CacheRow* rows, u32 heads, u32 d, u32 
             total += parts[at + c] * factor;
             sum += parts[at + d + 1] * factor;
         }
-        store(out[((usize)row * heads + head) * d + c], total / sum);
+        out[((usize)row * heads + head) * d + c] = total / sum;
     }
-}
-
-extern "C" __global__ void decode_sum(const CacheRow* rows, u32 heads, u32 d, u32 most_parts, const float* parts,
-                                      float* out) {
-    sum_of_parts(rows, heads, d, most_parts, parts, out);
-}
-
-extern "C" __global__ void decode_sum_bf16(const CacheRow* rows, u32 heads, u32 d, u32 most_parts, const float* parts,
-                                           u16* out) {
-    sum_of_parts(rows, heads, d, most_parts, parts, out);
 }

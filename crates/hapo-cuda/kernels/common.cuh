@@ -85,6 +85,19 @@ __device__ inline SoftmaxSums softmax_sums(const float* z, u32 vocabulary, float
     return {plain, weighted, tempered};
 }
 
+// Of a token whose logit is z: its log-probabilities at a temperature and at 1, the row's entropy, and the logarithms
+// of its sums. A draw and the head of training both call this, so their numbers have the same bits.
+struct TokenStats {
+    float log_prob, log_prob_t1, entropy, log_tempered, log_plain;
+};
+
+__device__ inline TokenStats token_stats(SoftmaxSums sums, float z, float most, float inverse) {
+    float d = z - most, log_tempered = (float)log(sums.tempered);
+    double log_plain = log(sums.plain);
+    float entropy = (float)fmax(log_plain - sums.weighted / sums.plain, 0.0);
+    return {d * inverse - log_tempered, d - (float)log_plain, entropy, log_tempered, (float)log_plain};
+}
+
 // The upper half of an f32, rounded to the nearest, ties to even.
 __device__ inline u16 to_bf16(float x) {
     u32 bits = __float_as_uint(x);
@@ -166,4 +179,31 @@ struct KeyChunk {
 // Where the sums of one head and chunk lie: keys' gradients, then values', each [tile][d].
 __device__ inline usize part_of(u32 part, u32 heads, u32 head, u32 tile, u32 d) {
     return ((usize)part * heads + head) * 2 * tile * d;
+}
+
+// A decoded row: its context is that many tokens of pages of its prompt, as many of its own pages, and its new one.
+struct CacheRow {
+    u32 first_page, prompt_len, own_len;
+};
+
+#define PAGE 64
+
+// First element of the keys of a page for a layer and a head.
+__device__ inline usize keys_of(u32 page, u32 layer, u32 layers, u32 kv_heads, u32 head, u32 d) {
+    return (((usize)page * layers + layer) * kv_heads + head) * 2 * d * PAGE;
+}
+
+// Where a position of a row's context is: the keys of its page, and its place in the page.
+struct Cached {
+    usize keys;
+    u32 at;
+};
+
+__device__ inline Cached cached(CacheRow row, const u32* pages, u32 position, u32 layer, u32 layers, u32 kv_heads,
+                                u32 head, u32 d) {
+    u32 own = position - row.prompt_len;
+    bool of_prompt = position < row.prompt_len;
+    u32 index = of_prompt ? position / PAGE : (row.prompt_len + PAGE - 1) / PAGE + own / PAGE;
+    return {keys_of(pages[row.first_page + index], layer, layers, kv_heads, head, d),
+            (of_prompt ? position : own) % PAGE};
 }

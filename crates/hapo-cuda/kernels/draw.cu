@@ -239,13 +239,7 @@ extern "C" __global__ void draw(u32 vocabulary, u32 usable, const DrawRow* rows,
         token = invert(row, truncate(row, it, scratch), it.uniform, sums);
     }
     if (threadIdx.x == 0) {
-        float d = z[token] - most;
-        double log_plain = log(all.plain);
-        DrawnToken to;
-        to.token = token;
-        to.log_prob = d * inverse - (float)log(all.tempered);
-        to.log_prob_t1 = d - (float)log_plain;
-        to.entropy = (float)fmax(log_plain - all.weighted / all.plain, 0.0);
-        drawn[blockIdx.x] = to;
+        TokenStats of = token_stats(all, z[token], most, inverse);
+        drawn[blockIdx.x] = {token, of.log_prob, of.log_prob_t1, of.entropy};
     }
 }

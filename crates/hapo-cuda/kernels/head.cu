@@ -22,15 +22,13 @@ extern "C" __global__ void head(u32 vocabulary, u32 first_row, u32 first_target,
     SoftmaxSums sums = softmax_sums(z, vocabulary, most, inverse, scratch);
     if (threadIdx.x == 0) {
         float* to = stats + (usize)t * STATS;
-        float d = z[target.token] - most;
-        double log_plain = log(sums.plain);
-        float log_tempered = (float)log(sums.tempered);
-        to[0] = d * inverse - log_tempered;
-        to[1] = d - (float)log_plain;
-        to[2] = (float)fmax(log_plain - sums.weighted / sums.plain, 0.0);
+        TokenStats it = token_stats(sums, z[target.token], most, inverse);
+        to[0] = it.log_prob;
+        to[1] = it.log_prob_t1;
+        to[2] = it.entropy;
         to[3] = most;
-        to[4] = log_tempered;
-        to[5] = (float)log_plain;
+        to[4] = it.log_tempered;
+        to[5] = it.log_plain;
     }
 }
 

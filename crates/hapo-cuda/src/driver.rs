@@ -667,6 +667,18 @@ impl Launcher for Driver {
         Some(cuda::mem_get_info().ok()?.0 as u64)
     }
 
+    fn peak_bytes(&self) -> Option<u64> {
+        let (pool, mut most, mut zero) = (self.open.pool?, 0_u64, 0_u64);
+        self.bind().ok()?;
+        let high = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+        // SAFETY: the pool belongs to the device; the attribute is a number of 64 bits, and 0 resets it.
+        unsafe {
+            cuda::mem_pool::get_attribute(pool, high, (&raw mut most).cast()).ok()?;
+            cuda::mem_pool::set_attribute(pool, high, (&raw mut zero).cast()).ok()?;
+        }
+        Some(most)
+    }
+
     fn name(&self) -> String {
         self.open.name.clone()
     }

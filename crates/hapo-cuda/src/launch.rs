@@ -44,7 +44,7 @@ pub struct Matrix {
 
 /// `out [m, n] = left [m, k] · right [k, n]`, column-major; plus the old `out` if `add`, plus a bias `[m]` in every
 /// column. Sums are in f32.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Product {
     /// Rows of the result.
     pub m: usize,
@@ -58,8 +58,12 @@ pub struct Product {
     pub left: Matrix,
     /// Right factor.
     pub right: Matrix,
+    /// Multiplies the product.
+    pub factor: f32,
     /// Add to `out` instead of overwriting it.
     pub add: bool,
+    /// Add up the inner dimension in one piece, so that a column of the result does not depend on `n`.
+    pub whole: bool,
     /// The result; never transposed.
     pub out: Matrix,
     /// Store the result in bf16, otherwise in f32.
@@ -130,6 +134,10 @@ pub trait Launcher: Send + Sync + Debug + 'static {
     fn product(&self, product: &Product) -> Result<(), DeviceError>;
     /// Bytes of its memory that are free; `None` where nothing says so.
     fn free_bytes(&self) -> Option<u64> {
+        None
+    }
+    /// The most bytes of its memory in use at once since the last call; `None` where nothing says so.
+    fn peak_bytes(&self) -> Option<u64> {
         None
     }
     /// Its name on the command line.

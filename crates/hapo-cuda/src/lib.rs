@@ -21,6 +21,8 @@ mod launch;
 mod libraries;
 mod operations;
 mod plan;
+#[cfg(test)]
+mod probes;
 mod products;
 mod sources;
 mod staging;

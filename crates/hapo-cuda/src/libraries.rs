@@ -124,6 +124,8 @@ pub(crate) mod lt {
     pub(crate) const REDUCTION_SCHEME_MASK: c_int = 3;
     /// Alignment attributes of the two factors, the addend and the result.
     pub(crate) const MIN_ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
+    /// The inner dimension is not split into parts that are added afterwards.
+    pub(crate) const REDUCTION_NONE: u32 = 0;
     /// Parts of a sum are added in the format that they are computed in, out of place.
     pub(crate) const REDUCTION_IN_F32: u32 = 2;
 }

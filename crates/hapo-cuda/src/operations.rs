@@ -39,6 +39,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.inner.launcher.free_bytes()
     }
 
+    fn peak_bytes(&self) -> Option<u64> {
+        self.inner.launcher.peak_bytes()
+    }
+
     fn table<T: TableItem>(&self, items: &[T]) -> CudaTable<L, T> {
         let pending = self.fault().clone();
         let memory = pending.map_or_else(|| self.upload_items(items), Err);
@@ -178,7 +182,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 number: Number::F32,
                 left: Matrix { address, stride: outputs, transposed: true },
                 right: plain(at(dy), outputs),
+                factor: factor_of(&onto),
                 add: is_added(&onto),
+                whole: false,
                 out: plain(to(&dx), inputs),
                 out_is_bf16: dx.buf.format == NumberFormat::Bf16,
                 bias: None,
@@ -209,7 +215,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 number: Number::F32,
                 left: plain(at(dy), outputs),
                 right: Matrix { address: at(x), stride: inputs, transposed: true },
+                factor: factor_of(&onto),
                 add: is_added(&onto),
+                whole: false,
                 out: plain(to(&dw), outputs),
                 out_is_bf16: dw.buf.format == NumberFormat::Bf16,
                 bias: None,
@@ -488,37 +496,29 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
         let format = shared_format([q.buf, k.buf, v.buf, &*out.buf]);
         self.run(|| {
+            let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
+            let (table, pages) = (Self::table_at(rows)?, Self::table_at(pages)?);
+            let place = [layer.index as u64, layer.count as u64];
+            let numbers = [cache.memory.address(), at(q), at(k), at(v)];
+            let shape_args = [heads, kv_heads, head_dim, scale];
+            let args =
+                |to: u64| [&[table, pages], &place[..], &shape_args, &numbers, &[to]].concat();
+            let blocks = |most: usize| shape.kv_heads * shape.group().div_ceil(most);
+            if let Some(plan) = self.tiles_of(shape, format) {
+                let grid = self.grid(n, blocks(TilePlan::HEADS), 1)?;
+                return self.launch(plan.kernels[3], grid, plan.decode_bytes(), &args(to(&out)));
+            }
             // Widths beyond this do not fit into shared memory.
             self.attention_plan(shape)?;
             let parts = plan::decode_parts(&rows.items);
-            let blocks = shape.kv_heads * shape.group().div_ceil(plan::DECODE_GROUP);
-            let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
-            let table = Self::table_at(rows)?;
             let bytes = n * shape.heads * parts * (shape.head_dim + 2) * size_of::<f32>();
             self.with_scratch(bytes, |scratch| {
-                let args = [
-                    table,
-                    Self::table_at(pages)?,
-                    layer.index as u64,
-                    layer.count as u64,
-                    heads,
-                    kv_heads,
-                    head_dim,
-                    scale,
-                    cache.memory.address(),
-                    at(q),
-                    at(k),
-                    at(v),
-                    scratch,
-                ];
-                let grid = self.grid(n, blocks, parts)?;
+                let grid = self.grid(n, blocks(plan::DECODE_GROUP), parts)?;
                 let shared = plan::decode_bytes(shape.head_dim);
-                let kernels = ["decode_parts", "decode_parts_rounded", "decode_parts_bf16"];
-                let kernel = of_cache(format, layer.format, kernels);
-                self.launch(kernel, grid, shared, &args)?;
+                let kernel = of_format(layer.format, ["decode_parts", "decode_parts_rounded"]);
+                self.launch(kernel, grid, shared, &args(scratch))?;
                 let args = [table, heads, head_dim, parts as u64, scratch, to(&out)];
-                let kernel = of_format(format, ["decode_sum", "decode_sum_bf16"]);
-                self.launch(kernel, self.grid(n, shape.heads, 1)?, 0, &args)
+                self.launch("decode_sum", self.grid(n, shape.heads, 1)?, 0, &args)
             })
         });
     }
@@ -548,9 +548,15 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 at(v),
                 cache.memory.address(),
             ];
-            let kernels = ["cache_append", "cache_append_rounded", "cache_append_bf16"];
-            let format = shared_format([k.buf, v.buf]);
-            self.over_32(of_cache(format, first.format, kernels), k.len, &args)
+            let kernel = match (shared_format([k.buf, v.buf]), first.format) {
+                (NumberFormat::F32, NumberFormat::F32) => "cache_append",
+                (NumberFormat::F32, NumberFormat::Bf16) => "cache_append_rounded",
+                (NumberFormat::Bf16, NumberFormat::Bf16) => "cache_append_bf16",
+                (NumberFormat::Bf16, NumberFormat::F32) => {
+                    panic!("a cache of bf16 numbers is in bf16")
+                }
+            };
+            self.over_32(kernel, k.len, &args)
         });
     }
 
@@ -794,7 +800,10 @@ impl<L: Launcher> CudaDevice<L> {
             number: Number::F32,
             left: plain(w, outputs),
             right: plain(at(x), inputs),
+            factor: factor_of(onto),
             add: is_added(onto),
+            // Sampler and trainer make the same rows in batches of other sizes.
+            whole: true,
             out: plain(to(y), outputs),
             out_is_bf16,
             bias,
@@ -890,26 +899,13 @@ impl<L: Launcher> CudaDevice<L> {
     }
 }
 
-/// Of kernels for f32 numbers with a cache in f32 and in bf16, and for bf16 numbers with one in bf16, the right one.
-fn of_cache(
-    numbers: NumberFormat,
-    cache: NumberFormat,
-    [plain, rounded, both]: [&'static str; 3],
-) -> &'static str {
-    match (numbers, cache) {
-        (NumberFormat::F32, NumberFormat::F32) => plain,
-        (NumberFormat::F32, NumberFormat::Bf16) => rounded,
-        (NumberFormat::Bf16, NumberFormat::Bf16) => both,
-        (NumberFormat::Bf16, NumberFormat::F32) => panic!("a cache of bf16 numbers is in bf16"),
-    }
-}
-
 /// Two products of one right factor as one.
 fn joined([first, second]: [Product; 2]) -> Product {
     let (left, out) = (second.left.address, second.out.address);
     let joined = Product { second: Some(Second { left, out, bias: second.bias }), ..first };
     assert!(
         second.add == first.add
+            && second.factor.to_bits() == first.factor.to_bits()
             && second.out_is_bf16 == first.out_is_bf16
             && second.bias.is_some() == first.bias.is_some(),
         "products of one kind"
@@ -920,6 +916,11 @@ fn joined([first, second]: [Product; 2]) -> Product {
 /// Does the product add to existing values?
 fn is_added<B>(onto: &Accumulate<B>) -> bool {
     matches!(onto, Accumulate::Existing)
+}
+
+/// Multiplies the product.
+fn factor_of<B>(onto: &Accumulate<B>) -> f32 {
+    if let Accumulate::Multiplied(factor) = onto { *factor } else { 1.0 }
 }
 
 /// A matrix in its stored order.

@@ -193,7 +193,8 @@ pub(crate) struct BackwardTiles {
 pub(crate) struct TilePlan {
     /// Columns the kernels are made for.
     width: usize,
-    pub(crate) kernels: [&'static str; 3],
+    /// Forward, for the gradients of queries and of keys and values, and to decode.
+    pub(crate) kernels: [&'static str; 4],
 }
 
 impl TilePlan {
@@ -203,6 +204,8 @@ impl TilePlan {
     pub(crate) const KEYS: usize = 64;
     /// Queries that pass by a block of keys at a time.
     pub(crate) const STAGE: usize = 32;
+    /// Query heads of a block in decoding.
+    pub(crate) const HEADS: usize = 16;
 
     /// The smallest kernels that hold a head.
     pub(crate) fn of(shape: AttentionShape) -> Option<Self> {
@@ -214,6 +217,7 @@ impl TilePlan {
                         concat!("attention_tiles_", $width),
                         concat!("attention_tiles_grad_q_", $width),
                         concat!("attention_tiles_grad_kv_", $width),
+                        concat!("attention_tiles_decode_", $width),
                     ],
                 }
             };
@@ -233,6 +237,13 @@ impl TilePlan {
     pub(crate) fn key_bytes(self) -> u32 {
         let rows = 2 * Self::KEYS + 2 * 2 * Self::STAGE;
         (rows * (self.width + 8) * 2 + 2 * 2 * Self::STAGE * 4) as u32
+    }
+
+    /// The same to decode: as forward, and of every head two numbers for each key, in f32 and bf16, and one for each warp;
+    /// of every key two addresses in each stage.
+    pub(crate) fn decode_bytes(self) -> u32 {
+        let of_head = (Self::KEYS + 8) * 6 + THREADS as usize / 32 * 4;
+        self.bytes() + (Self::HEADS * of_head + 2 * 2 * Self::KEYS * 8) as u32
     }
 
     pub(crate) fn backward_tiles(self) -> BackwardTiles {
@@ -435,7 +446,8 @@ mod tests {
         assert_eq!(TilePlan::QUERIES * (128 + 8) * 2, largest.bytes() as usize / 2);
         assert_eq!(largest.key_bytes(), 70_144);
         const { assert!(TilePlan::KEYS * 128 * 4 <= 2 * 2 * TilePlan::STAGE * (128 + 8) * 2) };
-        assert!(largest.bytes().max(largest.key_bytes()) <= LEAST_SHARED);
+        assert_eq!(largest.decode_bytes(), 79_104);
+        assert!(largest.decode_bytes().max(largest.key_bytes()) <= LEAST_SHARED);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Products by cuBLASLt: their descriptors, and the cached algorithm for each shape.
 //!
 //! Purpose: the product itself adds the bias, and two products with a common factor are one call. cuBLASLt's heuristic
-//! runs once for every kind of product and its first answer is kept, so each kind has one algorithm. Parts of a sum are
-//! added in f32.
+//! runs once for every kind of product and its first answer is kept, so each kind has one algorithm. Forward products
+//! take no algorithm that splits the inner dimension; others add its parts in f32.
 //!
 //! Price: descriptors are built anew for every call.
 
@@ -44,6 +44,8 @@ struct Kind {
     number: Number,
     out_is_bf16: bool,
     add: bool,
+    /// How parts of a sum may be added.
+    reduction: u32,
     bias: bool,
     /// Numbers between the left factors, the results and the biases of two products.
     pair: Option<[i64; 3]>,
@@ -65,6 +67,7 @@ impl Kind {
             number: product.number,
             out_is_bf16: product.out_is_bf16,
             add: product.add,
+            reduction: if product.whole { lt::REDUCTION_NONE } else { lt::REDUCTION_IN_F32 },
             bias: product.bias.is_some(),
             pair: product.second.map(|it| apart(product, it)),
             alignments: [lefts, right.address, outs, biases].map(alignment),
@@ -243,7 +246,7 @@ impl Products {
             Some(it) => it,
             None => self.recommended(kind, &call)?,
         };
-        let (one, beta) = (1.0_f32, if product.add { 1.0_f32 } else { 0.0 });
+        let (factor, beta) = (product.factor, if product.add { 1.0_f32 } else { 0.0 });
         let [left, right, out] =
             [product.left, product.right, product.out].map(|it| it.address as *mut c_void);
         // SAFETY: descriptions are alive, matrices are where they say, as the caller promises.
@@ -251,7 +254,7 @@ impl Products {
             (self.library.cublasLtMatmul)(
                 self.handle,
                 call.product.it,
-                (&raw const one).cast(),
+                (&raw const factor).cast(),
                 left,
                 call.left.it,
                 right,
@@ -348,7 +351,7 @@ impl Products {
             library.cublasLtMatmulPreferenceSetAttribute,
         )?;
         wanted.set::<u64>(lt::MAX_WORKSPACE_BYTES, self.workspace.1 as u64)?;
-        wanted.set(lt::REDUCTION_SCHEME_MASK, lt::REDUCTION_IN_F32)?;
+        wanted.set(lt::REDUCTION_SCHEME_MASK, kind.reduction)?;
         let [left, right, out, bias] = kind.alignments;
         // A bias is read as the result is written.
         let all = [left, right, out, out.min(bias)];

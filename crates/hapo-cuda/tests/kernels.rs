@@ -97,17 +97,18 @@ fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
     }
 }
 
-/// Runs one piece of work on both devices and compares the results. On the fibers it runs twice: their order changes
-/// from launch to launch, and their bits must not.
+/// Runs one piece of work on both devices and compares the results. On the fibers it runs four times: order and copies
+/// change from launch to launch, and bits must not.
 macro_rules! both {
     ($what:expr, $tolerance:expr, $work:expr) => {
         both!($what, $tolerance, MatmulPrecision::F32, $work)
     };
     ($what:expr, $tolerance:expr, $products:expr, $work:expr) => {{
         let Some(gpu) = support::gpu($products) else { return };
-        let (ours, again, theirs): (Vec<Vec<f32>>, Vec<Vec<f32>>, Vec<Vec<f32>>) =
-            ($work(&gpu), $work(&gpu), $work(&cpu()));
-        assert_eq!(ours, again, "{}: bits depend on the schedule", $what);
+        let (ours, theirs): (Vec<Vec<f32>>, Vec<Vec<f32>>) = ($work(&gpu), $work(&cpu()));
+        for _ in 1..4 {
+            assert_eq!(ours, $work(&gpu), "{}: bits depend on the schedule", $what);
+        }
         for (i, (a, b)) in ours.iter().zip(&theirs).enumerate() {
             near(&format!("{}, result {i}", $what), a, b, $tolerance);
         }
@@ -139,15 +140,16 @@ fn products() {
             // A span that does not begin at the buffer's beginning.
             let x = x.at(3, rows * inputs);
             let mut results = Vec::new();
-            for kind in 0..3 {
+            for kind in 0..4 {
                 let onto = || match kind {
                     0 => Accumulate::Nothing,
                     1 => Accumulate::Existing,
+                    2 => Accumulate::Multiplied(-0.3),
                     _ => Accumulate::Bias(all(&bias)),
                 };
                 // A product with a bias is stored in f32.
                 let before = halves_of(rows * outputs, 5);
-                let to = || if kind < 2 { factor(device, &before) } else { buf(device, &before) };
+                let to = || if kind < 3 { factor(device, &before) } else { buf(device, &before) };
                 for w in [&w, &plain] {
                     let mut y = to();
                     let output = Output { weight: w, onto: onto(), y: all_mut(&mut y) };
@@ -164,11 +166,12 @@ fn products() {
                     device.product(shape, x, outputs);
                     results.extend(pair.iter().map(|it| read(device, it)));
                 }
-                let onto = || if kind == 0 { Accumulate::Nothing } else { Accumulate::Existing };
-                if kind < 2 {
+                if kind < 3 {
                     let mut dx = factor(device, &halves_of(rows * inputs, 6));
                     device.product_input_grad(shape, all(&dy), &w, onto(), all_mut(&mut dx));
                     results.push(read(device, &dx));
+                }
+                if kind < 2 {
                     let mut dw = buf(device, &halves_of(inputs * outputs, 7));
                     device.product_weight_grad(shape, x, all(&dy), onto(), all_mut(&mut dw));
                     results.push(read(device, &dw));
@@ -600,7 +603,9 @@ fn attention_on_the_tensor_cores() {
         let shape = AttentionShape::new(heads, kv_heads, head_dim);
         let (table, rows) = segments(lens);
         let ours = attend(&gpu, shape, &table, rows, true);
-        assert_eq!(ours, attend(&gpu, shape, &table, rows, true), "{shape:?}: the same bits");
+        for _ in 1..4 {
+            assert_eq!(ours, attend(&gpu, shape, &table, rows, true), "{shape:?}: the same bits");
+        }
         let expected = attend_to(&cpu(), shape, &table, rows, true, &|x| rounded(&x));
         let what = format!("{shape:?}, {lens:?}");
         near(&format!("{what}: log-sums"), &ours[1], &expected[1], 1e-5);
@@ -659,13 +664,14 @@ fn heads_too_wide_are_refused_by_name() {
 fn the_cache_and_decoding() {
     // Query heads that fill no block of eight, exactly one, and more; contexts beyond one part.
     for (heads, kv_heads, head_dim, layers) in
-        [(2, 2, 16, 2), (16, 2, 32, 1), (11, 1, 64, 1), (14, 2, 128, 2)]
+        [(2, 2, 16, 2), (16, 2, 32, 1), (11, 1, 64, 1), (14, 2, 128, 2), (8, 1, 128, 1)]
     {
         fn work<D: Device>(
             device: &D,
             shape: AttentionShape,
             layers: usize,
             format: NumberFormat,
+            shows_cache: bool,
         ) -> Vec<Vec<f32>> {
             let width = shape.kv_dim();
             let layer = |index| CacheLayer { index, count: layers, format };
@@ -750,11 +756,13 @@ fn the_cache_and_decoding() {
                     *it += 1;
                 }
             }
-            let cache = read(device, &cache).into_iter();
-            results.push(match format {
-                NumberFormat::F32 => cache.collect(),
-                NumberFormat::Bf16 => cache.flat_map(halves).collect(),
-            });
+            if shows_cache {
+                let cache = read(device, &cache).into_iter();
+                results.push(match format {
+                    NumberFormat::F32 => cache.collect(),
+                    NumberFormat::Bf16 => cache.flat_map(halves).collect(),
+                });
+            }
             results
         }
         let shape = AttentionShape::new(heads, kv_heads, head_dim);
@@ -764,7 +772,94 @@ fn the_cache_and_decoding() {
             (NumberFormat::Bf16, MatmulPrecision::Bf16, STORED_IN_BF16),
         ] {
             let what = format!("{shape:?} {format:?} {products:?}");
-            both!(what, tolerance, products, |d: &_| work(d, shape, layers, format));
+            // The tensor cores' keys are not transposed.
+            let shows_cache = products == MatmulPrecision::F32;
+            both!(what, tolerance, products, |d: &_| work(d, shape, layers, format, shows_cache));
+        }
+    }
+}
+
+/// Decoding on the tensor cores computes of a query what the forward pass computes of it: groups of 1 to 20 heads, widths
+/// between the kernels', contexts of one tile to more than 1,024 positions.
+#[test]
+fn a_decoded_row_has_the_bits_of_the_forward_pass() {
+    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+        return;
+    };
+    for (heads, kv_heads, head_dim, prompt, own) in [
+        (2, 2, 16, 1, 1),
+        (16, 2, 128, 300, 200),
+        (14, 2, 64, 100, 129),
+        (7, 1, 32, 64, 65),
+        (12, 1, 128, 130, 70),
+        (20, 1, 80, 63, 66),
+        (28, 4, 128, 200, 900),
+    ] {
+        let shape = AttentionShape::new(heads, kv_heads, head_dim);
+        let (width, rows) = (shape.kv_dim(), prompt + own);
+        let part = |from: usize, width: usize, seed| {
+            let all = halves_of(rows * width, seed);
+            buf_as(&gpu, &all[from * width..], NumberFormat::Bf16)
+        };
+        let (table, _) = segments(&[(prompt as u32, None), (own as u32, Some(0))]);
+        let mut expected = part(0, shape.q_dim(), 0);
+        let mut log_sums = gpu.alloc(rows * heads, NumberFormat::F32).unwrap();
+        gpu.attention(
+            shape,
+            &gpu.table(&table),
+            all(&part(0, shape.q_dim(), 1)),
+            all(&part(0, width, 2)),
+            all(&part(0, width, 3)),
+            all_mut(&mut expected),
+            all_mut(&mut log_sums),
+        );
+        let expected = read(&gpu, &expected);
+        // Pages lie in descending order.
+        let pages = prompt.div_ceil(PAGE) + own.div_ceil(PAGE);
+        let order: Vec<u32> = (0..pages as u32).rev().collect();
+        let cell = |at: usize| {
+            let (page, at) =
+                if at < prompt { (0, at) } else { (prompt.div_ceil(PAGE), at - prompt) };
+            order[page + at / PAGE] * PAGE as u32 + (at % PAGE) as u32
+        };
+        let place = CacheLayer { index: 0, count: 1, format: NumberFormat::Bf16 };
+        let mut cache = gpu.alloc(pages * PAGE * width * 2, NumberFormat::Bf16).unwrap();
+        let cells = gpu.table(&(0..rows).map(cell).collect::<Vec<_>>());
+        let (k, v) = (part(0, width, 2), part(0, width, 3));
+        gpu.cache_append(shape, place, &cells, all(&k), all(&v), &mut cache);
+        // Some of the response's positions: what lies behind each in the cache is not to be seen.
+        let chosen: Vec<usize> = (0..own).filter(|at| at % 61 < 2 || at + 1 == own).collect();
+        let at = |&own: &usize| CacheRow {
+            first_page: 0,
+            prompt_len: prompt as u32,
+            own_len: own as u32,
+        };
+        let table = gpu.table(&chosen.iter().map(at).collect::<Vec<_>>());
+        let rows_of = |width: usize, seed| {
+            let all = halves_of(rows * width, seed);
+            let rows = chosen.iter().flat_map(|at| &all[(prompt + at) * width..][..width]);
+            buf_as(&gpu, &rows.copied().collect::<Vec<_>>(), NumberFormat::Bf16)
+        };
+        let (q, k, v) = (rows_of(shape.q_dim(), 1), rows_of(width, 2), rows_of(width, 3));
+        let pages = gpu.table(&order);
+        let mut out = rows_of(shape.q_dim(), 0);
+        for turn in 0..4 {
+            gpu.attention_decode(
+                shape,
+                place,
+                &table,
+                &pages,
+                &cache,
+                all(&q),
+                all(&k),
+                all(&v),
+                all_mut(&mut out),
+            );
+            let ours = read(&gpu, &out);
+            for (at, ours) in chosen.iter().zip(ours.chunks_exact(shape.q_dim())) {
+                let theirs = &expected[(prompt + at) * shape.q_dim()..][..shape.q_dim()];
+                assert_eq!(ours, theirs, "{shape:?}, position {at} of {own}, turn {turn}");
+            }
         }
     }
 }

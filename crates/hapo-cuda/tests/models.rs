@@ -149,6 +149,51 @@ fn a_step_of_an_adapter_is_that_of_the_cpu() {
     }
 }
 
+/// The change of the logits by an adapter of the gate alone, whose B is small.
+fn change_by_a_small_gate<D: Device>(device: D) -> Vec<f32> {
+    let mut model = adapted("tiny-qwen2", device);
+    let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
+    let specs = model.adapter().unwrap().tensors(model.config());
+    let mut logits = |size: f32| {
+        let (mut all, mut state) = (Vec::new(), 7_u32);
+        for spec in &specs {
+            let len: usize = spec.shape.iter().product();
+            let scale = match (spec.name.contains("gate_proj"), spec.name.contains("lora_A")) {
+                (true, true) => 0.1,
+                (true, false) => size,
+                _ => 0.0,
+            };
+            all.extend((0..len).map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                scale * ((state >> 8) as f32 / 8_388_608.0 - 1.0)
+            }));
+        }
+        model.write_trained(0, &all);
+        Tape::default().logits(&model, &tokens).unwrap()
+    };
+    let before = logits(0.0);
+    logits(1e-4).iter().zip(before).map(|(after, before)| after - before).collect()
+}
+
+/// The first updates of an adapter move gate and up by less than half a unit of bf16: their effect is rounded with x·W,
+/// not after it, where nothing of it would be left.
+#[test]
+fn a_small_adapter_of_the_gate_acts_in_bf16() {
+    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+        return;
+    };
+    let (ours, exact) = (change_by_a_small_gate(gpu), change_by_a_small_gate(Cpu::new(1).unwrap()));
+    let product = |a: &[f32], b: &[f32]| {
+        a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>()
+    };
+    let share = product(&ours, &exact) / product(&exact, &exact);
+    let unchanged = ours.chunks_exact(384).filter(|row| row.iter().all(|it| *it == 0.0)).count();
+    assert!(
+        (0.7..1.3).contains(&share) && unchanged < 4,
+        "{share} of the change, {unchanged} rows"
+    );
+}
+
 /// In bf16, values between products are rounded, and a matrix is split, or rounded beside an adapter; gradients keep
 /// their direction.
 #[test]
@@ -189,9 +234,13 @@ fn decoding_is_training_read_token_by_token() {
         let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
         let vocabulary = model.config().vocab_size;
         let whole = Tape::default().logits(&model, &tokens).unwrap();
-        // Decoding keeps probabilities in f32, which training rounds with all else.
+        // In bf16 decoding computes what training computes; a GPU's products may still depend on the other rows.
         let largest = whole.iter().fold(0.0_f32, |most, it| most.max(it.abs()));
-        let near = if products == MatmulPrecision::F32 { 1e-4 } else { 0.02 * largest };
+        let near = match products {
+            MatmulPrecision::F32 => 1e-4,
+            _ if support::is_emulator() => 0.0,
+            _ => 0.02 * largest,
+        };
         let row = |i: usize| &whole[i * vocabulary..(i + 1) * vocabulary];
         let mut cache = KvCache::new(&model, 512).unwrap();
         // A prompt read in pieces, next to one read at once.
@@ -199,7 +248,7 @@ fn decoding_is_training_read_token_by_token() {
         assert!(cache.continue_prefill(&model, &mut prompt, 8).unwrap().is_none());
         assert!(cache.continue_prefill(&model, &mut prompt, 8).unwrap().is_none());
         let (slot, logits) = cache.continue_prefill(&model, &mut prompt, 8).unwrap().unwrap();
-        assert!(gap(&logits, row(20)) < near, "{name}: a prompt in pieces");
+        assert!(gap(&logits, row(20)) <= near, "{name}: a prompt in pieces");
         let other = cache.prefill(&model, &[&tokens[..3]]).unwrap().slots[0];
         let (own, other) = (cache.fork(slot, 32).unwrap(), cache.fork(other, 32).unwrap());
         let mut logits = Vec::new();
@@ -207,7 +256,7 @@ fn decoding_is_training_read_token_by_token() {
             let rows = [(other, 5), (own, token)];
             cache.decode(&model, &rows, &mut logits).unwrap();
             let off = gap(&logits[vocabulary..], row(i));
-            assert!(off < near, "{name}, position {i}: {off} of {largest}");
+            assert!(off <= near, "{name}, position {i}: {off} of {largest}");
         }
     }
 }

@@ -25,6 +25,7 @@ fn every_kernel_compiles_for_ampere_hopper_and_blackwell() {
         let text = String::from_utf8(ptx).unwrap();
         assert!(text.contains(".target sm_90") && text.contains(".entry"), "{}", source.file);
     }
+    let mut recorded = format!("NVRTC {:?}\n", compiler.version());
     for (major, minor) in [(8, 0), (8, 6), (9, 0), (10, 0)] {
         for source in sources() {
             let image = compiler.compile(source, Arch { major, minor }, Form::Image).unwrap();
@@ -37,6 +38,10 @@ fn every_kernel_compiles_for_ampere_hopper_and_blackwell() {
             for kernel in source.kernels {
                 let it = resources(&image, kernel);
                 let it = it.unwrap_or_else(|| panic!("{kernel} for sm_{major}{minor}"));
+                if (major, minor) == (9, 0) {
+                    let Resources { registers, instructions, tile_loop, .. } = it;
+                    recorded += &format!("{kernel} {registers} {instructions} {tile_loop}\n");
+                }
                 // Two blocks of 256 threads on a multiprocessor; one where a warp holds rows of 128 columns on the tensor
                 // cores.
                 let tiles = kernel.strip_prefix("attention_tiles_");
@@ -57,6 +62,31 @@ fn every_kernel_compiles_for_ampere_hopper_and_blackwell() {
             }
         }
     }
+    within_the_record(&recorded);
+}
+
+/// Registers, instructions, and those of the loop with products of tiles grow little over those in the file; more is
+/// recorded with `UPDATE_EXPECT=1`, by whoever has seen why.
+fn within_the_record(now: &str) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/machine_code.txt");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        return std::fs::write(path, now).unwrap();
+    }
+    let then = std::fs::read_to_string(path).unwrap();
+    // Another NVRTC makes other code.
+    if now.lines().next() != then.lines().next() {
+        return;
+    }
+    assert_eq!(now.lines().count(), then.lines().count(), "kernels in {path}");
+    for (now, then) in now.lines().zip(then.lines()).skip(1) {
+        let [ours, theirs] = [now, then].map(|it| it.split(' ').collect::<Vec<_>>());
+        assert_eq!(ours[0], theirs[0], "kernels in {path}");
+        for (i, (ours, theirs)) in ours.iter().zip(&theirs).enumerate().skip(1) {
+            let [ours, most] = [ours, theirs].map(|it| it.parse::<usize>().unwrap());
+            let most = if i == 1 { most + 8 } else { most + most / 20 };
+            assert!(ours <= most, "{now}; at most 8 registers and 5 % of instructions over {then}");
+        }
+    }
 }
 
 /// Products of tiles, and loads of four tiles each, of one of the kernels of the tensor cores: every product is of 16
@@ -65,6 +95,8 @@ fn tile_instructions(kernel: &str) -> (usize, usize) {
     let (kind, width) = kernel.rsplit_once('_').unwrap_or(("", kernel));
     let steps = width.parse::<usize>().unwrap() / 16;
     match kind {
+        // Scores of eight keys and sums of sixteen columns, or none, of a warp; the queries stay.
+        "decode" => (steps + 4 * 2, steps + steps / 2 + 4 * 2),
         // Scores and values of 64 keys; the queries stay.
         "" => (steps * 8 + 4 * 2 * steps, steps + steps * 4 + 4 * steps),
         // Scores, gradients of probabilities and sums of 16 keys at a time; queries and gradients stay.
@@ -88,6 +120,10 @@ struct Resources {
     products_of_tiles: usize,
     /// LDSM: their tiles from shared memory.
     loads_of_tiles: usize,
+    /// Instructions, without those that fill up.
+    instructions: usize,
+    /// Instructions from the first to the last of the longest loop with products of tiles; 0 without one.
+    tile_loop: usize,
 }
 
 /// Reads them from an image: an ELF file whose section `.nv.info` has attributes by symbol.
@@ -124,9 +160,39 @@ fn resources(image: &[u8], kernel: &str) -> Option<Resources> {
     // An instruction has 16 bytes, and its kind is in the lowest twelve bits.
     let code = named(&format!(".text.{kernel}"))?.bytes;
     let count = |kind| code.chunks_exact(16).filter(|it| word(it, 0) & 0xfff == kind).count();
-    let (products_of_tiles, loads_of_tiles) = (count(0x23c), count(0x83b));
-    let (registers, stack) = (registers?, stack?);
-    Some(Resources { registers, stack, shared, products_of_tiles, loads_of_tiles })
+    Some(Resources {
+        registers: registers?,
+        stack: stack?,
+        shared,
+        products_of_tiles: count(PRODUCT),
+        loads_of_tiles: count(0x83b),
+        instructions: code.len() / 16 - count(0x918),
+        tile_loop: tile_loop(code),
+    })
+}
+
+/// HMMA.
+const PRODUCT: u32 = 0x23c;
+
+/// A branch has its distance from the next instruction, in words of four bytes, in byte 2 and the bits from 34 on: so for
+/// `sm_90`, by the listings of `nvdisasm`.
+fn tile_loop(code: &[u8]) -> usize {
+    const BRANCH: u32 = 0x947;
+    let all: Vec<&[u8]> = code.chunks_exact(16).collect();
+    let kind = |it: &[u8]| word(it, 0) & 0xfff;
+    let mut longest = 0;
+    for (at, it) in all.iter().enumerate().filter(|it| kind(it.1) == BRANCH) {
+        let high = i64::from(word(it, 4).cast_signed() >> 2);
+        let words = (high << 8) | i64::from(it[2]);
+        let target = at as i64 + 1 + words / 4;
+        if let Ok(first) = usize::try_from(target)
+            && first < at
+            && all[first..at].iter().any(|it| kind(it) == PRODUCT)
+        {
+            longest = longest.max(at + 1 - first);
+        }
+    }
+    longest
 }
 
 /// A section of an ELF file.

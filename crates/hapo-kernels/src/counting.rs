@@ -156,7 +156,7 @@ impl Device for Counting {
     }
 
     fn weight(&self, shape: [usize; 2], held: Held) -> Result<CountedWeight, DeviceError> {
-        let form = Form::of(self.habits.compute, held);
+        let form = Form::of(&self.habits, held);
         let is_widened = form == Form::Panels && !self.habits.is_cpu();
         Ok(self.counted(shape, if is_widened { Form::F32 } else { form }))
     }

@@ -36,6 +36,8 @@ pub enum Activation {
 pub enum Accumulate<'a, B> {
     /// Nothing: the output is overwritten.
     Nothing,
+    /// Nothing, and the product is multiplied by a number; not for a gradient of weights.
+    Multiplied(f32),
     /// The old output.
     Existing,
     /// A bias `[outputs]`, the same for every row; the output is then f32.

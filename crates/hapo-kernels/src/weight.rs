@@ -12,8 +12,10 @@ pub enum Held {
     /// To be multiplied by and updated: exactly f32, in one part or in several.
     #[default]
     Trained,
-    /// Plain f32, whatever products round to: an embedding that is looked up only, the pair of an adapter.
+    /// Plain f32, whatever products round to: an embedding that is looked up only.
     Plain,
+    /// The pair of an adapter: plain f32 on the CPU, as [`Held::Trained`] on a GPU.
+    Pair,
     /// It never changes: rounded to a format where the device multiplies by numbers of it.
     Frozen(NumberFormat),
 }

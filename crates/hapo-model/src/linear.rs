@@ -91,7 +91,7 @@ pub(crate) struct Input<'a, D: Device> {
     pub(crate) device: &'a D,
     pub(crate) x: Span<'a, D::Buf>,
     /// Is `None` for a matrix that never has a pair.
-    pub(crate) low: Option<&'a mut D::Buf>,
+    pub(crate) low: Option<&'a mut [D::Buf; 2]>,
 }
 
 /// State that a backward pass carries from product to product.
@@ -160,8 +160,8 @@ impl<D: Device> Linear<D> {
         places: [Range; 2],
     ) -> Result<(), ComputeError> {
         let ([inputs, outputs], rank) = (self.shape, shape.rank);
-        let a = device.weight([inputs, rank], Held::Plain)?;
-        let b = device.weight([rank, outputs], Held::Plain)?;
+        let a = device.weight([inputs, rank], Held::Pair)?;
+        let b = device.weight([rank, outputs], Held::Pair)?;
         self.pair = Some(Pair { a, b, inputs, rank, scale: shape.scale() as f32, places });
         Ok(())
     }
@@ -201,60 +201,85 @@ impl<D: Device> Linear<D> {
 
     /// `y = x·W + bias + s·(x·A)·B`.
     pub(crate) fn forward(&self, input: Input<'_, D>, y: SpanMut<D::Buf>) {
-        self.product(input, self.bias(), y);
+        Self::products([(self, y)], input, false);
     }
 
     /// `y += x·W + s·(x·A)·B`.
     pub(crate) fn add_to(&self, input: Input<'_, D>, y: SpanMut<D::Buf>) {
-        self.product(input, Accumulate::Existing, y);
+        Self::products([(self, y)], input, true);
     }
 
     /// [`Linear::forward`] of one `x` by two matrices of one shape.
     pub(crate) fn forward_both(
         [one, two]: [&Self; 2],
         input: Input<'_, D>,
-        [mut y, mut second]: [SpanMut<D::Buf>; 2],
+        [y, second]: [SpanMut<D::Buf>; 2],
     ) {
+        if one.pair.is_some() == two.pair.is_some() {
+            return Self::products([(one, y), (two, second)], input, false);
+        }
         let Input { device, x, mut low } = input;
-        let outputs = [one.output(one.bias(), y.again()), two.output(two.bias(), second.again())];
-        device.product(one.shape_for(x), x, outputs);
-        one.add_low_rank(device, x, y, low.as_deref_mut());
-        two.add_low_rank(device, x, second, low);
+        one.forward(Input { device, x, low: low.as_deref_mut() }, y);
+        two.forward(Input { device, x, low }, second);
     }
 
-    fn product(&self, input: Input<'_, D>, onto: Accumulate<D::Buf>, mut y: SpanMut<D::Buf>) {
-        let Input { device, x, low } = input;
-        device.product(self.shape_for(x), x, [self.output(onto, y.again())]);
-        self.add_low_rank(device, x, y, low);
+    /// Products of one `x` by matrices of one shape that have pairs alike, onto what is there if `adds`.
+    fn products<const N: usize>(
+        mut all: [(&Self, SpanMut<D::Buf>); N],
+        Input { device, x, low }: Input<'_, D>,
+        adds: bool,
+    ) {
+        let low = all[0].0.pair.as_ref().and(low);
+        let is_onto_bias = all.iter().any(|(linear, _)| linear.bias.is_some());
+        // A small s·(x·A)·B added to a rounded x·W would be rounded away; x·W added to it is not.
+        let is_rounded = device.habits().factors() == NumberFormat::Bf16;
+        let pairs_first = low.is_some() && is_rounded && !adds && !is_onto_bias;
+        let low = low.map(|low| {
+            let rank = all[0].0.pair.as_ref().map_or(0, |pair| pair.rank);
+            let mut rooms = low.iter_mut();
+            let outputs = all.each_ref().map(|(linear, _)| {
+                let pair = linear.pair.as_ref().expect("pairs alike");
+                pair.low(rooms.next().expect("two rooms"), x.len / pair.inputs)
+            });
+            let MatShape { rows, inputs, .. } = all[0].0.shape_for(x);
+            device.product(MatShape { rows, inputs, outputs: rank }, x, outputs);
+            &*low
+        });
+        if let Some(low) = low.filter(|_| pairs_first) {
+            Self::low_rank(&mut all, device, low, || Accumulate::Nothing);
+        }
+        let shape = all[0].0.shape_for(x);
+        let outputs = all.each_mut().map(|(linear, y)| {
+            let onto = if adds || pairs_first { Accumulate::Existing } else { linear.bias() };
+            Output { weight: &linear.weight, onto, y: y.again() }
+        });
+        device.product(shape, x, outputs);
+        if let Some(low) = low.filter(|_| !pairs_first) {
+            Self::low_rank(&mut all, device, low, || Accumulate::Existing);
+        }
     }
 
-    fn output<'a>(
-        &'a self,
-        onto: Accumulate<'a, D::Buf>,
-        y: SpanMut<'a, D::Buf>,
-    ) -> Output<'a, D::Buf, D::Weight> {
-        Output { weight: &self.weight, onto, y }
+    /// `y = onto + s·(x·A)·B` of matrices with pairs.
+    fn low_rank<'o>(
+        all: &mut [(&Self, SpanMut<D::Buf>)],
+        device: &D,
+        low: &[D::Buf],
+        onto: impl Fn() -> Accumulate<'o, D::Buf>,
+    ) where
+        D::Buf: 'o,
+    {
+        for ((linear, y), low) in all.iter_mut().zip(low) {
+            let pair = linear.pair.as_ref().expect("pairs alike");
+            let (rank, outputs) = (pair.rank, linear.shape[1]);
+            let rows = y.len / outputs;
+            let output = Output { weight: &pair.b, onto: onto(), y: y.again() };
+            let shape = MatShape { rows, inputs: rank, outputs };
+            device.product(shape, low.first(rows * rank), [output]);
+        }
     }
 
     fn bias(&self) -> Accumulate<'_, D::Buf> {
         self.bias.as_ref().map_or(Accumulate::Nothing, |it| Accumulate::Bias(it.all()))
-    }
-
-    /// `y += s·(x·A)·B`, where there is a pair.
-    fn add_low_rank(
-        &self,
-        device: &D,
-        x: Span<D::Buf>,
-        y: SpanMut<D::Buf>,
-        low: Option<&mut D::Buf>,
-    ) {
-        if let Some(pair) = &self.pair {
-            let low = low.expect("a layer's matrices have room for x·A");
-            let rows = pair.low(device, x, low);
-            let shape = MatShape { rows, inputs: pair.rank, outputs: self.shape[1] };
-            let output = Output { weight: &pair.b, onto: Accumulate::Existing, y };
-            device.product(shape, low.first(rows * pair.rank), [output]);
-        }
     }
 
     /// `dx = onto + dy·Wᵀ + d_low·Aᵀ` with `d_low = s·dy·Bᵀ`, which [`Linear::weight_grad`] of the same matrix reads.
@@ -272,8 +297,7 @@ impl<D: Device> Linear<D> {
         if let Some(Pair { a, b, rank, scale, .. }) = &self.pair {
             let (rank, len) = (*rank, rows * rank);
             let (shape, to) = (MatShape { rows, inputs: rank, outputs }, pass.d_low.first_mut(len));
-            device.product_input_grad(shape, dy, b, Accumulate::Nothing, to);
-            device.scale(pass.d_low.first_mut(len), *scale);
+            device.product_input_grad(shape, dy, b, Accumulate::Multiplied(*scale), to);
             let shape = MatShape { rows, inputs, outputs: rank };
             device.product_input_grad(shape, pass.d_low.first(len), a, Accumulate::Existing, dx);
         }
@@ -291,7 +315,9 @@ impl<D: Device> Linear<D> {
             pass.gradients.add_product(device, place, self.shape_for(x), x, dy);
         }
         if let Some(pair) = &self.pair {
-            let rows = pair.low(device, x, pass.low);
+            let rows = x.len / pair.inputs;
+            let shape = MatShape { rows, inputs: pair.inputs, outputs: pair.rank };
+            device.product(shape, x, [pair.low(pass.low, rows)]);
             let ([a, b], rank) = (pair.places, pair.rank);
             let (low, d_low) = (pass.low.first(rows * rank), pass.d_low.first(rows * rank));
             let shape = MatShape { rows, inputs: rank, outputs };
@@ -308,15 +334,9 @@ impl<D: Device> Linear<D> {
 }
 
 impl<D: Device> Pair<D> {
-    /// `low = s·x·A`, and its rows.
-    fn low(&self, device: &D, x: Span<D::Buf>, low: &mut D::Buf) -> usize {
-        let rows = x.len / self.inputs;
-        let (shape, len) =
-            (MatShape { rows, inputs: self.inputs, outputs: self.rank }, rows * self.rank);
-        let y = low.first_mut(len);
-        let output = Output { weight: &self.a, onto: Accumulate::Nothing, y };
-        device.product(shape, x, [output]);
-        device.scale(low.first_mut(len), self.scale);
-        rows
+    /// The product of some rows that makes `low = s·x·A`.
+    fn low<'a>(&'a self, low: &'a mut D::Buf, rows: usize) -> Output<'a, D::Buf, D::Weight> {
+        let (onto, y) = (Accumulate::Multiplied(self.scale), low.first_mut(rows * self.rank));
+        Output { weight: &self.a, onto, y }
     }
 }

@@ -240,10 +240,16 @@ impl<'a, D: Device> Engine<'a, D> {
             if admitted.is_empty() {
                 return Ok(());
             }
-            let drawn = self.draw_all(&admitted, |i| {
-                let prompt = self.jobs[&admitted[i].sequence.id].prompt.as_ref();
-                &prompt.expect("its prompt was just read").logits
-            });
+            let mut drawn = Vec::new();
+            for alike in admitted.chunk_by(|a, b| a.sequence.id == b.sequence.id) {
+                let job = &self.jobs[&alike[0].sequence.id];
+                let logits = &job.prompt.as_ref().expect("its prompt was just read").logits;
+                let row = |it: &Running| job.request.decoding.row(self.uniform_of(&it.sequence));
+                let how: Vec<_> = alike.iter().map(row).collect();
+                let tokens = self.cache.draw(self.model, logits, &how, self.limits.usable_vocab)?;
+                let top = top(logits, job.request.top_log_probs);
+                drawn.extend(tokens.into_iter().map(|it| (it, top.clone())));
+            }
             for it in &admitted {
                 let job = self.jobs.get_mut(&it.sequence.id).expect("it was just admitted");
                 if let Some(prompt) = &mut job.prompt
@@ -316,16 +322,6 @@ impl<'a, D: Device> Engine<'a, D> {
             draw(logits, request.decoding, number, self.limits.usable_vocab),
             top(logits, request.top_log_probs),
         )
-    }
-
-    /// The next token of each sequence, from its row of logits.
-    fn draw_all<'l>(
-        &self,
-        sequences: &[Running],
-        row: impl Fn(usize) -> &'l [f32] + Sync,
-    ) -> Vec<WithMostLikely> {
-        let one = |(i, it): (usize, &Running)| self.draw_one(&it.sequence, row(i));
-        sequences.par_iter().enumerate().map(one).collect()
     }
 
     /// Appends a token; the sequence keeps running or finishes.

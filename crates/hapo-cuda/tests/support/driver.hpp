@@ -6,9 +6,7 @@
 #include <cstdlib>
 #include <deque>
 #include <functional>
-#include <map>
 #include <set>
-#include <string>
 
 namespace stand_in {
 
@@ -68,7 +66,7 @@ static int allocate(Address* to, size_t bytes) {
     *to = (Address)made;
     memory[*to] = bytes;
     value("held") += bytes;
-    value("most_held") = std::max(value("most_held"), value("held"));
+    value("pool_high") = std::max(value("pool_high"), value("held"));
     return OK;
 }
 
@@ -133,7 +131,7 @@ enum { COMPUTE = 0, SCALE = 1, LEFT_OP = 3, RIGHT_OP = 4, EPILOGUE = 7, BIAS = 8
 
 // An algorithm is of one kind of product, for addresses that are multiples of some bytes.
 struct Algorithm {
-    unsigned long long kind, alignment[4], unused[3];
+    unsigned long long kind, alignment[4], whole, unused[2];
 };
 
 static unsigned long long kind_of(const Description& product, const Description* const matrices[4]) {
@@ -219,7 +217,16 @@ int cuDeviceGetDefaultMemPool(void** pool, int) {
     *pool = (void*)&memory;
     return value("pools") ? OK : INVALID_VALUE;
 }
-int cuMemPoolSetAttribute(void*, int, void*) { return OK; }
+// The high watermark of the pool's use; it can only be reset.
+int cuMemPoolGetAttribute(void*, int which, void* to) {
+    *(unsigned long long*)to = value("pool_high");
+    return which == 8 ? OK : INVALID_VALUE;
+}
+int cuMemPoolSetAttribute(void*, int which, void* from) {
+    if (which != 8) return OK;
+    value("pool_high") = value("held");
+    return *(unsigned long long*)from == 0 ? OK : INVALID_VALUE;
+}
 int cuMemPoolTrimTo(void*, size_t) { return OK; }
 int cuStreamCreate(void** stream, unsigned) {
     *stream = (void*)&sticky;
@@ -431,8 +438,8 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void* product, void* left, void* right
     const Description &of = *(Description*)product, &how = *(Description*)wanted;
     value("heuristics")++;
     *found = 0;
-    // Parts are added in f32, and there is memory for them.
-    if (most != 1 || how[3] != 2 || how[1] != value("workspace")) return INVALID_BLAS;
+    // A sum is whole, or its parts are added in f32 and there is memory for them.
+    if (most != 1 || (how[3] != 0 && how[3] != 2) || how[1] != value("workspace")) return INVALID_BLAS;
     if (!is_known(of, *matrices[0], *matrices[1], *matrices[3])) return NOT_SUPPORTED;
     if ((*matrices[3])[COUNT] > 1) {
         if (!value("distances")) return INVALID_BLAS;
@@ -446,6 +453,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void* product, void* left, void* right
         int reserved[4];
     } result = {};
     result.algorithm.kind = kind_of(of, matrices);
+    result.algorithm.whole = how[3] == 0;
     for (int i = 0; i < 4; i++) result.algorithm.alignment[i] = how[5 + i];
     memcpy(results, &result, sizeof result);
     *found = 1;
@@ -476,19 +484,19 @@ int cublasLtMatmul(void*, void* product, const void* alpha, const void* left, vo
     for (int number = 0; of[EPILOGUE] == 4 && number < d[COUNT]; number++) {
         if ((of[BIAS] + number * of[BIAS_APART] * 4) % (long long)how.alignment[3]) return INVALID_BLAS;
     }
-    if (*(const float*)alpha != 1.0f || add != out) return INVALID_BLAS;
+    if (add != out) return INVALID_BLAS;
     if (d[COUNT] > 1 && !value("calls_of_two")) return INVALID_BLAS;
     value("products")++;
     if (d[COUNT] > 1) value("pairs_begun")++;
     Description it = of, l = a, r = b, o = d;
-    float beta_is = *(const float*)beta;
-    int kind = a[TYPE] == 14 ? 1 : of[COMPUTE] == 77 ? 2 : 0;
+    float beta_is = *(const float*)beta, factor = *(const float*)alpha;
+    int kind = a[TYPE] == 14 ? 1 : of[COMPUTE] == 77 ? 2 : 0, whole = (int)how.whole;
     return later([=] {
         for (int number = 0; number < o[COUNT]; number++) {
             const float* bias = it[EPILOGUE] == 4 ? (const float*)it[BIAS] + number * it[BIAS_APART] : nullptr;
             long long m = o[ROWS], n = o[COLUMNS], k = l[it[LEFT_OP] ? ROWS : COLUMNS];
             fibers_product(m, n, k, kind, (const void*)(at[0] + number * apart[0]), l[STRIDE], it[LEFT_OP],
-                           (const void*)(at[1] + number * apart[1]), r[STRIDE], it[RIGHT_OP], beta_is != 0.0f,
+                           (const void*)(at[1] + number * apart[1]), r[STRIDE], it[RIGHT_OP], factor, beta_is != 0.0f, whole,
                            (void*)(at[3] + number * apart[3]), o[TYPE] == 14, o[STRIDE], bias);
         }
         return OK;

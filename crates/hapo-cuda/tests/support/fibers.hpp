@@ -2,8 +2,9 @@
 //
 // Every thread of a block is a fiber of one operating-system thread; it runs until it meets a barrier or a
 // shuffle. A barrier that part of a block has left for good, a shuffle that not all lanes of a warp reach,
-// and a block that waits for itself are errors. Shared memory starts as NaN and ends at a guard. Launches
-// alternate the order of warps and blocks, so that a race between them changes bits from run to run.
+// and a block that waits for itself are errors. Shared memory starts as NaN and ends at a guard. Launches of a kernel
+// take turns with two orders of warps and blocks, and with asynchronous copies that are done at once and when they are
+// waited for, so that a race changes bits from run to run.
 
 #pragma once
 #include <setjmp.h>
@@ -14,6 +15,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -155,7 +158,8 @@ static void multiply_tiles(float (&sums)[4], const unsigned (&a)[4], unsigned b0
     }
 }
 
-// A copy is done when it was waited for and not before.
+// A copy is done when it was waited for and not before, or at once: hardware may do either.
+static bool early;
 struct Copy {
     uint16_t* to;
     const uint16_t* from;
@@ -165,8 +169,14 @@ struct Copy {
 static std::vector<Copy> copies[MOST];
 static unsigned groups[MOST];
 
+static void perform(uint16_t* to, const uint16_t* from, bool there) {
+    if (there) memcpy(to, from, 16);
+    else memset(to, 0, 16);
+}
+
 static inline void begin_copy(uint16_t* to, const uint16_t* from, bool there) {
     if ((uintptr_t)to % 16 || (there && (uintptr_t)from % 16)) abort();
+    if (early) perform(to, from, there);
     copies[current].push_back({to, from, there, groups[current]});
 }
 static inline void end_group() { groups[current]++; }
@@ -177,10 +187,8 @@ static inline void wait_for_groups() {
     for (auto& it : mine) {
         if (it.group + N >= groups[current]) {
             mine[kept++] = it;
-        } else if (it.there) {
-            memcpy(it.to, it.from, 16);
-        } else {
-            memset(it.to, 0, 16);
+        } else if (!early) {
+            perform(it.to, it.from, it.there);
         }
     }
     mine.resize(kept);
@@ -303,7 +311,7 @@ extern const size_t n_entries;
 // 0, or 1 with a message.
 extern "C" int fibers_launch(const char* name, const unsigned* grid, unsigned threads, unsigned shared, void** args,
                              size_t n_args, const char** problem) {
-    static unsigned launches = 0;
+    static std::map<std::string, unsigned> launches;
     const unsigned GUARD = 64;
     *problem = message;
     const Entry* entry = nullptr;
@@ -321,7 +329,9 @@ extern "C" int fibers_launch(const char* name, const unsigned* grid, unsigned th
     body_args = args;
     blockDim = {threads, 1, 1};
     gridDim = {grid[0], grid[1], grid[2]};
-    bool backwards = launches++ % 2;
+    unsigned turn = launches[name]++;
+    bool backwards = turn % 2;
+    early = turn / 2 % 2;
     size_t blocks = (size_t)grid[0] * grid[1] * grid[2];
     int failed = 0;
     for (size_t i = 0; i < blocks && !failed; i++) {
@@ -367,26 +377,33 @@ static uint16_t nearest_bf16(float x) {
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// A product as BLAS has it: matrices by columns, `stride` elements apart.
+// A product as BLAS has it: matrices by columns, `stride` elements apart. Unless it is to be whole, a library may split
+// the inner dimension as it likes: here into as many parts as the result has few columns.
 extern "C" void fibers_product(size_t m, size_t n, size_t k, int kind, const void* left, size_t left_stride,
                                int left_transposed, const void* right, size_t right_stride, int right_transposed,
-                               int add, void* out, int out_kind, size_t out_stride, const float* bias) {
+                               float factor, int add, int whole, void* out, int out_kind, size_t out_stride, const float* bias) {
+    size_t parts = whole ? 1 : n <= 8 ? 3 : n <= 64 ? 2 : 1;
     // Columns of the left factor, one after the other.
     float* columns = (float*)malloc(m * k * sizeof(float));
-    float* sums = (float*)malloc(m * sizeof(float));
+    float* sums = (float*)malloc(2 * m * sizeof(float));
+    float* totals = sums + m;
     for (size_t i = 0; i < k; i++)
         for (size_t row = 0; row < m; row++)
             columns[i * m + row] = element(left, kind, left_transposed ? row * left_stride + i : i * left_stride + row);
     for (size_t column = 0; column < n; column++) {
-        for (size_t row = 0; row < m; row++) sums[row] = 0;
-        for (size_t i = 0; i < k; i++) {
-            size_t at = right_transposed ? i * right_stride + column : column * right_stride + i;
-            float factor = element(right, kind, at);
-            for (size_t row = 0; row < m; row++) sums[row] += columns[i * m + row] * factor;
+        for (size_t row = 0; row < m; row++) totals[row] = 0;
+        for (size_t part = 0; part < parts; part++) {
+            for (size_t row = 0; row < m; row++) sums[row] = 0;
+            for (size_t i = k * part / parts; i < k * (part + 1) / parts; i++) {
+                size_t at = right_transposed ? i * right_stride + column : column * right_stride + i;
+                float factor = element(right, kind, at);
+                for (size_t row = 0; row < m; row++) sums[row] += columns[i * m + row] * factor;
+            }
+            for (size_t row = 0; row < m; row++) totals[row] += sums[row];
         }
         for (size_t row = 0; row < m; row++) {
             size_t at = column * out_stride + row;
-            float sum = (add ? element(out, out_kind, at) : 0.0f) + sums[row] + (bias ? bias[row] : 0.0f);
+            float sum = (add ? element(out, out_kind, at) : 0.0f) + factor * totals[row] + (bias ? bias[row] : 0.0f);
             if (out_kind == BF16) {
                 ((uint16_t*)out)[at] = nearest_bf16(sum);
             } else {

@@ -42,6 +42,8 @@ type ProductFn = unsafe extern "C" fn(
     *const c_void,
     usize,
     c_int,
+    f32,
+    c_int,
     c_int,
     *mut c_void,
     c_int,
@@ -193,10 +195,15 @@ impl Machine {
     }
 }
 
+/// True where the kernels run on the CPU.
+pub(crate) fn is_emulator() -> bool {
+    std::env::var_os(GPU).is_none()
+}
+
 /// How many times further than the fibers a GPU may be from the CPU: its exponential and its fused multiply-adds round
 /// otherwise.
 pub(crate) fn slack() -> f32 {
-    if std::env::var_os(GPU).is_some() { 4.0 } else { 1.0 }
+    if is_emulator() { 1.0 } else { 4.0 }
 }
 
 /// Names the GPU to test on.
@@ -437,7 +444,7 @@ impl Launcher for Fibers {
         // SAFETY: the library has the function.
         let run = unsafe { self.library.code.get::<ProductFn>(b"fibers_product") }.unwrap();
         for product in product.each() {
-            let Product { m, n, k, number, left, right, add, out, out_is_bf16, bias, .. } = product;
+            let Product { m, n, k, number, left, right, out, out_is_bf16, bias, .. } = product;
             assert!(!out.transposed, "the result is in its stored order");
             assert!(!(out_is_bf16 && bias.is_some()), "a product with a bias is stored in f32");
             // SAFETY: the matrices are inside memory of this launcher, as the caller's shapes say.
@@ -457,7 +464,9 @@ impl Launcher for Fibers {
                     pointer(right.address).cast(),
                     right.stride,
                     c_int::from(right.transposed),
-                    c_int::from(add),
+                    product.factor,
+                    c_int::from(product.add),
+                    c_int::from(product.whole),
                     pointer(out.address).cast(),
                     c_int::from(out_is_bf16),
                     out.stride,

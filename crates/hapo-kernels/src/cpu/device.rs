@@ -75,7 +75,7 @@ impl Device for Cpu {
     }
 
     fn weight(&self, shape: [usize; 2], held: Held) -> Result<CpuWeight, DeviceError> {
-        CpuWeight::zeros(self, shape, Form::of(self.compute(), held))
+        CpuWeight::zeros(self, shape, Form::of(&self.habits(), held))
     }
 
     fn copy_of(&self, w: &CpuWeight) -> Result<CpuWeight, DeviceError> {
@@ -100,8 +100,11 @@ impl Device for Cpu {
         x: Span<CpuBuf>,
         to: [Output<'_, CpuBuf, CpuWeight>; N],
     ) {
-        for Output { weight, onto, y } in to {
-            weight.product(self, shape, x.read(), Start::of(&onto), y.write());
+        for Output { weight, onto, mut y } in to {
+            weight.product(self, shape, x.read(), Start::of(&onto), y.again().write());
+            if let Accumulate::Multiplied(factor) = onto {
+                self.scale(y, factor);
+            }
         }
     }
 
@@ -111,9 +114,12 @@ impl Device for Cpu {
         dy: Span<CpuBuf>,
         w: &CpuWeight,
         onto: Accumulate<CpuBuf>,
-        dx: SpanMut<CpuBuf>,
+        mut dx: SpanMut<CpuBuf>,
     ) {
-        w.input_grad(self, shape, dy.read(), Start::of(&onto), dx.write());
+        w.input_grad(self, shape, dy.read(), Start::of(&onto), dx.again().write());
+        if let Accumulate::Multiplied(factor) = onto {
+            self.scale(dx, factor);
+        }
     }
 
     fn product_weight_grad(

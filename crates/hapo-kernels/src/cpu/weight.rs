@@ -21,6 +21,7 @@ use super::update::Parameter;
 use super::{embedding, split};
 use crate::compute::Compute;
 use crate::error::DeviceError;
+use crate::habits::Habits;
 use crate::number_format::NumberFormat;
 use crate::shapes::{EmbeddingLayout, MatShape};
 use crate::span::Buffer;
@@ -41,10 +42,11 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// The form for a purpose, where products round to `compute`.
-    pub(crate) fn of(compute: Compute, held: Held) -> Self {
-        match (compute, held) {
+    /// The form for a purpose on a device of these habits.
+    pub(crate) fn of(habits: &Habits, held: Held) -> Self {
+        match (habits.compute, held) {
             (_, Held::Plain) => Self::F32,
+            (_, Held::Pair) if habits.is_cpu() => Self::F32,
             (Compute::Bf16, Held::Frozen(NumberFormat::Bf16)) => Self::Pairs,
             (Compute::Bf16, _) => Self::Split,
             (_, Held::Frozen(NumberFormat::Bf16)) => Self::Panels,

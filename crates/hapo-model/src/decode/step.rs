@@ -83,6 +83,29 @@ impl<D: Device> KvCache<D> {
         Ok(next)
     }
 
+    /// Draws tokens of ids below `usable` from downloaded logits of one row on the device, whose arithmetic is that of
+    /// [`KvCache::decode_next`].
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn draw(
+        &mut self,
+        model: &Model<D>,
+        logits: &[f32],
+        how: &[DrawRow],
+        usable: usize,
+    ) -> Result<Vec<DrawnToken>, ComputeError> {
+        let mut work = self.prefill_workspace(model, 1, 1)?;
+        let device = &model.device;
+        let drawn = device.enter(|| {
+            device.upload(logits, work.logits.first_mut(logits.len()));
+            device.draw(logits.len(), usable, how, work.logits.first(logits.len()))
+        });
+        self.prefill = Some(work);
+        device.check()?;
+        Ok(drawn)
+    }
+
     fn decode_step<'a>(
         &mut self,
         model: &Model<D>,

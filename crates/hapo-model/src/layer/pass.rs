@@ -446,7 +446,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         dy
     }
 
-    fn input<'b>(&'b self, x: Span<'b, D::Buf>, low: &'b mut D::Buf) -> Input<'b, D> {
+    fn input<'b>(&'b self, x: Span<'b, D::Buf>, low: &'b mut [D::Buf; 2]) -> Input<'b, D> {
         Input { device: self.device, x, low: Some(low) }
     }
 

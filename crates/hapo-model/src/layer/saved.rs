@@ -10,8 +10,8 @@ use crate::config::decoder::Decoder;
 #[derive(Debug)]
 pub(crate) struct Scratch<D: Device> {
     pub(crate) mlp_hidden: D::Buf,
-    /// s·x·A, `[rows, rank]`.
-    pub(crate) low: D::Buf,
+    /// s·x·A, `[rows, rank]`, of a matrix and of another with the same x.
+    pub(crate) low: [D::Buf; 2],
     /// Queries, keys and values in f32, where attention reads another format.
     pub(crate) heads: Option<[D::Buf; 3]>,
     /// A block's output, where it is not added as it is.
@@ -51,7 +51,9 @@ impl<D: Device> Scratch<D> {
             ]),
         };
         let block = where_needed(device, changes_blocks(&config.decoder), rows * config.hidden)?;
-        Ok(Self { mlp_hidden, low: device.alloc(rows * rank, NumberFormat::F32)?, heads, block })
+        let low = || device.alloc(rows * rank, device.habits().factors());
+        let low = [low()?, low()?];
+        Ok(Self { mlp_hidden, low, heads, block })
     }
 }
 

@@ -382,11 +382,12 @@ fn is_bf16(recipe: &Recipe) -> bool {
 }
 
 /// A GPU's memory between the kernels of an operation: of attention's backward pass a number for each row and head and
-/// the gradients of keys and values by query head, which are added up after; the sums of parts of 256 positions of every
-/// sequence that is decoded; or attention's output in bf16, where it is f32 and products round it.
+/// the gradients of keys and values by query head, which are added up after; or, where attention is f32, the sums of
+/// parts of 256 positions of every decoded sequence, and attention's output in bf16 if products round it.
 fn scratch(config: &Config, rows: usize, sampled: &[Sampling], device: &DeviceSpec) -> u64 {
     const PART: usize = 256;
-    let decoded = sampled.iter().map(|it| {
+    let in_parts = kv_format(config, device) == NumberFormat::F32;
+    let decoded = sampled.iter().filter(|_| in_parts).map(|it| {
         let parts = (it.prompt + it.response).div_ceil(PART);
         let rows = it.sequences.max(REREAD_TOKENS.min(it.response));
         rows * config.heads * parts * (config.head_dim + 2)

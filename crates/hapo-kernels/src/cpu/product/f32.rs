@@ -19,7 +19,7 @@ pub(in crate::cpu) enum Start<'a> {
 impl<'a> Start<'a> {
     pub(in crate::cpu) fn of(onto: &Accumulate<'a, CpuBuf>) -> Self {
         match onto {
-            Accumulate::Nothing => Start::Nothing,
+            Accumulate::Nothing | Accumulate::Multiplied(_) => Start::Nothing,
             Accumulate::Existing => Start::Existing,
             Accumulate::Bias(span) => Start::Bias(span.read()),
         }
