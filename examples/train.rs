@@ -33,6 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plan = RunPlan::settle_in(&folder, &recipe, Sources::default())?;
     // A second start resumes where the first one stopped, and has nothing to do here.
     let outcome = train(&plan, &folder, ResumePolicy::Resume, 2, &mut ProgressLines)?;
-    println!("{} steps now; the model is in {}", outcome.steps_now, outcome.checkpoint.display());
+    let checkpoint = outcome.checkpoint.expect("a resumable run is saved");
+    println!("{} steps now; the model is in {}", outcome.steps_now, checkpoint.display());
     Ok(())
 }
