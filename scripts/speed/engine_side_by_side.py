@@ -158,19 +158,18 @@ def main():
             report, results = hapo_side(a.lab, shape, parts, a.threads, a.compute)
             if number == 0:
                 print(f"{report['shape']}: {report['cpu']}, {report['threads']} threads, {report['instructions']}, "
-                      f"{report['product_gflops']:.0f} GFLOP/s (bf16 {report.get('rounded_product_gflops', 0):.0f}), "
+                      f"peak {report['peak_gflops']:.0f} GFLOP/s (bf16 product {report.get('rounded_product_gflops', 0):.0f}), "
                       f"{report['memory_gb_per_s']:.1f} GB/s", flush=True)
             for case in (it for it in cases if it[0] == shape):
                 for compute in ("f32", "bf16"):
                     if it := results.get((case[1], case[2], compute)):
                         ours.setdefault((case, compute), []).append(it["per_second"])
-                        share = it.get("share_of_product") or it.get("share_of_memory") or float("nan")
-                        shares.setdefault((case, compute), []).append(share)
+                        shares.setdefault((case, compute), []).append(it.get("share_of_limit", float("nan")))
                     words = [shape, case[3], str(case[4]), str(case[5]), compute]
                     command = [sys.executable, __file__, "--threads", str(a.threads), "--torch", *words]
                     out = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
                     theirs.setdefault((case, compute), []).append(float(out))
-    print("| shape | case | f32, tokens/s | of peak | bf16, tokens/s | of peak | PyTorch f32 | PyTorch bf16 "
+    print("| shape | case | f32, tokens/s | of limit | bf16, tokens/s | of limit | PyTorch f32 | PyTorch bf16 "
           "| f32 to the better | bf16 to the better |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     for case in cases:

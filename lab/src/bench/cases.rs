@@ -24,10 +24,10 @@ pub(super) struct Case {
     pub(super) cpu_seconds: Option<f64>,
     /// Tokens or pairs of a repetition.
     pub(super) items: f64,
-    /// Time of the arithmetic alone at the product rate.
-    pub(super) product_seconds: Option<f64>,
-    /// Time of reading the weights alone at the memory rate.
-    pub(super) memory_seconds: Option<f64>,
+    /// Operations of a repetition, of products and attention; 0 where they are not counted.
+    pub(super) flops: f64,
+    /// Bytes that a repetition must read; 0 where they are not counted.
+    pub(super) bytes: f64,
 }
 
 /// Repetitions of a case.
@@ -54,7 +54,6 @@ fn repeat(n: usize, mut work: impl FnMut() -> Result<()>) -> Result<Repeated> {
 pub(super) fn training(
     model: &mut Model<Cpu>,
     (sequences, length): (usize, usize),
-    gflops: f64,
 ) -> Result<Case> {
     let vocabulary = model.config().vocab_size as u32;
     let mut batch = PackedBatch::default();
@@ -95,7 +94,7 @@ pub(super) fn training(
         times,
         cpu_seconds,
         items: n as f64,
-        product_seconds: Some(flops / gflops / 1e9),
+        flops,
         ..Case::default()
     })
 }
@@ -184,12 +183,7 @@ pub(super) fn request(prompt: Vec<u32>, completions: usize, max_tokens: usize) -
 }
 
 /// One time per step of the engine. `format` is the format of the weights that it reads.
-pub(super) fn decoding(
-    model: &Model<Cpu>,
-    sequences: usize,
-    gb_per_s: f64,
-    format: NumberFormat,
-) -> Result<Case> {
+pub(super) fn decoding(model: &Model<Cpu>, sequences: usize, format: NumberFormat) -> Result<Case> {
     let c = model.config();
     let new = if c.hidden < 512 { NEW } else { 24 };
     let limits = EngineLimits {
@@ -227,8 +221,8 @@ pub(super) fn decoding(
         times,
         cpu_seconds: used_seconds,
         items: sequences as f64,
-        memory_seconds: Some((matrices(c) * format.bytes()) as f64 / gb_per_s / 1e9),
-        ..Case::default()
+        flops: (2 * matrices(c) * sequences) as f64,
+        bytes: (matrices(c) * format.bytes()) as f64,
     })
 }
 

@@ -152,7 +152,6 @@ pub(super) fn training<D: Device>(
     model: &mut Model<D>,
     which: &Batch,
     of: Lengths,
-    rate: f64,
 ) -> Result<Case> {
     let (batch, name) = batch(which, of, model.config().vocab_size);
     let n = batch.targets.len();
@@ -188,13 +187,7 @@ pub(super) fn training<D: Device>(
     };
     let flops = 6.0 * (matrices(c) * rows) as f64
         + 3.5 * 2.0 * (c.layers * c.heads * c.head_dim * pairs) as f64;
-    Ok(Case {
-        name,
-        times,
-        items: rows as f64,
-        product_seconds: Some(flops / rate),
-        ..Case::default()
-    })
+    Ok(Case { name, times, items: rows as f64, flops, ..Case::default() })
 }
 
 /// A step of decoding behind a shared prompt: with its draws as sampling does it, or with its logits alone, which are
@@ -203,7 +196,6 @@ pub(super) fn decoding<D: Device>(
     model: &Model<D>,
     (rows, draws): (usize, bool),
     of: Lengths,
-    bandwidth: f64,
 ) -> Result<Case> {
     let c = model.config();
     let prompt = tokens(of.context, 7, c.vocab_size);
@@ -219,7 +211,7 @@ pub(super) fn decoding<D: Device>(
         name: format!("{rows} sequences behind {}, {with}, a step", of.context),
         times,
         items: rows as f64,
-        memory_seconds: Some(bytes / bandwidth),
+        bytes,
         ..Case::default()
     })
 }

@@ -1,7 +1,7 @@
 //! `hapo-lab bench`: the speed of this machine, on random weights of a known shape.
 //!
-//! Every number stands next to two others of the same run: the rate of a large product in f32 and the rate of reading
-//! memory. Absolute numbers of a busy machine say little; shares of those two do.
+//! Every number stands next to two others of the same run: the rate of multiply-adds in registers and the rate of
+//! reading memory. Absolute numbers of a busy machine say little; shares of those two do.
 
 mod cases;
 mod gpu;
@@ -80,9 +80,11 @@ struct Report {
     cpu: String,
     instructions: String,
     threads: usize,
-    /// Rate of a large product in f32, in 10⁹ operations per second.
+    /// Limit of arithmetic in f32, in 10⁹ operations per second: multiply-adds in registers; on a GPU a large product.
+    peak_gflops: f64,
+    /// Rate of a large product in f32.
     product_gflops: f64,
-    /// The same with factors rounded to `compute`.
+    /// The same with factors rounded to `compute`, the limit of arithmetic with such factors.
     #[serde(skip_serializing_if = "Option::is_none")]
     rounded_product_gflops: Option<f64>,
     /// Rate of reading memory, in 10⁹ bytes per second.
@@ -102,12 +104,10 @@ struct Measured {
     best_seconds: f64,
     /// Tokens (grading: pairs) per second at the median.
     per_second: f64,
-    /// Of the product rate, at the median.
+    /// Of the machine's own limit, at the median: the longer of its arithmetic at the peak and of its weights, read
+    /// once, at the memory rate.
     #[serde(skip_serializing_if = "Option::is_none")]
-    share_of_product: Option<f64>,
-    /// Of the memory rate, at the median: weights read once per step.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    share_of_memory: Option<f64>,
+    share_of_limit: Option<f64>,
     /// Share of the threads' time in which they had nothing to do, over all repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     idle: Option<f64>,
@@ -146,6 +146,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     );
     let rates = machine::rates(&cpu, args.shape.product())?;
     let mut report = Report::new(args, cpu.threads(), rates.flops, rates.bandwidth);
+    report.peak_gflops = machine::peak_rate(&cpu) / 1e9;
     if let Some(it) = &rounding {
         let rate = machine::product_rate(it, args.shape.product())?;
         report.rounded_product_gflops = Some(rate / 1e9);
@@ -178,14 +179,14 @@ fn bench_gpu<D: Device>(args: &Args, device: D) -> Result<()> {
     if wanted(Part::Decoding) {
         for &rows in lengths.decoded {
             for draws in [true, false] {
-                let case = gpu::decoding(&model, (rows, draws), lengths, bandwidth)?;
+                let case = gpu::decoding(&model, (rows, draws), lengths)?;
                 report.add(("decoding", compute), case);
             }
         }
     }
     if wanted(Part::Training) {
         for batch in [gpu::Batch::Independent, gpu::Batch::One, gpu::Batch::Group] {
-            report.add(("training", compute), gpu::training(&mut model, &batch, lengths, flops)?);
+            report.add(("training", compute), gpu::training(&mut model, &batch, lengths)?);
         }
     }
     report.print(args.json)
@@ -282,6 +283,7 @@ impl Report {
             cpu: machine::cpu_name(),
             instructions: machine::instructions(),
             threads,
+            peak_gflops: flops / 1e9,
             product_gflops: flops / 1e9,
             rounded_product_gflops: None,
             memory_gb_per_s: bandwidth / 1e9,
@@ -297,9 +299,6 @@ impl Report {
     ) -> Result<()> {
         let tiny = shape == Shape::BenchTiny;
         let compute = cpu.compute();
-        let rounded = self.rounded_product_gflops.filter(|_| compute != Compute::F32);
-        let gflops = rounded.unwrap_or(self.product_gflops);
-        let gb_per_s = self.memory_gb_per_s;
         let mut model = Model::new(cpu, shape.config(), 1024)?;
         gpu::randomise(&mut model)?;
         self.parameters = model.layout().parameters();
@@ -316,8 +315,8 @@ impl Report {
                 if format != plain && !model.quicken()? {
                     continue;
                 }
-                for sequences in [8, 64] {
-                    let case = decoding(&model, sequences, gb_per_s, format)?;
+                for sequences in [1, 4, 8, 64] {
+                    let case = decoding(&model, sequences, format)?;
                     self.add(("decoding", compute), case);
                 }
             }
@@ -329,7 +328,7 @@ impl Report {
                 _ => &[(1, 128), (4, 512)],
             };
             for case in cases {
-                self.add(("training", compute), training(&mut model, *case, gflops)?);
+                self.add(("training", compute), training(&mut model, *case)?);
             }
         }
         if wanted(Part::Step) && tiny {
@@ -353,24 +352,22 @@ impl Report {
             self.instructions
         );
         outln!(
-            "product {:.0} GFLOP/s{}, memory {:.1} GB/s",
+            "peak {:.0} GFLOP/s, product {:.0}{}, memory {:.1} GB/s",
+            self.peak_gflops,
             self.product_gflops,
             self.rounded_product_gflops.map_or(String::new(), |it| format!(", rounded {it:.0}")),
             self.memory_gb_per_s
         );
         for it in &self.results {
-            let percent = |share: Option<f64>, of: &str| {
-                share.map_or(String::new(), |it| format!("  {:.0} % of {of}", 100.0 * it))
-            };
+            let share = it.share_of_limit.map(|share| format!("  {:.0} % of limit", 100.0 * share));
             outln!(
-                "{:<9} {:<5} {:<34} {:>9.4} s {:>10.0} /s{}{}{}{}",
+                "{:<9} {:<5} {:<34} {:>9.4} s {:>10.0} /s{}{}{}",
                 it.part,
                 it.compute.name(),
                 it.case,
                 it.seconds,
                 it.per_second,
-                percent(it.share_of_product, "product"),
-                percent(it.share_of_memory, "memory"),
+                share.unwrap_or_default(),
                 it.idle.map_or(String::new(), |it| format!("  idle {:.1} %", 100.0 * it)),
                 it.peak_bytes
                     .map_or(String::new(), |it| format!("  peak {:.2} GB", it as f64 / 1e9)),
@@ -380,6 +377,9 @@ impl Report {
     }
 
     fn add(&mut self, (part, compute): (&'static str, Compute), it: Case) {
+        let rounded = self.rounded_product_gflops.filter(|_| compute != Compute::F32);
+        let arithmetic = it.flops / (1e9 * rounded.unwrap_or(self.peak_gflops));
+        let limit = arithmetic.max(it.bytes / (1e9 * self.memory_gb_per_s));
         let all: f64 = it.times.iter().sum();
         let threads = self.threads as f64;
         let mut times = it.times;
@@ -393,8 +393,7 @@ impl Report {
             seconds,
             best_seconds: times[0],
             per_second: it.items / seconds,
-            share_of_product: it.product_seconds.map(|it| it / seconds),
-            share_of_memory: it.memory_seconds.map(|it| it / seconds),
+            share_of_limit: (limit > 0.0).then(|| limit / seconds),
             idle: it.cpu_seconds.map(|used| 1.0 - used / (all * threads)),
             peak_bytes: hapo_train::memory::peak_resident_bytes(),
         });

@@ -42,6 +42,14 @@ pub fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {
     Ok(2.0 * (m * n * k) as f64 / best)
 }
 
+/// Operations per second of fused multiply-adds in registers: no product in f32 can be faster.
+pub fn peak_rate(cpu: &Cpu) -> f64 {
+    const ROUNDS: usize = 10_000_000;
+    let mut operations = 0.0;
+    let best = best_of(4, || operations = cpu.multiply_adds(ROUNDS));
+    operations / best
+}
+
 fn bandwidth(cpu: &Cpu) -> Result<f64> {
     let mut x = cpu.alloc(128 << 20, NumberFormat::F32)?;
     let len = x.len();

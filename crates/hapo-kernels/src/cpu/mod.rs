@@ -11,6 +11,7 @@ mod gated;
 mod head;
 mod memory;
 mod norm;
+mod peak;
 mod pool;
 mod product;
 mod rope;
