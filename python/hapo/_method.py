@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from hapo import _hapo
 from hapo._errors import Error
 from hapo._hapo import Group, Sampled
+from hapo._reward_call import end_copy
 
 Ratio = Literal["recorded", "rescored", "one"]
 
@@ -261,9 +262,7 @@ def _watched() -> Iterator[None]:
         said = f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
         raise Error(said) from problem
     finally:
-        if os.getpid() != process:
-            # The engine's threads are not in this copy of the process.
-            os._exit(70)
+        end_copy(process, "the method")
     if _forks != forks:
         raise Error("it forked: expected numbers of the group alone")
     if threading.active_count() > threads:

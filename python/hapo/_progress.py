@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from hapo._reward_call import end_copy
 
 OnStep = Callable[[int, Mapping[str, float]], object]
 
@@ -33,7 +36,13 @@ class Progress:
         due = step == self._steps or step % max(self._steps // 10, 1) == 0
         if self._rewrites or due:
             self._show(self._last, end=step == self._steps)
-        return self._on_step is not None and self._on_step(step, metrics) is True
+        if self._on_step is None:
+            return False
+        process = os.getpid()
+        try:
+            return self._on_step(step, metrics) is True
+        finally:
+            end_copy(process, "on_step")
 
     def within(self, doing: str, share: float) -> None:
         if self._rewrites:

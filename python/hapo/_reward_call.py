@@ -30,6 +30,7 @@ def answers_of(reward: Reward) -> Callable[[dict[str, Any]], Any]:
     call = _call_of(reward)
 
     def answer(about: dict[str, Any]) -> Any:
+        process = os.getpid()
         about["row"] = {"problem": about["prompt"], "answer": about["gold"], **(about["row"] or {})}
         try:
             return _answer(call(about))
@@ -37,8 +38,17 @@ def answers_of(reward: Reward) -> Callable[[dict[str, Any]], Any]:
             row = about["row"].get("id") or _excerpt(about["prompt"])
             what = f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__
             raise ValueError(f"{what} (row {row!r}, completion {_excerpt(about['completion'])!r})") from problem
+        finally:
+            end_copy(process, "the reward function")
 
     return answer
+
+
+def end_copy(process: int, what: str) -> None:
+    """Ends this process if it is a copy of that one, made by a fork: the engine's threads are not in it."""
+    if os.getpid() != process:
+        os.write(2, f"hapo: {what} forked, and its copy came back: it ends here; call os._exit in it\n".encode())
+        os._exit(70)
 
 
 def main(file: str, name: str) -> None:

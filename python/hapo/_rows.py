@@ -19,9 +19,11 @@ def rows_of(data: Any) -> Iterable[Any]:
     if hasattr(data, "iterrows"):
         return data.to_dict("records")  # type: ignore[no-any-return]
     if isinstance(data, Mapping | str | bytes) or not isinstance(data, Iterable):
+        kind = type(data).__name__
+        hint = {"DatasetDict": 'name a split, as in data=dataset["train"]', "LazyFrame": "call its collect() first"}
         raise Error(
-            f"data: expected a file, rows, a frame of pandas or polars, or a Dataset, got {type(data).__name__}",
-            'for example data=[{"problem": "1 + 1 = ?", "answer": "2"}]',
+            f"data: expected a file, rows, a frame of pandas or polars, or a Dataset, got {kind}",
+            hint.get(kind, 'for example data=[{"problem": "1 + 1 = ?", "answer": "2"}]'),
         )
     return data
 
@@ -32,13 +34,17 @@ def lines_of(data: Any) -> list[str]:
     for number, row in enumerate(rows_of(data), 1):
         if not isinstance(row, Mapping):
             raise Error(f"data: row {number}: expected a dictionary, got {type(row).__name__}")
-        fields = {
-            name: it for name, it in row.items() if not (it is None or (isinstance(it, float) and math.isnan(it)))
-        }
-        try:
-            lines.append(json.dumps(fields, ensure_ascii=False, default=_plain, allow_nan=False))
-        except (TypeError, ValueError) as problem:
-            raise Error(f"data: row {number}: expected texts, numbers and lists of them: {problem}") from None
+        fields = []
+        for name, it in row.items():
+            if _missing(it):
+                continue
+            try:
+                written = json.dumps(it, ensure_ascii=False, default=_plain, allow_nan=False)
+            except (TypeError, ValueError) as problem:
+                what = f"data: row {number}: {name}: expected texts, numbers and lists of them: {problem}"
+                raise Error(what) from None
+            fields.append(f"{json.dumps(str(name), ensure_ascii=False)}: {written}")
+        lines.append(f"{{{', '.join(fields)}}}")
     if not lines:
         raise Error("data: expected at least one row, got none")
     return lines
@@ -54,6 +60,11 @@ def write_rows(data: Any, folder: Path) -> Path:
         beside.write_bytes(text)
         beside.replace(path)
     return path
+
+
+def _missing(it: Any) -> bool:
+    """None, NaN, or what pandas writes where a cell is empty."""
+    return it is None or (isinstance(it, float) and math.isnan(it)) or type(it).__name__ in ("NAType", "NaTType")
 
 
 def _plain(it: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pickle
 import signal
 import subprocess
@@ -95,17 +96,47 @@ def test_what_is_wrong_is_said_by_the_core_with_its_key(tmp_path: Path) -> None:
     assert row.value.row == 2
 
 
-def test_rows_of_any_kind_are_the_same_run(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
+FRAMES = {
+    "pandas": lambda it: it.DataFrame([*ROWS[:-1], {**ROWS[-1], "kind": None}]),
+    "polars": lambda it: it.DataFrame(ROWS),
+    "datasets": lambda it: it.Dataset.from_list(ROWS),
+}
+
+
+@pytest.mark.parametrize("library", FRAMES)
+def test_rows_of_any_kind_are_the_same_run(tmp_path: Path, library: str) -> None:
+    frame = FRAMES[library](pytest.importorskip(library))
     recipe = {**SMALL, "method": "grpo", "data": {"max_prompt_tokens": 64}}
     runs = [
         hapo.train(recipe, data=data, run_dir=tmp_path / name, quiet=True)
-        for name, data in [("list", ROWS), ("frame", pandas.DataFrame(ROWS)), ("iterator", iter(ROWS))]
+        for name, data in [("list", ROWS), ("frame", frame), ("iterator", iter(ROWS))]
     ]
     assert len({weights(it) for it in runs}) == 1
-    assert len(list(runs[0].path.glob("data-*.jsonl"))) == 1
+    files = [next(it.path.glob("data-*.jsonl")) for it in runs]
+    rows = [[json.loads(line) for line in it.read_text().splitlines()] for it in files]
+    assert rows[0] == rows[2] == ROWS
+    # What is missing is left out.
+    assert rows[1][-1].get("kind") == (None if library == "pandas" else "sum")
     with pytest.raises(hapo.Error, match=r"data.train"):
         hapo.train(recipe, data=ROWS[::-1], run_dir=tmp_path / "list", quiet=True)
+
+
+def test_rows_that_are_none_are_named(tmp_path: Path) -> None:
+    class DatasetDict(dict[str, Any]):
+        pass
+
+    def refused(data: Any) -> hapo.Error:
+        with pytest.raises(hapo.Error) as it:
+            small(tmp_path, "a", data=data)
+        return it.value
+
+    assert "row 2: answer: expected texts, numbers and lists of them: got set" in str(
+        refused([ROWS[0], {"answer": {1}}])
+    )
+    assert "expected at least one row, got none" in str(refused([]))
+    splits = refused(DatasetDict(train=ROWS))
+    assert "got DatasetDict" in str(splits)
+    assert splits.hint == 'name a split, as in data=dataset["train"]'
 
 
 def own(completions: list[str], rows: list[dict[str, Any]]) -> list[float]:
@@ -122,6 +153,10 @@ def of_trl(prompts: list[str], completions: list[str], answer: list[str], **colu
 def of_verl(data_source: str, solution_str: str, ground_truth: str, extra_info: Any = None) -> dict[str, float]:
     assert ground_truth.isdigit()
     return {"score": len(solution_str) % 3 / 2, "length": len(solution_str)}
+
+
+def of_lengths(completions: list[str], rows: list[dict[str, Any]]) -> list[float]:
+    return [len(it) % 3 / 2 for it in completions]
 
 
 def with_reward(tmp_path: Path, name: str, reward: Any, **more: Any) -> hapo.Run:
@@ -236,6 +271,37 @@ def test_two_runs_in_two_threads_do_not_disturb_each_other(tmp_path: Path) -> No
         it.join()
     assert counted > 1000, "Python goes on while the engine works"
     assert [weights(runs[1]), weights(runs[2])] == [weights(it) for it in alone]
+
+
+FORKS = """
+import json, os, sys, hapo
+
+def reward(completions, rows):
+    if rows[0]["id"] == "r3" and not seen:
+        seen.append(os.fork())
+    return [len(it) % 3 / 2 for it in completions]
+
+def on_step(step, metrics):
+    if step == 2:
+        seen.append(os.fork())
+
+seen = []
+recipe, rows, folder = json.loads(sys.stdin.read())
+hapo.train(recipe, data=rows, reward=reward, run_dir=folder, quiet=True, on_step=on_step)
+print([os.WEXITSTATUS(os.waitpid(it, 0)[1]) for it in seen])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_copy_of_the_process_never_goes_on_with_the_run(tmp_path: Path) -> None:
+    expected = with_reward(tmp_path, "whole", of_lengths)
+    recipe = {**SMALL, "method": "grpo", "data": {"max_prompt_tokens": 64, "truncated": "grade"}}
+    given = json.dumps([recipe, ROWS, str(tmp_path / "forks")])
+    done = subprocess.run([sys.executable, "-c", FORKS], input=given, text=True, capture_output=True, check=True)
+    assert done.stdout == "[70, 70]\n", "one line, of the process that began"
+    assert "the reward function forked, and its copy came back" in done.stderr
+    assert "on_step forked, and its copy came back" in done.stderr
+    assert weights(hapo.Run(tmp_path / "forks")) == weights(expected)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
