@@ -287,21 +287,25 @@ fn backward_task(
                     width,
                 );
             }
-            for i in 0..n {
-                let token = segment.start as usize + first + i;
-                // SAFETY: a token and a head belong to one task.
-                let dq =
-                    unsafe { dq.part(token * shape.q_dim() + head * group * width, group * width) };
-                let block = &dq_block[i * group * width..][..group * width];
-                for (d, &b) in dq.iter_mut().zip(block) {
-                    *d = b * shape.scale();
-                }
-            }
+            let token = segment.start as usize + first;
+            store_queries(shape, token, head, &dq_block[..rows * width], dq);
         }
         for (to, from) in [(dk, &*dk_local), (dv, &*dv_local)] {
             add_keys(shape, segment, head, from, to);
         }
     });
+}
+
+/// Stores the gradients of a head's queries, of the rows from `token` on, with the scale that their scores had.
+fn store_queries(shape: AttentionShape, token: usize, head: usize, block: &[f32], dq: Shared) {
+    let len = shape.group() * shape.head_dim;
+    for (token, block) in (token..).zip(block.chunks_exact(len)) {
+        // SAFETY: a token and a head belong to one task.
+        let dq = unsafe { dq.part(token * shape.q_dim() + head * len, len) };
+        for (d, &b) in dq.iter_mut().zip(block) {
+            *d = b * shape.scale();
+        }
+    }
 }
 
 /// Adds the gradients of a segment's keys, or of its values, to those of all rows.
