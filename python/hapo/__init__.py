@@ -14,6 +14,7 @@ as autograd functions, ``hapo.trl`` the trainer for TRL; only these import torch
 
 from hapo._decide import Decision, advantages, decide
 from hapo._errors import Error
+from hapo._gpu import name_libraries
 from hapo._grade import explain, grade, grade_many
 from hapo._hapo import (
     Group,
@@ -91,3 +92,5 @@ __all__ = [
     "teacher_weight",
     "train",
 ]
+
+name_libraries()

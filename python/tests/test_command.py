@@ -86,3 +86,14 @@ def test_ctrl_c_ends_a_command_that_has_nothing_to_save(tmp_path: Path) -> None:
     time.sleep(1.0)
     os.kill(child.pid, signal.SIGINT)
     assert child.wait(timeout=10) == -signal.SIGINT
+
+
+def test_nvidias_packages_are_named_unless_the_environment_names_them(tmp_path: Path) -> None:
+    folder = tmp_path / "nvidia" / "cublas" / "lib"
+    folder.mkdir(parents=True)
+    program = "import hapo, os; print(os.environ['HAPO_CUDA_LIBRARIES'])"
+    outer = {name: value for name, value in os.environ.items() if name != "HAPO_CUDA_LIBRARIES"}
+    for set_before, expected in [({}, str(folder)), ({"HAPO_CUDA_LIBRARIES": "own"}, "own")]:
+        how = {**outer, "PYTHONPATH": str(tmp_path), **set_before}
+        found = subprocess.run([sys.executable, "-c", program], env=how, capture_output=True, text=True, check=True)
+        assert expected in found.stdout.strip().split(os.pathsep)

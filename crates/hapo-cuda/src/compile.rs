@@ -66,6 +66,11 @@ impl Compiler {
         Ok(Self { nvrtc: Arc::new(nvrtc), version: (major, minor), device: device.to_owned() })
     }
 
+    /// A failure of its device.
+    pub(crate) fn failed(&self, problem: &str) -> DeviceError {
+        failed(&self.device, problem)
+    }
+
     /// Its version, such as 12.9.
     pub fn version(&self) -> (i32, i32) {
         self.version
@@ -92,7 +97,7 @@ impl Compiler {
             Ok(it) => Ok(it),
             Err(refused) => load(&self.compile(source, arch, Form::Ptx)?).map_err(|it| {
                 let problem = format!("{} cannot be loaded: {refused}", source.file);
-                failed(&self.device, &format!("{problem}; as PTX: {it}"))
+                self.failed(&format!("{problem}; as PTX: {it}"))
             }),
         }
     }
@@ -106,7 +111,7 @@ impl Compiler {
             .map(|it| CString::new(it).expect("an option has no zero byte"))
             .collect();
         let options: Vec<*const c_char> = options.iter().map(|it| it.as_ptr()).collect();
-        let refused = |what: &str| failed(&self.device, &format!("{}: {what}", source.file));
+        let refused = |what: &str| self.failed(&format!("{}: {what}", source.file));
         let mut program: Program = std::ptr::null_mut();
         let none = std::ptr::null();
         // SAFETY: all texts outlive the calls; the program is destroyed once, below.
@@ -208,7 +213,7 @@ fn load_kept<M>(
     Ok(loaded)
 }
 
-fn options(arch: Arch, form: Form) -> Vec<String> {
+pub(crate) fn options(arch: Arch, form: Form) -> Vec<String> {
     let of = match form {
         Form::Image => "sm",
         Form::Ptx => "compute",

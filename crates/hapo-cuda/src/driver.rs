@@ -10,8 +10,9 @@ use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::{CudaContext, sys};
 use hapo_kernels::DeviceError;
 
-use crate::compile::{Arch, Compiler, failed, missing};
+use crate::compile::{Arch, failed, missing};
 use crate::device::{CudaDevice, MatmulPrecision};
+use crate::images::Kernels;
 use crate::launch::{Launch, Launcher, Memory, Product, THREADS};
 use crate::libraries::{CublasLt, lt};
 use crate::plan;
@@ -135,7 +136,7 @@ impl Driver {
                 hint: "GPUs are counted from 0; CUDA_VISIBLE_DEVICES may hide some".to_owned(),
             });
         }
-        let compiler = Compiler::find(&name)?;
+        let mut kernels = Kernels::find(&name)?;
         let cublas = CublasLt::find()
             .ok_or_else(|| missing(&name, "libcublasLt.so, which multiplies matrices,"))?;
         let context = CudaContext::new(ordinal)
@@ -155,9 +156,9 @@ impl Driver {
         let arch = Arch { major: major as u32, minor: minor as u32 };
         let (mut functions, mut modules) = (HashMap::new(), Vec::new());
         for source in sources() {
-            // SAFETY: the context is current on this thread (`CudaContext::new` binds it), and images are NVRTC's.
+            // SAFETY: the context is current on this thread (`CudaContext::new` binds it), and images are whole.
             let (module, of_file) =
-                compiler.load(source, arch, |image| unsafe { load(source, image) })?;
+                kernels.load(source, arch, |image| unsafe { load(source, image) })?;
             modules.push(module);
             functions.extend(of_file);
         }
@@ -166,7 +167,7 @@ impl Driver {
             .map_err(|it| failed(&name, &it))
             .map(|mut it| {
                 let open = Arc::get_mut(&mut it.open).expect("nothing shares a driver yet");
-                open.about.extend(about(&compiler, arch));
+                open.about.extend(about(&kernels, arch));
                 it
             })
     }
@@ -426,15 +427,14 @@ unsafe fn free(
     }
 }
 
-/// The driver's version and NVRTC's.
-fn about(compiler: &Compiler, arch: Arch) -> Vec<String> {
+/// The driver's version, and what made the kernels.
+fn about(kernels: &Kernels, arch: Arch) -> Vec<String> {
     let mut version = 0;
     // SAFETY: the number outlives the call.
     let _ = unsafe { sys::cuDriverGetVersion(&raw mut version) };
-    let (major, minor) = compiler.version();
     vec![
         format!("driver for CUDA {}.{}", version / 1000, version % 1000 / 10),
-        format!("NVRTC {major}.{minor} at {}", compiler.path().display()),
+        kernels.about(),
         format!("kernels for compute capability {}.{}", arch.major, arch.minor),
     ]
 }

@@ -1,8 +1,8 @@
 //! NVIDIA GPUs as a [`hapo_kernels::Device`].
 //!
-//! Purpose: the decoder's arithmetic on one GPU, with nothing to install for building. The driver, NVRTC and cuBLASLt
-//! are found when a GPU is opened; an error names a missing one. Products go to cuBLASLt; everything else is in
-//! `kernels/*.cu`, compiled by NVRTC for the GPU at hand and kept on disk. [`CudaDevice`] is written over a
+//! Purpose: the decoder's arithmetic on one GPU, with nothing to install for building. The driver, cuBLASLt and, where
+//! no images ship, NVRTC are found when a GPU is opened; an error names a missing one. Products go to cuBLASLt;
+//! everything else is in `kernels/*.cu`, compiled by NVRTC beforehand or at the first start. [`CudaDevice`] is written over a
 //! [`Launcher`]. The GPU's is [`Driver`]; the tests have one that runs the same kernels on the CPU, which checks
 //! argument order, grids and offsets without a GPU.
 //!
@@ -17,6 +17,7 @@
 mod compile;
 mod device;
 mod driver;
+mod images;
 mod launch;
 mod libraries;
 mod operations;
@@ -32,6 +33,7 @@ mod weight;
 pub use compile::{Arch, Compiler, Form};
 pub use device::{CudaBuf, CudaDevice, CudaTable, MatmulPrecision};
 pub use driver::{Driver, open};
+pub use images::write_images;
 pub use launch::{Launch, Launcher, Matrix, Memory, Number, Product, Second, THREADS};
 pub use sources::{Source, sources};
 pub use weight::CudaWeight;

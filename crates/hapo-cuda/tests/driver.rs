@@ -395,6 +395,63 @@ fn libraries_are_named_with_versions_and_files() {
     child(NAME, "", cache.path(), &set);
 }
 
+/// With a file of images nothing is compiled and no NVRTC is looked for; one that is cut off is named.
+#[test]
+#[expect(clippy::print_stdout, reason = "its own child says what it compiled")]
+fn kernels_that_ship_need_no_compiler() {
+    const NAME: &str = "kernels_that_ship_need_no_compiler";
+    const WRITE: &str = "HAPO_TEST_WRITE";
+    if is_child(NAME) {
+        if let Some(path) = std::env::var_os(WRITE) {
+            let compiler = hapo_cuda::Compiler::find("test").unwrap();
+            hapo_cuda::write_images(&compiler, Path::new(&path)).unwrap();
+            return;
+        }
+        match open(MatmulPrecision::F32) {
+            Ok(gpu) => {
+                assert_eq!(multiply(&gpu).len(), 35);
+                let driver = Driver::open(0).unwrap();
+                assert!(driver.about().contains(&"kernels that ship".to_owned()));
+                println!("images {}", StandIn::open().get("images_compiled"));
+            }
+            Err(it) => println!("refused: {it}"),
+        }
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let images = folder.path().join("kernels.zst");
+    let cache = folder.path().join("cache");
+    if child(NAME, "", &cache, &[(WRITE, images.to_str().unwrap())]).is_none() {
+        return;
+    }
+    let built = support::build().unwrap();
+    let library = std::fs::canonicalize(built.join("libcuda.so")).unwrap();
+    for name in ["libcuda.so", "libcublasLt.so.12"] {
+        std::os::unix::fs::symlink(&library, folder.path().join(name)).unwrap();
+    }
+    let libraries = folder.path().to_str().unwrap();
+    let opened = |settings: &str| {
+        let set = [
+            ("HAPO_KERNEL_IMAGES", images.to_str().unwrap()),
+            ("LD_LIBRARY_PATH", libraries),
+            ("HAPO_CUDA_LIBRARIES", libraries),
+        ];
+        let output = child(NAME, settings, &cache, &set).unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    // An image of 9.0, and one of 8.0 on a card of 8.6.
+    for settings in ["", "major=8,minor=6"] {
+        assert!(opened(settings).contains("images 0\n"), "{settings}");
+    }
+    // No image for this card: NVRTC is asked for, which is not in these folders.
+    let text = opened("major=10,minor=0");
+    assert!(!text.contains("images 0"), "{text}");
+    let whole = std::fs::read(&images).unwrap();
+    std::fs::write(&images, &whole[..whole.len() / 2]).unwrap();
+    let text = opened("");
+    assert!(text.contains("kernels.zst, which holds compiled kernels: "), "{text}");
+}
+
 on_stand_in!(a_toolkits_stub_is_named, ["init=34"], || {
     let error = open(MatmulPrecision::F32).unwrap_err();
     assert!(error.to_string().contains("the driver does not start: CUDA driver is a stub library"));

@@ -1,0 +1,148 @@
+//! Images of all kernels, made beforehand: where their file is at hand, no NVRTC is needed and none is waited for.
+//!
+//! The file is one zstd frame of entries: 32 bytes of a hash of source and options, the length in 8 bytes, the image.
+//! An entry whose source has changed since is not found, so that a stale file does no harm.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use hapo_kernels::DeviceError;
+use hapo_run::write_atomically;
+use sha2::{Digest, Sha256};
+
+use crate::compile::{Arch, Compiler, Form, options};
+use crate::sources::{Source, sources};
+
+/// Variable with the path of the file.
+const FILE: &str = "HAPO_KERNEL_IMAGES";
+/// Its name beside the executable.
+const NAME: &str = "kernels.zst";
+/// Bytes of all images; a file with more is none of ours.
+const MOST: u64 = 64 << 20;
+
+/// The architectures that have images. One of 8.0 serves all of 8.x; one of 9.0 that alone.
+const ARCHS: [Arch; 2] = [Arch { major: 8, minor: 0 }, Arch { major: 9, minor: 0 }];
+
+/// The kernels of a device: images that ship, and NVRTC for what has none.
+pub(crate) struct Kernels {
+    device: String,
+    shipped: Option<Images>,
+    compiler: Option<Compiler>,
+}
+
+impl Kernels {
+    /// Finds the file of images; NVRTC is found when it is needed.
+    pub(crate) fn find(device: &str) -> Result<Self, DeviceError> {
+        let shipped = Images::find(device)?;
+        Ok(Self { device: device.to_owned(), shipped, compiler: None })
+    }
+
+    /// Loads a file of kernels: the image that ships, or NVRTC's where there is none or `load` refuses it.
+    pub(crate) fn load<M>(
+        &mut self,
+        source: &Source,
+        arch: Arch,
+        mut load: impl FnMut(&[u8]) -> Result<M, String>,
+    ) -> Result<M, DeviceError> {
+        let shipped = self.shipped.as_ref().and_then(|it| it.of(source, arch));
+        if let Some(Ok(it)) = shipped.map(&mut load) {
+            return Ok(it);
+        }
+        let compiler = match self.compiler.take() {
+            Some(it) => it,
+            None => Compiler::find(&self.device)?,
+        };
+        self.compiler.insert(compiler).load(source, arch, load)
+    }
+
+    /// What made them.
+    pub(crate) fn about(&self) -> String {
+        match &self.compiler {
+            None => "kernels that ship".to_owned(),
+            Some(it) => {
+                let (major, minor) = it.version();
+                format!("NVRTC {major}.{minor} at {}", it.path().display())
+            }
+        }
+    }
+}
+
+/// Images by the hash of what they were made from.
+struct Images(HashMap<[u8; 32], Vec<u8>>);
+
+impl Images {
+    /// Those of the file that `HAPO_KERNEL_IMAGES` names, else of `kernels.zst` beside the executable.
+    ///
+    /// # Errors
+    /// A named file that cannot be read, or a file that is not whole.
+    fn find(device: &str) -> Result<Option<Self>, DeviceError> {
+        let named = std::env::var_os(FILE).filter(|it| !it.is_empty()).map(PathBuf::from);
+        let beside = || Some(std::env::current_exe().ok()?.parent()?.join(NAME));
+        let Some(path) = named.or_else(|| beside().filter(|it| it.exists())) else {
+            return Ok(None);
+        };
+        Self::read(&path).map(Some).map_err(|problem| DeviceError::Gpu {
+            device: device.to_owned(),
+            problem: format!("{}, which holds compiled kernels: {problem}", path.display()),
+            hint: format!("install it again, or remove it and unset {FILE}: NVRTC compiles them"),
+        })
+    }
+
+    fn read(path: &Path) -> Result<Self, String> {
+        let file = std::fs::File::open(path).map_err(|it| it.to_string())?;
+        let frame = zstd::Decoder::new(file).map_err(|it| it.to_string())?;
+        let mut bytes = Vec::new();
+        frame.take(MOST).read_to_end(&mut bytes).map_err(|it| it.to_string())?;
+        let (mut rest, mut images) = (&bytes[..], HashMap::new());
+        while !rest.is_empty() {
+            let (key, image, after) = entry(rest).ok_or("an entry is cut off")?;
+            images.insert(key, image.to_vec());
+            rest = after;
+        }
+        Ok(Self(images))
+    }
+
+    /// The image of a file of kernels that runs on this architecture.
+    fn of(&self, source: &Source, arch: Arch) -> Option<&[u8]> {
+        let arch = ARCHS.into_iter().find(|it| match it.major {
+            8 => arch.major == 8,
+            _ => *it == arch,
+        })?;
+        self.0.get(&key(source, arch)).map(Vec::as_slice)
+    }
+}
+
+/// Compiles every kernel for every architecture that ships into one file, and returns its bytes.
+///
+/// # Errors
+/// A source that NVRTC refuses, or a file that cannot be written.
+pub fn write_images(compiler: &Compiler, path: &Path) -> Result<usize, DeviceError> {
+    let mut bytes = Vec::new();
+    for arch in ARCHS {
+        for source in sources() {
+            let image = compiler.compile(source, arch, Form::Image)?;
+            bytes.extend(key(source, arch));
+            bytes.extend((image.len() as u64).to_le_bytes());
+            bytes.extend(image);
+        }
+    }
+    let packed = zstd::encode_all(&bytes[..], 19).expect("memory takes every byte");
+    write_atomically(path, &packed).map_err(|it| compiler.failed(&it.to_string()))?;
+    Ok(packed.len())
+}
+
+fn key(source: &Source, arch: Arch) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(source.program());
+    hash.update(options(arch, Form::Image).join(" "));
+    hash.finalize().into()
+}
+
+/// The first entry, and what follows it.
+fn entry(bytes: &[u8]) -> Option<([u8; 32], &[u8], &[u8])> {
+    let (key, rest) = bytes.split_first_chunk()?;
+    let (len, rest) = rest.split_first_chunk()?;
+    let (image, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*len)).ok()?)?;
+    Some((*key, image, rest))
+}
