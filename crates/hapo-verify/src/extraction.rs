@@ -7,7 +7,7 @@
 
 use crate::error::GoldError;
 use crate::grader::{AnswerForm, FoundAnswer, Grader, PreparedGold, Problem};
-use crate::normalise::{are_one_list, closing_brace};
+use crate::normalise::{are_one_list, closing_brace, offers_another};
 use crate::verdict::{Judgement, Reason};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -165,6 +165,9 @@ fn lists_values(content: &str) -> bool {
 /// Most boxes that form one list.
 const MAX_LISTED: usize = 64;
 
+/// Most bytes between two boxes that are offered as two cases.
+const MAX_BETWEEN: usize = 140;
+
 /// The last boxes, as far as they form a list, and the content of the last; or why there is none.
 fn last_boxes(text: &str) -> Result<(Range<usize>, Range<usize>), Reason> {
     let start = last_command(text).ok_or(Reason::NoAnswer)?;
@@ -177,7 +180,9 @@ fn last_boxes(text: &str) -> Result<(Range<usize>, Range<usize>), Reason> {
     for _ in 1..MAX_LISTED {
         if let Some(start) = last_command(&text[..first])
             && let Some(content) = content_of(&text[..first], start)
-            && are_one_list(&text[content.end + 1..first], &text[content.clone()], &text[next])
+            && let between = &text[content.end + 1..first]
+            && (are_one_list(between, &text[content.clone()], &text[next.clone()])
+                || between.len() < MAX_BETWEEN && offers_another(between))
         {
             (first, next) = (start, content);
         } else {

@@ -2,6 +2,7 @@
 //!
 //! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
 
+use super::unknowns;
 use crate::compare::{Comparison, are_joined_otherwise, is_list_for_inequality, same_condition};
 use crate::error::GoldError;
 use crate::expr::{Expr, Func};
@@ -12,6 +13,7 @@ use crate::meaning::{
     Clock, Meaning, Refusal, Unit, announced_part, as_words, changes_number, clock, hedges,
     is_date, is_ratio, names_nothing, opened, read, read_measured, same_words,
 };
+use crate::normalise::{Boxes, offers_another, open_boxes};
 use crate::numeric;
 use crate::options::MathOptions;
 use crate::parse::ParseError;
@@ -103,7 +105,9 @@ impl MeantGold {
             return self.without_value(answer, text);
         };
         if let Some(why) = self.other_shape(gold, value) {
-            return (Verdict::Wrong, why);
+            let are_reals =
+                is_interval_and_conditions(gold, value) && same_condition(&self.text, text);
+            return of(are_reals, "the same reals meet both", why);
         }
         if matches!(gold, Expr::Percent(_)) && answer.is_counted {
             return (Verdict::Wrong, "a number of things against a percentage");
@@ -117,6 +121,14 @@ impl MeantGold {
                 "the same reals meet both",
                 "joined otherwise",
             );
+        }
+        match unknowns::in_order((gold, &self.text), (&value, text)) {
+            Some(Ok((gold, value))) => {
+                let same = Comparison::new(&self.options).equal(&gold, &value);
+                return of(same, "the unknowns' values in order", "other values of the unknowns");
+            }
+            Some(Err(why)) => return (Verdict::Wrong, why),
+            None => {}
         }
         let (gold, value) = (&numeric::geometric_closed(gold), numeric::geometric_closed(&value));
         let mut comparison = Comparison::new(&self.options);
@@ -159,8 +171,11 @@ impl MeantGold {
         }
         match (modulus(gold), modulus(value)) {
             (Some(wanted), Some(given)) if wanted != given => return Some("another modulus"),
-            (Some(_), None) if gold.is_relation() && value.is_relation() => {
+            (Some(_), None) if is_list_or_relation(gold) && is_list_or_relation(value) => {
                 return Some("a solution against a class of residues");
+            }
+            (None, Some(_)) if is_list_or_relation(gold) && is_list_or_relation(value) => {
+                return Some("a class of residues against a solution");
             }
             _ => {}
         }
@@ -206,8 +221,22 @@ fn modulus(e: &Expr) -> Option<&Expr> {
     match e {
         Expr::Call(Func::Mod, sides) => sides.last(),
         Expr::Rel(_, sides) => modulus(&sides.0).or_else(|| modulus(&sides.1)),
+        // The parts of a list share it.
+        Expr::Set(items) => items.iter().find_map(modulus),
         _ => None,
     }
+}
+
+fn is_list_or_relation(e: &Expr) -> bool {
+    e.is_relation() || matches!(e, Expr::Set(_))
+}
+
+/// True for an interval on one side and a list of inequalities on the other.
+fn is_interval_and_conditions(a: &Expr, b: &Expr) -> bool {
+    let is_interval = |it: &Expr| matches!(it, Expr::Tuple(_) | Expr::Interval(_));
+    let is_inequality = |it: &Expr| it.is_relation() && !it.is_equation();
+    let has_one = |it: &Expr| matches!(it, Expr::Set(items) if items.iter().any(is_inequality));
+    is_interval(a) && has_one(b) || is_interval(b) && has_one(a)
 }
 
 /// The letter of a choice, such as `(B)` or `\text{B.}`.
@@ -310,7 +339,11 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>) -> Result<Cow<'a, str>, Refusal> {
         let is_list = found.n_boxes() > 1
             && !found.answer.contains("\\boxed")
             && !found.answer.contains("\\fbox");
-        return Ok(if is_list { opened(&found.passage) } else { Cow::Borrowed(&found.answer) });
+        return Ok(match is_list {
+            true if offers_another(&found.passage) => open_boxes(&found.passage, Boxes::All),
+            true => opened(&found.passage),
+            false => Cow::Borrowed(&found.answer),
+        });
     }
     let part = announced_part(&found.answer);
     let is_joined = |word: &str| matches!(word, "or" | "and");

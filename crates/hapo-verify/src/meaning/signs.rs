@@ -2,6 +2,8 @@
 //!
 //! One pass over the characters; the price is that a spaced list of three-digit numbers (`1 200`) reads as one number.
 
+use std::borrow::Cow;
+
 /// `text` with signs as commands and thousands groups joined.
 pub(crate) fn as_meant(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
@@ -229,8 +231,39 @@ pub(super) fn sets(text: &str) -> Option<String> {
     })
 }
 
-/// `7 \pmod{10}`, `17 \bmod 10` and `x \equiv 7 (mod 10)`: the residue, of what stands behind the last sign.
+/// A residue: what stands before its last sign, its number, and its modulus where it names one.
+struct Residue<'a> {
+    head: &'a str,
+    value: &'a str,
+    modulus: Option<&'a str>,
+}
+
+/// `7 \pmod{10}`, `17 \bmod 10` and `x \equiv 7 (mod 10)`: the residue, of what stands behind the last sign. Of a list
+/// such as `x \equiv 1, 3 \pmod 8` each part is one, and all have one modulus.
 pub(super) fn residues(text: &str) -> Option<String> {
+    let text =
+        ["\\text{ or }", "\\text{or}", " or "].iter().fold(Cow::Borrowed(text), |text, or| {
+            if text.contains(or) { text.replace(or, ", ").into() } else { text }
+        });
+    let parts: Vec<Residue<'_>> = text.split([',', ';']).map(residue).collect::<Option<_>>()?;
+    let modulus = parts.last()?.modulus?;
+    let is_number = |it: &str| it.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b' '));
+    let is_list = parts.len() > 1;
+    if parts.iter().any(|it| it.modulus.is_some_and(|it| it != modulus))
+        || is_list && !parts.iter().all(|it| is_number(it.value))
+    {
+        return None;
+    }
+    let first = parts.first()?.head;
+    let shown = parts.iter().map(|it| {
+        let head = if it.head.is_empty() { first } else { it.head };
+        format!("{} ({}) \\mod {modulus}", head.replace("\\equiv", "=").replace('≡', "="), it.value)
+    });
+    Some(shown.collect::<Vec<_>>().join(", "))
+}
+
+/// One part of a list of residues.
+fn residue(text: &str) -> Option<Residue<'_>> {
     const MARKS: [&str; 10] = [
         "\\pmod",
         "(\\bmod",
@@ -243,22 +276,22 @@ pub(super) fn residues(text: &str) -> Option<String> {
         "\\mod",
         "\\text{ mod }",
     ];
-    let (mark, at) = MARKS.iter().find_map(|it| text.find(it).map(|at| (it, at)))?;
-    let modulus =
-        text[at + mark.len()..].trim_start_matches("\\ ").trim().trim_end_matches(')').trim();
-    let modulus =
-        modulus.strip_prefix('{').and_then(|it| it.strip_suffix('}')).unwrap_or(modulus).trim();
-    let value = text[..at].trim().trim_end_matches(['\\', ' ']);
+    let (value, modulus) = match MARKS.iter().find_map(|it| text.find(it).map(|at| (it, at))) {
+        Some((mark, at)) => {
+            let modulus = text[at + mark.len()..].trim_start_matches("\\ ").trim();
+            let modulus = modulus.trim_end_matches(')').trim();
+            let inner = modulus.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
+            (&text[..at], Some(inner.unwrap_or(modulus).trim()))
+        }
+        None => (text, None),
+    };
     let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
-    if !is_number(modulus) || value.contains([',', ';']) {
+    if !modulus.is_none_or(is_number) {
         return None;
     }
+    let value = value.trim().trim_end_matches(['\\', ' ']);
     let sign =
         ["\\equiv", "≡", "="].iter().filter_map(|it| value.rfind(it).map(|at| at + it.len())).max();
     let (head, value) = value.split_at(sign.unwrap_or(0));
-    Some(format!(
-        "{} ({}) \\mod {modulus}",
-        head.replace("\\equiv", "=").replace('≡', "="),
-        value.trim()
-    ))
+    Some(Residue { head, value: value.trim(), modulus })
 }

@@ -98,6 +98,13 @@ pub(crate) fn are_one_list(between: &str, content: &str, next: &str) -> bool {
         && (between.contains([',', ';']) || has_word(between, "and") || has_word(between, "or"))
 }
 
+/// True for a text between or around boxes that says that the next one is another case, and no correction.
+pub(crate) fn offers_another(text: &str) -> bool {
+    const WORDS: [&str; 5] = ["case", "alternatively", "otherwise", "option", "else"];
+    let text = text.to_lowercase();
+    WORDS.iter().any(|it| has_word(&text, it))
+}
+
 fn has_word(text: &str, word: &str) -> bool {
     let boundary = |c: Option<char>| c.is_none_or(|c| !(c.is_alphanumeric() || c == '_'));
     text.match_indices(word).any(|(at, _)| {
