@@ -122,6 +122,8 @@ class Needs:
     """``group.memory``; set by a method with ``remember``."""
     traces: int = 1
     """Most verified trajectories of a prompt that it looks at."""
+    entropies: bool = False
+    """``group.entropies``; costs a forward pass over the group."""
 
 
 @runtime_checkable

@@ -70,6 +70,43 @@ def test_a_method_in_python_has_the_bits_of_its_rust_file(tmp_path, rust: str, p
         assert np.abs(run.metrics[what]).sum() > 0
 
 
+class MyEdge:
+    """``edge.rs``: a response's advantage over its entropy relative to the group's."""
+
+    needs = hapo.Needs(entropies=True)
+
+    def credit(self, group: hapo.Group) -> hapo.Credit:
+        entropies = np.array([sum(map(float, it)) / len(it) for it in group.entropies])
+        factors = np.clip(hapo.mean(entropies) / entropies, 0.1, 10.0)
+        return (group.rewards - hapo.mean(group.rewards)) * factors
+
+
+class RlZvp:
+    """The sheet's credit of RL-ZVP: entropies are the advantages of groups whose rewards are all equal."""
+
+    needs = hapo.Needs(entropies=True)
+
+    def credit(self, group: hapo.Group) -> hapo.Credit:
+        if group.successes == len(group):
+            return [0.1 * it for it in group.entropies]
+        if group.successes == 0:
+            return [-0.1 * (it.max() - it) for it in group.entropies]
+        return group.rewards - hapo.mean(group.rewards)
+
+
+def test_token_entropies_are_those_of_the_engine(tmp_path) -> None:
+    expected = hapo.train(SMALL, method="edge", run_dir=tmp_path / "rust", quiet=True)
+    run = hapo.train(SMALL, method=MyEdge, run_dir=tmp_path / "python", quiet=True)
+    assert weights(run) == weights(expected)
+    assert np.abs(run.metrics["loss"]).sum() > 0
+    # All groups fail, and have a gradient.
+    zvp = tiny(tmp_path, RlZvp)
+    assert zvp.metrics["reward/policy_only"].sum() == 0
+    assert (zvp.metrics["grad_norm"] > 0).all()
+    assert hapo.check_method(MyEdge)
+    assert hapo.check_method(RlZvp)
+
+
 @hapo.method("scaled-luffy", settings={"scale": 1.0})
 class Scaled:
     """A Rust method inside a Python one."""

@@ -28,8 +28,9 @@ pub(crate) fn arrays<'py, 'a, T: numpy::Element + Clone + 'a>(
 /// Of each member, arrays of n: rewards, `is_success`, ended, lengths (tokens of the response), prefixes (of them given
 /// before it was sampled), parts, recorded (of them with recorded log-probabilities, the last ones). Lists of n: roles
 /// ("policy", "teacher", "helped", "replayed"), tokens, `log_probs` (of the recorded tokens, natural logarithm, at the
-/// sampling temperature), reference (of all tokens by the second model; empty without one). Of the group: prompt (its
-/// number), step (from 1), requested, successes (S) and `n_eff` of the sampled rollouts before anything entered,
+/// sampling temperature), reference (of all tokens by the second model; empty without one), entropies (of the
+/// distribution in each token's place by the step's first weights, in nats at temperature 1; empty where `Needs` does
+/// not ask for them). Of the group: prompt (its number), step (from 1), requested, successes (S) and `n_eff` of the sampled rollouts before anything entered,
 /// confidence (c), injected, `initial_threshold` (γ0), memory.
 #[pyclass(frozen, module = "hapo")]
 pub(crate) struct Group {
@@ -157,6 +158,11 @@ impl Group {
     #[getter]
     fn reference<'py>(&self, py: Python<'py>) -> Vec<Column<'py, f32>> {
         arrays(py, self.scores.reference.iter().map(|it| it.log_probs.as_slice()))
+    }
+
+    #[getter]
+    fn entropies<'py>(&self, py: Python<'py>) -> Vec<Column<'py, f32>> {
+        arrays(py, self.scores.own.iter().map(|it| it.entropies.as_slice()))
     }
 
     fn __len__(&self) -> usize {

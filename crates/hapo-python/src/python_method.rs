@@ -7,7 +7,7 @@ use hapo_core::{
     Advantage, Annealing, Context, CounterRng, Credit, Gate, Gated, Growing, Growth, Loss, Member,
     Memory, Method, MixedGroup, Moment, Needs, Normaliser, Offer, Part, Plan, Prefix, PromptId,
     Ratio, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot, SlotRule, Span,
-    SpanTokens, Step, StoredTrace, Term, Threshold, Verdict, admit_teacher,
+    SpanTokens, Step, StoredTrace, Term, Threshold, TokenScores, Verdict, admit_teacher,
 };
 use hapo_train::recipe::{BuildMethod, register_method as register};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
@@ -55,6 +55,7 @@ struct NeedsOfPython {
     reference: bool,
     memory: bool,
     traces: usize,
+    entropies: bool,
 }
 
 #[derive(Debug)]
@@ -122,8 +123,18 @@ impl PythonMethod {
             }
         };
         let slot: SlotRule = word("plan.slot", &slot)?;
-        let NeedsOfPython { parts, prefixes, hints, reference, memory, traces } = built.needs;
-        let needs = Needs { parts, prefixes, hints, reference, memory, traces, ..Needs::ROLLOUTS };
+        let NeedsOfPython { parts, prefixes, hints, reference, memory, traces, entropies } =
+            built.needs;
+        let needs = Needs {
+            parts,
+            prefixes,
+            hints,
+            reference,
+            memory,
+            traces,
+            scores_members: entropies,
+            ..Needs::ROLLOUTS
+        };
         let (grows, mixes, remembers) = built.hooks;
         Ok(Self {
             name,
@@ -220,6 +231,10 @@ impl Method for PythonMethod {
 
     fn unread_keys(&self) -> &'static [&'static str] {
         &["advantage", "teacher"]
+    }
+
+    fn scored_behind(&self, _: &MixedGroup, _: usize) -> Option<Context> {
+        self.needs.scores_members.then_some(Context::Plain)
     }
 
     fn grow(&self, group: &Growing<'_>) -> Growth {
@@ -383,11 +398,8 @@ pub(crate) fn trial_groups(
             if let Some(problem) = method.failure() {
                 return Err(value_error("method", problem));
             }
-            let memory = None;
-            Py::new(
-                py,
-                Group { mixed, at: gated.moment(Step(1)), scores: Scores::default(), memory },
-            )
+            let scores = trial_scores(&mixed, method.needs());
+            Py::new(py, Group { mixed, at: gated.moment(Step(1)), scores, memory: None })
         };
         let first = group(&rollouts)?;
         rollouts.rotate_left(2 % sampled.max(1));
@@ -395,6 +407,20 @@ pub(crate) fn trial_groups(
         all.push((first, group(&rollouts)?));
     }
     Ok(all)
+}
+
+/// What a method asks for besides rollouts, made of the tokens alone.
+fn trial_scores(group: &MixedGroup, needs: Needs) -> Scores {
+    let scored = |is_needed: bool| -> Vec<TokenScores> {
+        let members = group.members().iter().filter(|_| is_needed);
+        let of = |it: &Member| TokenScores {
+            log_probs: it.tokens().iter().map(|it| -0.1 - (it % 7) as f32 / 3.0).collect(),
+            entropies: it.tokens().iter().map(|it| 0.1 + (it % 5) as f32 / 2.0).collect(),
+            top: Vec::new(),
+        };
+        members.map(of).collect()
+    };
+    Scores { reference: scored(needs.reference), own: scored(needs.scores_members) }
 }
 
 /// The loss of a group's spans over a divisor of 1, and its derivative by each log-probability of its members.
