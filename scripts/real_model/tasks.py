@@ -1,11 +1,14 @@
 """Problems that people recognise, for a small pretrained model, with solutions written by this program.
 
     python3 scripts/real_model/tasks.py TASK COUNT > problems.jsonl
+    python3 scripts/real_model/tasks.py TASK COUNT FOLDER
 
-A row has problem, answer and solution. A problem never comes twice; the order is fixed by the seed.
+A row has problem, answer and solution. A problem never comes twice; the order is fixed by the seed. With FOLDER, the
+first 100 are development.jsonl, the next 200 held-out.jsonl, the rest train.jsonl.
 """
 
 import json
+import pathlib
 import random
 import sys
 from collections.abc import Callable
@@ -67,17 +70,59 @@ def units(rng: random.Random) -> Row:
     return f"How many {small} are {n} {large}?", *boxed(steps, n * factor)
 
 
-TASKS: dict[str, Callable[[random.Random], Row]] = {"story": story, "words": words, "units": units}
+def sort(rng: random.Random) -> Row:
+    numbers = rng.sample(range(1, 100), rng.randint(3, 5))
+    answer = ", ".join(map(str, sorted(numbers)))
+    return f"Sort from smallest to largest: {', '.join(map(str, numbers))}", answer, answer
+
+
+def countdown(rng: random.Random) -> Row:
+    a, b, c = rng.sample(range(2, 20), 3)
+    first = rng.choice([f"{a} + {b}", f"{a} * {b}"])
+    expression = f"({first}) {rng.choice('+-*')} {c}"
+    numbers = ", ".join(map(str, sorted([a, b, c])))
+    return f"Use {numbers}, each once, with +, - and * to make {eval(expression)}.", expression, expression
+
+
+CITIES = ["Paris", "Lima", "Oslo", "Cairo", "Delhi", "Quito", "Hanoi", "Dublin", "Prague", "Havana"]
+
+
+def reformat(rng: random.Random) -> Row:
+    name, age, city = rng.choice(NAMES), rng.randint(2, 90), rng.choice(CITIES)
+    text = f"{name} is {age} years old and lives in {city}."
+    answer = json.dumps({"name": name, "age": age, "city": city})
+    return f"{text} Write this as JSON with the keys name, age, city.", answer, answer
+
+
+TASKS: dict[str, Callable[[random.Random], Row]] = {
+    "story": story,
+    "words": words,
+    "units": units,
+    "sort": sort,
+    "countdown": countdown,
+    "json": reformat,
+}
+TRIES = 1000
 
 
 def main() -> None:
     task, count = TASKS[sys.argv[1]], int(sys.argv[2])
-    rng, seen = random.Random(47), set()
-    while len(seen) < count:
+    rng, rows, tries = random.Random(47), {}, 0
+    while len(rows) < count:
         problem, answer, solution = task(rng)
-        if problem not in seen:
-            seen.add(problem)
-            print(json.dumps({"problem": problem, "answer": answer, "solution": solution}))
+        tries = tries + 1 if problem in rows else 0
+        if tries == TRIES:
+            sys.exit(f"{sys.argv[1]} has few problems beyond {len(rows)}, expected a COUNT below that, found {count}")
+        rows.setdefault(problem, json.dumps({"problem": problem, "answer": answer, "solution": solution}))
+    lines = list(rows.values())
+    if len(sys.argv) < 4:
+        print("\n".join(lines))
+        return
+    folder = pathlib.Path(sys.argv[3])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, part in [("development", lines[:100]), ("held-out", lines[100:300]), ("train", lines[300:])]:
+        (folder / f"{name}.jsonl").write_text("\n".join(part) + "\n")
+        print(f"{folder / name}.jsonl: {len(part)} problems")
 
 
 if __name__ == "__main__":

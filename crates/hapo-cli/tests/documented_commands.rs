@@ -17,6 +17,8 @@ const NEEDS: &[(&str, &str)] = &[
     ("hapo quickstart", "minutes"),
     ("hapo watch", "somebody who ends it"),
     ("recipes/paper", "the paper's model and data"),
+    ("recipes/real", "a model of a Python package"),
+    ("runs/real", "the run of that model"),
     ("--suite math6", "the paper's benchmarks, and a model"),
     ("step-000060", "the minutes of the run before it"),
     ("--endpoint", "a server"),
