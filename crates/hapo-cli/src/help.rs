@@ -47,6 +47,15 @@ pub(crate) fn refuse(error: &clap::Error, command: &Command, arguments: &[OsStri
         .get_subcommands()
         .any(|it| arguments.get(1).is_some_and(|word| word == it.get_name()) && takes_set(it));
     let key = flag.filter(|_| is_recipes).and_then(|it| hapo_train::recipe::key_of_word(it));
+    if let Some(word) = unknown_command(error, command, arguments) {
+        let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+        let hint = match hapo_train::recipe::nearest(word, &names) {
+            Some(it) => format!("did you mean `hapo {it}`?"),
+            None => "`hapo help` lists the commands".to_owned(),
+        };
+        errln!("error: there is no command `{word}`\nhint: {hint}");
+        return 2;
+    }
     match (flag, key) {
         (Some(flag), Some(key)) => {
             errln!(
@@ -56,4 +65,15 @@ pub(crate) fn refuse(error: &clap::Error, command: &Command, arguments: &[OsStri
         }
         _ => error.exit(),
     }
+}
+
+/// The word that is in the place of a command and is none, also behind `help`.
+fn unknown_command<'a>(
+    error: &clap::Error,
+    command: &Command,
+    arguments: &'a [OsString],
+) -> Option<&'a str> {
+    let is_first = error.kind() == ErrorKind::InvalidSubcommand;
+    let word = arguments.iter().skip(1).find(|it| *it != "help").filter(|_| is_first)?.to_str()?;
+    command.find_subcommand(word).is_none().then_some(word)
 }

@@ -261,3 +261,94 @@ fn commands_of_the_laboratory_say_where_they_are() {
         );
     }
 }
+
+#[test]
+fn files_of_problems_that_hold_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = |name: &str, text: &str| {
+        fs::write(dir.path().join(name), text).unwrap();
+        refuse(dir.path(), &["new", "--model", "builtin:base", "--data", name])
+    };
+    check(
+        &new("empty.csv", ""),
+        &expect![[r#"
+            error: empty.csv: expected rows, got none
+            hint: a row has a problem and its answer: docs/guides/your-own-data.md
+        "#]],
+    );
+    check(
+        &new("header.csv", "question,answer\n"),
+        &expect![[r#"
+            error: header.csv: expected rows, got none
+            hint: a row has a problem and its answer: docs/guides/your-own-data.md
+        "#]],
+    );
+    check(
+        &new("columns.csv", "problm,anser\n1+1,2\n"),
+        &expect![[r#"
+            error: columns.csv: no known dataset layout has these columns: problm, anser
+            hint: name them: --columns problem=NAME,answer=NAME, in a recipe data.columns; `hapo list layouts` has the layouts
+        "#]],
+    );
+    check(
+        &new("torn.csv", "question,answer\n1+1,2\n\"1+2,3\n"),
+        &expect![[r#"
+            error: torn.csv: row 2: row: expected 2 cells, one for each column, got 1; 1 of 2 rows are bad
+            hint: leave bad rows out: hapo data check FILE --drop-bad -o OUT
+        "#]],
+    );
+}
+
+#[test]
+fn a_name_that_is_nearly_one() {
+    let dir = tempfile::tempdir().unwrap();
+    check(
+        &refuse(dir.path(), &["trian", "recipe.toml"]),
+        &expect![[r#"
+            error: there is no command `trian`
+            hint: did you mean `hapo train`?
+        "#]],
+    );
+    check(
+        &refuse(dir.path(), &["help", "conformence"]),
+        &expect![[r#"
+            error: there is no command `conformence`
+            hint: did you mean `hapo conformance`?
+        "#]],
+    );
+    check(
+        &refuse(dir.path(), &["fly"]),
+        &expect![[r#"
+            error: there is no command `fly`
+            hint: `hapo help` lists the commands
+        "#]],
+    );
+    check(
+        &refuse(dir.path(), &["methods", "luffyy"]),
+        &expect![[r#"
+            error: unknown method `luffyy`
+            hint: did you mean `luffy`?
+        "#]],
+    );
+    check(
+        &refuse(dir.path(), &["recipe", "optim.lrr"]),
+        &expect![[r#"
+            error: no key of a recipe is called `optim.lrr`
+            hint: did you mean `optim.lr`?
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_is_no_model() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir_all(dir.path().join("runs/mine/checkpoints/step-000004")).unwrap();
+    fs::create_dir_all(dir.path().join("runs/mine/checkpoints/step-000012")).unwrap();
+    check(
+        &refuse(dir.path(), &["generate", "--model", "runs/mine", "1+1=?"]),
+        &expect![[r#"
+            error: runs/mine: expected a model, got the folder of a run
+            hint: its latest model is runs/mine/checkpoints/step-000012
+        "#]],
+    );
+}

@@ -17,14 +17,18 @@ pub enum Error {
         source: std::io::Error,
     },
     /// No entry of [`DATASET_LAYOUTS`](crate::DATASET_LAYOUTS) recognises the file's content.
-    #[error("{}: no known dataset layout, expected one of: {known}; got {found}", path.display())]
+    #[error("{}: no known dataset layout has these columns: {found}", path.display())]
     UnknownLayout {
         /// The file.
         path: PathBuf,
-        /// The first rows, shortened.
+        /// The columns of the first row, shortened.
         found: String,
-        /// Names and keys of the known layouts.
-        known: String,
+    },
+    /// A file without rows.
+    #[error("{}: expected rows, got none", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
     },
     /// A folder or pattern that leaves open which files are meant, or has none.
     #[error("{}: {problem}", path.display())]
@@ -141,7 +145,10 @@ impl Explain for Error {
         let hint = match self {
             Error::Io { .. } => "paths are relative to the current folder",
             Error::UnknownLayout { .. } => {
-                "name the columns (problem, answer, teacher), or see `hapo list layouts`"
+                "name them: --columns problem=NAME,answer=NAME, in a recipe data.columns; `hapo list layouts` has the layouts"
+            }
+            Error::Empty { .. } => {
+                "a row has a problem and its answer: docs/guides/your-own-data.md"
             }
             Error::NoRows { .. } => "`hapo list layouts` says what the rows of each layout have",
             Error::Folder { .. } => "name a file, a folder with one data set, or a pattern",

@@ -1,6 +1,7 @@
 //! `hapo methods`: the table of the methods, and the page of each.
 
 use anyhow::Result;
+use hapo_train::recipe::nearest;
 
 use crate::failure::bad_input;
 use crate::support::arguments::Suggesting;
@@ -60,7 +61,15 @@ const PAGE_NAMES: Suggesting = Suggesting(|| PAGES[1..].iter().map(|page| page.0
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let Some(name) = &args.name else {
-        outln!("{}", PAGES[0].1.trim_end());
+        for [name, idea, needs] in rows(PAGES[0].1) {
+            outln!(
+                "{name:<12} {idea}{}",
+                if needs == "nothing" { String::new() } else { format!(" [{needs}]") }
+            );
+        }
+        outln!(
+            "\nIn brackets: what the data or the run must have. A method's page: hapo methods uft"
+        );
         return Ok(());
     };
     // A variant stands on the page of its method.
@@ -68,15 +77,37 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         hapo_core::METHODS.iter().find(|it| it.variants.iter().any(|it| it.name == name));
     let wanted = of_variant.map_or(name.as_str(), |it| it.name);
     let page = PAGES[1..].iter().find(|it| it.0 == wanted).ok_or_else(|| {
-        bad_input(format!("unknown method `{name}`"), "`hapo methods` lists them")
+        let hint = match nearest(name, &(PAGE_NAMES.0)()) {
+            Some(it) => format!("did you mean `{it}`?"),
+            None => "`hapo methods` lists them".to_owned(),
+        };
+        bad_input(format!("unknown method `{name}`"), hint)
     })?;
     outln!("{}", page.1.trim_end());
     Ok(())
 }
 
+/// Name, idea and needs in each row of the table.
+fn rows(table: &str) -> impl Iterator<Item = [&str; 3]> {
+    table.lines().filter(|it| it.starts_with("| [")).filter_map(|row| {
+        let mut cells = row.split('|').skip(1).map(str::trim);
+        let name = cells.next()?.strip_prefix('[')?.split(']').next()?;
+        Some([name, cells.next()?, cells.next()?])
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_table_has_a_row_for_each_page() {
+        let mut names: Vec<&str> = rows(PAGES[0].1).map(|it| it[0]).collect();
+        names.sort_unstable();
+        assert_eq!(names, PAGES[1..].iter().map(|it| it.0).collect::<Vec<_>>());
+        let uft = rows(PAGES[0].1).find(|it| it[0] == "uft").unwrap();
+        assert_eq!(uft, ["uft", "rollouts behind a part of a trace that shrinks; R3", "traces"]);
+    }
 
     #[test]
     fn every_method_and_every_file_has_its_page() {

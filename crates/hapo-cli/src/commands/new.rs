@@ -176,8 +176,10 @@ impl Found {
         if summary.bad_rows > 0 || summary.rows == 0 {
             let first = summary.first_bad_row.as_deref().unwrap_or("it has no rows");
             let (bad, rows) = (summary.bad_rows, summary.rows);
+            let file = args.data.display().to_string();
+            let at = if first.starts_with(&file) { String::new() } else { format!("{file}: ") };
             return Err(bad_input(
-                format!("{}: {first}; {bad} of {rows} rows are bad", args.data.display()),
+                format!("{at}{first}; {bad} of {rows} rows are bad"),
                 "leave bad rows out: hapo data check FILE --drop-bad -o OUT",
             ));
         }

@@ -104,6 +104,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             outln!("gate: {it}\n");
         }
     }
+    // With other keys or another model it is not the recipe's run that was planned.
+    let overrides = args.overrides.computing(args.compute);
+    if overrides.set.is_empty() && overrides.unset.is_empty() && args.model.is_none() {
+        errln!("to start it: hapo train {}", args.recipe.display());
+    }
     Ok(())
 }
 

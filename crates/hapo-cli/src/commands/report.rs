@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use hapo_run::RunFolder;
 
 /// One self-contained page of one or several runs.
 ///
@@ -47,6 +48,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         outln!("{}", args.out.display());
         for it in &figures {
             outln!("{}", it.display());
+        }
+        // An adapter's checkpoint is no model by itself.
+        let latest = RunFolder(&args.runs[0]).list_checkpoints().into_iter().next();
+        if let Some((_, model)) = latest.filter(|it| it.1.join("config.json").exists()) {
+            errln!("to try the model: hapo chat --model {}", model.display());
         }
     }
     if args.open {

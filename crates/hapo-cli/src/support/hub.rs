@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_hub::{Hub, ParsedName, Progress, parse_name};
+use hapo_run::RunFolder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::bad_input;
@@ -16,7 +17,18 @@ pub fn model_folder(name: &str) -> Result<String> {
         return Ok(name.to_owned());
     }
     match parse_name(name)? {
-        ParsedName::Path => Ok(name.to_owned()),
+        ParsedName::Path => {
+            let checkpoints = RunFolder(Path::new(name)).list_checkpoints();
+            match checkpoints.first() {
+                Some((_, latest)) if !Path::new(name).join("config.json").exists() => {
+                    Err(bad_input(
+                        format!("{name}: expected a model, got the folder of a run"),
+                        format!("its latest model is {}", latest.display()),
+                    ))
+                }
+                _ => Ok(name.to_owned()),
+            }
+        }
         ParsedName::Model(id) => {
             let snapshot = Hub::from_env().model(&id, &mut DownloadProgress::default())?;
             Ok(snapshot.folder.display().to_string())

@@ -350,13 +350,10 @@ fn recognise(
     if let Some((layout, _)) = best {
         return Ok(layout);
     }
-    let found = match objects().next() {
-        Some(row) => {
-            let keys: Vec<_> = row.0.iter().map(|it| it.0.as_str()).collect();
-            format!("rows with {}", shorten(&keys.join(", ")))
-        }
-        None => "no rows".to_owned(),
-    };
+    let columns = objects().next().map(|row| {
+        let keys: Vec<_> = row.0.iter().map(|it| it.0.as_str()).collect();
+        shorten(&keys.join(", "))
+    });
     // Where no row can be read, the reason of the first says more than the list of layouts.
     match head.pop_front() {
         Some(Err(error)) => Err(error),
@@ -364,14 +361,9 @@ fn recognise(
             let first = bad_row(path.display().to_string(), number, container, fault);
             Err(Error::NoRows { first })
         }
-        _ => Err(Error::UnknownLayout {
-            path: path.to_owned(),
-            found,
-            known: DATASET_LAYOUTS
-                .iter()
-                .map(|layout| format!("{} ({})", layout.name, layout.summary))
-                .collect::<Vec<_>>()
-                .join("; "),
+        _ => Err(match columns {
+            Some(found) => Error::UnknownLayout { path: path.to_owned(), found },
+            None => Error::Empty { path: path.to_owned() },
         }),
     }
 }

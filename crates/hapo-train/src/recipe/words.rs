@@ -110,7 +110,7 @@ pub(super) fn explain(message: &str) -> (String, String) {
 }
 
 /// The known word closest to `word`, if it is close enough to be what was meant.
-pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     known
         .iter()
         .map(|it| (strsim::levenshtein(word, it), *it))
