@@ -324,3 +324,37 @@ fn solutions_that_nobody_reads_are_said_by_new_and_by_train() {
     let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
     assert_eq!(stats["with_teacher"], 16, "{stats}");
 }
+
+/// A folder of each family with tiny random weights: recipe, a step with an adapter, the adapter merged, a completion.
+#[test]
+fn every_family_goes_from_a_new_recipe_to_a_merged_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |it: u32| format!("{{\"problem\":\"{it}+7\",\"answer\":\"{}\"}}\n", it + 7);
+    fs::write(dir.path().join("sums.jsonl"), (0..20).map(row).collect::<String>()).unwrap();
+    let families = repository().join("testdata/fixtures/families");
+    let mut seen = 0;
+    for entry in fs::read_dir(families).unwrap() {
+        let folder = entry.unwrap().path();
+        if !folder.is_dir() {
+            continue;
+        }
+        let (model, name) = (folder.to_str().unwrap(), folder.file_name().unwrap());
+        let [recipe, run, merged] =
+            [".toml", "-run", "-merged"].map(|it| format!("{}{it}", name.display()));
+        let new = ["new", "--model", model, "--data", "sums.jsonl", "--lora", "--no-sample"];
+        succeed(dir.path(), &[&new[..], &["--method", "grpo", "-o", &recipe]].concat());
+        let text = fs::read_to_string(dir.path().join(&recipe)).unwrap();
+        assert_eq!(text.contains("targets"), name == "phi3", "{text}");
+        let few = ["steps=1", "sampling.max_new_tokens=8", "sampling.prompts_per_step=2"];
+        let few = few.iter().chain(&["optim.mini_batch_prompts=1"]).flat_map(|it| ["--set", it]);
+        let train = ["train", &recipe, "--quiet", "--run-dir", &run].into_iter().chain(few);
+        let done = succeed(dir.path(), &train.collect::<Vec<_>>());
+        assert!(done.contains(": 1 steps done"), "{done}");
+        let adapter = format!("{run}/checkpoints/step-000001");
+        succeed(dir.path(), &["merge", "--model", model, "--adapter", &adapter, "-o", &merged]);
+        let words = ["generate", "1+1", "--model", &merged, "--max-tokens", "4"];
+        succeed(dir.path(), &words);
+        seen += 1;
+    }
+    assert_eq!(seen, 9, "families with a fixture");
+}

@@ -275,4 +275,19 @@ fn missing_and_left_over_tensors_are_named() {
     ] {
         assert_eq!(with(family, of), expected);
     }
+    // One layer less than the file has.
+    let out = tempfile::tempdir().unwrap();
+    let config = std::fs::read_to_string(dir("olmo2").join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    let layers = config["num_hidden_layers"].as_u64().unwrap() - 1;
+    config["num_hidden_layers"] = layers.into();
+    std::fs::write(out.path().join("config.json"), config.to_string()).unwrap();
+    let weights = dir("olmo2").join("model.safetensors");
+    std::fs::copy(weights, out.path().join("model.safetensors")).unwrap();
+    let refused = folder::open(out.path()).unwrap_err().to_string();
+    let expected = format!(
+        "no such tensor in this architecture, got one of shape [32, 64] ({}: model.layers.{layers}.mlp.down_proj.weight)",
+        out.path().join("model.safetensors").display()
+    );
+    assert_eq!(refused, expected);
 }

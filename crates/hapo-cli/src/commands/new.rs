@@ -460,7 +460,13 @@ impl Found {
         });
         if args.lora {
             let lora = "[lora]                         # the weights stay as they are\nrank = 16\nalpha = 32                     # the adapter counts alpha / rank\n";
-            line(lora.to_owned());
+            // The other matrices are parts of a larger one in such a family's folders.
+            let targets = if self.config.decoder.is_fused {
+                "targets = [\"o_proj\", \"down_proj\"]   # q, k, v, gate and up are fused in this family\n"
+            } else {
+                ""
+            };
+            line(format!("{lora}{targets}"));
         }
         if let Some((key, value, why)) = own_key(method, chosen) {
             line(format!("[{method}]\n{:<31}# {why}\n", format!("{key} = {value}")));
