@@ -61,7 +61,7 @@ fn a_new_recipe_fits_the_model_and_the_data_and_trains() {
     assert!(checkpoint.join("adapter_model.safetensors").is_file());
     fs::write(dir.path().join("bad.jsonl"), "{\"question\":\"\",\"answer\":\"1\"}\n").unwrap();
     let bad = ["new", "--model", "builtin:base", "--data", "bad.jsonl", "-o", "other.toml"];
-    assert!(refuse(dir.path(), &bad).starts_with("error: bad.jsonl: bad.jsonl:1: question: "));
+    assert!(refuse(dir.path(), &bad).starts_with("error: bad.jsonl:1: question: "));
 }
 
 /// The shipped model holds 128 tokens and knows no words.
@@ -103,7 +103,7 @@ fn a_new_recipe_is_chosen_by_what_the_model_writes() {
     fs::write(dir.path().join("torn.jsonl"), torn).unwrap();
     let bad = ["new", "--model", "builtin:base", "--data", "torn.jsonl", "-o", "other.toml"];
     let message = refuse(dir.path(), &bad);
-    assert!(message.starts_with("error: torn.jsonl: torn.jsonl:22: answer: "), "{message}");
+    assert!(message.starts_with("error: torn.jsonl:22: answer: "), "{message}");
     assert!(message.contains("; 1 of 22 rows are bad\nhint: leave bad rows out"), "{message}");
 
     let many = ["new", "--model", "builtin:base", "--data", "sums.jsonl", "-o", "other.toml"];
@@ -331,7 +331,7 @@ fn every_family_goes_from_a_new_recipe_to_a_merged_model() {
     let dir = tempfile::tempdir().unwrap();
     let row = |it: u32| format!("{{\"problem\":\"{it}+7\",\"answer\":\"{}\"}}\n", it + 7);
     fs::write(dir.path().join("sums.jsonl"), (0..20).map(row).collect::<String>()).unwrap();
-    let families = repository().join("testdata/fixtures/families");
+    let families = repository("testdata/fixtures/families");
     let mut seen = 0;
     for entry in fs::read_dir(families).unwrap() {
         let folder = entry.unwrap().path();
