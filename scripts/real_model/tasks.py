@@ -3,7 +3,7 @@
     python3 scripts/real_model/tasks.py TASK COUNT > problems.jsonl
     python3 scripts/real_model/tasks.py TASK COUNT FOLDER
 
-A row has problem, answer and solution. A problem never comes twice; the order is fixed by the seed. With FOLDER, the
+A row has id, problem, answer, and a solution as its teacher. A problem never comes twice; the order is fixed by the seed. With FOLDER, the
 first 100 are development.jsonl, the next 200 held-out.jsonl, the rest train.jsonl.
 """
 
@@ -113,7 +113,8 @@ def main() -> None:
         tries = tries + 1 if problem in rows else 0
         if tries == TRIES:
             sys.exit(f"{sys.argv[1]} has few problems beyond {len(rows)}, expected a COUNT below that, found {count}")
-        rows.setdefault(problem, json.dumps({"problem": problem, "answer": answer, "solution": solution}))
+        row = {"id": f"{sys.argv[1]}-{len(rows)}", "problem": problem, "answer": answer, "teacher": solution}
+        rows.setdefault(problem, json.dumps(row))
     lines = list(rows.values())
     if len(sys.argv) < 4:
         print("\n".join(lines))

@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Only these parts; may be given several times
     #[arg(long, value_enum)]
     only: Vec<Part>,
+    /// Batches of training, such as 4x256: sequences and tokens of each, in place of the shape's own
+    #[arg(long, value_name = "NxTOKENS", value_parser = batch)]
+    batch: Vec<(usize, usize)>,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -68,6 +71,15 @@ enum Part {
     Step,
     /// Answers graded per second
     Grading,
+}
+
+/// Sequences and tokens of `4x256`.
+fn batch(text: &str) -> std::result::Result<(usize, usize), String> {
+    let parts =
+        text.split_once('x').and_then(|(n, tokens)| Some((n.parse().ok()?, tokens.parse().ok()?)));
+    parts
+        .filter(|it| it.0 > 0 && it.1 > 0)
+        .ok_or_else(|| "expected two numbers, such as 4x256".to_owned())
 }
 
 /// The measurements.
@@ -152,9 +164,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         report.rounded_product_gflops = Some(rate / 1e9);
     }
     if args.only != [Part::Grading] {
-        report.measure_model(cpu, args.shape, &wanted)?;
+        report.measure_model(cpu, args, &wanted)?;
         if let Some(it) = rounding {
-            report.measure_model(it, args.shape, &wanted)?;
+            report.measure_model(it, args, &wanted)?;
         }
     }
     if wanted(Part::Grading) {
@@ -294,12 +306,14 @@ impl Report {
     fn measure_model(
         &mut self,
         cpu: Cpu,
-        shape: Shape,
+        args: &Args,
         wanted: &dyn Fn(Part) -> bool,
     ) -> Result<()> {
-        let tiny = shape == Shape::BenchTiny;
+        let tiny = args.shape == Shape::BenchTiny;
         let compute = cpu.compute();
-        let mut model = Model::new(cpu, shape.config(), 1024)?;
+        let longest = args.batch.iter().map(|it| it.1).max().unwrap_or(0).max(1024);
+        let config = Config { max_positions: longest, ..args.shape.config() };
+        let mut model = Model::new(cpu, config, longest)?;
         gpu::randomise(&mut model)?;
         self.parameters = model.layout().parameters();
         // Decoding comes first: training changes the weights.
@@ -322,7 +336,8 @@ impl Report {
             }
         }
         if wanted(Part::Training) {
-            let cases: &[(usize, usize)] = match shape {
+            let cases: &[(usize, usize)] = match args.shape {
+                _ if !args.batch.is_empty() => &args.batch,
                 Shape::BenchTiny => &[(64, 96)],
                 Shape::Smollm135m => &[(4, 256)],
                 _ => &[(1, 128), (4, 512)],
