@@ -286,7 +286,7 @@ fn missing_and_left_over_tensors_are_named() {
     std::fs::copy(weights, out.path().join("model.safetensors")).unwrap();
     let refused = folder::open(out.path()).unwrap_err().to_string();
     let expected = format!(
-        "no such tensor in this architecture, got one of shape [32, 64] ({}: model.layers.{layers}.mlp.down_proj.weight)",
+        "expected no such tensor in this architecture, got one of shape [32, 48] ({}: model.layers.{layers}.mlp.down_proj.weight)",
         out.path().join("model.safetensors").display()
     );
     assert_eq!(refused, expected);
