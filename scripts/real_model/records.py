@@ -1,0 +1,88 @@
+"""The records of scripts/real_model/arms.sh, and the table that is made of them.
+
+    python3 scripts/real_model/records.py FOLDER > docs/results/real-json.runs.jsonl
+    python3 scripts/real_model/records.py docs/results/real-json.runs.jsonl
+
+FOLDER is what arms.sh wrote into. A line is a step of a run, the score of a model, or one of ten transcripts.
+"""
+
+import json
+import pathlib
+import statistics
+import sys
+
+ARMS = {"grpo": "GRPO", "hapo": "HAPO", "sft": "SFT", "sft-grpo": "SFT, then GRPO"}
+RUNS = {"grpo": ["grpo"], "hapo": ["hapo"], "sft": ["sft"], "sft-grpo": ["first", "then"]}
+KEYS = ["step", "reward/policy_only", "gate/beta", "response_length/truncated", "time/step"]
+GROUPS, SEEDS = 8, (0, 1, 2)
+
+
+def lines(path: pathlib.Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def records(folder: pathlib.Path) -> list[dict]:
+    found = [{"model": "base", **score(folder, "base")}]
+    for arm, runs in RUNS.items():
+        for seed in SEEDS:
+            if not (folder / f"scores/{arm}-{seed}.json").exists():
+                continue
+            for run in runs:
+                for step in lines(folder / f"{run}-{seed}/metrics.jsonl"):
+                    kept = {key: step[key] for key in KEYS if key in step}
+                    found.append({"arm": arm, "run": run, "seed": seed, **kept})
+            found.append({"model": arm, "seed": seed, **score(folder, f"{arm}-{seed}")})
+    answers = [answers_of(folder, name) for name in ("base", "grpo-0", "hapo-0")]
+    for problem in list(answers[0])[:10]:
+        texts = [it[problem] for it in answers]
+        found.append({"id": problem, "base": texts[0], "grpo": texts[1], "hapo": texts[2]})
+    return found
+
+
+def score(folder: pathlib.Path, name: str) -> dict:
+    [it] = json.loads((folder / f"scores/{name}.json").read_text())
+    return {key: it[key] for key in ("average", "pass_at", "truncated", "length")}
+
+
+def answers_of(folder: pathlib.Path, name: str) -> dict[str, list]:
+    rows = [it["answers"] for it in lines(folder / f"scores/{name}.jsonl")[1:]]
+    first = {it["id"]: it["completions"][0] for it in rows}
+    return {name: [first[name]["text"], first[name]["verdict"]] for name in sorted(first)}
+
+
+def table(rows: list[dict]) -> None:
+    base = next(it for it in rows if it.get("model") == "base")
+    print("| | correct, by seed | mean | cut off | teacher's answers used |\n|---|---|---|---|---|")
+    mean = base["average"]
+    print(f"| before | {mean['mean']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}] | | {base['truncated']:.2f} | |")
+    for arm, label in ARMS.items():
+        scores = [it for it in rows if it.get("model") == arm]
+        if not scores:
+            continue
+        each = ", ".join(f"{it['average']['mean']:.3f}" for it in scores)
+        mean = statistics.mean(it["average"]["mean"] for it in scores)
+        cut = statistics.mean(it["truncated"] for it in scores)
+        print(f"| {label} | {each} | {mean:.3f} | {cut:.2f} | {used(rows, arm)} |")
+
+
+def used(rows: list[dict], arm: str) -> str:
+    """Answers of the teacher that enter a run, by seed: every prompt of imitation, every open group of the gate."""
+    counts = []
+    for seed in sorted({it["seed"] for it in rows if it.get("model") == arm}):
+        steps = [it for it in rows if it.get("arm") == arm and it["seed"] == seed]
+        imitated = sum(it["run"] in ("sft", "first") for it in steps)
+        counts.append(GROUPS * imitated + round(sum(GROUPS * it.get("gate/beta", 0) for it in steps)))
+    return ", ".join(map(str, counts))
+
+
+def main() -> None:
+    path = pathlib.Path(sys.argv[1])
+    if path.is_dir():
+        for it in records(path):
+            print(json.dumps(it))
+    else:
+        table(lines(path))
+
+
+if __name__ == "__main__":
+    main()
