@@ -4,13 +4,34 @@ json: the whole answer is JSON and equal to the gold object. sort: the answer's 
 countdown: the whole answer is an expression of the same numbers, each once, with the same value.
 """
 
+import ast
 import json
+import operator
 import re
 import sys
 
 
+OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+
+
 def value(text: str) -> object:
-    return eval(text, {"__builtins__": {}}) if re.fullmatch(r"[\d +*()-]{1,60}", text) and "**" not in text else None
+    """The value of sums, differences and products of whole numbers; nothing for any other text."""
+    if not re.fullmatch(r"[\d +*()-]{1,60}", text):
+        return None
+    return value_of(ast.parse(text.strip(), mode="eval").body)
+
+
+def value_of(node: ast.expr) -> int:
+    match node:
+        case ast.Constant(value=int(number)):
+            return number
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -value_of(operand)
+        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+            return value_of(operand)
+        case ast.BinOp(left=left, op=operation, right=right) if type(operation) in OPERATIONS:
+            return OPERATIONS[type(operation)](value_of(left), value_of(right))
+    raise TypeError(f"expected sums, differences and products, got {ast.unparse(node)}")
 
 
 def correct(completion: str, gold: str) -> bool:
