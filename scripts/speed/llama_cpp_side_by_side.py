@@ -75,7 +75,7 @@ def write_model(path, name):
 
 
 def llama_side(path, sequences, threads):
-    """Median seconds of a decoding step of so many sequences."""
+    """Median seconds of a decoding step with this many sequences."""
     import llama_cpp as lib
 
     quiet = lib.llama_log_callback(lambda level, text, data: None)

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use hapo_train::recipe::{did_you_mean, key_of_word};
 
 /// The commands in the groups of `hapo --help`; the last group has every other one.
 const GROUPS: [(&str, &[&str]); 5] = [
@@ -46,13 +47,10 @@ pub(crate) fn refuse(error: &clap::Error, command: &Command, arguments: &[OsStri
     let is_recipes = command
         .get_subcommands()
         .any(|it| arguments.get(1).is_some_and(|word| word == it.get_name()) && takes_set(it));
-    let key = flag.filter(|_| is_recipes).and_then(|it| hapo_train::recipe::key_of_word(it));
+    let key = flag.filter(|_| is_recipes).and_then(|it| key_of_word(it));
     if let Some(word) = unknown_command(error, command, arguments) {
         let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
-        let hint = match hapo_train::recipe::nearest(word, &names) {
-            Some(it) => format!("did you mean `hapo {it}`?"),
-            None => "`hapo help` lists the commands".to_owned(),
-        };
+        let hint = did_you_mean(word, &names, "hapo ", "`hapo help` lists the commands");
         errln!("error: there is no command `{word}`\nhint: {hint}");
         return 2;
     }

@@ -56,7 +56,7 @@ impl Kernels {
         self.compiler.insert(compiler).load(source, arch, load)
     }
 
-    /// What made them.
+    /// NVRTC with its version and file, or that the kernels ship.
     pub(crate) fn about(&self) -> String {
         match &self.compiler {
             None => "kernels that ship".to_owned(),

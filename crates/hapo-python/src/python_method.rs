@@ -409,7 +409,7 @@ pub(crate) fn trial_groups(
     Ok(all)
 }
 
-/// What a method asks for besides rollouts, made of the tokens alone.
+/// Scores of the members for a method that needs them, computed from the tokens alone.
 fn trial_scores(group: &MixedGroup, needs: Needs) -> Scores {
     let scored = |is_needed: bool| -> Vec<TokenScores> {
         let members = group.members().iter().filter(|_| is_needed);

@@ -1,7 +1,7 @@
 //! `hapo methods`: the table of the methods, and the page of each.
 
 use anyhow::Result;
-use hapo_train::recipe::nearest;
+use hapo_train::recipe::did_you_mean;
 
 use crate::failure::bad_input;
 use crate::support::arguments::Suggesting;
@@ -77,10 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         hapo_core::METHODS.iter().find(|it| it.variants.iter().any(|it| it.name == name));
     let wanted = of_variant.map_or(name.as_str(), |it| it.name);
     let page = PAGES[1..].iter().find(|it| it.0 == wanted).ok_or_else(|| {
-        let hint = match nearest(name, &(PAGE_NAMES.0)()) {
-            Some(it) => format!("did you mean `{it}`?"),
-            None => "`hapo methods` lists them".to_owned(),
-        };
+        let hint = did_you_mean(name, &(PAGE_NAMES.0)(), "", "`hapo methods` lists them");
         bad_input(format!("unknown method `{name}`"), hint)
     })?;
     outln!("{}", page.1.trim_end());

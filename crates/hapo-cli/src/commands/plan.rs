@@ -45,7 +45,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let stages = Recipe::load_stages(&args.recipe, &args.overrides.computing(args.compute))?;
+    let overrides = args.overrides.computing(args.compute);
+    let stages = Recipe::load_stages(&args.recipe, &overrides)?;
     let gpu = |compute| match args.device.as_str() {
         "cpu" => Ok(None),
         name => DeviceSpec::gpu(name, compute).map(Some).ok_or_else(|| unknown_device(name)),
@@ -105,7 +106,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         }
     }
     // With other keys or another model it is not the recipe's run that was planned.
-    let overrides = args.overrides.computing(args.compute);
     if overrides.set.is_empty() && overrides.unset.is_empty() && args.model.is_none() {
         errln!("to start it: hapo train {}", args.recipe.display());
     }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use hapo_core::METHODS;
-use hapo_train::recipe::{KeyEntry, key_entries, key_of_word, nearest};
+use hapo_train::recipe::{KeyEntry, did_you_mean, key_entries, key_of_word};
 use serde_json::json;
 
 use crate::failure::bad_input;
@@ -86,11 +86,7 @@ fn matching(all: Vec<KeyEntry>, asked: &str) -> Result<Vec<KeyEntry>> {
         all.into_iter().filter(|it| it.path() == meant).collect()
     };
     if kept.is_empty() {
-        let paths: Vec<&str> = (KEYS.0)();
-        let hint = match nearest(asked, &paths) {
-            Some(it) => format!("did you mean `{it}`?"),
-            None => "`hapo recipe` lists every key".to_owned(),
-        };
+        let hint = did_you_mean(asked, &(KEYS.0)(), "", "`hapo recipe` lists every key");
         return Err(bad_input(format!("no key of a recipe is called `{asked}`"), hint));
     }
     Ok(kept)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::words::nearest;
+use super::words::did_you_mean;
 use crate::error::{Error, Result};
 
 /// The prefix of a built-in recipe's name.
@@ -56,10 +56,7 @@ pub(super) fn find(name: &str) -> Result<&'static BuiltinRecipe> {
             origin: format!("{PREFIX}{name}"),
             field: String::new(),
             problem: format!("no such recipe, expected one of: {}", known.join(", ")),
-            hint: match nearest(name, &known) {
-                Some(it) => format!("did you mean `{PREFIX}{it}`?"),
-                None => "`hapo list recipes` says what each is for".to_owned(),
-            },
+            hint: did_you_mean(name, &known, PREFIX, "`hapo list recipes` says what each is for"),
         }
     })
 }

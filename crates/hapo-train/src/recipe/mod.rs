@@ -38,7 +38,7 @@ pub use sections::{
     RewardSection, RolloutEngine, RolloutsSection, SECTIONS, SamplingSection, Settings, Tracker,
 };
 pub use text::{Overrides, WrittenAs};
-pub use words::{key_of_word, nearest};
+pub use words::{did_you_mean, key_of_word};
 
 /// The recipe of a run.
 #[derive(Clone, Debug)]

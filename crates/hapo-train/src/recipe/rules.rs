@@ -19,7 +19,7 @@ use super::sections::{
     AUTO, DataSource, EvalSection, HapoSection, InitSection, MicroBatch, Settings,
 };
 use super::text::Problem;
-use super::words::{explain, nearest};
+use super::words::{did_you_mean, explain};
 use super::{ModelSource, StageCheckpoint, decoding};
 
 type Checked<T = ()> = Result<T, Problem>;
@@ -219,10 +219,7 @@ fn check_names(it: &Settings) -> Checked {
     if best.is_empty() || METRICS.contains(&best) || best.starts_with(REWARD_PARTS) {
         return Ok(());
     }
-    let hint = match nearest(best, METRICS) {
-        Some(it) => format!("did you mean `{it}`?"),
-        None => "docs/metrics.md lists them".to_owned(),
-    };
+    let hint = did_you_mean(best, METRICS, "", "docs/metrics.md lists them");
     let what = format!("expected the name of a metric, got `{best}`");
     Err(Problem::new("checkpoint.best", what, hint))
 }

@@ -109,8 +109,16 @@ pub(super) fn explain(message: &str) -> (String, String) {
     (message.to_owned(), see)
 }
 
+/// A hint at the known word closest to `word`, written behind `before`; `otherwise` where none is close.
+pub fn did_you_mean(word: &str, known: &[&str], before: &str, otherwise: &str) -> String {
+    match nearest(word, known) {
+        Some(it) => format!("did you mean `{before}{it}`?"),
+        None => otherwise.to_owned(),
+    }
+}
+
 /// The known word closest to `word`, if it is close enough to be what was meant.
-pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     known
         .iter()
         .map(|it| (strsim::levenshtein(word, it), *it))

@@ -11,24 +11,21 @@ pub(super) fn in_order(
     gold: (&Expr, &str),
     answer: (&Expr, &str),
 ) -> Option<Result<(Expr, Expr), Refusal>> {
-    let (pairs, items, plain_text) = match (assigned(gold.0), assigned(answer.0)) {
-        (Some(pairs), None) => (pairs, values(answer.0)?, answer.1),
-        (None, Some(pairs)) => (pairs, values(gold.0)?, gold.1),
+    let (mut pairs, items, plain_text, is_gold_named) = match (assigned(gold.0), assigned(answer.0))
+    {
+        (Some(pairs), None) => (pairs, values(answer.0)?, answer.1, true),
+        (None, Some(pairs)) => (pairs, values(gold.0)?, gold.1, false),
         _ => return None,
     };
     if plain_text.trim().trim_start_matches("\\left").starts_with("\\{") {
         return Some(Err("values of several unknowns against a set"));
     }
     let listed = Expr::Tuple(items.to_vec());
-    let is_gold_named = assigned(gold.0).is_some();
-    let named = |mut pairs: Vec<&(Expr, Expr)>| {
-        // A list without names goes by the alphabet, unless the gold answer says its order.
-        if !is_gold_named {
-            pairs.sort_by_key(|it| it.0.to_string());
-        }
-        Expr::Tuple(pairs.into_iter().map(|it| it.1.clone()).collect())
-    };
-    let named = named(pairs);
+    // A list without names goes by the alphabet, unless the gold answer says its order.
+    if !is_gold_named {
+        pairs.sort_by_key(|it| it.0.to_string());
+    }
+    let named = Expr::Tuple(pairs.into_iter().map(|it| it.1.clone()).collect());
     Some(Ok(if is_gold_named { (named, listed) } else { (listed, named) }))
 }
 
