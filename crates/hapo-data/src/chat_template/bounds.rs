@@ -105,7 +105,7 @@ pub(super) fn bounded<T: Send + 'static>(
     let (done, result) = mpsc::channel();
     let before = resident().unwrap_or(0);
     let started = Instant::now();
-    std::thread::Builder::new()
+    let thread = std::thread::Builder::new()
         .name("chat template".to_owned())
         .stack_size(STACK)
         .spawn(move || {
@@ -114,11 +114,11 @@ pub(super) fn bounded<T: Send + 'static>(
         })
         .map_err(|it| format!("no thread to render it: {it}"))?;
     let mut wait = FIRST_LOOK;
-    loop {
+    let answered = loop {
         match result.recv_timeout(wait) {
-            Ok(it) => return Ok(it),
+            Ok(it) => break Ok(it),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Err("the template engine fails on it".to_owned());
+                break Err("the template engine fails on it".to_owned());
             }
             Err(mpsc::RecvTimeoutError::Timeout) => wait = LOOKS,
         }
@@ -128,7 +128,11 @@ pub(super) fn bounded<T: Send + 'static>(
         if resident().is_some_and(|it| it > before + MEMORY) {
             return Err(format!("it takes more than {} MiB", MEMORY >> 20));
         }
-    }
+    };
+    // A thread that is let go while it ends can crash the program: `pthread_detach` of glibc 2.36 reads its memory, which
+    // its end has unmapped. A panic of the thread is the failure above.
+    let _ = thread.join();
+    answered
 }
 
 /// Memory of the program, in bytes.
