@@ -268,7 +268,9 @@ impl Output<'_> {
     ) -> Result<()> {
         let verdict = it.verdict.name();
         let reason = match it.verdict {
-            hapo_verify::Verdict::Unparsable(why) if it.reward.is_none() => {
+            hapo_verify::Verdict::Unparsable(why)
+                if it.reward.is_none() && it.reason != why.text() =>
+            {
                 format!("{why}: {}", it.reason)
             }
             _ => it.reason.to_string(),
