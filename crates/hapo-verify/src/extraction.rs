@@ -5,6 +5,7 @@
 //! what the completion says is its answer. What stands between `<think>` and `</think>` is not looked at. The price is
 //! that an answer which is neither boxed nor announced is none.
 
+use crate::around::Around;
 use crate::error::GoldError;
 use crate::grader::{AnswerForm, FoundAnswer, Grader, PreparedGold, Problem};
 use crate::normalise::{are_one_list, closing_brace, offers_another};
@@ -69,6 +70,10 @@ impl FoundAnswer<'_> {
             form: self.form,
             passage: Cow::Owned(self.passage.into_owned()),
             answer: Cow::Owned(self.answer.into_owned()),
+            around: Around {
+                alternative: self.around.alternative.map(|it| Cow::Owned(it.into_owned())),
+                ..self.around
+            },
         }
     }
 }
@@ -77,6 +82,7 @@ fn find_in(text: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason
     let missing = match last_boxes(text) {
         Ok((passage, answer)) => {
             return Ok(FoundAnswer {
+                around: Around::of(&text[..passage.start], &text[passage.end..]),
                 form: AnswerForm::Boxed,
                 passage: Cow::Borrowed(&text[passage]),
                 answer: Cow::Borrowed(text[answer].trim()),
@@ -99,6 +105,7 @@ fn find_in(text: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason
         form: AnswerForm::Announced,
         passage: Cow::Owned(passage),
         answer: Cow::Borrowed(bare(content)),
+        around: Around::default(),
     })
 }
 
@@ -289,7 +296,9 @@ fn after_marker(rest: &str) -> Option<usize> {
         }
         match &rest[word..at] {
             // A list of answers to choose from announces none of them, and a denial none at all.
-            "choices" | "choice" | "options" | "option" | "not" | "cannot" | "never" => {
+            // What may be is not said to be.
+            "choices" | "choice" | "options" | "option" | "not" | "cannot" | "never" | "could"
+            | "might" | "may" => {
                 return None;
             }
             "t" if rest[..at].ends_with("n't") || rest[..at].ends_with("n’t") => return None,
@@ -334,7 +343,7 @@ fn worth_reading(text: &str) -> Option<&str> {
 }
 
 /// An announced answer without the marks of the text around it.
-fn bare(content: &str) -> &str {
+pub(crate) fn bare(content: &str) -> &str {
     let marks = |c: char| c.is_whitespace() || "*_$`".contains(c);
     content.trim_matches(marks).trim_end_matches(['.', ',', ';']).trim_matches(marks)
 }

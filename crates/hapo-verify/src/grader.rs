@@ -1,5 +1,6 @@
 //! Graders, their problems and their completions.
 
+use crate::around::Around;
 use crate::error::GoldError;
 use crate::verdict::Judgement;
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,8 @@ pub struct FoundAnswer<'a> {
     pub passage: Cow<'a, str>,
     /// The answer alone, without the marks of a text around it.
     pub answer: Cow<'a, str>,
+    /// What stands around its box.
+    pub(crate) around: Around<'a>,
 }
 
 /// A way to judge completions against gold answers.

@@ -47,6 +47,7 @@
 
 #![forbid(unsafe_code)]
 
+mod around;
 mod compare;
 mod error;
 mod expr;

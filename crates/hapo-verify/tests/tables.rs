@@ -72,8 +72,9 @@ fn policies_pay_for_what_their_table_says() {
     for line in tables.iter().flat_map(|it| it.lines()).filter(|it| it.starts_with("| `")) {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         let (gold, completion) = (cells[0].trim_matches('`'), cells[1].trim_matches('`'));
+        let completion = completion.replace('⏎', "\n");
         for (grader, expected) in [&TRAINING, &BENCHMARK, &MATH].into_iter().zip(&cells[2..5]) {
-            let (got, judgement) = letter(grader, gold, completion);
+            let (got, judgement) = letter(grader, gold, &completion);
             n_cases += 1;
             if got != **expected {
                 failures.push(format!("{}: {got} for {line}\n    {judgement:?}", grader.name()));

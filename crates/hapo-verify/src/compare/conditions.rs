@@ -9,6 +9,7 @@ use super::solve::{Form, Solved, same_unknown, solved, turned};
 use super::symbols::plain_symbols;
 use crate::expr::Expr;
 use crate::normalise::{CleanUp, normalise};
+use crate::numeric;
 use crate::parse::{self, Style};
 
 /// Longest text that is read as a condition, in bytes.
@@ -105,18 +106,56 @@ fn read(text: &str, form: Form) -> Option<Solved> {
     Some((unknown, joined(all)?))
 }
 
-/// The condition in `\\{x : condition\\}`.
-fn set_builder(text: &str) -> Option<&str> {
+/// What stands in the braces of a set.
+fn in_braces(text: &str) -> Option<&str> {
     let text = text.trim();
     let inner = text.strip_prefix("\\left").unwrap_or(text).strip_prefix("\\{")?;
     let inner = inner.strip_suffix("\\}")?;
-    let inner = inner.strip_suffix("\\right").unwrap_or(inner);
+    Some(inner.strip_suffix("\\right").unwrap_or(inner))
+}
+
+/// The condition in `\\{x : condition\\}`.
+fn set_builder(text: &str) -> Option<&str> {
+    let inner = in_braces(text)?;
     let (symbol, condition) = ["\\mid", ":", "|"].iter().find_map(|it| inner.split_once(it))?;
     let symbol = symbol.split_once("\\in").map_or(symbol, |(symbol, domain)| {
         if domain.contains("mathbb") && domain.contains('R') { symbol } else { "" }
     });
     let is_symbol = matches!(symbol.trim().as_bytes(), [it] if it.is_ascii_alphabetic());
     is_symbol.then_some(condition)
+}
+
+/// Most integers that are listed.
+const MAX_LISTED: i64 = 200;
+
+/// The integers in `\\{n \\in \\mathbb{Z} : condition\\}`, where there are few.
+pub(crate) fn integers_that_meet(text: &str) -> Option<Expr> {
+    if text.len() > MAX_TEXT || !text.contains("\\in") {
+        return None;
+    }
+    let marked = marked(text);
+    let inner = in_braces(&marked)?;
+    let (head, condition) = ["\\mid", ":", "|"].iter().find_map(|it| inner.split_once(it))?;
+    let (symbol, domain) = head.split_once("\\in")?;
+    let domain: String = domain.chars().filter(|c| !c.is_whitespace()).collect();
+    let is_symbol = matches!(symbol.trim().as_bytes(), [it] if it.is_ascii_alphabetic());
+    if !is_symbol || !matches!(domain.as_str(), "\\mathbb{Z}" | "\\mathbbZ" | "ℤ") {
+        return None;
+    }
+    let (_, set) = read(condition, Form::Solved)?;
+    let mut all = Vec::new();
+    for piece in set {
+        let (start, end) = (numeric::exact(&piece.start)?, numeric::exact(&piece.end)?);
+        let first = start.neg().floor().neg().to_i64()?;
+        let first = first + i64::from(piece.left_open && start.is_integer());
+        let last = end.floor().to_i64()?;
+        let last = last - i64::from(piece.right_open && end.is_integer());
+        if last.checked_sub(first)? > MAX_LISTED {
+            return None;
+        }
+        all.extend((first..=last).map(Expr::int));
+    }
+    Some(Expr::Set(all))
 }
 
 fn meaning(text: &str) -> Option<Expr> {

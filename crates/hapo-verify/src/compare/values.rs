@@ -40,6 +40,11 @@ impl Comparison<'_> {
                 return self.because(a == b, "the same infinity");
             }
         }
+        if self.options.policy.reads_meaning()
+            && let Some(same) = numeric::same_when_extrapolated(gold, answer)
+        {
+            return self.because(same, "equal to 20 digits by extrapolation");
+        }
         let number = |it: &Expr| matches!(it, Expr::Num(_) | Expr::Float(_));
         let atomic = |it: &Expr| number(it) || matches!(it, Expr::Percent(inner) if number(inner));
         if atomic(gold) || atomic(answer) {

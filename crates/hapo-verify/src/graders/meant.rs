@@ -2,7 +2,7 @@
 //!
 //! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
 
-use super::unknowns;
+use super::{residues, unknowns};
 use crate::compare::{Comparison, are_joined_otherwise, is_list_for_inequality, same_condition};
 use crate::error::GoldError;
 use crate::expr::{Expr, Func};
@@ -10,10 +10,11 @@ use crate::extract::{Found, candidates};
 use crate::extraction::{Extraction, find_answer};
 use crate::grader::{AnswerForm, FoundAnswer, PreparedGold};
 use crate::meaning::{
-    Clock, Meaning, Refusal, Unit, announced_part, as_words, changes_number, clock, hedges,
-    is_date, is_ratio, names_nothing, opened, read, read_measured, same_words,
+    Clock, Meaning, Refusal, Unit, announced_part, as_words, asserted, begins_with_decision,
+    changes_number, clock, hedges, is_date, is_integer_ratio, is_ratio, is_unreduced_residue,
+    mixed_in_words, names_nothing, opened, ratio_in_words, read, read_measured, same_words,
 };
-use crate::normalise::{Boxes, offers_another, open_boxes};
+use crate::normalise::{Boxes, contents, offers_another, open_boxes};
 use crate::numeric;
 use crate::options::MathOptions;
 use crate::parse::ParseError;
@@ -51,8 +52,20 @@ impl MeantGold {
     /// The verdict on an answer without its box or announcement.
     fn compared(&self, answer: &str) -> Judgement {
         numeric::refuel();
+        self.compared_within(answer)
+    }
+
+    /// [`MeantGold::compared`] with the steps that the judgement has left.
+    fn compared_within(&self, answer: &str) -> Judgement {
         let extracted = Some(reported(answer.trim().to_owned()));
         let read = if self.meaning.unit.is_some() { read_measured } else { read };
+        let ratio = is_integer_ratio(&self.text).then(|| ratio_in_words(answer)).flatten();
+        let answer = ratio.as_deref().unwrap_or(answer);
+        let mixed = self.asks_for_number().then(|| mixed_in_words(answer)).flatten();
+        let answer = mixed.as_deref().unwrap_or(answer);
+        let decimal = self.asks_for_decimal().then(|| decimal_comma(answer)).flatten();
+        let answer = decimal.as_deref().unwrap_or(answer);
+        let answer = if self.asks_for_point() { without_point_name(answer) } else { answer };
         let (verdict, answer_read, reason) = match read(answer) {
             _ if answer.trim() == self.text.trim() => {
                 (Verdict::Correct, self.shown.clone(), "the same text")
@@ -77,11 +90,54 @@ impl MeantGold {
         }
     }
 
+    /// The verdict on an answer that is refused whatever its value.
+    fn refused(&self, found: &FoundAnswer<'_>, why: Refusal) -> Judgement {
+        let answer = reported(found.answer.to_string());
+        Judgement::new(Verdict::Wrong, &answer, self.shown.clone(), why)
+    }
+
+    /// True if the gold answer is one value.
+    fn asks_for_number(&self) -> bool {
+        let is_value =
+            |it: &Expr| !it.is_relation() && !it.is_set() && !matches!(it, Expr::Tuple(_));
+        self.meaning.value.as_ref().is_ok_and(is_value)
+    }
+
+    /// True if the gold answer is a number that is not whole.
+    fn asks_for_decimal(&self) -> bool {
+        matches!(&self.meaning.value, Ok(Expr::Num(n) | Expr::Float(n)) if !n.is_integer())
+    }
+
+    /// True if the gold answer may be a point.
+    fn asks_for_point(&self) -> bool {
+        matches!(&self.meaning.value, Ok(Expr::Tuple(_) | Expr::Interval(_)))
+    }
+
+    /// The verdict on several boxes that each hold the gold answer, the ones before the last maybe as an equation.
+    fn repeated(&self, passage: &str) -> Option<Judgement> {
+        let contents = contents(passage);
+        if !(2..=MAX_REPEATED).contains(&contents.len()) || !self.asks_for_number() {
+            return None;
+        }
+        let lenient = MeantGold {
+            meaning: self.meaning.clone(),
+            text: self.text.clone(),
+            shown: self.shown.clone(),
+            options: MathOptions { policy: Policy::Benchmark, ..self.options.clone() },
+        };
+        let (last, others) = contents.split_last()?;
+        let last = self.compared_within(last);
+        let agree = others.iter().all(|it| lenient.compared_within(it).verdict.is_correct());
+        let reason = Cow::Borrowed("each box holds it");
+        (last.verdict.is_correct() && agree).then_some(Judgement { reason, ..last })
+    }
+
     /// The verdict on an answer that was read, and the rule that decided.
     fn meets(&self, answer: &Meaning, text: &str) -> (Verdict, Refusal) {
         let of = |same, yes, no| if same { (Verdict::Correct, yes) } else { (Verdict::Wrong, no) };
         if let Some(letter) = as_letter(&self.text).filter(char::is_ascii_uppercase) {
-            let same = [text, &answer.text].iter().any(|it| as_letter(it) == Some(letter));
+            let same = [text, &answer.text].iter().any(|it| as_letter(it) == Some(letter))
+                || labelled(text) == Some(letter);
             return of(same, "the same letter", "another letter");
         }
         if let Some(time) = clock(&self.text).filter(Clock::is_certain) {
@@ -91,19 +147,37 @@ impl MeantGold {
         if is_date(&self.text) || is_date(text) {
             return of(false, "", "a date against another text");
         }
-        if is_ratio(&self.text) != is_ratio(text) {
+        if is_integer_ratio(text)
+            && matches!(&self.meaning.value, Ok(Expr::Num(n)) if n.is_integer())
+            || is_ratio(&self.text) != is_ratio(text)
+        {
             return of(false, "", "a ratio against another text");
         }
         if self.meaning.words.is_some() || answer.words.is_some() {
             let nothing =
                 |it: &Meaning| names_nothing(&it.text) || it.value == Ok(Expr::Set(Vec::new()));
             let same = same_words(&self.meaning.text, &answer.text)
+                || begins_with_decision(&self.meaning.text, text)
                 || nothing(&self.meaning) && nothing(answer);
             return of(same, "the same words", "other words");
         }
         let (Ok(gold), Ok(value)) = (&self.meaning.value, &answer.value) else {
             return self.without_value(answer, text);
         };
+        if let Some(same) = residues::same_classes(gold, value) {
+            return of(same, "the same classes of residues", "other classes of residues");
+        }
+        if is_unreduced_residue(text) && modulus(gold).is_none() {
+            return (Verdict::Wrong, "a residue that is not reduced against a number");
+        }
+        match unknowns::in_order((gold, &self.text), (value, text)) {
+            Some(Ok((gold, value))) => {
+                let same = Comparison::new(&self.options).equal(&gold, &value);
+                return of(same, "the unknowns' values in order", "other values of the unknowns");
+            }
+            Some(Err(why)) => return (Verdict::Wrong, why),
+            None => {}
+        }
         if let Some(why) = self.other_shape(gold, value) {
             let are_reals =
                 is_interval_and_conditions(gold, value) && same_condition(&self.text, text);
@@ -122,15 +196,8 @@ impl MeantGold {
                 "joined otherwise",
             );
         }
-        match unknowns::in_order((gold, &self.text), (&value, text)) {
-            Some(Ok((gold, value))) => {
-                let same = Comparison::new(&self.options).equal(&gold, &value);
-                return of(same, "the unknowns' values in order", "other values of the unknowns");
-            }
-            Some(Err(why)) => return (Verdict::Wrong, why),
-            None => {}
-        }
-        let (gold, value) = (&numeric::geometric_closed(gold), numeric::geometric_closed(&value));
+        let (gold, value) = (&as_union(gold, &value), as_union(&value, gold));
+        let (gold, value) = (&numeric::closed_forms(gold), numeric::closed_forms(&value));
         let mut comparison = Comparison::new(&self.options);
         if comparison.equal(&as_tuple(gold, &value), &as_tuple(&value, gold)) {
             return (Verdict::Correct, comparison.reason);
@@ -145,7 +212,7 @@ impl MeantGold {
 
     /// The verdict where one side has no value.
     fn without_value(&self, answer: &Meaning, text: &str) -> (Verdict, Refusal) {
-        let letters = |it: &str| it.split_whitespace().collect::<String>();
+        let letters = if self.text.contains("\\begin") { joined } else { without_spaces };
         if letters(&answer.text) == letters(&self.meaning.text) {
             return (Verdict::Correct, "the same text");
         }
@@ -180,7 +247,7 @@ impl MeantGold {
             _ => {}
         }
         let asks_for_value = !gold.is_relation() && !gold.is_set();
-        if value.is_equation() && !gold.is_relation() {
+        if value.is_equation() && !gold.is_relation() && !(gold.is_set() && is_membership(value)) {
             if self.options.policy == Policy::Training {
                 return Some("an equation where a value is asked");
             }
@@ -216,6 +283,44 @@ impl MeantGold {
     }
 }
 
+/// Most boxes that are compared one by one.
+const MAX_REPEATED: usize = 4;
+
+/// A text without spaces, as a column of a matrix may have them between digits.
+fn joined(text: &str) -> String {
+    text.split_whitespace().collect()
+}
+
+/// A text without spaces, except between digits.
+fn without_spaces(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        let is_digit = |it: &u8| it.is_ascii_digit();
+        let are_digits = out.as_bytes().last().is_some_and(is_digit)
+            && word.as_bytes().first().is_some_and(is_digit);
+        out.push_str(if are_digits { " " } else { "" });
+        out.push_str(word);
+    }
+    out
+}
+
+/// `3,14` with a decimal point.
+fn decimal_comma(text: &str) -> Option<String> {
+    let text = text.trim().trim_matches('$').replace("{,}", ",");
+    let (whole, decimals) = text.split_once(',')?;
+    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
+    let is_group = decimals.len() == 3 && !whole.starts_with('0');
+    let is_decimal = is_number(whole.strip_prefix('-').unwrap_or(whole)) && is_number(decimals);
+    (is_decimal && !is_group).then(|| format!("{whole}.{decimals}"))
+}
+
+/// `P(1,2)` without the name of the point.
+fn without_point_name(text: &str) -> &str {
+    let text = text.trim();
+    let named = text.strip_prefix(|c: char| c.is_ascii_uppercase());
+    named.filter(|it| it.starts_with('(') || it.starts_with("\\left(")).unwrap_or(text)
+}
+
 /// The modulus of a residue.
 fn modulus(e: &Expr) -> Option<&Expr> {
     match e {
@@ -248,10 +353,39 @@ fn as_letter(text: &str) -> Option<char> {
     let words = text.split(is_mark).filter(|it| !it.is_empty());
     let is_command =
         |it: &str| it.starts_with("text") || matches!(it, "mathrm" | "mathbf" | "mbox");
-    let mut letters = words.filter(|it| !is_command(it));
+    let is_label = |it: &str| matches!(it, "Option" | "option" | "Choice" | "choice");
+    let mut letters = words.filter(|it| !is_command(it) && !is_label(it));
     let mut only = letters.next()?.chars();
     let letter = only.next()?;
     (only.next().is_none() && letters.next().is_none()).then_some(letter)
+}
+
+/// The letter of a choice before its content, such as `(B) 15` or `\text{B) } 15`, where no other letter follows.
+fn labelled(text: &str) -> Option<char> {
+    let text = text.trim().trim_start_matches("\\text").trim_start_matches(['{', '(', ' ']);
+    let letter = text.chars().next().filter(char::is_ascii_uppercase)?;
+    let content = text[1..].trim_start_matches(' ').strip_prefix([')', ':', '.'])?;
+    let is_other = |word: &str| word.len() == 1 && word.bytes().all(|b| b.is_ascii_uppercase());
+    let has_other = content.split(|c: char| !c.is_ascii_alphanumeric()).any(is_other);
+    (!has_other && !hedges(content)).then_some(letter)
+}
+
+/// `x \in [1,4]`.
+fn is_membership(e: &Expr) -> bool {
+    let is_symbol = |it: &Expr| matches!(it, Expr::Sym { .. });
+    let is_list = |it: &Expr| matches!(it, Expr::Set(_));
+    matches!(e, Expr::Rel(_, sides) if is_symbol(&sides.0) && sides.1.is_set() && !is_list(&sides.1))
+}
+
+/// A list of intervals as their union, where the other side is a union.
+fn as_union(it: &Expr, other: &Expr) -> Expr {
+    let is_interval = |it: &Expr| matches!(it, Expr::Interval(_));
+    match it {
+        Expr::Set(items) if matches!(other, Expr::Union(_)) && items.iter().all(is_interval) => {
+            Expr::Union(items.clone())
+        }
+        it => it.clone(),
+    }
 }
 
 /// A column of a matrix as the tuple that it lists, where the other side is one.
@@ -268,7 +402,9 @@ fn as_tuple<'a>(it: &'a Expr, other: &Expr) -> Cow<'a, Expr> {
 fn is_unfinished(text: &str) -> bool {
     const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"];
     let text = text.trim_end_matches(|c: char| c.is_whitespace() || c == '$');
-    DOTS.iter().any(|it| text.strip_suffix(it).is_some_and(|before| !before.contains('.')))
+    // A sum that goes on is a series.
+    let goes_on = |before: &str| !before.contains('.') && !before.trim_end().ends_with('+');
+    DOTS.iter().any(|it| text.strip_suffix(it).is_some_and(goes_on))
 }
 
 /// True for an equation that names its value, or has equal sides throughout.
@@ -307,12 +443,24 @@ fn shown(meaning: &Meaning) -> String {
 impl PreparedGold for MeantGold {
     fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
         match answer_of(found) {
-            Ok(answer) => self.compared(&answer),
-            Err(_) if found.answer.trim() == self.text.trim() => self.compared(&found.answer),
-            Err(why) => {
-                let answer = reported(found.answer.to_string());
-                Judgement::new(Verdict::Wrong, &answer, self.shown.clone(), why)
+            Ok(_) if found.around.is_part => {
+                self.refused(found, "a box that holds a part of a formula")
             }
+            Ok(_) if found.around.is_denied => self.refused(found, "a box that is denied"),
+            Ok(answer) => {
+                let judgement = self.compared(&answer);
+                if let Some(other) = &found.around.alternative
+                    && judgement.verdict.is_correct()
+                    && !self.compared_within(other).verdict.is_correct()
+                {
+                    return self.refused(found, "another value is offered behind the box");
+                }
+                let is_repeated = !judgement.verdict.is_correct() && found.n_boxes() > 1;
+                let repeated = is_repeated.then(|| self.repeated(&found.passage)).flatten();
+                repeated.unwrap_or(judgement)
+            }
+            Err(_) if found.answer.trim() == self.text.trim() => self.compared(&found.answer),
+            Err(why) => self.refused(found, why),
         }
     }
 
@@ -338,14 +486,16 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>) -> Result<Cow<'a, str>, Refusal> {
         }
         let is_list = found.n_boxes() > 1
             && !found.answer.contains("\\boxed")
-            && !found.answer.contains("\\fbox");
+            && !found.answer.contains("\\fbox")
+            && !is_corrected(&found.passage);
         return Ok(match is_list {
             true if offers_another(&found.passage) => open_boxes(&found.passage, Boxes::All),
             true => opened(&found.passage),
-            false => Cow::Borrowed(&found.answer),
+            false => Cow::Borrowed(asserted(&found.answer).unwrap_or(&found.answer)),
         });
     }
     let part = announced_part(&found.answer);
+    let part = asserted(part).unwrap_or(part);
     let is_joined = |word: &str| matches!(word, "or" | "and");
     let all = as_words(part).unwrap_or_default();
     let prose = all
@@ -366,6 +516,15 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>) -> Result<Cow<'a, str>, Refusal> {
         return Ok(candidate.map_or(Cow::Borrowed(part), Cow::Owned));
     }
     Ok(Cow::Borrowed(part))
+}
+
+/// True if the words before the last box say that it takes the place of the one before.
+fn is_corrected(passage: &str) -> bool {
+    const WORDS: [&str; 7] =
+        ["wrong", "incorrect", "wait", "mistake", "correction", "final answer", "so the answer"];
+    let last = passage.rfind("\\boxed").unwrap_or(0);
+    let before = passage[..last].rfind('}').map_or("", |at| &passage[at..last]).to_lowercase();
+    WORDS.iter().any(|it| before.contains(it))
 }
 
 /// The text of the first candidate in Math-Verify's order.

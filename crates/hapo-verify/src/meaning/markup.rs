@@ -1,6 +1,7 @@
 //! Marks that change how an answer looks and not what it means.
 
 use crate::normalise::closing_brace;
+use std::borrow::Cow;
 
 /// Commands of which the last argument alone is kept, with the number of arguments before it.
 #[rustfmt::skip]
@@ -11,8 +12,9 @@ const DRESS: [(&str, usize); 22] = [
     ("\\displaystyle", 0), ("\\textstyle", 0), ("\\large", 0),
 ];
 
-/// Commands whose argument is not seen.
-const UNSEEN: [&str; 3] = ["\\phantom", "\\hphantom", "\\vphantom"];
+/// Commands whose argument is not seen, or struck out.
+const UNSEEN: [&str; 6] =
+    ["\\phantom", "\\hphantom", "\\vphantom", "\\cancel", "\\bcancel", "\\xcancel"];
 
 /// Labels before an answer.
 const LABELS: [&str; 4] = ["final answer", "the answer is", "answer", "ans"];
@@ -30,15 +32,28 @@ pub(super) fn plain(text: &str) -> String {
         out = out.replace("\\langle", "(").replace("\\rangle", ")");
     }
     for (from, to) in [
+        ("\\limits", ""),
+        ("\\nicefrac", "\\frac"),
+        ("\\sfrac", "\\frac"),
+        ("\\mathrm{e}", "e"),
+        ("^{\\text{th}}", ""),
+        ("^{\\text{st}}", ""),
+        ("^{\\text{nd}}", ""),
+        ("^{\\text{rd}}", ""),
         ("smallmatrix", "matrix"),
         ("Bmatrix", "bmatrix"),
         ("\\cr ", "\\\\ "),
         ("\\hline", ""),
+        ("\\\\ \\\\", "\\\\"),
+        ("\\\\\\\\", "\\\\"),
         ("\\varnothing", "\\emptyset"),
     ] {
         if out.contains(from) {
             out = out.replace(from, to);
         }
+    }
+    if out.contains("{}") {
+        out = without_empty_groups(&out);
     }
     if out.contains("\\\\[") {
         out = without_row_gaps(&out);
@@ -53,8 +68,41 @@ pub(super) fn plain(text: &str) -> String {
     let rest = rest.trim_matches(marks).trim_end_matches(['.', ',', ';']).trim_matches(marks);
     // An empty box before this one leaves a comma.
     let rest = rest.trim_start_matches(',').trim_start();
-    rest.strip_suffix("\\").unwrap_or(rest).trim_end().to_owned()
+    let rest = rest.strip_suffix("\\").unwrap_or(rest).trim_end();
+    let rest = MARKS.iter().find_map(|it| rest.strip_suffix(it)).unwrap_or(rest).trim_end();
+    without_text(ungrouped(rest)).into_owned()
 }
+
+/// Signs behind an answer that say that it is one.
+const MARKS: [&str; 8] = ["\\checkmark", "✓", "✔", "\\blacksquare", "\\square", "\\qed", "■", "∎"];
+
+/// A numeral in upright letters before its base: `\text{FF}_{16}`.
+fn without_text(text: &str) -> Cow<'_, str> {
+    let numeral = ["\\text", "\\mathrm"].iter().find_map(|it| argument(text.strip_prefix(it)?));
+    match numeral {
+        Some((digits, rest))
+            if rest.starts_with('_')
+                && digits.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase()) =>
+        {
+            Cow::Owned(format!("{digits}{rest}"))
+        }
+        _ => Cow::Borrowed(text),
+    }
+}
+
+/// The content of a group around the whole answer, which is no set of one element.
+fn ungrouped(mut text: &str) -> &str {
+    for _ in 0..MAX_GROUPS {
+        match argument(text) {
+            Some((inner, "")) if !inner.contains([',', ';']) => text = inner.trim(),
+            _ => break,
+        }
+    }
+    text
+}
+
+/// Most groups around an answer that are opened here; the grammar reads more of them around a number.
+const MAX_GROUPS: usize = 4;
 
 /// Characters that direct the text or join letters and are not seen.
 fn is_invisible(c: char) -> bool {
@@ -141,6 +189,21 @@ fn after_arguments(text: &str, n: usize) -> Option<&str> {
     (0..n).try_fold(text, |text, _| argument(text).map(|it| it.1))
 }
 
+/// `2{}\frac{3}{4}` without the group between the digits.
+fn without_empty_groups(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut parts = text.split("{}");
+    out.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        // Elsewhere the group is an argument.
+        if !out.ends_with(|c: char| c.is_ascii_digit()) {
+            out.push_str("{}");
+        }
+        out.push_str(part);
+    }
+    out
+}
+
 /// `\\[2pt]` ends a row as `\\` does.
 fn without_row_gaps(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -176,6 +239,7 @@ fn without_label(text: &str) -> &str {
     let rest = rest.strip_prefix([':', '=']).or_else(|| label.ends_with(" is").then_some(rest));
     match (rest.map(str::trim), after) {
         (Some(""), Some(after)) => after,
+        (Some(rest), Some("")) if rest.bytes().any(|b| b.is_ascii_digit()) => rest,
         (Some(rest), None) if !rest.is_empty() => rest,
         _ => text,
     }

@@ -5,21 +5,30 @@
 //! refuse it ([`units`]); words are compared as words. The price is that an answer in which anything is left over has no
 //! meaning: no number is picked out of it.
 
+mod angles;
 mod clock;
 mod markup;
+mod names;
 mod numerals;
+mod shapes;
 mod signs;
 mod units;
 mod words;
 
+use crate::compare::integers_that_meet;
 use crate::expr::Expr;
 use crate::normalise::{Boxes, CleanUp, normalise};
+use crate::numeric;
 use crate::parse::{self, ParseResult, Style};
 pub(crate) use clock::{Clock, clock, is_date};
-pub(crate) use signs::as_meant;
+pub(crate) use names::{mixed_in_words, ratio_in_words};
+pub(crate) use signs::{as_meant, is_unreduced_residue};
 use std::borrow::Cow;
 pub(crate) use units::Unit;
-pub(crate) use words::{announced_part, as_words, capital, hedges, names_nothing, same_words};
+pub(crate) use words::{
+    announced_part, as_words, asserted, begins_with_decision, capital, hedges, names_nothing,
+    same_words,
+};
 
 /// Longest answer that is rewritten, in bytes.
 const MAX_TEXT: usize = 8_192;
@@ -51,20 +60,48 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
         let text = text.trim().to_owned();
         return Ok(Meaning { text, value, unit: None, is_counted: false, words: None });
     }
-    let plain = markup::plain(text);
+    let vector = shapes::components(text.trim().trim_matches('$'));
+    let plain = vector.unwrap_or_else(|| markup::plain(text));
+    let plain = names::numeral(&plain).unwrap_or(plain);
+    let plain = angles::with_minutes(&plain).unwrap_or(plain);
+    let plain = angles::rewritten(&plain);
+    let plain = shapes::rewritten(&plain);
     if let Some(why) = dangling(&plain) {
         return Err(why);
     }
-    let words = words::only_words(&plain);
-    let measured = if words.is_some() { units::bare(&plain) } else { units::split(&plain)? };
+    let summed = units::summed(&plain);
+    let words = if summed.is_some() { None } else { words::only_words(&plain) };
+    let measured = match summed {
+        Some(it) => it,
+        None if words.is_some() => units::bare(&plain),
+        None => units::split(&plain)?,
+    };
     let normal = notation(&measured.value);
     let value = match parse::scientific(&normal) {
         Some(it) => Ok(it),
-        None => parse::latex(&normal, Style::Meant).map(crate::compare::complex),
+        None => formula(&normal),
     };
-    let value = value.map(|it| measured.applied(it));
+    let value = match integers_that_meet(&plain) {
+        Some(it) => Ok(it),
+        None => value.map(|it| measured.applied(it)),
+    };
     let (unit, is_counted) = (measured.unit, measured.is_counted);
     Ok(Meaning { text: normal, value, unit, is_counted, words })
+}
+
+/// The value of a formula, of both signs where it has one, or of a geometric series that goes on.
+fn formula(text: &str) -> ParseResult<Expr> {
+    let read = |text: &str| parse::latex(text, Style::Meant).map(crate::compare::complex);
+    if let Some(head) = shapes::head_of_series(text)
+        && let Ok(Expr::Add(terms)) = read(head)
+        && let Some(sum) = numeric::geometric_continued(&terms)
+    {
+        return Ok(sum);
+    }
+    read(text).or_else(|error| {
+        let [plus, minus] = signs::both_signs(text).ok_or(error)?;
+        Ok(Expr::Set(vec![read(&plus)?, read(&minus)?]))
+    })
 }
 
 /// Reads an answer to a gold answer with a unit: letters glued to its number are one, where they name one.
@@ -82,6 +119,16 @@ pub(crate) fn read_measured(text: &str) -> Result<Meaning, Refusal> {
 /// True for a ratio of three or more parts.
 pub(crate) fn is_ratio(text: &str) -> bool {
     signs::ratios(text).is_some()
+}
+
+/// True for a ratio of two whole numbers.
+pub(crate) fn is_integer_ratio(text: &str) -> bool {
+    let is_number = |it: &str| {
+        let it = it.trim();
+        !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit())
+    };
+    let text = text.trim().trim_matches('$');
+    text.split_once(':').is_some_and(|(a, b)| is_number(a) && is_number(b))
 }
 
 /// True if words around the first number of an announcement change it.
@@ -110,7 +157,7 @@ pub(crate) fn is_read_otherwise(text: &str) -> bool {
 
 /// `text` in the notation that the grammar reads.
 fn notation(text: &str) -> String {
-    let text = numerals::rewritten(text);
+    let text = numerals::rewritten(&signs::exponents(text));
     let text = signs::residues(&text)
         .or_else(|| signs::ratios(&text))
         .or_else(|| signs::sets(&text))
@@ -137,7 +184,12 @@ fn dangling(text: &str) -> Option<Refusal> {
         return Some("a relation without its left side");
     }
     let prime = text.match_indices(['\'', '′', '’']).map(|it| it.0);
-    let of_number = |at: usize| text[..at].ends_with(|c: char| c.is_ascii_digit());
+    // Three digits behind it make it a sign of grouping.
+    let is_group = |at: usize| {
+        let after = &text[at + 1..];
+        text[at..].starts_with('\'') && after.bytes().take_while(u8::is_ascii_digit).count() == 3
+    };
+    let of_number = |at: usize| text[..at].ends_with(|c: char| c.is_ascii_digit()) && !is_group(at);
     if prime.into_iter().any(of_number) || text.contains("\\prime") && !text.contains('(') {
         return Some("a prime behind a number");
     }

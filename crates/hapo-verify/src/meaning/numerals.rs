@@ -13,6 +13,14 @@ pub(super) fn rewritten(text: &str) -> String {
     if !text.bytes().any(|b| b.is_ascii_digit()) {
         return text.to_owned();
     }
+    // Letters begin a numeral only where it is the whole text, and more than a symbol.
+    if text.len() > 3
+        && text.as_bytes()[1].is_ascii_alphanumeric()
+        && let Some((len, new)) = with_base(text)
+        && len == text.len()
+    {
+        return new;
+    }
     let mut out = String::with_capacity(text.len() + 8);
     let mut rest = text;
     while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
@@ -38,7 +46,10 @@ pub(super) fn rewritten(text: &str) -> String {
 /// How much of `text` is such a numeral, and what it is rewritten to.
 fn numeral(text: &str) -> Option<(usize, String)> {
     repeating(text)
+        .or_else(|| unending(text))
         .or_else(|| with_base(text))
+        .or_else(|| with_prefix(text))
+        .or_else(|| quoted(text))
         .or_else(|| mixed(text))
         .or_else(|| mixed_fraction(text))
         .or_else(|| grouped(text))
@@ -74,6 +85,31 @@ fn repeating(text: &str) -> Option<(usize, String)> {
     let numerator = number(&format!("{head}{period}"))? - number(&head)?;
     let denominator = format!("{}{}", "9".repeat(period.len()), "0".repeat(fixed));
     Some((start + len, format!("\\frac{{{numerator}}}{{{denominator}}}")))
+}
+
+/// `0.333\ldots` and `0.1212\ldots`: the digits before the dots repeat.
+fn unending(text: &str) -> Option<(usize, String)> {
+    const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"];
+    let whole = digits(text);
+    let after = text[whole..].strip_prefix('.')?;
+    let decimals = digits(after);
+    let dots = DOTS.iter().find(|it| after[decimals..].starts_with(**it))?;
+    let shown = &after[..decimals];
+    let fixed = (1..=6).find_map(|len| {
+        let period = shown.get(shown.len().checked_sub(len)?..)?;
+        let mut fixed = shown;
+        let mut n_times = 0;
+        while let Some(before) = fixed.strip_suffix(period) {
+            (fixed, n_times) = (before, n_times + 1);
+        }
+        // Twice is a chance where other digits stand before: e is 2.718281828….
+        let is_period = n_times > 2 || n_times == 2 && len > 1 && fixed.is_empty();
+        is_period.then_some((fixed, period))
+    });
+    let (fixed, period) = fixed?;
+    let numeral = format!("{}.{fixed}\\overline{{{period}}}", &text[..whole]);
+    let (_, fraction) = repeating(&numeral)?;
+    Some((whole + 1 + decimals + dots.len(), fraction))
 }
 
 /// The digits that repeat, and how long they and their marks are.
@@ -125,6 +161,27 @@ fn with_base(text: &str) -> Option<(usize, String)> {
     Some((len + 1 + script, value.to_string()))
 }
 
+/// `0b1101` and `0xFF` as in programs.
+fn with_prefix(text: &str) -> Option<(usize, String)> {
+    let (base, after) = [("0b", 2), ("0x", 16), ("0o", 8)]
+        .iter()
+        .find_map(|(mark, base)| text.strip_prefix(mark).map(|it| (*base, it)))?;
+    let len = after.bytes().take_while(u8::is_ascii_alphanumeric).count();
+    let value = BigInt::parse_bytes(&after.as_bytes()[..len.min(MAX_DIGITS)], base)?;
+    (len <= MAX_DIGITS).then(|| (len + 2, value.to_string()))
+}
+
+/// `1'234'567`: groups of three digits.
+fn quoted(text: &str) -> Option<(usize, String)> {
+    let first = digits(text);
+    let mut len = first;
+    while text[len..].starts_with('\'') && digits(&text[len + 1..]) == 3 {
+        len += 4;
+    }
+    let ends = !text[len..].starts_with(['\'', '.']);
+    (len > first && (1..=3).contains(&first) && ends).then(|| (len, text[..len].replace('\'', "")))
+}
+
 /// The content of a subscript, and its length with its braces.
 fn script(text: &str) -> Option<(&str, usize)> {
     if text.starts_with('{') {
@@ -163,6 +220,11 @@ fn base_named(text: &str) -> Option<u32> {
     let name = text.trim();
     let name =
         name.strip_prefix("\\text{").and_then(|it| it.strip_suffix('}')).unwrap_or(name).trim();
+    let name = ["base ", "\\text{base }", "\\text{base}", "\\text{ base }"]
+        .iter()
+        .find_map(|it| name.strip_prefix(it))
+        .unwrap_or(name)
+        .trim();
     let named = NAMES.iter().find(|it| it.0 == name).map(|it| it.1);
     named.or_else(|| name.parse().ok()).filter(|it| (2..=36).contains(it))
 }

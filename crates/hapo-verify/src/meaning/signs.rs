@@ -172,11 +172,76 @@ fn joined_thousands(text: &str) -> String {
     out
 }
 
+/// A formula with ± inside of it as the two that it stands for.
+pub(super) fn both_signs(text: &str) -> Option<[String; 2]> {
+    let is_sign = |rest: &str, command: &str| {
+        rest.strip_prefix(command)
+            .is_some_and(|it| !it.starts_with(|c: char| c.is_ascii_alphabetic()))
+    };
+    let (mut plus, mut minus, mut n_signs) = (String::new(), String::new(), 0);
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let sign = if c == '±' {
+            Some((c.len_utf8(), ["+", "-"]))
+        } else if is_sign(rest, "\\pm") {
+            Some((3, ["+", "-"]))
+        } else if is_sign(rest, "\\mp") {
+            Some((3, ["-", "+"]))
+        } else {
+            None
+        };
+        let len = if let Some((len, [first, second])) = sign {
+            plus.push_str(first);
+            minus.push_str(second);
+            n_signs += 1;
+            len
+        } else {
+            plus.push(c);
+            minus.push(c);
+            c.len_utf8()
+        };
+        rest = &rest[len..];
+    }
+    (n_signs > 0 && !text.contains([',', ';', '='])).then_some([plus, minus])
+}
+
 /// Names of functions that are often written without their backslash; a longer name before a shorter one.
 const FUNCTIONS: [&str; 15] = [
     "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "sin", "cos", "tan", "cot", "sec", "csc",
     "log", "ln", "exp",
 ];
+
+/// `2**10` as `2^{10}`.
+fn powers(text: &str) -> String {
+    let mut parts = text.split("**");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let len = part.bytes().take_while(u8::is_ascii_alphanumeric).count();
+        match part.split_at(len) {
+            ("", rest) => out.extend(["^", rest]),
+            (exponent, rest) => out.extend(["^{", exponent, "}", rest]),
+        }
+    }
+    out
+}
+
+/// `10^-3` with its exponent in braces.
+pub(super) fn exponents(text: &str) -> Cow<'_, str> {
+    if !text.contains("^-") && !text.contains("**") {
+        return Cow::Borrowed(text);
+    }
+    let text = powers(text);
+    let mut parts = text.split("^-");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let number = part.bytes().take_while(u8::is_ascii_digit).count();
+        match part.split_at(number) {
+            ("", rest) => out.extend(["^-", rest]),
+            (digits, rest) => out.extend(["^{-", digits, "}", rest]),
+        }
+    }
+    Cow::Owned(out)
+}
 
 /// `text` with the functions of plain text as commands: `sin(x)` and `sin x`.
 pub(super) fn commands(text: &str) -> String {
@@ -186,7 +251,14 @@ pub(super) fn commands(text: &str) -> String {
         let begins = !out.ends_with(|c: char| c.is_ascii_alphabetic() || c == '\\' || c == '{');
         let named = FUNCTIONS.iter().find(|it| begins && rest.starts_with(**it));
         let applied = named.filter(|it| rest[it.len()..].starts_with(['(', ' ', '^', '_', '\\']));
-        if let Some(name) = applied {
+        let is_pi = begins
+            && rest
+                .strip_prefix("pi")
+                .is_some_and(|it| !it.starts_with(|c: char| c.is_alphanumeric()));
+        if is_pi {
+            out.push_str("\\pi ");
+            rest = &rest[2..];
+        } else if let Some(name) = applied {
             out.push('\\');
             out.push_str(name);
             rest = &rest[name.len()..];
@@ -245,6 +317,15 @@ pub(super) fn residues(text: &str) -> Option<String> {
         ["\\text{ or }", "\\text{or}", " or "].iter().fold(Cow::Borrowed(text), |text, or| {
             if text.contains(or) { text.replace(or, ", ").into() } else { text }
         });
+    // Both signs are two residues.
+    let text = match ["\\pm", "±"].iter().find_map(|it| text.split_once(it)) {
+        Some((head, rest)) if rest.trim_start().starts_with(|c: char| c.is_ascii_digit()) => {
+            let rest = rest.trim_start();
+            let number = rest.bytes().take_while(u8::is_ascii_digit).count();
+            Cow::Owned(format!("{head} {}, -{rest}", &rest[..number]))
+        }
+        _ => text,
+    };
     let parts: Vec<Residue<'_>> = text.split([',', ';']).map(residue).collect::<Option<_>>()?;
     let modulus = parts.last()?.modulus?;
     let is_number = |it: &str| it.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b' '));
@@ -260,6 +341,24 @@ pub(super) fn residues(text: &str) -> Option<String> {
         format!("{} ({}) \\mod {modulus}", head.replace("\\equiv", "=").replace('≡', "="), it.value)
     });
     Some(shown.collect::<Vec<_>>().join(", "))
+}
+
+/// True for a number by a modulus in brackets that is no residue of it, as `15 \pmod{11}`: it names a class and not its
+/// residue, which `15 \bmod 11` computes.
+pub(crate) fn is_unreduced_residue(text: &str) -> bool {
+    let in_brackets = text.contains("\\pmod")
+        || ["(mod", "(\\mod", "(\\bmod", "(\\text{mod", "(\\mathrm{mod"]
+            .iter()
+            .any(|it| text.contains(it));
+    let Some(Residue { head: "", value, modulus: Some(modulus) }) =
+        residue(text.trim().trim_matches('$')).filter(|_| in_brackets)
+    else {
+        return false;
+    };
+    match (value.parse::<i64>(), modulus.parse::<i64>()) {
+        (Ok(value), Ok(modulus)) => !(0..modulus).contains(&value),
+        _ => false,
+    }
 }
 
 /// One part of a list of residues.

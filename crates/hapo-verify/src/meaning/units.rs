@@ -146,6 +146,10 @@ impl Unit {
 
     /// `value` of this unit as a value of `other`; `None` where the units measure different things.
     pub(crate) fn convert(&self, other: &Unit, value: Expr) -> Option<Expr> {
+        // A price in pounds is no mass.
+        if *other == Unit::of(Kind::Sterling, Rat::ONE) && known("pound").as_ref() == Some(self) {
+            return Some(value);
+        }
         if self.powers != other.powers {
             return None;
         }
@@ -252,11 +256,47 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     Ok(found)
 }
 
+/// `2 \text{ hours } 30 \text{ minutes}` and `5 ft 6 in`: one value in the last unit.
+pub(super) fn summed(text: &str) -> Option<Measured> {
+    if text.len() > 120 || text.bytes().filter(u8::is_ascii_alphabetic).count() < 2 {
+        return None;
+    }
+    let mut plain = text.replace(['{', '}', '~', ','], " ");
+    for command in TEXTS.iter().rev() {
+        plain = plain.replace(command, " ");
+    }
+    let plain = plain.replace("\\ ", " ").replace('\\', " ").replace(" and ", " ");
+    let mut parts: Vec<(&str, Unit)> = Vec::new();
+    let mut rest = plain.trim();
+    while !rest.is_empty() {
+        let number = rest.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+        let (number, after) = rest.split_at(number);
+        let after = after.trim_start();
+        let letters = after.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let (name, left) = after.split_at(letters);
+        let unit = known(name).filter(|_| !number.is_empty())?;
+        if let Some((_, before)) = parts.last()
+            && (before.powers != unit.powers || before.size <= unit.size)
+        {
+            return None;
+        }
+        parts.push((number, unit));
+        rest = left.trim_start();
+    }
+    let (_, last) = parts.get(1..)?.last()?.clone();
+    let terms = parts.iter().map(|(number, unit)| {
+        let scale = unit.size.div(&last.size)?;
+        Some(format!("{number} \\cdot {}", scale.to_i64()?))
+    });
+    let value = terms.collect::<Option<Vec<_>>>()?.join("+");
+    Some(Measured { value, unit: Some(last), is_counted: true, operations: Vec::new() })
+}
+
 /// Signs before a price.
 #[rustfmt::skip]
-const CURRENCIES: [(&str, &str); 7] = [
+const CURRENCIES: [(&str, &str); 12] = [
     ("\\$", "dollar"), ("$", "dollar"), ("\\pounds", "sterling"), ("£", "sterling"), ("€", "euro"), ("₹", "rupee"),
-    ("¥", "yen"),
+    ("¥", "yen"), ("USD ", "dollar"), ("US\\$", "dollar"), ("EUR ", "euro"), ("GBP ", "sterling"), ("Rs. ", "rupee"),
 ];
 
 fn operation(word: &str) -> Option<Operation> {
@@ -291,8 +331,8 @@ fn leading_factor(words: &str) -> Option<(Operation, &str)> {
 
 /// Marks of a power behind a unit.
 #[rustfmt::skip]
-const POWERS: [(&str, i64); 10] = [
-    (" squared", 2), (" cubed", 3), ("^{2}", 2), ("^{3}", 3), ("^2", 2), ("^3", 3), ("2", 2), ("3", 3), ("²", 2), ("³", 3),
+const POWERS: [(&str, i64); 14] = [
+    ("^{-1}", -1), ("^{-2}", -2), ("^-1", -1), ("^-2", -2), (" squared", 2), (" cubed", 3), ("^{2}", 2), ("^{3}", 3), ("^2", 2), ("^3", 3), ("2", 2), ("3", 3), ("²", 2), ("³", 3),
 ];
 
 /// `square cm`, `cm squared`, `sq ft`: the name, and the power.
@@ -313,8 +353,15 @@ fn compound(words: &str) -> Option<Unit> {
     let mut unit = Unit::NONE;
     let parts = words.split('/').flat_map(|it| it.split(" per "));
     for (idx, part) in parts.enumerate() {
-        for (name, power) in part.split(['*', '·']).map(str::trim).map(without_power) {
-            unit = unit.times(&known(name)?, if idx == 0 { power } else { -power })?;
+        let times = |unit: Unit, (name, power): (&str, i64)| {
+            unit.times(&known(name)?, if idx == 0 { power } else { -power })
+        };
+        for part in part.split(['*', '·']).map(str::trim) {
+            unit = match times(unit.clone(), without_power(part)) {
+                Some(it) => it,
+                // `m s^{-2}` is a product.
+                None => part.split_whitespace().map(without_power).try_fold(unit, times)?,
+            };
         }
     }
     Some(unit)
@@ -376,6 +423,9 @@ fn trailing(text: &str) -> Option<(&str, String, i64)> {
     if let Some((before, unit)) = quotient(text) {
         return Some((before, unit.to_owned(), 1));
     }
+    if let Some(it) = fraction(text) {
+        return Some(it);
+    }
     let (bare, power) = without_exponent(text);
     if let Some(open) = text_command(bare) {
         let inner = bare[open..].split_once('{')?.1.strip_suffix('}')?;
@@ -385,6 +435,9 @@ fn trailing(text: &str) -> Option<(&str, String, i64)> {
         // A power behind a quotient is that of its last unit.
         return Some(match power {
             2.. if word.contains('/') => (&bare[..open], format!("{word}{power}"), 1),
+            2.. | ..0 if is_unit && known(&word).is_none() && word.contains(' ') => {
+                (&bare[..open], format!("{word}^{{{power}}}"), 1)
+            }
             _ => (&bare[..open], word, power),
         });
     }
@@ -411,6 +464,24 @@ fn trailing(text: &str) -> Option<(&str, String, i64)> {
     (counts && !is_function).then_some((before, lower, power))
 }
 
+/// `\frac{\text{km}}{\text{h}}` behind a number.
+fn fraction(text: &str) -> Option<(&str, String, i64)> {
+    let lower = opening_brace(text)?;
+    let upper = opening_brace(&text[..lower])?;
+    let before =
+        ["\\frac", "\\dfrac", "\\tfrac"].iter().find_map(|it| text[..upper].strip_suffix(it))?;
+    let name = |group: &str| {
+        let inner = group[1..group.len() - 1].trim();
+        let inner = TEXTS
+            .iter()
+            .find_map(|it| inner.strip_prefix(it)?.strip_prefix('{')?.strip_suffix('}'));
+        Some(inner?.trim().to_owned())
+    };
+    let unit = format!("{}/{}", name(&text[upper..lower])?, name(&text[lower..])?);
+    compound(&unit)?;
+    Some((before, unit, 1))
+}
+
 /// `^\circ` and its kin, and the scale of a temperature behind them.
 fn degrees(text: &str) -> Option<(&str, &'static str)> {
     const SIGNS: [&str; 8] =
@@ -426,9 +497,16 @@ fn degrees(text: &str) -> Option<(&str, &'static str)> {
 
 /// A text without an exponent at its end, which belongs to a unit.
 fn without_exponent(text: &str) -> (&str, i64) {
-    for (mark, power) in
-        [("^2", 2), ("^{2}", 2), ("²", 2), ("^3", 3), ("^{3}", 3), ("³", 3), ("^{-1}", -1)]
-    {
+    for (mark, power) in [
+        ("^2", 2),
+        ("^{2}", 2),
+        ("²", 2),
+        ("^3", 3),
+        ("^{3}", 3),
+        ("³", 3),
+        ("^{-1}", -1),
+        ("^{-2}", -2),
+    ] {
         if let Some(before) = text.strip_suffix(mark)
             && (before.ends_with(|c: char| c.is_ascii_alphabetic())
                 || text_command(before).is_some())

@@ -21,18 +21,20 @@ const NAMES: [&str; 36] = [
 
 /// Words of a text that offers more than one value, or takes one back.
 #[rustfmt::skip]
-const HEDGES: [&str; 38] = [
+const HEDGES: [&str; 41] = [
     "or", "either", "neither", "nor", "maybe", "perhaps", "possibly", "probably", "not", "isn't", "isnt", "never",
     "wrong", "false", "incorrect", "impossible", "except", "unless", "unknown", "invalid", "anything", "cannot",
     "can't", "guess", "alternatively", "rather", "instead", "otherwise", "doubt", "unsure", "unclear", "between",
+    "likely", "presumably", "supposedly",
     "plus/minus", "at least", "at most", "more than", "less than", "other than",
 ];
 
 /// Words that make another number of the value before them, or a clause that says something of it.
 #[rustfmt::skip]
-const CHANGES: [&str; 17] = [
+const CHANGES: [&str; 25] = [
     "plus", "minus", "doubled", "tripled", "halved", "a half", "one half", "reject", "rejected", "extraneous",
-    "excluded", "discarded", "is", "are", "if", "when", "but",
+    "excluded", "discarded", "is", "are", "if", "when", "but", "fewer", "off", "minimum", "maximum", "per dozen",
+    "per hundred", "per thousand", "per million",
 ];
 
 /// Words that join two numbers to one, or to a range.
@@ -123,6 +125,10 @@ pub(super) fn only_words(text: &str) -> Option<String> {
     if is_text || !has_sign && words(text).any(is_word) { as_words(text) } else { None }
 }
 
+/// What is said to converge, to diverge or not to exist.
+const SUBJECTS: [&str; 6] =
+    ["the series ", "the sequence ", "the integral ", "the limit ", "the sum ", "it "];
+
 /// True for the same words, the number of their nouns and common synonyms aside.
 pub(crate) fn same_words(a: &str, b: &str) -> bool {
     const SYNONYMS: [(&str, &str); 7] = [
@@ -139,11 +145,29 @@ pub(crate) fn same_words(a: &str, b: &str) -> bool {
             Some(it) if it.len() > 3 && !it.ends_with('s') => it.to_owned(),
             _ => word.to_owned(),
         };
-        let words = as_words(text)?.split(' ').map(singular).collect::<Vec<_>>().join(" ");
+        let all = as_words(text)?;
+        let subject = SUBJECTS.iter().find_map(|it| all.strip_prefix(it)).unwrap_or(&all);
+        let bare = ["a ", "an ", "the "].iter().find_map(|it| subject.strip_prefix(it));
+        let bare = bare.unwrap_or(subject);
+        let words = bare.split(' ').map(singular).collect::<Vec<_>>().join(" ");
         let synonym = SYNONYMS.iter().find(|(name, _)| *name == words);
         Some(synonym.map_or(words, |(_, same)| (*same).to_owned()))
     };
     plain(a).is_some_and(|it| plain(b) == Some(it))
+}
+
+/// True for a sentence that begins with the one word that is asked, as `Yes, it is`.
+pub(crate) fn begins_with_decision(gold: &str, text: &str) -> bool {
+    const DECISIONS: [&str; 4] = ["yes", "no", "true", "false"];
+    let (Some(gold), Some(all)) = (as_words(gold), as_words(text)) else {
+        return false;
+    };
+    let text = text.trim_start_matches("\\text").trim_start_matches(['{', ' ']).to_lowercase();
+    let begins =
+        text.strip_prefix(gold.as_str()).is_some_and(|it| it.starts_with([',', '.', ';', ':']));
+    let n_decisions = all.split(' ').filter(|it| DECISIONS.contains(it)).count();
+    let is_short = all.split(' ').count() < 8;
+    DECISIONS.contains(&gold.as_str()) && begins && n_decisions == 1 && is_short && !hedges(&all)
 }
 
 /// The words of a text, whatever else it may be.
@@ -174,6 +198,27 @@ pub(crate) fn announced_part(text: &str) -> &str {
     ];
     let end = ends.iter().filter_map(|it| text.find(it)).min();
     text[..end.unwrap_or(text.len())].trim()
+}
+
+/// The number in an answer that says beside it which number it is not: `15, not 16`.
+pub(crate) fn asserted(text: &str) -> Option<&str> {
+    const DENIALS: [&str; 6] =
+        [", not ", " (not ", ", and not ", "\\text{, not }", "\\text{, not ", "\\text{ (not "];
+    let inner = match text.strip_prefix("\\text{").and_then(|it| it.strip_suffix('}')) {
+        Some(inner) if !inner.contains(['{', '}']) => inner,
+        _ => text,
+    };
+    let (at, len) =
+        DENIALS.iter().filter_map(|it| inner.find(it).map(|at| (at, it.len()))).min()?;
+    let (before, denied) = (inner[..at].trim_end(), inner[at + len..].trim_start());
+    let marks = |c: char| c.is_whitespace() || "$*{}".contains(c);
+    let is_number = |it: &str| {
+        let it = it.trim_matches(marks).trim_start_matches('-');
+        it.starts_with(|c: char| c.is_ascii_digit())
+            && it.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'/' | b','))
+    };
+    let denied = denied.trim_end_matches(['.', ')']).trim_end_matches(marks);
+    (is_number(before) && is_number(denied)).then_some(before)
 }
 
 /// The letter of a gold answer that is one capital letter.

@@ -11,6 +11,8 @@ mod budget;
 mod complex;
 mod eval;
 mod exact;
+mod extrapolated;
+mod leading;
 mod modular;
 mod points;
 mod sums;
@@ -22,11 +24,14 @@ use budget::BUDGET;
 pub(crate) use budget::refuel;
 use eval::eval;
 pub(crate) use exact::exact;
+pub(crate) use extrapolated::same_when_extrapolated;
+use extrapolated::tending;
 use modular::same_rational_function;
 use num_bigint::BigInt;
 use points::same_at_points;
 use std::cmp::Ordering;
-pub(crate) use sums::{degree, geometric_closed};
+use sums::geometric_closed;
+pub(crate) use sums::{degree, geometric_continued};
 
 /// Most distinct symbols in a comparison.
 const MAX_ATOMS: usize = 48;
@@ -51,6 +56,11 @@ impl Decision {
     pub(crate) fn is_same(self) -> bool {
         matches!(self, Decision::Same(_) | Decision::Near(_))
     }
+}
+
+/// `e` with every infinite sum and limit in closed form whose value its form tells.
+pub(crate) fn closed_forms(e: &Expr) -> Expr {
+    tending(&geometric_closed(e))
 }
 
 /// Decides whether `a` and `b` have the same value for all values of their symbols.

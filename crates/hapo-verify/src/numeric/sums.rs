@@ -29,7 +29,8 @@ pub(crate) fn geometric_closed(e: &Expr) -> Expr {
     match e {
         Expr::Call(Func::Sum, parts) => {
             let sum = match parts.as_slice() {
-                [body, variable, first, Expr::Infinity] => geometric_sum(body, variable, first),
+                [body, variable, first, Expr::Infinity] => geometric_sum(body, variable, first)
+                    .or_else(|| exponential_sum(body, variable, first)),
                 _ => None,
             };
             sum.unwrap_or_else(|| e.clone())
@@ -38,17 +39,74 @@ pub(crate) fn geometric_closed(e: &Expr) -> Expr {
     }
 }
 
-fn geometric_sum(body: &Expr, variable: &Expr, first: &Expr) -> Option<Expr> {
-    if !is_geometric(body, variable) {
+/// The sum of `c r^n / n!` from zero on.
+fn exponential_sum(body: &Expr, variable: &Expr, first: &Expr) -> Option<Expr> {
+    let Expr::Mul(factors) = body else {
+        return None;
+    };
+    let inverse = Expr::pow(Expr::call(Func::Factorial, variable.clone()), Expr::int(-1));
+    let at = factors.iter().position(|it| *it == inverse)?;
+    let mut powers = factors.clone();
+    powers.remove(at);
+    if !powers.iter().all(|it| is_geometric(it, variable)) || !super::exact(first)?.is_zero() {
         return None;
     }
+    let powers = Expr::Mul(powers);
+    let term = |k: i64| powers.substituted(variable, &Expr::int(k));
+    let ratio = term(1).times(Expr::pow(term(0), Expr::int(-1)));
+    Some(term(0).times(Expr::pow(Expr::E, ratio)))
+}
+
+/// The sum of a geometric series, its terms multiplied by a polynomial.
+fn geometric_sum(body: &Expr, variable: &Expr, first: &Expr) -> Option<Expr> {
+    let factors = match body {
+        Expr::Mul(factors) => factors.as_slice(),
+        it => std::slice::from_ref(it),
+    };
+    let (powers, polynomial): (Vec<Expr>, Vec<Expr>) =
+        factors.iter().cloned().partition(|it| is_geometric(it, variable));
+    let (body, polynomial) = (Expr::Mul(powers), Expr::Mul(polynomial));
+    let degree = degree(&polynomial, variable)?;
     let first = super::exact(first)?.to_i64()?;
     let term = |k: i64| body.substituted(variable, &Expr::int(k));
     let ratio = term(first.checked_add(1)?).times(Expr::pow(term(first), Expr::int(-1)));
     let lies = |bound: i64| super::compare_real(&ratio, &Expr::int(bound));
     let converges = lies(1) == Some(Ordering::Less) && lies(-1) == Some(Ordering::Greater);
     let rest = Expr::int(1).plus(ratio.clone().negated());
-    (converges || ratio.has_symbol()).then(|| term(first).times(Expr::pow(rest, Expr::int(-1))))
+    if !converges && !ratio.has_symbol() {
+        return None;
+    }
+    // Σ p(k) r^k = Σ_j Δ^j p(0) r^j / (1 - r)^(j + 1).
+    let mut differences = Vec::new();
+    let mut budget = BUDGET;
+    for k in 0..=degree {
+        let at = Rat::int(first.checked_add(k)?);
+        differences.push(exact_in(&polynomial, &[(variable, at)], &mut budget)?);
+    }
+    let mut total = Vec::new();
+    for j in 0..=degree {
+        let scale = Expr::pow(ratio.clone(), Expr::int(j))
+            .times(Expr::pow(rest.clone(), Expr::int(-j - 1)));
+        total.push(term(first).times(Expr::Num(differences.first()?.clone())).times(scale));
+        for idx in 0..differences.len() - 1 {
+            differences[idx] = differences[idx + 1].sub(&differences[idx])?;
+        }
+        differences.pop();
+    }
+    Some(Expr::Add(total))
+}
+
+/// The sum of a geometric series of which the first terms are written.
+pub(crate) fn geometric_continued(terms: &[Expr]) -> Option<Expr> {
+    let terms: Vec<Rat> = terms.iter().map(super::exact).collect::<Option<_>>()?;
+    let [first, second, _, ..] = terms.as_slice() else {
+        return None;
+    };
+    let ratio = second.div(first)?;
+    let falls = Rat::MINUS_ONE < ratio && ratio < Rat::ONE && !ratio.is_zero();
+    let is_geometric = terms.windows(2).all(|pair| pair[1].div(&pair[0]).as_ref() == Some(&ratio));
+    (falls && is_geometric).then_some(())?;
+    first.div(&Rat::ONE.sub(&ratio)?).map(Expr::Num)
 }
 
 /// True if the quotient of two neighbouring terms is a constant, by their form.

@@ -1,0 +1,184 @@
+//! What stands around a box and changes what it says.
+//!
+//! `\boxed{21}+1` is 22, `not \boxed{7}` is no answer, and `\boxed{7} or 8` is two. Looked at by the policies that read
+//! meaning alone. The price is that signs in a sentence may be taken for signs of a formula.
+
+use crate::extraction::bare;
+use std::borrow::Cow;
+
+/// What stands around a box.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Around<'a> {
+    /// The formula goes on: the box holds a part of it.
+    pub(crate) is_part: bool,
+    /// Words say that it is not the answer.
+    pub(crate) is_denied: bool,
+    /// Another value that is offered behind it.
+    pub(crate) alternative: Option<Cow<'a, str>>,
+}
+
+impl<'a> Around<'a> {
+    /// What the texts before and behind a box make of it.
+    pub(crate) fn of(before: &str, after: &'a str) -> Around<'a> {
+        Around {
+            is_part: leads_on(before, after) || goes_on(before, after),
+            is_denied: is_denied(before) || is_taken_back(after),
+            alternative: alternative(after).map(Cow::Borrowed),
+        }
+    }
+}
+
+/// Signs and commands between two operands.
+const SIGNS: [char; 6] = ['+', '-', '−', '*', '/', '×'];
+const OPERATORS: [&str; 4] = ["\\cdot", "\\times", "\\div", "\\pm"];
+
+/// Commands that begin a factor.
+const FACTORS: [&str; 3] = ["\\pi", "\\sqrt", "\\frac"];
+
+/// Factors in words.
+const LARGE: [&str; 6] = ["hundred", "thousand", "million", "billion", "trillion", "dozen"];
+
+/// Marks behind a box that are no exponents.
+const MARKS: [&str; 6] = ["^\\circ", "^{\\circ}", "^°", "^*", "^{*}", "^{\\text{"];
+
+fn begins(text: &str, all: &[&str]) -> bool {
+    all.iter().any(|it| text.starts_with(it))
+}
+
+fn ends(text: &str, all: &[&str]) -> bool {
+    all.iter().any(|it| text.ends_with(it))
+}
+
+fn is_digit(c: char) -> bool {
+    c.is_ascii_digit()
+}
+
+/// True for a text that begins with an operand. A letter or a bracket has to be glued to the sign before it.
+fn is_operand(text: &str) -> bool {
+    let mut letters = text.chars().take_while(char::is_ascii_alphabetic);
+    let is_symbol = letters.next().is_some() && letters.next().is_none();
+    text.trim_start().starts_with(|c: char| is_digit(c) || c == '\\')
+        || text.starts_with(['(', '{'])
+        || is_symbol
+}
+
+/// True if a formula before a box takes it for an operand or an argument.
+fn leads_on(before: &str, after: &str) -> bool {
+    // Stars on both sides are marks of emphasis, and a dash with a space behind it belongs to the sentence.
+    let is_emphasis =
+        before.ends_with('*') && after.starts_with('*') || ends(before, &["--", "**"]);
+    before.ends_with(SIGNS) && !is_emphasis
+        || before.ends_with(is_digit)
+        || ends(before.trim_end(), &OPERATORS)
+        || before.strip_suffix('{').is_some_and(is_argument)
+}
+
+/// True if the formula goes on behind a box.
+fn goes_on(before: &str, after: &str) -> bool {
+    let behind = after.trim_start_matches([' ', '}']);
+    let is_summed = match behind.strip_prefix(SIGNS) {
+        Some(rest) => is_operand(rest) && !before.ends_with('*'),
+        None => begins(behind, &OPERATORS),
+    };
+    let is_raised = after.starts_with('^') && !begins(after, &MARKS)
+        || after.starts_with('!') && !after.starts_with("! ");
+    let mut letters = after.chars();
+    // A letter that names a unit may be one.
+    let is_multiplied =
+        letters.next().is_some_and(|c| c.is_ascii_lowercase() && !"mgshl".contains(c))
+            && !letters.next().is_some_and(char::is_alphabetic)
+            || begins(after, &FACTORS);
+    let is_element = ends(before.trim_end(), &["(", "[", "\\{"])
+        && behind.strip_prefix(',').is_some_and(|it| is_operand(it.trim_start()));
+    let words = behind.trim_start_matches(['$', ' ']).trim_start_matches("\\text{").trim_start();
+    let has_decimals = after.strip_prefix('.').is_some_and(|it| it.starts_with(is_digit));
+    is_summed
+        || is_raised
+        || is_multiplied
+        || is_element
+        || has_decimals
+        || begins(words, &LARGE)
+        || after.starts_with(is_digit)
+}
+
+/// Most bytes between the argument of a command and the command.
+const MAX_ARGUMENT: usize = 140;
+
+/// True if the braces that follow hold the argument of a command that makes another value of it.
+fn is_argument(before: &str) -> bool {
+    const FRACTIONS: [&str; 4] = ["\\frac", "\\dfrac", "\\tfrac", "\\binom"];
+    let first = before.trim_end().strip_suffix('}').and_then(|it| {
+        let mut level = 1_usize;
+        it.bytes().enumerate().rev().take(MAX_ARGUMENT).find_map(|(at, byte)| {
+            level = match byte {
+                b'}' => level + 1,
+                b'{' => level - 1,
+                _ => level,
+            };
+            (level == 0).then(|| &it[..at])
+        })
+    });
+    ends(before, &["^", "_", "\\sqrt", "\\sqrt[3]"])
+        || ends(before, &FRACTIONS)
+        || first.is_some_and(|it| ends(it, &FRACTIONS))
+}
+
+/// Most bytes before a box that are looked at for words.
+const MAX_WORDS_BEFORE: usize = 200;
+
+/// True if the words before a box deny it: `is not \boxed{7}`.
+fn is_denied(before: &str) -> bool {
+    const DENIALS: [&str; 7] = ["not", "not be", "n't", "n't be", "cannot", "cannot be", "never"];
+    const NOT: [&str; 7] = ["\\ne", "\\neq", "≠", "\\neg", "\\lnot", "¬", "\\not="];
+    let from = before.len().saturating_sub(MAX_WORDS_BEFORE);
+    let from = (from..before.len()).find(|at| before.is_char_boundary(*at)).unwrap_or(0);
+    let before = before[from..].trim_end();
+    let sentence = before.rsplit(['\n', '.', ';']).next().unwrap_or_default();
+    let words = sentence.trim_end_matches(|c: char| c.is_whitespace() || "$*([\\{}".contains(c));
+    let words = words.to_lowercase().replace('’', "'");
+    let denies = |denial: &&str| {
+        let rest = words.strip_suffix(*denial);
+        let is_whole = |it: &str| denial.contains('\'') || !it.ends_with(char::is_alphanumeric);
+        rest.is_some_and(is_whole)
+    };
+    ends(before, &NOT)
+        || DENIALS.iter().any(denies)
+        || words.contains("wrong answer")
+        || words.contains("incorrect answer")
+}
+
+/// Words behind a box that are looked at.
+const MAX_WORDS_BEHIND: usize = 16;
+
+/// True if the sentence goes on and takes the answer back: `\boxed{7}, wait, that is wrong`.
+fn is_taken_back(after: &str) -> bool {
+    let sentence = after.split(['.', '\n']).next().unwrap_or_default();
+    let mut words = sentence.split(|c: char| !c.is_alphanumeric()).take(MAX_WORDS_BEHIND);
+    words.any(|it| matches!(it, "wrong" | "incorrect" | "wait" | "Wait"))
+}
+
+/// The value that is offered behind a box: `\boxed{7} or 8`.
+fn alternative(after: &str) -> Option<&str> {
+    const SPACES: [&str; 8] = ["$", "\\)", "\\]", "(", ",", "*", "\\ ", "\\quad"];
+    const OR: [&str; 6] = ["or ", "\\text{ or }", "\\text{or }", "\\text{ or ", "\\lor", "\\vee"];
+    const AND: [&str; 2] = ["and ", "\\text{ and }"];
+    const DOUBTS: [&str; 4] = ["maybe ", "perhaps ", "possibly ", "even "];
+    const VALUES: [&str; 4] = ["\\frac", "\\sqrt", "\\dfrac", "\\pi"];
+    let mut rest = after.lines().next()?.trim_start();
+    while let Some(shorter) = SPACES.iter().find_map(|it| rest.strip_prefix(it)) {
+        rest = shorter.trim_start();
+    }
+    let behind = |words: &[&str]| words.iter().find_map(|it| rest.strip_prefix(it));
+    let (offer, is_certain) = match behind(&OR) {
+        Some(it) => (it, true),
+        None => (behind(&AND)?, false),
+    };
+    let offer = offer.trim_start();
+    let offer = DOUBTS.iter().find_map(|it| offer.strip_prefix(it)).unwrap_or(offer);
+    let end = offer.find([',', ';', ')']).or_else(|| offer.find(". ")).unwrap_or(offer.len());
+    let offered = bare(&offer[..end]);
+    let is_value = offered.starts_with(|c: char| is_digit(c) || matches!(c, '-' | '−'))
+        || begins(offered, &VALUES);
+    // What "and" joins may be another clause.
+    (is_value && (is_certain || !offered.contains(' '))).then_some(offered)
+}

@@ -1,0 +1,170 @@
+//! Numbers in words: `\text{seven}`, `15 \text{ and a half}`.
+
+use super::words::TEXTS;
+use crate::normalise::closing_brace;
+
+/// Most words of a number.
+const MAX_WORDS: usize = 12;
+
+#[rustfmt::skip]
+const SMALL: [&str; 20] = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
+];
+
+#[rustfmt::skip]
+const TENS: [&str; 8] = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"];
+
+const GROUPS: [(&str, u64); 3] =
+    [("thousand", 1_000), ("million", 1_000_000), ("billion", 1_000_000_000)];
+
+const PARTS: [(&str, u64); 6] =
+    [("half", 2), ("third", 3), ("quarter", 4), ("fourth", 4), ("fifth", 5), ("eighth", 8)];
+
+/// The numeral for an answer that is a number in words.
+pub(super) fn numeral(text: &str) -> Option<String> {
+    if text.len() > 160 || text.contains(['=', '<', '>', '^', '_', '+', '$']) {
+        return None;
+    }
+    let plain = without_texts(text)?.to_lowercase().replace('-', " ");
+    if let Some(reals) = reals(plain.trim()) {
+        return Some(reals);
+    }
+    let is_word = |c: char| c.is_ascii_alphabetic() || c == ' ';
+    if !plain.chars().all(is_word) {
+        return None;
+    }
+    let (sign, plain) = match plain.trim().strip_prefix("negative ") {
+        Some(rest) => ("-", rest),
+        None => ("", plain.trim()),
+    };
+    match plain.strip_prefix("positive ").unwrap_or(plain) {
+        "infinity" => return Some(format!("{sign}\\infty")),
+        it if sign.is_empty() && it != plain => return None,
+        _ => {}
+    }
+    match plain.strip_suffix(" percent") {
+        Some(plain) => Some(format!("{sign}{}\\%", value(plain)?)),
+        None => Some(format!("{sign}{}", value(plain)?)),
+    }
+}
+
+/// `all real numbers except 2`.
+fn reals(text: &str) -> Option<String> {
+    let rest = ["all real numbers", "all reals", "the real numbers", "the set of all real numbers"]
+        .iter()
+        .find_map(|it| text.strip_prefix(it))?
+        .trim();
+    if rest.is_empty() {
+        return Some("\\mathbb{R}".to_owned());
+    }
+    let left_out = rest.strip_prefix("except")?.trim_start_matches(" for").trim();
+    let is_list = left_out.starts_with(|c: char| c.is_ascii_digit())
+        && left_out.bytes().all(|b| b.is_ascii_digit() || matches!(b, b',' | b'.' | b'/' | b' '));
+    is_list.then(|| format!("\\mathbb{{R}}\\setminus\\{{{left_out}\\}}"))
+}
+
+/// The value of words such as `three hundred and five thousand`.
+fn value(text: &str) -> Option<u64> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if words.is_empty() || words.len() > MAX_WORDS {
+        return None;
+    }
+    let (mut total, mut group, mut scale, mut room) = (0_u64, 0_u64, u64::MAX, 1_000_u64);
+    for (idx, word) in words.iter().enumerate() {
+        if let Some(n) = SMALL.iter().position(|it| it == word) {
+            // Units stand behind a ten or a hundred, or alone.
+            let n = n as u64;
+            if n >= room.min(20) || n == 0 && words.len() > 1 {
+                return None;
+            }
+            group += n;
+            room = 1;
+        } else if let Some(n) = TENS.iter().position(|it| it == word) {
+            if room < 100 {
+                return None;
+            }
+            group += 10 * (n as u64 + 2);
+            room = 10;
+        } else if *word == "hundred" && (1..10).contains(&group) && room == 1 {
+            group *= 100;
+            room = 100;
+        } else if *word == "and" && room == 100 && idx + 1 < words.len() {
+        } else if let Some((_, n)) = GROUPS.iter().find(|it| it.0 == *word)
+            && group > 0
+            && *n < scale
+        {
+            total += group * n;
+            (group, scale, room) = (0, *n, 1_000);
+        } else {
+            return None;
+        }
+    }
+    Some(total + group)
+}
+
+/// An answer such as `3 and 1/2` or `15 \text{ and a half}` as one mixed number.
+pub(crate) fn mixed_in_words(text: &str) -> Option<String> {
+    if text.len() > 80 || !text.contains("and") {
+        return None;
+    }
+    let plain = without_texts(text)?.replace("\\ ", " ").replace('$', "");
+    let (whole, part) = plain.split_once("and")?;
+    let number = |it: &str| {
+        let it = it.trim();
+        let is_plain = !it.is_empty() && it.len() < 9 && it.bytes().all(|b| b.is_ascii_digit());
+        is_plain.then(|| it.parse::<u64>().ok())?
+    };
+    let whole = number(whole)?;
+    let (n, d) = match part.trim().strip_prefix("a ").or_else(|| part.trim().strip_prefix("one ")) {
+        Some(word) => (1, PARTS.iter().find(|it| it.0 == word.trim())?.1),
+        None => fraction(part.trim(), number)?,
+    };
+    ((1..d).contains(&n)).then(|| format!("\\frac{{{}}}{{{d}}}", whole * d + n))
+}
+
+/// `3 \text{ to } 2` as `3:2`.
+pub(crate) fn ratio_in_words(text: &str) -> Option<String> {
+    if text.len() > 80 {
+        return None;
+    }
+    let plain = without_texts(text)?.replace(['$', '~'], " ");
+    let (a, b) = plain.split_once(" to ")?;
+    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
+    (is_number(a.trim()) && is_number(b.trim())).then(|| format!("{}:{}", a.trim(), b.trim()))
+}
+
+/// `1/2` or `\frac{1}{2}`.
+fn fraction(text: &str, number: impl Fn(&str) -> Option<u64>) -> Option<(u64, u64)> {
+    if let Some((n, d)) = text.split_once('/') {
+        return Some((number(n)?, number(d)?));
+    }
+    let inner = ["\\frac", "\\dfrac", "\\tfrac"].iter().find_map(|it| text.strip_prefix(it))?;
+    let (n, d) = match inner.strip_prefix('{') {
+        Some(inner) => inner.strip_suffix('}')?.split_once("}{")?,
+        None => inner.trim_start().split_at_checked(1)?,
+    };
+    Some((number(n)?, number(d)?))
+}
+
+/// A text with its text commands opened.
+fn without_texts(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let command = TEXTS.iter().filter(|it| rest.starts_with(**it)).max_by_key(|it| it.len());
+        let open = command.map(|it| it.len()).filter(|at| rest[*at..].starts_with('{'));
+        if let Some(open) = open {
+            let close = closing_brace(rest, open, rest.len())?;
+            out.push_str(&rest[open + 1..close]);
+            rest = &rest[close + 1..];
+        } else {
+            out.push('\\');
+            rest = &rest[1..];
+        }
+    }
+    out.push_str(rest);
+    Some(out)
+}

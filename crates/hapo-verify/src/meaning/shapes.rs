@@ -1,0 +1,225 @@
+//! Matrices, vectors and sets in other notations than the grammar's.
+
+use std::borrow::Cow;
+
+/// `text` in the grammar's notation.
+pub(super) fn rewritten(text: &str) -> Cow<'_, str> {
+    if let Some(it) = nested_rows(text).or_else(|| parted_rows(text)).or_else(|| transposed(text)) {
+        return Cow::Owned(it);
+    }
+    if let Some(it) = modulus_in_text(text).or_else(|| combinations(text)) {
+        return Cow::Owned(it);
+    }
+    half_lines(without_parameters(text))
+}
+
+/// `15 \text{ (mod 20)}` as `15 \pmod{20}`.
+fn modulus_in_text(text: &str) -> Option<String> {
+    let (at, len) = ["\\text{ (mod ", "\\text{(mod "]
+        .iter()
+        .find_map(|it| text.find(it).map(|at| (at, it.len())))?;
+    let (modulus, rest) = text[at + len..].split_once(")}")?;
+    Some(format!("{}\\pmod{{{}}}{rest}", &text[..at], modulus.trim()))
+}
+
+/// `[[1,2],[3,4]]` is a matrix.
+fn nested_rows(text: &str) -> Option<String> {
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?.trim();
+    let inner = inner.strip_prefix('[')?.strip_suffix(']')?;
+    let rows: Vec<&str> = inner.split(']').collect();
+    let mut cells = Vec::with_capacity(rows.len());
+    for (idx, row) in rows.iter().enumerate() {
+        let row = match idx {
+            0 => row,
+            _ => row.trim_start().strip_prefix([',', ';'])?.trim_start().strip_prefix('[')?,
+        };
+        if row.contains(['[', '(', '{', '&']) {
+            return None;
+        }
+        cells.push(row.split(',').collect::<Vec<_>>());
+    }
+    let width = cells.first()?.len();
+    cells.iter().all(|it| it.len() == width).then(|| {
+        let rows: Vec<String> = cells.iter().map(|it| it.join("&")).collect();
+        format!("\\begin{{pmatrix}}{}\\end{{pmatrix}}", rows.join("\\\\ "))
+    })
+}
+
+/// `[1,2;3,4]` is a matrix too.
+fn parted_rows(text: &str) -> Option<String> {
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?;
+    let rows: Vec<&str> = inner.split(';').collect();
+    let width = rows.first()?.matches(',').count();
+    let is_matrix = width > 0
+        && rows.len() > 1
+        && !inner.contains(['[', '(', '{', '&'])
+        && rows.iter().all(|it| it.matches(',').count() == width);
+    is_matrix.then(|| {
+        let rows: Vec<String> = rows.iter().map(|it| it.replace(',', "&")).collect();
+        format!("\\begin{{pmatrix}}{}\\end{{pmatrix}}", rows.join("\\\\ "))
+    })
+}
+
+/// `(1,2)^T` is a column.
+fn transposed(text: &str) -> Option<String> {
+    const MARKS: [&str; 5] = ["^T", "^{T}", "^\\top", "^{\\top}", "^{\\mathsf{T}}"];
+    let list = MARKS.iter().find_map(|it| text.strip_suffix(it))?.trim_end();
+    let list = list.strip_prefix("\\left").unwrap_or(list);
+    let inner = list.strip_prefix(['(', '['])?.strip_suffix([')', ']'])?;
+    let inner = inner.strip_suffix("\\right").unwrap_or(inner);
+    let is_flat = inner.contains(',') && !inner.contains(['(', ')', '[', ']', '{', '&']);
+    is_flat.then(|| format!("\\begin{{pmatrix}}{}\\end{{pmatrix}}", inner.replace(',', "\\\\ ")))
+}
+
+/// `\mathbb{R}^+` and its kin as intervals.
+fn half_lines(text: &str) -> Cow<'_, str> {
+    const SETS: [(&str, &str); 12] = [
+        ("^{+}", "(0,\\infty)"),
+        ("^+", "(0,\\infty)"),
+        ("_{+}", "(0,\\infty)"),
+        ("_+", "(0,\\infty)"),
+        ("_{>0}", "(0,\\infty)"),
+        ("^{-}", "(-\\infty,0)"),
+        ("^-", "(-\\infty,0)"),
+        ("_{<0}", "(-\\infty,0)"),
+        ("_{\\geq0}", "[0,\\infty)"),
+        ("_{\\ge0}", "[0,\\infty)"),
+        ("_{\\leq0}", "(-\\infty,0]"),
+        ("_{\\le0}", "(-\\infty,0]"),
+    ];
+    for name in ["\\mathbb{R}", "\\mathbb R", "ℝ"] {
+        let Some(at) = text.find(name) else {
+            continue;
+        };
+        let after = &text[at + name.len()..];
+        let script: String = after.chars().filter(|c| *c != ' ').collect();
+        let Some((mark, interval)) = SETS.iter().find(|it| script.starts_with(it.0)) else {
+            continue;
+        };
+        let rest = &script[mark.len()..];
+        // What follows may be another set, and no second script.
+        if !rest.contains(['^', '_']) {
+            return Cow::Owned(format!("{}{interval}{rest}", &text[..at]));
+        }
+    }
+    Cow::Borrowed(text)
+}
+
+/// A general solution without the remark that its parameter is an integer.
+fn without_parameters(text: &str) -> &str {
+    const MARKS: [&str; 7] =
+        ["\\text{ for", "\\text{for", "\\text{ where", "\\text{where", "(", ",", ";"];
+    let Some(at) = MARKS.iter().filter_map(|it| text.rfind(it)).filter(|at| *at > 0).min_by_key(
+        // The longest remark that is one.
+        |at| if is_remark(&text[*at..]) { *at } else { usize::MAX },
+    ) else {
+        return text;
+    };
+    if is_remark(&text[at..]) { text[..at].trim_end_matches([',', ';', ' ']) } else { text }
+}
+
+/// True for `, k \in \mathbb{Z}` and `\text{ for some integer } k`.
+fn is_remark(text: &str) -> bool {
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, '\\' | 'ℤ');
+    let plain: String =
+        text.replace("\\text", "").replace("\\quad", "").chars().filter(kept).collect();
+    let plain = plain.trim_start_matches("where").trim_start_matches("for");
+    let is_symbol = |it: &str| it.len() == 1 && it.bytes().all(|b| b.is_ascii_lowercase());
+    let before = ["\\in\\mathbbZ", "\\inℤ", "isaninteger", "isanyinteger", "anyinteger", "integer"];
+    let behind = ["someinteger", "anyinteger", "integer", "allintegers", "integers", "eachinteger"];
+    before.iter().any(|it| plain.strip_suffix(it).is_some_and(is_symbol))
+        || behind.iter().any(|it| plain.strip_prefix(it).is_some_and(is_symbol))
+}
+
+/// The written terms of a sum that goes on.
+pub(super) fn head_of_series(text: &str) -> Option<&str> {
+    const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"];
+    let before = DOTS.iter().find_map(|it| text.trim_end().strip_suffix(it))?;
+    Some(before.trim_end().strip_suffix('+')?.trim_end())
+}
+
+/// `C(8,3)` as a binomial coefficient.
+fn choices(text: &str) -> Option<String> {
+    let at = text.find("C(")?;
+    let (inner, rest) = text[at + 2..].split_once(')')?;
+    let (n, k) = inner.split_once(',')?;
+    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
+    let begins = !text[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '\\' | '_'));
+    (begins && is_number(n.trim()) && is_number(k.trim()))
+        .then(|| format!("{}\\binom{{{}}}{{{}}}{rest}", &text[..at], n.trim(), k.trim()))
+}
+
+/// `{}_{10}C_3` as a binomial coefficient.
+fn combinations(text: &str) -> Option<String> {
+    if let Some(it) = choices(text) {
+        return Some(it);
+    }
+    let at = text.find("C_")?;
+    let upper = text[..at].trim_end();
+    let lower = &text[at + 2..];
+    let (n, before) = if let Some(inner) = upper.strip_suffix('}') {
+        let open = inner.rfind('{')?;
+        (&inner[open + 1..], &inner[..open])
+    } else {
+        let digits = upper.bytes().rev().take_while(u8::is_ascii_digit).count();
+        let (before, n) = upper.split_at(upper.len() - digits.min(1));
+        (n, before)
+    };
+    let before = before.strip_suffix(['_', '^'])?;
+    let before = before.strip_suffix("{}").unwrap_or(before);
+    let (k, rest) = match lower.strip_prefix('{') {
+        Some(inner) => inner.split_once('}')?,
+        None => lower.split_at_checked(1)?,
+    };
+    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_alphanumeric());
+    (is_number(n) && is_number(k) && !before.ends_with(|c: char| c.is_alphanumeric()))
+        .then(|| format!("{before}\\binom{{{n}}}{{{k}}}{rest}"))
+}
+
+/// The names of the unit vectors, as a vector's components are written.
+#[rustfmt::skip]
+const AXES: [[&str; 7]; 3] = [
+    ["\\mathbf{i}", "\\hat{i}", "\\hat{\\imath}", "\\vec{i}", "\\hat{\\mathbf{i}}", "\\boldsymbol{i}", "\\hat i"],
+    ["\\mathbf{j}", "\\hat{j}", "\\hat{\\jmath}", "\\vec{j}", "\\hat{\\mathbf{j}}", "\\boldsymbol{j}", "\\hat j"],
+    ["\\mathbf{k}", "\\hat{k}", "\\hat k", "\\vec{k}", "\\hat{\\mathbf{k}}", "\\boldsymbol{k}", "\\mathbf k"],
+];
+
+/// `3\mathbf{i} - \mathbf{j}` as `(3,-1)`.
+pub(super) fn components(text: &str) -> Option<String> {
+    let has_axis = |axis: usize| AXES[axis].iter().any(|it| text.contains(it));
+    if !has_axis(1) && !has_axis(2) {
+        return None;
+    }
+    let mut found: [Option<String>; 3] = [None, None, None];
+    let (mut level, mut start) = (0_i32, 0);
+    let mut ends: Vec<usize> = Vec::new();
+    for (at, c) in text.char_indices() {
+        match c {
+            '{' | '(' => level += 1,
+            '}' | ')' => level -= 1,
+            '+' | '-' | '−' if level == 0 && at > 0 => ends.push(at),
+            _ => {}
+        }
+    }
+    ends.push(text.len());
+    for end in ends {
+        let term = text[start..end].trim();
+        start = end;
+        let (axis, coefficient) = AXES.iter().enumerate().find_map(|(axis, names)| {
+            names.iter().find_map(|it| term.strip_suffix(it)).map(|it| (axis, it.trim()))
+        })?;
+        let bare = coefficient.trim_start_matches('+').trim();
+        let value = match bare {
+            "" => "1".to_owned(),
+            "-" | "−" => "-1".to_owned(),
+            it => it.to_owned(),
+        };
+        if value.contains(',') || found[axis].replace(value).is_some() {
+            return None;
+        }
+    }
+    let n = if found[2].is_some() { 3 } else { 2 };
+    let all: Vec<String> =
+        found.into_iter().take(n).map(|it| it.unwrap_or_else(|| "0".to_owned())).collect();
+    Some(format!("({})", all.join(",")))
+}
