@@ -171,14 +171,16 @@ fn alternative(after: &str) -> Option<&str> {
     let behind = |words: &[&str]| words.iter().find_map(|it| rest.strip_prefix(it));
     let (offer, is_certain) = match behind(&OR) {
         Some(it) => (it, true),
+        None if after.trim_start().starts_with(',') => (behind(&AND).unwrap_or(rest), false),
         None => (behind(&AND)?, false),
     };
     let offer = offer.trim_start();
     let offer = DOUBTS.iter().find_map(|it| offer.strip_prefix(it)).unwrap_or(offer);
-    let end = offer.find([',', ';', ')']).or_else(|| offer.find(". ")).unwrap_or(offer.len());
+    let end = if is_certain { offer.find([',', ';', ')']) } else { None };
+    let end = end.or_else(|| offer.find(". ")).unwrap_or(offer.len());
     let offered = bare(&offer[..end]);
     let is_value = offered.starts_with(|c: char| is_digit(c) || matches!(c, '-' | '−'))
         || begins(offered, &VALUES);
-    // What "and" joins may be another clause.
+    // What "and" or a comma joins may be another clause.
     (is_value && (is_certain || !offered.contains(' '))).then_some(offered)
 }

@@ -520,8 +520,16 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>) -> Result<Cow<'a, str>, Refusal> {
 
 /// True if the words before the last box say that it takes the place of the one before.
 fn is_corrected(passage: &str) -> bool {
-    const WORDS: [&str; 7] =
-        ["wrong", "incorrect", "wait", "mistake", "correction", "final answer", "so the answer"];
+    const WORDS: [&str; 8] = [
+        "wrong",
+        "incorrect",
+        "wait",
+        "mistake",
+        "error",
+        "corrected",
+        "final answer",
+        "so the answer",
+    ];
     let last = passage.rfind("\\boxed").unwrap_or(0);
     let before = passage[..last].rfind('}').map_or("", |at| &passage[at..last]).to_lowercase();
     WORDS.iter().any(|it| before.contains(it))

@@ -115,11 +115,8 @@ pub(crate) fn mixed_in_words(text: &str) -> Option<String> {
         let is_plain = !it.is_empty() && it.len() < 9 && it.bytes().all(|b| b.is_ascii_digit());
         is_plain.then(|| it.parse::<u64>().ok())?
     };
-    let whole = number(whole)?;
-    let (n, d) = match part.trim().strip_prefix("a ").or_else(|| part.trim().strip_prefix("one ")) {
-        Some(word) => (1, PARTS.iter().find(|it| it.0 == word.trim())?.1),
-        None => fraction(part.trim(), number)?,
-    };
+    let whole = number(whole).or_else(|| value(&whole.to_lowercase()))?;
+    let (n, d) = part_in_words(part.trim()).or_else(|| fraction(part.trim(), number))?;
     ((1..d).contains(&n)).then(|| format!("\\frac{{{}}}{{{d}}}", whole * d + n))
 }
 
@@ -132,6 +129,15 @@ pub(crate) fn ratio_in_words(text: &str) -> Option<String> {
     let (a, b) = plain.split_once(" to ")?;
     let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
     (is_number(a.trim()) && is_number(b.trim())).then(|| format!("{}:{}", a.trim(), b.trim()))
+}
+
+/// `a half` and `two thirds`.
+fn part_in_words(text: &str) -> Option<(u64, u64)> {
+    let (count, name) = text.trim_end_matches('.').split_once(' ')?;
+    let n = if count == "a" { 1 } else { value(&count.to_lowercase())? };
+    let name = name.trim();
+    let singular = name.strip_suffix('s').filter(|_| n > 1).unwrap_or(name);
+    PARTS.iter().find(|it| it.0 == singular).map(|it| (n, it.1))
 }
 
 /// `1/2` or `\frac{1}{2}`.

@@ -107,6 +107,16 @@ fn tending_value(e: &Expr, n: &Expr) -> Option<Expr> {
             it => Expr::pow(Expr::E, it),
         });
     }
+    // What vanishes does so whatever wave it is multiplied by.
+    let is_wave = |it: &Expr| matches!(it, Expr::Call(Func::Sin | Func::Cos, args) if !args.iter().any(Expr::has_imaginary));
+    if let Expr::Mul(factors) = e {
+        let (waves, rest): (Vec<Expr>, Vec<Expr>) =
+            factors.iter().cloned().partition(|it| is_wave(it) && varies(it));
+        if !waves.is_empty() {
+            let limit = leading(&Expr::Mul(rest), n)?.limit()?;
+            return exact(&limit).filter(Rat::is_zero).map(Expr::Num);
+        }
+    }
     leading(e, n)?.limit()
 }
 

@@ -51,6 +51,13 @@ fn leading_of(e: &Expr, n: &Expr) -> Option<Leading> {
         }
         Expr::Pow(p) if is_free(&p.1, n) => leading_of(&p.0, n)?.raised(&exact(&p.1)?),
         Expr::Pow(p) if is_free(&p.0, n) => exponential(&p.0, &p.1, n),
+        // Stirling's formula again.
+        Expr::Pow(p) if p.0 == *n && p.1 == *n => {
+            let half = Rat::Small(-1, 2);
+            let coefficient = Expr::pow(Expr::int(2).times(Expr::Pi), Expr::Num(half.clone()));
+            let (base, factorials) = (Expr::E, Rat::ONE);
+            Some(Leading { base, factorials, power: half, ..Leading::constant(coefficient) })
+        }
         Expr::Call(Func::Factorial, args) => factorial(args.first()?, n),
         Expr::Call(Func::Binomial, args) => {
             let [upper, lower] = args.as_slice() else {
