@@ -14,9 +14,11 @@ const TABLES: [&str; 4] = [
     include_str!("../tests/tables/meaning.md"),
     include_str!("../tests/tables/policies.md"),
 ];
-const HARD: [&str; 12] = [
+const HARD: [&str; 14] = [
     "\\sum_{k=1}^{2000}",
     "\\prod_{k=1}^{999}",
+    "\\sum_{n=1}^{\\infty}\\frac{1}{n^2}",
+    "\\lim_{x\\to 0}\\frac{\\sin x}{x}",
     "\\frac{1}{",
     "}",
     "^{9}",

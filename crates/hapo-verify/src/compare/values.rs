@@ -42,6 +42,7 @@ impl Comparison<'_> {
         }
         if self.options.policy.reads_meaning()
             && let Some(same) = numeric::same_when_extrapolated(gold, answer)
+            && (same || !gold.has_float() && !answer.has_float())
         {
             return self.because(same, "equal to 20 digits by extrapolation");
         }

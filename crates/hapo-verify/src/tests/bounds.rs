@@ -1,7 +1,7 @@
 //! Texts that are large, deep or hostile: a verdict comes out, soon, and it is the sane one.
 
 use crate::work::counted;
-use crate::{GRADERS, MATH, OAT, grade};
+use crate::{GRADERS, MATH, OAT, TRAINING, grade};
 
 /// Most steps of one judgement: far below a tenth of a second of any core. Scans of its texts are beside that.
 const MOST: u64 = 700_000;
@@ -241,6 +241,29 @@ fn nested_sums_and_products_end_within_a_budget_of_operations() {
                 grade(&OAT, gold, &completion)
             });
             assert!((1..MOST).contains(&steps), "{steps} steps: {answer:.60} against {gold}");
+        }
+    }
+}
+
+#[test]
+fn series_and_limits_are_extrapolated_within_a_budget_of_operations() {
+    let parts = [
+        "\\sum_{n=1}^{\\infty}\\frac{1}{n^2}",
+        "\\sum_{n=0}^{\\infty}\\frac{(-1)^n}{(2n+1)!}",
+        "\\lim_{x\\to 0}\\frac{1-\\cos x}{x^2}",
+        "\\lim_{n\\to\\infty}\\left(1+\\frac{1}{n}\\right)^{n}",
+        "\\sum_{n=1}^{\\infty}\\lim_{x\\to n}\\frac{1}{x^2}",
+    ];
+    for part in parts {
+        for n in [1, 8, 60] {
+            let sum = vec![part; n].join("+");
+            let list = vec![part; n].join(",");
+            for completion in [format!("\\boxed{{{sum}}}"), format!("\\boxed{{{list}}}")] {
+                let (steps, _) = counted(|| grade(&TRAINING, "1", &completion));
+                assert!(steps < MOST, "{steps} steps on {n} times {part}");
+                let (steps, _) = counted(|| grade(&TRAINING, &list, &completion));
+                assert!(steps < MOST, "{steps} steps on {n} times {part} against itself");
+            }
         }
     }
 }
