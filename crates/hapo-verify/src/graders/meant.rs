@@ -362,7 +362,10 @@ fn as_letter(text: &str) -> Option<char> {
 
 /// The letter of a choice before its content, such as `(B) 15` or `\text{B) } 15`, where no other letter follows.
 fn labelled(text: &str) -> Option<char> {
-    let text = text.trim().trim_start_matches("\\text").trim_start_matches(['{', '(', ' ']);
+    const COMMANDS: [&str; 5] = ["\\textbf", "\\textrm", "\\text", "\\mathrm", "\\mathbf"];
+    let text = COMMANDS.iter().fold(text.to_owned(), |text, it| text.replace(it, ""));
+    let text = text.replace(['{', '}', '$'], "");
+    let text = text.trim().trim_start_matches(['(', ' ']);
     let letter = text.chars().next().filter(char::is_ascii_uppercase)?;
     let content = text[1..].trim_start_matches(' ').strip_prefix([')', ':', '.'])?;
     let is_other = |word: &str| word.len() == 1 && word.bytes().all(|b| b.is_ascii_uppercase());
@@ -370,11 +373,9 @@ fn labelled(text: &str) -> Option<char> {
     (!has_other && !hedges(content)).then_some(letter)
 }
 
-/// `x \in [1,4]`.
+/// `x \in [1,4]` and `x = 3, 8`: a set, and no value.
 fn is_membership(e: &Expr) -> bool {
-    let is_symbol = |it: &Expr| matches!(it, Expr::Sym { .. });
-    let is_list = |it: &Expr| matches!(it, Expr::Set(_));
-    matches!(e, Expr::Rel(_, sides) if is_symbol(&sides.0) && sides.1.is_set() && !is_list(&sides.1))
+    matches!(e, Expr::Rel(_, sides) if matches!(sides.0, Expr::Sym { .. }) && sides.1.is_set())
 }
 
 /// A list of intervals as their union, where the other side is a union.
@@ -391,6 +392,10 @@ fn as_union(it: &Expr, other: &Expr) -> Expr {
 /// A column of a matrix as the tuple that it lists, where the other side is one.
 fn as_tuple<'a>(it: &'a Expr, other: &Expr) -> Cow<'a, Expr> {
     match it {
+        // `\binom{2}{3}` is a column where one is asked.
+        Expr::Call(Func::Binomial, cells) if matches!(other, Expr::Matrix { cols: 1, cells } if cells.len() == 2) => {
+            Cow::Owned(Expr::Matrix { cols: 1, cells: cells.clone() })
+        }
         Expr::Matrix { cols: 1, cells } if matches!(other, Expr::Tuple(_) | Expr::Interval(_)) => {
             Cow::Owned(Expr::Tuple(cells.clone()))
         }
