@@ -204,3 +204,15 @@ fn of_several_gold_answers_any_counts_and_unreadable_ones_are_skipped() {
     assert!(matches!(Gold::any(&MATH, [""]), Err(GoldError::Empty)));
     assert!(matches!(Gold::any(&MATH, []), Err(GoldError::Empty)));
 }
+
+#[test]
+fn values_that_grow_beyond_bounds_are_compared_symmetrically() {
+    let power = "e^{e^{\\left(x\\right)^{2}}}";
+    let product = format!("2 \\cdot \\left(y+1+{power}\\right)");
+    let multiplied = format!("2 \\cdot \\left({power}\\right)+2 \\cdot \\left(y+1\\right)");
+    for grader in [&TRAINING, &BENCHMARK, &MATH] {
+        let is_correct =
+            |a: &str, b: &str| grade(grader, a, &format!("\\boxed{{{b}}}")).verdict.is_correct();
+        assert_eq!(is_correct(&product, &multiplied), is_correct(&multiplied, &product));
+    }
+}

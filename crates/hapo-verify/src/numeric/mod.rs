@@ -81,6 +81,8 @@ pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
     if !collect_atoms(a, &mut atoms) || !collect_atoms(b, &mut atoms) {
         return Decision::Unknown;
     }
+    // The points of an atom do not depend on which side names it first.
+    atoms.sort_by_cached_key(ToString::to_string);
     if let Some(decision) = same_rational_function(a, b, &atoms) {
         return decision;
     }
