@@ -128,7 +128,7 @@ fn set_builder(text: &str) -> Option<&str> {
 /// Most integers that are listed.
 const MAX_LISTED: i64 = 200;
 
-/// The integers in `\\{n \\in \\mathbb{Z} : condition\\}`, where there are few.
+/// The integers in `\{n \in \mathbb{Z} : condition\}`, where there are few.
 pub(crate) fn integers_that_meet(text: &str) -> Option<Expr> {
     if text.len() > MAX_TEXT || !text.contains("\\in") {
         return None;
