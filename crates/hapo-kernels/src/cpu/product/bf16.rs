@@ -26,6 +26,8 @@ pub(in crate::cpu) const PANEL: usize = 2 * WIDTH;
 const ROWS: usize = 12;
 /// Pairs of one chain.
 const CHAIN: usize = 256;
+/// Pairs from a request of memory to its use.
+const AHEAD: usize = 32;
 /// Rows of a task: their part of a chain stays close to the CPU while panels pass by.
 const TALL: usize = 64 * ROWS;
 /// The fewest rows of a task where there are more.
@@ -260,13 +262,17 @@ fn block(height: usize, x: &[u32], w: &[u32], add: bool, out: Output) {
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn sums<const R: usize>(x: &[u32], w: &[u32], add: bool, out: Output) {
     use std::arch::x86_64::{
-        __m512bh, __m512i, _mm512_add_ps, _mm512_dpbf16_ps, _mm512_loadu_si512,
-        _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_epi32, _mm512_setzero_ps,
+        __m512bh, __m512i, _MM_HINT_T0, _mm_prefetch, _mm512_add_ps, _mm512_dpbf16_ps,
+        _mm512_loadu_si512, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_set1_epi32,
+        _mm512_setzero_ps,
     };
     // SAFETY: both are 512 bits.
     let pairs = |it: __m512i| unsafe { std::mem::transmute::<__m512i, __m512bh>(it) };
     let mut sums = [[_mm512_setzero_ps(); 2]; R];
     for (x, w) in x.as_chunks::<R>().0.iter().zip(w.as_chunks::<PANEL>().0) {
+        for at in [0, WIDTH] {
+            _mm_prefetch::<_MM_HINT_T0>(w.as_ptr().wrapping_add(AHEAD * PANEL + at).cast());
+        }
         // SAFETY: the two halves of 32 words.
         let w =
             [0, WIDTH].map(|at| pairs(unsafe { _mm512_loadu_si512(w.as_ptr().add(at).cast()) }));

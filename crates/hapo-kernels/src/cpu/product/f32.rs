@@ -2,7 +2,7 @@
 //!
 //! Bits: the order of every sum is that of [`super::kernel`], whatever the tasks are.
 
-use super::kernel::{BLOCK, GROUP, Left, Product, Right, product};
+use super::kernel::{BLOCK, GROUP, Left, PANEL, Product, Right, product};
 use crate::cpu::buffer::CpuBuf;
 use crate::cpu::pool::Cpu;
 use crate::cpu::share::Shared;
@@ -88,14 +88,14 @@ pub(in crate::cpu) fn multiply(
 ) {
     /// Fewer rows do not pay for packing a group of columns once more.
     const LEAST: usize = 96;
-    /// Columns that are whole panels of every kernel.
-    const STRIP: usize = 48;
+    // Columns that are whole panels of every kernel.
+    let strip = if matches!(right, Right::Panels { .. }) { PANEL } else { 48 };
     assert_eq!(y.len(), m * n, "one element for each row and column");
     let (tasks, groups) = (4 * cpu.threads(), n.div_ceil(GROUP).max(1));
     let down = tasks.div_ceil(groups).min(m / LEAST).max(1);
-    let across = tasks.div_ceil(down).min(n.div_ceil(STRIP)).max(groups);
+    let across = tasks.div_ceil(down).min(n.div_ceil(strip)).max(groups);
     let height = m.div_ceil(down).next_multiple_of(BLOCK).max(1);
-    let width = n.div_ceil(across).next_multiple_of(STRIP);
+    let width = n.div_ceil(across).next_multiple_of(strip);
     let y = Shared::new(y);
     cpu.for_tasks(m.div_ceil(height) * across, |task| {
         let (row, column) = ((task / across) * height, (task % across) * width);

@@ -7,10 +7,10 @@
 //! Price: a result is read back and added to once per 512 steps.
 
 use std::cell::RefCell;
-use std::ops::Range;
+use std::marker::PhantomData;
 
+use super::tile::{Halves, Numbers, Rows, Start, Tile, ahead, largest};
 use crate::cpu::buffer::CpuBuf;
-use crate::cpu::convert::halves;
 use crate::isa::Isa;
 use crate::lanes::{Lanes, WIDTH};
 
@@ -22,10 +22,12 @@ pub(in crate::cpu) const GROUP: usize = 192;
 pub(in crate::cpu) const BLOCK: usize = 48;
 /// Columns of a panel of bf16 numbers.
 pub(in crate::cpu) const PANEL: usize = 2 * WIDTH;
-/// Steps from a request of memory to its use.
-const AHEAD: usize = 16;
-/// Up to this number of rows, a right factor is read where it lies.
+/// Up to this number of rows, a right factor in f32 is read where it lies.
 const FEW_ROWS: usize = 16;
+/// Up to this number of rows, so is one in panels, which is then faster than one in f32.
+pub(in crate::cpu) const PANEL_ROWS: usize = 64;
+/// Numbers of a page.
+const PAGE: usize = 1024;
 
 /// The left factor `[m, k]`.
 #[derive(Clone, Copy)]
@@ -113,60 +115,70 @@ fn in_room(_: Isa, p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
     tiles::<crate::lanes::Plain>(p, dst, stride, room);
 }
 
-/// Rows of a tile and the vectors of its columns, for a product of `m` rows: as many sums as there are registers, and long
-/// pieces of a right factor's rows where there are few.
-const fn largest<V: Lanes>(m: usize) -> (usize, usize) {
-    match (V::REGISTERS, m) {
-        (1, ..=3) => (3, 9),
-        (1, _) => (8, 3),
-        (_, ..=2) => (2, 2),
-        _ => (6, 1),
+/// A product in tiles, of a right factor that lies where it is or is packed.
+#[inline(always)]
+fn tiles<V: Lanes>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
+    match p.right {
+        Right::Numbers { data, step_stride, column_stride: 1 } if p.m <= FEW_ROWS && p.k > 0 => {
+            let whole = Product { n: p.n / WIDTH * WIDTH, ..p };
+            let w = (data.as_ptr().wrapping_add(p.column), step_stride);
+            // Lines a page apart share a set of a cache, which holds few of them. The number of steps is hidden from
+            // the compiler, whose code for a constant one keeps sums in memory and takes twice as long.
+            match (V::REGISTERS, step_stride % PAGE) {
+                (1, far) if far > 0 || p.m <= 3 => down_chains::<V>(whole, w, dst, stride),
+                (_, far) => {
+                    let piece = std::hint::black_box(if far == 0 { 8 } else { 16 });
+                    in_pieces::<V>(whole, piece, w, (dst, stride), room);
+                }
+            }
+            let rest = Product { n: p.n - whole.n, column: p.column + whole.n, ..p };
+            packed::<V>(rest, dst.wrapping_add(whole.n), stride, room);
+        }
+        Right::Panels { words, steps }
+            if p.m <= PANEL_ROWS && p.k > 0 && p.column.is_multiple_of(PANEL) =>
+        {
+            panels_in_place::<V>(p, (words, steps), dst, stride);
+        }
+        _ => packed::<V>(p, dst, stride, room),
     }
 }
 
-/// A product in tiles.
+/// A product in tiles of packed columns.
 #[inline(always)]
-fn tiles<V: Lanes>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
+fn packed<V: Lanes>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
     let (columns_room, rows_room) = room.split_at_mut(CHAIN * GROUP);
-    let (most_rows, most_vectors) = largest::<V>(p.m);
-    let panel = most_vectors.min(3) * WIDTH;
+    let (most_rows, most_vectors) = largest::<V>();
+    let panel = most_vectors * WIDTH;
     for first in (0..p.k.max(1)).step_by(CHAIN) {
         let steps = CHAIN.min(p.k - first);
-        let add = p.add || first > 0;
         for column in (0..p.n).step_by(GROUP) {
             let group = GROUP.min(p.n - column);
-            let in_place = if p.m > FEW_ROWS { 0 } else { p.right.in_place(group) };
-            let columns = p.column + column + in_place..p.column + column + group;
+            let columns = p.column + column..p.column + column + group;
             p.right.pack::<V>(first..first + steps, columns, panel, columns_room);
             for block in (0..p.m).step_by(BLOCK) {
                 let end = p.m.min(block + BLOCK);
                 let left = p.left.block::<V>(block..end, first..first + steps, rows_room);
                 for row in (block..end).step_by(most_rows) {
-                    let height = most_rows.min(end - row);
-                    let mut at = 0;
-                    while at < group {
-                        let (w, step, vectors) = if at < in_place {
-                            let (w, step) = p.right.place(first, p.column + column + at);
-                            let whole = (in_place - at) / WIDTH;
-                            let is_widest = whole >= most_vectors;
-                            (w, step, if is_widest { most_vectors } else { whole.min(3) })
-                        } else {
-                            let packed = columns_room[(at - in_place) * steps..].as_ptr();
-                            (packed, panel, (group - at).div_ceil(WIDTH).min(panel / WIDTH))
-                        };
+                    for at in (0..group).step_by(panel) {
+                        let width = panel.min(group - at);
+                        let w = columns_room[at * steps..].as_ptr();
                         let tile = Tile {
                             steps,
-                            left: left.row(row - block),
-                            right: (w, step),
+                            left: left.from(row - block, 0),
+                            right: (w, panel),
+                            near: steps,
+                            next: w,
                             to: dst.wrapping_add(row * stride + column + at),
                             stride,
-                            width: (vectors * WIDTH).min(group - at),
-                            add,
+                            width,
+                            start: p.start(first),
+                            held: PhantomData::<Numbers>,
                         };
                         // SAFETY: both factors were checked to hold these rows, steps and columns, packed ones are whole
                         // vectors; the destination is the contract of `product`.
-                        unsafe { tile.of_size::<V>(height, vectors) }
-                        at += vectors * WIDTH;
+                        unsafe {
+                            tile.compute::<V>(most_rows.min(end - row), width.div_ceil(WIDTH));
+                        }
                     }
                 }
             }
@@ -174,125 +186,158 @@ fn tiles<V: Lanes>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
     }
 }
 
-/// Rows and steps of a left factor.
-#[derive(Clone, Copy)]
-struct Rows {
-    first: *const f32,
-    row_stride: usize,
-    step_stride: usize,
+/// Few rows by whole vectors of columns, read once and where they lie: a tile runs down a chain.
+#[inline(always)]
+fn down_chains<V: Lanes>(p: Product, (w, far): (*const f32, usize), dst: *mut f32, stride: usize) {
+    let (most_rows, most_vectors) = largest::<V>();
+    let widest = if p.m <= 3 { 9 } else { most_vectors };
+    let rows = equal_parts(p.m, most_rows);
+    for first in (0..p.k).step_by(CHAIN) {
+        let steps = CHAIN.min(p.k - first);
+        let mut column = 0;
+        while column < p.n {
+            let whole = (p.n - column) / WIDTH;
+            let vectors = if whole >= widest { widest } else { whole.min(most_vectors) };
+            let w = w.wrapping_add(first * far + column);
+            for row in (0..p.m).step_by(rows) {
+                let tile = Tile {
+                    steps,
+                    left: p.left.rows().from(row, first),
+                    right: (w, far),
+                    near: steps.saturating_sub(ahead(vectors)),
+                    next: w.wrapping_add(vectors * WIDTH),
+                    to: dst.wrapping_add(row * stride + column),
+                    stride,
+                    width: vectors * WIDTH,
+                    start: p.start(first),
+                    held: PhantomData::<Numbers>,
+                };
+                // SAFETY: both factors were checked to hold these rows, steps and columns; the destination is the
+                // contract of `product`.
+                unsafe { tile.compute::<V>(rows.min(p.m - row), vectors) }
+            }
+            column += vectors * WIDTH;
+        }
+    }
 }
 
-impl Rows {
-    fn row(self, row: usize) -> Self {
-        Self { first: self.first.wrapping_add(row * self.row_stride), ..self }
+/// The same, `piece` steps of many columns at a time, while chains wait in the room: memory is read in long pieces.
+#[inline(always)]
+fn in_pieces<V: Lanes>(
+    p: Product,
+    piece: usize,
+    (w, far): (*const f32, usize),
+    (dst, stride): (*mut f32, usize),
+    room: &mut [f32],
+) {
+    let (most_rows, most_vectors) = largest::<V>();
+    let rows = equal_parts(p.m, most_rows);
+    let sums = room[..p.m * GROUP].as_mut_ptr();
+    for column in (0..p.n).step_by(GROUP) {
+        let group = GROUP.min(p.n - column);
+        for first in (0..p.k).step_by(CHAIN) {
+            let end = p.k.min(first + CHAIN);
+            for step in (first..end).step_by(piece) {
+                for at in (0..group).step_by(most_vectors * WIDTH) {
+                    let vectors = most_vectors.min((group - at) / WIDTH);
+                    let w = w.wrapping_add(step * far + column + at);
+                    for row in (0..p.m).step_by(rows) {
+                        let tile = Tile {
+                            steps: piece.min(end - step),
+                            left: p.left.rows().from(row, step),
+                            right: (w, far),
+                            near: 0,
+                            next: w.wrapping_add(piece * far),
+                            to: sums.wrapping_add(row * GROUP + at),
+                            stride: GROUP,
+                            width: vectors * WIDTH,
+                            start: if step == first { Start::Zero } else { Start::There },
+                            held: PhantomData::<Numbers>,
+                        };
+                        // SAFETY: both factors were checked to hold these rows, steps and columns; the room holds the
+                        // rows of a group.
+                        unsafe { tile.compute::<V>(rows.min(p.m - row), vectors) }
+                    }
+                }
+            }
+            for row in 0..p.m {
+                let to = dst.wrapping_add(row * stride + column);
+                for at in (0..group).step_by(WIDTH) {
+                    // SAFETY: the contract of `product`; the room holds the rows of a group.
+                    let (to, sum): (&mut [f32; WIDTH], &[f32; WIDTH]) =
+                        unsafe { (&mut *to.add(at).cast(), &*sums.add(row * GROUP + at).cast()) };
+                    let (is_added, sum) = (p.start(first) == Start::Added, V::load(sum));
+                    (if is_added { V::load(to).add(sum) } else { sum }).store(to);
+                }
+            }
+        }
+    }
+}
+
+/// The height of equal parts of `rows` rows, up to `most`.
+fn equal_parts(rows: usize, most: usize) -> usize {
+    rows.div_ceil(rows.div_ceil(most).max(1)).max(1)
+}
+
+/// A product of few rows with panels of bf16 numbers, which are widened as they are read.
+#[inline(always)]
+fn panels_in_place<V: Lanes>(
+    p: Product,
+    (words, all): (&[u32], usize),
+    dst: *mut f32,
+    stride: usize,
+) {
+    let (most_rows, _) = largest::<V>();
+    let rows = equal_parts(p.m, most_rows);
+    for column in (0..p.n).step_by(PANEL) {
+        for first in (0..p.k).step_by(CHAIN) {
+            let steps = CHAIN.min(p.k - first);
+            for row in (0..p.m).step_by(rows) {
+                let height = rows.min(p.m - row);
+                let w =
+                    words[((p.column + column) / PANEL * all + first) * WIDTH..].as_ptr().cast();
+                let width = PANEL.min(p.n - column);
+                let tile = Tile {
+                    steps,
+                    left: p.left.rows().from(row, first),
+                    right: (w, WIDTH),
+                    near: steps,
+                    next: w,
+                    to: dst.wrapping_add(row * stride + column),
+                    stride,
+                    width,
+                    start: p.start(first),
+                    held: PhantomData::<Halves<0>>,
+                };
+                // SAFETY: both factors were checked to hold these rows, steps and columns; the destination is the
+                // contract of `product`.
+                unsafe {
+                    // Both halves of a word at once where their sums fit into the registers.
+                    if V::REGISTERS == 1 || height <= 3 {
+                        tile.of_height::<V, 2>(height);
+                    } else {
+                        Tile { width: width.min(WIDTH), ..tile }.of_height::<V, 1>(height);
+                        if width > WIDTH {
+                            tile.second_half().of_height::<V, 1>(height);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Product<'_> {
+    /// The start of the chains from a step on.
+    fn start(&self, first: usize) -> Start {
+        if self.add || first > 0 { Start::Added } else { Start::Zero }
     }
 }
 
 impl Left<'_> {
-    /// A block of the factor: where it lies, or copied where steps are apart and rows together, since a cache holds few
-    /// lines that are far from one another.
-    #[inline(always)]
-    fn block<V: Lanes>(self, rows: Range<usize>, steps: Range<usize>, room: &mut [f32]) -> Rows {
+    fn rows(self) -> Rows {
         let Self { data, row_stride, step_stride } = self;
-        if row_stride != 1 || step_stride == 1 {
-            let first =
-                data.as_ptr().wrapping_add(rows.start * row_stride + steps.start * step_stride);
-            return Rows { first, row_stride, step_stride };
-        }
-        for (step, to) in steps.zip(room.chunks_exact_mut(BLOCK)) {
-            let from = &data[step * step_stride..][rows.clone()];
-            for (n, to) in to.as_chunks_mut().0.iter_mut().enumerate() {
-                V::prefetch(from.as_ptr().wrapping_add(AHEAD * step_stride + n * WIDTH));
-                V::load_part(from.get(n * WIDTH..).unwrap_or_default()).store(to);
-            }
-        }
-        Rows { first: room.as_ptr(), row_stride: 1, step_stride: BLOCK }
-    }
-}
-
-/// A tile of the result, and where its factors are.
-#[derive(Clone, Copy)]
-struct Tile {
-    steps: usize,
-    left: Rows,
-    /// The first element and the distance of steps.
-    right: (*const f32, usize),
-    to: *mut f32,
-    stride: usize,
-    width: usize,
-    add: bool,
-}
-
-impl Tile {
-    /// # Safety
-    /// The left factor holds `height` rows of `steps` steps, the right one steps of `vectors` vectors; `to` are `height`
-    /// rows of `width` elements that nobody else writes.
-    #[inline(always)]
-    unsafe fn of_size<V: Lanes>(self, height: usize, vectors: usize) {
-        // SAFETY: the caller's.
-        unsafe {
-            match (V::REGISTERS, vectors) {
-                (_, 1) => self.of_height::<V, 1>(height),
-                (_, 2) => self.of_height::<V, 2>(height),
-                (1, 3) => self.of_height::<V, 3>(height),
-                (1, 9) if height == 1 => self.sums::<V, 1, 9>(),
-                (1, 9) if height == 2 => self.sums::<V, 2, 9>(),
-                (1, 9) => self.sums::<V, 3, 9>(),
-                _ => unreachable!("a tile of `largest`"),
-            }
-        }
-    }
-
-    /// # Safety
-    /// That of [`Tile::of_size`] for `N` vectors.
-    #[inline(always)]
-    unsafe fn of_height<V: Lanes, const N: usize>(self, height: usize) {
-        // SAFETY: the caller's.
-        unsafe {
-            match height {
-                1 => self.sums::<V, 1, N>(),
-                2 => self.sums::<V, 2, N>(),
-                3 => self.sums::<V, 3, N>(),
-                4 => self.sums::<V, 4, N>(),
-                5 => self.sums::<V, 5, N>(),
-                6 => self.sums::<V, 6, N>(),
-                7 => self.sums::<V, 7, N>(),
-                _ => self.sums::<V, 8, N>(),
-            }
-        }
-    }
-
-    /// # Safety
-    /// That of [`Tile::of_size`] for `R` rows and `N` vectors.
-    #[inline(always)]
-    unsafe fn sums<V: Lanes, const R: usize, const N: usize>(self) {
-        let (Rows { first: x, row_stride, step_stride }, (w, stride)) = (self.left, self.right);
-        let mut sums = [[V::splat(0.0); N]; R];
-        for step in 0..self.steps {
-            let w = w.wrapping_add(step * stride);
-            for n in 0..N {
-                V::prefetch(w.wrapping_add(AHEAD * stride + n * WIDTH));
-            }
-            // SAFETY: the caller's.
-            let w: [V; N] = std::array::from_fn(|n| V::load(unsafe { &*w.add(n * WIDTH).cast() }));
-            for r in 0..R {
-                let x = x.wrapping_add(r * row_stride + step * step_stride);
-                // SAFETY: the caller's.
-                let factor = V::splat(unsafe { *x });
-                for n in 0..N {
-                    sums[r][n] = sums[r][n].add_product(factor, w[n]);
-                }
-            }
-        }
-        for (r, sums) in sums.into_iter().enumerate() {
-            // SAFETY: the caller's.
-            let to =
-                unsafe { std::slice::from_raw_parts_mut(self.to.add(r * self.stride), self.width) };
-            for (to, sum) in to.chunks_mut(WIDTH).zip(sums) {
-                let sum = if self.add { V::load_part(to).add(sum) } else { sum };
-                sum.store_part(to);
-            }
-        }
+        Rows { first: data.as_ptr(), row_stride, step_stride }
     }
 }
 
@@ -312,114 +357,6 @@ impl Right<'_> {
         };
         assert!(inside, "right factor inside its slice");
     }
-
-    /// The first of `columns` columns that fill vectors and can be read where they lie.
-    #[inline(always)]
-    fn in_place(self, columns: usize) -> usize {
-        match self {
-            Self::Numbers { column_stride: 1, .. } => columns / WIDTH * WIDTH,
-            _ => 0,
-        }
-    }
-
-    /// A column of numbers from a step on, and the distance of steps.
-    #[inline(always)]
-    fn place(self, step: usize, column: usize) -> (*const f32, usize) {
-        match self {
-            Self::Numbers { data, step_stride, .. } => {
-                (data.as_ptr().wrapping_add(step * step_stride + column), step_stride)
-            }
-            _ => unreachable!("words are packed"),
-        }
-    }
-
-    /// Copies columns into panels `[steps, panel]` with zeros beyond the last one.
-    #[inline(always)]
-    fn pack<V: Lanes>(
-        self,
-        steps: Range<usize>,
-        columns: Range<usize>,
-        panel: usize,
-        room: &mut [f32],
-    ) {
-        for (first, to) in
-            columns.clone().step_by(panel).zip(room.chunks_exact_mut(panel * steps.len().max(1)))
-        {
-            let end = columns.end.min(first + panel);
-            match self {
-                Self::Numbers { data, step_stride, column_stride: 1 } => {
-                    for (step, to) in steps.clone().zip(to.chunks_exact_mut(panel)) {
-                        let from = &data[step * step_stride + first..step * step_stride + end];
-                        for n in (0..panel).step_by(WIDTH) {
-                            V::prefetch(from.as_ptr().wrapping_add(AHEAD * step_stride + n));
-                        }
-                        for (n, to) in to.as_chunks_mut().0.iter_mut().enumerate() {
-                            V::load_part(from.get(n * WIDTH..).unwrap_or_default()).store(to);
-                        }
-                    }
-                }
-                Self::Panels { words, steps: all } => {
-                    for (step, to) in steps.clone().zip(to.chunks_exact_mut(panel)) {
-                        for (n, to) in to.as_chunks_mut().0.iter_mut().enumerate() {
-                            let vector = first / WIDTH + n;
-                            let words = words.get((vector / 2 * all + step) * WIDTH..);
-                            let words = words.and_then(<[u32]>::first_chunk);
-                            let of_vector = words.map_or([V::splat(0.0); 2], V::load_halves);
-                            of_vector[vector % 2].store(to);
-                        }
-                    }
-                }
-                Self::Numbers { data, step_stride, column_stride } => {
-                    turn(steps.clone(), first..end, panel, to, |column, step| {
-                        let from = &data[step * step_stride + column * column_stride..];
-                        from.first_chunk().copied().unwrap_or_else(|| padded(from))
-                    });
-                }
-                Self::Turned { words, columns: all } => {
-                    turn(steps.clone(), first..end, panel, to, |column, step| {
-                        let at = (step / PANEL * all + column) * WIDTH;
-                        let words: &[u32; WIDTH] =
-                            words[at..].first_chunk().expect("a row of a panel");
-                        words.map(|it| halves(it)[step / WIDTH % 2])
-                    });
-                }
-            }
-        }
-    }
-}
-
-/// Packs columns of which `row` gives sixteen steps at a time.
-#[inline(always)]
-fn turn(
-    steps: Range<usize>,
-    columns: Range<usize>,
-    panel: usize,
-    to: &mut [f32],
-    row: impl Fn(usize, usize) -> [f32; WIDTH],
-) {
-    let first = columns.start;
-    for column in (first..first + panel).step_by(WIDTH) {
-        for step in steps.clone().step_by(WIDTH) {
-            let mut square = [[0.0_f32; WIDTH]; WIDTH];
-            for c in 0..WIDTH.min(columns.end.saturating_sub(column)) {
-                let row = row(column + c, step);
-                for s in 0..WIDTH {
-                    square[s][c] = row[s];
-                }
-            }
-            let to = &mut to[(step - steps.start) * panel + column - first..];
-            for (square, to) in square.iter().zip(to.chunks_mut(panel)).take(steps.end - step) {
-                to[..WIDTH].copy_from_slice(square);
-            }
-        }
-    }
-}
-
-/// The numbers, then zeros.
-fn padded(from: &[f32]) -> [f32; WIDTH] {
-    let mut all = [0.0; WIDTH];
-    all[..from.len()].copy_from_slice(from);
-    all
 }
 
 #[cfg(test)]

@@ -3,4 +3,6 @@
 pub(super) mod bf16;
 pub(super) mod f32;
 pub(super) mod kernel;
+mod pack;
 pub(super) mod panels;
+mod tile;

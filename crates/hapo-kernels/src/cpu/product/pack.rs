@@ -1,0 +1,131 @@
+//! Factors of a product copied into the order in which its tiles read them.
+
+use std::ops::Range;
+
+use super::kernel::{BLOCK, Left, PANEL, Right};
+use super::tile::Rows;
+use crate::cpu::convert::halves;
+use crate::lanes::{Lanes, WIDTH};
+
+/// Steps from a request of memory to its use.
+const AHEAD: usize = 16;
+
+impl Left<'_> {
+    /// A block of the factor: where it lies, or copied where steps are apart and rows together, since a cache holds few
+    /// lines that are far from one another.
+    #[inline(always)]
+    pub(super) fn block<V: Lanes>(
+        self,
+        rows: Range<usize>,
+        steps: Range<usize>,
+        room: &mut [f32],
+    ) -> Rows {
+        let Self { data, row_stride, step_stride } = self;
+        if row_stride != 1 || step_stride == 1 {
+            let first =
+                data.as_ptr().wrapping_add(rows.start * row_stride + steps.start * step_stride);
+            return Rows { first, row_stride, step_stride };
+        }
+        for (step, to) in steps.zip(room.chunks_exact_mut(BLOCK)) {
+            let from = &data[step * step_stride..][rows.clone()];
+            for (n, to) in to.as_chunks_mut().0.iter_mut().enumerate() {
+                V::prefetch(from.as_ptr().wrapping_add(AHEAD * step_stride + n * WIDTH));
+                V::load_part(from.get(n * WIDTH..).unwrap_or_default()).store(to);
+            }
+        }
+        Rows { first: room.as_ptr(), row_stride: 1, step_stride: BLOCK }
+    }
+}
+
+impl Right<'_> {
+    /// Copies columns into panels `[steps, panel]` with zeros beyond the last one.
+    #[inline(always)]
+    pub(super) fn pack<V: Lanes>(
+        self,
+        steps: Range<usize>,
+        columns: Range<usize>,
+        panel: usize,
+        room: &mut [f32],
+    ) {
+        if let Self::Numbers { data, step_stride, column_stride: 1 } = self {
+            // Whole rows: memory is read in long pieces.
+            let len = steps.len();
+            for (at, step) in steps.enumerate() {
+                let from = &data[step * step_stride..][columns.clone()];
+                for n in (0..from.len()).step_by(WIDTH) {
+                    V::prefetch(from.as_ptr().wrapping_add(AHEAD * step_stride + n));
+                    let to = &mut room[n / panel * panel * len + at * panel + n % panel..];
+                    let to = to.first_chunk_mut().expect("a vector of a panel");
+                    V::load_part(&from[n..]).store(to);
+                }
+            }
+            return;
+        }
+        for (first, to) in
+            columns.clone().step_by(panel).zip(room.chunks_exact_mut(panel * steps.len().max(1)))
+        {
+            let end = columns.end.min(first + panel);
+            match self {
+                Self::Panels { words, steps: all } => {
+                    for (step, to) in steps.clone().zip(to.chunks_exact_mut(panel)) {
+                        for (n, to) in to.as_chunks_mut().0.iter_mut().enumerate() {
+                            let vector = first / WIDTH + n;
+                            let words = words.get((vector / 2 * all + step) * WIDTH..);
+                            let words = words.and_then(<[u32]>::first_chunk);
+                            let of_vector = words.map_or([V::splat(0.0); 2], V::load_halves);
+                            of_vector[vector % 2].store(to);
+                        }
+                    }
+                }
+                Self::Numbers { data, step_stride, column_stride } => {
+                    turn(steps.clone(), first..end, panel, to, |column, step| {
+                        let from = &data[step * step_stride + column * column_stride..];
+                        from.first_chunk().copied().unwrap_or_else(|| padded(from))
+                    });
+                }
+                Self::Turned { words, columns: all } => {
+                    turn(steps.clone(), first..end, panel, to, |column, step| {
+                        let at = (step / PANEL * all + column) * WIDTH;
+                        let words: &[u32; WIDTH] =
+                            words[at..].first_chunk().expect("a row of a panel");
+                        words.map(|it| halves(it)[step / WIDTH % 2])
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Packs columns of which `row` gives sixteen steps at a time.
+#[inline(always)]
+fn turn(
+    steps: Range<usize>,
+    columns: Range<usize>,
+    panel: usize,
+    to: &mut [f32],
+    row: impl Fn(usize, usize) -> [f32; WIDTH],
+) {
+    let first = columns.start;
+    for column in (first..first + panel).step_by(WIDTH) {
+        for step in steps.clone().step_by(WIDTH) {
+            let mut square = [[0.0_f32; WIDTH]; WIDTH];
+            for c in 0..WIDTH.min(columns.end.saturating_sub(column)) {
+                let row = row(column + c, step);
+                for s in 0..WIDTH {
+                    square[s][c] = row[s];
+                }
+            }
+            let to = &mut to[(step - steps.start) * panel + column - first..];
+            for (square, to) in square.iter().zip(to.chunks_mut(panel)).take(steps.end - step) {
+                to[..WIDTH].copy_from_slice(square);
+            }
+        }
+    }
+}
+
+/// The numbers, then zeros.
+fn padded(from: &[f32]) -> [f32; WIDTH] {
+    let mut all = [0.0; WIDTH];
+    all[..from.len()].copy_from_slice(from);
+    all
+}
