@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use crate::benchmark::benchmark;
 use crate::graded::ProblemResult;
 use crate::record::Recorded;
-use crate::statistics::{Estimate, estimate, estimate_mean_of, paired_difference};
+use crate::statistics::{
+    Estimate, estimate, estimate_mean_of, mean_paired_difference, paired_difference,
+};
 
 /// A table of models and benchmarks. Scores are shares from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -142,17 +144,9 @@ fn paired(
 fn average(sets: &[Option<Paired>], seed: u64) -> Option<Cell> {
     let sets: Vec<&Paired> = sets.iter().map(Option::as_ref).collect::<Option<_>>()?;
     let values: Vec<&[f64]> = sets.iter().map(|it| it.values.as_slice()).collect();
-    let differences: Option<Vec<Vec<f64>>> = sets
-        .iter()
-        .map(|it| {
-            let pairs = it.values.iter().zip(it.base.as_ref()?);
-            Some(pairs.map(|(a, b)| a - b).collect())
-        })
-        .collect();
-    let delta = differences.and_then(|it| {
-        let sets: Vec<&[f64]> = it.iter().map(Vec::as_slice).collect();
-        estimate_mean_of(&sets, seed)
-    });
+    let pairs = sets.iter().map(|it| Some((it.values.as_slice(), it.base.as_deref()?)));
+    let pairs: Option<Vec<(&[f64], &[f64])>> = pairs.collect();
+    let delta = pairs.and_then(|pairs| mean_paired_difference(&pairs, seed));
     Some(Cell { score: estimate_mean_of(&values, seed)?, delta })
 }
 

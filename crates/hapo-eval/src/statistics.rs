@@ -19,15 +19,54 @@ pub struct Estimate {
 /// Resamples behind every interval.
 pub(crate) const RESAMPLES: u64 = 2000;
 
-/// Mean of the values, one per problem, with the percentile-bootstrap interval over problems.
-/// `None` when there are none.
-pub fn estimate(values: &[f64], seed: u64) -> Option<Estimate> {
-    estimate_mean_of(&[values], seed)
+/// Mean of the shares of correct completions, one per problem, with its interval over problems: the percentile bootstrap.
+/// Problems that all score alike have nothing to resample; their interval is that of [`ends_of_equals`]. `None` when
+/// there are none.
+///
+/// # Panics
+/// When a value is no share, from 0 to 1.
+pub fn estimate(shares: &[f64], seed: u64) -> Option<Estimate> {
+    estimate_mean_of(&[shares], seed)
 }
 
 /// Mean of the means of several sets, each weighing the same, as the average over benchmarks; problems are resampled
 /// within their sets. `None` when there is no set or one of them is empty.
+///
+/// # Panics
+/// As [`estimate`] does.
 pub fn estimate_mean_of(sets: &[&[f64]], seed: u64) -> Option<Estimate> {
+    let are_shares = sets.iter().copied().flatten().all(|it| (0.0..=1.0).contains(it));
+    assert!(are_shares, "shares are from 0 to 1");
+    let estimate = bootstrap(sets, seed)?;
+    if sets.iter().any(|values| values.iter().any(|it| *it != values[0])) {
+        return Some(estimate);
+    }
+    let [low, high] = ends_of_equals(sets);
+    Some(Estimate { low, high, ..estimate })
+}
+
+/// Ends of the 95 % interval where all problems of a set scored alike. For one set in which none or every problem is
+/// solved they are those of Clopper and Pearson (Biometrika 26, 1934): 0 to 1 − 0.025^(1/n), or its mirror image.
+///
+/// A share of mean μ is v with a chance of at most (1 − μ)/(1 − v), where v < μ. So n problems all score v with a chance of
+/// at most that to the power n, which is 2.5 % at the upper end. The mean of several sets is bounded by the set with the
+/// fewest problems for its weight, as the logarithm is concave.
+fn ends_of_equals(sets: &[&[f64]]) -> [f64; 2] {
+    let end = |distance: fn(f64) -> f64| {
+        let all: f64 = sets.iter().map(|values| distance(values[0])).sum();
+        if all == 0.0 {
+            return 0.0;
+        }
+        let powers = sets.iter().map(|values| distance(values[0]) / all / values.len() as f64);
+        let power = powers.fold(0.0, f64::max);
+        all / sets.len() as f64 * 0.025_f64.powf(power)
+    };
+    [end(|v| v), 1.0 - end(|v| 1.0 - v)]
+}
+
+/// Mean of the means of several sets, with the percentile bootstrap over problems. `None` when there is no set or one of
+/// them is empty.
+fn bootstrap(sets: &[&[f64]], seed: u64) -> Option<Estimate> {
     if sets.is_empty() || sets.iter().any(|it| it.is_empty()) {
         return None;
     }
@@ -63,14 +102,25 @@ pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
 }
 
 /// Difference of two models on the same problems, with its interval over problems: paired, so the
-/// problems' own difficulty cancels. `None` when there are none.
+/// problems' own difficulty cancels. Models that never differ have a difference of exactly 0. `None` when there are none.
 ///
 /// # Panics
 /// When the two do not have one value for each problem.
 pub fn paired_difference(values: &[f64], baseline: &[f64], seed: u64) -> Option<Estimate> {
-    assert_eq!(values.len(), baseline.len(), "both models answered the same problems");
-    let differences: Vec<f64> = values.iter().zip(baseline).map(|(a, b)| a - b).collect();
-    estimate(&differences, seed)
+    mean_paired_difference(&[(values, baseline)], seed)
+}
+
+/// Mean of the differences of several sets, each weighing the same. `None` when there is no set or one of them is empty.
+///
+/// # Panics
+/// As [`paired_difference`] does.
+pub(crate) fn mean_paired_difference(sets: &[(&[f64], &[f64])], seed: u64) -> Option<Estimate> {
+    let of = |(values, baseline): &(&[f64], &[f64])| -> Vec<f64> {
+        assert_eq!(values.len(), baseline.len(), "both models answered the same problems");
+        values.iter().zip(*baseline).map(|(a, b)| a - b).collect()
+    };
+    let differences: Vec<Vec<f64>> = sets.iter().map(of).collect();
+    bootstrap(&differences.iter().map(Vec::as_slice).collect::<Vec<_>>(), seed)
 }
 
 /// Chance that at least one of k completions is correct, unbiased, from c correct ones of n:
@@ -199,6 +249,45 @@ mod tests {
             "{it:?}"
         );
         assert_eq!(estimate(&[], 7), None);
+    }
+
+    /// Clopper and Pearson's ends for none and all of n, by `scipy.stats.binomtest(0, n).proportion_ci(method="exact")`;
+    /// those of 10, 20 and 100 are also in tables of exact binomial intervals (.308, .168, .036).
+    #[test]
+    fn an_interval_of_equal_shares_is_that_of_clopper_and_pearson() {
+        let published = [
+            (1, 0.975),
+            (8, 0.36941664755281),
+            (10, 0.30849710781876),
+            (20, 0.16843347098308),
+            (100, 0.03621669264518),
+        ];
+        for (n, high) in published {
+            let none = estimate(&vec![0.0; n], 3).unwrap();
+            assert_eq!((none.mean, none.low), (0.0, 0.0));
+            assert!((none.high - high).abs() < 1e-12, "{n}: {none:?}");
+            let all = estimate(&vec![1.0; n], 3).unwrap();
+            assert_eq!((all.mean, all.high), (1.0, 1.0));
+            assert!((all.low - (1.0 - high)).abs() < 1e-12, "{n}: {all:?}");
+        }
+    }
+
+    /// The ends between 0 and 1 hold for every distribution: the mean that equal scores leave possible is maximal for
+    /// problems that score `v` or 1.
+    #[test]
+    fn equal_shares_between_none_and_all_have_an_interval_too() {
+        let half = estimate(&[0.5; 8], 3).unwrap();
+        let chance = 0.025_f64.powf(1.0 / 8.0);
+        let worst = chance * 0.5 + (1.0 - chance);
+        assert!((half.high - worst).abs() < 1e-12 && (half.low - (1.0 - worst)).abs() < 1e-12);
+        // Two sets of 8 say as much of their mean as one of 16; of a set of 4 and one of 400 the small one decides.
+        let two = estimate_mean_of(&[&[0.0; 8], &[0.0; 8]], 3).unwrap();
+        assert!((two.high - estimate(&[0.0; 16], 3).unwrap().high).abs() < 1e-12, "{two:?}");
+        let uneven = estimate_mean_of(&[&[0.0; 4], &[0.0; 400]], 3).unwrap();
+        let all_in_the_small_one = estimate(&[0.0; 4], 3).unwrap().high / 2.0;
+        assert!(uneven.high > all_in_the_small_one && uneven.high < 2.0 * all_in_the_small_one);
+        let both = estimate_mean_of(&[&[0.0; 8], &[1.0; 8]], 3).unwrap();
+        assert!(both.low < both.mean && both.mean < both.high, "{both:?}");
     }
 
     #[test]
