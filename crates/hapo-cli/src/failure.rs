@@ -75,11 +75,16 @@ pub fn hint(error: &anyhow::Error, output: &str) -> Option<String> {
 
 /// The error and its causes, each said once: many errors already quote the one below them.
 pub fn message(error: &anyhow::Error) -> String {
+    once(&error.chain().map(ToString::to_string).collect::<Vec<_>>())
+}
+
+/// Texts joined by colons, without those that an earlier one quotes.
+pub(crate) fn once(texts: &[String]) -> String {
     let mut text = String::new();
-    for it in error.chain().map(ToString::to_string) {
+    for it in texts {
         if text.is_empty() {
-            text = it;
-        } else if !text.contains(&it) {
+            text.clone_from(it);
+        } else if !text.contains(it) {
             text += &format!(": {it}");
         }
     }

@@ -197,3 +197,27 @@ fn a_gold_answer_and_a_completion_are_graded_and_explained() {
         serde_json::from_str(&hapo(&["grade", "-7", r"\boxed{-7}", "--json"])).unwrap();
     assert_eq!(json["verdict"], "correct");
 }
+
+#[test]
+fn nothing_to_grade_and_rows_of_other_fields_are_refused_in_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let graded = |text: &str| {
+        fs::write(dir.path().join("rows.jsonl"), text).unwrap();
+        let it = hapo(dir.path(), &["grade", "rows.jsonl"]);
+        assert_eq!(it.status.code(), Some(2));
+        String::from_utf8(it.stderr).unwrap()
+    };
+    let empty = graded("");
+    assert!(empty.starts_with("error: rows.jsonl: expected rows, got none\nhint: "), "{empty}");
+    let other = graded(&"{\"answer\": \"7\", \"completion\": \"7\"}\n".repeat(64));
+    let hint = "hint: rows have the fields `answer`, `completion`: name two with --gold-key and --pred-key\n";
+    assert!(other.ends_with(hint), "{other}");
+    assert_eq!(other.lines().filter(|it| it.starts_with("rows.jsonl: row ")).count(), 10);
+}
+
+#[test]
+fn a_reason_is_printed_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let printed = succeed(dir.path(), &["grade", "7", "no idea"]);
+    assert!(printed.ends_with("because    no answer found\n"), "{printed}");
+}

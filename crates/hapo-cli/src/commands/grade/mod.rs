@@ -16,7 +16,7 @@ use hapo_verify::{
 use serde_json::{Map, Value, json};
 
 use self::summary::{Summary, label};
-use crate::failure::bad_input;
+use crate::failure::{self, bad_input};
 use crate::support::arguments::{GRADERS, RewardArgs, one_of};
 
 /// Grade completions against gold answers.
@@ -31,20 +31,18 @@ use crate::support::arguments::{GRADERS, RewardArgs, one_of};
     allow_negative_numbers = true
 )]
 pub(crate) struct Args {
-    /// File of rows; standard input (JSON lines) when absent: each row is answered as it comes. With a completion behind
-    /// it, the gold answer itself
+    /// File of rows [default: standard input, JSON lines], or the gold answer of COMPLETION
     #[arg(value_name = "FILE|GOLD")]
     file: Option<PathBuf>,
     /// A completion, graded against the gold answer before it and explained
     #[arg(conflicts_with_all = ["out", "label_key"])]
     completion: Option<String>,
-    /// math, benchmark, training, oat, exact, choice or format; or a custom reward: `command:PROGRAM`, `python:FILE.py:FUNCTION`, or the address of a server
+    /// Grader of `hapo list graders`, `command:PROGRAM`, `python:FILE.py:FUNCTION` or a server's address
     #[arg(long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,
-    /// Where an answer is read: the last closed box; that or an announced answer; or whatever the grader finds, the
-    /// last number of a text with `math`
+    /// Where an answer is read: the last box, also an announced answer, or anywhere
     #[arg(long, default_value = "any", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// Field of the gold answer
@@ -59,7 +57,7 @@ pub(crate) struct Args {
     /// Field of a label, true or false, that verdicts are held against
     #[arg(long)]
     label_key: Option<String>,
-    /// Write the rows, each with its verdict, to this file; print the summary in place of them
+    /// Write rows and verdicts to this file; print only the summary
     #[arg(long, conflicts_with = "explain")]
     out: Option<PathBuf>,
     /// Print JSON: the rows (the default), or, with --out, the summary
@@ -89,6 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         grader,
         writer: std::io::BufWriter::new(writer),
         summary: Summary::default(),
+        ungraded: None,
     };
     if let (Some(gold), Some(completion)) = (&args.file, &args.completion) {
         let row = [
@@ -116,7 +115,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     out.writer.flush()?;
-    let it = out.summary;
+    let (it, ungraded) = (out.summary, out.ungraded);
+    let keys = format!("`{}` and `{}`", args.gold_key, args.pred_key);
+    if it.rows == 0 {
+        return Err(bad_input(
+            format!("{}: expected rows, got none", out.origin),
+            format!("each row is an object with strings in {keys}"),
+        ));
+    }
     if args.completion.is_some() {
         // The verdict is all there is to say.
     } else if args.out.is_none() {
@@ -126,17 +132,36 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         outln!("{}", it.text());
     }
-    if it.malformed > 0 {
-        return Err(bad_input(
-            format!("{} of {} rows could not be read", it.malformed, it.rows),
-            format!(
-                "each row is an object with strings in `{}` and `{}`",
-                args.gold_key, args.pred_key
-            ),
-        ));
+    let (malformed, rows) = (it.malformed, it.rows);
+    let unread = format!("{malformed} of {rows} rows could not be read");
+    match ungraded {
+        None => Ok(()),
+        Some(Ungraded::Failed) => Err(bad_input(
+            format!("{malformed} of {rows} rows have no verdict"),
+            "docs/guides/own-reward.md has a program to begin with",
+        )),
+        Some(Ungraded::OtherFields(names)) => Err(bad_input(
+            unread,
+            format!("rows have the fields {names}: name two with --gold-key and --pred-key"),
+        )),
+        Some(Ungraded::Unread) => {
+            Err(bad_input(unread, format!("each row is an object with strings in {keys}")))
+        }
     }
-    Ok(())
 }
+
+/// Why the first row without a verdict has none.
+enum Ungraded {
+    /// The reward failed.
+    Failed,
+    /// It has other fields, in quotes here.
+    OtherFields(String),
+    /// It is no object, or a field is no string.
+    Unread,
+}
+
+/// Rows without a verdict that are named one by one.
+const MOST_NAMED: usize = 10;
 
 /// A row as it was found: an object, or what is wrong with it.
 type Row = Result<Map<String, Value>, String>;
@@ -150,6 +175,7 @@ struct Output<'a> {
     grader: Extracting<'static>,
     writer: std::io::BufWriter<Box<dyn Write>>,
     summary: Summary,
+    ungraded: Option<Ungraded>,
 }
 
 impl Output<'_> {
@@ -170,15 +196,25 @@ impl Output<'_> {
                         None => Ok(None),
                     };
                     match (judgement.failure(), label) {
-                        (Some(problem), _) => self.unjudged(row, problem)?,
-                        (None, Err(problem)) => self.unjudged(row, &problem)?,
+                        (Some(problem), _) => {
+                            self.ungraded.get_or_insert(Ungraded::Failed);
+                            self.unjudged(row, problem)?;
+                        }
+                        (None, Err(problem)) => {
+                            self.ungraded.get_or_insert(Ungraded::Unread);
+                            self.unjudged(row, &problem)?;
+                        }
                         (None, Ok(label)) => {
                             self.summary.add(gold, label, &judgement);
                             self.judged(row, gold, &judgement)?;
                         }
                     }
                 }
-                Err(problem) => self.unjudged(row, problem)?,
+                Err(problem) => {
+                    let why = row.map_or(Ungraded::Unread, |row| self.unread(row));
+                    self.ungraded.get_or_insert(why);
+                    self.unjudged(row, problem)?;
+                }
             }
         }
         if self.summary.rows > BATCH && std::io::stderr().is_terminal() {
@@ -238,10 +274,24 @@ impl Output<'_> {
     fn unjudged(&mut self, row: Option<&Map<String, Value>>, problem: &str) -> Result<()> {
         self.summary.malformed += 1;
         let reason = format!("row {}: {problem}", self.summary.rows);
-        errln!("{}: {reason}", self.origin);
+        match self.summary.malformed {
+            ..=MOST_NAMED => errln!("{}: {reason}", self.origin),
+            n if n == MOST_NAMED + 1 => errln!("… and more rows without a verdict"),
+            _ => {}
+        }
         let fields = json!({ "verdict": null, "reason": reason, "extracted": null, "gold_parsed": null,
             "answer_parsed": null });
         self.write(row, fields)
+    }
+
+    /// Why this row, an object, cannot be read.
+    fn unread(&self, row: &Map<String, Value>) -> Ungraded {
+        let keys = [&self.args.gold_key, &self.args.pred_key];
+        if row.is_empty() || keys.iter().all(|key| row.contains_key(*key)) {
+            return Ungraded::Unread;
+        }
+        let names: Vec<String> = row.keys().take(8).map(|it| format!("`{it}`")).collect();
+        Ungraded::OtherFields(printable(&names.join(", ")))
     }
 
     /// Gold and completion of a row. A number counts as its text: gold answers are often bare.
@@ -268,10 +318,8 @@ impl Output<'_> {
     ) -> Result<()> {
         let verdict = it.verdict.name();
         let reason = match it.verdict {
-            hapo_verify::Verdict::Unparsable(why)
-                if it.reward.is_none() && it.reason != why.text() =>
-            {
-                format!("{why}: {}", it.reason)
+            hapo_verify::Verdict::Unparsable(why) if it.reward.is_none() => {
+                failure::once(&[why.to_string(), it.reason.to_string()])
             }
             _ => it.reason.to_string(),
         };
