@@ -25,6 +25,8 @@ pub(crate) struct Run {
     /// The build that resolved the recipe: version, commit and CPU.
     pub(crate) build: Option<String>,
     pub(crate) gate: Option<ScheduleTable>,
+    /// avg@k of what it starts from.
+    pub(crate) start_evaluation: Option<f64>,
     /// Steps whose rollouts are kept.
     pub(crate) rollout_steps: Vec<u64>,
     pub(crate) state: State,
@@ -60,6 +62,20 @@ impl Run {
     /// A text of the recipe, without its quotes.
     pub(crate) fn text(&self, key: &str) -> Option<&str> {
         Some(self.recipe.get(key)?.trim_matches('"'))
+    }
+
+    /// Its evaluations, avg@k after a step, that of what it starts from among them.
+    pub(crate) fn evaluations(&self) -> Vec<(f64, f64)> {
+        let start = self.start_evaluation.map(|it| (it, 0.0));
+        let values = self.columns.get("eval/avg@k").unwrap_or_default().iter().copied();
+        let values = values.zip(self.columns.steps().iter().copied());
+        start.into_iter().chain(values.filter(|it| it.0.is_finite())).collect()
+    }
+
+    /// The first and the last of its evaluations.
+    pub(crate) fn evaluation_ends(&self) -> Option<[f64; 2]> {
+        let all = self.evaluations();
+        Some([all.first()?.0, all.last()?.0])
     }
 
     /// The recipe without seeds and names.
@@ -167,6 +183,7 @@ fn read(path: &Path) -> Result<Run> {
         recipe,
         build,
         gate,
+        start_evaluation: folder.start_evaluation(),
         rollout_steps: folder.rollout_steps(),
         state: State::Unfinished,
         ended_early: None,

@@ -4,7 +4,7 @@ use hapo_run::nothing_learned;
 
 use crate::evaluation::{Cell, Table};
 use crate::folder::Run;
-use crate::summary::{ends, short};
+use crate::summary::ends;
 
 /// Most models or runs that the sentence names.
 const NAMED: usize = 6;
@@ -20,7 +20,7 @@ pub(crate) fn headline(runs: &[Run], tables: &[Table]) -> String {
     } else if let Some(looks) = last_of_all(runs, "eval/avg@k") {
         sentences.push(format!("Solved in the last evaluation: {}.", ranked(looks, percent)));
     } else if let Some(rewards) = last_of_all(runs, "reward/policy_only") {
-        sentences.push(format!("Reward of the last tenth: {}.", ranked(rewards, short)));
+        sentences.push(format!("Reward of the last tenth: {}.", ranked(rewards, plain)));
     }
     let left: Vec<(&str, u64)> =
         runs.iter().filter_map(|run| Some((&*run.name, left(run)?))).collect();
@@ -43,7 +43,7 @@ fn change(run: &Run) -> Option<String> {
     if let Some(why) = nothing_learned(&run.columns) {
         return Some(format!("Nothing was learned: {why}."));
     }
-    if let Some([first, last]) = ends(run, "eval/avg@k", 1) {
+    if let Some([first, last]) = run.evaluation_ends() {
         return Some(format!(
             "Solved in evaluation: {} before, {} now.",
             percent(first),
@@ -52,7 +52,7 @@ fn change(run: &Run) -> Option<String> {
     }
     let tenth = run.columns.rows().div_ceil(10);
     let [first, last] = ends(run, "reward/policy_only", tenth)?;
-    Some(format!("Reward: {} at first, {} now.", short(first), short(last)))
+    Some(format!("Reward: {} at first, {} now.", plain(first), plain(last)))
 }
 
 /// Each model's mean over the problems of an evaluation.
@@ -84,6 +84,11 @@ fn ranked(mut all: Vec<(String, f64)>, text: fn(f64) -> String) -> String {
         parts.push(format!("and {} more", all.len() - NAMED));
     }
     parts.join(", ")
+}
+
+/// A reward as people write it.
+fn plain(reward: f64) -> String {
+    format!("{reward:.3}")
 }
 
 fn percent(share: f64) -> String {

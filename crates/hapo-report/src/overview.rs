@@ -27,7 +27,7 @@ pub struct RunLine {
     pub state: &'static str,
     /// Mean reward of the policy's own rollouts over the first and the last tenth of the steps.
     pub reward: Option<[f64; 2]>,
-    /// The first and the last evaluation, avg@k.
+    /// The first evaluation, that of the start where there is one, and the last, avg@k.
     pub evaluation: Option<[f64; 2]>,
     /// Seconds since it last wrote a step.
     pub seconds_ago: Option<u64>,
@@ -60,7 +60,7 @@ fn line(run: &Run) -> RunLine {
             State::Unfinished => "unfinished",
         },
         reward: ends(run, "reward/policy_only", tenth),
-        evaluation: ends(run, "eval/avg@k", 1),
+        evaluation: run.evaluation_ends(),
         seconds_ago: age.map(|it| it.as_secs()),
     }
 }

@@ -118,9 +118,7 @@ fn answers(run: &Run) -> Option<String> {
 
 /// The first, the last and the best evaluation.
 fn evaluation(run: &Run) -> Option<String> {
-    let values = run.columns.get("eval/avg@k")?.iter().zip(run.columns.steps());
-    let made: Vec<(f64, f64)> =
-        values.map(|it| (*it.0, *it.1)).filter(|it| it.0.is_finite()).collect();
+    let made = run.evaluations();
     let (first, last) = (made.first()?, made.last()?);
     let best = made.iter().rev().max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(format!(

@@ -140,6 +140,25 @@ fn each_set_of_an_evaluation_is_told() {
 }
 
 #[test]
+fn the_first_sentence_compares_the_start_with_the_last_look_and_writes_rewards_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = run_in(&dir.path().join("a"), 0, 8);
+    let headline = |lines: &str| {
+        fs::write(run.join("metrics.jsonl"), lines).unwrap();
+        let view = LiveView::bind(std::slice::from_ref(&run), "127.0.0.1", 0).unwrap();
+        let url = view.url();
+        view.serve_aside().unwrap();
+        data_of(&url).0["headline"].as_str().unwrap().to_owned()
+    };
+    let rewards =
+        "{\"step\":1,\"reward/policy_only\":0.000953}\n{\"step\":2,\"reward/policy_only\":0.5}\n";
+    assert_eq!(headline(rewards), "Reward: 0.001 at first, 0.500 now.");
+    fs::write(RunFolder(&run).start(), r#"{"model":"m","metrics":{"eval/avg@k":0.105}}"#).unwrap();
+    let looked = "{\"step\":1,\"reward/policy_only\":0.1}\n{\"step\":2,\"reward/policy_only\":0.5,\"eval/avg@k\":0.97}\n";
+    assert_eq!(headline(looked), "Solved in evaluation: 10 % before, 97 % now.");
+}
+
+#[test]
 fn a_page_is_the_same_twice() {
     let dir = tempfile::tempdir().unwrap();
     let run = run_in(&dir.path().join("a"), 0, 8);

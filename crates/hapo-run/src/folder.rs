@@ -45,6 +45,13 @@ impl RunFolder<'_> {
         self.0.join("start.json")
     }
 
+    /// avg@k of what the run starts from; `None` where it was not evaluated.
+    pub fn start_evaluation(self) -> Option<f64> {
+        let start = fs::read(self.start()).ok()?;
+        let start: serde_json::Value = serde_json::from_slice(&start).ok()?;
+        start["metrics"]["eval/avg@k"].as_f64()
+    }
+
     /// Why the run has ended before its last step, an [`crate::EarlyEnd`].
     pub fn early_end(self) -> PathBuf {
         self.0.join("ended.json")
@@ -160,6 +167,15 @@ mod tests {
         let found = run.list_checkpoints();
         assert_eq!(found.iter().map(|it| it.0).collect::<Vec<_>>(), [1_234_567, 12, 3]);
         assert_eq!(found[1].1, run.checkpoint_of(12));
+    }
+
+    #[test]
+    fn the_evaluation_of_the_start_is_read_where_there_is_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunFolder(dir.path());
+        assert_eq!(run.start_evaluation(), None);
+        fs::write(run.start(), r#"{"model":null,"metrics":{"eval/avg@k":0.105}}"#).unwrap();
+        assert_eq!(run.start_evaluation(), Some(0.105));
     }
 
     #[test]

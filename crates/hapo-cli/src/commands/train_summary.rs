@@ -13,8 +13,8 @@ pub(crate) struct Summary {
     learned: Option<(&'static str, [f64; 2])>,
     /// Steps in each mean.
     steps: usize,
-    /// Of the first and the last evaluation.
-    eval: Option<[f64; 2]>,
+    /// Of the first evaluation, that of the start where there is one, the last and the best.
+    eval: Option<[f64; 3]>,
     /// Time of the steps and evaluations.
     seconds: f64,
     tokens_sampled: f64,
@@ -29,10 +29,11 @@ impl Summary {
         let path = RunFolder(folder).metrics();
         let rows = MetricsFile::history_until(&path, last).ok()?;
         let columns = Columns::read(&path, &mut Vec::new()).unwrap_or_default();
-        Some(Self { flat: nothing_learned(&columns), ..Self::of_rows(&rows)? })
+        let start = RunFolder(folder).start_evaluation();
+        Some(Self { flat: nothing_learned(&columns), ..Self::of_rows(&rows, start)? })
     }
 
-    fn of_rows(rows: &[Value]) -> Option<Self> {
+    fn of_rows(rows: &[Value], start: Option<f64>) -> Option<Self> {
         let series =
             |name: &str| -> Vec<f64> { rows.iter().filter_map(|it| it[name].as_f64()).collect() };
         let steps = (rows.len() / 10).max(1);
@@ -48,10 +49,12 @@ impl Summary {
             let numbers = |it: &Value| Some(it[seconds].as_f64()? * it[rate].as_f64()?);
             rows.iter().filter_map(numbers).sum::<f64>().round()
         };
+        let looks: Vec<f64> = start.into_iter().chain(series("eval/avg@k")).collect();
+        let best = looks.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         (!rows.is_empty()).then(|| Self {
             learned,
             steps,
-            eval: ends(&series("eval/avg@k"), 1),
+            eval: ends(&looks, 1).map(|[from, to]| [from, to, best]),
             seconds: series("time/step").iter().chain(&series("time/eval")).sum(),
             tokens_sampled: product("time/sample", "tokens_per_second/sample"),
             tokens_trained: product("time/train", "tokens_per_second/train"),
@@ -73,8 +76,11 @@ impl Summary {
             };
             parts.push(format!("{name} from {from:.3} to {to:.3} ({over})"));
         }
-        if let Some([from, to]) = self.eval {
+        if let Some([from, to, best]) = self.eval {
             parts.push(format!("eval from {from:.3} to {to:.3}"));
+            if best > to {
+                parts.push(format!("at best {best:.3}"));
+            }
         }
         parts.push(duration(self.seconds));
         for (tokens, what) in [(self.tokens_sampled, "sampled"), (self.tokens_trained, "trained")] {
@@ -87,7 +93,7 @@ impl Summary {
 
     pub(crate) fn json(&self) -> Value {
         let mut json = json!({
-            "steps_of_each_mean": self.steps, "eval": self.eval, "seconds": self.seconds,
+            "steps_of_each_mean": self.steps, "eval": self.eval.map(|[from, to, _]| [from, to]), "seconds": self.seconds,
             "tokens_sampled": self.tokens_sampled, "tokens_trained": self.tokens_trained,
         });
         if let Some((name, ends)) = self.learned {
@@ -122,17 +128,22 @@ mod tests {
         rows[9]["eval/avg@k"] = json!(0.25);
         rows[19]["eval/avg@k"] = json!(0.5);
         rows[19]["time/eval"] = json!(13.0);
-        let it = Summary::of_rows(&rows).unwrap();
+        let from_the_start = Summary::of_rows(&rows, Some(0.105)).unwrap();
+        assert!(from_the_start.text().contains(", eval from 0.105 to 0.500, 1 min"));
+        let worse_now = Summary::of_rows(&rows, Some(0.75)).unwrap();
+        assert!(worse_now.text().contains(", eval from 0.750 to 0.500, at best 0.750, "));
+        let it = Summary::of_rows(&rows, None).unwrap();
         assert_eq!(
             it.text(),
             "reward from 0.075 to 0.975 (means of the first and last 2 steps), eval from 0.250 to 0.500, 1 min 3 s, 24.0k tokens sampled, 30.0k tokens trained"
         );
         assert_eq!(it.json()["tokens_sampled"], 24000.0);
-        let imitation = Summary::of_rows(&[json!({ "step": 1, "loss": 0.5, "time/step": 1.0 })]);
+        let imitation =
+            Summary::of_rows(&[json!({ "step": 1, "loss": 0.5, "time/step": 1.0 })], None);
         assert_eq!(
             imitation.unwrap().text(),
             "loss from 0.500 to 0.500 (first and last step), 1 s"
         );
-        assert!(Summary::of_rows(&[]).is_none());
+        assert!(Summary::of_rows(&[], None).is_none());
     }
 }
