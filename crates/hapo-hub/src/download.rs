@@ -8,7 +8,7 @@ use crate::cache::RepoKind;
 use crate::fetch::{Fetcher, Listing};
 use crate::hub::{Hub, Progress, Snapshot};
 use crate::id::{DatasetFile, RepoId};
-use crate::names::{files_below, model_files};
+use crate::names::{files_below, is_data_file, model_files};
 
 impl Hub {
     /// The folder of a model with the files that run it: configuration, tokenizer, chat template, and the weights in
@@ -47,6 +47,22 @@ impl Hub {
         Ok(Snapshot { folder: fetcher.repo.snapshot_path(&commit), commit })
     }
 
+    /// A folder with the config.json of a model, which is fetched without its weights.
+    pub fn model_config(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<PathBuf, Error> {
+        const CONFIG: &str = "config.json";
+        let fetcher = Fetcher::new(self, id, RepoKind::Model);
+        let commit = match fetcher.listing(progress)? {
+            Listing::Found { commit, .. } => commit,
+            Listing::None(why) => {
+                let has = |folder: &Path| folder.join(CONFIG).exists();
+                return Ok(fetcher.cached(&has, &why, progress)?.folder);
+            }
+        };
+        fetcher.file(&commit, CONFIG, progress)?;
+        fetcher.remember(&commit)?;
+        Ok(fetcher.repo.snapshot_path(&commit))
+    }
+
     /// A file of a dataset, or a pattern for the shards of its training split.
     pub fn dataset(
         &self,
@@ -59,7 +75,7 @@ impl Hub {
             Listing::None(why) => {
                 let has = |folder: &Path| match &wanted.path {
                     Some(path) => folder.join(path).exists(),
-                    None => true,
+                    None => files_below(folder).iter().any(|it| is_data_file(it)),
                 };
                 let folder = fetcher.cached(&has, &why, progress)?.folder;
                 let names = files_below(&folder);

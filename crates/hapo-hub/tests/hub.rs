@@ -437,6 +437,29 @@ fn a_blob_with_another_digest_is_fetched_again_and_never_kept() {
 }
 
 #[test]
+fn a_config_comes_without_weights_and_is_no_whole_model() {
+    let mut world = world(MODEL);
+    let folder = world.hub.model_config(&id("main"), &mut NoProgress).unwrap();
+    assert_eq!(names(&folder), ["config.json"]);
+    world.hub.offline = true;
+    assert_eq!(world.hub.model_config(&id("main"), &mut NoProgress).unwrap(), folder);
+    let error = world.hub.model(&id("main"), &mut NoProgress).unwrap_err();
+    assert!(matches!(error, Error::Offline { .. }), "{error}");
+}
+
+/// A dataset of which only a README was fetched is not in the cache.
+#[test]
+fn a_cached_folder_without_data_is_no_dataset() {
+    let mut world = world(&[("a.jsonl", b"1")]);
+    let wanted = DatasetFile { repo: id("main"), path: None };
+    let file = world.hub.dataset(&wanted, &mut NoProgress).unwrap();
+    fs::rename(&file, file.with_file_name("README.md")).unwrap();
+    world.hub.endpoint = "http://127.0.0.1:1".to_owned();
+    let error = world.hub.dataset(&wanted, &mut NoProgress).unwrap_err().to_string();
+    assert!(error.starts_with("cannot fetch org/name from http://127.0.0.1:1: "), "{error}");
+}
+
+#[test]
 fn without_the_hub_the_cache_serves() {
     let mut world = world(MODEL);
     let snapshot = world.hub.model(&id("main"), &mut NoProgress).unwrap();

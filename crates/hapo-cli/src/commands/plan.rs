@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use hapo_kernels::Compute;
-use hapo_train::plan::{DeviceSpec, Estimate, Lengths, Workload, config_of, estimate};
-use hapo_train::{EvalSet, Recipe, RunPlan};
+use hapo_train::plan::{DeviceSpec, Estimate, Lengths, Workload, config_in, config_of, estimate};
+use hapo_train::{EvalSet, ModelSource, Recipe, RunPlan};
 
 use crate::commands::train;
 use crate::failure::bad_input;
 use crate::support::device::ComputeArg;
-use crate::support::machine;
 use crate::support::overrides::OverrideArgs;
+use crate::support::{hub, machine};
 
 /// Memory, tokens, operations and time of a step, from a recipe and a model's config.json.
 ///
@@ -70,8 +70,15 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     };
     for recipe in &stages {
         // A later stage continues with the model of the one before.
-        if args.model.is_none() && !matches!(recipe.model(), hapo_train::ModelSource::Stage(..)) {
-            config = Some(config_of(recipe)?);
+        if args.model.is_none() && !matches!(recipe.model(), ModelSource::Stage(..)) {
+            let fetched = match recipe.model() {
+                ModelSource::Folder(name) => hub::config_folder(name)?,
+                _ => None,
+            };
+            config = Some(match fetched {
+                Some(folder) => config_in(recipe, &folder)?,
+                None => config_of(recipe)?,
+            });
         }
         let Some(config) = &config else {
             continue;

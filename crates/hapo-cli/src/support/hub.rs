@@ -40,9 +40,22 @@ pub fn model_folder(name: &str) -> Result<String> {
     }
 }
 
+/// A folder with the config.json of a model of the hub; `None` for a folder of this machine.
+pub(crate) fn config_folder(name: &str) -> Result<Option<String>> {
+    let ParsedName::Model(id) = parse_name(name)? else { return Ok(None) };
+    let folder = Hub::from_env().model_config(&id, &mut DownloadProgress::default())?;
+    Ok(Some(folder.display().to_string()))
+}
+
 /// A file of data: itself, or fetched where it is `hf://datasets/…`.
 pub fn data_file(file: &Path) -> Result<PathBuf> {
     let Some(name) = file.to_str().filter(|it| it.starts_with("hf://")) else {
+        if let Some(name) = file.to_str().filter(|name| is_bare_name(name) && !file.exists()) {
+            return Err(bad_input(
+                format!("no such file: {name}"),
+                format!("a dataset of the hub is hf://datasets/{name}"),
+            ));
+        }
         return Ok(file.to_owned());
     };
     match parse_name(name)? {
@@ -55,6 +68,14 @@ pub fn data_file(file: &Path) -> Result<PathBuf> {
             "data sets are named hf://datasets/org/name@revision[/file]",
         )),
     }
+}
+
+/// True for `org/name` without an ending, as the hub names datasets.
+fn is_bare_name(path: &str) -> bool {
+    let Some((org, name)) = path.split_once('/') else { return false };
+    let is_part =
+        |it: &str| !it.is_empty() && !it.starts_with('.') && !it.contains(['/', '*', '?']);
+    is_part(org) && is_part(name) && Path::new(name).extension().is_none()
 }
 
 /// Downloads on standard error: a bar on a terminal, a line per file otherwise.
