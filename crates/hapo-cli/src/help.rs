@@ -15,6 +15,19 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Other", &[]),
 ];
 
+/// Flags of other trainers that are no flags of a command with a recipe, and what to write.
+const OTHER_FLAGS: [(&str, &str); 5] = [
+    ("--data", "it is a key of the recipe: --set data.train=FILE"),
+    ("--dry-run", "`hapo plan RECIPE` estimates a run without starting it"),
+    ("--lora", "it is a section of the recipe: --set lora.rank=16"),
+    ("--model", "it is a key of the recipe: --set model.path=MODEL"),
+    ("--output-dir", "the folder of the run is --run-dir DIR"),
+];
+
+/// Words of other programs that are no commands, and the ones that do it.
+const OTHER_COMMANDS: [(&str, &str); 2] =
+    [("evaluate", "hapo eval"), ("resume", "hapo train RUN --resume")];
+
 /// The command line, its help in groups.
 pub(crate) fn in_groups(command: Command) -> Command {
     let grouped = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
@@ -47,18 +60,27 @@ pub(crate) fn refuse(error: &clap::Error, command: &Command, arguments: &[OsStri
     let is_recipes = command
         .get_subcommands()
         .any(|it| arguments.get(1).is_some_and(|word| word == it.get_name()) && takes_set(it));
-    let key = flag.filter(|_| is_recipes).and_then(|it| key_of_word(it));
+    let named = |flag: &String| {
+        let flag = flag.replace('_', "-");
+        let hint = OTHER_FLAGS.iter().find(|(name, _)| *name == flag).map(|it| it.1.to_owned());
+        hint.or_else(|| {
+            Some(format!("it is a key of the recipe: --set {}=VALUE", key_of_word(&flag)?))
+        })
+    };
+    let instead = flag.filter(|_| is_recipes).and_then(named);
     if let Some(word) = unknown_command(error, command, arguments) {
         let names: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
-        let hint = did_you_mean(word, &names, "hapo ", "`hapo help` lists the commands");
+        let other = OTHER_COMMANDS.iter().find(|(name, _)| *name == word);
+        let hint = match other {
+            Some((_, command)) => format!("write `{command}`"),
+            None => did_you_mean(word, &names, "hapo ", "`hapo help` lists the commands"),
+        };
         errln!("error: there is no command `{word}`\nhint: {hint}");
         return 2;
     }
-    match (flag, key) {
-        (Some(flag), Some(key)) => {
-            errln!(
-                "error: unexpected argument '{flag}'\nhint: it is a key of the recipe: --set {key}=VALUE"
-            );
+    match (flag, instead) {
+        (Some(flag), Some(instead)) => {
+            errln!("error: unexpected argument '{flag}'\nhint: {instead}");
             2
         }
         _ => error.exit(),
@@ -74,4 +96,39 @@ fn unknown_command<'a>(
     let is_first = error.kind() == ErrorKind::InvalidSubcommand;
     let word = arguments.iter().skip(1).find(|it| *it != "help").filter(|_| is_first)?.to_str()?;
     command.find_subcommand(word).is_none().then_some(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory};
+
+    /// Words of a line of help, without what clap or we write in brackets behind it.
+    fn words(help: &str) -> usize {
+        help.split(" [default: ").next().unwrap_or_default().split_whitespace().count()
+    }
+
+    fn check(command: &Command, path: &str, long: &mut Vec<String>) {
+        let abouts = command.get_about().into_iter().map(|it| (path.to_owned(), it.to_string()));
+        let of_argument =
+            |it: &clap::Arg| Some((format!("{path} {}", it.get_id()), it.get_help()?.to_string()));
+        let helps = command.get_arguments().filter(|it| !it.is_hide_set()).filter_map(of_argument);
+        long.extend(
+            abouts
+                .chain(helps)
+                .filter(|(_, help)| words(help) > 15)
+                .map(|(at, help)| format!("{at}: {help}")),
+        );
+        for it in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+            check(it, &format!("{path} {}", it.get_name()), long);
+        }
+    }
+
+    #[test]
+    fn a_line_of_help_has_at_most_15_words() {
+        let mut long = Vec::new();
+        for it in crate::Cli::command().get_subcommands().filter(|it| !it.is_hide_set()) {
+            check(it, &format!("hapo {}", it.get_name()), &mut long);
+        }
+        assert!(long.is_empty(), "{}", long.join("\n"));
+    }
 }

@@ -62,6 +62,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let system = args.system.as_deref();
     let asked = TemplateRequest { name: args.template.as_deref(), system, suffix: None };
     let template = model::template(asked, named)?;
+    model::tell_what_it_knows(&args.model);
     ctrlc::set_handler(|| {
         if !ANSWERING.load(Ordering::Relaxed) || STOPPED.swap(true, Ordering::Relaxed) {
             std::process::exit(130);

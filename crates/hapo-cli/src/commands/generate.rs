@@ -15,6 +15,9 @@ use crate::support::arguments::{KvArgs, TEMPLATES, count, decoding};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
+/// Longest completion, unless another is named.
+const DEFAULT_TOKENS: usize = 256;
+
 /// Longest prompt on standard input, in bytes.
 const PROMPT_BYTES: u64 = 16 << 20;
 
@@ -48,15 +51,15 @@ pub(crate) struct Args {
     /// Most likely tokens to draw from; 0 = all
     #[arg(long, default_value_t = 0)]
     top_k: usize,
-    /// Draw only tokens at least this fraction as likely as the likeliest one; 0 = all
+    /// Least probability of a token, as a fraction of the likeliest one's; 0 = all
     #[arg(long, default_value_t = 0.0)]
     min_p: f32,
     /// End a completion where its text contains this string; may be given several times
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// Longest completion in tokens
-    #[arg(long, default_value_t = 256)]
-    max_tokens: usize,
+    /// Longest completion in tokens [default: 256, or as many as the model holds]
+    #[arg(long)]
+    max_tokens: Option<usize>,
     /// Prompt template; `chat` is its own [default: the one it was trained with by hapo train, else its own]
     #[arg(long, hide_possible_values = true, value_parser = TEMPLATES)]
     template: Option<String>,
@@ -99,6 +102,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         system: args.system.as_deref(),
         suffix: args.suffix.as_deref(),
     };
+    if !args.json {
+        model::tell_what_it_knows(&args.model);
+    }
     let plan = GeneratePlan {
         model: args.adapter.of(&args.model),
         template: model::template(asked, args.adapter.of(&args.model))?,
@@ -139,7 +145,8 @@ struct GeneratePlan<'a> {
     problems: &'a [Example],
     completions: usize,
     decoding: Decoding,
-    max_new_tokens: usize,
+    /// None for what the model holds, at most [`DEFAULT_TOKENS`].
+    max_new_tokens: Option<usize>,
     /// Strings that end a completion.
     stop: &'a [String],
     kv: KvArgs,
@@ -148,16 +155,23 @@ struct GeneratePlan<'a> {
 }
 
 fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
-    let (mut model, chat_format) =
-        model::open(plan.model, &plan.template, plan.max_new_tokens, device)?;
+    let most = plan.max_new_tokens.unwrap_or(DEFAULT_TOKENS);
+    let (mut model, chat_format) = model::open(plan.model, &plan.template, most, device)?;
     model.round_keys_and_values_to(plan.kv.kv_dtype);
     let prompts = plan
         .problems
         .iter()
         .map(|it| chat_format.prompt_of(it))
         .collect::<std::result::Result<Vec<_>, _>>()?;
-    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0) + plan.max_new_tokens;
-    if let Some(it) = model.config().beyond_positions(longest) {
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    let max_new_tokens = plan.max_new_tokens.unwrap_or_else(|| {
+        // A prompt that leaves no room gets the warning.
+        match model.config().max_positions.saturating_sub(longest) {
+            0 => DEFAULT_TOKENS,
+            room => DEFAULT_TOKENS.min(room),
+        }
+    });
+    if let Some(it) = model.config().beyond_positions(longest + max_new_tokens) {
         errln!("warning: {it}");
     }
     let requests: Vec<GroupRequest<'_>> = prompts
@@ -168,7 +182,7 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
     let settings = SampleSettings {
         decoding: plan.decoding,
         stop: &chat_format.stop,
-        max_new_tokens: plan.max_new_tokens,
+        max_new_tokens,
         max_sequences: 64,
         kv_memory: plan.kv.kv_memory,
         usable_vocab: chat_format.tokenizer.vocab_size(),

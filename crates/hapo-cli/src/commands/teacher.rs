@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// Which correct traces are kept
     #[arg(long, default_value = "shortest-correct", value_parser = one_of(RULES))]
     rule: Rule,
-    /// Use of correct traces that reveal that the answer was told: last, never, or like any other
+    /// Use traces that reveal the told answer: last, never, or like any other
     #[arg(long, default_value = "last", value_parser = one_of(LEAKED))]
     leaked: Leaked,
     /// Grader; `command:` and a program, or the address of a server, is a custom one
@@ -116,7 +116,7 @@ pub(crate) struct Args {
     /// Seed of the seeds that are sent with the requests
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Resume, and fail without a journal (without this flag: resume if there is one that fits)
+    /// Fail where there is no journal to resume from
     #[arg(long, conflicts_with = "fresh")]
     resume: bool,
     /// Discard the journal and start again

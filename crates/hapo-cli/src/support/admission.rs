@@ -17,14 +17,13 @@ use crate::support::{hub, model};
 /// The rule that admits a row's solution.
 #[derive(clap::Args)]
 pub(crate) struct AdmissionArgs {
-    /// Model of the engine, a folder or a name on the hub: with it the layout `verl` has a column `hapo_teacher_ids`, the tokens of each row's first
-    /// solution that is correct and fits, its end token last
+    /// Model of the engine: `verl` rows then have `hapo_teacher_ids`, a correct solution's tokens
     #[arg(long, requires = "max_response")]
     pub(crate) model: Option<String>,
     /// Longest response in tokens, end token included; a longer solution is left out
     #[arg(long, value_name = "TOKENS", requires = "model")]
     max_response: Option<usize>,
-    /// Template whose end of turn ends a solution; `chat` is the model's own, with which verl renders prompts
+    /// Template whose end of turn ends a solution; `chat` is the model's own
     #[arg(long, default_value = "chat", requires = "model")]
     template: String,
     /// Grader of the solutions, or `command:` and a program that judges them

@@ -89,10 +89,10 @@ pub fn count(most: u64) -> RangedU64ValueParser<usize> {
 /// Keys and values of the commands that sample from a local model.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct KvArgs {
-    /// Memory of keys and values of a local model, such as 6GB; what is sampled does not depend on it
+    /// Memory of the KV cache, such as 6GB; results do not depend on it
     #[arg(long, value_name = "SIZE", default_value_t = KvMemory::Auto)]
     pub(crate) kv_memory: KvMemory,
-    /// Number format of keys and values of a local model; in bf16 twice as many fit, and what is sampled is near that of f32
+    /// Number format of the KV cache; bf16 halves its memory, results differ slightly
     #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = one_of(NumberFormat::ALL))]
     pub(crate) kv_dtype: NumberFormat,
 }
@@ -116,7 +116,7 @@ pub(crate) struct RewardArgs {
         value_name = "SECONDS"
     )]
     start_timeout: f64,
-    /// Processes of a custom reward, or requests at once to its server; 0 = one for each core
+    /// Processes of a custom reward, or requests at once; 0 = one per core
     #[arg(id = "reward_workers", long = "reward-workers", default_value_t = 0, value_name = "N")]
     workers: usize,
 }

@@ -27,7 +27,7 @@ impl<'a> From<&'a String> for Named<'a> {
 /// The adapter of a model.
 #[derive(clap::Args)]
 pub(crate) struct AdapterArg {
-    /// PEFT folder of an adapter of the model, as a checkpoint of a recipe with [lora] is one
+    /// PEFT folder of an adapter, such as a checkpoint of a LoRA run
     #[arg(long, value_name = "DIR")]
     adapter: Option<PathBuf>,
 }
@@ -61,6 +61,13 @@ pub(crate) fn template(asked: TemplateRequest<'_>, named: Named<'_>) -> Result<C
         errln!("{note} (--template names another)");
     }
     Ok(chosen)
+}
+
+/// Says what the built-in model can be asked; other models are the user's.
+pub(crate) fn tell_what_it_knows(model: &str) {
+    if model == hapo_train::BUILTIN_BASE {
+        errln!("{model} solves its own task only: 4738*6=?, 12345+67890+13579=? and equations");
+    }
 }
 
 /// A model and its chat format. The longest sequence is the model's own limit, or

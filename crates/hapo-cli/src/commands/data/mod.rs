@@ -73,8 +73,7 @@ struct Check {
     files: Vec<PathBuf>,
     #[command(flatten)]
     columns: ColumnsArg,
-    /// Grader that must be able to read every gold answer, or `command:` and a program that judges the solutions;
-    /// `none` leaves them alone
+    /// Grader that must read every gold answer, `command:PROGRAM` for the solutions, or `none`
     #[arg(long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
     #[command(flatten)]
@@ -91,7 +90,7 @@ struct Check {
     /// Layout of the good rows
     #[arg(long, value_enum, default_value_t = To::Own)]
     to: To,
-    /// Print JSON: an object for each bad row, and one with the counts at the end
+    /// Print JSON: an object for each bad row, then one with the counts
     #[arg(long)]
     json: bool,
 }
