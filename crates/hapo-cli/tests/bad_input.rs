@@ -205,6 +205,16 @@ fn bad_rows() {
             hint: lower sampling.prompts_per_step or add data
         "#]],
     );
+    assert!(!dir.path().join("runs/recipe").exists(), "a start that fails leaves nothing behind");
+    let short = ["sampling.prompts_per_step=1", "data.max_prompt_tokens=1"];
+    let short = short.map(|it| format!("--set={it}"));
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml", &short[0], &short[1]]),
+        &expect![[r#"
+            error: expected at least 1 prompts for one step, got 0; 1 are left out, as they are longer than data.max_prompt_tokens (rows.jsonl)
+            hint: raise data.max_prompt_tokens
+        "#]],
+    );
 }
 
 #[test]
@@ -349,6 +359,71 @@ fn a_run_is_no_model() {
         &expect![[r#"
             error: runs/mine: expected a model, got the folder of a run
             hint: its latest model is runs/mine/checkpoints/step-000012
+        "#]],
+    );
+}
+
+#[test]
+fn what_other_programs_call_it_is_answered_with_what_to_type() {
+    let dir = tempfile::tempdir().unwrap();
+    recipe(dir.path(), &RECIPE.replace("grpo", "GRPO"));
+    let last = |args: &[&str]| refuse(dir.path(), args).lines().last().unwrap().to_owned();
+    assert_eq!(last(&["train", "recipe.toml"]), "hint: did you mean `grpo`?");
+    recipe(dir.path(), "steps = 1\nmodel.path = \"builtin:base\"\n");
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml"]),
+        &expect![[r#"
+            error: the key method is missing (recipe.toml: method)
+            hint: `hapo list methods` names them: method = "grpo"
+        "#]],
+    );
+    assert_eq!(last(&["resume", "runs/a"]), "hint: write `hapo train RUN --resume`");
+    for (flag, hint) in [
+        ("--data=a", "it is a key of the recipe: --set data.train=FILE"),
+        ("--dry-run", "`hapo plan RECIPE` estimates a run without starting it"),
+        ("--lora", "it is a section of the recipe: --set lora.rank=16"),
+        ("--model=a", "it is a key of the recipe: --set model.path=MODEL"),
+        ("--output_dir=a", "the folder of the run is --run-dir DIR"),
+    ] {
+        assert_eq!(last(&["train", "builtin:smoke", flag]), format!("hint: {hint}"));
+    }
+    let eval = ["eval", "--model", "builtin:base"];
+    check(
+        &refuse(dir.path(), &[&eval[..], &["--suite", "gsm8k"]].concat()),
+        &expect![[r#"
+            error: unknown benchmark `gsm8k`
+            hint: `hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME
+        "#]],
+    );
+    check(
+        &refuse(dir.path(), &[&eval[..], &["--data", "openai/gsm8k"]].concat()),
+        &expect![[r#"
+            error: no such file: openai/gsm8k
+            hint: a dataset of the hub is hf://datasets/openai/gsm8k
+        "#]],
+    );
+}
+
+#[test]
+fn rows_that_new_cannot_use_are_named_with_what_to_type() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = |text: &str, more: &[&str]| {
+        fs::write(dir.path().join("rows.jsonl"), text).unwrap();
+        let args = ["new", "--model", "builtin:base", "--data", "rows.jsonl"];
+        refuse(dir.path(), &[&args[..], more].concat())
+    };
+    check(
+        &new("{\"question\":\"1+1\",\"response\":\"It is 2\"}\n", &[]),
+        &expect![[r#"
+            error: rows.jsonl: no row has an answer
+            hint: name its column: --columns problem=NAME,answer=NAME
+        "#]],
+    );
+    check(
+        &new("{\"q\":\"1+1\",\"a\":\"2\"}\n", &["--columns", "problem=q,answer=b"]),
+        &expect![[r#"
+            error: rows.jsonl:1: b: expected a gold answer: a string that is not empty, a finite number or a list of them, got nothing; 1 of 1 rows are bad
+            hint: name the columns: --columns problem=NAME,answer=NAME,teacher=NAME
         "#]],
     );
 }

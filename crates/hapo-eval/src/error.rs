@@ -71,7 +71,9 @@ impl Explain for Error {
             Error::Grader(..) => {
                 "what it printed is above; with a record the same command resumes where it stopped"
             }
-            Error::UnknownBenchmark(..) => "`hapo list benchmarks` names them",
+            Error::UnknownBenchmark(..) => {
+                "`hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME"
+            }
             _ => return self.remedy().map(|remedy| remedy.to_string()),
         };
         Some(hint.to_owned())

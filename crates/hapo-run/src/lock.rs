@@ -38,6 +38,16 @@ impl Lock {
         }
         Ok(Self { _file: file, _folder: folder })
     }
+
+    /// Gives up the lock of a folder in which no run began, and removes the folder if nothing else is in it.
+    pub fn abandon(self, run: RunFolder<'_>) {
+        let only_the_lock = std::fs::read_dir(run.0)
+            .is_ok_and(|mut it| it.all(|it| it.is_ok_and(|it| it.path() == run.lock())));
+        if only_the_lock {
+            // What cannot be removed does no harm.
+            let _ = std::fs::remove_file(run.lock()).and_then(|()| std::fs::remove_dir(run.0));
+        }
+    }
 }
 
 /// How long to retry a run folder's lock that another process holds.

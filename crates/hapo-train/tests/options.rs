@@ -192,6 +192,7 @@ fn d25_temperature_and_truncated_draws() {
     assert_eq!((temperature, truncation), (0.7, Truncation { top_k: 20, top_p: 0.9, min_p: 0.05 }));
     assert!(it.warnings()[0].contains("importance ratio"));
     assert!(trapo("").warnings().is_empty());
+    assert!(trapo("[optim]\nlr = 10.0\n").warnings()[0].starts_with("optim.lr = 1e1 is far"));
     // Decimals are shown as they are written.
     let shown = it.resolved();
     for line in ["temperature = 0.7\n", "top_p = 0.9\n", "min_p = 0.05\n"] {

@@ -98,14 +98,17 @@ impl Source {
         }
         if copies > 0 {
             let n = table.prompts.len();
-            all.push(format!(
-                "{copies} rows of the data are copies of others; an epoch visits each of the {n} prompts once"
-            ));
+            let copied = match copies {
+                1 => "1 row of the data is a copy of another".to_owned(),
+                copies => format!("{copies} rows of the data are copies of others"),
+            };
+            all.push(format!("{copied}; an epoch visits each of the {n} prompts once"));
         }
         if let Some((n, name, before)) = Texts::of(table).shared(table) {
-            all.push(format!(
-                "{n} problems of the data say what others say in another layout, the first: {name} and {before}"
-            ));
+            all.push(match n {
+                1 => format!("{name} and {before} are the same problem in two layouts"),
+                n => format!("{n} problems of the data are there in two layouts, the first: {name} and {before}"),
+            });
         }
         all
     }
@@ -209,7 +212,11 @@ pub(crate) fn load_source(
                 order.prompts,
                 recipe.data().train.name()
             ),
-            hint: "lower sampling.prompts_per_step or add data".to_owned(),
+            hint: if order.prompts + table.overlong.len() >= order.per_step {
+                "raise data.max_prompt_tokens".to_owned()
+            } else {
+                "lower sampling.prompts_per_step or add data".to_owned()
+            },
         });
     }
     Ok(if recipe.method().samples() {

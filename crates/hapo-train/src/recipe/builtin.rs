@@ -23,6 +23,12 @@ impl BuiltinRecipe {
         let first = self.text.lines().next().unwrap_or_default();
         first.trim_start_matches(['#', ' '])
     }
+
+    /// Hours on two cores, where the recipe has them.
+    pub fn hours(&self) -> Option<&'static str> {
+        let planned = self.text.lines().nth(1)?.strip_prefix("# Planned: ")?;
+        planned.split_once(", the run ")?.1.split_once(" h on two cores").map(|it| it.0)
+    }
 }
 
 macro_rules! recipes {

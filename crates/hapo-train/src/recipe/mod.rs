@@ -520,6 +520,12 @@ impl Recipe {
         if noise > 0.0 {
             all.push(format!("data.verdict_noise flips {:.1} % of the verdicts", noise * 100.0));
         }
+        let lr = self.settings.optim.lr;
+        if !(1e-8..=1e-2).contains(&lr) {
+            all.push(format!(
+                "optim.lr = {lr:e} is far from what trains: 1e-6 is usual from 100 M parameters on, 1e-4 below"
+            ));
+        }
         let (s, mini_batch) = (&self.settings.sampling, self.settings.optim.mini_batch_prompts);
         if mini_batch > 0 && s.prompts_per_step % mini_batch > 0 {
             let (prompts, left) = (s.prompts_per_step, s.prompts_per_step % mini_batch);

@@ -96,8 +96,12 @@ impl Document {
             let section = key.rsplit_once('.').map(|it| it.0);
             let has_section = section.is_none_or(|it| find(&self.table, it).is_some());
             if has_section && find(&self.table, key).is_none() {
-                let hint = "`hapo recipe` lists every key";
-                return Err(self.error(Problem::new(key, "expected this key, got none", hint)));
+                let what = format!("the key {key} is missing");
+                let hint = match *key {
+                    "method" => "`hapo list methods` names them: method = \"grpo\"",
+                    _ => "`hapo recipe` lists every key",
+                };
+                return Err(self.error(Problem::new(key, what, hint)));
             }
         }
         let mut table = self.table.clone();

@@ -119,6 +119,7 @@ pub fn did_you_mean(word: &str, known: &[&str], before: &str, otherwise: &str) -
 
 /// The known word closest to `word`, if it is close enough to be what was meant.
 fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let word = &word.to_lowercase();
     known
         .iter()
         .map(|it| (strsim::levenshtein(word, it), *it))
@@ -150,5 +151,7 @@ mod tests {
         assert_eq!(key_of_word("nonsense"), None);
         let (_, hint) = explain("unknown field `learning_rate`, expected one of `lr`, `betas`");
         assert_eq!(hint, "did you mean `optim.lr`?");
+        let (_, hint) = explain("unknown variant `GRPO`, expected one of `sft`, `grpo`, `trapo`");
+        assert_eq!(hint, "did you mean `grpo`?");
     }
 }

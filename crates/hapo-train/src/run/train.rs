@@ -107,14 +107,29 @@ pub fn train_on<D: Device>(
     policy: ResumePolicy,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    let is_new = matches!(policy, ResumePolicy::Fresh | ResumePolicy::Measure);
-    if is_new {
+    if matches!(policy, ResumePolicy::Fresh | ResumePolicy::Measure) {
         require_no_run(run_dir)?;
     }
-    let recipe = plan.recipe();
     create_folder(run_dir)?;
     let files = RunFolder(run_dir);
-    let _lock = Lock::take(files)?;
+    let lock = Lock::take(files)?;
+    let outcome = train_locked(device, plan, run_dir, policy, observer);
+    if outcome.is_err() {
+        lock.abandon(files);
+    }
+    outcome
+}
+
+/// As [`train_on`], in a folder that is there and locked.
+fn train_locked<D: Device>(
+    device: D,
+    plan: &RunPlan,
+    run_dir: &Path,
+    policy: ResumePolicy,
+    observer: &mut dyn Observer,
+) -> Result<Outcome> {
+    let is_new = matches!(policy, ResumePolicy::Fresh | ResumePolicy::Measure);
+    let (recipe, files) = (plan.recipe(), RunFolder(run_dir));
     let resolved = plan.resolved(&observer.build());
     let found = if is_new {
         Found::default()
