@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(crate) use hapo_run::duration;
 use hapo_train::{Meter, Metrics, Preflight};
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 
@@ -249,16 +250,6 @@ fn bar(
     bar
 }
 
-/// `42 s`, `3 min 5 s`, `2 h 10 min`.
-pub(crate) fn duration(seconds: f64) -> String {
-    let whole = seconds.round() as u64;
-    match whole {
-        0..60 => format!("{whole} s"),
-        60..3600 => format!("{} min {} s", whole / 60, whole % 60),
-        _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
-    }
-}
-
 /// Shows how many of many pieces of work are done.
 pub(crate) struct CountProgress {
     bar: Option<ProgressBar>,
@@ -311,13 +302,13 @@ fn summary(metrics: &Metrics) -> String {
     let get = |name: &str| metrics.get(name).unwrap_or(f64::NAN);
     let evaluated =
         metrics.get("eval/avg@k").map_or_else(String::new, |it| format!(" eval {it:.3}"));
-    let threshold = metrics.get("gate/threshold");
-    let threshold = threshold.map_or_else(String::new, |it| format!(" γ {it:.3}"));
+    let teacher = metrics.get("gate/beta").filter(|it| *it > 0.0);
+    let teacher = teacher
+        .map_or_else(String::new, |it| format!(" teacher in {:.0} % of the groups", it * 100.0));
     let text = if metrics.get("reward/policy_only").is_some() {
         format!(
-            "reward {:.3} β {:.2}{threshold} {:.1}k tok/s",
+            "reward {:.3}{teacher} {:.1}k tok/s",
             get("reward/policy_only"),
-            get("gate/beta"),
             get("tokens_per_second/sample") / 1e3,
         )
     } else {
@@ -328,11 +319,18 @@ fn summary(metrics: &Metrics) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::duration;
+    use super::*;
 
     #[test]
-    fn durations_have_two_units_at_most() {
-        let all = [0.4, 59.4, 59.6, 200.0, 3600.0, 7849.0].map(duration);
-        assert_eq!(all, ["0 s", "59 s", "1 min 0 s", "3 min 20 s", "1 h 0 min", "2 h 10 min"]);
+    fn a_step_says_in_words_how_often_the_teacher_helped() {
+        let of = |beta: f64| {
+            let mut metrics = Metrics::default();
+            metrics.set("reward/policy_only", 0.25);
+            metrics.set("tokens_per_second/sample", 4e3);
+            metrics.set("gate/beta", beta);
+            summary(&metrics)
+        };
+        assert_eq!(of(0.0), "reward 0.250 4.0k tok/s");
+        assert_eq!(of(0.75), "reward 0.250 teacher in 75 % of the groups 4.0k tok/s");
     }
 }

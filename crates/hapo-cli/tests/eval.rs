@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 
 use server::{Mood, Server, prompts};
-use support::{refuse, succeed};
+use support::{hapo, refuse, succeed};
 
 #[test]
 fn a_server_is_evaluated_and_a_cut_record_is_resumed() {
@@ -216,4 +216,36 @@ fn the_papers_suite_is_read_from_a_folder_and_counted() {
         ),
         "{message}"
     );
+}
+
+#[test]
+fn none_right_of_eight_has_an_interval_and_the_last_line_names_what_is_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let row =
+        |n: usize| format!("{{\"id\":\"{n}\",\"problem\":\"no {n}?\",\"answer\":\"1{n}.5\"}}\n");
+    fs::write(dir.path().join("rows.jsonl"), (0..8).map(row).collect::<String>()).unwrap();
+    let eval = [
+        "eval",
+        "--model",
+        "builtin:base",
+        "--data",
+        "rows.jsonl",
+        "--k",
+        "1",
+        "--max-tokens",
+        "4",
+    ];
+    let it = hapo(dir.path(), &eval);
+    assert!(it.status.success());
+    let table = String::from_utf8(it.stdout).unwrap();
+    assert!(table.contains(" 0.000 [0.000, 0.369] "), "{table}");
+    let last = |it: std::process::Output| {
+        let messages = String::from_utf8(it.stderr).unwrap();
+        messages.lines().last().unwrap_or_default().to_owned()
+    };
+    assert_eq!(last(hapo(dir.path(), &eval)), "to keep and read the answers: add --out FILE.jsonl");
+    let kept = hapo(dir.path(), &[&eval[..], &["--out", "o.jsonl"]].concat());
+    let next =
+        "every answer is in o.jsonl; to compare models: hapo eval --compare o.jsonl OTHER.jsonl";
+    assert_eq!(last(kept), next);
 }

@@ -84,7 +84,7 @@ fn a_new_recipe_is_chosen_by_what_the_model_writes() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");
     for expected in [
-        "sums.jsonl: 21 rows, 20 problems (1 rows repeat another), 21 rows with a solution",
+        "sums.jsonl: 21 rows, 20 problems (1 row repeats another), 21 rows with a solution",
         "pre-flight  8 prompts × 4: success ",
         "gate: the teacher helps up to step 6 of 10",
     ] {

@@ -5,6 +5,7 @@
 //! folders unreadable.
 
 mod columns;
+mod duration;
 mod early_end;
 mod error;
 mod files;
@@ -19,6 +20,7 @@ mod recipe;
 mod rollouts;
 
 pub use columns::Columns;
+pub use duration::duration;
 pub use early_end::EarlyEnd;
 pub use error::{Error, Result};
 pub use files::{create_folder, sync_parent, write_atomically, write_atomically_with};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::duration::duration;
 use crate::flat::ResponseShares;
 
 /// The measurements. Rates are shares of the responses unless they say otherwise.
@@ -72,9 +73,9 @@ impl Preflight {
                 self.limit,
             ),
             format!(
-                "            about {:.1} s a step, {:.0} min for {} steps; weights and moments {:.2} GB, {:.2} GB held now",
+                "            about {:.1} s a step, {} for {} steps; weights and moments {:.2} GB, {:.2} GB held now",
                 self.step_seconds,
-                self.step_seconds * self.steps as f64 / 60.0,
+                duration(self.step_seconds * self.steps as f64),
                 self.steps,
                 self.state_bytes as f64 / 1e9,
                 self.resident_bytes as f64 / 1e9,
@@ -137,6 +138,8 @@ mod tests {
         };
         assert!(good.warnings().is_empty());
         assert_eq!(good.lines().len(), 4);
+        let seconds = Preflight { step_seconds: 0.2, steps: 4, ..good.clone() }.lines().pop();
+        assert!(seconds.unwrap().contains("about 0.2 s a step, 1 s for 4 steps;"));
         assert_eq!(
             good.lines()[0],
             "pre-flight  64 prompts × 8: success 10.0 %, all-fail groups 70.0 %, all-solved 0.0 %"

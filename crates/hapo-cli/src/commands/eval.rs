@@ -33,7 +33,7 @@ use crate::support::{hub, model};
     before_help = "Examples: hapo eval --model builtin:base --suite mini6 --k 4\n          hapo eval --model ./run/best --suite math6 --data benchmarks/ --template qwen-boxed --out best.jsonl\n          hapo eval --compare GRPO=grpo.jsonl TRAPO=trapo.jsonl TRAPO-HAPO=hapo.jsonl"
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder, org/name@revision of the hub, or builtin:base; with --endpoint the model's name at the server
+    /// Hugging Face folder, org/name@revision, builtin:base, or the name at the --endpoint
     #[arg(long, required_unless_present = "compare")]
     model: Option<String>,
     #[command(flatten)]
@@ -43,11 +43,11 @@ pub(crate) struct Args {
     endpoint: Option<String>,
     #[command(flatten)]
     device: DeviceArg,
-    /// Suites (mini6, math6), names of `hapo list benchmarks`, or family:level of the built-in task, separated by commas
+    /// Comma-separated: mini6, math6, names of `hapo list benchmarks`, family:level of the built-in task
     /// [default: mini6; math6 where --data is a folder]
     #[arg(long)]
     suite: Option<String>,
-    /// The folder with the files of a suite's benchmarks, or one file of problems instead of a suite
+    /// A file of problems, or the folder of a suite's benchmark files
     #[arg(long)]
     data: Option<PathBuf>,
     /// Problems of each benchmark, the first of a file's [default: 200 of the built-in task, all of a file]
@@ -90,16 +90,15 @@ pub(crate) struct Args {
     instruction: String,
     #[command(flatten)]
     columns: ColumnsArg,
-    /// Grader; `math` and `oat` are shown next to each other; `command:` and a program, or the address of a server, is
-    /// a custom one
+    /// Grader of `hapo list graders`, `command:PROGRAM`, `python:FILE.py:FUNCTION` or a server's address
     #[arg(long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,
-    /// Where an answer is read: the last closed box; that or an announced answer; or whatever the grader finds
+    /// Where an answer is read: the last box, also an announced answer, or anywhere
     #[arg(long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
-    /// Grading of a completion that was cut off at --max-tokens: wrong, as in training, or like any other
+    /// Grade completions cut off at --max-tokens as wrong, or like any other
     #[arg(long, default_value = "wrong", value_parser = one_of(Truncated::ALL))]
     truncated: Truncated,
     /// Seed of the draws and of the intervals
@@ -108,7 +107,7 @@ pub(crate) struct Args {
     /// Record every completion in this file; the same command resumes where it ends
     #[arg(long, value_name = "FILE.jsonl")]
     out: Option<PathBuf>,
-    /// Files of --out to print side by side, as FILE or NAME=FILE; X-HAPO is compared with X
+    /// Print files of --out side by side, as FILE or NAME=FILE
     #[arg(long, num_args = 1.., value_name = "NAME=FILE", conflicts_with_all = ["model", "endpoint", "suite", "data", "out"])]
     compare: Vec<String>,
     /// Layout of --compare
@@ -172,7 +171,15 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         outln!("{}", serde_json::to_string(&scores)?);
         return Ok(());
     }
-    print_scores(&scores, plan.grader.name(), plan.grader.counterpart())
+    print_scores(&scores, plan.grader.name(), plan.grader.counterpart())?;
+    match &args.out {
+        None => errln!("to keep and read the answers: add --out FILE.jsonl"),
+        Some(file) => errln!(
+            "every answer is in {0}; to compare models: hapo eval --compare {0} OTHER.jsonl",
+            file.display()
+        ),
+    }
+    Ok(())
 }
 
 /// Problems of a benchmark of the built-in task.

@@ -1,6 +1,7 @@
 //! `hapo list`: the tables of names.
 
 use anyhow::Result;
+use hapo_train::recipe::{BUILTIN_RECIPES, BuiltinRecipe};
 use serde_json::{Value, json};
 
 /// List methods, gates, operators, graders, templates, layouts, benchmarks, model families, recipes.
@@ -30,21 +31,35 @@ enum Table {
 }
 
 /// A name and its summary.
-type Row = (&'static str, &'static str);
+type Row = (&'static str, String);
 
 /// A row for each entry of a table.
-fn rows<T>(table: &[T], row: impl Fn(&T) -> Row) -> Vec<Row> {
-    table.iter().map(row).collect()
+fn rows<T>(table: &[T], row: impl Fn(&T) -> (&'static str, &'static str)) -> Vec<Row> {
+    let named = table.iter().map(row);
+    named.map(|(name, summary)| (name, summary.to_owned())).collect()
+}
+
+/// The built-in recipes, the shorter runs first.
+fn recipes() -> Vec<Row> {
+    let hours = |it: &BuiltinRecipe| it.hours().and_then(|it| it.parse().ok()).unwrap_or(0.0);
+    let mut all: Vec<&BuiltinRecipe> = BUILTIN_RECIPES.iter().collect();
+    all.sort_by(|a, b| f64::total_cmp(&hours(a), &hours(b)));
+    let row = |it: &BuiltinRecipe| match it.hours() {
+        Some(hours) => (it.name, format!("{hours} h on two cores. {}", it.summary())),
+        None => (it.name, it.summary().to_owned()),
+    };
+    all.into_iter().map(row).collect()
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let chat = [(hapo_data::CHAT, hapo_data::CHAT_ORIGIN)];
     let mut templates = rows(hapo_data::TEMPLATES, |it| (it.name, it.origin));
-    templates.extend(chat);
+    templates.extend(rows(&chat, |it| *it));
     let methods = hapo_core::METHODS.iter().flat_map(|it| {
         let variants = it.variants.iter().map(|it| (it.name, it.summary));
-        [(it.name, it.summary)].into_iter().chain(variants)
+        [(it.name, it.summary)].into_iter().chain(variants).collect::<Vec<_>>()
     });
+    let methods = rows(&methods.collect::<Vec<_>>(), |it| *it);
     let gates = rows(hapo_core::GATES, |it| (it.name(), it.summary()));
     let operators = rows(hapo_core::OPERATORS, |it| (it.name, it.summary));
     let graders = rows(hapo_verify::GRADERS, |it| (it.name(), it.summary()));
@@ -52,9 +67,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let benchmarks = rows(hapo_eval::BENCHMARKS, |it| (it.name, it.summary));
     let families = rows(hapo_model::FAMILIES, |it| (it.name, it.summary));
     let task_families = rows(hapo_data::task::FAMILIES, |it| (it.name, it.summary));
-    let recipes = rows(hapo_train::recipe::BUILTIN_RECIPES, |it| (it.name, it.summary()));
     let tables = [
-        (Table::Methods, "methods", methods.collect()),
+        (Table::Methods, "methods", methods),
         (Table::Gates, "gates", gates),
         (Table::Operators, "operators", operators),
         (Table::Graders, "graders", graders),
@@ -63,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (Table::Benchmarks, "benchmarks", benchmarks),
         (Table::Families, "families", families),
         (Table::TaskFamilies, "task families", task_families),
-        (Table::Recipes, "recipes", recipes),
+        (Table::Recipes, "recipes", recipes()),
     ];
     let chosen = tables.iter().filter(|it| args.what.is_none_or(|what| what == it.0));
     if args.json {

@@ -26,18 +26,18 @@ pub(crate) struct Args {
     /// Hugging Face folder, org/name@revision of the hub, or builtin:base
     #[arg(long)]
     model: String,
-    /// File or folder of problems in any layout of `hapo list layouts`, or <hf://datasets>/…
+    /// File or folder of problems in any layout of `hapo list layouts`, or `hf://datasets/…`
     #[arg(long)]
     data: PathBuf,
     #[command(flatten)]
     columns: ColumnsArg,
-    /// File of other problems to evaluate on, at the start of the run, in it and at its end
+    /// File of other problems, to evaluate on before, during and after the run
     #[arg(long, value_name = "FILE")]
     test: Option<PathBuf>,
     /// Method, of `hapo list methods` [default: trapo with the gate where the data have solutions, else grpo]
     #[arg(long, hide_possible_values = true, value_parser = method_names())]
     method: Option<String>,
-    /// Second model, for a method that scores rollouts with one: a folder, or a name of the hub
+    /// Second model, for methods that need one: a folder or a name of the hub
     #[arg(long, value_name = "MODEL")]
     reference: Option<String>,
     /// Steps of the run [default: an epoch, from 20 to 200]
@@ -180,7 +180,17 @@ impl Found {
             let at = if first.starts_with(&file) { String::new() } else { format!("{file}: ") };
             return Err(bad_input(
                 format!("{at}{first}; {bad} of {rows} rows are bad"),
-                "leave bad rows out: hapo data check FILE --drop-bad -o OUT",
+                if bad == rows {
+                    "name the columns: --columns problem=NAME,answer=NAME,teacher=NAME"
+                } else {
+                    "leave bad rows out: hapo data check FILE --drop-bad -o OUT"
+                },
+            ));
+        }
+        if summary.without_gold == summary.rows {
+            return Err(bad_input(
+                format!("{}: no row has an answer", args.data.display()),
+                "name its column: --columns problem=NAME,answer=NAME",
             ));
         }
         let name = if summary.with_teacher > 0 { "trapo" } else { "grpo" };
@@ -313,6 +323,7 @@ impl Chosen {
         let (summary, data) = (&self.template.summary, args.data.display());
         let repeated = match summary.rows - summary.distinct_prompts {
             0 => String::new(),
+            1 => " (1 row repeats another)".to_owned(),
             copies => format!(" ({copies} rows repeat another)"),
         };
         errln!(
