@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use expect_test::{Expect, expect};
-use support::{refuse, repository};
+use support::{refuse, repository, succeed};
 
 fn check(message: &str, expected: &Expect) {
     expected.assert_eq(message);
@@ -387,6 +387,10 @@ fn what_other_programs_call_it_is_answered_with_what_to_type() {
     ] {
         assert_eq!(last(&["train", "builtin:smoke", flag]), format!("hint: {hint}"));
     }
+    let folder = "hint: the folder of a run is an option: --run-dir DIR";
+    assert_eq!(last(&["recipe", "output_dir"]), folder);
+    let beta = succeed(dir.path(), &["recipe", "beta"]);
+    assert!(beta.contains("betas = ") && beta.contains("kl_coef = "), "{beta}");
     let eval = ["eval", "--model", "builtin:base"];
     check(
         &refuse(dir.path(), &[&eval[..], &["--suite", "gsm8k"]].concat()),

@@ -244,7 +244,10 @@ fn a_recipe_of_the_program_needs_no_file() {
     let done = succeed(dir.path(), &train);
     assert!(done.starts_with("smoke: 1 steps done"), "{done}");
     let list = succeed(dir.path(), &["list", "recipes"]);
-    assert!(list.contains("smollm2-135m-gsm8k  TRAPO with the HAPO gate"), "{list}");
+    assert!(
+        list.contains("smollm2-135m-gsm8k  9.4 h on two cores. TRAPO with the HAPO gate"),
+        "{list}"
+    );
     let message = refuse(dir.path(), &["train", "builtin:none"]);
     assert!(message.contains("no such recipe, expected one of: smoke, hapo-method"), "{message}");
     // What the program says first names nothing that is not there.

@@ -4,11 +4,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn plan(recipe: &str, args: &[&str]) -> Output {
+    plan_with(Path::new("no-cache"), recipe, args)
+}
+
+/// Without a network, and with this cache of the hub.
+fn plan_with(cache: &Path, recipe: &str, args: &[&str]) -> Output {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     Command::new(env!("CARGO_BIN_EXE_hapo"))
         .current_dir(root)
         .args(["plan", recipe])
         .args(args)
+        .envs([("HF_HUB_OFFLINE", Path::new("1")), ("HF_HUB_CACHE", cache)])
         .output()
         .unwrap()
 }
@@ -118,7 +124,24 @@ fn a_gpu_that_is_not_known_and_a_model_that_is_not_there() {
     assert!(text.contains("`h300`") && text.contains("known GPUs are b200"), "{text}");
     let it = plan("recipes/paper/3b/grpo.toml", &["--device", "h100"]);
     assert_eq!(it.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&it.stderr).contains("config.json"));
+    let message = String::from_utf8_lossy(&it.stderr);
+    assert!(message.contains(" is not in the cache (no-cache)"), "{message}");
+}
+
+#[test]
+fn a_model_of_the_hub_is_planned_by_its_config_alone() {
+    let cache = tempfile::tempdir().unwrap();
+    let model = cache.path().join("models--Qwen--Qwen2.5-0.5B");
+    let snapshot = model.join("snapshots/0123456789abcdef");
+    for folder in [&snapshot, &model.join("refs")] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    std::fs::write(model.join("refs/main"), "0123456789abcdef").unwrap();
+    config_of_3b(&snapshot);
+    let it = plan_with(cache.path(), "builtin:qwen2.5-0.5b-gsm8k", &["--device", "h200"]);
+    let text = String::from_utf8_lossy(&it.stdout);
+    assert!(it.status.success(), "{}", String::from_utf8_lossy(&it.stderr));
+    assert!(text.contains(" parameters on h200"), "{text}");
 }
 
 #[test]

@@ -310,7 +310,7 @@
   function tables() {
     const all = state.data.tables;
     if (!all.length) {
-      $("tables").replaceChildren(h("p", { class: "help" }, "No table of an evaluation lies in the run folder; the card and the figures have those of the run itself. ", h("code", {}, "hapo eval --model RUN/checkpoints/step-… --json > RUN/eval.json"), " puts one here."));
+      $("tables").replaceChildren(h("p", { class: "help" }, "No table of an evaluation lies in the run folder. The run's own evaluations, if any, are in its card. ", h("code", {}, "hapo eval --model RUN/checkpoints/step-… --json > RUN/eval.json"), " puts one here."));
       return;
     }
     $("tables").replaceChildren(...all.map((it) => tableOf(it, " · brackets hold 95 % intervals")));

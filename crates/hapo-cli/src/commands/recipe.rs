@@ -66,7 +66,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The key of that path; or the keys of that section; or those whose path has it as a part.
+/// The key of that path; or the keys of that section; or those whose path has it as a part, and the one for which it is
+/// another trainer's word.
 fn matching(all: Vec<KeyEntry>, asked: &str) -> Result<Vec<KeyEntry>> {
     let asked = asked.trim_matches(['[', ']']);
     let is_key = |it: &KeyEntry| it.path() == asked;
@@ -74,19 +75,22 @@ fn matching(all: Vec<KeyEntry>, asked: &str) -> Result<Vec<KeyEntry>> {
         !it.section.is_empty()
             && (it.section == asked || it.section.starts_with(&format!("{asked}.")))
     };
-    let has_part = |it: &KeyEntry| it.path().contains(asked);
+    let meant = key_of_word(asked);
+    let has_part = |it: &KeyEntry| it.path().contains(asked) || meant.as_ref() == Some(&it.path());
     let kept = if all.iter().any(is_key) {
         all.into_iter().filter(is_key).collect()
     } else if all.iter().any(is_section) {
         all.into_iter().filter(is_section).collect()
-    } else if all.iter().any(has_part) {
-        all.into_iter().filter(has_part).collect::<Vec<_>>()
     } else {
-        let meant = key_of_word(asked).unwrap_or_default();
-        all.into_iter().filter(|it| it.path() == meant).collect()
+        all.into_iter().filter(has_part).collect::<Vec<_>>()
     };
     if kept.is_empty() {
-        let hint = did_you_mean(asked, &(KEYS.0)(), "", "`hapo recipe` lists every key");
+        let hint = match asked {
+            "output_dir" | "run_dir" => {
+                "the folder of a run is an option: --run-dir DIR".to_owned()
+            }
+            _ => did_you_mean(asked, &(KEYS.0)(), "", "`hapo recipe` lists every key"),
+        };
         return Err(bad_input(format!("no key of a recipe is called `{asked}`"), hint));
     }
     Ok(kept)

@@ -42,6 +42,9 @@ pub fn model_folder(name: &str) -> Result<String> {
 
 /// A folder with the config.json of a model of the hub; `None` for a folder of this machine.
 pub(crate) fn config_folder(name: &str) -> Result<Option<String>> {
+    if name == hapo_train::BUILTIN_BASE {
+        return Ok(None);
+    }
     let ParsedName::Model(id) = parse_name(name)? else { return Ok(None) };
     let folder = Hub::from_env().model_config(&id, &mut DownloadProgress::default())?;
     Ok(Some(folder.display().to_string()))

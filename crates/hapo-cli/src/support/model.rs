@@ -27,7 +27,7 @@ impl<'a> From<&'a String> for Named<'a> {
 /// The adapter of a model.
 #[derive(clap::Args)]
 pub(crate) struct AdapterArg {
-    /// PEFT folder of an adapter, such as a checkpoint of a LoRA run
+    /// PEFT folder of an adapter, such as a checkpoint of a run with `[lora]`
     #[arg(long, value_name = "DIR")]
     adapter: Option<PathBuf>,
 }
