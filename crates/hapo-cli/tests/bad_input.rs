@@ -215,6 +215,16 @@ fn bad_rows() {
             hint: raise data.max_prompt_tokens
         "#]],
     );
+    let long = format!("{{\"problem\": \"{}=?\", \"answer\": \"2\"}}\n", "1+1".repeat(20));
+    fs::write(dir.path().join("long.jsonl"), long).unwrap();
+    let eval = ["--set=data.max_prompt_tokens=16", "--set=eval.data=long.jsonl"];
+    check(
+        &refuse(dir.path(), &["train", "recipe.toml", "--quiet", &short[0], eval[0], eval[1]]),
+        &expect![[r#"
+            error: eval: expected at least 1 problem, got 0; all 1 are longer than data.max_prompt_tokens
+            hint: raise data.max_prompt_tokens
+        "#]],
+    );
 }
 
 #[test]

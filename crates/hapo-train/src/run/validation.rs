@@ -61,9 +61,16 @@ impl Validation {
             }
             sets.push((name, table));
         }
-        if sets.iter().any(|it| it.1.prompts.is_empty()) {
-            let problem = "eval: expected at least 1 problem, got 0".to_owned();
-            return Err(Error::Dataset { problem, hint: "name a file with problems".to_owned() });
+        if let Some((_, table)) = sets.iter().find(|it| it.1.prompts.is_empty()) {
+            let none = "eval: expected at least 1 problem, got 0";
+            let (problem, hint) = match table.overlong.len() {
+                0 => (none.to_owned(), "name a file with problems"),
+                n => (
+                    format!("{none}; all {n} are longer than data.max_prompt_tokens"),
+                    "raise data.max_prompt_tokens",
+                ),
+            };
+            return Err(Error::Dataset { problem, hint: hint.to_owned() });
         }
         Ok(Some(Self { sets }))
     }
