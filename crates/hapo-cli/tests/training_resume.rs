@@ -798,7 +798,7 @@ fn a_killed_run_whose_groups_grow_equals_an_unbroken_one() {
     ]);
 }
 
-/// GRPO of the tiny recorded model of each family.
+/// GRPO of the tiny recorded model of each family, 20 steps.
 #[test]
 fn killed_runs_of_every_family_equal_unbroken_ones() {
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/families");
@@ -820,8 +820,11 @@ fn killed_runs_of_every_family_equal_unbroken_ones() {
             "sampling.max_new_tokens=12",
             "--set",
             "metrics.gap_every=1",
+            "--set",
+            "steps=20",
         ];
         let whole = killed_equals_unbroken(&more);
+        assert_eq!(whole["metrics"].split(|it| *it == b'\n').count(), 20);
         for line in whole["metrics"].split(|it| *it == b'\n') {
             let line: serde_json::Value = serde_json::from_slice(line).unwrap();
             assert_eq!(line["sampler/logprob_gap_max"].as_f64(), Some(0.0), "{line}");

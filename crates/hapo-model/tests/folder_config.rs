@@ -145,7 +145,7 @@ fn laid_on(mut base: Value, fields: &Value) -> Value {
 fn published_field_sets_are_read_without_a_warning() {
     let published = published();
     let sets = published["folders"].as_object().unwrap();
-    assert_eq!(sets.len(), 23);
+    assert_eq!(sets.len(), 24);
     for (name, fields) in sets {
         let config = read_all(fields, None).unwrap_or_else(|it| panic!("{name}: {it}"));
         assert_eq!(config.unread, Vec::<String>::new(), "{name}");
