@@ -5,7 +5,7 @@
         [--set compute=bf16 --set optim.moments=bf16]
 
 Needs torch, transformers, trl, peft and datasets (python/tests/trl-requirements.txt), for the weights as well:
-they are random, in bf16, with a tokenizer of single letters. 8 prompts of 64 tokens with 8 responses of 128 tokens each;
+they are random, in bf16, with a tokenizer of single letters. 8 responses of `--new-tokens` tokens to each prompt;
 rank 16, alpha 32, every matrix of the layers. Every program runs in a process of its own, one after the other;
 seconds are the median of the steps after the first, of the clock and of the CPU (the latter say more where
 other work runs beside), memory is the largest resident set of the process.
@@ -21,9 +21,10 @@ import sys
 import time
 from pathlib import Path
 
-GROUP, PROMPT_TOKENS, NEW_TOKENS = 8, 64, 128
+GROUP = 8
 # hidden, layers, heads, key/value heads, inner width, vocabulary
 SHAPES = {
+    "bench-tiny": (192, 4, 6, 2, 512, 512),
     "135m": (576, 30, 9, 3, 1536, 49152),
     "0.5b": (896, 24, 14, 2, 4864, 151936),
     "1.5b": (1536, 28, 12, 2, 8960, 151936),
@@ -95,13 +96,13 @@ def make_model(shape: str, folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-def prompts(count: int) -> list[str]:
-    """Problems of `PROMPT_TOKENS` words."""
+def prompts(it: argparse.Namespace) -> list[str]:
+    """A run's problems, of `prompt_tokens` words each."""
     draw = random.Random(0)
-    return [" ".join(draw.choices(WORDS, k=PROMPT_TOKENS)) for _ in range(count)]
+    return [" ".join(draw.choices(WORDS, k=it.prompt_tokens)) for _ in range(it.prompts * it.steps)]
 
 
-def trl_side(which: str, model: Path, prompts_per_step: int, steps: int, threads: int, out: Path) -> None:
+def trl_side(it: argparse.Namespace, model: Path) -> None:
     """Seconds and CPU seconds of every step, in TRL's own bf16: autocast, with bf16 weights beside an adapter in f32."""
     import torch
     import transformers
@@ -109,7 +110,8 @@ def trl_side(which: str, model: Path, prompts_per_step: int, steps: int, threads
     from peft import LoraConfig
     from trl import GRPOConfig, GRPOTrainer
 
-    torch.set_num_threads(threads)
+    which, out = it.trl_side, it.out
+    torch.set_num_threads(it.threads)
     times: list[tuple[float, float]] = []
 
     class Clock(transformers.TrainerCallback):
@@ -131,13 +133,13 @@ def trl_side(which: str, model: Path, prompts_per_step: int, steps: int, threads
         args=GRPOConfig(
             output_dir=str(out), use_cpu=True, bf16=True, gradient_checkpointing=False, report_to="none",
             loss_type="dr_grpo", scale_rewards="none", beta=0.0, num_generations=GROUP,
-            max_completion_length=NEW_TOKENS, temperature=1.0, num_iterations=1,
-            per_device_train_batch_size=prompts_per_step * GROUP, learning_rate=1e-6, lr_scheduler_type="constant",
-            max_steps=steps, save_strategy="no", logging_steps=1000, disable_tqdm=True, seed=0,
+            max_completion_length=it.new_tokens, temperature=1.0, num_iterations=1,
+            per_device_train_batch_size=it.prompts * GROUP, learning_rate=1e-6, lr_scheduler_type="constant",
+            max_steps=it.steps, save_strategy="no", logging_steps=1000, disable_tqdm=True, seed=0,
             generation_kwargs={"suppress_tokens": [0], "top_k": 0},
         ),
         reward_funcs=reward,
-        train_dataset=Dataset.from_dict({"prompt": prompts(prompts_per_step * steps)}),
+        train_dataset=Dataset.from_dict({"prompt": prompts(it)}),
         peft_config=adapter if lora else None,
         callbacks=[Clock()],
     )  # fmt: skip
@@ -147,7 +149,7 @@ def trl_side(which: str, model: Path, prompts_per_step: int, steps: int, threads
 
 def hapo_command(which: str, it: argparse.Namespace, model: Path, out: Path) -> list[str]:
     data, reward, recipe = out / "prompts.jsonl", out / "reward.py", out / f"{which}.toml"
-    rows = [json.dumps({"problem": text, "answer": "1"}) for text in prompts(it.prompts * it.steps)]
+    rows = [json.dumps({"problem": text, "answer": "1"}) for text in prompts(it)]
     data.write_text("\n".join(rows) + "\n")
     reward.write_text(REWARD)
     lora = "[lora]\nrank = 16\nalpha = 32" if which == "hapo-lora" else ""
@@ -155,7 +157,7 @@ def hapo_command(which: str, it: argparse.Namespace, model: Path, out: Path) -> 
     recipe.write_text(
         RECIPE.format(
             name=which, steps=it.steps, model=model, dtype=dtype, data=data, python=sys.executable, reward=reward,
-            prompt_tokens=PROMPT_TOKENS, group=GROUP, prompts=it.prompts, new_tokens=NEW_TOKENS, lora=lora,
+            prompt_tokens=it.prompt_tokens, group=GROUP, prompts=it.prompts, new_tokens=it.new_tokens, lora=lora,
         )
     )  # fmt: skip
     options = ["--run-dir", str(out / which), "--threads", str(it.threads), "--no-preflight"]
@@ -190,6 +192,8 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, default="135m")
     parser.add_argument("--only", nargs="+", default=["hapo-lora", "hapo-full", "trl-lora"])
     parser.add_argument("--prompts", type=int, default=8, help="prompts of a step")
+    parser.add_argument("--prompt-tokens", type=int, default=64)
+    parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("runs/lora-side-by-side"))
@@ -198,7 +202,7 @@ def main() -> None:
     it = parser.parse_args()
     model, out = (it.out / f"random-{it.shape}").resolve(), (it.out / time.strftime("%H%M%S")).resolve()
     if it.trl_side:
-        trl_side(it.trl_side, model, it.prompts, it.steps, it.threads, it.out)
+        trl_side(it, model)
         return
     if not (model / "model.safetensors").exists():
         make_model(it.shape, model)
@@ -210,7 +214,8 @@ def main() -> None:
             if not (out / f"random-{it.shape}").exists():
                 (out / f"random-{it.shape}").symlink_to(model)
             command = [sys.executable, __file__, "--trl-side", which, "--shape", it.shape, "--out", str(out)]
-            command += ["--prompts", str(it.prompts), "--steps", str(it.steps), "--threads", str(it.threads)]
+            for name in ("prompts", "prompt_tokens", "new_tokens", "steps", "threads"):
+                command += [f"--{name.replace('_', '-')}", str(getattr(it, name))]
             memory, _ = measured(command, out / f"{which}.log", out / "none")
             times, cpu = zip(*json.loads((out / "times.json").read_text()))
         else:
@@ -218,7 +223,7 @@ def main() -> None:
             metrics = out / which / "metrics.jsonl"
             memory, cpu = measured(command, out / f"{which}.log", metrics)
             times = [json.loads(line)["time/step"] for line in metrics.read_text().splitlines()]
-        columns = [f"{statistics.median(t[1:] or t):.1f} ({', '.join(f'{x:.1f}' for x in t)})" for t in (times, cpu)]
+        columns = [f"{statistics.median(t[1:] or t):.2f} ({', '.join(f'{x:.2f}' for x in t)})" for t in (times, cpu)]
         print(f"| {which} | {' | '.join(columns)} | {memory:.2f} |", flush=True)
 
 
