@@ -7,9 +7,8 @@
 //! Price: a result is read back and added to once per 512 steps.
 
 use std::cell::RefCell;
-use std::marker::PhantomData;
 
-use super::tile::{Halves, Numbers, Rows, Start, Tile, ahead, largest};
+use super::tile::{Copied, Halves, Numbers, Rows, Start, Tile, ahead, largest};
 use crate::cpu::buffer::CpuBuf;
 use crate::isa::Isa;
 use crate::lanes::{Lanes, WIDTH};
@@ -134,6 +133,18 @@ fn tiles<V: Lanes>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
             let rest = Product { n: p.n - whole.n, column: p.column + whole.n, ..p };
             packed::<V>(rest, dst.wrapping_add(whole.n), stride, room);
         }
+        Right::Numbers { data, step_stride, column_stride: 1 }
+            if V::REGISTERS == 1
+                && p.left.is_by_rows()
+                && p.k > 0
+                && !step_stride.is_multiple_of(PAGE) =>
+        {
+            let whole = Product { n: p.n / WIDTH * WIDTH, ..p };
+            let w = (data.as_ptr().wrapping_add(p.column), step_stride);
+            copied::<V>(whole, w, (dst, stride), room);
+            let rest = Product { n: p.n - whole.n, column: p.column + whole.n, ..p };
+            packed::<V>(rest, dst.wrapping_add(whole.n), stride, room);
+        }
         Right::Panels { words, steps }
             if p.m <= PANEL_ROWS && p.k > 0 && p.column.is_multiple_of(PANEL) =>
         {
@@ -172,7 +183,7 @@ fn packed<V: Lanes>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) 
                             stride,
                             width,
                             start: p.start(first),
-                            held: PhantomData::<Numbers>,
+                            held: Numbers,
                         };
                         // SAFETY: both factors were checked to hold these rows, steps and columns, packed ones are whole
                         // vectors; the destination is the contract of `product`.
@@ -210,7 +221,7 @@ fn down_chains<V: Lanes>(p: Product, (w, far): (*const f32, usize), dst: *mut f3
                     stride,
                     width: vectors * WIDTH,
                     start: p.start(first),
-                    held: PhantomData::<Numbers>,
+                    held: Numbers,
                 };
                 // SAFETY: both factors were checked to hold these rows, steps and columns; the destination is the
                 // contract of `product`.
@@ -252,7 +263,7 @@ fn in_pieces<V: Lanes>(
                             stride: GROUP,
                             width: vectors * WIDTH,
                             start: if step == first { Start::Zero } else { Start::There },
-                            held: PhantomData::<Numbers>,
+                            held: Numbers,
                         };
                         // SAFETY: both factors were checked to hold these rows, steps and columns; the room holds the
                         // rows of a group.
@@ -268,6 +279,50 @@ fn in_pieces<V: Lanes>(
                         unsafe { (&mut *to.add(at).cast(), &*sums.add(row * GROUP + at).cast()) };
                     let (is_added, sum) = (p.start(first) == Start::Added, V::load(sum));
                     (if is_added { V::load(to).add(sum) } else { sum }).store(to);
+                }
+            }
+        }
+    }
+}
+
+/// More rows by whole vectors of columns: the first tile reads them where they lie and copies them for the others.
+#[inline(always)]
+fn copied<V: Lanes>(
+    p: Product,
+    (w, far): (*const f32, usize),
+    (dst, stride): (*mut f32, usize),
+    room: &mut [f32],
+) {
+    let (most_rows, most_vectors) = largest::<V>();
+    let rows = equal_parts(p.m, most_rows);
+    let room = room[..CHAIN * most_vectors * WIDTH].as_mut_ptr();
+    for first in (0..p.k).step_by(CHAIN) {
+        let steps = CHAIN.min(p.k - first);
+        for column in (0..p.n).step_by(most_vectors * WIDTH) {
+            let vectors = most_vectors.min((p.n - column) / WIDTH);
+            let w = w.wrapping_add(first * far + column);
+            for row in (0..p.m).step_by(rows) {
+                let tile = Tile {
+                    steps,
+                    left: p.left.rows().from(row, first),
+                    right: (w, far),
+                    near: steps.saturating_sub(ahead(vectors)),
+                    next: w.wrapping_add(vectors * WIDTH),
+                    to: dst.wrapping_add(row * stride + column),
+                    stride,
+                    width: vectors * WIDTH,
+                    start: p.start(first),
+                    held: Copied { to: room },
+                };
+                let height = rows.min(p.m - row);
+                // SAFETY: both factors were checked to hold these rows, steps and columns, and the room holds the steps
+                // of a tile; the destination is the contract of `product`.
+                unsafe {
+                    if row == 0 {
+                        tile.compute::<V>(height, vectors);
+                    } else {
+                        tile.of_copy(vectors * WIDTH).compute::<V>(height, vectors);
+                    }
                 }
             }
         }
@@ -307,7 +362,7 @@ fn panels_in_place<V: Lanes>(
                     stride,
                     width,
                     start: p.start(first),
-                    held: PhantomData::<Halves<0>>,
+                    held: Halves::<0>,
                 };
                 // SAFETY: both factors were checked to hold these rows, steps and columns; the destination is the
                 // contract of `product`.
@@ -335,7 +390,12 @@ impl Product<'_> {
 }
 
 impl Left<'_> {
-    fn rows(self) -> Rows {
+    /// Tiles can read it where it lies: a cache holds few lines that are far from one another.
+    pub(super) fn is_by_rows(self) -> bool {
+        self.row_stride != 1 || self.step_stride == 1
+    }
+
+    pub(super) fn rows(self) -> Rows {
         let Self { data, row_stride, step_stride } = self;
         Rows { first: data.as_ptr(), row_stride, step_stride }
     }

@@ -11,8 +11,7 @@ use crate::lanes::{Lanes, WIDTH};
 const AHEAD: usize = 16;
 
 impl Left<'_> {
-    /// A block of the factor: where it lies, or copied where steps are apart and rows together, since a cache holds few
-    /// lines that are far from one another.
+    /// A block of the factor: where it lies, or copied where steps are apart and rows together.
     #[inline(always)]
     pub(super) fn block<V: Lanes>(
         self,
@@ -20,12 +19,10 @@ impl Left<'_> {
         steps: Range<usize>,
         room: &mut [f32],
     ) -> Rows {
-        let Self { data, row_stride, step_stride } = self;
-        if row_stride != 1 || step_stride == 1 {
-            let first =
-                data.as_ptr().wrapping_add(rows.start * row_stride + steps.start * step_stride);
-            return Rows { first, row_stride, step_stride };
+        if self.is_by_rows() {
+            return self.rows().from(rows.start, steps.start);
         }
+        let Self { data, step_stride, .. } = self;
         for (step, to) in steps.zip(room.chunks_exact_mut(BLOCK)) {
             let from = &data[step * step_stride..][rows.clone()];
             for (n, to) in to.as_chunks_mut().0.iter_mut().enumerate() {

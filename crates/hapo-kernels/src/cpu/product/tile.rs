@@ -1,7 +1,5 @@
 //! Tiles of a product: some rows by some vectors of columns, whose sums stay in registers.
 
-use std::marker::PhantomData;
-
 use crate::lanes::{Lanes, WIDTH};
 
 /// Most rows of a tile and vectors of its columns: as many sums as there are registers.
@@ -26,31 +24,52 @@ impl Rows {
 }
 
 /// How the columns of a right factor are held.
-pub(super) trait Columns {
+pub(super) trait Columns: Copy {
     /// `N` vectors of a step.
     ///
     /// # Safety
     /// They lie at `at`.
-    unsafe fn load<V: Lanes, const N: usize>(at: *const f32) -> [V; N];
+    unsafe fn load<V: Lanes, const N: usize>(self, step: usize, at: *const f32) -> [V; N];
 }
 
 /// In f32.
+#[derive(Clone, Copy)]
 pub(super) struct Numbers;
 
 impl Columns for Numbers {
     #[inline(always)]
-    unsafe fn load<V: Lanes, const N: usize>(at: *const f32) -> [V; N] {
+    unsafe fn load<V: Lanes, const N: usize>(self, _: usize, at: *const f32) -> [V; N] {
         // SAFETY: the caller's.
         std::array::from_fn(|n| V::load(unsafe { &*at.add(n * WIDTH).cast() }))
     }
 }
 
+/// In f32, and copied to where they lie without gaps.
+#[derive(Clone, Copy)]
+pub(super) struct Copied {
+    pub(super) to: *mut f32,
+}
+
+impl Columns for Copied {
+    #[inline(always)]
+    unsafe fn load<V: Lanes, const N: usize>(self, step: usize, at: *const f32) -> [V; N] {
+        // SAFETY: the caller's, and of whoever names the place.
+        let vectors: [V; N] = unsafe { Numbers.load(step, at) };
+        for (n, vector) in vectors.into_iter().enumerate() {
+            // SAFETY: as above.
+            vector.store(unsafe { &mut *self.to.add((step * N + n) * WIDTH).cast() });
+        }
+        vectors
+    }
+}
+
 /// In words of two bf16 numbers: the vectors from the one of the `FIRST` half on.
+#[derive(Clone, Copy)]
 pub(super) struct Halves<const FIRST: usize>;
 
 impl<const FIRST: usize> Columns for Halves<FIRST> {
     #[inline(always)]
-    unsafe fn load<V: Lanes, const N: usize>(at: *const f32) -> [V; N] {
+    unsafe fn load<V: Lanes, const N: usize>(self, _: usize, at: *const f32) -> [V; N] {
         // SAFETY: the caller's.
         let halves = V::load_halves(unsafe { &*at.cast() });
         std::array::from_fn(|n| halves[FIRST + n])
@@ -82,7 +101,7 @@ pub(super) struct Tile<C> {
     pub(super) stride: usize,
     pub(super) width: usize,
     pub(super) start: Start,
-    pub(super) held: PhantomData<C>,
+    pub(super) held: C,
 }
 
 /// Steps from a request of memory to its use, of `vectors` each.
@@ -96,7 +115,27 @@ impl Tile<Halves<0>> {
     pub(super) fn second_half(self) -> Tile<Halves<1>> {
         let Self { steps, left, right, near, next, to, stride, width, start, held: _ } = self;
         let (to, width) = (to.wrapping_add(WIDTH), width - WIDTH);
-        Tile { steps, left, right, near, next, to, stride, width, start, held: PhantomData }
+        Tile { steps, left, right, near, next, to, stride, width, start, held: Halves }
+    }
+}
+
+impl Tile<Copied> {
+    /// The same, of the copy.
+    pub(super) fn of_copy(self, width: usize) -> Tile<Numbers> {
+        let Self { steps, left, to, stride, width: columns, start, held, .. } = self;
+        let w = held.to.cast_const();
+        Tile {
+            steps,
+            left,
+            right: (w, width),
+            near: steps,
+            next: w,
+            to,
+            stride,
+            width: columns,
+            start,
+            held: Numbers,
+        }
     }
 }
 
@@ -150,7 +189,7 @@ impl<C: Columns> Tile<C> {
         if self.start == Start::There {
             for (r, sums) in sums.iter_mut().enumerate() {
                 // SAFETY: the caller's.
-                *sums = unsafe { Numbers::load(self.to.add(r * self.stride)) };
+                *sums = unsafe { Numbers.load(0, self.to.add(r * self.stride)) };
             }
         }
         let mut asked = w.wrapping_add(ahead(N) * far);
@@ -163,7 +202,7 @@ impl<C: Columns> Tile<C> {
             }
             asked = asked.wrapping_add(far);
             // SAFETY: the caller's.
-            let w: [V; N] = unsafe { C::load(w.add(step * far)) };
+            let w: [V; N] = unsafe { self.held.load(step, w.add(step * far)) };
             for r in 0..R {
                 let x = x.wrapping_add(r * row_stride + step * step_stride);
                 // SAFETY: the caller's.
