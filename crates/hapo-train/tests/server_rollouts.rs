@@ -229,6 +229,35 @@ fn train(server: &Server, engine: &str, more: &str) -> Result<Vec<Metrics>> {
     Ok(steps)
 }
 
+/// A folder of weights as a process leaves it that is killed, and the lock that it held.
+fn left_behind(weights: &std::path::Path, process: &str) -> std::fs::File {
+    let folder = weights.join(format!("hapo-{process}"));
+    std::fs::create_dir_all(folder.join(format!("hapo-{process}-3"))).unwrap();
+    std::fs::File::create(folder.join("lock")).unwrap()
+}
+
+#[test]
+fn weights_of_a_killed_trainer_go_when_the_next_one_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(left_behind(folder.path(), "killed"));
+    let alive = left_behind(folder.path(), "alive");
+    alive.lock().unwrap();
+    std::fs::create_dir(folder.path().join("mine")).unwrap();
+    let text = format!(
+        "{GRPO}\n[rollouts]\nserver = \"http://127.0.0.1:9\"\nengine = \"sglang\"\nweights = \"{}\"\n",
+        folder.path().display()
+    );
+    let run = Run::new(&RunPlan::settle(&recipe(&text)).unwrap(), 1).unwrap();
+    let names = || -> BTreeSet<String> {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        entries.map(|it| it.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let kept = BTreeSet::from(["hapo-alive".to_owned(), "mine".to_owned()]);
+    assert!(names().is_superset(&kept) && names().len() == 3, "{:?}", names());
+    drop(run);
+    assert_eq!(names(), kept);
+}
+
 fn of(step: &Metrics, name: &str) -> f64 {
     step.get(name).unwrap_or_else(|| panic!("{name}"))
 }

@@ -4,7 +4,8 @@
 //! them. A server that is gone is waited for; what it lost with its weights is announced and asked for again, so that a
 //! step begins with whole groups or not at all. The price is that weights pass through a file system.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -54,7 +55,7 @@ pub(crate) struct ServerSampler {
     engine: RolloutEngine,
     address: String,
     agent: Agent,
-    folder: PathBuf,
+    folder: OwnFolder,
     files: PublishedFiles,
     stop_strings: Vec<String>,
     micro_batch_tokens: usize,
@@ -86,18 +87,18 @@ impl ServerSampler {
             .timeout_recv_response(Some(ANSWER))
             .build()
             .new_agent();
-        hapo_run::create_folder(section.weights.as_ref())?;
-        let folder = std::path::absolute(&section.weights);
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let process = format!("{:x}-{:x}", since.as_millis(), std::process::id());
+        let folder = OwnFolder::create(section.weights.as_ref(), &process);
         Ok(Self {
             engine: section.engine,
             address: server.trim_end_matches('/').to_owned(),
             agent,
-            folder: folder.map_err(hapo_run::Error::io("read", section.weights.as_ref()))?,
+            folder: folder.map_err(hapo_run::Error::io("write", section.weights.as_ref()))?,
             files,
             stop_strings,
             micro_batch_tokens,
-            process: format!("{:x}-{:x}", since.as_millis(), std::process::id()),
+            process,
             meter: Meter::default(),
             published: None,
             old: None,
@@ -116,7 +117,7 @@ impl ServerSampler {
             return Ok(());
         }
         let label = format!("hapo-{}-{}", self.process, weights.version);
-        let folder = self.folder.join(&label);
+        let folder = self.folder.path.join(&label);
         let [base, base_folder, fingerprint] = &self.files.base;
         let files = ModelFiles {
             base: AdapterNote { base, folder: base_folder, fingerprint },
@@ -370,8 +371,45 @@ impl<D: Device> Sampler<Model<D>> for ServerSampler {
     }
 }
 
-impl Drop for ServerSampler {
+/// A process's own folder among the weights, with a file that is locked as long as the process lives.
+#[derive(Debug)]
+struct OwnFolder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl OwnFolder {
+    const LOCK: &str = "lock";
+
+    /// Creates it, and removes those of processes that were killed.
+    fn create(weights: &Path, process: &str) -> std::io::Result<Self> {
+        std::fs::create_dir_all(weights)?;
+        let weights = std::path::absolute(weights)?;
+        for entry in std::fs::read_dir(&weights)? {
+            let path = entry?.path();
+            let lock = File::open(path.join(Self::LOCK));
+            if is_named_by_us(&path) && lock.is_ok_and(|it| it.try_lock().is_ok()) {
+                // Another process may be removing it, too.
+                let _ = std::fs::remove_dir_all(&path);
+            }
+        }
+        // Locked before it has the name by which others find it.
+        let (new, path) =
+            (weights.join(format!(".{process}")), weights.join(format!("hapo-{process}")));
+        std::fs::create_dir(&new)?;
+        let lock = File::create(new.join(Self::LOCK))?;
+        lock.try_lock()?;
+        std::fs::rename(new, &path)?;
+        Ok(Self { path, _lock: lock })
+    }
+}
+
+fn is_named_by_us(path: &Path) -> bool {
+    path.file_name().is_some_and(|it| it.to_string_lossy().starts_with("hapo-"))
+}
+
+impl Drop for OwnFolder {
     fn drop(&mut self) {
-        self.published.iter().map(|it| &it.1).chain(&self.old).for_each(remove);
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
