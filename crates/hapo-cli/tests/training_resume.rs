@@ -64,7 +64,8 @@ fn bits(run_dir: &Path) -> BTreeMap<String, Vec<u8>> {
         let bytes = std::fs::read(&path).unwrap_or_else(|it| panic!("{}: {it}", path.display()));
         all.insert(name.to_owned(), bytes);
     };
-    let last = run_dir.join("checkpoints/step-000016");
+    let checkpoints = std::fs::read_dir(run_dir.join("checkpoints")).unwrap();
+    let last = checkpoints.map(|it| it.unwrap().path()).max().unwrap();
     for name in [
         "model.safetensors",
         "trainer_state/parameters.f32",

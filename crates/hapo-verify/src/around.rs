@@ -3,8 +3,9 @@
 //! `\boxed{21}+1` is 22, `not \boxed{7}` is no answer, and `\boxed{7} or 8` is two. Looked at by the policies that read
 //! meaning alone. The price is that signs in a sentence may be taken for signs of a formula.
 
-use crate::extraction::bare;
 use std::borrow::Cow;
+
+use crate::normalise::bare;
 
 /// What stands around a box.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

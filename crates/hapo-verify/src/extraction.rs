@@ -8,7 +8,7 @@
 use crate::around::Around;
 use crate::error::GoldError;
 use crate::grader::{AnswerForm, FoundAnswer, Grader, PreparedGold, Problem};
-use crate::normalise::{are_one_list, closing_brace, offers_another};
+use crate::normalise::{are_one_list, bare, closing_brace, offers_another};
 use crate::verdict::{Judgement, Reason};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -340,12 +340,6 @@ fn worth_reading(text: &str) -> Option<&str> {
     let text = text.trim();
     let holds = |c: char| c.is_alphanumeric() || c == '\\' || !c.is_ascii();
     text.contains(holds).then_some(text)
-}
-
-/// An announced answer without the marks of the text around it.
-pub(crate) fn bare(content: &str) -> &str {
-    let marks = |c: char| c.is_whitespace() || "*_$`".contains(c);
-    content.trim_matches(marks).trim_end_matches(['.', ',', ';']).trim_matches(marks)
 }
 
 /// A grader that is shown what an [`Extraction`] finds.

@@ -128,3 +128,9 @@ fn has_word(text: &str, word: &str) -> bool {
         boundary(text[..at].chars().next_back()) && boundary(text[at + word.len()..].chars().next())
     })
 }
+
+/// An announced answer without the marks of the text around it.
+pub(crate) fn bare(content: &str) -> &str {
+    let marks = |c: char| c.is_whitespace() || "*_$`".contains(c);
+    content.trim_matches(marks).trim_end_matches(['.', ',', ';']).trim_matches(marks)
+}

@@ -11,7 +11,7 @@ mod units;
 mod words;
 
 use crate::work;
-pub(crate) use boxes::{are_one_list, closing_brace, contents, offers_another, open_boxes};
+pub(crate) use boxes::{are_one_list, bare, closing_brace, contents, offers_another, open_boxes};
 use latex::basic_latex;
 use operators::fix_operators;
 pub(crate) use operators::is_plain_integer;
