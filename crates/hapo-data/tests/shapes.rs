@@ -106,7 +106,7 @@ fn every_layout_of_rows_gives_its_teachers() {
             r#"{"problem":"p","messages":[{"role":"user","content":"p"},{"role":"assistant","content":"SOLUTION"}]}"#,
             1,
         ),
-        ("openrlhf", r#"{"instruction":"p","input":"","output":"SOLUTION"}"#, 1),
+        ("input-output", r#"{"instruction":"p","input":"","output":"SOLUTION"}"#, 1),
         (
             "verl",
             r#"{"data_source":"openai/gsm8k","prompt":[{"role":"user","content":"p"}],"reward_model":{"ground_truth":"42"},"extra_info":{"answer":"Well.\n#### 42"}}"#,

@@ -1,4 +1,4 @@
-//! `OpenRLHF`: `input` (a string or messages) with `output`, a solution, or `label`, the gold; its other
+//! A question with its output, as in `OpenRLHF` and Alpaca: `input` (a string or messages) with `output`, a solution, or `label`, the gold; its other
 //! usual names are `question` and `instruction` for the first, `response` for the second. Without a
 //! label the last box of the solution is the gold.
 
@@ -11,7 +11,7 @@ use crate::example::Example;
 use crate::value::{Fault, Object};
 
 pub(super) const LAYOUT: Layout = Layout {
-    name: "openrlhf",
+    name: "input-output",
     summary: "input or question or instruction, output or response, label?",
     keys: &[INPUTS, OUTPUTS, &["label"], IDS, SOURCES, LABELS],
     fit,

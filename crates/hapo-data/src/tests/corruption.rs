@@ -222,7 +222,7 @@ fn trl_sft() {
 
 #[test]
 fn openrlhf() {
-    check_text("openrlhf", samples::OPENRLHF, &["input", "output", "label"]);
+    check_text("input-output", samples::OPENRLHF, &["input", "output", "label"]);
 }
 
 #[test]

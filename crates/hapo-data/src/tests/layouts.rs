@@ -261,10 +261,10 @@ fn trl_sft_comes_in_three_shapes() {
 #[test]
 fn openrlhf_outputs_are_teachers() {
     check(
-        "openrlhf",
+        "input-output",
         samples::OPENRLHF.as_bytes(),
         &expect![[r#"
-        openrlhf in JSON lines
+        input-output in JSON lines
         row-1 row 1 x1: "1+1?" = "2" teachers ["It is \\boxed{2}"]
         row-2 row 2 x1: "2+2?" = "4"
         row-3 row 3 x1: "3+3?" = "6" teachers ["It is six"]
@@ -276,7 +276,7 @@ fn openrlhf_outputs_are_teachers() {
         "alpaca",
         alpaca.as_bytes(),
         &expect![[r#"
-        openrlhf in JSON lines
+        input-output in JSON lines
         row-1 row 1 x1: "Add.\n1+1" = "2" teachers ["\\boxed{2}"]
         row-2 row 2 x1: "Say 4." = "4" teachers ["\\boxed{4}"]
     "#]],

@@ -30,7 +30,7 @@ pub(super) fn all() -> Vec<Sample> {
         sample("gsm8k", "JSON lines", GSM8K.into(), 3),
         sample("trl-grpo", "JSON lines of messages", TRL_GRPO.into(), 3),
         sample("trl-sft", "prompt and completion", TRL_SFT.into(), 3),
-        sample("openrlhf", "JSON lines", OPENRLHF.into(), 3),
+        sample("input-output", "JSON lines", OPENRLHF.into(), 3),
         sample("luffy-sft", "JSON lines", LUFFY_SFT.into(), 3),
         sample("sharegpt", "JSON lines", SHAREGPT.into(), 2),
         sample("plain", "CSV", PLAIN.into(), 3),
