@@ -249,3 +249,12 @@ fn none_right_of_eight_has_an_interval_and_the_last_line_names_what_is_next() {
         "every answer is in o.jsonl; to compare models: hapo eval --compare o.jsonl OTHER.jsonl";
     assert_eq!(last(kept), next);
 }
+
+#[test]
+fn the_options_of_help_are_in_groups() {
+    let dir = tempfile::tempdir().unwrap();
+    let help = succeed(dir.path(), &["eval", "--help"]);
+    for heading in ["Server:", "Problems:", "Sampling:", "Grading:"] {
+        assert_eq!(help.lines().filter(|it| *it == heading).count(), 1, "{heading}: {help}");
+    }
+}

@@ -39,70 +39,77 @@ pub(crate) struct Args {
     #[command(flatten)]
     adapter: model::AdapterArg,
     /// Base address of an OpenAI-compatible server to ask instead of a local model
-    #[arg(long, value_name = "URL", conflicts_with_all = ["device", "compute"])]
+    #[arg(help_heading = "Server", long, value_name = "URL", conflicts_with_all = ["device", "compute"])]
     endpoint: Option<String>,
     #[command(flatten)]
     device: DeviceArg,
     /// Comma-separated: mini6, math6, names of `hapo list benchmarks`, family:level of the built-in task
     /// [default: mini6; math6 where --data is a folder]
-    #[arg(long)]
+    #[arg(help_heading = "Problems", long)]
     suite: Option<String>,
     /// A file of problems, or the folder of a suite's benchmark files
-    #[arg(long)]
+    #[arg(help_heading = "Problems", long)]
     data: Option<PathBuf>,
     /// Problems of each benchmark, the first of a file's [default: 200 of the built-in task, all of a file]
-    #[arg(long, value_name = "N")]
+    #[arg(help_heading = "Problems", long, value_name = "N")]
     problems: Option<usize>,
     /// Split of the built-in task for family:level; choose settings on `development`
-    #[arg(long, default_value = "held-out", value_parser = one_of(SPLITS))]
+    #[arg(help_heading = "Problems", long, default_value = "held-out", value_parser = one_of(SPLITS))]
     split: Split,
     /// Completions of each problem [default: the benchmark's own, else 2]
-    #[arg(long, value_parser = count(65_536))]
+    #[arg(help_heading = "Sampling", long, value_parser = count(65_536))]
     k: Option<usize>,
     /// Sampling temperature; 0 takes the most likely token
-    #[arg(long, default_value_t = 0.6)]
+    #[arg(help_heading = "Sampling", long, default_value_t = 0.6)]
     temperature: f32,
     /// Nucleus mass
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(help_heading = "Sampling", long, default_value_t = 1.0)]
     top_p: f32,
     /// Longest completion in tokens [default: the suite's own, else 96]
-    #[arg(long)]
+    #[arg(help_heading = "Sampling", long)]
     max_tokens: Option<usize>,
     /// Sequences decoded at once by a local model; scores do not depend on it
-    #[arg(long, value_name = "N", default_value_t = 256, conflicts_with = "endpoint")]
+    #[arg(
+        help_heading = "Sampling",
+        long,
+        value_name = "N",
+        default_value_t = 256,
+        conflicts_with = "endpoint"
+    )]
     max_sequences: usize,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Sampling")]
     kv: KvArgs,
     /// Prompt template of a local model; `chat` is its own [default: the one it was trained with by hapo train, else its own]
-    #[arg(long, hide_possible_values = true, value_parser = TEMPLATES)]
+    #[arg(help_heading = "Sampling", long, hide_possible_values = true, value_parser = TEMPLATES)]
     template: Option<String>,
     /// System text, with --template chat
-    #[arg(long, value_name = "TEXT")]
+    #[arg(help_heading = "Sampling", long, value_name = "TEXT")]
     system: Option<String>,
     /// Text after the problem in the user's turn, with --template chat
-    #[arg(long, value_name = "TEXT")]
+    #[arg(help_heading = "Sampling", long, value_name = "TEXT")]
     suffix: Option<String>,
     /// Text after a problem that is sent to a server
     #[arg(
+        help_heading = "Server",
         long,
         default_value = "Please reason step by step, and put your final answer within \\boxed{}."
     )]
     instruction: String,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Problems")]
     columns: ColumnsArg,
     /// Grader of `hapo list graders`, `command:PROGRAM`, `python:FILE.py:FUNCTION` or a server's address
-    #[arg(long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
+    #[arg(help_heading = "Grading", long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Grading")]
     reward: RewardArgs,
     /// Where an answer is read: the last box, also an announced answer, or anywhere
-    #[arg(long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
+    #[arg(help_heading = "Grading", long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// Grade completions cut off at --max-tokens as wrong, or like any other
-    #[arg(long, default_value = "wrong", value_parser = one_of(Truncated::ALL))]
+    #[arg(help_heading = "Grading", long, default_value = "wrong", value_parser = one_of(Truncated::ALL))]
     truncated: Truncated,
     /// Seed of the draws and of the intervals
-    #[arg(long, default_value_t = 0)]
+    #[arg(help_heading = "Sampling", long, default_value_t = 0)]
     seed: u64,
     /// Record every completion in this file; the same command resumes where it ends
     #[arg(long, value_name = "FILE.jsonl")]
@@ -114,13 +121,13 @@ pub(crate) struct Args {
     #[arg(long, default_value = "text", value_parser = one_of(LAYOUTS), requires = "compare")]
     layout: Layout,
     /// Concurrent requests to a server
-    #[arg(long, default_value_t = 16)]
+    #[arg(help_heading = "Server", long, default_value_t = 16)]
     concurrency: usize,
     /// Longest time of one request to a server, in seconds
-    #[arg(long, default_value_t = 600.0, value_name = "SECONDS")]
+    #[arg(help_heading = "Server", long, default_value_t = 600.0, value_name = "SECONDS")]
     timeout: f64,
     /// Environment variable that holds the server's key
-    #[arg(long, default_value = "OPENAI_API_KEY", value_name = "NAME")]
+    #[arg(help_heading = "Server", long, default_value = "OPENAI_API_KEY", value_name = "NAME")]
     api_key_env: String,
     /// Print JSON
     #[arg(long)]
