@@ -104,7 +104,7 @@ fn an_answer_that_a_content_filter_ended_is_no_trace() {
         let server = Server::start(Mood::Always(200, body, None));
         let done = teacher(dir.path(), &server, &[]);
         let said = String::from_utf8(done.stdout).unwrap();
-        assert!(said.contains(&format!("o.jsonl: {traces} of 1 prompts have a trace")), "{said}");
+        assert!(said.contains(&format!("o.jsonl: traces for {traces} of 1 prompt")), "{said}");
         let journal = fs::read_to_string(dir.path().join("o.jsonl.journal")).unwrap();
         assert!(journal.contains("boxed{7}"), "{journal}");
     }

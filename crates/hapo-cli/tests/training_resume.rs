@@ -999,8 +999,7 @@ fn problems_that_are_trained_on_as_well_are_said_before_the_start() {
     let eval = format!("eval={{ data = \"{}\", k = 1 }}", own.path("e.jsonl").display());
     let (code, _, stderr) = own.train("run", &["--set", &eval]);
     assert_eq!(code, 0, "{stderr}");
-    let said =
-        "1 of the 2 problems of e are trained on as well, the first: q1, which is r1 of the data";
+    let said = "the run trains on 1 of 2 problems of e too, the first: q1, which is r1 of the data";
     assert!(stderr.contains(said), "{stderr}");
     // The evaluation's problems are inputs too.
     std::fs::remove_dir_all(own.path("run/checkpoints/step-000004")).unwrap();
@@ -1300,6 +1299,6 @@ fn overlong_prompts_are_left_out_and_counted() {
     assert!(stderr.contains(&said), "{stderr}");
     let (code, _, stderr) = run("few", &["--set", "sampling.prompts_per_step=4"]);
     assert_eq!(code, 2);
-    let said = "expected at least 4 prompts for one step, got 3; 2 are left out, as they are longer than data.max_prompt_tokens";
+    let said = "expected at least 4 prompts for one step, got 3; left out, as longer than data.max_prompt_tokens: 2";
     assert!(stderr.contains(said), "{stderr}");
 }

@@ -62,6 +62,16 @@ remedies! {
     FreePort: "another program may hold the port; port 0 takes a free one",
 }
 
+/// A number with what it counts, and whatever of the sentence agrees with it: `1 row is`, `2 rows are`.
+pub fn counted<N: std::fmt::Display + Copy + PartialEq + From<u8>>(
+    n: N,
+    one: &str,
+    many: &str,
+) -> String {
+    let word = if n == N::from(1) { one } else { many };
+    format!("{n} {word}")
+}
+
 /// A text as a message quotes it: its first `most` characters on one line, none of them a control character, and an
 /// ellipsis where there were more.
 pub fn excerpt(text: &str, most: usize) -> String {
@@ -88,7 +98,13 @@ pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::excerpt;
+    use super::{counted, excerpt};
+
+    #[test]
+    fn one_is_singular_and_none_is_not() {
+        let all = [0_usize, 1, 2].map(|n| counted(n, "row is", "rows are"));
+        assert_eq!(all, ["0 rows are", "1 row is", "2 rows are"]);
+    }
 
     #[test]
     fn excerpts_are_one_line_and_cut_between_characters() {

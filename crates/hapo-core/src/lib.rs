@@ -66,7 +66,7 @@ pub use credit::{
     has_terms, unmasked,
 };
 pub use decimal::{Decimal, DecimalError};
-pub use explain::{Explain, Remedy, excerpt, panic_message};
+pub use explain::{Explain, Remedy, counted, excerpt, panic_message};
 pub use gate::{
     Annealing, AnnealingMode, Gate, GateError, GateWarning, RangeRow, RungRow, Schedule,
     ScheduleTable, SlotRule, StepRow, SuccessLimit, Threshold, check_slot_rule,

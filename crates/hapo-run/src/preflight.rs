@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use hapo_core::counted;
+
 use crate::duration::duration;
 use crate::flat::ResponseShares;
 
@@ -73,10 +75,10 @@ impl Preflight {
                 self.limit,
             ),
             format!(
-                "            about {:.1} s a step, {} for {} steps; weights and moments {:.2} GB, {:.2} GB held now",
-                self.step_seconds,
+                "            about {} a step, {} for {}; weights and moments {:.2} GB, {:.2} GB held now",
+                duration(self.step_seconds),
                 duration(self.step_seconds * self.steps as f64),
-                self.steps,
+                counted(self.steps, "step", "steps"),
                 self.state_bytes as f64 / 1e9,
                 self.resident_bytes as f64 / 1e9,
             ),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use hapo_core::counted;
 use hapo_kernels::Compute;
 use hapo_train::plan::{DeviceSpec, Estimate, Lengths, Workload, config_in, config_of, estimate};
 use hapo_train::{EvalSet, ModelSource, Recipe, RunPlan};
@@ -193,14 +194,15 @@ fn print(plan: &Estimate) -> Result<()> {
     );
     if let Some(it) = &plan.evaluation {
         outln!(
-            "  {} evaluations of {} completions, {} tokens: {} each",
-            it.times,
+            "  {} of {} completions, {} tokens: {} each",
+            counted(it.times, "evaluation", "evaluations"),
             grouped(it.completions),
             grouped(it.tokens as u64),
             duration(it.seconds)
         );
     }
-    outln!("  {} steps: {}\n", plan.steps, duration(plan.seconds()));
+    let steps = counted(plan.steps, "step", "steps");
+    outln!("  {steps}: {}\n", duration(plan.seconds()));
     Ok(())
 }
 

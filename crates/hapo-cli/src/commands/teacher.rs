@@ -5,6 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use hapo_core::counted;
 use hapo_sampler::Truncation;
 use hapo_teacher::{
     Client, Leaked, Length, OpenMode, Origin, Outcome, Prices, PromptKind, RetryPolicy, Rule,
@@ -185,12 +186,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let before = session.summary();
     if before.resumed > 0 {
-        errln!("{} answers are in {} already", before.resumed, session.journal().display());
+        let answers = counted(before.resumed, "answer is", "answers are");
+        errln!("{answers} in {} already", session.journal().display());
     }
     if let [first, ..] = session.damaged_lines() {
         let (count, path) = (session.damaged_lines().len(), session.journal().display());
         errln!(
-            "warning: {count} lines of {path} cannot be read (the first is {first}); their attempts are made again"
+            "warning: {path}: {} cannot be read (the first is {first}); their attempts are made again",
+            counted(count, "line", "lines")
         );
     }
     let attempts = dataset.examples.len() as u64 * u64::from(args.attempts);
@@ -369,7 +372,8 @@ fn remote(client: &Client, session: &mut Session<'_>, counter: &mut AttemptCount
 }
 
 fn print(output: &Path, it: &Summary, elapsed: Duration) -> Result<()> {
-    outln!("{}: {} of {} prompts have a trace", output.display(), it.admitted, it.prompts);
+    let prompts = counted(it.prompts, "prompt", "prompts");
+    outln!("{}: traces for {} of {prompts}", output.display(), it.admitted);
     outln!(
         "attempts  {}: {} correct ({} leaked), {} wrong, {} unparsable, {} cut off, {} too long, {} failed",
         it.attempts,

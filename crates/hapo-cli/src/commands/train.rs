@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
+use hapo_core::counted;
 use hapo_data::task::Split;
 use hapo_eval::{EvalSets, SetChoice};
 use hapo_kernels::Device;
@@ -292,7 +293,8 @@ fn json_of_stages(done: &[Stage<'_>], stages: usize) -> serde_json::Value {
 
 fn say(name: &str, outcome: &Outcome) -> Result<()> {
     let Outcome { steps, checkpoint: Some(checkpoint), .. } = outcome else {
-        outln!("{name}: {} steps done; no checkpoint was written", outcome.steps);
+        let steps = counted(outcome.steps, "step", "steps");
+        outln!("{name}: {steps} done; no checkpoint was written");
         return Ok(());
     };
     let checkpoint = checkpoint.display();
@@ -304,7 +306,10 @@ fn say(name: &str, outcome: &Outcome) -> Result<()> {
         (true, 0) => outln!(
             "{name}: all {steps} steps were done before; nothing to do, the model is in {checkpoint}"
         ),
-        (true, _) => outln!("{name}: {steps} steps done; the model is in {checkpoint}"),
+        (true, _) => {
+            let steps = counted(*steps, "step", "steps");
+            outln!("{name}: {steps} done; the model is in {checkpoint}");
+        }
         (false, _) => outln!("{name}: stopped after step {steps}; saved in {checkpoint}"),
     }
     Ok(())
@@ -349,7 +354,9 @@ impl Observer for ProgressObserver {
 
     fn preflight_begins(&mut self, prompts: usize, responses: usize) {
         self.progress.line(&format!(
-            "pre-flight  sampling {responses} responses to {prompts} prompts, at most two steps' time (--no-preflight skips it)"
+            "pre-flight  sampling {} to {}, at most two steps' time (--no-preflight skips it)",
+            counted(responses, "response", "responses"),
+            counted(prompts, "prompt", "prompts")
         ));
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use hapo_core::{Step, demonstration as imitated};
+use hapo_core::{Step, counted, demonstration as imitated};
 use hapo_data::Dataset;
 use hapo_data::task::{Corpus, Split, TaskSet};
 use hapo_sampler::ChatFormat;
@@ -79,17 +79,19 @@ impl Source {
         let uses_teachers = wants_teacher || imitates;
         for (name, rows) in table.unread_solutions.iter().filter(|_| uses_teachers) {
             all.push(format!(
-                "`{name}` looks like solutions ({rows} rows of the data) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it"
+                "`{name}` looks like solutions ({} of the data) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it",
+                counted(*rows, "row", "rows")
             ));
         }
         if let Some(first) = refused.first().filter(|_| uses_teachers) {
             let n = refused.len();
-            all.push(format!("{n} teacher trajectories are not admitted, the first: {first}"));
+            let n = counted(n, "teacher trajectory is", "teacher trajectories are");
+            all.push(format!("{n} not admitted, the first: {first}"));
         }
         if uses_teachers && table.unused_solutions > 0 {
             all.push(format!(
-                "{} solutions are not used: a run takes the first of a prompt that is verified, teacher.pick another",
-                table.unused_solutions
+                "{} not used: a run takes the first of a prompt that is verified, teacher.pick another",
+                counted(table.unused_solutions, "solution is", "solutions are")
             ));
         }
         if let Some(first) = table.overlong.first() {
@@ -198,17 +200,13 @@ pub(crate) fn load_source(
     if order.steps_per_epoch() == 0 {
         let left_out = match table.overlong.len() {
             0 => String::new(),
-            n => format!("; {n} are left out, as they are longer than data.max_prompt_tokens"),
+            n => format!("; left out, as longer than data.max_prompt_tokens: {n}"),
         };
-        let what = if recipe.method().samples() {
-            "prompts"
-        } else {
-            "prompts with an admissible teacher"
-        };
+        let with = if recipe.method().samples() { "" } else { " with an admissible teacher" };
         return Err(Error::Dataset {
             problem: format!(
-                "expected at least {} {what} for one step, got {}{left_out} ({})",
-                order.per_step,
+                "expected at least {}{with} for one step, got {}{left_out} ({})",
+                counted(order.per_step, "prompt", "prompts"),
                 order.prompts,
                 recipe.data().train.name()
             ),

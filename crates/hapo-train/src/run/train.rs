@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use hapo_core::counted;
 use hapo_kernels::Device;
 use hapo_run::{
     EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder, create_folder,
@@ -335,8 +336,9 @@ impl Session<'_> {
                 && !std::mem::replace(&mut self.has_below_wrong, true)
             {
                 observer.warning(&format!(
-                    "step {step}: {below} answers have a reward below reward.wrong: to give no answer pays better; \
-                     lower reward.wrong"
+                    "step {step}: {} a reward below reward.wrong: to give no answer pays better; \
+                     lower reward.wrong",
+                    counted(below, "answer has", "answers have")
                 ));
             }
             if let Some(alarm) = self.guard.alarm(&metrics) {

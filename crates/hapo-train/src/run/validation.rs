@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Instant;
 
-use hapo_core::{PromptId, RngStream, ScoredGroup, Step};
+use hapo_core::{PromptId, RngStream, ScoredGroup, Step, counted};
 use hapo_run::{Metrics, metric_of_set};
 use hapo_sampler::{ChatFormat, SampleSettings};
 use hapo_verify::Grader;
@@ -66,7 +66,7 @@ impl Validation {
             let (problem, hint) = match table.overlong.len() {
                 0 => (none.to_owned(), "name a file with problems"),
                 n => (
-                    format!("{none}; all {n} are longer than data.max_prompt_tokens"),
+                    format!("{none}; longer than data.max_prompt_tokens: {n}"),
                     "raise data.max_prompt_tokens",
                 ),
             };
@@ -85,13 +85,17 @@ impl Validation {
         let known = Texts::of(trained);
         let left_out = |(name, table): &(String, PromptTable)| {
             let (n, first) = (table.overlong.len(), table.overlong.first()?);
-            Some(format!("{n} problems of {name} are left out, the first: {first}"))
+            Some({
+                let n = counted(n, "problem is", "problems are");
+                format!("{name}: {n} left out, the first: {first}")
+            })
         };
         let of_set = |(name, table): &(String, PromptTable)| {
             let (n, first, trained) = known.shared(table)?;
             let of = table.prompts.len();
             Some(format!(
-                "{n} of the {of} problems of {name} are trained on as well, the first: {first}, which is {trained} of the data"
+                "the run trains on {n} of {} of {name} too, the first: {first}, which is {trained} of the data",
+                counted(of, "problem", "problems")
             ))
         };
         self.sets.iter().flat_map(|it| [left_out(it), of_set(it)]).flatten().collect()

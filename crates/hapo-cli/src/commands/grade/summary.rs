@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use hapo_core::counted;
 use hapo_verify::Judgement;
 use serde::Serialize;
 use serde_json::Value;
@@ -77,7 +78,8 @@ impl Summary {
     pub(super) fn text(&self) -> String {
         let Summary { rows, correct, wrong, unparsable, malformed, labels } = self;
         let mut text = format!(
-            "{rows} rows: {correct} correct, {wrong} wrong, {unparsable} unparsable, {malformed} malformed\n"
+            "{}: {correct} correct, {wrong} wrong, {unparsable} unparsable, {malformed} malformed\n",
+            counted(*rows, "row", "rows")
         );
         if let Some(labels) = labels {
             labels.write(&mut text).expect("a string takes all");
@@ -95,7 +97,12 @@ impl Labels {
             writeln!(out, "{name:<12}{:>9}{:>9}{:>12}", row[0], row[1], row[2])?;
         }
         let n_differing = yes[1] + yes[2] + no[0];
-        writeln!(out, "agreement {:.2} %, {n_differing} rows disagree", 100.0 * self.agreement)?;
+        writeln!(
+            out,
+            "agreement {:.2} %, {} disagree",
+            100.0 * self.agreement,
+            counted(n_differing, "row", "rows")
+        )?;
         for it in self.disagreements.iter().take(MOST_SHOWN) {
             let (gold, answer) = (printable(&it.gold), printable(&it.answer));
             let Disagreement { row, label, verdict, reason, .. } = it;
