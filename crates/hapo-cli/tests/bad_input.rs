@@ -189,7 +189,7 @@ fn bad_rows() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: rows.jsonl:2: answer: expected a string that is not empty, got nothing (1 bad rows in all)
+            error: rows.jsonl:2: answer: expected a string that is not empty, got nothing (1 bad row in all)
             hint: `hapo data check rows.jsonl --drop-bad -o OUT` names them and writes the others
         "#]],
     );
@@ -211,7 +211,7 @@ fn bad_rows() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml", &short[0], &short[1]]),
         &expect![[r#"
-            error: expected at least 1 prompts for one step, got 0; 1 are left out, as they are longer than data.max_prompt_tokens (rows.jsonl)
+            error: expected at least 1 prompt for one step, got 0; left out, as longer than data.max_prompt_tokens: 1 (rows.jsonl)
             hint: raise data.max_prompt_tokens
         "#]],
     );
@@ -221,7 +221,7 @@ fn bad_rows() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml", "--quiet", &short[0], eval[0], eval[1]]),
         &expect![[r#"
-            error: eval: expected at least 1 problem, got 0; all 1 are longer than data.max_prompt_tokens
+            error: eval: expected at least 1 problem, got 0; longer than data.max_prompt_tokens: 1
             hint: raise data.max_prompt_tokens
         "#]],
     );
@@ -313,7 +313,7 @@ fn files_of_problems_that_hold_none() {
     check(
         &new("torn.csv", "question,answer\n1+1,2\n\"1+2,3\n"),
         &expect![[r#"
-            error: torn.csv: row 2: row: expected 2 cells, one for each column, got 1; 1 of 2 rows are bad
+            error: torn.csv: row 2: row: expected 2 cells, one for each column, got 1; 1 bad row of 2
             hint: leave bad rows out: hapo data check FILE --drop-bad -o OUT
         "#]],
     );
@@ -436,8 +436,8 @@ fn rows_that_new_cannot_use_are_named_with_what_to_type() {
     check(
         &new("{\"q\":\"1+1\",\"a\":\"2\"}\n", &["--columns", "problem=q,answer=b"]),
         &expect![[r#"
-            error: rows.jsonl:1: b: expected a gold answer: a string that is not empty, a finite number or a list of them, got nothing; 1 of 1 rows are bad
-            hint: name the columns: --columns problem=NAME,answer=NAME,teacher=NAME
+            error: rows.jsonl: no row has the column `b`; there are a, q
+            hint: did you mean `a`?
         "#]],
     );
 }

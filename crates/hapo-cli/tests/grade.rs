@@ -212,6 +212,8 @@ fn nothing_to_grade_and_rows_of_other_fields_are_refused_in_words() {
     let other = graded(&"{\"answer\": \"7\", \"completion\": \"7\"}\n".repeat(64));
     let hint = "hint: rows have the fields `answer`, `completion`: name two with --gold-key and --pred-key\n";
     assert!(other.ends_with(hint), "{other}");
+    let near = graded("{\"golds\": \"7\", \"pred\": \"7\"}\n");
+    assert!(near.ends_with("hint: did you mean `golds`?\n"), "{near}");
     assert_eq!(other.lines().filter(|it| it.starts_with("rows.jsonl: row ")).count(), 10);
 }
 

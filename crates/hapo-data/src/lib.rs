@@ -37,7 +37,7 @@ pub use dataset::{
 };
 pub use error::Error;
 pub use example::{Example, Message};
-pub use layouts::{Columns, DATASET_LAYOUTS, Layout};
+pub use layouts::{Columns, DATASET_LAYOUTS, Layout, NamedColumns};
 pub use row::{BadRow, LINE_LIMIT, Row};
 pub use summary::{FileSummary, Lengths, TokenCount, summarise};
 pub use surrogates::without_lone_surrogates;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::dataset::{open_all, question_hash};
 use crate::error::Error;
 use crate::example::Example;
-use crate::layouts::Columns;
+use crate::layouts::{Columns, NamedColumns};
 use crate::row::Row;
 use crate::template::PromptTemplate;
 
@@ -67,6 +67,9 @@ pub struct FileSummary {
     pub ignored_fields: BTreeMap<String, u64>,
     /// Those of them that look like worked solutions.
     pub unread_solutions: BTreeMap<String, u64>,
+    /// The columns that were named, and what the rows have.
+    #[serde(skip)]
+    pub named_columns: NamedColumns,
 }
 
 /// Lengths of texts.
@@ -132,6 +135,7 @@ pub fn summarise<E: From<Error>>(
     let mut summary = counts.finish();
     summary.ignored_fields.clone_from(rows.ignored_fields());
     summary.unread_solutions.clone_from(rows.unread_solutions());
+    summary.named_columns.clone_from(rows.named_columns());
     Ok(summary)
 }
 

@@ -38,7 +38,7 @@ pub use observe::stats::{Over, Stats};
 pub use plan::run_plan::{RunPlan, Sources};
 pub use problems::inputs::Inputs;
 pub use problems::prompts::{
-    Order, Prompt, PromptIndex, PromptLimits, PromptTable, ReadAs, load_file,
+    Order, Prompt, PromptIndex, PromptLimits, PromptTable, ReadAs, check_columns, load_file,
 };
 pub use problems::source::builtin_prompts;
 pub use recipe::{

@@ -15,7 +15,7 @@ mod sources;
 use crate::container::{self, Container};
 use crate::error::Error;
 use crate::example::Example;
-use crate::layouts::{self, Columns};
+use crate::layouts::{self, Columns, NamedColumns};
 use crate::row::{BadRow, Row};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -72,6 +72,8 @@ pub struct Loaded {
     pub bad_rows: Vec<BadRow>,
     /// How many bad rows there were.
     pub bad_row_count: u64,
+    /// The columns that were named, and what the rows have.
+    pub named_columns: NamedColumns,
     /// Ignored fields that seem to hold worked solutions.
     pub unread_solutions: BTreeMap<String, u64>,
     /// Fields that no part of this program reads, with the number of rows that have them: a
@@ -156,6 +158,7 @@ pub fn load_rows(mut rows: Rows<'_>) -> Result<Loaded, Error> {
         container: rows.container(),
         bad_rows,
         bad_row_count,
+        named_columns: rows.named_columns().clone(),
         unread_solutions: rows.unread_solutions().clone(),
         ignored_fields: rows.ignored_fields().clone(),
     })

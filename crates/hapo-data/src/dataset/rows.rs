@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{Example, first_bytes};
 use crate::container::{self, Container, Opened, RawRow, RawRows};
 use crate::error::Error;
-use crate::layouts::{self, Columns, DATASET_LAYOUTS, Layout};
+use crate::layouts::{self, Columns, DATASET_LAYOUTS, Layout, NamedColumns};
 use crate::row::{BadRow, Row};
 use crate::value::{Fault, Value, fault, shorten, without_exponent};
 
@@ -47,6 +47,7 @@ pub struct Rows<'a> {
     ignored_fields: BTreeMap<String, u64>,
     unread_solutions: BTreeMap<String, u64>,
     e_notation: u64,
+    named_columns: NamedColumns,
 }
 
 impl std::fmt::Debug for Rows<'_> {
@@ -84,6 +85,7 @@ impl<'a> Rows<'a> {
             ignored_fields: BTreeMap::new(),
             unread_solutions: BTreeMap::new(),
             e_notation: 0,
+            named_columns: NamedColumns::default(),
         }
     }
 
@@ -121,7 +123,11 @@ impl<'a> Rows<'a> {
             Reading::Columns(_) => &layouts::COLUMNS,
             Reading::Recognised => recognise(&mut head, opened.container, path)?,
         };
-        Ok(Rows { reading, ..Rows::new(path, layout, head, opened) })
+        let named_columns = match &reading {
+            Reading::Columns(it) => NamedColumns::of(it),
+            Reading::Recognised => NamedColumns::default(),
+        };
+        Ok(Rows { reading, named_columns, ..Rows::new(path, layout, head, opened) })
     }
 
     /// Opens the next file; `false` when there is none.
@@ -149,6 +155,11 @@ impl<'a> Rows<'a> {
     /// Gold answers that were a number in e-notation and are plain digits now.
     pub fn e_notation(&self) -> u64 {
         self.e_notation
+    }
+
+    /// The columns that are named, and what the rows so far have.
+    pub fn named_columns(&self) -> &NamedColumns {
+        &self.named_columns
     }
 
     /// The layout of the file; of several, of the one at hand.
@@ -187,6 +198,9 @@ impl<'a> Rows<'a> {
             Reading::Columns(it) => Some(it),
             Reading::Recognised => None,
         };
+        if columns.is_some() {
+            self.named_columns.add(&fields);
+        }
         // The plain layout reads names in any case; no other does.
         let folds = self.layout.name == layouts::PLAIN.name;
         let keys = self.layout.keys;

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::example::Example;
 use crate::value::{Fault, Object, Value};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Names of the columns, for files that no layout fits. A name with dots leads into structures:
 /// `reward_model.ground_truth`.
@@ -90,7 +91,7 @@ impl Columns {
         Err(Error::Columns { missing })
     }
 
-    fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let optional = [&self.answer, &self.id, &self.source, &self.level, &self.subject];
         let optional = optional.into_iter().flatten();
         let lists = self.teacher.iter().chain(&self.hint);
@@ -134,6 +135,31 @@ impl Columns {
         example.level = label(&self.level)?;
         example.subject = label(&self.subject)?;
         Ok(example)
+    }
+}
+
+/// Columns that are named, and what the rows have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedColumns {
+    /// Those that no row has.
+    pub missing: Vec<String>,
+    /// Fields of the rows, at most 64 names.
+    pub present: BTreeSet<String>,
+}
+
+impl NamedColumns {
+    pub(crate) fn of(columns: &Columns) -> Self {
+        let missing = columns.names().map(str::to_owned).collect();
+        Self { missing, present: BTreeSet::new() }
+    }
+
+    pub(crate) fn add(&mut self, row: &Object) {
+        self.missing.retain(|name| at(row, name).is_none());
+        for (name, _) in &row.0 {
+            if self.present.len() < 64 && !self.present.contains(name) {
+                self.present.insert(name.clone());
+            }
+        }
     }
 }
 

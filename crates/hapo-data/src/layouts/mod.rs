@@ -24,8 +24,8 @@ use crate::value::{Fault, Object};
 #[cfg(test)]
 pub(crate) use fields::last_boxed;
 
-pub use columns::Columns;
 pub(crate) use columns::LAYOUT as COLUMNS;
+pub use columns::{Columns, NamedColumns};
 pub(crate) use own::LAYOUT as OWN;
 pub(crate) use plain::LAYOUT as PLAIN;
 

@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::{
     Context, CounterRng, Explain, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict,
+    counted,
 };
-use hapo_data::{AdmissionRule, Columns, Dataset, Example, Loaded};
+use hapo_data::{AdmissionRule, Columns, Dataset, Example, Loaded, NamedColumns};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Gold, Grader, in_order};
 
 use crate::error::{Error, Result};
 use crate::grading::{gold_of, graded};
 use crate::problems::inputs::{Inputs, RowHashes};
-use crate::recipe::{HintSource, Overlong};
+use crate::recipe::{HintSource, Overlong, did_you_mean};
 
 /// A prompt of the run.
 #[derive(Clone, Debug)]
@@ -398,9 +399,14 @@ pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loade
     let rows = hapo_data::open_all(paths, read_as.columns)?;
     let rows = if read_as.keeps_fields { rows.keeping_fields() } else { rows };
     let loaded = hapo_data::load_rows(rows)?;
+    let files: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
+    check_columns(&files.join(", "), &loaded.named_columns)?;
     if let Some(bad) = loaded.bad_rows.first() {
         return Err(Error::Dataset {
-            problem: format!("{bad} ({} bad rows in all)", loaded.bad_row_count),
+            problem: format!(
+                "{bad} ({} in all)",
+                counted(loaded.bad_row_count, "bad row", "bad rows")
+            ),
             hint: format!(
                 "`hapo data check {} --drop-bad -o OUT` names them and writes the others",
                 bad.file
@@ -408,6 +414,21 @@ pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loade
         });
     }
     Ok(loaded)
+}
+
+/// Refuses the name of a column that no row has.
+pub fn check_columns(file: &str, named: &NamedColumns) -> Result<()> {
+    let present: Vec<&str> = named.present.iter().map(String::as_str).collect();
+    match named.missing.first() {
+        Some(missing) if !present.is_empty() => Err(Error::Dataset {
+            problem: format!(
+                "{file}: no row has the column `{missing}`; there are {}",
+                present.join(", ")
+            ),
+            hint: did_you_mean(missing, &present, "", "name one of these"),
+        }),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use hapo_core::counted;
 use hapo_data::{
     BadRow, Columns, Decision, FileSummary, Format, Lengths, PromptTemplate, Row, Rows,
     TemplateChoice, TokenCount, Written, summarise,
@@ -143,6 +144,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Command::Convert(args) => {
             let columns = args.columns.parsed()?;
             let (file, columns) = (args.file.as_path(), columns.as_ref());
+            check_columns(file, columns)?;
             let tokens = args.admission.model.is_some();
             if tokens && args.to != To::Verl {
                 return Err(bad_input(
@@ -189,6 +191,7 @@ fn stats(args: &Stats) -> Result<()> {
     let count = tokenizer.is_some().then_some(TokenCount { tokens: &tokens, template: &template });
     for (number, file) in args.files.iter().enumerate() {
         let it = summarise(file, columns.as_ref(), count.as_ref())?;
+        hapo_train::check_columns(&it.file, &it.named_columns)?;
         if args.json {
             outln!("{}", serde_json::to_string(&it)?);
             continue;
@@ -224,8 +227,9 @@ fn stats_template(args: &Stats) -> Result<PromptTemplate> {
 fn warn_of_unread(rows: &Rows<'_>, file: &Path) {
     for (name, count) in rows.unread_solutions() {
         errln!(
-            "warning: {}: `{name}` looks like solutions ({count} rows) and is not read; --columns problem=…,answer=…,teacher={name} reads it",
-            file.display()
+            "warning: {}: `{name}` looks like solutions ({}) and is not read; --columns problem=…,answer=…,teacher={name} reads it",
+            file.display(),
+            counted(*count, "row", "rows")
         );
     }
 }
@@ -234,9 +238,13 @@ fn warn_of_unread(rows: &Rows<'_>, file: &Path) {
 fn report_e_notation(rows: &Rows<'_>, file: &Path) {
     if rows.e_notation() > 0 {
         errln!(
-            "{}: {} answers in e-notation are read as numbers (1e-5 is 0.00001)",
+            "{}: {} (1e-5 is 0.00001)",
             file.display(),
-            rows.e_notation()
+            counted(
+                rows.e_notation(),
+                "answer in e-notation is read as a number",
+                "answers in e-notation are read as numbers"
+            )
         );
     }
 }
@@ -256,11 +264,15 @@ fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
     lines.push(("distinct prompts", prompts));
     if it.problems_with_several_answers > 0 {
         let n = it.problems_with_several_answers;
-        let text = format!("{n} problems appear with different answers or sources");
+        let text = format!(
+            "{} with different answers or sources",
+            counted(n, "problem appears", "problems appear")
+        );
         lines.push(("with several answers", text));
     }
-    let (share, solutions) = (it.teacher_coverage * 100.0, it.teachers);
-    let teachers = format!("{} ({share:.1} %), {solutions} solutions", it.with_teacher);
+    let share = it.teacher_coverage * 100.0;
+    let solutions = counted(it.teachers, "solution", "solutions");
+    let teachers = format!("{} ({share:.1} %), {solutions}", it.with_teacher);
     lines.push(("with a teacher", teachers));
     let counts = [
         ("already rendered", it.already_rendered),
@@ -311,6 +323,7 @@ fn check(args: &Check) -> Result<()> {
     let whole = !(args.drop_bad && hapo_reward::is_own(&args.grader));
     let mut solutions = Solutions::new(grader.filter(|_| whole), args.extraction);
     let columns = args.columns.parsed()?;
+    args.files.iter().try_for_each(|it| check_columns(it, columns.as_ref()))?;
     let mut bad_rows = 0_u64;
     let mut report = |bad: &BadRow| -> Result<()> {
         bad_rows += 1;
@@ -342,9 +355,10 @@ fn check(args: &Check) -> Result<()> {
             Ok(Decision::Skip)
         })?;
         errln!(
-            "{}: {bad_rows} bad rows; {} rows written to {}",
+            "{}: {}; {} written to {}",
             file.display(),
-            written.rows,
+            counted(bad_rows, "bad row", "bad rows"),
+            counted(written.rows, "row", "rows"),
             output.display()
         );
         solutions.say(args.extraction);
@@ -383,19 +397,30 @@ fn check(args: &Check) -> Result<()> {
     solutions.say(args.extraction);
     if let Some(first) = contradicted.first() {
         errln!(
-            "warning: {} problems have different answers in different rows, the first: {}",
-            contradicted.len(),
+            "warning: {} different answers in different rows, the first: {}",
+            counted(contradicted.len(), "problem has", "problems have"),
             hapo_core::excerpt(first, 80)
         );
     }
     if bad_rows == 0 {
-        errln!("{rows_in_all} rows, none bad");
+        errln!("{}, none bad", counted(rows_in_all, "row", "rows"));
         return Ok(());
     }
     Err(bad_input(
-        format!("{bad_rows} of {rows_in_all} rows are bad"),
+        format!("{} of {rows_in_all}", counted(bad_rows, "bad row", "bad rows")),
         "correct them, or write the others: hapo data check FILE --drop-bad -o OUT",
     ))
+}
+
+/// Refuses the name of a column that no row has. Reads no further than the row with the last of them.
+fn check_columns(file: &Path, columns: Option<&Columns>) -> Result<()> {
+    let mut rows = hapo_data::open_all(&[file.to_owned()], columns)?;
+    while !rows.named_columns().missing.is_empty()
+        && let Some(row) = rows.next()
+    {
+        row?;
+    }
+    Ok(hapo_train::check_columns(&file.display().to_string(), rows.named_columns())?)
 }
 
 /// Verdicts on the solutions of rows.
@@ -442,10 +467,11 @@ impl Solutions {
             return;
         }
         let (correct, all, rule) = (self.correct, self.all, extraction.name());
-        errln!("{correct} of {all} solutions are correct with extraction `{rule}`");
+        let all = counted(all, "solution", "solutions");
+        errln!("correct with extraction `{rule}`: {correct} of {all}");
         if self.lost > 0 {
             errln!(
-                "{} more are with `any` alone: they give their answer without the words or the box that count",
+                "correct with `any` alone: {} more, without the words or the box that count",
                 self.lost
             );
         }
@@ -515,14 +541,14 @@ fn convert(
     let written = hapo_data::convert(file, columns, output, format, decide)?;
     if written.teachers_left_out > 0 {
         errln!(
-            "{} solutions beyond the first of their row are left out: this layout holds one",
-            written.teachers_left_out
+            "{} left out: this layout holds the first of a row",
+            counted(written.teachers_left_out, "solution is", "solutions are")
         );
     }
     if written.without_source > 0 {
         errln!(
-            "note: {} rows name no source; data_source is {} there, by which verl compares the last box",
-            written.without_source,
+            "note: {} no source; data_source is {} there, by which verl compares the last box",
+            counted(written.without_source, "row names", "rows name"),
             hapo_data::VERL_SOURCE
         );
     }

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 
 use anyhow::Result;
+use hapo_core::counted;
+use hapo_train::recipe::did_you_mean;
 use hapo_verify::{
     Completion, Extracting, Extraction, Gold, Grader, Judgement, Problem, grade_batch, in_order,
 };
@@ -133,17 +135,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         outln!("{}", it.text());
     }
     let (malformed, rows) = (it.malformed, it.rows);
-    let unread = format!("{malformed} of {rows} rows could not be read");
+    let unread = format!("{malformed} of {} could not be read", counted(rows, "row", "rows"));
     match ungraded {
         None => Ok(()),
         Some(Ungraded::Failed) => Err(bad_input(
-            format!("{malformed} of {rows} rows have no verdict"),
+            format!("without a verdict: {malformed} of {}", counted(rows, "row", "rows")),
             "docs/guides/own-reward.md has a program to begin with",
         )),
-        Some(Ungraded::OtherFields(names)) => Err(bad_input(
-            unread,
-            format!("rows have the fields {names}: name two with --gold-key and --pred-key"),
-        )),
+        Some(Ungraded::OtherFields(hint)) => Err(bad_input(unread, hint)),
         Some(Ungraded::Unread) => {
             Err(bad_input(unread, format!("each row is an object with strings in {keys}")))
         }
@@ -154,7 +153,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 enum Ungraded {
     /// The reward failed.
     Failed,
-    /// It has other fields, in quotes here.
+    /// It has other fields; which was meant.
     OtherFields(String),
     /// It is no object, or a field is no string.
     Unread,
@@ -291,7 +290,12 @@ impl Output<'_> {
             return Ungraded::Unread;
         }
         let names: Vec<String> = row.keys().take(8).map(|it| format!("`{it}`")).collect();
-        Ungraded::OtherFields(printable(&names.join(", ")))
+        let absent = keys.into_iter().find(|key| !row.contains_key(*key));
+        let known: Vec<&str> = row.keys().map(String::as_str).collect();
+        let absent = absent.expect("one of the keys is no field");
+        let names = names.join(", ");
+        let name = format!("rows have the fields {names}: name two with --gold-key and --pred-key");
+        Ungraded::OtherFields(printable(&did_you_mean(absent, &known, "", &name)))
     }
 
     /// Gold and completion of a row. A number counts as its text: gold answers are often bare.
