@@ -45,7 +45,7 @@ fn a_new_recipe_fits_the_model_and_the_data_and_trains() {
     let few = ["--set", "sampling.prompts_per_step=2", "--set", "optim.mini_batch_prompts=1"];
     let train = [&["train", "my.toml", "--quiet"], &steps[..], &few[..]].concat();
     let done = succeed(dir.path(), &train);
-    assert!(done.contains(": 1 steps done; the model is in "), "{done}");
+    assert!(done.contains(": 1 step done; the model is in "), "{done}");
 
     let message = refuse(dir.path(), &new);
     assert!(message.starts_with("error: my.toml exists\nhint: name another with -o"), "{message}");
@@ -56,7 +56,7 @@ fn a_new_recipe_fits_the_model_and_the_data_and_trains() {
     let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
     assert!(text.contains("[lora]") && text.contains("lr = 1e-3"), "{text}");
     let done = succeed(dir.path(), &[&train[..], &["--run-dir", "adapted"]].concat());
-    assert!(done.contains(": 1 steps done"), "{done}");
+    assert!(done.contains(": 1 step done"), "{done}");
     let checkpoint = dir.path().join("adapted/checkpoints/step-000001");
     assert!(checkpoint.join("adapter_model.safetensors").is_file());
     fs::write(dir.path().join("bad.jsonl"), "{\"question\":\"\",\"answer\":\"1\"}\n").unwrap();
@@ -104,7 +104,7 @@ fn a_new_recipe_is_chosen_by_what_the_model_writes() {
     let bad = ["new", "--model", "builtin:base", "--data", "torn.jsonl", "-o", "other.toml"];
     let message = refuse(dir.path(), &bad);
     assert!(message.starts_with("error: torn.jsonl:22: answer: "), "{message}");
-    assert!(message.contains("; 1 of 22 rows are bad\nhint: leave bad rows out"), "{message}");
+    assert!(message.contains("; 1 bad row of 22\nhint: leave bad rows out"), "{message}");
 
     let many = ["new", "--model", "builtin:base", "--data", "sums.jsonl", "-o", "other.toml"];
     let message = refuse(dir.path(), &[&many[..], &["--steps", "18446744073709551615"]].concat());
@@ -242,7 +242,7 @@ fn a_recipe_of_the_program_needs_no_file() {
     let few = ["--set", "sampling.prompts_per_step=2", "--set", "optim.mini_batch_prompts=1"];
     let train = [&["train", "builtin:smoke", "--quiet"], &small[..], &few[..]].concat();
     let done = succeed(dir.path(), &train);
-    assert!(done.starts_with("smoke: 1 steps done"), "{done}");
+    assert!(done.starts_with("smoke: 1 step done"), "{done}");
     let list = succeed(dir.path(), &["list", "recipes"]);
     assert!(
         list.contains("smollm2-135m-gsm8k  9.4 h on two cores. TRAPO with the HAPO gate"),
@@ -328,6 +328,84 @@ fn solutions_that_nobody_reads_are_said_by_new_and_by_train() {
     assert_eq!(stats["with_teacher"], 16, "{stats}");
 }
 
+/// A short problem to train on and a long one to evaluate on.
+#[test]
+fn a_new_recipe_has_room_for_the_problems_of_the_test_file() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("train.jsonl"), sums(true)).unwrap();
+    let long = "{\"problem\":\"1+1+1+1+1+1+1+1+1+1+1+1+1+1+1=?\",\"answer\":\"15\"}\n";
+    fs::write(dir.path().join("test.jsonl"), long).unwrap();
+    let new = ["new", "--model", "builtin:base", "--data", "train.jsonl", "--steps", "2"];
+    let more = ["--test", "test.jsonl", "--no-sample", "-o", "my.toml"];
+    succeed(dir.path(), &[&new[..], &more].concat());
+    let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
+    assert!(text.contains("max_prompt_tokens = 48"), "{text}");
+    let small = ["--set", "steps=1", "--set", "sampling.max_new_tokens=8", "--no-preflight"];
+    let few = ["--set", "sampling.prompts_per_step=2", "--set", "optim.mini_batch_prompts=1"];
+    let done = succeed(dir.path(), &[&["train", "my.toml", "--quiet"], &small[..], &few].concat());
+    assert!(done.contains(": 1 step done"), "{done}");
+}
+
+#[test]
+fn hours_say_how_many_steps_a_new_recipe_has() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("sums.jsonl"), sums(true)).unwrap();
+    let new = ["new", "--model", "builtin:base", "--data", "sums.jsonl", "--force"];
+    let new = |more: &[&'static str]| [&new[..], &["-o", "my.toml", "--no-sample"], more].concat();
+    let steps = |hours: &'static str| {
+        let said = succeed(dir.path(), &new(&["--hours", hours]));
+        let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
+        let line = text.lines().find_map(|it| it.strip_prefix("steps = ")).unwrap();
+        let steps: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
+        let word = if steps == 1 { "step" } else { "steps" };
+        let start = format!("my.toml is written: {steps} {word} about ");
+        assert!(said.starts_with(&start), "{said}");
+        let length = said[start.len()..].split(';').next().unwrap();
+        let planned = text.lines().next().unwrap();
+        assert!(planned.ends_with(&format!("{steps} {word} about {length}.")), "{planned}");
+        steps
+    };
+    assert_eq!(steps("0.0000001"), 1);
+    // The speed of the machine is measured each time.
+    let (short, long) = (steps("0.1"), steps("10"));
+    assert!(1 < short && short < long, "{short} {long}");
+    let message = refuse(dir.path(), &new(&["--hours", "1", "--steps", "3"]));
+    assert!(message.contains("cannot be used with"), "{message}");
+    assert!(refuse(dir.path(), &new(&["--hours", "0"])).contains("a number of hours above 0"));
+}
+
+#[test]
+fn a_column_that_no_row_has_is_named_with_the_nearest() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("sums.jsonl"), sums(true)).unwrap();
+    let lacks = |name: &str| {
+        format!(
+            "error: sums.jsonl: no row has the column `{name}`; there are answer, problem, solution\nhint: did you mean "
+        )
+    };
+    let columns = "problem=problm,answer=answer";
+    for command in [
+        &["data", "stats", "sums.jsonl"][..],
+        &["data", "check", "sums.jsonl"],
+        &["new", "--model", "builtin:base", "--data", "sums.jsonl"],
+        &["eval", "--model", "builtin:base", "--data", "sums.jsonl"],
+    ] {
+        let message = refuse(dir.path(), &[command, &["--columns", columns]].concat());
+        assert_eq!(message, lacks("problm") + "`problem`?\n", "{command:?}");
+    }
+    let new = ["new", "--model", "builtin:base", "--data", "sums.jsonl", "--no-sample"];
+    succeed(dir.path(), &new);
+    let columns =
+        "data.columns={ problem = \"problem\", answer = \"answer\", teacher = [\"solutions\"] }";
+    let message = refuse(dir.path(), &["train", "recipe.toml", "--set", columns]);
+    assert_eq!(message, lacks("solutions") + "`solution`?\n");
+    // Some rows may lack it.
+    let some = sums(false) + sums(true).lines().next().unwrap() + "\n";
+    fs::write(dir.path().join("some.jsonl"), some).unwrap();
+    let columns = "problem=problem,answer=answer,teacher=solution";
+    succeed(dir.path(), &["data", "stats", "some.jsonl", "--columns", columns]);
+}
+
 /// A folder of each family with tiny random weights: recipe, a step with an adapter, the adapter merged, a completion.
 #[test]
 fn every_family_goes_from_a_new_recipe_to_a_merged_model() {
@@ -352,7 +430,7 @@ fn every_family_goes_from_a_new_recipe_to_a_merged_model() {
         let few = few.iter().chain(&["optim.mini_batch_prompts=1"]).flat_map(|it| ["--set", it]);
         let train = ["train", &recipe, "--quiet", "--run-dir", &run].into_iter().chain(few);
         let done = succeed(dir.path(), &train.collect::<Vec<_>>());
-        assert!(done.contains(": 1 steps done"), "{done}");
+        assert!(done.contains(": 1 step done"), "{done}");
         let adapter = format!("{run}/checkpoints/step-000001");
         succeed(dir.path(), &["merge", "--model", model, "--adapter", &adapter, "-o", &merged]);
         let words = ["generate", "1+1", "--model", &merged, "--max-tokens", "4"];

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use hapo_core::{Annealing, Decimal, Gate, Method, MethodSettings, Schedule, Threshold};
+use hapo_core::{Annealing, Decimal, Gate, Method, MethodSettings, Schedule, Threshold, counted};
 use hapo_data::{CHAT, FileSummary, Lengths, TemplateChoice, TokenCount, summarise};
 use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
+use hapo_run::duration;
 use hapo_train::plan::{DeviceSpec, Estimate, Workload, estimate};
 use hapo_train::{Overrides, Preflight, Recipe, Run, RunPlan, TemplateRequest};
 
@@ -43,6 +44,9 @@ pub(crate) struct Args {
     /// Steps of the run [default: an epoch, from 20 to 200]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     steps: Option<u64>,
+    /// Take as many steps as fit into this time, by the estimate; at least one
+    #[arg(long, value_name = "HOURS", conflicts_with = "steps", value_parser = hours)]
+    hours: Option<f64>,
     /// Train a low-rank adapter beside frozen weights
     #[arg(long)]
     lora: bool,
@@ -66,7 +70,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let found = Found::look(args)?;
     let device = machine::device_spec(threads, Compute::F32, &found.config)?;
-    let chosen = found.choose(args, &device, threads)?;
+    let mut chosen = found.choose(args, &device, threads)?;
+    if let Some(hours) = args.hours {
+        let (_, planned) = found.settle(args, &chosen, &device)?;
+        chosen.fit_into(3600.0 * hours, &planned);
+    }
     let (text, planned) = found.settle(args, &chosen, &device)?;
     hapo_run::write_atomically(&args.output, text.as_bytes())?;
     chosen.tell(args, &planned);
@@ -76,8 +84,18 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             "for a first look in minutes: hapo train {file} --set steps=3 --set sampling.prompts_per_step=2 --set sampling.group_size=4 --set optim.mini_batch_prompts=1 --set sampling.max_new_tokens=256"
         );
     }
-    outln!("{file} is written; next:\n  hapo plan {file}\n  hapo train {file}");
+    let length = match args.hours {
+        Some(_) => format!(": {}", length(&planned, &chosen)),
+        None => String::new(),
+    };
+    outln!("{file} is written{length}; next:\n  hapo plan {file}\n  hapo train {file}");
     Ok(())
+}
+
+/// Hours on the command line: more than none, at most ten years.
+fn hours(text: &str) -> Result<f64, String> {
+    let hours = text.parse().ok().filter(|hours| *hours > 0.0 && *hours <= 87_600.0);
+    hours.ok_or_else(|| "expected a number of hours above 0, such as 1.5".to_owned())
 }
 
 /// Seconds of a step above which a smaller one is named too.
@@ -106,6 +124,8 @@ struct Template {
     suffix: Option<&'static str>,
     why: &'static str,
     summary: FileSummary,
+    /// Tokens of the longest prompt of the file of --test.
+    longest_test: u32,
     /// Prompts with a character that the tokenizer does not know.
     unknown: usize,
 }
@@ -152,6 +172,7 @@ impl Found {
             vec![known, (BASE_TEMPLATE.to_owned(), None, "the model has none of its own")]
         };
         let (file, columns) = (hub::data_file(&args.data)?, args.columns.parsed()?);
+        let test = args.test.as_deref().map(hub::data_file).transpose()?;
         let unknown = ["<unk>", "[UNK]"].iter().find_map(|it| tokenizer.id(it));
         let mut templates = Vec::new();
         for (name, suffix, why) in candidates {
@@ -167,7 +188,12 @@ impl Found {
             };
             let counts = TokenCount { tokens: &tokens, template: &template };
             let summary = summarise(&file, columns.as_ref(), Some(&counts))?;
-            templates.push(Template { name, suffix, why, summary, unknown: count.get() });
+            hapo_train::check_columns(&args.data.display().to_string(), &summary.named_columns)?;
+            let unknown = count.get();
+            // An evaluation reads its file by its layout, whatever the columns of the data.
+            let test = test.as_deref().map(|it| summarise(it, None, Some(&counts))).transpose()?;
+            let longest_test = longest(test.and_then(|it| it.tokens_of_prompts));
+            templates.push(Template { name, suffix, why, summary, longest_test, unknown });
         }
         templates.sort_by_key(|it| it.unknown);
         let least = templates[0].unknown;
@@ -179,7 +205,7 @@ impl Found {
             let file = args.data.display().to_string();
             let at = if first.starts_with(&file) { String::new() } else { format!("{file}: ") };
             return Err(bad_input(
-                format!("{at}{first}; {bad} of {rows} rows are bad"),
+                format!("{at}{first}; {} of {rows}", counted(bad, "bad row", "bad rows")),
                 if bad == rows {
                     "name the columns: --columns problem=NAME,answer=NAME,teacher=NAME"
                 } else {
@@ -234,7 +260,7 @@ impl Found {
         let wanted = wanted.unwrap_or_else(|| {
             solutions.map_or(1024, |it| rounded(2 * it.p95, 64).max(rounded(it.max, 16)))
         });
-        let prompt = self.prompt_tokens(summary, wanted);
+        let prompt = self.prompt_tokens(template, wanted);
         let room = self.config.max_positions.saturating_sub(prompt).min(4096);
         if room < 8 {
             return Err(bad_input(
@@ -297,18 +323,19 @@ impl Found {
     }
 
     /// The longest prompt with what the method shows in it, and some room. Hints are up to three quarters of a solution;
-    /// SDPO shows a whole response.
-    fn prompt_tokens(&self, summary: &FileSummary, response: usize) -> usize {
+    /// SDPO shows a whole response. An evaluation shows neither.
+    fn prompt_tokens(&self, template: &Template, response: usize) -> usize {
         /// Tokens of the words before a hint.
         const WORDS: u32 = 16;
-        let positions = self.config.max_positions;
+        let (positions, summary) = (self.config.max_positions, &template.summary);
         let prompt = longest(summary.tokens_of_prompts);
         let shown = match self.method.name() {
             "sdpo" => response.min(positions.saturating_sub(prompt as usize) / 2) as u32,
             _ if self.method.needs().hints => longest(summary.tokens_of_teachers) * 3 / 4 + WORDS,
             _ => 0,
         };
-        rounded(prompt + shown, if positions < 1024 { 16 } else { 64 })
+        let longest = (prompt + shown).max(template.longest_test);
+        rounded(longest, if positions < 1024 { 16 } else { 64 })
     }
 }
 
@@ -319,6 +346,16 @@ impl Chosen {
         self.seen.as_ref().map_or([0.0; 3], of)
     }
 
+    /// Takes as many steps as end in time, evaluations included.
+    fn fit_into(&mut self, seconds: f64, planned: &Estimate) {
+        let evaluation = planned.evaluation.as_ref().map_or(0.0, |it| it.seconds);
+        let evaluation = evaluation * pace(planned, self);
+        self.steps = steps_within(seconds, step_seconds(planned, self), evaluation);
+        if let Some(it) = &mut self.seen {
+            it.steps = self.steps;
+        }
+    }
+
     fn tell(&self, args: &Args, planned: &Estimate) {
         let (summary, data) = (&self.template.summary, args.data.display());
         let repeated = match summary.rows - summary.distinct_prompts {
@@ -327,11 +364,11 @@ impl Chosen {
             copies => format!(" ({copies} rows repeat another)"),
         };
         errln!(
-            "{data}: {} rows, {} problems{repeated}, {} rows with a solution; {}",
-            summary.rows,
-            summary.distinct_prompts,
-            summary.with_teacher,
-            said(planned, self.seen.as_ref())
+            "{data}: {}, {}{repeated}, {} with a solution; {}",
+            counted(summary.rows, "row", "rows"),
+            counted(summary.distinct_prompts, "problem", "problems"),
+            counted(summary.with_teacher, "row", "rows"),
+            said(planned, self)
         );
         if let Some(it) = &self.seen {
             errln!("template {}: {}", self.template.name, self.template.why);
@@ -341,13 +378,14 @@ impl Chosen {
         }
         if self.template.unknown > 0 {
             errln!(
-                "warning: {} texts of the data hold characters that the tokenizer does not know",
-                self.template.unknown
+                "warning: {} characters that the tokenizer does not know",
+                counted(self.template.unknown, "text of the data holds", "texts of the data hold")
             );
         }
         for (name, rows) in &summary.unread_solutions {
             errln!(
-                "warning: `{name}` looks like solutions ({rows} rows) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it"
+                "warning: `{name}` looks like solutions ({}) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it",
+                counted(*rows, "row", "rows")
             );
         }
         for it in self.warnings.iter().filter(|it| !it.contains("looks like solutions")) {
@@ -377,6 +415,25 @@ impl Chosen {
 
 /// Completions of a prompt.
 const GROUP_SIZE: usize = 8;
+
+/// Most steps, each of some seconds as is an evaluation, that end within a number of seconds; at least one.
+fn steps_within(seconds: f64, step: f64, evaluation: f64) -> u64 {
+    /// Evaluations of a run: a quarter of the steps, rounded down, lies between two.
+    const MOST: u32 = 7;
+    let step = step.max(1e-6);
+    let all = |steps: u64| {
+        let evaluations = steps.div_ceil(evaluation_every(steps));
+        step * steps as f64 + evaluation * evaluations as f64
+    };
+    let steps = (0..=MOST).map(|times| (seconds - evaluation * f64::from(times)) / step);
+    let steps = steps.map(|it| it.clamp(1.0, 1e9) as u64);
+    steps.filter(|it| all(*it) <= seconds).max().unwrap_or(1)
+}
+
+/// Steps between two evaluations.
+fn evaluation_every(steps: u64) -> u64 {
+    (steps / 4).max(1)
+}
 
 /// Refuses a method of which the data or the command line lack a part.
 fn refuse_missing(args: &Args, method: &dyn Method, summary: &FileSummary) -> Result<()> {
@@ -454,8 +511,12 @@ impl Found {
         }
         let longest = longest(summary.tokens_of_prompts);
         let hint = if self.method.needs().hints { ", without its hint" } else { "" };
+        let test = match template.longest_test {
+            0 => String::new(),
+            it => format!(", of the evaluation {it}"),
+        };
         line(format!(
-            "max_prompt_tokens = {prompt:<11}# the longest of the data has {longest}{hint}\n"
+            "max_prompt_tokens = {prompt:<11}# the longest of the data has {longest}{hint}{test}\n"
         ));
         line("[sampling]".to_owned());
         if self.method.samples() {
@@ -497,7 +558,7 @@ impl Found {
             ));
         }
         if let Some(test) = &args.test {
-            let (data, every) = (quoted(&test.display().to_string()), (steps / 4).max(1));
+            let (data, every) = (quoted(&test.display().to_string()), evaluation_every(*steps));
             line(format!("[eval]\ndata = {data}\nevery = {every}\n"));
         }
         line("[checkpoint]\nevery = 20".to_owned());
@@ -537,7 +598,7 @@ impl Found {
             let workload = Workload::new(&recipe, &self.config, device);
             workload.check()?;
             let planned = estimate(workload, lengths);
-            let said = said(&planned, chosen.seen.as_ref());
+            let said = said(&planned, chosen);
             let text = format!("# Planned on this machine: {said}.\n{body}");
             // Other programs want some of the memory too.
             let fits = planned.total_bytes <= device.memory_bytes / 10 * 7;
@@ -550,17 +611,56 @@ impl Found {
     }
 }
 
-fn said(planned: &Estimate, seen: Option<&Preflight>) -> String {
+fn said(planned: &Estimate, chosen: &Chosen) -> String {
     let more = if planned.fits { "" } else { ", which is more than there is" };
-    let seconds = seen.map_or_else(|| planned.step_seconds(), |it| it.step_seconds);
     format!(
-        "{:.1} GB of memory{more}; a step takes about {:.0} s",
+        "{:.1} GB of memory{more}; a step takes about {}, {}",
         planned.total_bytes as f64 / 1e9,
-        seconds.max(1.0)
+        duration(step_seconds(planned, chosen)),
+        length(planned, chosen)
     )
+}
+
+/// The steps of the run and their time, evaluations included.
+fn length(planned: &Estimate, chosen: &Chosen) -> String {
+    let steps = counted(chosen.steps, "step", "steps");
+    format!("{steps} about {}", duration(planned.seconds() * pace(planned, chosen)))
+}
+
+/// Seconds of a step: as it was seen, else as it is planned.
+fn step_seconds(planned: &Estimate, chosen: &Chosen) -> f64 {
+    chosen.seen.as_ref().map_or_else(|| planned.step_seconds(), |it| it.step_seconds)
+}
+
+/// Seconds as they were seen for one that is planned.
+fn pace(planned: &Estimate, chosen: &Chosen) -> f64 {
+    step_seconds(planned, chosen) / planned.step_seconds().max(f64::MIN_POSITIVE)
 }
 
 /// A text in TOML.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{hours, steps_within};
+
+    #[test]
+    fn steps_fit_into_the_time_with_their_evaluations() {
+        assert_eq!(steps_within(3600.0, 0.25, 0.0), 14_400);
+        assert_eq!(steps_within(3600.0, 7200.0, 0.0), 1);
+        // Four evaluations of 100 steps, five of 97.
+        assert_eq!(steps_within(140.0, 1.0, 10.0), 100);
+        assert_eq!(steps_within(5.0, 1.0, 10.0), 1);
+        assert_eq!(steps_within(1e9, 0.0, 0.0), 1_000_000_000);
+    }
+
+    #[test]
+    fn hours_are_above_zero() {
+        assert_eq!(hours("0.5"), Ok(0.5));
+        for text in ["0", "-1", "nan", "inf", "soon"] {
+            assert!(hours(text).is_err(), "{text}");
+        }
+    }
 }
