@@ -89,7 +89,7 @@ fn a_teacher_that_gets_nothing_fails_with_the_reason_and_without_the_key() {
     server.set(Mood::Calm);
     let mended = teacher(dir.path(), &server, &[]);
     assert_eq!(mended.status.code(), Some(0), "{}", stderr(&mended));
-    assert!(stderr(&mended).contains("1 lines of o.jsonl.journal cannot be read (the first is 2)"));
+    assert!(stderr(&mended).contains("1 line of o.jsonl.journal cannot be read (the first is 2)"));
     assert_eq!(server.requests(), 1);
 }
 
@@ -288,7 +288,7 @@ fn a_problem_with_two_answers_is_named() {
     let row = |answer: u32| format!("{{\"problem\":\"1+1?\",\"answer\":\"{answer}\"}}\n");
     fs::write(dir.path().join("two.jsonl"), row(2) + &row(3)).unwrap();
     let said = stderr(&hapo(dir.path(), &["data", "check", "two.jsonl"]));
-    let expected = "warning: 1 problems have different answers in different rows, the first: 1+1?";
+    let expected = "warning: 1 problem has different answers in different rows, the first: 1+1?";
     assert!(said.contains(expected), "{said}");
 }
 
@@ -300,7 +300,7 @@ fn half_a_surrogate_pair_in_a_data_file_is_no_bad_row() {
     fs::write(dir.path().join("array.json"), format!("[{row}]")).unwrap();
     for file in ["lines.jsonl", "array.json"] {
         let done = hapo(dir.path(), &["data", "check", file]);
-        assert!(stderr(&done).ends_with("1 rows, none bad\n"), "{}", stderr(&done));
+        assert!(stderr(&done).ends_with("1 row, none bad\n"), "{}", stderr(&done));
         succeed(dir.path(), &["data", "convert", file, "--to", "own", "-o", "o.jsonl"]);
         let written = fs::read_to_string(dir.path().join("o.jsonl")).unwrap();
         assert!(written.contains("\"1+1? \u{fffd}\""), "{written}");

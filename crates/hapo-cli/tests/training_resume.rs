@@ -64,8 +64,7 @@ fn bits(run_dir: &Path) -> BTreeMap<String, Vec<u8>> {
         let bytes = std::fs::read(&path).unwrap_or_else(|it| panic!("{}: {it}", path.display()));
         all.insert(name.to_owned(), bytes);
     };
-    let checkpoints = std::fs::read_dir(run_dir.join("checkpoints")).unwrap();
-    let last = checkpoints.map(|it| it.unwrap().path()).max().unwrap();
+    let (steps, last) = hapo_run::RunFolder(run_dir).list_checkpoints().swap_remove(0);
     for name in [
         "model.safetensors",
         "trainer_state/parameters.f32",
@@ -79,7 +78,7 @@ fn bits(run_dir: &Path) -> BTreeMap<String, Vec<u8>> {
             keep(path.file_name().unwrap().to_str().unwrap(), path.clone());
         }
     }
-    for step in 1..=16 {
+    for step in 1..=steps {
         let path = hapo_run::RunFolder(run_dir).rollouts_of(step);
         keep(&format!("rollouts {step}"), path);
     }
@@ -93,7 +92,7 @@ fn bits(run_dir: &Path) -> BTreeMap<String, Vec<u8>> {
             serde_json::to_string(&line).unwrap()
         })
         .collect();
-    assert_eq!(lines.len(), 16);
+    assert_eq!(lines.len() as u64, steps);
     all.insert("metrics".to_owned(), lines.join("\n").into_bytes());
     all
 }
