@@ -141,7 +141,7 @@ mod tests {
         assert!(good.warnings().is_empty());
         assert_eq!(good.lines().len(), 4);
         let seconds = Preflight { step_seconds: 0.2, steps: 4, ..good.clone() }.lines().pop();
-        assert!(seconds.unwrap().contains("about 0.2 s a step, 1 s for 4 steps;"));
+        assert!(seconds.unwrap().contains("about 0.2 s a step, 0.8 s for 4 steps;"));
         assert_eq!(
             good.lines()[0],
             "pre-flight  64 prompts × 8: success 10.0 %, all-fail groups 70.0 %, all-solved 0.0 %"
