@@ -89,7 +89,7 @@ fn a_teacher_that_gets_nothing_fails_with_the_reason_and_without_the_key() {
     server.set(Mood::Calm);
     let mended = teacher(dir.path(), &server, &[]);
     assert_eq!(mended.status.code(), Some(0), "{}", stderr(&mended));
-    assert!(stderr(&mended).contains("1 line of o.jsonl.journal cannot be read (the first is 2)"));
+    assert!(stderr(&mended).contains("o.jsonl.journal: 1 line cannot be read (the first is 2)"));
     assert_eq!(server.requests(), 1);
 }
 
