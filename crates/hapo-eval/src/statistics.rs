@@ -20,7 +20,7 @@ pub struct Estimate {
 pub(crate) const RESAMPLES: u64 = 2000;
 
 /// Mean of the shares of correct completions, one per problem, with its interval over problems: the percentile bootstrap.
-/// Problems that all score alike have nothing to resample; their interval is that of [`ends_of_equals`]. `None` when
+/// Problems that all score alike have nothing to resample; their interval is that of Clopper and Pearson. `None` when
 /// there are none.
 ///
 /// # Panics
