@@ -261,7 +261,7 @@ fn between_or_outside(op: Op, (low, high): (Expr, Expr)) -> Option<Vec<Piece>> {
     })
 }
 
-fn only_symbol(e: &Expr) -> Option<Expr> {
+pub(crate) fn only_symbol(e: &Expr) -> Option<Expr> {
     let mut symbols = Vec::new();
     plain_symbols(e, &mut symbols);
     if symbols.len() == 1 { symbols.pop() } else { None }

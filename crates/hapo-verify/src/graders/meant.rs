@@ -10,11 +10,11 @@ use crate::extract::{Found, candidates};
 use crate::extraction::{Extraction, find_answer};
 use crate::grader::{AnswerForm, FoundAnswer, PreparedGold};
 use crate::meaning::{
-    Clock, Meaning, Refusal, Unit, announced_part, as_words, asserted, begins_with_decision,
+    Clock, DOTS, Meaning, Refusal, Unit, announced_part, as_words, asserted, begins_with_decision,
     changes_number, clock, hedges, is_date, is_integer_ratio, is_ratio, is_unreduced_residue,
     mixed_in_words, names_nothing, opened, ratio_in_words, read, read_measured, same_words,
 };
-use crate::normalise::{Boxes, contents, offers_another, open_boxes};
+use crate::normalise::{Boxes, contents, is_digits, offers_another, open_boxes};
 use crate::numeric;
 use crate::options::MathOptions;
 use crate::parse::ParseError;
@@ -308,9 +308,8 @@ fn without_spaces(text: &str) -> String {
 fn decimal_comma(text: &str) -> Option<String> {
     let text = text.trim().trim_matches('$').replace("{,}", ",");
     let (whole, decimals) = text.split_once(',')?;
-    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
     let is_group = decimals.len() == 3 && !whole.starts_with('0');
-    let is_decimal = is_number(whole.strip_prefix('-').unwrap_or(whole)) && is_number(decimals);
+    let is_decimal = is_digits(whole.strip_prefix('-').unwrap_or(whole)) && is_digits(decimals);
     (is_decimal && !is_group).then(|| format!("{whole}.{decimals}"))
 }
 
@@ -405,7 +404,6 @@ fn as_tuple<'a>(it: &'a Expr, other: &Expr) -> Cow<'a, Expr> {
 
 /// True for an integer or a list that ends in dots: more digits or elements follow.
 fn is_unfinished(text: &str) -> bool {
-    const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"];
     let text = text.trim_end_matches(|c: char| c.is_whitespace() || c == '$');
     // A sum that goes on is a series.
     let goes_on = |before: &str| !before.contains('.') && !before.trim_end().ends_with('+');

@@ -1,6 +1,7 @@
 //! Classes of residues, whatever modulus and form they are written with: `x \equiv 4, 15 \pmod{22}`, `2x \equiv 8
 //! \pmod{22}` and `x = 11k + 4` are one.
 
+use crate::compare::only_symbol;
 use crate::expr::{Domain, Expr, Func, Op};
 use crate::number::Rat;
 use crate::numeric;
@@ -113,24 +114,6 @@ fn residue(e: &Expr) -> Option<(i64, i64)> {
 
 /// The integers `a` and `b` of `a x + b`.
 fn linear(e: &Expr, symbol: &Expr) -> Option<(i64, i64)> {
-    if numeric::degree(e, symbol)? != 1 {
-        return None;
-    }
-    let at = |n: i64| numeric::exact(&e.substituted(symbol, &Expr::int(n)))?.to_i64();
-    let offset = at(0)?;
-    Some((at(1)?.checked_sub(offset)?, offset))
-}
-
-/// The symbol of an expression that has one.
-fn only_symbol(e: &Expr) -> Option<Expr> {
-    let mut found: Option<Expr> = None;
-    let several = e.any(&mut |it| {
-        let is_symbol = matches!(it, Expr::Sym { .. });
-        let is_another = is_symbol && found.as_ref().is_some_and(|found| found != it);
-        if is_symbol {
-            found = Some(it.clone());
-        }
-        is_another
-    });
-    found.filter(|_| !several)
+    let (slope, offset) = numeric::linear(e, symbol)?;
+    Some((slope.to_i64()?, offset.to_i64()?))
 }

@@ -1,5 +1,6 @@
 //! Degrees inside of trigonometric functions, and `cis`.
 
+use super::FRACTIONS;
 use crate::normalise::closing_brace;
 use std::borrow::Cow;
 
@@ -92,9 +93,8 @@ fn argument(text: &str) -> Option<usize> {
         }
         return None;
     }
-    if let Some(open) = ["\\frac", "\\dfrac", "\\tfrac"]
-        .iter()
-        .find_map(|it| text.starts_with(&format!("{it}{{")).then_some(it.len()))
+    if let Some(open) =
+        FRACTIONS.iter().find_map(|it| text.starts_with(&format!("{it}{{")).then_some(it.len()))
     {
         let middle = closing_brace(text, open, text.len())? + 1;
         let end = text[middle..].starts_with('{').then_some(middle)?;

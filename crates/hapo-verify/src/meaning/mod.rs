@@ -17,7 +17,7 @@ mod words;
 
 use crate::compare::integers_that_meet;
 use crate::expr::Expr;
-use crate::normalise::{Boxes, CleanUp, normalise};
+use crate::normalise::{Boxes, CleanUp, is_digits, normalise};
 use crate::numeric;
 use crate::parse::{self, ParseResult, Style};
 pub(crate) use clock::{Clock, clock, is_date};
@@ -29,6 +29,12 @@ pub(crate) use words::{
     announced_part, as_words, asserted, begins_with_decision, capital, hedges, names_nothing,
     same_words,
 };
+
+/// Dots of what goes on.
+pub(crate) const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"];
+
+/// Commands of a fraction.
+const FRACTIONS: [&str; 3] = ["\\frac", "\\dfrac", "\\tfrac"];
 
 /// Longest answer that is rewritten, in bytes.
 const MAX_TEXT: usize = 8_192;
@@ -123,12 +129,8 @@ pub(crate) fn is_ratio(text: &str) -> bool {
 
 /// True for a ratio of two whole numbers.
 pub(crate) fn is_integer_ratio(text: &str) -> bool {
-    let is_number = |it: &str| {
-        let it = it.trim();
-        !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit())
-    };
     let text = text.trim().trim_matches('$');
-    text.split_once(':').is_some_and(|(a, b)| is_number(a) && is_number(b))
+    text.split_once(':').is_some_and(|(a, b)| is_digits(a.trim()) && is_digits(b.trim()))
 }
 
 /// True if words around the first number of an announcement change it.

@@ -1,7 +1,8 @@
 //! Numbers in words: `\text{seven}`, `15 \text{ and a half}`.
 
+use super::FRACTIONS;
 use super::words::TEXTS;
-use crate::normalise::closing_brace;
+use crate::normalise::{closing_brace, is_digits};
 
 /// Most words of a number.
 const MAX_WORDS: usize = 12;
@@ -112,8 +113,7 @@ pub(crate) fn mixed_in_words(text: &str) -> Option<String> {
     let (whole, part) = plain.split_once("and")?;
     let number = |it: &str| {
         let it = it.trim();
-        let is_plain = !it.is_empty() && it.len() < 9 && it.bytes().all(|b| b.is_ascii_digit());
-        is_plain.then(|| it.parse::<u64>().ok())?
+        (it.len() < 9 && is_digits(it)).then(|| it.parse::<u64>().ok())?
     };
     let whole = number(whole).or_else(|| value(&whole.to_lowercase()))?;
     let (n, d) = part_in_words(part.trim()).or_else(|| fraction(part.trim(), number))?;
@@ -127,8 +127,7 @@ pub(crate) fn ratio_in_words(text: &str) -> Option<String> {
     }
     let plain = without_texts(text)?.replace(['$', '~'], " ");
     let (a, b) = plain.split_once(" to ")?;
-    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
-    (is_number(a.trim()) && is_number(b.trim())).then(|| format!("{}:{}", a.trim(), b.trim()))
+    (is_digits(a.trim()) && is_digits(b.trim())).then(|| format!("{}:{}", a.trim(), b.trim()))
 }
 
 /// `a half` and `two thirds`.
@@ -145,7 +144,7 @@ fn fraction(text: &str, number: impl Fn(&str) -> Option<u64>) -> Option<(u64, u6
     if let Some((n, d)) = text.split_once('/') {
         return Some((number(n)?, number(d)?));
     }
-    let inner = ["\\frac", "\\dfrac", "\\tfrac"].iter().find_map(|it| text.strip_prefix(it))?;
+    let inner = FRACTIONS.iter().find_map(|it| text.strip_prefix(it))?;
     let (n, d) = match inner.strip_prefix('{') {
         Some(inner) => inner.strip_suffix('}')?.split_once("}{")?,
         None => inner.trim_start().split_at_checked(1)?,

@@ -1,5 +1,6 @@
 //! Numerals that the grammar does not know: with a base, with a period that repeats, mixed, and grouped by points.
 
+use super::{DOTS, FRACTIONS};
 use num_bigint::BigInt;
 
 /// Longest numeral with a base, in digits.
@@ -89,7 +90,6 @@ fn repeating(text: &str) -> Option<(usize, String)> {
 
 /// `0.333\ldots` and `0.1212\ldots`: the digits before the dots repeat.
 fn unending(text: &str) -> Option<(usize, String)> {
-    const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"];
     let whole = digits(text);
     let after = text[whole..].strip_prefix('.')?;
     let decimals = digits(after);
@@ -275,7 +275,7 @@ fn mixed_fraction(text: &str) -> Option<(usize, String)> {
     let whole = digits(text);
     let after = &text[whole..];
     let after = GAPS.iter().find_map(|gap| after.strip_prefix(gap)).unwrap_or(after).trim_start();
-    let after = ["\\frac", "\\dfrac", "\\tfrac"].iter().find_map(|it| after.strip_prefix(it))?;
+    let after = FRACTIONS.iter().find_map(|it| after.strip_prefix(it))?;
     let (n, upper) = braced_digits(after)?;
     let (d, lower) = braced_digits(&after[upper..])?;
     let rest = &after[upper + lower..];

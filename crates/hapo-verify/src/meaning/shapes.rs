@@ -1,5 +1,7 @@
 //! Matrices, vectors and sets in other notations than the grammar's.
 
+use super::DOTS;
+use crate::normalise::is_digits;
 use std::borrow::Cow;
 
 /// `text` in the grammar's notation.
@@ -22,8 +24,7 @@ fn modulus_of_sign(text: &str) -> Option<String> {
         Some(inner) => inner.split_once('}')?,
         None => rest.split_at_checked(1)?,
     };
-    let is_number = !modulus.is_empty() && modulus.bytes().all(|b| b.is_ascii_digit());
-    is_number.then(|| format!("{head}\\equiv {} \\pmod{{{modulus}}}", value.trim()))
+    is_digits(modulus).then(|| format!("{head}\\equiv {} \\pmod{{{modulus}}}", value.trim()))
 }
 
 /// `15 \text{ (mod 20)}` as `15 \pmod{20}`.
@@ -146,7 +147,6 @@ fn is_remark(text: &str) -> bool {
 
 /// The written terms of a sum that goes on.
 pub(super) fn head_of_series(text: &str) -> Option<&str> {
-    const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"];
     let before = DOTS.iter().find_map(|it| text.trim_end().strip_suffix(it))?;
     Some(before.trim_end().strip_suffix('+')?.trim_end())
 }
@@ -156,9 +156,8 @@ fn choices(text: &str) -> Option<String> {
     let at = text.find("C(")?;
     let (inner, rest) = text[at + 2..].split_once(')')?;
     let (n, k) = inner.split_once(',')?;
-    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
     let begins = !text[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '\\' | '_'));
-    (begins && is_number(n.trim()) && is_number(k.trim()))
+    (begins && is_digits(n.trim()) && is_digits(k.trim()))
         .then(|| format!("{}\\binom{{{}}}{{{}}}{rest}", &text[..at], n.trim(), k.trim()))
 }
 

@@ -2,6 +2,7 @@
 //!
 //! One pass over the characters; the price is that a spaced list of three-digit numbers (`1 200`) reads as one number.
 
+use crate::normalise::is_digits;
 use std::borrow::Cow;
 
 /// `text` with signs as commands and thousands groups joined.
@@ -384,8 +385,7 @@ fn residue(text: &str) -> Option<Residue<'_>> {
         }
         None => (text, None),
     };
-    let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
-    if !modulus.is_none_or(is_number) {
+    if !modulus.is_none_or(is_digits) {
         return None;
     }
     let value = value.trim().trim_end_matches(['\\', ' ']);

@@ -1,7 +1,7 @@
 //! The end of an answer behind its value: a unit, a factor in words, or words that refuse it.
 
-use super::Refusal;
 use super::words::{TEXTS, changes_value, hedges};
+use super::{FRACTIONS, Refusal};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use crate::work;
@@ -329,11 +329,15 @@ fn leading_factor(words: &str) -> Option<(Operation, &str)> {
     Some((factor, after))
 }
 
-/// Marks of a power behind a unit.
+/// Exponents of a unit.
 #[rustfmt::skip]
-const POWERS: [(&str, i64); 14] = [
-    ("^{-1}", -1), ("^{-2}", -2), ("^-1", -1), ("^-2", -2), (" squared", 2), (" cubed", 3), ("^{2}", 2), ("^{3}", 3), ("^2", 2), ("^3", 3), ("2", 2), ("3", 3), ("²", 2), ("³", 3),
+const EXPONENTS: [(&str, i64); 8] = [
+    ("^2", 2), ("^{2}", 2), ("²", 2), ("^3", 3), ("^{3}", 3), ("³", 3), ("^{-1}", -1), ("^{-2}", -2),
 ];
+
+/// Other marks of a power behind a unit, where nothing else may stand.
+const POWERS: [(&str, i64); 6] =
+    [("^-1", -1), ("^-2", -2), (" squared", 2), (" cubed", 3), ("2", 2), ("3", 3)];
 
 /// `square cm`, `cm squared`, `sq ft`: the name, and the power.
 fn without_power(word: &str) -> (&str, i64) {
@@ -342,8 +346,8 @@ fn without_power(word: &str) -> (&str, i64) {
             return (name.trim(), power);
         }
     }
-    let found =
-        POWERS.iter().find_map(|(mark, power)| word.strip_suffix(mark).map(|it| (it, *power)));
+    let mut marks = EXPONENTS.iter().chain(&POWERS);
+    let found = marks.find_map(|(mark, power)| word.strip_suffix(mark).map(|it| (it, *power)));
     let (name, power) = found.unwrap_or((word, 1));
     (name.trim(), power)
 }
@@ -468,8 +472,7 @@ fn trailing(text: &str) -> Option<(&str, String, i64)> {
 fn fraction(text: &str) -> Option<(&str, String, i64)> {
     let lower = opening_brace(text)?;
     let upper = opening_brace(&text[..lower])?;
-    let before =
-        ["\\frac", "\\dfrac", "\\tfrac"].iter().find_map(|it| text[..upper].strip_suffix(it))?;
+    let before = FRACTIONS.iter().find_map(|it| text[..upper].strip_suffix(it))?;
     let name = |group: &str| {
         let inner = group[1..group.len() - 1].trim();
         let inner = TEXTS
@@ -497,16 +500,7 @@ fn degrees(text: &str) -> Option<(&str, &'static str)> {
 
 /// A text without an exponent at its end, which belongs to a unit.
 fn without_exponent(text: &str) -> (&str, i64) {
-    for (mark, power) in [
-        ("^2", 2),
-        ("^{2}", 2),
-        ("²", 2),
-        ("^3", 3),
-        ("^{3}", 3),
-        ("³", 3),
-        ("^{-1}", -1),
-        ("^{-2}", -2),
-    ] {
+    for (mark, power) in EXPONENTS {
         if let Some(before) = text.strip_suffix(mark)
             && (before.ends_with(|c: char| c.is_ascii_alphabetic())
                 || text_command(before).is_some())

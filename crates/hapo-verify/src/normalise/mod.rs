@@ -14,7 +14,7 @@ use crate::work;
 pub(crate) use boxes::{are_one_list, bare, closing_brace, contents, offers_another, open_boxes};
 use latex::basic_latex;
 use operators::fix_operators;
-pub(crate) use operators::is_plain_integer;
+pub(crate) use operators::{is_digits, is_plain_integer};
 use std::borrow::Cow;
 use units::drop_units;
 

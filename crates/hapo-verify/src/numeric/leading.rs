@@ -112,7 +112,7 @@ fn sum(terms: &[Expr], n: &Expr) -> Option<Leading> {
 }
 
 /// `slope · n + offset`, where `e` is that.
-fn linear(e: &Expr, n: &Expr) -> Option<(Rat, Rat)> {
+pub(crate) fn linear(e: &Expr, n: &Expr) -> Option<(Rat, Rat)> {
     if sums::degree(e, n)? != 1 {
         return None;
     }

@@ -26,6 +26,7 @@ use eval::eval;
 pub(crate) use exact::exact;
 pub(crate) use extrapolated::same_when_extrapolated;
 use extrapolated::tending;
+pub(crate) use leading::linear;
 use modular::same_rational_function;
 use num_bigint::BigInt;
 use points::same_at_points;
