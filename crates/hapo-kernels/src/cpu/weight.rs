@@ -4,7 +4,7 @@
 //! one `match` here. A further number format is one more form.
 //!
 //! Price: decoding reads every weight once per step, so memory traffic sets its time. f32 weights that happen to be
-//! bf16 numbers may have a copy in panels, which products of few rows read: 2 bytes more per weight.
+//! bf16 numbers may have a copy in panels, which products read: 2 bytes more per weight.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::buffer::CpuBuf;
 use super::convert::{is_bf16, nearest};
 use super::pool::Cpu;
 use super::product::f32::Start;
-use super::product::kernel::{PANEL, PANEL_ROWS, panel_words};
+use super::product::kernel::{PANEL, panel_words};
 use super::product::{bf16, f32, panels};
 use super::share::Shared;
 use super::squares::{squared_norm, squared_norm_split};
@@ -189,7 +189,7 @@ impl CpuWeight {
         self.check(shape);
         let numbers = self.numbers.as_slice();
         match (self.form, &self.quick) {
-            (Form::F32, Some(quick)) if shape.rows <= PANEL_ROWS => {
+            (Form::F32, Some(quick)) => {
                 panels::forward(cpu, shape, x, quick.as_slice(), start, y);
             }
             (Form::F32, _) => f32::forward(cpu, shape, x, numbers, start, y),

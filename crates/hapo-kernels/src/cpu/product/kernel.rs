@@ -23,8 +23,6 @@ pub(in crate::cpu) const BLOCK: usize = 48;
 pub(in crate::cpu) const PANEL: usize = 2 * WIDTH;
 /// Up to this number of rows, a right factor in f32 is read where it lies.
 const FEW_ROWS: usize = 16;
-/// Up to this number of rows, so is one in panels, which is then faster than one in f32.
-pub(in crate::cpu) const PANEL_ROWS: usize = 64;
 /// Numbers of a page.
 const PAGE: usize = 1024;
 
@@ -114,40 +112,38 @@ fn in_room(_: Isa, p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
     tiles::<crate::lanes::Plain>(p, dst, stride, room);
 }
 
+/// Whether tiles run down whole chains of a right factor whose steps are `far` apart: they are wide enough that memory is
+/// read in long pieces, and steps a page apart share a set of a cache, which holds few of them.
+fn runs_down<V: Lanes>(p: Product, far: usize) -> bool {
+    V::REGISTERS == 1 && (p.m <= 3 || !far.is_multiple_of(PAGE))
+}
+
+/// Whether the columns are read where they lie.
+fn reads_in_place<V: Lanes>(p: Product, far: usize) -> bool {
+    p.m <= FEW_ROWS || runs_down::<V>(p, far) && p.left.is_by_rows()
+}
+
 /// A product in tiles, of a right factor that lies where it is or is packed.
 #[inline(always)]
 fn tiles<V: Lanes>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
     match p.right {
-        Right::Numbers { data, step_stride, column_stride: 1 } if p.m <= FEW_ROWS && p.k > 0 => {
+        Right::Numbers { data, step_stride: far, column_stride: 1 }
+            if p.k > 0 && reads_in_place::<V>(p, far) =>
+        {
             let whole = Product { n: p.n / WIDTH * WIDTH, ..p };
-            let w = (data.as_ptr().wrapping_add(p.column), step_stride);
-            // Lines a page apart share a set of a cache, which holds few of them. The number of steps is hidden from
-            // the compiler, whose code for a constant one keeps sums in memory and takes twice as long.
-            match (V::REGISTERS, step_stride % PAGE) {
-                (1, far) if far > 0 || p.m <= 3 => down_chains::<V>(whole, w, dst, stride),
-                (_, far) => {
-                    let piece = std::hint::black_box(if far == 0 { 8 } else { 16 });
-                    in_pieces::<V>(whole, piece, w, (dst, stride), room);
-                }
+            let w = (data.as_ptr().wrapping_add(p.column), far);
+            if runs_down::<V>(p, far) {
+                down_chains::<V>(whole, w, (dst, stride), room);
+            } else {
+                // The number of steps is hidden from the compiler, whose code for a constant one keeps sums in memory
+                // and takes twice as long.
+                let piece = std::hint::black_box(if far.is_multiple_of(PAGE) { 8 } else { 16 });
+                in_pieces::<V>(whole, piece, w, (dst, stride), room);
             }
             let rest = Product { n: p.n - whole.n, column: p.column + whole.n, ..p };
             packed::<V>(rest, dst.wrapping_add(whole.n), stride, room);
         }
-        Right::Numbers { data, step_stride, column_stride: 1 }
-            if V::REGISTERS == 1
-                && p.left.is_by_rows()
-                && p.k > 0
-                && !step_stride.is_multiple_of(PAGE) =>
-        {
-            let whole = Product { n: p.n / WIDTH * WIDTH, ..p };
-            let w = (data.as_ptr().wrapping_add(p.column), step_stride);
-            copied::<V>(whole, w, (dst, stride), room);
-            let rest = Product { n: p.n - whole.n, column: p.column + whole.n, ..p };
-            packed::<V>(rest, dst.wrapping_add(whole.n), stride, room);
-        }
-        Right::Panels { words, steps }
-            if p.m <= PANEL_ROWS && p.k > 0 && p.column.is_multiple_of(PANEL) =>
-        {
+        Right::Panels { words, steps } => {
             panels_in_place::<V>(p, (words, steps), dst, stride);
         }
         _ => packed::<V>(p, dst, stride, room),
@@ -197,12 +193,19 @@ fn packed<V: Lanes>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) 
     }
 }
 
-/// Few rows by whole vectors of columns, read once and where they lie: a tile runs down a chain.
+/// Whole vectors of columns, read where they lie: a tile runs down a chain. More than a few rows read a copy, which the
+/// first tile makes.
 #[inline(always)]
-fn down_chains<V: Lanes>(p: Product, (w, far): (*const f32, usize), dst: *mut f32, stride: usize) {
+fn down_chains<V: Lanes>(
+    p: Product,
+    (w, far): (*const f32, usize),
+    (dst, stride): (*mut f32, usize),
+    room: &mut [f32],
+) {
     let (most_rows, most_vectors) = largest::<V>();
     let widest = if p.m <= 3 { 9 } else { most_vectors };
     let rows = equal_parts(p.m, most_rows);
+    let copy = room[..CHAIN * most_vectors * WIDTH].as_mut_ptr();
     for first in (0..p.k).step_by(CHAIN) {
         let steps = CHAIN.min(p.k - first);
         let mut column = 0;
@@ -211,6 +214,7 @@ fn down_chains<V: Lanes>(p: Product, (w, far): (*const f32, usize), dst: *mut f3
             let vectors = if whole >= widest { widest } else { whole.min(most_vectors) };
             let w = w.wrapping_add(first * far + column);
             for row in (0..p.m).step_by(rows) {
+                let height = rows.min(p.m - row);
                 let tile = Tile {
                     steps,
                     left: p.left.rows().from(row, first),
@@ -223,9 +227,19 @@ fn down_chains<V: Lanes>(p: Product, (w, far): (*const f32, usize), dst: *mut f3
                     start: p.start(first),
                     held: Numbers,
                 };
-                // SAFETY: both factors were checked to hold these rows, steps and columns; the destination is the
-                // contract of `product`.
-                unsafe { tile.compute::<V>(rows.min(p.m - row), vectors) }
+                // SAFETY: both factors were checked to hold these rows, steps and columns, and the room holds the steps
+                // of a tile; the destination is the contract of `product`.
+                unsafe {
+                    if p.m <= FEW_ROWS {
+                        tile.compute::<V>(height, vectors);
+                    } else if row == 0 {
+                        tile.held_as(Copied { to: copy }).compute::<V>(height, vectors);
+                    } else {
+                        let right = (copy.cast_const(), vectors * WIDTH);
+                        Tile { right, near: steps, next: right.0, ..tile }
+                            .compute::<V>(height, vectors);
+                    }
+                }
             }
             column += vectors * WIDTH;
         }
@@ -285,56 +299,12 @@ fn in_pieces<V: Lanes>(
     }
 }
 
-/// More rows by whole vectors of columns: the first tile reads them where they lie and copies them for the others.
-#[inline(always)]
-fn copied<V: Lanes>(
-    p: Product,
-    (w, far): (*const f32, usize),
-    (dst, stride): (*mut f32, usize),
-    room: &mut [f32],
-) {
-    let (most_rows, most_vectors) = largest::<V>();
-    let rows = equal_parts(p.m, most_rows);
-    let room = room[..CHAIN * most_vectors * WIDTH].as_mut_ptr();
-    for first in (0..p.k).step_by(CHAIN) {
-        let steps = CHAIN.min(p.k - first);
-        for column in (0..p.n).step_by(most_vectors * WIDTH) {
-            let vectors = most_vectors.min((p.n - column) / WIDTH);
-            let w = w.wrapping_add(first * far + column);
-            for row in (0..p.m).step_by(rows) {
-                let tile = Tile {
-                    steps,
-                    left: p.left.rows().from(row, first),
-                    right: (w, far),
-                    near: steps.saturating_sub(ahead(vectors)),
-                    next: w.wrapping_add(vectors * WIDTH),
-                    to: dst.wrapping_add(row * stride + column),
-                    stride,
-                    width: vectors * WIDTH,
-                    start: p.start(first),
-                    held: Copied { to: room },
-                };
-                let height = rows.min(p.m - row);
-                // SAFETY: both factors were checked to hold these rows, steps and columns, and the room holds the steps
-                // of a tile; the destination is the contract of `product`.
-                unsafe {
-                    if row == 0 {
-                        tile.compute::<V>(height, vectors);
-                    } else {
-                        tile.of_copy(vectors * WIDTH).compute::<V>(height, vectors);
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// The height of equal parts of `rows` rows, up to `most`.
 fn equal_parts(rows: usize, most: usize) -> usize {
     rows.div_ceil(rows.div_ceil(most).max(1)).max(1)
 }
 
-/// A product of few rows with panels of bf16 numbers, which are widened as they are read.
+/// Panels of bf16 numbers, read where they lie and widened as they are read.
 #[inline(always)]
 fn panels_in_place<V: Lanes>(
     p: Product,
@@ -345,7 +315,7 @@ fn panels_in_place<V: Lanes>(
     let (most_rows, _) = largest::<V>();
     let rows = equal_parts(p.m, most_rows);
     for column in (0..p.n).step_by(PANEL) {
-        for first in (0..p.k).step_by(CHAIN) {
+        for first in (0..p.k.max(1)).step_by(CHAIN) {
             let steps = CHAIN.min(p.k - first);
             for row in (0..p.m).step_by(rows) {
                 let height = rows.min(p.m - row);
@@ -373,7 +343,9 @@ fn panels_in_place<V: Lanes>(
                     } else {
                         Tile { width: width.min(WIDTH), ..tile }.of_height::<V, 1>(height);
                         if width > WIDTH {
-                            tile.second_half().of_height::<V, 1>(height);
+                            let to = tile.to.wrapping_add(WIDTH);
+                            Tile { to, width: width - WIDTH, ..tile.held_as(Halves::<1>) }
+                                .of_height::<V, 1>(height);
                         }
                     }
                 }

@@ -63,17 +63,7 @@ impl Right<'_> {
         {
             let end = columns.end.min(first + panel);
             match self {
-                Self::Panels { words, steps: all } => {
-                    for (step, to) in steps.clone().zip(to.chunks_exact_mut(panel)) {
-                        for (n, to) in to.as_chunks_mut().0.iter_mut().enumerate() {
-                            let vector = first / WIDTH + n;
-                            let words = words.get((vector / 2 * all + step) * WIDTH..);
-                            let words = words.and_then(<[u32]>::first_chunk);
-                            let of_vector = words.map_or([V::splat(0.0); 2], V::load_halves);
-                            of_vector[vector % 2].store(to);
-                        }
-                    }
-                }
+                Self::Panels { .. } => unreachable!("panels are read where they lie"),
                 Self::Numbers { data, step_stride, column_stride } => {
                     turn(steps.clone(), first..end, panel, to, |column, step| {
                         let from = &data[step * step_stride + column * column_stride..];

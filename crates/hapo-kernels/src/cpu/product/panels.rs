@@ -1,12 +1,11 @@
 //! Products with weights held in bf16. Decoding reads every weight once per step, so its time is the memory
-//! traffic of the weights. Many rows, and the gradient by the input, widen weights when they pack them
-//! ([`super::kernel`]).
+//! traffic of the weights. The gradient by the input widens weights when it packs them ([`super::kernel`]).
 //!
 //! Layout: panels of 32 columns, each `[inputs]` rows of 16 words; a word holds column `i` in its low
 //! half and column `16 + i` in its high half. A panel is one contiguous stream, and its two halves
 //! become `f32` by a shift and a mask.
 //!
-//! Bits: the same chain of multiply-adds, broken every [`CHAIN`] steps, as every other product; with
+//! Bits: the same chain of multiply-adds, broken every 512 steps, as every other product; with
 //! weights that are bf16 numbers the result is that of [`super::f32`], bit for bit.
 
 use super::f32::{Start, multiply};

@@ -110,36 +110,13 @@ pub(super) const fn ahead(vectors: usize) -> usize {
     VECTORS / vectors
 }
 
-impl Tile<Halves<0>> {
-    /// The columns of the high halves.
-    pub(super) fn second_half(self) -> Tile<Halves<1>> {
-        let Self { steps, left, right, near, next, to, stride, width, start, held: _ } = self;
-        let (to, width) = (to.wrapping_add(WIDTH), width - WIDTH);
-        Tile { steps, left, right, near, next, to, stride, width, start, held: Halves }
-    }
-}
-
-impl Tile<Copied> {
-    /// The same, of the copy.
-    pub(super) fn of_copy(self, width: usize) -> Tile<Numbers> {
-        let Self { steps, left, to, stride, width: columns, start, held, .. } = self;
-        let w = held.to.cast_const();
-        Tile {
-            steps,
-            left,
-            right: (w, width),
-            near: steps,
-            next: w,
-            to,
-            stride,
-            width: columns,
-            start,
-            held: Numbers,
-        }
-    }
-}
-
 impl<C: Columns> Tile<C> {
+    /// The same tile of columns that are held otherwise.
+    pub(super) fn held_as<D>(self, held: D) -> Tile<D> {
+        let Self { steps, left, right, near, next, to, stride, width, start, held: _ } = self;
+        Tile { steps, left, right, near, next, to, stride, width, start, held }
+    }
+
     /// Computes `height` rows of `vectors` vectors.
     ///
     /// # Safety
