@@ -41,11 +41,13 @@ impl Lock {
 
     /// Gives up the lock of a folder in which no run began, and removes the folder if nothing else is in it.
     pub fn abandon(self, run: RunFolder<'_>) {
-        let only_the_lock = std::fs::read_dir(run.0)
-            .is_ok_and(|mut it| it.all(|it| it.is_ok_and(|it| it.path() == run.lock())));
+        let is_lock = |entry: std::io::Result<fs::DirEntry>| {
+            entry.is_ok_and(|entry| entry.path() == run.lock())
+        };
+        let only_the_lock = fs::read_dir(run.0).is_ok_and(|mut entries| entries.all(is_lock));
         if only_the_lock {
             // What cannot be removed does no harm.
-            let _ = std::fs::remove_file(run.lock()).and_then(|()| std::fs::remove_dir(run.0));
+            let _ = fs::remove_file(run.lock()).and_then(|()| fs::remove_dir(run.0));
         }
     }
 }
