@@ -143,7 +143,7 @@ impl Columns {
 pub struct NamedColumns {
     /// Those that no row has.
     pub missing: Vec<String>,
-    /// Fields of the rows, at most 64 names.
+    /// Fields of the rows until none is missing, at most 64 names.
     pub present: BTreeSet<String>,
 }
 
@@ -154,6 +154,9 @@ impl NamedColumns {
     }
 
     pub(crate) fn add(&mut self, row: &Object) {
+        if self.missing.is_empty() {
+            return;
+        }
         self.missing.retain(|name| at(row, name).is_none());
         for (name, _) in &row.0 {
             if self.present.len() < 64 && !self.present.contains(name) {
