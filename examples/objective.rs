@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let loss = recipe.loss();
 
     // A group of one rollout of three tokens and the teacher's two: the divisor is that of the whole optimiser step.
-    let divisor = loss.normaliser.divisor([3, 2]);
+    let divisor = loss.normaliser.divisor([3, 2]).into();
     let (mut by_log_prob, mut by_entropy) = ([0.0; 3], [0.0; 3]);
     let rollout = loss.span(
         &Span::new(0..3, Term::policy(-0.125)),

@@ -28,6 +28,8 @@ class Loss:
     clip_high: float = 0.2
     importance_ratio_level: Literal["token", "sequence"] = "token"
     entropy_coef: float = 0.0
+    entropy_over: Literal["policy", "response"] = "policy"
+    """"policy": a sum over its own tokens; "response": a mean over all response tokens, the teacher's too."""
     teacher_apart: bool = False
     temperature: float = 1.0
     """The sampling temperature, at which the ratio is taken."""

@@ -8,6 +8,9 @@ Code:   CHORD  modelscope/Trinity-RFT, trinity/algorithm/policy_loss_fn/chord_po
                offline_loss_type srft (without its term of reinforcement learning on demonstrations)
         UFT    liumy2010/UFT, dp_actor.py, without its KL and its entropy bonus
         OPD    thinking-machines-lab/tinker-cookbook, distillation/train_on_policy.py, with a clipped ratio
+        LUFFY, HPT and their entropy bonus
+               the same at 17eae4e: exp_scripts/train_luffy.sh line 71 and train.sh line 81 (entropy_coeff 0.001),
+               mix_actor.py lines 436 and 460 (its mean over all response tokens, demonstrations included)
         KL     http://joschu.net/blog/kl-approx.html, its three estimators on the rollouts' tokens
 
 The cases "cut responses" are no published method: random groups with rewards of any sign of which many responses are cut
@@ -111,6 +114,42 @@ def scored(g):
     return g
 
 
+def with_entropies(groups):
+    for it in [it for g in groups for it in g["rollouts"] + [g["teacher"]]]:
+        it["entropies"].requires_grad_()
+    return groups
+
+
+def entropy_bonus(members, coef):
+    return -coef * torch.cat([it["entropies"] for it in members]).mean()
+
+
+def luffy(groups, coef):
+    terms = []
+    for g in groups:
+        members = g["rollouts"] + [g["teacher"]]
+        rewards = [it["reward"] for it in members]
+        for it, a in zip(members, advantages(rewards, rewards, False)):
+            p = it["log_probs"].exp()
+            terms.append(-a * p / (p + 0.1) if it["teacher"] else -surrogate(it, a, math.inf, math.inf))
+    return torch.cat(terms).sum() / L + entropy_bonus([it for g in groups for it in g["rollouts"] + [g["teacher"]]], coef)
+
+
+def hpt(groups, coef):
+    """A failed group is dropped and its demonstration imitated, by a mean of its own."""
+    rl, sft, left = [], [], []
+    for g in groups:
+        rewards = [it["reward"] for it in g["rollouts"]]
+        if not any(rewards):
+            sft.append(-g["teacher"]["log_probs"])
+            left.append(g["teacher"])
+            continue
+        left += g["rollouts"]
+        for it, a in zip(g["rollouts"], advantages(rewards, rewards, False)):
+            rl.append(-surrogate(it, a, math.inf, math.inf))
+    return torch.cat(rl).sum() / L + torch.cat(sft).mean() + entropy_bonus(left, coef)
+
+
 def opd(groups):
     terms = [-surrogate(it, (it["reference"].float() - it["old"].float()).double())
              for g in groups for it in g["rollouts"]]
@@ -172,6 +211,8 @@ def record(name, method, loss, groups, compares_loss=True, **settings):
     member = lambda it: None if it is None else dict(
         log_probs=it["log_probs"].tolist(), old_log_probs=it["old"].tolist(), entropies=it["entropies"].tolist(),
         reward=it["reward"], prefix=it["prefix"], ended=it["ended"], **({"reference": it["reference"].tolist()} if "reference" in it else {}),
+        **({"entropy_gradient": (torch.zeros_like(it["entropies"]) if it["entropies"].grad is None else it["entropies"].grad).tolist()}
+           if it["entropies"].requires_grad else {}),
         gradient=(it["log_probs"].grad if it["log_probs"].grad is not None else torch.zeros_like(it["log_probs"])).tolist())
     cases.append(dict(name=name, method=method, max_response=L, loss=float(value) if compares_loss else None,
                       groups=[dict(rollouts=[member(it) for it in g["rollouts"]], teacher=member(g["teacher"])) for g in groups],
@@ -216,6 +257,11 @@ for truncated in ["wrong", "mask"]:
     g = random_groups(positive, False)
     record(f"cut responses, {truncated}, maxrl", "maxrl", cut(g, maximum_likelihood, "token-mean", truncated, 0.0), g, step=1,
            own={}, std=False, clip=[0.2, 0.2], normaliser="token-mean", truncated=truncated, wrong=0.0, success_at=0.5)
+bonus = dict(step=1, own={}, std=False, clip=[math.inf, math.inf], normaliser="length", entropy_coef=0.02)
+g = with_entropies(mixed())
+record("luffy's entropy bonus", "luffy", luffy(g, 0.02), g, teacher_weight="advantage", **bonus)
+g = with_entropies(mixed())
+record("hpt's entropy bonus", "hpt", hpt(g, 0.02), g, **bonus)
 
 
 def plain(it):

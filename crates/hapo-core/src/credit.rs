@@ -210,6 +210,11 @@ impl Span {
         Self { tokens, term, entropy_exponent: 0.0, kl: None, reference: None, weights: None }
     }
 
+    /// w of a token, by its place in the span; one of weight 0 is masked and has no term at all (D41).
+    pub fn weight(&self, at: usize) -> f64 {
+        self.weights.as_ref().and_then(|it| it.get(at)).map_or(1.0, |it| f64::from(*it))
+    }
+
     /// Its masked tokens (D41).
     pub fn masked(&self) -> usize {
         self.weights.iter().flat_map(|it| it.iter()).filter(|weight| **weight == 0.0).count()

@@ -84,9 +84,9 @@ pub use injection::{
     rollouts_to_sample,
 };
 pub use loss::{
-    Bound, Clip, Correction, CorrectionKind, Divisors, ImportanceRatioLevel, Loss, Mismatch,
-    Normaliser, NormaliserKind, SpanTerms, SpanTokens, Surrogate, sequence_surrogate,
-    token_surrogate,
+    Bound, Clip, Correction, CorrectionKind, Divisor, Divisors, EntropyOver, ImportanceRatioLevel,
+    Loss, Mismatch, Normaliser, NormaliserKind, SpanTerms, SpanTokens, Surrogate,
+    sequence_surrogate, token_surrogate,
 };
 pub use memory::Memory;
 pub use methods::{

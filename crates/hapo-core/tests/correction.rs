@@ -44,7 +44,7 @@ fn run(loss: &Loss, span: &Span, log_probs: &[f32]) -> (f64, Vec<f32>, Vec<f32>)
     let (mut slopes, mut by_entropy) = (vec![7.0; 4], vec![7.0; 4]);
     let tokens =
         SpanTokens { log_probs, old_log_probs: &OLD, reference: &REFERENCE, entropies: &ENTROPIES };
-    let terms = loss.span(span, tokens, 3.0, &mut slopes, &mut by_entropy);
+    let terms = loss.span(span, tokens, 3.0.into(), &mut slopes, &mut by_entropy);
     (-terms.objective, slopes, by_entropy)
 }
 
@@ -140,7 +140,7 @@ fn d41_a_masked_token_leaves_the_denominator() {
         let loss = Loss::new(normaliser);
         let divisors = loss.divisors(groups.iter().map(|spans| (4, *spans)));
         let left = unmasked(4, groups[0]);
-        loss.divisor_of(&groups[0][0], left, divisors)
+        loss.divisor_of(&groups[0][0], left, divisors).span
     };
     let constant = Normaliser::Constant { max_response: 10 };
     assert_eq!(of(Normaliser::TokenMean, &[&token, &plain, &sequence]), 7.0);
@@ -177,7 +177,7 @@ fn d41_a_biased_sampler_is_corrected_within_the_cap() {
                 entropies: &[0.0],
             };
             let loss = Loss::new(Normaliser::TokenMean);
-            loss.span(&spans[0], tokens, 1.0, &mut slope, &mut ignored);
+            loss.span(&spans[0], tokens, 1.0.into(), &mut slope, &mut ignored);
             -sampler[at] * f64::from(slope[0])
         };
         (0..3).map(arm).sum()

@@ -30,6 +30,9 @@ struct Case {
     #[serde(default)]
     teacher_weight: TeacherWeight,
     kl: Option<KlTerm>,
+    /// Weight of a bonus over all tokens.
+    #[serde(default)]
+    entropy_coef: f64,
     #[serde(default)]
     truncated: Truncated,
     #[serde(default)]
@@ -66,6 +69,9 @@ struct Member {
     #[serde(default)]
     reference: Vec<f32>,
     gradient: Vec<f64>,
+    /// The derivative by each entropy, where there is a bonus over all tokens.
+    #[serde(default)]
+    entropy_gradient: Vec<f64>,
 }
 
 impl Group {
@@ -106,6 +112,8 @@ impl Case {
             clip: Clip { low: number(low), high: number(high) },
             teacher_apart: gated.teacher_apart(),
             kl: self.kl.map(|it| Kl { coef: it.coef, estimator: it.estimator }),
+            entropy_coef: self.entropy_coef,
+            entropy_over: EntropyOver::Response,
             ..Loss::new(self.normaliser.of(self.max_response))
         }
     }
@@ -138,7 +146,7 @@ impl Case {
 #[test]
 fn losses_and_gradients_are_those_of_the_published_formulas() {
     let cases = cases();
-    assert_eq!(cases.len(), 18);
+    assert_eq!(cases.len(), 20);
     for case in &cases {
         let gated = case.gated();
         let loss = case.loss(&gated);
@@ -161,7 +169,7 @@ fn losses_and_gradients_are_those_of_the_published_formulas() {
                     _ => group.teacher.as_ref().unwrap(),
                 };
                 let n = recorded.log_probs.len();
-                let (mut slopes, mut ignored) = (vec![0.0; n], vec![0.0; n]);
+                let (mut slopes, mut by_entropy) = (vec![0.0; n], vec![0.0; n]);
                 for span in spans.iter().filter(|_| counts(member)) {
                     let at = span.tokens.clone();
                     let old = at.start.checked_sub(recorded.prefix).filter(|_| !span.is_teacher());
@@ -173,10 +181,12 @@ fn losses_and_gradients_are_those_of_the_published_formulas() {
                         entropies: &recorded.entropies[at.clone()],
                     };
                     let divisor = loss.divisor_of(span, n, divisors);
-                    let (slopes, ignored) = (&mut slopes[at.clone()], &mut ignored[at]);
-                    total -= loss.span(span, of, divisor, slopes, ignored).objective;
+                    let (slopes, by_entropy) = (&mut slopes[at.clone()], &mut by_entropy[at]);
+                    total -= loss.span(span, of, divisor, slopes, by_entropy).objective;
                 }
-                for (i, (got, expected)) in slopes.iter().zip(&recorded.gradient).enumerate() {
+                let expected = recorded.gradient.iter().chain(&recorded.entropy_gradient);
+                let got = slopes.iter().chain(&by_entropy);
+                for (i, (got, expected)) in got.zip(expected).enumerate() {
                     let gap = (f64::from(*got) - expected).abs();
                     let name = &case.name;
                     assert!(gap <= 1e-6 * expected.abs() + 1e-9, "{name}: {got} {expected} at {i}");

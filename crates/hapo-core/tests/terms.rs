@@ -42,7 +42,7 @@ fn run(loss: &Loss, span: &Span, case: &Case, divisor: f64) -> (f64, Vec<f32>) {
         reference: &case.reference,
         entropies: &vec![0.0; n],
     };
-    let terms = loss.span(span, tokens, divisor, &mut slopes, &mut by_entropy);
+    let terms = loss.span(span, tokens, divisor.into(), &mut slopes, &mut by_entropy);
     (-terms.objective, slopes)
 }
 

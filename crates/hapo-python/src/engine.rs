@@ -73,6 +73,7 @@ pub(crate) struct LossSettings {
     clip_high: f64,
     importance_ratio_level: String,
     entropy_coef: f64,
+    entropy_over: String,
     teacher_apart: bool,
     temperature: f32,
 }
@@ -248,6 +249,7 @@ impl Engine {
             clip: Clip { low: loss.clip_low, high: loss.clip_high },
             importance_ratio_level: word("importance_ratio_level", &loss.importance_ratio_level)?,
             entropy_coef: loss.entropy_coef,
+            entropy_over: word("entropy_over", &loss.entropy_over)?,
             teacher_apart: loss.teacher_apart,
             ..Loss::new(normaliser.of(loss.max_response))
         };

@@ -108,7 +108,7 @@ pub(crate) fn teacher_terms(
             let span = Span::new(0..n, Term::Teacher { weight: weights[row], operator, d });
             let seen =
                 SpanTokens { log_probs, old_log_probs: &[], reference: &[], entropies: &entropies };
-            loss -= whole.span(&span, seen, divisor, slopes, &mut by_entropy).objective;
+            loss -= whole.span(&span, seen, divisor.into(), slopes, &mut by_entropy).objective;
             tokens += n;
         });
         Ok((loss, tokens))

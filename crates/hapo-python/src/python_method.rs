@@ -452,7 +452,7 @@ pub(crate) fn span_loss<'py>(
                 entropies: &entropies,
             };
             let mut by_entropy = vec![0.0; at.len()];
-            total -= loss.span(span, tokens, 1.0, &mut slope[at], &mut by_entropy).objective;
+            total -= loss.span(span, tokens, 1.0.into(), &mut slope[at], &mut by_entropy).objective;
         }
         slopes.push(slope.into_pyarray(py));
     }

@@ -30,12 +30,25 @@ pub struct Loss {
     pub importance_ratio_level: ImportanceRatioLevel,
     /// How the sum over tokens becomes a mean (D16).
     pub normaliser: Normaliser,
-    /// Weight of Σ H over the policy's tokens, under the same normaliser (D17).
+    /// Weight of the entropy bonus (D17).
     pub entropy_coef: f64,
+    /// Whose entropies the bonus is of.
+    pub entropy_over: EntropyOver,
     /// Whether the teacher's term is a mean over its own tokens, and the normaliser that of the rollouts alone.
     pub teacher_apart: bool,
     /// The KL term of the policy's spans that have none of their own (D18).
     pub kl: Option<Kl>,
+}
+
+/// Whose entropies the entropy bonus is of (D17).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EntropyOver {
+    /// The policy's tokens: Σ H under the normaliser of the loss.
+    #[default]
+    Policy,
+    /// All tokens of the responses that are trained on, the teacher's too: a mean over them (the code of LUFFY and HPT).
+    Response,
 }
 
 /// What the terms of an optimiser step are divided by (D16).
@@ -44,6 +57,23 @@ pub struct Divisors {
     policy: f64,
     /// Where the teacher's term has a mean of its own.
     teacher: Option<f64>,
+    tokens: f64,
+}
+
+/// What the terms of one span are divided by.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Divisor {
+    /// That of its own terms.
+    pub span: f64,
+    /// The tokens of the optimiser step that have a term, which a bonus over all of them is divided by.
+    pub tokens: f64,
+}
+
+impl From<f64> for Divisor {
+    /// One divisor for all terms.
+    fn from(it: f64) -> Self {
+        Self { span: it, tokens: it }
+    }
 }
 
 impl Loss {
@@ -54,6 +84,7 @@ impl Loss {
             importance_ratio_level: ImportanceRatioLevel::Token,
             normaliser,
             entropy_coef: 0.0,
+            entropy_over: EntropyOver::Policy,
             teacher_apart: false,
             kl: None,
         }
@@ -69,9 +100,13 @@ impl Loss {
             let left = unmasked(tokens, spans);
             (left > 0 || tokens == 0).then_some((left, spans))
         });
+        // A sequence that a method dropped has no spans, and no entropy either.
+        let trained = sequences.clone().flat_map(|it| it.1);
+        let tokens = trained.map(|span| span.tokens.len() - span.masked());
+        let tokens = Normaliser::TokenMean.divisor(tokens);
         if !self.teacher_apart {
             let lengths = sequences.map(|it| it.0);
-            return Divisors { policy: self.normaliser.divisor(lengths), teacher: None };
+            return Divisors { policy: self.normaliser.divisor(lengths), teacher: None, tokens };
         }
         let taught = |spans: &[Span]| -> usize {
             spans.iter().filter(|it| it.is_teacher()).map(|it| it.tokens.len()).sum()
@@ -89,15 +124,17 @@ impl Loss {
         Divisors {
             policy: self.normaliser.divisor(policy.filter(|it| *it > 0)),
             teacher: Some(Normaliser::TokenMean.divisor(teacher)),
+            tokens,
         }
     }
 
     /// The divisor of one span of a sequence of `tokens` tokens, without masked ones ([`unmasked`]).
-    pub fn divisor_of(&self, span: &Span, tokens: usize, divisors: Divisors) -> f64 {
-        match divisors.teacher {
+    pub fn divisor_of(&self, span: &Span, tokens: usize, divisors: Divisors) -> Divisor {
+        let of_span = match divisors.teacher {
             Some(it) if span.is_teacher() => it,
             _ => self.normaliser.of_sequence(divisors.policy, tokens),
-        }
+        };
+        Divisor { span: of_span, tokens: divisors.tokens }
     }
 }
 
@@ -131,8 +168,6 @@ pub struct SpanTokens<'a> {
 pub struct SpanTerms {
     /// Its part of the objective.
     pub objective: f64,
-    /// Σ H over the policy's tokens.
-    pub entropy_sum: f64,
     /// The policy's tokens outside the trust region.
     pub clipped: usize,
     /// Σ r over the policy's tokens.
@@ -142,8 +177,9 @@ pub struct SpanTerms {
 }
 
 impl Loss {
-    /// `L = −(Σ term + entropy_coef·Σ H − coef·Σ k) / divisor` on one span (Eq. 3, Eq. 11, D17, D18). Writes the
-    /// derivative of the loss by each log-probability and entropy. `divisor` is the span's: [`Loss::divisor_of`].
+    /// `L = −(Σ term + entropy_coef·Σ H − coef·Σ k) / divisor` on one span (Eq. 3, Eq. 11, D17, D18); with
+    /// [`EntropyOver::Response`] the bonus has its own divisor. Writes the derivative of the loss by each
+    /// log-probability and entropy. `divisor` is the span's: [`Loss::divisor_of`].
     ///
     /// # Panics
     /// When the slices differ in length.
@@ -151,7 +187,7 @@ impl Loss {
         &self,
         span: &Span,
         tokens: SpanTokens<'_>,
-        divisor: f64,
+        divisor: Divisor,
         d_log_probs: &mut [f32],
         d_entropies: &mut [f32],
     ) -> SpanTerms {
@@ -159,6 +195,31 @@ impl Loss {
         assert_eq!(n, d_log_probs.len(), "one derivative per token");
         assert_eq!(n, tokens.entropies.len(), "one entropy per token");
         assert_eq!(n, d_entropies.len(), "one derivative per entropy");
+        let mut terms = self.term(span, tokens, divisor.span, d_log_probs);
+        let weight = match (self.entropy_over, &span.term) {
+            (EntropyOver::Response, _) => self.entropy_coef / divisor.tokens,
+            (EntropyOver::Policy, Term::Policy { ratio, .. }) if *ratio != Ratio::Bounded => {
+                self.entropy_coef / divisor.span
+            }
+            (EntropyOver::Policy, _) => return terms,
+        };
+        for (at, (entropy, slope)) in tokens.entropies.iter().zip(d_entropies).enumerate() {
+            *slope = 0.0;
+            if span.weight(at) != 0.0 {
+                terms.objective += weight * f64::from(*entropy);
+                *slope = -weight as f32;
+            }
+        }
+        terms
+    }
+
+    fn term(
+        &self,
+        span: &Span,
+        tokens: SpanTokens<'_>,
+        divisor: f64,
+        d_log_probs: &mut [f32],
+    ) -> SpanTerms {
         let factor = entropy_factor(span, tokens.entropies);
         match &span.term {
             Term::Policy { advantage, ratio: Ratio::Bounded } => {
@@ -171,13 +232,10 @@ impl Loss {
                     Ratio::One | Ratio::Bounded => tokens.log_probs,
                 };
                 let tokens = SpanTokens { old_log_probs, ..tokens };
-                let factors = Factors {
-                    advantage: advantage.scaled(factor),
-                    weights: span.weights.as_deref().unwrap_or_default(),
-                };
-                let mut terms = self.policy(&factors, tokens, divisor, d_log_probs, d_entropies);
+                let factors = Factors { advantage: advantage.scaled(factor), span };
+                let mut terms = self.policy(&factors, tokens, divisor, d_log_probs);
                 if let Some(kl) = self.kl_of(span) {
-                    terms.objective -= kl.add(tokens, &factors, divisor, d_log_probs);
+                    terms.objective -= kl.add(tokens, span, divisor, d_log_probs);
                 }
                 terms
             }
@@ -206,7 +264,6 @@ impl Loss {
         tokens: SpanTokens<'_>,
         divisor: f64,
         d_log_probs: &mut [f32],
-        d_entropies: &mut [f32],
     ) -> SpanTerms {
         let (log_probs, old_log_probs) = (tokens.log_probs, tokens.old_log_probs);
         let bound = |at| Bound { advantage: factors.at(at), clip: self.clip, divisor };
@@ -226,15 +283,8 @@ impl Loss {
             }
             total
         };
-        let mut entropy_sum = 0.0;
-        for (at, (entropy, slope)) in tokens.entropies.iter().zip(d_entropies).enumerate() {
-            let is_masked = factors.is_masked(at);
-            *slope = if is_masked { 0.0 } else { (-self.entropy_coef / divisor) as f32 };
-            entropy_sum += if is_masked { 0.0 } else { f64::from(*entropy) };
-        }
         SpanTerms {
-            objective: (it.objective + self.entropy_coef * entropy_sum) / divisor,
-            entropy_sum,
+            objective: it.objective / divisor,
             clipped: it.clipped,
             ratio_sum: it.ratio_sum,
             ratio_max: it.ratio_max,
@@ -245,20 +295,13 @@ impl Loss {
 /// The constant factors of a span's tokens: A and w (D41).
 struct Factors<'a> {
     advantage: Advantage,
-    /// Empty where every w is 1.
-    weights: &'a [f32],
+    span: &'a Span,
 }
 
 impl Factors<'_> {
     /// w·A of a token.
     fn at(&self, token: usize) -> f64 {
-        let weight = self.weights.get(token).map_or(1.0, |it| f64::from(*it));
-        weight * self.advantage.at(token)
-    }
-
-    /// Whether a token has no term at all.
-    fn is_masked(&self, token: usize) -> bool {
-        self.weights.get(token) == Some(&0.0)
+        self.span.weight(token) * self.advantage.at(token)
     }
 }
 
@@ -328,7 +371,7 @@ mod tests {
             reference: &[],
             entropies: &[0.5, 1.5],
         };
-        let it = loss.span(&span, tokens, 10.0, &mut d, &mut e);
+        let it = loss.span(&span, tokens, 10.0.into(), &mut d, &mut e);
         (it.objective, d)
     }
 

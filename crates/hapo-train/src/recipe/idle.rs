@@ -123,6 +123,8 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
             let unasked = !needs_of(it, method).reference && it.loss.kl_coef == 0.0;
             of_method(unasked, "asks for no reference, and loss.kl_coef is 0")
         }),
+        Scope::Entropy => not(Scope::Rollouts)
+            .or_else(|| refused(it.loss.entropy_coef == 0.0, "loss.entropy_coef is 0")),
         Scope::Kl => {
             not(Scope::Rollouts).or_else(|| refused(it.loss.kl_coef == 0.0, "loss.kl_coef is 0"))
         }

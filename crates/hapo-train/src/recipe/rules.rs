@@ -577,6 +577,7 @@ pub(super) fn loss_of(it: &Settings, method: &dyn Method) -> Loss {
             loss.normaliser.of(it.sampling.max_new_tokens)
         },
         entropy_coef: loss.entropy_coef,
+        entropy_over: loss.entropy_over,
         teacher_apart: method.plan().teacher_apart,
         kl: (loss.kl_coef > 0.0).then_some(Kl { coef: loss.kl_coef, estimator: loss.kl_estimator }),
     }

@@ -40,6 +40,8 @@ pub(super) enum Scope {
     CustomReward,
     /// Those that score tokens with a second model.
     Reference,
+    /// Those with an entropy bonus.
+    Entropy,
     /// Those with a KL term.
     Kl,
     /// Those whose rollouts a server samples.

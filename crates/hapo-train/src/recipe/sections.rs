@@ -7,9 +7,9 @@
 use std::sync::LazyLock;
 
 use hapo_core::{
-    AdvantageRule, AnnealingMode, Correction, CorrectionKind, Decimal, GATES, GateRule, INJECTIONS,
-    ImportanceRatioLevel, Injection, KlEstimator, METHODS, MethodEntry, NormaliserKind, SlotRule,
-    TeacherRule, Truncated,
+    AdvantageRule, AnnealingMode, Correction, CorrectionKind, Decimal, EntropyOver, GATES,
+    GateRule, INJECTIONS, ImportanceRatioLevel, Injection, KlEstimator, METHODS, MethodEntry,
+    NormaliserKind, SlotRule, TeacherRule, Truncated,
 };
 use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
@@ -492,8 +492,11 @@ section! {
         /// `constant`: sequences × `max_new_tokens`; `length`: `max_new_tokens` alone; `token-mean`: response tokens of
         /// the step; `sequence-mean`: each sequence by its length, then their number.
         normaliser: NormaliserKind = NormaliserKind::Constant; only Rollouts,
-        /// Weight of the on-policy entropy bonus.
+        /// Weight of the entropy bonus (D17).
         entropy_coef: f64 = 0.0; only Rollouts,
+        /// Whose entropies it is of: `policy`, a sum over its tokens under the same normaliser; `response`, a mean over all
+        /// response tokens of the step, the teacher's too (the code of LUFFY and HPT).
+        entropy_over: EntropyOver = EntropyOver::Policy; only Entropy,
         /// Weight of the KL to the model of `[reference]` on the policy's tokens, under the same normaliser; 0 = none (D18).
         kl_coef: f64 = 0.0; only Rollouts,
         /// Its estimator, with q = log `π_ref` − log π: `k1`, −q; `k2`, q²/2; `k3`, exp(q) − 1 − q.

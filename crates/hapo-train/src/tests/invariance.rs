@@ -4,7 +4,8 @@
 use std::path::Path;
 
 use hapo_core::{
-    CounterRng, Loss, METHODS, MethodSettings, Ratio, RngCounter, RngStream, Span, Term, operator,
+    CounterRng, EntropyOver, Loss, METHODS, MethodSettings, Ratio, RngCounter, RngStream, Span,
+    Term, operator,
 };
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Model, Tape};
@@ -160,17 +161,19 @@ fn reversed(groups: &[TokenGroup]) -> Vec<TokenGroup> {
 #[test]
 fn d16_no_cut_and_no_order_changes_the_update() {
     let groups = groups();
-    for normaliser in ["constant", "token-mean", "sequence-mean"] {
-        let loss = loss(normaliser);
+    let mut losses = ["constant", "token-mean", "sequence-mean", "length"].map(loss);
+    losses[3].entropy_over = EntropyOver::Response;
+    for loss in losses {
+        let normaliser = loss.normaliser;
         let whole = train(&groups, &loss, 1 << 20, 1, ActivationCheckpointing::None);
         assert!(whole.losses.iter().all(|it| it.abs() > 1e-4), "{:?}", whole.losses);
         // A budget of 1 runs every sequence alone, with its prompt.
         for budget in [1, 17, 40, 64, 100, 150] {
             let cut = train(&groups, &loss, budget, 1, ActivationCheckpointing::None);
-            assert_same(&cut, &whole, &format!("{normaliser}, {budget} tokens"));
+            assert_same(&cut, &whole, &format!("{normaliser:?}, {budget} tokens"));
         }
         let other = train(&reversed(&groups), &loss, 64, 1, ActivationCheckpointing::None);
-        assert_same(&other, &whole, &format!("{normaliser}, reversed"));
+        assert_same(&other, &whole, &format!("{normaliser:?}, reversed"));
     }
 }
 
