@@ -22,10 +22,10 @@ use hapo_train::pack::{TokenGroup, token_group};
 use hapo_train::{Batching, Learner, Trainer, loss_of};
 use serde::{Deserialize, Serialize};
 
-/// Recompute a recorded batch.
+/// Recompute a recorded batch; prints JSON: per case, losses, gradient norms and parameter norms of each step.
 #[derive(clap::Args)]
 #[command(
-    before_help = "Example: hapo-lab replay --model testdata/fixtures/models/tiny-qwen2 --batch testdata/fixtures/losses/cases.json --json"
+    before_help = "Example: hapo-lab replay --model testdata/fixtures/models/tiny-qwen2 --batch testdata/fixtures/losses/cases.json"
 )]
 pub(crate) struct Args {
     /// Hugging Face folder of the model
@@ -34,9 +34,6 @@ pub(crate) struct Args {
     /// An array of cases, laid out as testdata/fixtures/losses/cases.json
     #[arg(long)]
     batch: PathBuf,
-    /// Print JSON: per case, losses, gradient norms and parameter norms of each step
-    #[arg(long)]
-    json: bool,
     #[command(flatten)]
     device: DeviceArg,
 }
@@ -66,17 +63,9 @@ fn replay_on<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
         let model = hapo_train::open_model_on(&args.model, context, device.clone())?.model;
         let mut trainer = Trainer::new(model, ActivationCheckpointing::None)?;
         let steps = replay(case, &mut trainer, &format!("case {index} of {origin}"))?;
-        if !args.json {
-            for (step, it) in (1..).zip(&steps) {
-                let (loss, norm) = (it.loss, it.grad_norm);
-                outln!("case {index} step {step}: loss {loss:.9e} gradient norm {norm:.9e}");
-            }
-        }
         all.push(serde_json::json!({ "steps": steps }));
     }
-    if args.json {
-        outln!("{}", serde_json::to_string(&all)?);
-    }
+    outln!("{}", serde_json::to_string(&all)?);
     Ok(())
 }
 
@@ -85,8 +74,7 @@ fn replay_on<D: Device + Clone>(args: &Args, device: &D) -> Result<()> {
 struct Case {
     /// `none`, or an entry of `hapo list operators`.
     operator: String,
-    /// `constant` or `token_mean` (D16).
-    normaliser: String,
+    normaliser: CaseNormaliser,
     /// Longest response allowed, for the constant normaliser.
     l_max: usize,
     /// Divide advantages by the standard deviation (D12).
@@ -103,6 +91,14 @@ struct Case {
     /// As many optimiser steps are made as are recorded; two when none are.
     #[serde(default)]
     steps: Vec<serde::de::IgnoredAny>,
+}
+
+/// Names of two normalisers (D16).
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CaseNormaliser {
+    Constant,
+    TokenMean,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -143,7 +139,7 @@ fn replay<D: Device>(
     trainer: &mut Trainer<D>,
     origin: &str,
 ) -> Result<Vec<ReplayedStep>> {
-    let (loss, terms) = (settings_of(case, origin)?, terms_of(case, origin)?);
+    let (loss, terms) = (loss_settings(case), terms_of(case, origin)?);
     let groups = groups_of(case, &loss, &terms, origin)?;
     let batching = Batching { micro_batch_tokens: 8192, inverse_temperature: 1.0 };
     let n_steps = if case.steps.is_empty() { 2 } else { case.steps.len() };
@@ -174,20 +170,15 @@ fn replay<D: Device>(
     Ok(steps)
 }
 
-fn settings_of(case: &Case, origin: &str) -> Result<Loss> {
-    let normaliser = match case.normaliser.as_str() {
-        "constant" => Normaliser::Constant { max_response: case.l_max },
-        "token_mean" => Normaliser::TokenMean,
-        other => {
-            let known = "constant, token_mean";
-            return Err(unknown("normaliser", other, known, origin));
-        }
-    };
-    Ok(Loss {
+fn loss_settings(case: &Case) -> Loss {
+    Loss {
         clip: Clip { low: case.clip_low, high: case.clip_high },
         entropy_coef: case.entropy_coef,
-        ..Loss::new(normaliser)
-    })
+        ..Loss::new(match case.normaliser {
+            CaseNormaliser::Constant => Normaliser::Constant { max_response: case.l_max },
+            CaseNormaliser::TokenMean => Normaliser::TokenMean,
+        })
+    }
 }
 
 fn terms_of(case: &Case, origin: &str) -> Result<PolicyAndTeacher> {
@@ -196,14 +187,12 @@ fn terms_of(case: &Case, origin: &str) -> Result<PolicyAndTeacher> {
     Ok(PolicyAndTeacher {
         advantage: AdvantageRule { group: AdvantageGroup::Mixed, std: case.advantage_std },
         weight: TeacherWeight::Constant(case.teacher_weight),
-        operator: operator(name)
-            .ok_or_else(|| unknown("operator", name, &known.join(", "), origin))?,
+        operator: operator(name).ok_or_else(|| {
+            let known = known.join(", ");
+            bad_input(format!("operator: expected one of {known}, got `{name}` ({origin})"), LAYOUT)
+        })?,
         d: case.d,
     })
-}
-
-fn unknown(field: &str, got: &str, known: &str, origin: &str) -> anyhow::Error {
-    bad_input(format!("{field}: expected one of {known}, got `{got}` ({origin})"), LAYOUT)
 }
 
 fn groups_of(

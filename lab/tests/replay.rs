@@ -10,7 +10,7 @@ const CASES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/fixtures/l
 /// Exit code, standard output, standard error.
 fn replay(batch: &str) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hapo-lab"));
-    let output = command.args(["replay", "--json", "--model", MODEL, "--batch", batch]).output();
+    let output = command.args(["replay", "--model", MODEL, "--batch", batch]).output();
     let output = output.unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
@@ -83,7 +83,7 @@ fn batches_that_are_none_are_refused_with_case_and_place() {
     let cases: Value = serde_json::from_str(&std::fs::read_to_string(CASES).unwrap()).unwrap();
     for (key, value, named) in [
         ("operator", "unheard", "operator: expected one of"),
-        ("normaliser", "mean", "normaliser: expected one of constant, token_mean, got `mean`"),
+        ("normaliser", "mean", "unknown variant `mean`, expected `constant` or `token_mean`"),
         ("sequences", "none", "expected a sequence"),
     ] {
         let mut case = cases[0].clone();

@@ -130,7 +130,7 @@ def test_the_loss_is_that_of_hapo_lab_replay(tmp_path, lab) -> None:
     batch = tmp_path / "cases.json"
     batch.write_text(json.dumps([case]))
     told = subprocess.run(
-        [lab, "replay", "--model", worker.MODEL, "--batch", str(batch), "--json"], capture_output=True, text=True
+        [lab, "replay", "--model", worker.MODEL, "--batch", str(batch)], capture_output=True, text=True
     )
     assert told.returncode == 0, told.stderr
     loss = json.loads(told.stdout)[0]["steps"][0]["loss"]

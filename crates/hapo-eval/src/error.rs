@@ -44,7 +44,7 @@ pub enum Error {
     #[error("{0}")]
     NoFile(String),
     /// Rows that cannot be used: the first, and how many there are.
-    #[error("{0} ({1} bad rows in all)")]
+    #[error("{0} (bad rows in all: {1})")]
     Rows(String, u64),
     /// A file that is not the benchmark.
     #[error("{0}")]

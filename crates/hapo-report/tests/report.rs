@@ -195,7 +195,7 @@ fn a_broken_run_is_shown_with_notes() {
         .collect();
     expect![[r#"
         The last line of metrics.jsonl (3) is incomplete and left out.
-        1 lines of metrics.jsonl hold no step and are left out, the first is line 2.
+        Left out of metrics.jsonl: 1 line without a step, the first is line 2.
         recipe.toml cannot be read: unclosed array, expected `]`.
         gate.json cannot be read: EOF while parsing an object at line 1 column 1.
         DIR/broken/eval.json is no table of an evaluation."#]]

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use hapo_core::counted;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
@@ -94,8 +95,8 @@ impl Columns {
         }
         if let Some(first) = unreadable.first() {
             notes.push(format!(
-                "{} lines of metrics.jsonl hold no step and are left out, the first is line {first}.",
-                unreadable.len()
+                "Left out of metrics.jsonl: {} without a step, the first is line {first}.",
+                counted(unreadable.len(), "line", "lines")
             ));
         }
         if went_back > 0 {

@@ -111,32 +111,3 @@ fn section(
     let pairs = baselines.into_iter().map(|baseline| (hapo.to_owned(), baseline)).collect();
     Section { name: name.to_owned(), title: title.to_owned(), rows, pairs, seeds: 5 }
 }
-
-/// Regimes whose differences are pooled.
-pub(crate) struct Pool {
-    pub(crate) baseline: &'static str,
-    pub(crate) regimes: &'static str,
-    /// HAPO's arm and the baseline's, a pair a regime.
-    pub(crate) pairs: Vec<(String, String)>,
-}
-
-pub(crate) fn pools() -> Vec<Pool> {
-    let mut pools = Vec::new();
-    for (method, baseline) in [("grpo", "GRPO"), ("sft-grpo", "SFT, then GRPO"), ("trapo", "TRAPO")]
-    {
-        let of_rung = |rung: &&str| (format!("rung-{rung}-hapo"), format!("rung-{rung}-{method}"));
-        let mut pairs: Vec<_> = RUNGS.iter().map(of_rung).collect();
-        pools.push(Pool { baseline, regimes: "the ladder", pairs: pairs.clone() });
-        pairs.push(("exact-hapo".to_owned(), format!("exact-{method}")));
-        pools.push(Pool { baseline, regimes: "the ladder, exact", pairs: pairs.clone() });
-        // Of `ceiling` the row of imitation is withdrawn; GRPO's runs are those of `exact`.
-        let regime = match method {
-            "sft-grpo" => continue,
-            "grpo" => "exact",
-            _ => "ceiling",
-        };
-        pairs.push(("ceiling-hapo".to_owned(), format!("{regime}-{method}")));
-        pools.push(Pool { baseline, regimes: "the ladder, exact, ceiling", pairs });
-    }
-    pools
-}

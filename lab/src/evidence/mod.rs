@@ -45,26 +45,53 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     );
     let results = StudyResults::of(&all, None, &BTreeMap::new(), &done)?;
     text += &results.markdown();
-    text += &levels(&sections, &done);
-    text += &pooled(&done);
+    text += &levels("Found or missed", &all, &done);
+    let groups = [
+        ("the ladder", all[..5].to_vec()),
+        ("the ladder, exact", all[..6].to_vec()),
+        ("the ladder, exact, ceiling", all[..7].to_vec()),
+    ];
+    let pools = pools(&groups, &["GRPO", "SFT, then GRPO", "TRAPO"]);
+    text += &pooled("Pooled over regimes", &pools, &done);
     text += &coverages(&done);
+    hapo_run::create_folder(&args.out)?;
+    let write = |name: &str, text: &str| write_atomically(&args.out.join(name), text.as_bytes());
     let family = args.records.join("family.runs.jsonl");
     if family.exists() {
-        text += &second_round(&family)?;
+        let (tables, picture) = second_round(&family)?;
+        text += &tables;
+        write("second-round.svg", &picture)?;
     }
-    hapo_run::create_folder(&args.out)?;
-    write_atomically(&args.out.join("tables.md"), text.as_bytes())?;
     let panels = ["0 %", "0.1 %", "exact", "ceiling"].map(|name| {
         results.tables.iter().find(|table| table.name == name).expect("the first round's tables")
     });
-    Ok(write_atomically(&args.out.join("exposures.svg"), picture::exposures(&panels).as_bytes())?)
+    write("exposures.svg", &picture::exposures(&panels))?;
+    Ok(write("tables.md", &text)?)
 }
 
-fn second_round(path: &Path) -> Result<String> {
+/// Its tables, and a panel for each cell of all twelve arms.
+fn second_round(path: &Path) -> Result<(String, String)> {
     let done = Record::read(path)?.of_tables();
     let made = crate::family::sections_of(&done);
     let results = StudyResults::of(&made, None, &BTreeMap::new(), &done)?;
-    Ok(format!("\n# The second round, as far as it was made\n\n{}", results.markdown()))
+    let is_cell = |name: &str| name.ends_with("-exact") || name.ends_with("-repeated");
+    let cells: Vec<&Section> = made.iter().copied().filter(|it| is_cell(&it.name)).collect();
+    let of = |teacher| cells.iter().copied().filter(|it| it.name.ends_with(teacher)).collect();
+    let groups = [
+        ("exact traces", of("-exact")),
+        ("a style that imitation does not learn", of("-repeated")),
+        ("both", of("")),
+    ];
+    let baselines = ["SFT, then GRPO", "5 steps of SFT, then GRPO", "TRAPO", "SuperRL", "GRPO"];
+    let pools = pools(&groups, &baselines);
+    let panels: Vec<_> = results.tables.iter().filter(|table| is_cell(&table.name)).collect();
+    let text = format!(
+        "\n# The second round, as far as it was made\n\n{}{}{}",
+        results.markdown(),
+        levels("The second round's levels, found or missed", &made, &done),
+        pooled("Pooled over cells", &pools, &done)
+    );
+    Ok((text, picture::exposures(&panels)))
 }
 
 /// The runs of an arm, seed by seed.
@@ -72,15 +99,44 @@ fn runs_of<'a>(done: &'a Done, arm: &str) -> Vec<&'a Scores> {
     done.iter().filter(|((name, _), _)| name == arm).map(|(_, run)| run).collect()
 }
 
+/// Regimes whose differences are pooled.
+struct Pool {
+    baseline: &'static str,
+    regimes: &'static str,
+    /// HAPO's arm and the baseline's, a pair a regime.
+    pairs: Vec<(String, String)>,
+}
+
+/// HAPO against each baseline over each group of tables that all have both rows.
+fn pools(groups: &[(&'static str, Vec<&Section>)], baselines: &[&'static str]) -> Vec<Pool> {
+    let mut pools = Vec::new();
+    for &baseline in baselines {
+        for (regimes, sections) in groups {
+            let pair = |section: &&Section| {
+                Some((arm_of(section, "HAPO")?.to_owned(), arm_of(section, baseline)?.to_owned()))
+            };
+            let pairs: Option<Vec<_>> = sections.iter().map(pair).collect();
+            let pairs = pairs.filter(|pairs| pairs.len() > 1);
+            pools.extend(pairs.map(|pairs| Pool { baseline, regimes, pairs }));
+        }
+    }
+    pools
+}
+
+/// The arm of a table's row.
+fn arm_of<'a>(section: &'a Section, label: &str) -> Option<&'a str> {
+    section.rows.iter().find(|row| row.label == label).map(|row| row.arm.as_str())
+}
+
 /// Counts of seeds that find the level, and the time until they do.
-fn levels(sections: &[Section], done: &Done) -> String {
+fn levels(title: &str, sections: &[&Section], done: &Done) -> String {
     let mut text = format!(
-        "\n## Found or missed: {LEVEL}\n\nTime to find, in steps of all stages: the first step at which the policy's reward, averaged over five steps, is above .7, which the \
-         two other levels cannot give. Median by Kaplan and Meier; p by the log-rank statistic, groups permuted.\n\n\
+        "\n## {title}: {LEVEL}\n\nTime to find, in steps of all stages: the first look at which success at the level is at least .5; of runs without looks by \
+         level the first step at which the policy's reward, averaged over five steps, is above .7, which the two other levels cannot give. Median by Kaplan and Meier; p by the log-rank statistic, groups permuted.\n\n\
          | | | found | median steps | HAPO against it: p (found, Fisher) | p (time) |\n|---|---|---|---|---|---|\n"
     );
-    for section in sections.iter().filter(|section| section.name != first_round::REAL) {
-        let hapo = section.pairs.first().map_or_else(Vec::new, |(hapo, _)| runs_of(done, hapo));
+    for section in sections.iter().filter(|it| it.name != first_round::REAL) {
+        let hapo = arm_of(section, "HAPO").map_or_else(Vec::new, |hapo| runs_of(done, hapo));
         let of_hapo: Vec<Time> = hapo.iter().map(|run| time_to_find(run)).collect();
         for row in section.rows.iter().filter(|row| !row.label.starts_with("base")) {
             let runs = runs_of(done, &row.arm);
@@ -122,13 +178,13 @@ fn time_to_find(run: &Scores) -> Time {
 }
 
 /// HAPO's differences over all regimes, and whether they are equivalent to none.
-fn pooled(done: &Done) -> String {
-    let mut text = String::from(
-        "\n## Pooled over regimes\n\nMean over regimes of paired differences; signs are flipped within seeds (20,000 draws), the interval is the test's inversion. \
+fn pooled(title: &str, pools: &[Pool], done: &Done) -> String {
+    let mut text = format!(
+        "\n## {title}\n\nMean over regimes of paired differences; signs are flipped within seeds (20,000 draws), the interval is the test's inversion. \
          *equivalent*: p that the true difference is ±.02 or more, the larger of two one-sided tests.\n\n\
          | | regimes | pairs | difference | p | equivalent within ±.02, p |\n|---|---|---|---|---|---|\n",
     );
-    for pool in first_round::pools() {
+    for pool in pools {
         let differences = |(hapo, baseline): &(String, String)| -> Vec<f64> {
             let theirs = runs_of(done, baseline);
             let of_seed = |run: &&Scores| {

@@ -10,68 +10,77 @@ const LEFT: f64 = 36.0;
 const TOP: f64 = 52.0;
 /// The end of the horizontal axis, in exposures.
 const MOST: f64 = 4000.0;
-const COLOURS: [(&str, &str); 5] = [
+/// Arms that are drawn where a table has them. The withdrawn row of the first round has another label.
+const COLOURS: [(&str, &str); 11] = [
     ("HAPO", "#aa3377"),
     ("TRAPO", "#4477aa"),
     ("SFT, then GRPO", "#228833"),
+    ("5 steps of SFT, then GRPO", "#66ccaa"),
     ("GRPO", "#ee6677"),
     ("HAPO, not annealed", "#ccbb44"),
+    ("SuperRL", "#dd7711"),
+    ("ReLIFT", "#775522"),
+    ("AMPO", "#999999"),
+    ("LUFFY", "#ccbb44"),
+    ("SFT", "#111111"),
 ];
 
-/// Panels side by side. The exposures' axis is logarithmic and has a place for none.
+/// Panels in rows of three; four are one row. The exposures' axis is logarithmic and has a place for none.
 pub(crate) fn exposures(tables: &[&Table]) -> String {
-    let wide = PANEL * tables.len() as f64;
-    let high = HEIGHT + TOP + 40.0;
+    let row = |table: &'_ &Table, label: &str| table.rows.iter().position(|it| it.label == label);
+    let arms = COLOURS.iter().filter(|arm| tables.iter().any(|table| row(table, arm.0).is_some()));
+    let columns = if tables.len() == 4 { 4 } else { 3 };
+    let wide = PANEL * columns as f64;
+    let row_height = HEIGHT + TOP + 20.0;
+    let high = 20.0 + row_height * tables.len().div_ceil(columns) as f64;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {wide} {high}\" width=\"{wide}\" font-family=\"sans-serif\" font-size=\"12\">\
          <rect width=\"{wide}\" height=\"{high}\" fill=\"#fff\"/>\n"
     );
-    for (n, (label, colour)) in COLOURS.iter().enumerate() {
-        let at = LEFT + 150.0 * n as f64;
+    let mut at = LEFT;
+    for (label, colour) in arms.clone() {
         let _ = writeln!(
             svg,
             "<circle cx=\"{at}\" cy=\"14\" r=\"5\" fill=\"{colour}\"/><text x=\"{}\" y=\"18\" fill=\"#333\">{label}</text>",
             at + 9.0
         );
+        at += 26.0 + 6.4 * label.len() as f64;
     }
     for (n, table) in tables.iter().enumerate() {
-        let left = PANEL * n as f64;
+        let (left, top) = (PANEL * (n % columns) as f64, row_height * (n / columns) as f64);
         let _ = writeln!(
             svg,
-            "<text x=\"{:.1}\" y=\"42\" fill=\"#333\" font-weight=\"bold\">{}</text>",
-            left + LEFT,
+            "<g transform=\"translate({left} {top})\"><text x=\"{LEFT}\" y=\"42\" fill=\"#333\" font-weight=\"bold\">{}</text>",
             table.name
         );
-        axes(&mut svg, left);
-        for (label, colour) in COLOURS {
-            // The withdrawn row has another label and is not drawn.
-            if let Some(row) = table.rows.iter().find(|row| row.label == label) {
-                dot(&mut svg, left, row, colour);
+        axes(&mut svg);
+        for (label, colour) in arms.clone() {
+            if let Some(at) = row(table, label) {
+                dot(&mut svg, &table.rows[at], colour);
             }
         }
+        svg += "</g>\n";
     }
     svg + "</svg>\n"
 }
 
-fn x(left: f64, exposures: f64) -> f64 {
-    left + LEFT
-        + 12.0
-        + (PANEL - LEFT - 30.0) * (1.0 + exposures / 10.0).ln() / (1.0 + MOST / 10.0).ln()
+fn x(exposures: f64) -> f64 {
+    LEFT + 12.0 + (PANEL - LEFT - 30.0) * (1.0 + exposures / 10.0).ln() / (1.0 + MOST / 10.0).ln()
 }
 
 fn y(success: f64) -> f64 {
     TOP + HEIGHT * (1.0 - success)
 }
 
-fn axes(svg: &mut String, left: f64) {
+fn axes(svg: &mut String) {
     for success in [0.0, 0.25, 0.5, 0.75, 1.0] {
         let at = y(success);
         let _ = writeln!(
             svg,
             "<path d=\"M{:.1} {at:.1}H{:.1}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#333\">{success:.2}</text>",
-            left + LEFT,
-            left + PANEL - 8.0,
-            left + LEFT - 4.0,
+            LEFT,
+            PANEL - 8.0,
+            LEFT - 4.0,
             at + 4.0
         );
     }
@@ -79,21 +88,21 @@ fn axes(svg: &mut String, left: f64) {
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#333\">{exposures}</text>",
-            x(left, exposures),
+            x(exposures),
             y(0.0) + 16.0
         );
     }
     let _ = writeln!(
         svg,
         "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#333\">success over exposures to the teacher</text>",
-        left + PANEL / 2.0,
+        PANEL / 2.0,
         y(0.0) + 32.0
     );
 }
 
 /// The mean with its interval; single seeds where they have two modes.
-fn dot(svg: &mut String, left: f64, row: &Row, colour: &str) {
-    let at = x(left, row.cost.exposures);
+fn dot(svg: &mut String, row: &Row, colour: &str) {
+    let at = x(row.cost.exposures);
     if let Some((low, high)) = row.average.interval {
         let _ = writeln!(
             svg,

@@ -304,7 +304,8 @@ fn say(name: &str, outcome: &Outcome) -> Result<()> {
     }
     match (outcome.finished, outcome.steps_now) {
         (true, 0) => outln!(
-            "{name}: all {steps} steps were done before; nothing to do, the model is in {checkpoint}"
+            "{name}: {} done before; nothing to do, the model is in {checkpoint}",
+            counted(*steps, "step", "steps")
         ),
         (true, _) => {
             let steps = counted(*steps, "step", "steps");
