@@ -179,7 +179,7 @@ fn the_records_give_the_committed_tables_and_picture() {
     command.args(["evidence", "--records", RESULTS, "--out"]).arg(folder.path());
     done(command);
     assert!(started.elapsed() < Duration::from_mins(1));
-    for name in ["tables.md", "exposures.svg"] {
+    for name in ["tables.md", "exposures.svg", "second-round.svg"] {
         let made = read(&folder.path().join(name));
         assert!(
             made == read(&Path::new(RESULTS).join(name)),
