@@ -1,12 +1,15 @@
 //! What methods make of a group, against the formulas of their authors' code in `PyTorch`
-//! (`testdata/methods/make_reference.py`): the loss and its derivative by every log-probability. Random groups with
-//! responses that are cut off are among the cases.
+//! (`testdata/methods/make_reference.py`): the loss and its derivative by every log-probability, which is held to finite
+//! differences as well. Random groups with responses that are cut off are among the cases, and groups that grew.
+
+mod support;
 
 use std::path::Path;
 
 use hapo_core::*;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use support::{assert_slopes, price};
 
 const END: TokenId = 0;
 
@@ -65,6 +68,14 @@ struct Member {
     reward: f64,
     prefix: usize,
     ended: bool,
+    /// The part of its group that it was sampled in.
+    #[serde(default)]
+    part: usize,
+    /// The hint that it was sampled under.
+    hint: Option<usize>,
+    /// The log-probabilities before the step's first update, where it is trained on behind another prompt than its own.
+    #[serde(default)]
+    rescored: Vec<f32>,
     /// log π of the second model, where there is one.
     #[serde(default)]
     reference: Vec<f32>,
@@ -74,7 +85,33 @@ struct Member {
     entropy_gradient: Vec<f64>,
 }
 
+impl Member {
+    fn rollout(&self) -> Rollout {
+        Rollout {
+            tokens: vec![1; self.log_probs.len()],
+            prefix: self.prefix,
+            log_probs: self.old_log_probs.clone(),
+            ended: self.ended,
+            part: self.part,
+            context: self.hint.map_or(Context::Plain, Context::Hint),
+            ..Rollout::default()
+        }
+    }
+
+    /// Below the line of the ratio; no number where nothing was recorded.
+    fn old(&self, spans: &[Span]) -> Vec<f32> {
+        let is_rescored = spans.iter().any(|it| it.ratio() == Some(Ratio::Rescored));
+        let known = if is_rescored { &self.rescored } else { &self.old_log_probs };
+        let given = self.log_probs.len() - known.len();
+        [&vec![f32::NAN; given], &known[..]].concat()
+    }
+}
+
 impl Group {
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        self.rollouts.iter().chain(&self.teacher)
+    }
+
     fn scores(&self) -> Scores {
         let of =
             |it: &Member| TokenScores { log_probs: it.reference.clone(), ..TokenScores::default() };
@@ -90,7 +127,8 @@ fn cases() -> Vec<Case> {
 
 impl Case {
     fn gated(&self) -> Gated {
-        let most = self.groups.iter().map(|it| it.rollouts.len()).max().unwrap();
+        let plain = |it: &Group| it.rollouts.iter().filter(|it| it.part == 0).count();
+        let most = self.groups.iter().map(plain).max().unwrap();
         let prefixed = self.groups.iter().flat_map(|it| &it.rollouts).any(|it| it.prefix > 0);
         let mut settings = json!({
             "group_size": most + usize::from(prefixed),
@@ -119,21 +157,18 @@ impl Case {
     }
 
     fn mixed(&self, gated: &Gated, (id, group): (usize, &Group)) -> MixedGroup {
-        let rollout = |it: &Member| Rollout {
-            tokens: vec![1; it.log_probs.len()],
-            prefix: it.prefix,
-            log_probs: it.old_log_probs.clone(),
-            ended: it.ended,
-            ..Rollout::default()
-        };
-        let rollouts: Vec<_> = group.rollouts.iter().map(rollout).collect();
-        let graded = group.rollouts.iter().map(|it| (it.reward, Verdict::Wrong)).collect();
         let teacher = group.teacher.as_ref().map(|it| {
             let tokens = vec![1; it.log_probs.len() - 1];
             admit_teacher(tokens, &[END], &Verdict::Correct, self.max_response).unwrap()
         });
-        let sampled = SampledGroup::new(PromptId(id as u64), rollouts.len(), rollouts);
-        let scored = sampled.score_with_rewards(graded, self.success_at);
+        let prompt = PromptId(id as u64);
+        let mut scored = ScoredGroup::empty(prompt);
+        for part in group.rollouts.chunk_by(|a, b| a.part == b.part) {
+            let graded = part.iter().map(|it| (it.reward, Verdict::Wrong)).collect();
+            let rollouts = part.iter().map(Member::rollout).collect();
+            let sampled = SampledGroup::new(prompt, part.len(), rollouts);
+            scored.join(sampled.score_with_rewards(graded, self.success_at));
+        }
         let scored = scored.paying_unjudged(self.truncated, self.wrong);
         let step = Step(self.step);
         let slot = Slot { rule: gated.slot(), seed: 0, step };
@@ -146,8 +181,9 @@ impl Case {
 #[test]
 fn losses_and_gradients_are_those_of_the_published_formulas() {
     let cases = cases();
-    assert_eq!(cases.len(), 20);
+    assert_eq!(cases.len(), 44);
     for case in &cases {
+        let name = &case.name;
         let gated = case.gated();
         let loss = case.loss(&gated);
         let mixed: Vec<MixedGroup> =
@@ -163,39 +199,43 @@ fn losses_and_gradients_are_those_of_the_published_formulas() {
         let divisors = loss.divisors(members.map(|it| (it.0.tokens().len(), it.1.as_slice())));
         let mut total = 0.0;
         for ((group, mixed), credit) in case.groups.iter().zip(&mixed).zip(&credits) {
-            for (member, spans) in mixed.members().iter().zip(credit) {
-                let recorded = match member {
-                    hapo_core::Member::Policy(it) => &group.rollouts[it.index],
-                    _ => group.teacher.as_ref().unwrap(),
+            let mut left: Vec<&Member> = group.members().collect();
+            let members = mixed.members().iter().zip(credit);
+            for (member, spans) in members.filter(|it| counts(it.0)) {
+                let recorded = match member.sampled() {
+                    Some(it) => &group.rollouts[it.index],
+                    None => group.teacher.as_ref().unwrap(),
                 };
-                let n = recorded.log_probs.len();
-                let (mut slopes, mut by_entropy) = (vec![0.0; n], vec![0.0; n]);
-                for span in spans.iter().filter(|_| counts(member)) {
-                    let at = span.tokens.clone();
-                    let old = at.start.checked_sub(recorded.prefix).filter(|_| !span.is_teacher());
-                    let of = SpanTokens {
-                        log_probs: &recorded.log_probs[at.clone()],
-                        old_log_probs: old
-                            .map_or(&[][..], |it| &recorded.old_log_probs[it..][..at.len()]),
-                        reference: recorded.reference.get(at.clone()).unwrap_or_default(),
-                        entropies: &recorded.entropies[at.clone()],
-                    };
-                    let divisor = loss.divisor_of(span, n, divisors);
-                    let (slopes, by_entropy) = (&mut slopes[at.clone()], &mut by_entropy[at]);
-                    total -= loss.span(span, of, divisor, slopes, by_entropy).objective;
+                left.retain(|it| !std::ptr::eq(*it, recorded));
+                if recorded.hint.is_some() {
+                    let is_plain = gated.trained_behind(member) == Behind::Plain;
+                    assert_eq!(is_plain, !recorded.rescored.is_empty(), "{name}");
                 }
+                let old = recorded.old(spans);
+                let price_at = |log_probs: &[f32]| {
+                    let (reference, entropies) = (&recorded.reference, &recorded.entropies);
+                    let tokens =
+                        SpanTokens { log_probs, old_log_probs: &old, reference, entropies };
+                    price((&loss, divisors), spans, tokens)
+                };
+                let priced = price_at(&recorded.log_probs);
+                total += priced.loss;
                 let expected = recorded.gradient.iter().chain(&recorded.entropy_gradient);
-                let got = slopes.iter().chain(&by_entropy);
+                let got = priced.by_log_prob.iter().chain(&priced.by_entropy);
                 for (i, (got, expected)) in got.zip(expected).enumerate() {
                     let gap = (f64::from(*got) - expected).abs();
-                    let name = &case.name;
                     assert!(gap <= 1e-6 * expected.abs() + 1e-9, "{name}: {got} {expected} at {i}");
                 }
+                let slopes: Vec<f64> = priced.by_log_prob.iter().copied().map(f64::from).collect();
+                let loss_at = |log_probs: &[f32]| price_at(log_probs).loss;
+                assert_slopes(name, loss_at, &recorded.log_probs, &slopes, (1e-6, 5e-8));
             }
+            // What is not trained on is in no term of the recorded loss.
+            assert!(left.iter().flat_map(|it| &it.gradient).all(|it| *it == 0.0), "{name}");
         }
         if let Some(expected) = case.loss {
             let gap = (total - expected).abs();
-            assert!(gap < 1e-6 * expected.abs(), "{}: {total} {expected}", case.name);
+            assert!(gap < 1e-6 * expected.abs(), "{name}: {total} {expected}");
         }
     }
 }

@@ -68,26 +68,45 @@ pub fn kept(verdicts: &str) -> MixedGroup {
 
 /// The loss of a member, and its derivative.
 pub fn loss_of(
-    (loss, divisors): (&Loss, Divisors),
+    of: (&Loss, Divisors),
     spans: &[Span],
     log_probs: &[f32],
     old: &[f32],
 ) -> (f64, Vec<f32>) {
-    let n = log_probs.len();
-    let (mut slopes, mut ignored, mut value) = (vec![0.0; n], vec![0.0; n], 0.0);
+    let entropies = &vec![0.0; log_probs.len()];
+    let tokens = SpanTokens { log_probs, old_log_probs: old, reference: &[], entropies };
+    let Priced { loss, by_log_prob, .. } = price(of, spans, tokens);
+    (loss, by_log_prob)
+}
+
+/// The loss of a member, and its derivatives.
+pub struct Priced {
+    pub loss: f64,
+    pub by_log_prob: Vec<f32>,
+    pub by_entropy: Vec<f32>,
+}
+
+/// The loss of the spans of a response, whose tokens are told whole.
+pub fn price(
+    (loss, divisors): (&Loss, Divisors),
+    spans: &[Span],
+    tokens: SpanTokens<'_>,
+) -> Priced {
+    let n = tokens.log_probs.len();
+    let mut priced = Priced { loss: 0.0, by_log_prob: vec![0.0; n], by_entropy: vec![0.0; n] };
     for span in spans {
         let at = span.tokens.clone();
         let of = SpanTokens {
-            log_probs: &log_probs[at.clone()],
-            old_log_probs: if span.is_teacher() { &[] } else { &old[at.clone()] },
-            reference: &[],
-            entropies: &vec![0.0; at.len()],
+            log_probs: &tokens.log_probs[at.clone()],
+            old_log_probs: if span.is_teacher() { &[] } else { &tokens.old_log_probs[at.clone()] },
+            reference: tokens.reference.get(at.clone()).unwrap_or_default(),
+            entropies: &tokens.entropies[at.clone()],
         };
         let divisor = loss.divisor_of(span, n, divisors);
-        let (slopes, ignored) = (&mut slopes[at.clone()], &mut ignored[at]);
-        value -= loss.span(span, of, divisor, slopes, ignored).objective;
+        let slopes = &mut priced.by_log_prob[at.clone()];
+        priced.loss -= loss.span(span, of, divisor, slopes, &mut priced.by_entropy[at]).objective;
     }
-    (value, slopes)
+    priced
 }
 
 /// Finite differences of a loss are `expected`, but at the corners of the clip: where two neighbouring slopes differ by
