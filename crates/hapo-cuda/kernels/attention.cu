@@ -82,7 +82,7 @@ __device__ inline float row_sum(float value) {
 template <int D, int T>
 __device__ inline void forward(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,
                                float scale, const float* q, const float* k, const float* v, float* out,
-                               float* log_sums) {
+                               u32 out_stride, float* log_sums) {
     HAPO_SHARED(float, shared);
     const int R = T / 16, C = D / 16;
     float* q_tile = shared;
@@ -144,7 +144,7 @@ __device__ inline void forward(const Segment* segments, const QueryTile* tiles, 
         usize token = s.start + tile.first + row;
         for (int c = 0; c < C; c++) {
             u32 column = tx + 16 * c;
-            if (column < d) out[token * q_stride + head * d + column] = o[i][c] / sum[i];
+            if (column < d) out[token * out_stride + head * d + column] = o[i][c] / sum[i];
         }
         if (tx == 0) log_sums[token * heads + head] = most[i] + logf(sum[i]);
     }
@@ -152,22 +152,27 @@ __device__ inline void forward(const Segment* segments, const QueryTile* tiles, 
 
 // deltas [rows, heads] = the dot product of a head's output with its gradient. A warp per head.
 template <typename T>
-__device__ inline void deltas_of(usize rows_heads, u32 d, const T* out, const T* dout, float* deltas) {
-    usize row = (usize)blockIdx.x * WARPS + threadIdx.x / 32;
-    if (row >= rows_heads) return;
+__device__ inline void deltas_of(u32 rows_heads, u32 heads, u32 d, const T* out, u32 out_stride, const T* dout,
+                                 float* deltas) {
+    u32 at = blockIdx.x * WARPS + threadIdx.x / 32;
+    if (at >= rows_heads) return;
+    u32 row = at / heads;
+    out += (usize)row * out_stride + (at - row * heads) * d;
+    dout += (usize)at * d;
     float sum = 0;
-    for (u32 i = threadIdx.x % 32; i < d; i += 32) sum += number(out[row * d + i]) * number(dout[row * d + i]);
+    for (u32 i = threadIdx.x % 32; i < d; i += 32) sum += number(out[i]) * number(dout[i]);
     sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0) deltas[row] = sum;
+    if (threadIdx.x % 32 == 0) deltas[at] = sum;
 }
 
-extern "C" __global__ void attention_deltas(usize rows_heads, u32 d, const float* out, const float* dout, float* deltas) {
-    deltas_of(rows_heads, d, out, dout, deltas);
+extern "C" __global__ void attention_deltas(u32 rows_heads, u32 heads, u32 d, const float* out, u32 out_stride,
+                                            const float* dout, float* deltas) {
+    deltas_of(rows_heads, heads, d, out, out_stride, dout, deltas);
 }
 
-extern "C" __global__ void attention_deltas_bf16(usize rows_heads, u32 d, const u16* out, const u16* dout,
-                                                 float* deltas) {
-    deltas_of(rows_heads, d, out, dout, deltas);
+extern "C" __global__ void attention_deltas_bf16(u32 rows_heads, u32 heads, u32 d, const u16* out, u32 out_stride,
+                                                 const u16* dout, float* deltas) {
+    deltas_of(rows_heads, heads, d, out, out_stride, dout, deltas);
 }
 
 // Scores and gradients of probabilities of one pair of tiles become p and ds, in shared memory.
@@ -346,8 +351,9 @@ extern "C" __global__ void attention_add_kv_bf16(const KeyParts* tiles, u32 tile
 #define ATTENTION(D, FORWARD, BACKWARD)                                                                               \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
         attention_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d, float scale,   \
-                      const float* q, const float* k, const float* v, float* out, float* log_sums) {                  \
-        forward<D, FORWARD>(segments, tiles, heads, kv_heads, d, scale, q, k, v, out, log_sums);                      \
+                      const float* q, const float* k, const float* v, float* out, u32 out_stride,                     \
+                      float* log_sums) {                                                                              \
+        forward<D, FORWARD>(segments, tiles, heads, kv_heads, d, scale, q, k, v, out, out_stride, log_sums);          \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
         attention_grad_q_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,         \

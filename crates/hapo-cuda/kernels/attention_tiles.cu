@@ -141,7 +141,7 @@ __device__ inline float finite(float most) { return most == MINUS_INFINITY ? 0.0
 template <int D>
 __device__ inline void forward_tiles(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,
                                      float scale, const u16* q, const u16* k, const u16* v, u16* out,
-                                     float* log_sums) {
+                                     u32 out_stride, float* log_sums) {
     HAPO_SHARED(u16, shared);
     const int LINE = D + TILE_PAD, STAGE = 2 * TILE_KEYS * LINE;
     QueryTile tile = tiles[blockIdx.x];
@@ -242,7 +242,7 @@ __device__ inline void forward_tiles(const Segment* segments, const QueryTile* t
         u32 at = row + 8 * half;
         if (at >= n) continue;
         usize token = s.start + tile.first + at;
-        store_row<D>(out + token * q_stride + head * d, o, half, d, 1.0f / sum[half]);
+        store_row<D>(out + token * out_stride + head * d, o, half, d, 1.0f / sum[half]);
         if (lane % 4 == 0) log_sums[token * heads + head] = most[half] + logf(sum[half]);
     }
 }
@@ -498,7 +498,7 @@ __device__ inline void grad_kv_tiles(const Segment* segments, const KeyChunk* ch
 template <int D>
 __device__ inline void decode_rows(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads,
                                    u32 kv_heads, u32 d, float scale, const u16* cache, const u16* q, const u16* k,
-                                   const u16* v, u16* out) {
+                                   const u16* v, u16* out, u32 out_stride) {
     HAPO_SHARED(u16, shared);
     const int LINE = D + TILE_PAD, STAGE = 2 * TILE_KEYS * LINE, PAIRS = (D / 16 + WARPS - 1) / WARPS;
     // Of each query head: exponentials in f32 and in bf16, and the largest score of every warp's keys.
@@ -648,7 +648,7 @@ __device__ inline void decode_rows(const CacheRow* rows, const u32* pages, u32 l
     for (int half = 0; half < 2; half++) {
         u32 head = lane / 4 + 8 * half;
         if (head >= n_heads) continue;
-        u16* to = out + ((usize)row * heads + first_head + head) * d;
+        u16* to = out + (usize)row * out_stride + (first_head + head) * d;
         float factor = 1.0f / most_of[head];
 #pragma unroll
         for (int c = 0; c < PAIRS; c++)
@@ -664,8 +664,9 @@ __device__ inline void decode_rows(const CacheRow* rows, const u32* pages, u32 l
 #define ATTENTION_TILES(D, BLOCKS)                                                                                    \
     extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                     \
         attention_tiles_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,          \
-                            float scale, const u16* q, const u16* k, const u16* v, u16* out, float* log_sums) {       \
-        forward_tiles<D>(segments, tiles, heads, kv_heads, d, scale, q, k, v, out, log_sums);                         \
+                            float scale, const u16* q, const u16* k, const u16* v, u16* out, u32 out_stride,          \
+                            float* log_sums) {                                                                        \
+        forward_tiles<D>(segments, tiles, heads, kv_heads, d, scale, q, k, v, out, out_stride, log_sums);             \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
         attention_tiles_grad_q_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,   \
@@ -682,8 +683,8 @@ __device__ inline void decode_rows(const CacheRow* rows, const u32* pages, u32 l
     extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
         attention_tiles_decode_##D(const CacheRow* rows, const u32* pages, u32 layer, u32 layers, u32 heads,          \
                                    u32 kv_heads, u32 d, float scale, const u16* cache, const u16* q, const u16* k,    \
-                                   const u16* v, u16* out) {                                                          \
-        decode_rows<D>(rows, pages, layer, layers, heads, kv_heads, d, scale, cache, q, k, v, out);                   \
+                                   const u16* v, u16* out, u32 out_stride) {                                          \
+        decode_rows<D>(rows, pages, layer, layers, heads, kv_heads, d, scale, cache, q, k, v, out, out_stride);       \
     }
 
 ATTENTION_TILES(32, 2)

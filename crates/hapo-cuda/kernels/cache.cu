@@ -147,9 +147,9 @@ __device__ inline void parts_of_rows(const CacheRow* rows, const u32* pages, u32
 DECODE_PARTS(, float)
 DECODE_PARTS(_rounded, u16)
 
-// out [rows, heads, d] from the parts of each row. Grid: rows, heads.
+// out [rows, heads, d] from the parts of each row; its rows are `out_stride` apart. Grid: rows, heads.
 extern "C" __global__ void decode_sum(const CacheRow* rows, u32 heads, u32 d, u32 most_parts, const float* parts,
-                                      float* out) {
+                                      float* out, u32 out_stride) {
     u32 row = blockIdx.x, head = blockIdx.y;
     u32 positions = rows[row].prompt_len + rows[row].own_len + 1;
     u32 n = (positions + PART - 1) / PART;
@@ -163,6 +163,6 @@ extern "C" __global__ void decode_sum(const CacheRow* rows, u32 heads, u32 d, u3
             total += parts[at + c] * factor;
             sum += parts[at + d + 1] * factor;
         }
-        out[((usize)row * heads + head) * d + c] = total / sum;
+        out[(usize)row * out_stride + head * d + c] = total / sum;
     }
 }

@@ -1,8 +1,8 @@
 // RMS norm, and sums over rows.
 //
-// A row belongs to a warp where it is narrow (the heads of Qwen3) and to a block otherwise. Sums over
-// rows run within parts of consecutive rows, eight interleaved chains each, and then over the parts in
-// order: no atomics.
+// A row belongs to a warp where it is narrow (the heads of Qwen3) and to a block otherwise. Rows of the output are
+// `stride` apart: there may be room behind them. Sums over rows run within parts of consecutive rows, eight interleaved
+// chains each, and then over the parts in order: no atomics.
 
 // A thread takes four neighbours of a row at a time, and the remainder one at a time: an order that the width fixes,
 // wherever the row lies.
@@ -40,29 +40,29 @@ __device__ inline void norm_row(u32 lane, u32 lanes, u32 width, float r, const f
 }
 
 template <typename T>
-__device__ inline void norm_narrow(u32 rows, u32 width, float eps, const float* x, const float* w, T* y, float* inverse,
-                                   float* residual) {
+__device__ inline void norm_narrow(u32 rows, u32 width, float eps, const float* x, const float* w, T* y, u32 stride,
+                                   float* inverse, float* residual) {
     u32 row = blockIdx.x * WARPS + threadIdx.x / 32;
     u32 lane = threadIdx.x % 32;
     if (row >= rows) return;
     usize at = (usize)row * width;
-    bool whole = rows_are_whole(width, x, w, y, residual);
+    bool whole = rows_are_whole(width, x, w, y, residual) && stride % 4 == 0;
     float r = 1.0f / sqrtf(warp_sum(row_squares(lane, 32, width, x + at, whole)) / width + eps);
     if (lane == 0) inverse[row] = r;
-    norm_row(lane, 32, width, r, x + at, w, y + at, residual ? residual + at : residual, whole);
+    norm_row(lane, 32, width, r, x + at, w, y + (usize)row * stride, residual ? residual + at : residual, whole);
 }
 
 template <typename T>
-__device__ inline void norm_wide(u32 width, float eps, const float* x, const float* w, T* y, float* inverse,
-                                 float* residual) {
+__device__ inline void norm_wide(u32 width, float eps, const float* x, const float* w, T* y, u32 stride,
+                                 float* inverse, float* residual) {
     HAPO_SHARED(float, scratch);
     u32 row = blockIdx.x;
     usize at = (usize)row * width;
-    bool whole = rows_are_whole(width, x, w, y, residual);
+    bool whole = rows_are_whole(width, x, w, y, residual) && stride % 4 == 0;
     float sum = row_squares(threadIdx.x, THREADS, width, x + at, whole);
     float r = 1.0f / sqrtf(block_sum(sum, scratch) / width + eps);
     if (threadIdx.x == 0) inverse[row] = r;
-    norm_row(threadIdx.x, THREADS, width, r, x + at, w, y + at, residual ? residual + at : residual, whole);
+    norm_row(threadIdx.x, THREADS, width, r, x + at, w, y + (usize)row * stride, residual ? residual + at : residual, whole);
 }
 
 template <typename T>
@@ -155,12 +155,12 @@ __device__ inline void sums_of_columns(u32 rows, u32 width, u32 rows_per_part, c
 // A norm's output, and the gradients into and out of it, are f32 or bf16; its input and its weights are f32.
 #define NORM(SUFFIX, T)                                                                                               \
     extern "C" __global__ void rms_norm_narrow##SUFFIX(u32 rows, u32 width, float eps, const float* x, const float* w, \
-                                                       T* y, float* inverse, float* residual) {                      \
-        norm_narrow(rows, width, eps, x, w, y, inverse, residual);                                                    \
+                                                       T* y, u32 stride, float* inverse, float* residual) {          \
+        norm_narrow(rows, width, eps, x, w, y, stride, inverse, residual);                                            \
     }                                                                                                                 \
     extern "C" __global__ void rms_norm_wide##SUFFIX(u32 rows, u32 width, float eps, const float* x, const float* w,  \
-                                                     T* y, float* inverse, float* residual) {                        \
-        norm_wide(width, eps, x, w, y, inverse, residual);                                                            \
+                                                     T* y, u32 stride, float* inverse, float* residual) {            \
+        norm_wide(width, eps, x, w, y, stride, inverse, residual);                                                    \
     }                                                                                                                 \
     extern "C" __global__ void rms_norm_grad_narrow##SUFFIX(u32 rows, u32 width, u32 add, const float* x,             \
                                                             const float* w, const float* inverse, const T* dy,       \

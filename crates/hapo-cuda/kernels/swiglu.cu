@@ -1,4 +1,5 @@
-// silu(gate) * up, and its gradient in place: four neighbours at a time, of which there are `fours`, then the others.
+// silu(gate) * up, and its gradient in place: of a row four neighbours at a time, of which there are `fours`, then the
+// others. There may be room behind the rows of the product: they are `stride` apart. Grid: columns, rows.
 
 struct SwigluGrad {
     float gate, up, h;
@@ -11,57 +12,63 @@ __device__ inline SwigluGrad swiglu_grad_of(float gate, float up, float dh) {
     return {dh * up * (sigmoid * (1.0f + gate * (1.0f - sigmoid))), dh * silu, silu * up};
 }
 
+#define FOR_EACH_ROW(row, rows) for (usize row = blockIdx.y; row < (rows); row += gridDim.y)
+
 template <typename T>
-__device__ inline void forward(usize n, usize fours, const T* gate, const T* up, T* h) {
-    FOR_EACH(i, fours) {
-        Four<T> g = ((const Four<T>*)gate)[i], u = ((const Four<T>*)up)[i], y;
+__device__ inline void forward(usize rows, usize width, usize stride, usize fours, const T* gate, const T* up, T* h) {
+    FOR_EACH_ROW(row, rows) {
+        const T *g_row = gate + row * width, *u_row = up + row * width;
+        T* h_row = h + row * stride;
+        FOR_EACH(i, fours) {
+            Four<T> g = ((const Four<T>*)g_row)[i], u = ((const Four<T>*)u_row)[i], y;
 #pragma unroll
-        for (int k = 0; k < 4; k++) store(y.x[k], swiglu_of(number(g.x[k]), number(u.x[k])));
-        ((Four<T>*)h)[i] = y;
-    }
-    FOR_EACH(j, n - 4 * fours) {
-        usize i = 4 * fours + j;
-        store(h[i], swiglu_of(number(gate[i]), number(up[i])));
+            for (int k = 0; k < 4; k++) store(y.x[k], swiglu_of(number(g.x[k]), number(u.x[k])));
+            ((Four<T>*)h_row)[i] = y;
+        }
+        FOR_EACH(j, width - 4 * fours) {
+            usize i = 4 * fours + j;
+            store(h_row[i], swiglu_of(number(g_row[i]), number(u_row[i])));
+        }
     }
 }
 
 // gate and up become their gradients, dh becomes h again.
 template <typename T>
-__device__ inline void backward(usize n, usize fours, T* gate, T* up, T* dh) {
-    FOR_EACH(i, fours) {
-        Four<T> g = ((Four<T>*)gate)[i], u = ((Four<T>*)up)[i], d = ((Four<T>*)dh)[i];
+__device__ inline void backward(usize rows, usize width, usize stride, usize fours, T* gate, T* up, T* dh) {
+    FOR_EACH_ROW(row, rows) {
+        T *g_row = gate + row * width, *u_row = up + row * width, *h_row = dh + row * stride;
+        FOR_EACH(i, fours) {
+            Four<T> g = ((Four<T>*)g_row)[i], u = ((Four<T>*)u_row)[i], d = ((Four<T>*)h_row)[i];
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            SwigluGrad it = swiglu_grad_of(number(g.x[k]), number(u.x[k]), number(d.x[k]));
-            store(g.x[k], it.gate);
-            store(u.x[k], it.up);
-            store(d.x[k], it.h);
+            for (int k = 0; k < 4; k++) {
+                SwigluGrad it = swiglu_grad_of(number(g.x[k]), number(u.x[k]), number(d.x[k]));
+                store(g.x[k], it.gate);
+                store(u.x[k], it.up);
+                store(d.x[k], it.h);
+            }
+            ((Four<T>*)g_row)[i] = g;
+            ((Four<T>*)u_row)[i] = u;
+            ((Four<T>*)h_row)[i] = d;
         }
-        ((Four<T>*)gate)[i] = g;
-        ((Four<T>*)up)[i] = u;
-        ((Four<T>*)dh)[i] = d;
-    }
-    FOR_EACH(j, n - 4 * fours) {
-        usize i = 4 * fours + j;
-        SwigluGrad it = swiglu_grad_of(number(gate[i]), number(up[i]), number(dh[i]));
-        store(gate[i], it.gate);
-        store(up[i], it.up);
-        store(dh[i], it.h);
+        FOR_EACH(j, width - 4 * fours) {
+            usize i = 4 * fours + j;
+            SwigluGrad it = swiglu_grad_of(number(g_row[i]), number(u_row[i]), number(h_row[i]));
+            store(g_row[i], it.gate);
+            store(u_row[i], it.up);
+            store(h_row[i], it.h);
+        }
     }
 }
 
-extern "C" __global__ void swiglu(usize n, usize fours, const float* gate, const float* up, float* h) {
-    forward(n, fours, gate, up, h);
-}
+#define SWIGLU(SUFFIX, T)                                                                                             \
+    extern "C" __global__ void swiglu##SUFFIX(usize rows, usize width, usize stride, usize fours, const T* gate,      \
+                                              const T* up, T* h) {                                                    \
+        forward(rows, width, stride, fours, gate, up, h);                                                             \
+    }                                                                                                                 \
+    extern "C" __global__ void swiglu_grad##SUFFIX(usize rows, usize width, usize stride, usize fours, T* gate,       \
+                                                   T* up, T* dh) {                                                    \
+        backward(rows, width, stride, fours, gate, up, dh);                                                           \
+    }
 
-extern "C" __global__ void swiglu_bf16(usize n, usize fours, const u16* gate, const u16* up, u16* h) {
-    forward(n, fours, gate, up, h);
-}
-
-extern "C" __global__ void swiglu_grad(usize n, usize fours, float* gate, float* up, float* dh) {
-    backward(n, fours, gate, up, dh);
-}
-
-extern "C" __global__ void swiglu_grad_bf16(usize n, usize fours, u16* gate, u16* up, u16* dh) {
-    backward(n, fours, gate, up, dh);
-}
+SWIGLU(, float)
+SWIGLU(_bf16, u16)

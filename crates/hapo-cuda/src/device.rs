@@ -89,9 +89,14 @@ struct Rounded<L: Launcher> {
 /// A buffer on a GPU.
 #[derive(Debug)]
 pub struct CudaBuf<L: Launcher> {
-    pub(crate) memory: L::Memory,
+    /// Shared by a matrix and the B of the pair below it.
+    memory: Arc<L::Memory>,
+    /// First byte.
+    start: usize,
     pub(crate) len: usize,
     pub(crate) format: NumberFormat,
+    /// Numbers of a row, and from one row to the next, where there is room behind rows.
+    rows: Option<[usize; 2]>,
     /// Of all buffers no two have the same, and none has it again after a write.
     state: AtomicU64,
 }
@@ -102,7 +107,7 @@ impl<L: Launcher> Buffer for CudaBuf<L> {
     }
 
     fn bytes(&self) -> usize {
-        self.len * self.format.bytes()
+        self.extent(self.len) * self.format.bytes()
     }
 }
 
@@ -114,7 +119,43 @@ fn new_state() -> u64 {
 
 impl<L: Launcher> CudaBuf<L> {
     pub(crate) fn new(memory: L::Memory, len: usize, format: NumberFormat) -> Self {
-        Self { memory, len, format, state: AtomicU64::new(new_state()) }
+        let state = AtomicU64::new(new_state());
+        Self { memory: Arc::new(memory), start: 0, len, format, rows: None, state }
+    }
+
+    /// The same of rows of `width` numbers, `stride` apart.
+    pub(crate) fn with_rows(self, width: usize, stride: usize) -> Self {
+        let len = self.len / stride.max(1) * width;
+        Self { len, rows: (stride > width).then_some([width, stride]), ..self }
+    }
+
+    /// The numbers from `first` on, in the same memory.
+    pub(crate) fn below(&self, first: usize, len: usize) -> Self {
+        assert!(first + len <= self.len && self.rows.is_none(), "numbers of the buffer");
+        let (memory, format) = (Arc::clone(&self.memory), self.format);
+        let (start, state) = (self.start + first * format.bytes(), AtomicU64::new(new_state()));
+        Self { memory, start, len, format, rows: None, state }
+    }
+
+    /// Address of the first number.
+    pub(crate) fn address(&self) -> u64 {
+        self.memory.address() + self.start as u64
+    }
+
+    /// Numbers in memory that `n` numbers take, with the room behind their rows.
+    fn extent(&self, n: usize) -> usize {
+        self.rows.map_or(n, |[width, stride]| {
+            assert!(n.is_multiple_of(width), "whole rows of {width} numbers");
+            n / width * stride
+        })
+    }
+
+    /// Numbers from one row of `width` to the next.
+    pub(crate) fn stride(&self, width: usize) -> usize {
+        self.rows.map_or(width, |[of, stride]| {
+            assert_eq!(of, width, "rows of the buffer");
+            stride
+        })
     }
 }
 
@@ -147,15 +188,33 @@ pub(crate) struct Uploaded<L: Launcher> {
 
 pub(crate) type Done = Result<(), DeviceError>;
 
-/// Address of the first element of a span.
+/// Address of the first element of a span whose elements lie side by side.
 pub(crate) fn at<L: Launcher>(span: Span<CudaBuf<L>>) -> u64 {
-    span.buf.memory.address() + (span.offset * span.buf.format.bytes()) as u64
+    assert!(span.buf.rows.is_none(), "numbers side by side");
+    at_row(span)
 }
 
-/// Address of the first element of a span to write.
+/// Address of the first element of a span; there may be room behind its rows.
+pub(crate) fn at_row<L: Launcher>(span: Span<CudaBuf<L>>) -> u64 {
+    span.buf.address() + (span.buf.extent(span.offset) * span.buf.format.bytes()) as u64
+}
+
+/// Address of the first element of a span to write, whose elements lie side by side.
 pub(crate) fn to<L: Launcher>(span: &SpanMut<CudaBuf<L>>) -> u64 {
+    assert!(span.buf.rows.is_none(), "numbers side by side");
+    to_row(span)
+}
+
+/// Address of the first element of a span to write; there may be room behind its rows.
+pub(crate) fn to_row<L: Launcher>(span: &SpanMut<CudaBuf<L>>) -> u64 {
     span.buf.state.store(new_state(), Ordering::Relaxed);
-    span.buf.memory.address() + (span.offset * span.buf.format.bytes()) as u64
+    span.buf.address() + (span.buf.extent(span.offset) * span.buf.format.bytes()) as u64
+}
+
+/// Bytes of two spans of one format whose rows lie alike, with the room behind them.
+pub(crate) fn bytes_of<L: Launcher>(from: Span<CudaBuf<L>>, to: &SpanMut<CudaBuf<L>>) -> usize {
+    assert!(from.buf.rows == to.buf.rows, "rows that lie alike");
+    from.buf.extent(from.len) * shared_format([from.buf, &*to.buf]).bytes()
 }
 
 /// Of a kernel for f32 and one for bf16, that for a format.
@@ -192,7 +251,7 @@ impl<L: Launcher> Factor<'_, L> {
     /// Numbers that are rounded into scratch memory.
     fn scratch_len(&self) -> usize {
         match self {
-            Self::Numbers(it) if it.buf.format == NumberFormat::F32 => it.len,
+            Self::Numbers(it) if it.buf.format == NumberFormat::F32 => it.buf.extent(it.len),
             _ => 0,
         }
     }
@@ -268,21 +327,28 @@ impl<L: Launcher> CudaDevice<L> {
         self.over(kernel, n, args)
     }
 
-    /// Runs a kernel over `n` elements of several ranges, four at a time if all ranges are aligned for it.
+    /// Runs a kernel over `n` elements of several ranges in the rows of the last, four at a time if all rows are aligned
+    /// for it.
     pub(crate) fn over_fours<const N: usize>(
         &self,
         kernel: &'static str,
-        format: NumberFormat,
+        last: &CudaBuf<L>,
         n: usize,
         ranges: [u64; N],
     ) -> Done {
         if n == 0 {
             return Ok(());
         }
-        let aligned = ranges.iter().all(|it| it.is_multiple_of(4 * format.bytes() as u64));
-        let fours = if aligned { n / 4 } else { 0 };
-        let args = [&[n as u64, fours as u64], &ranges[..]].concat();
-        self.launch(kernel, plan::elements(fours.max(n - 4 * fours)), 0, &args)
+        // Without room behind them all elements are one row.
+        let [width, stride] = last.rows.unwrap_or([n, n]);
+        let (rows, four) = (n / width, 4 * last.format.bytes() as u64);
+        let is_aligned = ranges.iter().all(|it| it.is_multiple_of(four))
+            && (rows == 1 || width.is_multiple_of(4) && stride.is_multiple_of(4));
+        let fours = if is_aligned { width / 4 } else { 0 };
+        let args = [rows, width, stride, fours].map(|it| it as u64);
+        let [x, ..] = plan::elements(fours.max(width - 4 * fours));
+        let grid = [x, rows.min(plan::MOST_IN_Y) as u32, 1];
+        self.launch(kernel, grid, 0, &[&args, &ranges[..]].concat())
     }
 
     pub(crate) fn launch(
@@ -381,11 +447,11 @@ impl<L: Launcher> CudaDevice<L> {
         self.with_scratch(right_at + right.scratch_len() * 2, |scratch| {
             let rounded = |factor: Factor<'_, L>, to: u64| match factor {
                 Factor::Numbers(x) | Factor::Again(x) if x.buf.format == NumberFormat::Bf16 => {
-                    Ok(at(x))
+                    Ok(at_row(x))
                 }
                 Factor::Again(x) => self.rounded_again(x),
                 Factor::Numbers(x) => {
-                    self.over("round_to_bf16", x.len, &[at(x), to])?;
+                    self.over("round_to_bf16", x.buf.extent(x.len), &[at_row(x), to])?;
                     Ok(to)
                 }
             };

@@ -6,12 +6,13 @@ use half::bf16;
 use hapo_kernels::{
     Accumulate, Activation, AdamW, AttentionShape, CacheLayer, CacheRow, Device, DeviceError,
     DrawRow, DrawnToken, EmbeddingLayout, Habits, HeadPart, HeadTarget, Heads, Held, MatShape,
-    MomentsMut, NumberFormat, Numbers, Output, Placed, SegmentRow, Span, SpanMut, TableItem,
+    MomentsMut, NumberFormat, Numbers, Output, PairPlace, Paired, Placed, SegmentRow, Span,
+    SpanMut, TableItem,
 };
 
 use crate::device::{
-    CudaBuf, CudaDevice, CudaTable, Derived, Factor, MatmulPrecision, at, f32_arg, of_format,
-    shared_format, to,
+    CudaBuf, CudaDevice, CudaTable, Derived, Done, Factor, MatmulPrecision, at, at_row, bytes_of,
+    f32_arg, of_format, shared_format, to, to_row,
 };
 use crate::launch::{Launcher, Matrix, Memory, Number, Product, Second, THREADS};
 use crate::plan::{self, Rows, TilePlan};
@@ -33,6 +34,16 @@ impl<L: Launcher> Device for CudaDevice<L> {
         let bytes = len.checked_mul(format.bytes());
         let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
         Ok(CudaBuf::new(self.inner.launcher.alloc(bytes)?, len, format))
+    }
+
+    fn alloc_rows(
+        &self,
+        rows: usize,
+        [width, room]: [usize; 2],
+        format: NumberFormat,
+    ) -> Result<CudaBuf<L>, DeviceError> {
+        let stride = self.habits().row_stride(width, room);
+        Ok(self.alloc(rows * stride, format)?.with_rows(width, stride))
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -84,8 +95,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
 
     fn copy(&self, src: Span<CudaBuf<L>>, dst: SpanMut<CudaBuf<L>>) {
         assert_eq!(src.len, dst.len, "equal lengths");
-        let bytes = src.len * shared_format([src.buf, &*dst.buf]).bytes();
-        self.run(|| self.inner.launcher.copy(at(src), to(&dst), bytes));
+        let bytes = bytes_of(src, &dst);
+        self.run(|| self.inner.launcher.copy(at_row(src), to_row(&dst), bytes));
     }
 
     fn fill(&self, dst: SpanMut<CudaBuf<L>>, value: f32) {
@@ -120,6 +131,19 @@ impl<L: Launcher> Device for CudaDevice<L> {
         w.copy_of(self)
     }
 
+    fn swap(&self, w: &mut CudaWeight<L>, copy: &mut CudaWeight<L>) {
+        w.swap(self, copy);
+    }
+
+    fn pair_weight(
+        &self,
+        w: &mut CudaWeight<L>,
+        shape: [usize; 2],
+        place: PairPlace,
+    ) -> Result<CudaWeight<L>, DeviceError> {
+        w.pair(self, shape, place)
+    }
+
     fn write(&self, w: &mut CudaWeight<L>, first: usize, from: &[f32]) {
         w.write(self, first, from);
     }
@@ -145,20 +169,52 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 it.weight.all(),
             )
         });
-        let is_bf16 = self.inner.products == MatmulPrecision::Bf16;
+        self.run(|| self.products(x, &products));
+    }
+
+    // Behind a row of x lies the s·(x·A) of every pair, and below W its B: one product of a longer inner dimension adds up
+    // both, and rounds once.
+    fn product_with_pairs<const N: usize>(
+        &self,
+        shape: MatShape,
+        x: Span<CudaBuf<L>>,
+        _: &mut [CudaBuf<L>; 2],
+        to: [Paired<'_, CudaBuf<L>, CudaWeight<L>>; N],
+    ) {
+        let MatShape { rows, inputs, .. } = shape;
+        let (stride, rank) = (x.buf.stride(inputs), to[0].pair.rank);
+        assert!(stride >= inputs + N * rank, "room for x·A behind the rows of x");
+        let behind =
+            |index: usize| at_row(x) + ((inputs + index * rank) * x.buf.format.bytes()) as u64;
+        let lows: [_; N] = std::array::from_fn(|index| {
+            let pair = &to[index].pair;
+            let product = Product {
+                m: rank,
+                n: rows,
+                k: inputs,
+                number: Number::F32,
+                left: plain(pair.a.for_product(pair.low_shape(shape)), rank),
+                right: plain(at_row(x), stride),
+                factor: pair.scale,
+                add: false,
+                whole: true,
+                out: plain(behind(index), stride),
+                out_is_bf16: x.buf.format == NumberFormat::Bf16,
+                bias: None,
+                second: None,
+            };
+            (product, pair.a.all())
+        });
+        let products: [_; N] = std::array::from_fn(|index| {
+            let Paired { output, pair } = &to[index];
+            let (address, k) = output.weight.with_pair(pair.b, index);
+            assert_eq!(k, inputs + N * rank, "a pair for each of the products");
+            let product = Self::forward(shape, x, address, &output.onto, &output.y);
+            (Product { k, ..product }, output.weight.all())
+        });
         self.run(|| {
-            // Weights that are rounded for their products are so one after the other.
-            let rounds = |w: Span<CudaBuf<L>>| is_bf16 && w.buf.format == NumberFormat::F32;
-            if let [(one, w), (two, v)] = &products[..]
-                && !rounds(*w)
-                && !rounds(*v)
-            {
-                return self.product(joined([*one, *two]), Factor::Numbers(*w), Factor::Numbers(x));
-            }
-            for (product, w) in products {
-                self.product(product, Factor::Numbers(w), Factor::Numbers(x))?;
-            }
-            Ok(())
+            self.products(x, &lows)?;
+            self.products(x, &products)
         });
     }
 
@@ -185,7 +241,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 factor: factor_of(&onto),
                 add: is_added(&onto),
                 whole: false,
-                out: plain(to(&dx), inputs),
+                out: plain(to_row(&dx), dx.buf.stride(inputs)),
                 out_is_bf16: dx.buf.format == NumberFormat::Bf16,
                 bias: None,
                 second: None,
@@ -214,7 +270,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 k: rows,
                 number: Number::F32,
                 left: plain(at(dy), outputs),
-                right: Matrix { address: at(x), stride: inputs, transposed: true },
+                right: Matrix {
+                    address: at_row(x),
+                    stride: x.buf.stride(inputs),
+                    transposed: true,
+                },
                 factor: factor_of(&onto),
                 add: is_added(&onto),
                 whole: false,
@@ -270,7 +330,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 f32_arg(eps),
                 at(x),
                 at(w),
-                to(&y),
+                to_row(&y),
+                self.word("columns", y.buf.stride(width))?,
                 to(&inverse_rms),
                 residual,
             ];
@@ -382,7 +443,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 at(q),
                 at(k),
                 at(v),
-                to(&out),
+                to_row(&out),
+                self.word("columns", out.buf.stride(shape.q_dim()))?,
                 to(&log_sums),
             ];
             let grid = self.grid(tiles.words / 2, shape.heads, 1)?;
@@ -446,7 +508,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 let parts = deltas + parts_at as u64;
                 let warps = THREADS as usize / 32;
                 let grid = self.grid(row_heads.div_ceil(warps), 1, 1)?;
-                let args = [row_heads as u64, head_dim, at(out), at(dout), deltas];
+                let n = self.word("heads of all rows", row_heads)?;
+                let stride = self.word("columns", out.buf.stride(shape.q_dim()))?;
+                let args = [n, heads, head_dim, at_row(out), stride, at(dout), deltas];
                 let kernel = of_format(format, ["attention_deltas", "attention_deltas_bf16"]);
                 self.launch(kernel, grid, 0, &args)?;
                 let table = Self::table_at(segments)?;
@@ -499,14 +563,16 @@ impl<L: Launcher> Device for CudaDevice<L> {
             let [heads, kv_heads, head_dim, scale] = Self::shape_args(shape);
             let (table, pages) = (Self::table_at(rows)?, Self::table_at(pages)?);
             let place = [layer.index as u64, layer.count as u64];
-            let numbers = [cache.memory.address(), at(q), at(k), at(v)];
+            let numbers = [cache.address(), at(q), at(k), at(v)];
             let shape_args = [heads, kv_heads, head_dim, scale];
-            let args =
-                |to: u64| [&[table, pages], &place[..], &shape_args, &numbers, &[to]].concat();
+            let stride = self.word("columns", out.buf.stride(shape.q_dim()))?;
+            let args = [&[table, pages], &place[..], &shape_args, &numbers].concat();
+            let to = to_row(&out);
             let blocks = |most: usize| shape.kv_heads * shape.group().div_ceil(most);
             if let Some(plan) = self.tiles_of(shape, format) {
                 let grid = self.grid(n, blocks(TilePlan::HEADS), 1)?;
-                return self.launch(plan.kernels[3], grid, plan.decode_bytes(), &args(to(&out)));
+                let args = [&args[..], &[to, stride]].concat();
+                return self.launch(plan.kernels[3], grid, plan.decode_bytes(), &args);
             }
             // Widths beyond this do not fit into shared memory.
             self.attention_plan(shape)?;
@@ -516,8 +582,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 let grid = self.grid(n, blocks(plan::DECODE_GROUP), parts)?;
                 let shared = plan::decode_bytes(shape.head_dim);
                 let kernel = of_format(layer.format, ["decode_parts", "decode_parts_rounded"]);
-                self.launch(kernel, grid, shared, &args(scratch))?;
-                let args = [table, heads, head_dim, parts as u64, scratch, to(&out)];
+                self.launch(kernel, grid, shared, &[&args[..], &[scratch]].concat())?;
+                let args = [table, heads, head_dim, parts as u64, scratch, to, stride];
                 self.launch("decode_sum", self.grid(n, shape.heads, 1)?, 0, &args)
             })
         });
@@ -546,7 +612,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 shape.head_dim as u64,
                 at(k),
                 at(v),
-                cache.memory.address(),
+                cache.address(),
             ];
             let kernel = match (shared_format([k.buf, v.buf]), first.format) {
                 (NumberFormat::F32, NumberFormat::F32) => "cache_append",
@@ -577,7 +643,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert!(gate.len == h.len && up.len == h.len, "equal shapes");
         let format = shared_format([gate.buf, up.buf, &*h.buf]);
         let kernel = of_format(format, ["swiglu", "swiglu_bf16"]);
-        self.run(|| self.over_fours(kernel, format, h.len, [at(gate), at(up), to(&h)]));
+        self.run(|| self.over_fours(kernel, h.buf, h.len, [at(gate), at(up), to_row(&h)]));
     }
 
     fn gated_grad(
@@ -591,7 +657,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert!(gate.len == dh.len && up.len == dh.len, "equal shapes");
         let format = shared_format([&*gate.buf, &*up.buf, &*dh.buf]);
         let kernel = of_format(format, ["swiglu_grad", "swiglu_grad_bf16"]);
-        self.run(|| self.over_fours(kernel, format, dh.len, [to(&gate), to(&up), to(&dh)]));
+        self.run(|| self.over_fours(kernel, dh.buf, dh.len, [to(&gate), to(&up), to_row(&dh)]));
     }
 
     fn embed(
@@ -773,6 +839,23 @@ impl<L: Launcher> Device for CudaDevice<L> {
 }
 
 impl<L: Launcher> CudaDevice<L> {
+    /// Products of `x` by weights, two as one.
+    fn products(&self, x: Span<CudaBuf<L>>, all: &[(Product, Span<CudaBuf<L>>)]) -> Done {
+        let is_bf16 = self.inner.products == MatmulPrecision::Bf16;
+        // Weights that are rounded for their products are so one after the other.
+        let rounds = |w: Span<CudaBuf<L>>| is_bf16 && w.buf.format == NumberFormat::F32;
+        if let [(one, w), (two, v)] = all
+            && !rounds(*w)
+            && !rounds(*v)
+        {
+            return self.product(joined([*one, *two]), Factor::Numbers(*w), Factor::Numbers(x));
+        }
+        for (product, w) in all {
+            self.product(*product, Factor::Numbers(*w), Factor::Numbers(x))?;
+        }
+        Ok(())
+    }
+
     /// `y = onto + x · w`, of weights at an address.
     fn forward(
         MatShape { rows, inputs, outputs }: MatShape,
@@ -799,7 +882,7 @@ impl<L: Launcher> CudaDevice<L> {
             k: inputs,
             number: Number::F32,
             left: plain(w, outputs),
-            right: plain(at(x), inputs),
+            right: plain(at_row(x), x.buf.stride(inputs)),
             factor: factor_of(onto),
             add: is_added(onto),
             // Sampler and trainer make the same rows in batches of other sizes.

@@ -40,6 +40,9 @@ pub(crate) fn narrow(what: &'static str, n: usize) -> Result<u32, TooLarge> {
     u32::try_from(n).map_err(|_| TooLarge { what, got: n, limit: u32::MAX as usize })
 }
 
+/// Blocks of a grid in y.
+pub(crate) const MOST_IN_Y: usize = 65_535;
+
 /// A grid within CUDA's limits: 2³¹ − 1 blocks in x, 65,535 in y and z.
 pub(crate) fn grid(x: usize, y: usize, z: usize) -> Result<[u32; 3], TooLarge> {
     let checked = |what, n: usize, limit: usize| {
@@ -47,7 +50,7 @@ pub(crate) fn grid(x: usize, y: usize, z: usize) -> Result<[u32; 3], TooLarge> {
     };
     Ok([
         checked("blocks in x", x, i32::MAX as usize)?,
-        checked("blocks in y", y, 65_535)?,
+        checked("blocks in y", y, MOST_IN_Y)?,
         checked("blocks in z", z, 65_535)?,
     ])
 }

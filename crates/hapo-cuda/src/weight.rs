@@ -6,10 +6,10 @@
 use hapo_core::RngStream;
 use hapo_kernels::{
     AdamW, Buffer, Device, DeviceError, Held, MatShape, Matrix, MomentsMut, NumberFormat, Numbers,
-    NumbersMut, Placed, Span,
+    NumbersMut, PairPlace, Placed, Span,
 };
 
-use crate::device::{CudaBuf, CudaDevice, MatmulPrecision, at, f32_arg, to};
+use crate::device::{CudaBuf, CudaDevice, MatmulPrecision, at, f32_arg, shared_format, to};
 use crate::launch::{Launcher, Memory};
 use crate::plan;
 
@@ -17,15 +17,18 @@ use crate::plan;
 #[derive(Debug)]
 pub struct CudaWeight<L: Launcher> {
     shape: [usize; 2],
-    /// In f32 or in bf16.
+    /// In f32 or in bf16. Below its own rows are those of the B of its pair, and of its neighbour's pair as many zeros.
     numbers: CudaBuf<L>,
+    /// It is a B in the memory of another matrix.
+    is_below: bool,
     /// The low 16 bits that the bf16 numbers lack of f32, if the matrix is trained.
     tails: Option<CudaBuf<L>>,
 }
 
 impl<L: Launcher> Matrix for CudaWeight<L> {
     fn bytes(&self) -> usize {
-        self.numbers.bytes() + self.tails.as_ref().map_or(0, Buffer::bytes)
+        let numbers = if self.is_below { 0 } else { self.numbers.bytes() };
+        numbers + self.tails.as_ref().map_or(0, Buffer::bytes)
     }
 }
 
@@ -41,20 +44,70 @@ impl<L: Launcher> CudaWeight<L> {
         let format = if is_bf16 { NumberFormat::Bf16 } else { NumberFormat::F32 };
         let numbers = device.alloc(shape[0] * shape[1], format)?;
         let tails = has_tails.then(|| device.alloc(numbers.len, format)).transpose()?;
-        Ok(Self { shape, numbers, tails })
+        Ok(Self { shape, numbers, is_below: false, tails })
+    }
+
+    /// B `[shape]` of zeros of a pair beside the matrix, in rows below its own: `x·W + low·B` is one product.
+    pub(crate) fn pair(
+        &mut self,
+        device: &CudaDevice<L>,
+        shape: [usize; 2],
+        place: PairPlace,
+    ) -> Result<Self, DeviceError> {
+        let ([rank, outputs], len, format) = (shape, self.len(), self.numbers.format);
+        assert_eq!(outputs, self.shape[1], "B is [rank, outputs]");
+        let is_split = format == NumberFormat::Bf16;
+        let tails = is_split.then(|| device.alloc(rank * outputs, format)).transpose()?;
+        let mut numbers = device.alloc(len + place.of * rank * outputs, format)?;
+        device.copy(self.all(), numbers.first_mut(len));
+        let of_pair = numbers.below(len + place.index * rank * outputs, rank * outputs);
+        self.numbers = numbers;
+        Ok(Self { shape, numbers: of_pair, is_below: true, tails })
     }
 
     /// A copy of the part that products read.
     pub(crate) fn copy_of(&self, device: &CudaDevice<L>) -> Result<Self, DeviceError> {
-        let len = self.numbers.len;
+        let len = self.len();
         let mut numbers = device.alloc(len, self.numbers.format)?;
         device.copy(self.all(), numbers.first_mut(len));
-        Ok(Self { shape: self.shape, numbers, tails: None })
+        Ok(Self { shape: self.shape, numbers, is_below: false, tails: None })
+    }
+
+    /// Exchanges the part that products read with a copy: a B stays where it lies.
+    pub(crate) fn swap(&mut self, device: &CudaDevice<L>, copy: &mut Self) {
+        if !self.is_below {
+            return std::mem::swap(self, copy);
+        }
+        let len = self.len();
+        let bytes = len * shared_format([&self.numbers, &copy.numbers]).bytes();
+        let [here, there] = [self, copy].map(|it| to(&it.numbers.first_mut(len)));
+        let launcher = &device.inner.launcher;
+        device.run(|| {
+            device.with_scratch(bytes, |scratch| {
+                launcher.copy(here, scratch, bytes)?;
+                launcher.copy(there, here, bytes)?;
+                launcher.copy(scratch, there, bytes)
+            })
+        });
+    }
+
+    fn len(&self) -> usize {
+        self.shape[0] * self.shape[1]
     }
 
     /// The numbers that products read.
     pub(crate) fn all(&self) -> Span<'_, CudaBuf<L>> {
-        self.numbers.first(self.numbers.len)
+        self.numbers.first(self.len())
+    }
+
+    /// Address and rows of the matrix with the rows below it, of which the `index`-th are those of `b`.
+    pub(crate) fn with_pair(&self, b: &Self, index: usize) -> (u64, usize) {
+        let [inputs, outputs] = self.shape;
+        let first = (self.len() + index * b.len()) * self.numbers.format.bytes();
+        let b = b.numbers.address();
+        assert_eq!(b, self.numbers.address() + first as u64, "B lies below its matrix");
+        assert!(inputs * outputs < self.numbers.len, "a matrix with a pair");
+        (at(self.all()), self.numbers.len / outputs)
     }
 
     /// Their address for a product of a shape.
@@ -137,7 +190,7 @@ impl<L: Launcher> CudaDevice<L> {
             for ((norm, (launch, first)), it) in norms.iter_mut().zip(places).zip(of) {
                 let len = match it {
                     Numbers::Span(it) => it.len,
-                    Numbers::Weight(it) => it.numbers.len,
+                    Numbers::Weight(it) => it.len(),
                 };
                 let before: usize = launches[..launch].iter().map(|it| it.2.len()).sum();
                 let blocks = len.div_ceil(plan::PER_BLOCK);
@@ -200,7 +253,7 @@ impl<L: Launcher> CudaDevice<L> {
                     ["adamw", "adamw_bf16"]
                 }
                 NumbersMut::Weight(it) => {
-                    assert_eq!(it.numbers.len, len, "the gradient is [inputs, outputs]");
+                    assert_eq!(it.len(), len, "the gradient is [inputs, outputs]");
                     args.push(to(&it.numbers.first_mut(len)));
                     match &mut it.tails {
                         None => {
@@ -223,7 +276,7 @@ impl<L: Launcher> CudaDevice<L> {
                     let end = first + len;
                     let held = buffers.each_ref().map(|it| 2 * it.len);
                     assert!(held.iter().all(|it| end <= *it), "moments of all elements");
-                    args.extend(buffers.each_ref().map(|it| it.memory.address()));
+                    args.extend(buffers.each_ref().map(|it| it.address()));
                     args.extend([first as u64, len as u64]);
                     args.extend([*seed, u64::from(RngStream::Moments.code()), step.step]);
                     let counters = end.div_ceil(8) - first / 8;

@@ -6,8 +6,9 @@ mod support;
 use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{
     Accumulate, Activation, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Cpu, Device,
-    DrawRow, EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut,
-    NumberFormat, Numbers, NumbersMut, Output, PAGE, Placed, SegmentRow, Span, SpanMut,
+    DrawRow, EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, LowRank, MatShape, MomentsMut,
+    NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace, Paired, Placed, SegmentRow, Span,
+    SpanMut,
 };
 use hapo_sampler::{Decoding, Truncation, draw};
 use support::Machine;
@@ -188,6 +189,130 @@ fn products() {
             let what = format!("{rows} × {inputs} × {outputs}, {products:?}");
             both!(what, tolerance, products, |d: &_| work(d, rows, inputs, outputs));
         }
+    }
+}
+
+/// Rows of a norm with pairs: two matrices at once, one of them with a bias, then the gated product with one that is
+/// added, and the gradients that read or write rows with room behind them.
+fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
+    let MatShape { rows, inputs, outputs } = shape;
+    let factors = device.habits().factors();
+    // Results of about 1.
+    let small = |n: usize, seed| -> Vec<f32> {
+        halves_of(n, seed).into_iter().map(|it| it / 8.0).collect()
+    };
+    let held = |shape: [usize; 2], seed| {
+        weight(device, shape, Held::Trained, &small(shape[0] * shape[1], seed))
+    };
+    let pair = |w: &mut D::Weight, shape: MatShape, place, seed| {
+        let a = held([shape.inputs, rank], seed);
+        let mut b = device.pair_weight(w, [rank, shape.outputs], place).unwrap();
+        device.write(&mut b, 0, &halves_of(rank * shape.outputs, seed + 1));
+        (a, b)
+    };
+    let mut both = [held([inputs, outputs], 1), held([inputs, outputs], 2)];
+    let mut index = 0..2;
+    let pairs = both.each_mut().map(|w| {
+        let index = index.next().unwrap();
+        pair(w, shape, PairPlace { index, of: 2 }, 3 + 2 * index as u32)
+    });
+    let back = MatShape { rows, inputs: outputs, outputs: inputs };
+    let mut down = held([outputs, inputs], 7);
+    let (down_a, down_b) = pair(&mut down, back, PairPlace { index: 0, of: 1 }, 8);
+    let low_rank = |(a, b)| LowRank { a, b, rank, scale: 0.5 };
+    let mut low = [(); 2].map(|()| device.alloc(rows * rank, factors).unwrap());
+
+    // A norm's rows in the format of factors, and in f32, from which factors are rounded.
+    let mut results = Vec::new();
+    let bias = buf(device, &halves_of(outputs, 10));
+    for (format, with_bias) in [(NumberFormat::F32, true), (factors, false)] {
+        let (from, ones) = (numbers(rows * inputs, 11), vec![1.0; inputs]);
+        let mut x = device.alloc_rows(rows, [inputs, 2 * rank], format).unwrap();
+        let mut inverse = buf(device, &vec![0.0; rows]);
+        let inverse = all_mut(&mut inverse);
+        let (from, ones) = (buf(device, &from), buf(device, &ones));
+        device.rms_norm(1e-6, 0.0, all(&from), all(&ones), all_mut(&mut x), inverse, None);
+        let to = if with_bias { NumberFormat::F32 } else { factors };
+        let mut ys = [(); 2].map(|()| device.alloc(rows * outputs, to).unwrap());
+        let mut of = both.iter().zip(&pairs);
+        let outputs_of = ys.each_mut().map(|y| {
+            let (weight, (a, b)) = of.next().unwrap();
+            let bias = with_bias.then(|| Accumulate::Bias(all(&bias)));
+            let onto = bias.unwrap_or(Accumulate::Nothing);
+            Paired { output: Output { weight, onto, y: all_mut(y) }, pair: low_rank((a, b)) }
+        });
+        device.product_with_pairs(shape, all(&x), &mut low, outputs_of);
+        results.extend(ys.iter().map(|it| read(device, it)));
+        let mut dw = buf(device, &vec![0.0; inputs * outputs]);
+        let dy = factor(device, &small(rows * outputs, 14));
+        device.product_weight_grad(shape, all(&x), all(&dy), Accumulate::Nothing, all_mut(&mut dw));
+        results.push(read(device, &dw));
+        if with_bias {
+            continue;
+        }
+        let [mut gate, mut up] = ys;
+        let mut h = device.alloc_rows(rows, [outputs, rank], factors).unwrap();
+        device.gated(Activation::Silu, all(&gate), all(&up), all_mut(&mut h));
+        let mut y = buf(device, &numbers(rows * inputs, 12));
+        let output = Output { weight: &down, onto: Accumulate::Existing, y: all_mut(&mut y) };
+        let of_down = [Paired { output, pair: low_rank((&down_a, &down_b)) }];
+        device.product_with_pairs(back, all(&h), &mut low, of_down);
+        results.push(read(device, &y));
+        let dy = factor(device, &small(rows * inputs, 13));
+        device.product_input_grad(back, all(&dy), &down, Accumulate::Nothing, all_mut(&mut h));
+        device.gated_grad(Activation::Silu, all_mut(&mut gate), all_mut(&mut up), all_mut(&mut h));
+        device.product_weight_grad(back, all(&h), all(&dy), Accumulate::Nothing, all_mut(&mut dw));
+        results.extend([read(device, &gate), read(device, &up), read(device, &dw)]);
+    }
+    results
+}
+
+#[test]
+fn products_with_pairs() {
+    for (rows, inputs, outputs, rank) in [(1, 8, 4, 1), (5, 64, 31, 3), (18, 33, 40, 8)] {
+        let shape = MatShape { rows, inputs, outputs };
+        for (products, tolerance) in [(MatmulPrecision::F32, 1e-5), (MatmulPrecision::Bf16, 0.02)] {
+            let what = format!("{shape:?}, rank {rank}, {products:?}");
+            both!(what, tolerance, products, |d: &_| pairs(d, shape, rank));
+        }
+    }
+}
+
+/// The B of a pair lies in the memory of its matrix, and stays there when it is exchanged with a copy.
+#[test]
+fn a_pair_is_exchanged_with_its_copy() {
+    let shape = MatShape { rows: 3, inputs: 16, outputs: 24 };
+    let (rank, len) = (4, 4 * 24);
+    for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
+        let Some(gpu) = support::gpu(products) else {
+            return;
+        };
+        let factors = gpu.habits().factors();
+        let mut w = weight(&gpu, [16, 24], Held::Trained, &halves_of(16 * 24, 1));
+        let a = weight(&gpu, [16, rank], Held::Pair, &halves_of(16 * rank, 2));
+        let mut b = gpu.pair_weight(&mut w, [rank, 24], PairPlace { index: 0, of: 1 }).unwrap();
+        let mut x = gpu.alloc_rows(3, [16, rank], factors).unwrap();
+        let (from, mut inverse) = (buf(&gpu, &numbers(48, 3)), buf(&gpu, &[0.0; 3]));
+        let (ones, inverse) = (buf(&gpu, &[1.0; 16]), all_mut(&mut inverse));
+        gpu.rms_norm(1e-6, 0.0, all(&from), all(&ones), all_mut(&mut x), inverse, None);
+        let product = |b: &_| {
+            let mut low = [(); 2].map(|()| gpu.alloc(0, factors).unwrap());
+            let mut y = buf(&gpu, &[0.0; 72]);
+            let output = Output { weight: &w, onto: Accumulate::Nothing, y: all_mut(&mut y) };
+            let pair = LowRank { a: &a, b, rank, scale: 2.0 };
+            gpu.product_with_pairs(shape, all(&x), &mut low, [Paired { output, pair }]);
+            read(&gpu, &y)
+        };
+        let [old, new] = [4, 5].map(|seed| halves_of(len, seed));
+        gpu.write(&mut b, 0, &old);
+        let (mut copy, with_old) = (gpu.copy_of(&b).unwrap(), product(&b));
+        gpu.write(&mut b, 0, &new);
+        let with_new = product(&b);
+        assert_ne!(with_old, with_new);
+        gpu.swap(&mut b, &mut copy);
+        assert_eq!(product(&b), with_old);
+        gpu.swap(&mut b, &mut copy);
+        assert_eq!((product(&b), read_weight(&gpu, len, &b)), (with_new, new));
     }
 }
 

@@ -10,8 +10,8 @@ use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{Buffer, Counting, Cpu, Device, DrawnToken};
 use hapo_model::folder::open_adapter;
 use hapo_model::{
-    ActivationCheckpointing, ComputeError, Config, KvCache, Model, Moments, Outputs, PackedBatch,
-    Tape,
+    ActivationCheckpointing, ComputeError, Config, KvCache, LoraShape, Model, Moments, Outputs,
+    PackedBatch, Projection, Tape,
 };
 use hapo_sampler::{Decoding, Engine, EngineLimits, EventKind, Request, RngKey, Truncation};
 use hapo_testing::reference::{assert_greedy, assert_logits, assert_outputs, gap, load};
@@ -146,6 +146,69 @@ fn a_step_of_an_adapter_is_that_of_the_cpu() {
         assert!(off < 2e-5 * largest.max(1.0), "{name}: gradients off by {off} of {largest}");
         let far = ours[3].iter().zip(&theirs[3]).filter(|(a, b)| (*a - *b).abs() > 1e-5);
         assert!(far.count() * 1000 < ours[3].len(), "{name}: parameters");
+    }
+}
+
+/// Logits of a decoded token after a prompt that is read in pieces, beside an adapter.
+fn decoded_logits<D: Device>(model: &Model<D>) -> Vec<f32> {
+    let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
+    let mut cache = KvCache::new(model, 256).unwrap();
+    let mut prompt = cache.begin_prefill(model, &tokens).unwrap();
+    assert_eq!(cache.continue_prefill(model, &mut prompt, 17).unwrap(), None);
+    let read = cache.continue_prefill(model, &mut prompt, 40).unwrap();
+    let (prompt, mut all) = read.expect("the prompt is complete");
+    let slot = cache.fork(prompt, 8).unwrap();
+    let mut logits = Vec::new();
+    cache.decode(model, &[(slot, 5)], &mut logits).unwrap();
+    all.extend(logits);
+    all
+}
+
+#[test]
+fn decoding_beside_an_adapter_is_that_of_the_cpu() {
+    for name in MODELS {
+        let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
+            return;
+        };
+        let mut ours = adapted(name, gpu);
+        let mut theirs = adapted(name, Cpu::new(1).unwrap());
+        let off = gap(&decoded_logits(&ours), &decoded_logits(&theirs));
+        assert!(off < 1e-4, "{name}: logits off by {off}");
+        // The matrix keeps its numbers where it is held with the sum.
+        let merged = [ours.merge_adapter().is_ok(), theirs.merge_adapter().is_ok()];
+        assert_eq!(merged, [true; 2], "{name}");
+        let off = gap(&decoded_logits(&ours), &decoded_logits(&theirs));
+        assert!(off < 1e-4, "{name}: logits of merged weights off by {off}");
+    }
+}
+
+/// Logits beside an adapter of some matrices.
+fn logits_beside<D: Device>(device: D, targets: &[Projection]) -> Vec<f32> {
+    let mut model = load("tiny-qwen2", device);
+    let shape = LoraShape { rank: 3, alpha: 6.0, rslora: false, targets: targets.to_vec() };
+    model.add_adapter(shape).unwrap();
+    let specs = model.adapter().unwrap().tensors(model.config());
+    let n: usize = specs.iter().map(|it| it.shape.iter().product::<usize>()).sum();
+    let values: Vec<f32> = (0..n).map(|i| ((i * 7919 % 1013) as f32 - 506.0) / 5000.0).collect();
+    model.write_trained(0, &values);
+    let tokens: Vec<u32> = (0..40).map(|i| (i * 37 + 11) % 380).collect();
+    Tape::default().logits(&model, &tokens).unwrap()
+}
+
+/// Of keys and values, and of gate and up, both have a pair, one, or none.
+#[test]
+fn adapters_of_some_matrices_are_those_of_the_cpu() {
+    use Projection::{Down, Gate, K, O, Q, Up, V};
+    let cases: [&[Projection]; 5] = [&[Q, V], &[K, Up], &[K, V, Gate], &[O], &[Gate, Up, Down]];
+    for targets in cases {
+        let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
+            return;
+        };
+        let theirs = logits_beside(Cpu::new(1).unwrap(), targets);
+        let off = gap(&logits_beside(gpu, targets), &theirs);
+        assert!(off < 1e-4, "{targets:?}: logits off by {off}");
+        let plain = logits_beside(Cpu::new(1).unwrap(), &[Down]);
+        assert!(gap(&theirs, &plain) > 1e-3, "{targets:?}: the adapter acts");
     }
 }
 

@@ -166,11 +166,17 @@ fn no_update_is_made_after_a_failure() {
     assert!(trainer.weights_are_finite().unwrap(), "with nothing wrong left behind");
 }
 
-/// A run on a GPU allocates the planned bytes, to a tenth.
+/// A run on a GPU allocates the planned bytes, to a tenth, beside an adapter too.
 #[test]
 fn planned_bytes_are_the_devices() {
-    let modes = [(Compute::F32, MatmulPrecision::F32), (Compute::Bf16, MatmulPrecision::Bf16)];
-    for (compute, products) in modes {
+    let (f32, bf16) = (MatmulPrecision::F32, MatmulPrecision::Bf16);
+    let modes = [
+        (Compute::F32, f32, "method=grpo"),
+        (Compute::Bf16, bf16, "method=grpo"),
+        (Compute::F32, f32, "lora.rank=16"),
+        (Compute::Bf16, bf16, "lora.rank=16"),
+    ];
+    for (compute, products, more) in modes {
         let Some(gpu) = support::gpu(products) else {
             return;
         };
@@ -180,7 +186,7 @@ fn planned_bytes_are_the_devices() {
             data = { prompts = 2, levels = [\"multiply:6\"], max_prompt_tokens = 20 }\n\
             sampling = { group_size = 6, prompts_per_step = 2, max_new_tokens = 6 }\n";
         let set = format!("compute={compute}");
-        let recipe = Recipe::parse(text, "r", &Overrides::set([&set])).unwrap();
+        let recipe = Recipe::parse(text, "r", &Overrides::set([&*set, more])).unwrap();
         let config = config_of(&recipe).unwrap();
         let device = DeviceSpec::gpu("h200", compute).unwrap();
         let planned = estimate(
@@ -195,6 +201,9 @@ fn planned_bytes_are_the_devices() {
             return;
         };
         let (most, planned) = (fibers.most_held() as u64, planned.total_bytes);
-        assert!(most.abs_diff(planned) < most / 10, "{compute}: {most} held, {planned} planned");
+        assert!(
+            most.abs_diff(planned) < most / 10,
+            "{compute}, {more}: {most} held, {planned} planned"
+        );
     }
 }

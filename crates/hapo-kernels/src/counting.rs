@@ -19,7 +19,7 @@ use crate::shapes::{
 };
 use crate::span::{Buffer, Span, SpanMut};
 use crate::tally::{Counted, Tally};
-use crate::weight::{Heads, Held, Matrix, Numbers, Output, Placed};
+use crate::weight::{Heads, Held, Matrix, Numbers, Output, PairPlace, Placed};
 
 /// A device that counts bytes as one with some habits would take them.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ pub struct CountedWeight {
     shape: [usize; 2],
     form: Form,
     bytes: usize,
-    _counted: Counted,
+    counted: Counted,
 }
 
 impl Matrix for CountedWeight {
@@ -94,7 +94,7 @@ impl Counting {
 
     fn counted(&self, shape: [usize; 2], form: Form) -> CountedWeight {
         let bytes = self.weight_bytes(shape, form);
-        CountedWeight { shape, form, bytes, _counted: self.tally.add(bytes) }
+        CountedWeight { shape, form, bytes, counted: self.tally.add(bytes) }
     }
 
     /// A product copies `numbers`, and keeps the room for the next one.
@@ -123,6 +123,16 @@ impl Device for Counting {
     fn alloc(&self, len: usize, format: NumberFormat) -> Result<CountedBuf, DeviceError> {
         let bytes = len * format.bytes();
         Ok(CountedBuf { len, bytes, _counted: self.tally.add(bytes) })
+    }
+
+    fn alloc_rows(
+        &self,
+        rows: usize,
+        [width, room]: [usize; 2],
+        format: NumberFormat,
+    ) -> Result<CountedBuf, DeviceError> {
+        let bytes = rows * self.habits.row_stride(width, room) * format.bytes();
+        Ok(CountedBuf { len: rows * width, bytes, _counted: self.tally.add(bytes) })
     }
 
     fn table<T: TableItem>(&self, items: &[T]) -> Vec<T> {
@@ -163,6 +173,25 @@ impl Device for Counting {
 
     fn copy_of(&self, w: &CountedWeight) -> Result<CountedWeight, DeviceError> {
         Ok(self.counted(w.shape, w.form.copied()))
+    }
+
+    // On a GPU the numbers of B lie below the matrix, beside as many zeros for its neighbour's pair; what they lack of
+    // f32 lies elsewhere.
+    fn pair_weight(
+        &self,
+        w: &mut CountedWeight,
+        shape: [usize; 2],
+        place: PairPlace,
+    ) -> Result<CountedWeight, DeviceError> {
+        if self.habits.is_cpu() {
+            return self.weight(shape, Held::Pair);
+        }
+        let (len, number) = (shape[0] * shape[1], self.habits.factors().bytes());
+        let bytes = self.weight_bytes(w.shape, w.form) + place.of * len * number;
+        (w.bytes, w.counted) = (bytes, self.tally.add(bytes));
+        let bytes = len * (NumberFormat::F32.bytes() - number);
+        let form = Form::of(&self.habits, Held::Pair);
+        Ok(CountedWeight { shape, form, bytes, counted: self.tally.add(bytes) })
     }
 
     fn write(&self, _: &mut CountedWeight, _: usize, _: &[f32]) {}

@@ -18,7 +18,7 @@ use crate::shapes::{
     EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
-use crate::weight::{Heads, Held, Matrix, Numbers, Output, Placed};
+use crate::weight::{Heads, Held, LowRank, Matrix, Numbers, Output, PairPlace, Paired, Placed};
 
 /// A machine that runs the decoder.
 ///
@@ -40,6 +40,16 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// and results of products, and operations between two products, may be in bf16: results are computed in f32 and
     /// rounded when stored. Of an operation's buffers that may be in bf16, all are or none.
     fn alloc(&self, len: usize, format: NumberFormat) -> Result<Self::Buf, DeviceError>;
+    /// As [`Device::alloc`], of rows of `width` numbers with `room` behind each, where [`Device::product_with_pairs`] of
+    /// this device writes there. Lengths and offsets count no room.
+    fn alloc_rows(
+        &self,
+        rows: usize,
+        [width, _room]: [usize; 2],
+        format: NumberFormat,
+    ) -> Result<Self::Buf, DeviceError> {
+        self.alloc(rows * width, format)
+    }
     /// Copies a table to the device.
     fn table<T: TableItem>(&self, items: &[T]) -> Self::Table<T>;
     /// Host to device.
@@ -77,6 +87,19 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     fn weight(&self, shape: [usize; 2], held: Held) -> Result<Self::Weight, DeviceError>;
     /// A copy of the part of a matrix that products read, to restore later.
     fn copy_of(&self, w: &Self::Weight) -> Result<Self::Weight, DeviceError>;
+    /// Exchanges the part of a matrix that products read with a copy of it.
+    fn swap(&self, w: &mut Self::Weight, copy: &mut Self::Weight) {
+        std::mem::swap(w, copy);
+    }
+    /// B `[shape]` of zeros of a pair beside `w`, for [`Device::product_with_pairs`].
+    fn pair_weight(
+        &self,
+        _w: &mut Self::Weight,
+        shape: [usize; 2],
+        _place: PairPlace,
+    ) -> Result<Self::Weight, DeviceError> {
+        self.weight(shape, Held::Pair)
+    }
     /// Host to device: elements from `first` on, in the order of `[inputs, outputs]`.
     fn write(&self, w: &mut Self::Weight, first: usize, from: &[f32]);
     /// Device to host: the same.
@@ -90,6 +113,35 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         x: Span<Self::Buf>,
         to: [Output<'_, Self::Buf, Self::Weight>; N],
     );
+    /// [`Device::product`] of matrices with pairs: `y = onto + x·w + s·(x·A)·B`. There is room for `s·(x·A)` of each
+    /// in `low`, or behind the rows of `x`.
+    fn product_with_pairs<const N: usize>(
+        &self,
+        shape: MatShape,
+        x: Span<Self::Buf>,
+        low: &mut [Self::Buf; 2],
+        to: [Paired<'_, Self::Buf, Self::Weight>; N],
+    ) {
+        let low_shape = to[0].pair.low_shape(shape);
+        let len = low_shape.rows * low_shape.outputs;
+        let mut rooms = low.iter_mut();
+        let lows = to.each_ref().map(|Paired { pair: LowRank { a, scale, .. }, .. }| {
+            let y = rooms.next().expect("room for each").first_mut(len);
+            Output { weight: *a, onto: Accumulate::Multiplied(*scale), y }
+        });
+        self.product(low_shape, x, lows);
+        let pairs = to.each_ref().map(|it| it.pair.b);
+        let mut to = to.map(|it| it.output);
+        let outputs = to.each_mut().map(|it| {
+            let onto = std::mem::replace(&mut it.onto, Accumulate::Existing);
+            Output { weight: it.weight, onto, y: it.y.again() }
+        });
+        self.product(shape, x, outputs);
+        let shape = MatShape { inputs: low_shape.outputs, ..shape };
+        for ((it, b), low) in to.into_iter().zip(pairs).zip(&*low) {
+            self.product(shape, low.first(len), [Output { weight: b, ..it }]);
+        }
+    }
     /// `dx [rows, inputs] = onto + dy [rows, outputs] · wᵀ`; `onto` is never a bias.
     fn product_input_grad(
         &self,

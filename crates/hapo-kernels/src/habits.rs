@@ -63,6 +63,12 @@ impl Habits {
         }
     }
 
+    /// Numbers from one row to the next of rows of `width` with `room` behind each: a CPU needs no room, and on a GPU
+    /// rows with some begin on boundaries of eight numbers.
+    pub fn row_stride(&self, width: usize, room: usize) -> usize {
+        if self.is_cpu() || room == 0 { width } else { (width + room).next_multiple_of(8) }
+    }
+
     /// How attention's queries, keys, values, outputs and their gradients are held, so that a cache which holds keys and
     /// values so loses nothing.
     pub fn attention(&self, shape: AttentionShape) -> NumberFormat {

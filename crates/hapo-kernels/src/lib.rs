@@ -65,4 +65,6 @@ pub use shapes::{
 };
 pub use span::{Buffer, Span, SpanMut};
 pub use tally::Tally;
-pub use weight::{Heads, Held, Matrix, Numbers, NumbersMut, Output, Placed};
+pub use weight::{
+    Heads, Held, LowRank, Matrix, Numbers, NumbersMut, Output, PairPlace, Paired, Placed,
+};

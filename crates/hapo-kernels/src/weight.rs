@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use crate::number_format::NumberFormat;
-use crate::shapes::Accumulate;
+use crate::shapes::{Accumulate, MatShape};
 use crate::span::{Span, SpanMut};
 
 /// The use of a matrix, from which the device chooses a form.
@@ -35,6 +35,44 @@ pub struct Output<'a, B, W> {
     pub onto: Accumulate<'a, B>,
     /// `[rows, outputs]`.
     pub y: SpanMut<'a, B>,
+}
+
+/// The pair of an adapter beside a matrix of a product: adds s·(x·A)·B.
+#[derive(Debug)]
+pub struct LowRank<'a, W> {
+    /// A `[inputs, rank]`.
+    pub a: &'a W,
+    /// B `[rank, outputs]`, made by [`Device::pair_weight`](crate::Device::pair_weight) for the matrix.
+    pub b: &'a W,
+    /// Columns of A and rows of B.
+    pub rank: usize,
+    /// s.
+    pub scale: f32,
+}
+
+impl<W> LowRank<'_, W> {
+    /// The shape of x·A.
+    pub fn low_shape(&self, MatShape { rows, inputs, .. }: MatShape) -> MatShape {
+        MatShape { rows, inputs, outputs: self.rank }
+    }
+}
+
+/// A matrix of a product with its pair.
+#[derive(Debug)]
+pub struct Paired<'a, B, W> {
+    /// The matrix, and where the sum of both products goes.
+    pub output: Output<'a, B, W>,
+    /// The pair.
+    pub pair: LowRank<'a, W>,
+}
+
+/// The place of a pair among those whose matrices one product covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PairPlace {
+    /// Its number.
+    pub index: usize,
+    /// How many there are: 1 or 2.
+    pub of: usize,
 }
 
 /// Numbers of one tensor.

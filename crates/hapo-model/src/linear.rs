@@ -7,8 +7,8 @@
 //! Price: x·A is computed again in the backward pass, which costs a rank's share of the product itself.
 
 use hapo_kernels::{
-    Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Numbers, NumbersMut, Output, Span,
-    SpanMut,
+    Accumulate, Buffer, Device, Held, LowRank, MatShape, NumberFormat, Numbers, NumbersMut, Output,
+    PairPlace, Paired, Span, SpanMut,
 };
 
 use crate::compute_error::ComputeError;
@@ -152,16 +152,17 @@ impl<D: Device> Linear<D> {
         self.pair.iter_mut().flat_map(|it| [&mut it.a, &mut it.b]).map(NumbersMut::Weight)
     }
 
-    /// Puts a pair of zeros beside the matrix, with its places.
+    /// Puts a pair of zeros beside the matrix, with the places of A and B.
     pub(crate) fn add_pair(
         &mut self,
         device: &D,
         shape: &LoraShape,
+        place: PairPlace,
         places: [Range; 2],
     ) -> Result<(), ComputeError> {
         let ([inputs, outputs], rank) = (self.shape, shape.rank);
         let a = device.weight([inputs, rank], Held::Pair)?;
-        let b = device.weight([rank, outputs], Held::Pair)?;
+        let b = device.pair_weight(&mut self.weight, [rank, outputs], place)?;
         self.pair = Some(Pair { a, b, inputs, rank, scale: shape.scale() as f32, places });
         Ok(())
     }
@@ -225,57 +226,26 @@ impl<D: Device> Linear<D> {
 
     /// Products of one `x` by matrices of one shape that have pairs alike, onto what is there if `adds`.
     fn products<const N: usize>(
-        mut all: [(&Self, SpanMut<D::Buf>); N],
+        all: [(&Self, SpanMut<D::Buf>); N],
         Input { device, x, low }: Input<'_, D>,
         adds: bool,
     ) {
-        let low = all[0].0.pair.as_ref().and(low);
-        let is_onto_bias = all.iter().any(|(linear, _)| linear.bias.is_some());
-        // A small s·(x·A)·B added to a rounded x·W would be rounded away; x·W added to it is not.
-        let is_rounded = device.habits().factors() == NumberFormat::Bf16;
-        let pairs_first = low.is_some() && is_rounded && !adds && !is_onto_bias;
-        let low = low.map(|low| {
-            let rank = all[0].0.pair.as_ref().map_or(0, |pair| pair.rank);
-            let mut rooms = low.iter_mut();
-            let outputs = all.each_ref().map(|(linear, _)| {
-                let pair = linear.pair.as_ref().expect("pairs alike");
-                pair.low(rooms.next().expect("two rooms"), x.len / pair.inputs)
-            });
-            let MatShape { rows, inputs, .. } = all[0].0.shape_for(x);
-            device.product(MatShape { rows, inputs, outputs: rank }, x, outputs);
-            &*low
-        });
-        if let Some(low) = low.filter(|_| pairs_first) {
-            Self::low_rank(&mut all, device, low, || Accumulate::Nothing);
-        }
         let shape = all[0].0.shape_for(x);
-        let outputs = all.each_mut().map(|(linear, y)| {
-            let onto = if adds || pairs_first { Accumulate::Existing } else { linear.bias() };
-            Output { weight: &linear.weight, onto, y: y.again() }
+        let low = all[0].0.pair.as_ref().and(low);
+        let output = |(linear, y)| {
+            let linear: &Self = linear;
+            let onto = if adds { Accumulate::Existing } else { linear.bias() };
+            Output { weight: &linear.weight, onto, y }
+        };
+        let Some(low) = low else {
+            return device.product(shape, x, all.map(output));
+        };
+        let outputs = all.map(|(linear, y)| {
+            let Pair { a, b, rank, scale, .. } = linear.pair.as_ref().expect("pairs alike");
+            let pair = LowRank { a, b, rank: *rank, scale: *scale };
+            Paired { output: output((linear, y)), pair }
         });
-        device.product(shape, x, outputs);
-        if let Some(low) = low.filter(|_| !pairs_first) {
-            Self::low_rank(&mut all, device, low, || Accumulate::Existing);
-        }
-    }
-
-    /// `y = onto + s·(x·A)·B` of matrices with pairs.
-    fn low_rank<'o>(
-        all: &mut [(&Self, SpanMut<D::Buf>)],
-        device: &D,
-        low: &[D::Buf],
-        onto: impl Fn() -> Accumulate<'o, D::Buf>,
-    ) where
-        D::Buf: 'o,
-    {
-        for ((linear, y), low) in all.iter_mut().zip(low) {
-            let pair = linear.pair.as_ref().expect("pairs alike");
-            let (rank, outputs) = (pair.rank, linear.shape[1]);
-            let rows = y.len / outputs;
-            let output = Output { weight: &pair.b, onto: onto(), y: y.again() };
-            let shape = MatShape { rows, inputs: rank, outputs };
-            device.product(shape, low.first(rows * rank), [output]);
-        }
+        device.product_with_pairs(shape, x, low, outputs);
     }
 
     fn bias(&self) -> Accumulate<'_, D::Buf> {

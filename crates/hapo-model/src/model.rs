@@ -434,10 +434,11 @@ impl<D: Device> Model<D> {
 
     /// Exchanges the weights that are trained, as products read them, with a copy.
     pub fn swap_trained(&mut self, other: &mut WeightsCopy<D>) {
+        let device = self.device.clone();
         for (here, there) in self.trained_mut().into_iter().zip(&mut other.0) {
             match (here, there) {
                 (NumbersMut::Span(here), Copied::Vector(there)) => std::mem::swap(here.buf, there),
-                (NumbersMut::Weight(here), Copied::Matrix(there)) => std::mem::swap(here, there),
+                (NumbersMut::Weight(here), Copied::Matrix(there)) => device.swap(here, there),
                 _ => debug_assert!(false, "a copy of this model"),
             }
         }
@@ -457,7 +458,12 @@ impl<D: Device> Model<D> {
                 if shape.targets.contains(&which) {
                     let [a, b] = [places.next(), places.next()];
                     let places = a.zip(b).expect("the layout has every pair");
-                    linear.add_pair(&self.device, &shape, places.into())?;
+                    linear.add_pair(
+                        &self.device,
+                        &shape,
+                        which.pair_place(&shape.targets),
+                        places.into(),
+                    )?;
                 }
             }
         }

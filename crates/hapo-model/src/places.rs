@@ -6,6 +6,8 @@
 //! a tied embedding is held in the order of the head. Tensors start on cache lines, so up to 15 elements
 //! between them are padding (always zero).
 
+use hapo_kernels::PairPlace;
+
 use crate::compute_error::ComputeError;
 use crate::config::{Config, TensorSpec};
 
@@ -245,6 +247,17 @@ impl Projection {
     /// All of them.
     pub const ALL: [Self; 7] =
         [Self::Q, Self::K, Self::V, Self::O, Self::Gate, Self::Up, Self::Down];
+
+    /// The place of its pair among the targets that one product covers: keys and values, gate and up.
+    pub(crate) fn pair_place(self, targets: &[Self]) -> PairPlace {
+        let (both, index) = match self {
+            Self::K | Self::V => ([Self::K, Self::V], usize::from(self == Self::V)),
+            Self::Gate | Self::Up => ([Self::Gate, Self::Up], usize::from(self == Self::Up)),
+            Self::Q | Self::O | Self::Down => ([self; 2], 0),
+        };
+        let is_two = both[0] != both[1] && both.iter().all(|it| targets.contains(it));
+        if is_two { PairPlace { index, of: 2 } } else { PairPlace { index: 0, of: 1 } }
+    }
 
     /// Its published name: `q_proj`.
     pub fn name(self) -> &'static str {

@@ -61,7 +61,7 @@ impl<D: Device> KvCache<D> {
         tokens: &[u32],
     ) -> Result<PartialPrompt<D>, ComputeError> {
         check_prompt(model, tokens)?;
-        let held = Pieces::new(&model.device, &model.config, tokens.len())?;
+        let held = Pieces::new(&model.device, &model.config, model.rank(), tokens.len())?;
         let pages = self.pages_for(tokens, false)?;
         Ok(PartialPrompt { tokens: tokens.to_vec(), read: 0, pages, held })
     }
@@ -169,7 +169,13 @@ impl<D: Device> KvCache<D> {
     ) -> Result<Workspace<D>, ComputeError> {
         self.expect_format(model.kv_format());
         match self.prefill.take() {
-            Some(work) if work.rows >= rows && work.head_rows >= head_rows => Ok(work),
+            Some(work)
+                if work.rank == model.rank()
+                    && work.rows >= rows
+                    && work.head_rows >= head_rows =>
+            {
+                Ok(work)
+            }
             old => {
                 let (r, h) = old.map_or((0, 0), |w| (w.rows, w.head_rows));
                 let (rows, head_rows) = (rows.max(r), head_rows.max(h));

@@ -242,7 +242,7 @@ fn reserve_blocks<D: Device>(
     let size = rows.div_ceil(habits.blocks(rows, model.weight_bytes()).max(1));
     for (i, first) in (0..rows).step_by(size).enumerate() {
         let here = size.min(rows - first);
-        if blocks.get(i).is_none_or(|it| it.rows < here) {
+        if blocks.get(i).is_none_or(|it| it.rows < here || it.rank != model.rank()) {
             let rows = here.next_multiple_of(4);
             let of = BlockRows { rows, head_rows: rows, kv_layers: model.config.layers };
             let block = Workspace::new(&model.device, &model.config, model.rank(), of)?;

@@ -44,6 +44,8 @@ pub(super) struct BlockRows {
 /// Buffers of one block of rows.
 #[derive(Debug)]
 pub(crate) struct Workspace<D: Device> {
+    /// The adapter's, or 0.
+    pub(super) rank: usize,
     pub(crate) rows: usize,
     pub(crate) head_rows: usize,
     pub(crate) x: [D::Buf; 2],
@@ -66,10 +68,11 @@ impl<D: Device> Workspace<D> {
         let hidden = config.hidden;
         let buf = |len| device.alloc(len, NumberFormat::F32);
         Ok(Self {
+            rank,
             rows,
             head_rows,
             x: [buf(rows * hidden)?, buf(rows * hidden)?],
-            saved: LayerActivations::new(device, config, rows, kv_layers)?,
+            saved: LayerActivations::new(device, config, rows, rank, kv_layers)?,
             scratch: Scratch::new(device, config, rows, rank)?,
             last: buf(head_rows * hidden)?,
             norm: device.alloc(head_rows * hidden, device.habits().factors())?,
@@ -113,8 +116,13 @@ pub(super) struct Pieces<D: Device> {
 }
 
 impl<D: Device> Pieces<D> {
-    /// Of a prompt of `len` tokens.
-    pub(super) fn new(device: &D, config: &Config, len: usize) -> Result<Self, ComputeError> {
+    /// Of a prompt of `len` tokens; `rank` is the adapter's, or 0.
+    pub(super) fn new(
+        device: &D,
+        config: &Config,
+        rank: usize,
+        len: usize,
+    ) -> Result<Self, ComputeError> {
         let shape = config.attention_shape();
         let all = config.layers * len * shape.kv_dim();
         let format = device.habits().attention(shape);
@@ -123,7 +131,7 @@ impl<D: Device> Pieces<D> {
             keys: numbers(all)?,
             values: numbers(all)?,
             q: numbers(len * shape.q_dim())?,
-            out: numbers(len * shape.q_dim())?,
+            out: device.alloc_rows(len, [shape.q_dim(), rank], format)?,
             log_sums: device.alloc(len * shape.heads, NumberFormat::F32)?,
         })
     }
@@ -153,7 +161,7 @@ pub fn workspace_bytes<D: Device>(
     }
     let of = GenerationRows { decoded: blocks.iter().sum(), prefill, prompts };
     let device = Counting::new(habits);
-    let pieces = Pieces::new(&device, config, model.positions());
+    let pieces = Pieces::new(&device, config, model.rank(), model.positions());
     debug_assert!(pieces.is_ok(), "counting refuses nothing");
     generation_bytes(habits, config, of, model.rank()) + device.tally().now()
 }

@@ -40,7 +40,8 @@ impl<D: Device> Scratch<D> {
         rows: usize,
         rank: usize,
     ) -> Result<Self, ComputeError> {
-        let mlp_hidden = device.alloc(rows * config.ffn, device.habits().factors())?;
+        let factors = device.habits().factors();
+        let mlp_hidden = device.alloc_rows(rows, [config.ffn, rank], factors)?;
         let shape = config.attention_shape();
         let heads = match device.habits().attention(shape) {
             NumberFormat::F32 => None,
@@ -51,7 +52,7 @@ impl<D: Device> Scratch<D> {
             ]),
         };
         let block = where_needed(device, changes_blocks(&config.decoder), rows * config.hidden)?;
-        let low = || device.alloc(rows * rank, device.habits().factors());
+        let low = || device.alloc(rows * rank, factors);
         let low = [low()?, low()?];
         Ok(Self { mlp_hidden, low, heads, block })
     }
@@ -95,11 +96,13 @@ pub(crate) struct BlockOutput<D: Device> {
 }
 
 impl<D: Device> LayerActivations<D> {
-    /// Buffers for the keys and values of `kv_layers` layers, and for one layer of all else.
+    /// Buffers for the keys and values of `kv_layers` layers, and for one layer of all else; `rank` is an adapter's, or
+    /// 0.
     pub(crate) fn new(
         device: &D,
         config: &Config,
         rows: usize,
+        rank: usize,
         kv_layers: usize,
     ) -> Result<Self, ComputeError> {
         let shape = config.attention_shape();
@@ -108,8 +111,10 @@ impl<D: Device> LayerActivations<D> {
         let buf = |width: usize| device.alloc(rows * width, NumberFormat::F32);
         let factor = |width: usize| device.alloc(rows * width, factors);
         let of_attention = |width: usize| device.alloc(rows * width, attention);
+        // Two matrices with pairs read a norm's output together.
+        let normed = || device.alloc_rows(rows, [config.hidden, 2 * rank], factors);
         Ok(Self {
-            attn_norm: factor(config.hidden)?,
+            attn_norm: normed()?,
             attn_norm_inverse: buf(1)?,
             raw_heads: if config.decoder.qk_norm.is_some() {
                 Some(RawHeads {
@@ -124,7 +129,7 @@ impl<D: Device> LayerActivations<D> {
             q: of_attention(q_dim)?,
             k: of_attention(kv_layers * kv_dim)?,
             v: of_attention(kv_layers * kv_dim)?,
-            attn_out: of_attention(q_dim)?,
+            attn_out: device.alloc_rows(rows, [q_dim, rank], attention)?,
             log_sums: buf(config.heads)?,
             blocks: if config.decoder.norms.are_after() {
                 let [x, other] = [buf(config.hidden)?, buf(config.hidden)?];
@@ -134,7 +139,7 @@ impl<D: Device> LayerActivations<D> {
                 None
             },
             resid_mid: buf(config.hidden)?,
-            mlp_norm: factor(config.hidden)?,
+            mlp_norm: normed()?,
             mlp_norm_inverse: buf(1)?,
             gate: factor(config.ffn)?,
             up: factor(config.ffn)?,

@@ -98,7 +98,7 @@ impl<D: Device> Tape<D> {
                 .map(|_| device.alloc(rows * config.hidden, NumberFormat::F32))
                 .collect::<Result<_, _>>()?,
             saved: (0..saved)
-                .map(|_| LayerActivations::new(device, config, rows, 1))
+                .map(|_| LayerActivations::new(device, config, rows, model.rank(), 1))
                 .collect::<Result<_, _>>()?,
             scratch: Scratch::new(device, config, rows, model.rank())?,
             gradient: None,
