@@ -359,6 +359,15 @@ struct SeenFrom {
     Segment s;
 };
 
+// The first query of a stage, from its first one on, that sees a key of a tile; none of a stage where it is large.
+__device__ inline u32 sees_from(SeenFrom stage, KeyChunk tile, u32 key) {
+    u32 at = tile.row + key, own = at - stage.s.start;
+    if (key >= tile.rows) return ~0u;
+    // Numbers of a key that lies before a range wrap around and are large.
+    if (at - stage.s.prefix_start < stage.s.prefix_len) return 0;
+    return own > stage.first ? own - stage.first : 0;
+}
+
 // The `skipped`-th tile of queries from this one on.
 __device__ inline SeenFrom seen_after(SeenFrom at, u32 skipped, const Segment* segments, KeyChunk tile) {
     for (;;) {
@@ -394,16 +403,28 @@ __device__ inline void grad_kv_tiles(const Segment* segments, const KeyChunk* ch
     Segment keys = alone(tile.row, tile.rows);
     begin_tile<D, TILE_KEYS>(k_tile, k + kv_head * d, keys, 0, tile.rows, kv_stride, d);
     begin_tile<D, TILE_KEYS>(v_tile, v + kv_head * d, keys, 0, tile.rows, kv_stride, d);
+    // Of a stage a thread copies eight columns of every BELOW-th row, from one on; of stages only the first row differs.
+    const u32 BELOW = THREADS / (D / 8);
+    u32 first_row = threadIdx.x / (D / 8), column = threadIdx.x % (D / 8) * 8;
+    u16* first_to = stages + first_row * LINE + column;
+    q += first_row * q_stride + column;
+    dout += first_row * q_stride + column;
+    const float* row_numbers = (threadIdx.x < STAGE_QUERIES ? log_sums : deltas) + head;
     auto begin_queries = [&](SeenFrom at, int stage) {
-        Segment own = alone(at.s.start, at.s.len);
-        u16* to = stages + stage * STAGE;
-        begin_tile<D, STAGE_QUERIES>(to, q, own, at.first, at.s.len, q_stride, d);
-        begin_tile<D, STAGE_QUERIES>(to + ROWS, dout, own, at.first, at.s.len, q_stride, d);
+        u32 row = at.s.start + at.first, rows = at.s.len - at.first;
+        usize from = (usize)row * q_stride;
+        u16* to = first_to + stage * STAGE;
+#pragma unroll
+        for (u32 i = 0; i < STAGE_QUERIES; i += BELOW) {
+            if (BELOW > STAGE_QUERIES && first_row >= STAGE_QUERIES) continue;
+            bool there = first_row + i < rows && column < d;
+            begin_copy(to + i * LINE, there ? q + from + i * q_stride : k, there);
+            begin_copy(to + ROWS + i * LINE, there ? dout + from + i * q_stride : k, there);
+        }
         if (threadIdx.x < 2 * STAGE_QUERIES) {
-            u32 query = at.first + threadIdx.x % STAGE_QUERIES;
-            const float* from = threadIdx.x < STAGE_QUERIES ? log_sums : deltas;
+            u32 query = threadIdx.x % STAGE_QUERIES;
             numbers[stage * 2 * STAGE_QUERIES + threadIdx.x] =
-                query < at.s.len ? from[(usize)(at.s.start + query) * heads + head] : 0.0f;
+                query < rows ? row_numbers[(usize)(row + query) * heads] : 0.0f;
         }
     };
     SeenFrom next = {tile.first_segment, 0, segments[tile.first_segment]};
@@ -440,16 +461,16 @@ __device__ inline void grad_kv_tiles(const Segment* segments, const KeyChunk* ch
             load_tiles(b, right_at(dout_tile, LINE, half, c * 16));
             multiply_pair(dp[0], dp[1], a, b);
         }
+        // Of a lane: keys lane / 4 and eight below, and the queries first..end of the stage that see them.
+        u32 end = here.s.len - here.first;
+        u32 first[2] = {sees_from(here, tile, strip + lane / 4), sees_from(here, tile, strip + lane / 4 + 8)};
 #pragma unroll
         for (int j = 0; j < 2; j++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                u32 query = half + j * 8 + lane % 4 * 2 + i % 2, key = strip + lane / 4 + i / 2 * 8;
-                u32 at = tile.row + key, row = here.first + query;
-                bool of_prefix = at >= here.s.prefix_start && at - here.s.prefix_start < here.s.prefix_len;
-                bool before = at >= here.s.start && at - here.s.start <= row;
-                bool seen = row < here.s.len && key < tile.rows && (of_prefix || before);
-                float weight = seen ? expf(score[j][i] * scale - row_log_sums[query]) : 0.0f;
+                u32 query = half + j * 8 + lane % 4 * 2 + i % 2;
+                bool seen = query >= first[i / 2] && query < end;
+                float weight = expf(seen ? score[j][i] * scale - row_log_sums[query] : MINUS_INFINITY);
                 score[j][i] = weight;
                 dp[j][i] = weight * (dp[j][i] - row_deltas[query]);
             }
@@ -660,7 +681,7 @@ __device__ inline void decode_rows(const CacheRow* rows, const u32* pages, u32 l
     }
 }
 
-// One kernel per width of a head; of the first as many blocks as said are to fit a multiprocessor.
+// One kernel per width of a head. Of the first and the third as many blocks as said are to fit a multiprocessor.
 #define ATTENTION_TILES(D, BLOCKS)                                                                                    \
     extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                     \
         attention_tiles_##D(const Segment* segments, const QueryTile* tiles, u32 heads, u32 kv_heads, u32 d,          \
@@ -674,7 +695,7 @@ __device__ inline void decode_rows(const CacheRow* rows, const u32* pages, u32 l
                                    const float* deltas, const u16* dout, u16* dq) {                                   \
         grad_q_tiles<D>(segments, tiles, heads, kv_heads, d, scale, q, k, v, log_sums, deltas, dout, dq);             \
     }                                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                             \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                     \
         attention_tiles_grad_kv_##D(const Segment* segments, const KeyChunk* chunks, u32 heads, u32 kv_heads, u32 d,  \
                                     float scale, const u16* q, const u16* k, const u16* v, const float* log_sums,     \
                                     const float* deltas, const u16* dout, float* parts) {                             \
