@@ -12,6 +12,7 @@ use hapo_kernels::{
 };
 use hapo_sampler::{Decoding, Truncation, draw};
 use support::Machine;
+use support::mutants::{MUTANT, MUTANTS};
 
 fn cpu() -> Cpu {
     Cpu::new(1).unwrap()
@@ -313,6 +314,35 @@ fn a_pair_is_exchanged_with_its_copy() {
         assert_eq!(product(&b), with_old);
         gpu.swap(&mut b, &mut copy);
         assert_eq!((product(&b), read_weight(&gpu, len, &b)), (with_new, new));
+    }
+}
+
+/// Every error of the table is found by the test that it names, in a process whose kernels have it.
+#[test]
+fn mutants_of_the_kernels_are_caught() {
+    let page = include_str!("../../../docs/cuda.md");
+    if !support::is_emulator() || support::mutants::wanted().is_some() {
+        return;
+    }
+    for mutant in &MUTANTS {
+        let row = format!("| {} | `{}` |", mutant.name, mutant.test);
+        assert!(page.contains(&row), "docs/cuda.md has no row {row}");
+        if support::build_with(Some(mutant)).is_none() {
+            return;
+        }
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", mutant.test, "--nocapture"])
+            .env(MUTANT, mutant.name)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let failed = text.contains(&format!("test {} ... FAILED", mutant.test));
+        let text = String::from_utf8_lossy(&output.stderr);
+        let is_seen = text.contains("the same bits")
+            || text.contains(", on the CPU ")
+            || text.contains(", position ")
+            || text.contains("a copy that nobody waits for");
+        assert!(failed && is_seen, "{mutant:?}: {text}");
     }
 }
 

@@ -6,6 +6,8 @@
 
 #![allow(dead_code, reason = "every test binary uses its own part, so no expectation holds in all")]
 
+pub(crate) mod mutants;
+
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -15,10 +17,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hapo_core::hex;
 use hapo_cuda::{
-    CudaDevice, Driver, Launch, Launcher, MatmulPrecision, Memory, Number, Product, THREADS,
-    sources,
+    CudaDevice, Driver, Launch, Launcher, MatmulPrecision, Memory, Number, Product, Source,
+    THREADS, sources,
 };
 use hapo_kernels::DeviceError;
+use mutants::Mutant;
 use sha2::{Digest, Sha256};
 
 type LaunchFn = unsafe extern "C" fn(
@@ -239,8 +242,13 @@ const STAND_INS: [&str; 3] = ["libcuda.so", "libnvrtc.so.12", "libcublasLt.so.12
 /// The folder of the library, built where it is not there; `None`, and a line that says so, where there is no C++
 /// compiler.
 pub(crate) fn build() -> Option<PathBuf> {
+    build_with(mutants::wanted())
+}
+
+/// The same with an error in the kernels.
+pub(crate) fn build_with(mutant: Option<&Mutant>) -> Option<PathBuf> {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
-    let text = program();
+    let text = program(mutant);
     let name = format!("fibers-{}", &hex(Sha256::digest(&text))[..16]);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     if folder.exists() {
@@ -278,12 +286,20 @@ pub(crate) fn build() -> Option<PathBuf> {
     Some(folder)
 }
 
-/// The kernels, the machine that runs them, and the stand-ins for NVIDIA's libraries.
-fn program() -> String {
+/// The kernels, the machine that runs them, and the stand-ins for NVIDIA's libraries; beside an error the kernels of
+/// attention alone, which are sooner compiled.
+fn program(mutant: Option<&Mutant>) -> String {
     let mut text = format!("{}\n", include_str!("fibers.hpp"));
-    for (i, source) in sources().iter().enumerate() {
+    let is_needed = |it: &&Source| {
+        mutant.is_none() || it.file.starts_with("attention") || it.file == "cache.cu"
+    };
+    let sources: Vec<_> = sources().iter().filter(is_needed).collect();
+    for (i, source) in sources.iter().enumerate() {
         // The common part is in front of every one, once for the compiler.
-        let program = source.program();
+        let mut program = source.program();
+        if let Some(mutant) = mutant.filter(|it| it.file == source.file) {
+            program = mutant.plant(&program);
+        }
         let own = program.split_once(&format!("#line 1 \"{}\"", source.file)).unwrap();
         if i == 0 {
             text += own.0;
@@ -291,7 +307,7 @@ fn program() -> String {
         text += &format!("#line 1 \"{}\"{}\n", source.file, own.1);
     }
     text += "const Entry entries[] = {\n";
-    let names: Vec<_> = sources().iter().flat_map(|it| it.kernels).collect();
+    let names: Vec<_> = sources.iter().flat_map(|it| it.kernels).collect();
     for name in &names {
         text += &format!("    {{\"{name}\", Unpack<&{name}>::run, Unpack<&{name}>::count}},\n");
     }
