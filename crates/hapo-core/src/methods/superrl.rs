@@ -9,8 +9,8 @@ use crate::scores::Scores;
 
 /// `L = −λ·log π` for each token of the demonstration of a failed group, GRPO's loss elsewhere, by one normaliser.
 ///
-/// `SuperRL`: a prompt whose rollouts all fail gives the gradient of imitation, any other that of RL. The demonstration is
-/// one more sequence of the batch; the failed rollouts, whose advantages are 0, stay in the divisor ("`SuperRL`:
+/// `SuperRL`: a prompt whose rollouts all fail gives the gradient of imitation, any other that of RL. The demonstration
+/// takes the place of a failed rollout; the others, whose advantages are 0, stay in the divisor ("`SuperRL`:
 /// reinforcement learning with supervision to boost language model reasoning", version 2,
 /// <https://arxiv.org/abs/2506.01096>). Unverified: no code is public, and the weight of imitation is not stated.
 ///

@@ -77,10 +77,9 @@ impl Method for WReinforce {
     }
 
     fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
-        let advantage = |member: &Member| match member.sampled() {
-            Some(it) if it.is_success => self.positive,
-            _ => -self.negative,
-        };
+        // What a teacher wrote or the policy once sampled enters as a success.
+        let is_success = |it: &Member| it.sampled().is_none_or(|it| it.is_success);
+        let advantage = |it| if is_success(it) { self.positive } else { -self.negative };
         on_policy(group, group.members().iter().map(advantage).collect())
     }
 }
