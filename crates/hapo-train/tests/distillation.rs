@@ -72,7 +72,8 @@ fn d38_distillation_halves_the_gap_to_the_teacher_and_is_replayed_bit_for_bit() 
     assert_eq!(kl.len(), 14);
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let (first, last) = (mean(&kl[..2]), mean(&kl[12..]));
-    assert!(last < 0.5 * first, "mean log π − log π_T: {kl:?}");
+    // A divergence, so above 0 but for the noise of sampling: other scores than the teacher's give another sign.
+    assert!(first > 0.1 && last.abs() < 0.5 * first, "mean log π − log π_T: {kl:?}");
 
     let replayed = replay_run(&folder.path().join("student"), 5, 1).unwrap();
     assert!(replayed.agrees(), "{replayed:?}");
