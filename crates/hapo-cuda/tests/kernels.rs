@@ -319,6 +319,7 @@ fn a_pair_is_exchanged_with_its_copy() {
 
 /// Every error of the table is found by the test that it names, in a process whose kernels have it.
 #[test]
+#[ignore = "a minute of C++; .ci/run asks for it"]
 fn mutants_of_the_kernels_are_caught() {
     let page = include_str!("../../../docs/cuda.md");
     if !support::is_emulator() || support::mutants::wanted().is_some() {
