@@ -338,6 +338,11 @@ impl Member {
         }
     }
 
+    /// Whether its rollout succeeded; what is let into a group, a teacher's or an earlier rollout, has.
+    pub fn is_success(&self) -> bool {
+        self.sampled().is_none_or(|it| it.is_success)
+    }
+
     /// Whether it is masked: in no numerator and no denominator of the loss, neither its tokens nor as a sequence
     /// (D32). Its reward stays in the group's mean.
     pub fn is_masked(&self, truncated: Truncated) -> bool {

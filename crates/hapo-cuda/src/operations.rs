@@ -5,9 +5,9 @@ use std::sync::Mutex;
 use half::bf16;
 use hapo_kernels::{
     Accumulate, Activation, AdamW, AttentionShape, CacheLayer, CacheRow, Device, DeviceError,
-    DrawRow, DrawnToken, EmbeddingLayout, Habits, HeadPart, HeadTarget, Heads, Held, MatShape,
-    MomentsMut, NumberFormat, Numbers, Output, PairPlace, Paired, Placed, SegmentRow, Span,
-    SpanMut, TableItem,
+    DrawRow, DrawnToken, EmbeddingLayout, Habits, HeadPart, HeadTarget, Heads, Held, LowRank,
+    MatShape, MomentsMut, NumberFormat, Numbers, Output, PairPlace, Paired, Placed, SegmentRow,
+    Span, SpanMut, TableItem,
 };
 
 use crate::device::{
@@ -163,11 +163,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
         x: Span<CudaBuf<L>>,
         to: [Output<'_, CudaBuf<L>, CudaWeight<L>>; N],
     ) {
-        let products = to.each_ref().map(|it| {
-            (
-                Self::forward(shape, x, it.weight.for_product(shape), &it.onto, &it.y),
-                it.weight.all(),
-            )
+        let products = to.each_ref().map(|Output { weight, onto, y }| {
+            let out = Self::out(shape, y);
+            (Self::forward(shape, x, weight.for_product(shape), onto, out), weight.all())
         });
         self.run(|| self.products(x, &products));
     }
@@ -181,35 +179,23 @@ impl<L: Launcher> Device for CudaDevice<L> {
         _: &mut [CudaBuf<L>; 2],
         to: [Paired<'_, CudaBuf<L>, CudaWeight<L>>; N],
     ) {
-        let MatShape { rows, inputs, .. } = shape;
-        let (stride, rank) = (x.buf.stride(inputs), to[0].pair.rank);
+        let (inputs, low_shape) = (shape.inputs, to[0].pair.low_shape(shape));
+        let (stride, rank) = (x.buf.stride(inputs), low_shape.outputs);
         assert!(stride >= inputs + N * rank, "room for x·A behind the rows of x");
         let behind =
             |index: usize| at_row(x) + ((inputs + index * rank) * x.buf.format.bytes()) as u64;
         let lows: [_; N] = std::array::from_fn(|index| {
-            let pair = &to[index].pair;
-            let product = Product {
-                m: rank,
-                n: rows,
-                k: inputs,
-                number: Number::F32,
-                left: plain(pair.a.for_product(pair.low_shape(shape)), rank),
-                right: plain(at_row(x), stride),
-                factor: pair.scale,
-                add: false,
-                whole: true,
-                out: plain(behind(index), stride),
-                out_is_bf16: x.buf.format == NumberFormat::Bf16,
-                bias: None,
-                second: None,
-            };
-            (product, pair.a.all())
+            let LowRank { a, scale, .. } = &to[index].pair;
+            let out = (plain(behind(index), stride), x.buf.format == NumberFormat::Bf16);
+            let onto = Accumulate::Multiplied(*scale);
+            (Self::forward(low_shape, x, a.for_product(low_shape), &onto, out), a.all())
         });
         let products: [_; N] = std::array::from_fn(|index| {
             let Paired { output, pair } = &to[index];
             let (address, k) = output.weight.with_pair(pair.b, index);
             assert_eq!(k, inputs + N * rank, "a pair for each of the products");
-            let product = Self::forward(shape, x, address, &output.onto, &output.y);
+            let out = Self::out(shape, &output.y);
+            let product = Self::forward(shape, x, address, &output.onto, out);
             (Product { k, ..product }, output.weight.all())
         });
         self.run(|| {
@@ -856,17 +842,21 @@ impl<L: Launcher> CudaDevice<L> {
         Ok(())
     }
 
-    /// `y = onto + x · w`, of weights at an address.
+    /// The place of a product's result, and whether it is held in bf16.
+    fn out(MatShape { rows, outputs, .. }: MatShape, y: &SpanMut<CudaBuf<L>>) -> (Matrix, bool) {
+        assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
+        (plain(to(y), outputs), y.buf.format == NumberFormat::Bf16)
+    }
+
+    /// `out = onto + x · w`, of weights at an address.
     fn forward(
         MatShape { rows, inputs, outputs }: MatShape,
         x: Span<CudaBuf<L>>,
         w: u64,
         onto: &Accumulate<CudaBuf<L>>,
-        y: &SpanMut<CudaBuf<L>>,
+        (out, out_is_bf16): (Matrix, bool),
     ) -> Product {
         assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
-        assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
-        let out_is_bf16 = y.buf.format == NumberFormat::Bf16;
         let bias = match onto {
             Accumulate::Bias(bias) => {
                 assert_eq!(bias.len, outputs, "a bias is [outputs]");
@@ -887,7 +877,7 @@ impl<L: Launcher> CudaDevice<L> {
             add: is_added(onto),
             // Sampler and trainer make the same rows in batches of other sizes.
             whole: true,
-            out: plain(to(y), outputs),
+            out,
             out_is_bf16,
             bias,
             second: None,

@@ -27,8 +27,8 @@ const COLOURS: [(&str, &str); 11] = [
 
 /// Panels in rows of three; four are one row. The exposures' axis is logarithmic and has a place for none.
 pub(crate) fn exposures(tables: &[&Table]) -> String {
-    let row = |table: &'_ &Table, label: &str| table.rows.iter().position(|it| it.label == label);
-    let arms = COLOURS.iter().filter(|arm| tables.iter().any(|table| row(table, arm.0).is_some()));
+    let is_drawn = |label| tables.iter().any(|table| row_of(table, label).is_some());
+    let arms = COLOURS.iter().filter(|arm| is_drawn(arm.0));
     let columns = if tables.len() == 4 { 4 } else { 3 };
     let wide = PANEL * columns as f64;
     let row_height = HEIGHT + TOP + 20.0;
@@ -55,13 +55,17 @@ pub(crate) fn exposures(tables: &[&Table]) -> String {
         );
         axes(&mut svg);
         for (label, colour) in arms.clone() {
-            if let Some(at) = row(table, label) {
-                dot(&mut svg, &table.rows[at], colour);
+            if let Some(row) = row_of(table, label) {
+                dot(&mut svg, row, colour);
             }
         }
         svg += "</g>\n";
     }
     svg + "</svg>\n"
+}
+
+fn row_of<'a>(table: &'a Table, label: &str) -> Option<&'a Row> {
+    table.rows.iter().find(|row| row.label == label)
 }
 
 fn x(exposures: f64) -> f64 {

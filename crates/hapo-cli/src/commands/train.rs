@@ -292,9 +292,9 @@ fn json_of_stages(done: &[Stage<'_>], stages: usize) -> serde_json::Value {
 }
 
 fn say(name: &str, outcome: &Outcome) -> Result<()> {
+    let all = counted(outcome.steps, "step", "steps");
     let Outcome { steps, checkpoint: Some(checkpoint), .. } = outcome else {
-        let steps = counted(outcome.steps, "step", "steps");
-        outln!("{name}: {steps} done; no checkpoint was written");
+        outln!("{name}: {all} done; no checkpoint was written");
         return Ok(());
     };
     let checkpoint = checkpoint.display();
@@ -303,14 +303,10 @@ fn say(name: &str, outcome: &Outcome) -> Result<()> {
         return Ok(());
     }
     match (outcome.finished, outcome.steps_now) {
-        (true, 0) => outln!(
-            "{name}: {} done before; nothing to do, the model is in {checkpoint}",
-            counted(*steps, "step", "steps")
-        ),
-        (true, _) => {
-            let steps = counted(*steps, "step", "steps");
-            outln!("{name}: {steps} done; the model is in {checkpoint}");
+        (true, 0) => {
+            outln!("{name}: {all} done before; nothing to do, the model is in {checkpoint}");
         }
+        (true, _) => outln!("{name}: {all} done; the model is in {checkpoint}"),
         (false, _) => outln!("{name}: stopped after step {steps}; saved in {checkpoint}"),
     }
     Ok(())

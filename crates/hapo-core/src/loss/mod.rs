@@ -57,6 +57,7 @@ pub struct Divisors {
     policy: f64,
     /// Where the teacher's term has a mean of its own.
     teacher: Option<f64>,
+    /// The tokens that have a term.
     tokens: f64,
 }
 

@@ -90,10 +90,7 @@ impl Method for Srft {
 fn entropy_weight(term: &Term, member: &Member) -> (Term, f64) {
     match term {
         Term::Teacher { .. } => (term.scaled(0.5), -1.0),
-        // What is replayed has succeeded.
-        Term::Policy { .. } if member.sampled().is_none_or(|it| it.is_success) => {
-            (Term::policy(0.1), 1.0)
-        }
+        Term::Policy { .. } if member.is_success() => (Term::policy(0.1), 1.0),
         Term::Policy { .. } => (Term::policy(-1.0), 0.0),
     }
 }

@@ -77,9 +77,7 @@ impl Method for WReinforce {
     }
 
     fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
-        // What a teacher wrote or the policy once sampled enters as a success.
-        let is_success = |it: &Member| it.sampled().is_none_or(|it| it.is_success);
-        let advantage = |it| if is_success(it) { self.positive } else { -self.negative };
+        let advantage = |it: &Member| if it.is_success() { self.positive } else { -self.negative };
         on_policy(group, group.members().iter().map(advantage).collect())
     }
 }
