@@ -101,11 +101,11 @@ const METHODS: &[Method] = methods! {
     "dapo" "DAPO" Others "dapo" [];
     "gspo" "GSPO" Others "gspo" [];
     "grpo-quarter" "GRPO, ¼ of the steps" Budgets "grpo" ["steps=15"];
-    "sft-grpo-quarter" "SFT, then GRPO, ¼" Budgets "sft-grpo" ["stage.sft.steps=5", "stage.grpo.steps=15"];
+    "sft-grpo-quarter" "SFT, then GRPO, ¼" Budgets "sft-grpo" ["stage.sft.steps=10", "stage.grpo.steps=15"];
     "trapo-quarter" "TRAPO, ¼" Budgets "trapo" ["steps=15"];
     "hapo-quarter" "HAPO, ¼" Budgets "hapo-method" ["steps=15", "hapo.turn_off_epoch=0.375"];
     "grpo-4" "GRPO, 4 times the steps" Budgets "grpo" ["steps=240"];
-    "sft-grpo-4" "SFT, then GRPO, 4 times" Budgets "sft-grpo" ["stage.sft.steps=80", "stage.grpo.steps=240"];
+    "sft-grpo-4" "SFT, then GRPO, 4 times" Budgets "sft-grpo" ["stage.sft.steps=160", "stage.grpo.steps=240"];
     "trapo-4" "TRAPO, 4 times" Budgets "trapo" ["steps=240"];
     "hapo-4" "HAPO, 4 times" Budgets "hapo-method" ["steps=240", "hapo.turn_off_epoch=6"];
 };
