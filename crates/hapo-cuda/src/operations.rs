@@ -4,10 +4,10 @@ use std::sync::Mutex;
 
 use half::bf16;
 use hapo_kernels::{
-    Accumulate, Activation, AdamW, AttentionShape, CacheLayer, CacheRow, Device, DeviceError,
-    DrawRow, DrawnToken, EmbeddingLayout, Habits, HeadPart, HeadTarget, Heads, Held, LowRank,
-    MatShape, MomentsMut, NumberFormat, Numbers, Output, PairPlace, Paired, Placed, SegmentRow,
-    Span, SpanMut, TableItem,
+    Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, Device,
+    DeviceError, DrawRow, DrawnToken, EmbeddingLayout, Habits, HeadPart, HeadTarget, Heads, Held,
+    LowRank, MatShape, MomentsMut, NumberFormat, Numbers, Output, PairPlace, Paired, Placed,
+    SegmentRow, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
@@ -30,20 +30,18 @@ impl<L: Launcher> Device for CudaDevice<L> {
         Habits::gpu(self.inner.products.compute())
     }
 
-    fn alloc(&self, len: usize, format: NumberFormat) -> Result<CudaBuf<L>, DeviceError> {
-        let bytes = len.checked_mul(format.bytes());
-        let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
-        Ok(CudaBuf::new(self.inner.launcher.alloc(bytes)?, len, format))
-    }
-
-    fn alloc_rows(
+    fn alloc(
         &self,
-        rows: usize,
-        [width, room]: [usize; 2],
+        size: impl Into<BufferSize>,
         format: NumberFormat,
     ) -> Result<CudaBuf<L>, DeviceError> {
+        let BufferSize { rows, width, room } = size.into();
         let stride = self.habits().row_stride(width, room);
-        Ok(self.alloc(rows * stride, format)?.with_rows(width, stride))
+        let len = rows * stride;
+        let bytes = len.checked_mul(format.bytes());
+        let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
+        let buf = CudaBuf::new(self.inner.launcher.alloc(bytes)?, len, format);
+        Ok(buf.with_rows(width, stride))
     }
 
     fn free_bytes(&self) -> Option<u64> {
@@ -646,24 +644,32 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.run(|| self.over_fours(kernel, dh.buf, dh.len, [to(&gate), to(&up), to_row(&dh)]));
     }
 
-    fn embed(
+    fn gather_rows(
         &self,
         layout: EmbeddingLayout,
-        tokens: &CudaTable<L, u32>,
-        embedding: &CudaWeight<L>,
-        x: SpanMut<CudaBuf<L>>,
+        rows: &CudaTable<L, u32>,
+        from: Numbers<'_, CudaBuf<L>, CudaWeight<L>>,
+        y: SpanMut<CudaBuf<L>>,
     ) {
-        let numbers = embedding.all();
+        let numbers = match from {
+            Numbers::Span(it) => it,
+            Numbers::Weight(it) => it.all(),
+        };
         match layout {
             EmbeddingLayout::Rows { width } => {
                 assert_eq!(numbers.buf.format, NumberFormat::F32, "rows are in f32");
-                self.gather_rows(width, tokens, numbers, x);
+                assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
+                self.run(|| {
+                    let width = self.word("columns", width)?;
+                    let args = [width, Self::table_at(rows)?, at(numbers), to(&y)];
+                    self.over_32("gather_rows", y.len, &args)
+                });
             }
             EmbeddingLayout::Columns { vocabulary } => {
                 let kernels = ["embed_columns", "embed_columns_bf16"];
                 let kernel = of_format(numbers.buf.format, kernels);
                 let shape = (numbers.len / vocabulary, vocabulary);
-                self.embed_columns(kernel, shape, tokens, at(numbers), &x);
+                self.embed_columns(kernel, shape, rows, at(numbers), &y);
             }
         }
     }
@@ -701,21 +707,6 @@ impl<L: Launcher> Device for CudaDevice<L> {
             ];
             let grid = self.grid(groups.groups, 1, 1)?;
             self.launch("embed_grad", grid, 0, &args)
-        });
-    }
-
-    fn gather_rows(
-        &self,
-        width: usize,
-        rows: &CudaTable<L, u32>,
-        x: Span<CudaBuf<L>>,
-        y: SpanMut<CudaBuf<L>>,
-    ) {
-        assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
-        self.run(|| {
-            let width = self.word("columns", width)?;
-            let args = [width, Self::table_at(rows)?, at(x), to(&y)];
-            self.over_32("gather_rows", y.len, &args)
         });
     }
 

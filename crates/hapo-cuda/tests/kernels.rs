@@ -5,10 +5,10 @@ mod support;
 
 use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{
-    Accumulate, Activation, AdamW, AttentionShape, Buffer, CacheLayer, CacheRow, Cpu, Device,
-    DrawRow, EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, LowRank, MatShape, MomentsMut,
-    NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace, Paired, Placed, SegmentRow, Span,
-    SpanMut,
+    Accumulate, Activation, AdamW, AttentionShape, Buffer, BufferSize, CacheLayer, CacheRow, Cpu,
+    Device, DrawRow, EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, LowRank, MatShape,
+    MomentsMut, NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace, Paired, Placed,
+    SegmentRow, Span, SpanMut,
 };
 use hapo_sampler::{Decoding, Truncation, draw};
 use support::Machine;
@@ -228,7 +228,8 @@ fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
     let bias = buf(device, &halves_of(outputs, 10));
     for (format, with_bias) in [(NumberFormat::F32, true), (factors, false)] {
         let (from, ones) = (numbers(rows * inputs, 11), vec![1.0; inputs]);
-        let mut x = device.alloc_rows(rows, [inputs, 2 * rank], format).unwrap();
+        let mut x =
+            device.alloc(BufferSize { rows, width: inputs, room: 2 * rank }, format).unwrap();
         let mut inverse = buf(device, &vec![0.0; rows]);
         let inverse = all_mut(&mut inverse);
         let (from, ones) = (buf(device, &from), buf(device, &ones));
@@ -252,7 +253,7 @@ fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
             continue;
         }
         let [mut gate, mut up] = ys;
-        let mut h = device.alloc_rows(rows, [outputs, rank], factors).unwrap();
+        let mut h = device.alloc(BufferSize { rows, width: outputs, room: rank }, factors).unwrap();
         device.gated(Activation::Silu, all(&gate), all(&up), all_mut(&mut h));
         let mut y = buf(device, &numbers(rows * inputs, 12));
         let output = Output { weight: &down, onto: Accumulate::Existing, y: all_mut(&mut y) };
@@ -292,7 +293,7 @@ fn a_pair_is_exchanged_with_its_copy() {
         let mut w = weight(&gpu, [16, 24], Held::Trained, &halves_of(16 * 24, 1));
         let a = weight(&gpu, [16, rank], Held::Pair, &halves_of(16 * rank, 2));
         let mut b = gpu.pair_weight(&mut w, [rank, 24], PairPlace { index: 0, of: 1 }).unwrap();
-        let mut x = gpu.alloc_rows(3, [16, rank], factors).unwrap();
+        let mut x = gpu.alloc(BufferSize { rows: 3, width: 16, room: rank }, factors).unwrap();
         let (from, mut inverse) = (buf(&gpu, &numbers(48, 3)), buf(&gpu, &[0.0; 3]));
         let (ones, inverse) = (buf(&gpu, &[1.0; 16]), all_mut(&mut inverse));
         gpu.rms_norm(1e-6, 0.0, all(&from), all(&ones), all_mut(&mut x), inverse, None);
@@ -527,7 +528,7 @@ fn embeddings_and_rows() {
                 let embedding = numbers(vocabulary * width, 2);
                 let embedding = weight(device, shape, Held::Plain, &embedding);
                 let mut x = device.alloc(n * width, NumberFormat::F32).unwrap();
-                device.embed(layout, &table, &embedding, all_mut(&mut x));
+                device.gather_rows(layout, &table, Numbers::Weight(&embedding), all_mut(&mut x));
                 let mut gradient = buf(device, &numbers(vocabulary * width, 3));
                 device.embed_grad(layout, &table, all(&dx), all_mut(&mut gradient));
                 // Again, from the same table.
@@ -537,7 +538,8 @@ fn embeddings_and_rows() {
             let chosen: Vec<u32> = (0..n as u32).filter(|i| i % 3 != 1).collect();
             let table = device.table(&chosen);
             let mut y = device.alloc(chosen.len() * width, NumberFormat::F32).unwrap();
-            device.gather_rows(width, &table, all(&dx), all_mut(&mut y));
+            let rows = EmbeddingLayout::Rows { width };
+            device.gather_rows(rows, &table, Numbers::Span(all(&dx)), all_mut(&mut y));
             let mut x = buf(device, &numbers(n * width, 4));
             device.scatter_rows(width, &table, all(&y), all_mut(&mut x));
             let mut copy = buf(device, &numbers(n * width + 2, 5));
@@ -1190,7 +1192,7 @@ fn pieces_of_a_frozen_matrix_lie_side_by_side() {
     let tokens = [149, 0, 70];
     let mut x = gpu.alloc(3 * inputs, NumberFormat::F32).unwrap();
     let layout = EmbeddingLayout::Columns { vocabulary: outputs };
-    gpu.embed(layout, &gpu.table(&tokens), &frozen, all_mut(&mut x));
+    gpu.gather_rows(layout, &gpu.table(&tokens), Numbers::Weight(&frozen), all_mut(&mut x));
     let expected: Vec<f32> = (tokens.iter())
         .flat_map(|&it| (0..inputs).map(move |row| row * outputs + it as usize))
         .map(|at| rounded(&whole)[at])
@@ -1353,7 +1355,8 @@ fn a_failure_leaves_no_numbers_behind() {
     assert!(values.iter().all(|it| it.is_nan()), "not what was there before");
     assert!(gpu.squared_norms(&[Numbers::Span(all(&x))])[0].is_nan());
     assert!(gpu.check().unwrap_err().is_out_of_memory());
-    gpu.gather_rows(10, &table, all(&x), y.first_mut(20));
+    let rows = EmbeddingLayout::Rows { width: 10 };
+    gpu.gather_rows(rows, &table, Numbers::Span(all(&x)), y.first_mut(20));
     assert!(gpu.check().unwrap_err().is_out_of_memory(), "there is no table to read");
     // With it nothing else is wrong.
     assert_eq!(read(&gpu, &x), [1.0; 100]);

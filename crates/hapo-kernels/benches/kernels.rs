@@ -98,7 +98,7 @@ fn rows(c: &mut Criterion) {
     group.bench_function("embed, columns", |b| {
         b.iter(|| {
             let layout = EmbeddingLayout::Columns { vocabulary: VOCABULARY };
-            cpu.embed(layout, &positions, &embedding, all(&mut y));
+            cpu.gather_rows(layout, &positions, Numbers::Weight(&embedding), all(&mut y));
         });
     });
     let logits = numbers(&cpu, ROWS * VOCABULARY);

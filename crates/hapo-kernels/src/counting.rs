@@ -14,8 +14,8 @@ use crate::habits::Habits;
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
-    Accumulate, Activation, AdamW, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken,
-    EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
+    Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, DrawRow,
+    DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
 use crate::tally::{Counted, Tally};
@@ -120,18 +120,14 @@ impl Device for Counting {
         self.habits
     }
 
-    fn alloc(&self, len: usize, format: NumberFormat) -> Result<CountedBuf, DeviceError> {
-        self.alloc_rows(1, [len, 0], format)
-    }
-
-    fn alloc_rows(
+    fn alloc(
         &self,
-        rows: usize,
-        [width, room]: [usize; 2],
+        size: impl Into<BufferSize>,
         format: NumberFormat,
     ) -> Result<CountedBuf, DeviceError> {
-        let bytes = rows * self.habits.row_stride(width, room) * format.bytes();
-        Ok(CountedBuf { len: rows * width, bytes, _counted: self.tally.add(bytes) })
+        let size = size.into();
+        let bytes = size.rows * self.habits.row_stride(size.width, size.room) * format.bytes();
+        Ok(CountedBuf { len: size.len(), bytes, _counted: self.tally.add(bytes) })
     }
 
     fn table<T: TableItem>(&self, items: &[T]) -> Vec<T> {
@@ -319,11 +315,16 @@ impl Device for Counting {
 
     fn gated_grad(&self, _: Activation, _: ToWrite, _: ToWrite, _: ToWrite) {}
 
-    fn embed(&self, _: EmbeddingLayout, _: &Vec<u32>, _: &CountedWeight, _: ToWrite) {}
+    fn gather_rows(
+        &self,
+        _: EmbeddingLayout,
+        _: &Vec<u32>,
+        _: Numbers<'_, CountedBuf, CountedWeight>,
+        _: ToWrite,
+    ) {
+    }
 
     fn embed_grad(&self, _: EmbeddingLayout, _: &Vec<u32>, _: ToRead, _: ToWrite) {}
-
-    fn gather_rows(&self, _: usize, _: &Vec<u32>, _: ToRead, _: ToWrite) {}
 
     fn scatter_rows(&self, _: usize, _: &Vec<u32>, _: ToRead, _: ToWrite) {}
 

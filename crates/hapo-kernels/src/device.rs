@@ -14,8 +14,8 @@ use crate::habits::Habits;
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
-    Accumulate, Activation, AdamW, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken,
-    EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
+    Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, DrawRow,
+    DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
 use crate::weight::{Heads, Held, LowRank, Matrix, Numbers, Output, PairPlace, Paired, Placed};
@@ -36,20 +36,14 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
 
     /// Its habits, by which buffers are laid out and memory is counted.
     fn habits(&self) -> Habits;
-    /// A buffer of `len` zeros in f32, or in a format that [`Habits`] names; lengths and offsets count numbers. Factors
+    /// A buffer of so many zeros in f32, or in a format that [`Habits`] names; lengths and offsets count numbers. Factors
     /// and results of products, and operations between two products, may be in bf16: results are computed in f32 and
     /// rounded when stored. Of an operation's buffers that may be in bf16, all are or none.
-    fn alloc(&self, len: usize, format: NumberFormat) -> Result<Self::Buf, DeviceError>;
-    /// As [`Device::alloc`], of rows of `width` numbers with `room` behind each, where [`Device::product_with_pairs`] of
-    /// this device writes there. Lengths and offsets count no room.
-    fn alloc_rows(
+    fn alloc(
         &self,
-        rows: usize,
-        [width, _room]: [usize; 2],
+        size: impl Into<BufferSize>,
         format: NumberFormat,
-    ) -> Result<Self::Buf, DeviceError> {
-        self.alloc(rows * width, format)
-    }
+    ) -> Result<Self::Buf, DeviceError>;
     /// Copies a table to the device.
     fn table<T: TableItem>(&self, items: &[T]) -> Self::Table<T>;
     /// Host to device.
@@ -274,14 +268,14 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         dh: SpanMut<Self::Buf>,
     );
 
-    /// `x [tokens, width]` = rows of the embedding `[vocabulary, width]`, or columns of a transposed
-    /// one `[width, vocabulary]`.
-    fn embed(
+    /// `y [rows.len, width]` = the chosen rows: of an embedding `[vocabulary, width]`, which may lie transposed, or of a
+    /// buffer.
+    fn gather_rows(
         &self,
         layout: EmbeddingLayout,
-        tokens: &Self::Table<u32>,
-        embedding: &Self::Weight,
-        x: SpanMut<Self::Buf>,
+        rows: &Self::Table<u32>,
+        from: Numbers<'_, Self::Buf, Self::Weight>,
+        y: SpanMut<Self::Buf>,
     );
     /// Adds `dx` to the gradient of the embedding, in token order.
     fn embed_grad(
@@ -290,14 +284,6 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         tokens: &Self::Table<u32>,
         dx: Span<Self::Buf>,
         dembedding: SpanMut<Self::Buf>,
-    );
-    /// `y [rows.len, width]` = the chosen rows of `x`.
-    fn gather_rows(
-        &self,
-        width: usize,
-        rows: &Self::Table<u32>,
-        x: Span<Self::Buf>,
-        y: SpanMut<Self::Buf>,
     );
     /// `x` = 0 but for the chosen rows, which are `y`; the rows ascend.
     fn scatter_rows(

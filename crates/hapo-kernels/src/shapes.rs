@@ -288,7 +288,33 @@ pub struct AdamWFactors {
     pub epsilon: f32,
 }
 
-/// Memory layout of the embedding.
+/// Numbers of a buffer: rows of `width`, with room behind each where
+/// [`Device::product_with_pairs`](crate::Device::product_with_pairs) of a device writes there. Lengths and offsets count
+/// no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferSize {
+    /// How many rows.
+    pub rows: usize,
+    /// Numbers of a row.
+    pub width: usize,
+    /// Numbers behind it.
+    pub room: usize,
+}
+
+impl BufferSize {
+    /// All numbers.
+    pub(crate) fn len(self) -> usize {
+        self.rows * self.width
+    }
+}
+
+impl From<usize> for BufferSize {
+    fn from(len: usize) -> Self {
+        Self { rows: 1, width: len, room: 0 }
+    }
+}
+
+/// Memory layout of rows, such as the embedding's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmbeddingLayout {
     /// `[vocabulary, width]`.

@@ -458,7 +458,7 @@ fn embedding_in_both_layouts() {
         let (table_of_rows, dxb) = (weight(&cpu, shape, &e), buf(&cpu, &dx));
         let mut x = cpu.alloc(n, NumberFormat::F32).unwrap();
         let table = cpu.table(&tokens);
-        cpu.embed(layout, &table, &table_of_rows, x.first_mut(n));
+        cpu.gather_rows(layout, &table, Numbers::Weight(&table_of_rows), x.first_mut(n));
         agree("embed", x.as_slice(), &naive(&wide(&e)));
         let mut de = cpu.alloc(e.len(), NumberFormat::F32).unwrap();
         cpu.embed_grad(layout, &table, dxb.first(n), de.first_mut(e.len()));
@@ -472,7 +472,8 @@ fn gather_and_scatter() {
     let x: Vec<f32> = (0..12).map(|i| i as f32).collect();
     let (xb, rows) = (buf(&cpu, &x), cpu.table(&[3_u32, 1]));
     let mut y = cpu.alloc(6, NumberFormat::F32).unwrap();
-    cpu.gather_rows(3, &rows, xb.first(12), y.first_mut(6));
+    let layout = EmbeddingLayout::Rows { width: 3 };
+    cpu.gather_rows(layout, &rows, Numbers::Span(xb.first(12)), y.first_mut(6));
     assert_eq!(y.as_slice(), [9.0, 10.0, 11.0, 3.0, 4.0, 5.0]);
     let mut back = buf(&cpu, &x);
     let rows = cpu.table(&[1_u32, 3]);

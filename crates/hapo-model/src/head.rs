@@ -2,7 +2,9 @@
 //!
 //! Price: logits beyond a chunk are computed twice, once for each pass.
 
-use hapo_kernels::{Accumulate, Buffer, Device, HeadPart, MatShape, NumberFormat};
+use hapo_kernels::{
+    Accumulate, Buffer, Device, EmbeddingLayout, HeadPart, MatShape, NumberFormat, Numbers,
+};
 
 use crate::batch::Prepared;
 use crate::compute_error::ComputeError;
@@ -236,8 +238,9 @@ impl<D: Device> Head<D> {
         hidden_states: &D::Buf,
     ) {
         let (device, hidden) = (&model.device, model.config.hidden);
-        let all = hidden_states.first(hidden_states.len());
-        device.gather_rows(hidden, table, all, self.x.first_mut(rows * hidden));
+        let all = Numbers::Span(hidden_states.first(hidden_states.len()));
+        let layout = EmbeddingLayout::Rows { width: hidden };
+        device.gather_rows(layout, table, all, self.x.first_mut(rows * hidden));
         let y = self.norm.first_mut(rows * hidden);
         let inverse = self.norm_inverse.first_mut(rows);
         model.final_norm(device, self.x.first(rows * hidden), y, inverse);

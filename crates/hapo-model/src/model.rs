@@ -575,7 +575,8 @@ impl<D: Device> Model<D> {
 
     /// Embeddings of tokens, the input of the first layer.
     pub(crate) fn embed(&self, device: &D, tokens: &D::Table<u32>, mut x: SpanMut<D::Buf>) {
-        device.embed(self.embedding_layout(), tokens, self.embedding().weight(), x.again());
+        let embedding = Numbers::Weight(self.embedding().weight());
+        device.gather_rows(self.embedding_layout(), tokens, embedding, x.again());
         times(device, x, self.config.decoder.multipliers.embedding);
     }
 

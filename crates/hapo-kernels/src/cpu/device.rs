@@ -18,8 +18,8 @@ use crate::habits::Habits;
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
-    Accumulate, Activation, AdamW, AttentionShape, CacheLayer, CacheRow, DrawRow, DrawnToken,
-    EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
+    Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, DrawRow,
+    DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
 };
 use crate::span::{Span, SpanMut};
 use crate::weight::{Heads, Held, Numbers, NumbersMut, Output, Placed};
@@ -33,9 +33,13 @@ impl Device for Cpu {
         Habits::cpu(self.compute(), self.threads())
     }
 
-    fn alloc(&self, len: usize, format: NumberFormat) -> Result<CpuBuf, DeviceError> {
+    fn alloc(
+        &self,
+        size: impl Into<BufferSize>,
+        format: NumberFormat,
+    ) -> Result<CpuBuf, DeviceError> {
         assert_eq!(format, NumberFormat::F32, "a format that the device names");
-        CpuBuf::counted(len, self.tally())
+        CpuBuf::counted(size.into().len(), self.tally())
     }
 
     fn table<T: TableItem>(&self, items: &[T]) -> Vec<T> {
@@ -315,14 +319,17 @@ impl Device for Cpu {
         gated::backward(self, f, gate.write(), up.write(), dh.write());
     }
 
-    fn embed(
+    fn gather_rows(
         &self,
         layout: EmbeddingLayout,
-        tokens: &Vec<u32>,
-        embedding: &CpuWeight,
-        x: SpanMut<CpuBuf>,
+        rows: &Vec<u32>,
+        from: Numbers<'_, CpuBuf, CpuWeight>,
+        y: SpanMut<CpuBuf>,
     ) {
-        embedding.embed(self, layout, tokens, x.write());
+        match from {
+            Numbers::Span(it) => embedding::gather(self, layout, rows, it.read(), y.write()),
+            Numbers::Weight(it) => it.gather(self, layout, rows, y.write()),
+        }
     }
 
     fn embed_grad(
@@ -333,10 +340,6 @@ impl Device for Cpu {
         dembedding: SpanMut<CpuBuf>,
     ) {
         embedding::embed_grad(self, layout, tokens, dx.read(), dembedding.write());
-    }
-
-    fn gather_rows(&self, width: usize, rows: &Vec<u32>, x: Span<CpuBuf>, y: SpanMut<CpuBuf>) {
-        embedding::gather_rows(self, width, rows, x.read(), y.write());
     }
 
     fn scatter_rows(&self, width: usize, rows: &Vec<u32>, y: Span<CpuBuf>, x: SpanMut<CpuBuf>) {

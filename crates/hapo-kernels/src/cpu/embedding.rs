@@ -4,7 +4,7 @@ use super::pool::Cpu;
 use super::share::Shared;
 use crate::shapes::EmbeddingLayout;
 
-pub(super) fn embed(
+pub(super) fn gather(
     cpu: &Cpu,
     layout: EmbeddingLayout,
     tokens: &[u32],

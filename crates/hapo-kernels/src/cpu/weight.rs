@@ -217,10 +217,10 @@ impl CpuWeight {
     }
 
     /// Embeddings of tokens.
-    pub(super) fn embed(&self, cpu: &Cpu, layout: EmbeddingLayout, tokens: &[u32], x: &mut [f32]) {
+    pub(super) fn gather(&self, cpu: &Cpu, layout: EmbeddingLayout, tokens: &[u32], x: &mut [f32]) {
         let (numbers, width) = (self.numbers.as_slice(), self.shape[0]);
         match self.form {
-            Form::F32 => embedding::embed(cpu, layout, tokens, numbers, x),
+            Form::F32 => embedding::gather(cpu, layout, tokens, numbers, x),
             Form::Panels => panels::embed(cpu, width, tokens, numbers, x),
             Form::Pairs | Form::Split => bf16::embed(cpu, width, tokens, numbers, x),
         }

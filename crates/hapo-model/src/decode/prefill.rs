@@ -3,7 +3,7 @@
 //! Bits: the logits after a prompt equal those of [`Tape::forward`](crate::Tape::forward) over the same tokens, whatever
 //! the pieces.
 
-use hapo_kernels::{Buffer, Device, SegmentRow};
+use hapo_kernels::{Buffer, Device, EmbeddingLayout, Numbers, SegmentRow};
 
 use crate::batch::check_tokens;
 use crate::compute_error::ComputeError;
@@ -300,7 +300,8 @@ impl<D: Device> KvCache<D> {
             }
             let x = work.x[0].first(rows * hidden);
             let last = work.last.first_mut(prompts.len() * hidden);
-            device.gather_rows(hidden, &last_rows, x, last);
+            let rows = EmbeddingLayout::Rows { width: hidden };
+            device.gather_rows(rows, &last_rows, Numbers::Span(x), last);
             work.head_rows(model, device, prompts.len());
             device.download(work.logits.first(logits.len()), logits);
         });

@@ -1,6 +1,6 @@
 //! Buffers of generation: one block of rows from its tokens to its logits.
 
-use hapo_kernels::{Buffer, Counting, Device, Habits, NumberFormat};
+use hapo_kernels::{Buffer, BufferSize, Counting, Device, Habits, NumberFormat};
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
@@ -131,7 +131,8 @@ impl<D: Device> Pieces<D> {
             keys: numbers(all)?,
             values: numbers(all)?,
             q: numbers(len * shape.q_dim())?,
-            out: device.alloc_rows(len, [shape.q_dim(), rank], format)?,
+            out: device
+                .alloc(BufferSize { rows: len, width: shape.q_dim(), room: rank }, format)?,
             log_sums: device.alloc(len * shape.heads, NumberFormat::F32)?,
         })
     }

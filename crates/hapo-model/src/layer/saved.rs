@@ -1,6 +1,6 @@
 //! Values that a layer saves from its forward to its backward pass, and buffers that all layers use in turn.
 
-use hapo_kernels::{Device, NumberFormat};
+use hapo_kernels::{BufferSize, Device, NumberFormat};
 
 use crate::compute_error::ComputeError;
 use crate::config::Config;
@@ -41,7 +41,8 @@ impl<D: Device> Scratch<D> {
         rank: usize,
     ) -> Result<Self, ComputeError> {
         let factors = device.habits().factors();
-        let mlp_hidden = device.alloc_rows(rows, [config.ffn, rank], factors)?;
+        let mlp_hidden =
+            device.alloc(BufferSize { rows, width: config.ffn, room: rank }, factors)?;
         let shape = config.attention_shape();
         let heads = match device.habits().attention(shape) {
             NumberFormat::F32 => None,
@@ -112,7 +113,8 @@ impl<D: Device> LayerActivations<D> {
         let factor = |width: usize| device.alloc(rows * width, factors);
         let of_attention = |width: usize| device.alloc(rows * width, attention);
         // Two matrices with pairs read a norm's output together.
-        let normed = || device.alloc_rows(rows, [config.hidden, 2 * rank], factors);
+        let normed =
+            || device.alloc(BufferSize { rows, width: config.hidden, room: 2 * rank }, factors);
         Ok(Self {
             attn_norm: normed()?,
             attn_norm_inverse: buf(1)?,
@@ -129,7 +131,7 @@ impl<D: Device> LayerActivations<D> {
             q: of_attention(q_dim)?,
             k: of_attention(kv_layers * kv_dim)?,
             v: of_attention(kv_layers * kv_dim)?,
-            attn_out: device.alloc_rows(rows, [q_dim, rank], attention)?,
+            attn_out: device.alloc(BufferSize { rows, width: q_dim, room: rank }, attention)?,
             log_sums: buf(config.heads)?,
             blocks: if config.decoder.norms.are_after() {
                 let [x, other] = [buf(config.hidden)?, buf(config.hidden)?];

@@ -199,7 +199,7 @@ fn packed_weights_unpack_and_are_looked_up_rounded() {
         let tokens: Vec<u32> = (0..outputs as u32).rev().collect();
         let mut x = buf(&cpu, &values);
         let layout = EmbeddingLayout::Columns { vocabulary: outputs };
-        cpu.embed(layout, &tokens, &packed, x.first_mut(values.len()));
+        cpu.gather_rows(layout, &tokens, Numbers::Weight(&packed), x.first_mut(values.len()));
         for (row, &token) in x.as_slice().chunks(inputs).zip(&tokens) {
             let column = rounded[token as usize..].iter().step_by(outputs);
             assert!(row.iter().eq(column), "{inputs} x {outputs}");

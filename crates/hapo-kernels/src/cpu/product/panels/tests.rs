@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::number_format::NumberFormat;
 use crate::shapes::{Accumulate, EmbeddingLayout};
 use crate::span::Buffer;
-use crate::weight::{Held, Output};
+use crate::weight::{Held, Numbers, Output};
 
 const FROZEN: Held = Held::Frozen(NumberFormat::Bf16);
 
@@ -99,7 +99,7 @@ fn packed_weights_are_all_that_is_needed() {
             let tokens: Vec<u32> = (0..outputs as u32).rev().collect();
             let mut x = buf(&cpu, &w);
             let layout = EmbeddingLayout::Columns { vocabulary: outputs };
-            cpu.embed(layout, &tokens, &packed, x.first_mut(w.len()));
+            cpu.gather_rows(layout, &tokens, Numbers::Weight(&packed), x.first_mut(w.len()));
             for (row, &token) in x.as_slice().chunks(inputs).zip(&tokens) {
                 let column = w[token as usize..].iter().step_by(outputs);
                 assert!(row.iter().eq(column));
