@@ -116,30 +116,36 @@ impl Anchors {
         dots: Dots,
         mut read: impl FnMut(usize) -> Option<Candidate>,
     ) -> Vec<Candidate> {
-        let (mut found, mut from) = (Vec::new(), 0);
-        for start in self.answers.iter().copied() {
-            if start < from {
-                continue;
-            }
-            let mut anchor_end = start + 6;
-            if colon {
-                if !text[anchor_end..].starts_with(':') {
-                    continue;
-                }
-                anchor_end += 1;
-            }
+        self.after_answers(text, colon, |anchor_end| {
             let ends =
                 text[anchor_end..].char_indices().map(|(idx, c)| (anchor_end + idx, Some(c)));
             for (at, c) in ends.chain([(text.len(), None)]).take(reach + 1) {
-                if let Some(mut it) = read(at) {
-                    it.start = start;
-                    from = it.end;
-                    found.push(it);
-                    break;
+                let found = read(at);
+                if found.is_some() || dots == Dots::StopAtNewlines && c == Some('\n') {
+                    return found;
                 }
-                if dots == Dots::StopAtNewlines && c == Some('\n') {
-                    break;
-                }
+            }
+            None
+        })
+    }
+
+    /// What is read behind each `answer[:]` that is not in what was read before; it begins there.
+    fn after_answers(
+        &self,
+        text: &str,
+        colon: bool,
+        mut read: impl FnMut(usize) -> Option<Candidate>,
+    ) -> Vec<Candidate> {
+        let anchor = if colon { "answer:" } else { "answer" };
+        let (mut found, mut from) = (Vec::new(), 0);
+        for start in self.answers.iter().copied() {
+            if start < from || colon && !text[start + 6..].starts_with(':') {
+                continue;
+            }
+            if let Some(mut it) = read(start + anchor.len()) {
+                it.start = start;
+                from = it.end;
+                found.push(it);
             }
         }
         found
@@ -147,50 +153,27 @@ impl Anchors {
 
     /// `answer … = X`, at the last equals sign within 100 characters, else `answer … X` within 50; not before another
     /// equals sign.
-    pub(super) fn near_expression(&self, scan: &Scan<'_>, out: &mut Vec<Candidate>, colon: bool) {
+    pub(super) fn near_expression(&self, scan: &Scan<'_>, colon: bool) -> Vec<Candidate> {
         let text = scan.text;
-        let mut from = 0;
-        for start in self.answers.iter().copied() {
-            if start < from {
-                continue;
-            }
-            let mut anchor_end = start + 6;
-            if colon {
-                if !text[anchor_end..].starts_with(':') {
-                    continue;
-                }
-                anchor_end += 1;
-            }
+        self.after_answers(text, colon, |anchor_end| {
             // Nothing further than a hundred characters counts.
             let reach = text[anchor_end..].char_indices().take_while(|(_, c)| *c != '\n').take(102);
             let line_len = reach.last().map_or(0, |(idx, c)| idx + c.len_utf8());
             let line = &text[anchor_end..anchor_end + line_len];
             let within = |n: usize| line.char_indices().nth(n).map_or(line.len(), |(idx, _)| idx);
-            let mut best = None;
             // The equals sign itself comes after at most 100 characters.
-            let window = &line[..within(101)];
-            for (idx, _) in window.rmatch_indices('=') {
+            let mut signs = line[..within(101)].rmatch_indices('=');
+            let behind_sign = signs.find_map(|(idx, _)| {
                 let after = anchor_end + idx + 1;
                 let spaces_end = text.len() - text[after..].trim_start().len();
                 let at = last_char_start(text, after, spaces_end);
-                best = (at < spaces_end).then(|| scan.expression_not_before_equals(at)).flatten();
-                if best.is_some() {
-                    break;
-                }
-            }
-            if best.is_none() {
-                let positions =
-                    line.char_indices().map(|(idx, _)| idx).chain([line.len()]).take(51);
-                best = positions
-                    .into_iter()
-                    .find_map(|idx| scan.expression_not_before_equals(anchor_end + idx));
-            }
-            if let Some(mut it) = best {
-                it.start = start;
-                from = it.end;
-                out.push(it);
-            }
-        }
+                (at < spaces_end).then(|| scan.expression_not_before_equals(at)).flatten()
+            });
+            behind_sign.or_else(|| {
+                let ends = line.char_indices().map(|(idx, _)| idx).chain([line.len()]);
+                ends.take(51).find_map(|idx| scan.expression_not_before_equals(anchor_end + idx))
+            })
+        })
     }
 }
 

@@ -144,7 +144,7 @@ pub(crate) fn candidates(
                 0 => anchors.announced(text, &mut found, |at| scan.expression_at(at)),
                 50 => anchors
                     .final_is(text, &mut found, Dots::StopAtNewlines, |at| scan.expression_at(at)),
-                100 | 200 => anchors.near_expression(&scan, &mut found, priority == 100),
+                100 | 200 => found.extend(anchors.near_expression(&scan, priority == 100)),
                 300 => {
                     scan.all_arithmetic(&mut found);
                     scan.all_numbers(&mut found);
