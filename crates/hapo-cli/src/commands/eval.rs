@@ -15,13 +15,13 @@ use hapo_kernels::Device;
 use hapo_sampler::Truncation;
 use hapo_teacher::{Client, RetryPolicy};
 use hapo_train::grading::gold_of;
-use hapo_train::{ChosenTemplate, ReadAs, TemplateRequest};
+use hapo_train::{ChosenTemplate, ReadAs};
 use hapo_verify::{Extracting, Extraction, Grader};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    ColumnsArg, GRADERS, KvArgs, RewardArgs, TEMPLATES, count, decoding, one_of, wait_for,
+    ColumnsArg, GRADERS, KvArgs, RewardArgs, count, decoding, one_of, wait_for,
 };
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
@@ -79,15 +79,8 @@ pub(crate) struct Args {
     max_sequences: usize,
     #[command(flatten, next_help_heading = "Sampling")]
     kv: KvArgs,
-    /// Prompt template of a local model; `chat` is its own [default: the one it was trained with by hapo train, else its own]
-    #[arg(help_heading = "Sampling", long, hide_possible_values = true, value_parser = TEMPLATES)]
-    template: Option<String>,
-    /// System text, with --template chat
-    #[arg(help_heading = "Sampling", long, value_name = "TEXT")]
-    system: Option<String>,
-    /// Text after the problem in the user's turn, with --template chat
-    #[arg(help_heading = "Sampling", long, value_name = "TEXT")]
-    suffix: Option<String>,
+    #[command(flatten, next_help_heading = "Sampling")]
+    template: model::TemplateArgs,
     /// Text after a problem that is sent to a server
     #[arg(
         help_heading = "Server",
@@ -210,7 +203,7 @@ impl Args {
         // After what can be refused without the model.
         let template = match &self.endpoint {
             Some(_) => None,
-            None => Some(model::template(self.template(), self.named())?),
+            None => Some(model::template(self.template.request(), self.named())?),
         };
         let prompt = template.as_ref().map_or(&self.instruction, |it| &it.name);
         let plan = EvalPlan {
@@ -268,14 +261,6 @@ impl Args {
 
     fn named(&self) -> model::Named<'_> {
         self.adapter.of(self.model.as_deref().unwrap_or_default())
-    }
-
-    fn template(&self) -> TemplateRequest<'_> {
-        TemplateRequest {
-            name: self.template.as_deref(),
-            system: self.system.as_deref(),
-            suffix: self.suffix.as_deref(),
-        }
     }
 
     fn client(&self, endpoint: &str) -> Result<Client> {

@@ -8,10 +8,10 @@ use hapo_core::{PromptId, RngStream};
 use hapo_data::Example;
 use hapo_kernels::Device;
 use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
-use hapo_train::{ChosenTemplate, ReadAs, TemplateRequest};
+use hapo_train::{ChosenTemplate, ReadAs};
 
 use crate::failure::bad_input;
-use crate::support::arguments::{KvArgs, TEMPLATES, count, decoding};
+use crate::support::arguments::{KvArgs, count, decoding};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -60,15 +60,8 @@ pub(crate) struct Args {
     /// Longest completion in tokens [default: 256, or as many as the model holds]
     #[arg(long)]
     max_tokens: Option<usize>,
-    /// Prompt template; `chat` is its own [default: the one it was trained with by hapo train, else its own]
-    #[arg(long, hide_possible_values = true, value_parser = TEMPLATES)]
-    template: Option<String>,
-    /// System text, with --template chat
-    #[arg(long, value_name = "TEXT")]
-    system: Option<String>,
-    /// Text after the problem in the user's turn, with --template chat
-    #[arg(long, value_name = "TEXT")]
-    suffix: Option<String>,
+    #[command(flatten)]
+    template: model::TemplateArgs,
     /// Seed of the draws
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -97,17 +90,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             "leave the option out to stop at end tokens alone",
         ));
     }
-    let asked = TemplateRequest {
-        name: args.template.as_deref(),
-        system: args.system.as_deref(),
-        suffix: args.suffix.as_deref(),
-    };
     if !args.json {
         model::tell_what_it_knows(&args.model);
     }
     let plan = GeneratePlan {
         model: args.adapter.of(&args.model),
-        template: model::template(asked, args.adapter.of(&args.model))?,
+        template: model::template(args.template.request(), args.adapter.of(&args.model))?,
         problems: &problems,
         completions: args.completions,
         decoding,

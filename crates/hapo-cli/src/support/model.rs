@@ -9,6 +9,7 @@ use hapo_sampler::ChatFormat;
 use hapo_train::{ChosenTemplate, TemplateRequest};
 
 use crate::failure::bad_input;
+use crate::support::arguments::TEMPLATES;
 use crate::support::hub;
 
 /// A model by its folder or its name on the hub, and the adapter that goes with it.
@@ -44,6 +45,31 @@ impl std::fmt::Display for Named<'_> {
         match self.adapter {
             None => f.write_str(self.model),
             Some(it) => write!(f, "{} with {}", self.model, it.display()),
+        }
+    }
+}
+
+/// How a local model's prompts are rendered.
+#[derive(clap::Args)]
+pub(crate) struct TemplateArgs {
+    /// Prompt template of a local model; `chat` is its own [default: the one it was trained with by hapo train, else its own]
+    #[arg(long, hide_possible_values = true, value_parser = TEMPLATES)]
+    template: Option<String>,
+    /// System text, with --template chat
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Text after the problem in the user's turn, with --template chat
+    #[arg(long, value_name = "TEXT")]
+    suffix: Option<String>,
+}
+
+impl TemplateArgs {
+    /// The template that is asked for.
+    pub(crate) fn request(&self) -> TemplateRequest<'_> {
+        TemplateRequest {
+            name: self.template.as_deref(),
+            system: self.system.as_deref(),
+            suffix: self.suffix.as_deref(),
         }
     }
 }

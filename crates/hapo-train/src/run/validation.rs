@@ -19,7 +19,7 @@ use crate::problems::duplicates::Texts;
 use crate::problems::inputs::Inputs;
 use crate::problems::prompts::{Prompt, PromptLimits, PromptTable, ReadAs, load_file};
 use crate::recipe::{EvalSection, EvalSet};
-use crate::step::{requests, score};
+use crate::step::{requests, sample_settings, score};
 
 /// The evaluation sets of a run.
 pub(crate) struct Validation {
@@ -114,14 +114,8 @@ impl Validation {
         let recipe = plan.recipe();
         let settings = SampleSettings {
             decoding: recipe.eval_decoding(),
-            stop: &verifier.chat_format.stop,
             max_new_tokens: recipe.eval_max_tokens(),
-            max_sequences: recipe.sampling().max_sequences,
-            kv_memory: recipe.sampling().kv_memory,
-            usable_vocab: verifier.chat_format.tokenizer.vocab_size(),
-            seed: recipe.seed(),
-            rng_stream: RngStream::Validate,
-            step: 0,
+            ..sample_settings(recipe, &verifier, RngStream::Validate, Step(0))
         };
         let completions = recipe.eval().map_or(1, |eval| eval.k);
         let mut scores = Vec::with_capacity(self.sets.len());

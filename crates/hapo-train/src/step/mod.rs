@@ -20,7 +20,7 @@ use hapo_sampler::{GroupRequest, Sampled};
 
 pub(crate) use batch::{Credited, SampledTokens};
 pub(crate) use imitation::imitation_step;
-pub(crate) use task::Task;
+pub(crate) use task::{Task, sample_settings};
 
 use crate::engine::engines::{Engines, Learner};
 use crate::error::{Error, Result};

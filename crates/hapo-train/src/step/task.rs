@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::grading::verifier::Verifier;
 use crate::plan::run_plan::RunPlan;
 use crate::problems::prompts::{Order, PromptTable};
+use crate::recipe::Recipe;
 
 /// State that a step reads and never changes.
 #[derive(Clone, Copy)]
@@ -21,22 +22,31 @@ pub(crate) struct Task<'a> {
     pub(crate) plan: &'a RunPlan,
 }
 
+/// How a recipe's rollouts are sampled.
+pub(crate) fn sample_settings<'a>(
+    recipe: &Recipe,
+    verifier: &'a Verifier,
+    rng_stream: RngStream,
+    step: Step,
+) -> SampleSettings<'a> {
+    let (sampling, chat_format) = (recipe.sampling(), &verifier.chat_format);
+    SampleSettings {
+        decoding: recipe.decoding(),
+        stop: &chat_format.stop,
+        max_new_tokens: sampling.max_new_tokens,
+        max_sequences: sampling.max_sequences,
+        kv_memory: sampling.kv_memory,
+        usable_vocab: chat_format.tokenizer.vocab_size(),
+        seed: recipe.seed(),
+        rng_stream,
+        step: step.0,
+    }
+}
+
 impl<'a> Task<'a> {
     /// How the rollouts of a step are sampled.
     pub(crate) fn sampling(&self, rng_stream: RngStream, step: Step) -> SampleSettings<'a> {
-        let (recipe, chat_format) = (self.plan.recipe(), &self.verifier.chat_format);
-        let sampling = recipe.sampling();
-        SampleSettings {
-            decoding: recipe.decoding(),
-            stop: &chat_format.stop,
-            max_new_tokens: sampling.max_new_tokens,
-            max_sequences: sampling.max_sequences,
-            kv_memory: sampling.kv_memory,
-            usable_vocab: chat_format.tokenizer.vocab_size(),
-            seed: recipe.seed(),
-            rng_stream,
-            step: step.0,
-        }
+        sample_settings(self.plan.recipe(), self.verifier, rng_stream, step)
     }
 
     /// Ends a step whose method could not answer.
