@@ -1,6 +1,6 @@
 //! Errors around a run: recipes, data, models, disks. Never a model's output.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use hapo_core::{Explain, Remedy};
 
@@ -23,46 +23,24 @@ pub enum Error {
         /// The remedy.
         hint: String,
     },
-    /// A file that cannot be read or written.
-    #[error("cannot {action} {path}: {source}")]
-    Io {
-        /// `read`, `write`, `create`, …
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// The system's reason.
-        source: std::io::Error,
-    },
     /// Training data that cannot be used.
     #[error(transparent)]
     Data(#[from] hapo_data::Error),
-    /// Data that contradict the recipe or each other.
+    /// Data, a stage or kept rollouts that contradict the recipe or each other.
     #[error("{problem}")]
-    Dataset {
+    Refused {
         /// Expected and found, with the place.
         problem: String,
         /// The remedy.
         hint: String,
     },
-    /// A run folder that holds a run already.
-    #[error("{} already holds a run", folder.display())]
-    RunExists {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// A run folder to resume from that holds no run.
-    #[error("{} {problem}: there is no run to resume", folder.display())]
-    NoRun {
-        /// The folder.
-        folder: PathBuf,
-        /// How it lacks a run.
-        problem: &'static str,
-    },
-    /// A stage whose model is not there.
+    /// A run folder in which the run cannot begin or go on.
     #[error("{problem}")]
-    Stage {
-        /// The missing model.
+    Folder {
+        /// The folder, and its fault.
         problem: String,
+        /// The remedy.
+        remedy: Remedy,
     },
     /// A gate that does not fit the group's size.
     #[error(transparent)]
@@ -73,39 +51,13 @@ pub enum Error {
     /// The name of a program or a server is none.
     #[error(transparent)]
     RewardName(#[from] hapo_reward::Error),
-    /// A program or a server gave no reward.
-    #[error("the reward failed: {problem}")]
-    Reward {
-        /// The failure.
-        problem: String,
-    },
-    /// A server gave no rollouts.
-    #[error("no rollouts from {server}: {problem}")]
-    Rollouts {
-        /// Its address.
-        server: String,
-        /// The failure.
-        problem: String,
-    },
-    /// A method of another language could not answer.
+    /// A server, a program or a method of the user's did not do its part of a step.
     #[error("{problem}")]
-    Method {
-        /// The failure, with the method's name and the group.
-        problem: String,
-    },
-    /// Rewards that the method cannot learn from.
-    #[error("{problem}")]
-    RefusedRewards {
-        /// Which.
-        problem: String,
-    },
-    /// A step that cannot be computed again from what was kept.
-    #[error("{problem}")]
-    Replay {
-        /// Expected and found.
+    Outside {
+        /// Which, and the failure.
         problem: String,
         /// The remedy.
-        hint: String,
+        hint: Option<&'static str>,
     },
     /// A model folder that cannot be used.
     #[error(transparent)]
@@ -116,41 +68,7 @@ pub enum Error {
     /// The decoder's arithmetic was asked for something impossible.
     #[error(transparent)]
     Engine(#[from] hapo_model::ComputeError),
-    /// A checkpoint that is incomplete, altered or of another run.
-    #[error("checkpoint {}: {problem}", folder.display())]
-    Checkpoint {
-        /// Its folder.
-        folder: PathBuf,
-        /// The fault.
-        problem: String,
-    },
-    /// A run folder that was trained by another recipe.
-    #[error("{} is of another recipe: {differences}", folder.display())]
-    OtherRecipe {
-        /// The run folder, or its checkpoint.
-        folder: PathBuf,
-        /// The keys that differ, with both values.
-        differences: String,
-    },
-    /// A run that read other things when it began.
-    #[error("{} was begun with other inputs: {differences}", folder.display())]
-    OtherInputs {
-        /// The run folder.
-        folder: PathBuf,
-        /// The inputs that differ.
-        differences: String,
-    },
-    /// A run folder whose checkpoints are gone.
-    #[error("{}: {logged} steps are logged and no checkpoint is there, though the first was due after step {due}", folder.display())]
-    NoCheckpoint {
-        /// The run folder.
-        folder: PathBuf,
-        /// The last step that is logged.
-        logged: u64,
-        /// The step of the first checkpoint.
-        due: u64,
-    },
-    /// A file of the run folder that cannot be read or written, or a folder in which another process trains.
+    /// A file that cannot be read or written, or a folder in which another process trains.
     #[error(transparent)]
     Run(#[from] hapo_run::Error),
     /// A checkpoint that could not be written; what was saved before is untouched.
@@ -169,98 +87,85 @@ pub enum Error {
     /// The sampler could not continue.
     #[error(transparent)]
     Sampler(#[from] hapo_sampler::Error),
-    /// A loss, gradient or parameter that is NaN or infinite (D23).
-    #[error("{what} is {value} at step {step}")]
-    NotFinite {
-        /// `loss`, `gradient norm`, …
-        what: &'static str,
-        /// Its value.
-        value: f64,
-        /// The step that met it.
-        step: u64,
-    },
+    /// A loss or gradient that is NaN or infinite, before an update (D23).
+    #[error("{0}")]
+    NotFinite(String),
     /// An update that left weights whose norm is NaN or infinite.
-    #[error(
-        "the weights overflow in an update of step {step}, at a learning rate of {learning_rate:e}"
-    )]
-    Overflow {
-        /// The step.
-        step: u64,
-        /// The rate of the update.
-        learning_rate: f64,
-    },
+    #[error("{0}")]
+    Overflow(String),
 }
 
 impl Error {
+    /// A problem of the recipe, at a key or at none.
+    pub(crate) fn recipe(
+        origin: impl Into<String>,
+        field: &str,
+        problem: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        let (origin, field) = (origin.into(), field.to_owned());
+        Self::Recipe { origin, field, problem: problem.into(), hint: hint.into() }
+    }
+
+    pub(crate) fn refused(problem: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Refused { problem: problem.into(), hint: hint.into() }
+    }
+
+    /// A checkpoint that is incomplete, altered or of another run.
+    pub(crate) fn checkpoint(folder: &Path, problem: &str) -> Self {
+        let problem = format!("checkpoint {}: {problem}", folder.display());
+        Self::Folder { problem, remedy: Remedy::RestoreCheckpoint }
+    }
+
+    /// A program or a server gave no reward.
+    pub(crate) fn reward(problem: &str) -> Self {
+        Self::Outside {
+            problem: format!("the reward failed: {problem}"),
+            hint: Some(
+                "reward.log in the run folder keeps what it printed; with reward.on_failure = \"wrong\" single failures are worth reward.wrong",
+            ),
+        }
+    }
+
+    pub(crate) fn stage(problem: String) -> Self {
+        Self::refused(problem, "run the stages of the recipe in their order")
+    }
+
     /// A recipe starts from a stage, and nobody knows of which run.
     pub(crate) fn of_another_recipe(stage: &str) -> Self {
-        Self::Stage {
-            problem: format!("model.path = \"stage:{stage}\" is a stage of another recipe"),
-        }
+        Self::stage(format!("model.path = \"stage:{stage}\" is a stage of another recipe"))
     }
 }
 
 impl Explain for Error {
     fn is_bad_input(&self) -> bool {
         match self {
-            Self::Recipe { .. }
-            | Self::Data(_)
-            | Self::Dataset { .. }
-            | Self::RunExists { .. }
-            | Self::NoRun { .. }
-            | Self::Stage { .. }
-            | Self::Gate(_)
-            | Self::Grader(_)
-            | Self::RewardName(_)
-            | Self::Reward { .. }
-            | Self::Rollouts { .. }
-            | Self::Method { .. }
-            | Self::RefusedRewards { .. }
-            | Self::Replay { .. }
-            | Self::Model(_)
-            | Self::Load(_)
-            | Self::OtherRecipe { .. }
-            | Self::OtherInputs { .. }
-            | Self::NoCheckpoint { .. }
-            | Self::Checkpoint { .. }
             // Whoever starts a second run in a folder has named the wrong one.
-            | Self::Run(hapo_run::Error::Busy { .. }) => true,
-            Self::Io { action, .. } => *action == "read",
+            Self::Run(hapo_run::Error::Busy { .. }) => true,
             Self::Run(it) => it.is_bad_input(),
             // It is the recipe that asks for more than there is.
             Self::Sampler(it) => it.is_bad_input() || it.is_out_of_memory(),
             Self::Engine(it) => it.is_bad_input() || it.is_out_of_memory(),
-            Self::NotFinite { .. }
-            | Self::Overflow { .. }
-            | Self::NotSaved { .. } => false,
+            Self::NotFinite(_) | Self::Overflow(_) | Self::NotSaved { .. } => false,
+            _ => true,
         }
     }
 
     fn remedy(&self) -> Option<Remedy> {
-        Some(match self {
-            Self::RunExists { .. } => Remedy::ResumeRun,
-            Self::NoRun { .. } => Remedy::StartFirst,
-            Self::OtherRecipe { .. } => Remedy::ResumeChangedRecipe,
-            Self::OtherInputs { .. } => Remedy::ResumeChangedInputs,
-            Self::NoCheckpoint { .. } => Remedy::RestoreCheckpoints,
-            Self::Checkpoint { .. } => Remedy::RestoreCheckpoint,
-            Self::NotFinite { .. } | Self::Overflow { .. } => Remedy::LowerLearningRate,
-            Self::NotSaved { .. } => Remedy::FreeDisk,
-            Self::Run(it) => return it.remedy(),
-            Self::Data(it) => return it.remedy(),
-            _ => return None,
-        })
+        match self {
+            Self::Folder { remedy, .. } => Some(*remedy),
+            Self::NotFinite(_) | Self::Overflow(_) => Some(Remedy::LowerLearningRate),
+            Self::NotSaved { .. } => Some(Remedy::FreeDisk),
+            Self::Run(it) => it.remedy(),
+            Self::Data(it) => it.remedy(),
+            _ => None,
+        }
     }
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Recipe { hint, .. } | Self::Dataset { hint, .. } | Self::Replay { hint, .. } => {
-                Some(hint.clone())
-            }
-            Self::Stage { .. } => Some("run the stages of the recipe in their order".to_owned()),
-            Self::RefusedRewards { .. } => {
-                Some("give rewards from 0, or take method = \"grpo\"".to_owned())
-            }
+            Self::Recipe { hint, .. } | Self::Refused { hint, .. } => Some(hint.clone()),
+            Self::Outside { hint, .. } => hint.map(str::to_owned),
             Self::Gate(_) => Some("`hapo recipe hapo` lists the gate's keys".to_owned()),
             Self::Model(it) => it.hint(),
             Self::Load(it) => it.hint(),
@@ -278,16 +183,7 @@ impl Explain for Error {
             Self::Sampler(it) => it.hint(),
             Self::Data(it) => it.hint(),
             Self::Run(it) => it.hint(),
-            Self::Io { action: "read", .. } => {
-                Some("paths are relative to the current folder".to_owned())
-            }
             Self::RewardName(it) => it.hint(),
-            Self::Rollouts { .. } => Some(
-                "docs/guides/rollouts-from-a-server.md says how servers are started; the run resumes from its last checkpoint".to_owned(),
-            ),
-            Self::Reward { .. } => Some(
-                "reward.log in the run folder keeps what it printed; with reward.on_failure = \"wrong\" single failures are worth reward.wrong".to_owned(),
-            ),
             _ => self.remedy().map(|remedy| remedy.to_string()),
         }
     }

@@ -64,12 +64,11 @@ pub(crate) fn handed_on(run_dir: &Path, which: StageCheckpoint) -> Result<Handed
     let found = match (best, which) {
         (Some((model, because)), _) => (model, because),
         (None, StageCheckpoint::Best) => {
-            let problem = format!("stage {name} has no checkpoint with a score");
-            return Err(Error::Stage { problem });
+            return Err(Error::stage(format!("stage {name} has no checkpoint with a score")));
         }
         (None, _) => last().map(|(it, why)| (it.display().to_string(), why)).ok_or_else(|| {
             let run_dir = run_dir.display();
-            Error::Stage { problem: format!("stage {name} has no checkpoint in {run_dir}") }
+            Error::stage(format!("stage {name} has no checkpoint in {run_dir}"))
         })?,
     };
     let (model, because) = found;

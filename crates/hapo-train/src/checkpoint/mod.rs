@@ -109,9 +109,9 @@ const MEMORY: &str = "trainer_state/memory.json";
 
 /// The memory of a checkpoint, without which a method that remembers cannot go on.
 pub(crate) fn read_memory(folder: &Path) -> Result<Memory> {
-    let refuse = |problem: &dyn Display| Error::Checkpoint {
-        folder: folder.to_owned(),
-        problem: format!("{MEMORY}, which the recipe needs between steps: {problem}"),
+    let refuse = |problem: &dyn Display| {
+        let problem = format!("{MEMORY}, which the recipe needs between steps: {problem}");
+        Error::checkpoint(folder, &problem)
     };
     let text = fs::read(folder.join(MEMORY)).map_err(|it| refuse(&it))?;
     serde_json::from_slice(&text).map_err(|it| refuse(&it))
@@ -167,9 +167,9 @@ impl Shelf {
 pub(crate) fn set_aside(run: RunFolder<'_>, step: u64, problem: &Error) -> Result<String> {
     let (folder, aside) = (run.checkpoint_of(step), run.incomplete_checkpoint_of(step));
     if aside.exists() {
-        fs::remove_dir_all(&aside).map_err(io("remove", &aside))?;
+        fs::remove_dir_all(&aside).map_err(hapo_run::Error::io("remove", &aside))?;
     }
-    fs::rename(&folder, &aside).map_err(io("rename", &folder))?;
+    fs::rename(&folder, &aside).map_err(hapo_run::Error::io("rename", &folder))?;
     Ok(format!("{problem}; set aside as {}", aside.display()))
 }
 
@@ -186,25 +186,20 @@ pub(crate) fn write_folder<L: Learner>(folder: &Path, contents: &Contents<'_, L>
     if folder.exists() {
         remove(folder)?;
     }
-    fs::rename(&aside, folder).map_err(io("rename", &aside))?;
+    fs::rename(&aside, folder).map_err(hapo_run::Error::io("rename", &aside))?;
     Ok(sync_parent(folder)?)
 }
 
 /// Removes a checkpoint: renamed first, so that a kill on the way leaves no incomplete one behind.
-fn remove(folder: &Path) -> Result<()> {
+fn remove(folder: &Path) -> hapo_run::Result<()> {
     let aside = folder.with_extension("removed.partial");
-    fs::rename(folder, &aside).map_err(io("remove", folder))?;
-    fs::remove_dir_all(&aside).map_err(io("remove", &aside))
-}
-
-fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Io { action, path, source }
+    fs::rename(folder, &aside).map_err(hapo_run::Error::io("remove", folder))?;
+    fs::remove_dir_all(&aside).map_err(hapo_run::Error::io("remove", &aside))
 }
 
 fn fill<L: Learner>(aside: &Path, contents: &Contents<'_, L>) -> Result<()> {
     if aside.exists() {
-        fs::remove_dir_all(aside).map_err(io("remove", aside))?;
+        fs::remove_dir_all(aside).map_err(hapo_run::Error::io("remove", aside))?;
     }
     create_folder(&aside.join("trainer_state"))?;
     contents.learner.save(aside, contents.files)?;
@@ -220,13 +215,12 @@ fn fill<L: Learner>(aside: &Path, contents: &Contents<'_, L>) -> Result<()> {
 }
 
 /// SHA-256 of every file below `folder` but the list itself, by relative path.
-fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
+fn checksums(folder: &Path) -> hapo_run::Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(at) = folders.pop() {
-        let io = |source| Error::Io { action: "read", path: at.clone(), source };
-        for entry in fs::read_dir(&at).map_err(io)? {
-            let path = entry.map_err(io)?.path();
+        for entry in fs::read_dir(&at).map_err(hapo_run::Error::io("read", &at))? {
+            let path = entry.map_err(hapo_run::Error::io("read", &at))?.path();
             if path.is_dir() {
                 folders.push(path);
                 continue;
@@ -244,13 +238,12 @@ fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
-fn sha256_of(path: &Path) -> Result<String> {
-    let io = |source| Error::Io { action: "read", path: path.to_owned(), source };
-    let mut file = fs::File::open(path).map_err(io)?;
+fn sha256_of(path: &Path) -> hapo_run::Result<String> {
+    let mut file = fs::File::open(path).map_err(hapo_run::Error::io("read", path))?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
-        let n = file.read(&mut buffer).map_err(io)?;
+        let n = file.read(&mut buffer).map_err(hapo_run::Error::io("read", path))?;
         if n == 0 {
             break;
         }
@@ -261,7 +254,7 @@ fn sha256_of(path: &Path) -> Result<String> {
 
 /// Checks a checkpoint against its checksums and reads its state.
 pub fn verify(folder: &Path) -> Result<TrainerState> {
-    let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
+    let refuse = |problem: String| Error::checkpoint(folder, &problem);
     let read =
         |name: &str| fs::read(folder.join(name)).map_err(|it| refuse(format!("{name}: {it}")));
     let expected: BTreeMap<String, String> = serde_json::from_slice(&read("checksums.json")?)

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hapo_core::Remedy;
 use hapo_run::{MetricsFile, RecipeDifference, RunFolder, recipe_differences};
 
 use crate::checkpoint::{self, TrainerState};
@@ -61,10 +62,8 @@ pub(crate) fn find(
     }
     // Going back to step 0 would silently throw the run away.
     let all: Vec<String> = incomplete.iter().map(|it| it.1.to_string()).collect();
-    Err(Error::Checkpoint {
-        folder: latest.clone(),
-        problem: format!("no checkpoint of the run is complete: {}", all.join("; ")),
-    })
+    let problem = format!("no checkpoint of the run is complete: {}", all.join("; "));
+    Err(Error::checkpoint(latest, &problem))
 }
 
 /// A run that was ended before its first checkpoint begins again, another one does not, and neither does one whose
@@ -88,7 +87,11 @@ fn begin_again(
     };
     let logged = MetricsFile::last_step(&files.metrics())?;
     if logged > due {
-        return Err(Error::NoCheckpoint { folder: files.0.to_owned(), logged, due });
+        let problem = format!(
+            "{}: {logged} steps are logged and no checkpoint is there, though the first was due after step {due}",
+            files.0.display()
+        );
+        return Err(Error::Folder { problem, remedy: Remedy::RestoreCheckpoints });
     }
     let again = match logged {
         0 => "it begins with step 1".to_owned(),
@@ -125,7 +128,9 @@ impl Found {
         }
         let differences = differences.join(", ");
         if policy != ResumePolicy::ResumeWithRecipe {
-            return Err(Error::OtherInputs { folder: run_dir.to_owned(), differences });
+            let folder = run_dir.display();
+            let problem = format!("{folder} was begun with other inputs: {differences}");
+            return Err(Error::Folder { problem, remedy: Remedy::ResumeChangedInputs });
         }
         warn(&format!("resuming with other inputs: {differences}"));
         Ok(())
@@ -165,7 +170,8 @@ fn require_same_recipe(
         differences += &format!(" ({} depend on steps)", schedules.join(", "));
     }
     if policy != ResumePolicy::ResumeWithRecipe {
-        return Err(Error::OtherRecipe { folder: folder.to_owned(), differences });
+        let problem = format!("{} is of another recipe: {differences}", folder.display());
+        return Err(Error::Folder { problem, remedy: Remedy::ResumeChangedRecipe });
     }
     warn(&format!("resuming with another recipe: {differences}"));
     Ok(())

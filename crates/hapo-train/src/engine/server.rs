@@ -4,6 +4,7 @@
 //! them. A server that is gone is waited for; what it lost with its weights is announced and asked for again, so that a
 //! step begins with whole groups or not at all. The price is that weights pass through a file system.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -107,8 +108,13 @@ impl ServerSampler {
         })
     }
 
-    fn error(&self, problem: impl Into<String>) -> Error {
-        Error::Rollouts { server: self.address.clone(), problem: problem.into() }
+    fn error(&self, problem: impl Display) -> Error {
+        Error::Outside {
+            problem: format!("no rollouts from {}: {problem}", self.address),
+            hint: Some(
+                "docs/guides/rollouts-from-a-server.md says how servers are started; the run resumes from its last checkpoint",
+            ),
+        }
     }
 
     /// Writes weights that are new.

@@ -75,14 +75,14 @@ const MOMENTS: [&str; 2] = ["first_moments.f32", "second_moments.f32"];
 /// what training holds.
 const PIECE: usize = 1 << 20;
 
-fn write_numbers(path: &Path, len: usize, read: impl Fn(usize, &mut [f32])) -> Result<()> {
+fn write_numbers(
+    path: &Path,
+    len: usize,
+    read: impl Fn(usize, &mut [f32]),
+) -> hapo_run::Result<()> {
     write_atomically_with(path, |file| {
         each_piece(len, &read, |bytes| {
-            file.write_all(bytes).map_err(|source| Error::Io {
-                action: "write",
-                path: path.to_owned(),
-                source,
-            })
+            file.write_all(bytes).map_err(hapo_run::Error::io("write", path))
         })
     })
 }
@@ -152,7 +152,7 @@ pub(crate) fn read_state<D: Device>(
     folder: &Path,
     (model, moments): (&mut Model<D>, &mut Moments<D>),
 ) -> Result<()> {
-    let refuse = |problem: String| Error::Checkpoint { folder: folder.to_owned(), problem };
+    let refuse = |problem: String| Error::checkpoint(folder, &problem);
     let n = model.trained_len();
     let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
         let mut finite = true;

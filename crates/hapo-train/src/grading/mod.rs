@@ -51,7 +51,7 @@ pub fn gold_of(grader: &dyn Grader, example: &Example) -> std::result::Result<Go
 /// The reward and the verdict of a judgement.
 pub fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
     if let Some(problem) = judgement.failure() {
-        return Err(Error::Reward { problem: problem.to_owned() });
+        return Err(Error::reward(problem));
     }
     let verdict = match judgement.verdict.compared() {
         // A custom reward has its own reason.

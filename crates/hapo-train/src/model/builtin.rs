@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use hapo_model::{Config, LoadError, config_json};
+use hapo_run::create_folder;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The files of `models/base`, made by `recipes/base.toml`.
 const FILES: &[(&str, &[u8])] = &[
@@ -34,14 +35,10 @@ pub(crate) fn config() -> Result<Config> {
 
 /// Writes the base model as a Hugging Face folder.
 pub(crate) fn write_base(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).map_err(|source| Error::Io {
-        action: "create",
-        path: folder.to_owned(),
-        source,
-    })?;
+    create_folder(folder)?;
     for (name, bytes) in FILES {
         let path = folder.join(name);
-        fs::write(&path, bytes).map_err(|source| Error::Io { action: "write", path, source })?;
+        fs::write(&path, bytes).map_err(hapo_run::Error::io("write", &path))?;
     }
     Ok(())
 }
@@ -51,7 +48,7 @@ pub fn base_folder() -> Result<tempfile::TempDir> {
     let folder = tempfile::Builder::new()
         .prefix("hapo-base-")
         .tempdir()
-        .map_err(|source| Error::Io { action: "create", path: std::env::temp_dir(), source })?;
+        .map_err(hapo_run::Error::io("create", &std::env::temp_dir()))?;
     write_base(folder.path())?;
     Ok(folder)
 }

@@ -98,14 +98,14 @@ pub(crate) fn base_of(adapter: &AdapterFolder) -> Result<String> {
     let named = [adapter.base_folder(), adapter.base.as_deref()];
     match named.into_iter().flatten().find(here) {
         Some(it) => Ok(it.to_owned()),
-        None => Err(Error::Dataset {
-            problem: format!(
+        None => Err(Error::refused(
+            format!(
                 "{}: the base of the adapter is not here: {}",
                 adapter.dir.display(),
                 adapter.base.as_deref().unwrap_or("it names none")
             ),
-            hint: "merge the adapter into its base and start from that".to_owned(),
-        }),
+            "merge the adapter into its base and start from that",
+        )),
     }
 }
 
@@ -118,14 +118,13 @@ fn require_same_shape(adapter: &AdapterFolder, wanted: &LoraShape) -> Result<()>
         let (rank, alpha, rslora) = (it.rank, it.alpha, it.rslora);
         format!("rank {rank}, alpha {alpha}, rslora {rslora}, {}", targets.join(" "))
     };
-    Err(Error::Dataset {
-        problem: format!(
+    Err(Error::refused(
+        format!(
             "{}: expected an adapter of [lora]: {}; got {}",
             adapter.dir.display(),
             words(wanted),
             words(&adapter.shape)
         ),
-        hint: "an adapter is continued as it is; merge it into its base to begin another"
-            .to_owned(),
-    })
+        "an adapter is continued as it is; merge it into its base to begin another",
+    ))
 }

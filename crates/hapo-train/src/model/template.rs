@@ -106,11 +106,7 @@ fn of_folder(asked: TemplateRequest<'_>, folder: &Path) -> Result<ChosenTemplate
     for name in ["tokenizer_config.json", "chat_template.jinja"] {
         let path = folder.join(name);
         if path.exists() {
-            let bytes = std::fs::read(&path).map_err(|source| Error::Io {
-                action: "read",
-                path: path.clone(),
-                source,
-            })?;
+            let bytes = std::fs::read(&path).map_err(hapo_run::Error::io("read", &path))?;
             files.push((name, bytes));
         }
     }

@@ -11,8 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::error::{Error, Result};
-use hapo_run::{Metrics, recipe_entries, recipe_value};
+use hapo_run::{Error, Metrics, Result, recipe_entries, recipe_value};
 
 /// The open event file of a run.
 #[derive(Debug)]
@@ -30,8 +29,8 @@ impl Events {
             .map(|n| run_dir.join(format!("events.out.tfevents.{seconds:010}.hapo.{n}")))
             .find(|it| !it.exists())
             .unwrap_or_else(|| run_dir.join("events.out.tfevents"));
-        let io = |source| Error::Io { action: "create", path: path.clone(), source };
-        let file = OpenOptions::new().create_new(true).append(true).open(&path).map_err(io)?;
+        let file = OpenOptions::new().create_new(true).append(true).open(&path);
+        let file = file.map_err(Error::io("create", &path))?;
         let mut it = Self { file, path };
         it.write(&event(0, |out| string(out, 3, b"brain.Event:2")))?;
         // SessionLog { status: START }: what older files hold from this step on is stale.
@@ -63,11 +62,7 @@ impl Events {
     }
 
     fn write(&mut self, event: &[u8]) -> Result<()> {
-        self.file.write_all(&record(event)).map_err(|source| Error::Io {
-            action: "write",
-            path: self.path.clone(),
-            source,
-        })
+        self.file.write_all(&record(event)).map_err(Error::io("write", &self.path))
     }
 }
 

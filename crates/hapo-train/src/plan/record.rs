@@ -25,11 +25,10 @@ pub(super) fn injections_of(recipe: &Recipe) -> Result<Arc<[u64]>> {
     };
     let path = Path::new(&hapo.record);
     let path = if path.is_dir() { RunFolder(path).metrics() } else { path.to_owned() };
-    let refused = |problem: String| Error::Recipe {
-        origin: recipe.name().to_owned(),
-        field: "hapo.record".to_owned(),
-        problem: format!("{}: {problem}", path.display()),
-        hint: "name the folder of a run of at least as many steps, or its metrics.jsonl".to_owned(),
+    let refused = |problem: String| {
+        let problem = format!("{}: {problem}", path.display());
+        let hint = "name the folder of a run of at least as many steps, or its metrics.jsonl";
+        Error::recipe(recipe.name(), "hapo.record", problem, hint)
     };
     let text = fs::read_to_string(&path).map_err(|it| refused(it.to_string()))?;
     let mut injections = BTreeMap::new();

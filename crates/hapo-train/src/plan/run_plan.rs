@@ -15,7 +15,7 @@ use hapo_verify::Extracting;
 
 use crate::checkpoint::handed_on::{HandedOn, handed_on};
 use crate::engine::engines::Batching;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::grading::RunGrader;
 use crate::grading::verifier::{GradingPolicy, VerdictNoise};
 use crate::model::template::{ChosenTemplate, template_of_recipe};
@@ -52,11 +52,7 @@ impl Sources {
             files.extend(init.tokenizer.as_deref().map(PathBuf::from));
         }
         for path in files {
-            std::fs::metadata(&path).map_err(|source| Error::Io {
-                action: "read",
-                path: path.clone(),
-                source,
-            })?;
+            std::fs::metadata(&path).map_err(hapo_run::Error::io("read", &path))?;
         }
         Ok(())
     }

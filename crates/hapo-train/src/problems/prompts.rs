@@ -128,9 +128,8 @@ impl PromptTable {
         let mut overlong = Vec::new();
         for (number, teachers) in admission.teachers.into_iter().enumerate() {
             let example = &dataset.examples[number];
-            let bad_row = |problem: String, hint: &str| Error::Dataset {
-                problem: with_row(dataset, number, origin, &problem),
-                hint: hint.to_owned(),
+            let bad_row = |problem: String, hint: &str| {
+                Error::refused(with_row(dataset, number, origin, &problem), hint)
             };
             let is_graded = limits.grades || !example.answer.is_empty();
             let gold = is_graded.then(|| gold_of(grader, example)).transpose();
@@ -142,10 +141,8 @@ impl PromptTable {
             })?;
             let tokens = match chat_format.prompt_of(example) {
                 Err(hapo_sampler::Error::Data(it)) => {
-                    return Err(Error::Dataset {
-                        hint: it.hint().unwrap_or_default(),
-                        problem: format!("{it} ({origin})"),
-                    });
+                    let hint = it.hint().unwrap_or_default();
+                    return Err(Error::refused(format!("{it} ({origin})"), hint));
                 }
                 tokens => tokens?,
             };
@@ -402,16 +399,12 @@ pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loade
     let files: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
     check_columns(&files.join(", "), &loaded.named_columns)?;
     if let Some(bad) = loaded.bad_rows.first() {
-        return Err(Error::Dataset {
-            problem: format!(
-                "{bad} ({} in all)",
-                counted(loaded.bad_row_count, "bad row", "bad rows")
-            ),
-            hint: format!(
-                "`hapo data check {} --drop-bad -o OUT` names them and writes the others",
-                bad.file
-            ),
-        });
+        let all = counted(loaded.bad_row_count, "bad row", "bad rows");
+        let hint = format!(
+            "`hapo data check {} --drop-bad -o OUT` names them and writes the others",
+            bad.file
+        );
+        return Err(Error::refused(format!("{bad} ({all} in all)"), hint));
     }
     Ok(loaded)
 }
@@ -420,13 +413,13 @@ pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loade
 pub fn check_columns(file: &str, named: &NamedColumns) -> Result<()> {
     let present: Vec<&str> = named.present.iter().map(String::as_str).collect();
     match named.missing.first() {
-        Some(missing) if !present.is_empty() => Err(Error::Dataset {
-            problem: format!(
-                "{file}: no row has the column `{missing}`; there are {}",
-                present.join(", ")
-            ),
-            hint: did_you_mean(missing, &present, "", "name one of these"),
-        }),
+        Some(missing) if !present.is_empty() => {
+            let there = present.join(", ");
+            Err(Error::refused(
+                format!("{file}: no row has the column `{missing}`; there are {there}"),
+                did_you_mean(missing, &present, "", "name one of these"),
+            ))
+        }
         _ => Ok(()),
     }
 }

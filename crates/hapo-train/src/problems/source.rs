@@ -203,19 +203,19 @@ pub(crate) fn load_source(
             n => format!("; left out, as longer than data.max_prompt_tokens: {n}"),
         };
         let with = if recipe.method().samples() { "" } else { " with an admissible teacher" };
-        return Err(Error::Dataset {
-            problem: format!(
+        return Err(Error::refused(
+            format!(
                 "expected at least {}{with} for one step, got {}{left_out} ({})",
                 counted(order.per_step, "prompt", "prompts"),
                 order.prompts,
                 recipe.data().train.name()
             ),
-            hint: if order.prompts + table.overlong.len() >= order.per_step {
-                "raise data.max_prompt_tokens".to_owned()
+            if order.prompts + table.overlong.len() >= order.per_step {
+                "raise data.max_prompt_tokens"
             } else {
-                "lower sampling.prompts_per_step or add data".to_owned()
+                "lower sampling.prompts_per_step or add data"
             },
-        });
+        ));
     }
     Ok(if recipe.method().samples() {
         Source::Prompts { table, order }

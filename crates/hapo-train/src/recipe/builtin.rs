@@ -58,12 +58,9 @@ pub const BUILTIN_RECIPES: &[BuiltinRecipe] = recipes![
 pub(super) fn find(name: &str) -> Result<&'static BuiltinRecipe> {
     BUILTIN_RECIPES.iter().find(|it| it.name == name).ok_or_else(|| {
         let known: Vec<&str> = BUILTIN_RECIPES.iter().map(|it| it.name).collect();
-        Error::Recipe {
-            origin: format!("{PREFIX}{name}"),
-            field: String::new(),
-            problem: format!("no such recipe, expected one of: {}", known.join(", ")),
-            hint: did_you_mean(name, &known, PREFIX, "`hapo list recipes` says what each is for"),
-        }
+        let problem = format!("no such recipe, expected one of: {}", known.join(", "));
+        let hint = did_you_mean(name, &known, PREFIX, "`hapo list recipes` says what each is for");
+        Error::recipe(format!("{PREFIX}{name}"), "", problem, hint)
     })
 }
 
@@ -72,11 +69,9 @@ pub(super) fn refuse_bare_name(path: &Path) -> Result<()> {
     let is_bare = |it: &&BuiltinRecipe| path == Path::new(it.name);
     match BUILTIN_RECIPES.iter().find(is_bare).filter(|_| !path.exists()) {
         None => Ok(()),
-        Some(it) => Err(Error::Recipe {
-            origin: path.display().to_string(),
-            field: String::new(),
-            problem: "no such file".to_owned(),
-            hint: format!("the recipe that comes with hapo is `{PREFIX}{}`", it.name),
-        }),
+        Some(it) => {
+            let hint = format!("the recipe that comes with hapo is `{PREFIX}{}`", it.name);
+            Err(Error::recipe(path.display().to_string(), "", "no such file", hint))
+        }
     }
 }

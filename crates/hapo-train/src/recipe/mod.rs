@@ -146,7 +146,7 @@ impl Recipe {
             (true, stages) if stages.exists() => stages,
             (true, _) => folder.recipe(),
         };
-        let io = |source| Error::Io { action: "read", path: file.clone(), source };
+        let io = |it| Error::from(hapo_run::Error::io("read", &file)(it));
         // A link of a run folder may lead to a file without an end.
         if path.is_dir() && file.exists() && !file.is_file() {
             return Err(io(std::io::Error::other("it is no file")));
@@ -333,12 +333,8 @@ fn only(stages: &mut Vec<Recipe>, origin: &str) -> Result<Recipe> {
 }
 
 fn several_stages(origin: &str) -> Error {
-    Error::Recipe {
-        origin: origin.to_owned(),
-        field: "stage".to_owned(),
-        problem: "expected a recipe of one stage".to_owned(),
-        hint: "`hapo train` runs the stages one after the other".to_owned(),
-    }
+    let hint = "`hapo train` runs the stages one after the other";
+    Error::recipe(origin, "stage", "expected a recipe of one stage", hint)
 }
 
 /// Refuses keys that are written where nothing reads them. What several stages share, one of them must read.

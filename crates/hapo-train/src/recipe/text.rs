@@ -167,12 +167,8 @@ impl Document {
     /// Lays `section.key=value` on it.
     pub(super) fn set(&mut self, text: &str, written_as: WrittenAs, shared: bool) -> Result<()> {
         let at = format!("{} {text}", written_as.set);
-        let bad = |what: &str| Error::Recipe {
-            origin: at.clone(),
-            field: String::new(),
-            problem: what.to_owned(),
-            hint: "write section.key=value, for example optim.lr=5e-6".to_owned(),
-        };
+        let hint = "write section.key=value, for example optim.lr=5e-6";
+        let bad = |what: &str| Error::recipe(&at, "", what, hint);
         let (path, value) = text.split_once('=').ok_or_else(|| bad("expected key=value"))?;
         // A text that is no TOML value is a string: `method=luffy` needs no quotes.
         let value = toml::from_str::<Table>(&format!("value = {value}"))
@@ -271,10 +267,9 @@ pub(super) fn documents(
     let mut all = match stages {
         None => vec![(None, outer)],
         Some(stages) => {
-            let positions = spanned.get_ref().get("stage");
-            let spans = positions.and_then(|it| it.get_ref().as_array());
+            let spans = spanned.get_ref().get("stage").and_then(|it| it.get_ref().as_array());
             let spans = spans.into_iter().flatten().map(|it| match it.get_ref() {
-                DeValue::Table(it) => positions_of_stage(it, text, origin),
+                DeValue::Table(it) => positions(it, text, origin, false),
                 _ => BTreeMap::new(),
             });
             with_stages(&outer, stages, spans.collect())?
@@ -284,24 +279,21 @@ pub(super) fn documents(
     Ok(all)
 }
 
-fn positions_of_stage(
-    table: &DeTable<'_>,
-    text: &str,
-    origin: &str,
-) -> BTreeMap<String, KeyOrigin> {
-    positions(table, text, origin, false)
-}
-
 fn with_stages(
     outer: &Document,
     stages: Value,
     mut positions: Vec<BTreeMap<String, KeyOrigin>>,
 ) -> Result<Vec<(Option<String>, Document)>> {
-    let stages: Vec<Table> = stages
-        .try_into()
-        .map_err(|_| stage_error(&outer.origin, "expected a list of tables", "write [[stage]]"))?;
+    let stages: Vec<Table> = stages.try_into().map_err(|_| {
+        Error::recipe(&outer.origin, "stage", "expected a list of tables", "write [[stage]]")
+    })?;
     if stages.is_empty() {
-        return Err(stage_error(&outer.origin, "expected at least one stage", "write [[stage]]"));
+        return Err(Error::recipe(
+            &outer.origin,
+            "stage",
+            "expected at least one stage",
+            "write [[stage]]",
+        ));
     }
     let mut all: Vec<(Option<String>, Document)> = Vec::new();
     for (index, stage) in stages.into_iter().enumerate() {
@@ -313,7 +305,7 @@ fn with_stages(
         if !valid {
             let what = format!("stage {}: expected a name of its own", index + 1);
             let hint = "name it with letters, digits, `-` and `_`: it is the stage's folder";
-            return Err(stage_error(&outer.origin, &what, hint));
+            return Err(Error::recipe(&outer.origin, "stage", what, hint));
         }
         let name = name.to_owned();
         let mut document = outer.clone();
@@ -352,7 +344,7 @@ fn lay_on(
     let names: Vec<Option<String>> = all.iter().map(|it| it.0.clone()).collect();
     let no_stage = |flag: &str, it: &str| {
         let what = format!("{flag} {it}: the recipe has no such stage");
-        stage_error(origin, &what, "write stage.NAME.key with the name of a stage")
+        Error::recipe(origin, "stage", what, "write stage.NAME.key with the name of a stage")
     };
     for it in &overrides.unset {
         let (stages, key) = targets(it, &names);
@@ -364,12 +356,9 @@ fn lay_on(
             found |= all[index].1.unset(&it[key..]);
         }
         if !found {
-            return Err(Error::Recipe {
-                origin: format!("{} {it}", overrides.written_as.unset),
-                field: String::new(),
-                problem: format!("`{it}` is not in the recipe"),
-                hint: "leave it away: the default holds".to_owned(),
-            });
+            let (unset, hint) = (overrides.written_as.unset, "leave it away: the default holds");
+            let problem = format!("`{it}` is not in the recipe");
+            return Err(Error::recipe(format!("{unset} {it}"), "", problem, hint));
         }
     }
     for it in &overrides.set {
@@ -394,15 +383,6 @@ fn merge(table: &mut Table, over: Table) {
                 table.insert(key, value);
             }
         }
-    }
-}
-
-fn stage_error(origin: &str, what: &str, hint: &str) -> Error {
-    Error::Recipe {
-        origin: origin.to_owned(),
-        field: "stage".to_owned(),
-        problem: what.to_owned(),
-        hint: hint.to_owned(),
     }
 }
 
@@ -449,11 +429,6 @@ fn place_of(origin: &str, text: &str, offset: usize) -> String {
 
 fn bad_toml(error: &toml::de::Error, origin: &str, text: &str) -> Error {
     let at = error.span().map(|it| place_of(origin, text, it.start));
-    Error::Recipe {
-        origin: at.unwrap_or_else(|| origin.to_owned()),
-        field: String::new(),
-        problem: error.message().to_owned(),
-        hint: "a recipe is a TOML file; `hapo list recipes` names some that come with the program"
-            .to_owned(),
-    }
+    let hint = "a recipe is a TOML file; `hapo list recipes` names some that come with the program";
+    Error::recipe(at.unwrap_or_else(|| origin.to_owned()), "", error.message(), hint)
 }

@@ -237,15 +237,11 @@ impl<D: Device> Reference<D> {
             return Ok(());
         };
         let (own, other) = (tokenizer.token(id), self.tokenizer.token(id));
-        Err(Error::Recipe {
-            origin: origin.to_owned(),
-            field: "reference.path".to_owned(),
-            problem: format!(
-                "expected the model's tokenizer, got another: token {id} is {own:?} in the model's, {other:?} in the reference's"
-            ),
-            hint: "a second model scores the model's own tokens: take one of the same vocabulary"
-                .to_owned(),
-        })
+        let problem = format!(
+            "expected the model's tokenizer, got another: token {id} is {own:?} in the model's, {other:?} in the reference's"
+        );
+        let hint = "a second model scores the model's own tokens: take one of the same vocabulary";
+        Err(Error::recipe(origin, "reference.path", problem, hint))
     }
 }
 
@@ -255,14 +251,9 @@ fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
     if asked == got {
         return Ok(());
     }
-    Err(Error::Recipe {
-        origin: recipe.name().to_owned(),
-        field: "compute".to_owned(),
-        problem: format!(
-            "expected a device whose products are of {asked} factors, got one of {got}"
-        ),
-        hint: "open the device as the recipe says".to_owned(),
-    })
+    let problem =
+        format!("expected a device whose products are of {asked} factors, got one of {got}");
+    Err(Error::recipe(recipe.name(), "compute", problem, "open the device as the recipe says"))
 }
 
 /// Refuses a limit on keys and values that holds no sequence of the longest prompt and response.
@@ -272,15 +263,11 @@ fn check_kv_memory<D: Device>(plan: &RunPlan, model: &Model<D>) -> Result<()> {
         return Ok(());
     };
     for one in longest_sequences(recipe, plan.eval_sets()) {
-        KvMemory::fit::<D>(model.config(), model.kv_format(), usize::MAX, bytes, one).map_err(
-            |it| Error::Recipe {
-                origin: recipe.name().to_owned(),
-                field: "sampling.kv_memory".to_owned(),
-                problem: it.to_string(),
-                hint: "give keys and values more memory, or lower sampling.max_new_tokens"
-                    .to_owned(),
-            },
-        )?;
+        let fit = KvMemory::fit::<D>(model.config(), model.kv_format(), usize::MAX, bytes, one);
+        fit.map_err(|it| {
+            let hint = "give keys and values more memory, or lower sampling.max_new_tokens";
+            Error::recipe(recipe.name(), "sampling.kv_memory", it.to_string(), hint)
+        })?;
     }
     Ok(())
 }
@@ -458,7 +445,7 @@ impl<L: Learner> Run<L> {
     ) -> Result<()> {
         self.memory = self.method.remember(std::mem::take(&mut self.memory), groups, step);
         if let Some(problem) = self.method.method().failure() {
-            return Err(Error::Method { problem });
+            return Err(Error::Outside { problem, hint: None });
         }
         let Source::Prompts { table, .. } = &self.source else { return Ok(()) };
         let due: Vec<_> =
@@ -507,7 +494,7 @@ impl<L: Learner> Run<L> {
 
     /// Ends what the grader runs, and says whether its rewards can be trusted.
     pub(crate) fn finish_grader(&self) -> Result<()> {
-        self.grader.get().finish().map_err(|problem| Error::Reward { problem })
+        self.grader.get().finish().map_err(|problem| Error::reward(&problem))
     }
 
     /// A response of the last step whose rollouts are kept, for readers, once.

@@ -113,10 +113,10 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
     let number = |name: &str| found.as_ref()?.get(name)?.as_f64();
     match (number("loss"), number("grad_norm")) {
         (Some(loss), Some(norm)) => Ok((loss, norm)),
-        _ => Err(Error::Replay {
-            problem: format!("step {step} is not logged in {}", run_dir.display()),
-            hint: "steps are counted from 1; metrics.jsonl has one line for each".to_owned(),
-        }),
+        _ => Err(Error::refused(
+            format!("step {step} is not logged in {}", run_dir.display()),
+            "steps are counted from 1; metrics.jsonl has one line for each",
+        )),
     }
 }
 
@@ -143,10 +143,10 @@ fn scored_group(
     let id = PromptId(lines[0].prompt_id);
     let known = table.find(id);
     if known.is_none_or(|it| it.tokens != lines[0].prompt_tokens) {
-        return Err(Error::Replay {
-            problem: format!("the rollouts of prompt {} are of another data set", id.0),
-            hint: "the run's data and template must be those it was trained with".to_owned(),
-        });
+        return Err(Error::refused(
+            format!("the rollouts of prompt {} are of another data set", id.0),
+            "the run's data and template must be those it was trained with",
+        ));
     }
     let sampled = in_order_of_sampling(lines);
     let part_of = |part: usize| sampled.iter().filter(move |it| it.part == part);

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::counted;
+use hapo_core::{Remedy, counted};
 use hapo_kernels::Device;
 use hapo_run::{
     EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder, create_folder,
@@ -375,13 +375,7 @@ impl Session<'_> {
     ) -> Result<Metrics> {
         let updates_before = run.updates();
         let mut metrics = match run.step() {
-            Err(
-                it @ (Error::NotFinite { .. }
-                | Error::Reward { .. }
-                | Error::Rollouts { .. }
-                | Error::Method { .. }
-                | Error::RefusedRewards { .. }),
-            ) => {
+            Err(it @ (Error::NotFinite(_) | Error::Outside { .. })) => {
                 self.file.sync()?;
                 let mid_step = run.updates() > updates_before;
                 if let Some(folder) = run.save_halted(self.run_dir, self.resolved, mid_step)? {
@@ -429,7 +423,8 @@ impl Session<'_> {
 /// Refuses a folder that holds a run.
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
     if RunFolder(run_dir).holds_run() {
-        return Err(Error::RunExists { folder: run_dir.to_owned() });
+        let problem = format!("{} already holds a run", run_dir.display());
+        return Err(Error::Folder { problem, remedy: Remedy::ResumeRun });
     }
     Ok(())
 }
@@ -446,7 +441,8 @@ pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
         Ok(true) => "is empty",
         Ok(false) => "holds no run",
     };
-    Err(Error::NoRun { folder: run_dir.to_owned(), problem })
+    let problem = format!("{} {problem}: there is no run to resume", run_dir.display());
+    Err(Error::Folder { problem, remedy: Remedy::StartFirst })
 }
 
 /// Keeps the stages of a recipe in the folder above theirs, so that the folder is a recipe too.

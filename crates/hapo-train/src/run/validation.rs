@@ -70,7 +70,7 @@ impl Validation {
                     "raise data.max_prompt_tokens",
                 ),
             };
-            return Err(Error::Dataset { problem, hint: hint.to_owned() });
+            return Err(Error::refused(problem, hint));
         }
         Ok(Some(Self { sets }))
     }
@@ -158,10 +158,10 @@ fn sets_of(plan: &RunPlan, eval: &EvalSection) -> Result<Vec<EvalSet>> {
                 .map_or_else(|| file.clone(), |it| it.to_string_lossy().into_owned());
             Ok(vec![EvalSet { name, dataset: load_file(path, read_as)? }])
         }
-        _ => Err(Error::Dataset {
-            problem: "eval.suite: the problems of the suite were not given".to_owned(),
-            hint: "give them as Sources::eval".to_owned(),
-        }),
+        _ => Err(Error::refused(
+            "eval.suite: the problems of the suite were not given",
+            "give them as Sources::eval",
+        )),
     }
 }
 

@@ -130,7 +130,8 @@ pub(crate) fn credited<L: Learner>(
     step: Step,
 ) -> Result<Vec<Credited>> {
     if let Some(problem) = groups.iter().find_map(|it| task.method.refusal(&it.rewards())) {
-        return Err(Error::RefusedRewards { problem });
+        let hint = Some("give rewards from 0, or take method = \"grpo\"");
+        return Err(Error::Outside { problem, hint });
     }
     let scores = scores_of(task, engines, &groups)?;
     let of_group = |(group, scores)| {

@@ -51,7 +51,8 @@ impl<'a> Task<'a> {
 
     /// Ends a step whose method could not answer.
     pub(crate) fn require_answer(&self) -> Result<()> {
-        self.method.method().failure().map_or(Ok(()), |problem| Err(Error::Method { problem }))
+        let failure = self.method.method().failure();
+        failure.map_or(Ok(()), |problem| Err(Error::Outside { problem, hint: None }))
     }
 
     /// N.

@@ -79,8 +79,7 @@ pub(crate) fn update_once<L: Learner>(
     let norm = learner.gradient_norm()?;
     for (what, value) in [("loss", loss_of(&numbers)), ("gradient norm", norm)] {
         if !value.is_finite() {
-            let step = step.0;
-            return Err(Error::NotFinite { what, value, step });
+            return Err(Error::NotFinite(format!("{what} is {value} at step {}", step.0)));
         }
     }
     numbers.total("grad_norm", Over::AllPasses, norm);
@@ -88,7 +87,10 @@ pub(crate) fn update_once<L: Learner>(
     let learning_rate = optimizer.learning_rate;
     learner.apply(optimizer, norm, plan.recipe().optim().max_grad_norm)?;
     if !learner.weights_are_finite()? {
-        return Err(Error::Overflow { step: step.0, learning_rate });
+        return Err(Error::Overflow(format!(
+            "the weights overflow in an update of step {}, at a learning rate of {learning_rate:e}",
+            step.0
+        )));
     }
     Ok((numbers, learning_rate))
 }
