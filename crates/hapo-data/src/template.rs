@@ -56,8 +56,9 @@ impl<'a> TemplateChoice<'a> {
             (Some(_), _) => "system text",
             (None, Some(_)) => "suffix",
         };
-        let problem = format!("no {what}, only template `{CHAT}` does");
-        Err(Error::Template { template: template.name, problem })
+        let name = template.name;
+        let problem = format!("template `{name}` takes no {what}, only template `{CHAT}` does");
+        Err(Error::refused(problem))
     }
 }
 
@@ -130,8 +131,8 @@ impl PromptTemplate {
             }
             (Self::Named(template), _) => {
                 let roles: Vec<_> = messages.iter().map(|it| it.role.as_str()).collect();
-                let problem = format!("one user turn, got: {}", roles.join(", "));
-                Err(Error::Template { template: template.name, problem })
+                let (name, got) = (template.name, roles.join(", "));
+                Err(Error::refused(format!("template `{name}` takes one user turn, got: {got}")))
             }
         }
     }

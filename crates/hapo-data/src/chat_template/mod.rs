@@ -76,8 +76,7 @@ impl ChatTemplate {
         source: &str,
         special_tokens: BTreeMap<String, String>,
     ) -> Result<Self, Error> {
-        let unusable =
-            |problem| Error::ChatTemplate { model: model.to_owned(), line: None, problem };
+        let unusable = |problem: String| unusable(model, None, &problem);
         bounds::check_source(source).map_err(unusable)?;
         let text = rewritten(source);
         let parsed = bounds::bounded(move || {
@@ -132,8 +131,7 @@ impl ChatTemplate {
             let done = done.map(drop).map_err(|it| refused(&model, &it));
             (done, written)
         });
-        let unusable =
-            |problem| Error::ChatTemplate { model: self.model.clone(), line: None, problem };
+        let unusable = |problem: String| unusable(&self.model, None, &problem);
         let (done, written) = rendered.map_err(unusable)?;
         if written.full {
             return Err(unusable(format!("it writes more than {} MiB", MAX_RENDERED_BYTES >> 20)));
@@ -207,7 +205,13 @@ fn refused(model: &str, error: &minijinja::Error) -> Error {
         (kind, Some(detail)) => format!("{kind}: {detail}"),
         (kind, None) => kind.to_string(),
     };
-    Error::ChatTemplate { model: model.to_owned(), line, problem }
+    unusable(model, line, &problem)
+}
+
+/// A template that is none, or refuses a dialogue: at a line of its own, where there is one to name.
+fn unusable(model: &str, line: Option<usize>, problem: &str) -> Error {
+    let line = line.map_or_else(String::new, |it| format!(", line {it}"));
+    Error::refused(format!("chat template of {model}{line}: {problem}"))
 }
 
 /// A buffer that takes [`MAX_RENDERED_BYTES`].

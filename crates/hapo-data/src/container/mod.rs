@@ -15,7 +15,7 @@ mod lines;
 pub(crate) mod parquet;
 mod thrift;
 
-use crate::error::Error;
+use crate::error::{DAMAGED, Error};
 use crate::row::LINE_LIMIT;
 use crate::value::{Fault, Object};
 use std::fs::File;
@@ -156,7 +156,14 @@ fn damage(path: &Path, row: u64, error: &io::Error) -> Error {
 
 /// A container that is broken at a row, or as a whole.
 fn damaged(path: &Path, row: Option<u64>, problem: impl AsRef<str>) -> Error {
-    Error::Damaged { path: path.to_owned(), row, problem: crate::value::shorten(problem.as_ref()) }
+    let row = row.map_or_else(String::new, |it| format!("row {it}: "));
+    let problem = crate::value::shorten(problem.as_ref());
+    let hint = if problem.contains("write the file with") {
+        "the file is whole, but this program cannot read all of Parquet"
+    } else {
+        DAMAGED
+    };
+    Error::of_file(path, format!("{row}{problem}"), hint)
 }
 
 /// Why a container cannot be read further.

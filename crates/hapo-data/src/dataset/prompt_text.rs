@@ -26,8 +26,15 @@ pub fn prompt_text<'a>(
     example: &'a Example,
     template: &PromptTemplate,
 ) -> Result<PromptText<'a>, Error> {
-    let refuse =
-        |problem: String| Err(Error::Prompt { row: example.row, id: example.id.clone(), problem });
+    let refuse = |problem: String| {
+        Err(Error::Refused {
+            problem: format!("row {}, id {}: {problem}", example.row, example.id),
+            hint: Some(
+                "use the template that the file is rendered with, `none` for its prompts as they are, or \
+                 `hapo data convert --to own` for the problems alone",
+            ),
+        })
+    };
     let name = template.name();
     if let Some(whole) = &example.rendered {
         if name == "none" {

@@ -373,11 +373,19 @@ fn recognise(
         Some(Err(error)) => Err(error),
         Some(Ok(RawRow { number, fields: Err(fault) })) => {
             let first = bad_row(path.display().to_string(), number, container, fault);
-            Err(Error::NoRows { first })
+            Err(Error::Refused {
+                problem: format!("{first}; no row can be read"),
+                hint: Some("`hapo list layouts` says what the rows of each layout have"),
+            })
         }
-        _ => Err(match columns {
-            Some(found) => Error::UnknownLayout { path: path.to_owned(), found },
-            None => Error::Empty { path: path.to_owned() },
-        }),
+        _ => {
+            let Some(found) = columns else {
+                let hint = "a row has a problem and its answer: docs/guides/your-own-data.md";
+                return Err(Error::of_file(path, "expected rows, got none", hint));
+            };
+            let problem = format!("no known dataset layout has these columns: {found}");
+            let hint = "name them: --columns problem=NAME,answer=NAME, in a recipe data.columns; `hapo list layouts` has the layouts";
+            Err(Error::of_file(path, problem, hint))
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! The files of a data set: a file, a folder in one of the shapes in which `datasets` and the hub leave
 //! them, or a pattern.
 
-use crate::error::Error;
+use crate::error::{DAMAGED, Error};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -32,8 +33,8 @@ pub fn data_files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(vec![path.to_owned()])
 }
 
-fn unclear(path: &Path, problem: impl Into<String>) -> Error {
-    Error::Folder { path: path.to_owned(), problem: problem.into() }
+fn unclear(path: &Path, problem: impl Display) -> Error {
+    Error::of_file(path, problem, "name a file, a folder with one data set, or a pattern")
 }
 
 fn files_of_pattern(pattern: &Path) -> Result<Vec<PathBuf>, Error> {
@@ -120,11 +121,7 @@ struct Shard {
 /// A small JSON file, where it is there.
 fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<Result<T, Error>> {
     let bytes = fs::read(path).ok()?;
-    Some(serde_json::from_slice(&bytes).map_err(|it| Error::Damaged {
-        path: path.to_owned(),
-        row: None,
-        problem: it.to_string(),
-    }))
+    Some(serde_json::from_slice(&bytes).map_err(|it| Error::of_file(path, it, DAMAGED)))
 }
 
 fn collect(folder: &Path, depth: u32, into: &mut Vec<PathBuf>) -> Result<(), Error> {

@@ -88,7 +88,10 @@ impl Columns {
         } else {
             return Ok(());
         };
-        Err(Error::Columns { missing })
+        Err(Error::Refused {
+            problem: format!("columns: expected {missing}"),
+            hint: Some("as in problem=question, answer=final_answer, teacher=solution"),
+        })
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {

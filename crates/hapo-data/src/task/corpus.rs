@@ -94,7 +94,7 @@ impl Corpus {
             let family = find_family(&part.family)?;
             let check = |what: &str, expected: &str, got: f64, good: bool| {
                 let what = format!("{what} of `{}` in the mixture", family.name);
-                let problem = || Error::Task(format!("{what}: expected {expected}, got {got}"));
+                let problem = || Error::refused(format!("{what}: expected {expected}, got {got}"));
                 if good { Ok(()) } else { Err(problem()) }
             };
             let not_negative = |it: f64| it.is_finite() && it >= 0.0;
@@ -145,7 +145,7 @@ impl Corpus {
             Ok(Corpus { seed, entries })
         } else {
             let problem = "sum of the shares in the mixture: expected a positive finite number";
-            Err(Error::Task(format!("{problem}, got {weight_so_far}")))
+            Err(Error::refused(format!("{problem}, got {weight_so_far}")))
         }
     }
 

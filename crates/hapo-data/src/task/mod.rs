@@ -125,7 +125,7 @@ impl Family {
         } else {
             let name = self.name;
             let problem = format!("family `{name}` has no level {level}, expected {min} to {max}");
-            Err(Error::Task(problem))
+            Err(Error::refused(problem))
         }
     }
 }

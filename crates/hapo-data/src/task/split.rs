@@ -68,7 +68,7 @@ pub fn problems(
     let too_few = |found: usize| {
         let (family, split) = (family.name, split.name());
         let wanted = format!("expected {count} distinct {split} problems, found {found}");
-        Error::Task(format!("family `{family}` level {level}: {wanted}"))
+        Error::refused(format!("family `{family}` level {level}: {wanted}"))
     };
     let mut rng = CounterRng::new(
         seed,
@@ -125,7 +125,7 @@ pub struct TaskSet {
 pub fn make_set(set: &TaskSet) -> Result<Dataset, Error> {
     if !(0.0..=1.0).contains(&set.teacher_coverage) {
         let got = set.teacher_coverage;
-        return Err(Error::Task(format!("teacher_coverage: expected 0 to 1, got {got}")));
+        return Err(Error::refused(format!("teacher_coverage: expected 0 to 1, got {got}")));
     }
     let mut columns = Vec::with_capacity(set.levels.len());
     for (place, (family, level)) in set.levels.iter().enumerate() {

@@ -72,8 +72,8 @@ impl Form {
             ("json", _) => Ok(Form::Array),
             ("parquet" | "pq", _) => Ok(Form::Table),
             ("csv" | "tsv" | "arrow" | "feather" | "gz" | "zst" | "xlsx" | "txt", _) => {
-                let expected = ".jsonl, .json or .parquet";
-                Err(Error::Ending { path: path.to_owned(), expected })
+                let problem = "expected a name that ends in .jsonl, .json or .parquet";
+                Err(Error::of_file(path, problem, "the ending says how the rows are written"))
             }
             (other, Format::Verl { .. }) if !matches!(other, "jsonl" | "ndjson") => Ok(Form::Table),
             _ => Ok(Form::Lines),
@@ -146,13 +146,11 @@ impl Writer {
         example: &Example,
         solution: Option<&[TokenId]>,
     ) -> Result<(), Error> {
-        let unwritable = |field, problem: &str| {
-            Err(Error::Unwritable {
-                path: self.path.clone(),
-                row: example.row,
-                field,
-                problem: problem.to_owned(),
-            })
+        let unwritable = |field: &str, found: &str| {
+            let problem =
+                format!("row {}: {field}: {found} has no place in this layout", example.row);
+            let hint = "`hapo data check --drop-bad` leaves bad rows out";
+            Err(Error::of_file(&self.path, problem, hint))
         };
         if example.problem.is_empty() {
             return unwritable("problem", "a document without a problem");
