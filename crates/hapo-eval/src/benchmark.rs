@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use hapo_core::Remedy;
 use hapo_data::Dataset;
 use hapo_data::task::{HeldOutSet, MINI6, Split, set_of};
 use sha2::{Digest, Sha256};
@@ -53,7 +54,8 @@ impl Benchmark {
         match self.source {
             Source::Task(set, split) => Ok(set_of(set, split, count)?),
             Source::File { .. } => {
-                Err(Error::NoFile(format!("the problems of {} are read from a file", self.name)))
+                let problem = format!("the problems of {} are read from a file", self.name);
+                Err(Error::Unfit { problem, remedy: Remedy::NameBenchmarks })
             }
         }
     }
@@ -69,7 +71,8 @@ impl Benchmark {
         let name = self.name;
         let missing = |stems: &str| {
             let folder = folder.display();
-            Error::NoFile(format!("no file for {name} in {folder}, expected one named {stems}"))
+            let problem = format!("no file for {name} in {folder}, expected one named {stems}");
+            Error::Unfit { problem, remedy: Remedy::NameBenchmarks }
         };
         let Source::File { problems, stems, .. } = self.source else {
             return Err(missing("no file: it is made by the built-in task"));
@@ -77,14 +80,16 @@ impl Benchmark {
         let path = find(folder, stems)?.ok_or_else(|| missing(&stems.join(", ")))?;
         let loaded = hapo_data::load(&path)?;
         if let Some(bad) = loaded.bad_rows.first() {
-            return Err(Error::Rows(bad.to_string(), loaded.bad_row_count));
+            let problem = format!("{bad} (bad rows in all: {})", loaded.bad_row_count);
+            return Err(Error::Refused { problem, hint: "correct or remove the row" });
         }
         let rows = loaded.dataset.examples.len();
         let dataset = if rows == problems { loaded.dataset } else { grouped(loaded.dataset) };
         if dataset.examples.len() != problems {
             let (path, found) = (path.display(), dataset.examples.len());
             let expected = format!("expected the {problems} problems of {name}");
-            return Err(Error::Count(format!("{path}: {expected}, found {found} in {rows} rows")));
+            let problem = format!("{path}: {expected}, found {found} in {rows} rows");
+            return Err(Error::Unfit { problem, remedy: Remedy::WholeBenchmark });
         }
         Ok(dataset)
     }

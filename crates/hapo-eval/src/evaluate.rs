@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hapo_core::{PromptId, RngStream};
+use hapo_core::{PromptId, Remedy, RngStream};
 use hapo_data::Dataset;
 use hapo_kernels::Device;
 use hapo_model::Model;
@@ -97,7 +97,8 @@ pub(crate) fn sample_problems<D: Device>(
 pub(crate) fn of_problem(error: Error, dataset: &Dataset, indices: &[usize]) -> Error {
     match error {
         Error::Sampler(hapo_sampler::Error::InGroup { index, source }) => {
-            Error::Problem { id: dataset.examples[indices[index]].id.clone(), source }
+            let problem = format!("problem {}: {source}", dataset.examples[indices[index]].id);
+            Error::Unfit { problem, remedy: Remedy::ShortenCompletions }
         }
         other => other,
     }

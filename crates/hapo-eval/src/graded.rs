@@ -139,7 +139,10 @@ impl<'a> Judge<'a> {
             let completion = Completion { text: &it.text, truncated: !it.ended };
             let judged = self.golds[problem].judge_completion(completion);
             match judged.failure() {
-                Some(problem) => Err(Error::Grader(problem.to_owned())),
+                Some(problem) => Err(Error::Refused {
+                    problem: format!("the reward failed: {problem}"),
+                    hint: "what it printed is above; with a record the same command resumes where it stopped",
+                }),
                 None => Ok(Some(judged)),
             }
         })?;

@@ -150,7 +150,10 @@ fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Error> {
     let (family, level) = name
         .split_once(':')
         .and_then(|it| Some((it.0, it.1.parse().ok()?)))
-        .ok_or_else(|| Error::UnknownBenchmark(name.to_owned()))?;
+        .ok_or_else(|| Error::Refused {
+            problem: format!("unknown benchmark `{name}`"),
+            hint: "`hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME",
+        })?;
     Ok(make_set(&TaskSet {
         seed: 0,
         levels: vec![(family.to_owned(), level)],

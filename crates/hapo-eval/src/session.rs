@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use hapo_core::Remedy;
 use hapo_kernels::Device;
 use hapo_verify::Grader;
 
@@ -203,8 +204,9 @@ fn require_same_problems(
         None => Ok(()),
         Some((index, it)) => {
             let (path, set, id) = (path.display(), &set.name, &it.id);
-            let problem = format!("answers to other problems of {set}: number {index} is {id}");
-            Err(Error::OtherProblems(format!("{path} has {problem}")))
+            let problem =
+                format!("{path} has answers to other problems of {set}: number {index} is {id}");
+            Err(Error::Unfit { problem, remedy: Remedy::SameData })
         }
     }
 }

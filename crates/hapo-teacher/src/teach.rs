@@ -52,7 +52,7 @@ pub async fn teach(
                 session.flush()?;
                 let answered = session.summary().attempts;
                 let journal = session.journal().display();
-                let far = format!("{answered} of {wanted} attempts are in {journal}");
+                let far = format!("stopped; {answered} of {wanted} attempts are in {journal}");
                 return Err(Error::Stopped(far));
             }
             it = in_flight.next() => it,

@@ -20,7 +20,10 @@ pub(super) struct Address {
 
 /// The address to post to.
 pub(super) fn address(given: &str) -> Result<Address, Error> {
-    let wrong = |problem: String| Error::Url { url: "…".to_owned(), problem };
+    let wrong = |problem: String| Error::Input {
+        problem: format!("endpoint `…`: {problem}"),
+        hint: "give the base address, as in http://localhost:8000/v1",
+    };
     // An unparsable address may hold a secret anywhere.
     let uri: Uri =
         given.trim().parse().map_err(|it| wrong(format!("expected an http(s) address, {it}")))?;

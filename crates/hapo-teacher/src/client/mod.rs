@@ -154,7 +154,7 @@ impl Client {
                     let longest = self.retry_policy.longest_wait;
                     if let Some(it) = wait.filter(|it| *it > longest) {
                         let (asked, longest) = (it.as_secs(), longest.as_secs());
-                        return Err(Error::Wait(format!(
+                        return Err(Error::Stopped(format!(
                             "{} asks to wait {asked} s, expected at most {longest} s",
                             self.shown
                         )));

@@ -37,8 +37,12 @@ impl Transport {
         policy: &RetryPolicy,
     ) -> Result<Self, Error> {
         let mut authorization = authorization
-            .map(|it| HeaderValue::from_str(&it).map_err(|_| Error::Key))
-            .transpose()?;
+            .map(|it| HeaderValue::from_str(&it))
+            .transpose()
+            .map_err(|_| Error::Input {
+                problem: "the API key has characters that no header can hold".to_owned(),
+                hint: "look for a line break or another character that is no part of it",
+            })?;
         if let Some(it) = &mut authorization {
             it.set_sensitive(true);
         }

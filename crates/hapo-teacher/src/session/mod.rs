@@ -90,7 +90,10 @@ impl<'a> Session<'a> {
             .map(|(number, it)| {
                 gold_of(rules.grader, it).map_err(|reason| {
                     let (gold, row, id) = (&it.answer, number + 1, &it.id);
-                    Error::Gold(format!("`{gold}` (row {row}, id {id}): {reason}"))
+                    Error::Input {
+                        problem: format!("the grader cannot read the gold answer `{gold}` (row {row}, id {id}): {reason}"),
+                        hint: "correct or remove the row",
+                    }
                 })
             })
             .collect::<Result<_, _>>()?;
@@ -117,7 +120,7 @@ impl<'a> Session<'a> {
                 Ok(())
             });
         if let Some(problem) = grading_failed {
-            return Err(Error::Grader(problem));
+            return Err(Error::grader(&problem));
         }
         let journal = journal?;
         let mut session = Self {
@@ -214,7 +217,7 @@ impl<'a> Session<'a> {
         let problem = &self.dataset.examples[prompt].problem;
         let gold = &self.golds[prompt];
         let judged = judge(it, gold, conditioned_on(&self.origin, problem), &self.rules, span)
-            .map_err(Error::Grader)?;
+            .map_err(|it| Error::grader(&it))?;
         let outcome = judged.outcome;
         self.done[prompt].insert(attempt, judged);
         if it.failed.is_some() {
