@@ -110,7 +110,7 @@ pub(crate) fn prepare<D: Device>(
         } else {
             continue;
         };
-        return Err(ComputeError::Target { index, problem });
+        return Err(ComputeError::Refused(format!("target {index}: {problem}")));
     }
     order.sort_by_key(|&i| batch.targets[i].row);
     let (mut head_rows, mut target_starts) = (Vec::new(), Vec::new());
@@ -156,13 +156,13 @@ fn segment_rows(
     limits: BatchLimits,
 ) -> Result<(Vec<SegmentRow>, Vec<u32>), ComputeError> {
     if batch.tokens.is_empty() {
-        return Err(ComputeError::Empty { what: "batch" });
+        return Err(ComputeError::Refused("batch is empty".to_owned()));
     }
     let mut rows = Vec::with_capacity(batch.segments.len());
     let mut positions = Vec::with_capacity(batch.tokens.len());
     let mut end = 0;
     for (index, segment) in batch.segments.iter().enumerate() {
-        let wrong = |problem| ComputeError::Segment { index, problem };
+        let wrong = |problem| ComputeError::Refused(format!("segment {index}: {problem}"));
         if segment.start != end {
             return Err(wrong("it does not start where the one before ends"));
         }
@@ -181,7 +181,7 @@ fn segment_rows(
         let (prefix_start, prefix_len) = prefix.map_or((0, 0), |p| (p.start, p.len));
         let length = prefix_len + segment.len;
         if length > limits.positions {
-            return Err(ComputeError::TooLong { length, positions: limits.positions });
+            return Err(ComputeError::too_long(length, limits.positions));
         }
         positions.extend((prefix_len as u32)..(length as u32));
         rows.push(SegmentRow {
@@ -193,10 +193,9 @@ fn segment_rows(
         });
     }
     if end != batch.tokens.len() {
-        return Err(ComputeError::Segment {
-            index: batch.segments.len(),
-            problem: "the segments end before the batch does",
-        });
+        let index = batch.segments.len();
+        let problem = format!("segment {index}: the segments end before the batch does");
+        return Err(ComputeError::Refused(problem));
     }
     // A prefix group is adjacent, its prefix first: stable by prefix group, whose number is the prefix's index.
     rows.sort_by_key(|row| row.prefix_group);

@@ -10,47 +10,17 @@ pub enum ComputeError {
     /// The device refused.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The configuration cannot be computed with.
-    #[error("config: {field} = {got}, expected {expected}")]
-    Config {
-        /// Name in [`crate::Config`].
-        field: &'static str,
-        /// The expected value.
-        expected: String,
-        /// The value found.
-        got: usize,
+    /// A family on a device, or an adapter of a family, that this program does not compute.
+    #[error("{problem}")]
+    Unfit {
+        /// The family or the adapter's target.
+        problem: String,
+        /// How to fix it.
+        hint: &'static str,
     },
-    /// A family that has not run on a GPU.
-    #[error("{family}: this family runs on a CPU only")]
-    OnCpu {
-        /// Its name.
-        family: &'static str,
-    },
-    /// A target of an adapter that is a part of a matrix in the folder.
-    #[error("lora: {target} is a part of a larger matrix in this family's folders")]
-    FusedTarget {
-        /// Its name.
-        target: &'static str,
-    },
-    /// No parameter has this name.
-    #[error("unknown tensor {name}")]
-    UnknownTensor {
-        /// The requested name.
-        name: String,
-    },
-    /// An adapter was to be added to weights that are held in bf16 alone.
-    #[error("the weights are held in bf16 alone and take no sum with an adapter")]
-    Frozen,
-    /// A tensor has another number of elements.
-    #[error("tensor {name}: expected {expected} elements, got {got}")]
-    TensorLength {
-        /// Its published name.
-        name: String,
-        /// Elements of its shape.
-        expected: usize,
-        /// Elements that came.
-        got: usize,
-    },
+    /// A request that contradicts the model, the cache or itself.
+    #[error("{0}")]
+    Refused(String),
     /// A token beyond the vocabulary.
     #[error("token {token} at row {row}: the vocabulary has {vocabulary}")]
     Token {
@@ -60,46 +30,6 @@ pub enum ComputeError {
         token: u32,
         /// Rows of the embedding.
         vocabulary: usize,
-    },
-    /// A sequence longer than the model was opened for.
-    #[error("a sequence of {length} tokens, the model was opened for {positions}")]
-    TooLong {
-        /// Its length, prefix included.
-        length: usize,
-        /// Positions of the rotary table.
-        positions: usize,
-    },
-    /// Segments that do not tile the packed tokens, or a prefix that is not one.
-    #[error("segment {index}: {problem}")]
-    Segment {
-        /// Its index.
-        index: usize,
-        /// The problem.
-        problem: &'static str,
-    },
-    /// A target outside the batch or at no temperature.
-    #[error("target {index}: {problem}")]
-    Target {
-        /// Its index.
-        index: usize,
-        /// The problem.
-        problem: &'static str,
-    },
-    /// A batch, prompt or step without tokens.
-    #[error("{what} is empty")]
-    Empty {
-        /// Which one.
-        what: &'static str,
-    },
-    /// Gradients of another number of targets than the forward pass had.
-    #[error("{what}: expected {expected} gradients, got {got}")]
-    Gradients {
-        /// Which ones.
-        what: &'static str,
-        /// Number of targets.
-        expected: usize,
-        /// Number that came.
-        got: usize,
     },
     /// A backward pass without a forward pass before it on this tape.
     #[error("the tape holds no forward pass")]
@@ -114,31 +44,20 @@ pub enum ComputeError {
         /// Tokens of the cache.
         capacity: usize,
     },
-    /// A slot that was released, or belongs to another cache.
-    #[error("{what} slot {index} is not in use")]
-    Slot {
-        /// Kind of slot.
-        what: &'static str,
-        /// Its index.
-        index: usize,
-    },
-    /// One sequence twice in a decode step.
-    #[error("sequence slot {index} appears twice in one step")]
-    SlotTwice {
-        /// Its index.
-        index: usize,
-    },
-    /// A sequence has all the tokens it may have.
-    #[error("sequence slot {index} has all of its {longest} tokens")]
-    SequenceFull {
-        /// Its index.
-        index: usize,
-        /// Tokens that `fork` allowed.
-        longest: usize,
-    },
 }
 
 impl ComputeError {
+    /// A sequence longer than the model was opened for; `length` includes its prefix.
+    pub(crate) fn too_long(length: usize, positions: usize) -> Self {
+        Self::Refused(format!(
+            "a sequence of {length} tokens, the model was opened for {positions}"
+        ))
+    }
+
+    pub(crate) fn unknown_tensor(name: &str) -> Self {
+        Self::Refused(format!("unknown tensor {name}"))
+    }
+
     /// True if memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Device(it) if it.is_out_of_memory())
@@ -149,20 +68,12 @@ impl Explain for ComputeError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Device(it) => it.hint().map(str::to_owned),
-            Self::OnCpu { .. } => Some("run it with --device cpu".to_owned()),
-            Self::FusedTarget { .. } => {
-                Some("targets that work are o_proj and down_proj".to_owned())
-            }
+            Self::Unfit { hint, .. } => Some((*hint).to_owned()),
             _ => None,
         }
     }
 
     fn is_bad_input(&self) -> bool {
-        matches!(
-            self,
-            Self::Device(DeviceError::Compute { .. })
-                | Self::OnCpu { .. }
-                | Self::FusedTarget { .. }
-        )
+        matches!(self, Self::Device(DeviceError::Compute { .. }) | Self::Unfit { .. })
     }
 }

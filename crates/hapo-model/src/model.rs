@@ -321,7 +321,7 @@ impl<D: Device> Model<D> {
                 return Ok(Found { param: &layout.params()[index], index, is_adapters });
             }
         }
-        Err(ComputeError::UnknownTensor { name: name.to_owned() })
+        Err(ComputeError::unknown_tensor(name))
     }
 
     /// The same of any buffer laid out as the trained parameters: gradients, moments.
@@ -500,7 +500,8 @@ impl<D: Device> Model<D> {
     /// No memory, or weights that are held in bf16 alone and cannot take the sum.
     pub fn merge_adapter(&mut self) -> Result<(), ComputeError> {
         if self.held == Held::Frozen(NumberFormat::Bf16) {
-            return Err(ComputeError::Frozen);
+            let problem = "the weights are held in bf16 alone and take no sum with an adapter";
+            return Err(ComputeError::Refused(problem.to_owned()));
         }
         for linear in self.layers.iter_mut().flat_map(Layer::linears_mut) {
             linear.merge_pair(&self.device)?;

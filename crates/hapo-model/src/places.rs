@@ -124,7 +124,7 @@ impl ParamLayout {
     /// The tensor of this name.
     pub fn get(&self, name: &str) -> Result<&Param, ComputeError> {
         let found = self.position(name).map(|it| &self.params[it]);
-        found.ok_or_else(|| ComputeError::UnknownTensor { name: name.to_owned() })
+        found.ok_or_else(|| ComputeError::unknown_tensor(name))
     }
 }
 
@@ -186,7 +186,10 @@ impl Param {
         if got == self.len {
             return Ok(());
         }
-        Err(ComputeError::TensorLength { name: self.name.clone(), expected: self.len, got })
+        let (name, expected) = (&self.name, self.len);
+        Err(ComputeError::Refused(format!(
+            "tensor {name}: expected {expected} elements, got {got}"
+        )))
     }
 }
 

@@ -90,8 +90,12 @@ impl Config {
     /// Checks that a decoder of this shape can be computed.
     ///
     /// # Errors
-    /// [`ComputeError::Config`] with the first field that forbids it.
+    /// The first field that forbids it.
     pub fn check_computable(&self) -> Result<(), ComputeError> {
+        let wrong = |field: &str, got: usize, expected: &str| {
+            let problem = format!("config: {field} = {got}, expected {expected}");
+            Err(ComputeError::Refused(problem))
+        };
         let positive = [
             ("vocab_size", self.vocab_size),
             ("hidden", self.hidden),
@@ -103,22 +107,15 @@ impl Config {
         ];
         for (field, got) in positive {
             if got == 0 {
-                return Err(ComputeError::Config { field, expected: "at least 1".to_owned(), got });
+                return wrong(field, got, "at least 1");
             }
         }
         if !self.heads.is_multiple_of(self.kv_heads) {
-            return Err(ComputeError::Config {
-                field: "kv_heads",
-                expected: format!("a divisor of heads = {}", self.heads),
-                got: self.kv_heads,
-            });
+            let expected = format!("a divisor of heads = {}", self.heads);
+            return wrong("kv_heads", self.kv_heads, &expected);
         }
         if !self.head_dim.is_multiple_of(2) {
-            return Err(ComputeError::Config {
-                field: "head_dim",
-                expected: "an even number".to_owned(),
-                got: self.head_dim,
-            });
+            return wrong("head_dim", self.head_dim, "an even number");
         }
         Ok(())
     }

@@ -209,7 +209,7 @@ impl<D: Device> KvCache<D> {
             .get(slot.index)
             .and_then(Option::as_ref)
             .filter(|p| p.generation == slot.generation && !p.released)
-            .ok_or(ComputeError::Slot { what: "prompt", index: slot.index })
+            .ok_or_else(|| not_in_use("prompt", slot.index))
     }
 
     fn sequence(&self, slot: SeqSlot) -> Result<&Sequence, ComputeError> {
@@ -217,7 +217,7 @@ impl<D: Device> KvCache<D> {
             .get(slot.index)
             .and_then(Option::as_ref)
             .filter(|s| s.generation == slot.generation)
-            .ok_or(ComputeError::Slot { what: "sequence", index: slot.index })
+            .ok_or_else(|| not_in_use("sequence", slot.index))
     }
 
     /// Pages for a prompt, shared ones included. With `at_once` the caller writes the others before anything reads
@@ -258,11 +258,14 @@ impl<D: Device> KvCache<D> {
         let mut needed = 0;
         for slot in slots.clone() {
             let it = self.sequence(slot)?;
+            let wrong = |problem: String| {
+                Err(ComputeError::Refused(format!("sequence slot {} {problem}", slot.index)))
+            };
             if std::mem::replace(&mut seen[slot.index], true) {
-                return Err(ComputeError::SlotTwice { index: slot.index });
+                return wrong("appears twice in one step".to_owned());
             }
             if it.len + n > it.longest {
-                return Err(ComputeError::SequenceFull { index: slot.index, longest: it.longest });
+                return wrong(format!("has all of its {} tokens", it.longest));
             }
             needed += (it.len + n).div_ceil(PAGE).saturating_sub(it.pages.len());
         }
@@ -305,6 +308,11 @@ impl<D: Device> KvCache<D> {
 /// Where the tokens `first..` of a prompt go.
 pub(crate) fn cells(pages: &[u32], tokens: std::ops::Range<usize>) -> Vec<u32> {
     tokens.map(|it| pages[it / PAGE] * PAGE as u32 + (it % PAGE) as u32).collect()
+}
+
+/// A slot that was released, or belongs to another cache.
+fn not_in_use(what: &str, index: usize) -> ComputeError {
+    ComputeError::Refused(format!("{what} slot {index} is not in use"))
 }
 
 /// Puts an item into the first free slot.

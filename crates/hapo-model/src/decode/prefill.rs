@@ -312,10 +312,10 @@ impl<D: Device> KvCache<D> {
 
 fn check_prompt<D: Device>(model: &Model<D>, prompt: &[u32]) -> Result<(), ComputeError> {
     if prompt.is_empty() {
-        return Err(ComputeError::Empty { what: "prompt" });
+        return Err(ComputeError::Refused("prompt is empty".to_owned()));
     }
     if prompt.len() > model.positions() {
-        return Err(ComputeError::TooLong { length: prompt.len(), positions: model.positions() });
+        return Err(ComputeError::too_long(prompt.len(), model.positions()));
     }
     check_tokens(prompt, model.config.vocab_size)
 }

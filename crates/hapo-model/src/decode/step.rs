@@ -207,7 +207,7 @@ impl<D: Device> KvCache<D> {
         let step = self.step_rows(slots, n)?;
         match step.rows.iter().map(CacheRow::positions).max() {
             Some(length) if length > model.positions() => {
-                Err(ComputeError::TooLong { length, positions: model.positions() })
+                Err(ComputeError::too_long(length, model.positions()))
             }
             _ => Ok(step),
         }

@@ -87,12 +87,19 @@ pub fn check_run(
 ) -> Result<(), ComputeError> {
     let family = family_of(config);
     if !(habits.is_cpu() || family.on_gpu) {
-        return Err(ComputeError::OnCpu { family: family.name });
+        let problem = format!("{}: this family runs on a CPU only", family.name);
+        return Err(ComputeError::Unfit { problem, hint: "run it with --device cpu" });
     }
     let is_part = |it: &&Projection| !matches!(it, Projection::O | Projection::Down);
     let targets = adapter.iter().flat_map(|it| &it.targets);
     match targets.into_iter().find(is_part).filter(|_| config.decoder.is_fused) {
-        Some(part) => Err(ComputeError::FusedTarget { target: part.name() }),
+        Some(part) => Err(ComputeError::Unfit {
+            problem: format!(
+                "lora: {} is a part of a larger matrix in this family's folders",
+                part.name()
+            ),
+            hint: "targets that work are o_proj and down_proj",
+        }),
         None => Ok(()),
     }
 }

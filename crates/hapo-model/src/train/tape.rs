@@ -179,7 +179,8 @@ impl<D: Device> Tape<D> {
             [("log-probabilities", d_log_probs.len()), ("entropies", d_entropies.len())]
         {
             if got != expected {
-                return Err(ComputeError::Gradients { what, expected, got });
+                let problem = format!("{what}: expected {expected} gradients, got {got}");
+                return Err(ComputeError::Refused(problem));
             }
         }
         self.reserve_gradient(model)?;
