@@ -35,31 +35,13 @@ pub enum Error {
         /// The problem.
         problem: String,
     },
-    /// A journal that this program did not write.
-    #[error("{}:{line}: expected {expected}, got {got}", path.display())]
+    /// A journal that cannot be resumed: none, another program's, or one that was started with other settings.
+    #[error("{problem}")]
     Journal {
-        /// The journal.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The expected contents.
-        expected: &'static str,
-        /// The contents found, shortened.
-        got: String,
-    },
-    /// A journal that was started with other settings.
-    #[error("{} was started with other settings: {differences}", path.display())]
-    Settings {
-        /// The journal.
-        path: PathBuf,
-        /// Each setting that differs, with both values.
-        differences: String,
-    },
-    /// A journal that is to be resumed and does not exist.
-    #[error("nothing to resume: {} does not exist or is empty", path.display())]
-    NoJournal {
-        /// The journal.
-        path: PathBuf,
+        /// Expected and found, with the file.
+        problem: String,
+        /// The remedy.
+        remedy: Remedy,
     },
 }
 
@@ -86,9 +68,7 @@ impl Explain for Error {
         match self {
             Self::Io { .. } | Self::Rollouts { .. } => None,
             Self::Busy { .. } => Some(Remedy::WaitForOutput),
-            Self::Journal { .. } => Some(Remedy::OtherOutput),
-            Self::Settings { .. } => Some(Remedy::SameSettings),
-            Self::NoJournal { .. } => Some(Remedy::StartFirst),
+            Self::Journal { remedy, .. } => Some(*remedy),
         }
     }
 
@@ -96,10 +76,7 @@ impl Explain for Error {
         match self {
             Self::Io { action, .. } => *action == "read",
             Self::Busy { .. } => false,
-            Self::Rollouts { .. }
-            | Self::Journal { .. }
-            | Self::Settings { .. }
-            | Self::NoJournal { .. } => true,
+            Self::Rollouts { .. } | Self::Journal { .. } => true,
         }
     }
 }

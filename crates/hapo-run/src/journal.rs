@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hapo_core::excerpt;
+use hapo_core::{Remedy, excerpt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -79,9 +79,7 @@ impl Journal {
             .append(true)
             .open(path)
             .map_err(|source| match source.kind() {
-                std::io::ErrorKind::NotFound if mode == OpenMode::Resume => {
-                    Error::NoJournal { path: path.to_owned() }
-                }
+                std::io::ErrorKind::NotFound if mode == OpenMode::Resume => nothing_to_resume(path),
                 _ => Error::io("open", path)(source),
             })?;
         lock(&file, path, path)?;
@@ -92,15 +90,14 @@ impl Journal {
             if recorded == settings {
                 Ok(())
             } else {
-                Err(Error::Settings {
-                    path: path.to_owned(),
-                    differences: differences(recorded, settings),
-                })
+                let (path, differences) = (path.display(), differences(recorded, settings));
+                let problem = format!("{path} was started with other settings: {differences}");
+                Err(Error::Journal { problem, remedy: Remedy::SameSettings })
             }
         };
         let Found { end, damaged_lines } = read(&file, path, format, same, each)?;
         if end == 0 && mode == OpenMode::Resume {
-            return Err(Error::NoJournal { path: path.to_owned() });
+            return Err(nothing_to_resume(path));
         }
         file.set_len(end).map_err(Error::io("write", path))?;
         let mut journal = Self {
@@ -133,7 +130,7 @@ impl Journal {
             Ok(())
         };
         read(&file, path, format, keep, each)?;
-        settings.ok_or_else(|| Error::NoJournal { path: path.to_owned() })
+        settings.ok_or_else(|| nothing_to_resume(path))
     }
 
     /// The journal's path.
@@ -198,8 +195,10 @@ fn read<L: DeserializeOwned>(
     accept: impl FnOnce(&Value) -> Result<()>,
     mut each: impl FnMut(L, Span) -> std::result::Result<(), String>,
 ) -> Result<Found> {
-    let malformed =
-        |line, expected, got: String| Error::Journal { path: path.to_owned(), line, expected, got };
+    let malformed = |line: usize, expected: &str, got: String| {
+        let problem = format!("{}:{line}: expected {expected}, got {got}", path.display());
+        Error::Journal { problem, remedy: Remedy::OtherOutput }
+    };
     let mut reader = BufReader::new(file);
     let mut accept = Some(accept);
     let (mut end, mut number, mut text) = (0, 0, Vec::new());
@@ -227,6 +226,11 @@ fn read<L: DeserializeOwned>(
                 Err(_) => damaged_lines.push(number),
             }
         }
+fn nothing_to_resume(path: &Path) -> Error {
+    let problem = format!("nothing to resume: {} does not exist or is empty", path.display());
+    Error::Journal { problem, remedy: Remedy::StartFirst }
+}
+
         end += length as u64;
     }
 }

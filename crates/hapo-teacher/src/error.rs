@@ -50,12 +50,8 @@ impl Explain for Error {
             Error::Refused { status: 402 | 429, .. } => "the account has no credit left",
             Error::Refused { status: 300..=399, .. } => "give the address that it points to",
             Error::Stopped(_) => "the same command resumes where it stopped",
-            Error::Run(hapo_run::Error::Settings { .. })
-            | Error::Down(_)
-            | Error::Refused { .. } => {
-                return self.remedy().map(|remedy| remedy.to_string());
-            }
-            Error::Run(it) => return it.hint(),
+            Error::Run(it) if it.remedy().is_none() => return it.hint(),
+            _ => return self.remedy().map(|remedy| remedy.to_string()),
         };
         Some(hint.to_owned())
     }
@@ -69,8 +65,10 @@ impl Explain for Error {
             | Error::Stopped(_) => None,
             Error::Refused { .. } => Some(Remedy::CheckRequest),
             Error::Down(_) => Some(Remedy::RetryFailed),
-            Error::Run(hapo_run::Error::Settings { .. }) => Some(Remedy::SameSettingsOrAfresh),
-            Error::Run(it) => it.remedy(),
+            Error::Run(it) => match it.remedy() {
+                Some(Remedy::SameSettings) => Some(Remedy::SameSettingsOrAfresh),
+                other => other,
+            },
         }
     }
 
