@@ -22,13 +22,13 @@ pub struct Memory {
     queue: Vec<PromptId>,
     /// Those of them that were due after the latest step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    due: Vec<PromptId>,
+    pub due: Vec<PromptId>,
     /// The gate's counts.
     #[serde(default, skip_serializing_if = "GateMemory::is_empty")]
     pub gate: GateMemory,
     /// The memory of a method of another language, as JSON.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    notes: String,
+    pub notes: String,
     /// Most tokens of all traces. It is the recipe's and is not stored.
     #[serde(skip)]
     limit: usize,
@@ -49,17 +49,6 @@ impl Memory {
     /// The traces of a prompt, the latest first.
     pub fn traces(&self, prompt: PromptId) -> &[StoredTrace] {
         self.traces.get(&prompt).map_or(&[], Vec::as_slice)
-    }
-
-    /// The memory of a method of another language, as JSON; empty at first.
-    pub fn notes(&self) -> &str {
-        &self.notes
-    }
-
-    /// With other notes.
-    #[must_use]
-    pub fn with_notes(self, notes: String) -> Self {
-        Self { notes, ..self }
     }
 
     /// Tokens of all traces.
@@ -129,11 +118,6 @@ impl Memory {
         let due = if self.queue.len() < batch { 0 } else { batch };
         self.due = self.queue.drain(..due).collect();
         self
-    }
-
-    /// The prompts whose demonstrations are imitated now.
-    pub fn due(&self) -> &[PromptId] {
-        &self.due
     }
 
     /// Number of prompts that wait.

@@ -167,13 +167,13 @@ fn d38_the_gate_decides_which_groups_are_distilled() {
 fn d43_the_newest_of_the_queue_are_due_once_they_fill_a_batch() {
     let prompts = |range: std::ops::Range<u64>| range.map(PromptId);
     let waiting = Memory::default().with_queued(prompts(0..100), 128);
-    assert_eq!((waiting.due().len(), waiting.waiting()), (0, 100));
+    assert_eq!((waiting.due.len(), waiting.waiting()), (0, 100));
     let after = waiting.with_queued(prompts(200..240), 128);
     let expected: Vec<_> = prompts(200..240).chain(prompts(0..88)).collect();
-    assert_eq!((after.due(), after.waiting()), (&expected[..], 12));
+    assert_eq!((&after.due[..], after.waiting()), (&expected[..], 12));
     let read: Memory = serde_json::from_str(&serde_json::to_string(&after).unwrap()).unwrap();
     assert_eq!(read, after);
-    assert!(after.with_queued(prompts(0..0), 128).due().is_empty());
+    assert!(after.with_queued(prompts(0..0), 128).due.is_empty());
 
     let method = (method("relift").unwrap().build)(&MethodSettings::default()).unwrap();
     let gated = Gated::bare(method, 4).unwrap();

@@ -108,9 +108,9 @@ pub fn summarise<E: From<Error>>(
     let mut counts = Counts {
         summary: FileSummary {
             file: file.display().to_string(),
-            layout: rows.layout().name,
-            container: rows.container().name(),
-            compression: rows.compression(),
+            layout: rows.layout.name,
+            container: rows.container.name(),
+            compression: rows.compression,
             template: count.map(|it| it.template.name()),
             ..FileSummary::default()
         },
@@ -133,9 +133,9 @@ pub fn summarise<E: From<Error>>(
         }
     }
     let mut summary = counts.finish();
-    summary.ignored_fields.clone_from(rows.ignored_fields());
-    summary.unread_solutions.clone_from(rows.unread_solutions());
-    summary.named_columns.clone_from(rows.named_columns());
+    summary.ignored_fields.clone_from(&rows.ignored_fields);
+    summary.unread_solutions.clone_from(&rows.unread_solutions);
+    summary.named_columns.clone_from(&rows.named_columns);
     Ok(summary)
 }
 

@@ -296,7 +296,7 @@ impl Method for PythonMethod {
         mixed
     }
 
-    fn remember(&self, before: Memory, step: &[MixedGroup], at: Step) -> Memory {
+    fn remember(&self, mut before: Memory, step: &[MixedGroup], at: Step) -> Memory {
         if !self.remembers {
             return before;
         }
@@ -309,19 +309,19 @@ impl Method for PythonMethod {
                 memory: None,
             };
             let groups: Vec<Group> = step.iter().map(group).collect();
-            let given = (&self.object, before.notes(), groups, at.0);
+            let given = (&self.object, &before.notes, groups, at.0);
             module.call_method1("remember", given)?.extract::<String>()
         });
-        match notes {
-            Some(notes) => before.with_notes(notes),
-            None => before,
+        if let Some(notes) = notes {
+            before.notes = notes;
         }
+        before
     }
 
     fn recall(&self, memory: &Memory) {
         if self.needs.memory {
             let known = self.ask("memory", |module| {
-                module.call_method1("recalled", (memory.notes(),)).map(Bound::unbind)
+                module.call_method1("recalled", (&memory.notes,)).map(Bound::unbind)
             });
             *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = known;
         }

@@ -58,7 +58,8 @@ pub struct Journal {
     path: PathBuf,
     file: File,
     end: u64,
-    damaged_lines: Vec<usize>,
+    /// Numbers of the lines that could not be read and were passed over.
+    pub damaged_lines: Vec<usize>,
     unflushed: usize,
     flushed: Instant,
 }
@@ -136,11 +137,6 @@ impl Journal {
     /// The journal's path.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Numbers of the lines that could not be read and were passed over.
-    pub fn damaged_lines(&self) -> &[usize] {
-        &self.damaged_lines
     }
 
     /// Writes a finished piece; the line is handed to the system before this returns.
@@ -226,13 +222,13 @@ fn read<L: DeserializeOwned>(
                 Err(_) => damaged_lines.push(number),
             }
         }
+        end += length as u64;
+    }
+}
+
 fn nothing_to_resume(path: &Path) -> Error {
     let problem = format!("nothing to resume: {} does not exist or is empty", path.display());
     Error::Journal { problem, remedy: Remedy::StartFirst }
-}
-
-        end += length as u64;
-    }
 }
 
 fn settings_of(first_line: &[u8], format: &JournalFormat) -> Option<Value> {
@@ -332,7 +328,7 @@ mod tests {
         let text = b"{\"hapo_test\":1,\"asked\":{\"k\":2}}\n7\n\xff8\n-1\n9\n";
         std::fs::write(&path, text).unwrap();
         let (mut journal, found) = open(&path, &settings, OpenMode::Resume).unwrap();
-        assert_eq!((found, journal.damaged_lines()), (vec![7, 9], &[3, 4][..]));
+        assert_eq!((found, &journal.damaged_lines[..]), (vec![7, 9], &[3, 4][..]));
         journal.append(&8).unwrap();
         drop(journal);
         assert_eq!(open(&path, &settings, OpenMode::Resume).unwrap().1, [7, 9, 8]);

@@ -158,7 +158,8 @@ pub struct MetricsFile {
     file: File,
     path: PathBuf,
     lines: u64,
-    set_aside: Option<PathBuf>,
+    /// Where the file is as it was found, with lines that hold no step.
+    pub set_aside: Option<PathBuf>,
 }
 
 impl MetricsFile {
@@ -218,11 +219,6 @@ impl MetricsFile {
     /// Steps whose lines the file holds.
     pub fn lines(&self) -> u64 {
         self.lines
-    }
-
-    /// Where the file is as it was found, with lines that hold no step.
-    pub fn set_aside(&self) -> Option<&Path> {
-        self.set_aside.as_deref()
     }
 
     /// Waits until the lines are on the disk: a checkpoint must not be ahead of them.
@@ -318,7 +314,7 @@ mod tests {
         let file = MetricsFile::open(&path, 3).unwrap();
         assert_eq!((file.lines(), file.history().unwrap().len()), (2, 2));
         assert_eq!(std::fs::read(&path).unwrap(), b"{\"step\":1}\n{\"step\":3}\n");
-        assert_eq!(std::fs::read(file.set_aside().unwrap()).unwrap(), damaged);
+        assert_eq!(std::fs::read(file.set_aside.unwrap()).unwrap(), damaged);
         assert_eq!(MetricsFile::last_step(&dir.path().join("none")).unwrap(), 0);
     }
 

@@ -1,6 +1,6 @@
 //! The demonstration: GRPO, SFT and TRAPO-HAPO from the same base model, compared on held-out problems.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use hapo_data::Dataset;
@@ -39,7 +39,8 @@ const PROBLEMS: usize = 200;
 pub(crate) struct Demonstration {
     arms: Vec<(&'static Arm, Recipe)>,
     levels: Vec<(String, u32)>,
-    folder: PathBuf,
+    /// The folder of the runs.
+    pub(crate) folder: PathBuf,
     seed: u64,
     threads: usize,
 }
@@ -69,11 +70,6 @@ impl Demonstration {
             .collect::<Result<Vec<_>>>()?;
         let levels = hapo_train::levels(&arms[0].1.data().levels)?;
         Ok(Self { arms, levels, folder, seed, threads })
-    }
-
-    /// The folder of the runs.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// Its runs, in words.

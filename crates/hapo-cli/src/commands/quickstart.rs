@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             return Ok(());
         }
     };
-    let folder = demonstration.folder().to_owned();
+    let folder = demonstration.folder.clone();
     let page = folder.join("report.html");
     let html = hapo_report::report(std::slice::from_ref(&folder))?;
     hapo_run::write_atomically(&page, html.as_bytes())?;

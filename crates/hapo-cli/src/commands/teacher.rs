@@ -216,7 +216,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         print(&args.output, &summary, elapsed)?;
     }
     if summary.attempts > 0 && summary.failed == summary.attempts {
-        let reason = session.last_failure().unwrap_or("no reason was given");
+        let reason = session.last_failure.as_deref().unwrap_or("no reason was given");
         let failed = summary.failed;
         return Err(anyhow!("all {failed} attempts failed, the last with: {reason}"));
     }

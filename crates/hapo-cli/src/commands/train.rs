@@ -266,7 +266,7 @@ impl Stage<'_> {
 
     /// Why it learned nothing.
     fn flat(&self) -> Option<&'static str> {
-        self.summary.as_ref().and_then(Summary::flat)
+        self.summary.as_ref().and_then(|it| it.flat)
     }
 
     fn json(&self) -> serde_json::Value {

@@ -20,7 +20,7 @@ pub(crate) struct Summary {
     tokens_sampled: f64,
     tokens_trained: f64,
     /// Why nothing was learned.
-    flat: Option<&'static str>,
+    pub(crate) flat: Option<&'static str>,
 }
 
 impl Summary {
@@ -60,11 +60,6 @@ impl Summary {
             tokens_trained: product("time/train", "tokens_per_second/train"),
             flat: None,
         })
-    }
-
-    /// Why nothing was learned.
-    pub(crate) fn flat(&self) -> Option<&'static str> {
-        self.flat
     }
 
     pub(crate) fn text(&self) -> String {

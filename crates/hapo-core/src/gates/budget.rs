@@ -32,7 +32,7 @@ impl GateRule for Budget {
         let settings = round.settings;
         let total = u128::from(settings.exposures);
         let due = total * u128::from(round.step.0) / u128::from(settings.steps.max(1));
-        let left = (due.min(total) as u64).saturating_sub(round.memory.exposures());
+        let left = (due.min(total) as u64).saturating_sub(round.memory.exposures);
         let limit = round.success_limit;
         round.lowest(
             left,

@@ -15,18 +15,13 @@ pub struct GateMemory {
     /// Successes and rollouts of each prompt over its visits, discounted.
     visits: BTreeMap<PromptId, (f64, f64)>,
     /// Groups that something entered.
-    exposures: u64,
+    pub exposures: u64,
 }
 
 impl GateMemory {
     /// True if nothing was counted.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-
-    /// Groups that something entered.
-    pub fn exposures(&self) -> u64 {
-        self.exposures
     }
 
     /// Successes and rollouts of a prompt, those of this visit included.

@@ -125,7 +125,7 @@ pub fn load_rows(mut rows: Rows<'_>) -> Result<Loaded, Error> {
     let mut bad_rows = Vec::new();
     let mut bad_row_count = 0;
     let mut seen: HashMap<u128, usize> = HashMap::new();
-    let groups = rows.layout().name != layouts::OWN.name;
+    let groups = rows.layout.name != layouts::OWN.name;
     for row in rows.by_ref() {
         match row? {
             Row::Good(example) if groups => match seen.entry(question_hash(&example)) {
@@ -154,13 +154,13 @@ pub fn load_rows(mut rows: Rows<'_>) -> Result<Loaded, Error> {
     }
     Ok(Loaded {
         dataset,
-        layout: rows.layout().name,
-        container: rows.container(),
+        layout: rows.layout.name,
+        container: rows.container,
         bad_rows,
         bad_row_count,
-        named_columns: rows.named_columns().clone(),
-        unread_solutions: rows.unread_solutions().clone(),
-        ignored_fields: rows.ignored_fields().clone(),
+        named_columns: rows.named_columns.clone(),
+        unread_solutions: rows.unread_solutions.clone(),
+        ignored_fields: rows.ignored_fields.clone(),
     })
 }
 

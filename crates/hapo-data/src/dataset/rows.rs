@@ -36,18 +36,25 @@ pub struct Rows<'a> {
     base: u64,
     /// The last row of this file that was read.
     last: u64,
-    layout: &'static Layout,
-    container: Container,
-    compression: Option<&'static str>,
+    /// The layout of the file; of several, of the one at hand.
+    pub layout: &'static Layout,
+    /// The file's container.
+    pub container: Container,
+    /// `gzip` or `zstd`, where the whole file is compressed.
+    pub compression: Option<&'static str>,
     head: VecDeque<Result<RawRow, Error>>,
     rest: RawRows<'a>,
     ended: bool,
     keeps_fields: bool,
     ids: HashMap<u128, u64>,
-    ignored_fields: BTreeMap<String, u64>,
-    unread_solutions: BTreeMap<String, u64>,
-    e_notation: u64,
-    named_columns: NamedColumns,
+    /// Fields that were ignored so far, with the number of rows that had them.
+    pub ignored_fields: BTreeMap<String, u64>,
+    /// Ignored fields that seem to hold worked solutions, with the number of rows that have them.
+    pub unread_solutions: BTreeMap<String, u64>,
+    /// Gold answers that were a number in e-notation and are plain digits now.
+    pub e_notation: u64,
+    /// The columns that are named, and what the rows so far have.
+    pub named_columns: NamedColumns,
 }
 
 impl std::fmt::Debug for Rows<'_> {
@@ -145,41 +152,6 @@ impl<'a> Rows<'a> {
         self.head = next.head;
         self.rest = next.rest;
         Ok(true)
-    }
-
-    /// Ignored fields that seem to hold worked solutions, with the number of rows that have them.
-    pub fn unread_solutions(&self) -> &BTreeMap<String, u64> {
-        &self.unread_solutions
-    }
-
-    /// Gold answers that were a number in e-notation and are plain digits now.
-    pub fn e_notation(&self) -> u64 {
-        self.e_notation
-    }
-
-    /// The columns that are named, and what the rows so far have.
-    pub fn named_columns(&self) -> &NamedColumns {
-        &self.named_columns
-    }
-
-    /// The layout of the file; of several, of the one at hand.
-    pub fn layout(&self) -> &'static Layout {
-        self.layout
-    }
-
-    /// The file's container.
-    pub fn container(&self) -> Container {
-        self.container
-    }
-
-    /// `gzip` or `zstd`, where the whole file is compressed.
-    pub fn compression(&self) -> Option<&'static str> {
-        self.compression
-    }
-
-    /// Fields that were ignored so far, with the number of rows that had them.
-    pub fn ignored_fields(&self) -> &BTreeMap<String, u64> {
-        &self.ignored_fields
     }
 
     /// A row of this file as a bad one, for callers that refuse it: a gold answer that no grader can read.

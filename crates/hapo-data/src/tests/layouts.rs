@@ -386,7 +386,7 @@ fn compressed_files_give_the_same_rows() {
         {
             let file = Path::new("f");
             let rows = open_reader(Cursor::new(packed.clone()), file).unwrap();
-            assert_eq!(rows.compression(), Some(kind));
+            assert_eq!(rows.compression, Some(kind));
             let loaded = load_bytes(&packed).unwrap();
             assert_eq!(loaded.dataset, plain.dataset, "{layout} in {kind}");
             assert_eq!(loaded.container, plain.container, "{layout} in {kind}");
@@ -468,7 +468,7 @@ fn opening_reads_no_more_than_the_first_rows() {
         }
     }
     let rows = open_reader(Endless(0), Path::new("f")).unwrap();
-    assert_eq!(rows.layout().name, "gsm8k");
+    assert_eq!(rows.layout.name, "gsm8k");
     assert_eq!(rows.take(5000).filter(|it| matches!(it, Ok(Row::Good(_)))).count(), 5000);
 }
 
@@ -478,7 +478,7 @@ fn the_open_file_says_what_it_is() {
     file.write_all(&samples::zoo()).unwrap();
     let rows = open(file.path()).unwrap();
     assert_eq!(
-        (rows.layout().name, rows.container(), rows.compression()),
+        (rows.layout.name, rows.container, rows.compression),
         ("simplerl-zoo", Container::Parquet, None)
     );
 }

@@ -69,7 +69,8 @@ pub struct Session<'a> {
     journal: Journal,
     done: Vec<BTreeMap<u32, Judged>>,
     resumed: usize,
-    last_failure: Option<String>,
+    /// Why the last attempt that failed did.
+    pub last_failure: Option<String>,
 }
 
 impl<'a> Session<'a> {
@@ -152,14 +153,9 @@ impl<'a> Session<'a> {
         &self.origin
     }
 
-    /// Why the last attempt that failed did.
-    pub fn last_failure(&self) -> Option<&str> {
-        self.last_failure.as_deref()
-    }
-
     /// Lines of the journal that could not be read: their attempts are made again.
     pub fn damaged_lines(&self) -> &[usize] {
-        self.journal.damaged_lines()
+        &self.journal.damaged_lines
     }
 
     /// The prompts.

@@ -43,11 +43,6 @@ impl<D: Device> LocalScorer<D> {
         let tape = Tape::new(ActivationCheckpointing::Layers);
         Self { model, tape, micro_batch_tokens }
     }
-
-    /// The model.
-    pub fn model(&self) -> &Model<D> {
-        &self.model
-    }
 }
 
 impl<D: Device> Scorer for LocalScorer<D> {

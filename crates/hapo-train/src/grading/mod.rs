@@ -15,7 +15,8 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug)]
 pub struct RunGrader {
     grader: Arc<dyn Grader>,
-    log: Option<RewardLog>,
+    /// The log of a custom program's output; `None` for a built-in grader.
+    pub(crate) log: Option<RewardLog>,
 }
 
 impl RunGrader {
@@ -33,11 +34,6 @@ impl RunGrader {
     /// The grader.
     pub fn get(&self) -> &dyn Grader {
         self.grader.as_ref()
-    }
-
-    /// The log of a custom program's output; `None` for a built-in grader.
-    pub fn log(&self) -> Option<&RewardLog> {
-        self.log.as_ref()
     }
 }
 

@@ -449,7 +449,7 @@ impl<L: Learner> Run<L> {
         }
         let Source::Prompts { table, .. } = &self.source else { return Ok(()) };
         let due: Vec<_> =
-            self.memory.due().iter().map(|it| demonstration(table.prompt(*it))).collect();
+            self.memory.due.iter().map(|it| demonstration(table.prompt(*it))).collect();
         if due.is_empty() {
             return Ok(());
         }
@@ -483,28 +483,13 @@ impl<L: Learner> Run<L> {
 
     /// Keeps the output of a custom reward in a run folder.
     pub(crate) fn keep_reward_log_in(&self, run_dir: &Path) -> Result<()> {
-        let Some(log) = self.grader.log() else {
+        let Some(log) = &self.grader.log else {
             return Ok(());
         };
         let path = RunFolder(run_dir).reward_log();
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
         log.keep_in(file.map_err(hapo_run::Error::io("write", &path))?);
         Ok(())
-    }
-
-    /// Ends what the grader runs, and says whether its rewards can be trusted.
-    pub(crate) fn finish_grader(&self) -> Result<()> {
-        self.grader.get().finish().map_err(|problem| Error::reward(&problem))
-    }
-
-    /// A response of the last step whose rollouts are kept, for readers, once.
-    pub(crate) fn take_sampled_text(&mut self) -> Option<String> {
-        self.rollouts.take_sampled_text()
-    }
-
-    /// Waits until the rollouts of the steps done are on the disk.
-    pub(crate) fn wait_for_rollouts(&mut self) -> Result<()> {
-        self.rollouts.wait()
     }
 
     /// Returns to a checkpoint.

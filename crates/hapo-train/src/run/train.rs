@@ -170,7 +170,7 @@ fn train_locked<D: Device>(
             file.lines()
         ));
     }
-    if let Some(it) = file.set_aside() {
+    if let Some(it) = &file.set_aside {
         observer.warning(&format!("the file as it was is {}", it.display()));
     }
     if first == 0 && observer.wants_preflight() {
@@ -355,7 +355,7 @@ impl Session<'_> {
                 break;
             }
         }
-        run.finish_grader()?;
+        run.grader.get().finish().map_err(|it| Error::reward(&it))?;
         record_early_end(RunFolder(self.run_dir), run.steps_done(), stopped_early.as_deref())?;
         Ok(Outcome {
             steps: run.steps_done(),
@@ -391,7 +391,7 @@ impl Session<'_> {
         self.is_best = self.early_stopping.as_mut().is_some_and(|it| it.add(&metrics));
         self.file.append(&metrics)?;
         self.events.append(run.steps_done(), &metrics)?;
-        if let Some(text) = run.take_sampled_text() {
+        if let Some(text) = run.rollouts.sampled.take() {
             self.events.append_text(run.steps_done(), "rollout", &text)?;
         }
         self.score.add(&metrics);
@@ -405,7 +405,7 @@ impl Session<'_> {
             .file
             .sync()
             .map_err(Error::from)
-            .and_then(|()| run.wait_for_rollouts())
+            .and_then(|()| run.rollouts.wait())
             .and_then(|()| run.save(&mut self.shelf, self.resolved, self.score.take()));
         let (folder, warnings) = saved.map_err(|cause| Error::NotSaved {
             step,

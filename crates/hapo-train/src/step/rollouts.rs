@@ -19,7 +19,7 @@ pub(crate) struct RolloutLog {
     run_dir: Option<PathBuf>,
     writer: RolloutWriter,
     /// The first response of the last step that was kept, for readers.
-    sampled: Option<String>,
+    pub(crate) sampled: Option<String>,
 }
 
 impl RolloutLog {
@@ -69,11 +69,6 @@ impl RolloutLog {
         self.sampled = lines.iter().find(|it| it.role == Role::Policy).map(markdown);
         let path = RunFolder(run_dir).rollouts_of(step.0);
         Ok(self.writer.write(path, lines)?)
-    }
-
-    /// The text of the first response of the last step that was kept, once.
-    pub(crate) fn take_sampled_text(&mut self) -> Option<String> {
-        self.sampled.take()
     }
 
     /// Waits until the rollouts of the steps done are on the disk.

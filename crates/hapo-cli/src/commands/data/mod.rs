@@ -225,7 +225,7 @@ fn stats_template(args: &Stats) -> Result<PromptTemplate> {
 
 /// Says that a file's solutions are left unread, where it looks like it.
 fn warn_of_unread(rows: &Rows<'_>, file: &Path) {
-    for (name, count) in rows.unread_solutions() {
+    for (name, count) in &rows.unread_solutions {
         errln!(
             "warning: {}: `{name}` looks like solutions ({}) and is not read; --columns problem=…,answer=…,teacher={name} reads it",
             file.display(),
@@ -236,12 +236,12 @@ fn warn_of_unread(rows: &Rows<'_>, file: &Path) {
 
 /// Counts the gold answers in e-notation, which were read as numbers.
 fn report_e_notation(rows: &Rows<'_>, file: &Path) {
-    if rows.e_notation() > 0 {
+    if rows.e_notation > 0 {
         errln!(
             "{}: {} (1e-5 is 0.00001)",
             file.display(),
             counted(
-                rows.e_notation(),
+                rows.e_notation,
                 "answer in e-notation is read as a number",
                 "answers in e-notation are read as numbers"
             )
@@ -415,12 +415,12 @@ fn check(args: &Check) -> Result<()> {
 /// Refuses the name of a column that no row has. Reads no further than the row with the last of them.
 fn check_columns(file: &Path, columns: Option<&Columns>) -> Result<()> {
     let mut rows = hapo_data::open_all(&[file.to_owned()], columns)?;
-    while !rows.named_columns().missing.is_empty()
+    while !rows.named_columns.missing.is_empty()
         && let Some(row) = rows.next()
     {
         row?;
     }
-    Ok(hapo_train::check_columns(&file.display().to_string(), rows.named_columns())?)
+    Ok(hapo_train::check_columns(&file.display().to_string(), &rows.named_columns)?)
 }
 
 /// Verdicts on the solutions of rows.
