@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hapo_kernels::{
-    AttentionShape, Buffer, Compute, DeviceError, NumberFormat, SegmentRow, Span, SpanMut,
-    TableItem,
+    AttentionShape, Buffer, BufferSize, Compute, DeviceError, NumberFormat, SegmentRow, Span,
+    SpanMut, TableItem,
 };
 
 use crate::launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
@@ -118,15 +118,21 @@ fn new_state() -> u64 {
 }
 
 impl<L: Launcher> CudaBuf<L> {
-    pub(crate) fn new(memory: L::Memory, len: usize, format: NumberFormat) -> Self {
-        let state = AtomicU64::new(new_state());
-        Self { memory: Arc::new(memory), start: 0, len, format, rows: None, state }
-    }
-
-    /// The same of rows of `width` numbers, `stride` apart.
-    pub(crate) fn with_rows(self, width: usize, stride: usize) -> Self {
-        let len = self.len / stride.max(1) * width;
-        Self { len, rows: (stride > width).then_some([width, stride]), ..self }
+    /// Rows in memory of their own, `stride` numbers apart.
+    pub(crate) fn new(
+        memory: L::Memory,
+        BufferSize { rows, width, .. }: BufferSize,
+        stride: usize,
+        format: NumberFormat,
+    ) -> Self {
+        Self {
+            memory: Arc::new(memory),
+            start: 0,
+            len: rows * width,
+            format,
+            rows: (stride > width).then_some([width, stride]),
+            state: AtomicU64::new(new_state()),
+        }
     }
 
     /// The numbers from `first` on, in the same memory.

@@ -35,13 +35,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
         size: impl Into<BufferSize>,
         format: NumberFormat,
     ) -> Result<CudaBuf<L>, DeviceError> {
-        let BufferSize { rows, width, room } = size.into();
-        let stride = self.habits().row_stride(width, room);
-        let len = rows * stride;
-        let bytes = len.checked_mul(format.bytes());
+        let size = size.into();
+        let stride = self.habits().row_stride(size.width, size.room);
+        let bytes = (size.rows * stride).checked_mul(format.bytes());
         let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
-        let buf = CudaBuf::new(self.inner.launcher.alloc(bytes)?, len, format);
-        Ok(buf.with_rows(width, stride))
+        Ok(CudaBuf::new(self.inner.launcher.alloc(bytes)?, size, stride, format))
     }
 
     fn free_bytes(&self) -> Option<u64> {

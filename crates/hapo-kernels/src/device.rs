@@ -36,7 +36,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
 
     /// Its habits, by which buffers are laid out and memory is counted.
     fn habits(&self) -> Habits;
-    /// A buffer of so many zeros in f32, or in a format that [`Habits`] names; lengths and offsets count numbers. Factors
+    /// A buffer of `size` zeros in f32, or in a format that [`Habits`] names; lengths and offsets count numbers. Factors
     /// and results of products, and operations between two products, may be in bf16: results are computed in f32 and
     /// rounded when stored. Of an operation's buffers that may be in bf16, all are or none.
     fn alloc(

@@ -51,7 +51,7 @@ pub enum Error {
     /// The name of a program or a server is none.
     #[error(transparent)]
     RewardName(#[from] hapo_reward::Error),
-    /// A server, a program or a method of the user's did not do its part of a step.
+    /// A server, a program or a method did not do its part of a step, or refused its rewards.
     #[error("{problem}")]
     Outside {
         /// Which, and the failure.

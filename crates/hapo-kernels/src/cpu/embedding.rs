@@ -69,7 +69,7 @@ pub(super) fn embed_grad(
     }
 }
 
-pub(super) fn gather_rows(cpu: &Cpu, width: usize, rows: &[u32], x: &[f32], y: &mut [f32]) {
+fn gather_rows(cpu: &Cpu, width: usize, rows: &[u32], x: &[f32], y: &mut [f32]) {
     assert_eq!(y.len(), rows.len() * width, "y is [rows, width]");
     let y = Shared::new(y);
     for_blocks(cpu, rows, |first, rows| {

@@ -216,7 +216,7 @@ impl CpuWeight {
         input_grad(cpu, shape, dy, self.numbers.as_slice(), start, dx);
     }
 
-    /// Embeddings of tokens.
+    /// The rows of these tokens.
     pub(super) fn gather(&self, cpu: &Cpu, layout: EmbeddingLayout, tokens: &[u32], x: &mut [f32]) {
         let (numbers, width) = (self.numbers.as_slice(), self.shape[0]);
         match self.form {

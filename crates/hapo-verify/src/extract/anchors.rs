@@ -129,7 +129,7 @@ impl Anchors {
         })
     }
 
-    /// What is read behind each `answer[:]` that is not in what was read before; it begins there.
+    /// What `read` finds behind each `answer[:]`, beginning with that word. A word inside the last find is passed over.
     fn after_answers(
         &self,
         text: &str,
