@@ -496,11 +496,12 @@ mod tests {
         );
     }
 
-    /// Three of 32 groups in two steps, 256 rollouts of 20 and of 30 tokens; imitation of 32 traces.
+    /// Three of 32 groups in two steps, 256 rollouts of 20 and of 30 tokens; imitation of 32 traces; of eight rollouts behind
+    /// a prefix each is a term, or all together.
     #[test]
     fn costs_and_looks_by_hand() {
         let rl = |step: u64, length: f64| {
-            serde_json::json!({"step": step, "response_length/mean": length, "gate/beta": 3.0 / 32.0, "memory/rss": 100.0 * length,
+            serde_json::json!({"step": step, "response_length/mean": length, "gate/beta": 3.0 / 32.0, "memory/rss": 100.0 * length, "growth/helped": 8,
                 "groups/all_fail": 30, "groups/all_solved": 0, "groups/partially_solved": 2,
                 "verify/correct": 6, "verify/wrong": 200, "verify/unparsable": 50, "eval/avg@k/add-5": 0.25})
         };
@@ -509,6 +510,15 @@ mod tests {
         cost.add(&log, "trapo", 32);
         cost.add(&[serde_json::json!({"step": 1, "memory/rss": 10})], "sft", 32);
         assert_eq!((cost.exposures, cost.sampled, cost.memory), (6.0 + 32.0, 12_800.0, 3_000.0));
+        let exposures = |method: &str| {
+            let mut cost = Cost::default();
+            cost.add(&log, method, 32);
+            cost.exposures
+        };
+        assert_eq!(
+            (exposures("prefix-rft"), exposures("uft"), exposures("repo")),
+            (16.0, 2.0, 0.0)
+        );
         let looks = Look::of(&log, 5);
         assert_eq!((looks[1].step, looks[1].levels["add-5"]), (7, 0.25));
     }

@@ -75,6 +75,9 @@ impl Cost {
                     rollouts * share / (1.0 - share)
                 }
                 "relift" => value("demonstrations/prompts"),
+                // A part of a trace, in one rollout of a group, or imitated once for all rollouts behind it.
+                "prefix-rft" => value("growth/helped"),
+                "uft" => value("growth/helped") * prompts as f64 / rollouts,
                 // Their replayed members are the policy's own.
                 "repo" | "exgrpo" => 0.0,
                 _ => value("gate/beta") * groups,
