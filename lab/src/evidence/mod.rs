@@ -39,9 +39,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let all: Vec<&Section> = sections.iter().collect();
     let mut text = String::from(
         "# The tables\n\n`hapo-lab evidence` writes this page from the records beside it. *found*: seeds whose success at five-digit sums is at \
-         least .5; an arm with found and missed seeds has no interval. *exposures*: gradient terms of a teacher's trajectory or of a part of it; \
-         of SFT stages at most, since an early stop is not recorded. *tokens sampled*: with the prefixes that were shown. *s*: wall seconds of one thread beside other work. In square brackets the 95 % \
-         interval over seeds and problems, of one seed in round ones that over its problems alone.\n\n",
+         least .5; an arm with found and missed seeds has no interval. *exposures*: gradient terms of a teacher's trajectory or of a \
+         part of it; of SFT stages at most, since an early stop is not recorded. *tokens sampled*: with the prefixes that were shown. \
+         *s*: wall seconds of one thread beside other work. In square brackets the 95 % interval over seeds and problems, of one seed in \
+         round ones that over its problems alone.\n\n",
     );
     let results = StudyResults::of(&all, None, &BTreeMap::new(), &done)?;
     text += &results.markdown();

@@ -496,8 +496,8 @@ mod tests {
         );
     }
 
-    /// Three of 32 groups in two steps, 256 rollouts of 20 and of 30 tokens; imitation of 32 traces; of eight rollouts behind
-    /// a prefix each is a term, or all together.
+    /// Three of 32 groups in two steps, 256 rollouts of 20 and of 30 tokens; imitation of 32 traces. Eight rollouts
+    /// behind a prefix are eight exposures of Prefix-RFT; of UFT they are a group, which is one.
     #[test]
     fn costs_and_looks_by_hand() {
         let rl = |step: u64, length: f64| {
