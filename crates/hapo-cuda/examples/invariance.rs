@@ -97,7 +97,6 @@ fn unequal(
             out: plain(out.address(), of.outputs),
             out_is_bf16: of.out_is_bf16,
             bias: None,
-            second: None,
         })?;
         let mut all = vec![0; n * bytes];
         driver.download(out.address(), &mut all)?;

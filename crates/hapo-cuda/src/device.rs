@@ -430,8 +430,7 @@ impl<L: Launcher> CudaDevice<L> {
                 Ok(())
             } else {
                 let bytes = if product.out_is_bf16 { size_of::<u16>() } else { size_of::<f32>() };
-                let mut outs = product.each().map(|it| it.out.address);
-                outs.try_for_each(|it| self.inner.launcher.zero(it, m * n * bytes))
+                self.inner.launcher.zero(product.out.address, m * n * bytes)
             };
         }
         for (what, n) in [("rows", m), ("columns", n), ("inner columns", k)] {

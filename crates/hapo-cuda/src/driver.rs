@@ -637,7 +637,7 @@ impl Launcher for Driver {
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
         self.bind()?;
-        let Product { m, n, k, number, left, right, bias, second, .. } = *product;
+        let Product { m, n, k, number, left, right, bias, .. } = *product;
         let begin = || {
             // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say; products are begun one
             // after the other on one stream, and so use the workspace.
@@ -653,8 +653,7 @@ impl Launcher for Driver {
         };
         let order = |transposed| if transposed { "T" } else { "N" };
         let (a, b) = (order(left.transposed), order(right.transposed));
-        let twice = if second.is_some() { ", twice" } else { "" };
-        self.timed(|| format!("product {a}{b} {m} x {n} x {k}, {number:?}{twice}"), begin)
+        self.timed(|| format!("product {a}{b} {m} x {n} x {k}, {number:?}"), begin)
     }
 
     fn free_bytes(&self) -> Option<u64> {

@@ -70,33 +70,6 @@ pub struct Product {
     pub out_is_bf16: bool,
     /// Address of the bias, in f32; only where the result is stored in f32.
     pub bias: Option<u64>,
-    /// Another product of the same shape, of another left factor with the same right one.
-    pub second: Option<Second>,
-}
-
-impl Product {
-    /// It, and the second one, each by itself.
-    pub fn each(&self) -> impl Iterator<Item = Self> + use<> {
-        let first = Self { second: None, ..*self };
-        let second = self.second.map(|it| Self {
-            left: Matrix { address: it.left, ..first.left },
-            out: Matrix { address: it.out, ..first.out },
-            bias: it.bias,
-            ..first
-        });
-        [Some(first), second].into_iter().flatten()
-    }
-}
-
-/// Where a second product differs: addresses of its left factor, its result and its bias.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Second {
-    /// Left factor.
-    pub left: u64,
-    /// The result.
-    pub out: u64,
-    /// The bias, where the first has one.
-    pub bias: Option<u64>,
 }
 
 /// Memory of a launcher, given back when dropped.

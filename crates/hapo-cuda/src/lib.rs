@@ -34,7 +34,7 @@ pub use compile::{Arch, Compiler, Form};
 pub use device::{CudaBuf, CudaDevice, CudaTable, MatmulPrecision};
 pub use driver::{Driver, open};
 pub use images::write_images;
-pub use launch::{Launch, Launcher, Matrix, Memory, Number, Product, Second, THREADS};
+pub use launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
 pub use sources::{Source, sources};
 pub use weight::CudaWeight;
 

@@ -114,11 +114,7 @@ pub(crate) mod lt {
     pub(crate) const TRANSB: c_int = 4;
     pub(crate) const EPILOGUE: c_int = 7;
     pub(crate) const BIAS_POINTER: c_int = 8;
-    pub(crate) const BIAS_BATCH_STRIDE: c_int = 10;
     pub(crate) const EPILOGUE_BIAS: u32 = 4;
-    // Of a matrix.
-    pub(crate) const BATCH_COUNT: c_int = 5;
-    pub(crate) const STRIDED_BATCH_OFFSET: c_int = 6;
     // Attribute of an algorithm preference.
     pub(crate) const MAX_WORKSPACE_BYTES: c_int = 1;
     pub(crate) const REDUCTION_SCHEME_MASK: c_int = 3;

@@ -14,7 +14,7 @@ use crate::device::{
     CudaBuf, CudaDevice, CudaTable, Derived, Done, Factor, MatmulPrecision, at, at_row, bytes_of,
     f32_arg, of_format, shared_format, to, to_row,
 };
-use crate::launch::{Launcher, Matrix, Memory, Number, Product, Second, THREADS};
+use crate::launch::{Launcher, Matrix, Memory, Number, Product, THREADS};
 use crate::plan::{self, Rows, TilePlan};
 use crate::weight::CudaWeight;
 
@@ -226,7 +226,6 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 out: plain(to_row(&dx), dx.buf.stride(inputs)),
                 out_is_bf16: dx.buf.format == NumberFormat::Bf16,
                 bias: None,
-                second: None,
             };
             self.product(product, Factor::Numbers(w.all()), Factor::Again(dy))
         });
@@ -263,7 +262,6 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 out: plain(to(&dw), outputs),
                 out_is_bf16: dw.buf.format == NumberFormat::Bf16,
                 bias: None,
-                second: None,
             };
             self.product(product, Factor::Again(dy), Factor::Numbers(x))
         });
@@ -814,21 +812,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
 }
 
 impl<L: Launcher> CudaDevice<L> {
-    /// Products of `x` by weights, two as one.
+    /// Products of `x` by weights.
     fn products(&self, x: Span<CudaBuf<L>>, all: &[(Product, Span<CudaBuf<L>>)]) -> Done {
-        let is_bf16 = self.inner.products == MatmulPrecision::Bf16;
-        // Weights that are rounded for their products are so one after the other.
-        let rounds = |w: Span<CudaBuf<L>>| is_bf16 && w.buf.format == NumberFormat::F32;
-        if let [(one, w), (two, v)] = all
-            && !rounds(*w)
-            && !rounds(*v)
-        {
-            return self.product(joined([*one, *two]), Factor::Numbers(*w), Factor::Numbers(x));
-        }
-        for (product, w) in all {
-            self.product(*product, Factor::Numbers(*w), Factor::Numbers(x))?;
-        }
-        Ok(())
+        (all.iter()).try_for_each(|(product, w)| {
+            self.product(*product, Factor::Numbers(*w), Factor::Numbers(x))
+        })
     }
 
     /// The place of a product's result, and whether it is held in bf16.
@@ -869,7 +857,6 @@ impl<L: Launcher> CudaDevice<L> {
             out,
             out_is_bf16,
             bias,
-            second: None,
         }
     }
 
@@ -959,20 +946,6 @@ impl<L: Launcher> CudaDevice<L> {
             self.over_32("store_heads", pairs, &args)
         });
     }
-}
-
-/// Two products of one right factor as one.
-fn joined([first, second]: [Product; 2]) -> Product {
-    let (left, out) = (second.left.address, second.out.address);
-    let joined = Product { second: Some(Second { left, out, bias: second.bias }), ..first };
-    assert!(
-        second.add == first.add
-            && second.factor.to_bits() == first.factor.to_bits()
-            && second.out_is_bf16 == first.out_is_bf16
-            && second.bias.is_some() == first.bias.is_some(),
-        "products of one kind"
-    );
-    joined
 }
 
 /// Does the product add to existing values?

@@ -1,20 +1,26 @@
 //! Products by cuBLASLt: their descriptors, and the cached algorithm for each shape.
 //!
-//! Purpose: the product itself adds the bias, and two products with a common factor are one call. cuBLASLt's heuristic
-//! runs once for every kind of product and its first answer is kept, so each kind has one algorithm. Forward products
-//! take no algorithm that splits the inner dimension; others add its parts in f32.
+//! Purpose: the product itself adds the bias. cuBLASLt's heuristic runs once for every kind of product and its first
+//! answer is kept, so each kind has one algorithm; addresses count by their alignment alone. Forward products take no
+//! algorithm that splits the inner dimension; others add its parts in f32.
 //!
-//! Price: descriptors are built anew for every call.
+//! Price: descriptors are built anew for every call. Keys and values are two calls, and so are gate and up. As a batch of
+//! two whose stride was the distance of their memory, they ended in illegal addresses on an H200 (cuBLASLt 13.1), and
+//! their bits changed with the distance.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
-use crate::launch::{Matrix, Number, Product, Second};
+use crate::launch::{Matrix, Number, Product};
 use crate::libraries::{CublasLt, Handle, lt};
 
 /// Kinds of products whose algorithms are kept; then all are forgotten.
 const KEPT: usize = 1 << 14;
+
+/// Forward products of fewer rows have the algorithm of so many. Those that cuBLASLt recommends for few rows, where the
+/// inner dimension may not be split, took 280 µs and this one 35 (an H200, cuBLASLt 13.1, 2048 × 64 × 11,008).
+const AS_OF_ROWS: usize = 256;
 
 /// cuBLASLt on one GPU.
 pub(crate) struct Products {
@@ -27,8 +33,8 @@ pub(crate) struct Products {
     chosen: Mutex<Chosen>,
 }
 
-/// The algorithms of products; `None` for a pair that cuBLASLt does not take.
-type Chosen = HashMap<Kind, Option<Algorithm>>;
+/// The algorithms of products.
+type Chosen = HashMap<Kind, Algorithm>;
 
 // SAFETY: the handle is used by one thread at a time, behind the lock; NVIDIA would allow several.
 unsafe impl Send for Products {}
@@ -47,19 +53,14 @@ struct Kind {
     /// How parts of a sum may be added.
     reduction: u32,
     bias: bool,
-    /// Numbers between the left factors, the results and the biases of two products.
-    pair: Option<[i64; 3]>,
-    /// Alignments of the addresses, in bytes: left factors, right factor, results, biases.
+    /// Alignments of the addresses, in bytes: left factor, right factor, result, bias.
     alignments: [u32; 4],
 }
 
 impl Kind {
     fn of(product: &Product) -> Self {
         let Product { m, n, k, left, right, out, .. } = *product;
-        let also = |of: fn(&Second) -> u64| product.second.as_ref().map_or(0, of);
-        let lefts = left.address | also(|it| it.left);
-        let outs = out.address | also(|it| it.out);
-        let biases = product.bias.unwrap_or(0) | also(|it| it.bias.unwrap_or(0));
+        let addresses = [left.address, right.address, out.address, product.bias.unwrap_or(0)];
         Self {
             size: [m, n, k],
             strides: [left.stride, right.stride, out.stride],
@@ -69,23 +70,9 @@ impl Kind {
             add: product.add,
             reduction: if product.whole { lt::REDUCTION_NONE } else { lt::REDUCTION_IN_F32 },
             bias: product.bias.is_some(),
-            pair: product.second.map(|it| apart(product, it)),
-            alignments: [lefts, right.address, outs, biases].map(alignment),
+            alignments: addresses.map(alignment),
         }
     }
-}
-
-/// Numbers from the first left factor, result and bias of a pair to the second.
-fn apart(product: &Product, second: Second) -> [i64; 3] {
-    let distance =
-        |from: u64, to: u64, bytes: i64| to.cast_signed().wrapping_sub(from.cast_signed()) / bytes;
-    let of_factors = if product.number == Number::Bf16 { 2 } else { 4 };
-    let of_results = if product.out_is_bf16 { 2 } else { 4 };
-    [
-        distance(product.left.address, second.left, of_factors),
-        distance(product.out.address, second.out, of_results),
-        distance(product.bias.unwrap_or(0), second.bias.unwrap_or(0), 4),
-    ]
 }
 
 /// The largest power of two up to 256 that divides an address.
@@ -116,7 +103,7 @@ fn ok(status: c_int) -> Result<(), Status> {
     if status == lt::SUCCESS { Ok(()) } else { Err(status) }
 }
 
-/// cuBLASLt has no algorithm for this product; some placements of two matrices have none.
+/// cuBLASLt has no algorithm for a product, or does not take this one for it.
 fn is_refused<T>(begun: &Result<T, Status>) -> bool {
     matches!(begun, Err(lt::NOT_SUPPORTED | lt::INVALID_VALUE))
 }
@@ -193,59 +180,46 @@ impl Products {
         let _ = unsafe { (self.library.cublasLtDestroy)(self.handle) };
     }
 
-    /// Begins a product; where cuBLASLt has no algorithm for two at once, one after the other.
+    /// Begins a product by the algorithm of its kind.
     ///
     /// # Safety
-    /// The context is current, and all matrices and biases are inside memory of its GPU.
+    /// The context is current, and all matrices and the bias are inside memory of its GPU.
     pub(crate) unsafe fn begin(&self, product: &Product) -> Result<(), Status> {
         let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        let (kind, call) = (Kind::of(product), self.call(product)?);
         // SAFETY: as the caller promises.
-        let begun = unsafe { self.begin_one(product, &mut chosen) };
-        if product.second.is_none() || !is_refused(&begun) {
-            return begun;
+        let run = |algorithm| unsafe { self.run(product, &call, algorithm) };
+        if let Some(&known) = chosen.get(&kind) {
+            return run(known);
         }
-        // SAFETY: as above.
-        product.each().try_for_each(|it| unsafe { self.begin_one(&it, &mut chosen) })
-    }
-
-    /// Begins a product, or two at once, and remembers the choice, including that a pair was refused.
-    ///
-    /// # Safety
-    /// As in [`Self::begin`].
-    unsafe fn begin_one(&self, product: &Product, chosen: &mut Chosen) -> Result<(), Status> {
-        let kind = Kind::of(product);
-        let known = match chosen.get(&kind) {
-            Some(None) => return Err(lt::NOT_SUPPORTED),
-            Some(&known) => known,
-            None => None,
+        let begin = |of: &Call| {
+            let algorithm = self.recommended(kind, of)?;
+            run(algorithm).map(|()| algorithm)
         };
-        // SAFETY: as the caller promises.
-        let begun = unsafe { self.run(product, kind, known) };
-        let is_new = begun.is_ok() && known.is_none();
-        if is_new || (kind.pair.is_some() && is_refused(&begun)) {
-            if chosen.len() >= KEPT {
-                chosen.clear();
-            }
-            chosen.insert(kind, begun.ok());
+        let mut begun = Err(lt::NOT_SUPPORTED);
+        if product.whole && product.n < AS_OF_ROWS {
+            begun = begin(&self.call(&Product { n: AS_OF_ROWS, ..*product })?);
         }
-        begun.map(|_| ())
+        if is_refused(&begun) {
+            begun = begin(&call);
+        }
+        if chosen.len() >= KEPT {
+            chosen.clear();
+        }
+        chosen.insert(kind, begun?);
+        Ok(())
     }
 
-    /// Begins a product by the algorithm that is known for its kind, or the recommended one; which it was.
+    /// Begins a product.
     ///
     /// # Safety
     /// As in [`Self::begin`].
     unsafe fn run(
         &self,
         product: &Product,
-        kind: Kind,
-        known: Option<Algorithm>,
-    ) -> Result<Algorithm, Status> {
-        let call = self.call(product, kind.pair)?;
-        let algorithm = match known {
-            Some(it) => it,
-            None => self.recommended(kind, &call)?,
-        };
+        call: &Call,
+        algorithm: Algorithm,
+    ) -> Result<(), Status> {
         let (factor, beta) = (product.factor, if product.add { 1.0_f32 } else { 0.0 });
         let [left, right, out] =
             [product.left, product.right, product.out].map(|it| it.address as *mut c_void);
@@ -269,12 +243,11 @@ impl Products {
                 self.workspace.1,
                 self.stream,
             )
-        })?;
-        Ok(algorithm)
+        })
     }
 
-    /// The call of a product, or of a pair that lies so far apart.
-    fn call(&self, product: &Product, pair: Option<[i64; 3]>) -> Result<Call, Status> {
+    /// The call of a product.
+    fn call(&self, product: &Product) -> Result<Call, Status> {
         let Product { m, n, k, number, left, right, out, bias, .. } = *product;
         let (factors, compute) = match number {
             Number::F32 => (lt::R_32F, lt::COMPUTE_32F),
@@ -302,15 +275,6 @@ impl Products {
         if let Some(bias) = bias {
             call.product.set(lt::EPILOGUE, lt::EPILOGUE_BIAS)?;
             call.product.set(lt::BIAS_POINTER, bias)?;
-        }
-        if let Some([lefts, results, biases]) = pair {
-            for (matrix, apart) in [(&call.left, lefts), (&call.right, 0), (&call.out, results)] {
-                matrix.set::<c_int>(lt::BATCH_COUNT, 2)?;
-                matrix.set::<i64>(lt::STRIDED_BATCH_OFFSET, apart)?;
-            }
-            if bias.is_some() {
-                call.product.set::<i64>(lt::BIAS_BATCH_STRIDE, biases)?;
-            }
         }
         Ok(call)
     }

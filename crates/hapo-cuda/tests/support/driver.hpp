@@ -18,8 +18,7 @@ static std::map<std::string, long>& values() {
     static std::map<std::string, long> all = [] {
         std::map<std::string, long> it = {{"workspace", 64L << 20}, {"gpus", 1},      {"major", 9},   {"minor", 0},           {"pools", 1},
                                           {"fixed", 0},     {"optin", 232448}, {"memory", 1L << 32}, {"pinned", 1},
-                                          {"init", OK},     {"refuse_images", 0}, {"refuse_ptx", 0}, {"gemm", 0},     {"pairs", 1},
-                                          {"distances", 1}, {"calls_of_two", 1},
+                                          {"init", OK},     {"refuse_images", 0}, {"refuse_ptx", 0}, {"gemm", 0},     {"fewer", 1},
                                           {"fault_in", -1}};
         const char* given = getenv("FAKE_DRIVER");
         std::string text = given ? given : "";
@@ -124,14 +123,14 @@ static int describe(void* to, int attribute, const void* value, size_t bytes, co
     return OK;
 }
 
-// Type, rows, columns, distance of columns, number of matrices and their distance, as cuBLASLt numbers them.
-enum { TYPE = 0, ROWS = 2, COLUMNS = 3, STRIDE = 4, COUNT = 5, APART = 6 };
+// Type, rows, columns and distance of columns, as cuBLASLt numbers them.
+enum { TYPE = 0, ROWS = 2, COLUMNS = 3, STRIDE = 4 };
 // Of a product: kinds of numbers, transposed factors, what follows.
-enum { COMPUTE = 0, SCALE = 1, LEFT_OP = 3, RIGHT_OP = 4, EPILOGUE = 7, BIAS = 8, BIAS_APART = 10 };
+enum { COMPUTE = 0, SCALE = 1, LEFT_OP = 3, RIGHT_OP = 4, EPILOGUE = 7, BIAS = 8 };
 
-// An algorithm is of one kind of product, for addresses that are multiples of some bytes.
+// An algorithm is of one kind of product with at most so many columns, for addresses that are multiples of some bytes.
 struct Algorithm {
-    unsigned long long kind, alignment[4], whole, unused[2];
+    unsigned long long kind, alignment[4], whole, columns, unused;
 };
 
 static unsigned long long kind_of(const Description& product, const Description* const matrices[4]) {
@@ -140,8 +139,10 @@ static unsigned long long kind_of(const Description& product, const Description*
         text += "," + std::to_string(product[attribute]);
     }
     for (int i = 0; i < 4; i++) {
-        for (int attribute : {(int)TYPE, (int)ROWS, (int)COLUMNS, (int)STRIDE, (int)COUNT, (int)APART}) {
-            text += "," + std::to_string((*matrices[i])[attribute]);
+        // Columns of the result are those of the right factor.
+        int columns = i > 1 || (i == 1 && !product[RIGHT_OP]) ? COLUMNS : i == 1 ? ROWS : -1;
+        for (int attribute : {(int)TYPE, (int)ROWS, (int)COLUMNS, (int)STRIDE}) {
+            if (attribute != columns) text += "," + std::to_string((*matrices[i])[attribute]);
         }
     }
     return std::hash<std::string>()(text);
@@ -152,13 +153,12 @@ static bool is_known(const Description& product, const Description& left, const 
     long long of = left[TYPE], compute = product[COMPUTE];
     bool numbers = (of == 0 && (compute == 68 || compute == 77)) || (of == 14 && compute == 68);
     bool stored = out[TYPE] == 0 || (out[TYPE] == 14 && of == 14);
-    bool counts = left[COUNT] == right[COUNT] && right[COUNT] == out[COUNT];
     long long m = left[product[LEFT_OP] ? COLUMNS : ROWS], k = left[product[LEFT_OP] ? ROWS : COLUMNS];
     long long n = right[product[RIGHT_OP] ? ROWS : COLUMNS], inner = right[product[RIGHT_OP] ? COLUMNS : ROWS];
     bool shapes = m == out[ROWS] && n == out[COLUMNS] && k == inner && m > 0 && n > 0 && k > 0;
     bool strides = left[STRIDE] >= left[ROWS] && right[STRIDE] >= right[ROWS] && out[STRIDE] >= out[ROWS];
     bool follows = product[EPILOGUE] == 1 || (product[EPILOGUE] == 4 && product[BIAS]);
-    return numbers && right[TYPE] == of && stored && counts && shapes && strides && follows && product[SCALE] == 0;
+    return numbers && right[TYPE] == of && stored && shapes && strides && follows && product[SCALE] == 0;
 }
 
 }  // namespace stand_in
@@ -406,7 +406,7 @@ int cublasLtMatmulDescCreate(void** product, int compute, int scale) {
     return OK;
 }
 int cublasLtMatrixLayoutCreate(void** matrix, int type, unsigned long long rows, unsigned long long columns, long long stride) {
-    *matrix = new Description{{{TYPE, type}, {ROWS, (long long)rows}, {COLUMNS, (long long)columns}, {STRIDE, stride}, {COUNT, 1}}};
+    *matrix = new Description{{{TYPE, type}, {ROWS, (long long)rows}, {COLUMNS, (long long)columns}, {STRIDE, stride}}};
     value("descriptions")++;
     return OK;
 }
@@ -424,11 +424,9 @@ int cublasLtMatmulDescDestroy(void* it) {
 int cublasLtMatrixLayoutDestroy(void* it) { return cublasLtMatmulDescDestroy(it); }
 int cublasLtMatmulPreferenceDestroy(void* it) { return cublasLtMatmulDescDestroy(it); }
 int cublasLtMatmulDescSetAttribute(void* it, int attribute, const void* to, size_t bytes) {
-    return describe(it, attribute, to, bytes, {{LEFT_OP, 4}, {RIGHT_OP, 4}, {EPILOGUE, 4}, {BIAS, 8}, {BIAS_APART, 8}});
+    return describe(it, attribute, to, bytes, {{LEFT_OP, 4}, {RIGHT_OP, 4}, {EPILOGUE, 4}, {BIAS, 8}});
 }
-int cublasLtMatrixLayoutSetAttribute(void* it, int attribute, const void* to, size_t bytes) {
-    return describe(it, attribute, to, bytes, {{COUNT, 4}, {APART, 8}});
-}
+int cublasLtMatrixLayoutSetAttribute(void*, int, const void*, size_t) { return INVALID_BLAS; }
 int cublasLtMatmulPreferenceSetAttribute(void* it, int attribute, const void* to, size_t bytes) {
     return describe(it, attribute, to, bytes, {{1, 8}, {3, 4}, {5, 4}, {6, 4}, {7, 4}, {8, 4}});
 }
@@ -441,10 +439,6 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void* product, void* left, void* right
     // A sum is whole, or its parts are added in f32 and there is memory for them.
     if (most != 1 || (how[3] != 0 && how[3] != 2) || how[1] != value("workspace")) return INVALID_BLAS;
     if (!is_known(of, *matrices[0], *matrices[1], *matrices[3])) return NOT_SUPPORTED;
-    if ((*matrices[3])[COUNT] > 1) {
-        if (!value("distances")) return INVALID_BLAS;
-        if (!value("pairs")) return NOT_SUPPORTED;
-    }
     struct {
         Algorithm algorithm;
         size_t workspace;
@@ -454,6 +448,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void* product, void* left, void* right
     } result = {};
     result.algorithm.kind = kind_of(of, matrices);
     result.algorithm.whole = how[3] == 0;
+    result.algorithm.columns = (*matrices[3])[COLUMNS];
     for (int i = 0; i < 4; i++) result.algorithm.alignment[i] = how[5 + i];
     memcpy(results, &result, sizeof result);
     *found = 1;
@@ -471,34 +466,24 @@ int cublasLtMatmul(void*, void* product, const void* alpha, const void* left, vo
     if (room == memory.end() || room->second < bytes || (long)bytes != value("workspace")) value("without_workspace")++;
     // An algorithm is refused for what it was not chosen for.
     if (!is_known(of, a, b, d) || how.kind != kind_of(of, matrices)) return INVALID_BLAS;
-    size_t sizes[] = {a[TYPE] == 14 ? 2u : 4u, b[TYPE] == 14 ? 2u : 4u, d[TYPE] == 14 ? 2u : 4u};
+    long long n = d[COLUMNS], most = (long long)how.columns;
+    if (n > most || (n < most && !value("fewer"))) return NOT_SUPPORTED;
     Address at[] = {(Address)left, (Address)right, (Address)add, (Address)out};
-    long long apart[] = {a[APART] * (long long)sizes[0], b[APART] * (long long)sizes[1], d[APART] * (long long)sizes[2],
-                         d[APART] * (long long)sizes[2]};
     for (int i = 0; i < 4; i++) {
-        for (int number = 0; number < d[COUNT]; number++) {
-            if ((at[i] + number * apart[i]) % how.alignment[i]) return INVALID_BLAS;
-        }
+        if (at[i] % how.alignment[i]) return INVALID_BLAS;
     }
     // A bias lies as the result does.
-    for (int number = 0; of[EPILOGUE] == 4 && number < d[COUNT]; number++) {
-        if ((of[BIAS] + number * of[BIAS_APART] * 4) % (long long)how.alignment[3]) return INVALID_BLAS;
-    }
+    if (of[EPILOGUE] == 4 && of[BIAS] % (long long)how.alignment[3]) return INVALID_BLAS;
     if (add != out) return INVALID_BLAS;
-    if (d[COUNT] > 1 && !value("calls_of_two")) return INVALID_BLAS;
     value("products")++;
-    if (d[COUNT] > 1) value("pairs_begun")++;
     Description it = of, l = a, r = b, o = d;
     float beta_is = *(const float*)beta, factor = *(const float*)alpha;
     int kind = a[TYPE] == 14 ? 1 : of[COMPUTE] == 77 ? 2 : 0, whole = (int)how.whole;
     return later([=] {
-        for (int number = 0; number < o[COUNT]; number++) {
-            const float* bias = it[EPILOGUE] == 4 ? (const float*)it[BIAS] + number * it[BIAS_APART] : nullptr;
-            long long m = o[ROWS], n = o[COLUMNS], k = l[it[LEFT_OP] ? ROWS : COLUMNS];
-            fibers_product(m, n, k, kind, (const void*)(at[0] + number * apart[0]), l[STRIDE], it[LEFT_OP],
-                           (const void*)(at[1] + number * apart[1]), r[STRIDE], it[RIGHT_OP], factor, beta_is != 0.0f, whole,
-                           (void*)(at[3] + number * apart[3]), o[TYPE] == 14, o[STRIDE], bias);
-        }
+        const float* bias = it[EPILOGUE] == 4 ? (const float*)it[BIAS] : nullptr;
+        long long m = o[ROWS], k = l[it[LEFT_OP] ? ROWS : COLUMNS];
+        fibers_product(m, n, k, kind, (const void*)at[0], l[STRIDE], it[LEFT_OP], (const void*)at[1], r[STRIDE],
+                       it[RIGHT_OP], factor, beta_is != 0.0f, whole, (void*)at[3], o[TYPE] == 14, o[STRIDE], bias);
         return OK;
     });
 }

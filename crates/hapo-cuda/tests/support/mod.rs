@@ -461,36 +461,34 @@ impl Launcher for Fibers {
         let _turn = self.turn();
         // SAFETY: the library has the function.
         let run = unsafe { self.library.code.get::<ProductFn>(b"fibers_product") }.unwrap();
-        for product in product.each() {
-            let Product { m, n, k, number, left, right, out, out_is_bf16, bias, .. } = product;
-            assert!(!out.transposed, "the result is in its stored order");
-            assert!(!(out_is_bf16 && bias.is_some()), "a product with a bias is stored in f32");
-            // SAFETY: the matrices are inside memory of this launcher, as the caller's shapes say.
-            unsafe {
-                run(
-                    m,
-                    n,
-                    k,
-                    match number {
-                        Number::F32 => 0,
-                        Number::Bf16 => 1,
-                        Number::Tf32 => 2,
-                    },
-                    pointer(left.address).cast(),
-                    left.stride,
-                    c_int::from(left.transposed),
-                    pointer(right.address).cast(),
-                    right.stride,
-                    c_int::from(right.transposed),
-                    product.factor,
-                    c_int::from(product.add),
-                    c_int::from(product.whole),
-                    pointer(out.address).cast(),
-                    c_int::from(out_is_bf16),
-                    out.stride,
-                    bias.map_or(std::ptr::null_mut(), pointer).cast(),
-                );
-            }
+        let Product { m, n, k, number, left, right, out, out_is_bf16, bias, .. } = *product;
+        assert!(!out.transposed, "the result is in its stored order");
+        assert!(!(out_is_bf16 && bias.is_some()), "a product with a bias is stored in f32");
+        // SAFETY: the matrices are inside memory of this launcher, as the caller's shapes say.
+        unsafe {
+            run(
+                m,
+                n,
+                k,
+                match number {
+                    Number::F32 => 0,
+                    Number::Bf16 => 1,
+                    Number::Tf32 => 2,
+                },
+                pointer(left.address).cast(),
+                left.stride,
+                c_int::from(left.transposed),
+                pointer(right.address).cast(),
+                right.stride,
+                c_int::from(right.transposed),
+                product.factor,
+                c_int::from(product.add),
+                c_int::from(product.whole),
+                pointer(out.address).cast(),
+                c_int::from(out_is_bf16),
+                out.stride,
+                bias.map_or(std::ptr::null_mut(), pointer).cast(),
+            );
         }
         Ok(())
     }
