@@ -152,6 +152,8 @@ impl Param {
         mut write: impl FnMut(usize, &[f32]),
     ) -> Result<(), ComputeError> {
         const BAND: usize = 32;
+        // Results are written by whole cache lines: columns of a large matrix are far apart, and share the cache's sets.
+        const ACROSS: usize = 16;
         self.check(published.len())?;
         if !self.transposed {
             write(0, published);
@@ -161,9 +163,14 @@ impl Param {
         let mut piece = vec![0.0; BAND.min(inputs) * outputs];
         for first in (0..inputs).step_by(BAND) {
             let n = BAND.min(inputs - first);
-            for (output, row) in published.chunks_exact(inputs).enumerate() {
-                for (i, value) in row[first..first + n].iter().enumerate() {
-                    piece[i * outputs + output] = *value;
+            for (block, rows) in published.chunks(ACROSS * inputs).enumerate() {
+                let mut tile = [[0.0; BAND]; ACROSS];
+                for (to, row) in tile.iter_mut().zip(rows.chunks_exact(inputs)) {
+                    to[..n].copy_from_slice(&row[first..first + n]);
+                }
+                for i in 0..n {
+                    let to = &mut piece[i * outputs + block * ACROSS..][..rows.len() / inputs];
+                    to.iter_mut().zip(&tile).for_each(|(to, row)| *to = row[i]);
                 }
             }
             write(first * outputs, &piece[..n * outputs]);

@@ -94,13 +94,11 @@ fn each_piece<E>(
     mut take: impl FnMut(&[u8]) -> std::result::Result<(), E>,
 ) -> std::result::Result<(), E> {
     let mut values = vec![0.0_f32; PIECE.min(len)];
-    let mut bytes = Vec::with_capacity(4 * values.len());
     for start in (0..len).step_by(PIECE) {
         let values = &mut values[..PIECE.min(len - start)];
         read(start, values);
-        bytes.clear();
-        bytes.extend(values.iter().flat_map(|it| it.to_le_bytes()));
-        take(&bytes)?;
+        values.iter_mut().for_each(|it| *it = f32::from_bits(it.to_bits().to_le()));
+        take(bytemuck::cast_slice(values))?;
     }
     Ok(())
 }
