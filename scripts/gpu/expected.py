@@ -5,13 +5,13 @@ python3 scripts/gpu/expected.py
 
 from dataclasses import dataclass
 
-# An H100: what of its peaks is reached, and the peaks.
-MEMORY = 2.8e12  # bytes a second
-ISSUE, ISSUED = 132 * 4 * 1.755e9, 0.65  # warp instructions a second, and the share of them that a kernel issues
-PRODUCTS = 620e12  # operations a second, bf16, at these shapes
+# An H200: what of its peaks a copy and large products reach (docs/LOG.md), what is assumed of the rest, and the peaks.
+MEMORY = 4.1e12  # bytes a second
+ISSUE, ISSUED = 132 * 4 * 1.98e9, 0.65  # warp instructions a second, and the share of them that a kernel issues
+PRODUCTS = 760e12  # operations a second, bf16, at these shapes
 ATTENTION, ATTENTION_GRAD = 200e12, 130e12
 LAUNCH = 3.3e-6  # seconds from one kernel to the next
-PEAK, PEAK_MEMORY = 989e12, 3.35e12
+PEAK, PEAK_MEMORY = 989e12, 4.8e12
 LOGIT_BYTES = 1 << 30  # held at once
 BF16, F32 = 2, 4
 
@@ -116,7 +116,7 @@ def update(s: Shape) -> float:
     return (adamw + norms) / MEMORY
 
 
-LAUNCHES = 10
+LAUNCHES = 12
 # Warp instructions of the decoding kernel for a position, a key/value head and up to 16 query heads, in the code for
 # sm_90: 435 in the loop over 64 keys in the warp that adds exponentials up, about 300 in the seven others.
 DECODE_INSTRUCTIONS = 41
