@@ -11,8 +11,8 @@ use hapo_kernels::{
 };
 
 use crate::device::{
-    CudaBuf, CudaDevice, CudaTable, Derived, Done, Factor, MatmulPrecision, at, at_row, bytes_of,
-    f32_arg, of_format, shared_format, to, to_row,
+    CudaBuf, CudaDevice, CudaTable, Derived, Done, Factor, at, at_row, bytes_of, f32_arg,
+    of_format, shared_format, to, to_row,
 };
 use crate::launch::{Launcher, Matrix, Memory, Number, Product, THREADS};
 use crate::plan::{self, Rows, TilePlan};

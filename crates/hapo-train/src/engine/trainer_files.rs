@@ -97,7 +97,9 @@ fn each_piece<E>(
     for start in (0..len).step_by(PIECE) {
         let values = &mut values[..PIECE.min(len - start)];
         read(start, values);
-        values.iter_mut().for_each(|it| *it = f32::from_bits(it.to_bits().to_le()));
+        for it in &mut *values {
+            *it = f32::from_bits(it.to_bits().to_le());
+        }
         take(bytemuck::cast_slice(values))?;
     }
     Ok(())
