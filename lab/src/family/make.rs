@@ -10,7 +10,7 @@ use hapo_cli::failure::bad_input;
 use hapo_data::task::Split;
 use hapo_run::write_atomically;
 
-use crate::family::arm::{Base, Section};
+use crate::family::arm::{Arm, Base, Section};
 use crate::family::arms::{ONLY_NAMED, SECTIONS, find};
 use crate::family::job::Job;
 use crate::family::plan::{Cost, RunDone, StudyObserver, StudyPlan};
@@ -43,6 +43,19 @@ pub(crate) fn sections(only: &[String], pretrained: bool) -> Result<Vec<&'static
         _ => only.contains(&section.name),
     };
     Ok(known().filter(wanted).collect())
+}
+
+/// Refuses an arm that is in none of the tables.
+pub(crate) fn require_arms(arms: &[String], sections: &[&Section]) -> Result<()> {
+    let rows = sections.iter().flat_map(|section| &section.rows);
+    let names: BTreeSet<&str> = rows.map(|row| row.arm.as_str()).collect();
+    match arms.iter().find(|name| !names.contains(name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(bad_input(
+            format!("expected an arm of the tables, got `{name}`"),
+            format!("arms are {}", names.into_iter().collect::<Vec<_>>().join(", ")),
+        )),
+    }
 }
 
 /// Drops tables from the end until the missing runs fit into the hours. Their names.
@@ -174,7 +187,8 @@ fn table_jobs(plan: &StudyPlan, rates: &BTreeMap<String, f64>) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
     for section in &plan.sections {
         for seed in 0..plan.seeds_of(section) {
-            for arm in section.rows.iter().map(|row| find(&row.arm)) {
+            let wanted = |arm: &&Arm| plan.arms.is_empty() || plan.arms.contains(&arm.name);
+            for arm in section.rows.iter().map(|row| find(&row.arm)).filter(wanted) {
                 if jobs.iter().all(|job| job.arm.name != arm.name || job.seed != seed) {
                     jobs.push(Job {
                         arm,
@@ -257,5 +271,17 @@ mod tests {
     fn a_table_that_is_none_is_refused_with_those_that_are() {
         let error = sections(&["table1".to_owned()], false).unwrap_err();
         assert_eq!(error.to_string(), "expected a table of the family, got `table1`");
+        let tables = sections(&["0-exact".to_owned()], false).unwrap();
+        let error = require_arms(&["0-repeated-trapo".to_owned()], &tables).unwrap_err();
+        assert_eq!(error.to_string(), "expected an arm of the tables, got `0-repeated-trapo`");
+    }
+
+    #[test]
+    fn arms_that_are_named_are_run_alone() {
+        let all = plan_of(&["0-repeated"]);
+        let plan = StudyPlan { arms: vec!["0-repeated-trapo".to_owned()], ..all };
+        let jobs = table_jobs(&plan, &BTreeMap::new());
+        assert_eq!(jobs.len(), 20);
+        assert!(jobs.iter().all(|job| job.arm.name == "0-repeated-trapo"));
     }
 }

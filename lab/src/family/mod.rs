@@ -33,7 +33,7 @@ use hapo_train::{Observer, ReadAs};
 
 use self::arm::Section;
 use self::arms::SECTIONS;
-use self::make::{drop_to, sections, study};
+use self::make::{drop_to, require_arms, sections, study};
 use self::plan::{Cost, RunDone, StudyObserver, StudyPlan};
 use self::real::Real;
 use self::record::Record;
@@ -57,6 +57,9 @@ pub(crate) struct Args {
     /// budgets; pilot and methods only where they are named
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// Only these arms of the tables, such as 0-exact-trapo
+    #[arg(long, value_delimiter = ',')]
+    arms: Vec<String>,
     /// Drop tables from the end until the estimate fits
     #[arg(long, value_name = "H")]
     hours: Option<f64>,
@@ -151,8 +154,11 @@ impl Args {
             "ask for one",
         )?;
         let real = self.real()?;
+        let sections = sections(&self.only, real.is_some())?;
+        require_arms(&self.arms, &sections)?;
         Ok(StudyPlan {
-            sections: sections(&self.only, real.is_some())?,
+            sections,
+            arms: self.arms.clone(),
             real,
             seeds: self.seeds,
             jobs: self.jobs,

@@ -15,6 +15,8 @@ use crate::family::record::Record;
 pub(crate) struct StudyPlan {
     /// Its tables, of one study.
     pub(crate) sections: Vec<&'static Section>,
+    /// The arms that are run; all of the tables where there is none.
+    pub(crate) arms: Vec<String>,
     /// Seeds of each row, in place of the tables' own numbers.
     pub(crate) seeds: Option<u64>,
     /// Runs at a time; the threads are shared out among them.
@@ -64,6 +66,7 @@ impl StudyPlan {
     pub(crate) fn of_tests(sections: Vec<&'static Section>) -> Self {
         Self {
             sections,
+            arms: Vec::new(),
             seeds: None,
             jobs: 2,
             threads: 2,
