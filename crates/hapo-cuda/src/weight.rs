@@ -122,10 +122,9 @@ impl<L: Launcher> CudaWeight<L> {
         let Some(tails) = &mut self.tails else {
             return device.upload(from, numbers);
         };
-        let halves =
-            |of: fn(u32) -> u16| -> Vec<u16> { from.iter().map(|it| of(it.to_bits())).collect() };
-        let upper = halves(|it| (it.wrapping_add(0x8000) >> 16) as u16);
-        let lower = halves(|it| it as u16);
+        let bits = || from.iter().map(|it| it.to_bits());
+        let upper: Vec<u16> = bits().map(|it| (it.wrapping_add(0x8000) >> 16) as u16).collect();
+        let lower: Vec<u16> = bits().map(|it| it as u16).collect();
         for (half, span) in [(upper, numbers), (lower, tails.at_mut(first, from.len()))] {
             let launcher = &device.inner.launcher;
             device.run(|| launcher.upload(bytemuck::cast_slice(&half), to(&span)));

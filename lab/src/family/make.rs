@@ -10,7 +10,7 @@ use hapo_cli::failure::bad_input;
 use hapo_data::task::Split;
 use hapo_run::write_atomically;
 
-use crate::family::arm::{Arm, Base, Section};
+use crate::family::arm::{Base, Section};
 use crate::family::arms::{ONLY_NAMED, SECTIONS, find};
 use crate::family::job::Job;
 use crate::family::plan::{Cost, RunDone, StudyObserver, StudyPlan};
@@ -187,8 +187,8 @@ fn table_jobs(plan: &StudyPlan, rates: &BTreeMap<String, f64>) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
     for section in &plan.sections {
         for seed in 0..plan.seeds_of(section) {
-            let wanted = |arm: &&Arm| plan.arms.is_empty() || plan.arms.contains(&arm.name);
-            for arm in section.rows.iter().map(|row| find(&row.arm)).filter(wanted) {
+            for row in section.rows.iter().filter(|row| plan.wants(&row.arm)) {
+                let arm = find(&row.arm);
                 if jobs.iter().all(|job| job.arm.name != arm.name || job.seed != seed) {
                     jobs.push(Job {
                         arm,
@@ -283,5 +283,9 @@ mod tests {
         let jobs = table_jobs(&plan, &BTreeMap::new());
         assert_eq!(jobs.len(), 20);
         assert!(jobs.iter().all(|job| job.arm.name == "0-repeated-trapo"));
+        let searched: Vec<Job> = rates::jobs(&plan);
+        assert!(
+            searched.len() == 3 && searched.iter().all(|job| job.arm.name == "0.1-exact-trapo")
+        );
     }
 }

@@ -51,6 +51,11 @@ impl StudyPlan {
         self.real.as_ref().expect("a study of a pretrained model has one")
     }
 
+    /// Whether the arm of this name is run.
+    pub(crate) fn wants(&self, arm: &str) -> bool {
+        self.arms.is_empty() || self.arms.iter().any(|it| it == arm)
+    }
+
     /// Seeds of a table's rows.
     pub(crate) fn seeds_of(&self, section: &Section) -> u64 {
         self.seeds.unwrap_or(section.seeds)

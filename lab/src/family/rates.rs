@@ -18,8 +18,9 @@ pub(crate) fn jobs(plan: &StudyPlan) -> Vec<Job> {
 
 fn needed(plan: &StudyPlan) -> impl Iterator<Item = &'static Search> + '_ {
     SEARCHES.iter().filter(|it| {
-        let mut rows = plan.sections.iter().flat_map(|section| &section.rows);
-        !plan.rates.contains_key(&it.name) && rows.any(|row| find(&row.arm).search == it.name)
+        let rows = plan.sections.iter().flat_map(|section| &section.rows);
+        let mut wanted = rows.filter(|row| plan.wants(&row.arm));
+        !plan.rates.contains_key(&it.name) && wanted.any(|row| find(&row.arm).search == it.name)
     })
 }
 
