@@ -32,7 +32,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Ways of using a teacher side by side: methods, bases, teachers, seeds
-    Family(family::Args),
+    Family(Box<family::Args>),
     /// Every table and picture of docs/results, from its records
     Evidence(evidence::Args),
     /// This machine's tokens per second: training, sampling, decoding, a whole step, grading
