@@ -11,8 +11,8 @@ use hapo_kernels::{
 };
 
 use crate::device::{
-    CudaBuf, CudaDevice, CudaTable, Derived, Done, Factor, at, at_row, bytes_of, f32_arg,
-    of_format, shared_format, to, to_row,
+    CudaBuf, CudaDevice, CudaTable, Derived, Factor, at, at_row, bytes_of, f32_arg, of_format,
+    shared_format, to, to_row,
 };
 use crate::launch::{Launcher, Matrix, Memory, Number, Product, THREADS};
 use crate::plan::{self, Rows, TilePlan};
@@ -159,11 +159,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
         x: Span<CudaBuf<L>>,
         to: [Output<'_, CudaBuf<L>, CudaWeight<L>>; N],
     ) {
-        let products = to.each_ref().map(|Output { weight, onto, y }| {
-            let out = Self::out(shape, y);
-            (Self::forward(shape, x, weight.for_product(shape), onto, out), weight.all())
-        });
-        self.run(|| self.products(x, &products));
+        for Output { weight, onto, y } in to {
+            let (w, out) = (weight.for_product(shape), Self::out(shape, &y));
+            let product = Self::forward(shape, x, w, &onto, out);
+            self.run(|| self.product(product, Factor::Numbers(weight.all()), Factor::Numbers(x)));
+        }
     }
 
     // Behind a row of x lies the s·(x·A) of every pair, and below W its B: one product of a longer inner dimension adds up
@@ -180,24 +180,18 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert!(stride >= inputs + N * rank, "room for x·A behind the rows of x");
         let behind =
             |index: usize| at_row(x) + ((inputs + index * rank) * x.buf.format.bytes()) as u64;
-        let lows: [_; N] = std::array::from_fn(|index| {
-            let LowRank { a, scale, .. } = &to[index].pair;
+        for (index, Paired { pair: LowRank { a, scale, .. }, .. }) in to.iter().enumerate() {
             let out = (plain(behind(index), stride), x.buf.format == NumberFormat::Bf16);
             let onto = Accumulate::Multiplied(*scale);
-            (Self::forward(low_shape, x, a.for_product(low_shape), &onto, out), a.all())
-        });
-        let products: [_; N] = std::array::from_fn(|index| {
-            let Paired { output, pair } = &to[index];
-            let (address, k) = output.weight.with_pair(pair.b, index);
+            let product = Self::forward(low_shape, x, a.for_product(low_shape), &onto, out);
+            self.run(|| self.product(product, Factor::Numbers(a.all()), Factor::Numbers(x)));
+        }
+        for (index, Paired { output: Output { weight, onto, y }, pair }) in to.iter().enumerate() {
+            let (w, k) = weight.with_pair(pair.b, index);
             assert_eq!(k, inputs + N * rank, "a pair for each of the products");
-            let out = Self::out(shape, &output.y);
-            let product = Self::forward(shape, x, address, &output.onto, out);
-            (Product { k, ..product }, output.weight.all())
-        });
-        self.run(|| {
-            self.products(x, &lows)?;
-            self.products(x, &products)
-        });
+            let product = Product { k, ..Self::forward(shape, x, w, onto, Self::out(shape, y)) };
+            self.run(|| self.product(product, Factor::Numbers(weight.all()), Factor::Numbers(x)));
+        }
     }
 
     fn product_input_grad(
@@ -812,13 +806,6 @@ impl<L: Launcher> Device for CudaDevice<L> {
 }
 
 impl<L: Launcher> CudaDevice<L> {
-    /// Products of `x` by weights.
-    fn products(&self, x: Span<CudaBuf<L>>, all: &[(Product, Span<CudaBuf<L>>)]) -> Done {
-        (all.iter()).try_for_each(|(product, w)| {
-            self.product(*product, Factor::Numbers(*w), Factor::Numbers(x))
-        })
-    }
-
     /// The place of a product's result, and whether it is held in bf16.
     fn out(MatShape { rows, outputs, .. }: MatShape, y: &SpanMut<CudaBuf<L>>) -> (Matrix, bool) {
         assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");

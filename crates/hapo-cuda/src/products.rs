@@ -18,8 +18,9 @@ use crate::libraries::{CublasLt, Handle, lt};
 /// Kinds of products whose algorithms are kept; then all are forgotten.
 const KEPT: usize = 1 << 14;
 
-/// Forward products of fewer rows have the algorithm of so many. Those that cuBLASLt recommends for few rows, where the
-/// inner dimension may not be split, took 280 µs and this one 35 (an H200, cuBLASLt 13.1, 2048 × 64 × 11,008).
+/// A forward product with fewer rows uses the algorithm that is recommended for this many. What cuBLASLt recommends for
+/// few rows, when the inner dimension may not be split, took 280 µs instead of 35 (an H200, cuBLASLt 13.1, 2048 × 64 ×
+/// 11,008).
 const AS_OF_ROWS: usize = 256;
 
 /// cuBLASLt on one GPU.

@@ -503,7 +503,7 @@ fn products_of_the_driver_are_those_of_the_fibers() {
         driver.upload(bytemuck_of(&[100.0, 200.0]), biases.address()).unwrap();
         let with_bias = Product { bias: Some(biases.address()), ..product };
         assert_eq!(run(&with_bias), [111.0, 214.0, 118.0, 222.0]);
-        // An algorithm is chosen once for a kind of product: that of 256 rows for fewer, else that of their own number.
+        // An algorithm is chosen once for a kind of product. Fewer than 256 rows use the one for 256, unless it is refused.
         let it = StandIn::open();
         let mut asked = |product: &Product| {
             let before = it.get("heuristics");

@@ -51,7 +51,7 @@ impl StudyPlan {
         self.real.as_ref().expect("a study of a pretrained model has one")
     }
 
-    /// Whether the arm of this name is run.
+    /// True if the study runs this arm.
     pub(crate) fn wants(&self, arm: &str) -> bool {
         self.arms.is_empty() || self.arms.iter().any(|it| it == arm)
     }
