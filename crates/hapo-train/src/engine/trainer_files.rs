@@ -97,12 +97,17 @@ fn each_piece<E>(
     for start in (0..len).step_by(PIECE) {
         let values = &mut values[..PIECE.min(len - start)];
         read(start, values);
-        for it in &mut *values {
-            *it = f32::from_bits(it.to_bits().to_le());
-        }
+        turn_little_endian(values);
         take(bytemuck::cast_slice(values))?;
     }
     Ok(())
+}
+
+/// From the machine's byte order to that of files, or back.
+fn turn_little_endian(values: &mut [f32]) {
+    for it in values {
+        *it = f32::from_bits(it.to_bits().to_le());
+    }
 }
 
 /// SHA-256 of a model's weights in f32, its adapter's last.
@@ -134,15 +139,12 @@ fn read_pieces(
         return Err(std::io::Error::other(problem));
     }
     let mut file = fs::File::open(path)?;
-    let mut bytes = vec![0; 4 * PIECE.min(count)];
-    let mut values = Vec::with_capacity(PIECE.min(count));
+    let mut values = vec![0.0_f32; PIECE.min(count)];
     for start in (0..count).step_by(PIECE) {
-        let bytes = &mut bytes[..4 * PIECE.min(count - start)];
-        file.read_exact(bytes)?;
-        values.clear();
-        let numbers = bytes.as_chunks::<4>().0.iter();
-        values.extend(numbers.map(|it| f32::from_le_bytes(*it)));
-        take(start, &values);
+        let values = &mut values[..PIECE.min(count - start)];
+        file.read_exact(bytemuck::cast_slice_mut(values))?;
+        turn_little_endian(values);
+        take(start, values);
     }
     Ok(())
 }
