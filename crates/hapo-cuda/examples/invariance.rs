@@ -1,6 +1,6 @@
 //! Does a row of a product depend on the rows beside it?
 //!
-//! `cargo run --release -p hapo-cuda --example invariance` multiplies by the matrices of the 0.5B and the 3B shape, in
+//! `cargo run --release -p hapo-cuda --example invariance` multiplies by the matrices of the 0.5B, 3B and 7B shapes, in
 //! bf16 on GPU 0, with nine numbers of rows, and compares the bits of every row with that row among the most. A line of
 //! JSON for each matrix has the numbers of rows at which some row differs: for sums in one piece, as the sampler and
 //! the trainer ask for them, and for sums that cuBLASLt may split. `-- tiny` does the same on small matrices.
@@ -30,8 +30,9 @@ const fn gated(inputs: usize, outputs: usize) -> Case {
     Case { out_is_bf16: true, ..case(inputs, outputs) }
 }
 
-/// Queries, keys, attention's output, the gate, the way down and the head of 0.5B, then of 3B.
-const CASES: [Case; 12] = [
+/// Queries, keys, attention's output, the gate, the way down and the head of 0.5B, then of 3B; keys, the way down and
+/// adapters of rank 32 of 7B.
+const CASES: [Case; 16] = [
     case(896, 896),
     case(896, 128),
     residual(896, 896),
@@ -44,6 +45,10 @@ const CASES: [Case; 12] = [
     gated(2048, 11_008),
     residual(11_008, 2048),
     case(2048, 151_936),
+    case(3584, 512),
+    residual(18_944, 3584),
+    gated(3584, 32),
+    gated(18_944, 32),
 ];
 const ROWS: [usize; 9] = [1, 2, 7, 8, 64, 255, 256, 1766, 8192];
 

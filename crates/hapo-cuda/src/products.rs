@@ -18,9 +18,13 @@ use crate::libraries::{CublasLt, Handle, lt};
 /// Kinds of products whose algorithms are kept; then all are forgotten.
 const KEPT: usize = 1 << 14;
 
-/// A forward product with fewer rows uses the algorithm that is recommended for this many. What cuBLASLt recommends for
-/// few rows, when the inner dimension may not be split, took 280 µs instead of 35 (an H200, cuBLASLt 13.1, 2048 × 64 ×
-/// 11,008).
+/// A sum in one piece uses the algorithm that is recommended for at most this inner dimension. For a longer one with few
+/// results cuBLASLt likes to split it; when it may not, its first recommendations are kernels that use a GPU badly, some
+/// with other bits than the rest: 457 µs instead of 35 (an H200, cuBLASLt 13.1, 3584 × 64 × 18,944).
+const AS_OF_INNER: usize = 1024;
+
+/// And for at least this many rows where factors are f32: recommendations for fewer rows differ in their bits. In bf16
+/// none did, and a recommendation for the very rows is up to twice as fast.
 const AS_OF_ROWS: usize = 256;
 
 /// cuBLASLt on one GPU.
@@ -198,8 +202,10 @@ impl Products {
             run(algorithm).map(|()| algorithm)
         };
         let mut begun = Err(lt::NOT_SUPPORTED);
-        if product.whole && product.n < AS_OF_ROWS {
-            begun = begin(&self.call(&Product { n: AS_OF_ROWS, ..*product })?);
+        if product.whole {
+            let rows = if product.number == Number::Bf16 { 1 } else { AS_OF_ROWS };
+            let [n, k] = [product.n.max(rows), product.k.min(AS_OF_INNER)];
+            begun = begin(&self.call(&Product { n, k, ..*product })?);
         }
         if is_refused(&begun) {
             begun = begin(&call);

@@ -470,7 +470,7 @@ fn products_of_the_driver_are_those_of_the_fibers() {
     if is_child(NAME) {
         let driver = Driver::open(0).unwrap();
         let bytes = |n: usize| driver.alloc(4 * n).unwrap();
-        let (a, b, c) = (bytes(6), bytes(6), bytes(4));
+        let (a, b, c) = (bytes(4096), bytes(4096), bytes(4));
         driver.upload(bytemuck_of(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), a.address()).unwrap();
         driver.upload(bytemuck_of(&[1.0, 0.0, 2.0, 0.0, 1.0, 3.0]), b.address()).unwrap();
         let matrix =
@@ -503,7 +503,8 @@ fn products_of_the_driver_are_those_of_the_fibers() {
         driver.upload(bytemuck_of(&[100.0, 200.0]), biases.address()).unwrap();
         let with_bias = Product { bias: Some(biases.address()), ..product };
         assert_eq!(run(&with_bias), [111.0, 214.0, 118.0, 222.0]);
-        // An algorithm is chosen once for a kind of product. Fewer than 256 rows use the one for 256, unless it is refused.
+        // An algorithm is chosen once for a kind of product. A sum in one piece has that of a shorter one and more rows,
+        // unless it is refused.
         let it = StandIn::open();
         let mut asked = |product: &Product| {
             let before = it.get("heuristics");
@@ -513,8 +514,10 @@ fn products_of_the_driver_are_those_of_the_fibers() {
         assert_eq!(asked(&product), 0);
         let one_row = Product { n: 1, ..product };
         assert_eq!([asked(&one_row), asked(&one_row)], [1, 0]);
-        it.set("fewer", 0);
-        let other = Product { m: 1, ..product };
+        let long = Product { k: 2048, right: matrix(b.address(), 2048, false), ..product };
+        assert_eq!([asked(&long), asked(&long)], [1, 0]);
+        it.set("other_sizes", 0);
+        let other = Product { m: 1, ..long };
         assert_eq!([asked(&other), asked(&other)], [2, 0]);
         let in_parts = Product { whole: false, ..other };
         assert_eq!([asked(&in_parts), asked(&in_parts)], [1, 0]);

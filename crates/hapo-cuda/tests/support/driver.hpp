@@ -18,7 +18,7 @@ static std::map<std::string, long>& values() {
     static std::map<std::string, long> all = [] {
         std::map<std::string, long> it = {{"workspace", 64L << 20}, {"gpus", 1},      {"major", 9},   {"minor", 0},           {"pools", 1},
                                           {"fixed", 0},     {"optin", 232448}, {"memory", 1L << 32}, {"pinned", 1},
-                                          {"init", OK},     {"refuse_images", 0}, {"refuse_ptx", 0}, {"gemm", 0},     {"fewer", 1},
+                                          {"init", OK},     {"refuse_images", 0}, {"refuse_ptx", 0}, {"gemm", 0},     {"other_sizes", 1},
                                           {"fault_in", -1}};
         const char* given = getenv("FAKE_DRIVER");
         std::string text = given ? given : "";
@@ -128,10 +128,15 @@ enum { TYPE = 0, ROWS = 2, COLUMNS = 3, STRIDE = 4 };
 // Of a product: kinds of numbers, transposed factors, what follows.
 enum { COMPUTE = 0, SCALE = 1, LEFT_OP = 3, RIGHT_OP = 4, EPILOGUE = 7, BIAS = 8 };
 
-// An algorithm is of one kind of product with at most so many columns, for addresses that are multiples of some bytes.
+// An algorithm is of one kind of product with at most so many columns and at least such an inner dimension, for addresses
+// that are multiples of some bytes.
 struct Algorithm {
-    unsigned long long kind, alignment[4], whole, columns, unused;
+    unsigned long long kind, alignment[4], whole, columns, inner;
 };
+
+static long long inner_of(const Description& product, const Description& left) {
+    return left[product[LEFT_OP] ? ROWS : COLUMNS];
+}
 
 static unsigned long long kind_of(const Description& product, const Description* const matrices[4]) {
     std::string text;
@@ -139,10 +144,10 @@ static unsigned long long kind_of(const Description& product, const Description*
         text += "," + std::to_string(product[attribute]);
     }
     for (int i = 0; i < 4; i++) {
-        // Columns of the result are those of the right factor.
-        int columns = i > 1 || (i == 1 && !product[RIGHT_OP]) ? COLUMNS : i == 1 ? ROWS : -1;
-        for (int attribute : {(int)TYPE, (int)ROWS, (int)COLUMNS, (int)STRIDE}) {
-            if (attribute != columns) text += "," + std::to_string((*matrices[i])[attribute]);
+        // Rows of the result, which the left factor has too. The right one has none (attribute -1 is 0).
+        int kept = i > 1 ? ROWS : i == 1 ? -1 : product[LEFT_OP] ? COLUMNS : ROWS;
+        for (int attribute : {(int)TYPE, kept, (int)STRIDE}) {
+            text += "," + std::to_string((*matrices[i])[attribute]);
         }
     }
     return std::hash<std::string>()(text);
@@ -153,7 +158,7 @@ static bool is_known(const Description& product, const Description& left, const 
     long long of = left[TYPE], compute = product[COMPUTE];
     bool numbers = (of == 0 && (compute == 68 || compute == 77)) || (of == 14 && compute == 68);
     bool stored = out[TYPE] == 0 || (out[TYPE] == 14 && of == 14);
-    long long m = left[product[LEFT_OP] ? COLUMNS : ROWS], k = left[product[LEFT_OP] ? ROWS : COLUMNS];
+    long long m = left[product[LEFT_OP] ? COLUMNS : ROWS], k = inner_of(product, left);
     long long n = right[product[RIGHT_OP] ? ROWS : COLUMNS], inner = right[product[RIGHT_OP] ? COLUMNS : ROWS];
     bool shapes = m == out[ROWS] && n == out[COLUMNS] && k == inner && m > 0 && n > 0 && k > 0;
     bool strides = left[STRIDE] >= left[ROWS] && right[STRIDE] >= right[ROWS] && out[STRIDE] >= out[ROWS];
@@ -449,6 +454,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void* product, void* left, void* right
     result.algorithm.kind = kind_of(of, matrices);
     result.algorithm.whole = how[3] == 0;
     result.algorithm.columns = (*matrices[3])[COLUMNS];
+    result.algorithm.inner = inner_of(of, *matrices[0]);
     for (int i = 0; i < 4; i++) result.algorithm.alignment[i] = how[5 + i];
     memcpy(results, &result, sizeof result);
     *found = 1;
@@ -466,8 +472,8 @@ int cublasLtMatmul(void*, void* product, const void* alpha, const void* left, vo
     if (room == memory.end() || room->second < bytes || (long)bytes != value("workspace")) value("without_workspace")++;
     // An algorithm is refused for what it was not chosen for.
     if (!is_known(of, a, b, d) || how.kind != kind_of(of, matrices)) return INVALID_BLAS;
-    long long n = d[COLUMNS], most = (long long)how.columns;
-    if (n > most || (n < most && !value("fewer"))) return NOT_SUPPORTED;
+    long long n = d[COLUMNS], k = inner_of(of, a), most = (long long)how.columns, least = (long long)how.inner;
+    if (n > most || k < least || ((n < most || k > least) && !value("other_sizes"))) return NOT_SUPPORTED;
     Address at[] = {(Address)left, (Address)right, (Address)add, (Address)out};
     for (int i = 0; i < 4; i++) {
         if (at[i] % how.alignment[i]) return INVALID_BLAS;
@@ -481,8 +487,7 @@ int cublasLtMatmul(void*, void* product, const void* alpha, const void* left, vo
     int kind = a[TYPE] == 14 ? 1 : of[COMPUTE] == 77 ? 2 : 0, whole = (int)how.whole;
     return later([=] {
         const float* bias = it[EPILOGUE] == 4 ? (const float*)it[BIAS] : nullptr;
-        long long m = o[ROWS], k = l[it[LEFT_OP] ? ROWS : COLUMNS];
-        fibers_product(m, n, k, kind, (const void*)at[0], l[STRIDE], it[LEFT_OP], (const void*)at[1], r[STRIDE],
+        fibers_product(o[ROWS], n, k, kind, (const void*)at[0], l[STRIDE], it[LEFT_OP], (const void*)at[1], r[STRIDE],
                        it[RIGHT_OP], factor, beta_is != 0.0f, whole, (void*)at[3], o[TYPE] == 14, o[STRIDE], bias);
         return OK;
     });
