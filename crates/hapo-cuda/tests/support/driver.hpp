@@ -144,11 +144,9 @@ static unsigned long long kind_of(const Description& product, const Description*
         text += "," + std::to_string(product[attribute]);
     }
     for (int i = 0; i < 4; i++) {
-        // Rows of the result, which the left factor has too. The right one has none (attribute -1 is 0).
-        int kept = i > 1 ? ROWS : i == 1 ? -1 : product[LEFT_OP] ? COLUMNS : ROWS;
-        for (int attribute : {(int)TYPE, kept, (int)STRIDE}) {
-            text += "," + std::to_string((*matrices[i])[attribute]);
-        }
+        for (int attribute : {(int)TYPE, (int)STRIDE}) text += "," + std::to_string((*matrices[i])[attribute]);
+        // The left factor has these rows too. The other sizes, columns of the result and inner, may differ.
+        if (i > 1) text += "," + std::to_string((*matrices[i])[ROWS]);
     }
     return std::hash<std::string>()(text);
 }
