@@ -393,3 +393,47 @@ fn eval_and_data_check_ask_it_with_whole_rows_and_named_columns() {
     let taught: Value = serde_json::from_str(&succeed(dir.path(), &teach.concat())).unwrap();
     assert_eq!((&taught["prompts"], &taught["correct"]), (&json!(4), &json!(2)));
 }
+
+/// Training multiplies, and the evaluation adds too: there the program ends, until somebody repairs it.
+#[test]
+fn a_step_whose_evaluation_fails_is_kept_and_evaluated_when_the_run_is_resumed() {
+    let dir = tempfile::tempdir().unwrap();
+    let repaired = dir.path().join("repaired");
+    let ends = by_id(
+        "*+*'\"gold\"'*) [ -e broken/start.json ] && [ ! -e repaired ] && exit 1; echo '{\"reward\": 1, \"parts\": {\"low\": 0}}';;",
+    );
+    let ends = grader(&ends);
+    for every in ["eval.every=1", "eval.every=2"] {
+        let sets = [
+            &ends,
+            "data.levels=[\"multiply:6\"]",
+            "checkpoint.every=0",
+            "checkpoint.best=\"-loss\"",
+            "eval={ suite = \"mini6\", problems = 2, k = 1 }",
+            every,
+        ];
+        let message = fails(dir.path(), "broken", &sets);
+        assert!(message.contains("the reward failed"), "{message}");
+        let done = if every == "eval.every=1" { 1 } else { 2 };
+        let broken = dir.path().join("broken");
+        let saved = hapo_run::RunFolder(&broken).list_checkpoints();
+        assert_eq!((saved[0].0, metrics(&broken).len()), (done, done as usize));
+        fs::write(&repaired, "").unwrap();
+        let args = train_args("broken", &sets);
+        let args: Vec<&str> = args.iter().map(String::as_str).chain(["--resume"]).collect();
+        succeed(dir.path(), &args);
+        let whole = train(dir.path(), "whole", &sets);
+        assert_eq!(metrics(&broken), metrics(&whole));
+        assert_eq!(parameters(&broken), parameters(&whole));
+        let score = |run: &Path| -> Value {
+            let state = run.join("checkpoints/step-000002/trainer_state/state.json");
+            serde_json::from_slice::<Value>(&fs::read(state).unwrap()).unwrap()["score"].clone()
+        };
+        assert_eq!(score(&broken), score(&whole));
+        assert!(score(&whole).is_number());
+        for run in [&broken, &whole] {
+            fs::remove_dir_all(run).unwrap();
+        }
+        fs::remove_file(&repaired).unwrap();
+    }
+}

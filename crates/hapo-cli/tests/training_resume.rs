@@ -1133,6 +1133,13 @@ fn stages_run_one_after_the_other_and_resume() {
     let (code, stdout, _) = done(command(&broken, &["--resume"]));
     assert_eq!(code, 0);
     assert_eq!(stdout.matches("nothing to do").count(), 2, "{stdout}");
+    // A resume that is refused changes nothing.
+    let kept = std::fs::read(broken.join("stages.toml")).unwrap();
+    let (code, _, stderr) =
+        done(command(&broken, &["--resume", "--set", "stage.grpo.optim.lr=1e-9"]));
+    assert_eq!(code, 2);
+    assert!(stderr.contains("grpo is of another recipe: optim.lr"), "{stderr}");
+    assert_eq!(std::fs::read(broken.join("stages.toml")).unwrap(), kept);
 }
 
 /// D23: a loss that is NaN or infinite ends the run, and what there was is saved.

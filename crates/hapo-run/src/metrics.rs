@@ -36,6 +36,13 @@ impl Metrics {
         self.entries.retain(|it| keep(&it.0));
     }
 
+    /// Sets all numbers of another.
+    pub fn extend(&mut self, other: Self) {
+        for (name, value) in other.entries {
+            self.set(name, value);
+        }
+    }
+
     /// Names and numbers in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.entries.iter().map(|it| (&*it.0, it.1))
@@ -238,6 +245,18 @@ impl MetricsFile {
         Ok(())
     }
 
+    /// Adds numbers to the last line.
+    pub fn add_to_last(&mut self, metrics: &Metrics) -> Result<()> {
+        let mut text = std::fs::read(&self.path).map_err(Error::io("read", &self.path))?;
+        let whole = text.trim_ascii_end().len().saturating_sub(1);
+        text.truncate(whole);
+        let more = metrics.to_json();
+        text.extend_from_slice(format!(",{}\n", &more[1..]).as_bytes());
+        write_atomically(&self.path, &text)?;
+        self.file = opened(&self.path)?;
+        Ok(())
+    }
+
     /// Writes the lines of a removed file back; its contents live on while it is open.
     fn restore(&mut self) -> Result<()> {
         let mut held = Vec::new();
@@ -272,6 +291,25 @@ mod tests {
         it.set("grad_norm", f64::NAN);
         assert_eq!(it.to_json(), r#"{"step":3,"reward/mean":0.1,"grad_norm":null}"#);
         assert!(serde_json::from_str::<serde_json::Value>(&it.to_json()).is_ok());
+    }
+
+    #[test]
+    fn numbers_are_added_to_the_last_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        std::fs::write(&path, "{\"step\":1}\n{\"step\":2}\n").unwrap();
+        let mut file = MetricsFile::open(&path, 2).unwrap();
+        let metrics = |name: &'static str, value| {
+            let mut it = Metrics::default();
+            it.set(name, value);
+            it
+        };
+        file.add_to_last(&metrics("eval/avg@k", 0.5)).unwrap();
+        file.append(&metrics("step", 3.0)).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            "{\"step\":1}\n{\"step\":2,\"eval/avg@k\":0.5}\n{\"step\":3}\n"
+        );
     }
 
     #[test]

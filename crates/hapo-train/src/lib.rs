@@ -23,7 +23,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub use checkpoint::resume::{ResumePolicy, changed_keys};
+pub use checkpoint::resume::{ResumePolicy, changed_keys, require_same_run};
 pub use engine::engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights};
 pub use engine::scorer::{LocalScorer, ScoreRequest, Scorer};
 pub use engine::trainer::{Trainer, loss_of};

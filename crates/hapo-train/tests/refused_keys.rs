@@ -208,9 +208,11 @@ fn numbers_have_bounds_and_names_are_known() {
         let text = format!("model.path = \"builtin:base\"\nmethod = \"grpo\"\n{text}");
         Recipe::parse(&text, "r.toml", &Overrides::default()).map_err(|it| it.to_string())
     };
-    for best in ["-loss", "", "policy/kl_to_initial"] {
-        parse(&format!("checkpoint.best = \"{best}\"")).unwrap();
+    for best in ["\"-loss\"", "\"\"", "\"policy/kl_to_initial\"\nmetrics.kl_every = 2"] {
+        parse(&format!("checkpoint.best = {best}")).unwrap();
     }
+    let never = parse("checkpoint.best = \"policy/kl_to_initial\"").unwrap_err();
+    assert!(never.contains("is only measured with metrics.kl_every"), "{never}");
     let message = parse("seed = 18446744073709551615").unwrap_err();
     assert!(message.contains("(r.toml, line 3, column"), "{message}");
 }

@@ -9,6 +9,7 @@ use hapo_core::counted;
 use hapo_data::task::Split;
 use hapo_eval::{EvalSets, SetChoice};
 use hapo_kernels::Device;
+use hapo_run::RunFolder;
 use hapo_train::recipe::{DataSource, EvalSection};
 use hapo_train::{
     EvalSet, Meter, Metrics, ModelSource, Observer, Outcome, Preflight, ReadAs, Recipe,
@@ -107,6 +108,14 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         }
     }
     let found: Vec<Sources> = stages.iter().map(sources_of).collect::<Result<_>>()?;
+    // A stage that is refused leaves the folder as it is.
+    for (recipe, sources) in stages.iter().zip(&found).filter(|_| args.resume) {
+        let folder = hapo_train::stage_folder(&run_dir, recipe);
+        if recipe.stage().is_some() && RunFolder(&folder).holds_run() {
+            let plan = RunPlan::settle_in(&folder, recipe, sources.clone())?;
+            hapo_train::require_same_run(&plan, &folder, begin)?;
+        }
+    }
     hapo_train::keep_stages(&run_dir, stages)?;
     if let Some(port) = args.watch {
         let url = watch::serve_aside(&run_dir, port)?;
@@ -272,11 +281,16 @@ impl Stage<'_> {
     fn json(&self) -> serde_json::Value {
         let it = &self.outcome;
         serde_json::json!({
-            "run_dir": self.folder, "steps": it.steps, "steps_now": it.steps_now, "checkpoint": it.checkpoint,
-            "finished": it.finished, "stopped_early": it.stopped_early, "stopped_by": it.stopped_by,
+            "run_dir": text_of(&self.folder), "steps": it.steps, "steps_now": it.steps_now,
+            "checkpoint": it.checkpoint.as_deref().map(text_of), "finished": it.finished, "stopped_early": it.stopped_early, "stopped_by": it.stopped_by,
             "learned": self.flat().is_none(),
         })
     }
+}
+
+/// A path in JSON, which is of text.
+fn text_of(path: &Path) -> String {
+    path.display().to_string()
 }
 
 /// The last stage that was run, with all that were run if the recipe has several.

@@ -97,30 +97,19 @@ impl Loss {
         &self,
         sequences: impl Iterator<Item = (usize, &'a [Span])> + Clone,
     ) -> Divisors {
-        let sequences = sequences.filter_map(|(tokens, spans)| {
-            let left = unmasked(tokens, spans);
-            (left > 0 || tokens == 0).then_some((left, spans))
-        });
+        let sequences =
+            sequences.filter(|(tokens, spans)| unmasked(*tokens, spans) > 0 || *tokens == 0);
         // A sequence that a method dropped has no spans, and no entropy either.
         let trained = sequences.clone().flat_map(|it| it.1);
         let tokens = trained.map(|span| span.tokens.len() - span.masked());
         let tokens = Normaliser::TokenMean.divisor(tokens);
+        let policy = sequences.clone().map(|(tokens, spans)| self.counted(tokens, spans));
         if !self.teacher_apart {
-            let lengths = sequences.map(|it| it.0);
-            return Divisors { policy: self.normaliser.divisor(lengths), teacher: None, tokens };
+            return Divisors { policy: self.normaliser.divisor(policy), teacher: None, tokens };
         }
         let taught = |spans: &[Span]| -> usize {
             spans.iter().filter(|it| it.is_teacher()).map(|it| it.tokens.len()).sum()
         };
-        // A prefix that is not imitated again is no token of the policy's; a sequence without spans counts whole.
-        let written = |(tokens, spans): (usize, &[Span])| match spans {
-            [] => tokens,
-            spans => {
-                let own = spans.iter().filter(|span| !span.is_teacher());
-                own.map(|span| span.tokens.len() - span.masked()).sum()
-            }
-        };
-        let policy = sequences.clone().map(written);
         let teacher = sequences.map(|it| taught(it.1));
         Divisors {
             policy: self.normaliser.divisor(policy.filter(|it| *it > 0)),
@@ -129,7 +118,18 @@ impl Loss {
         }
     }
 
-    /// The divisor of one span of a sequence of `tokens` tokens, without masked ones ([`unmasked`]).
+    /// The tokens of a sequence that the normaliser counts: those that are not masked, and where the teacher's term has a
+    /// divisor of its own the policy's.
+    pub fn counted(&self, tokens: usize, spans: &[Span]) -> usize {
+        // A prefix that is not imitated again is no token of the policy's; a sequence without spans counts whole.
+        if !self.teacher_apart || spans.is_empty() {
+            return unmasked(tokens, spans);
+        }
+        let own = spans.iter().filter(|span| !span.is_teacher());
+        own.map(|span| span.tokens.len() - span.masked()).sum()
+    }
+
+    /// The divisor of one span of a sequence with `tokens` tokens that count ([`Loss::counted`]).
     pub fn divisor_of(&self, span: &Span, tokens: usize, divisors: Divisors) -> Divisor {
         let of_span = match divisors.teacher {
             Some(it) if span.is_teacher() => it,

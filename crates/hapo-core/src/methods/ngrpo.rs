@@ -22,13 +22,20 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     variants: &[],
     build: |settings| {
         let own = settings.ngrpo;
-        if own.reward.is_finite() {
-            return Ok(Arc::new(Ngrpo { own, std: settings.advantage.std }));
+        if !own.reward.is_finite() {
+            let problem = format!("expected a number, got {}", own.reward);
+            return Err(MethodError { key: "ngrpo.reward", problem });
         }
-        let problem = format!("expected a number, got {}", own.reward);
-        Err(MethodError { key: "ngrpo.reward", problem })
+        if own.count > MOST {
+            let problem = format!("expected at most {MOST} virtual successes, got {}", own.count);
+            return Err(MethodError { key: "ngrpo.count", problem });
+        }
+        Ok(Arc::new(Ngrpo { own, std: settings.advantage.std }))
     },
 };
+
+/// Most virtual successes of a group: as many as a group may have members.
+const MOST: usize = 65_535;
 
 /// `[ngrpo]`; what is not written is as published.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -91,5 +98,15 @@ mod tests {
         close(of(&[1.0, 0.0, 0.0, 0.0], true), &[1.095_445, -0.730_297, -0.730_297, -0.730_297]);
         close(of(&[1.0, 0.0, 0.0, 0.0], false), &[0.6, -0.4, -0.4, -0.4]);
         close(of(&[1.0; 8], true), &[0.0; 8]);
+    }
+
+    #[test]
+    fn more_virtual_successes_than_a_group_may_have_members_are_refused() {
+        let settings = |count| crate::MethodSettings {
+            ngrpo: Own { count, ..Own::default() },
+            ..crate::MethodSettings::default()
+        };
+        assert!((METHOD.build)(&settings(MOST)).is_ok());
+        assert_eq!((METHOD.build)(&settings(MOST + 1)).unwrap_err().key, "ngrpo.count");
     }
 }

@@ -102,7 +102,7 @@ pub fn price(
             reference: tokens.reference.get(at.clone()).unwrap_or_default(),
             entropies: &tokens.entropies[at.clone()],
         };
-        let divisor = loss.divisor_of(span, n, divisors);
+        let divisor = loss.divisor_of(span, loss.counted(n, spans), divisors);
         let slopes = &mut priced.by_log_prob[at.clone()];
         priced.loss -= loss.span(span, of, divisor, slopes, &mut priced.by_entropy[at]).objective;
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens, TokenScores, unmasked};
+use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens, TokenScores};
 use hapo_kernels::{AdamW, Cpu, Device};
 use hapo_model::{
     ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape, WeightsCopy,
@@ -376,8 +376,8 @@ fn micro_batch_loss(
             };
             let d_log_probs = &mut outputs.d_log_probs[at.clone()];
             let d_entropies = &mut outputs.d_entropies[at];
-            let left = unmasked(sequence.response.len(), &sequence.spans);
-            let divisor = loss.divisor_of(span, left, *divisors);
+            let counted = loss.counted(sequence.response.len(), &sequence.spans);
+            let divisor = loss.divisor_of(span, counted, *divisors);
             let terms = loss.span(span, tokens, divisor, d_log_probs, d_entropies);
             if span.is_teacher() {
                 record_teacher(&mut stats, terms, tokens);

@@ -31,7 +31,7 @@ impl<'a> EarlyStopping<'a> {
         };
         let mut it = Self { metric, sign, limit, best: None, since: 0 };
         for line in start.into_iter().chain(history) {
-            it.see(line.get(metric).and_then(Value::as_f64));
+            it.add_line(line);
         }
         Some(it)
     }
@@ -39,6 +39,11 @@ impl<'a> EarlyStopping<'a> {
     /// Looks at a step; whether it was evaluated as the best so far.
     pub(crate) fn add(&mut self, metrics: &Metrics) -> bool {
         self.see(metrics.get(self.metric))
+    }
+
+    /// As [`EarlyStopping::add`], of a line of the log.
+    pub(crate) fn add_line(&mut self, line: &Value) -> bool {
+        self.see(line.get(self.metric).and_then(Value::as_f64))
     }
 
     fn see(&mut self, value: Option<f64>) -> bool {

@@ -1,6 +1,9 @@
 //! Which checkpoint is the best.
+//!
+//! It looks at logged numbers only, so a resumed run decides as the unbroken one does.
 
 use hapo_run::Metrics;
+use serde_json::Value;
 
 /// Mean of one metric since the last checkpoint, or the evaluation after the last step: what `checkpoint.best` compares.
 pub(crate) struct Score<'a> {
@@ -17,11 +20,20 @@ impl<'a> Score<'a> {
     }
 
     pub(crate) fn add(&mut self, metrics: &Metrics) {
+        self.see(metrics.get(self.metric));
+    }
+
+    /// As [`Score::add`], of a line of the log.
+    pub(crate) fn add_line(&mut self, line: &Value) {
+        self.see(line.get(self.metric).and_then(Value::as_f64));
+    }
+
+    fn see(&mut self, value: Option<f64>) {
         // An evaluation is of weights, a step's metric of what was sampled on the way to them.
         if self.metric.starts_with("eval/") {
             (self.sum, self.steps) = (0.0, 0);
         }
-        if let Some(it) = metrics.get(self.metric) {
+        if let Some(it) = value {
             self.sum += it * self.sign;
             self.steps += 1;
         }

@@ -258,20 +258,21 @@ impl RunPlan {
         }
     }
 
-    /// Updates of the whole run.
-    fn total_updates(&self) -> u64 {
+    /// Updates of a step, but for one that imitates what waits (D43).
+    pub(crate) fn updates_per_step(&self) -> u64 {
         let optim = self.recipe.optim();
         let mini_batches = match optim.mini_batch_prompts {
             0 => 1,
             prompts => self.recipe.sampling().prompts_per_step.div_ceil(prompts),
         };
-        self.recipe.steps() * (mini_batches * optim.passes) as u64
+        (mini_batches * optim.passes) as u64
     }
 
-    /// The optimiser of update number `update`, from 1.
-    pub(crate) fn optimizer(&self, update: u64) -> AdamW {
-        let optim = self.recipe.optim();
-        let factor = optim.lr_schedule.factor(update, self.total_updates(), optim.warmup);
+    /// The optimiser of a step's update number `of_step`, from 1.
+    pub(crate) fn optimizer(&self, step: Step, of_step: u64) -> AdamW {
+        let (optim, per_step) = (self.recipe.optim(), self.updates_per_step());
+        let (at, total) = ((step.0 - 1) * per_step + of_step, self.recipe.steps() * per_step);
+        let factor = optim.lr_schedule.factor(at, total, optim.warmup);
         AdamW {
             learning_rate: optim.lr * factor,
             beta1: optim.betas[0],

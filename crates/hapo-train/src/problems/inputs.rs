@@ -43,6 +43,11 @@ impl Inputs {
         self.0.iter().filter_map(other).map(named).collect()
     }
 
+    /// True if the rows are those of `other`, so that their numbers name the same prompts.
+    pub(crate) fn has_rows_of(&self, other: &Self) -> bool {
+        ["prompts", "answers", "teachers"].iter().all(|it| self.0.get(*it) == other.0.get(*it))
+    }
+
     pub(crate) fn set(&mut self, name: &str, hash: String) {
         self.0.insert(name.to_owned(), hash);
     }

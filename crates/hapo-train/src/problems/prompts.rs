@@ -26,8 +26,10 @@ pub struct Prompt {
     pub id: PromptId,
     /// Its id in the file.
     pub name: String,
-    /// The problem as written.
+    /// The problem as written; of a dialogue its last turn.
     pub problem: String,
+    /// True if the prompt is the problem alone, behind which a hint may be put.
+    pub is_problem: bool,
     /// The gold answer.
     pub answer: String,
     /// The gold answer as the grader reads it; there wherever rollouts are graded (D38).
@@ -54,6 +56,13 @@ impl Prompt {
         chat_format: &ChatFormat,
         limit: usize,
     ) -> Result<Vec<u32>> {
+        if !self.is_problem {
+            let name = &self.name;
+            let problem =
+                format!("row {name}: expected a problem to put a solution behind, got a prompt");
+            let hint = "take a method that shows no responses, or rows of problems";
+            return Err(Error::refused(problem, hint));
+        }
         let mut shown = response;
         loop {
             let text = hapo_data::with_hint(&self.problem, &chat_format.text(shown)?);
@@ -168,6 +177,7 @@ impl PromptTable {
                 id: PromptId(number as u64),
                 name: example.id.clone(),
                 problem: example.problem.clone(),
+                is_problem: is_problem(example),
                 answer: example.answer.clone(),
                 gold,
                 tokens,
@@ -226,6 +236,11 @@ impl PromptTable {
     }
 }
 
+/// True if an example is a problem, not a rendered prompt or a dialogue.
+fn is_problem(example: &Example) -> bool {
+    example.rendered.is_none() && example.messages.is_empty()
+}
+
 /// Shares of the teacher's solution that are shown as hints, in percent.
 const SHOWN_PERCENT: [usize; 3] = [25, 50, 75];
 
@@ -250,8 +265,7 @@ fn hints_of(
         let (most, n) = (Context::MOST_HINTS, texts.len());
         return Ok(Err(format!("expected at most {most} hints, got {n}")));
     }
-    let is_problem = example.rendered.is_none() && example.messages.is_empty();
-    if !texts.is_empty() && !is_problem {
+    if !texts.is_empty() && !is_problem(example) {
         return Ok(Err("expected a problem to put a hint behind, got a prompt".to_owned()));
     }
     let mut hints = Vec::with_capacity(texts.len());

@@ -296,9 +296,14 @@ impl Recipe {
         let optim = self.optim();
         let last_look_counts =
             |eval: &EvalSection| eval.patience > 0 && !self.steps().is_multiple_of(eval.every);
+        let gate_reads = |key: &str| {
+            self.settings.hapo.as_ref().is_some_and(|it| it.gate.0.reads().contains(&key))
+        };
         let keys = [
             ("optim.lr_schedule", optim.lr_schedule != LearningRateSchedule::Constant),
             ("optim.warmup", optim.warmup > 0.0),
+            ("hapo.exposures", gate_reads("exposures")),
+            ("hapo.record", gate_reads("record")),
             ("eval.patience", self.eval().is_some_and(last_look_counts)),
         ];
         keys.into_iter().filter(|(_, depends)| *depends).map(|(key, _)| key).collect()
@@ -485,6 +490,11 @@ impl Recipe {
         self.settings.eval.as_ref()
     }
 
+    /// True if an evaluation is due after this step.
+    pub(crate) fn evaluates_after(&self, step: u64) -> bool {
+        self.eval().is_some_and(|it| step == self.steps() || step.is_multiple_of(it.every))
+    }
+
     /// Longest completion of the evaluation in tokens; 0 without one.
     pub(crate) fn eval_max_tokens(&self) -> usize {
         let own = |it: &EvalSection| it.max_tokens.unwrap_or(self.sampling().max_new_tokens);
@@ -523,7 +533,7 @@ impl Recipe {
             ));
         }
         let (s, mini_batch) = (&self.settings.sampling, self.settings.optim.mini_batch_prompts);
-        if mini_batch > 0 && s.prompts_per_step % mini_batch > 0 {
+        if (1..s.prompts_per_step).contains(&mini_batch) && s.prompts_per_step % mini_batch > 0 {
             let (prompts, left) = (s.prompts_per_step, s.prompts_per_step % mini_batch);
             all.push(format!(
                 "optim.mini_batch_prompts = {mini_batch} does not divide the {prompts} prompts of a step: its last update \

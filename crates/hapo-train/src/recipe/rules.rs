@@ -216,6 +216,10 @@ fn check_names(it: &Settings) -> Checked {
         let what = format!("`{best}` is only measured with [eval]");
         return Err(Problem::new("checkpoint.best", what, "write [eval] with data or suite"));
     }
+    if best == "policy/kl_to_initial" && it.metrics.kl_every == 0 {
+        let what = format!("`{best}` is only measured with metrics.kl_every");
+        return Err(Problem::new("checkpoint.best", what, "set metrics.kl_every"));
+    }
     if best.is_empty() || METRICS.contains(&best) || best.starts_with(REWARD_PARTS) {
         return Ok(());
     }

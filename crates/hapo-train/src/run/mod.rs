@@ -453,7 +453,9 @@ impl<L: Learner> Run<L> {
         if due.is_empty() {
             return Ok(());
         }
-        let (stats, _) = update_once(&mut self.learner, &due, &self.plan, step)?;
+        // At the rate of the step's last update: how many of these there will be is not known beforehand.
+        let optimizer = self.plan.optimizer(step, self.plan.updates_per_step());
+        let stats = update_once(&mut self.learner, &due, &self.plan, step, optimizer)?;
         let tokens: usize = due.iter().map(|it| it.sequences[0].response.len()).sum();
         metrics.set("demonstrations/prompts", due.len() as f64);
         metrics.set("demonstrations/tokens", tokens as f64);
@@ -492,16 +494,22 @@ impl<L: Learner> Run<L> {
         Ok(())
     }
 
-    /// Returns to a checkpoint.
-    pub(crate) fn restore(&mut self, state: &TrainerState, folder: &Path) -> Result<()> {
-        let recipe = self.plan.recipe();
-        if self.method.remembers() {
+    /// Returns to a checkpoint. Tells if what the method remembers is dropped: it is of rows by their numbers, which are
+    /// other prompts in other data.
+    pub(crate) fn restore(
+        &mut self,
+        state: &TrainerState,
+        folder: &Path,
+    ) -> Result<Option<&'static str>> {
+        let same_rows = self.inputs.has_rows_of(&state.inputs);
+        if self.method.remembers() && same_rows {
             let memory = checkpoint::read_memory(folder)?;
-            self.memory = memory.limited_to(recipe.sampling().remembered_tokens);
+            self.memory = memory.limited_to(self.plan.recipe().sampling().remembered_tokens);
         }
         self.learner.restore(folder, state.updates)?;
         self.steps_done = state.step;
-        Ok(())
+        let dropped = "the data are others: what the method remembers of earlier steps is dropped";
+        Ok((self.method.remembers() && !same_rows).then_some(dropped))
     }
 
     /// Reads the problems of `[eval]`.
@@ -516,12 +524,6 @@ impl<L: Learner> Run<L> {
         }
         self.validation = validation;
         Ok(())
-    }
-
-    /// True if an evaluation is due after the steps done.
-    pub(crate) fn evaluation_is_due(&self) -> bool {
-        let last = self.steps_done == self.plan.recipe().steps();
-        self.plan.recipe().eval().is_some_and(|it| last || self.steps_done.is_multiple_of(it.every))
     }
 
     /// Evaluates the weights, where the recipe says on what.

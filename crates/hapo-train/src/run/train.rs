@@ -11,6 +11,7 @@ use hapo_run::{
     EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder, create_folder,
     write_atomically,
 };
+use serde_json::Value;
 
 use crate::checkpoint::Shelf;
 use crate::checkpoint::handed_on::Start;
@@ -158,7 +159,9 @@ fn train_locked<D: Device>(
     found.set_incomplete_aside(run_dir, warn)?;
     prepare_folder(files, &run, &resolved)?;
     if let Some((state, folder)) = &found.checkpoint {
-        run.restore(state, folder)?;
+        if let Some(dropped) = run.restore(state, folder)? {
+            observer.warning(dropped);
+        }
     }
     run.keep_rollouts_in(run_dir)?;
     run.keep_reward_log_in(run_dir)?;
@@ -181,16 +184,29 @@ fn train_locked<D: Device>(
         _ => Start::read(run_dir),
     };
     let history = file.history()?;
+    let lacks_evaluation = lacks_evaluation(recipe, first, &history);
+    let mut early_stopping = EarlyStopping::of(recipe, start.as_ref().map(|it| &it.metrics), &[]);
+    let mut score = Score::new(recipe.best_metric());
+    for line in &history {
+        let is_best = early_stopping.as_mut().is_some_and(|it| it.add_line(line));
+        score.add_line(line);
+        let step = line.get("step").and_then(Value::as_u64);
+        let is_due = is_due(recipe, step) && !(lacks_evaluation && step == Some(first));
+        if is_best || is_due {
+            score.take();
+        }
+    }
     let session = Session {
         recipe,
         run_dir,
         resolved: &resolved,
         events: Events::open(run_dir, first, &resolved)?,
         guard: Guard::new(recipe.guard(), &history),
-        early_stopping: EarlyStopping::of(recipe, start.as_ref().map(|it| &it.metrics), &history),
+        early_stopping,
         saves: policy != ResumePolicy::Measure,
-        score: Score::new(recipe.best_metric()),
+        score,
         is_best: false,
+        lacks_evaluation,
         has_below_wrong: history.iter().any(|it| it.get(REWARD_BELOW_WRONG).is_some()),
         shelf: Shelf::new(
             run_dir,
@@ -216,7 +232,8 @@ fn finished_before(
     let start = Start::read(files.0);
     let looks = EarlyStopping::of(recipe, start.as_ref().map(|it| &it.metrics), &history);
     let stopped_early = looks.and_then(|it| it.ended());
-    let finished = state.step >= recipe.steps() || stopped_early.is_some();
+    let all_done = state.step >= recipe.steps() && !lacks_evaluation(recipe, state.step, &history);
+    let finished = all_done || stopped_early.is_some();
     record_early_end(files, state.step, stopped_early.as_deref())?;
     Ok(finished.then(|| Outcome {
         steps: state.step,
@@ -226,6 +243,19 @@ fn finished_before(
         stopped_early,
         stopped_by: None,
     }))
+}
+
+/// True if a checkpoint is due after a step, whatever it is worth.
+fn is_due(recipe: &Recipe, step: Option<u64>) -> bool {
+    let every = recipe.checkpoint().every;
+    every > 0 && step.is_some_and(|it| it.is_multiple_of(every))
+}
+
+/// True if an evaluation was due after the last step that is logged, and failed.
+fn lacks_evaluation(recipe: &Recipe, steps_done: u64, history: &[Value]) -> bool {
+    let is_due = steps_done > 0 && recipe.evaluates_after(steps_done);
+    let last = history.last().filter(|it| it.get("step") == Some(&steps_done.into()));
+    is_due && last.is_some_and(|it| it.get("eval/avg@k").is_none())
 }
 
 /// Keeps why a run has ended early, for who reads its folder.
@@ -310,6 +340,8 @@ struct Session<'a> {
     score: Score<'a>,
     /// True if the last step was evaluated as the best so far.
     is_best: bool,
+    /// True if the evaluation of the step that the run resumes from is missing.
+    lacks_evaluation: bool,
     /// True if a reward was below `reward.wrong`, which is reported once.
     has_below_wrong: bool,
     shelf: Shelf,
@@ -325,10 +357,18 @@ impl Session<'_> {
         observer: &mut dyn Observer,
     ) -> Result<Outcome> {
         let (first, steps) = (run.steps_done(), self.recipe.steps());
-        let every = self.recipe.checkpoint().every;
-        let (mut stopped_by, mut stopped_early) = (None, None);
+        let mut stopped_by = None;
         observer.steps_begin();
-        while run.steps_done() < steps {
+        if self.lacks_evaluation {
+            let mut metrics = Metrics::default();
+            run.evaluate(&mut metrics)?;
+            self.file.add_to_last(&metrics)?;
+            self.events.append(first, &metrics)?;
+            self.count(&metrics);
+            self.save_if_due(&mut run, false, observer)?;
+        }
+        let mut stopped_early = self.ended_early();
+        while run.steps_done() < steps && stopped_early.is_none() {
             let metrics = self.step(&mut run, observer)?;
             let step = run.steps_done();
             observer.step(step, &metrics);
@@ -345,12 +385,9 @@ impl Session<'_> {
                 observer.warning(&format!("step {step}: {alarm}"));
                 stopped_by = self.recipe.guard().stop.then_some(alarm);
             }
-            stopped_early = self.early_stopping.as_ref().and_then(EarlyStopping::ended);
-            let stop = observer.stop_requested() || stopped_by.is_some() || stopped_early.is_some();
-            let due = every > 0 && step.is_multiple_of(every);
-            if self.saves && (due || self.is_best || stop || step == steps) {
-                self.save(&mut run, observer)?;
-            }
+            stopped_early = self.ended_early();
+            let stop = observer.stop_requested() || stopped_by.is_some();
+            self.save_if_due(&mut run, stop, observer)?;
             if stop {
                 break;
             }
@@ -375,7 +412,13 @@ impl Session<'_> {
     ) -> Result<Metrics> {
         let updates_before = run.updates();
         let mut metrics = match run.step() {
-            Err(it @ (Error::NotFinite(_) | Error::Outside { .. })) => {
+            Err(
+                it @ (Error::NotFinite(_)
+                | Error::Outside { .. }
+                | Error::Refused { .. }
+                | Error::Sampler(_)
+                | Error::Engine(_)),
+            ) => {
                 self.file.sync()?;
                 let mid_step = run.updates() > updates_before;
                 if let Some(folder) = run.save_halted(self.run_dir, self.resolved, mid_step)? {
@@ -385,28 +428,68 @@ impl Session<'_> {
             }
             it => it?,
         };
-        if run.evaluation_is_due() {
-            run.evaluate(&mut metrics)?;
-        }
-        self.is_best = self.early_stopping.as_mut().is_some_and(|it| it.add(&metrics));
+        let mut evaluation = Metrics::default();
+        let evaluated = match self.recipe.evaluates_after(run.steps_done()) {
+            true => run.evaluate(&mut evaluation),
+            false => Ok(()),
+        };
+        metrics.extend(evaluation);
         self.file.append(&metrics)?;
         self.events.append(run.steps_done(), &metrics)?;
         if let Some(text) = run.rollouts.sampled.take() {
             self.events.append_text(run.steps_done(), "rollout", &text)?;
         }
-        self.score.add(&metrics);
-        Ok(metrics)
+        self.count(&metrics);
+        // The step is done: it is kept, and evaluated when the run is resumed.
+        if evaluated.is_err() && self.saves {
+            self.save(run, None, observer)?;
+        }
+        evaluated.map(|()| metrics)
+    }
+
+    /// Counts what is logged of a step.
+    fn count(&mut self, metrics: &Metrics) {
+        self.is_best = self.early_stopping.as_mut().is_some_and(|it| it.add(metrics));
+        self.score.add(metrics);
+    }
+
+    /// Why the run ends before its last step.
+    fn ended_early(&self) -> Option<String> {
+        self.early_stopping.as_ref().and_then(EarlyStopping::ended)
+    }
+
+    /// Writes a checkpoint where the recipe has one, and without a score where the run is stopped between them: an
+    /// unbroken run compares none there.
+    fn save_if_due<L: Learner>(
+        &mut self,
+        run: &mut Run<L>,
+        stop: bool,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        let step = run.steps_done();
+        let is_last = step == self.recipe.steps() || self.ended_early().is_some();
+        let due = is_last || self.is_best || is_due(self.recipe, Some(step));
+        if !self.saves || !(due || stop) {
+            return Ok(());
+        }
+        let score = if due { self.score.take() } else { None };
+        self.save(run, score, observer)
     }
 
     /// Writes the checkpoint of the steps done, after what must not be behind it.
-    fn save<L: Learner>(&mut self, run: &mut Run<L>, observer: &mut dyn Observer) -> Result<()> {
+    fn save<L: Learner>(
+        &mut self,
+        run: &mut Run<L>,
+        score: Option<f64>,
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
         let step = run.steps_done();
         let saved = self
             .file
             .sync()
             .map_err(Error::from)
             .and_then(|()| run.rollouts.wait())
-            .and_then(|()| run.save(&mut self.shelf, self.resolved, self.score.take()));
+            .and_then(|()| run.save(&mut self.shelf, self.resolved, score));
         let (folder, warnings) = saved.map_err(|cause| Error::NotSaved {
             step,
             kept: self.saved_at.as_ref().map(|it| it.0),

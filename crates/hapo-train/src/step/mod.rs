@@ -14,7 +14,10 @@ mod scores;
 mod task;
 pub(crate) mod update;
 
-use hapo_core::{Credit, Member, MixedGroup, ScoredGroup, Step, drop_short_groups};
+use hapo_core::{
+    Advantage, Credit, ImportanceRatioLevel, Member, MixedGroup, ScoredGroup, Span, Step, Term,
+    drop_short_groups,
+};
 use hapo_run::Metrics;
 use hapo_sampler::{GroupRequest, Sampled};
 
@@ -145,8 +148,20 @@ pub(crate) fn credited<L: Learner>(
         let tokens = tokens_of(task, &group, &credit);
         Credited { group, credit, scores, tokens }
     };
-    let credited = groups.into_iter().zip(scores).map(of_group).collect();
+    let credited: Vec<Credited> = groups.into_iter().zip(scores).map(of_group).collect();
     task.require_answer()?;
+    let per_token =
+        |it: &Span| matches!(&it.term, Term::Policy { advantage: Advantage::Tokens(_), .. });
+    let by_sequence =
+        task.plan.recipe().loss().importance_ratio_level == ImportanceRatioLevel::Sequence;
+    // A recipe says it of every method but one of another language.
+    if by_sequence && credited.iter().flat_map(|it| it.credit.iter().flatten()).any(per_token) {
+        let problem =
+            "the method gives each token an advantage, and the ratio of a sequence takes one"
+                .to_owned();
+        let hint = Some("use loss.importance_ratio_level = \"token\"");
+        return Err(Error::Outside { problem, hint });
+    }
     Ok(credited)
 }
 

@@ -1,6 +1,7 @@
 //! The updates of one batch: every pass visits every mini-batch of prompts once (D19).
 
 use hapo_core::Step;
+use hapo_kernels::AdamW;
 
 use crate::engine::engines::Learner;
 use crate::engine::trainer::{SAMPLER_GAP, loss_of};
@@ -44,7 +45,9 @@ pub(crate) fn update<L: Learner>(
         for mini_batch in groups.chunks(per_mini_batch) {
             meter.part(updates as u64, parts as u64);
             let numbers;
-            (numbers, learning_rate) = update_once(learner, mini_batch, plan, step)?;
+            let optimizer = plan.optimizer(step, updates as u64 + 1);
+            learning_rate = optimizer.learning_rate;
+            numbers = update_once(learner, mini_batch, plan, step, optimizer)?;
             stats.merge_update(&numbers, pass, updates);
             updates += 1;
         }
@@ -68,13 +71,14 @@ pub(crate) fn update<L: Learner>(
     Ok(stats)
 }
 
-/// Makes one update from a mini-batch, and returns its numbers and its learning rate.
+/// Makes one update from a mini-batch, and returns its numbers.
 pub(crate) fn update_once<L: Learner>(
     learner: &mut L,
     mini_batch: &[TokenGroup],
     plan: &RunPlan,
     step: Step,
-) -> Result<(Stats, f64)> {
+    optimizer: AdamW,
+) -> Result<Stats> {
     let mut numbers = learner.gradient(plan.recipe().loss(), mini_batch, plan.batching())?;
     let norm = learner.gradient_norm()?;
     for (what, value) in [("loss", loss_of(&numbers)), ("gradient norm", norm)] {
@@ -83,7 +87,6 @@ pub(crate) fn update_once<L: Learner>(
         }
     }
     numbers.total("grad_norm", Over::AllPasses, norm);
-    let optimizer = plan.optimizer(learner.weights().version + 1);
     let learning_rate = optimizer.learning_rate;
     learner.apply(optimizer, norm, plan.recipe().optim().max_grad_norm)?;
     if !learner.weights_are_finite()? {
@@ -92,5 +95,5 @@ pub(crate) fn update_once<L: Learner>(
             step.0
         )));
     }
-    Ok((numbers, learning_rate))
+    Ok(numbers)
 }
