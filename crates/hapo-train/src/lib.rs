@@ -23,7 +23,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-pub use checkpoint::resume::{ResumePolicy, changed_keys, require_same_run};
+pub use checkpoint::resume::{ResumePolicy, changed_keys};
 pub use engine::engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights};
 pub use engine::scorer::{LocalScorer, ScoreRequest, Scorer};
 pub use engine::trainer::{Trainer, loss_of};
@@ -46,6 +46,7 @@ pub use recipe::{
 };
 pub use run::replay_run;
 pub use run::train::{
-    Observer, Outcome, keep_stages, require_no_run, require_run, stage_folder, train, train_on,
+    Observer, Outcome, keep_stages, require_no_run, require_run, require_same_run, stage_folder,
+    train, train_on,
 };
 pub use run::{Run, open_model, open_model_on, schedule_of};

@@ -8,7 +8,6 @@ use hapo_run::{MetricsFile, RecipeDifference, RunFolder, recipe_differences};
 
 use crate::checkpoint::{self, TrainerState};
 use crate::error::{Error, Result};
-use crate::plan::run_plan::RunPlan;
 use crate::problems::inputs::Inputs;
 use crate::recipe::Recipe;
 
@@ -65,17 +64,6 @@ pub(crate) fn find(
     let all: Vec<String> = incomplete.iter().map(|it| it.1.to_string()).collect();
     let problem = format!("no checkpoint of the run is complete: {}", all.join("; "));
     Err(Error::checkpoint(latest, &problem))
-}
-
-/// Refuses the run that a folder holds where it is of another recipe than the plan's. Nothing is read but its recipe,
-/// and nothing is written.
-pub fn require_same_run(plan: &RunPlan, run_dir: &Path, policy: ResumePolicy) -> Result<()> {
-    match fs::read_to_string(RunFolder(run_dir).recipe()) {
-        Ok(before) => {
-            require_same_recipe(&before, &plan.resolved(""), run_dir, policy, &mut |_| {})
-        }
-        Err(_) => Ok(()),
-    }
 }
 
 /// A run that was ended before its first checkpoint begins again, another one does not, and neither does one whose
@@ -162,7 +150,7 @@ impl Found {
     }
 }
 
-fn require_same_recipe(
+pub(crate) fn require_same_recipe(
     before: &str,
     resolved: &str,
     folder: &Path,

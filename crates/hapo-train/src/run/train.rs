@@ -158,10 +158,10 @@ fn train_locked<D: Device>(
     found.require_same_inputs(run_dir, run.inputs(), policy, warn)?;
     found.set_incomplete_aside(run_dir, warn)?;
     prepare_folder(files, &run, &resolved)?;
-    if let Some((state, folder)) = &found.checkpoint {
-        if let Some(dropped) = run.restore(state, folder)? {
-            observer.warning(dropped);
-        }
+    if let Some((state, folder)) = &found.checkpoint
+        && let Some(dropped) = run.restore(state, folder)?
+    {
+        observer.warning(dropped);
     }
     run.keep_rollouts_in(run_dir)?;
     run.keep_reward_log_in(run_dir)?;
@@ -206,7 +206,6 @@ fn train_locked<D: Device>(
         saves: policy != ResumePolicy::Measure,
         score,
         is_best: false,
-        lacks_evaluation,
         has_below_wrong: history.iter().any(|it| it.get(REWARD_BELOW_WRONG).is_some()),
         shelf: Shelf::new(
             run_dir,
@@ -216,7 +215,7 @@ fn train_locked<D: Device>(
         saved_at: found.checkpoint.map(|it| (it.0.step, it.1)),
         file,
     };
-    session.train(run, observer)
+    session.train(run, lacks_evaluation, observer)
 }
 
 /// The outcome of a run that has nothing left to do: all its steps are done, or it has ended early.
@@ -340,8 +339,6 @@ struct Session<'a> {
     score: Score<'a>,
     /// True if the last step was evaluated as the best so far.
     is_best: bool,
-    /// True if the evaluation of the step that the run resumes from is missing.
-    lacks_evaluation: bool,
     /// True if a reward was below `reward.wrong`, which is reported once.
     has_below_wrong: bool,
     shelf: Shelf,
@@ -350,16 +347,17 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Makes the steps that are left.
+    /// Makes the steps that are left, after the evaluation of the last one where that is missing.
     fn train<L: Learner>(
         mut self,
         mut run: Run<L>,
+        lacks_evaluation: bool,
         observer: &mut dyn Observer,
     ) -> Result<Outcome> {
         let (first, steps) = (run.steps_done(), self.recipe.steps());
         let mut stopped_by = None;
         observer.steps_begin();
-        if self.lacks_evaluation {
+        if lacks_evaluation {
             let mut metrics = Metrics::default();
             run.evaluate(&mut metrics)?;
             self.file.add_to_last(&metrics)?;
@@ -429,9 +427,10 @@ impl Session<'_> {
             it => it?,
         };
         let mut evaluation = Metrics::default();
-        let evaluated = match self.recipe.evaluates_after(run.steps_done()) {
-            true => run.evaluate(&mut evaluation),
-            false => Ok(()),
+        let evaluated = if self.recipe.evaluates_after(run.steps_done()) {
+            run.evaluate(&mut evaluation)
+        } else {
+            Ok(())
         };
         metrics.extend(evaluation);
         self.file.append(&metrics)?;
@@ -526,6 +525,17 @@ pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
     };
     let problem = format!("{} {problem}: there is no run to resume", run_dir.display());
     Err(Error::Folder { problem, remedy: Remedy::StartFirst })
+}
+
+/// Refuses the run that a folder holds where it is of another recipe than the plan's. Nothing is read but its recipe,
+/// and nothing is written.
+pub fn require_same_run(plan: &RunPlan, run_dir: &Path, policy: ResumePolicy) -> Result<()> {
+    match std::fs::read_to_string(RunFolder(run_dir).recipe()) {
+        Ok(before) => {
+            resume::require_same_recipe(&before, &plan.resolved(""), run_dir, policy, &mut |_| {})
+        }
+        Err(_) => Ok(()),
+    }
 }
 
 /// Keeps the stages of a recipe in the folder above theirs, so that the folder is a recipe too.

@@ -44,10 +44,9 @@ pub(crate) fn update<L: Learner>(
     for pass in 0..optim.passes {
         for mini_batch in groups.chunks(per_mini_batch) {
             meter.part(updates as u64, parts as u64);
-            let numbers;
             let optimizer = plan.optimizer(step, updates as u64 + 1);
             learning_rate = optimizer.learning_rate;
-            numbers = update_once(learner, mini_batch, plan, step, optimizer)?;
+            let numbers = update_once(learner, mini_batch, plan, step, optimizer)?;
             stats.merge_update(&numbers, pass, updates);
             updates += 1;
         }
