@@ -313,8 +313,8 @@ fn files_of_problems_that_hold_none() {
     check(
         &new("torn.csv", "question,answer\n1+1,2\n\"1+2,3\n"),
         &expect![[r#"
-            error: torn.csv: row 2: row: expected 2 cells, one for each column, got 1; 1 bad row of 2
-            hint: leave bad rows out: hapo data check FILE --drop-bad -o OUT
+            error: torn.csv: row 2: a quote is not closed
+            hint: close it, or write a quote inside of quotes twice
         "#]],
     );
 }

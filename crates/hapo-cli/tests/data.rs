@@ -120,6 +120,31 @@ fn convert_goes_to_verl_and_back() {
     assert!(!dir.path().join("out.jsonl").exists());
 }
 
+/// A quarter of the rows has a solution, and no row has an id.
+#[test]
+fn convert_keeps_the_solutions_of_few_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |number: usize| {
+        let teacher = match number % 4 {
+            0 => format!(",\"teacher\":\"so \\\\boxed{{{number}}}\""),
+            _ => String::new(),
+        };
+        format!("{{\"problem\":\"{number}+0?\",\"answer\":\"{number}\"{teacher}}}\n")
+    };
+    let rows: Vec<String> = (0..40).map(row).collect();
+    fs::write(dir.path().join("rows.jsonl"), rows.concat()).unwrap();
+    let convert = |from: &str, to: &str, out: &str| {
+        succeed(dir.path(), &["data", "convert", from, "--to", to, "-o", out]);
+        fs::read_to_string(dir.path().join(out)).unwrap()
+    };
+    let own = convert("rows.jsonl", "own", "own.jsonl");
+    assert_eq!(own.matches("\"teacher\"").count(), 10, "{own}");
+    for file in ["trl.jsonl", "trl.json"] {
+        convert("rows.jsonl", "trl", file);
+        assert_eq!(convert(file, "own", "back.jsonl"), own, "{file}");
+    }
+}
+
 #[test]
 fn convert_writes_the_tokens_of_admitted_solutions_for_verl() {
     let dir = tempfile::tempdir().unwrap();
@@ -283,6 +308,14 @@ fn unread_solutions_are_named_with_the_option_that_reads_them() {
     assert!(said.contains("`generations` looks like solutions (1 row) and is not read"), "{said}");
     let stats = succeed(dir.path(), &["data", "stats", "rows.jsonl"]);
     assert!(stats.contains("unread solutions?      generations 1"), "{stats}");
+    // What is not read is not written either.
+    for arguments in [
+        &["data", "convert", "rows.jsonl", "--to", "own", "-o", "out.jsonl"][..],
+        &["data", "check", "rows.jsonl", "--drop-bad", "-o", "out.jsonl"][..],
+    ] {
+        let said = String::from_utf8(hapo(dir.path(), arguments).stderr).unwrap();
+        assert!(said.contains("`generations` looks like solutions (1 row)"), "{said}");
+    }
     let columns = "problem=problem,answer=answer,teacher=generations";
     let stats = succeed(dir.path(), &["data", "stats", "rows.jsonl", "--columns", columns]);
     assert!(stats.contains("with a teacher         1 (100.0 %)"), "{stats}");

@@ -85,7 +85,7 @@ impl Value {
             Value::Number(digits) => {
                 let int = digits.parse::<i64>().map(Into::into);
                 let int = int.or_else(|_| digits.parse::<u64>().map(Into::into));
-                int.unwrap_or_else(|_| digits.parse::<f64>().unwrap_or(f64::NAN).into())
+                int.unwrap_or_else(|_| double_or_digits(digits))
             }
             Value::Text(it) => it.into(),
             Value::List(it) => it.into_iter().map(Value::into_json).collect(),
@@ -102,16 +102,38 @@ impl Value {
     }
 }
 
+/// A number that is no integer of 64 bits, as JSON: a double that has these digits, or else a text of them. serde's
+/// number has no place for more, and a gold answer needs them all.
+fn double_or_digits(digits: String) -> serde_json::Value {
+    /// Decimals of a double in full, at most.
+    const MOST_DECIMALS: usize = 1074;
+    let decimals = digits.split_once('.').map_or(0, |it| it.1.len());
+    // A file has a double in its shortest form, or in a fixed number of decimals.
+    let has_digits = |it: &f64| {
+        it.to_string() == digits
+            || (decimals <= MOST_DECIMALS && format!("{it:.decimals$}") == digits)
+    };
+    match digits.parse::<f64>().ok().filter(has_digits) {
+        Some(double) => double.into(),
+        None => digits.into(),
+    }
+}
+
 /// A text that is one number in e-notation, such as `6.02E23`, in plain digits. Inside a formula, and to a grader, e is
 /// Euler's number.
 pub(crate) fn without_exponent(text: &str) -> Option<String> {
+    text.contains(['e', 'E']).then(|| plain_digits(text)).flatten()
+}
+
+/// A text that is one number, in plain digits without zeros that say nothing.
+fn plain_digits(text: &str) -> Option<String> {
     /// Zeros that are written out at most.
     const LONGEST: i64 = 1000;
     let (sign, unsigned) = match text.strip_prefix('-') {
         Some(rest) => ("-", rest),
         None => ("", text.strip_prefix('+').unwrap_or(text)),
     };
-    let (mantissa, exponent) = unsigned.split_once(['e', 'E'])?;
+    let (mantissa, exponent) = unsigned.split_once(['e', 'E']).unwrap_or((unsigned, "0"));
     let exponent = exponent.parse::<i64>().ok().filter(|it| it.abs() <= LONGEST)?;
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = format!("{whole}{fraction}");
@@ -126,6 +148,7 @@ pub(crate) fn without_exponent(text: &str) -> Option<String> {
     let whole = if whole.is_empty() { "0" } else { whole };
     let fraction = fraction.trim_end_matches('0');
     let point = if fraction.is_empty() { "" } else { "." };
+    let sign = if (whole, fraction) == ("0", "") { "" } else { sign };
     Some(format!("{sign}{whole}{point}{fraction}"))
 }
 
@@ -234,8 +257,17 @@ fn json_value(json: &str, depth: usize) -> serde_json::Result<Value> {
         [b't', ..] => Value::Bool(true),
         [b'f', ..] => Value::Bool(false),
         [b'n', ..] => Value::Null,
-        _ if json.contains(['.', 'e', 'E']) => Value::float(json.parse().unwrap_or(f64::NAN)),
+        _ if json.contains(['.', 'e', 'E']) => decimal(json),
         _ if json == "-0" => Value::int(0),
         _ => Value::Number(json.to_owned()),
     })
+}
+
+/// A number with a point or an exponent: all its digits, as far as doubles reach.
+fn decimal(json: &str) -> Value {
+    let double = json.parse().unwrap_or(f64::NAN);
+    match plain_digits(json) {
+        Some(digits) if double.is_finite() => Value::Number(digits),
+        _ => Value::float(double),
+    }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Decimal128Array, Float32Array, RecordBatch, StringArray};
 use arrow_ipc::writer::StreamWriter;
-use hapo_data::{Row, open_reader};
+use hapo_data::{Row, json_lines, open, open_reader};
+use serde_json::json;
 
 /// The answers of the rows of a file.
 fn answers(bytes: impl Into<Vec<u8>>, name: &str) -> Vec<Result<String, String>> {
@@ -44,6 +45,9 @@ fn json_numbers_keep_their_digits_and_have_no_exponent() {
         ("-0", "0"),
         ("-0.0", "0"),
         ("0.1", "0.1"),
+        ("-0.50", "-0.5"),
+        ("0.12345678901234567890123", "0.12345678901234567890123"),
+        ("123456789012345678901234.5e-2", "1234567890123456789012.345"),
         // Texts that are one number.
         ("\"1e-5\"", "0.00001"),
         ("\"6.02E23\"", "602000000000000000000000"),
@@ -74,6 +78,39 @@ fn numbers_read_back_as_themselves() {
         assert!(!digits.contains(['e', 'E']), "{digits}");
         assert_eq!(digits.parse::<f64>().unwrap(), number);
     }
+}
+
+/// serde's numbers have 64 bits: what a double cannot say is a text of its digits.
+#[test]
+fn rows_as_json_keep_digits_beyond_doubles() {
+    for (number, expected) in [
+        ("12345678901234567890123", json!("12345678901234567890123")),
+        ("0.12345678901234567890123", json!("0.12345678901234567890123")),
+        ("18446744073709551615", json!(u64::MAX)),
+        ("1e22", json!(1e22)),
+        ("6.02e23", json!(6.02e23)),
+        ("0.1", json!(0.1)),
+        ("-2.50", json!(-2.5)),
+        ("1e-7", json!(1e-7)),
+        // A double in more decimals than it needs.
+        ("0.10000000000000001", json!(0.1)),
+        ("0.10000000000000000555", json!(0.1)),
+    ] {
+        let line = format!("{{\"x\": [{number}]}}");
+        let row = json_lines(Cursor::new(line), "rows").next().unwrap().unwrap().unwrap();
+        assert_eq!(row["x"], json!([expected]), "{number}");
+    }
+}
+
+#[test]
+fn a_custom_reward_gets_all_digits_of_its_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rows.jsonl");
+    std::fs::write(&file, "{\"problem\": \"p\", \"answer\": 12345678901234567890123}\n").unwrap();
+    let row = open(&file).unwrap().keeping_fields().next().unwrap().unwrap();
+    let Row::Good(example) = row else { panic!("the row is good") };
+    let fields: serde_json::Value = serde_json::from_str(&example.fields.unwrap()).unwrap();
+    assert_eq!(fields, json!({"problem": "p", "answer": "12345678901234567890123"}));
 }
 
 #[test]

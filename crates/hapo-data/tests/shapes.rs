@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use hapo_core::Explain;
 use hapo_data::{Columns, Container, Loaded, data_files, load, load_rows, open_all};
 
 fn shapes() -> PathBuf {
@@ -106,6 +107,11 @@ fn every_layout_of_rows_gives_its_teachers() {
             r#"{"problem":"p","messages":[{"role":"user","content":"p"},{"role":"assistant","content":"SOLUTION"}]}"#,
             1,
         ),
+        (
+            "trl-sft",
+            r#"{"prompt":"p","answer":"42","messages":[{"role":"user","content":"p"},{"role":"assistant","content":"SOLUTION"}]}"#,
+            1,
+        ),
         ("input-output", r#"{"instruction":"p","input":"","output":"SOLUTION"}"#, 1),
         (
             "verl",
@@ -117,6 +123,24 @@ fn every_layout_of_rows_gives_its_teachers() {
         assert_eq!(summary(&loaded), (layout, 1, teachers), "{rows}");
         let example = &loaded.dataset.examples[0];
         assert_eq!((&*example.problem, &*example.answer), ("p", "42"), "{rows}");
+    }
+}
+
+/// Few rows have one, and the first may come after the 64 rows that a file is recognised by.
+#[test]
+fn teachers_of_few_rows_are_read() {
+    // The first row with one, and one of how many.
+    for (layout, count, first, every) in
+        [("own", 40, 0, 4), ("own", 64, 63, 1), ("oat", 100, 99, 1)]
+    {
+        let has_teacher = |number: usize| number >= first && (number - first).is_multiple_of(every);
+        let row = |number: usize| {
+            let teacher = if has_teacher(number) { ",\"teacher\":\"so it is\"" } else { "" };
+            format!("{{\"problem\":\"{number}+0?\",\"answer\":\"{number}\"{teacher}}}\n")
+        };
+        let rows: Vec<String> = (0..count).map(row).collect();
+        let teachers = (0..count).filter(|number| has_teacher(*number)).count();
+        assert_eq!(summary(&read(&rows.concat())), (layout, count, teachers));
     }
 }
 
@@ -216,7 +240,20 @@ fn cells_of_csv_are_read_as_they_are_meant() {
     assert!(bad[0].ends_with("rows.csv: row 2: row: expected 2 cells, one for each column, got 1"));
     assert!(bad[2].ends_with("row 4: answer: expected UTF-8, got an invalid byte at position 1"));
 
-    // A quote that is never closed does not take the whole file into memory.
+    // A quote that is never closed takes no further rows.
+    let rows = "problem,answer,solution\na,1,so\nb,2,\"so\nc,3,so\nd,4,so\n";
+    for (text, row) in [(rows, 2), ("\u{feff}\"problem\",answer\na,\"1", 1), ("problem\n\"", 1)] {
+        fs::write(&file, text).unwrap();
+        let error = hapo_data::load(&file).unwrap_err();
+        let expected = format!("rows.csv: row {row}: a quote is not closed");
+        assert!(error.to_string().ends_with(&expected), "{error}");
+        assert!(error.hint().unwrap().contains("twice"), "{error:?}");
+    }
+    // Quotes within a cell, at its end and at the end of the file are closed.
+    let loaded = load(b"problem,answer\n5\" or 6\"?,\"5\"\"\"\r\n\"a\n\"\"b\"\"\",\"2\"");
+    assert_eq!((loaded.dataset.examples.len(), loaded.bad_row_count), (2, 0));
+
+    // Nor does it take the whole file into memory.
     let mut endless = b"problem,answer\na,\"1\n".to_vec();
     endless.resize(40 << 20, b'x');
     fs::write(&file, endless).unwrap();

@@ -73,6 +73,11 @@ impl CachedRepo {
         self.folder().join("snapshots").join(commit)
     }
 
+    /// Our own note of a commit's data files. `huggingface_hub` looks at no folder of that name.
+    pub(crate) fn listing_path(&self, commit: &str) -> PathBuf {
+        self.folder().join(".listings").join(commit)
+    }
+
     /// Notes the revision's commit. A revision may be a path.
     pub(crate) fn write_revision(&self, commit: &str) -> io::Result<()> {
         let path = self.revision_path();

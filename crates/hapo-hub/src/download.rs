@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::cache::RepoKind;
-use crate::fetch::{Fetcher, Listing};
+use crate::fetch::{Absent, Fetcher, Listing, shown};
 use crate::hub::{Hub, Progress, Snapshot};
 use crate::id::{DatasetFile, RepoId};
-use crate::names::{files_below, is_data_file, model_files};
+use crate::names::{files_below, is_data_file, is_shard, missing_shards, model_files};
 
 impl Hub {
     /// The folder of a model with the files that run it: configuration, tokenizer, chat template, and the weights in
@@ -73,22 +73,52 @@ impl Hub {
         let (commit, names) = match fetcher.listing(progress)? {
             Listing::Found { commit, names } => (commit, names),
             Listing::None(why) => {
-                let has = |folder: &Path| match &wanted.path {
-                    Some(path) => folder.join(path).exists(),
-                    None => files_below(folder).iter().any(|it| is_data_file(it)),
-                };
-                let folder = fetcher.cached(&has, &why, progress)?.folder;
-                let names = files_below(&folder);
-                return Ok(found(&folder, &fetcher.data_files(wanted.path.as_deref(), &names)?));
+                return cached_dataset(&fetcher, wanted.path.as_deref(), &why, progress);
             }
         };
         let files = fetcher.data_files(wanted.path.as_deref(), &names)?;
+        fetcher.keep_listing(&commit, &names);
         for name in &files {
             fetcher.file(&commit, name, progress)?;
         }
         fetcher.remember(&commit)?;
         Ok(found(&fetcher.repo.snapshot_path(&commit), &files))
     }
+}
+
+/// A data set out of the cache, which may have a part of it: the shards that were asked for by their names.
+fn cached_dataset(
+    fetcher: &Fetcher<'_>,
+    path: Option<&str>,
+    why: &Absent,
+    progress: &mut dyn Progress,
+) -> Result<PathBuf, Error> {
+    let has = |folder: &Path| match path {
+        Some(path) => folder.join(path).exists(),
+        None => files_below(folder).iter().any(|it| is_data_file(it)),
+    };
+    let snapshot = fetcher.snapshot().filter(|it| has(&it.folder));
+    let nothing = || fetcher.absent(fetcher.what(None), why);
+    let Snapshot { folder, commit } = snapshot.ok_or_else(nothing)?;
+    let names = files_below(&folder);
+    let listing = fetcher.kept_listing(&commit).filter(|_| path.is_none());
+    let files = fetcher.data_files(path, listing.as_ref().unwrap_or(&names))?;
+    let is_unlisted = path.is_none() && listing.is_none();
+    let missing: Vec<String> = if is_unlisted {
+        missing_shards(&files)
+    } else {
+        let absent = files.iter().filter(|it| !folder.join(it).exists());
+        absent.map(|it| (*it).to_owned()).collect()
+    };
+    if !missing.is_empty() {
+        return Err(fetcher.absent(fetcher.what_of(&missing), why));
+    }
+    fetcher.note_cache(why, progress);
+    if is_unlisted && !files.iter().all(|it| is_shard(it)) {
+        let (what, files) = (fetcher.what(None), shown(&files));
+        progress.note(&format!("{what}: taking {files} from the cache; the hub may have more"));
+    }
+    Ok(found(&folder, &files))
 }
 
 /// The only file, or a pattern for several shards.

@@ -121,35 +121,69 @@ impl<'a> Fetcher<'a> {
         }
     }
 
-    /// The snapshot of the revision in the cache.
+    /// The repository, and files of it.
+    pub(crate) fn what_of(&self, files: &[String]) -> String {
+        match files {
+            [only] => self.what(Some(only)),
+            several => format!("{} ({})", self.id, shown(several)),
+        }
+    }
+
+    /// The snapshot of the revision in the cache, where it is whole.
     pub(crate) fn cached(
         &self,
         is_whole: &dyn Fn(&Path) -> bool,
         why: &Absent,
         progress: &mut dyn Progress,
     ) -> Result<Snapshot, Error> {
+        let snapshot = self.snapshot().filter(|it| is_whole(&it.folder));
+        let snapshot = snapshot.ok_or_else(|| self.absent(self.what(None), why))?;
+        self.note_cache(why, progress);
+        Ok(snapshot)
+    }
+
+    /// The snapshot of the revision in the cache, which may have any part of it.
+    pub(crate) fn snapshot(&self) -> Option<Snapshot> {
         let commit = fs::read_to_string(self.repo.revision_path())
             .map_or_else(|_| self.id.revision.clone(), |it| it.trim().to_owned());
-        let folder = self.repo.snapshot_path(&commit);
-        if is_plain_path(&commit) && !commit.contains('/') && is_whole(&folder) {
-            if let Absent::Unreachable(error) = why {
-                progress.note(&format!("{error}; taking {} from the cache", self.what(None)));
-            }
-            return Ok(Snapshot { folder, commit });
+        let is_name = is_plain_path(&commit) && !commit.contains('/');
+        is_name.then(|| Snapshot { folder: self.repo.snapshot_path(&commit), commit })
+    }
+
+    /// Says that the cache serves, where the hub should have.
+    pub(crate) fn note_cache(&self, why: &Absent, progress: &mut dyn Progress) {
+        if let Absent::Unreachable(error) = why {
+            progress.note(&format!("{error}; taking {} from the cache", self.what(None)));
         }
-        Err(match why {
-            Absent::Offline => {
-                Error::Offline { what: self.what(None), cache: self.hub.cache.clone() }
-            }
-            Absent::Unreachable(Error::Unreachable { what, endpoint, cause }) => {
-                Error::Unreachable {
-                    what: what.clone(),
-                    endpoint: endpoint.clone(),
-                    cause: cause.clone(),
-                }
+    }
+
+    /// The error for what the cache lacks, while there is no hub.
+    pub(crate) fn absent(&self, what: String, why: &Absent) -> Error {
+        match why {
+            Absent::Offline => Error::Offline { what, cache: self.hub.cache.clone() },
+            Absent::Unreachable(Error::Unreachable { endpoint, cause, .. }) => {
+                Error::Unreachable { what, endpoint: endpoint.clone(), cause: cause.clone() }
             }
             Absent::Unreachable(_) => unreachable!("a listing is absent for one reason"),
-        })
+        }
+    }
+
+    /// Notes the data files of a commit in the cache: without the hub, a part of them is not taken for all.
+    pub(crate) fn keep_listing(&self, commit: &str, names: &[String]) {
+        if self.kept_listing(commit).is_some() {
+            return;
+        }
+        let path = self.repo.listing_path(commit);
+        let names: Vec<&String> = names.iter().filter(|it| is_data_file(it)).collect();
+        let text = serde_json::to_vec(&names).expect("texts are JSON");
+        // A cache that cannot be written may still have every file.
+        let _ = create_folder_of(&path)
+            .and_then(|()| fs::write(&path, text).map_err(io("write", &path)));
+    }
+
+    /// The data files of a commit, where they were noted.
+    pub(crate) fn kept_listing(&self, commit: &str) -> Option<Vec<String>> {
+        serde_json::from_slice(&fs::read(self.repo.listing_path(commit)).ok()?).ok()
     }
 
     /// Notes the commit of the revision, for offline use. A commit needs no note.
@@ -170,20 +204,15 @@ impl<'a> Fetcher<'a> {
         let content = |problem: String| Error::Content { what: self.what(None), problem };
         let data: Vec<&str> =
             names.iter().map(String::as_str).filter(|it| is_data_file(it)).collect();
-        let shown = || {
-            let mut text = data.iter().take(12).copied().collect::<Vec<_>>().join(", ");
-            if data.len() > 12 {
-                text += &format!(" and {} more", data.len() - 12);
-            }
-            text
-        };
         match (path, data.as_slice()) {
             (Some(path), _) if names.iter().any(|it| it == path) => Ok(vec![path]),
-            (Some(path), _) => Err(content(format!("no file {path}; its data files: {}", shown()))),
+            (Some(path), _) => {
+                Err(content(format!("no file {path}; its data files: {}", shown(&data))))
+            }
             (None, [only]) => Ok(vec![only]),
             (None, all) if !training_shards(all).is_empty() => Ok(training_shards(all)),
             (None, []) => Err(content("no data file (parquet, jsonl, json or arrow)".to_owned())),
-            (None, _) => Err(content(format!("several data files, name one: {}", shown()))),
+            (None, _) => Err(content(format!("several data files, name one: {}", shown(&data)))),
         }
     }
 
@@ -262,6 +291,15 @@ impl<'a> Fetcher<'a> {
                 Error::Unreachable { what, endpoint, cause }
             }
         })
+    }
+}
+
+/// Names in a message, a dozen of them.
+pub(crate) fn shown<N: AsRef<str>>(names: &[N]) -> String {
+    let first: Vec<&str> = names.iter().take(12).map(AsRef::as_ref).collect();
+    match names.len().saturating_sub(12) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
     }
 }
 

@@ -69,7 +69,7 @@ pub enum Error {
     /// The hub could not be reached, or failed again and again.
     #[error("cannot fetch {what} from {endpoint}: {cause}")]
     Unreachable {
-        /// The repository, with its revision, or a file in it.
+        /// The repository, with its revision, or files in it.
         what: String,
         /// The hub.
         endpoint: String,
@@ -97,7 +97,7 @@ pub enum Error {
     /// Nothing may be fetched, and the cache does not have it.
     #[error("{what} is not in the cache ({}), and HF_HUB_OFFLINE is set", cache.display())]
     Offline {
-        /// The repository, with its revision, or a file in it.
+        /// The repository, with its revision, or files in it.
         what: String,
         /// The cache.
         cache: PathBuf,

@@ -459,6 +459,62 @@ fn a_cached_folder_without_data_is_no_dataset() {
     assert!(error.starts_with("cannot fetch org/name from http://127.0.0.1:1: "), "{error}");
 }
 
+/// The cache has what was asked for by name: one shard is not the data set.
+#[test]
+fn without_the_hub_missing_shards_are_named() {
+    let world = world(&[
+        ("data/test-00000-of-00001.jsonl", b"9"),
+        ("data/train-00000-of-00003.jsonl", b"0"),
+        ("data/train-00001-of-00003.jsonl", b"1"),
+        ("data/train-00002-of-00003.jsonl", b"2"),
+    ]);
+    let path = Some("data/train-00000-of-00003.jsonl".to_owned());
+    let one = DatasetFile { repo: id("main"), path };
+    let all = DatasetFile { repo: id("main"), path: None };
+    let file = world.hub.dataset(&one, &mut NoProgress).unwrap();
+    let offline = Hub { offline: true, ..world.hub.clone() };
+    let expected = format!(
+        "org/name (data/train-00001-of-00003.jsonl, data/train-00002-of-00003.jsonl) is not in the cache ({}), and HF_HUB_OFFLINE is set",
+        world.hub.cache.display()
+    );
+    let refused = || {
+        let error = offline.dataset(&all, &mut NoProgress).unwrap_err();
+        assert!(error.is_bad_input() && error.hint().is_some());
+        error.to_string()
+    };
+    assert_eq!(refused(), expected);
+    // A cache of `huggingface_hub` has no listing: the shard's own name speaks of the others.
+    fs::remove_dir_all(world.hub.cache.join("datasets--org--name/.listings")).unwrap();
+    assert_eq!(refused(), expected);
+    assert_eq!(offline.dataset(&one, &mut NoProgress).unwrap(), file);
+
+    let pattern = world.hub.dataset(&all, &mut NoProgress).unwrap();
+    let listings = world.hub.cache.join("datasets--org--name/.listings");
+    for _ in 0..2 {
+        assert_eq!(offline.dataset(&all, &mut NoProgress).unwrap(), pattern);
+        let _ = fs::remove_dir_all(&listings);
+    }
+}
+
+/// Names without numbers say nothing of one another: the listing does.
+#[test]
+fn without_the_hub_the_listing_of_the_last_call_says_what_is_missing() {
+    let mut world = world(&[("train_a.jsonl", b"1"), ("train_b.jsonl", b"2")]);
+    let one = DatasetFile { repo: id("main"), path: Some("train_a.jsonl".to_owned()) };
+    let all = DatasetFile { repo: id("main"), path: None };
+    let file = world.hub.dataset(&one, &mut NoProgress).unwrap();
+    world.hub.endpoint = "http://127.0.0.1:1".to_owned();
+    let error = world.hub.dataset(&all, &mut NoProgress).unwrap_err().to_string();
+    let start = "cannot fetch org/name/train_b.jsonl from http://127.0.0.1:1: ";
+    assert!(error.starts_with(start), "{error}");
+    // Without a listing nobody can know, and a note says so.
+    fs::remove_dir_all(world.hub.cache.join("datasets--org--name/.listings")).unwrap();
+    let mut notes = Notes::default();
+    assert_eq!(world.hub.dataset(&all, &mut notes).unwrap(), file);
+    let last = "org/name: taking train_a.jsonl from the cache; the hub may have more";
+    assert_eq!(notes.told.last().unwrap(), last);
+}
+
 #[test]
 fn without_the_hub_the_cache_serves() {
     let mut world = world(MODEL);

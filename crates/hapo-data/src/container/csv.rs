@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// The rows of a reader, which may have `limit` bytes each.
 pub(super) fn rows<R: Read>(reader: R, path: &Path, delimiter: u8, limit: usize) -> Rows<R> {
-    let reader = Limited { reader, limit, taken: 0 };
+    let reader = Limited { reader, limit, taken: 0, place: Place::FileStart, delimiter };
     Rows {
         reader: ReaderBuilder::new()
             .has_headers(false)
@@ -43,6 +43,10 @@ impl<R: Read> Rows<R> {
         self.reader.get_mut().taken = 0;
         let (row, path) = (self.row + 1, &self.path);
         self.reader.read_byte_record(&mut self.record).map_err(|error| match error.into_kind() {
+            ErrorKind::Io(it) if it.to_string().ends_with(UNCLOSED) => {
+                let hint = "close it, or write a quote inside of quotes twice";
+                Error::of_file(path, format!("row {row}: {it}"), hint)
+            }
             ErrorKind::Io(it) => damage(path, row, &it),
             other => super::damaged(path, Some(row), format!("{other:?}")),
         })
@@ -97,22 +101,58 @@ fn object(names: &[String], record: &ByteRecord) -> Result<Object, Fault> {
     names.iter().zip(record).map(cell).collect::<Result<_, _>>().map(Object)
 }
 
-/// A reader that stops where one row takes too many bytes, as it does after a quote that is never closed.
+const UNCLOSED: &str = "a quote is not closed";
+
+/// A reader that stops where one row takes too many bytes, as it does after a quote that is never closed, and where the
+/// file ends inside of quotes: the parser takes all that follows such a quote for one cell.
 struct Limited<R> {
     reader: R,
     limit: usize,
     /// Bytes since the start of the last row, without those read ahead.
     taken: usize,
+    /// Behind the last byte.
+    place: Place,
+    delimiter: u8,
+}
+
+/// A place in a text of cells, as the parser sees it.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    FileStart,
+    CellStart,
+    Bare,
+    Quoted,
+    QuoteInQuoted,
+}
+
+impl Place {
+    fn after(self, byte: u8, delimiter: u8) -> Self {
+        match (self, byte) {
+            // A byte order mark.
+            (Place::FileStart, 0xef | 0xbb | 0xbf) => Place::FileStart,
+            (Place::Quoted, b'"') => Place::QuoteInQuoted,
+            (Place::Quoted, _)
+            | (Place::FileStart | Place::CellStart | Place::QuoteInQuoted, b'"') => Place::Quoted,
+            (_, b'\n' | b'\r') => Place::CellStart,
+            (_, it) if it == delimiter => Place::CellStart,
+            _ => Place::Bare,
+        }
+    }
 }
 
 impl<R: Read> Read for Limited<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.taken > self.limit {
-            let problem = format!("a row of more than {} bytes: a quote is not closed", self.limit);
+            let problem = format!("a row of more than {} bytes: {UNCLOSED}", self.limit);
             return Err(io::Error::other(problem));
         }
         let count = self.reader.read(buffer)?;
+        if count == 0 && self.place == Place::Quoted {
+            return Err(io::Error::other(UNCLOSED));
+        }
         self.taken += count;
+        let delimiter = self.delimiter;
+        self.place = buffer[..count].iter().fold(self.place, |it, byte| it.after(*byte, delimiter));
         Ok(count)
     }
 }

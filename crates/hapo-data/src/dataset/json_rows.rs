@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::row::LINE_LIMIT;
 use crate::value::Object;
 
-/// The rows of any file as JSON objects, for a reader with other fields. Values that JSON cannot express become null.
-/// Each row is its object or its fault.
+/// The rows of any file as JSON objects, for a reader with other fields. Values that JSON cannot express become null,
+/// numbers with more digits than a double has become texts of them. Each row is its object or its fault.
 pub fn json_rows(path: &Path) -> Result<JsonRows, Error> {
     Ok(JsonRows { rows: container::open(path)?.rows })
 }

@@ -1,12 +1,13 @@
 //! TRL's SFT: `prompt` and `completion`, or the whole dialogue in `messages`, or in `text`. The assistant's last turn
 //! is the teacher's solution. The gold comes from TRL's GRPO columns if the row has one, otherwise from the last box of
-//! the solution; a row with neither has no gold. A text that is no `ChatML` dialogue is a document without a problem.
+//! the solution; a row with neither has no gold. Beside a gold the completion may be missing: such a row has no
+//! teacher. A text that is no `ChatML` dialogue is a document without a problem.
 
-use super::Layout;
 use super::fields::{
-    GOLDS, IDS, LABELS, SOURCES, completion, dialogue, finish, messages, problem_in,
-    set_text_or_messages, text, without_end_token,
+    GOLDS, IDS, LABELS, SOURCES, completion, dialogue, finish, messages, problem_in, text,
+    without_end_token,
 };
+use super::{Layout, trl_grpo};
 use crate::container::Container;
 use crate::example::Example;
 use crate::value::{Fault, Object};
@@ -19,19 +20,29 @@ pub(super) const LAYOUT: Layout = Layout {
     read,
 };
 
-fn fit(row: &Object, _: Container) -> u32 {
+fn fit(row: &Object, container: Container) -> u32 {
     let pair = row.has("prompt") && row.has("completion");
     let text_alone = row.has("text") && !row.has("problem") && !row.has("prompt");
-    if pair || row.has("messages") { 8 } else { u32::from(text_alone) * 2 }
+    if pair || row.has("messages") {
+        8
+    } else if text_alone {
+        2
+    } else {
+        // As well as TRL's GRPO, so that one row with a completion decides.
+        trl_grpo::fit(row, container)
+    }
 }
 
 fn read(row: &Object) -> Result<Example, Fault> {
     let mut example = Example::default();
-    if row.has("prompt") {
-        set_text_or_messages(&mut example, row, "prompt")?;
-        example.teachers.push(completion(row, "completion")?);
-    } else if row.has("messages") {
+    let has_completion = row.some("completion").is_some();
+    if row.has("messages") && !(row.has("prompt") && has_completion) {
         dialogue(&mut example, messages(row.get("messages"), "messages")?, "messages")?;
+    } else if row.has("prompt") {
+        if !has_completion && !GOLDS.iter().any(|it| row.has(it)) {
+            completion(row, "completion")?;
+        }
+        return trl_grpo::read(row);
     } else {
         split_text(&mut example, &text(row, "text")?);
     }

@@ -54,6 +54,40 @@ fn examples() -> Vec<Example> {
     ]
 }
 
+#[test]
+fn several_gold_answers_of_the_native_layout_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows.jsonl");
+    std::fs::write(&path, r#"{"id":"a","problem":"1+1?","answer":["2",3]}"#).unwrap();
+    let read = content(&load(&path).unwrap().dataset);
+    assert_eq!((&*read[0].answer, &*read[0].other_answers), ("2", &["3".to_owned()][..]));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_link_stays_a_link_and_a_pipe_a_pipe() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    symlink("real.jsonl", at("link.jsonl")).unwrap();
+    std::fs::write(at("real.jsonl"), "before").unwrap();
+    write(&at("link.jsonl"), Format::Own, &examples()).unwrap();
+    assert!(at("link.jsonl").is_symlink());
+    assert_eq!(load(&at("real.jsonl")).unwrap().dataset.examples.len(), 3);
+
+    let pipe = at("pipe.jsonl");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::read_to_string(pipe).unwrap()
+    });
+    write(&pipe, Format::Own, &examples()).unwrap();
+    assert_eq!(reader.join().unwrap().lines().count(), 3);
+    assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 3);
+}
+
 fn check(format: Format, layout: &str, examples: &[Example]) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out");
@@ -137,9 +171,8 @@ fn a_file_is_what_its_ending_says() {
     ] {
         for format in [Format::Own, Format::Verl { teachers: 1, tokens: false }, Format::Trl] {
             let path = folder.path().join(format!("out.{ending}"));
-            // TRL's rows with a teacher and those without are of two layouts.
-            let rows = if format == Format::Trl { &examples()[..1] } else { &examples()[..] };
-            write(&path, format, rows).unwrap();
+            let rows = examples();
+            write(&path, format, &rows).unwrap();
             let loaded = load(&path).unwrap();
             assert_eq!((loaded.container, loaded.bad_row_count), (container, 0), "{format:?}");
             assert_eq!(content(&loaded.dataset), rows, "{format:?} {ending}");
@@ -153,6 +186,31 @@ fn a_file_is_what_its_ending_says() {
         assert!(error.to_string().ends_with(&expected), "{error}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 4);
+}
+
+/// Few rows have a teacher or most, the first or only the last.
+#[test]
+fn trl_gives_back_rows_with_a_teacher_and_rows_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let with_teachers: [fn(usize) -> bool; 4] =
+        [|number| number == 0, |number| number < 30, |number| number > 9, |number| number == 99];
+    for has_teacher in with_teachers {
+        let row = |number: usize| Example {
+            id: format!("i{number}"),
+            problem: format!("{number}+0?"),
+            answer: number.to_string(),
+            teachers: vec!["so it is".to_owned(); usize::from(has_teacher(number))],
+            ..Example::default()
+        };
+        let rows: Vec<Example> = (0..100).map(row).collect();
+        for ending in ["jsonl", "parquet"] {
+            let path = folder.path().join(format!("out.{ending}"));
+            write(&path, Format::Trl, &rows).unwrap();
+            let loaded = load(&path).unwrap();
+            assert_eq!(loaded.bad_row_count, 0, "{:?}", loaded.bad_rows.first());
+            assert!(content(&loaded.dataset) == rows, "{ending}");
+        }
+    }
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub enum Format {
 /// A dataset that is being written.
 pub struct Writer {
     path: PathBuf,
+    /// See [`place_of`].
+    place: Option<PathBuf>,
     aside: PathBuf,
     format: Format,
     sink: Sink,
@@ -104,12 +106,15 @@ pub struct Written {
 impl Writer {
     /// Begins a file beside `path`, which changes only when all is written.
     pub fn create(path: &Path, format: Format) -> Result<Self, Error> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let aside = path.with_file_name(name);
+        let place = place_of(path);
+        let aside = place.as_deref().map_or_else(|| path.to_owned(), beside);
         let io = |source| Error::Io { path: path.to_owned(), source };
         let form = Form::of(path, format)?;
-        let file = File::create(&aside).map_err(io)?;
+        let file = match &place {
+            Some(_) => File::create(&aside),
+            None => File::options().append(true).open(path),
+        };
+        let file = file.map_err(io)?;
         let sink = match form {
             Form::Lines => Sink::Lines(BufWriter::new(file)),
             Form::Array => Sink::Array(BufWriter::new(file)),
@@ -125,6 +130,7 @@ impl Writer {
         };
         Ok(Writer {
             path: path.to_owned(),
+            place,
             aside,
             format,
             sink,
@@ -203,10 +209,14 @@ impl Writer {
             }
             Sink::Table(table) => table.close().map_err(io::Error::from),
         };
-        flushed
-            .and_then(|()| File::open(&self.aside)?.sync_all())
-            .and_then(|()| fs::rename(&self.aside, &self.path))
-            .map_err(|source| self.io(source))?;
+        let in_place = |()| match &self.place {
+            Some(place) => {
+                File::open(&self.aside)?.sync_all()?;
+                fs::rename(&self.aside, place)
+            }
+            None => Ok(()),
+        };
+        flushed.and_then(in_place).map_err(|source| self.io(source))?;
         self.finished = true;
         Ok(Written {
             rows: self.rows,
@@ -220,10 +230,28 @@ impl Writer {
     }
 }
 
+/// The file that a new one takes the place of: `path`, or what it links to. `None` for a device or a pipe, which is
+/// written into.
+fn place_of(path: &Path) -> Option<PathBuf> {
+    let is_special = fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir());
+    // `/dev/stdout` of a shell's `>> FILE`: a rename would lose what FILE has.
+    if is_special || path.starts_with("/dev") || path.starts_with("/proc") {
+        return None;
+    }
+    Some(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()))
+}
+
+/// A name beside `path` that no other process writes.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    path.with_file_name(name)
+}
+
 /// A file that was not finished is removed.
 impl Drop for Writer {
     fn drop(&mut self) {
-        if !self.finished {
+        if !self.finished && self.place.is_some() {
             let _ = fs::remove_file(&self.aside);
         }
     }

@@ -224,8 +224,8 @@ fn stats_template(args: &Stats) -> Result<PromptTemplate> {
 }
 
 /// Says that a file's solutions are left unread, where it looks like it.
-fn warn_of_unread(rows: &Rows<'_>, file: &Path) {
-    for (name, count) in &rows.unread_solutions {
+fn warn_of_unread(unread_solutions: &BTreeMap<String, u64>, file: &Path) {
+    for (name, count) in unread_solutions {
         errln!(
             "warning: {}: `{name}` looks like solutions ({}) and is not read; --columns problem=…,answer=…,teacher={name} reads it",
             file.display(),
@@ -388,7 +388,7 @@ fn check(args: &Check) -> Result<()> {
                 }
             }
         }
-        warn_of_unread(&rows, file);
+        warn_of_unread(&rows.unread_solutions, file);
         report_e_notation(&rows, file);
     }
     if args.json {
@@ -533,12 +533,18 @@ fn convert(
     columns: Option<&Columns>,
     output: &Path,
     format: Format,
-    decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision>,
+    mut decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision>,
 ) -> Result<Written> {
     let files = hapo_data::data_files(file)?;
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     not_an_input(output, &files)?;
-    let written = hapo_data::convert(file, columns, output, format, decide)?;
+    let mut unread_solutions = BTreeMap::new();
+    let written = hapo_data::convert(file, columns, output, format, |rows, row| {
+        // The counts grow with the rows: the last row has those of the file.
+        unread_solutions.clone_from(&rows.unread_solutions);
+        decide(rows, row)
+    })?;
+    warn_of_unread(&unread_solutions, file);
     if written.teachers_left_out > 0 {
         errln!(
             "{} left out: this layout holds the first of a row",
