@@ -5,9 +5,14 @@ mod server;
 mod support;
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
 
 use server::{Mood, Server, prompts};
-use support::{hapo, refuse, succeed};
+use support::{hapo, refuse, repository, succeed};
 
 #[test]
 fn a_server_is_evaluated_and_a_cut_record_is_resumed() {
@@ -257,4 +262,150 @@ fn the_options_of_help_are_in_groups() {
     for heading in ["Server:", "Problems:", "Sampling:", "Grading:"] {
         assert_eq!(help.lines().filter(|it| *it == heading).count(), 1, "{heading}: {help}");
     }
+}
+
+fn copy_folder(from: &str, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(repository(from)).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}
+
+/// Changes the first number of a file of weights by its last bit.
+fn nudge(weights: &Path) {
+    let mut bytes = fs::read(weights).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    bytes[8 + header] ^= 1;
+    fs::write(weights, bytes).unwrap();
+}
+
+#[test]
+fn a_record_is_of_the_weights_and_not_of_their_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    copy_folder("testdata/fixtures/models/tiny-qwen2", &path("model"));
+    copy_folder("testdata/fixtures/lora/tiny-qwen2", &path("adapter"));
+    fs::write(path("rows.jsonl"), "{\"problem\":\"1+1?\",\"answer\":\"2\"}\n").unwrap();
+    let eval = ["eval", "--model", "model", "--data", "rows.jsonl", "--template", "none"];
+    let eval = [&eval[..], &["--k", "1", "--max-tokens", "4", "--json", "--out"]].concat();
+    let plain = [&eval[..], &["plain.jsonl"]].concat();
+    let adapted = [&eval[..], &["adapted.jsonl", "--adapter", "adapter"]].concat();
+    for arguments in [&plain, &adapted] {
+        assert_eq!(succeed(dir.path(), arguments), succeed(dir.path(), arguments));
+    }
+    let settings = |name: &str| hapo_eval::Recorded::read(&path(name)).unwrap().settings;
+    assert_eq!(settings("plain.jsonl")["template"].as_str().map(str::len), Some(64));
+    assert_ne!(settings("plain.jsonl")["weights"], settings("adapted.jsonl")["weights"]);
+
+    nudge(&path("adapter/adapter_model.safetensors"));
+    let message = refuse(dir.path(), &adapted);
+    let expected = "adapted.jsonl was started with other settings: weights was ";
+    assert!(message.contains(expected), "{message}");
+    succeed(dir.path(), &plain);
+    nudge(&path("model/model.safetensors"));
+    let message = refuse(dir.path(), &plain);
+    let expected = "plain.jsonl was started with other settings: weights was ";
+    assert!(message.contains(expected), "{message}");
+}
+
+#[test]
+fn an_unfinished_record_has_no_score_and_another_file_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    hapo_data::write_file(&dir.path().join("sums.jsonl"), &prompts(4)).unwrap();
+    let server = Server::start(Mood::Calm);
+    let eval = ["eval", "--model", "m", "--data", "sums.jsonl", "--out", "whole.jsonl"];
+    succeed(dir.path(), &[&eval[..], &["--endpoint", &server.endpoint]].concat());
+    let whole = fs::read_to_string(dir.path().join("whole.jsonl")).unwrap();
+    let cut: String = whole.split_inclusive('\n').take(3).collect();
+    fs::write(dir.path().join("cut.jsonl"), cut).unwrap();
+    let compared = hapo(dir.path(), &["eval", "--compare", "whole.jsonl", "cut.jsonl"]);
+    assert!(compared.status.success());
+    let table = String::from_utf8(compared.stdout).unwrap();
+    let last = table.lines().last().unwrap();
+    assert_eq!(last.split_whitespace().collect::<Vec<_>>(), ["cut", "-", "-"], "{table}");
+    let warned = String::from_utf8(compared.stderr).unwrap();
+    let expected = "warning: cut: 2 of 4 problems of sums.jsonl; the score is left out";
+    assert!(warned.starts_with(expected), "{warned}");
+
+    let onto_data = ["eval", "--model", "m", "--data", "sums.jsonl", "--out", "sums.jsonl"];
+    let onto_data = [&onto_data[..], &["--endpoint", &server.endpoint]].concat();
+    for arguments in [&["eval", "--compare", "sums.jsonl"][..], &onto_data] {
+        let message = refuse(dir.path(), arguments);
+        let hint = "hint: name a file that `hapo eval --out` wrote, or a new one for --out\n";
+        assert!(message.ends_with(hint), "{message}");
+    }
+}
+
+/// A server of one answer, and what it was asked.
+fn server_of_one_answer() -> (String, JoinHandle<serde_json::Value>) {
+    const REPLY: &str = r#"{"choices":[{"message":{"role":"assistant","content":"\\boxed{5}"},"finish_reason":"stop"}]}"#;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}/v1", listener.local_addr().unwrap());
+    let asked = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let (mut from, mut to) = (BufReader::new(&stream), &stream);
+        let (mut line, mut length) = (String::new(), 0);
+        while line != "\r\n" {
+            line.clear();
+            assert!(from.read_line(&mut line).unwrap() > 0, "the request is cut off");
+            let header = line.to_ascii_lowercase();
+            if let Some(value) = header.strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        from.read_exact(&mut body).unwrap();
+        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n";
+        write!(to, "{head}Content-Length: {}\r\n\r\n{REPLY}", REPLY.len()).unwrap();
+        serde_json::from_slice(&body).unwrap()
+    });
+    (endpoint, asked)
+}
+
+#[test]
+fn a_server_is_asked_with_all_turns_of_a_dialogue() {
+    let dir = tempfile::tempdir().unwrap();
+    let turn = |role: &str, text: &str| serde_json::json!({ "role": role, "content": text });
+    let before = [turn("user", "1+1?"), turn("assistant", "2")];
+    let prompt = [&before[..], &[turn("user", "And 3 more?")]].concat();
+    let row = serde_json::json!({ "prompt": prompt, "answer": "5" });
+    fs::write(dir.path().join("turns.jsonl"), format!("{row}\n")).unwrap();
+    let (endpoint, asked) = server_of_one_answer();
+    let eval = ["eval", "--model", "m", "--data", "turns.jsonl", "--k", "1", "--json"];
+    let more = ["--instruction", "Box it.", "--endpoint", &endpoint];
+    let printed = succeed(dir.path(), &[&eval[..], &more].concat());
+    let scores: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(scores[0]["average"]["mean"], 1.0);
+    let expected = [&before[..], &[turn("user", "And 3 more?\nBox it.")]].concat();
+    assert_eq!(asked.join().unwrap()["messages"], serde_json::json!(expected));
+}
+
+#[test]
+fn waits_for_a_server_are_told_and_one_without_an_answer_has_a_hint() {
+    let dir = tempfile::tempdir().unwrap();
+    hapo_data::write_file(&dir.path().join("sums.jsonl"), &prompts(1)).unwrap();
+    let server = Server::start(Mood::Always(413, "{}", None));
+    let eval = ["eval", "--model", "m", "--data", "sums.jsonl", "--k", "1", "--endpoint"];
+    let eval = [&eval[..], &[server.endpoint.as_str()]].concat();
+    let gone = hapo(dir.path(), &eval);
+    assert_eq!(gone.status.code(), Some(1));
+    let said = String::from_utf8(gone.stderr).unwrap();
+    assert!(said.contains("has no answer for problem 0 after 1 requests: status 413"), "{said}");
+    let hint =
+        "hint: see what the server says; with --out, the same command resumes where it stopped\n";
+    assert!(said.ends_with(hint), "{said}");
+
+    server.set(Mood::Always(429, "{}", Some(("retry-after", "2"))));
+    let mut command = Command::new(support::binary());
+    command.current_dir(dir.path()).args(&eval).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut said = String::new();
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    while !said.contains("waiting") {
+        assert!(lines.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    assert!(said.ends_with("waiting 2 s: status 429: {}\n"), "{said}");
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

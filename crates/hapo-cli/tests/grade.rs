@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use support::{hapo, succeed};
+use support::{hapo, refuse, succeed};
 
 const ROWS: &str = r#"{"id": "half", "gold": "1/2", "pred": "so it is \\boxed{0.5}"}
 {"id": "off", "gold": "12", "pred": "so it is \\boxed{13}"}
@@ -222,4 +222,48 @@ fn a_reason_is_printed_once() {
     let dir = tempfile::tempdir().unwrap();
     let printed = succeed(dir.path(), &["grade", "7", "no idea"]);
     assert!(printed.ends_with("because    no answer found\n"), "{printed}");
+}
+
+#[test]
+fn an_output_is_replaced_when_all_rows_are_graded_and_is_never_the_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let text = |name: &str| fs::read_to_string(path(name)).unwrap();
+    for (name, rows) in [("rows.jsonl", ROWS), ("kept.jsonl", "kept"), ("empty.jsonl", "")] {
+        fs::write(path(name), rows).unwrap();
+    }
+    fs::hard_link(path("rows.jsonl"), path("hard.jsonl")).unwrap();
+    std::os::unix::fs::symlink("rows.jsonl", path("soft.jsonl")).unwrap();
+    for output in ["rows.jsonl", "./rows.jsonl", "hard.jsonl", "soft.jsonl"] {
+        let message = refuse(dir.path(), &["grade", "rows.jsonl", "--out", output]);
+        let expected = format!("error: the output {output} is the input rows.jsonl\n");
+        assert!(message.starts_with(&expected), "{message}");
+        assert_eq!(text("rows.jsonl"), ROWS);
+    }
+    for input in ["typo.jsonl", "empty.jsonl"] {
+        refuse(dir.path(), &["grade", input, "--out", "kept.jsonl"]);
+        assert_eq!(text("kept.jsonl"), "kept", "{input}");
+    }
+    // A row without a verdict is a fault of its row, not of the file.
+    fs::write(path("rows.jsonl"), format!("not json\n{ROWS}")).unwrap();
+    let output = hapo(dir.path(), &["grade", "rows.jsonl", "--out", "kept.jsonl"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(verdicts(&text("kept.jsonl"))[1..], expected());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 5, "nothing is left beside them");
+}
+
+/// As a float, this gold answer has other digits after the seventeenth.
+#[test]
+fn a_gold_answer_is_not_rounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |gold: &str| {
+        let rounded = "123456789012345680000000000000";
+        format!("{{\"gold\": {gold}, \"pred\": \"\\\\boxed{{{rounded}}}\"}}\n")
+    };
+    let gold = "123456789012345678901234567890";
+    fs::write(dir.path().join("rows.jsonl"), row(gold) + &row(&format!("\"{gold}\""))).unwrap();
+    let output = hapo(dir.path(), &["grade", "rows.jsonl"]);
+    let judged = verdicts(&String::from_utf8(output.stdout).unwrap());
+    assert_ne!(judged[0].1, "correct");
+    assert_eq!(judged[1].1, "wrong");
 }

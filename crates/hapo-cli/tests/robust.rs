@@ -306,3 +306,32 @@ fn half_a_surrogate_pair_in_a_data_file_is_no_bad_row() {
         assert!(written.contains("\"1+1? \u{fffd}\""), "{written}");
     }
 }
+
+/// JSON has no place for such a path: its text is printed, with a replacement character.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_path_that_is_no_utf_8_is_text_in_json() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    let dir = tempfile::tempdir().unwrap();
+    let odd = OsStr::from_bytes(b"odd-\xff");
+    hapo_data::write_file(&dir.path().join("prompts.jsonl"), &prompts(1)).unwrap();
+    fs::create_dir(dir.path().join(odd)).unwrap();
+    let metrics = "{\"step\":1,\"reward/policy_only\":0.5}\n";
+    fs::write(dir.path().join(odd).join("metrics.jsonl"), metrics).unwrap();
+    let server = Server::start(Mood::Calm);
+    let said = |arguments: &[&str], paths: &[&OsStr]| -> serde_json::Value {
+        let mut command = Command::new(support::binary());
+        command.current_dir(dir.path()).args(arguments).args(paths);
+        let done = command.output().unwrap();
+        assert!(done.status.success(), "{arguments:?}: {}", stderr(&done));
+        serde_json::from_slice(&done.stdout).unwrap()
+    };
+    assert_eq!(said(&["runs", "--json"], &[odd])[0]["path"], "odd-\u{fffd}");
+    let page = OsStr::from_bytes(b"page-\xff");
+    let report = said(&["report", "--json", "--figures", "figures", "-o"], &[page, odd]);
+    assert_eq!(report["page"], "page-\u{fffd}");
+    let teacher = ["teacher", "--input", "prompts.jsonl", "--model", "sums", "--attempts", "1"];
+    let teacher = [&teacher[..], &["--endpoint", &server.endpoint, "--json", "-o"]].concat();
+    assert_eq!(said(&teacher, &[page])["output"], "page-\u{fffd}");
+}

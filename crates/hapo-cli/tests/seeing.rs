@@ -257,3 +257,68 @@ fn a_run_is_exported_as_a_table_and_trackers_are_driven_by_their_own_package() {
     check(&["run", "--to", "mlflow", "--python", "./none"], "./none cannot start");
     check(&["nothing"], "nothing");
 }
+
+/// The first run is called `seed-0` until there is another of that name.
+#[test]
+fn a_run_keeps_its_tracker_and_its_name_when_another_appears() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("packages")).unwrap();
+    std::fs::write(dir.path().join("packages/wandb.py"), WANDB).unwrap();
+    let run = |name: &str| {
+        let run = dir.path().join(name);
+        std::fs::create_dir_all(&run).unwrap();
+        std::fs::write(run.join("metrics.jsonl"), "{\"step\":1,\"reward/mean\":0.5}\n").unwrap();
+        std::fs::write(run.join("recipe.toml"), "steps = 2\n").unwrap();
+        run
+    };
+    let tracked = || std::fs::read_to_string(dir.path().join("tracked.jsonl")).unwrap_or_default();
+    let wait_for = |text: &str| {
+        for _ in 0..600 {
+            if tracked().contains(text) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("no {text} in {}", tracked());
+    };
+    let first = run("all/grpo/seed-0");
+    let training = hapo_run::Lock::take(hapo_run::RunFolder(&first)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hapo"));
+    command.args(["export", "all", "--to", "wandb", "--follow"]).current_dir(&dir);
+    let follower = command.env("PYTHONPATH", "packages").spawn().unwrap();
+    wait_for("\"step\": 1");
+    run("all/hapo/seed-0");
+    wait_for("\"hapo/seed-0\"");
+    drop(training);
+    assert!(follower.wait_with_output().unwrap().status.success());
+    let all = tracked();
+    let lines = all.lines().map(|it| serde_json::from_str::<serde_json::Value>(it).unwrap());
+    let names: Vec<String> =
+        lines.filter_map(|it| it["name"].as_str().map(str::to_owned)).collect();
+    assert_eq!(names, ["seed-0", "hapo/seed-0"]);
+}
+
+#[test]
+fn a_run_that_cannot_be_read_takes_no_other_away() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["good", "bad"] {
+        let run = dir.path().join("runs").join(name);
+        std::fs::create_dir_all(&run).unwrap();
+        std::fs::write(run.join("recipe.toml"), "steps = 1\n").unwrap();
+    }
+    std::fs::write(dir.path().join("runs/good/metrics.jsonl"), "{\"step\":1,\"loss\":2}\n")
+        .unwrap();
+    std::fs::create_dir(dir.path().join("runs/bad/metrics.jsonl")).unwrap();
+    let warning = "warning: bad: cannot read runs/bad/metrics.jsonl: Is a directory";
+    for (arguments, said) in [
+        (&["runs"][..], "good  –       1/1"),
+        (&["export", "runs"], "good,1,2"),
+        (&["report", "runs"], "report.html"),
+    ] {
+        let it = hapo(arguments, dir.path());
+        assert!(it.status.success(), "{arguments:?}: {}", text(&it.stderr));
+        assert!(text(&it.stdout).contains(said), "{}", text(&it.stdout));
+        // The page has it as a note.
+        assert!(arguments[0] == "report" || text(&it.stderr).contains(warning));
+    }
+}

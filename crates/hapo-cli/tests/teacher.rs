@@ -107,6 +107,31 @@ fn teachers_are_admitted_by_what_counts_as_an_answer() {
     }
 }
 
+/// Pays for rows with the field alone.
+const READS_TESTS: &str = r#"command:while read -r line; do case "$line" in *'"tests":["x"]'*) echo 1;; *) echo 0;; esac; done"#;
+
+#[test]
+fn a_custom_reward_finds_its_fields_in_the_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let prompts = dir.path().join("prompts.jsonl");
+    let row = r#"{"id":"a","problem":"What is 2 + 5?","answer":7,"tests":["x"]}"#;
+    fs::write(&prompts, row).unwrap();
+    let server = Server::start(Mood::Calm);
+    for output in ["first.jsonl", "second.jsonl"] {
+        let mut command = teacher(dir.path(), &server, output);
+        command.args(["--grader", READS_TESTS]);
+        let it = finish(command);
+        assert_eq!(it["admitted"], 1, "{output}: {it}");
+        // The output is the next input.
+        fs::copy(dir.path().join(output), &prompts).unwrap();
+    }
+    let written = fs::read_to_string(&prompts).unwrap();
+    assert!(
+        written.contains(r#""answer":7,"#) && written.contains(r#""tests":["x"]"#),
+        "{written}"
+    );
+}
+
 #[test]
 fn only_one_process_writes_an_output() {
     let dir = tempfile::tempdir().unwrap();

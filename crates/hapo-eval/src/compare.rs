@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::benchmark::benchmark;
 use crate::graded::ProblemResult;
@@ -57,7 +57,7 @@ pub enum Layout {
 }
 
 /// Compares records. A model named `X-HAPO` is compared with `X` if that is there; if there is no such pair at all, every
-/// model is compared with the first.
+/// model is compared with the first. A benchmark that a record has in part has no score.
 pub fn compare(runs: &[(String, Recorded)], seed: u64) -> Comparison {
     let mut benchmarks: Vec<String> = Vec::new();
     for (name, _) in runs.iter().flat_map(|it| &it.1.benchmarks) {
@@ -82,7 +82,9 @@ pub fn compare(runs: &[(String, Recorded)], seed: u64) -> Comparison {
         let base_run = base.map(|it| &runs[it].1);
         let values: Vec<Option<Paired>> = benchmarks
             .iter()
-            .map(|it| paired(run.benchmark(it)?, base_run.and_then(|base| base.benchmark(it))))
+            .map(|it| {
+                paired(whole(runs, run, it)?, base_run.and_then(|base| whole(runs, base, it)))
+            })
             .collect();
         let cells = values.iter().map(|it| {
             let it = it.as_ref()?;
@@ -107,8 +109,7 @@ pub fn different_texts(runs: &[(String, Recorded)]) -> BTreeMap<&str, [&str; 2]>
     let mut first: BTreeMap<&str, (&str, &Value)> = BTreeMap::new();
     let mut differ = BTreeMap::new();
     for (name, recorded) in runs {
-        let texts = recorded.settings.get("texts").and_then(Value::as_object);
-        for (benchmark, text) in texts.into_iter().flatten() {
+        for (benchmark, text) in texts(recorded).into_iter().flatten() {
             let (other, expected) = first.entry(benchmark).or_insert((name, text));
             if *expected != text {
                 differ.entry(benchmark.as_str()).or_insert([*other, name]);
@@ -116,6 +117,68 @@ pub fn different_texts(runs: &[(String, Recorded)]) -> BTreeMap<&str, [&str; 2]>
         }
     }
     differ
+}
+
+/// A benchmark that a record has in part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfinished<'a> {
+    /// The record's name.
+    pub name: &'a str,
+    /// The benchmark.
+    pub benchmark: &'a str,
+    /// Problems that have a result.
+    pub problems: usize,
+    /// All of its problems.
+    pub of: usize,
+}
+
+/// The benchmarks that records have in part.
+pub fn unfinished(runs: &[(String, Recorded)]) -> Vec<Unfinished<'_>> {
+    let mut all = Vec::new();
+    for (name, run) in runs {
+        for benchmark in texts(run).into_iter().flat_map(Map::keys) {
+            let problems = run.benchmark(benchmark).map_or(0, BTreeMap::len);
+            let of = problems_of(runs, run, benchmark);
+            if problems < of {
+                all.push(Unfinished {
+                    name: name.as_str(),
+                    benchmark: benchmark.as_str(),
+                    problems,
+                    of,
+                });
+            }
+        }
+    }
+    all
+}
+
+/// Checksums of a record's problems, benchmark by benchmark.
+fn texts(run: &Recorded) -> Option<&Map<String, Value>> {
+    run.settings.get("texts")?.as_object()
+}
+
+/// The number of a benchmark's problems. A record of an older version does not say it: then the most that any record of
+/// the same texts has.
+fn problems_of(runs: &[(String, Recorded)], run: &Recorded, benchmark: &str) -> usize {
+    if let Some(recorded) = run.settings["problems"][benchmark].as_u64() {
+        return recorded as usize;
+    }
+    let text = |run: &Recorded| texts(run)?.get(benchmark).cloned();
+    let Some(own) = text(run) else {
+        return 0;
+    };
+    let same = runs.iter().filter(|other| text(&other.1).as_ref() == Some(&own));
+    same.filter_map(|other| other.1.benchmark(benchmark)).map(BTreeMap::len).max().unwrap_or(0)
+}
+
+/// A record's results of a benchmark, where it has all of them: those of the first problems are no score of it.
+fn whole<'a>(
+    runs: &[(String, Recorded)],
+    run: &'a Recorded,
+    benchmark: &str,
+) -> Option<&'a BTreeMap<usize, ProblemResult>> {
+    let results = run.benchmark(benchmark)?;
+    (results.len() >= problems_of(runs, run, benchmark)).then_some(results)
 }
 
 /// A model's successes, problem by problem, and its base's on the same problems.
@@ -390,5 +453,32 @@ mod tests {
             table.rows.iter().map(|it| it.cells[0].unwrap().delta.map(|it| it.mean)).collect();
         assert_eq!(deltas, [None, Some(0.5), None]);
         assert_eq!(table.rows[1].base.as_deref(), Some("a"));
+    }
+
+    /// The first record says that its benchmark has four problems; the others are of an older version.
+    #[test]
+    fn an_unfinished_record_has_no_score_and_is_named() {
+        let mut runs = [
+            run("new", &[("x", &[1, 1, 1])]),
+            run("whole", &[("x", &[1, 0, 1, 0]), ("y", &[1])]),
+            run("cut", &[("x", &[1, 1])]),
+            run("other", &[("x", &[1, 0])]),
+        ];
+        let texts = [("f0", Some(4)), ("f0", None), ("f0", None), ("f1", None)];
+        for (run, (text, problems)) in runs.iter_mut().zip(texts) {
+            run.1.settings = json!({ "texts": { "x": text } });
+            if let Some(n) = problems {
+                run.1.settings["problems"] = json!({ "x": n });
+            }
+        }
+        let found: Vec<_> = unfinished(&runs)
+            .iter()
+            .map(|it| (it.name, it.benchmark, it.problems, it.of))
+            .collect();
+        assert_eq!(found, [("new", "x", 3, 4), ("cut", "x", 2, 4)]);
+        let table = compare(&runs, 0);
+        let scores: Vec<Option<f64>> =
+            table.rows.iter().map(|it| it.cells[0].map(|it| it.score.mean)).collect();
+        assert_eq!(scores, [None, Some(0.5), None, Some(0.5)]);
     }
 }

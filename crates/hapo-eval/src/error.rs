@@ -53,16 +53,27 @@ impl Error {
     }
 }
 
+/// True of a file that holds no record of an evaluation. No option starts it afresh.
+fn is_no_record(error: &hapo_run::Error) -> bool {
+    matches!(error.remedy(), Some(Remedy::OtherOutput | Remedy::StartFirst))
+}
+
 impl Explain for Error {
     fn hint(&self) -> Option<String> {
         match self {
             Error::Teacher(it) => it.hint(),
             Error::Data(it) => it.hint(),
             Error::Sampler(it) => it.hint(),
+            Error::Run(it) if is_no_record(it) => {
+                Some("name a file that `hapo eval --out` wrote, or a new one for --out".to_owned())
+            }
             Error::Run(it) => it.hint(),
             Error::Refused { hint, .. } => Some((*hint).to_owned()),
             Error::Unfit { remedy, .. } => Some(remedy.to_string()),
-            Error::NoReply(_) => None,
+            Error::NoReply(_) => Some(
+                "see what the server says; with --out, the same command resumes where it stopped"
+                    .to_owned(),
+            ),
         }
     }
 
@@ -71,7 +82,7 @@ impl Explain for Error {
             Error::Unfit { remedy, .. } => Some(*remedy),
             Error::Teacher(it) => it.remedy(),
             Error::Data(it) => it.remedy(),
-            Error::Run(it) => it.remedy(),
+            Error::Run(it) => it.remedy().filter(|_| !is_no_record(it)),
             _ => None,
         }
     }

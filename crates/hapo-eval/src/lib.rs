@@ -13,11 +13,13 @@ mod session;
 mod statistics;
 
 pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text_checksum};
-pub use compare::{Cell, Comparison, Layout, Row, compare, different_texts};
+pub use compare::{
+    Cell, Comparison, Layout, Row, Unfinished, compare, different_texts, unfinished,
+};
 pub use error::Error;
 pub use evaluate::{EvalModel, EvalSettings, average, evaluate};
 pub use graded::{GradedCompletion, Judge, ProblemResult, RawCompletion, Truncated};
-pub use plan::{EvalPlan, EvalSet, EvalSets, SetChoice, draws_of};
+pub use plan::{EvalPlan, EvalSet, EvalSets, Fingerprints, SetChoice, draws_of};
 pub use record::{Record, Recorded};
 pub use score::{Other, Score, score};
 pub use session::{EvalProgress, EvalSession};

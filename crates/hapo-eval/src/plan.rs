@@ -38,6 +38,10 @@ impl EvalSet {
     pub(crate) fn draws(&self) -> u64 {
         if self.is_file { 0 } else { draws_of(&self.name) }
     }
+
+    fn has_dialogues(&self) -> bool {
+        self.dataset.examples.iter().any(|it| !it.messages.is_empty())
+    }
 }
 
 /// Key of the draws of a benchmark or level of that name.
@@ -164,6 +168,15 @@ fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Error> {
     })?)
 }
 
+/// A local model by its contents: other weights may come to lie under the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fingerprints {
+    /// Name of its weights, the adapter's among them.
+    pub weights: String,
+    /// Hash of its template's text.
+    pub template: String,
+}
+
 /// An evaluation; its record is bound to all of it.
 #[derive(Clone)]
 pub struct EvalPlan {
@@ -171,6 +184,8 @@ pub struct EvalPlan {
     pub sets: Vec<EvalSet>,
     /// The model's folder or name.
     pub model: String,
+    /// The contents of a local model; `None` until it is open, and for a server.
+    pub fingerprints: Option<Fingerprints>,
     /// The server's base address; `None` for a local model.
     pub endpoint: Option<String>,
     /// The template of a local model, or the text after a problem that is sent to a server.
@@ -222,17 +237,25 @@ impl EvalPlan {
 
     /// The settings that a record must share to be resumed.
     pub fn settings(&self) -> Value {
-        let texts: Map<String, Value> = self
-            .sets
-            .iter()
-            .map(|it| (it.name.clone(), text_checksum(&it.dataset).into()))
-            .collect();
+        let of_sets = |value: fn(&Dataset) -> Value| -> Map<String, Value> {
+            self.sets.iter().map(|it| (it.name.clone(), value(&it.dataset))).collect()
+        };
+        let texts = of_sets(|it| text_checksum(it).into());
+        let problems = of_sets(|it| it.examples.len().into());
         let mut settings = json!({
-            "texts": texts, "model": self.model, "endpoint": self.endpoint.as_deref().map(without_secrets),
+            "texts": texts, "problems": problems, "model": self.model, "endpoint": self.endpoint.as_deref().map(without_secrets),
             "k": self.completions, "temperature": decimal(self.temperature), "top_p": decimal(self.top_p),
             "max_tokens": self.max_tokens, "grader": self.grader.name(),
             "extraction": self.grader.extraction(), "truncated": self.truncated, "prompt": self.prompt, "seed": self.seed,
         });
+        if let Some(it) = &self.fingerprints {
+            settings["weights"] = json!(it.weights);
+            settings["template"] = json!(it.template);
+        }
+        // A record without it has answers to the last turns of dialogues alone.
+        if self.endpoint.is_some() && self.sets.iter().any(EvalSet::has_dialogues) {
+            settings["turns"] = json!("all");
+        }
         // A record without them is of f32.
         if self.compute != Compute::F32 {
             settings["compute"] = json!(self.compute);

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use futures_util::StreamExt;
 use hapo_core::{CounterRng, RngCounter, RngStream};
+use hapo_data::Example;
 use hapo_teacher::{Client, Question};
-use serde_json::Map;
+use serde_json::{Map, Value, json};
 
 use crate::error::Error;
 use crate::graded::RawCompletion;
@@ -18,7 +19,7 @@ struct Slot<'a> {
     set: usize,
     problem: usize,
     completion: usize,
-    text: &'a str,
+    example: &'a Example,
 }
 
 impl EvalSession<'_> {
@@ -28,12 +29,12 @@ impl EvalSession<'_> {
         let mut slots = Vec::new();
         for (n, set) in plan.sets.iter().enumerate() {
             for problem in self.missing(n) {
-                let text = set.dataset.examples[problem].problem.as_str();
+                let example = &set.dataset.examples[problem];
                 slots.extend((0..set.completions).map(|completion| Slot {
                     set: n,
                     problem,
                     completion,
-                    text,
+                    example,
                 }));
             }
         }
@@ -56,10 +57,8 @@ impl EvalSession<'_> {
 }
 
 async fn request(client: &Client, plan: &EvalPlan, slot: Slot<'_>) -> Result<RawCompletion, Error> {
-    let user = match plan.prompt.as_str() {
-        "" => slot.text.to_owned(),
-        instruction => format!("{}\n{instruction}", slot.text),
-    };
+    let user = with_instruction(&slot.example.problem, &plan.prompt);
+    let dialogue = dialogue(slot.example, &plan.prompt);
     let counter = RngCounter {
         step: slot.set as u64,
         prompt: slot.problem as u64,
@@ -75,7 +74,7 @@ async fn request(client: &Client, plan: &EvalPlan, slot: Slot<'_>) -> Result<Raw
         max_tokens: Some(plan.max_tokens as u64),
         // Servers take 31 bits.
         seed: CounterRng::new(plan.seed, RngStream::Evaluate, counter).word() >> 33,
-        extra: &Map::new(),
+        extra: &dialogue,
     };
     let exchange = client.ask(&question, question.seed).await?;
     let reply = exchange.reply.map_err(|failure| {
@@ -88,4 +87,50 @@ async fn request(client: &Client, plan: &EvalPlan, slot: Slot<'_>) -> Result<Raw
         tokens: reply.completion_tokens.map(|it| it as usize),
         ended: reply.finish_reason.as_deref() != Some("length"),
     })
+}
+
+fn with_instruction(text: &str, instruction: &str) -> String {
+    match instruction {
+        "" => text.to_owned(),
+        instruction => format!("{text}\n{instruction}"),
+    }
+}
+
+/// The field of the request that replaces the user's one turn, where the prompt is a dialogue: all of its turns, with the
+/// instruction behind the user's last.
+fn dialogue(example: &Example, instruction: &str) -> Map<String, Value> {
+    if example.messages.is_empty() {
+        return Map::new();
+    }
+    let mut turns = example.messages.clone();
+    if let Some(last) = turns.iter_mut().rev().find(|it| it.role == "user") {
+        last.content = with_instruction(&last.content, instruction);
+    }
+    Map::from_iter([("messages".to_owned(), json!(turns))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapo_data::Message;
+
+    #[test]
+    fn a_dialogue_is_sent_whole_and_a_problem_by_itself() {
+        let messages =
+            [("system", "Be brief."), ("user", "1+1?"), ("assistant", "2"), ("user", "+3?")];
+        let messages = messages.map(|(role, text)| Message::new(role, text)).to_vec();
+        let mut example = Example { problem: "+3?".to_owned(), messages, ..Example::default() };
+        let sent = dialogue(&example, "Box it.");
+        assert_eq!(
+            Value::Object(sent),
+            json!({ "messages": [
+                { "role": "system", "content": "Be brief." },
+                { "role": "user", "content": "1+1?" },
+                { "role": "assistant", "content": "2" },
+                { "role": "user", "content": "+3?\nBox it." },
+            ] })
+        );
+        example.messages.clear();
+        assert!(dialogue(&example, "Box it.").is_empty());
+    }
 }

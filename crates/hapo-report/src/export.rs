@@ -16,7 +16,7 @@ pub struct LoggedRun {
 
 /// The runs in `folders`, as far as they are logged; each is a run or holds runs below it.
 pub fn logged_runs(folders: &[PathBuf]) -> Result<Vec<LoggedRun>> {
-    let runs = folder::read_all(&folder::find(folders)?)?;
+    let runs = folder::read_all(&folder::find(folders)?);
     Ok(runs.into_iter().map(|run| LoggedRun { run }).collect())
 }
 
@@ -24,6 +24,16 @@ impl LoggedRun {
     /// The folder's name, with as much of its path as tells it from the others.
     pub fn name(&self) -> &str {
         &self.run.name
+    }
+
+    /// Its folder, without the links that lead there: its name changes when other runs appear, this does not.
+    pub fn folder(&self) -> PathBuf {
+        folder::canonical(&self.run.path)
+    }
+
+    /// Its files that cannot be read, each with the reason.
+    pub fn unreadable(&self) -> &[String] {
+        &self.run.unreadable
     }
 
     /// True while a process trains in the folder.

@@ -32,6 +32,8 @@ pub(crate) struct Run {
     pub(crate) state: State,
     /// Why it has ended before its last step.
     pub(crate) ended_early: Option<String>,
+    /// Its files that cannot be read, each with the reason; they are among the notes too.
+    pub(crate) unreadable: Vec<String>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -78,6 +80,11 @@ impl Run {
         Some([all.first()?.0, all.last()?.0])
     }
 
+    /// Its seeds: that of the run and that of its data.
+    fn seeds(&self) -> [Option<&String>; 2] {
+        ["seed", "data.seed"].map(|key| self.recipe.get(key))
+    }
+
     /// The recipe without seeds and names.
     pub(crate) fn recipe_without_seed(&self) -> Vec<(&String, &String)> {
         let seedless = |key: &str| !matches!(key, "seed" | "name" | "data.seed");
@@ -101,9 +108,15 @@ pub(crate) fn found(folders: &[PathBuf]) -> Vec<PathBuf> {
     for it in folders {
         expand(it, DEPTH, &mut all);
     }
+    // A link to a run is no other run.
     let mut seen = std::collections::BTreeSet::new();
-    all.retain(|it| seen.insert(it.clone()));
+    all.retain(|it| seen.insert(canonical(it)));
     all
+}
+
+/// A path without links, where there is something at it.
+pub(crate) fn canonical(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 fn expand(folder: &Path, depth: usize, all: &mut Vec<PathBuf>) {
@@ -131,13 +144,13 @@ fn expand(folder: &Path, depth: usize, all: &mut Vec<PathBuf>) {
 
 /// Reads runs and gives each a name of its own: as much of the end of its path as it takes, and all that is below the folder
 /// of all of them where runs lie at different depths, so that a stage is not called `seed-0/grpo` beside `trapo/seed-0`.
-pub(crate) fn read_all(paths: &[PathBuf]) -> Result<Vec<Run>> {
-    let mut runs = paths.iter().map(|it| read(it)).collect::<Result<Vec<_>>>()?;
+pub(crate) fn read_all(paths: &[PathBuf]) -> Vec<Run> {
+    let mut runs: Vec<Run> = paths.iter().map(|it| read(it)).collect();
     let paths: Vec<Vec<String>> = paths.iter().map(|it| parts_of(it)).collect();
     for (run, name) in runs.iter_mut().zip(names(&paths)) {
         run.name = name;
     }
-    Ok(runs)
+    runs
 }
 
 fn names(paths: &[Vec<String>]) -> Vec<String> {
@@ -161,7 +174,7 @@ fn are_distinct(names: &[String]) -> bool {
 }
 
 fn parts_of(path: &Path) -> Vec<String> {
-    let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let whole = canonical(path);
     let folders = whole.components().filter(|it| matches!(it, Component::Normal(_)));
     folders.map(|it| it.as_os_str().to_string_lossy().into_owned()).collect()
 }
@@ -170,12 +183,17 @@ fn last(parts: &[String], count: usize) -> String {
     parts[parts.len().saturating_sub(count)..].join("/")
 }
 
-fn read(path: &Path) -> Result<Run> {
+/// Reads a run. A file that the system does not give is no reason to keep the other runs from the reader.
+fn read(path: &Path) -> Run {
     let folder = RunFolder(path);
-    let mut notes = Vec::new();
-    let columns = Columns::read(&folder.metrics(), &mut notes)?;
-    let (recipe, build) = read_recipe(folder, &mut notes)?;
-    let gate = read_gate(folder, &mut notes)?;
+    let (mut notes, mut unreadable) = (Vec::new(), Vec::new());
+    let columns = Columns::read(&folder.metrics(), &mut notes).map_err(Error::from);
+    let columns = found_or(&mut unreadable, columns);
+    let recipe = read_recipe(folder, &mut notes);
+    let (recipe, build) = found_or(&mut unreadable, recipe);
+    let gate = read_gate(folder, &mut notes);
+    let gate = found_or(&mut unreadable, gate);
+    notes.extend(unreadable.iter().map(|it| format!("Left out: {it}.")));
     let mut run = Run {
         name: String::new(),
         path: path.to_owned(),
@@ -187,6 +205,7 @@ fn read(path: &Path) -> Result<Run> {
         rollout_steps: folder.rollout_steps(),
         state: State::Unfinished,
         ended_early: None,
+        unreadable,
         notes,
     };
     let logged = run.columns.steps().last().copied().unwrap_or(0.0);
@@ -202,7 +221,15 @@ fn read(path: &Path) -> Result<Run> {
     if run.rollout_steps.is_empty() && run.columns.get("reward/policy_only").is_some() {
         run.notes.push("No rollouts are kept; there are none to browse.".to_owned());
     }
-    Ok(run)
+    run
+}
+
+/// What was read, or nothing and the reason.
+fn found_or<T: Default>(reasons: &mut Vec<String>, read: Result<T>) -> T {
+    read.unwrap_or_else(|it| {
+        reasons.push(it.to_string());
+        T::default()
+    })
 }
 
 fn read_text(path: &Path) -> Result<Option<String>> {
@@ -243,13 +270,16 @@ fn read_gate(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<Option<Sc
     }
 }
 
-/// Sets of runs that differ in their seed alone, in the order of their first.
+/// Sets of runs that differ in their seed alone, in the order of their first. A copy of a run has its seed, and is none of
+/// another one.
 pub(crate) fn seed_groups(runs: &[Run]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for (at, run) in runs.iter().enumerate() {
         let same = |group: &&mut Vec<usize>| {
             let first = &runs[group[0]];
-            !run.recipe.is_empty() && first.recipe_without_seed() == run.recipe_without_seed()
+            !run.recipe.is_empty()
+                && first.recipe_without_seed() == run.recipe_without_seed()
+                && group.iter().all(|it| runs[*it].seeds() != run.seeds())
         };
         match groups.iter_mut().find(same) {
             Some(it) => it.push(at),

@@ -28,7 +28,7 @@ pub use overview::{RunLine, overview};
 
 /// A self-contained page of the runs in `folders`; each is a run or holds runs below it.
 pub fn report(folders: &[PathBuf]) -> Result<String> {
-    let runs = folder::read_all(&folder::find(folders)?)?;
+    let runs = folder::read_all(&folder::find(folders)?);
     Ok(page::stored(runs))
 }
 
@@ -39,13 +39,13 @@ pub fn require_runs(folders: &[PathBuf]) -> Result<()> {
 
 /// One figure of a run as SVG; `None` where the run has no such numbers.
 pub fn figure(run: &Path, id: &str) -> Result<Option<String>> {
-    let runs = folder::read_all(&folder::find(&[run.to_owned()])?)?;
+    let runs = folder::read_all(&folder::find(&[run.to_owned()])?);
     Ok(drawing::files(&runs).into_iter().find(|it| it.id == id).map(|it| it.svg))
 }
 
 /// Writes every figure of the runs in `folders` as SVG into `out`, and gives the files' names.
 pub fn figures(folders: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
-    let runs = folder::read_all(&folder::find(folders)?)?;
+    let runs = folder::read_all(&folder::find(folders)?);
     std::fs::create_dir_all(out).map_err(Error::io("create", out))?;
     let mut written = Vec::new();
     for it in drawing::files(&runs) {

@@ -191,7 +191,7 @@ async fn data_of(State(shared): State<Shared>) -> Response {
         if paths.is_empty() {
             return Ok(StatusCode::NO_CONTENT.into_response());
         }
-        let mut runs = folder::read_all(&paths)?;
+        let mut runs = folder::read_all(&paths);
         let tables = evaluation::tables(&mut runs);
         let browsed: Vec<Vec<u64>> = runs.iter().map(|it| it.rollout_steps.clone()).collect();
         let block = data::block(&runs, &tables, &browsed, true);
@@ -210,7 +210,7 @@ async fn rollouts_of(
         let Some(path) = paths.get(run) else {
             return Ok((StatusCode::NOT_FOUND, "there is no such run").into_response());
         };
-        let runs = folder::read_all(std::slice::from_ref(path))?;
+        let runs = folder::read_all(std::slice::from_ref(path));
         if !runs[0].rollout_steps.contains(&step) {
             return Ok(
                 (StatusCode::NOT_FOUND, "the rollouts of this step are not kept").into_response()

@@ -1,10 +1,10 @@
 //! Many runs, a line each.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use hapo_run::RunFolder;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::error::Result;
 use crate::folder::{self, Run, State};
@@ -16,6 +16,7 @@ pub struct RunLine {
     /// As much of its path as tells it from the others.
     pub name: String,
     /// Its folder.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// The method of its recipe.
     pub method: Option<String>,
@@ -31,14 +32,17 @@ pub struct RunLine {
     pub evaluation: Option<[f64; 2]>,
     /// Seconds since it last wrote a step.
     pub seconds_ago: Option<u64>,
+    /// Its files that cannot be read, each with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
 }
 
 /// The runs in `folders`, the latest first; each folder is a run or holds runs below it.
 ///
 /// # Errors
-/// A folder without a run, or one that the system does not let us read.
+/// A folder without a run.
 pub fn overview(folders: &[PathBuf]) -> Result<Vec<RunLine>> {
-    let runs = folder::read_all(&folder::find(folders)?)?;
+    let runs = folder::read_all(&folder::find(folders)?);
     let mut lines: Vec<RunLine> = runs.iter().map(line).collect();
     lines.sort_by_key(|it| it.seconds_ago);
     Ok(lines)
@@ -62,5 +66,11 @@ fn line(run: &Run) -> RunLine {
         reward: ends(run, "reward/policy_only", tenth),
         evaluation: run.evaluation_ends(),
         seconds_ago: age.map(|it| it.as_secs()),
+        unreadable: run.unreadable.clone(),
     }
+}
+
+/// A path that is no UTF-8 has no JSON of its own.
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }

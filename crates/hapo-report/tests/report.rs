@@ -297,6 +297,50 @@ fn seeds_of_a_recipe_are_one_set_and_differences_are_named() {
     );
 }
 
+/// Two seeds, the first of them under three names.
+#[cfg(unix)]
+#[test]
+fn links_and_copies_of_a_run_are_no_further_seeds() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, seed) in [("a", 0), ("copy", 0), ("other", 1)] {
+        run_in(&dir.path().join(name), seed, 8);
+    }
+    std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
+    let shown = |folders: &[PathBuf]| {
+        let (manifest, _) = stored_data(&report(folders).unwrap());
+        let runs = manifest["runs"].as_array().unwrap().iter();
+        let names: Vec<String> = runs.map(|it| it["name"].as_str().unwrap().to_owned()).collect();
+        (names, manifest["seed_groups"].clone())
+    };
+    let (names, groups) = shown(&[dir.path().to_owned()]);
+    assert_eq!(names, ["a", "copy", "other"]);
+    assert_eq!(groups, serde_json::json!([[0, 2], [1]]));
+    let spelled = ["a", "./a", "link", "link/../a"].map(|it| dir.path().join(it));
+    assert_eq!(shown(&spelled), (vec!["a".to_owned()], serde_json::json!([[0]])));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_note_of_its_run() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, seed) in [("a", 0), ("b", 1)] {
+        run_in(&dir.path().join(name), seed, 8);
+    }
+    for name in ["metrics.jsonl", "gate.json"] {
+        fs::remove_file(dir.path().join("b").join(name)).unwrap();
+        fs::create_dir(dir.path().join("b").join(name)).unwrap();
+    }
+    let (manifest, _) = stored_data(&report(&[dir.path().to_owned()]).unwrap());
+    assert_eq!(manifest["runs"][0]["notes"], serde_json::json!([]));
+    let notes = manifest["runs"][1]["notes"].as_array().unwrap().iter();
+    let notes: Vec<String> = notes
+        .map(|it| it.as_str().unwrap().replace(&*dir.path().to_string_lossy(), "DIR"))
+        .collect();
+    expect![[r#"
+        Left out: cannot read DIR/b/metrics.jsonl: Is a directory (os error 21).
+        Left out: cannot read DIR/b/gate.json: Is a directory (os error 21)."#]]
+    .assert_eq(&notes.join("\n"));
+}
+
 #[test]
 fn figures_are_written_as_svg() {
     let dir = tempfile::tempdir().unwrap();

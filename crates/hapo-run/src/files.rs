@@ -1,13 +1,14 @@
 //! Files that are either complete or absent.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Result};
 
-/// Writes a file under a temporary name, flushes it to the disk and renames it.
+/// Writes a file under a temporary name, flushes it to the disk and renames it. A link to a file stays a link; a device
+/// or a pipe, such as `/dev/null`, is written into.
 ///
 /// # Errors
 /// [`Error::Io`]; the file is then as it was before.
@@ -20,12 +21,16 @@ pub fn write_atomically_with<E: From<Error>>(
     path: &Path,
     fill: impl FnOnce(&mut File) -> std::result::Result<(), E>,
 ) -> std::result::Result<(), E> {
-    let temporary = temporary_name(path);
+    let Some(place) = replaceable(path) else {
+        let opened = OpenOptions::new().append(true).open(path);
+        return fill(&mut opened.map_err(Error::io("write", path))?);
+    };
+    let temporary = temporary_name(&place);
     let written = File::create(&temporary)
         .map_err(|it| E::from(Error::io("write", path)(it)))
         .and_then(|mut file| {
             fill(&mut file)?;
-            let renamed = file.sync_all().and_then(|()| fs::rename(&temporary, path));
+            let renamed = file.sync_all().and_then(|()| fs::rename(&temporary, &place));
             Ok(renamed.map_err(Error::io("write", path))?)
         });
     if written.is_err() {
@@ -33,7 +38,29 @@ pub fn write_atomically_with<E: From<Error>>(
         let _ = fs::remove_file(&temporary);
     }
     written?;
-    Ok(sync_parent(path)?)
+    Ok(sync_parent(&place)?)
+}
+
+/// The file that a new one may take the place of: `path`, or what it links to, even if that is not there yet. `None` for
+/// a device, a pipe or a socket: a rename would put a file where every other program expects the device.
+fn replaceable(path: &Path) -> Option<PathBuf> {
+    // As many links as Linux follows.
+    const LINKS: usize = 40;
+    if fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
+        return None;
+    }
+    let mut place = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(target) = fs::read_link(&place) else {
+            break;
+        };
+        // `/dev/stdout` of a shell's `>> FILE`: a rename would lose what FILE has.
+        if place.starts_with("/proc") {
+            return None;
+        }
+        place = place.parent().unwrap_or(Path::new("")).join(target);
+    }
+    Some(place)
 }
 
 /// A name in the folder of `path` that no other writer uses. It does not contain the file's own name, which may be
@@ -82,6 +109,44 @@ mod tests {
         assert!(failed.unwrap_err().to_string().ends_with("a.json: full"));
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(names(folder.path()), ["a.json"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_stays_a_link_and_its_file_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (at, elsewhere) = (|name: &str| folder.path().join(name), folder.path().join("other"));
+        fs::create_dir(&elsewhere).unwrap();
+        fs::write(elsewhere.join("real"), "before").unwrap();
+        for (name, target) in [("one", "two"), ("two", "other/real"), ("early", "other/new")] {
+            std::os::unix::fs::symlink(target, at(name)).unwrap();
+        }
+        for (name, file) in [("one", "real"), ("early", "new")] {
+            write_atomically(&at(name), b"after").unwrap();
+            assert!(fs::symlink_metadata(at(name)).unwrap().is_symlink(), "{name}");
+            assert_eq!(fs::read(elsewhere.join(file)).unwrap(), b"after");
+        }
+        assert_eq!(names(folder.path()), ["early", "one", "other", "two"]);
+        assert_eq!(names(&elsewhere), ["new", "real"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_is_written_into_and_stays_a_pipe() {
+        use std::os::unix::fs::FileTypeExt;
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let is_pipe = || fs::metadata(&pipe).unwrap().file_type().is_fifo();
+        // Open for both directions: neither end waits for the other.
+        let mut reader = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        write_atomically(&pipe, b"text").unwrap();
+        assert!(is_pipe());
+        let mut text = [0; 4];
+        std::io::Read::read_exact(&mut reader, &mut text).unwrap();
+        assert_eq!(&text, b"text");
+        assert_eq!(names(folder.path()), ["pipe"]);
     }
 
     #[test]

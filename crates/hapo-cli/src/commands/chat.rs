@@ -80,7 +80,8 @@ fn talk<D: Device>(
     device: D,
 ) -> Result<()> {
     let named = args.adapter.of(&args.model);
-    let (model, chat_format) = model::open(named, template, args.max_tokens, device)?;
+    let model::Opened { model, chat_format, .. } =
+        model::open(named, template, args.max_tokens, device)?;
     let answerer = Answerer { model: &model, chat_format: &chat_format, args, decoding };
     let is_terminal = std::io::stdin().is_terminal();
     if let PromptTemplate::Named(named) = &chat_format.template {

@@ -173,7 +173,7 @@ impl Demonstration {
             temperature: TEMPERATURE,
             levels: self.levels.iter().map(|it| format!("{}:{}", it.0, it.1)).collect(),
             rows: rows.iter().map(|it| it.row(grpo.as_deref(), self.seed)).collect(),
-            runs: self.folder.clone(),
+            runs: self.folder.display().to_string(),
         }
     }
 }
@@ -241,7 +241,8 @@ pub(crate) struct DemonstrationTable {
     temperature: f32,
     levels: Vec<String>,
     rows: Vec<DemonstrationRow>,
-    runs: PathBuf,
+    /// As text: a path that is no UTF-8 has no JSON.
+    runs: String,
 }
 
 #[derive(Debug, Serialize)]

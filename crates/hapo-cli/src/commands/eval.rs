@@ -8,8 +8,8 @@ use anyhow::Result;
 use hapo_data::Dataset;
 use hapo_data::task::Split;
 use hapo_eval::{
-    EvalModel, EvalPlan, EvalSession, EvalSets, Layout, Recorded, Score, SetChoice, Truncated,
-    compare,
+    EvalModel, EvalPlan, EvalProgress, EvalSession, EvalSets, Fingerprints, Layout, Recorded,
+    Score, SetChoice, Truncated, compare,
 };
 use hapo_kernels::Device;
 use hapo_sampler::Truncation;
@@ -21,7 +21,7 @@ use hapo_verify::{Extracting, Extraction, Grader};
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    ColumnsArg, GRADERS, KvArgs, RewardArgs, count, decoding, one_of, wait_for,
+    ColumnsArg, GRADERS, KvArgs, RewardArgs, count, decoding, one_of, say_wait, wait_for,
 };
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
@@ -141,32 +141,29 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let layout = if args.json { Layout::Json } else { args.layout };
         return print_comparison(&args.compare, layout, args.seed);
     }
-    let (plan, template) = args.plan()?;
+    let (mut plan, template) = args.plan()?;
     for warning in plan.text_warnings() {
         errln!("warning: {warning}");
     }
     let completions = plan.sets.iter().map(|it| it.dataset.examples.len() * it.completions);
     let progress = CountProgress::new("eval", completions.sum::<usize>() as u64, "completions");
-    let observer = |it: hapo_eval::EvalProgress| {
+    let observer = |it: EvalProgress| {
         let text = format!("{:.1} % correct", 100.0 * it.success);
         progress.at(it.completions as u64, &text);
     };
-    let mut session = EvalSession::open(&plan, args.out.as_deref(), &observer)?;
-    match (&args.endpoint, &template) {
+    let scores = match (&args.endpoint, &template) {
         (Some(endpoint), _) => {
             let client = args.client(endpoint)?;
+            let mut session = EvalSession::open(&plan, args.out.as_deref(), &observer)?;
             wait_for(session.request(&client), client.retry_policy().concurrency)??;
+            session.scores()
         }
         (None, Some(template)) => on_device!(args.device, plan.compute, threads, |device| sample(
-            &mut session,
-            args.named(),
-            template,
-            device
+            args, &mut plan, template, &observer, device
         ))?,
         (None, None) => unreachable!("a local model has its template"),
-    }
+    };
     progress.finish();
-    let scores = session.scores();
     if args.json {
         outln!("{}", serde_json::to_string(&scores)?);
         return Ok(());
@@ -209,6 +206,7 @@ impl Args {
         let plan = EvalPlan {
             sets,
             model: self.named().to_string(),
+            fingerprints: None,
             endpoint: self.endpoint.clone(),
             prompt: prompt.clone(),
             completions: self.k,
@@ -277,25 +275,32 @@ impl Args {
             seed: self.seed,
             ..RetryPolicy::default()
         };
-        Ok(Client::new(endpoint, key.as_deref().map(str::trim), policy)?)
+        Ok(Client::new(endpoint, key.as_deref().map(str::trim), policy)?.on_wait(say_wait))
     }
 }
 
+/// Scores a local model. It is opened before its record, which is of its weights and not of their path.
 fn sample<D: Device>(
-    session: &mut EvalSession<'_>,
-    named: model::Named<'_>,
+    args: &Args,
+    plan: &mut EvalPlan,
     template: &ChosenTemplate,
+    observer: &dyn Fn(EvalProgress),
     device: D,
-) -> Result<()> {
-    let max_tokens = session.plan().max_tokens;
-    let (mut opened, chat_format) = model::open(named, template, max_tokens, device)?;
-    opened.round_keys_and_values_to(session.plan().kv_dtype);
+) -> Result<Vec<Score>> {
+    let named = args.named();
+    let model::Opened { mut model, chat_format, fingerprint } =
+        model::open(named, template, plan.max_tokens, device)?;
+    plan.fingerprints =
+        Some(Fingerprints { weights: fingerprint, template: chat_format.template.hash() });
+    let mut session = EvalSession::open(plan, args.out.as_deref(), observer)?;
+    model.round_keys_and_values_to(session.plan().kv_dtype);
     model::warn_of_another_template(named, &chat_format);
-    let model = EvalModel { model: &opened, chat_format: &chat_format };
+    let model = EvalModel { model: &model, chat_format: &chat_format };
     if let Some(it) = session.warning(model)? {
         errln!("warning: {it}");
     }
-    Ok(session.sample(model)?)
+    session.sample(model)?;
+    Ok(session.scores())
 }
 
 /// Refuses a row that cannot be graded, and reports how often a file repeats its problems.
@@ -395,6 +400,15 @@ fn print_comparison(files: &[String], layout: Layout, seed: u64) -> Result<()> {
     }
     for (benchmark, names) in hapo_eval::different_texts(&runs) {
         errln!("warning: {benchmark}: the problems' texts differ between {}", names.join(" and "));
+    }
+    for it in hapo_eval::unfinished(&runs) {
+        errln!(
+            "warning: {}: {} of {} problems of {}; the score is left out until the same command finishes the record",
+            it.name,
+            it.problems,
+            it.of,
+            it.benchmark
+        );
     }
     let table = compare(&runs, seed).render(layout);
     std::io::stdout().lock().write_all(table.as_bytes())?;

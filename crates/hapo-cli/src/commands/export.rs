@@ -11,6 +11,7 @@ use hapo_report::LoggedRun;
 use hapo_train::Recipe;
 use serde_json::{Value, json};
 
+use crate::commands::runs::warn_of_unreadable;
 use crate::failure::bad_input;
 use crate::progress::tell;
 
@@ -79,10 +80,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     loop {
         let runs = hapo_report::logged_runs(&args.runs)?;
         for it in &runs {
-            let known = loggers.iter().position(|logger| logger.run == it.name());
+            let folder = it.folder();
+            let known = loggers.iter().position(|logger| logger.folder == folder);
             if let Some(at) = known {
                 loggers[at].send(it)?;
             } else {
+                warn_of_unreadable(it.name(), it.unreadable());
                 let mut logger = Logger::start(&args.python, tracker, &args.project, it)?;
                 logger.send(it)?;
                 loggers.push(logger);
@@ -164,7 +167,11 @@ fn table(args: &Args) -> Result<()> {
     if args.follow {
         return Err(bad_input("--follow: a table is written once", "choose a tracker with --to"));
     }
-    let table = hapo_report::csv(&hapo_report::logged_runs(&args.runs)?);
+    let runs = hapo_report::logged_runs(&args.runs)?;
+    for it in &runs {
+        warn_of_unreadable(it.name(), it.unreadable());
+    }
+    let table = hapo_report::csv(&runs);
     match &args.out {
         Some(file) => hapo_run::write_atomically(file, table.as_bytes())?,
         None => std::io::stdout().write_all(table.as_bytes())?,
@@ -174,6 +181,8 @@ fn table(args: &Args) -> Result<()> {
 
 /// One run and the process that logs it.
 struct Logger {
+    folder: PathBuf,
+    /// Its name when it was first seen, which the tracker has.
     run: String,
     process: Child,
     /// The last step that was sent.
@@ -197,7 +206,7 @@ impl Logger {
         let first = json!({ "run": run.name(), "settings": run.settings() });
         // A process that ended says why when it is waited for.
         let _ = write_line(&mut process, &first);
-        Ok(Self { run: run.name().to_owned(), process, last: 0 })
+        Ok(Self { folder: run.folder(), run: run.name().to_owned(), process, last: 0 })
     }
 
     fn send(&mut self, run: &LoggedRun) -> Result<()> {

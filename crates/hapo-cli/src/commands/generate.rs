@@ -144,7 +144,8 @@ struct GeneratePlan<'a> {
 
 fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
     let most = plan.max_new_tokens.unwrap_or(DEFAULT_TOKENS);
-    let (mut model, chat_format) = model::open(plan.model, &plan.template, most, device)?;
+    let model::Opened { mut model, chat_format, .. } =
+        model::open(plan.model, &plan.template, most, device)?;
     model.round_keys_and_values_to(plan.kv.kv_dtype);
     let prompts = plan
         .problems

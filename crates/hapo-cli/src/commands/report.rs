@@ -40,10 +40,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => Vec::new(),
     };
     if args.json {
-        outln!(
-            "{}",
-            serde_json::json!({ "page": args.out, "bytes": page.len(), "figures": figures })
-        );
+        // As text: a path that is no UTF-8 has no JSON.
+        let figures: Vec<String> = figures.iter().map(|it| it.display().to_string()).collect();
+        let out = args.out.display().to_string();
+        outln!("{}", serde_json::json!({ "page": out, "bytes": page.len(), "figures": figures }));
     } else {
         outln!("{}", args.out.display());
         for it in &figures {

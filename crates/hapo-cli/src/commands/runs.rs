@@ -21,6 +21,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let runs = hapo_report::overview(&args.folders)?;
+    for it in &runs {
+        warn_of_unreadable(&it.name, &it.unreadable);
+    }
     if args.json {
         outln!("{}", serde_json::to_string(&runs)?);
         return Ok(());
@@ -40,6 +43,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         errln!("to see the latest: hapo report {}", latest.path.display());
     }
     Ok(())
+}
+
+/// Says which files of a run are missing from what is printed.
+pub(super) fn warn_of_unreadable(run: &str, files: &[String]) {
+    for it in files {
+        errln!("warning: {run}: {it}");
+    }
 }
 
 fn cells(run: &RunLine) -> [String; 7] {

@@ -1,7 +1,7 @@
 //! `hapo teacher`: verified traces for a set of prompts.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    ColumnsArg, GRADERS, RewardArgs, api_key, decoding, not_an_input, one_of, wait_for,
+    ColumnsArg, GRADERS, RewardArgs, api_key, decoding, not_an_input, one_of, say_wait, wait_for,
 };
 use crate::support::model;
 
@@ -210,7 +210,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json {
         let mut line = serde_json::to_value(summary)?;
         line["seconds"] = json!(elapsed.as_secs_f64());
-        line["output"] = json!(args.output);
+        line["output"] = json!(args.output.display().to_string());
         outln!("{line}");
     } else {
         print(&args.output, &summary, elapsed)?;
@@ -317,19 +317,6 @@ impl Args {
             }
         }
         Ok(())
-    }
-}
-
-/// Waits shorter than this are not worth a line.
-const SHORT_WAIT: Duration = Duration::from_secs(2);
-
-/// Says that a server makes all requests wait; a storm of refusals is said once in a while.
-fn say_wait(wait: Duration, reason: &str) {
-    static SAID: Mutex<Option<Instant>> = Mutex::new(None);
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if wait >= SHORT_WAIT && said.is_none_or(|it| it.elapsed() > Duration::from_secs(5)) {
-        errln!("waiting {:.0} s: {reason}", wait.as_secs_f64());
-        *said = Some(Instant::now());
     }
 }
 

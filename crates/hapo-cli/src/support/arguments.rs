@@ -1,8 +1,8 @@
 //! Arguments of several commands.
 
 use std::ffi::OsStr;
-use std::sync::{LazyLock, OnceLock};
-use std::time::Duration;
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::builder::{
@@ -238,6 +238,19 @@ pub(crate) fn wait_for<T>(requests: impl Future<Output = T>, concurrency: usize)
     let outcome = runtime.block_on(requests);
     runtime.shutdown_background();
     Ok(outcome)
+}
+
+/// Waits shorter than this are not worth a line.
+const SHORT_WAIT: Duration = Duration::from_secs(2);
+
+/// Says that a server makes all requests wait; a storm of refusals is said once in a while.
+pub(crate) fn say_wait(wait: Duration, reason: &str) {
+    static SAID: Mutex<Option<Instant>> = Mutex::new(None);
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if wait >= SHORT_WAIT && said.is_none_or(|it| it.elapsed() > Duration::from_secs(5)) {
+        errln!("waiting {:.0} s: {reason}", wait.as_secs_f64());
+        *said = Some(Instant::now());
+    }
 }
 
 /// Refuses an output that is an input, under whatever name and through whatever link: writing it would lose what is read.

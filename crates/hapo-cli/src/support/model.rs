@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_kernels::Device;
-use hapo_model::{LoadedModel, Model, Tokenizer};
+use hapo_model::folder::Fingerprint;
+use hapo_model::{LoadedModel, LoraShape, Model, Tokenizer};
 use hapo_sampler::ChatFormat;
 use hapo_train::{ChosenTemplate, TemplateRequest};
 
@@ -96,6 +97,14 @@ pub(crate) fn tell_what_it_knows(model: &str) {
     }
 }
 
+/// A model to sample from.
+pub(crate) struct Opened<D: Device> {
+    pub(crate) model: Model<D>,
+    pub(crate) chat_format: ChatFormat,
+    /// Name of the weights, the adapter's among them.
+    pub(crate) fingerprint: String,
+}
+
 /// A model and its chat format. The longest sequence is the model's own limit, or
 /// `PROMPT_TOKENS` and `max_new_tokens`, whichever is shorter.
 pub(crate) fn open<D: Device>(
@@ -103,14 +112,14 @@ pub(crate) fn open<D: Device>(
     template: &ChosenTemplate,
     max_new_tokens: usize,
     device: D,
-) -> Result<(Model<D>, ChatFormat)> {
+) -> Result<Opened<D>> {
     const PROMPT_TOKENS: usize = 4096;
     let mut loaded = open_loaded(named, PROMPT_TOKENS + max_new_tokens, device)?;
     let files = &loaded.tokenizer_files;
     let template = hapo_sampler::choose_template(template.choice(), named.model, files)?;
     loaded.model.quicken()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
-    Ok((loaded.model, chat_format))
+    Ok(Opened { model: loaded.model, chat_format, fingerprint: loaded.fingerprint })
 }
 
 /// A tokenizer by its `tokenizer.json` or the folder that has one.
@@ -154,8 +163,18 @@ pub(crate) fn open_beside<D: Device>(
     if let Some(dir) = named.adapter {
         let adapter = hapo_model::folder::open_adapter(dir)?;
         adapter.add_to(&mut loaded.model, &loaded.fingerprint)?;
+        loaded.fingerprint += &adapter_fingerprint(&loaded.model, &adapter.shape)?;
     }
     Ok(loaded)
+}
+
+/// What an adapter adds to the name of its model's weights: its numbers and their scale.
+fn adapter_fingerprint<D: Device>(model: &Model<D>, shape: &LoraShape) -> Result<String> {
+    let mut fingerprint = Fingerprint::default();
+    for spec in shape.tensors(model.config()) {
+        fingerprint.add(&spec, &model.tensor(&spec.name)?);
+    }
+    Ok(format!("+{}*{fingerprint}", shape.scale()))
 }
 
 /// Warns if a checkpoint of `hapo train` is sampled with another template than it was trained with.

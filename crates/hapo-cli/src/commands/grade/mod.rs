@@ -4,9 +4,8 @@ mod summary;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufReader, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use anyhow::Result;
@@ -19,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use self::summary::{Summary, label};
 use crate::failure::{self, bad_input};
-use crate::support::arguments::{GRADERS, RewardArgs, one_of};
+use crate::support::arguments::{GRADERS, RewardArgs, not_an_input, one_of};
 
 /// Grade completions against gold answers.
 ///
@@ -73,12 +72,52 @@ const BATCH: usize = 4096;
 pub(crate) fn run(args: &Args) -> Result<()> {
     let grader = args.reward.grader(&args.grader, args.extraction)?;
     let grader = Extracting::new(grader, args.extraction);
-    let writer: Box<dyn Write> = match &args.out {
-        Some(file) => Box::new(File::create(file).map_err(|it| {
-            bad_input(format!("cannot write {}: {it}", file.display()), "name a file to write")
-        })?),
-        None => Box::new(std::io::stdout().lock()),
+    let Graded { summary: it, ungraded } = match &args.out {
+        Some(file) => graded_into(file, args, grader)?,
+        None => grade(args, grader, &mut std::io::stdout().lock())?,
     };
+    if args.completion.is_some() {
+        // The verdict is all there is to say.
+    } else if args.out.is_none() {
+        errln!("{}", it.text());
+    } else if args.json {
+        outln!("{}", serde_json::to_string(&it)?);
+    } else {
+        outln!("{}", it.text());
+    }
+    let (malformed, rows) = (it.malformed, it.rows);
+    let unread = format!("{malformed} of {} could not be read", counted(rows, "row", "rows"));
+    match ungraded {
+        None => Ok(()),
+        Some(Ungraded::Failed) => Err(bad_input(
+            format!("without a verdict: {malformed} of {}", counted(rows, "row", "rows")),
+            "docs/guides/own-reward.md has a program to begin with",
+        )),
+        Some(Ungraded::OtherFields(hint)) => Err(bad_input(unread, hint)),
+        Some(Ungraded::Unread) => Err(bad_input(unread, args.expected())),
+    }
+}
+
+/// All rows, graded.
+struct Graded {
+    summary: Summary,
+    ungraded: Option<Ungraded>,
+}
+
+/// Grades into a file, which stays as it was until all rows are graded.
+fn graded_into(file: &Path, args: &Args, grader: Extracting<'static>) -> Result<Graded> {
+    let inputs: Vec<&Path> = args.file.iter().map(PathBuf::as_path).collect();
+    not_an_input(file, &inputs)?;
+    let mut graded = None;
+    hapo_run::write_atomically_with(file, |out| -> Result<()> {
+        graded = Some(grade(args, grader, out)?);
+        Ok(())
+    })?;
+    Ok(graded.expect("a file that was written was graded into"))
+}
+
+/// Grades the rows that the arguments name and writes a line for each.
+fn grade(args: &Args, grader: Extracting<'static>, to: &mut dyn Write) -> Result<Graded> {
     let mut out = Output {
         args,
         explain: args.explain || (args.completion.is_some() && !args.json),
@@ -87,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             None => "standard input".to_owned(),
         },
         grader,
-        writer: std::io::BufWriter::new(writer),
+        writer: std::io::BufWriter::new(to),
         summary: Summary::default(),
         ungraded: None,
     };
@@ -117,35 +156,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     out.writer.flush()?;
-    let (it, ungraded) = (out.summary, out.ungraded);
-    let keys = format!("`{}` and `{}`", args.gold_key, args.pred_key);
-    if it.rows == 0 {
-        return Err(bad_input(
-            format!("{}: expected rows, got none", out.origin),
-            format!("each row is an object with strings in {keys}"),
-        ));
+    if out.summary.rows == 0 {
+        let none = format!("{}: expected rows, got none", out.origin);
+        return Err(bad_input(none, args.expected()));
     }
-    if args.completion.is_some() {
-        // The verdict is all there is to say.
-    } else if args.out.is_none() {
-        errln!("{}", it.text());
-    } else if args.json {
-        outln!("{}", serde_json::to_string(&it)?);
-    } else {
-        outln!("{}", it.text());
-    }
-    let (malformed, rows) = (it.malformed, it.rows);
-    let unread = format!("{malformed} of {} could not be read", counted(rows, "row", "rows"));
-    match ungraded {
-        None => Ok(()),
-        Some(Ungraded::Failed) => Err(bad_input(
-            format!("without a verdict: {malformed} of {}", counted(rows, "row", "rows")),
-            "docs/guides/own-reward.md has a program to begin with",
-        )),
-        Some(Ungraded::OtherFields(hint)) => Err(bad_input(unread, hint)),
-        Some(Ungraded::Unread) => {
-            Err(bad_input(unread, format!("each row is an object with strings in {keys}")))
-        }
+    Ok(Graded { summary: out.summary, ungraded: out.ungraded })
+}
+
+impl Args {
+    /// What a row must be, for hints.
+    fn expected(&self) -> String {
+        format!("each row is an object with strings in `{}` and `{}`", self.gold_key, self.pred_key)
     }
 }
 
@@ -172,7 +193,7 @@ struct Output<'a> {
     /// The name of the input in messages.
     origin: String,
     grader: Extracting<'static>,
-    writer: std::io::BufWriter<Box<dyn Write>>,
+    writer: std::io::BufWriter<&'a mut dyn Write>,
     summary: Summary,
     ungraded: Option<Ungraded>,
 }
@@ -298,19 +319,11 @@ impl Output<'_> {
         Ungraded::OtherFields(printable(&did_you_mean(absent, &known, "", &name)))
     }
 
-    /// Gold and completion of a row. A number counts as its text: gold answers are often bare.
+    /// Gold and completion of a row.
     fn pair<'r>(&self, row: &'r Row) -> Result<Pair<'r>, String> {
         let row = row.as_ref().map_err(Clone::clone)?;
-        let field = |key: &str| match row.get(key) {
-            Some(Value::String(it)) => Ok(Cow::Borrowed(it.as_str())),
-            // Without an exponent, which the grader would read as Euler's number.
-            Some(Value::Number(it)) => Ok(Cow::Owned(match it.as_f64() {
-                Some(float) if it.is_f64() => float.to_string(),
-                _ => it.to_string(),
-            })),
-            Some(other) => Err(format!("{key}: expected a string, got {}", kind(other))),
-            None => Err(format!("{key}: expected a string, got nothing")),
-        };
+        let field =
+            |key: &str| text_of(row.get(key)).map_err(|problem| format!("{key}: {problem}"));
         Ok((field(&self.args.gold_key)?, field(&self.args.pred_key)?))
     }
 
@@ -363,6 +376,25 @@ fn printable(text: &str) -> String {
 /// Gold and completion.
 type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
 
+/// The text of a field. A number counts as its text: gold answers are often bare.
+fn text_of(field: Option<&Value>) -> Result<Cow<'_, str>, String> {
+    // From here on a float is no longer the number that was written.
+    const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
+    match field {
+        Some(Value::String(it)) => Ok(Cow::Borrowed(it.as_str())),
+        Some(Value::Number(it)) => match it.as_f64().filter(|_| it.is_f64()) {
+            Some(float) if float.abs() >= EXACT_BELOW => Err(format!(
+                "expected a string or a number below 2^53, got {it}, which may be rounded"
+            )),
+            // Without an exponent, which the grader would read as Euler's number.
+            Some(float) => Ok(Cow::Owned(float.to_string())),
+            None => Ok(Cow::Owned(it.to_string())),
+        },
+        Some(other) => Err(format!("expected a string, got {}", kind(other))),
+        None => Err("expected a string, got nothing".to_owned()),
+    }
+}
+
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -370,5 +402,27 @@ fn kind(value: &Value) -> &'static str {
         Value::Number(_) | Value::String(_) => "a value",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_its_own_digits_or_is_refused() {
+        let text = |value: Value| text_of(Some(&value)).map(Cow::into_owned);
+        for (value, digits) in [
+            (json!(9_007_199_254_740_993_u64), "9007199254740993"),
+            (json!(u64::MAX), "18446744073709551615"),
+            (json!(9_007_199_254_740_991.0), "9007199254740991"),
+            (json!(-2.5e-7), "-0.00000025"),
+        ] {
+            assert_eq!(text(value).as_deref(), Ok(digits));
+        }
+        for value in [9_007_199_254_740_992.0, -1.5e300] {
+            let problem = text(json!(value)).unwrap_err();
+            assert!(problem.starts_with("expected a string or a number below 2^53"), "{problem}");
+        }
     }
 }
