@@ -157,7 +157,7 @@ struct Shared {
     source: Source,
     settings: RewardSettings,
     log: RewardLog,
-    /// It has answered once: a program that never does was not started right.
+    /// It has said something once: a program that never does was not started right.
     has_answered: AtomicBool,
     /// An answer has named its line: then all do.
     names_lines: AtomicBool,
@@ -310,18 +310,21 @@ impl Shared {
 
     /// The answer to a line, or why there is none.
     fn ask(&self, line: &str, id: &str) -> Result<Answer, Failure> {
-        let answer = match &self.source {
+        let said = match &self.source {
             Source::Program(pool) => pool.ask(line),
             Source::Server(server) => server.ask(line),
             Source::Function(function) => function.answer(line).map_err(Failure::of_one),
         };
-        let answer = answer.and_then(|text| {
+        // Whatever it says, it was started right; a function that raises says so by that.
+        if said.is_ok() || matches!(self.source, Source::Function(_)) {
+            self.has_answered.store(true, Ordering::Relaxed);
+        }
+        let answer = said.and_then(|text| {
             let answer = answer::parse(&text, id).and_then(|it| self.require_id(it));
             answer.inspect_err(|_| self.log.add("unexpected answer", &text))
         });
         match answer {
             Ok(it) => {
-                self.has_answered.store(true, Ordering::Relaxed);
                 self.failures.store(0, Ordering::Relaxed);
                 Ok(it)
             }

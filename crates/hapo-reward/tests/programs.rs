@@ -3,9 +3,10 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hapo_reward::{OnFailure, OwnReward, RewardSettings};
+use hapo_reward::{Answers, OnFailure, OwnReward, RewardSettings};
 use hapo_verify::{Completion, Gold, Grader, Judgement, Problem, Reason, Verdict, in_order};
 
 /// Short times, one worker.
@@ -119,6 +120,39 @@ fn one_that_never_answers_is_an_error_whatever_the_settings_say() {
     let failures: Vec<bool> =
         (0..64).map(|it| judge(&reward, &format!("bad {it}")).failure().is_some()).collect();
     assert_eq!(failures.iter().position(|it| *it), Some(63));
+}
+
+/// A function of this process without a reward.
+#[derive(Debug)]
+struct Raises;
+
+impl Answers for Raises {
+    fn answer(&self, _: &str) -> Result<String, String> {
+        Err("it raised".to_owned())
+    }
+}
+
+#[test]
+fn one_that_fails_before_its_first_reward_is_wrong_where_the_settings_say_so() {
+    let named = r#"while read -r line; do id=${line#*:\"}; id=${id%%\"*}; echo "{\"id\": \"$id\", \"verdict\": null, \"reason\": \"it raised\"}"; done"#;
+    for on_failure in [OnFailure::Wrong, OnFailure::Stop] {
+        let settings = || RewardSettings { on_failure, wrong: -1.0, ..settings() };
+        for (reward, said) in [
+            (program(named, settings()), "it raised"),
+            (program("while read -r line; do echo NaN; done", settings()), "got `NaN`"),
+            (OwnReward::function("python:here", Arc::new(Raises), settings()), "it raised"),
+        ] {
+            let first = judge(&reward, "a");
+            let expected = (on_failure == OnFailure::Wrong).then_some(-1.0);
+            assert_eq!(first.reward, expected, "{}", first.reason);
+            assert!(first.reason.contains(said), "{}", first.reason);
+            assert!(!first.reason.contains("not answered"), "{}", first.reason);
+            // One that never gives a reward still ends the run.
+            let rewards: Vec<Option<f64>> =
+                (1..64).map(|it| judge(&reward, &it.to_string()).reward).collect();
+            assert_eq!((rewards[0], rewards[62]), (expected, None));
+        }
+    }
 }
 
 #[test]
@@ -423,8 +457,11 @@ fn functions_in_python_are_called_by_the_names_of_their_parameters() {
     stopped("unclear", "unclear(completions, rows, prompts): expected f(completions, rows)");
     stopped("absent", "has no function absent");
     let wrong = RewardSettings { on_failure: OnFailure::Wrong, wrong: -1.0, ..settings() };
-    // A function that has never answered is not started right, whatever the settings say.
-    assert_eq!(judge("broken", wrong).reward, None);
+    // A function that raises was started right; one that is not there was not, whatever the settings say.
+    assert_eq!(judge("broken", wrong.clone()).reward, Some(-1.0));
+    let absent = judge("absent", wrong);
+    assert_eq!(absent.reward, None);
+    assert!(absent.reason.ends_with("it has not answered anything yet"), "{}", absent.reason);
     for (name, expected) in [
         (
             "python:reward.py",

@@ -4,7 +4,8 @@
 //! possible beginning of a stop string. The pieces of a completion, joined, are the text of its tokens up to the stop
 //! string.
 //!
-//! Price: the last few tokens are decoded twice per token.
+//! Price: the last few tokens are decoded twice per token. Tokens that are single bytes (`<0x0A>` of Llama 2) are held
+//! until another token follows; stop strings among them are found at once.
 
 use hapo_model::Tokenizer;
 
@@ -14,6 +15,15 @@ use crate::Error;
 #[derive(Debug)]
 pub(crate) struct TextStream {
     tokens: Vec<u32>,
+    reading: Reading,
+    /// Reads a run of byte tokens as the characters that it is so far. One byte that is no UTF-8 makes U+FFFD of every
+    /// byte of the run, so this finds stop strings and releases nothing.
+    run: Option<Reading>,
+}
+
+/// How far tokens were read.
+#[derive(Clone, Debug, Default)]
+struct Reading {
     /// Tokens from here on are decoded together; those before `read` are given out already.
     context: usize,
     read: usize,
@@ -22,7 +32,7 @@ pub(crate) struct TextStream {
 }
 
 /// The change that a token made to the text.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Grown {
     /// Text that is certain now.
     pub(crate) text: String,
@@ -30,9 +40,13 @@ pub(crate) struct Grown {
     pub(crate) stopped: Option<usize>,
 }
 
+/// Tokens without a complete character after which a run is no UTF-8: a character has four bytes at most, and a few
+/// tokens without a text may stand before it.
+const MOST_CUT: usize = 8;
+
 impl TextStream {
     pub(crate) fn new() -> Self {
-        Self { tokens: Vec::new(), context: 0, read: 0, held: String::new() }
+        Self { tokens: Vec::new(), reading: Reading::default(), run: None }
     }
 
     pub(crate) fn push(
@@ -42,17 +56,12 @@ impl TextStream {
         stops: &[String],
     ) -> Result<Grown, Error> {
         self.tokens.push(token);
-        let (before, now) = self.decode(tokenizer)?;
-        // A cut character decodes to U+FFFD until its last byte is there.
-        if let Some(new) = now.strip_prefix(before.as_str())
-            && !new.is_empty()
-            && !new.ends_with('\u{FFFD}')
-        {
-            self.held.push_str(new);
-            self.context = self.read;
-            self.read = self.tokens.len();
+        if self.is_in_run(tokenizer, token) && !self.run_stops(tokenizer, stops)? {
+            return Ok(Grown::default());
         }
-        Ok(self.release(stops))
+        self.run = None;
+        self.reading.advance(tokenizer, &self.tokens)?;
+        Ok(self.reading.release(stops))
     }
 
     /// The remaining text when no token follows: cut characters as U+FFFD.
@@ -61,19 +70,53 @@ impl TextStream {
         tokenizer: &Tokenizer,
         stops: &[String],
     ) -> Result<Grown, Error> {
-        let (before, now) = self.decode(tokenizer)?;
-        self.held.push_str(now.strip_prefix(before.as_str()).unwrap_or_default());
-        let mut grown = self.release(stops);
+        let rest = self.reading.unread(tokenizer, &self.tokens)?;
+        self.reading.held.push_str(&rest);
+        let mut grown = self.reading.release(stops);
         if grown.stopped.is_none() {
-            grown.text.push_str(&self.held);
+            grown.text.push_str(&self.reading.held);
         }
         Ok(grown)
     }
 
-    fn decode(&self, tokenizer: &Tokenizer) -> Result<(String, String), Error> {
-        let before = tokenizer.decode(&self.tokens[self.context..self.read])?;
-        let now = tokenizer.decode(&self.tokens[self.context..])?;
-        Ok((before, now))
+    /// True if the last token is a byte, or has no text and stands in a run of bytes: decoders pass over it.
+    fn is_in_run(&self, tokenizer: &Tokenizer, token: u32) -> bool {
+        tokenizer.token(token).map_or(self.run.is_some(), |it| is_byte(&it))
+    }
+
+    /// Reads the run as far as it is complete characters; true if it now contains a stop string.
+    fn run_stops(&mut self, tokenizer: &Tokenizer, stops: &[String]) -> Result<bool, Error> {
+        let run = self.run.get_or_insert_with(|| self.reading.clone());
+        if stops.is_empty() || self.tokens.len() - run.read > MOST_CUT {
+            return Ok(false);
+        }
+        run.advance(tokenizer, &self.tokens)?;
+        Ok(run.release(stops).stopped.is_some())
+    }
+}
+
+impl Reading {
+    /// Holds the text of the unread tokens, unless it ends in a cut character.
+    fn advance(&mut self, tokenizer: &Tokenizer, tokens: &[u32]) -> Result<(), Error> {
+        let new = self.unread(tokenizer, tokens)?;
+        // A cut character decodes to U+FFFD until its last byte is there.
+        if !new.is_empty() && !new.ends_with('\u{FFFD}') {
+            self.held.push_str(&new);
+            self.context = self.read;
+            self.read = tokens.len();
+        }
+        Ok(())
+    }
+
+    /// The text of the tokens that are not read yet.
+    fn unread(&self, tokenizer: &Tokenizer, tokens: &[u32]) -> Result<String, Error> {
+        let before = tokenizer.decode(&tokens[self.context..self.read])?;
+        let now = tokenizer.decode(&tokens[self.context..])?;
+        match now.strip_prefix(before.as_str()) {
+            Some(new) => Ok(new.to_owned()),
+            // These tokens change the text before them, which is given out.
+            None => Ok(tokenizer.decode(&tokens[self.read..])?),
+        }
     }
 
     fn release(&mut self, stops: &[String]) -> Grown {
@@ -85,6 +128,12 @@ impl TextStream {
         let rest = self.held.split_off(self.held.len() - held);
         Grown { text: std::mem::replace(&mut self.held, rest), stopped: None }
     }
+}
+
+/// True of a token that byte-fallback decoders read as one byte: `<0x0A>`.
+fn is_byte(token: &str) -> bool {
+    let digits = token.strip_prefix("<0x").and_then(|it| it.strip_suffix('>'));
+    digits.is_some_and(|it| it.len() == 2 && u8::from_str_radix(it, 16).is_ok())
 }
 
 /// Where the earliest stop string begins and which it is; the first of the list where two begin
@@ -108,6 +157,10 @@ fn longest_beginning(text: &str, stops: &[String]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
     use super::*;
 
     fn tokenizer() -> Tokenizer {
@@ -115,22 +168,106 @@ mod tests {
         Tokenizer::open(&folder).unwrap()
     }
 
+    /// As Llama 2 and Mistral have it: `TOKENS` at their indices, and none at the index behind them.
+    fn byte_fallback() -> Tokenizer {
+        let vocab: serde_json::Map<_, _> =
+            TOKENS.iter().zip(0..).map(|(token, id)| ((*token).to_owned(), json!(id))).collect();
+        let space = json!({ "type": "Replace", "pattern": { "String": "▁" }, "content": " " });
+        let strip = json!({ "type": "Strip", "content": " ", "start": 1, "stop": 0 });
+        let decoders = json!([space, { "type": "ByteFallback" }, { "type": "Fuse" }, strip]);
+        let file = json!({
+            "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+            "normalizer": null, "pre_tokenizer": null, "post_processor": null,
+            "decoder": { "type": "Sequence", "decoders": decoders },
+            "model": {
+                "type": "BPE", "dropout": null, "unk_token": null,
+                "continuing_subword_prefix": null, "end_of_word_suffix": null,
+                "fuse_unk": true, "byte_fallback": true, "vocab": vocab, "merges": [],
+            },
+        });
+        Tokenizer::from_bytes(Path::new("tokenizer.json"), file.to_string().as_bytes()).unwrap()
+    }
+
+    const TOKENS: [&str; 9] =
+        ["▁", "▁w", "w", "<0x41>", "<0x20>", "<0xE6>", "<0xB1>", "<0x89>", "<0xFF>"];
+
+    /// A text that comes token by token.
+    #[derive(Debug, Default, PartialEq)]
+    struct Streamed {
+        pieces: Vec<String>,
+        stopped: Option<usize>,
+        /// Tokens that came until then.
+        tokens: usize,
+    }
+
+    fn stream_of(tokenizer: &Tokenizer, tokens: &[u32], stops: &[&str]) -> Streamed {
+        let stops: Vec<String> = stops.iter().map(|it| (*it).to_owned()).collect();
+        let mut stream = TextStream::new();
+        let mut streamed = Streamed::default();
+        for token in tokens {
+            let grown = stream.push(tokenizer, *token, &stops).unwrap();
+            streamed.pieces.push(grown.text);
+            streamed.tokens += 1;
+            if grown.stopped.is_some() {
+                return Streamed { stopped: grown.stopped, ..streamed };
+            }
+        }
+        let last = stream.finish(tokenizer, &stops).unwrap();
+        streamed.pieces.push(last.text);
+        Streamed { stopped: last.stopped, ..streamed }
+    }
+
     /// Pieces of a text that comes token by token, and the stop string that ended it.
     fn stream(text: &str, stops: &[&str]) -> (Vec<String>, Option<usize>) {
         let tokenizer = tokenizer();
-        let stops: Vec<String> = stops.iter().map(|it| (*it).to_owned()).collect();
-        let mut stream = TextStream::new();
-        let mut pieces = Vec::new();
-        for token in tokenizer.encode(text).unwrap() {
-            let grown = stream.push(&tokenizer, token, &stops).unwrap();
-            pieces.push(grown.text);
-            if grown.stopped.is_some() {
-                return (pieces, grown.stopped);
+        let tokens = tokenizer.encode(text).unwrap();
+        let Streamed { pieces, stopped, .. } = stream_of(&tokenizer, &tokens, stops);
+        (pieces, stopped)
+    }
+
+    /// Every sequence of at most `length` of the tokens.
+    fn sequences(length: u32) -> impl Iterator<Item = Vec<u32>> {
+        let n = TOKENS.len() as u32 + 1;
+        let digits = move |length: u32, number: u32| {
+            (0..length).map(|place| number / n.pow(place) % n).collect::<Vec<_>>()
+        };
+        (0..=length).flat_map(move |length| (0..n.pow(length)).map(move |it| digits(length, it)))
+    }
+
+    /// One byte that is no UTF-8 makes U+FFFD of every byte of its run: `A` alone is "A", before 0xFF it is not.
+    #[test]
+    fn runs_of_bytes_join_to_the_text_and_end_at_stop_strings() {
+        let tokenizer = byte_fallback();
+        let both: [&[&str]; 2] = [&[], &["AA", "汉w", " A"]];
+        for tokens in sequences(4) {
+            for stops in both {
+                let owned: Vec<String> = stops.iter().map(|it| (*it).to_owned()).collect();
+                let mut expected = (tokenizer.decode(&tokens).unwrap(), None, tokens.len());
+                for n in 0..=tokens.len() {
+                    let mut text = tokenizer.decode(&tokens[..n]).unwrap();
+                    if let Some((at, index)) = first_stop(&text, &owned) {
+                        text.truncate(at);
+                        expected = (text, Some(index), n);
+                        break;
+                    }
+                }
+                let got = stream_of(&tokenizer, &tokens, stops);
+                let got = (got.pieces.concat(), got.stopped, got.tokens);
+                assert_eq!(got, expected, "{tokens:?} {stops:?}");
             }
         }
-        let last = stream.finish(&tokenizer, &stops).unwrap();
-        pieces.push(last.text);
-        (pieces, last.stopped)
+    }
+
+    #[test]
+    fn long_runs_of_bytes_come_behind_the_token_that_ends_them() {
+        let tokenizer = byte_fallback();
+        for (byte, text) in [(3_u32, "A"), (8, "\u{FFFD}")] {
+            let mut tokens = vec![byte; 5000];
+            tokens.push(1);
+            let Streamed { pieces, .. } = stream_of(&tokenizer, &tokens, &["never seen"]);
+            assert!(pieces[..5000].iter().all(String::is_empty), "{text}");
+            assert_eq!(pieces[5000], text.repeat(5000) + " w");
+        }
     }
 
     #[test]

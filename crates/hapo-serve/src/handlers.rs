@@ -132,8 +132,10 @@ fn slot(served: &Served) -> Result<OwnedSemaphorePermit, ApiError> {
 
 /// Takes new weights from a folder, after what is running; what comes meanwhile waits for them.
 async fn new_weights(State(app): State<App>, body: Body) -> Result<Json<Value>, ApiError> {
+    let inside = weights::inside(&app.served)?;
+    let _slot = slot(&app.served)?;
     let body = whole_body(body, &app.served).await?;
-    let new = weights::read(&body, &app.served)?;
+    let new = weights::read(&body, inside, &app.served.settings)?;
     let loaded = app.worker.load(new).ok_or_else(ended)?.await.map_err(|_| ended())?;
     loaded.map_err(|problem| ApiError::bad("model_path", problem))?;
     Ok(Json(json!({ "success": true, "message": "the new weights are served" })))

@@ -6,9 +6,9 @@ use axum::http::StatusCode;
 use hapo_kernels::Device;
 use hapo_model::Model;
 
-use crate::Served;
 use crate::api_error::ApiError;
 use crate::request::{object, take, unexpected};
+use crate::{Served, Settings};
 
 /// Opens a model folder, or an adapter's, as the server's first model was opened.
 pub type OpenWeights<D> = dyn Fn(&Path) -> Result<Model<D>, String> + Send + Sync;
@@ -42,14 +42,21 @@ pub(crate) struct Wanted {
     pub(crate) version: String,
 }
 
-/// Reads a request for new weights.
-pub(crate) fn read(body: &[u8], served: &Served) -> Result<Wanted, ApiError> {
-    let forbidden = |message: String| ApiError::of_status(StatusCode::FORBIDDEN, message);
-    let Some(inside) = &served.weights_inside else {
+/// The folder of new weights, if the server takes any.
+pub(crate) fn inside(served: &Served) -> Result<&Path, ApiError> {
+    served.weights_inside.as_deref().ok_or_else(|| {
         let how = "start it with --weights-from FOLDER to let it";
-        return Err(forbidden(format!("this server takes no new weights: {how}")));
-    };
-    let fields = object(body, &served.settings)?;
+        forbidden(format!("this server takes no new weights: {how}"))
+    })
+}
+
+fn forbidden(message: String) -> ApiError {
+    ApiError::of_status(StatusCode::FORBIDDEN, message)
+}
+
+/// Reads a request for new weights.
+pub(crate) fn read(body: &[u8], inside: &Path, settings: &Settings) -> Result<Wanted, ApiError> {
+    let fields = object(body, settings)?;
     let known = ["model", "model_path", "weight_version", "flush_cache"];
     if let Some((name, value)) = fields.iter().find(|(name, _)| !known.contains(&name.as_str())) {
         return Err(unexpected(&hapo_core::excerpt(name, 80), "no such field", value));

@@ -1,5 +1,7 @@
 //! What a trainer asks of a server: token ids by its own key, log-probabilities as they are sampled from, new weights.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -197,6 +199,53 @@ async fn weights_are_taken_from_the_allowed_folder_alone() {
     // What could not be loaded has left the first weights in place.
     let (_, answer) = post(&client, format!("{open}{COMPLETIONS}"), &question()).await;
     assert_answer(&answer, &first());
+}
+
+/// A request for new weights of whose body one byte has come.
+fn begin_update(address: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address.strip_prefix("http://").unwrap()).unwrap();
+    let head = format!(
+        "POST {UPDATE} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{{"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_takes_no_weights_reads_no_body() {
+    let (_, closed) = start(None).await;
+    let answer = tokio::task::spawn_blocking(move || {
+        let mut stream = begin_update(&closed);
+        // Well before the time for a body is over.
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).map(|()| String::from_utf8_lossy(&answer).into_owned())
+    });
+    assert_eq!(answer.await.unwrap().unwrap(), "HTTP/1.1 403");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_of_new_weights_takes_the_place_of_a_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let (client, address) = start(Some(folder.path())).await;
+    let ask = async || {
+        let body = json!({ "prompt": PROMPT, "max_tokens": 1 });
+        post(&client, format!("{address}{COMPLETIONS}"), &body).await.0
+    };
+    let until = async |expected: u16| {
+        for _ in 0..500 {
+            if ask().await == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("status {expected} never came");
+    };
+    // More than there are places: a question may have one for a moment.
+    let begun: Vec<TcpStream> = (0..12).map(|_| begin_update(&address)).collect();
+    until(429).await;
+    drop(begun);
+    until(200).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

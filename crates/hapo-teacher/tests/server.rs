@@ -178,6 +178,19 @@ fn a_prompt_that_always_fails_is_recorded_and_the_others_go_on() {
 }
 
 #[test]
+fn a_prompt_too_long_for_the_server_fails_at_once_and_the_others_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, output) = (prompts(6), folder.path().join("o.jsonl"));
+    let too_long = r#"{"error":{"message":"This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.","type":"BadRequestError","param":null,"code":400}}"#;
+    let server = Server::start(Mood::Always(400, too_long, None));
+    let (it, rows) = run(&server, &data, &output, Rule::AllCorrect).unwrap();
+    assert_eq!((it.failed, it.retries, it.attempts), (24, 0, 24));
+    assert_eq!(String::from_utf8(rows).unwrap().lines().count(), 6);
+    let journal = std::fs::read_to_string(folder.path().join("o.jsonl.journal")).unwrap();
+    assert_eq!(journal.matches("status 400: This model's maximum context length").count(), 24);
+}
+
+#[test]
 fn a_server_that_is_down_stops_the_run_and_failed_attempts_can_be_made_again() {
     let folder = tempfile::tempdir().unwrap();
     let (data, output) = (prompts(12), folder.path().join("o.jsonl"));

@@ -30,7 +30,7 @@ use headers::spent;
 pub use policy::RetryPolicy;
 pub use question::Question;
 pub use reply::Reply;
-use reply::{complaint, read_reply};
+use reply::{complaint, is_of_prompt, read_reply};
 use transport::{Received, Transport};
 
 /// A question and its result.
@@ -213,9 +213,8 @@ impl Client {
                 Sent::Busy { reason, wait: retry_after(headers, SystemTime::now()) }
             }
             408 | 409 | 425 | 500.. => Sent::Fault(reason),
-            400 | 413 if code == "context_length_exceeded" || status.as_u16() == 413 => {
-                Sent::Hopeless(reason)
-            }
+            413 => Sent::Hopeless(reason),
+            400 | 422 if is_of_prompt(&message, &code) => Sent::Hopeless(reason),
             300..=399 => {
                 let target =
                     headers.get("location").map_or(&b"an unnamed place"[..], |it| it.as_bytes());
@@ -288,6 +287,91 @@ mod tests {
             "http://h/v1/chat/completions refuses with status 401: bad key ***"
         );
         assert!(!format!("{client:?}").contains("secret"));
+    }
+
+    /// Bodies as the servers send them, but for their numbers.
+    #[test]
+    fn a_prompt_that_a_server_refuses_is_no_reason_to_stop() {
+        let client = Client::new("http://h/v1", None, RetryPolicy::default()).unwrap();
+        let sent = |status: u16, body: &str| {
+            let status = StatusCode::from_u16(status).unwrap();
+            client.unsuccessful(status, &HeaderMap::new(), body.as_bytes())
+        };
+        for (status, body) in [
+            // OpenAI, hapo serve.
+            (
+                400,
+                r#"{"error":{"message":"m","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
+            ),
+            // vLLM, by its version.
+            (
+                400,
+                r#"{"error":{"message":"This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4900 in the messages, 100 in the completion).","type":"BadRequestError","param":null,"code":400}}"#,
+            ),
+            (
+                400,
+                r#"{"object":"error","message":"The decoder prompt (length 5000) is longer than the maximum model length of 4096.","type":"BadRequestError","param":null,"code":400}"#,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"The prompt (total length 5000) is too long to fit into the model (context length 4096).","type":"BadRequestError","param":null,"code":400}}"#,
+            ),
+            (
+                400,
+                r#"{"object":"error","message":"max_tokens must be at least 1, got -186.","type":"BadRequestError","param":null,"code":400}"#,
+            ),
+            // SGLang.
+            (
+                400,
+                r#"{"object":"error","message":"The input (61709 tokens) is longer than the model's context length (40960 tokens).","type":"BadRequestError","param":null,"code":400}"#,
+            ),
+            (
+                400,
+                r#"{"object":"error","message":"Requested token count exceeds the model's maximum context length of 4096 tokens.","type":"BadRequestError","param":null,"code":400}"#,
+            ),
+            // llama.cpp.
+            (
+                400,
+                r#"{"error":{"code":400,"message":"request (4390 tokens) exceeds the available context size (4096 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":4390,"n_ctx":4096}}"#,
+            ),
+            (400, r#"{"error":{"code":400,"message":"m","type":"exceed_context_size_error"}}"#),
+            // Text Generation Inference.
+            (
+                422,
+                r#"{"error":"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4900 `inputs` tokens and 100 `max_new_tokens`","error_type":"validation"}"#,
+            ),
+            // Gemini, whose error is in a list.
+            (
+                400,
+                r#"[{"error":{"code":400,"message":"The input token count (5000) exceeds the maximum number of tokens allowed (4096).","status":"INVALID_ARGUMENT"}}]"#,
+            ),
+            // A filter of Azure's, and of OpenAI's.
+            (
+                400,
+                r#"{"error":{"message":"The response was filtered due to the prompt triggering Azure OpenAI's content management policy.","type":null,"param":"prompt","code":"content_filter","status":400}}"#,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"m","type":"invalid_request_error","param":null,"code":"invalid_prompt"}}"#,
+            ),
+            (413, "too large"),
+        ] {
+            let Sent::Hopeless(reason) = sent(status, body) else {
+                panic!("status {status} would end the run: {body}")
+            };
+            assert!(reason.starts_with(&format!("status {status}: ")), "{reason}");
+        }
+        for (status, body) in [
+            (
+                400,
+                r#"{"error":{"message":"max_tokens must be at least 1, got 0","type":"BadRequestError","code":400}}"#,
+            ),
+            (400, r#"{"error":{"message":"unknown field `x`","code":"invalid_request_error"}}"#),
+            (422, r#"{"detail":[{"loc":["body","model"],"msg":"field required"}]}"#),
+            (401, r#"{"error":{"message":"the key has no access to this context length"}}"#),
+        ] {
+            assert!(matches!(sent(status, body), Sent::Stop(_)), "{body}");
+        }
     }
 
     #[test]

@@ -69,6 +69,30 @@ pub(super) fn complaint(body: &[u8]) -> (String, String) {
     (excerpt(&message, 300), field("code").or_else(|| field("type")).unwrap_or_default())
 }
 
+/// True of an error that concerns this prompt alone: it is too long, or a filter refuses it. Few servers have a code of
+/// their own for a prompt that is too long; the others say it in words.
+pub(super) fn is_of_prompt(message: &str, code: &str) -> bool {
+    const CODES: [&str; 4] = [
+        "context_length_exceeded",
+        "exceed_context_size_error",
+        "content_filter",
+        "invalid_prompt",
+    ];
+    const WORDS: [&str; 8] = [
+        "context length",
+        "context size",
+        "context window",
+        "maximum model length",
+        "prompt is too long",
+        "input token count",
+        "`inputs` tokens + `max_new_tokens`",
+        // What a prompt leaves of the context, in vLLM.
+        "must be at least 1, got -",
+    ];
+    let message = message.to_lowercase();
+    CODES.contains(&code) || WORDS.iter().any(|it| message.contains(it))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

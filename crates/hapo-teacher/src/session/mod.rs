@@ -84,20 +84,7 @@ impl<'a> Session<'a> {
         rules: Rules<'a>,
         mode: OpenMode,
     ) -> Result<Self, Error> {
-        let golds: Vec<Gold> = dataset
-            .examples
-            .iter()
-            .enumerate()
-            .map(|(number, it)| {
-                gold_of(rules.grader, it).map_err(|reason| {
-                    let (gold, row, id) = (&it.answer, number + 1, &it.id);
-                    Error::Input {
-                        problem: format!("the grader cannot read the gold answer `{gold}` (row {row}, id {id}): {reason}"),
-                        hint: "correct or remove the row",
-                    }
-                })
-            })
-            .collect::<Result<_, _>>()?;
+        let golds = golds_of(dataset, rules.grader)?;
         origin.input = fingerprint(dataset);
         let mut done: Vec<BTreeMap<u32, Judged>> = vec![BTreeMap::new(); golds.len()];
         let (mut last_failure, mut grading_failed) = (None, None);
@@ -289,6 +276,28 @@ impl<'a> Session<'a> {
     pub fn flush(&mut self) -> Result<(), Error> {
         Ok(self.journal.flush()?)
     }
+}
+
+/// Reads the prompts for a grader. Each must be a problem of one turn, as the output's rows are.
+fn golds_of(dataset: &Dataset, grader: &dyn Grader) -> Result<Vec<Gold>, Error> {
+    let gold = |(number, it): (usize, &Example)| {
+        let (gold, row, id) = (&it.answer, number + 1, &it.id);
+        if !it.messages.is_empty() {
+            return Err(Error::Input {
+                problem: format!(
+                    "a dialogue of several turns has no place in the output (row {row}, id {id})"
+                ),
+                hint: "write its prompt as one problem, or remove the row",
+            });
+        }
+        gold_of(grader, it).map_err(|reason| Error::Input {
+            problem: format!(
+                "the grader cannot read the gold answer `{gold}` (row {row}, id {id}): {reason}"
+            ),
+            hint: "correct or remove the row",
+        })
+    };
+    dataset.examples.iter().enumerate().map(gold).collect()
 }
 
 /// Reads an example for a grader.

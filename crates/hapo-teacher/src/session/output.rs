@@ -2,8 +2,10 @@
 
 use std::io::{BufWriter, Write};
 
+use hapo_data::Example;
 use hapo_run::write_atomically_with;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::Session;
 use crate::error::Error;
@@ -41,15 +43,9 @@ impl Session<'_> {
                     example.teachers.push(it);
                 }
             }
-            let mut row = Vec::new();
-            hapo_data::write_row(&mut row, &example).map_err(io)?;
-            let provenance = serde_json::to_string(&self.provenance(prompt, &chosen))
-                .expect("provenance is plain data");
-            // The row ends in a brace and a line break; the provenance is one more field.
-            let end = row.iter().rposition(|it| *it == b'}').expect("a row is an object");
-            row.truncate(end);
-            writeln!(row, ",\"provenance\":{provenance}}}").map_err(io)?;
-            writer.write_all(&row).map_err(io)?;
+            let row = OutputRow::new(&example, self.provenance(prompt, &chosen));
+            serde_json::to_writer(&mut *writer, &row).map_err(|it| io(it.into()))?;
+            writer.write_all(b"\n").map_err(io)?;
         }
         Ok(writer.flush().map_err(io)?)
     }
@@ -80,6 +76,82 @@ impl Session<'_> {
                 })
                 .collect(),
         }
+    }
+}
+
+/// A row of the native layout with everything else that the input's row had: a custom reward gets whole rows. Several
+/// gold answers and hints are lists, which `data.columns` reads.
+#[derive(Serialize)]
+struct OutputRow<'a> {
+    id: Value,
+    problem: &'a str,
+    answer: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    teacher: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    level: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'a str>,
+    #[serde(flatten)]
+    others: Map<String, Value>,
+    provenance: Provenance<'a>,
+}
+
+impl<'a> OutputRow<'a> {
+    fn new(example: &'a Example, provenance: Provenance<'a>) -> Self {
+        let mut others = other_fields(example);
+        let teacher = match &example.teachers[..] {
+            // Without it the reader takes a field `solution` for a teacher's.
+            [] => others.contains_key("solution").then_some(Value::Null),
+            [one] => Some(one.as_str().into()),
+            several => Some(several.into()),
+        };
+        let answer = match &example.other_answers[..] {
+            [] => as_written(&mut others, "answer", &example.answer),
+            _ => example.golds().collect(),
+        };
+        let id = as_written(&mut others, "id", &example.id);
+        let level = example.level.as_ref().map(|it| as_written(&mut others, "level", it));
+        for name in ["id", "problem", "answer", "teacher", "source", "level", "subject"] {
+            others.remove(name);
+        }
+        Self {
+            id,
+            problem: &example.problem,
+            answer,
+            teacher,
+            source: example.source.as_deref(),
+            level,
+            subject: example.subject.as_deref(),
+            others,
+            provenance,
+        }
+    }
+}
+
+/// The fields of the input's row, where they were kept, and its hints.
+fn other_fields(example: &Example) -> Map<String, Value> {
+    let fields = example.fields.as_deref().map(serde_json::from_str);
+    let mut fields: Map<String, Value> =
+        fields.transpose().expect("fields are a JSON object").unwrap_or_default();
+    fields.remove("provenance");
+    // With a prompt beside them, these make a row of verl's, whatever else it has.
+    if fields.contains_key("reward_model") || fields.contains_key("extra_info") {
+        fields.remove("prompt");
+    }
+    if !example.hints.is_empty() {
+        fields.insert("hints".to_owned(), example.hints.as_slice().into());
+    }
+    fields
+}
+
+/// A text as the input's row has it: a number where it is one there.
+fn as_written(fields: &mut Map<String, Value>, name: &str, text: &str) -> Value {
+    match fields.remove(name) {
+        Some(Value::Number(it)) if it.to_string() == text => Value::Number(it),
+        _ => text.into(),
     }
 }
 

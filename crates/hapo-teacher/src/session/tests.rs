@@ -1,7 +1,8 @@
 use super::*;
 use crate::judgement::{Length, Prices};
 use crate::prompt_kind::PromptKind;
-use hapo_data::Example;
+use hapo_data::{Columns, Example, Loaded, Message, load_rows, open_all};
+use serde_json::Value;
 
 fn dataset() -> Dataset {
     let example = |id: &str, answer: &str| Example {
@@ -149,6 +150,118 @@ fn traces_of_the_input_follow_the_new_ones() {
     session.write(true).unwrap();
     let teachers = &hapo_data::load(&output).unwrap().dataset.examples[0].teachers;
     assert_eq!(*teachers, ["\\boxed{4}", "old \\boxed{4}"]);
+}
+
+/// A file with every field of its rows, read by named columns where there are some.
+fn read(path: &Path, columns: Option<&str>) -> Loaded {
+    let columns = columns.map(|it| Columns::parse(it).unwrap());
+    let rows = open_all(&[path.to_owned()], columns.as_ref()).unwrap();
+    let loaded = load_rows(rows.keeping_fields()).unwrap();
+    assert!(loaded.bad_rows.is_empty(), "{:?}", loaded.bad_rows);
+    loaded
+}
+
+/// The output of a session with a trace for the first of these rows, and the input as it was read.
+fn taught(folder: &Path, rows: &[&str], columns: Option<&str>) -> (Dataset, PathBuf) {
+    let (input, output) = (folder.join("in.jsonl"), folder.join("out.jsonl"));
+    std::fs::write(&input, rows.join("\n")).unwrap();
+    let data = read(&input, columns).dataset;
+    let mut session = open(&data, &output, rules(Rule::FirstCorrect, Leaked::Last)).unwrap();
+    session.record(0, 0, &completed("so \\boxed{4}")).unwrap();
+    session.write(true).unwrap();
+    drop(session);
+    (data, output)
+}
+
+/// The fields of a row but for those that a session adds.
+fn fields(example: &Example, added: &[&str]) -> Value {
+    let mut fields: Value = serde_json::from_str(example.fields.as_ref().unwrap()).unwrap();
+    for name in added {
+        fields.as_object_mut().unwrap().remove(*name);
+    }
+    fields
+}
+
+/// Without its fields: these have the session's beside them.
+fn but_fields(example: &Example) -> Example {
+    Example { fields: None, ..example.clone() }
+}
+
+#[test]
+fn rows_keep_every_field_of_the_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = [
+        r#"{"id":7,"problem":"What is a?","answer":4,"level":2.5,"source":"s","subject":"t","tests":["x"],"prompt":{"a":1},"provenance":"old"}"#,
+        r#"{"id":"b","problem":"What is b?","answer":"7","solution":"7","tests":[2,null]}"#,
+        r#"{"id":"c","problem":"What is c?","answer":"8","solution":"It is \\boxed{8}.","level":"hard"}"#,
+    ];
+    let (data, output) = taught(folder.path(), &rows, None);
+    let loaded = read(&output, None);
+    assert_eq!(loaded.layout, "own");
+    for (index, (before, after)) in data.examples.iter().zip(&loaded.dataset.examples).enumerate() {
+        let mut expected = but_fields(before);
+        if index == 0 {
+            expected.teachers.insert(0, "so \\boxed{4}".to_owned());
+        }
+        assert_eq!(but_fields(after), expected);
+        let added = ["teacher", "provenance"];
+        assert_eq!(fields(after, &added), fields(before, &added));
+    }
+    // An earlier session's provenance is replaced.
+    let written = std::fs::read_to_string(&output).unwrap();
+    assert_eq!(written.matches(r#""provenance":"#).count(), 3);
+}
+
+#[test]
+fn hints_and_several_gold_answers_come_back_by_their_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = [
+        r#"{"q":"What is a?","golds":["4","four"],"h1":"Add.","h2":["Add 2.","Add 2 twice."],"n":1}"#,
+        r#"{"q":"What is b?","golds":"7","h1":"Count.","h2":[],"n":2}"#,
+    ];
+    let named = "problem=q,answer=golds,hint=h1,hint=h2";
+    let (data, output) = taught(folder.path(), &rows, Some(named));
+    assert_eq!((data.examples[0].hints.len(), data.examples[0].other_answers.len()), (3, 1));
+    for columns in [
+        "id=id,problem=problem,answer=answer,teacher=teacher,hint=hints",
+        // The input's own names still do.
+        "id=id,problem=q,answer=golds,teacher=teacher,hint=h1,hint=h2",
+    ] {
+        let loaded = read(&output, Some(columns));
+        let mut expected: Vec<Example> = data.examples.iter().map(but_fields).collect();
+        expected[0].teachers = vec!["so \\boxed{4}".to_owned()];
+        let back: Vec<Example> = loaded.dataset.examples.iter().map(but_fields).collect();
+        assert_eq!(back, expected, "{columns}");
+    }
+}
+
+#[test]
+fn rows_of_other_layouts_become_native_ones_with_what_else_they_had() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = r#"{"data_source":"d","prompt":[{"role":"user","content":"What is a?"}],"target":null,"reward_model":{"ground_truth":"4","style":"rule"},"extra_info":{"id":"a","answer_list":["4"],"tests":["x"]}}"#;
+    let (data, output) = taught(folder.path(), &[row], None);
+    let loaded = read(&output, None);
+    assert_eq!(loaded.layout, "own");
+    let after = &loaded.dataset.examples[0];
+    assert_eq!((&after.id, &after.answer), (&data.examples[0].id, &"4".to_owned()));
+    assert_eq!(after.teachers[0], "so \\boxed{4}");
+    let kept = fields(after, &[]);
+    assert_eq!(kept["extra_info"], fields(&data.examples[0], &[])["extra_info"]);
+    assert_eq!(kept["data_source"], "d");
+}
+
+#[test]
+fn a_dialogue_is_refused_before_anything_is_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut data = dataset();
+    data.examples[1].messages =
+        ["user", "assistant", "user"].map(|role| Message::new(role, "What is b?")).to_vec();
+    let output = folder.path().join("out.jsonl");
+    let error = open(&data, &output, rules(Rule::AllCorrect, Leaked::Last)).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "a dialogue of several turns has no place in the output (row 2, id b)"
+    );
 }
 
 #[test]
