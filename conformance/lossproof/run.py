@@ -74,10 +74,20 @@ def _verdict(
     refused, missing, errors = failures
     if errors:
         return "different", errors[0]
-    if refused and not results:
+    if not results and refused:
         return "refused", refused[0].partition(": ")[2]
     if not results:
         return "n/a", missing[0].partition(": ")[2] if missing else ""
+    verdict, because = _of_answers(case, results, variants)
+    if refused and passes(case, verdict):
+        # Right answers to the other cuts say nothing about this one; wrong ones weigh more than a refusal.
+        return "refused", refused[0]
+    return verdict, because
+
+
+def _of_answers(
+    case: Case, results: dict[str, Comparison], variants: dict[str, dict[str, Comparison]]
+) -> tuple[str, str]:
     if case.get("expect", {}).get("refused"):
         for name, its in variants.items():
             if all(it.equal for it in its.values()):

@@ -13,6 +13,7 @@ import pytest
 import lossproof
 from lossproof import reference
 from lossproof.cases import calls, load_all
+from lossproof.page import deviations
 from lossproof.run import cuts_of, judge
 from lossproof.verdict import compare, flat
 
@@ -165,6 +166,46 @@ def test_numbers_of_the_planted_failures():
         lossproof.load(f"sft/dropped-micro-batches/{it}")["planted"]["r"]["6x1"] for it in ("last", "first-and-last")
     ]
     assert [round(it, 3) for it in dropped] == [0.928, 0.863]
+
+
+def refusing(cut_names, answer=reference.step):
+    """An engine that answers every cut but these."""
+
+    def step(case, cut):
+        if cut["name"] in cut_names:
+            raise lossproof.Refused(f"no {cut['name']}")
+        return answer(case, cut)
+
+    return step
+
+
+def test_one_refused_cut_is_a_refusal_of_the_case():
+    case = lossproof.load("agg/token-mean/ppo")
+    names = [it["name"] for it in cuts_of(case)]
+    assert len(names) > 2
+    for refused in ({names[0]}, {names[-1]}, set(names[:-1]), set(names)):
+        record = judge(refusing(refused), case)
+        assert (record["verdict"], record["passed"]) == ("refused", False), refused
+    assert judge(refusing({names[-1]}), case)["because"] == f"{names[-1]}: no {names[-1]}"
+    allowed = judge(refusing({names[-1]}), {**case, "may_refuse": True})
+    assert (allowed["verdict"], allowed["passed"]) == ("refused", True)
+
+
+def test_a_refusal_hides_no_wrong_answer():
+    case = {**lossproof.load("agg/token-mean/ppo"), "may_refuse": True}
+    names = [it["name"] for it in cuts_of(case)]
+
+    def wrong(case, cut):
+        return {"loss": None, "grad": [[1.0] * len(row) for row in case["batch"]["logp"]]}
+
+    record = judge(refusing({names[-1]}, wrong), case)
+    assert (record["verdict"], record["passed"]) == ("different", False)
+
+
+def test_a_refusal_that_no_case_allows_is_on_the_page():
+    records = lossproof.run(refusing({"6x1"}), [lossproof.load("agg/token-mean/ppo")])
+    about = {"engine": "half", "engine_version": "1", "tier": "function", "about": "", "records": records}
+    assert any(line.startswith("| agg/token-mean/ppo | refused |") for line in deviations(about))
 
 
 def test_a_law_makes_two_calls():

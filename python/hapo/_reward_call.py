@@ -52,9 +52,16 @@ def end_copy(process: int, what: str) -> None:
 
 
 def main(file: str, name: str) -> None:
-    """Answers lines of standard input on standard output; whatever the function prints goes to standard error."""
+    """Answers lines of standard input on standard output; whatever the function prints goes to standard error.
+
+    What the function reads is empty: it and the programs that it starts would take the next question.
+    """
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
+    lines = os.fdopen(os.dup(0), "rb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
     spec = importlib.util.spec_from_file_location(os.path.basename(file).removesuffix(".py"), file)
     if spec is None or spec.loader is None:
@@ -68,7 +75,7 @@ def main(file: str, name: str) -> None:
         answer = answers_of(getattr(module, name))
     except TypeError as problem:
         sys.exit(f"{file}: {problem}")
-    for line in sys.stdin.buffer:
+    for line in lines:
         about = json.loads(line)
         reply: dict[str, Any] = {"id": about["id"]}
         try:

@@ -17,20 +17,25 @@ class Teachers:
         self.end_tokens = end_tokens
         self.longest = longest
         self.grader = grader
-        self._admitted: dict[Any, list[int]] = {}
+        self._tokens: dict[Any, list[int]] = {}
+        self._admitted: dict[Any, bool] = {}
 
     def of(self, row: Mapping[str, Any]) -> list[int] | None:
         """The tokens of a row's teacher with the end token; None where it has none that is admitted."""
         text, ids = row.get("teacher"), row.get("teacher_ids")
         if not text and not ids:
             return None
-        key = text or tuple(ids or ())
-        if key not in self._admitted:
+        key = (text, tuple(ids or ()))
+        if key not in self._tokens:
             tokens = list(ids) if ids else self.tokenizer(text, add_special_tokens=False)["input_ids"]
             if not tokens or tokens[-1] not in self.end_tokens:
                 tokens = [*tokens, self.tokenizer.eos_token_id]
-            self._admitted[key] = tokens if self._is_admitted(row, text, tokens) else []
-        return self._admitted[key] or None
+            self._tokens[key] = tokens
+        # A text that is right for one row may be wrong for another.
+        asked = (key, repr(row["answer"]) if "answer" in row else None)
+        if asked not in self._admitted:
+            self._admitted[asked] = self._is_admitted(row, text, self._tokens[key])
+        return self._tokens[key] if self._admitted[asked] else None
 
     def _is_admitted(self, row: Mapping[str, Any], text: str | None, tokens: list[int]) -> bool:
         """Whether it fits the response and its answer is right."""

@@ -85,10 +85,22 @@ class HapoGRPOConfig(GRPOConfig):  # type: ignore[misc]
             ("multi_objective_aggregation", lambda it: it != "sum_then_normalize", "expected sum_then_normalize"),
             ("truncated", lambda it: it not in ("wrong", "grade"), "expected wrong or grade"),
             ("method", hapo.method_refusal, hapo.method_refusal(self.method)),
+            (
+                "remove_unused_columns",
+                lambda it: it and hapo.method_has_teacher(self.method),
+                "expected false, it takes the teacher's column away",
+            ),
         ]:
             value = getattr(self, name, None)
             if value is not None and bad(value):  # type: ignore[no-untyped-call]
                 raise ValueError(f"{name}: {why}, got {value!r}")
+        sampling, updates = self.steps_per_generation * self.num_iterations, self.gradient_accumulation_steps
+        if max(sampling, updates) % min(sampling, updates):
+            # A step of the gate would be no whole number of rounds or of optimiser steps, and its epoch a wrong one.
+            raise ValueError(
+                f"gradient_accumulation_steps: expected a divisor or a multiple of steps_per_generation * "
+                f"num_iterations = {sampling}, got {updates}"
+            )
 
 
 class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
@@ -105,9 +117,19 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             raise TypeError(f"args: expected a HapoGRPOConfig, got {type(config).__name__}")
         config.check()
         super().__init__(*arguments, **keywords)
-        columns = getattr(self.train_dataset, "column_names", None) or []
-        if {"image", "images"} & set(columns):
+        columns = getattr(self.train_dataset, "column_names", None)
+        if {"image", "images"} & set(columns or []):
             raise ValueError("train_dataset: expected no images, got a column of them")
+        # A stream may not know its columns.
+        if (
+            columns is not None
+            and hapo.method_has_teacher(config.method)
+            and not {"teacher", "teacher_ids"} & {*columns}
+        ):
+            raise ValueError(
+                f"train_dataset: expected a column `teacher` (text) or `teacher_ids`, got {', '.join(columns)}: "
+                "add one, empty where a row has no teacher, or set method='grpo'"
+            )
         self._gathered_rewards: Tensor | None = None
         self._log_probs: Tensor | None = None
         self._teachers = Teachers(

@@ -177,6 +177,34 @@ def test_a_reward_function_may_have_any_of_three_signatures(tmp_path: Path) -> N
     assert 'grader = "python:test_train.own"' in runs[0].recipe
 
 
+def test_a_reward_program_shares_no_question_with_what_it_starts(tmp_path: Path) -> None:
+    file = tmp_path / "reward.py"
+    file.write_text(
+        "import subprocess\n"
+        "def child(completions, rows):\n"
+        "    return [len(subprocess.run(['cat'], capture_output=True, timeout=10).stdout)]\n"
+        "def asks(completions, rows):\n"
+        "    return [len(input())]\n"
+    )
+    # As the command runs it.
+    program = [sys.executable, "-c", Path(hapo._reward_call.__file__).read_text(), str(file)]
+    questions = [
+        json.dumps({"id": it, "prompt": "1+1", "gold": "2", "row": None, "completion": "2"}) + "\n" for it in (0, 1)
+    ]
+    with subprocess.Popen([*program, "child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdin is not None
+        assert it.stdout is not None
+        for place, question in enumerate(questions):
+            it.stdin.write(question)
+            it.stdin.flush()
+            assert json.loads(it.stdout.readline()) == {"id": place, "reward": 0.0}
+        it.stdin.close()
+    told = subprocess.run([*program, "asks"], input="".join(questions), capture_output=True, text=True, timeout=30)
+    replies = [json.loads(it) for it in told.stdout.splitlines()]
+    assert [it["id"] for it in replies] == [0, 1]
+    assert all(it["reason"].startswith("EOFError") for it in replies)
+
+
 def test_an_ambiguous_signature_is_refused_with_the_three_forms(tmp_path: Path) -> None:
     def none(texts: list[str]) -> list[float]:
         return [0.0]

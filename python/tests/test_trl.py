@@ -322,6 +322,15 @@ def test_what_cannot_go_together_is_refused(tmp_path) -> None:
         ({"truncated": "mask"}, "truncated: expected wrong or grade"),
         ({"tools": [len]}, "tools: expected none"),
         ({"turn_off_epoch": None}, "turn_off_epoch: expected the epoch"),
+        ({"remove_unused_columns": True}, "remove_unused_columns: expected false, it takes the teacher's column away"),
+        (
+            {"steps_per_generation": 3, "gradient_accumulation_steps": 2},
+            r"gradient_accumulation_steps: expected a divisor or a multiple of .* = 3, got 2",
+        ),
+        (
+            {"steps_per_generation": 1, "num_iterations": 2, "gradient_accumulation_steps": 3},
+            r"gradient_accumulation_steps: expected a divisor or a multiple of .* = 2, got 3",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             worker.trainer(tmp_path, **settings)
@@ -329,6 +338,26 @@ def test_what_cannot_go_together_is_refused(tmp_path) -> None:
         ht.HapoGRPOConfig(output_dir=str(tmp_path), injection="replay")
     with pytest.raises(TypeError, match="args: expected a HapoGRPOConfig"):
         ht.HapoGRPOTrainer(worker.MODEL, worker.reward, GRPOConfig(output_dir=str(tmp_path), **worker.COMMON), None)
+
+
+def test_rounds_and_updates_that_divide_are_steps_of_the_gate(tmp_path) -> None:
+    for rounds, iterations, updates, prompts, step in [(4, 1, 2, 8, 1), (1, 2, 4, 4, 2), (3, 2, 2, 6, 1)]:
+        it = worker.trainer(
+            tmp_path, steps_per_generation=rounds, num_iterations=iterations, gradient_accumulation_steps=updates
+        )
+        assert it._prompts_per_step() == prompts
+        assert it.step_of(2) == step
+
+
+def test_data_without_teachers_are_refused(tmp_path) -> None:
+    misspelt = worker.data().rename_column("teacher", "teachers")
+    message = "train_dataset: expected a column `teacher` .* got prompt, answer, teachers: add one"
+    for settings in ({}, {"hapo": False}):
+        with pytest.raises(ValueError, match=message):
+            worker.trainer(tmp_path, dataset=misspelt, **settings)
+    worker.trainer(tmp_path, dataset=misspelt, method="grpo")
+    ids = [{"prompt": "1+1=", "answer": "2", "teacher_ids": [1]}] * 8
+    worker.trainer(tmp_path, dataset=worker.Dataset.from_list(ids))
 
 
 def test_teachers_are_admitted(tmp_path) -> None:
@@ -340,6 +369,11 @@ def test_teachers_are_admitted(tmp_path) -> None:
     assert trainer._teachers.of({**row, "teacher_ids": ids[:-1]}) == ids
     with pytest.warns(UserWarning, match="a teacher is left out, expected a correct answer, got wrong"):
         assert trainer._teachers.of({**row, "teacher": r"\boxed{5}"}) is None
+    # The same text is another row's right answer, and the other way round.
+    assert trainer._teachers.of({"answer": "5", "teacher": r"\boxed{5}"}) is not None
+    with pytest.warns(UserWarning, match="a teacher is left out, expected a correct answer, got wrong"):
+        assert trainer._teachers.of({"answer": "5", "teacher": r"\boxed{4}"}) is None
+    assert trainer._teachers.of({**row, "teacher": r"\boxed{4}"}) == ids
     with pytest.warns(UserWarning, match="a teacher of 25 tokens is left out, expected at most 24"):
         assert trainer._teachers.of({**row, "teacher_ids": [1] * 24}) is None
 

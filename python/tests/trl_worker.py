@@ -34,12 +34,14 @@ def reward(completions, **_) -> list[float]:
 
 
 def trainer(
-    path: Path, kind=ht.HapoGRPOTrainer, peft_config=None, tools=None, reward=reward, rollout_func=None, **keys
-):
+    path: Path, kind=ht.HapoGRPOTrainer, peft_config=None, tools=None, reward=reward, rollout_func=None, dataset=None,
+    **keys,
+):  # fmt: skip
     """A trainer whose gate closes after an epoch and a half, unless said."""
     settings = {**COMMON, "turn_off_epoch": "1.5", **keys}
     config = ht.HapoGRPOConfig(output_dir=str(path / "out"), **settings)
-    return kind(MODEL, reward, config, data(), peft_config=peft_config, tools=tools, rollout_func=rollout_func)
+    dataset = data() if dataset is None else dataset
+    return kind(MODEL, reward, config, dataset, peft_config=peft_config, tools=tools, rollout_func=rollout_func)
 
 
 def recorded(prompts, trainer):

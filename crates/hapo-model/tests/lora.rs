@@ -324,12 +324,18 @@ fn a_written_folder_holds_what_pefts_own_does() {
     }
 }
 
-/// The error on opening and checking a changed copy of the adapter of tiny-qwen2.
-fn refusal(change: impl FnOnce(&Path)) -> String {
+/// A copy of the adapter of tiny-qwen2.
+fn copied() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for name in ["adapter_config.json", "adapter_model.safetensors"] {
         std::fs::copy(adapter_dir("tiny-qwen2").join(name), folder.path().join(name)).unwrap();
     }
+    folder
+}
+
+/// The error on opening and checking a changed copy.
+fn refusal(change: impl FnOnce(&Path)) -> String {
+    let folder = copied();
     change(folder.path());
     let LoadedModel { mut model, fingerprint, .. } = frozen("tiny-qwen2", 1);
     let added = open_adapter(folder.path())
@@ -345,6 +351,36 @@ fn set(folder: &Path, key: &str, value: Value) {
     let mut fields = json(&file);
     fields[key] = value;
     std::fs::write(file, fields.to_string()).unwrap();
+}
+
+#[test]
+fn initialisations_that_change_the_base_are_refused() {
+    let opened = |value: Value| {
+        let folder = copied();
+        set(folder.path(), "init_lora_weights", value);
+        open_adapter(folder.path()).map(drop)
+    };
+    // PEFT 0.21.2, src/peft/tuners/lora/layer.py: what `update_layer` writes into the base layer.
+    for changing in ["pissa", "pissa_niter_4", "olora", "corda", "loftq", "lora_ga", "another"] {
+        let refused = opened(changing.into()).unwrap_err();
+        let text = refused.to_string();
+        let expected = format!(
+            "expected true, false, \"gaussian\", \"eva\" or \"orthogonal\", got \"{changing}\" ("
+        );
+        assert!(text.starts_with(&expected), "{text}");
+        assert!(text.ends_with("adapter_config.json: init_lora_weights)"), "{text}");
+        assert!(refused.hint().unwrap().contains("merge_and_unload"));
+    }
+    for plain in [
+        Value::Null,
+        true.into(),
+        false.into(),
+        "gaussian".into(),
+        "eva".into(),
+        "orthogonal".into(),
+    ] {
+        opened(plain).unwrap();
+    }
 }
 
 #[test]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import math
+import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -181,14 +183,19 @@ def check_packages() -> None:
         warnings.warn(f"verl {version} is not tested, expected {TESTED}.*", stacklevel=3)
 
 
-def check_columns(files: list[Path], longest: int) -> None:
-    """Whether the data have teachers that fit the response, in a column of their own."""
-    import pyarrow.parquet as parquet
+def check_columns(files: list[str], longest: int) -> None:
+    """Whether the data have teachers that fit the response, in a column of their own.
 
-    for path in files:
-        if path.suffix != ".parquet" or not path.exists():
-            continue
-        names = parquet.read_schema(path).names
+    A file that cannot be read here is refused: without its teachers a run would be that of another method.
+    """
+    for file in files:
+        path = Path(os.path.expanduser(file))
+        if path.suffix not in (".parquet", ".json", ".jsonl") or not path.is_file():
+            raise ValueError(
+                f"data.train_files: expected a .parquet, .json or .jsonl file on this machine, to check its column "
+                f"{TEACHER}, got {file!r}: copy it here, or write it with `hapo data convert --to verl`"
+            )
+        names, teachers = _parquet_columns(path) if path.suffix == ".parquet" else _json_columns(path)
         for name in RESERVED:
             if name in names:
                 raise ValueError(f"{path}: column {name}: verl's distillation takes it, expected {TEACHER}")
@@ -197,12 +204,42 @@ def check_columns(files: list[Path], longest: int) -> None:
                 f"{path}: expected a column {TEACHER}: "
                 "`hapo data convert --to verl --model DIR --max-response N` writes it"
             )
-        for row, ids in enumerate(parquet.read_table(path, columns=[TEACHER])[TEACHER].to_pylist()):
+        for row, ids in enumerate(teachers):
+            if not isinstance(ids, list | None):
+                raise ValueError(f"{path}: row {row}: column {TEACHER}: expected a list of tokens, got {ids!r:.40}")
             if ids is not None and len(ids) > longest:
                 raise ValueError(
                     f"{path}: row {row}: column {TEACHER}: expected at most data.max_response_length = {longest} "
                     f"tokens, got {len(ids)}"
                 )
+
+
+def _parquet_columns(path: Path) -> tuple[set[str], list[Any]]:
+    """The names of a file's columns, and the teachers of its rows."""
+    import pyarrow.parquet as parquet
+
+    names = set(parquet.read_schema(path).names)
+    return names, parquet.read_table(path, columns=[TEACHER])[TEACHER].to_pylist() if TEACHER in names else []
+
+
+def _json_columns(path: Path) -> tuple[set[str], list[Any]]:
+    """Those of an array of objects, or of an object a line."""
+    names: set[str] = set()
+    teachers = []
+    with path.open(encoding="utf-8") as file:
+        try:
+            is_array = file.read(80).lstrip().startswith("[")
+            file.seek(0)
+            for row in json.load(file) if is_array else (json.loads(it) for it in file if it.strip()):
+                if not isinstance(row, dict):
+                    raise TypeError(f"got {type(row).__name__}")
+                names.update(row)
+                teachers.append(row.get(TEACHER))
+        except (ValueError, TypeError) as problem:
+            raise ValueError(
+                f"{path}: row {len(teachers)}: expected an array of JSON objects, or one a line: {problem}"
+            ) from None
+    return names, teachers
 
 
 def _refusals(settings: Settings) -> Iterator[tuple[str, Any, str]]:
@@ -255,8 +292,8 @@ def _at(config: Any, key: str) -> Any:
     return config
 
 
-def _files(it: Any) -> list[Path]:
-    return [Path(it)] if isinstance(it, str) else [Path(str(path)) for path in it]
+def _files(it: Any) -> list[str]:
+    return [it] if isinstance(it, str) else [str(path) for path in it]
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import re
 import sys
 
 import pytest
@@ -113,6 +115,55 @@ def test_data_without_teachers_or_with_verls_names_are_refused(config, tmp_path)
         parquet.write_table(table.append_column(name, pa.array([[1]] * len(table))), path)
         with pytest.raises(ValueError, match=f"column {name}: verl's distillation takes it"):
             settings.check(changed(config, "data.train_files", str(path)))
+
+
+@pytest.mark.parametrize("name", ["array.json", "lines.json", "lines.jsonl"])
+def test_teachers_in_json_are_checked_as_in_parquet(config, tmp_path, name) -> None:
+    import pyarrow.parquet as parquet
+
+    whole = parquet.read_table(config.data.train_files).to_pylist()
+
+    def check(rows, path=tmp_path / name) -> None:
+        lines = [json.dumps(it) for it in rows]
+        path.write_text(f"[{', '.join(lines)}]" if name == "array.json" else "\n".join(lines))
+        settings.check(changed(config, "data.train_files", str(path)))
+
+    check(whole)
+    check([{**whole[0], settings.TEACHER: None}, *whole[1:]])
+    with pytest.raises(ValueError, match=rf"{name}: expected a column hapo_teacher_ids"):
+        check([{key: value for key, value in it.items() if key != settings.TEACHER} for it in whole])
+    with pytest.raises(ValueError, match=rf"{name}: column teacher_ids: verl's distillation takes it"):
+        check([*whole, {**whole[0], "teacher_ids": [1]}])
+    with pytest.raises(ValueError, match=rf"{name}: row 8: column hapo_teacher_ids: expected at most .* got 13"):
+        check([*whole, {**whole[0], settings.TEACHER: [1] * 13}])
+    with pytest.raises(
+        ValueError, match=rf"{name}: row 8: column hapo_teacher_ids: expected a list of tokens, got '7'"
+    ):
+        check([*whole, {**whole[0], settings.TEACHER: "7"}])
+    with pytest.raises(ValueError, match=rf"{name}: row 8: expected an array of JSON objects, or one a line: got int"):
+        check([*whole, 7])
+    (tmp_path / name).write_text("{")
+    with pytest.raises(ValueError, match=rf"{name}: row 0: expected an array of JSON objects"):
+        settings.check(changed(config, "data.train_files", str(tmp_path / name)))
+
+
+def test_data_that_cannot_be_checked_are_refused(config, tmp_path) -> None:
+    (tmp_path / "data.csv").write_text("prompt\n")
+    for file in (
+        "hdfs://cluster/data.parquet", "https://example.org/data.jsonl", str(tmp_path / "absent.parquet"),
+        str(tmp_path / "*.parquet"), str(tmp_path / "data.csv"),
+    ):  # fmt: skip
+        it = changed(config, "data.train_files", [config.data.train_files, file])
+        with pytest.raises(ValueError, match=f"data.train_files: expected a .* got '{re.escape(file)}': copy it here"):
+            settings.check(it)
+        settings.check(changed(it, "hapo.method", "grpo"))
+
+
+def test_a_file_in_the_home_folder_is_checked(config, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    small.write_data(tmp_path / "plain.parquet", teachers=False)
+    with pytest.raises(ValueError, match=r"plain\.parquet: expected a column hapo_teacher_ids"):
+        settings.check(changed(config, "data.train_files", "~/plain.parquet"))
 
 
 def test_what_is_not_installed_is_named(monkeypatch) -> None:

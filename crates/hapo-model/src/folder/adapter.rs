@@ -105,6 +105,10 @@ const UNSUPPORTED: &[&str] = &[
     "velora_config",
 ];
 
+/// PEFT's initialisations that leave the base as it is. `PiSSA`, `OLoRA`, `CorDA`, `LoftQ` and `LoRA-GA` change its
+/// weights, so their A and B do not go with those in the base's folder.
+const PLAIN_INITS: &[&str] = &["gaussian", "eva", "orthogonal"];
+
 fn parse(fields: &Fields<'_>) -> Result<LoraShape, Error> {
     const MERGE: Option<&str> = Some("merge it with PEFT first: model.merge_and_unload()");
     if fields.get("peft_type") != "LORA" {
@@ -121,6 +125,15 @@ fn parse(fields: &Fields<'_>) -> Result<LoraShape, Error> {
     }
     if !matches!(fields.get("bias"), Value::Null) && fields.get("bias") != "none" {
         return Err(fields.refuse("bias", "\"none\"", MERGE));
+    }
+    let is_plain = match fields.get("init_lora_weights") {
+        Value::Null | Value::Bool(_) => true,
+        Value::String(it) => PLAIN_INITS.contains(&it.as_str()),
+        _ => false,
+    };
+    if !is_plain {
+        let expected = "true, false, \"gaussian\", \"eva\" or \"orthogonal\"";
+        return Err(fields.refuse("init_lora_weights", expected, MERGE));
     }
     let rank = fields.get("r").as_u64().and_then(|it| usize::try_from(it).ok());
     let rank = rank.filter(|it| (1..=1 << 16).contains(it));
