@@ -21,8 +21,10 @@ pub(crate) struct Around<'a> {
 impl<'a> Around<'a> {
     /// What the texts before and behind a box make of it.
     pub(crate) fn of(before: &str, after: &'a str) -> Around<'a> {
+        let is_in_formula = is_in_formula(before);
         Around {
-            is_part: leads_on(before, after) || goes_on(before, after),
+            is_part: leads_on(before, after, is_in_formula)
+                || goes_on(before, after, is_in_formula),
             is_denied: is_denied(before) || is_taken_back(after),
             alternative: alternative(after).map(Cow::Borrowed),
         }
@@ -63,26 +65,84 @@ fn is_operand(text: &str) -> bool {
         || is_symbol
 }
 
+/// True if a formula that began before a box is still open.
+fn is_in_formula(before: &str) -> bool {
+    let paragraph = before.rsplit("\n\n").next().unwrap_or_default();
+    let is_open = |open: &str, close: &str| paragraph.rfind(open) > paragraph.rfind(close);
+    // Behind the end of a sentence a sign of money is none of a formula.
+    let is_sentence = paragraph.rsplit('$').next().is_some_and(|it| it.contains(". "));
+    let n_displays = paragraph.matches("$$").count();
+    let n_signs = paragraph.matches('$').count() - paragraph.matches("\\$").count();
+    is_open("\\[", "\\]")
+        || is_open("\\(", "\\)")
+        || !is_sentence && (n_displays % 2 == 1 || n_signs % 2 == 1)
+}
+
+/// The text before a box without what stands between a sign and its operand: spaces and braces of the formula that it
+/// is in, or the sign that opens the formula.
+fn without_gap(before: &str, is_in_formula: bool) -> &str {
+    if !is_in_formula {
+        return before;
+    }
+    if let Some(outside) = before.strip_suffix('$') {
+        return outside.strip_suffix('$').unwrap_or(outside);
+    }
+    let rest = without_spaces(before);
+    // Another brace opens the argument of a command.
+    let inner = rest.strip_suffix('{').map(without_spaces);
+    inner.filter(|it| it.ends_with(SIGNS)).unwrap_or(rest)
+}
+
+/// A text without spaces of a formula at its end.
+fn without_spaces(text: &str) -> &str {
+    const SPACES: [&str; 6] = ["\\,", "\\;", "\\:", "\\!", "\\ ", "~"];
+    let mut rest = text.trim_end();
+    while let Some(shorter) = SPACES.iter().find_map(|it| rest.strip_suffix(it)) {
+        rest = shorter.trim_end();
+    }
+    rest
+}
+
 /// True if a formula before a box takes it for an operand or an argument.
-fn leads_on(before: &str, after: &str) -> bool {
+fn leads_on(before: &str, after: &str, is_in_formula: bool) -> bool {
+    let outside = before;
+    let is_base = |c: char| is_digit(c) || matches!(c, '_' | '^');
+    let before = without_gap(before, is_in_formula);
     // Stars on both sides are marks of emphasis, and a dash with a space behind it belongs to the sentence.
-    let is_emphasis =
-        before.ends_with('*') && after.starts_with('*') || ends(before, &["--", "**"]);
+    let is_emphasis = before.ends_with('*') && after.trim_start_matches('$').starts_with('*')
+        || ends(before, &["--", "**", ":-"]);
     before.ends_with(SIGNS) && !is_emphasis
-        || before.ends_with(is_digit)
+        || outside.ends_with(is_digit)
+        || outside.ends_with('^')
+        || is_in_formula && !outside.ends_with('$') && before.ends_with(is_base)
         || ends(before.trim_end(), &OPERATORS)
         || before.strip_suffix('{').is_some_and(is_argument)
 }
 
+/// True if what follows a box raises it, or gives it an index.
+fn is_raised(before: &str, after: &str, is_in_formula: bool) -> bool {
+    let is_index = |it: &str| it.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '{');
+    // At the end of a sentence the mark is no factorial.
+    let is_sentence = || before.split(|c: char| !c.is_alphabetic()).any(|word| word.len() > 1);
+    let is_factorial = |it: &str| {
+        is_in_formula
+            || !is_sentence()
+            || begins(it, &["$", "\\)", "\\]"])
+            || it.starts_with(SIGNS) && !it.starts_with('*')
+            || it.trim_start().starts_with('=')
+    };
+    after.starts_with('^') && !begins(after, &MARKS)
+        || after.strip_prefix('_').is_some_and(is_index)
+        || after.strip_prefix('!').is_some_and(is_factorial)
+}
+
 /// True if the formula goes on behind a box.
-fn goes_on(before: &str, after: &str) -> bool {
+fn goes_on(before: &str, after: &str, is_in_formula: bool) -> bool {
     let behind = after.trim_start_matches([' ', '}']);
     let is_summed = match behind.strip_prefix(SIGNS) {
         Some(rest) => is_operand(rest) && !before.ends_with('*'),
         None => begins(behind, &OPERATORS),
     };
-    let is_raised = after.starts_with('^') && !begins(after, &MARKS)
-        || after.starts_with('!') && !after.starts_with("! ");
     let mut letters = after.chars();
     // A letter that names a unit may be one.
     let is_multiplied =
@@ -94,7 +154,7 @@ fn goes_on(before: &str, after: &str) -> bool {
     let words = behind.trim_start_matches(['$', ' ']).trim_start_matches("\\text{").trim_start();
     let has_decimals = after.strip_prefix('.').is_some_and(|it| it.starts_with(is_digit));
     is_summed
-        || is_raised
+        || is_raised(before, after, is_in_formula)
         || is_multiplied
         || is_element
         || has_decimals

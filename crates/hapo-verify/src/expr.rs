@@ -317,6 +317,26 @@ impl Expr {
         }
     }
 
+    /// This with its parts replaced, whatever it is.
+    pub(crate) fn with_parts(&self, part: &mut dyn FnMut(&Expr) -> Expr) -> Expr {
+        let mut all = |v: &[Expr]| v.iter().map(&mut *part).collect();
+        match self {
+            Expr::Chain(v) => Expr::Chain(all(v)),
+            Expr::Set(v) => Expr::Set(all(v)),
+            Expr::Tuple(v) => Expr::Tuple(all(v)),
+            Expr::Union(v) => Expr::Union(all(v)),
+            Expr::Intersection(v) => Expr::Intersection(all(v)),
+            Expr::Matrix { cols, cells } => Expr::Matrix { cols: *cols, cells: all(cells) },
+            Expr::Rel(op, sides) => Expr::rel(*op, part(&sides.0), part(&sides.1)),
+            Expr::Complement(sides) => Expr::Complement(Box::new((part(&sides.0), part(&sides.1)))),
+            Expr::Interval(i) => {
+                let (start, end) = (part(&i.start), part(&i.end));
+                Expr::Interval(Box::new(Interval { start, end, ..(**i).clone() }))
+            }
+            it => it.mapped(part),
+        }
+    }
+
     /// This with every `from` replaced.
     pub(crate) fn substituted(&self, from: &Expr, to: &Expr) -> Expr {
         if self == from { to.clone() } else { self.mapped(&mut |it| it.substituted(from, to)) }

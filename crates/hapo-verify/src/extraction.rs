@@ -70,6 +70,7 @@ impl FoundAnswer<'_> {
             form: self.form,
             passage: Cow::Owned(self.passage.into_owned()),
             answer: Cow::Owned(self.answer.into_owned()),
+            is_exclaimed: self.is_exclaimed,
             around: Around {
                 alternative: self.around.alternative.map(|it| Cow::Owned(it.into_owned())),
                 ..self.around
@@ -81,11 +82,15 @@ impl FoundAnswer<'_> {
 fn find_in(text: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason> {
     let missing = match last_boxes(text) {
         Ok((passage, answer)) => {
+            // A box without braces ends with its number.
+            let is_braced = text[answer.end..].starts_with('}');
+            let end = if is_braced { passage.end } else { answer.end };
             return Ok(FoundAnswer {
-                around: Around::of(&text[..passage.start], &text[passage.end..]),
+                around: Around::of(&text[..passage.start], &text[end..]),
                 form: AnswerForm::Boxed,
                 passage: Cow::Borrowed(&text[passage]),
                 answer: Cow::Borrowed(text[answer].trim()),
+                is_exclaimed: false,
             });
         }
         Err(why) => why,
@@ -106,6 +111,7 @@ fn find_in(text: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason
         passage: Cow::Owned(passage),
         answer: Cow::Borrowed(bare(content)),
         around: Around::default(),
+        is_exclaimed: mark == AnswerMark::Words && is_exclaimed(content),
     })
 }
 
@@ -169,6 +175,11 @@ fn lists_values(content: &str) -> bool {
         && closing_brace(&format!("{{{content}}}"), 0, content.len() + 2) == Some(content.len() + 1)
 }
 
+/// True for a sentence that ends in an exclamation mark outside of its formulas.
+fn is_exclaimed(content: &str) -> bool {
+    content.trim_end_matches(|c: char| c.is_whitespace() || "*_`".contains(c)).ends_with('!')
+}
+
 /// Most boxes that form one list.
 const MAX_LISTED: usize = 64;
 
@@ -178,8 +189,14 @@ const MAX_BETWEEN: usize = 140;
 /// The last boxes, as far as they form a list, and the content of the last; or why there is none.
 fn last_boxes(text: &str) -> Result<(Range<usize>, Range<usize>), Reason> {
     let start = last_command(text).ok_or(Reason::NoAnswer)?;
-    let last =
-        content_of(text, start).or_else(|| unbraced(text, start)).ok_or(Reason::UnclosedBox)?;
+    let (last, end) = if let Some(it) = content_of(text, start) {
+        (it.clone(), it.end + 1)
+    } else {
+        let it = unbraced(text, start).ok_or(Reason::UnclosedBox)?;
+        // The reference is shown what follows the number, if anything does.
+        let next = text[it.end..].chars().next().map_or(0, char::len_utf8);
+        (it.clone(), it.end + next)
+    };
     if let Some(outer) = enclosing_box(text, start, last.end) {
         return Ok(outer);
     }
@@ -196,7 +213,7 @@ fn last_boxes(text: &str) -> Result<(Range<usize>, Range<usize>), Reason> {
             break;
         }
     }
-    Ok((first..last.end + 1, last))
+    Ok((first..end, last))
 }
 
 /// The outermost box that holds the one which begins at `start` and ends at `end`, where it says more than that one.

@@ -54,6 +54,8 @@ pub struct FoundAnswer<'a> {
     pub answer: Cow<'a, str>,
     /// What stands around its box.
     pub(crate) around: Around<'a>,
+    /// It ends a sentence with an exclamation mark, which is no factorial.
+    pub(crate) is_exclaimed: bool,
 }
 
 /// A way to judge completions against gold answers.

@@ -41,6 +41,8 @@ fn an_answer_is_a_closed_box_or_announced() {
         ("1,2", r"$\boxed{1}$ and $\boxed{2}$", "correct correct"),
         ("5", r"\boxed{4}. The answer is 5.", "wrong wrong"),
         ("5", r"\boxed{5", "unparsable unparsable"),
+        ("5", r"so \boxed 5", "correct correct"),
+        ("5", "so \\boxed 5\u{a0}cm", "correct correct"),
         ("5", r"The answer is 5, so \boxed{", "unparsable correct"),
         ("5", "The answer is 5. I checked 7 values.", "unparsable correct"),
         ("5", "**Final Answer:** 5", "unparsable correct"),

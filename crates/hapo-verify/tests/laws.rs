@@ -1,6 +1,9 @@
 //! Laws of the comparison, on generated answers: reflexive, symmetric and transitive where the rules promise it.
 
-use hapo_verify::{BENCHMARK, EXACT, Gold, GoldError, MATH, TRAINING, Verdict, grade, grade_batch};
+use hapo_verify::{
+    BENCHMARK, EXACT, Extracting, Extraction, GRADERS, Gold, GoldError, MATH, TRAINING, Verdict,
+    grade, grade_batch,
+};
 use proptest::prelude::*;
 
 fn is_correct(gold: &str, answer: &str) -> bool {
@@ -189,6 +192,32 @@ proptest! {
         for grader in [&TRAINING, &BENCHMARK, &MATH] {
             let _ = grade(grader, &text, &format!("\\boxed{{{text}}}"));
             let _ = grade(grader, "7", &text);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn boxes_in_pieces_have_a_verdict_from_every_grader(parts in proptest::collection::vec(prop_oneof![
+        4 => Just("\\boxed"), 1 => Just("\\fbox"), 3 => Just("{"), 3 => Just("}"), 2 => Just("7"), 2 => Just("12"),
+        2 => Just("$"), 2 => Just(" "), 2 => Just("\u{a0}"), 1 => Just("é"), 1 => Just("字"), 1 => Just("𝟒"),
+        1 => Just("√"), 1 => Just("-"), 1 => Just("."), 1 => Just("!"), 1 => Just("_"), 1 => Just("^"), 1 => Just("B"),
+        1 => Just("cm"), 1 => Just("\n"), 1 => Just("\\["), 1 => Just("\\]"), 1 => Just("; "), 1 => Just("\\ldots"),
+        1 => Just("\\text{"), 1 => Just("answer: "), 1 => Just("<answer>"), 1 => Just("</answer>"),
+        1 => Just("\n#### "), 1 => Just("…"),
+    ], 0..14)) {
+        let text = parts.concat();
+        let most = text.chars().count() / 2;
+        let gold: String = text.chars().take(most).collect();
+        for grader in GRADERS {
+            for (_, extraction) in Extraction::ALL {
+                let extracting = Extracting::new(*grader, *extraction);
+                for gold in ["12", "B", "-\\pi\\text{ radians}", &gold] {
+                    let _ = grade(&extracting, gold, &text);
+                }
+            }
         }
     }
 }

@@ -6,7 +6,7 @@
 use super::reals::{Piece, intersection, merged, same_pieces};
 use super::relations::proportional;
 use super::solve::{Form, Solved, same_unknown, solved, turned};
-use super::symbols::plain_symbols;
+use super::symbols::{plain_symbols, without_case};
 use crate::expr::Expr;
 use crate::normalise::{CleanUp, normalise};
 use crate::numeric;
@@ -20,23 +20,23 @@ const MAX_PARTS: usize = 12;
 
 /// True for texts that name the same reals by conditions on the same unknown, or by a condition and a set, or are a
 /// relation and its multiple.
-pub(crate) fn same_condition(gold: &str, answer: &str) -> bool {
+pub(crate) fn same_condition(gold: &str, answer: &str, style: Style) -> bool {
     if gold.len().max(answer.len()) > MAX_TEXT {
         return false;
     }
     let may_be = |it: &str| is_condition(it) || it.contains(';');
-    if (may_be(gold) || may_be(answer)) && is_met_by_the_same(gold, answer) {
+    if (may_be(gold) || may_be(answer)) && is_met_by_the_same(gold, answer, style) {
         return true;
     }
     let relates = |it: &str| it.contains('=') || is_condition(it);
-    relates(gold) && relates(answer) && is_multiple(gold, answer)
+    relates(gold) && relates(answer) && is_multiple(gold, answer, style)
 }
 
-fn is_met_by_the_same(gold: &str, answer: &str) -> bool {
-    let Some((unknown, set)) = read(answer, Form::Solved) else {
+fn is_met_by_the_same(gold: &str, answer: &str, style: Style) -> bool {
+    let Some((unknown, set)) = read(answer, Form::Solved, style) else {
         return false;
     };
-    let Some((gold_unknown, gold_set)) = read(gold, Form::Any) else {
+    let Some((gold_unknown, gold_set)) = read(gold, Form::Any, style) else {
         return false;
     };
     let is_about = unknown.is_some() || gold_unknown.is_some() || answer.contains(';');
@@ -45,9 +45,9 @@ fn is_met_by_the_same(gold: &str, answer: &str) -> bool {
 
 /// True if one relation is a multiple of the other, as `2x + 4y < 6` is of `x + 2y < 3`. What is still to be solved for
 /// its only unknown is no answer where the gold answer is solved.
-fn is_multiple(gold: &str, answer: &str) -> bool {
+fn is_multiple(gold: &str, answer: &str, style: Style) -> bool {
     let (Some(Expr::Rel(op, a)), Some(Expr::Rel(other, b))) =
-        (meaning(&marked(gold)), meaning(&marked(answer)))
+        (meaning(&marked(gold), style), meaning(&marked(answer), style))
     else {
         return false;
     };
@@ -86,7 +86,7 @@ enum Joint {
     Or,
 }
 
-fn read(text: &str, form: Form) -> Option<Solved> {
+fn read(text: &str, form: Form, style: Style) -> Option<Solved> {
     let marked = marked(text);
     let parts = parts(set_builder(&marked).unwrap_or(&marked));
     if parts.is_empty() || parts.len() > MAX_PARTS {
@@ -95,7 +95,7 @@ fn read(text: &str, form: Form) -> Option<Solved> {
     let mut all = Vec::with_capacity(parts.len());
     let mut unknown = None;
     for (joint, part) in &parts {
-        let (about, set) = solved(&meaning(part)?, form)?;
+        let (about, set) = solved(&meaning(part, style)?, form)?;
         // A list of sets is no condition; their union is.
         if about.is_none() && parts.iter().skip(1).any(|it| it.0 != Joint::Or) {
             return None;
@@ -142,7 +142,7 @@ pub(crate) fn integers_that_meet(text: &str) -> Option<Expr> {
     if !is_symbol || !matches!(domain.as_str(), "\\mathbb{Z}" | "\\mathbbZ" | "ℤ") {
         return None;
     }
-    let (_, set) = read(condition, Form::Solved)?;
+    let (_, set) = read(condition, Form::Solved, Style::Meant)?;
     let mut all = Vec::new();
     for piece in set {
         let (start, end) = (numeric::exact(&piece.start)?, numeric::exact(&piece.end)?);
@@ -158,8 +158,15 @@ pub(crate) fn integers_that_meet(text: &str) -> Option<Expr> {
     Some(Expr::Set(all))
 }
 
-fn meaning(text: &str) -> Option<Expr> {
-    parse::latex(&normalise(text, CleanUp::DEFAULT), Style::Peer).ok()
+/// One relation; where meaning is read, no unit or word behind it is dropped.
+fn meaning(text: &str, style: Style) -> Option<Expr> {
+    let clean_up = match style {
+        Style::Peer => CleanUp::DEFAULT,
+        Style::Meant => CleanUp::KEEPS_UNITS,
+    };
+    let value = parse::latex(&normalise(text, clean_up), style).ok()?;
+    let [value] = without_case([&value]);
+    Some(value)
 }
 
 /// The union of what `or` joins; `and` binds closer. Commas stand for the word that is there, and where there is none

@@ -19,7 +19,7 @@ pub(crate) use conditions::{
 };
 use solve::as_set;
 pub(crate) use solve::only_symbol;
-pub(crate) use symbols::{complex, renamed, with_imaginary_unit};
+pub(crate) use symbols::{complex, renamed, with_imaginary_unit, without_case};
 
 /// Most pairs of elements that one comparison looks at.
 const MAX_PAIRS: u32 = 4_000;

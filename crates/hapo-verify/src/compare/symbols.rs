@@ -2,6 +2,7 @@
 
 use crate::expr::{Expr, Func};
 use crate::numeric::{self, Decision};
+use std::collections::BTreeMap;
 
 /// Adds to `out` the symbols of `e` that it does not have yet, in the order of their first use.
 pub(super) fn plain_symbols(e: &Expr, out: &mut Vec<Expr>) {
@@ -60,12 +61,62 @@ pub(crate) fn renamed(gold: &Expr, answer: &Expr) -> Expr {
     out
 }
 
-/// `e` with the symbol `i` read as the imaginary unit; not where it may count something.
+/// `e` with the symbol `i` read as the imaginary unit; not where it may count something, or has a value.
 pub(crate) fn complex(e: Expr) -> Expr {
+    fn imaginary(e: &Expr, i: &Expr) -> Expr {
+        if e == i { Expr::I } else { e.with_parts(&mut |it| imaginary(it, i)) }
+    }
     let i = Expr::Sym { name: "i".into(), complex: false };
-    let counts =
-        e.any(&mut |it| matches!(it, Expr::Call(Func::Sum | Func::Product | Func::Integral, _)));
-    if counts || !e.any(&mut |it| *it == i) { e } else { e.substituted(&i, &Expr::I) }
+    let counts = e.any(&mut |it| match it {
+        Expr::Call(Func::Sum | Func::Product | Func::Integral, _) => true,
+        Expr::Rel(_, sides) => sides.0 == i,
+        _ => false,
+    });
+    if counts || !e.any(&mut |it| *it == i) { e } else { imaginary(&e, &i) }
+}
+
+/// Capitals that are letters of their own.
+#[rustfmt::skip]
+const GREEK: [&str; 11] = [
+    "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega",
+];
+
+/// The answers with their letters in lower case, unless one of them has a letter in both cases: `R` and `r` may be two
+/// radii or one.
+pub(crate) fn without_case<const N: usize>(answers: [&Expr; N]) -> [Expr; N] {
+    let tells_apart = |e: &&Expr| {
+        let mut spelled: BTreeMap<String, String> = BTreeMap::new();
+        let mut is_other = |name: &str| {
+            let first = spelled.entry(name.to_lowercase()).or_insert_with(|| name.to_owned());
+            first != name
+        };
+        e.any(&mut |it| name(it).is_some_and(&mut is_other))
+    };
+    let is_cased = |e: &&Expr| e.any(&mut |it| name(it).is_some_and(has_case));
+    if !answers.iter().any(is_cased) || answers.iter().any(tells_apart) {
+        return answers.map(Expr::clone);
+    }
+    answers.map(lowered)
+}
+
+fn name(e: &Expr) -> Option<&str> {
+    match e {
+        Expr::Sym { name, .. } => Some(name),
+        _ => None,
+    }
+}
+
+fn has_case(name: &str) -> bool {
+    name.contains(|c: char| c.is_uppercase()) && !GREEK.iter().any(|it| name.starts_with(it))
+}
+
+fn lowered(e: &Expr) -> Expr {
+    match e {
+        Expr::Sym { name, complex } if has_case(name) => {
+            Expr::Sym { name: name.to_lowercase().into(), complex: *complex }
+        }
+        it => it.with_parts(&mut lowered),
+    }
 }
 
 /// `e` with the symbol `i` read as the imaginary unit, where that is its only symbol.

@@ -91,9 +91,28 @@ impl Comparison<'_> {
             {
                 numeric::exact(gold) == numeric::exact(answer)
             }
-            (Some(a), Some(b)) => a == b,
+            (Some(a), Some(b)) => a == b && self.agree_in_digits(gold, answer),
             _ => false,
         }
+    }
+
+    /// True if two values below one that are equal to six decimals agree in six digits too: 0.000002 is not 0.0000015.
+    fn agree_in_digits(&self, gold: &Expr, answer: &Expr) -> bool {
+        if !self.options.policy.reads_meaning() {
+            return true;
+        }
+        let places = self.options.float_rounding;
+        let n_zeros = |it: &Expr| {
+            let value = numeric::exact(it)?;
+            let size = if value.is_negative() { value.neg() } else { value };
+            (1..=places).find(|n| {
+                let scale = Rat::ten_pow(i64::from(*n));
+                scale.and_then(|it| it.mul(&size)).is_some_and(|it| it >= Rat::ONE)
+            })
+        };
+        let zeros = [gold, answer].into_iter().filter_map(n_zeros).max().map_or(0, |n| n - 1);
+        let rounded = |it: &Expr| numeric::rounded(it, places + zeros);
+        zeros == 0 || rounded(gold) == rounded(answer)
     }
 
     /// A decimal that took part in a computation carries the error of double arithmetic.

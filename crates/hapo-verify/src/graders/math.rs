@@ -212,7 +212,7 @@ impl MathGold {
     /// True if the answer is met by the same reals as the gold answer.
     fn is_same_condition(&self, found: &FoundAnswer<'_>) -> bool {
         // Of several boxes the last is a part alone.
-        found.n_boxes() < 2 && same_condition(&self.text, &found.answer)
+        found.n_boxes() < 2 && same_condition(&self.text, &found.answer, Style::Peer)
     }
 }
 

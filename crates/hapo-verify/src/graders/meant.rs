@@ -3,7 +3,9 @@
 //! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
 
 use super::{residues, unknowns};
-use crate::compare::{Comparison, are_joined_otherwise, is_list_for_inequality, same_condition};
+use crate::compare::{
+    Comparison, are_joined_otherwise, is_list_for_inequality, same_condition, without_case,
+};
 use crate::error::GoldError;
 use crate::expr::{Expr, Func};
 use crate::extract::{Found, candidates};
@@ -14,10 +16,10 @@ use crate::meaning::{
     changes_number, clock, hedges, is_date, is_integer_ratio, is_ratio, is_unreduced_residue,
     mixed_in_words, names_nothing, opened, ratio_in_words, read, read_measured, same_words,
 };
-use crate::normalise::{Boxes, contents, is_digits, offers_another, open_boxes};
+use crate::normalise::{Boxes, bare, contents, is_digits, offers_another, open_boxes};
 use crate::numeric;
 use crate::options::MathOptions;
-use crate::parse::ParseError;
+use crate::parse::{ParseError, Style};
 use crate::policy::Policy;
 use crate::verdict::{Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
@@ -164,7 +166,8 @@ impl MeantGold {
         let (Ok(gold), Ok(value)) = (&self.meaning.value, &answer.value) else {
             return self.without_value(answer, text);
         };
-        if let Some(same) = residues::same_classes(gold, value) {
+        let [gold, value] = &without_case([gold, value]);
+        if let Some(same) = residues::same_classes((gold, &self.text), value) {
             return of(same, "the same classes of residues", "other classes of residues");
         }
         if is_unreduced_residue(text) && modulus(gold).is_none() {
@@ -179,19 +182,18 @@ impl MeantGold {
             None => {}
         }
         if let Some(why) = self.other_shape(gold, value) {
-            let are_reals =
-                is_interval_and_conditions(gold, value) && same_condition(&self.text, text);
+            let are_reals = is_interval_and_conditions(gold, value) && self.is_same_condition(text);
             return of(are_reals, "the same reals meet both", why);
         }
         if matches!(gold, Expr::Percent(_)) && answer.is_counted {
             return (Verdict::Wrong, "a number of things against a percentage");
         }
-        let Some(value) = self.in_golds_unit(gold, answer.unit.as_ref(), value) else {
+        let Some(value) = self.in_golds_unit(gold, answer, value) else {
             return (Verdict::Wrong, "another unit");
         };
         if are_joined_otherwise((gold, &self.text), (&value, text)) {
             return of(
-                same_condition(&self.text, text),
+                self.is_same_condition(text),
                 "the same reals meet both",
                 "joined otherwise",
             );
@@ -207,7 +209,12 @@ impl MeantGold {
         {
             return (Verdict::Correct, "a percentage without its sign");
         }
-        of(same_condition(&self.text, text), "the same reals meet both", comparison.reason)
+        of(self.is_same_condition(text), "the same reals meet both", comparison.reason)
+    }
+
+    /// True if the answer is met by the same reals as the gold answer.
+    fn is_same_condition(&self, text: &str) -> bool {
+        same_condition(&self.text, text, Style::Meant)
     }
 
     /// The verdict where one side has no value.
@@ -216,7 +223,7 @@ impl MeantGold {
         if letters(&answer.text) == letters(&self.meaning.text) {
             return (Verdict::Correct, "the same text");
         }
-        if same_condition(&self.text, text) {
+        if self.is_same_condition(text) {
             return (Verdict::Correct, "the same reals meet both");
         }
         match answer.value {
@@ -233,7 +240,7 @@ impl MeantGold {
         if is_tuple(gold) && is_list(value) || is_tuple(value) && is_list(gold) {
             return Some("a list or a set against a tuple or an interval");
         }
-        if is_list_for_inequality(gold, value) {
+        if is_list_for_inequality(gold, value) && !has_relation(value) {
             return Some("numbers against an inequality");
         }
         match (modulus(gold), modulus(value)) {
@@ -262,7 +269,11 @@ impl MeantGold {
     }
 
     /// The answer's value in the unit of the gold answer; as it is where one of them has none.
-    fn in_golds_unit(&self, gold: &Expr, unit: Option<&Unit>, value: &Expr) -> Option<Expr> {
+    fn in_golds_unit(&self, gold: &Expr, answer: &Meaning, value: &Expr) -> Option<Expr> {
+        let unit = answer.unit.as_ref();
+        let is_other = |unit: Option<&Unit>, noun: Option<&String>| {
+            unit.zip(noun).is_some_and(|(unit, noun)| unit.is_other_than(noun))
+        };
         let has_pi = |it: &Expr| it.any(&mut |it| *it == Expr::Pi);
         let degrees = |it: Option<&Unit>| it.is_some_and(Unit::is_degrees);
         match (self.meaning.unit.as_ref(), unit) {
@@ -271,6 +282,12 @@ impl MeantGold {
                 Some(value.clone())
             }
             (Some(wanted), Some(unit)) => unit.convert(wanted, value.clone()),
+            (wanted, unit)
+                if is_other(wanted, answer.noun.as_ref())
+                    || is_other(unit, self.meaning.noun.as_ref()) =>
+            {
+                None
+            }
             // A multiple of π counts radians.
             (None, unit @ Some(_)) if degrees(unit) && has_pi(gold) => {
                 unit.and_then(|it| it.convert(&Unit::radians(), value.clone()))
@@ -329,6 +346,11 @@ fn modulus(e: &Expr) -> Option<&Expr> {
         Expr::Set(items) => items.iter().find_map(modulus),
         _ => None,
     }
+}
+
+/// True for a list of conditions.
+fn has_relation(e: &Expr) -> bool {
+    matches!(e, Expr::Set(items) if items.iter().any(Expr::is_relation))
 }
 
 fn is_list_or_relation(e: &Expr) -> bool {
@@ -445,7 +467,7 @@ fn shown(meaning: &Meaning) -> String {
 
 impl PreparedGold for MeantGold {
     fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
-        match answer_of(found) {
+        match answer_of(found, &self.text) {
             Ok(_) if found.around.is_part => {
                 self.refused(found, "a box that holds a part of a formula")
             }
@@ -482,7 +504,7 @@ impl PreparedGold for MeantGold {
 }
 
 /// The whole answer of a box, or what an announcement says.
-fn answer_of<'a>(found: &'a FoundAnswer<'_>) -> Result<Cow<'a, str>, Refusal> {
+fn answer_of<'a>(found: &'a FoundAnswer<'_>, gold: &str) -> Result<Cow<'a, str>, Refusal> {
     if found.form == AnswerForm::Boxed {
         if found.answer.trim().is_empty() {
             return Err("an empty box");
@@ -497,7 +519,12 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>) -> Result<Cow<'a, str>, Refusal> {
             false => Cow::Borrowed(asserted(&found.answer).unwrap_or(&found.answer)),
         });
     }
-    let part = announced_part(&found.answer);
+    let said = match found.answer.strip_suffix('!') {
+        // A factorial is asked for.
+        Some(said) if found.is_exclaimed && !gold.contains('!') => bare(said),
+        _ => &found.answer,
+    };
+    let part = announced_part(said);
     let part = asserted(part).unwrap_or(part);
     let is_joined = |word: &str| matches!(word, "or" | "and");
     let all = as_words(part).unwrap_or_default();

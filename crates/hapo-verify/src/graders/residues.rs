@@ -19,9 +19,11 @@ struct Classes {
     residues: BTreeSet<i64>,
 }
 
-/// Whether two answers name the same classes; `None` where one names none, or neither names its modulus.
-pub(super) fn same_classes(gold: &Expr, answer: &Expr) -> Option<bool> {
-    if !names_modulus(gold) && !names_modulus(answer) {
+/// Whether two answers name the same classes; `None` where one names none, or the gold answer neither names its modulus
+/// nor says that its parameter is an integer: `3x+2` may be a function.
+pub(super) fn same_classes((gold, gold_text): (&Expr, &str), answer: &Expr) -> Option<bool> {
+    let is_class = names_modulus(gold) || names_modulus(answer) && names_integers(gold_text);
+    if !is_class {
         return None;
     }
     let (a, b) = (classes(gold)?, classes(answer)?);
@@ -35,6 +37,10 @@ pub(super) fn same_classes(gold: &Expr, answer: &Expr) -> Option<bool> {
 
 fn names_modulus(e: &Expr) -> bool {
     e.any(&mut |it| matches!(it, Expr::Call(Func::Mod, _)))
+}
+
+fn names_integers(text: &str) -> bool {
+    ["\\mathbb{Z}", "\\mathbb Z", "\\Z", "ℤ", "integer"].iter().any(|it| text.contains(it))
 }
 
 impl Classes {

@@ -15,6 +15,10 @@ pub(super) fn in_order(
     {
         (Some(pairs), None) => (pairs, values(answer.0)?, answer.1, true),
         (None, Some(pairs)) => (pairs, values(gold.0)?, gold.1, false),
+        // Two lists of equations are compared as they are.
+        (Some(a), Some(b)) if gold.0.is_relation() || answer.0.is_relation() => {
+            return by_name(a, b);
+        }
         _ => return None,
     };
     if plain_text.trim().trim_start_matches("\\left").starts_with("\\{") {
@@ -27,6 +31,24 @@ pub(super) fn in_order(
     }
     let named = Expr::Tuple(pairs.into_iter().map(|it| it.1).collect());
     Some(Ok(if is_gold_named { (named, listed) } else { (listed, named) }))
+}
+
+/// Both sides as tuples in the order of their names, where each name has one value: `x=2, y=3` and `(x,y)=(2,3)`.
+fn by_name(
+    mut a: Vec<(Expr, Expr)>,
+    mut b: Vec<(Expr, Expr)>,
+) -> Option<Result<(Expr, Expr), Refusal>> {
+    a.sort_by_key(|it| it.0.to_string());
+    b.sort_by_key(|it| it.0.to_string());
+    let has_one_value = |pairs: &[(Expr, Expr)]| pairs.windows(2).all(|it| it[0].0 != it[1].0);
+    if !has_one_value(&a) || !has_one_value(&b) {
+        return None;
+    }
+    if a.len() != b.len() || a.iter().zip(&b).any(|(a, b)| a.0 != b.0) {
+        return Some(Err("values of other unknowns"));
+    }
+    let values = |pairs: Vec<(Expr, Expr)>| Expr::Tuple(pairs.into_iter().map(|it| it.1).collect());
+    Some(Ok((values(a), values(b))))
 }
 
 /// The equations of a list that gives at least two unknowns their values.

@@ -21,6 +21,7 @@ const LABELS: [&str; 4] = ["final answer", "the answer is", "answer", "ans"];
 
 /// `text` without marks, labels and invisible characters, its dashes and wide characters plain.
 pub(super) fn plain(text: &str) -> String {
+    let text = undelimited(text);
     let mut out: String = text.chars().filter(|c| !is_invisible(*c)).map(plain_character).collect();
     if out.contains('\\') {
         out = undressed(&out);
@@ -47,9 +48,16 @@ pub(super) fn plain(text: &str) -> String {
         ("\\\\ \\\\", "\\\\"),
         ("\\\\\\\\", "\\\\"),
         ("\\varnothing", "\\emptyset"),
+        ("...", "\\ldots "),
+        ("…", "\\ldots "),
     ] {
         if out.contains(from) {
             out = out.replace(from, to);
+        }
+    }
+    if out.contains("\\mathbb ") {
+        for letter in ["N", "Z", "Q", "R", "C"] {
+            out = out.replace(&format!("\\mathbb {letter}"), &format!("\\mathbb{{{letter}}}"));
         }
     }
     if out.contains("{}") {
@@ -73,6 +81,14 @@ pub(super) fn plain(text: &str) -> String {
     without_text(ungrouped(rest)).into_owned()
 }
 
+/// An answer without the delimiters of a formula around it.
+fn undelimited(text: &str) -> &str {
+    let inner = [("\\[", "\\]"), ("\\(", "\\)")].iter().find_map(|(open, close)| {
+        text.trim().strip_prefix(open)?.strip_suffix(close).filter(|it| !it.contains(close))
+    });
+    inner.unwrap_or(text)
+}
+
 /// Signs behind an answer that say that it is one.
 const MARKS: [&str; 8] = ["\\checkmark", "✓", "✔", "\\blacksquare", "\\square", "\\qed", "■", "∎"];
 
@@ -90,11 +106,13 @@ fn without_text(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The content of a group around the whole answer, which is no set of one element.
+/// The content of a group around the whole answer, which is no set of one element and no binomial coefficient.
 fn ungrouped(mut text: &str) -> &str {
     for _ in 0..MAX_GROUPS {
         match argument(text) {
-            Some((inner, "")) if !inner.contains([',', ';']) => text = inner.trim(),
+            Some((inner, "")) if !inner.contains([',', ';']) && !inner.contains("\\choose") => {
+                text = inner.trim();
+            }
             _ => break,
         }
     }

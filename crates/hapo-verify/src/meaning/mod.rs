@@ -16,7 +16,7 @@ mod units;
 mod words;
 
 use crate::compare::integers_that_meet;
-use crate::expr::Expr;
+use crate::expr::{Expr, Op};
 use crate::normalise::{Boxes, CleanUp, is_digits, normalise};
 use crate::numeric;
 use crate::parse::{self, ParseResult, Style};
@@ -24,6 +24,7 @@ pub(crate) use clock::{Clock, clock, is_date};
 pub(crate) use names::{mixed_in_words, ratio_in_words};
 pub(crate) use signs::{as_meant, is_unreduced_residue};
 use std::borrow::Cow;
+use units::Measured;
 pub(crate) use units::Unit;
 pub(crate) use words::{
     announced_part, as_words, asserted, begins_with_decision, capital, hedges, names_nothing,
@@ -52,6 +53,8 @@ pub(crate) struct Meaning {
     pub(crate) unit: Option<Unit>,
     /// A unit or a noun stands beside the value.
     pub(crate) is_counted: bool,
+    /// The one word beside the value, where it is no known unit.
+    pub(crate) noun: Option<String>,
     /// The answer as words, where it is made of words.
     pub(crate) words: Option<String>,
 }
@@ -64,7 +67,7 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
     if text.len() > MAX_TEXT {
         let value = parse::latex(&normalise(text, CleanUp::KEEPS_UNITS), Style::Meant);
         let text = text.trim().to_owned();
-        return Ok(Meaning { text, value, unit: None, is_counted: false, words: None });
+        return Ok(Meaning { text, value, unit: None, is_counted: false, noun: None, words: None });
     }
     let vector = shapes::components(text.trim().trim_matches('$'));
     let plain = vector.unwrap_or_else(|| markup::plain(text));
@@ -76,7 +79,8 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
         return Err(why);
     }
     let summed = units::summed(&plain);
-    let words = if summed.is_some() { None } else { words::only_words(&plain) };
+    let is_value = summed.is_some() || units::is_measured_formula(&plain);
+    let words = if is_value { None } else { words::only_words(&plain) };
     let measured = match summed {
         Some(it) => it,
         None if words.is_some() => units::bare(&plain),
@@ -91,8 +95,8 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
         Some(it) => Ok(it),
         None => value.map(|it| measured.applied(it)),
     };
-    let (unit, is_counted) = (measured.unit, measured.is_counted);
-    Ok(Meaning { text: normal, value, unit, is_counted, words })
+    let Measured { unit, is_counted, noun, .. } = measured;
+    Ok(Meaning { text: normal, value, unit, is_counted, noun, words })
 }
 
 /// The value of a formula, of both signs where it has one, or of a geometric series that goes on.
@@ -104,9 +108,18 @@ fn formula(text: &str) -> ParseResult<Expr> {
     {
         return Ok(sum);
     }
+    let both = |[plus, minus]: [String; 2]| Ok(Expr::Set(vec![read(&plus)?, read(&minus)?]));
+    if let Some(points) = signs::both_points(text) {
+        return both(points);
+    }
     read(text).or_else(|error| {
-        let [plus, minus] = signs::both_signs(text).ok_or(error)?;
-        Ok(Expr::Set(vec![read(&plus)?, read(&minus)?]))
+        if let Some((name, value)) = text.split_once('=')
+            && let Ok(name @ Expr::Sym { .. }) = read(name.trim())
+        {
+            let values = both(signs::both_signs(value).ok_or(error)?)?;
+            return Ok(Expr::rel(Op::Eq, name, values));
+        }
+        both(signs::both_signs(text).ok_or(error)?)
     })
 }
 
@@ -164,6 +177,7 @@ fn notation(text: &str) -> String {
         .or_else(|| signs::ratios(&text))
         .or_else(|| signs::sets(&text))
         .unwrap_or(text);
+    let text = shapes::with_dots(&text);
     normalise(&as_meant(&signs::commands(&text)), CleanUp::KEEPS_UNITS)
 }
 

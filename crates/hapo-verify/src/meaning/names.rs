@@ -27,19 +27,21 @@ pub(super) fn numeral(text: &str) -> Option<String> {
     if text.len() > 160 || text.contains(['=', '<', '>', '^', '_', '+', '$']) {
         return None;
     }
-    let plain = without_texts(text)?.to_lowercase().replace('-', " ");
+    let plain = without_hyphens(&without_texts(text)?.to_lowercase());
     if let Some(reals) = reals(plain.trim()) {
         return Some(reals);
     }
+    let signed = ["-", "minus ", "negative "].iter().find_map(|it| plain.trim().strip_prefix(it));
+    let (sign, plain) = match signed {
+        Some(rest) => ("-", rest.trim_start()),
+        None => ("", plain.trim()),
+    };
     let is_word = |c: char| c.is_ascii_alphabetic() || c == ' ';
     if !plain.chars().all(is_word) {
         return None;
     }
-    let (sign, plain) = match plain.trim().strip_prefix("negative ") {
-        Some(rest) => ("-", rest),
-        None => ("", plain.trim()),
-    };
-    match plain.strip_prefix("positive ").unwrap_or(plain) {
+    let positive = ["positive ", "plus "].iter().find_map(|it| plain.strip_prefix(it));
+    match positive.unwrap_or(plain) {
         "infinity" => return Some(format!("{sign}\\infty")),
         it if sign.is_empty() && it != plain => return None,
         _ => {}
@@ -48,6 +50,25 @@ pub(super) fn numeral(text: &str) -> Option<String> {
         Some(plain) => Some(format!("{sign}{}\\%", value(plain)?)),
         None => Some(format!("{sign}{}", value(plain)?)),
     }
+}
+
+/// True for the name of a number below a hundred.
+pub(super) fn is_number(word: &str) -> bool {
+    SMALL.iter().chain(&TENS).any(|it| it.eq_ignore_ascii_case(word))
+}
+
+/// A text without the hyphens between letters; any other is a sign.
+fn without_hyphens(text: &str) -> String {
+    let is_letter = |c: Option<char>| c.is_some_and(char::is_alphabetic);
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(c) = rest.next() {
+        let joins = c == '-'
+            && is_letter(out.chars().next_back())
+            && is_letter(rest.as_str().chars().next());
+        out.push(if joins { ' ' } else { c });
+    }
+    out
 }
 
 /// `all real numbers except 2`.

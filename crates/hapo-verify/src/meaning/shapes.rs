@@ -145,6 +145,27 @@ fn is_remark(text: &str) -> bool {
         || behind.iter().any(|it| plain.strip_prefix(it).is_some_and(is_symbol))
 }
 
+/// `text` with the dots of what goes on, which the clean-up drops, as a command that it keeps. Behind a decimal they
+/// say that it was cut, and are dropped.
+pub(super) fn with_dots(text: &str) -> Cow<'_, str> {
+    const DOTS: &str = "\\ldots";
+    if !text.contains(DOTS) {
+        return Cow::Borrowed(text);
+    }
+    let is_decimal = |before: &str| {
+        let number = before.trim_end_matches(|c: char| c.is_ascii_digit());
+        number.len() < before.len() && number.ends_with('.')
+    };
+    let mut out = String::with_capacity(text.len());
+    let mut parts = text.split(DOTS);
+    out.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        out.push_str(if is_decimal(&out) { " " } else { "\\dots " });
+        out.push_str(part);
+    }
+    Cow::Owned(out)
+}
+
 /// The written terms of a sum that goes on.
 pub(super) fn head_of_series(text: &str) -> Option<&str> {
     let before = DOTS.iter().find_map(|it| text.trim_end().strip_suffix(it))?;

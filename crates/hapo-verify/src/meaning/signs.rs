@@ -175,6 +175,22 @@ fn joined_thousands(text: &str) -> String {
 
 /// A formula with ± inside of it as the two that it stands for.
 pub(super) fn both_signs(text: &str) -> Option<[String; 2]> {
+    let (both, n_signs) = with_signs(text);
+    (n_signs > 0 && !text.contains([',', ';', '='])).then_some(both)
+}
+
+/// A point with one ± inside of it, as `(\pm 3, 0)`, as the two that it stands for.
+pub(super) fn both_points(text: &str) -> Option<[String; 2]> {
+    let inner = text.strip_prefix("\\left").unwrap_or(text).strip_prefix('(')?.strip_suffix(')')?;
+    if !inner.contains(',') || inner.contains(['(', '[', ';', '=']) {
+        return None;
+    }
+    let (both, n_signs) = with_signs(text);
+    (n_signs == 1).then_some(both)
+}
+
+/// A text with the upper and with the lower of its signs ±, and how many there are.
+fn with_signs(text: &str) -> ([String; 2], usize) {
     let is_sign = |rest: &str, command: &str| {
         rest.strip_prefix(command)
             .is_some_and(|it| !it.starts_with(|c: char| c.is_ascii_alphabetic()))
@@ -203,7 +219,7 @@ pub(super) fn both_signs(text: &str) -> Option<[String; 2]> {
         };
         rest = &rest[len..];
     }
-    (n_signs > 0 && !text.contains([',', ';', '='])).then_some([plus, minus])
+    ([plus, minus], n_signs)
 }
 
 /// Names of functions that are often written without their backslash; a longer name before a shorter one.

@@ -1,7 +1,7 @@
 //! The end of an answer behind its value: a unit, a factor in words, or words that refuse it.
 
 use super::words::{TEXTS, changes_value, hedges};
-use super::{FRACTIONS, Refusal};
+use super::{FRACTIONS, Refusal, names};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use crate::work;
@@ -11,6 +11,7 @@ use crate::work;
 enum Kind {
     Length,
     Time,
+    Calendar,
     Mass,
     Money,
     Euro,
@@ -20,12 +21,15 @@ enum Kind {
     Angle,
     Celsius,
     Fahrenheit,
+    Gallons,
+    Land,
 }
 
 /// How many kinds there are.
-const N_KINDS: usize = 11;
+const N_KINDS: usize = 14;
 
-/// A product of powers of units, as a multiple of the bases: metre, second, gram, a currency, radian, a degree of temperature.
+/// A product of powers of units, as a multiple of the bases: metre, second, month, gram, a currency, radian, a degree
+/// of temperature, gallon, and the square metre of land.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unit {
     /// The power of each kind.
@@ -35,7 +39,7 @@ pub(crate) struct Unit {
 
 /// Names of units, their kinds, and sizes as fractions.
 #[rustfmt::skip]
-const UNITS: [(&[&str], Kind, i64, i64); 30] = [
+const UNITS: [(&[&str], Kind, i64, i64); 40] = [
     (&["mm", "millimeter", "millimetre"], Kind::Length, 1, 1_000),
     (&["cm", "centimeter", "centimetre"], Kind::Length, 1, 100),
     (&["dm", "decimeter", "decimetre"], Kind::Length, 1, 10),
@@ -51,13 +55,19 @@ const UNITS: [(&[&str], Kind, i64, i64); 30] = [
     (&["h", "hr", "hour"], Kind::Time, 3_600, 1),
     (&["day"], Kind::Time, 86_400, 1),
     (&["week"], Kind::Time, 604_800, 1),
+    // No number of days: months differ.
+    (&["month"], Kind::Calendar, 1, 1),
+    (&["year"], Kind::Calendar, 12, 1),
+    (&["decade"], Kind::Calendar, 120, 1),
+    (&["century", "centurie"], Kind::Calendar, 1_200, 1),
     (&["mg", "milligram"], Kind::Mass, 1, 1_000),
     (&["g", "gram"], Kind::Mass, 1, 1),
     (&["kg", "kilogram"], Kind::Mass, 1_000, 1),
+    (&["ton", "tonne"], Kind::Mass, 1_000_000, 1),
     (&["lb", "pound"], Kind::Mass, 45_359_237, 100_000),
     (&["oz", "ounce"], Kind::Mass, 45_359_237, 1_600_000),
     (&["dollar", "usd"], Kind::Money, 1, 1),
-    (&["cent", "¢"], Kind::Money, 1, 100),
+    (&["cent", "penny", "pennie", "¢"], Kind::Money, 1, 100),
     (&["euro", "eur"], Kind::Euro, 1, 1),
     (&["sterling", "gbp"], Kind::Sterling, 1, 1),
     (&["rupee", "inr"], Kind::Rupee, 1, 1),
@@ -65,8 +75,34 @@ const UNITS: [(&[&str], Kind, i64, i64); 30] = [
     (&["rad", "radian"], Kind::Angle, 1, 1),
     // 180 degrees are π; the factor π is applied where the two meet.
     (&["degree", "deg"], Kind::Angle, 1, 180),
-    (&["celsius", "degrees celsius"], Kind::Celsius, 1, 1),
+    (&["celsius", "centigrade", "degrees celsius"], Kind::Celsius, 1, 1),
     (&["fahrenheit", "degrees fahrenheit"], Kind::Fahrenheit, 1, 1),
+    (&["gal", "gallon"], Kind::Gallons, 1, 1),
+    (&["quart"], Kind::Gallons, 1, 4),
+    (&["pint"], Kind::Gallons, 1, 8),
+    (&["hectare"], Kind::Land, 10_000, 1),
+    (&["acre"], Kind::Land, 40_468_564_224, 10_000_000),
+];
+
+/// Other names of units. Where no text command says that it is a unit, `2gm` is a product.
+#[rustfmt::skip]
+const ABBREVIATIONS: [(&str, &str); 8] = [
+    ("gm", "g"), ("rs", "rupee"), ("yr", "year"), ("qt", "quart"), ("ha", "hectare"), ("sqm", "m2"), ("sqcm", "cm2"),
+    ("sqft", "ft2"),
+];
+
+/// Units that take the prefixes of the SI, by sign and by name.
+#[rustfmt::skip]
+const WITH_PREFIX: [(&str, &str); 8] = [
+    ("m", "meter"), ("m", "metre"), ("s", "second"), ("g", "gram"), ("J", "joule"), ("N", "newton"), ("W", "watt"),
+    ("Pa", "pascal"),
+];
+
+/// Those prefixes, by sign and by name, as fractions.
+#[rustfmt::skip]
+const PREFIXES: [(&str, &str, i64, i64); 7] = [
+    ("k", "kilo", 1_000, 1), ("M", "mega", 1_000_000, 1), ("G", "giga", 1_000_000_000, 1), ("m", "milli", 1, 1_000),
+    ("µ", "micro", 1, 1_000_000), ("μ", "micro", 1, 1_000_000), ("n", "nano", 1, 1_000_000_000),
 ];
 
 /// Units that are made of others. A capital counts as one.
@@ -83,12 +119,13 @@ const DERIVED: [(&[&str], &str); 8] = [
 
 /// Factors in words, as fractions.
 #[rustfmt::skip]
-const FACTORS: [(&str, i64, i64); 20] = [
+const FACTORS: [(&str, i64, i64); 27] = [
     ("hundred", 100, 1), ("thousand", 1_000, 1), ("million", 1_000_000, 1), ("billion", 1_000_000_000, 1),
-    ("trillion", 1_000_000_000_000, 1), ("dozen", 12, 1), ("halve", 1, 2), ("third", 1, 3), ("fourth", 1, 4),
-    ("fifth", 1, 5), ("sixth", 1, 6), ("eighth", 1, 8), ("tenth", 1, 10), ("hundredth", 1, 100),
-    ("thousandth", 1, 1_000), ("permille", 1, 1_000), ("mn", 1_000_000, 1), ("mln", 1_000_000, 1),
-    ("mil", 1_000_000, 1), ("bn", 1_000_000_000, 1),
+    ("trillion", 1_000_000_000_000, 1), ("quadrillion", 1_000_000_000_000_000, 1), ("lakh", 100_000, 1),
+    ("crore", 10_000_000, 1), ("dozen", 12, 1), ("halve", 1, 2), ("third", 1, 3), ("fourth", 1, 4), ("quarter", 1, 4),
+    ("fifth", 1, 5), ("sixth", 1, 6), ("seventh", 1, 7), ("eighth", 1, 8), ("ninth", 1, 9), ("tenth", 1, 10),
+    ("twelfth", 1, 12), ("hundredth", 1, 100), ("thousandth", 1, 1_000), ("permille", 1, 1_000), ("mn", 1_000_000, 1),
+    ("mln", 1_000_000, 1), ("mil", 1_000_000, 1), ("bn", 1_000_000_000, 1),
 ];
 
 /// A word that is applied to the value before it.
@@ -108,6 +145,8 @@ pub(super) struct Measured {
     pub(super) unit: Option<Unit>,
     /// A unit or a noun stands beside the value.
     pub(super) is_counted: bool,
+    /// The one word beside the value, where it is no known unit.
+    pub(super) noun: Option<String>,
     operations: Vec<Operation>,
 }
 
@@ -165,6 +204,15 @@ impl Unit {
         Some(value.times(Expr::Num(factor)).times(pi))
     }
 
+    /// True for the name of another unit or of things, which this unit does not count.
+    pub(crate) fn is_other_than(&self, noun: &str) -> bool {
+        let measures_alike = |other: Unit| {
+            let mut pairs = self.powers.iter().zip(other.powers);
+            pairs.any(|(a, b)| *a != 0 && b != 0)
+        };
+        !noun.split('/').any(|it| known(it.trim_end_matches('.')).is_some_and(measures_alike))
+    }
+
     /// Degrees, where they are.
     pub(crate) fn is_degrees(&self) -> bool {
         self.powers == Unit::radians().powers && self.size != Rat::ONE
@@ -186,7 +234,13 @@ const MAX_WORDS: usize = 16;
 
 /// An answer that has no unit.
 pub(super) fn bare(text: &str) -> Measured {
-    Measured { value: text.to_owned(), unit: None, is_counted: false, operations: Vec::new() }
+    Measured {
+        value: text.to_owned(),
+        unit: None,
+        is_counted: false,
+        noun: None,
+        operations: Vec::new(),
+    }
 }
 
 /// Parts an answer into its value and what stands around it.
@@ -209,8 +263,10 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
         rest = before;
     }
     let mut is_counted = n_units > 0;
+    let mut noun = None;
     let mut count = |name: &str, power: i64| {
         n_units += 1;
+        noun = (n_units == 1 && !name.contains(' ')).then(|| name.to_owned());
         // The whole behind "of" is no unit.
         is_counted |= !name.starts_with("of ");
         unit = unit.take().zip(compound(name)).and_then(|(all, it)| all.times(&it, power));
@@ -228,7 +284,7 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
         if hedges(&word) {
             return Err("words behind the value take it back");
         }
-        if changes_value(&word) {
+        if changes_value(&word) || has_number(&word) {
             return Err("words behind the value change it");
         }
         let is_unit = compound(&word).is_some();
@@ -252,8 +308,22 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     }
     rest.clone_into(&mut found.value);
     found.unit = unit.filter(|_| n_units > 0);
+    found.noun = noun.filter(|it| found.unit.is_none() && !REMARKS.contains(&it.as_str()));
     found.is_counted = is_counted;
     Ok(found)
+}
+
+/// Words behind a value that are neither a unit nor what is counted.
+#[rustfmt::skip]
+const REMARKS: [&str; 24] = [
+    "unit", "units", "each", "total", "altogether", "more", "left", "long", "old", "wide", "tall", "high", "deep",
+    "away", "apart", "ago", "later", "only", "exactly", "approximately", "profit", "remaining", "extra", "apiece",
+];
+
+/// True if a word behind a value is a number, as in `20 \text{ over three}`.
+fn has_number(words: &str) -> bool {
+    let is_number = |word: &str| word.split('-').all(names::is_number);
+    words.split([' ', ',']).any(is_number)
 }
 
 /// `2 \text{ hours } 30 \text{ minutes}` and `5 ft 6 in`: one value in the last unit.
@@ -289,7 +359,15 @@ pub(super) fn summed(text: &str) -> Option<Measured> {
         Some(format!("{number} \\cdot {}", scale.to_i64()?))
     });
     let value = terms.collect::<Option<Vec<_>>>()?.join("+");
-    Some(Measured { value, unit: Some(last), is_counted: true, operations: Vec::new() })
+    Some(Measured { unit: Some(last), is_counted: true, ..bare(&value) })
+}
+
+/// True for a formula that begins with a command and has a known unit behind it, as `\pi\text{ radians}`.
+pub(super) fn is_measured_formula(text: &str) -> bool {
+    let rest = text.trim_start_matches(['-', ' ']);
+    rest.starts_with('\\')
+        && !TEXTS.iter().any(|it| rest.starts_with(it))
+        && split(text).is_ok_and(|it| it.unit.is_some())
 }
 
 /// Signs before a price.
@@ -394,7 +472,12 @@ fn quotient(text: &str) -> Option<(&str, &str)> {
     (is_unit && is_behind && (digits == 0 || n_letters > 1)).then_some((before, unit))
 }
 
+/// The unit of a name or a sign.
 fn known(name: &str) -> Option<Unit> {
+    listed(name).or_else(|| abbreviated(name)).or_else(|| with_prefix(name))
+}
+
+fn listed(name: &str) -> Option<Unit> {
     let singular = name.strip_suffix('s').filter(|it| it.len() > 1);
     let is_it =
         |names: &[&str]| names.contains(&name) || singular.is_some_and(|it| names.contains(&it));
@@ -403,6 +486,25 @@ fn known(name: &str) -> Option<Unit> {
     }
     let (_, kind, n, d) = UNITS.iter().find(|it| is_it(it.0))?;
     Some(Unit::of(*kind, Rat::new(i128::from(*n), i128::from(*d))?))
+}
+
+fn abbreviated(name: &str) -> Option<Unit> {
+    let is_it = |it: &str| it == name || name.strip_suffix('s') == Some(it);
+    compound(ABBREVIATIONS.iter().find(|it| is_it(it.0))?.1)
+}
+
+/// `kJ` and `kilojoules`.
+fn with_prefix(name: &str) -> Option<Unit> {
+    let (of, n, d) = PREFIXES.iter().find_map(|(sign, prefix, n, d)| {
+        let long = name.strip_prefix(prefix).map(|it| it.strip_suffix('s').unwrap_or(it));
+        let is_it = |(short, full): &&(&str, &str)| {
+            name.strip_prefix(sign) == Some(*short) || long == Some(*full)
+        };
+        WITH_PREFIX.iter().find(is_it).map(|it| (it.0, *n, *d))
+    })?;
+    let unit = listed(of)?;
+    let size = unit.size.mul(&Rat::new(i128::from(n), i128::from(d))?)?;
+    Some(Unit { size, ..unit })
 }
 
 /// A text without spaces at its end, of any kind.
@@ -457,7 +559,8 @@ fn trailing(text: &str) -> Option<(&str, String, i64)> {
     let glued = before.ends_with(|c: char| c.is_ascii_digit() || matches!(c, '}' | ')' | '/'));
     let spaced = trimmed(before)
         .ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '}' | ')' | '%'));
-    let is_unit = known(&lower).is_some();
+    // With a prefix a bare word may be a product.
+    let is_unit = listed(&lower).is_some();
     let counts = match word.len() {
         // One letter is a variable, unless a number and a space stand before it.
         1 => is_unit && !glued && trimmed(before).ends_with(|c: char| c.is_ascii_digit()),

@@ -31,10 +31,10 @@ const HEDGES: [&str; 41] = [
 
 /// Words that make another number of the value before them, or a clause that says something of it.
 #[rustfmt::skip]
-const CHANGES: [&str; 25] = [
+const CHANGES: [&str; 26] = [
     "plus", "minus", "doubled", "tripled", "halved", "a half", "one half", "reject", "rejected", "extraneous",
     "excluded", "discarded", "is", "are", "if", "when", "but", "fewer", "off", "minimum", "maximum", "per dozen",
-    "per hundred", "per thousand", "per million",
+    "per hundred", "per thousand", "per million", "below",
 ];
 
 /// Words that join two numbers to one, or to a range.
@@ -52,7 +52,8 @@ const FILLERS: [&str; 48] = [
 
 /// True if words behind a value change it.
 pub(super) fn changes_value(text: &str) -> bool {
-    names_one_of(text, &CHANGES)
+    // "3 negative numbers" are three.
+    names_one_of(text, &CHANGES) || text.split(' ').next_back() == Some("negative")
 }
 
 /// True if words around the first number of an announcement change it.
@@ -129,7 +130,7 @@ pub(super) fn only_words(text: &str) -> Option<String> {
 const SUBJECTS: [&str; 6] =
     ["the series ", "the sequence ", "the integral ", "the limit ", "the sum ", "it "];
 
-/// True for the same words, the number of their nouns and common synonyms aside.
+/// True for the same words and signs, the number of their nouns and common synonyms aside.
 pub(crate) fn same_words(a: &str, b: &str) -> bool {
     const SYNONYMS: [(&str, &str); 7] = [
         ("dne", "does not exist"),
@@ -145,7 +146,7 @@ pub(crate) fn same_words(a: &str, b: &str) -> bool {
             Some(it) if it.len() > 3 && !it.ends_with('s') => it.to_owned(),
             _ => word.to_owned(),
         };
-        let all = as_words(text)?;
+        let all = with_signs(text)?;
         let subject = SUBJECTS.iter().find_map(|it| all.strip_prefix(it)).unwrap_or(&all);
         let bare = ["a ", "an ", "the "].iter().find_map(|it| subject.strip_prefix(it));
         let bare = bare.unwrap_or(subject);
@@ -179,6 +180,68 @@ pub(crate) fn as_words(text: &str) -> Option<String> {
     has_word.then(|| all.map(str::to_lowercase).collect::<Vec<_>>().join(" "))
 }
 
+/// Signs of formulas among words.
+const SIGNS: &str = "+=<>^_*/|%≤≥≠±∞×÷√∪∩≈→";
+
+/// Commands of a text that are no signs.
+const SPACES: [&str; 7] =
+    ["\\quad", "\\qquad", "\\left", "\\right", "\\displaystyle", "\\ldots", "\\dots"];
+
+/// The words of a text in lower case, and the signs, commands and brackets of formulas among them.
+fn with_signs(text: &str) -> Option<String> {
+    words(text).next()?;
+    let (mut out, mut rest, mut in_remark) = (String::with_capacity(text.len() + 8), text, false);
+    while let Some(c) = rest.chars().next() {
+        let before = &text[..text.len() - rest.len()];
+        let after = &rest[c.len_utf8()..];
+        let mut len = c.len_utf8();
+        let is_sign = match c {
+            '\\' => {
+                len += after.bytes().take_while(u8::is_ascii_alphabetic).count();
+                len > 1 && !TEXTS.contains(&&rest[..len]) && !SPACES.contains(&&rest[..len])
+            }
+            '-' => !is_hyphen(before, after),
+            '.' | ':' => {
+                let is_digit = |c: char| c.is_ascii_digit();
+                before.ends_with(is_digit) && after.starts_with(is_digit)
+            }
+            // Words in brackets are a remark.
+            '(' | '[' => {
+                in_remark = is_remark(after);
+                !in_remark
+            }
+            ')' | ']' => !std::mem::take(&mut in_remark),
+            _ => SIGNS.contains(c),
+        };
+        let part = &rest[..len];
+        rest = &rest[len..];
+        if is_sign {
+            out.extend([" ", part, " "]);
+        } else {
+            out.push(if c.is_alphanumeric() || c == '\'' { c } else { ' ' });
+        }
+    }
+    let all: Vec<&str> = out.split_whitespace().collect();
+    Some(all.join(" ").to_lowercase())
+}
+
+/// True if a bracket that opens before `text` holds words alone.
+fn is_remark(text: &str) -> bool {
+    let inner = text.split(['(', '[', ')', ']']).next().unwrap_or_default();
+    let is_sign = |c: char| c.is_ascii_digit() || SIGNS.contains(c);
+    let has_word = words(inner).any(|it| it.chars().count() > 2);
+    text[inner.len()..].starts_with([')', ']'])
+        && !inner.contains(is_sign)
+        && (has_word || !inner.contains(','))
+}
+
+/// True for a hyphen between two words, one of which is more than a symbol.
+fn is_hyphen(before: &str, after: &str) -> bool {
+    let n_before = before.chars().rev().take_while(|c| c.is_alphabetic()).count();
+    let n_after = after.chars().take_while(|c| c.is_alphabetic()).count();
+    n_before > 0 && n_after > 0 && n_before + n_after > 2
+}
+
 /// The part of an announced answer that says it: up to the end of the sentence, or to a word that begins a reason.
 pub(crate) fn announced_part(text: &str) -> &str {
     let ends = [
@@ -196,8 +259,24 @@ pub(crate) fn announced_part(text: &str) -> &str {
         ", because",
         ", which",
     ];
-    let end = ends.iter().filter_map(|it| text.find(it)).min();
-    text[..end.unwrap_or(text.len())].trim()
+    let end =
+        |text: &str| ends.iter().filter_map(|it| text.find(it).map(|at| (at, it.len()))).min();
+    let Some((at, len)) = end(text) else {
+        return text.trim();
+    };
+    let rest = &text[at + len..];
+    let next = &rest[..end(rest).map_or(rest.len(), |it| it.0)];
+    let at = if is_more_values(next) { at + len + next.len() } else { at };
+    text[..at].trim()
+}
+
+/// True for values without a sentence around them, as in `12; 13`: they belong to the answer before them.
+fn is_more_values(text: &str) -> bool {
+    let is_prose = |word: &str| word.chars().count() > 2 && word != "and";
+    // What is in brackets is a remark.
+    text.contains(|c: char| c.is_ascii_digit())
+        && !text.trim_start().starts_with(['(', '['])
+        && !words(text).any(is_prose)
 }
 
 /// The number in an answer that says beside it which number it is not: `15, not 16`.

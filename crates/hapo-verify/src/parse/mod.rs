@@ -23,7 +23,8 @@ pub(crate) enum Style {
 /// Longest text that is read as a formula, in bytes. A longer one is compared as text.
 pub(crate) const MAX_FORMULA: usize = 32_768;
 
-/// Reads a normalised LaTeX answer; of an equation chain that cannot be read as a whole, its last part.
+/// Reads a normalised LaTeX answer. Of an equation chain that cannot be read as a whole the reference takes the last
+/// part.
 pub(crate) fn latex(text: &str, style: Style) -> ParseResult<Expr> {
     if text.len() > MAX_FORMULA {
         return Err(ParseError::Depth);
@@ -33,6 +34,7 @@ pub(crate) fn latex(text: &str, style: Style) -> ParseResult<Expr> {
     }
     let whole = latex_once(text, style);
     if whole.is_err()
+        && style == Style::Peer
         && let Some(last) = last_equation(text)
     {
         return latex_once(last, style);

@@ -10,7 +10,10 @@ use crate::expr::{Expr, Func};
 
 impl Parser<'_, '_> {
     pub(super) fn symbol(&self, name: &str) -> Expr {
-        symbol(name, self.complex)
+        match self.style {
+            Style::Peer => symbol(name, self.complex),
+            Style::Meant => cased_symbol(name),
+        }
     }
 
     pub(super) fn atom(&mut self) -> ParseResult<Expr> {
@@ -39,18 +42,15 @@ impl Parser<'_, '_> {
             }
             T::BigE => {
                 self.pos += 1;
-                Ok(self.symbol("e"))
+                Ok(self.symbol("E"))
             }
-            T::Gamma => {
+            T::Gamma(name) => {
                 self.pos += 1;
-                Ok(Expr::EulerGamma)
+                Ok(self.symbol(name))
             }
             T::Differential(name) => {
                 self.pos += 1;
-                Ok(Expr::Sym {
-                    name: format!("d{}", name.to_lowercase()).into(),
-                    complex: self.complex,
-                })
+                Ok(self.symbol(&format!("d{name}")))
             }
             T::Infinity | T::InfinityPercent => {
                 self.pos += 1;
@@ -58,7 +58,12 @@ impl Parser<'_, '_> {
             }
             T::Variable(text) => {
                 self.pos += 1;
-                Ok(Expr::Sym { name: text.to_lowercase().into(), complex: self.complex })
+                Ok(match self.style {
+                    Style::Peer => {
+                        Expr::Sym { name: text.to_lowercase().into(), complex: self.complex }
+                    }
+                    Style::Meant => Expr::Sym { name: text.into(), complex: self.complex },
+                })
             }
             T::Partial => Err(ParseError::Meaning),
             _ => Err(ParseError::Syntax),
@@ -253,6 +258,15 @@ impl Parser<'_, '_> {
             _ => false,
         };
         (same && (one_atom || TopLevel::of(inner).n_commas > 0)).then_some(at)
+    }
+}
+
+/// A symbol as its writer names it. Capitals are told from small letters; the comparison says whether that counts.
+fn cased_symbol(name: &str) -> Expr {
+    match name {
+        "pi" => Expr::Pi,
+        "gamma" => Expr::EulerGamma,
+        _ => Expr::Sym { name: name.into(), complex: false },
     }
 }
 

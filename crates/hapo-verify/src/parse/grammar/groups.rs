@@ -51,7 +51,7 @@ impl Parser<'_, '_> {
             _ if functions == Functions::Allowed && token.is_function() => {
                 self.nested(Self::function)
             }
-            T::Gamma
+            T::Gamma(_)
                 if functions == Functions::Allowed
                     && self.peek_at(1) == Some(T::Open(Bracket::Paren)) =>
             {

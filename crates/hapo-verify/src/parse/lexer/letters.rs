@@ -93,7 +93,8 @@ pub(super) fn unicode(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
         '⊇' => T::Superset,
         '⊆' => T::Subset,
         '∉' => T::NotIn,
-        'γ' | 'Γ' => T::Gamma,
+        'γ' => T::Gamma("gamma"),
+        'Γ' => T::Gamma("Gamma"),
         'ℵ' | 'ℶ' | 'ℷ' | 'ℸ' => T::Symbol(&rest[..c.len_utf8()]),
         _ => T::Greek(GREEK.iter().find(|it| it.0 == c)?.1),
     };

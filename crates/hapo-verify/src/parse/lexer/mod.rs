@@ -27,8 +27,8 @@ pub(crate) enum Token<'a> {
     BigE,
     /// A Greek letter, by its name without the backslash.
     Greek(&'static str),
-    /// `\gamma` or `\Gamma`: a function when an argument follows, a constant otherwise.
-    Gamma,
+    /// `\gamma` or `\Gamma`, by its name: a function when an argument follows, a constant otherwise.
+    Gamma(&'static str),
     /// Another symbol command, by its name.
     Symbol(&'a str),
     /// An accent or text command and its content.
@@ -128,7 +128,7 @@ impl Token<'_> {
     pub(crate) fn is_operand(self) -> bool {
         use Token as T;
         matches!(self, T::Number(_) | T::Percent(_) | T::ENotation(_))
-            || matches!(self, T::Letter(_) | T::BigE | T::Greek(_) | T::Gamma)
+            || matches!(self, T::Letter(_) | T::BigE | T::Greek(_) | T::Gamma(_))
             || matches!(self, T::Symbol(_) | T::Accent(..) | T::Variable(_))
             || matches!(self, T::Differential(_) | T::Partial)
             || matches!(self, T::Infinity | T::InfinityPercent)
