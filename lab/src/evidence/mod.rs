@@ -87,7 +87,7 @@ fn second_round(path: &Path) -> Result<(String, String)> {
     let pools = pools(&groups, &baselines);
     let panels: Vec<_> = results.tables.iter().filter(|table| is_cell(&table.name)).collect();
     let text = format!(
-        "\n# The second round, as far as it was made\n\n{}{}{}",
+        "\n# The second round\n\n{}{}{}",
         results.markdown(),
         levels("The second round's levels, found or missed", &made, &done),
         pooled("Pooled over cells", &pools, &done)

@@ -36,6 +36,8 @@ const LOOKS: u64 = 6;
 const LOOKED_AT: usize = 50;
 /// Looks in a row that are no better, after which imitation ends.
 const PATIENCE: u64 = 2;
+/// Stands for the folder of the run that a yoked gate follows.
+const FOLLOWED: &str = "{HAPO}";
 /// Seconds of a step on one thread: of rollouts, and of imitation. Of an idle AMD EPYC with AVX-512.
 const STEP_SECONDS: (f64, f64) = (1.1, 0.25);
 
@@ -43,6 +45,11 @@ impl Job {
     /// The folder of a run of the tables.
     pub(crate) fn folder_of(out: &Path, arm: &str, seed: u64) -> PathBuf {
         out.join("runs").join(arm).join(format!("seed-{seed}"))
+    }
+
+    /// The run of HAPO with the same base, teacher and seed, which a yoked gate follows.
+    fn followed(&self, plan: &StudyPlan) -> PathBuf {
+        Self::folder_of(&plan.out, &self.arm.name.replace("-yoked", "-hapo-method"), self.seed)
     }
 
     /// The model that it starts from, or that it is.
@@ -63,10 +70,9 @@ impl Job {
             Base::Pretrained => plan.pretrained().sets(self.arm)?,
             _ => Vec::new(),
         };
-        // The run of HAPO with the same base, teacher and seed, which a yoked gate follows.
-        let hapo = self.arm.name.replace("-yoked", "-hapo-method");
-        let record = format!("{}/{hapo}/seed-{}", model_name(&plan.out.join("runs"))?, self.seed);
-        let sets = self.arm.sets.iter().map(|set| set.replace("{HAPO}", &record));
+        let followed = self.followed(plan);
+        let followed = model_name(&followed)?;
+        let sets = self.arm.sets.iter().map(|set| set.replace(FOLLOWED, followed));
         let own = sets.chain(of_data).chain(self.common_sets(plan));
         overrides.set.splice(0..0, own);
         overrides.unset.splice(0..0, self.arm.unset.iter().cloned());
@@ -193,8 +199,11 @@ impl Job {
             }
             Ok(text.replace(&format!("\"{out}/"), "\"the study's folder/"))
         };
-        let is_here = !matches!(self.arm.base, Base::Rung(_))
+        // A record may be read without the bases, and without the runs that yoked gates follow.
+        let has_base = !matches!(self.arm.base, Base::Rung(_))
             || path.as_ref().is_some_and(|it| it.join("config.json").exists());
+        let follows = self.arm.sets.iter().any(|set| set.contains(FOLLOWED));
+        let is_here = has_base && (!follows || self.followed(plan).exists());
         let inputs = match stages.first() {
             Some(first) if is_here => Some(Run::new(&RunPlan::settle(first)?, 1)?.inputs().clone()),
             _ => None,
@@ -485,6 +494,20 @@ mod tests {
         };
         assert_eq!(made("here"), made("/some/where else"));
         assert!(made("here").recipes[0].contains("\"the base of rung 0.1\""));
+    }
+
+    /// Where HAPO's runs are in a record alone, so may be those of the gate that follows them.
+    #[test]
+    fn a_yoked_gate_is_described_without_the_run_that_it_follows() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = ladder::folder_of(folder.path(), 0);
+        std::fs::create_dir_all(&base).unwrap();
+        std::fs::write(base.join("config.json"), "").unwrap();
+        let plan = StudyPlan { out: folder.path().to_owned(), ..plan(&[]) };
+        let (arm, split) = (find("0-exact-yoked"), Split::HeldOut);
+        let job = Job { arm, seed: 0, value: None, folder: PathBuf::from("out"), split };
+        let made = job.made(&plan, &job.stages(&plan).unwrap()).unwrap();
+        assert!(made.recipes[0].contains("\"the study's folder/runs/0-exact-hapo-method/seed-0\""));
     }
 
     #[test]
