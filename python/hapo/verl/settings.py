@@ -190,7 +190,10 @@ def check_columns(files: list[str], longest: int) -> None:
     """
     for file in files:
         path = Path(os.path.expanduser(file))
-        if path.suffix not in (".parquet", ".json", ".jsonl") or not path.is_file():
+        is_plain = path.suffix in (".parquet", ".json", ".jsonl") and "://" not in file and "*" not in file
+        if is_plain and not path.exists():
+            continue  # verl says that it is not there.
+        if not is_plain or not path.is_file():
             raise ValueError(
                 f"data.train_files: expected a .parquet, .json or .jsonl file on this machine, to check its column "
                 f"{TEACHER}, got {file!r}: copy it here, or write it with `hapo data convert --to verl`"

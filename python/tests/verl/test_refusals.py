@@ -150,8 +150,8 @@ def test_teachers_in_json_are_checked_as_in_parquet(config, tmp_path, name) -> N
 def test_data_that_cannot_be_checked_are_refused(config, tmp_path) -> None:
     (tmp_path / "data.csv").write_text("prompt\n")
     for file in (
-        "hdfs://cluster/data.parquet", "https://example.org/data.jsonl", str(tmp_path / "absent.parquet"),
-        str(tmp_path / "*.parquet"), str(tmp_path / "data.csv"),
+        "hdfs://cluster/data.parquet", "https://example.org/data.jsonl", str(tmp_path / "*.parquet"),
+        str(tmp_path / "data.csv"),
     ):  # fmt: skip
         it = changed(config, "data.train_files", [config.data.train_files, file])
         with pytest.raises(ValueError, match=f"data.train_files: expected a .* got '{re.escape(file)}': copy it here"):
