@@ -331,6 +331,8 @@ fn a_path_that_is_no_utf_8_is_text_in_json() {
     let page = OsStr::from_bytes(b"page-\xff");
     let report = said(&["report", "--json", "--figures", "figures", "-o"], &[page, odd]);
     assert_eq!(report["page"], "page-\u{fffd}");
+    let convert = ["data", "convert", "prompts.jsonl", "--to", "own", "--json", "-o"];
+    assert_eq!(said(&convert, &[OsStr::from_bytes(b"rows-\xff")])["output"], "rows-\u{fffd}");
     let teacher = ["teacher", "--input", "prompts.jsonl", "--model", "sums", "--attempts", "1"];
     let teacher = [&teacher[..], &["--endpoint", &server.endpoint, "--json", "-o"]].concat();
     assert_eq!(said(&teacher, &[page])["output"], "page-\u{fffd}");

@@ -1,5 +1,6 @@
 //! A file in another layout.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use hapo_core::TokenId;
@@ -28,7 +29,7 @@ pub fn convert<E: From<Error>>(
     output: &Path,
     format: Format,
     mut decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision, E>,
-) -> Result<Written, E> {
+) -> Result<Converted, E> {
     let mut writer = Writer::create(output, format)?;
     let mut rows = open_all(&[file.to_owned()], columns)?;
     while let Some(row) = rows.next() {
@@ -43,7 +44,17 @@ pub fn convert<E: From<Error>>(
             Row::Bad(bad) => return Err(Error::Row(Box::new(bad)).into()),
         }
     }
-    Ok(writer.finish()?)
+    let unread_solutions = std::mem::take(&mut rows.unread_solutions);
+    Ok(Converted { written: writer.finish()?, unread_solutions })
+}
+
+/// A file that was converted.
+#[derive(Debug)]
+pub struct Converted {
+    /// Counts of the file that was written.
+    pub written: Written,
+    /// Fields of the input that look like solutions and are not read, with the number of rows that have them.
+    pub unread_solutions: BTreeMap<String, u64>,
 }
 
 /// The largest number of solutions in a row of a file.

@@ -30,7 +30,7 @@ pub use chat_template::{
     Rendering, TIME,
 };
 pub use container::Container;
-pub use convert::{Decision, convert, most_teachers};
+pub use convert::{Converted, Decision, convert, most_teachers};
 pub use dataset::{
     Dataset, JsonRows, Loaded, PromptText, Rows, data_files, json_lines, json_rows, load,
     load_rows, open, open_all, open_reader, prompt_text, question_hash,

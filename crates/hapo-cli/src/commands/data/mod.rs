@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use hapo_core::counted;
 use hapo_data::{
-    BadRow, Columns, Decision, FileSummary, Format, Lengths, PromptTemplate, Row, Rows,
+    BadRow, Columns, Converted, Decision, FileSummary, Format, Lengths, PromptTemplate, Row, Rows,
     TemplateChoice, TokenCount, Written, summarise,
 };
 use hapo_train::grading::gold_of;
@@ -171,6 +171,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn say_written(written: &Written, output: &Path, json: bool) -> Result<()> {
     if json {
         let Written { rows, teachers_left_out, without_source } = written;
+        // As text: a path that is no UTF-8 has no JSON.
+        let output = output.display().to_string();
         outln!(
             "{}",
             serde_json::json!({"output": output, "rows": rows,
@@ -533,17 +535,13 @@ fn convert(
     columns: Option<&Columns>,
     output: &Path,
     format: Format,
-    mut decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision>,
+    decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision>,
 ) -> Result<Written> {
     let files = hapo_data::data_files(file)?;
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     not_an_input(output, &files)?;
-    let mut unread_solutions = BTreeMap::new();
-    let written = hapo_data::convert(file, columns, output, format, |rows, row| {
-        // The counts grow with the rows: the last row has those of the file.
-        unread_solutions.clone_from(&rows.unread_solutions);
-        decide(rows, row)
-    })?;
+    let Converted { written, unread_solutions } =
+        hapo_data::convert(file, columns, output, format, decide)?;
     warn_of_unread(&unread_solutions, file);
     if written.teachers_left_out > 0 {
         errln!(
