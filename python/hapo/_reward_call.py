@@ -54,7 +54,7 @@ def end_copy(process: int, what: str) -> None:
 def main(file: str, name: str) -> None:
     """Answers lines of standard input on standard output; whatever the function prints goes to standard error.
 
-    What the function reads is empty: it and the programs that it starts would take the next question.
+    The function's standard input is empty: it and the programs that it starts would take the next question.
     """
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

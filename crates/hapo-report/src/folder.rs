@@ -80,7 +80,7 @@ impl Run {
         Some([all.first()?.0, all.last()?.0])
     }
 
-    /// Its seeds: that of the run and that of its data.
+    /// The run's seed and its data's.
     fn seeds(&self) -> [Option<&String>; 2] {
         ["seed", "data.seed"].map(|key| self.recipe.get(key))
     }
@@ -224,7 +224,7 @@ fn read(path: &Path) -> Run {
     run
 }
 
-/// What was read, or nothing and the reason.
+/// A value that was read, or its default, with the reason kept.
 fn found_or<T: Default>(reasons: &mut Vec<String>, read: Result<T>) -> T {
     read.unwrap_or_else(|it| {
         reasons.push(it.to_string());

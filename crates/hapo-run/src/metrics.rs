@@ -36,13 +36,6 @@ impl Metrics {
         self.entries.retain(|it| keep(&it.0));
     }
 
-    /// Sets all numbers of another.
-    pub fn extend(&mut self, other: Self) {
-        for (name, value) in other.entries {
-            self.set(name, value);
-        }
-    }
-
     /// Names and numbers in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.entries.iter().map(|it| (&*it.0, it.1))
@@ -283,6 +276,12 @@ fn step_of(line: &[u8]) -> Option<u64> {
 mod tests {
     use super::*;
 
+    fn metrics(name: &'static str, value: f64) -> Metrics {
+        let mut it = Metrics::default();
+        it.set(name, value);
+        it
+    }
+
     #[test]
     fn a_line_is_ordered_json_and_non_finite_is_null() {
         let mut it = Metrics::default();
@@ -299,11 +298,6 @@ mod tests {
         let path = dir.path().join("metrics.jsonl");
         std::fs::write(&path, "{\"step\":1}\n{\"step\":2}\n").unwrap();
         let mut file = MetricsFile::open(&path, 2).unwrap();
-        let metrics = |name: &'static str, value| {
-            let mut it = Metrics::default();
-            it.set(name, value);
-            it
-        };
         file.add_to_last(&metrics("eval/avg@k", 0.5)).unwrap();
         file.append(&metrics("step", 3.0)).unwrap();
         assert_eq!(
@@ -318,9 +312,7 @@ mod tests {
         let path = dir.path().join("metrics.jsonl");
         std::fs::write(&path, "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"st").unwrap();
         let mut file = MetricsFile::open(&path, 2).unwrap();
-        let mut it = Metrics::default();
-        it.set("step", 3.0);
-        file.append(&it).unwrap();
+        file.append(&metrics("step", 3.0)).unwrap();
         assert_eq!(
             std::fs::read_to_string(&path).unwrap(),
             "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n"

@@ -280,17 +280,15 @@ impl Stage<'_> {
 
     fn json(&self) -> serde_json::Value {
         let it = &self.outcome;
+        // As text: a path that is no UTF-8 has no JSON.
+        let run_dir = self.folder.display().to_string();
+        let checkpoint = it.checkpoint.as_ref().map(|it| it.display().to_string());
         serde_json::json!({
-            "run_dir": text_of(&self.folder), "steps": it.steps, "steps_now": it.steps_now,
-            "checkpoint": it.checkpoint.as_deref().map(text_of), "finished": it.finished, "stopped_early": it.stopped_early, "stopped_by": it.stopped_by,
+            "run_dir": run_dir, "steps": it.steps, "steps_now": it.steps_now, "checkpoint": checkpoint,
+            "finished": it.finished, "stopped_early": it.stopped_early, "stopped_by": it.stopped_by,
             "learned": self.flat().is_none(),
         })
     }
-}
-
-/// A path in JSON, which is of text.
-fn text_of(path: &Path) -> String {
-    path.display().to_string()
 }
 
 /// The last stage that was run, with all that were run if the recipe has several.

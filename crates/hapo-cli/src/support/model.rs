@@ -168,7 +168,7 @@ pub(crate) fn open_beside<D: Device>(
     Ok(loaded)
 }
 
-/// What an adapter adds to the name of its model's weights: its numbers and their scale.
+/// The part of the weights' name that is the adapter's: its numbers and their scale.
 fn adapter_fingerprint<D: Device>(model: &Model<D>, shape: &LoraShape) -> Result<String> {
     let mut fingerprint = Fingerprint::default();
     for spec in shape.tensors(model.config()) {

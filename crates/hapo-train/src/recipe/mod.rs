@@ -495,6 +495,12 @@ impl Recipe {
         self.eval().is_some_and(|it| step == self.steps() || step.is_multiple_of(it.every))
     }
 
+    /// True if a checkpoint is due after this step, whatever it is worth.
+    pub(crate) fn saves_after(&self, step: u64) -> bool {
+        let every = self.checkpoint().every;
+        every > 0 && step.is_multiple_of(every)
+    }
+
     /// Longest completion of the evaluation in tokens; 0 without one.
     pub(crate) fn eval_max_tokens(&self) -> usize {
         let own = |it: &EvalSection| it.max_tokens.unwrap_or(self.sampling().max_new_tokens);

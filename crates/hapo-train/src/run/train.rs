@@ -185,17 +185,7 @@ fn train_locked<D: Device>(
     };
     let history = file.history()?;
     let lacks_evaluation = lacks_evaluation(recipe, first, &history);
-    let mut early_stopping = EarlyStopping::of(recipe, start.as_ref().map(|it| &it.metrics), &[]);
-    let mut score = Score::new(recipe.best_metric());
-    for line in &history {
-        let is_best = early_stopping.as_mut().is_some_and(|it| it.add_line(line));
-        score.add_line(line);
-        let step = line.get("step").and_then(Value::as_u64);
-        let is_due = is_due(recipe, step) && !(lacks_evaluation && step == Some(first));
-        if is_best || is_due {
-            score.take();
-        }
-    }
+    let (early_stopping, score) = so_far(recipe, start.as_ref(), &history, lacks_evaluation);
     let session = Session {
         recipe,
         run_dir,
@@ -244,10 +234,26 @@ fn finished_before(
     }))
 }
 
-/// True if a checkpoint is due after a step, whatever it is worth.
-fn is_due(recipe: &Recipe, step: Option<u64>) -> bool {
-    let every = recipe.checkpoint().every;
-    every > 0 && step.is_some_and(|it| it.is_multiple_of(every))
+/// The evaluations, and the score since the last checkpoint of an unbroken run, by the steps that are logged. Where the
+/// last step lacks its evaluation, its checkpoint is still to be scored.
+fn so_far<'a>(
+    recipe: &'a Recipe,
+    start: Option<&Start>,
+    history: &[Value],
+    lacks_evaluation: bool,
+) -> (Option<EarlyStopping<'a>>, Score<'a>) {
+    let mut early_stopping = EarlyStopping::of(recipe, start.map(|it| &it.metrics), &[]);
+    let mut score = Score::new(recipe.best_metric());
+    let complete = history.len() - usize::from(lacks_evaluation);
+    for (index, line) in history.iter().enumerate() {
+        let is_best = early_stopping.as_mut().is_some_and(|it| it.add_line(line));
+        score.add_line(line);
+        let is_due = line["step"].as_u64().is_some_and(|step| recipe.saves_after(step));
+        if is_best || is_due && index < complete {
+            score.take();
+        }
+    }
+    (early_stopping, score)
 }
 
 /// True if an evaluation was due after the last step that is logged, and failed.
@@ -426,13 +432,11 @@ impl Session<'_> {
             }
             it => it?,
         };
-        let mut evaluation = Metrics::default();
         let evaluated = if self.recipe.evaluates_after(run.steps_done()) {
-            run.evaluate(&mut evaluation)
+            run.evaluate(&mut metrics)
         } else {
             Ok(())
         };
-        metrics.extend(evaluation);
         self.file.append(&metrics)?;
         self.events.append(run.steps_done(), &metrics)?;
         if let Some(text) = run.rollouts.sampled.take() {
@@ -467,7 +471,7 @@ impl Session<'_> {
     ) -> Result<()> {
         let step = run.steps_done();
         let is_last = step == self.recipe.steps() || self.ended_early().is_some();
-        let due = is_last || self.is_best || is_due(self.recipe, Some(step));
+        let due = is_last || self.is_best || self.recipe.saves_after(step);
         if !self.saves || !(due || stop) {
             return Ok(());
         }

@@ -127,6 +127,7 @@ impl Validation {
             let scored = score(&prompts, sampled, &verifier, Step(0), &mut answers)?;
             scores.push(Shares::of(&scored));
         }
+        // An evaluation that fails leaves the metrics of its step as they are.
         let mean =
             |of: fn(&Shares) -> f64| scores.iter().map(of).sum::<f64>() / scores.len() as f64;
         metrics.set("eval/avg@k", mean(|it| it.average));

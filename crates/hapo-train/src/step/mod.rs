@@ -150,19 +150,23 @@ pub(crate) fn credited<L: Learner>(
     };
     let credited: Vec<Credited> = groups.into_iter().zip(scores).map(of_group).collect();
     task.require_answer()?;
-    let per_token =
-        |it: &Span| matches!(&it.term, Term::Policy { advantage: Advantage::Tokens(_), .. });
-    let by_sequence =
-        task.plan.recipe().loss().importance_ratio_level == ImportanceRatioLevel::Sequence;
-    // A recipe says it of every method but one of another language.
-    if by_sequence && credited.iter().flat_map(|it| it.credit.iter().flatten()).any(per_token) {
-        let problem =
-            "the method gives each token an advantage, and the ratio of a sequence takes one"
-                .to_owned();
-        let hint = Some("use loss.importance_ratio_level = \"token\"");
-        return Err(Error::Outside { problem, hint });
+    if task.plan.recipe().loss().importance_ratio_level == ImportanceRatioLevel::Sequence {
+        require_one_advantage(&credited)?;
     }
     Ok(credited)
+}
+
+/// Refuses an advantage for each token, where the ratio of a sequence takes one. A recipe is refused for it before the
+/// run, but not with a method in Python, which says it by its credit alone.
+fn require_one_advantage(credited: &[Credited]) -> Result<()> {
+    let per_token =
+        |it: &Span| matches!(&it.term, Term::Policy { advantage: Advantage::Tokens(_), .. });
+    if !credited.iter().flat_map(|it| it.credit.iter().flatten()).any(per_token) {
+        return Ok(());
+    }
+    let problem = "the method gives each token an advantage, and the ratio of a sequence takes one";
+    let hint = Some("use loss.importance_ratio_level = \"token\"");
+    Err(Error::Outside { problem: problem.to_owned(), hint })
 }
 
 /// A group in tokens, with what they are worth (Eq. 2, Eq. 11), without its masked rollouts (D32).

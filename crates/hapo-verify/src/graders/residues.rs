@@ -19,7 +19,7 @@ struct Classes {
     residues: BTreeSet<i64>,
 }
 
-/// Whether two answers name the same classes; `None` where one names none, or the gold answer neither names its modulus
+/// True if two answers name the same classes; `None` where one names none, or the gold answer neither names its modulus
 /// nor says that its parameter is an integer: `3x+2` may be a function.
 pub(super) fn same_classes((gold, gold_text): (&Expr, &str), answer: &Expr) -> Option<bool> {
     let is_class = names_modulus(gold) || names_modulus(answer) && names_integers(gold_text);

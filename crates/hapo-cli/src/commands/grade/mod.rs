@@ -164,7 +164,7 @@ fn grade(args: &Args, grader: Extracting<'static>, to: &mut dyn Write) -> Result
 }
 
 impl Args {
-    /// What a row must be, for hints.
+    /// The fields that a row needs, for hints.
     fn expected(&self) -> String {
         format!("each row is an object with strings in `{}` and `{}`", self.gold_key, self.pred_key)
     }
