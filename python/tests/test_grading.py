@@ -17,7 +17,7 @@ import pytest
 import hapo
 from conftest import ROOT
 
-TABLES = sorted((ROOT / "crates/hapo-verify/tests/tables").glob("*.md"))
+TABLES = sorted((ROOT / "verifier/hapo-verify/tests/it/tables").glob("*.md"))
 
 
 def rows() -> list[tuple[str, str]]:

@@ -4,4 +4,4 @@
 #   scripts/torture/kill.sh [KILLS]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-HAPO_KILLS="${1:-60}" cargo test --workspace --test training_resume -- --nocapture a_killed_run
+HAPO_KILLS="${1:-60}" cargo test -p hapo-cli --test it -- --nocapture a_killed_run

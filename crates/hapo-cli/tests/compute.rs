@@ -1,5 +1,6 @@
 //! `--compute` and the recipe's `compute`: what each device has, and what belongs to a run and to a record.
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::path::Path;

@@ -53,6 +53,7 @@ mod loss;
 mod memory;
 mod methods;
 mod operators;
+mod refusal;
 mod rng;
 mod rollout;
 mod scores;
@@ -94,6 +95,7 @@ pub use methods::{
     Variant, demonstration, method,
 };
 pub use operators::{OPERATORS, Operator, operator};
+pub use refusal::{Fault, Hint, Refusal, expected};
 pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, random_words, uniform};
 pub use rollout::{
     Context, PromptId, Rollout, Step, StoredTrace, TeacherRefusal, TeacherTrajectory, TokenId,

@@ -1,0 +1,29 @@
+//! Tests of `hapo-cli` as its users see it, in one program.
+
+mod bad_input;
+mod chat;
+mod conformance;
+mod data;
+mod determinism;
+mod device;
+mod docs;
+mod documented_commands;
+mod eval;
+mod grade;
+mod lora;
+mod names_and_templates;
+mod new;
+mod own_reward;
+mod plan;
+mod progress;
+mod push;
+mod reference;
+mod robust;
+mod rollouts;
+mod seeing;
+mod support;
+mod teacher;
+mod training_resume;
+
+#[path = "../../../hapo-teacher/tests/support/mod.rs"]
+mod server;

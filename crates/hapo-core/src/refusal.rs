@@ -1,0 +1,261 @@
+//! Refusals: the one error that a person reads.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt::{self, Display};
+use std::path::Path;
+
+use crate::Remedy;
+
+/// Whose fault a refusal is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The input: a recipe, a file, an option, a request. The command ends with exit code 2.
+    Input,
+    /// The machine: a disk, a server, memory.
+    Machine,
+    /// The program.
+    Bug,
+}
+
+/// What the reader can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// The same words for every program.
+    Text(Cow<'static, str>),
+    /// Words that a program may replace by its own options.
+    Remedy(Remedy),
+}
+
+impl Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Remedy(remedy) => remedy.fmt(f),
+        }
+    }
+}
+
+impl From<&'static str> for Hint {
+    fn from(text: &'static str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Hint {
+    fn from(text: String) -> Self {
+        Self::Text(Cow::Owned(text))
+    }
+}
+
+impl From<Remedy> for Hint {
+    fn from(remedy: Remedy) -> Self {
+        Self::Remedy(remedy)
+    }
+}
+
+/// Why something cannot be done: the thing, what was expected and what came, the place, what the reader can do, whose
+/// fault it is, and the error below. Printed: `what: expected …, got …: source (place)`, without the parts it lacks.
+///
+/// Code that must tell one failure from another has an enum of its own and turns it into a refusal where only a
+/// person is left to read it.
+///
+/// ```
+/// use hapo_core::{Fault, expected};
+///
+/// let refusal = expected("a rank from 1 to 4096").got(0).at("lora.rank").hint("leave it out for 16");
+/// assert_eq!(refusal.to_string(), "expected a rank from 1 to 4096, got 0 (lora.rank)");
+/// assert_eq!(refusal.fault(), Fault::Input);
+/// ```
+#[derive(Debug)]
+pub struct Refusal(Box<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    what: Cow<'static, str>,
+    expected: Option<String>,
+    got: Option<String>,
+    place: Option<String>,
+    hint: Option<Hint>,
+    fault: Fault,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// A refused input by what was expected of it; [`Refusal::got`] says what came.
+pub fn expected(expected: impl Display) -> Refusal {
+    let mut refusal = Refusal::input("");
+    refusal.0.expected = Some(expected.to_string());
+    refusal
+}
+
+impl Refusal {
+    /// A refusal of the input.
+    pub fn input(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::of(Fault::Input, what)
+    }
+
+    /// A failure of the machine.
+    pub fn machine(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::of(Fault::Machine, what)
+    }
+
+    /// A failure of the program.
+    pub fn bug(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::of(Fault::Bug, what)
+    }
+
+    fn of(fault: Fault, what: impl Into<Cow<'static, str>>) -> Self {
+        let what = what.into();
+        let parts =
+            Parts { what, expected: None, got: None, place: None, hint: None, fault, source: None };
+        Self(Box::new(parts))
+    }
+
+    /// A refused input in the words of the error below it.
+    pub fn because(source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::input("").source(source)
+    }
+
+    /// A failed system call on `path`; `action` is `read`, `write`, `create`, … What cannot be read is the input's
+    /// fault, anything else the machine's.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let what = format!("cannot {action} {}", path.display());
+        move |source| match action {
+            "read" => {
+                Self::input(what).source(source).hint("paths are relative to the current folder")
+            }
+            _ => Self::machine(what).source(source),
+        }
+    }
+
+    /// Names the thing that the refusal is about, in front of what it says already.
+    pub fn about(mut self, thing: impl Display) -> Self {
+        let what = &self.0.what;
+        self.0.what = if what.is_empty() {
+            thing.to_string().into()
+        } else {
+            format!("{thing}: {what}").into()
+        };
+        self
+    }
+
+    /// What came instead of the expected.
+    pub fn got(mut self, got: impl Display) -> Self {
+        self.0.got = Some(got.to_string());
+        self
+    }
+
+    /// The place: a file with its line, a key, a row.
+    pub fn at(mut self, place: impl Display) -> Self {
+        self.0.place = Some(place.to_string());
+        self
+    }
+
+    /// What the reader can do.
+    pub fn hint(mut self, hint: impl Into<Hint>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// Whose fault it is, where the caller knows better.
+    pub fn with_fault(mut self, fault: Fault) -> Self {
+        self.0.fault = fault;
+        self
+    }
+
+    /// The error below, whose words are a part of the refusal's.
+    pub fn source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// What the reader can do, if it is known.
+    pub fn how_to_mend(&self) -> Option<&Hint> {
+        self.0.hint.as_ref()
+    }
+
+    /// Whose fault it is.
+    pub fn fault(&self) -> Fault {
+        self.0.fault
+    }
+
+    /// True if the input is at fault rather than the machine or the program.
+    pub fn is_bad_input(&self) -> bool {
+        self.0.fault == Fault::Input
+    }
+
+    /// The error below of type `E`, at whatever depth.
+    pub fn cause<E: Error + 'static>(&self) -> Option<&E> {
+        let mut below = Error::source(self);
+        while let Some(error) = below {
+            if let Some(found) = error.downcast_ref() {
+                return Some(found);
+            }
+            below = error.source();
+        }
+        None
+    }
+}
+
+impl Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Parts { what, expected, got, place, source, .. } = &*self.0;
+        let expectation = match (expected, got) {
+            (Some(expected), Some(got)) => Some(format!("expected {expected}, got {got}")),
+            (Some(expected), None) => Some(format!("expected {expected}")),
+            (None, Some(got)) => Some(format!("got {got}")),
+            (None, None) => None,
+        };
+        let what = (!what.is_empty()).then(|| what.to_string());
+        let source = source.as_ref().map(ToString::to_string);
+        let parts: Vec<String> = [what, expectation, source].into_iter().flatten().collect();
+        f.write_str(&parts.join(": "))?;
+        match place {
+            Some(place) => write!(f, " ({place})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Error for Refusal {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
+    }
+}
+
+/// The errors that are not refusals yet.
+impl<E: crate::Explain + Error + Send + Sync + 'static> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        let fault = if error.is_bad_input() { Fault::Input } else { Fault::Machine };
+        let mut refusal = Self::of(fault, error.to_string());
+        refusal.0.hint = match error.remedy() {
+            Some(remedy) => Some(remedy.into()),
+            None => error.hint().map(Into::into),
+        };
+        refusal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_prints_the_parts_it_has() {
+        let io = || std::io::Error::other("disk on fire");
+        let path = Path::new("a.toml");
+        let read = Refusal::io("read", path)(io());
+        assert_eq!(read.to_string(), "cannot read a.toml: disk on fire");
+        assert_eq!(read.fault(), Fault::Input);
+        assert!(read.cause::<std::io::Error>().is_some());
+        assert_eq!(Refusal::io("write", path)(io()).fault(), Fault::Machine);
+        let bare = Refusal::because(io()).about("row 3").at("b.jsonl:3");
+        assert_eq!(bare.to_string(), "row 3: disk on fire (b.jsonl:3)");
+        let nested = Refusal::because(Refusal::because(io()).hint("call"));
+        assert!(nested.cause::<std::io::Error>().is_some() && nested.how_to_mend().is_none());
+        assert_eq!(
+            Refusal::input("no").hint(Remedy::FreeDisk).how_to_mend().map(ToString::to_string),
+            Some(Remedy::FreeDisk.to_string())
+        );
+    }
+}

@@ -1,0 +1,14 @@
+//! Tests of `hapo-model` as its users see it, in one program.
+
+mod bf16;
+mod families;
+mod folder;
+mod folder_config;
+mod lora;
+mod losses;
+mod memory;
+mod packed;
+mod reference;
+mod support;
+mod threads;
+mod tokenizer;

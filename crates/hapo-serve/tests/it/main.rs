@@ -1,0 +1,4 @@
+//! Tests of `hapo-serve` as its users see it, in one program.
+
+mod server;
+mod weights;
