@@ -261,7 +261,7 @@ fn schedules_that_never_open() {
     check(
         &refuse(dir.path(), &with("0.1")),
         &expect![[r#"
-        error: threshold gamma0 for groups of 8, expected more than 1/10, got 0.1, which never opens the gate
+        error: threshold gamma0 for groups of 8: expected more than 1/10, got 0.1, which never opens the gate
         hint: see `hapo schedule --help`
     "#]],
     );
