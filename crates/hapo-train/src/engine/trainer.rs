@@ -8,10 +8,10 @@ use hapo_model::{
     ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape, WeightsCopy,
 };
 
+use crate::Result;
 use crate::engine::engines::{Batching, Learner, ModelFiles, Weights};
 use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer_files::{read_state, write_state};
-use crate::error::Result;
 use crate::observe::meter::Meter;
 use crate::observe::stats::{Over, Stats};
 use crate::pack::{MicroBatch, Sequence, TokenGroup, pack};
