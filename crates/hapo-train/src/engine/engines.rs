@@ -101,6 +101,11 @@ pub trait Learner {
         None
     }
 
+    /// Forward products so far whose rows may depend on the rows beside them; `None` where nothing counts them.
+    fn refused_products(&self) -> Option<u64> {
+        None
+    }
+
     /// Writes the weights as a model folder, or their adapter as one of PEFT's, and beside it what [`Learner::restore`] reads.
     fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()>;
 

@@ -325,6 +325,10 @@ impl<D: Device> Learner for Trainer<D> {
         self.model.device().peak_bytes()
     }
 
+    fn refused_products(&self) -> Option<u64> {
+        self.model.device().refused_products()
+    }
+
     fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {
         write_state(folder, (&self.model, &self.moments), files)
     }

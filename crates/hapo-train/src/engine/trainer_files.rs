@@ -122,6 +122,27 @@ pub(crate) fn hash_of_weights<D: Device>(model: &Model<D>) -> String {
     hex(hash.finalize())
 }
 
+/// The same, of each tensor by itself: a hash of the base's that was known while it was read, else of the numbers that the
+/// model has now, and an adapter's behind it.
+pub(crate) fn published_hash_of<D: Device>(model: &Model<D>, known: Option<String>) -> String {
+    let base = known.unwrap_or_else(|| model.published_hash());
+    if model.adapter().is_none() {
+        return base;
+    }
+    let mut hash = Sha256::new();
+    hash.update(base);
+    each_piece(
+        model.trained_len(),
+        |at, to| model.read_trained(at, to),
+        |bytes| {
+            hash.update(bytes);
+            Ok::<_, Infallible>(())
+        },
+    )
+    .unwrap_or_else(|it| match it {});
+    hex(hash.finalize())
+}
+
 /// Reads a file of exactly `count` numbers, piece by piece, each with its offset.
 fn read_pieces(
     path: &Path,

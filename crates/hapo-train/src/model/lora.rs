@@ -55,6 +55,7 @@ pub(crate) fn open<D: Device>(
         (Some(it), None) => {
             it.add_to(&mut loaded.model, fingerprint)?;
             loaded.model.merge_adapter()?;
+            loaded.hash = None;
         }
         (Some(it), Some((section, _))) => {
             require_same_shape(it, &section.shape())?;

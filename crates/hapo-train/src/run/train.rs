@@ -34,6 +34,9 @@ pub trait Observer {
     /// A step is done.
     fn step(&mut self, step: u64, metrics: &Metrics);
 
+    /// Model and data are there; each part of the start with its seconds.
+    fn started(&mut self, _parts: &[(&'static str, f64)]) {}
+
     /// A default was chosen.
     fn note(&mut self, _text: &str) {}
 
@@ -148,6 +151,7 @@ fn train_locked<D: Device>(
         return Ok(outcome);
     }
     let mut run = Run::on(device, plan)?;
+    observer.started(run.start_times());
     run.set_meter(&observer.meter());
     run.load_validation()?;
     if let Some(it) = plan.template().note() {
@@ -160,6 +164,9 @@ fn train_locked<D: Device>(
         observer.warning(&it);
     }
     let warn = &mut |it: &str| observer.warning(it);
+    if let Some(before) = &found.inputs {
+        run.hash_weights_as_in(before);
+    }
     found.require_same_inputs(run_dir, run.inputs(), policy, warn)?;
     found.set_incomplete_aside(run_dir, warn)?;
     prepare_folder(files, &run, &resolved)?;
