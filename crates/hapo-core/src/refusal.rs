@@ -179,6 +179,21 @@ impl Refusal {
         self.0.place.as_deref()
     }
 
+    /// What it says, without the place.
+    pub fn problem(&self) -> String {
+        let Parts { what, expected, got, source, .. } = &*self.0;
+        let expectation = match (expected, got) {
+            (Some(expected), Some(got)) => Some(format!("expected {expected}, got {got}")),
+            (Some(expected), None) => Some(format!("expected {expected}")),
+            (None, Some(got)) => Some(format!("got {got}")),
+            (None, None) => None,
+        };
+        let what = (!what.is_empty()).then(|| what.to_string());
+        let source = source.as_ref().map(ToString::to_string);
+        let parts: Vec<String> = [what, expectation, source].into_iter().flatten().collect();
+        parts.join(": ")
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         self.0.fault
@@ -204,20 +219,9 @@ impl Refusal {
 
 impl Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parts { what, expected, got, place, source, .. } = &*self.0;
-        let expectation = match (expected, got) {
-            (Some(expected), Some(got)) => Some(format!("expected {expected}, got {got}")),
-            (Some(expected), None) => Some(format!("expected {expected}")),
-            (None, Some(got)) => Some(format!("got {got}")),
-            (None, None) => None,
-        };
-        let what = (!what.is_empty()).then(|| what.to_string());
-        let source = source.as_ref().map(ToString::to_string);
-        let parts: Vec<String> = [what, expectation, source].into_iter().flatten().collect();
-        f.write_str(&parts.join(": "))?;
-        match place {
-            Some(place) => write!(f, " ({place})"),
-            None => Ok(()),
+        match &self.0.place {
+            Some(place) => write!(f, "{} ({place})", self.problem()),
+            None => f.write_str(&self.problem()),
         }
     }
 }
