@@ -8,10 +8,10 @@
 //! Price: activations of all layers stay in memory between the two, or of one layer with
 //! [`ActivationCheckpointing::Layers`], for one more forward pass.
 
+use hapo_core::Refusal;
 use hapo_kernels::{Buffer, Device, NumberFormat};
 
 use crate::batch::{BatchLimits, PackedBatch, Prepared, prepare};
-use crate::compute_error::ComputeError;
 use crate::gradients::Gradients;
 use crate::head::{Head, Outputs, chunk_rows};
 use crate::layer::{BackwardPass, LayerActivations, LayerGradients, LayerPass, Scratch};
@@ -81,7 +81,7 @@ impl<D: Device> Tape<D> {
         self.head.as_ref().map_or(0, Head::logit_bytes)
     }
 
-    fn reserve_body(&mut self, model: &Model<D>, rows: usize) -> Result<(), ComputeError> {
+    fn reserve_body(&mut self, model: &Model<D>, rows: usize) -> Result<(), Refusal> {
         if self.body.as_ref().is_some_and(|it| rows <= it.rows) {
             return Ok(());
         }
@@ -106,8 +106,8 @@ impl<D: Device> Tape<D> {
         Ok(())
     }
 
-    fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), ComputeError> {
-        let body = self.body.as_mut().ok_or(ComputeError::NoForward)?;
+    fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), Refusal> {
+        let body = self.body.as_mut().ok_or_else(no_forward)?;
         if body.gradient.is_none() {
             let gradient = LayerGradients::new(&model.device, &model.config, body.rows)?;
             let d_low = model.device.alloc(body.rows * model.rank(), NumberFormat::F32)?;
@@ -121,7 +121,7 @@ impl<D: Device> Tape<D> {
         model: &Model<D>,
         rows: usize,
         targets: usize,
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let chunk = self.chunk_rows(model);
         self.head = Some(Head::reserve(self.head.take(), model, rows, targets, chunk)?);
         Ok(())
@@ -136,11 +136,7 @@ impl<D: Device> Tape<D> {
     ///
     /// # Errors
     /// A batch that does not fit the model ([`PackedBatch`] says how it must be), or no memory.
-    pub fn forward(
-        &mut self,
-        model: &Model<D>,
-        batch: &PackedBatch,
-    ) -> Result<Outputs, ComputeError> {
+    pub fn forward(&mut self, model: &Model<D>, batch: &PackedBatch) -> Result<Outputs, Refusal> {
         self.prepared = None;
         let prepared = prepare(&model.device, batch, limits(model))?;
         self.reserve_body(model, prepared.rows)?;
@@ -170,22 +166,22 @@ impl<D: Device> Tape<D> {
         d_log_probs: &[f32],
         d_entropies: &[f32],
         gradients: &mut Gradients<D>,
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let expected = match &self.prepared {
             Some(prepared) => prepared.order.len(),
-            None => return Err(ComputeError::NoForward),
+            None => return Err(no_forward()),
         };
         for (what, got) in
             [("log-probabilities", d_log_probs.len()), ("entropies", d_entropies.len())]
         {
             if got != expected {
                 let problem = format!("{what}: expected {expected} gradients, got {got}");
-                return Err(ComputeError::Refused(problem));
+                return Err(Refusal::bug(problem));
             }
         }
         self.reserve_gradient(model)?;
         gradients.reserve(&model.device)?;
-        let prepared = self.prepared.take().ok_or(ComputeError::NoForward)?;
+        let prepared = self.prepared.take().ok_or_else(no_forward)?;
         let chunk = self.chunk_rows(model);
         let pairs: Vec<f32> =
             prepared.order.iter().flat_map(|&i| [d_log_probs[i], d_entropies[i]]).collect();
@@ -204,7 +200,7 @@ impl<D: Device> Tape<D> {
     ///
     /// # Errors
     /// Tokens that do not fit the model, or no memory.
-    pub fn logits(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Vec<f32>, ComputeError> {
+    pub fn logits(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Vec<f32>, Refusal> {
         let mut logits = Vec::with_capacity(tokens.len() * model.config.vocab_size);
         self.each_logits(model, tokens, |chunk| logits.extend_from_slice(chunk))?;
         Ok(logits)
@@ -214,7 +210,7 @@ impl<D: Device> Tape<D> {
     ///
     /// # Errors
     /// Tokens that do not fit the model, or no memory.
-    pub fn begin(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Reading<D>, ComputeError> {
+    pub fn begin(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Reading<D>, Refusal> {
         let mut batch = PackedBatch::default();
         batch.push(tokens, None);
         let rows = (0..tokens.len() as u32).collect();
@@ -237,7 +233,7 @@ impl<D: Device> Tape<D> {
         model: &Model<D>,
         reading: &mut Reading<D>,
         visit: impl FnMut(&[f32]) + Send,
-    ) -> Result<bool, ComputeError> {
+    ) -> Result<bool, Refusal> {
         let (chunk, layers) = (self.chunk_rows(model), model.config.layers);
         let body = self.body.as_mut().expect("the body was reserved");
         let head = self.head.as_mut().expect("the head was reserved");
@@ -265,7 +261,7 @@ impl<D: Device> Tape<D> {
         model: &Model<D>,
         tokens: &[u32],
         mut visit: impl FnMut(&[f32]) + Send,
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let mut reading = self.begin(model, tokens)?;
         while self.advance(model, &mut reading, &mut visit)? {}
         Ok(())
@@ -354,4 +350,8 @@ impl<D: Device> Body<D> {
         model.embed_grad(&batch.tokens, dx, gradients);
         self.gradient = Some((d, d_low));
     }
+}
+/// Refuses a backward pass without a forward pass before it on this tape.
+fn no_forward() -> Refusal {
+    Refusal::bug("the tape holds no forward pass")
 }
