@@ -66,11 +66,11 @@ pub use credit::{
     Advantage, Credit, Kl, KlEstimator, Moment, PolicyAndTeacher, Ratio, Span, Term, behind_prefix,
     has_terms, unmasked,
 };
-pub use decimal::{Decimal, DecimalError};
+pub use decimal::Decimal;
 pub use explain::{Explain, Remedy, counted, excerpt, panic_message};
 pub use gate::{
-    Annealing, AnnealingMode, Gate, GateError, GateWarning, RangeRow, RungRow, Schedule,
-    ScheduleTable, SlotRule, StepRow, SuccessLimit, Threshold, check_slot_rule,
+    Annealing, AnnealingMode, Gate, GateWarning, RangeRow, RungRow, Schedule, ScheduleTable,
+    SlotRule, StepRow, SuccessLimit, Threshold, check_slot_rule,
 };
 pub use gates::{
     GATES, GateMemory, GateRule, GateSettings, Glance, Round, gate_rule, refused_as_table,
@@ -91,15 +91,15 @@ pub use loss::{
 };
 pub use memory::Memory;
 pub use methods::{
-    Gated, HapoGate, METHODS, Method, MethodEntry, MethodError, MethodSettings, Plan, TeacherRule,
-    Variant, demonstration, method,
+    Gated, HapoGate, METHODS, Method, MethodEntry, MethodSettings, Plan, TeacherRule, Variant,
+    demonstration, method,
 };
 pub use operators::{OPERATORS, Operator, operator};
 pub use refusal::{Fault, Hint, Refusal, expected};
 pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, random_words, uniform};
 pub use rollout::{
-    Context, PromptId, Rollout, Step, StoredTrace, TeacherRefusal, TeacherTrajectory, TokenId,
-    Truncated, Verdict, admit_graded_teacher, admit_teacher,
+    Context, PromptId, Rollout, Step, StoredTrace, TeacherTrajectory, TokenId, Truncated, Verdict,
+    admit_graded_teacher, admit_teacher,
 };
 pub use scores::{Scores, TokenScores};
 pub use statistics::BatchStatistics;

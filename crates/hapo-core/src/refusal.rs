@@ -174,6 +174,11 @@ impl Refusal {
         self.0.hint.as_ref()
     }
 
+    /// The place, if it is known.
+    pub fn place(&self) -> Option<&str> {
+        self.0.place.as_deref()
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         self.0.fault

@@ -50,6 +50,41 @@ fn greedy_continuations_are_those_of_transformers() {
     }
 }
 
+/// Tensors are read by several threads onto a GPU: the numbers, their names and the hashes are those that the CPU has.
+#[test]
+fn weights_that_are_read_onto_a_gpu_are_the_folders() {
+    for (name, is_frozen) in [("tiny-qwen2", false), ("tiny-qwen2-bf16-sharded", true)] {
+        for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
+            let Some(gpu) = support::gpu(products) else {
+                return;
+            };
+            let read = if is_frozen { hapo_model::load_frozen } else { hapo_model::load };
+            let here = read(&model_dir(name), gpu, |_| 64).unwrap();
+            let there = hapo_model::load(&model_dir(name), Cpu::new(1).unwrap(), |_| 64).unwrap();
+            assert_eq!(here.fingerprint, there.fingerprint);
+            assert_eq!(there.hash, None, "a CPU's start hashes nothing while it reads");
+            assert_eq!(here.hash, Some(here.model.published_hash()));
+            assert_eq!(here.hash, Some(there.model.published_hash()));
+            for spec in here.model.config().tensors() {
+                let [here, there] = [here.model.tensor(&spec.name), there.model.tensor(&spec.name)];
+                assert_eq!(here.unwrap(), there.unwrap(), "{}", spec.name);
+            }
+        }
+    }
+}
+
+/// The emulator's products depend on their rows unless they are asked not to; forward products ask.
+#[test]
+fn rows_of_the_models_own_matrices_are_compared() {
+    for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
+        let Some(model) = fibers("tiny-qwen3", products) else {
+            return;
+        };
+        assert_eq!(model.rows_are_independent().unwrap(), Some(true), "{products:?}");
+    }
+    assert_eq!(cpu("tiny-qwen3").rows_are_independent().unwrap(), None);
+}
+
 /// A group: one prompt, several responses of ragged length that share it, at two temperatures.
 fn group() -> PackedBatch {
     let mut batch = PackedBatch::default();

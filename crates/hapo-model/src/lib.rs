@@ -14,6 +14,7 @@ pub mod flops;
 pub mod folder;
 mod gradients;
 mod head;
+mod independence;
 mod layer;
 mod linear;
 mod lora;

@@ -133,6 +133,11 @@ impl<D: Device> Linear<D> {
         &self.weight
     }
 
+    /// Inputs and outputs.
+    pub(crate) fn shape(&self) -> [usize; 2] {
+        self.shape
+    }
+
     /// The matrix and the bias.
     pub(crate) fn tensors(&self) -> impl Iterator<Item = Tensor<'_, D>> {
         [Numbers::Weight(&self.weight)].into_iter().chain(self.bias.as_ref().map(Vector::tensor))

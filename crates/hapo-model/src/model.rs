@@ -95,7 +95,7 @@ impl<D: Device> Layer<D> {
     }
 
     /// Its matrices in the order of [`Projection::ALL`].
-    fn linears(&self) -> [&Linear<D>; 7] {
+    pub(crate) fn linears(&self) -> [&Linear<D>; 7] {
         [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down]
     }
 
@@ -518,7 +518,7 @@ impl<D: Device> Model<D> {
             .collect()
     }
 
-    fn tensors_mut(&mut self) -> Vec<TensorMut<'_, D>> {
+    pub(crate) fn tensors_mut(&mut self) -> Vec<TensorMut<'_, D>> {
         let Self { embedding, layers, norm, head, .. } = self;
         let (first, last) = match embedding {
             Some(embedding) => (embedding, Some(head)),
@@ -648,7 +648,12 @@ fn read<D: Device>(device: &D, tensor: &Tensor<'_, D>, first: usize, to: &mut [f
 }
 
 /// The same the other way.
-fn write<D: Device>(device: &D, tensor: &mut TensorMut<'_, D>, first: usize, from: &[f32]) {
+pub(crate) fn write<D: Device>(
+    device: &D,
+    tensor: &mut TensorMut<'_, D>,
+    first: usize,
+    from: &[f32],
+) {
     match tensor {
         NumbersMut::Span(it) => device.upload(from, it.buf.at_mut(it.offset + first, from.len())),
         NumbersMut::Weight(it) => device.write(it, first, from),

@@ -10,9 +10,9 @@ use hapo_sampler::{ChatFormat, Engine, Event, KvMemory, choose_template};
 use serde_json::{Value, json};
 
 use crate::worker::Step;
-use crate::{Error, Served, Settings, serve_with};
+use crate::{Served, Settings, serve_with};
 
-type Running = tokio::task::JoinHandle<Result<(), Error>>;
+type Running = tokio::task::JoinHandle<Result<(), hapo_core::Refusal>>;
 
 async fn start(step: Step<Cpu>) -> (String, Running) {
     let folder = hapo_testing::model_dir("tiny-qwen3");

@@ -9,7 +9,8 @@ use crate::config::Config;
 use crate::model::Model;
 use crate::text::tokenizer::Tokenizer;
 
-use super::read::{Fingerprint, ModelFolder, open, read_weights};
+use super::fill::{Filled, fill};
+use super::read::{ModelFolder, open};
 
 /// A model with its tokenizer and settings.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub struct LoadedModel<D: Device> {
     pub warnings: Vec<String>,
     /// Name of the weights, by which an adapter knows its base.
     pub fingerprint: String,
+    /// [`Model::published_hash`] of the base, where it was known while reading.
+    pub hash: Option<String>,
 }
 
 /// Opens a Hugging Face folder on a device, for sequences of at most `context` tokens, prompt
@@ -59,21 +62,13 @@ fn load_held<D: Device>(
     let context = context(&opened.config);
     let mut model = Model::held(device, opened.config.clone(), context, held(&opened))
         .map_err(|refusal| refusal.with_fault(Fault::Input))?;
-    let (mut refused, mut fingerprint) = (None, Fingerprint::default());
-    read_weights(&opened, |spec, values| {
-        fingerprint.add(spec, values);
-        if let Err(it) = model.set_tensor(&spec.name, values) {
-            refused.get_or_insert(it);
-        }
-    })?;
-    match refused {
-        Some(it) => Err(it),
-        None => Ok(LoadedModel {
-            model,
-            tokenizer,
-            tokenizer_files: opened.tokenizer_files()?,
-            warnings: opened.warnings,
-            fingerprint: fingerprint.to_string(),
-        }),
-    }
+    let Filled { fingerprint, hash } = fill(&mut model, &opened)?;
+    Ok(LoadedModel {
+        model,
+        tokenizer,
+        tokenizer_files: opened.tokenizer_files()?,
+        warnings: opened.warnings,
+        fingerprint: fingerprint.to_string(),
+        hash,
+    })
 }

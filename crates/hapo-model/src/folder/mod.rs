@@ -10,6 +10,7 @@
 //! this process with a bus error, as it does for every reader of mapped weights.
 
 mod adapter;
+mod fill;
 mod load;
 mod merge;
 mod names;

@@ -133,13 +133,23 @@ impl Default for Fingerprint {
 impl Fingerprint {
     /// Adds a tensor in its published order.
     pub fn add(&mut self, spec: &TensorSpec, values: &[f32]) {
+        self.add_sampled(spec, &Self::sampled(values).collect::<Vec<_>>());
+    }
+
+    /// Adds a tensor by [`Self::sampled`].
+    pub(super) fn add_sampled(&mut self, spec: &TensorSpec, sampled: &[f32]) {
         self.add_bytes(spec.name.as_bytes());
         for size in &spec.shape {
             self.add_bytes(&(*size as u64).to_le_bytes());
         }
-        for value in values.iter().step_by(values.len().div_ceil(64).max(1)) {
+        for value in sampled {
             self.add_bytes(&value.to_bits().to_le_bytes());
         }
+    }
+
+    /// The numbers of a tensor that are added.
+    pub(super) fn sampled(values: &[f32]) -> impl Iterator<Item = f32> {
+        values.iter().step_by(values.len().div_ceil(64).max(1)).copied()
     }
 
     fn add_bytes(&mut self, bytes: &[u8]) {
@@ -156,6 +166,16 @@ impl std::fmt::Display for Fingerprint {
 }
 
 impl ModelFolder {
+    /// Each tensor of the configuration, and where it is stored.
+    pub(super) fn stored(&self) -> &[(TensorSpec, Stored)] {
+        &self.stored
+    }
+
+    /// The file that a tensor is in.
+    pub(super) fn file_of(&self, stored: &Stored) -> &WeightFile {
+        &self.files[stored.file]
+    }
+
     /// True if every matrix is stored in bf16, so that bf16 in memory loses nothing.
     pub fn matrices_are_bf16(&self) -> bool {
         let mut matrices = self.stored.iter().filter(|(spec, _)| spec.shape.len() == 2);
@@ -343,7 +363,7 @@ fn is_rotary_buffer(name: &str) -> bool {
 }
 
 /// The head of a tied model, when the folder carries one, must be the embedding.
-fn require_equal_head(folder: &ModelFolder) -> Result<(), Refusal> {
+pub(super) fn require_equal_head(folder: &ModelFolder) -> Result<(), Refusal> {
     let files = folder.files.iter().enumerate();
     let mut heads = files.filter(|(_, file)| file.tensors.contains_key(HEAD));
     let Some((i, file)) = heads.next() else {

@@ -6,12 +6,13 @@
 //! them.
 //!
 //! Price: activations of all layers stay in memory between the two, or of one layer with
-//! [`ActivationCheckpointing::Layers`], for one more forward pass.
+//! [`ActivationCheckpointing::Layers`], for one more forward pass. [`ActivationCheckpointing::Auto`] asks the device.
 
 use hapo_core::Refusal;
-use hapo_kernels::{Buffer, Device, NumberFormat};
+use hapo_kernels::{Buffer, Counting, Device, NumberFormat};
 
 use crate::batch::{BatchLimits, PackedBatch, Prepared, prepare};
+use crate::config::Config;
 use crate::gradients::Gradients;
 use crate::head::{Head, Outputs, chunk_rows};
 use crate::layer::{BackwardPass, LayerActivations, LayerGradients, LayerPass, Scratch};
@@ -27,6 +28,8 @@ pub enum ActivationCheckpointing {
     None,
     /// Only the input of every layer is saved; the rest is computed again.
     Layers,
+    /// All where the device says that they fit beside the gradients, else the inputs. The bits are the same.
+    Auto,
 }
 
 /// Buffers of a forward and a backward pass.
@@ -86,24 +89,35 @@ impl<D: Device> Tape<D> {
             return Ok(());
         }
         self.body = None;
-        let (device, config) = (&model.device, &model.config);
+        let (config, rank) = (&model.config, model.rank());
         let rows = rows.next_multiple_of(16);
-        let saved = match self.checkpointing {
-            ActivationCheckpointing::None => config.layers,
-            ActivationCheckpointing::Layers => 1,
+        let is_one = match self.checkpointing {
+            ActivationCheckpointing::None => false,
+            ActivationCheckpointing::Layers => true,
+            ActivationCheckpointing::Auto => !self.keeps_all(model, rows)?,
         };
-        self.body = Some(Body {
-            rows,
-            x: (0..=config.layers)
-                .map(|_| device.alloc(rows * config.hidden, NumberFormat::F32))
-                .collect::<Result<_, _>>()?,
-            saved: (0..saved)
-                .map(|_| LayerActivations::new(device, config, rows, model.rank(), 1))
-                .collect::<Result<_, _>>()?,
-            scratch: Scratch::new(device, config, rows, model.rank())?,
-            gradient: None,
-        });
+        let saved = if is_one { 1 } else { config.layers };
+        self.body = Some(Body::new(&model.device, config, rows, rank, saved)?);
         Ok(())
+    }
+
+    /// True unless the device says that all activations of so many rows, their gradients, the head's buffers and the sum
+    /// of gradients do not fit into its free memory.
+    fn keeps_all(&self, model: &Model<D>, rows: usize) -> Result<bool, Refusal> {
+        let Some(free) = model.device.free_bytes() else {
+            return Ok(true);
+        };
+        let (config, rank) = (&model.config, model.rank());
+        let counting = Counting::new(model.device.habits());
+        let _body = Body::new(&counting, config, rows, rank, config.layers)?;
+        let _gradients = LayerGradients::new(&counting, config, rows)?;
+        let head = 4 * rows * (3 * config.hidden + rank)
+            + 4 * config.vocab_size * rows.min(self.chunk_rows(model))
+            + 4 * model.trained_len();
+        let needed = (counting.tally().now() + head) as u64;
+        // Factors that are rounded for products, tables, and what the device cannot join.
+        let margin = free / 32 + (2 * rows * (config.ffn + config.hidden)) as u64;
+        Ok(needed + margin <= free)
     }
 
     fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), Refusal> {
@@ -294,6 +308,25 @@ fn pass<'a, D: Device>(
 }
 
 impl<D: Device> Body<D> {
+    /// Buffers for so many rows, of all that so many layers save.
+    fn new(
+        device: &D,
+        config: &Config,
+        rows: usize,
+        rank: usize,
+        saved: usize,
+    ) -> Result<Self, ComputeError> {
+        let x = (0..=config.layers).map(|_| device.alloc(rows * config.hidden, NumberFormat::F32));
+        let saved = (0..saved).map(|_| LayerActivations::new(device, config, rows, rank, 1));
+        Ok(Self {
+            rows,
+            x: x.collect::<Result<_, _>>()?,
+            saved: saved.collect::<Result<_, _>>()?,
+            scratch: Scratch::new(device, config, rows, rank)?,
+            gradient: None,
+        })
+    }
+
     fn embed(&mut self, model: &Model<D>, batch: &Prepared<D>) {
         let x = self.x[0].first_mut(batch.rows * model.config.hidden);
         model.embed(&model.device, &batch.tokens, x);

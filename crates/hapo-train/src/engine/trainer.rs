@@ -8,10 +8,10 @@ use hapo_model::{
     ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape, WeightsCopy,
 };
 
+use crate::Result;
 use crate::engine::engines::{Batching, Learner, ModelFiles, Weights};
 use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer_files::{read_state, write_state};
-use crate::error::Result;
 use crate::observe::meter::Meter;
 use crate::observe::stats::{Over, Stats};
 use crate::pack::{MicroBatch, Sequence, TokenGroup, pack};
@@ -323,6 +323,10 @@ impl<D: Device> Learner for Trainer<D> {
 
     fn peak_bytes(&self) -> Option<u64> {
         self.model.device().peak_bytes()
+    }
+
+    fn refused_products(&self) -> Option<u64> {
+        self.model.device().refused_products()
     }
 
     fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {
