@@ -5,9 +5,9 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use hapo_core::{
-    Annealing, AnnealingMode, Clip, Explain, GateSettings, HapoGate, INJECTIONS,
-    ImportanceRatioLevel, Kl, Loss, METHODS, Method, MethodEntry, MethodSettings, Needs,
-    Normaliser, Schedule, Scored, SlotRule, TeacherPick, Threshold, check_slot_rule,
+    Annealing, AnnealingMode, Clip, GateSettings, HapoGate, INJECTIONS, ImportanceRatioLevel, Kl,
+    Loss, METHODS, Method, MethodEntry, MethodSettings, Needs, Normaliser, Schedule, Scored,
+    SlotRule, TeacherPick, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{METRICS, REWARD_PARTS};
