@@ -3,12 +3,12 @@
 //! Used where an answer was looked for, and never with Math-Verify's own extraction, which reads a list of two relations
 //! there and takes no relation for an interval.
 
-use super::reals::{Piece, intersection, merged, same_pieces};
+use super::reals::{intersection, merged, same_pieces};
 use super::relations::proportional;
 use super::solve::{Form, Solved, same_unknown, solved, turned};
 use super::symbols::{plain_symbols, without_case};
 use crate::cursor::{Cursor, replaced};
-use crate::expr::Expr;
+use crate::expr::{Expr, Interval};
 use crate::normalise::{CleanUp, normalise};
 use crate::numeric;
 use crate::parse::{self, Style};
@@ -172,7 +172,7 @@ fn meaning(text: &str, style: Style) -> Option<Expr> {
 
 /// The union of what `or` joins; `and` binds closer. Commas stand for the word that is there, and where there is none
 /// for `and`, unless nothing meets all of the relations.
-fn joined(all: Vec<(Joint, Vec<Piece>)>) -> Option<Vec<Piece>> {
+fn joined(all: Vec<(Joint, Vec<Interval>)>) -> Option<Vec<Interval>> {
     let has = |joint| all.iter().skip(1).any(|it| it.0 == joint);
     let comma = match (has(Joint::Or), has(Joint::And)) {
         (true, true) if has(Joint::Comma) => return None,
@@ -180,8 +180,8 @@ fn joined(all: Vec<(Joint, Vec<Piece>)>) -> Option<Vec<Piece>> {
         _ => Joint::And,
     };
     let guessed = all.len() > 1 && !has(Joint::Or) && !has(Joint::And);
-    let mut union: Vec<Piece> = Vec::new();
-    let mut group: Option<Vec<Piece>> = None;
+    let mut union: Vec<Interval> = Vec::new();
+    let mut group: Option<Vec<Interval>> = None;
     for (joint, set) in &all {
         let joint = if *joint == Joint::Comma { comma } else { *joint };
         group = Some(match group.take() {

@@ -1,13 +1,24 @@
 //! Values of expressions in complex numbers.
 
 use super::ball::Ball;
-use super::budget::{long_series, spend};
+use super::budget::{BUDGET, long_series, spend};
 use super::complex::Complex;
 use super::exact::{exact, exact_call, exact_in};
 use super::{MAX_LONG_TERMS, MAX_TERMS};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use std::cmp::Ordering;
+
+/// The value of an expression within the steps that one side has.
+pub(super) fn value<T: Ball>(e: &Expr, values: &[(&Expr, Complex<T>)]) -> Option<Complex<T>> {
+    let mut budget = BUDGET;
+    eval(e, values, &mut budget)
+}
+
+/// As [`value`], where it is real up to rounding.
+pub(super) fn real_value<T: Ball>(e: &Expr, values: &[(&Expr, Complex<T>)]) -> Option<T> {
+    value(e, values).filter(|it| it.im.as_ref().is_none_or(Ball::is_negligible)).map(|it| it.re)
+}
 
 pub(super) fn eval<T: Ball>(
     e: &Expr,
@@ -30,18 +41,10 @@ pub(super) fn eval<T: Ball>(
         Expr::EulerGamma => Some(Complex::real(T::euler_gamma())),
         Expr::I => Some(Complex::i()),
         Expr::Add(v) => {
-            let mut sum = Complex::int(0);
-            for it in v {
-                sum = sum.add(&eval(it, values, budget)?);
-            }
-            Some(sum)
+            v.iter().try_fold(Complex::int(0), |sum, it| Some(sum.add(&eval(it, values, budget)?)))
         }
         Expr::Mul(v) => {
-            let mut product = Complex::int(1);
-            for it in v {
-                product = product.mul(&eval(it, values, budget)?);
-            }
-            Some(product)
+            v.iter().try_fold(Complex::int(1), |all, it| Some(all.mul(&eval(it, values, budget)?)))
         }
         Expr::Pow(p) => eval_pow(&p.0, &p.1, values, budget),
         Expr::Call(func, args) => eval_call(func, args, values, budget),
@@ -76,10 +79,6 @@ fn eval_pow<T: Ball>(
         }
         if let Rat::Small(p, 2) = n {
             return base.sqrt()?.powi(p);
-        }
-        if n.is_integer() {
-            // Beyond a word: only the size decides, through the logarithm.
-            return base.ln()?.mul(&Complex::rat(&n)).exp();
         }
         return base.ln()?.mul(&Complex::rat(&n)).exp();
     }

@@ -20,9 +20,8 @@ mod sums;
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use ball::{Ball, Big, Double};
-use budget::BUDGET;
 pub(crate) use budget::refuel;
-use eval::eval;
+use eval::{real_value, value};
 pub(crate) use exact::exact;
 pub(crate) use extrapolated::same_when_extrapolated;
 use extrapolated::tending;
@@ -131,19 +130,14 @@ pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
         return None;
     }
     let difference = a.clone().plus(b.clone().negated());
-    let mut budget = BUDGET;
-    if let Some(it) = eval::<Double>(&difference, &[], &mut budget)
+    if let Some(it) = value::<Double>(&difference, &[])
         && it.im.is_none()
         && let Some(sign) = it.re.sign()
     {
         return Some(sign);
     }
-    let mut budget = BUDGET;
-    let it = eval::<Big>(&difference, &[], &mut budget)?;
-    if it.im.as_ref().is_some_and(|im| !im.is_negligible()) {
-        return None;
-    }
-    it.re.sign().or_else(|| it.re.is_negligible().then_some(Ordering::Equal))
+    let it = real_value::<Big>(&difference, &[])?;
+    it.sign().or_else(|| it.is_negligible().then_some(Ordering::Equal))
 }
 
 /// The sign of an infinite constant.
@@ -197,8 +191,7 @@ pub(crate) fn approximate(e: &Expr) -> Option<f64> {
         Expr::NegInfinity => return Some(f64::NEG_INFINITY),
         _ => {}
     }
-    let mut budget = BUDGET;
-    let it = eval::<Double>(e, &[], &mut budget)?;
+    let it = value::<Double>(e, &[])?;
     it.im.is_none().then_some(it.re.value)
 }
 
@@ -207,12 +200,7 @@ pub(crate) fn rounded(e: &Expr, places: u32) -> Option<BigInt> {
     if let Some(it) = exact(e) {
         return Some(it.round_scaled(places));
     }
-    let mut budget = BUDGET;
-    let it = eval::<Big>(e, &[], &mut budget)?;
-    match &it.im {
-        Some(im) if !im.is_negligible() => None,
-        _ => it.re.round_scaled(places),
-    }
+    real_value::<Big>(e, &[])?.round_scaled(places)
 }
 
 /// A constant in double arithmetic, operation by operation in the order written: what a decimal that took part in a
@@ -258,11 +246,8 @@ pub(crate) fn is_within(e: &Expr, double: f64, slack: f64) -> bool {
         // An irrational number is no double.
         return false;
     }
-    let mut budget = BUDGET;
-    match eval::<Big>(&e.clone().plus(Expr::Num(double.neg())), &[], &mut budget) {
-        Some(it) if it.im.as_ref().is_none_or(Ball::is_negligible) => it.re.to_f64().abs() <= slack,
-        _ => false,
-    }
+    let difference = e.clone().plus(Expr::Num(double.neg()));
+    real_value::<Big>(&difference, &[]).is_some_and(|it| it.to_f64().abs() <= slack)
 }
 
 fn exact_without_decimals(e: &Expr) -> Option<Rat> {

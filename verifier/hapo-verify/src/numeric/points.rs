@@ -2,9 +2,8 @@
 
 use super::Decision;
 use super::ball::{Ball, Big, Double};
-use super::budget::BUDGET;
 use super::complex::Complex;
-use super::eval::eval;
+use super::eval::value;
 use crate::expr::Expr;
 use crate::number::Rat;
 use std::cmp::Ordering;
@@ -76,8 +75,7 @@ fn pair<T: Ball>(
         .zip(points)
         .map(|(atom, at)| (*atom, Complex { re: T::from_rat(at), im: None }))
         .collect();
-    let (mut budget_a, mut budget_b) = (BUDGET, BUDGET);
-    Some((eval(a, &values, &mut budget_a)?, eval(b, &values, &mut budget_b)?))
+    Some((value(a, &values)?, value(b, &values)?))
 }
 
 fn differ(a: &Double, b: &Double) -> bool {
