@@ -35,17 +35,12 @@ pub(super) fn as_set(e: &Expr) -> Option<Expr> {
 
 /// The reals that satisfy a relation, its symbol taken for a real one.
 fn real_solutions(e: &Expr) -> Option<Vec<Interval>> {
-    match e {
-        Expr::Chain(links) => {
-            let mut all = real_solutions(links.first()?)?;
-            for it in &links[1..] {
-                all = intersection(&all, &real_solutions(it)?)?;
-            }
-            Some(all)
-        }
+    let mut sets = e.links().iter().map(|link| match link {
         Expr::Rel(op, sides) => relation(*op, &sides.0, &sides.1, Form::Any).map(|it| it.1),
         _ => None,
-    }
+    });
+    let first = sets.next()??;
+    sets.try_fold(first, |all, set| intersection(&all, &set?))
 }
 
 /// The unknown and its values for a relation, a chain or a set.

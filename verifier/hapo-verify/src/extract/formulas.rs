@@ -144,7 +144,7 @@ impl<'a> Scan<'a> {
                 if escaped || self.before(at).is_some_and(|b| b.is_ascii_digit()) {
                     return None;
                 }
-                let close = self.closing_dollar(at, finders.line_end(at))?;
+                let close = self.closing_dollar(at, finders.newline.after(at))?;
                 let content = at + 1..close;
                 fits(&content).then_some((content, close + 1))
             }
@@ -153,7 +153,7 @@ impl<'a> Scan<'a> {
                     b'[' if !escaped => double(finders.square.after(at + 2), self.bytes.len()),
                     b'(' if !escaped => {
                         let close = finders.round.after(at + 2);
-                        double(close, finders.line_end(at))
+                        double(close, finders.newline.after(at))
                     }
                     _ => None,
                 };

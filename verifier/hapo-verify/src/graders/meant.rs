@@ -434,12 +434,8 @@ fn is_unfinished(text: &str) -> bool {
 
 /// True for an equation that names its value, or has equal sides throughout.
 fn is_true_or_assigns(equation: &Expr) -> bool {
-    let links = match equation {
-        Expr::Chain(links) => links.as_slice(),
-        it => std::slice::from_ref(it),
-    };
-    let mut sides = Vec::with_capacity(links.len() + 1);
-    for link in links {
+    let mut sides = Vec::new();
+    for link in equation.links() {
         let Expr::Rel(_, pair) = link else {
             return false;
         };

@@ -19,6 +19,7 @@ use latex::basic_latex;
 use operators::fix_operators;
 pub(crate) use operators::{brace_pair, is_digits, is_plain_integer};
 use std::borrow::Cow;
+pub(crate) use units::UNITS;
 use units::drop_units;
 
 /// Which boxes of a text form the answer.

@@ -2,7 +2,7 @@
 
 use super::whole_text;
 use crate::cursor::{Cursor, behind_each};
-use crate::normalise::{brace_pair, is_plain_integer};
+use crate::normalise::{UNITS, brace_pair, is_plain_integer};
 
 /// The MATH benchmark's string normalisation with OAT's list of units.
 pub(super) fn hendrycks(answer: &str) -> String {
@@ -98,19 +98,6 @@ fn brace_root(part: &str, out: &mut String) -> Option<()> {
 }
 
 /// Units that stand alone between non-word characters; each also with an `s`.
-#[rustfmt::skip]
-const UNITS: [&str; 118] = [
-    "east", "degree", "mph", "kmph", "ft", "deg", "mile", "monkey", "prime", "ratio", "rd", "o", "gm", "lb", "tile",
-    "per", "dm", "lt", "gain", "ab", "way", "west", "t", "a", "h", "men", "soldier", "pie", "bc", "excess", "st",
-    "inches", "noon", "percent", "by", "gal", "kmh", "c", "acre", "rise", "th", "sq", "mark", "l", "toy", "coin",
-    "gallon", "profit", "minw", "yr", "women", "feet", "am", "pm", "hr", "square", "are", "rupee", "rounds", "cubic",
-    "cc", "mtr", "s", "ohm", "number", "day", "hour", "minute", "min", "second", "man", "woman", "sec", "cube", "mt",
-    "mp", "hectare", "more", "unit", "rs", "kg", "g", "month", "km", "m", "cm", "mm", "apple", "liter", "loss", "yard",
-    "pure", "year", "increase", "decrease", "d", "less", "Surface", "litre", "metre", "meter", "inch", "no change",
-    "m sqaure", " m east", "sq m", "profit of rs", "cu cm", "sq inch", "cm 2", "pi sq m", "q ?", "p ? m", "a ? m",
-    "sq ? m", "cu ? m", "rs ?", "s ?",
-];
-
 /// Drops units, in the order of the list, twice over; never everything.
 fn without_units(text: &str) -> String {
     let has_letters = text.bytes().any(|b| b.is_ascii_alphabetic());

@@ -54,17 +54,8 @@ pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> ParseR
     if let Some(it) = keep(parser(0).all_elements(Elements::WithRelations)) {
         return Ok(it);
     }
-    let set_words = |it: &Token<'_>| {
-        matches!(
-            it,
-            Token::Union
-                | Token::Intersection
-                | Token::SetMinus
-                | Token::In
-                | Token::NotIn
-                | Token::Assign
-        )
-    };
+    let set_words =
+        |it: &Token<'_>| it.joins_sets() || matches!(it, Token::In | Token::NotIn | Token::Assign);
     if tokens.iter().any(set_words)
         && let Some(it) = keep(parser(0).whole_set_relation())
     {
@@ -76,14 +67,7 @@ pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> ParseR
 /// For each opening bracket the index of its partner. Round and square ones pair with each other (half-open
 /// intervals); all others with their own kind.
 fn match_brackets(tokens: &[Token<'_>]) -> Vec<u32> {
-    let class = |it: Bracket| match it {
-        Bracket::Paren
-        | Bracket::ParenVisual
-        | Bracket::Group
-        | Bracket::Square
-        | Bracket::SquareCommand => 0,
-        other => 1 + other as u8,
-    };
+    let class = |it: Bracket| if it.is_round() { 0 } else { 1 + it as u8 };
     let mut pairs = vec![u32::MAX; tokens.len()];
     let mut open: Vec<(usize, u8)> = Vec::new();
     for (idx, token) in tokens.iter().enumerate() {
@@ -140,6 +124,18 @@ impl<'a> Parser<'_, 'a> {
         self.pos >= self.end
     }
 
+    /// As [`Parser::nested`], of the tokens before `end` alone.
+    fn within<T>(
+        &mut self,
+        end: usize,
+        read: impl FnOnce(&mut Self) -> ParseResult<T>,
+    ) -> ParseResult<T> {
+        let outer_end = std::mem::replace(&mut self.end, end);
+        let result = self.nested(read);
+        self.end = outer_end;
+        result
+    }
+
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth >= MAX_DEPTH {
             return Err(ParseError::Depth);
@@ -182,7 +178,7 @@ impl TopLevel {
                 }
                 Token::PlusMinus => top.plus_minus = true,
                 Token::Choose => top.choose = true,
-                Token::Union | Token::Intersection | Token::SetMinus => top.set_operator = true,
+                it if it.joins_sets() => top.set_operator = true,
                 _ => {}
             }
         }

@@ -233,13 +233,21 @@ pub(super) enum Functions {
 }
 
 /// `base^exponent`; a small power of one, or of zero, is folded so that towers stay shallow.
-pub(super) fn power(base: Expr, exponent: Expr) -> Expr {
+fn power(base: Expr, exponent: Expr) -> Expr {
     if let (Expr::Num(b), Expr::Num(_)) = (&base, &exponent)
         && b.is_one()
     {
         return Expr::int(1);
     }
     Expr::pow(base, exponent)
+}
+
+/// `base` to a power, if there is one.
+pub(super) fn raised(base: Expr, exponent: Option<Expr>) -> Expr {
+    match exponent {
+        Some(exponent) => power(base, exponent),
+        None => base,
+    }
 }
 
 fn transpose(cols: usize, cells: &[Expr]) -> Expr {
