@@ -8,12 +8,10 @@ use std::borrow::Cow;
 use crate::meaning::DEGREES;
 use crate::normalise::bare;
 
-/// What stands around a box.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Around<'a> {
     /// The formula goes on: the box holds a part of it.
     pub(crate) is_part: bool,
-    /// Words say that it is not the answer.
     pub(crate) is_denied: bool,
     /// Another value that is offered behind it.
     pub(crate) alternative: Option<Cow<'a, str>>,

@@ -29,7 +29,6 @@ impl<'a> Cursor<'a> {
         self.rest().chars().next()
     }
 
-    /// The next `len` bytes.
     pub(crate) fn take(&mut self, len: usize) -> &'a str {
         let (taken, _) = self.rest().split_at(len);
         self.at += len;

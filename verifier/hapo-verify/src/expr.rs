@@ -7,7 +7,6 @@
 use crate::number::Rat;
 use crate::work;
 
-/// A relation's operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Eq,
@@ -84,7 +83,6 @@ pub(crate) enum Func {
     Named(Box<str>),
 }
 
-/// A well-known set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Domain {
     Naturals,
@@ -95,7 +93,6 @@ pub(crate) enum Domain {
     Empty,
 }
 
-/// An interval with its ends.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Interval {
     pub(crate) start: Expr,
@@ -276,7 +273,6 @@ impl Expr {
         }
     }
 
-    /// The direct children.
     pub(crate) fn children(&self) -> Vec<&Expr> {
         match self {
             Expr::Percent(a) => vec![a],
@@ -330,7 +326,6 @@ impl Expr {
         }
     }
 
-    /// This with every `from` replaced.
     pub(crate) fn substituted(&self, from: &Expr, to: &Expr) -> Expr {
         if self == from { to.clone() } else { self.mapped(&mut |it| it.substituted(from, to)) }
     }
@@ -340,7 +335,6 @@ impl Expr {
         test(self) || self.children().into_iter().any(|it| it.any(test))
     }
 
-    /// True if an infinity occurs anywhere.
     pub(crate) fn has_infinity(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Infinity | Expr::NegInfinity))
     }

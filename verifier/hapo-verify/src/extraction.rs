@@ -41,11 +41,7 @@ impl Extraction {
 
     /// Its name in recipes and records.
     pub fn name(self) -> &'static str {
-        match self {
-            Extraction::Boxed => "boxed",
-            Extraction::Announced => "announced",
-            Extraction::Any => "any",
-        }
+        Extraction::ALL.iter().find(|it| it.1 == self).map_or("", |it| it.0)
     }
 }
 
@@ -62,7 +58,6 @@ pub fn find_answer(completion: &str, extraction: Extraction) -> Result<FoundAnsw
 }
 
 impl FoundAnswer<'_> {
-    /// The boxes in the passage.
     pub(crate) fn n_boxes(&self) -> usize {
         self.passage.matches("\\boxed").count() + self.passage.matches("\\fbox").count()
     }
@@ -160,12 +155,10 @@ fn outside_thought(text: &str) -> Result<Cow<'_, str>, Reason> {
     Ok(Cow::Owned(outside))
 }
 
-/// The mark before an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AnswerMark {
     /// `####` at the beginning of the last line, or a pair of tags.
     Enclosing,
-    /// Words.
     Words,
 }
 

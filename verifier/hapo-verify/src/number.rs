@@ -111,7 +111,6 @@ impl Rat {
         Rat::from_big(n, d)
     }
 
-    /// The exact value of a finite double.
     pub(crate) fn from_f64(value: f64) -> Option<Rat> {
         if !value.is_finite() {
             return None;
@@ -125,7 +124,6 @@ impl Rat {
         Some(if value < 0.0 { magnitude.neg() } else { magnitude })
     }
 
-    /// `10^exponent`, bounded.
     pub(crate) fn ten_pow(exponent: i64) -> Option<Rat> {
         Rat::int(10).pow(exponent)
     }

@@ -107,7 +107,6 @@ fn read(text: &str, form: Form, style: Style) -> Option<Solved> {
     Some((unknown, joined(all)?))
 }
 
-/// What stands in the braces of a set.
 fn in_braces(text: &str) -> Option<&str> {
     let text = text.trim();
     let inner = text.strip_prefix("\\left").unwrap_or(text).strip_prefix("\\{")?;

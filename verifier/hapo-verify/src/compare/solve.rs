@@ -10,7 +10,6 @@ use std::cmp::Ordering;
 /// Which relations are solved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// All that can be.
     Any,
     /// Those that say where the unknown lies, as `x > 1` or `|x - 2| < 3`: a condition that is still to be solved is
     /// no answer.

@@ -185,7 +185,6 @@ fn has_decimal_power(e: &Expr) -> bool {
     e.any(&mut |it| matches!(it, Expr::Pow(p) if p.1.has_float()))
 }
 
-/// The value of a literal number.
 fn literal(e: &Expr) -> Option<&Rat> {
     match e {
         Expr::Num(n) | Expr::Float(n) => Some(n),

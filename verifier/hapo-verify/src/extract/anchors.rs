@@ -4,9 +4,7 @@ use super::{Candidate, Dots, Scan};
 
 /// Where "answer" and "final answer" stand, in any case.
 pub(super) struct Anchors {
-    /// Byte ranges of "answer".
     answers: Vec<usize>,
-    /// Starts of "final answer".
     finals: Vec<usize>,
 }
 

@@ -54,7 +54,6 @@ impl<'a> Next<'a> {
     }
 }
 
-/// The searches for the ends of formulas.
 pub(super) struct Finders<'a> {
     pub(super) dollars: Next<'a>,
     pub(super) square: Next<'a>,

@@ -34,14 +34,15 @@ pub(crate) enum Found {
     /// One formula, or several joined by commas, "and" or "or".
     Formulas(Vec<Formula>),
     /// A number in plain text: its integer part (with a sign and separators), its decimal part, and a percent sign.
-    Number { integer: Range<usize>, decimal: Range<usize>, percent: bool },
-    /// Digits and operators in plain text.
+    Number {
+        integer: Range<usize>,
+        decimal: Range<usize>,
+        percent: bool,
+    },
     Arithmetic(Range<usize>),
-    /// One of the given strings.
     Word(Range<usize>),
 }
 
-/// One candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) start: usize,
@@ -177,7 +178,6 @@ pub(crate) fn candidates(
 
 #[derive(Clone, Copy, PartialEq)]
 enum Context {
-    /// Any formula.
     Plain,
     /// Only formulas that hold a box.
     Boxed,

@@ -6,22 +6,12 @@ use crate::work;
 impl Scan<'_> {
     /// Arithmetic or, failing that, a number.
     pub(super) fn expression_at(&self, at: usize) -> Option<Candidate> {
-        let starts =
-            at == 0 || self.text.get(at..)?.starts_with(|c: char| c.is_whitespace() || c == '=');
-        if !starts {
-            return None;
-        }
         let mut memo = Run::default();
         self.arithmetic_at(at, &mut memo).or_else(|| self.number_at(at))
     }
 
     /// As [`Scan::expression_at`], but not where an equals sign follows; a number then gives up its last digit.
     pub(super) fn expression_not_before_equals(&self, at: usize) -> Option<Candidate> {
-        let starts =
-            at == 0 || self.text.get(at..)?.starts_with(|c: char| c.is_whitespace() || c == '=');
-        if !starts {
-            return None;
-        }
         let equals_follows = |end: usize| self.text[end..].trim_start().starts_with('=');
         let mut memo = Run::default();
         if let Some(it) = self.arithmetic_at(at, &mut memo)
@@ -240,7 +230,6 @@ impl Scan<'_> {
 /// A run of characters that arithmetic is made of.
 #[derive(Default)]
 struct Run {
-    /// One past the run.
     pub(super) end: usize,
     /// The last position in the run where a match may end.
     last_end: Option<usize>,

@@ -102,7 +102,6 @@ impl Grader for Math {
     }
 }
 
-/// The meaning of one candidate.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Expr(Expr),
@@ -118,7 +117,6 @@ pub struct Reading {
     pub(crate) text: Option<String>,
     /// The normalised text of the candidate that was read.
     pub(crate) read_from: Option<String>,
-    /// True if something was refused for its size.
     pub(crate) too_large: bool,
     /// How many candidates could not be read before one could.
     pub(crate) n_skipped: usize,
@@ -151,7 +149,6 @@ impl Reading {
     }
 }
 
-/// A gold answer, read once.
 #[derive(Debug)]
 pub(crate) struct MathGold {
     reading: Reading,

@@ -24,7 +24,6 @@ use crate::policy::Policy;
 use crate::verdict::{Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
 
-/// A gold answer, read once.
 #[derive(Debug)]
 pub(super) struct MeantGold {
     meaning: Meaning,
@@ -217,7 +216,6 @@ impl MeantGold {
         same_condition(&self.text, text, Style::Meant)
     }
 
-    /// The verdict where one side has no value.
     fn without_value(&self, answer: &Meaning, text: &str) -> (Verdict, Refusal) {
         let letters = if self.text.contains("\\begin") { joined } else { without_spaces };
         if letters(&answer.text) == letters(&self.meaning.text) {
@@ -337,7 +335,6 @@ fn without_point_name(text: &str) -> &str {
     named.filter(|it| it.starts_with('(') || it.starts_with("\\left(")).unwrap_or(text)
 }
 
-/// The modulus of a residue.
 fn modulus(e: &Expr) -> Option<&Expr> {
     match e {
         Expr::Call(Func::Mod, sides) => sides.last(),
@@ -348,7 +345,6 @@ fn modulus(e: &Expr) -> Option<&Expr> {
     }
 }
 
-/// True for a list of conditions.
 fn has_relation(e: &Expr) -> bool {
     matches!(e, Expr::Set(items) if items.iter().any(Expr::is_relation))
 }

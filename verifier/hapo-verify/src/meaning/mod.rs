@@ -34,13 +34,11 @@ pub(crate) use words::{
 /// Dots of what goes on.
 pub(crate) const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"];
 
-/// Signs of degrees.
 #[rustfmt::skip]
 pub(crate) const DEGREES: [&str; 8] = [
     "^{\\circ}", "^\\circ", "^°", "^\\degree", "°", "˚", "^{\\degree}", "\\degree",
 ];
 
-/// Commands of a fraction.
 const FRACTIONS: [&str; 3] = ["\\frac", "\\dfrac", "\\tfrac"];
 
 /// Longest answer that is rewritten, in bytes.
@@ -49,7 +47,6 @@ const MAX_TEXT: usize = 8_192;
 /// Why an answer is refused, whatever its value.
 pub(crate) type Refusal = &'static str;
 
-/// The content of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Meaning {
     /// The text without marks, in the notation that is read.

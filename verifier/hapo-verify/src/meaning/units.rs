@@ -25,14 +25,12 @@ enum Kind {
     Land,
 }
 
-/// How many kinds there are.
 const N_KINDS: usize = 14;
 
 /// A product of powers of units, as a multiple of the bases: metre, second, month, gram, a currency, radian, a degree
 /// of temperature, gallon, and the square metre of land.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unit {
-    /// The power of each kind.
     powers: [i64; N_KINDS],
     size: Rat,
 }
@@ -213,7 +211,6 @@ impl Unit {
         !noun.split('/').any(|it| known(it.trim_end_matches('.')).is_some_and(measures_alike))
     }
 
-    /// Degrees, where they are.
     pub(crate) fn is_degrees(&self) -> bool {
         self.powers == Unit::radians().powers && self.size != Rat::ONE
     }
@@ -223,7 +220,6 @@ impl Unit {
         [Kind::Celsius, Kind::Fahrenheit].iter().any(|it| *self == Unit::of(*it, Rat::ONE))
     }
 
-    /// Radians.
     pub(crate) fn radians() -> Unit {
         Unit::of(Kind::Angle, Rat::ONE)
     }
@@ -449,7 +445,6 @@ fn compound(words: &str) -> Option<Unit> {
     Some(unit)
 }
 
-/// The characters of a unit.
 fn is_of_unit(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '/' | '^' | '{' | '}' | '*' | '²' | '³')
 }
@@ -472,7 +467,6 @@ fn quotient(text: &str) -> Option<(&str, &str)> {
     (is_unit && is_behind && (digits == 0 || n_letters > 1)).then_some((before, unit))
 }
 
-/// The unit of a name or a sign.
 fn known(name: &str) -> Option<Unit> {
     listed(name).or_else(|| abbreviated(name)).or_else(|| with_prefix(name))
 }

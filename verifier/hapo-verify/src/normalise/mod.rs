@@ -62,7 +62,6 @@ impl CleanUp {
 /// Longest answer that is rewritten, in bytes. A longer one is only compared as it stands.
 const MAX_TEXT: usize = crate::parse::MAX_FORMULA;
 
-/// The normalised form of `text`.
 pub(crate) fn normalise(text: &str, clean_up: CleanUp) -> String {
     let text = clean_up.boxes.map_or(Cow::Borrowed(text), |boxes| open_boxes(text, boxes));
     // Digits alone are by far the commonest answer, and no rule touches them.

@@ -33,7 +33,6 @@ const COMMANDS: [(&str, &str); 10] = [
     ("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\cfrac", "\\frac"),
 ];
 
-/// How much is replaced, and by what.
 type Replacement = (usize, &'static str);
 
 /// The rule that fits at the character `c`, behind which white space lasts for `n_spaces`.
@@ -83,7 +82,6 @@ fn replacement(cursor: &Cursor<'_>, c: char, n_spaces: usize) -> Option<Replacem
     rest.starts_with(" sqrt").then_some((5, "\\sqrt"))
 }
 
-/// The rule for a command.
 fn command_replacement(rest: &str, before: Option<char>) -> Option<Replacement> {
     if let Some((command, new)) = COMMANDS.iter().find(|it| rest.starts_with(it.0)) {
         return Some((command.len(), new));

@@ -149,7 +149,6 @@ fn eval_call<T: Ball>(
     }
 }
 
-/// A finite sum or product, added up.
 fn eval_series<T: Ball>(
     func: &Func,
     args: &[Expr],

@@ -26,7 +26,6 @@ pub(crate) fn exact(e: &Expr) -> Option<Rat> {
     }
 }
 
-/// A bound variable and its value.
 type Bound<'a> = (&'a Expr, Rat);
 
 pub(super) fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
@@ -125,7 +124,6 @@ pub(super) fn exact_call(
     }
 }
 
-/// A finite sum or product, added up.
 fn exact_series(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
     let [body, variable, first, last] = args else {
         return None;

@@ -92,7 +92,6 @@ fn is_equal(a: &Expr, b: &Expr) -> bool {
     compare_real(a, b) == Some(Ordering::Equal)
 }
 
-/// What `e` tends to as `n` grows.
 fn tending_value(e: &Expr, n: &Expr) -> Option<Expr> {
     let varies = |it: &Expr| it.any(&mut |it| it == n);
     if let Expr::Pow(p) = e

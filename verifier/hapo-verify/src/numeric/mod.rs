@@ -42,7 +42,6 @@ const MAX_TERMS: i64 = 2_000;
 /// Longest sum or product that is added up at all: modulo primes, or to 50 digits.
 const MAX_LONG_TERMS: i64 = 10_001;
 
-/// How a comparison of values came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     Same(&'static str),
@@ -140,7 +139,6 @@ pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
     it.sign().or_else(|| it.is_negligible().then_some(Ordering::Equal))
 }
 
-/// The sign of an infinite constant.
 pub(crate) fn infinite_sign(e: &Expr) -> Option<Ordering> {
     match e {
         Expr::Infinity => Some(Ordering::Greater),

@@ -97,7 +97,6 @@ impl Field {
     }
 }
 
-/// Why there is no value.
 enum Stop {
     /// A division by zero at this point.
     Pole,

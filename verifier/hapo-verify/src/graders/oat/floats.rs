@@ -27,20 +27,16 @@ pub(super) fn near_integer(x: f64) -> Option<String> {
 
 /// `1,234` as `1234`; commas that separate anything else stay.
 pub(super) fn without_separators(s: &str) -> String {
-    if !s.contains(',') {
-        return s.to_owned();
+    let groups: Vec<&str> = s.split(',').collect();
+    let mut out = String::new();
+    for (idx, group) in groups.iter().enumerate() {
+        out.push_str(group);
+        let Some(next) = groups.get(idx + 1) else {
+            break;
+        };
+        let digits = next.bytes().take_while(u8::is_ascii_digit).count();
+        let separates = digits == 3 && out.ends_with(|c: char| c.is_ascii_digit());
+        out.push_str(if separates { "" } else { "," });
     }
-    let chars: Vec<char> = s.chars().collect();
-    let digit = |at: usize| chars.get(at).is_some_and(char::is_ascii_digit);
-    let separates = |at: usize| {
-        at > 0 && digit(at - 1) && digit(at + 1) && digit(at + 2) && digit(at + 3) && !digit(at + 4)
-    };
-    // A separator further left becomes one when the groups to its right are joined.
-    let mut drop = vec![false; chars.len()];
-    for at in (0..chars.len()).rev() {
-        if chars[at] == ',' {
-            drop[at] = separates(at);
-        }
-    }
-    chars.iter().enumerate().filter(|(at, _)| !drop[*at]).map(|it| it.1).collect()
+    out
 }

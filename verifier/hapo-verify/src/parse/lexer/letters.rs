@@ -1,6 +1,7 @@
 //! Letters, reserved words and Unicode signs.
 
 use super::Token;
+use crate::cursor::Cursor;
 use crate::expr::{Domain, Op};
 
 /// Greek letters but γ and Γ, by sign and by command.
@@ -44,20 +45,17 @@ pub(super) fn letters(rest: &str, first: u8) -> (Option<Token<'_>>, usize) {
 
 /// Length of `d`, white space, and a letter or command; and where the variable starts.
 fn differential_len(rest: &str) -> Option<(usize, usize)> {
-    let bytes = rest.as_bytes();
-    if bytes[0] != b'd' {
-        return None;
-    }
-    let space = bytes[1..].iter().take_while(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n')).count();
-    let start = 1 + space;
-    match bytes.get(start)? {
-        b'a'..=b'z' | b'A'..=b'Z' => Some((start + 1, start)),
-        b'\\' => {
-            let letters = bytes[start + 1..].iter().take_while(|b| b.is_ascii_alphabetic()).count();
-            (letters > 0).then_some((start + 1 + letters, start + 1))
-        }
-        _ => None,
-    }
+    let mut cursor = Cursor::new(rest);
+    cursor.eat("d")?;
+    cursor.take_while(|c| matches!(c, ' ' | '\t' | '\r' | '\n'));
+    let is_command = cursor.eat("\\").is_some();
+    let start = cursor.before().len();
+    let is_named = if is_command {
+        !cursor.letters().is_empty()
+    } else {
+        cursor.one(|c| c.is_ascii_alphabetic()).is_some()
+    };
+    is_named.then_some((cursor.before().len(), start))
 }
 
 pub(super) fn unicode(rest: &str) -> Option<(Option<Token<'_>>, usize)> {

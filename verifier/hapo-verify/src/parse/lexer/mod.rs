@@ -168,7 +168,6 @@ impl Token<'_> {
     }
 }
 
-/// Functions by their names.
 #[rustfmt::skip]
 static FUNCTION_NAMES: [(&str, Func); 40] = [
     ("sin", Func::Sin), ("cos", Func::Cos), ("tan", Func::Tan), ("csc", Func::Csc), ("sec", Func::Sec),
@@ -183,7 +182,6 @@ static FUNCTION_NAMES: [(&str, Func); 40] = [
     ("norm", Func::Norm), ("gcd", Func::Gcd), ("lcm", Func::Lcm), ("max", Func::Max), ("min", Func::Min),
 ];
 
-/// The meaning of a function's name.
 pub(crate) fn function_by_name(name: &str) -> Option<Func> {
     let found = FUNCTION_NAMES.iter().find(|it| it.0 == name);
     found.map(|it| it.1.clone())
