@@ -335,16 +335,10 @@ fn big_ratio_to_f64(n: &BigInt, d: &BigInt) -> f64 {
 
 fn gcd(mut a: u128, mut b: u128) -> u128 {
     while b != 0 {
+        // Words are divided faster.
         if let (Ok(x), Ok(y)) = (u64::try_from(a), u64::try_from(b)) {
-            return gcd_words(x, y).into();
+            return x.gcd(&y).into();
         }
-        (a, b) = (b, a % b);
-    }
-    a.max(1)
-}
-
-fn gcd_words(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
         (a, b) = (b, a % b);
     }
     a.max(1)

@@ -58,17 +58,14 @@ fn is_multiple(gold: &str, answer: &str, style: Style) -> bool {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     plain_symbols(&a, &mut ours);
     plain_symbols(&b, &mut theirs);
-    if is_solved || ours.is_empty() || ours.len() > 8 || !same_elements(&ours, &theirs) {
+    let are_same = ours.len() == theirs.len() && ours.iter().all(|it| theirs.contains(it));
+    if is_solved || ours.is_empty() || ours.len() > 8 || !are_same {
         return false;
     }
     match proportional(&a, &b, &ours) {
         Some(sign) => other == if sign.is_lt() { turned(op) } else { op },
         None => false,
     }
-}
-
-fn same_elements(a: &[Expr], b: &[Expr]) -> bool {
-    a.len() == b.len() && a.iter().all(|it| b.contains(it))
 }
 
 /// True if a text holds the sign of an inequality, or bars.

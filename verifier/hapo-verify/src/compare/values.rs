@@ -152,7 +152,9 @@ impl Comparison<'_> {
             let vanishes = a == 0.0 || b == 0.0;
             let near = near && (!vanishes || numeric::exact(gold) == numeric::exact(answer));
             // The root of a decimal is what it is, however doubles round it. A decimal power is the reference's.
-            let is_double = |it: &Expr| numeric::exact(it).is_some() || has_decimal_power(it);
+            let is_power =
+                |it: &Expr| it.any(&mut |it| matches!(it, Expr::Pow(p) if p.1.has_float()));
+            let is_double = |it: &Expr| numeric::exact(it).is_some() || is_power(it);
             if near || is_double(gold) || is_double(answer) {
                 return self.because(near, "equal in double arithmetic");
             }
@@ -179,10 +181,6 @@ impl Comparison<'_> {
 fn is_decimal(e: &Expr) -> bool {
     matches!(e, Expr::Float(_))
         || matches!(e, Expr::Percent(inner) if matches!(**inner, Expr::Float(_)))
-}
-
-fn has_decimal_power(e: &Expr) -> bool {
-    e.any(&mut |it| matches!(it, Expr::Pow(p) if p.1.has_float()))
 }
 
 fn literal(e: &Expr) -> Option<&Rat> {

@@ -15,6 +15,7 @@ mod strings;
 use crate::normalise::CleanUp;
 use anchors::Anchors;
 use finders::Finders;
+use numbers::Run;
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -147,8 +148,9 @@ pub(crate) fn candidates(
                     .final_is(text, &mut found, Dots::StopAtNewlines, |at| scan.expression_at(at)),
                 100 | 200 => found.extend(anchors.near_expression(&scan, priority == 100)),
                 300 => {
-                    scan.all_arithmetic(&mut found);
-                    scan.all_numbers(&mut found);
+                    let mut memo = Run::default();
+                    scan.each_start(&mut found, |at| scan.arithmetic_at(at, &mut memo));
+                    scan.each_start(&mut found, |at| scan.number_at(at));
                 }
                 _ => {}
             }

@@ -36,15 +36,6 @@ impl Scan<'_> {
         Some(it)
     }
 
-    pub(super) fn all_arithmetic(&self, out: &mut Vec<Candidate>) {
-        let mut memo = Run::default();
-        self.each_start(out, |at| self.arithmetic_at(at, &mut memo));
-    }
-
-    pub(super) fn all_numbers(&self, out: &mut Vec<Candidate>) {
-        self.each_start(out, |at| self.number_at(at));
-    }
-
     /// The next position at which a number or arithmetic may start: the text's start, white space, or `=`.
     pub(super) fn next_start(&self, at: usize) -> Option<usize> {
         if at == 0 && !self.bytes.is_empty() {
@@ -92,7 +83,7 @@ impl Scan<'_> {
         Some(after)
     }
 
-    fn arithmetic_at(&self, at: usize, memo: &mut Run) -> Option<Candidate> {
+    pub(super) fn arithmetic_at(&self, at: usize, memo: &mut Run) -> Option<Candidate> {
         let start = self.after_prefix(at)?;
         let mut digit = start;
         digit += usize::from(self.byte(digit) == Some(b'-'));
@@ -125,7 +116,7 @@ impl Scan<'_> {
         // The last two operators: one that touches the end of the match does not count.
         let mut operators: [Option<(usize, usize)>; 2] = [None; 2];
         let visit = |run: &mut Run, operators: &[Option<(usize, usize)>; 2], at: usize| {
-            if self.ends_match(at) {
+            if self.suffix(at).is_some() {
                 run.last_end = Some(at);
                 run.operator = operators.iter().flatten().find(|it| it.1 < at).map(|it| it.0);
             }
@@ -146,11 +137,6 @@ impl Scan<'_> {
         run
     }
 
-    /// True if arithmetic may end: before a closing parenthesis and a suffix, or before a suffix.
-    fn ends_match(&self, at: usize) -> bool {
-        self.suffix(at).is_some() || self.byte(at) == Some(b')') && self.suffix(at + 1).is_some()
-    }
-
     /// Past the suffix that must follow arithmetic: `.`, `,`, `:`, white space, `)`, `$` or the end.
     fn suffix(&self, at: usize) -> Option<usize> {
         let rest = self.text.get(at..)?;
@@ -169,7 +155,7 @@ impl Scan<'_> {
         one(rest).map(|len| at + len)
     }
 
-    fn number_at(&self, at: usize) -> Option<Candidate> {
+    pub(super) fn number_at(&self, at: usize) -> Option<Candidate> {
         let mut start = self.after_prefix(at)?;
         let currency = self.text[start..].chars().next()?;
         if currency == '$' || matches!(currency, '€' | '£' | '¥' | '฿' | '₠'..='₿') {
@@ -229,7 +215,7 @@ impl Scan<'_> {
 
 /// A run of characters that arithmetic is made of.
 #[derive(Default)]
-struct Run {
+pub(super) struct Run {
     pub(super) end: usize,
     /// The last position in the run where a match may end.
     last_end: Option<usize>,

@@ -180,7 +180,8 @@ impl MathGold {
         let answer = read(completion, &self.options.targets, &self.options);
         let (same, rule) = compare(&self.reading, &answer, &self.options);
         let verdict = verdict_of(&answer, same);
-        let rule = if is_read_otherwise(completion) { as_math_verify(rule) } else { rule.into() };
+        let suffix = if is_read_otherwise(completion) { "; as Math-Verify" } else { "" };
+        let rule = Cow::Owned(format!("{rule}{suffix}"));
         let reason = match verdict {
             Verdict::Unparsable(why) => Cow::Borrowed(why.text()),
             _ if answer.n_skipped > 0 && answer.value.is_some() => Cow::Owned(format!(
@@ -262,10 +263,6 @@ fn is_read_otherwise(completion: &str) -> bool {
 
 /// Longest completion of which the other policies' reading is looked at, in bytes.
 const MAX_EXPLAINED: usize = 65_536;
-
-fn as_math_verify(rule: &'static str) -> Cow<'static, str> {
-    Cow::Owned(format!("{rule}; as Math-Verify"))
-}
 
 fn verdict_of(answer: &Reading, same: bool) -> Verdict {
     if same {

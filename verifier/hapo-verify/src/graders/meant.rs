@@ -64,9 +64,16 @@ impl MeantGold {
         let answer = ratio.as_deref().unwrap_or(answer);
         let mixed = self.asks_for_number().then(|| mixed_in_words(answer)).flatten();
         let answer = mixed.as_deref().unwrap_or(answer);
-        let decimal = self.asks_for_decimal().then(|| decimal_comma(answer)).flatten();
+        let asked = self.meaning.value.as_ref().ok();
+        let decimal = match asked {
+            Some(Expr::Num(n) | Expr::Float(n)) if !n.is_integer() => decimal_comma(answer),
+            _ => None,
+        };
         let answer = decimal.as_deref().unwrap_or(answer);
-        let answer = if self.asks_for_point() { without_point_name(answer) } else { answer };
+        let answer = match asked {
+            Some(Expr::Tuple(_) | Expr::Interval(_)) => without_point_name(answer),
+            _ => answer,
+        };
         let (verdict, answer_read, reason) = match read(answer) {
             _ if answer.trim() == self.text.trim() => {
                 (Verdict::Correct, self.shown.clone(), "the same text")
@@ -102,16 +109,6 @@ impl MeantGold {
         let is_value =
             |it: &Expr| !it.is_relation() && !it.is_set() && !matches!(it, Expr::Tuple(_));
         self.meaning.value.as_ref().is_ok_and(is_value)
-    }
-
-    /// True if the gold answer is a number that is not whole.
-    fn asks_for_decimal(&self) -> bool {
-        matches!(&self.meaning.value, Ok(Expr::Num(n) | Expr::Float(n)) if !n.is_integer())
-    }
-
-    /// True if the gold answer may be a point.
-    fn asks_for_point(&self) -> bool {
-        matches!(&self.meaning.value, Ok(Expr::Tuple(_) | Expr::Interval(_)))
     }
 
     /// The verdict on several boxes that each hold the gold answer, the ones before the last maybe as an equation.

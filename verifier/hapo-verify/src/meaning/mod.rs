@@ -168,7 +168,8 @@ pub(crate) fn is_read_otherwise(text: &str) -> bool {
     match units::split(&plain) {
         Err(_) => true,
         Ok(measured) => {
-            measured.changes_value() || notation(&measured.value) != as_before(&measured.value)
+            let before = normalise(&measured.value, CleanUp::KEEPS_UNITS);
+            measured.changes_value() || notation(&measured.value) != before
         }
     }
 }
@@ -182,10 +183,6 @@ fn notation(text: &str) -> String {
         .unwrap_or(text);
     let text = shapes::with_dots(&text);
     normalise(&as_meant(&signs::commands(&text)), CleanUp::KEEPS_UNITS)
-}
-
-fn as_before(text: &str) -> String {
-    normalise(text, CleanUp::KEEPS_UNITS)
 }
 
 /// The refusal of a sign without its operand: a relation without its left side, a prime behind a number.

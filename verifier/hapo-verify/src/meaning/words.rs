@@ -1,6 +1,6 @@
 //! Answers that are words, and words that take an answer back.
 
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, replaced};
 
 /// Commands whose argument is text.
 pub(super) const TEXTS: [&str; 8] = [
@@ -198,37 +198,36 @@ const SPACES: [&str; 7] =
 /// The words of a text in lower case, and the signs, commands and brackets of formulas among them.
 fn with_signs(text: &str) -> Option<String> {
     words(text).next()?;
-    let (mut out, mut rest, mut in_remark) = (String::with_capacity(text.len() + 8), text, false);
-    while let Some(c) = rest.chars().next() {
-        let before = &text[..text.len() - rest.len()];
-        let after = &rest[c.len_utf8()..];
-        let mut len = c.len_utf8();
+    let mut in_remark = false;
+    let out = replaced(text, |cursor, out| {
+        let start = *cursor;
+        let c = cursor.one(|_| true)?.chars().next()?;
         let is_sign = match c {
             '\\' => {
-                len += after.bytes().take_while(u8::is_ascii_alphabetic).count();
-                len > 1 && !TEXTS.contains(&&rest[..len]) && !SPACES.contains(&&rest[..len])
+                cursor.letters();
+                let command = cursor.since(&start);
+                command.len() > 1 && !TEXTS.contains(&command) && !SPACES.contains(&command)
             }
-            '-' => !is_hyphen(before, after),
+            '-' => !is_hyphen(start.before(), cursor.rest()),
             '.' | ':' => {
                 let is_digit = |c: char| c.is_ascii_digit();
-                before.ends_with(is_digit) && after.starts_with(is_digit)
+                start.before().ends_with(is_digit) && cursor.rest().starts_with(is_digit)
             }
             // Words in brackets are a remark.
             '(' | '[' => {
-                in_remark = is_remark(after);
+                in_remark = is_remark(cursor.rest());
                 !in_remark
             }
             ')' | ']' => !std::mem::take(&mut in_remark),
             _ => SIGNS.contains(c),
         };
-        let part = &rest[..len];
-        rest = &rest[len..];
         if is_sign {
-            out.extend([" ", part, " "]);
+            out.extend([" ", cursor.since(&start), " "]);
         } else {
             out.push(if c.is_alphanumeric() || c == '\'' { c } else { ' ' });
         }
-    }
+        Some(())
+    });
     let all: Vec<&str> = out.split_whitespace().collect();
     Some(all.join(" ").to_lowercase())
 }

@@ -12,7 +12,11 @@ pub(super) fn fix_operators(text: &mut String) {
     brace_then_digit(text);
     digit_then_brace(text);
     if text.contains("sqrt") {
-        root_digit(text);
+        replace_at(text, "\\sqrt", |cursor, out| {
+            one_space(cursor);
+            out.extend(["\\sqrt{", cursor.digit()?, "}"]);
+            Some(())
+        });
         replace_all(text, " sqrt", "\\sqrt");
         wrap_roots(text);
     }
@@ -87,14 +91,6 @@ fn digit_then_brace(text: &mut String) {
         one_space(cursor);
         let is_braced = cursor.rest().starts_with('{') && cursor.rest().contains('}');
         is_braced.then(|| out.extend(["\\frac{", digit, "}"]))
-    });
-}
-
-fn root_digit(text: &mut String) {
-    replace_at(text, "\\sqrt", |cursor, out| {
-        one_space(cursor);
-        out.extend(["\\sqrt{", cursor.digit()?, "}"]);
-        Some(())
     });
 }
 

@@ -84,12 +84,9 @@ fn limit_by_growth(parts: &[Expr]) -> Option<Expr> {
         tending_value(&bare, variable)
     });
     let first = values.next()??;
-    let same = |it: Option<Expr>| it.is_some_and(|it| it == first || is_equal(&it, &first));
+    let is_first = |it: Expr| it == first || compare_real(&it, &first) == Some(Ordering::Equal);
+    let same = |it: Option<Expr>| it.is_some_and(is_first);
     values.all(same).then_some(first)
-}
-
-fn is_equal(a: &Expr, b: &Expr) -> bool {
-    compare_real(a, b) == Some(Ordering::Equal)
 }
 
 fn tending_value(e: &Expr, n: &Expr) -> Option<Expr> {

@@ -65,7 +65,10 @@ pub(crate) fn closed_forms(e: &Expr) -> Expr {
 /// Decides whether `a` and `b` have the same value for all values of their symbols.
 pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
     if let (Some(x), Some(y)) = (exact(a), exact(b)) {
-        return decide(x == y, "equal as exact rationals", "different as exact rationals");
+        return match x == y {
+            true => Decision::Same("equal as exact rationals"),
+            false => Decision::Different("different as exact rationals"),
+        };
     }
     if sums::concerns(a) || sums::concerns(b) {
         let (x, y) = (sums::closed(a), sums::closed(b));
@@ -102,10 +105,6 @@ fn same_by_quadrature(a: &Expr, b: &Expr) -> Decision {
         }
         _ => Decision::Unknown,
     }
-}
-
-fn decide(same: bool, yes: &'static str, no: &'static str) -> Decision {
-    if same { Decision::Same(yes) } else { Decision::Different(no) }
 }
 
 /// Orders two real constants; `None` where there is no order or it is not known.

@@ -33,7 +33,7 @@ pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
     for probe in 0..n_points {
         let points: Vec<Rat> = (0..atoms.len()).map(|idx| point(idx, probe)).collect();
         if let Some((x, y)) = pair::<Double>(a, b, atoms, &points)
-            && (differ(&x.re, &y.re) || differ_imaginary(&x, &y))
+            && (differ(&x.re, &y.re) || differ(&x.im.unwrap_or(ZERO), &y.im.unwrap_or(ZERO)))
         {
             return Decision::Different("different values");
         }
@@ -78,11 +78,8 @@ fn pair<T: Ball>(
     Some((value(a, &values)?, value(b, &values)?))
 }
 
+const ZERO: Double = Double { value: 0.0, error: 0.0 };
+
 fn differ(a: &Double, b: &Double) -> bool {
     a.add(&b.neg()).sign().is_some_and(Ordering::is_ne)
-}
-
-fn differ_imaginary(a: &Complex<Double>, b: &Complex<Double>) -> bool {
-    let zero = Double { value: 0.0, error: 0.0 };
-    differ(&a.im.unwrap_or(zero), &b.im.unwrap_or(zero))
 }

@@ -8,7 +8,6 @@ pub(crate) mod plain;
 
 use crate::expr::Expr;
 use crate::normalise::is_digits;
-use crate::number::Rat;
 pub(crate) use error::{ParseError, ParseResult};
 
 /// Whose reading of an ambiguous notation is taken.
@@ -29,8 +28,12 @@ pub(crate) fn latex(text: &str, style: Style) -> ParseResult<Expr> {
     if text.len() > MAX_FORMULA {
         return Err(ParseError::Depth);
     }
-    if let Some(n) = plain_integer(text) {
-        return Ok(Expr::Num(n));
+    // Up to 18 digits: the common case, without tokens.
+    if text.len() <= 18
+        && is_digits(text)
+        && let Ok(n) = text.parse()
+    {
+        return Ok(Expr::int(n));
     }
     let whole = latex_once(text, style);
     if whole.is_err()
@@ -52,11 +55,6 @@ pub(crate) fn scientific(text: &str) -> Option<Expr> {
     }
     let number = grammar::e_notation(magnitude).ok()?;
     Some(if magnitude.len() < text.len() { number.negated() } else { number })
-}
-
-/// Up to 18 digits: the common case, without tokens.
-fn plain_integer(text: &str) -> Option<Rat> {
-    (text.len() <= 18 && is_digits(text)).then(|| text.parse().ok().map(Rat::int))?
 }
 
 fn latex_once(text: &str, style: Style) -> ParseResult<Expr> {
