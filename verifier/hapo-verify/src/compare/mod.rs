@@ -45,24 +45,14 @@ impl<'a> Comparison<'a> {
     }
 
     fn decided(&mut self, decision: Decision) -> bool {
-        match decision {
-            Decision::Same(reason) => {
-                self.reason = reason;
-                true
-            }
-            Decision::Near(reason) => {
-                self.reason = reason;
-                self.options.policy.pays_for_doubles()
-            }
-            Decision::Different(reason) => {
-                self.reason = reason;
-                false
-            }
-            Decision::Unknown => {
-                self.reason = "not decided within the bounds";
-                false
-            }
-        }
+        let (same, reason) = match decision {
+            Decision::Same(reason) => (true, reason),
+            Decision::Near(reason) => (self.options.policy.pays_for_doubles(), reason),
+            Decision::Different(reason) => (false, reason),
+            Decision::Unknown => (false, "not decided within the bounds"),
+        };
+        self.reason = reason;
+        same
     }
 
     /// True if `answer` means `gold`.

@@ -28,19 +28,12 @@ pub(super) fn pieces(e: &Expr) -> Option<Vec<Interval>> {
         Expr::Domain(Domain::Reals) => vec![Interval::above(&Expr::NegInfinity, true)],
         Expr::Domain(Domain::Empty) => Vec::new(),
         Expr::Union(v) => {
-            let mut all = Vec::new();
-            for it in v {
-                all.extend(pieces(it)?);
-            }
-            all
+            let all: Vec<_> = v.iter().map(pieces).collect::<Option<_>>()?;
+            all.concat()
         }
         Expr::Intersection(v) => {
-            let mut parts = v.iter();
-            let mut all = pieces(parts.next()?)?;
-            for it in parts {
-                all = intersection(&all, &pieces(it)?)?;
-            }
-            all
+            let (first, rest) = v.split_first()?;
+            rest.iter().try_fold(pieces(first)?, |all, it| intersection(&all, &pieces(it)?))?
         }
         Expr::Complement(p) => intersection(&pieces(&p.0)?, &complement(&pieces(&p.1)?)?)?,
         _ => return None,

@@ -25,13 +25,12 @@ pub(super) fn plain(text: &str) -> String {
     if out.contains('\\') {
         out = undressed(&out);
     }
-    if out.contains("\\begin {") || out.contains("\\end {") {
-        out = out.replace("\\begin {", "\\begin{").replace("\\end {", "\\end{");
-    }
     if out.contains("\\langle") && out.contains(',') {
         out = out.replace("\\langle", "(").replace("\\rangle", ")");
     }
     for (from, to) in [
+        ("\\begin {", "\\begin{"),
+        ("\\end {", "\\end{"),
         ("\\limits", ""),
         ("\\nicefrac", "\\frac"),
         ("\\sfrac", "\\frac"),

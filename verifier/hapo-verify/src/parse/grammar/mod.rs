@@ -29,39 +29,34 @@ pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> ParseR
         return Err(ParseError::Syntax);
     }
     let pairs = match_brackets(tokens);
-    let parser = |pos| Parser {
+    let parser = || Parser {
         tokens,
         pairs: &pairs,
-        pos,
+        pos: 0,
         end: tokens.len(),
         depth: 0,
         style,
         complex,
         bars: 0,
     };
-    let mut error = None;
-    let mut keep = |result: ParseResult<Expr>| match result {
-        Ok(it) => Some(it),
-        Err(ParseError::Syntax) => None,
-        Err(it) => {
-            error.get_or_insert(it);
-            None
-        }
-    };
-    if let Some(it) = keep(parser(0).set_elements_relation()) {
-        return Ok(it);
-    }
-    if let Some(it) = keep(parser(0).all_elements(Elements::WithRelations)) {
-        return Ok(it);
-    }
     let set_words =
         |it: &Token<'_>| it.joins_sets() || matches!(it, Token::In | Token::NotIn | Token::Assign);
-    if tokens.iter().any(set_words)
-        && let Some(it) = keep(parser(0).whole_set_relation())
-    {
-        return Ok(it);
+    let is_syntax = |result: &ParseResult<Expr>| *result == Err(ParseError::Syntax);
+    let first = parser().set_elements_relation();
+    if first.is_ok() {
+        return first;
     }
-    Err(error.unwrap_or(ParseError::Syntax))
+    let second = parser().all_elements(Elements::WithRelations);
+    if second.is_ok() {
+        return second;
+    }
+    let is_set = tokens.iter().any(set_words);
+    let third = if is_set { parser().whole_set_relation() } else { Err(ParseError::Syntax) };
+    // What was too deep, or has no meaning, is not a matter of syntax.
+    match [first, second].into_iter().find(|it| !is_syntax(it)) {
+        Some(error) if third.is_err() => error,
+        _ => third,
+    }
 }
 
 /// For each opening bracket the index of its partner. Round and square ones pair with each other (half-open
