@@ -73,10 +73,7 @@ impl Rat {
         if n.bits() > MAX_BITS || d.bits() > MAX_BITS {
             return None;
         }
-        if let (Some(n), Some(d)) = (n.to_i64(), d.to_i64()) {
-            return Some(Rat::Small(n, d));
-        }
-        Some(Rat::Big(Box::new((n, d))))
+        Some(Rat::coprime(n, d))
     }
 
     /// Numerator and denominator.

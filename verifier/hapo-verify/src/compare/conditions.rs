@@ -114,12 +114,19 @@ fn in_braces(text: &str) -> Option<&str> {
 /// The condition in `\\{x : condition\\}`.
 fn set_builder(text: &str) -> Option<&str> {
     let inner = in_braces(text)?;
-    let (symbol, condition) = ["\\mid", ":", "|"].iter().find_map(|it| inner.split_once(it))?;
+    let (symbol, condition) = such_that(inner)?;
     let symbol = symbol.split_once("\\in").map_or(symbol, |(symbol, domain)| {
         if domain.contains("mathbb") && domain.contains('R') { symbol } else { "" }
     });
-    let is_symbol = matches!(symbol.trim().as_bytes(), [it] if it.is_ascii_alphabetic());
-    is_symbol.then_some(condition)
+    is_symbol(symbol).then_some(condition)
+}
+
+fn such_that(text: &str) -> Option<(&str, &str)> {
+    ["\\mid", ":", "|"].iter().find_map(|it| text.split_once(it))
+}
+
+fn is_symbol(text: &str) -> bool {
+    matches!(text.trim().as_bytes(), [it] if it.is_ascii_alphabetic())
 }
 
 /// Most integers that are listed.
@@ -132,11 +139,10 @@ pub(crate) fn integers_that_meet(text: &str) -> Option<Expr> {
     }
     let marked = marked(text);
     let inner = in_braces(&marked)?;
-    let (head, condition) = ["\\mid", ":", "|"].iter().find_map(|it| inner.split_once(it))?;
+    let (head, condition) = such_that(inner)?;
     let (symbol, domain) = head.split_once("\\in")?;
     let domain: String = domain.chars().filter(|c| !c.is_whitespace()).collect();
-    let is_symbol = matches!(symbol.trim().as_bytes(), [it] if it.is_ascii_alphabetic());
-    if !is_symbol || !matches!(domain.as_str(), "\\mathbb{Z}" | "\\mathbbZ" | "ℤ") {
+    if !is_symbol(symbol) || !matches!(domain.as_str(), "\\mathbb{Z}" | "\\mathbbZ" | "ℤ") {
         return None;
     }
     let (_, set) = read(condition, Form::Solved, Style::Meant)?;

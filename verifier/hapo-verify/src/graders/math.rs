@@ -223,30 +223,29 @@ impl PreparedGold for MathGold {
     fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
         let (mut judgement, answer) = self.judged(&found.passage);
         let extracted = judgement.extracted.as_deref().unwrap_or_default();
-        if judgement.verdict.is_correct() {
+        let number = || spaced_number(&found.answer);
+        let (verdict, reason) = if judgement.verdict.is_correct() {
             let capital = capital(self.reading.text.as_deref()).map(|it| it.to_ascii_lowercase());
             if capital.is_some_and(|it| extracted.chars().eq([it])) {
-                judgement.verdict = Verdict::Wrong;
-                judgement.reason = Cow::Borrowed("a small letter against a capital");
+                (Verdict::Wrong, "a small letter against a capital")
             } else if self.is_list_for_inequality(&answer) {
-                judgement.verdict = Verdict::Wrong;
-                judgement.reason = Cow::Borrowed("numbers against an inequality");
+                (Verdict::Wrong, "numbers against an inequality")
+            } else {
+                return judgement;
             }
-        } else if let (Some(Value::Expr(gold)), Some(number)) =
-            (&self.reading.value, spaced_number(&found.answer))
-        {
-            let mut comparison = Comparison::new(&self.options);
-            if comparison.equal(gold, &number) {
-                judgement.verdict = Verdict::Correct;
-                judgement.answer_read = number.to_string();
-                judgement.reason = Cow::Borrowed("groups of three digits are one number");
+        } else if let (Some(Value::Expr(gold)), Some(number)) = (&self.reading.value, number()) {
+            if !Comparison::new(&self.options).equal(gold, &number) {
+                return judgement;
             }
+            judgement.answer_read = number.to_string();
+            (Verdict::Correct, "groups of three digits are one number")
         } else if self.is_same_condition(found) {
-            judgement.verdict = Verdict::Correct;
             judgement.answer_read = reported(found.answer.to_string());
-            judgement.reason = Cow::Borrowed("the same reals meet both");
-        }
-        judgement
+            (Verdict::Correct, "the same reals meet both")
+        } else {
+            return judgement;
+        };
+        Judgement { verdict, reason: Cow::Borrowed(reason), ..judgement }
     }
 
     fn judge(&self, completion: &str) -> Judgement {

@@ -1,6 +1,7 @@
 //! Marks that change how an answer looks and not what it means.
 
 use crate::cursor::{Cursor, replace_at, replaced_at};
+use crate::normalise::replace_all;
 use std::borrow::Cow;
 
 /// Commands of which the last argument alone is kept, with the number of arguments before it.
@@ -49,9 +50,7 @@ pub(super) fn plain(text: &str) -> String {
         ("...", "\\ldots "),
         ("…", "\\ldots "),
     ] {
-        if out.contains(from) {
-            out = out.replace(from, to);
-        }
+        replace_all(&mut out, from, to);
     }
     if out.contains("\\mathbb ") {
         for letter in ["N", "Z", "Q", "R", "C"] {

@@ -16,6 +16,7 @@ mod units;
 mod words;
 
 use crate::compare::integers_that_meet;
+use crate::cursor::Cursor;
 use crate::expr::{Expr, Op};
 use crate::normalise::{Boxes, CleanUp, is_digits, normalise};
 use crate::numeric;
@@ -191,10 +192,9 @@ fn dangling(text: &str) -> Option<Refusal> {
         "<", ">", "=", "≤", "≥", "≠", "¬", "\\leq", "\\geq", "\\le", "\\ge", "\\lt", "\\gt",
         "\\ne", "\\neg", "\\not", "\\lnot", "\\sim",
     ];
-    let is_command = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphabetic());
-    let starts = |sign: &&str| {
-        let rest = text.strip_prefix(*sign);
-        rest.is_some_and(|rest| !sign.starts_with('\\') || !is_command(rest))
+    let starts = |sign: &&str| match sign.starts_with('\\') {
+        true => Cursor::new(text).command(sign).is_some(),
+        false => text.starts_with(*sign),
     };
     if SIGNS.iter().any(starts) {
         return Some("a relation without its left side");

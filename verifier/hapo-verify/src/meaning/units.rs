@@ -137,7 +137,7 @@ enum Operation {
 }
 
 /// A value without what stands behind it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) value: String,
     pub(super) unit: Option<Unit>,
@@ -230,13 +230,7 @@ const MAX_WORDS: usize = 16;
 
 /// An answer that has no unit.
 pub(super) fn bare(text: &str) -> Measured {
-    Measured {
-        value: text.to_owned(),
-        unit: None,
-        is_counted: false,
-        noun: None,
-        operations: Vec::new(),
-    }
+    Measured { value: text.to_owned(), ..Measured::default() }
 }
 
 /// Parts an answer into its value and what stands around it.

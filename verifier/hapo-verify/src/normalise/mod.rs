@@ -96,7 +96,7 @@ pub(crate) fn normalise(text: &str, clean_up: CleanUp) -> String {
     text
 }
 
-fn replace_all(text: &mut String, from: &str, to: &str) {
+pub(crate) fn replace_all(text: &mut String, from: &str, to: &str) {
     if text.contains(from) {
         *text = text.replace(from, to);
     }

@@ -2,7 +2,7 @@
 
 use super::whole_text;
 use crate::cursor::{Cursor, behind_each};
-use crate::normalise::{UNITS, brace_pair, is_plain_integer};
+use crate::normalise::{UNITS, brace_pair, is_plain_integer, replace_all};
 
 /// The MATH benchmark's string normalisation with OAT's list of units.
 pub(super) fn hendrycks(answer: &str) -> String {
@@ -63,9 +63,7 @@ fn without_dressing(text: &str) -> Option<String> {
         s = s.replace("\\end{array}", "\\end{pmatrix}");
     }
     for (from, to) in SPELLINGS {
-        if s.contains(from) {
-            s = s.replace(from, to);
-        }
+        replace_all(&mut s, from, to);
     }
     if let Some(start) = s.find("\\text{")
         && s.ends_with('}')
