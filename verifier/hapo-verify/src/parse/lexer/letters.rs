@@ -1,6 +1,7 @@
 //! Letters, reserved words and Unicode signs.
 
 use super::Token;
+use super::Token as T;
 use crate::cursor::Cursor;
 use crate::expr::{Domain, Op};
 
@@ -58,43 +59,24 @@ fn differential_len(rest: &str) -> Option<(usize, usize)> {
     is_named.then_some((cursor.before().len(), start))
 }
 
+/// Signs beyond ASCII.
+#[rustfmt::skip]
+const SIGNS: [(&str, Token<'_>); 27] = [
+    ("∔⊕⊞", T::Add), ("−∸", T::Sub), ("×⋅⋄⊡∗⋆∘∙⊗⊠⋈⋉⋊", T::Mul), ("÷∕", T::Div), ("≡≣≟≎≏≐≑≒≓≔≕≖≗", T::Assign),
+    ("≈≊≋≃≅", T::Approx), ("≪≺⋖", T::Relation(Op::Lt)), ("≤≦≲≾", T::Relation(Op::Le)), ("≫≻⋗", T::Relation(Op::Gt)),
+    ("≥≧≳≿", T::Relation(Op::Ge)), ("≠≁≄≇≉≢", T::Relation(Op::Ne)), ("ℕ", T::Domain(Domain::Naturals)),
+    ("ℤ", T::Domain(Domain::Integers)), ("ℚ", T::Domain(Domain::Rationals)), ("ℝ", T::Domain(Domain::Reals)),
+    ("ℂ", T::Domain(Domain::Complexes)), ("ℙ", T::Primes), ("∅", T::Domain(Domain::Empty)), ("∪", T::Union),
+    ("∩", T::Intersection), ("∖", T::SetMinus), ("±∓", T::PlusMinus), ("⊇", T::Superset), ("⊆", T::Subset),
+    ("∉", T::NotIn), ("γ", T::Gamma("gamma")), ("Γ", T::Gamma("Gamma")),
+];
+
 pub(super) fn unicode(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
-    use Token as T;
     let c = rest.chars().next()?;
-    let token = match c {
-        '∔' | '⊕' | '⊞' => T::Add,
-        '−' | '∸' => T::Sub,
-        '×' | '⋅' | '⋄' | '⊡' | '∗' | '⋆' | '∘' | '∙' | '⊗' | '⊠' | '⋈' | '⋉' | '⋊' => {
-            T::Mul
-        }
-        '÷' | '∕' => T::Div,
-        '≡' | '≣' | '≟' | '≎' | '≏' | '≐' | '≑' | '≒' | '≓' | '≔' | '≕' | '≖' | '≗' => {
-            T::Assign
-        }
-        '≈' | '≊' | '≋' | '≃' | '≅' => T::Approx,
-        '≪' | '≺' | '⋖' => T::Relation(Op::Lt),
-        '≤' | '≦' | '≲' | '≾' => T::Relation(Op::Le),
-        '≫' | '≻' | '⋗' => T::Relation(Op::Gt),
-        '≥' | '≧' | '≳' | '≿' => T::Relation(Op::Ge),
-        '≠' | '≁' | '≄' | '≇' | '≉' | '≢' => T::Relation(Op::Ne),
-        'ℕ' => T::Domain(Domain::Naturals),
-        'ℤ' => T::Domain(Domain::Integers),
-        'ℚ' => T::Domain(Domain::Rationals),
-        'ℝ' => T::Domain(Domain::Reals),
-        'ℂ' => T::Domain(Domain::Complexes),
-        'ℙ' => T::Primes,
-        '∅' => T::Domain(Domain::Empty),
-        '∪' => T::Union,
-        '∩' => T::Intersection,
-        '∖' => T::SetMinus,
-        '±' | '∓' => T::PlusMinus,
-        '⊇' => T::Superset,
-        '⊆' => T::Subset,
-        '∉' => T::NotIn,
-        'γ' => T::Gamma("gamma"),
-        'Γ' => T::Gamma("Gamma"),
-        'ℵ' | 'ℶ' | 'ℷ' | 'ℸ' => T::Symbol(&rest[..c.len_utf8()]),
-        _ => T::Greek(GREEK.iter().find(|it| it.0 == c)?.1),
+    let token = match SIGNS.iter().find(|it| it.0.contains(c)) {
+        Some((_, token)) => *token,
+        None if "ℵℶℷℸ".contains(c) => T::Symbol(&rest[..c.len_utf8()]),
+        None => T::Greek(GREEK.iter().find(|it| it.0 == c)?.1),
     };
     Some((Some(token), c.len_utf8()))
 }
