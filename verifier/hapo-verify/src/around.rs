@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use crate::cursor::{SPACES, without_spaces};
 use crate::meaning::DEGREES;
 use crate::normalise::bare;
 
@@ -86,20 +87,11 @@ fn without_gap(before: &str, is_in_formula: bool) -> &str {
     if let Some(outside) = before.strip_suffix('$') {
         return outside.strip_suffix('$').unwrap_or(outside);
     }
+    let without_spaces = |text| without_spaces(text, &SPACES[..6]);
     let rest = without_spaces(before);
     // Another brace opens the argument of a command.
     let inner = rest.strip_suffix('{').map(without_spaces);
     inner.filter(|it| it.ends_with(SIGNS)).unwrap_or(rest)
-}
-
-/// A text without spaces of a formula at its end.
-fn without_spaces(text: &str) -> &str {
-    const SPACES: [&str; 6] = ["\\,", "\\;", "\\:", "\\!", "\\ ", "~"];
-    let mut rest = text.trim_end();
-    while let Some(shorter) = SPACES.iter().find_map(|it| rest.strip_suffix(it)) {
-        rest = shorter.trim_end();
-    }
-    rest
 }
 
 /// True if a formula before a box takes it for an operand or an argument.

@@ -104,6 +104,18 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Spaces of a formula.
+pub(crate) const SPACES: [&str; 7] = ["\\,", "\\;", "\\:", "\\!", "\\ ", "~", "\\quad"];
+
+/// A text without some spaces at its end.
+pub(crate) fn without_spaces<'a>(text: &'a str, spaces: &[&str]) -> &'a str {
+    let mut text = text.trim_end();
+    while let Some(shorter) = spaces.iter().find_map(|it| text.strip_suffix(it)) {
+        text = shorter.trim_end();
+    }
+    text
+}
+
 /// Reads some tokens and gives what is written for them.
 pub(crate) type Rule = fn(&mut Cursor<'_>) -> Option<String>;
 

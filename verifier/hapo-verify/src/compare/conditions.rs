@@ -220,10 +220,10 @@ fn marked(text: &str) -> String {
         }
         match cursor.letters() {
             // A spacing or a delimiter of one character; braces are a set's.
-            "" => match cursor.one(|_| true) {
-                Some(sign @ ("{" | "}" | "|" | "%")) => out.extend(["\\", sign]),
-                _ => {}
-            },
+            "" => {
+                let sign = cursor.one(|_| true).filter(|it| ["{", "}", "|", "%"].contains(it));
+                out.extend(sign.into_iter().flat_map(|it| ["\\", it]));
+            }
             "lor" | "vee" | "cup" => out.push(OR),
             "land" | "wedge" => out.push(AND),
             "quad" | "qquad" => out.push(' '),

@@ -3,6 +3,9 @@
 use super::{Candidate, Found, Scan};
 use crate::work;
 
+/// Marks behind arithmetic.
+const MARKS: &str = ".,:)$";
+
 impl Scan<'_> {
     /// Arithmetic or, failing that, a number.
     pub(super) fn expression_at(&self, at: usize) -> Option<Candidate> {
@@ -102,10 +105,10 @@ impl Scan<'_> {
             return None;
         }
         let mut match_end = end;
-        if self.byte(match_end) == Some(b')') && self.suffix(match_end + 1).is_some() {
+        if self.byte(match_end) == Some(b')') && self.suffix(match_end + 1, MARKS).is_some() {
             match_end += 1;
         }
-        let stop = self.suffix(match_end)?;
+        let stop = self.suffix(match_end, MARKS)?;
         Some(Candidate { start: at, end: stop, found: Found::Arithmetic(start..match_end) })
     }
 
@@ -116,7 +119,7 @@ impl Scan<'_> {
         // The last two operators: one that touches the end of the match does not count.
         let mut operators: [Option<(usize, usize)>; 2] = [None; 2];
         let visit = |run: &mut Run, operators: &[Option<(usize, usize)>; 2], at: usize| {
-            if self.suffix(at).is_some() {
+            if self.suffix(at, MARKS).is_some() {
                 run.last_end = Some(at);
                 run.operator = operators.iter().flatten().find(|it| it.1 < at).map(|it| it.0);
             }
@@ -137,22 +140,15 @@ impl Scan<'_> {
         run
     }
 
-    /// Past the suffix that must follow arithmetic: `.`, `,`, `:`, white space, `)`, `$` or the end.
-    fn suffix(&self, at: usize) -> Option<usize> {
+    /// Past the suffix that must follow: maybe two asterisks, and one of `marks`, white space or the end.
+    pub(super) fn suffix(&self, at: usize, marks: &str) -> Option<usize> {
         let rest = self.text.get(at..)?;
-        let one = |rest: &str| match rest.chars().next() {
-            None => Some(0),
-            Some(c) if matches!(c, '.' | ',' | ':' | ')' | '$') || c.is_whitespace() => {
-                Some(c.len_utf8())
-            }
-            _ => None,
-        };
-        if let Some(after) = rest.strip_prefix("**")
-            && let Some(len) = one(after)
-        {
-            return Some(at + 2 + len);
+        let rest = rest.strip_prefix("**").unwrap_or(rest);
+        let end = self.text.len() - rest.len();
+        match rest.chars().next() {
+            None => Some(end),
+            Some(c) => (marks.contains(c) || c.is_whitespace()).then(|| end + c.len_utf8()),
         }
-        one(rest).map(|len| at + len)
     }
 
     pub(super) fn number_at(&self, at: usize) -> Option<Candidate> {

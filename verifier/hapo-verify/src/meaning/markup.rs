@@ -1,6 +1,6 @@
 //! Marks that change how an answer looks and not what it means.
 
-use crate::cursor::{Cursor, replace_at, replaced_at};
+use crate::cursor::{Cursor, SPACES, replace_at, replaced_at};
 use crate::normalise::replace_all;
 use std::borrow::Cow;
 
@@ -68,8 +68,8 @@ pub(super) fn plain(text: &str) -> String {
     });
     let marks = |c: char| c.is_whitespace() || matches!(c, '$' | '*' | '`' | '~');
     let mut rest = out.trim_matches(marks);
-    for space in ["\\,", "\\;", "\\:", "\\!", "\\ "] {
-        rest = rest.strip_prefix(space).unwrap_or(rest).trim_start();
+    for space in &SPACES[..5] {
+        rest = rest.strip_prefix(*space).unwrap_or(rest).trim_start();
     }
     let rest = without_label(rest);
     // A full stop or a comma ends the sentence around the answer.

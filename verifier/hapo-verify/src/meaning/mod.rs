@@ -192,9 +192,9 @@ fn dangling(text: &str) -> Option<Refusal> {
         "<", ">", "=", "≤", "≥", "≠", "¬", "\\leq", "\\geq", "\\le", "\\ge", "\\lt", "\\gt",
         "\\ne", "\\neg", "\\not", "\\lnot", "\\sim",
     ];
-    let starts = |sign: &&str| match sign.starts_with('\\') {
-        true => Cursor::new(text).command(sign).is_some(),
-        false => text.starts_with(*sign),
+    let mut rest = Cursor::new(text);
+    let starts = |sign: &&str| {
+        text.starts_with(*sign) && (!sign.starts_with('\\') || rest.command(sign).is_some())
     };
     if SIGNS.iter().any(starts) {
         return Some("a relation without its left side");

@@ -2,6 +2,7 @@
 
 use super::words::{TEXTS, changes_value, hedges};
 use super::{DEGREES, FRACTIONS, Refusal, names};
+use crate::cursor::{SPACES, without_spaces};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use crate::work;
@@ -497,13 +498,7 @@ fn with_prefix(name: &str) -> Option<Unit> {
 
 /// A text without spaces at its end, of any kind.
 fn trimmed(text: &str) -> &str {
-    let mut text = text.trim();
-    while let Some(shorter) = ["\\,", "\\;", "\\:", "\\!", "\\ ", "~", "\\quad"]
-        .iter()
-        .find_map(|it| text.strip_suffix(it))
-    {
-        text = shorter.trim_end();
-    }
+    let text = without_spaces(text.trim(), &SPACES);
     // The backslash of `\ ` whose space was trimmed.
     text.strip_suffix('\\').filter(|it| !it.ends_with('\\')).unwrap_or(text).trim_end()
 }

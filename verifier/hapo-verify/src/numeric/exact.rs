@@ -34,8 +34,8 @@ pub(super) fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Optio
         Expr::Num(n) | Expr::Float(n) => return Some(n.clone()),
         Expr::Percent(a) => exact_in(a, bound, budget)?.mul(&Rat::Small(1, 100)),
         Expr::Sym { .. } => bound.iter().rev().find(|it| it.0 == e).map(|it| it.1.clone()),
-        Expr::Add(v) => folded(Func::Sum, v, bound, budget),
-        Expr::Mul(v) => folded(Func::Product, v, bound, budget),
+        Expr::Add(v) => folded(&Func::Sum, v, bound, budget),
+        Expr::Mul(v) => folded(&Func::Product, v, bound, budget),
         Expr::Pow(p) => exact_pow(&exact_in(&p.0, bound, budget)?, &exact_in(&p.1, bound, budget)?),
         Expr::Call(func, args) => exact_call(func, args, bound, budget),
         _ => None,
@@ -48,14 +48,14 @@ pub(super) fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Optio
 
 /// Parts added up, or multiplied.
 fn folded<'a>(
-    by: Func,
+    by: &Func,
     parts: impl IntoIterator<Item = &'a Expr>,
     bound: &[Bound<'_>],
     budget: &mut u32,
 ) -> Option<Rat> {
-    let neutral = Rat::int(i64::from(by == Func::Product));
+    let neutral = Rat::int(i64::from(*by == Func::Product));
     parts.into_iter().try_fold(neutral, |total, part| {
-        joined(&by, &total, &exact_in(part, bound, budget)?, budget)
+        joined(by, &total, &exact_in(part, bound, budget)?, budget)
     })
 }
 
@@ -155,7 +155,7 @@ fn exact_of_matrix(
         return None;
     };
     if *func == Func::Trace {
-        return folded(Func::Sum, cells.iter().step_by(cols + 1).take(*cols), bound, budget);
+        return folded(&Func::Sum, cells.iter().step_by(cols + 1).take(*cols), bound, budget);
     }
     if cells.len() != cols * cols || *cols > 8 {
         return None;

@@ -65,9 +65,10 @@ pub(crate) fn closed_forms(e: &Expr) -> Expr {
 /// Decides whether `a` and `b` have the same value for all values of their symbols.
 pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
     if let (Some(x), Some(y)) = (exact(a), exact(b)) {
-        return match x == y {
-            true => Decision::Same("equal as exact rationals"),
-            false => Decision::Different("different as exact rationals"),
+        return if x == y {
+            Decision::Same("equal as exact rationals")
+        } else {
+            Decision::Different("different as exact rationals")
         };
     }
     if sums::concerns(a) || sums::concerns(b) {

@@ -6,6 +6,9 @@ use super::Parser;
 use super::relations::Functions;
 use crate::expr::{Expr, Func};
 
+const OPEN: Token<'_> = Token::Open(Bracket::Brace);
+const CLOSE: Token<'_> = Token::Close(Bracket::Brace);
+
 impl Parser<'_, '_> {
     pub(super) fn factor(&mut self, functions: Functions) -> ParseResult<Expr> {
         use Token as T;
@@ -74,10 +77,7 @@ impl Parser<'_, '_> {
     }
 
     pub(super) fn braced(&mut self) -> ParseResult<Expr> {
-        if self.peek() != Some(Token::Open(Bracket::Brace)) {
-            return Err(ParseError::Syntax);
-        }
-        self.group(Token::Close(Bracket::Brace))
+        if self.peek() == Some(OPEN) { self.group(CLOSE) } else { Err(ParseError::Syntax) }
     }
 
     pub(super) fn bars(&mut self, bar: Token<'_>) -> ParseResult<Expr> {
@@ -93,8 +93,6 @@ impl Parser<'_, '_> {
 
     fn fraction(&mut self) -> ParseResult<Expr> {
         self.pos += 1;
-        const OPEN: Token<'_> = Token::Open(Bracket::Brace);
-        const CLOSE: Token<'_> = Token::Close(Bracket::Brace);
         if let [OPEN, Token::Letter('d'), CLOSE, OPEN, Token::Differential(variable), CLOSE, ..] =
             self.tokens[self.pos.min(self.end)..self.end]
         {
