@@ -298,17 +298,13 @@ fn after_marker(rest: &str) -> Option<usize> {
                 return None;
             }
             "t" if rest[..at].ends_with("n't") || rest[..at].ends_with("n’t") => return None,
-            _ if is_sign(c) => return Some(at + c.len_utf8()),
+            _ if matches!(c, ':' | '=' | '：') => return Some(at + c.len_utf8()),
             "is" | "are" | "be" | "equals" if word > 0 => return Some(at),
             _ if ".?!\n".contains(c) => return None,
             _ => word = at + c.len_utf8(),
         }
     }
     None
-}
-
-fn is_sign(c: char) -> bool {
-    matches!(c, ':' | '=' | '：')
 }
 
 /// The announced answer at the beginning of `rest`: a displayed formula, or what is left of the line; of the next line

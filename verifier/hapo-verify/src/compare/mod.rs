@@ -137,16 +137,12 @@ fn structurally_equal(a: &Expr, b: &Expr) -> bool {
 
 fn shorten(e: Expr) -> Expr {
     match e {
-        Expr::Chain(mut links) => {
-            let last = links.pop();
-            let first = links.into_iter().next();
-            match (first, last) {
-                (Some(Expr::Rel(op, first)), Some(Expr::Rel(_, last))) => {
-                    Expr::rel(op, first.0, last.1)
-                }
-                (_, last) => last.unwrap_or(Expr::Undefined),
+        Expr::Chain(links) => match links.as_slice() {
+            [Expr::Rel(op, first), .., Expr::Rel(_, last)] => {
+                Expr::rel(*op, first.0.clone(), last.1.clone())
             }
-        }
+            links => links.last().cloned().unwrap_or(Expr::Undefined),
+        },
         it => it,
     }
 }

@@ -287,7 +287,7 @@ fn shown(reading: &Reading) -> String {
     }
 }
 
-fn cut(text: &str) -> &str {
+pub(super) fn cut(text: &str) -> &str {
     text.char_indices().nth(120).map_or(text, |(at, _)| &text[..at])
 }
 

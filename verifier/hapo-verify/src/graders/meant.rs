@@ -2,6 +2,7 @@
 //!
 //! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
 
+use super::math::cut;
 use super::{residues, unknowns};
 use crate::compare::{
     Comparison, are_joined_otherwise, is_list_for_inequality, same_condition, without_case,
@@ -448,9 +449,7 @@ fn shown(meaning: &Meaning) -> String {
     match (&meaning.words, &meaning.value) {
         (Some(words), _) => format!("the text {words:?}"),
         (None, Ok(value)) => value.to_string(),
-        (None, Err(_)) => {
-            format!("the text {:?}", meaning.text.chars().take(120).collect::<String>())
-        }
+        (None, Err(_)) => format!("the text {:?}", cut(&meaning.text)),
     }
 }
 

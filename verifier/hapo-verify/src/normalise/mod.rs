@@ -17,7 +17,7 @@ pub(crate) use boxes::{
 };
 use latex::basic_latex;
 use operators::fix_operators;
-pub(crate) use operators::{brace_pair, is_digits, is_plain_integer};
+pub(crate) use operators::{brace_first, brace_pair, is_digits, is_plain_integer};
 use std::borrow::Cow;
 pub(crate) use units::UNITS;
 use units::drop_units;

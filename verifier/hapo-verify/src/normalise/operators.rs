@@ -97,14 +97,20 @@ fn digit_then_brace(text: &mut String) {
 /// `\sqrt x` becomes `\sqrt{x}`.
 fn wrap_roots(text: &mut String) {
     let wrapped = behind_each(text, "\\sqrt", |part, out| {
-        let mut part = Cursor::new(part.trim_start());
-        if let Some(c) = part.one(|c| c != '{' && c != '[') {
-            out.extend(["{", c, "}"]);
-        }
-        out.push_str(part.rest());
-        Some(())
+        brace_first(part.trim_start(), &['{', '['], out).or(Some(()))
     });
     *text = wrapped.unwrap_or_default();
+}
+
+/// `a` behind a root as `{a}`, unless it is a bracket that is kept; `None` for nothing.
+pub(crate) fn brace_first(part: &str, kept: &[char], out: &mut String) -> Option<()> {
+    let mut part = Cursor::new(part);
+    part.peek()?;
+    if let Some(c) = part.one(|c| !kept.contains(&c)) {
+        out.extend(["{", c, "}"]);
+    }
+    out.push_str(part.rest());
+    Some(())
 }
 
 /// `ab` behind a fraction as `{a}{b}`; `None` for less than two characters.

@@ -1,21 +1,16 @@
 //! Numbers as Python's `float()` reads them.
 
+use crate::cursor::plain_digit;
+
 /// The numbers that Python's `float()` reads, apart from the infinities.
 pub(super) fn python_float(s: &str) -> Option<f64> {
-    let text: String =
-        s.trim().chars().map(|c| digit_value(c).map_or(c, |d| (b'0' + d) as char)).collect();
+    let text: String = s.trim().chars().map(plain_digit).collect();
     let valid =
         text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     if !valid || !text.bytes().any(|b| b.is_ascii_digit()) {
         return None;
     }
     text.parse::<f64>().ok().filter(|it| it.is_finite())
-}
-
-/// Decimal digits of the mathematical alphabets count as digits.
-fn digit_value(c: char) -> Option<u8> {
-    let code = c as u32;
-    if (0x1D7CE..=0x1D7FF).contains(&code) { Some(((code - 0x1D7CE) % 10) as u8) } else { None }
 }
 
 /// The integer within 1e-7 of a float.

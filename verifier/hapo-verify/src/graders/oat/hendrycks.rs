@@ -1,8 +1,8 @@
 //! Hendrycks' string normalisation of the MATH benchmark.
 
 use super::whole_text;
-use crate::cursor::{Cursor, behind_each};
-use crate::normalise::{UNITS, brace_pair, is_plain_integer, replace_all};
+use crate::cursor::behind_each;
+use crate::normalise::{UNITS, brace_first, brace_pair, is_plain_integer, replace_all};
 
 /// The MATH benchmark's string normalisation with OAT's list of units.
 pub(super) fn hendrycks(answer: &str) -> String {
@@ -33,7 +33,7 @@ fn strip_string(text: &str) -> Option<String> {
     {
         s = String::from(right);
     }
-    s = behind_each(&s, "\\sqrt", brace_root)?.replace(' ', "");
+    s = behind_each(&s, "\\sqrt", |part, out| brace_first(part, &['{'], out))?.replace(' ', "");
     let is_cut = |part: &&str| !part.starts_with('{') && part.chars().nth(1).is_none();
     match s.split("\\frac").skip(1).find(is_cut) {
         Some("") => return None,
@@ -83,16 +83,6 @@ fn without_dressing(text: &str) -> Option<String> {
     }
     let s = s.replace("\\%", "").replace(" .", " 0.");
     Some(s.replace("{.", "{0."))
-}
-
-fn brace_root(part: &str, out: &mut String) -> Option<()> {
-    let mut part = Cursor::new(part);
-    part.peek()?;
-    if let Some(root) = part.one(|c| c != '{') {
-        out.extend(["{", root, "}"]);
-    }
-    out.push_str(part.rest());
-    Some(())
 }
 
 /// Units that stand alone between non-word characters; each also with an `s`.
