@@ -95,12 +95,12 @@ fn find_in(text: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason
     if extraction == Extraction::Boxed {
         return Err(missing);
     }
-    let (content, mark) = match last_line(text) {
-        Some(it) => (it, AnswerMark::Enclosing),
+    let (content, is_enclosed) = match last_line(text) {
+        Some(it) => (it, true),
         None => announced(text).ok_or(missing)?,
     };
     // What a mark encloses is a whole answer: of several values none is the first.
-    let is_whole = mark == AnswerMark::Enclosing && lists_values(content);
+    let is_whole = is_enclosed && lists_values(content);
     let passage =
         if is_whole { format!("\\boxed{{{content}}}") } else { format!("answer: {content}") };
     Ok(FoundAnswer {
@@ -108,7 +108,7 @@ fn find_in(text: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason
         passage: Cow::Owned(passage),
         answer: Cow::Borrowed(bare(content)),
         around: Around::default(),
-        is_exclaimed: mark == AnswerMark::Words && is_exclaimed(content),
+        is_exclaimed: !is_enclosed && is_exclaimed(content),
     })
 }
 
@@ -153,13 +153,6 @@ fn outside_thought(text: &str) -> Result<Cow<'_, str>, Reason> {
     }
     outside.push_str(&text[from..]);
     Ok(Cow::Owned(outside))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AnswerMark {
-    /// `####` at the beginning of the last line, or a pair of tags.
-    Enclosing,
-    Words,
 }
 
 /// True if an enclosed answer offers more than one value.
@@ -254,8 +247,8 @@ const ANSWER: &str = "answer";
 /// Most bytes between "answer" and the word or sign that announces it.
 const REACH: usize = 60;
 
-/// The answer of the last announcement.
-fn announced(text: &str) -> Option<(&str, AnswerMark)> {
+/// The answer of the last announcement, and whether a pair of tags encloses it.
+fn announced(text: &str) -> Option<(&str, bool)> {
     // Lower case of ASCII letters alone keeps every byte where it is.
     let lower = text.to_ascii_lowercase();
     let (mut end, mut closing_tag) = (lower.len(), None);
@@ -269,11 +262,11 @@ fn announced(text: &str) -> Option<(&str, AnswerMark)> {
         let inside = at + ANSWER.len() + 1;
         let found = match closing_tag.take() {
             Some(close) if after.starts_with('>') && before.ends_with('<') => {
-                worth_reading(&text[inside..close]).map(|it| (it, AnswerMark::Enclosing))
+                worth_reading(&text[inside..close]).map(|it| (it, true))
             }
             _ => after_marker(after)
                 .and_then(|it| content(&text[at + ANSWER.len() + it..]))
-                .map(|it| (it, AnswerMark::Words)),
+                .map(|it| (it, false)),
         };
         if found.is_some() {
             return found;

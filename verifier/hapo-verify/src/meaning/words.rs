@@ -99,20 +99,16 @@ pub(crate) fn hedges(text: &str) -> bool {
 /// The words of a text: runs of letters that are no command.
 pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_alphabetic() || matches!(c, '\'' | '’');
-    let mut rest = text;
+    let mut cursor = Cursor::new(text);
     std::iter::from_fn(move || {
         loop {
-            let at = rest.find(|c: char| c.is_alphabetic() || c == '\\')?;
-            let found = &rest[at..];
-            if let Some(command) = found.strip_prefix('\\') {
-                let name = command.bytes().take_while(u8::is_ascii_alphabetic).count();
-                rest = found.get(1 + name.max(1)..).unwrap_or_default();
-                continue;
+            cursor.take_while(|c| !c.is_alphabetic() && c != '\\');
+            if cursor.eat("\\").is_none() {
+                return Some(cursor.take_while(is_part)).filter(|word| !word.is_empty());
             }
-            let len = found.find(|c: char| !is_part(c)).unwrap_or(found.len());
-            let (word, after) = found.split_at(len);
-            rest = after;
-            return Some(word);
+            if cursor.letters().is_empty() {
+                cursor.one(|c| c.is_ascii())?;
+            }
         }
     })
 }
