@@ -13,6 +13,7 @@ use crate::advantage::{AdvantageRule, advantages};
 use crate::group::{Member, MixedGroup};
 use crate::operators::Operator;
 use crate::rollout::{Rollout, Step};
+use crate::scores::Scores;
 use crate::teacher_weight::{TeacherWeight, teacher_weight};
 
 /// The spans of each member of a group, in the order of members. A member without spans is not trained on, and
@@ -257,6 +258,13 @@ pub struct PolicyAndTeacher {
 }
 
 impl PolicyAndTeacher {
+    /// These terms as those of a method.
+    pub(crate) fn terms(
+        self,
+    ) -> impl Fn(&MixedGroup, Moment, &Scores) -> Credit + Send + Sync + 'static {
+        move |group, at, _| self.credit(group, at)
+    }
+
     /// One span for each member.
     pub fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
         let advantages = advantages(group, self.advantage);

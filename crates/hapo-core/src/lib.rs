@@ -47,8 +47,8 @@ mod gate;
 mod gates;
 mod group;
 mod growth;
+mod help;
 mod hex;
-mod injection;
 mod loss;
 mod memory;
 mod methods;
@@ -79,11 +79,11 @@ pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
 };
 pub use growth::{Growing, Growth, Needs, Part, Prefix, Scored};
-pub use hex::hex;
-pub use injection::{
-    Behind, INJECTIONS, Injection, Offer, Slot, TeacherPick, apply_gate, injection,
-    rollouts_to_sample,
+pub use help::{
+    Behind, Grow, Help, INJECTIONS, Injection, Mix, Offer, Remember, Slot, TeacherPick, Terms,
+    apply_gate, injection, rollouts_to_sample,
 };
+pub use hex::hex;
 pub use loss::{
     Bound, Clip, Correction, CorrectionKind, Divisor, Divisors, EntropyOver, ImportanceRatioLevel,
     Loss, Mismatch, Normaliser, NormaliserKind, SpanTerms, SpanTokens, Surrogate,
@@ -91,8 +91,8 @@ pub use loss::{
 };
 pub use memory::Memory;
 pub use methods::{
-    Gated, HapoGate, METHODS, Method, MethodEntry, MethodSettings, Plan, TeacherRule, Variant,
-    demonstration, method,
+    Foreign, Gated, HapoGate, METHODS, Method, MethodEntry, MethodSettings, Plan, TeacherRule,
+    Variant, demonstration, method,
 };
 pub use operators::{OPERATORS, Operator, operator};
 pub use refusal::{Fault, Hint, Refusal, expected};
