@@ -1,4 +1,4 @@
-use super::prelude::{AdvantageRule, Method, MethodEntry, expected, mean, on_policy};
+use super::prelude::*;
 
 /// arXiv 2602.02710: `A_j = (r_j − mean(r)) / mean(r)`, 0 where the mean is 0.
 ///

@@ -83,22 +83,11 @@ mod prelude {
     pub(super) use serde::Deserialize;
 
     pub(super) use super::grpo::{grpo, on_policy};
-    pub(super) use super::{
-        Method, MethodEntry, MethodSettings, Plan, Variant, check, half_cosine,
-    };
-    pub(super) use crate::advantage::*;
-    pub(super) use crate::credit::*;
-    pub(super) use crate::gate::{Annealing, Gate, SlotRule, Threshold};
-    pub(super) use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
-    pub(super) use crate::growth::{Growing, Growth, Needs, Prefix, Scored};
-    pub(super) use crate::help::{Help, Hints, Offer, hints, replaying};
-    pub(super) use crate::memory::Memory;
-    pub(super) use crate::operators::{self, Operator};
-    pub(super) use crate::refusal::{Refusal, expected};
-    pub(super) use crate::rng::CounterRng;
-    pub(super) use crate::rollout::*;
-    pub(super) use crate::scores::{Scores, TokenScores, gap};
-    pub(super) use crate::teacher_weight::TeacherWeight;
+    pub(super) use super::{check, half_cosine};
+    pub(super) use crate::advantage::relative;
+    pub(super) use crate::help::{Hints, hints, replaying};
+    pub(super) use crate::scores::gap;
+    pub(super) use crate::*;
 }
 
 /// A method: when something enters its groups, what enters, and what the tokens are worth. Grading, packing, the update
