@@ -69,8 +69,8 @@ pub use credit::{
 pub use decimal::Decimal;
 pub use explain::{Explain, Remedy, counted, excerpt, panic_message};
 pub use gate::{
-    Annealing, AnnealingMode, Gate, GateWarning, RangeRow, RungRow, Schedule, ScheduleTable,
-    SlotRule, StepRow, SuccessLimit, Threshold, check_slot_rule,
+    Annealing, AnnealingMode, Gate, RangeRow, RungRow, Schedule, ScheduleTable, SlotRule, StepRow,
+    SuccessLimit, Threshold, check_slot_rule,
 };
 pub use gates::{
     GATES, GateMemory, GateRule, GateSettings, Glance, Round, gate_rule, refused_as_table,
@@ -86,8 +86,8 @@ pub use help::{
 pub use hex::hex;
 pub use loss::{
     Bound, Clip, Correction, CorrectionKind, Divisor, Divisors, EntropyOver, ImportanceRatioLevel,
-    Loss, Mismatch, Normaliser, NormaliserKind, SpanTerms, SpanTokens, Surrogate,
-    sequence_surrogate, token_surrogate,
+    Loss, Mismatch, Normaliser, NormaliserKind, SpanTerms, SpanTokens, sequence_surrogate,
+    token_surrogate,
 };
 pub use memory::Memory;
 pub use methods::{

@@ -21,6 +21,7 @@ use crate::rollout::Step;
 use crate::scores::Scores;
 
 pub(crate) use hint::{Hints, hints};
+pub(crate) use offer::injecting;
 pub use offer::{Offer, Slot, TeacherPick, apply_gate, rollouts_to_sample};
 pub(crate) use replay::replaying;
 
@@ -118,9 +119,8 @@ impl Help {
         self,
         enter: impl Fn(ScoredGroup, &Offer<'_>) -> MixedGroup + Send + Sync + 'static,
     ) -> Self {
-        self.mixing(move |group, offer, is_open| match is_open {
-            true => enter(group, offer),
-            false => group.unchanged(Intervention::GateClosed),
+        self.mixing(move |group, offer, is_open| {
+            if is_open { enter(group, offer) } else { group.unchanged(Intervention::GateClosed) }
         })
     }
 

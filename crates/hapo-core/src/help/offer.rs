@@ -85,20 +85,7 @@ impl Offer<'_> {
             return group.unchanged(Intervention::GateClosed);
         }
         let slot = self.slot_in(&group);
-        self.with_teachers(group, self.teachers.first().map(|teacher| (teacher, slot)))
-    }
-
-    /// The group with trajectories of teachers, each in its slot or in front.
-    pub(crate) fn with_teachers<'t>(
-        &self,
-        group: ScoredGroup,
-        chosen: impl IntoIterator<Item = (&'t TeacherTrajectory, Option<usize>)>,
-    ) -> MixedGroup {
-        let mixed = group.unchanged(Intervention::OpenWithoutTeacher);
-        chosen.into_iter().fold(mixed, |mixed, (teacher, slot)| {
-            let trajectory = teacher.clone();
-            mixed.with(|replaced| Member::Teacher { trajectory, replaced }, slot)
-        })
+        injecting(group, self.teachers.first().map(|teacher| (teacher, slot)))
     }
 
     /// Index of the rollout of the first part that gives way; none for a fixed slot, or where no rollout came back.
@@ -106,6 +93,18 @@ impl Offer<'_> {
         let first = group.members.partition_point(|it| it.rollout.part == 0);
         slot_index(&group.members[..first], self.slot, group.prompt)
     }
+}
+
+/// The group with trajectories of teachers, each in its slot or in front.
+pub(crate) fn injecting<'t>(
+    group: ScoredGroup,
+    chosen: impl IntoIterator<Item = (&'t TeacherTrajectory, Option<usize>)>,
+) -> MixedGroup {
+    let mixed = group.unchanged(Intervention::OpenWithoutTeacher);
+    chosen.into_iter().fold(mixed, |mixed, (teacher, slot)| {
+        let trajectory = teacher.clone();
+        mixed.with(|replaced| Member::Teacher { trajectory, replaced }, slot)
+    })
 }
 
 /// Applies 𝒯 to a group if the gate is open and there is a teacher (Eq. 5, Algorithm 1): the teacher takes the slot of

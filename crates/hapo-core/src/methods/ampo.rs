@@ -6,8 +6,7 @@ use super::prelude::*;
 ///
 /// AMPO: where all rollouts fail, the traces that the policy follows best take the places of random rollouts. A trace
 /// is followed as well as the policy, behind the prompt and the trace's reasoning, expects its answer: the mean of π
-/// over the answer's tokens ("More than one teacher: adaptive multi-guidance policy optimization for diverse
-/// exploration"; SII-Enigma/AMPO, `injection_strategy` adaptive, `target_selection_strategy` `best_k`).
+/// over the answer's tokens (SII-Enigma/AMPO, `injection_strategy` adaptive, `target_selection_strategy` `best_k`).
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "ampo",
     summary: "GRPO; a failed group gets those of several teachers' traces that the policy follows best",
@@ -24,7 +23,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
             let mut slots: Vec<_> = (0..group.members.len()).map(Some).collect();
             offer.rng(group.prompt).shuffle(&mut slots);
             let chosen = traces.into_iter().take(replaced).map(|trace| &offer.teachers[trace]);
-            offer.with_teachers(group, chosen.zip(slots))
+            injecting(group, chosen.zip(slots))
         });
         let terms = settings.with(&operators::luffy::OPERATOR);
         let terms = PolicyAndTeacher { weight: TeacherWeight::Advantage, ..terms };

@@ -3,9 +3,9 @@ use super::prelude::*;
 /// arXiv 2508.11408: `L = (1 − μ)·mean(−min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)) − μ·λ·mean(log π)`: the first mean
 /// is over the rollouts' tokens, the second over the teacher's.
 ///
-/// CHORD-μ: GRPO and imitation side by side, μ falling from a peak along half a cosine ("On-policy RL meets off-policy
-/// experts", section 3; `MIXCHORDPolicyLossFn` and `mix_chord.yaml` of Trinity-RFT). The rollouts' advantages know
-/// nothing of the teacher's reward.
+/// CHORD-μ: GRPO and imitation side by side, μ falling from a peak along half a cosine (section 3;
+/// `MIXCHORDPolicyLossFn` and `mix_chord.yaml` of Trinity-RFT). The rollouts' advantages know nothing of the teacher's
+/// reward.
 ///
 /// Left out: CHORD draws its demonstrations from a batch of its own. Here they are those of the step's prompts, in a
 /// fixed slot (D8).

@@ -4,8 +4,7 @@ use super::prelude::*;
 /// over the group, in GRPO's loss.
 ///
 /// The entropy-driven advantage of EDGE-GRPO alone: a confident success is raised, a confident failure lowered further
-/// ("EDGE-GRPO: entropy-driven GRPO with guided error correction for advantage diversity"; ZhangXJ199/EDGE-GRPO).
-/// H̄/`H_i` is kept within 1/`clamp` and `clamp`. Its corrected responses are left out.
+/// (ZhangXJ199/EDGE-GRPO). H̄/`H_i` is kept within 1/`clamp` and `clamp`. Its corrected responses are left out.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "edge",
     summary: "GRPO; a response's advantage is divided by its entropy relative to the group's",

@@ -5,9 +5,8 @@ use super::prelude::*;
 ///
 /// `ExGRPO`: successes of partly solved prompts are kept. A visited prompt replays one with probability exp(−(S −
 /// N/2)²/2), S of its latest kept group: the one with the lowest mean entropy under the weights of the step. It takes
-/// the place of a random rollout ("`ExGRPO`: learning to reason from experience"; ElliottYan/LUFFY, folder `ExGRPO`,
-/// which draws the prompts of half of a step from the store by these weights; here the order of the prompts does not
-/// read the store, D44).
+/// the place of a random rollout (ElliottYan/LUFFY, folder `ExGRPO`, which draws the prompts of half of a step from the
+/// store by these weights; here the order of the prompts does not read the store, D44).
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "exgrpo",
     summary: "GRPO, and the least uncertain earlier success of partly solved prompts, by a bounded ratio",

@@ -4,9 +4,8 @@ use super::prelude::*;
 /// ε_low, 1 + ε_high)·A)` for each token of the rollouts elsewhere, by the run's normaliser.
 ///
 /// HPT's switch: a group that fails is dropped and its prompt's demonstration imitated instead; any other group is GRPO
-/// ("Towards a unified view of large language model post-training", Eq. 9 with γ = 0 as its default). As in its code
-/// imitation is a mean over its own tokens, and what divides the rollouts' terms counts the dropped ones: it does not
-/// depend on how many groups switch.
+/// (Eq. 9 with γ = 0 as its default). As in its code imitation is a mean over its own tokens, and what divides the
+/// rollouts' terms counts the dropped ones: it does not depend on how many groups switch.
 ///
 /// Left out: HPT's schedule of the two coefficients, which its own experiments hold at 0 and 1. With `[hapo]` the
 /// switch's threshold anneals.

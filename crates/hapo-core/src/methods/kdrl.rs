@@ -4,9 +4,8 @@ use super::prelude::*;
 /// decay·t, floor)` after t steps.
 ///
 /// KDRL: the model of `[reference]` is a teacher that pulls at the rollouts' own tokens, while rewards decide as in
-/// GRPO. The squared gap (k2) has the reverse KL's gradient on the policy's own tokens ("KDRL: post-training reasoning
-/// LLMs via unified knowledge distillation and reinforcement learning"). Unverified: no code is public, `decay` is from
-/// memory.
+/// GRPO. The squared gap (k2) has the reverse KL's gradient on the policy's own tokens. Unverified: no code is public,
+/// `decay` is from memory.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "kdrl",
     summary: "GRPO with a KL term to the teacher model of [reference], whose weight falls",

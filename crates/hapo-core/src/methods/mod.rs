@@ -85,7 +85,7 @@ mod prelude {
     pub(super) use super::grpo::{grpo, on_policy};
     pub(super) use super::{check, half_cosine};
     pub(super) use crate::advantage::relative;
-    pub(super) use crate::help::{Hints, hints, replaying};
+    pub(super) use crate::help::{Hints, hints, injecting, replaying};
     pub(super) use crate::scores::gap;
     pub(super) use crate::*;
 }
@@ -150,6 +150,11 @@ impl Method {
     /// The requirements of a run with it.
     pub fn needs(&self) -> Needs {
         self.help.needs
+    }
+
+    /// Whether responses are sampled.
+    pub fn samples(&self) -> bool {
+        self.needs().samples()
     }
 
     /// True for a method of rollouts alone, into whose groups HAPO lets something without a term of the method's.

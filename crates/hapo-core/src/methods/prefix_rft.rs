@@ -5,9 +5,9 @@ use super::prelude::*;
 ///
 /// Prefix-RFT: the prefix is a share of the trajectory, drawn uniformly between `low(t)` and `high`; `low` falls from
 /// `high` to `low` along half a cosine over `steps` steps. Of the prefix's tokens the share `masked` with the lowest
-/// entropies has A = 0; the ratio of the others is taken to the weights at the start of the step ("Blending supervised
-/// and reinforcement fine-tuning with prefix sampling"; `ZeroYuHuang/prefix_rft`). Unverified: the run's configuration
-/// is not public; `low`, `high` and `masked` are a review's.
+/// entropies has A = 0; the ratio of the others is taken to the weights at the start of the step
+/// (`ZeroYuHuang/prefix_rft`). Unverified: the run's configuration is not public; `low`, `high` and `masked` are a
+/// review's.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "prefix-rft",
     summary: "GRPO; one rollout of each group continues a prefix of the trace, whose uncertain tokens are trained too",

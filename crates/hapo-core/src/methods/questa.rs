@@ -4,8 +4,8 @@ use super::prelude::*;
 /// solution.
 ///
 /// `QuestA`: a curriculum of two runs, the first with half of the solution in the question, the second with a quarter,
-/// from the first's checkpoint ("`QuestA`: expanding reasoning capacity in LLMs via question augmentation";
-/// foreverlasting1202/QuestA). Every prompt that has the hint shows it, in every step; evaluate without.
+/// from the first's checkpoint (foreverlasting1202/QuestA). Every prompt that has the hint shows it, in every step;
+/// evaluate without.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "questa",
     summary: "GRPO behind prompts that show one of their hints, in every step",

@@ -5,9 +5,8 @@ use super::prelude::*;
 /// prompts in an update of their own once as many wait.
 ///
 /// `ReLIFT`: a prompt whose rollouts all fail waits in front of a queue; when the queue holds `batch`, the first are
-/// imitated after the step's updates ("Learning what reinforcement learning can't: interleaved online fine-tuning for
-/// hardest questions"; TheRoadQaQ/ReLIFT). The authors' code has a second optimiser for imitation; here both share one
-/// (D43).
+/// imitated after the step's updates (TheRoadQaQ/ReLIFT). The authors' code has a second optimiser for imitation; here
+/// both share one (D43).
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "relift",
     summary: "GRPO, and updates of imitation on the demonstrations of failed prompts as they fill a batch",

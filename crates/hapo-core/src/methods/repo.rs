@@ -4,8 +4,7 @@ use super::prelude::*;
 /// prompt, each with its recorded ratio and with advantages among its own.
 ///
 /// `RePO`: the latest `remembered` rollouts of a prompt are kept, right or wrong, and once `begin` are there, some are
-/// replayed at each visit ("`RePO`: replay-enhanced policy optimization"; SihengLi99/RePO, whose mean over all rows
-/// divides both terms, as here).
+/// replayed at each visit (SihengLi99/RePO, whose mean over all rows divides both terms, as here).
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "repo",
     summary: "GRPO, and its surrogate on the prompt's own earlier rollouts, right or wrong",

@@ -4,8 +4,8 @@ use super::prelude::*;
 /// taken to the weights at the start of the step.
 ///
 /// RLEP: the traces are successes of an earlier run, drawn without replacement at each visit, and have the clipped
-/// surrogate as if they had been sampled now ("RLEP: reinforcement learning with experience replay for LLM reasoning";
-/// Kwai-Klear/RLEP, which fills up with empty responses where a prompt has too few; here what there is is added).
+/// surrogate as if they had been sampled now (Kwai-Klear/RLEP, which fills up with empty responses where a prompt has
+/// too few; here what there is is added).
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "rlep",
     summary: "GRPO with two verified traces of an earlier run added to every group",

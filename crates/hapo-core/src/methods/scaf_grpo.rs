@@ -5,9 +5,8 @@ use super::prelude::*;
 ///
 /// Scaf-GRPO: after `warmup` steps a group without a success is sampled once more under each hint in turn until one
 /// rollout succeeds. It is trained on behind the prompt with its hint, as in the authors' code; with `plain = true`
-/// behind the plain prompt, with its ratio to the weights at the start of the step ("Scaf-GRPO: scaffolded group
-/// relative policy optimization"; dvlab-research/Scaf-GRPO, which samples under all eight hints at once and takes the
-/// weakest that succeeds).
+/// behind the plain prompt, with its ratio to the weights at the start of the step (dvlab-research/Scaf-GRPO, which
+/// samples under all eight hints at once and takes the weakest that succeeds).
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "scaf-grpo",
     summary: "GRPO; a failed group gets a rollout under the weakest hint with which it succeeds",

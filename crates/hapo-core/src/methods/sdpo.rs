@@ -5,8 +5,8 @@ use super::prelude::*;
 ///
 /// SDPO: the policy, shown another successful rollout of the same group as a solution, scores a rollout's tokens, and
 /// the gap is each token's advantage. Here in the sampled form, the reverse KL on the sampled tokens, with the weights
-/// of the step as the teacher ("Reinforcement learning via self-distillation"; lasgroup/SDPO, whose runs take the
-/// divergence over the vocabulary and an average of the weights).
+/// of the step as the teacher (lasgroup/SDPO, whose runs take the divergence over the vocabulary and an average of the
+/// weights).
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "sdpo",
     summary: "self-distillation: each token's advantage is log π behind another success less log π",

@@ -5,9 +5,8 @@ use super::prelude::*;
 /// one normaliser.
 ///
 /// `SuperRL`: a prompt whose rollouts all fail gives the gradient of imitation, any other that of RL. The demonstration
-/// takes the place of a failed rollout; the others, whose advantages are 0, stay in the divisor ("`SuperRL`:
-/// reinforcement learning with supervision to boost language model reasoning", version 2). Unverified: no code is
-/// public, and the weight of imitation is not stated.
+/// takes the place of a failed rollout; the others, whose advantages are 0, stay in the divisor (version 2).
+/// Unverified: no code is public, and the weight of imitation is not stated.
 ///
 /// HPT has the same switch with a mean of its own for imitation. With `[hapo]` the switch anneals.
 pub(super) const METHOD: MethodEntry = MethodEntry {

@@ -3,8 +3,7 @@ use super::prelude::*;
 /// arXiv 2506.01347: `A_j` is λ for a success and −1 for a failure, without a baseline.
 ///
 /// W-REINFORCE: learning from failures is kept whole, learning from successes weighted down, which keeps the policy's
-/// diversity. With `positive = 1, negative = 0` it is PSR, with `positive = 0` NSR ("The surprising effectiveness of
-/// negative reinforcement in LLM reasoning"; TianHongZXY/RLVR-Decomposed).
+/// diversity. With `positive = 1, negative = 0` it is PSR, with `positive = 0` NSR (TianHongZXY/RLVR-Decomposed).
 ///
 /// A departure: the authors' code takes the rollouts that PSR and NSR do not train on out of the batch, here they stay
 /// in the divisor.
