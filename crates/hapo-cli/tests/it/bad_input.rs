@@ -268,21 +268,6 @@ fn schedules_that_never_open() {
 }
 
 #[test]
-fn commands_of_the_laboratory_say_where_they_are() {
-    let dir = tempfile::tempdir().unwrap();
-    for command in [&["bench", "--only", "step"][..], &["bench", "--help"]] {
-        let typed = command.join(" ");
-        assert_eq!(
-            refuse(dir.path(), command),
-            format!(
-                "error: moved to hapo-lab: cargo run --release -p hapo-lab -- {typed}\n\
-                 hint: type it in a checkout of the repository; the wheel does not contain hapo-lab\n"
-            )
-        );
-    }
-}
-
-#[test]
 fn files_of_problems_that_hold_none() {
     let dir = tempfile::tempdir().unwrap();
     let new = |name: &str, text: &str| {
