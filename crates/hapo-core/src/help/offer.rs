@@ -1,93 +1,17 @@
-//! Injection: what enters a group at an open gate, and in which slot.
+//! Who may enter a group, and in which slot.
 //!
 //! The gate is the integer rule S ≤ `m_t` (D1); the slot rules make the paper's argmin a total order, so
-//! that one rollout is replaced and always the same one. The price is one rule more than the paper has. What enters is
-//! the teacher's trajectory, as in the paper, or another entry of [`INJECTIONS`].
-
-mod distill;
-mod hint;
-mod prefix;
-mod replay;
-mod trace;
+//! that one rollout is replaced and always the same one. The price is one rule more than the paper has.
 
 use std::cmp::Reverse;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::credit::{Credit, Ratio, Term};
 use crate::gate::{SlotRule, SuccessLimit};
 use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
-use crate::growth::{Growing, Growth, Needs};
-use crate::memory::Memory;
 use crate::rng::{CounterRng, RngStream};
 use crate::rollout::{PromptId, Step, StoredTrace, TeacherTrajectory};
-use crate::scores::{Scores, TokenScores};
-
-/// The members that enter a group at an open gate. The gate decides when; the method gives their credit.
-pub trait Injection: fmt::Debug + Sync {
-    /// Name in recipes.
-    fn name(&self) -> &'static str;
-
-    /// One line for lists.
-    fn summary(&self) -> &'static str;
-
-    /// Its requirements besides the rollouts of the group.
-    fn needs(&self) -> Needs {
-        Needs { parts: 0, ..Needs::ROLLOUTS }
-    }
-
-    /// Further samples at an open gate, after the whole group; by default none.
-    fn grow(&self, _group: &Growing<'_>) -> Growth {
-        Growth::Complete
-    }
-
-    /// True if it is a teacher's trajectory, or a part of one.
-    fn takes_trace(&self) -> bool {
-        true
-    }
-
-    /// True if something may enter the prompt's group.
-    fn has_any(&self, offer: &Offer<'_>) -> bool {
-        !offer.teachers.is_empty()
-    }
-
-    /// The group with what enters at an open gate.
-    fn mix(&self, group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup;
-
-    /// Adjusts the method's credit.
-    fn credit(&self, _group: &MixedGroup, credit: Credit, _scores: &Scores) -> Credit {
-        credit
-    }
-
-    /// The memory after a step, of the one before and of the groups that were trained on; by default as it was (D39).
-    fn remember(&self, before: Memory, _step: &[MixedGroup], _at: Step) -> Memory {
-        before
-    }
-
-    /// The prompt behind which a rollout with help is trained on (D36).
-    fn trained_behind(&self) -> Behind {
-        Behind::Sampled
-    }
-}
-
-/// The prompt behind which a rollout is trained on (D36).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behind {
-    /// That behind which it was sampled.
-    Sampled,
-    /// The plain one.
-    Plain,
-}
-
-/// Every injection; the first is the paper's.
-pub const INJECTIONS: &[&dyn Injection] =
-    &[&trace::Trace, &prefix::Prefixed, &hint::Hinted, &distill::Distill, &replay::Replay];
-
-/// The injection of that name.
-pub fn injection(name: &str) -> Option<&'static dyn Injection> {
-    INJECTIONS.iter().copied().find(|it| it.name() == name)
-}
+use crate::scores::TokenScores;
 
 /// A candidate to enter a group, and its slot.
 #[derive(Clone, Copy, Debug)]
@@ -155,13 +79,13 @@ impl Offer<'_> {
         tokens.iter().map(|it| of(f64::from(*it))).sum::<f64>() / tokens.len().max(1) as f64
     }
 
-    /// The group with the teacher's trajectory if `is_open` (Eq. 5): the injection of a method without `[hapo]`.
+    /// The group with the teacher's trajectory if `is_open` (Eq. 5).
     pub fn mix(&self, group: ScoredGroup, is_open: bool) -> MixedGroup {
-        if is_open {
-            trace::Trace.mix(group, self)
-        } else {
-            group.unchanged(Intervention::GateClosed)
+        if !is_open {
+            return group.unchanged(Intervention::GateClosed);
         }
+        let slot = self.slot_in(&group);
+        injecting(group, self.teachers.first().map(|teacher| (teacher, slot)))
     }
 
     /// Index of the rollout of the first part that gives way; none for a fixed slot, or where no rollout came back.
@@ -169,6 +93,18 @@ impl Offer<'_> {
         let first = group.members.partition_point(|it| it.rollout.part == 0);
         slot_index(&group.members[..first], self.slot, group.prompt)
     }
+}
+
+/// The group with trajectories of teachers, each in its slot or in front.
+pub(crate) fn injecting<'t>(
+    group: ScoredGroup,
+    chosen: impl IntoIterator<Item = (&'t TeacherTrajectory, Option<usize>)>,
+) -> MixedGroup {
+    let mixed = group.unchanged(Intervention::OpenWithoutTeacher);
+    chosen.into_iter().fold(mixed, |mixed, (teacher, slot)| {
+        let trajectory = teacher.clone();
+        mixed.with(|replaced| Member::Teacher { trajectory, replaced }, slot)
+    })
 }
 
 /// Applies 𝒯 to a group if the gate is open and there is a teacher (Eq. 5, Algorithm 1): the teacher takes the slot of
@@ -240,45 +176,5 @@ fn slot_index(members: &[PolicyMember], slot: Slot, prompt: PromptId) -> Option<
             let rewards = members[a].reward.total_cmp(&members[b].reward);
             rewards.then_with(|| tie(a).cmp(&tie(b)))
         }),
-    }
-}
-
-/// The credit with another ratio on the policy's terms of the members that `of` picks.
-pub(crate) fn with_ratio(
-    group: &MixedGroup,
-    mut credit: Credit,
-    wanted: Ratio,
-    of: impl Fn(&Member) -> bool,
-) -> Credit {
-    for (spans, member) in credit.iter_mut().zip(group.members()) {
-        for span in spans.iter_mut().filter(|_| of(member)) {
-            if let Term::Policy { ratio, .. } = &mut span.term {
-                *ratio = wanted;
-            }
-        }
-    }
-    credit
-}
-
-/// Whether a rollout with help has succeeded.
-fn help_succeeded(group: &Growing<'_>) -> bool {
-    group.members().iter().any(|it| it.rollout.part > 0 && it.is_success)
-}
-
-/// The group with its first success among the rollouts with help; the others of them are thrown away (D35).
-pub(crate) fn let_help_in(mut group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup {
-    let slot = offer.slot_in(&group);
-    let is_helped = |it: &PolicyMember| it.rollout.part > 0;
-    let intervention = if group.members.iter().any(is_helped) {
-        Intervention::HelpFailed
-    } else {
-        Intervention::OpenWithoutTeacher
-    };
-    let success = group.members.iter().position(|it| is_helped(it) && it.is_success);
-    let success = success.map(|it| group.members.remove(it));
-    let mixed = group.unchanged(intervention).discarding(|it| !is_helped(it));
-    match success {
-        Some(member) => mixed.with(|replaced| Member::Helped { member, replaced }, slot),
-        None => mixed,
     }
 }
