@@ -317,7 +317,7 @@ fn files_that_are_not_ours_are_refused_by_name() {
     check_refused("ARROW1\0\0", &expect!["f: expected rows, got none"]);
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
-    assert!(load(&missing).unwrap_err().to_string().starts_with(&missing.display().to_string()));
+    assert!(load(&missing).unwrap_err().to_string().contains(&missing.display().to_string()));
     assert!(load(folder.path()).is_err());
     assert_eq!(DATASET_LAYOUTS.len(), 14);
 }
