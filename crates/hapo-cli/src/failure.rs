@@ -157,7 +157,7 @@ fn explained<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a dyn Explain> {
     None.or_else(|| of::<BadInput>(error))
         .or_else(|| of::<hapo_data::Error>(error))
         .or_else(|| of::<hapo_eval::Error>(error))
-        .or_else(|| of::<hapo_hub::Error>(error))
+        .or_else(|| of::<hapo_net::hub::Error>(error))
         .or_else(|| of::<hapo_model::ComputeError>(error))
         .or_else(|| of::<hapo_model::Error>(error))
         .or_else(|| of::<hapo_model::LoadError>(error))

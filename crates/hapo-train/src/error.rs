@@ -50,7 +50,7 @@ pub enum Error {
     Grader(#[from] hapo_verify::GoldError),
     /// The name of a program or a server is none.
     #[error(transparent)]
-    RewardName(#[from] hapo_reward::Error),
+    RewardName(#[from] hapo_net::reward::Error),
     /// A server, a program or a method did not do its part of a step, or refused its rewards.
     #[error("{problem}")]
     Outside {

@@ -28,7 +28,7 @@ pub use engine::engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, 
 pub use engine::scorer::{LocalScorer, ScoreRequest, Scorer};
 pub use engine::trainer::{Trainer, loss_of};
 pub use error::{Error, Result};
-pub use hapo_reward::Answers;
+pub use hapo_net::reward::Answers;
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
 pub use model::builtin::{BUILTIN_BASE, base_folder};
 pub use model::template::{ChosenTemplate, TemplateRequest, template_of};

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use hapo_core::excerpt;
 
-use crate::Failure;
-use crate::RewardSettings;
-use crate::log::RewardLog;
+use crate::reward::Failure;
+use crate::reward::RewardSettings;
+use crate::reward::log::RewardLog;
 
 /// Longest line that is read, in bytes.
 const LINE_LIMIT: u64 = 1 << 20;

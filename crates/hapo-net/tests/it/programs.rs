@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hapo_reward::{Answers, OnFailure, OwnReward, RewardSettings};
+use hapo_net::reward::{Answers, OnFailure, OwnReward, RewardSettings};
 use hapo_verify::{Completion, Gold, Grader, Judgement, Problem, Reason, Verdict, in_order};
 
 /// Short times, one worker.
@@ -417,10 +417,10 @@ fn names_are_checked_before_anything_is_started() {
             "expected `command:` and a command, `python:FILE.py:FUNCTION`, or the http address of a server, got `https:///x`",
         ),
     ] {
-        assert_eq!(hapo_reward::check(name).unwrap_err().to_string(), expected);
+        assert_eq!(hapo_net::reward::check(name).unwrap_err().to_string(), expected);
     }
-    assert!(hapo_reward::is_own("command:python reward.py"));
-    assert!(!hapo_reward::is_own("math"));
+    assert!(hapo_net::reward::is_own("command:python reward.py"));
+    assert!(!hapo_net::reward::is_own("math"));
 }
 
 #[test]
