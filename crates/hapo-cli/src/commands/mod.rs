@@ -28,4 +28,3 @@ pub(crate) mod serve;
 pub(crate) mod teacher;
 pub(crate) mod train;
 mod train_summary;
-pub(crate) mod watch;

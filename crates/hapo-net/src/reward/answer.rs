@@ -1,8 +1,12 @@
 //! The answer of a program or a server.
 
-use hapo_core::{UniqueFields, excerpt};
+use std::collections::BTreeMap;
+
+use hapo_core::excerpt;
 use hapo_verify::{Reason, Verdict};
-use serde_json::{Map, Value};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use crate::reward::Failure;
 
@@ -17,9 +21,6 @@ pub(crate) struct Answer {
     pub(crate) has_id: bool,
 }
 
-/// Keys of an answer; the last three belong to a verdict's explanation and are ignored.
-const KEYS: [&str; 8] =
-    ["id", "reward", "verdict", "reason", "parts", "extracted", "gold_parsed", "answer_parsed"];
 /// Largest reward or part, either way.
 const LARGEST: f64 = 1e6;
 /// Most parts of an answer.
@@ -27,110 +28,133 @@ const MOST_PARTS: usize = 32;
 /// Longest name of a part.
 const LONGEST_NAME: usize = 64;
 
-/// Reads the answer to the line of that id: a number, true or false, or an object with a reward or a verdict.
-pub(crate) fn parse(text: &str, id: &str) -> Result<Answer, Failure> {
-    const EXPECTED: &str = "a number, or an object with `reward` or `verdict`";
-    let text = text.trim();
-    let bad = |why: String| Failure::of_one(format!("{why}, in the answer {}", quoted(text)));
-    if is_not_finite(text) {
-        return Err(Failure::of_one(format!("expected a finite reward, got {}", quoted(text))));
-    }
-    let value: Value = serde_json::from_str(text).map_err(|_| {
-        Failure::of_one(format!("expected {EXPECTED}, as JSON, got {}", quoted(text)))
-    })?;
-    let answer = match value {
-        Value::Object(_) => fields(text)
-            .and_then(|it| of_object(&it, id))
-            .map_err(|failure| Failure { fatal: failure.fatal, ..bad(failure.message) })?,
-        other => match number(&other) {
-            Some(reward) => Answer { reward, ..Answer::default() },
-            None => return Err(bad(format!("expected {EXPECTED}"))),
-        },
-    };
-    let too_large = |it: f64| it.abs() > LARGEST;
-    if too_large(answer.reward) || answer.parts.iter().any(|it| too_large(it.1)) {
-        return Err(bad(format!("expected rewards from -{LARGEST:e} to {LARGEST:e}")));
-    }
-    Ok(answer)
+/// An answer that is an object. A field that is there is no null, except for `verdict`, where null says that the program
+/// has failed.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    #[serde(default, deserialize_with = "there")]
+    id: Option<Value>,
+    #[serde(default, deserialize_with = "there")]
+    reward: Option<Number>,
+    #[serde(default, deserialize_with = "there")]
+    verdict: Option<Option<Word>>,
+    reason: Option<Value>,
+    parts: Option<BTreeMap<String, Number>>,
+    /// As the two below, a part of a grader's explanation.
+    #[serde(rename = "extracted")]
+    _extracted: Option<IgnoredAny>,
+    #[serde(rename = "gold_parsed")]
+    _gold_parsed: Option<IgnoredAny>,
+    #[serde(rename = "answer_parsed")]
+    _answer_parsed: Option<IgnoredAny>,
 }
 
-fn quoted(text: &str) -> String {
-    format!("`{}`", excerpt(text, 120))
-}
-
-/// Python's and JavaScript's spellings of numbers that JSON does not have.
-fn is_not_finite(text: &str) -> bool {
-    let bare = text.trim_start_matches(['-', '+']).to_ascii_lowercase();
-    ["nan", "inf", "infinity"].contains(&bare.as_str())
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Word {
+    Correct,
+    Wrong,
+    Unparsable,
 }
 
 /// A number; true is 1 and false is 0.
-fn number(value: &Value) -> Option<f64> {
-    match value {
-        Value::Bool(it) => Some(f64::from(u8::from(*it))),
-        value => value.as_f64(),
-    }
+#[derive(Clone, Copy, Deserialize)]
+#[serde(untagged, expecting = "expected a number")]
+enum Number {
+    Truth(bool),
+    Number(f64),
 }
 
-/// The fields of an object, each once.
-fn fields(text: &str) -> Result<Map<String, Value>, Failure> {
-    let fields: Result<UniqueFields<Value>, _> = serde_json::from_str(text);
-    fields.map(|it| it.0.into_iter().collect()).map_err(|it| Failure::of_one(it.to_string()))
-}
-
-fn of_object(object: &Map<String, Value>, id: &str) -> Result<Answer, Failure> {
-    if let Some(key) = object.keys().find(|it| !KEYS.contains(&it.as_str())) {
-        let known = KEYS[..5].join(", ");
-        let key = excerpt(key, 40);
-        return Err(Failure::of_one(format!("unknown key `{key}`, expected some of {known}")));
-    }
-    // An answer to another line would give every later completion the reward of the one before.
-    if let Some(got) = object.get("id")
-        && got != id
-    {
-        let got = excerpt(&got.to_string(), 40);
-        return Err(Failure::fatal(format!("it answered line {got}, expected \"{id}\"")));
-    }
-    let reason = object.get("reason").and_then(Value::as_str).map(|it| excerpt(it, 400));
-    let verdict = match object.get("verdict") {
-        None => None,
-        Some(Value::String(it)) => Some(match it.as_str() {
-            "correct" => Verdict::Correct,
-            "wrong" => Verdict::Wrong,
-            "unparsable" => Verdict::Unparsable(Reason::Unreadable),
-            _ => return Err(Failure::of_one("verdict: expected correct, wrong or unparsable")),
-        }),
-        Some(Value::Null) if reason.is_some() => {
-            return Err(Failure::of_one(reason.unwrap_or_default()));
+impl Number {
+    fn value(self) -> f64 {
+        match self {
+            Self::Truth(truth) => f64::from(u8::from(truth)),
+            Self::Number(number) => number,
         }
-        Some(_) => return Err(Failure::of_one("verdict: expected a word")),
-    };
-    let reward = match (object.get("reward"), verdict) {
-        (Some(it), _) => number(it).ok_or_else(|| Failure::of_one("reward: expected a number"))?,
-        (None, Some(verdict)) => verdict.reward(),
-        (None, None) => return Err(Failure::of_one("expected `reward` or `verdict`")),
-    };
-    let has_id = object.contains_key("id");
-    Ok(Answer { reward, verdict, reason, parts: parts(object.get("parts"))?, has_id })
+    }
 }
 
-fn parts(value: Option<&Value>) -> Result<Vec<(String, f64)>, Failure> {
-    let bad = || {
-        Failure::of_one(format!(
-            "parts: expected at most {MOST_PARTS} numbers under names of at most {LONGEST_NAME} letters, digits, _, - and ."
-        ))
+fn there<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
+/// Reads the answer to the line of that id: a number, true or false, or an object with a reward or a verdict.
+pub(crate) fn parse(text: &str, id: &str) -> Result<Answer, Failure> {
+    let text = text.trim();
+    let read = if text.starts_with('{') {
+        json::<Fields>(text).and_then(|fields| fields.answer(id))
+    } else {
+        json::<Number>(text).map(|reward| Answer { reward: reward.value(), ..Answer::default() })
     };
-    let parts = match value {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(Value::Object(it)) if it.len() <= MOST_PARTS => it,
-        Some(_) => return Err(bad()),
-    };
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || "_-.".contains(it);
-    let part = |(name, value): (&String, &Value)| {
-        let named = (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_plain);
-        Some((name.clone(), number(value).filter(|_| named)?))
-    };
-    parts.iter().map(part).collect::<Option<_>>().ok_or_else(bad)
+    let too_large = |number: f64| number.abs() > LARGEST;
+    let checked = read.and_then(|answer| {
+        if too_large(answer.reward) || answer.parts.iter().any(|part| too_large(part.1)) {
+            let expected = format!("expected rewards from -{LARGEST:e} to {LARGEST:e}");
+            return Err(Failure::of_one(expected));
+        }
+        Ok(answer)
+    });
+    checked.map_err(|failure| Failure {
+        message: format!("{}, in the answer `{}`", failure.message, excerpt(text, 120)),
+        ..failure
+    })
+}
+
+const EXPECTED: &str = "expected a number, or an object with `reward` or `verdict`, as JSON";
+
+fn json<T: DeserializeOwned>(from: &str) -> Result<T, Failure> {
+    // Python's and JavaScript's spellings of numbers that JSON does not have.
+    let bare = from.trim_start_matches(['-', '+']).to_ascii_lowercase();
+    if ["nan", "inf", "infinity"].contains(&bare.as_str()) {
+        return Err(Failure::of_one("expected a finite reward"));
+    }
+    let mut json = serde_json::Deserializer::from_str(from);
+    let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let (path, error) = (error.path().to_string(), error.into_inner());
+        let text = error.to_string();
+        match &*path {
+            _ if !error.is_data() || !from.starts_with('{') => EXPECTED.to_owned(),
+            path if path == "." || text.contains(&format!("`{path}`")) => text,
+            path => format!("{path}: {text}"),
+        }
+    });
+    let ended = |value| json.end().map(|()| value).map_err(|_| EXPECTED.to_owned());
+    read.and_then(ended).map_err(Failure::of_one)
+}
+
+impl Fields {
+    fn answer(self, id: &str) -> Result<Answer, Failure> {
+        // An answer to another line would give every later completion the reward of the one before.
+        if let Some(got) = self.id.as_ref().filter(|got| *got != id) {
+            let got = excerpt(&got.to_string(), 40);
+            return Err(Failure::fatal(format!("it answered line {got}, expected \"{id}\"")));
+        }
+        let reason = self.reason.as_ref().and_then(Value::as_str).map(|text| excerpt(text, 400));
+        let verdict = match self.verdict {
+            None => None,
+            Some(Some(Word::Correct)) => Some(Verdict::Correct),
+            Some(Some(Word::Wrong)) => Some(Verdict::Wrong),
+            Some(Some(Word::Unparsable)) => Some(Verdict::Unparsable(Reason::Unreadable)),
+            Some(None) => {
+                let no_reason = || "verdict: expected a word, or a reason beside null".to_owned();
+                return Err(Failure::of_one(reason.unwrap_or_else(no_reason)));
+            }
+        };
+        let reward = self.reward.map(Number::value).or_else(|| Some(verdict?.reward()));
+        let reward = reward.ok_or_else(|| Failure::of_one("expected `reward` or `verdict`"))?;
+        let parts = self.parts.unwrap_or_default();
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
+        let is_name =
+            |name: &String| (1..=LONGEST_NAME).contains(&name.len()) && name.chars().all(is_plain);
+        if parts.len() > MOST_PARTS || !parts.keys().all(is_name) {
+            return Err(Failure::of_one(format!(
+                "parts: expected at most {MOST_PARTS} numbers under names of at most {LONGEST_NAME} letters, digits, _, - and ."
+            )));
+        }
+        let parts = parts.into_iter().map(|(name, part)| (name, part.value())).collect();
+        Ok(Answer { reward, verdict, reason, parts, has_id: self.id.is_some() })
+    }
 }
 
 #[cfg(test)]
@@ -161,50 +185,53 @@ mod tests {
     #[test]
     fn what_is_no_answer_says_what_was_expected() {
         let problems = [
-            ("NaN", "expected a finite reward, got `NaN`"),
-            ("-Infinity", "expected a finite reward, got `-Infinity`"),
+            ("NaN", "expected a finite reward, in the answer `NaN`"),
+            ("-Infinity", "expected a finite reward, in the answer `-Infinity`"),
             (
                 "1e999",
-                "expected a number, or an object with `reward` or `verdict`, as JSON, got `1e999`",
+                "expected a number, or an object with `reward` or `verdict`, as JSON, in the answer `1e999`",
             ),
-            ("", "expected a number, or an object with `reward` or `verdict`, as JSON, got ``"),
+            (
+                "",
+                "expected a number, or an object with `reward` or `verdict`, as JSON, in the answer ``",
+            ),
             (
                 "loading…",
-                "expected a number, or an object with `reward` or `verdict`, as JSON, got `loading…`",
+                "expected a number, or an object with `reward` or `verdict`, as JSON, in the answer `loading…`",
             ),
             (
                 "1 2",
-                "expected a number, or an object with `reward` or `verdict`, as JSON, got `1 2`",
+                "expected a number, or an object with `reward` or `verdict`, as JSON, in the answer `1 2`",
             ),
             (
                 "null",
-                "expected a number, or an object with `reward` or `verdict`, in the answer `null`",
+                "expected a number, or an object with `reward` or `verdict`, as JSON, in the answer `null`",
             ),
             (
                 "[1]",
-                "expected a number, or an object with `reward` or `verdict`, in the answer `[1]`",
+                "expected a number, or an object with `reward` or `verdict`, as JSON, in the answer `[1]`",
             ),
             ("1e7", "expected rewards from -1e6 to 1e6, in the answer `1e7`"),
             ("{}", "expected `reward` or `verdict`, in the answer `{}`"),
             (
                 r#"{"score": 1}"#,
-                "unknown key `score`, expected some of id, reward, verdict, reason, parts, in the answer `{\"score\": 1}`",
+                "unknown field `score`, expected one of `id`, `reward`, `verdict`, `reason`, `parts`, `extracted`, `gold_parsed`, `answer_parsed` at line 1 column 8, in the answer `{\"score\": 1}`",
             ),
             (
                 r#"{"reward": "1"}"#,
-                "reward: expected a number, in the answer `{\"reward\": \"1\"}`",
+                "reward: expected a number at line 1 column 15, in the answer `{\"reward\": \"1\"}`",
             ),
             (
                 r#"{"reward": NaN}"#,
-                "expected a number, or an object with `reward` or `verdict`, as JSON, got `{\"reward\": NaN}`",
+                "expected a number, or an object with `reward` or `verdict`, as JSON, in the answer `{\"reward\": NaN}`",
             ),
             (
                 r#"{"reward": 0, "reward": 1}"#,
-                "the field `reward` comes twice at line 1 column 26, in the answer `{\"reward\": 0, \"reward\": 1}`",
+                "duplicate field `reward` at line 1 column 22, in the answer `{\"reward\": 0, \"reward\": 1}`",
             ),
             (
                 r#"{"verdict": "good"}"#,
-                "verdict: expected correct, wrong or unparsable, in the answer `{\"verdict\": \"good\"}`",
+                "verdict: unknown variant `good`, expected one of `correct`, `wrong`, `unparsable` at line 1 column 18, in the answer `{\"verdict\": \"good\"}`",
             ),
         ];
         for (text, message) in problems {
