@@ -11,7 +11,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["quickstart", "new", "plan", "train", "report", "runs"]),
     ("Use a model", &["eval", "generate", "chat", "serve", "grade", "merge", "push"]),
     ("Data", &["data", "teacher", "fetch"]),
-    ("Research", &["schedule", "methods", "replay", "logprobs", "conformance", "export"]),
+    ("Research", &["schedule", "methods", "replay", "logprobs", "export"]),
     ("Other", &[]),
 ];
 

@@ -40,9 +40,8 @@ pub use crate::commands::export::Tracking;
 pub use crate::commands::train::{ProgressObserver, sources_of};
 
 use crate::commands::{
-    chat, completions, conformance, data, eval, export, fetch, generate, grade, list, logprobs,
-    merge, methods, new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve,
-    teacher, train,
+    chat, completions, data, eval, export, fetch, generate, grade, list, logprobs, merge, methods,
+    new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve, teacher, train,
 };
 
 /// The version and, where it is known, the commit.
@@ -113,8 +112,6 @@ enum Command {
     Merge(merge::Args),
     /// Recompute the loss and the gradient of a run's step from its rollouts
     Replay(replay::Args),
-    /// Answer the conformance suite's cases for losses and advantages
-    Conformance(conformance::Args),
     /// Ask a teacher for solutions, verify them, and keep the best
     Teacher(teacher::Args),
     /// Print when the teacher may help, step by step
@@ -183,7 +180,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Logprobs(args) => logprobs::run(&args, threads),
         Command::Merge(args) => merge::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
-        Command::Conformance(args) => conformance::run(&args),
         Command::Teacher(args) => teacher::run(&args),
         Command::Schedule(args) => schedule::run(&args),
         Command::Recipe(args) => recipe::run(&args),

@@ -2,7 +2,6 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
-pub(crate) mod conformance;
 pub(crate) mod data;
 pub(crate) mod demonstration;
 pub(crate) mod eval;

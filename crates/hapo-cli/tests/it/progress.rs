@@ -158,7 +158,6 @@ fn every_command_that_prints_a_table_prints_it_as_json_too() {
         "new",
         "completions",
         "help",
-        "conformance",
     ];
     let help = succeed(dir.path(), &["--help"]);
     let (_, commands) = help.split_once("Start:\n").unwrap();
