@@ -1,13 +1,13 @@
-//! One process of a program: a line in, a line out, a time limit, and an end that leaves nothing behind.
+//! One process of a program: a line in, a line out, a time limit, and an end.
 //!
-//! A process leads a group of its own, which is killed with it. On Linux it also adopts what its children leave behind,
-//! so that whatever left the group is found among its descendants, or by the environment that it was given. A shell in that group watches for the end of this program, so that nothing stays where
-//! it was killed itself. The price is that shell, which looks once a second.
+//! A process leads a group of its own, which is killed with it; a child that leaves the group is its program's own
+//! affair. A shell in that group watches for the end of this program, so that the group ends even where it was killed.
+//! The price is that shell, which looks once a second.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use hapo_core::excerpt;
 
-use crate::Failure;
-use crate::RewardSettings;
-use crate::log::RewardLog;
+use crate::reward::Failure;
+use crate::reward::RewardSettings;
+use crate::reward::log::RewardLog;
 
 /// Longest line that is read, in bytes.
 const LINE_LIMIT: u64 = 1 << 20;
@@ -29,21 +29,13 @@ const LINGER: Duration = Duration::from_millis(500);
 const SURPLUS: Duration = Duration::from_millis(50);
 const WATCHED: usize = 2;
 
-/// Marks whatever a process starts, in its environment: what leaves the group is found by it.
-const MARK: &str = "HAPO_REWARD_PROCESS";
-/// Ends the group, and whatever has its mark, when the program that started it is gone, whatever ended that. The watcher
-/// itself is without a mark.
-const WATCH: &str = r#"env -u HAPO_REWARD_PROCESS sh -c '
-while kill -0 "$1"; do sleep 1; done
-marked=$(grep -lszx "HAPO_REWARD_PROCESS=$2" /proc/[0-9]*/environ | tr -dc "0-9\n")
-kill -9 $marked
-kill -9 0' sh "$PPID" "$HAPO_REWARD_PROCESS" </dev/null >/dev/null 2>&1 &
+/// Ends the group when the program that started it is gone, whatever ended that.
+const WATCH: &str = r#"(while kill -0 "$PPID"; do sleep 1; done; kill -9 0) </dev/null >/dev/null 2>&1 &
 "#;
 
 #[derive(Debug)]
 pub(crate) struct Process {
     name: String,
-    mark: String,
     child: Child,
     lines: Option<Sender<Vec<u8>>>,
     answers: Receiver<Printed>,
@@ -83,8 +75,6 @@ struct Errors {
 
 impl Process {
     pub(crate) fn start(command: &str, number: usize, log: RewardLog) -> std::io::Result<Self> {
-        static STARTED: AtomicU64 = AtomicU64::new(0);
-        let mark = format!("{}-{}", std::process::id(), STARTED.fetch_add(1, Ordering::Relaxed));
         let mut shell = Command::new("sh");
         shell
             .args(["-c", &format!("{WATCH}{command}\n")])
@@ -92,18 +82,9 @@ impl Process {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // Python keeps what it prints to itself otherwise.
-            .env("PYTHONUNBUFFERED", "1")
-            .env(MARK, &mark);
+            .env("PYTHONUNBUFFERED", "1");
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut shell, 0);
-        #[cfg(target_os = "linux")]
-        // SAFETY: one system call without pointers between fork and exec.
-        unsafe {
-            std::os::unix::process::CommandExt::pre_exec(&mut shell, || {
-                libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
-                Ok(())
-            });
-        }
         let mut child = shell.spawn()?;
         let name = format!("process {number}");
         let (lines, to_write) = channel();
@@ -127,7 +108,7 @@ impl Process {
             kept.done.store(true, Ordering::Relaxed);
         });
         let lines = Some(lines);
-        Ok(Self { name, mark, child, lines, answers, next: None, errors, log, answered: 0 })
+        Ok(Self { name, child, lines, answers, next: None, errors, log, answered: 0 })
     }
 
     /// The line that answers a line.
@@ -231,72 +212,18 @@ impl Process {
         let lines: Vec<&str> = last.iter().rev().map(String::as_str).collect();
         if lines.is_empty() { String::new() } else { format!("; it said: {}", lines.join(" / ")) }
     }
+}
 
-    fn kill(&mut self) {
-        #[cfg(target_os = "linux")]
-        kill_descendants(self.child.id() as i32);
+impl Drop for Process {
+    fn drop(&mut self) {
         #[cfg(unix)]
         // SAFETY: a system call without pointers. The process was not waited for, or only just now, and its group holds
         // the watching shell, so the number is still its group's.
         unsafe {
             libc::kill(-(self.child.id() as i32), libc::SIGKILL);
         }
-        #[cfg(target_os = "linux")]
-        kill_marked(&format!("{MARK}={}", self.mark));
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// Every process, and a file of its folder in `/proc`.
-#[cfg(target_os = "linux")]
-fn processes(file: &str) -> impl Iterator<Item = (i32, Vec<u8>)> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(move |entry| {
-        let id = entry.file_name().to_str()?.parse().ok()?;
-        Some((id, std::fs::read(entry.path().join(file)).ok()?))
-    })
-}
-
-#[cfg(target_os = "linux")]
-fn kill_one(id: i32) {
-    // SAFETY: a system call without pointers, on a process that was started for this one.
-    unsafe {
-        libc::kill(id, libc::SIGKILL);
-    }
-}
-
-/// Kills what descends from a process, whatever group and environment it has.
-#[cfg(target_os = "linux")]
-fn kill_descendants(of: i32) {
-    // `id (name) state parent …`
-    let parent = |stat: &[u8]| {
-        let after = &stat[stat.iter().rposition(|byte| *byte == b')')? + 1..];
-        std::str::from_utf8(after).ok()?.split_whitespace().nth(1)?.parse::<i32>().ok()
-    };
-    let parents: Vec<_> =
-        processes("stat").filter_map(|(id, stat)| Some((id, parent(&stat)?))).collect();
-    let mut family = vec![of];
-    let mut next = 0;
-    while let Some(parent) = family.get(next).copied() {
-        family.extend(parents.iter().filter(|it| it.1 == parent).map(|it| it.0));
-        next += 1;
-    }
-    family.drain(1..).for_each(kill_one);
-}
-
-/// Kills what has left the group, by what its environment says.
-#[cfg(target_os = "linux")]
-fn kill_marked(mark: &str) {
-    let is_marked =
-        |environment: &[u8]| environment.split(|byte| *byte == 0).any(|it| it == mark.as_bytes());
-    let marked = processes("environ").filter(|(_, environment)| is_marked(environment));
-    marked.for_each(|(id, _)| kill_one(id));
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
 

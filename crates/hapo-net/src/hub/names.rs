@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::id::is_plain_path;
+use crate::hub::id::is_plain_path;
 
 /// The files of a model that are needed to run it. Weights in one file are preferred to shards, as
 /// the reader of folders prefers them.

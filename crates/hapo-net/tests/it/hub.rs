@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, Response, header};
 use futures_util::{StreamExt, stream};
 use hapo_core::Refusal;
-use hapo_hub::{DatasetFile, Hub, HubError, NoProgress, Progress, PushSettings, RepoId};
+use hapo_net::hub::{DatasetFile, Hub, HubError, NoProgress, Progress, PushSettings, RepoId};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -545,7 +545,7 @@ fn a_push_to_nobody_is_given_up_with_what_the_network_said() {
         offline: false,
         backoff: Duration::from_millis(1),
     };
-    let repo = hapo_hub::repo("org/name").unwrap();
+    let repo = hapo_net::hub::repo("org/name").unwrap();
     let settings = PushSettings { private: false, message: String::new() };
     let error = hub.push(&repo, &[], &settings, &mut NoProgress).unwrap_err();
     let text = error.to_string();

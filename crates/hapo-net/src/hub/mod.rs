@@ -13,14 +13,14 @@
 mod answer;
 mod cache;
 mod download;
+mod environment;
 mod fetch;
-mod hub;
 mod id;
 mod names;
 mod push;
 mod request;
 
-pub use hub::{Hub, NoProgress, Progress, Snapshot};
+pub use environment::{Hub, NoProgress, Progress, Snapshot};
 pub use id::{DatasetFile, ParsedName, RepoId, parse_name, repo};
 pub use push::{Content, PushSettings, Pushed, Upload};
 

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::http::retry_after;
+use crate::http::ureq::Body;
+use crate::http::ureq::http::{HeaderMap, Response};
 use hapo_core::Refusal;
-use hapo_http::retry_after;
-use hapo_http::ureq::Body;
-use hapo_http::ureq::http::{HeaderMap, Response};
 use serde_json::Value;
 
 /// Why an attempt failed.
-pub(crate) type Failure = hapo_http::Failure<Refusal>;
+pub(crate) type Failure = crate::http::Failure<Refusal>;
 
 pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()

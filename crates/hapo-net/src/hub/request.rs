@@ -4,14 +4,14 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 
+use crate::http::may_pass;
+use crate::http::ureq::http::Response;
+use crate::http::ureq::{self, Agent, Body};
 use hapo_core::Refusal;
-use hapo_http::may_pass;
-use hapo_http::ureq::http::Response;
-use hapo_http::ureq::{self, Agent, Body};
 
-use crate::answer::{Failure, header, refusal};
-use crate::fetch::Fetcher;
-use crate::{Progress, io, said};
+use crate::hub::answer::{Failure, header, refusal};
+use crate::hub::fetch::Fetcher;
+use crate::hub::{Progress, io, said};
 
 const BUFFER: usize = 256 << 10;
 

@@ -4,12 +4,12 @@ use std::io::Read;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use crate::http::ureq::{self, Agent};
+use crate::http::{Failure as Attempt, Retries, may_pass, retry_after};
 use hapo_core::excerpt;
-use hapo_http::ureq::{self, Agent};
-use hapo_http::{Failure as Attempt, Retries, may_pass, retry_after};
 
-use crate::Failure;
-use crate::RewardSettings;
+use crate::reward::Failure;
+use crate::reward::RewardSettings;
 
 /// Longest answer, in bytes.
 const LIMIT: u64 = 1 << 20;
@@ -27,7 +27,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(url: &str, settings: &RewardSettings) -> Self {
-        let agent = hapo_http::config(url.starts_with("https:"))
+        let agent = crate::http::config(url.starts_with("https:"))
             .timeout_global(Some(settings.timeout))
             .build()
             .new_agent();

@@ -2,10 +2,10 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::Failure;
-use crate::RewardSettings;
-use crate::log::RewardLog;
-use crate::process::{Ended, Process};
+use crate::reward::Failure;
+use crate::reward::RewardSettings;
+use crate::reward::log::RewardLog;
+use crate::reward::process::{Ended, Process};
 
 #[derive(Debug)]
 pub(crate) struct Pool {

@@ -5,18 +5,18 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::http::Retries;
+use crate::http::ureq::Agent;
+use crate::http::ureq::config::RedirectAuthHeaders;
 use hapo_core::Refusal;
-use hapo_http::Retries;
-use hapo_http::ureq::Agent;
-use hapo_http::ureq::config::RedirectAuthHeaders;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::answer::Failure;
-use crate::cache::{CachedRepo, RepoKind};
-use crate::id::{RepoId, is_plain_path};
-use crate::names::is_data_file;
-use crate::{Hub, HubError, Progress, Snapshot, io};
+use crate::hub::answer::Failure;
+use crate::hub::cache::{CachedRepo, RepoKind};
+use crate::hub::id::{RepoId, is_plain_path};
+use crate::hub::names::is_data_file;
+use crate::hub::{Hub, HubError, Progress, Snapshot, io};
 
 /// How often a request for a file is made in all, where it may succeed later.
 const ATTEMPTS: u32 = 6;
@@ -52,7 +52,7 @@ pub(crate) struct Fetcher<'a> {
 
 /// A client for a hub at this address.
 pub(crate) fn agent(endpoint: &str, redirects: u32) -> Agent {
-    hapo_http::config(endpoint.starts_with("https:"))
+    crate::http::config(endpoint.starts_with("https:"))
         .max_redirects(redirects)
         .max_redirects_will_error(redirects > 0)
         .redirect_auth_headers(RedirectAuthHeaders::SameHost)

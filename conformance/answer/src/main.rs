@@ -1,4 +1,5 @@
-//! `hapo conformance`: the recorded cases of `conformance/`, answered by the losses that training uses.
+//! The recorded cases of `conformance/`, answered by the losses that hapo trains with: one JSON line for each call, which
+//! `lossproof run --answers FILE` compares with the formulas.
 //!
 //! A case whose settings this trainer lacks is answered with "n/a", so that a newer suite can be read. The price: a
 //! misspelt setting reads as one that is missing.
@@ -6,7 +7,9 @@
 mod objective;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use hapo_core::{
@@ -17,20 +20,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::failure::bad_input;
 use objective::Objective;
-
-/// Answer recorded cases for losses and advantages, one JSON line for each call.
-///
-/// `lossproof run --answers FILE` compares the lines with the formulas. A case that needs what this trainer does not
-/// have is answered with "n/a".
-#[derive(clap::Args)]
-#[command(before_help = "Example: hapo conformance --cases conformance > answers.jsonl")]
-pub(crate) struct Args {
-    /// Folder with `cases/` and `batches/`
-    #[arg(long, value_name = "DIR")]
-    cases: PathBuf,
-}
 
 /// Optimiser steps of ranks of micro-batches of sequences.
 type Steps = Vec<Vec<Vec<Vec<usize>>>>;
@@ -75,14 +65,26 @@ enum NoAnswer {
     Refused(String),
 }
 
-pub(crate) fn run(args: &Args) -> Result<()> {
-    let lines = answers(&args.cases).map_err(|error| {
-        bad_input(format!("{error:#}"), "--cases takes a folder with cases/ and batches/")
-    })?;
-    for line in lines {
-        outln!("{line}");
+#[expect(clippy::print_stderr, reason = "a program says why it ends")]
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    let [folder] = arguments.as_slice() else {
+        eprintln!("usage: lossproof-hapo FOLDER, with cases/ and batches/ in it");
+        return ExitCode::from(2);
+    };
+    match answers(Path::new(folder)).and_then(|lines| print(&lines)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
+        }
     }
-    Ok(())
+}
+
+fn print(lines: &[Value]) -> Result<()> {
+    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    Ok(out.flush()?)
 }
 
 fn answers(folder: &Path) -> Result<Vec<Value>> {

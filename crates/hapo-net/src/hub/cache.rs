@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use crate::id::RepoId;
+use crate::hub::id::RepoId;
 
 /// The kind of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

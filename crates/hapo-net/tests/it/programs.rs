@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hapo_reward::{Answers, OnFailure, OwnReward, RewardSettings};
+use hapo_net::reward::{Answers, OnFailure, OwnReward, RewardSettings};
 use hapo_verify::{Completion, Gold, Grader, Judgement, Problem, Reason, Verdict, in_order};
 
 /// Short times, one worker.
@@ -139,7 +139,7 @@ fn one_that_fails_before_its_first_reward_is_wrong_where_the_settings_say_so() {
         let settings = || RewardSettings { on_failure, wrong: -1.0, ..settings() };
         for (reward, said) in [
             (program(named, settings()), "it raised"),
-            (program("while read -r line; do echo NaN; done", settings()), "got `NaN`"),
+            (program("while read -r line; do echo NaN; done", settings()), "answer `NaN`"),
             (OwnReward::function("python:here", Arc::new(Raises), settings()), "it raised"),
         ] {
             let first = judge(&reward, "a");
@@ -168,25 +168,6 @@ fn one_that_hangs_is_killed_with_all_it_started() {
     assert!(hung.contains("no answer within 0.3 s"), "{hung}");
     wait_until_gone(&mark);
     assert_eq!(judge(&reward, "fine").reward(), 1.0);
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn what_left_the_group_ends_too() {
-    let dir = tempfile::tempdir().unwrap();
-    let mark = dir.path().join("sleeper");
-    std::os::unix::fs::symlink("/bin/sleep", &mark).unwrap();
-    // In a session of its own; without the environment; without its parent either.
-    for leave in ["setsid {} &", "env -i setsid {} &", "(env -i setsid {} &);"] {
-        let leave = leave.replace("{}", &format!("{} 1000", mark.display()));
-        let script = answers(&format!("*leave*) {leave} sleep 1001;;"));
-        let brief = RewardSettings { timeout: Duration::from_millis(300), ..settings() };
-        let reward = program(&script, brief);
-        assert_eq!(judge(&reward, "fine").failure(), None, "{leave}");
-        let hung = judge(&reward, "leave").failure().unwrap().to_owned();
-        assert!(hung.contains("no answer within 0.3 s"), "{hung}");
-        wait_until_gone(&mark);
-    }
 }
 
 #[test]
@@ -219,12 +200,12 @@ fn wait_until_gone(path: &Path) {
 #[test]
 fn what_is_no_answer_is_named() {
     let cases = [
-        ("echo NaN", "expected a finite reward, got `NaN`"),
+        ("echo NaN", "expected a finite reward, in the answer `NaN`"),
         (
             "echo nonsense",
-            "expected a number, or an object with `reward` or `verdict`, as JSON, got `nonsense`",
+            "expected a number, or an object with `reward` or `verdict`, as JSON, in the answer `nonsense`",
         ),
-        ("echo '{\"reward\": 1'", "as JSON, got `{\"reward\": 1`"),
+        ("echo '{\"reward\": 1'", "as JSON, in the answer `{\"reward\": 1`"),
         ("printf '\\377\\n'", "expected an answer in UTF-8"),
         (
             "head -c 1100000 /dev/zero | tr '\\0' 1; echo",
@@ -394,7 +375,7 @@ fn a_server_is_sent_the_same_line() {
     let refused = judge(&reward, "d").failure().unwrap().to_owned();
     assert!(refused.ends_with("expected status 200, got 400: no such model"), "{refused}");
     let infinite = judge(&reward, "e").failure().unwrap().to_owned();
-    assert!(infinite.ends_with("expected a finite reward, got `Infinity`"), "{infinite}");
+    assert!(infinite.ends_with("expected a finite reward, in the answer `Infinity`"), "{infinite}");
     let bodies = served.join().unwrap();
     assert_eq!(bodies[2], bodies[3]);
     assert!(bodies[0].contains("\"prompt\":\"p\",\"gold\":\"g\""), "{}", bodies[0]);
@@ -417,10 +398,10 @@ fn names_are_checked_before_anything_is_started() {
             "expected `command:` and a command, `python:FILE.py:FUNCTION`, or the http address of a server, got `https:///x`",
         ),
     ] {
-        assert_eq!(hapo_reward::check(name).unwrap_err().to_string(), expected);
+        assert_eq!(hapo_net::reward::check(name).unwrap_err().to_string(), expected);
     }
-    assert!(hapo_reward::is_own("command:python reward.py"));
-    assert!(!hapo_reward::is_own("math"));
+    assert!(hapo_net::reward::is_own("command:python reward.py"));
+    assert!(!hapo_net::reward::is_own("math"));
 }
 
 #[test]

@@ -8,18 +8,18 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
+use crate::http::ureq::http::Response;
+use crate::http::ureq::{self, Agent, Body, SendBody};
+use crate::http::{Retries, may_pass};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hapo_core::Refusal;
-use hapo_http::ureq::http::Response;
-use hapo_http::ureq::{self, Agent, Body, SendBody};
-use hapo_http::{Retries, may_pass};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::answer::{self, Failure, refusal};
-use crate::fetch::agent;
-use crate::{Hub, HubError, Progress, RepoId, io};
+use crate::hub::answer::{self, Failure, refusal};
+use crate::hub::fetch::agent;
+use crate::hub::{Hub, HubError, Progress, RepoId, io};
 
 /// Bytes of a file that the hub uses to recognise it.
 const SAMPLE: usize = 512;

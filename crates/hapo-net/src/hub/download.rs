@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::Refusal;
 
-use crate::cache::RepoKind;
-use crate::fetch::{Absent, Fetcher, Listing, shown};
-use crate::hub::{Hub, Progress, Snapshot};
-use crate::id::{DatasetFile, RepoId};
-use crate::names::{files_below, is_data_file, is_shard, missing_shards, model_files};
+use crate::hub::cache::RepoKind;
+use crate::hub::environment::{Hub, Progress, Snapshot};
+use crate::hub::fetch::{Absent, Fetcher, Listing, shown};
+use crate::hub::id::{DatasetFile, RepoId};
+use crate::hub::names::{files_below, is_data_file, is_shard, missing_shards, model_files};
 
 impl Hub {
     /// The folder of a model with the files that run it: configuration, tokenizer, chat template, and the weights in

@@ -1,10 +1,23 @@
-//! `hapo conformance` on the repository's cases: every answer is the formula's.
+//! The repository's cases: every answer is the formula's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::Command;
 
-use crate::support::{refuse, repository, succeed};
 use serde_json::Value;
+
+/// The folder `conformance`.
+const SUITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// What the program prints about a folder, to its two outputs.
+fn asked(folder: &Path) -> (String, String) {
+    let told = Command::new(env!("CARGO_BIN_EXE_lossproof-hapo")).arg(folder).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let (printed, message) = (text(told.stdout), text(told.stderr));
+    let expected = if message.is_empty() { 0 } else { 2 };
+    assert_eq!(told.status.code(), Some(expected), "{message}");
+    (printed, message)
+}
 
 fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
@@ -12,7 +25,8 @@ fn json(path: &Path) -> Value {
 
 /// The answers by id and cut, those of a law's two calls in order.
 fn answers() -> BTreeMap<(String, String), Vec<Value>> {
-    let printed = succeed(&repository("."), &["conformance", "--cases", "conformance"]);
+    let (printed, message) = asked(Path::new(SUITE));
+    assert_eq!(message, "");
     let mut answers: BTreeMap<_, Vec<Value>> = BTreeMap::new();
     for line in printed.lines() {
         let answer: Value = serde_json::from_str(line).unwrap();
@@ -49,7 +63,7 @@ const ADVANTAGES: f64 = 1e-12;
 fn every_answer_is_the_formula_s() {
     let mut compared = BTreeSet::new();
     for ((id, cut), calls) in answers() {
-        let case = json(&repository(&format!("conformance/cases/{id}.json")));
+        let case = json(&Path::new(SUITE).join(format!("cases/{id}.json")));
         let (expect, answer) = (&case["expect"], &calls[0]);
         if answer.get("n/a").is_some() || case.get("planted").is_some() {
             continue;
@@ -95,10 +109,10 @@ fn a_cut_changes_no_slope() {
 #[test]
 fn a_folder_without_cases_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let message = refuse(folder.path(), &["conformance", "--cases", "nothing"]);
+    let (_, message) = asked(&folder.path().join("nothing"));
     assert!(message.contains("nothing/cases"), "{message}");
     std::fs::create_dir_all(folder.path().join("bad/cases")).unwrap();
     std::fs::write(folder.path().join("bad/cases/one.json"), "[]").unwrap();
-    let message = refuse(folder.path(), &["conformance", "--cases", "bad"]);
+    let (_, message) = asked(&folder.path().join("bad"));
     assert!(message.contains("one.json: expected an object"), "{message}");
 }
