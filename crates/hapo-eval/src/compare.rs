@@ -6,8 +6,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::benchmark::benchmark;
-use crate::graded::ProblemResult;
-use crate::record::Recorded;
+use crate::grading::ProblemResult;
+use crate::scores::Recorded;
 use crate::statistics::{
     Estimate, estimate, estimate_mean_of, mean_paired_difference, paired_difference,
 };
@@ -338,7 +338,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graded::GradedCompletion;
+    use crate::grading::GradedCompletion;
     use expect_test::{Expect, expect};
     use hapo_core::Verdict;
 

@@ -3,8 +3,7 @@
 use hapo_core::Verdict;
 use serde::Serialize;
 
-use crate::evaluate::average;
-use crate::graded::{GradedCompletion, ProblemResult};
+use crate::grading::{GradedCompletion, ProblemResult, average};
 use crate::statistics::{Estimate, estimate, majority, pass_at_k};
 
 /// Scores of one benchmark; shares are from 0 to 1.

@@ -9,8 +9,8 @@ use hapo_http::ureq::http::{HeaderMap, HeaderValue, StatusCode, header};
 use hapo_http::ureq::tls::{RootCerts, TlsConfig};
 use hapo_http::ureq::{self, Agent, Timeout};
 
+use super::RetryPolicy;
 use super::address::Address;
-use super::policy::RetryPolicy;
 
 /// Posts to one address. A request takes a thread of the runtime's blocking pool.
 #[derive(Clone, Debug)]
