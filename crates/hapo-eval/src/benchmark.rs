@@ -38,7 +38,6 @@ enum Source {
 /// Benchmarks that are reported together.
 #[derive(Clone, Copy, Debug)]
 pub struct Suite {
-    /// Name on the command line.
     pub name: &'static str,
     /// Its benchmarks, in the order of the table.
     pub benchmarks: &'static [Benchmark],
@@ -161,23 +160,28 @@ fn find(folder: &Path, stems: &[&str]) -> Result<Option<PathBuf>, Refusal> {
 
 /// `mini6`: the six held-out sets of the built-in task.
 const MINI: &[Benchmark] = &[
-    mini(0, "n-digit × 1-digit products, 5 digits"),
-    mini(1, "n-digit × 1-digit products, 6 digits"),
-    mini(2, "sums of three numbers, 4 digits"),
-    mini(3, "sums of three numbers, 5 digits"),
-    mini(4, "solutions of a*x+b=c, 3 digits"),
-    mini(5, "solutions of a*x+b=c, 4 digits"),
+    task(0, MINI6[0].name, Split::HeldOut, "n-digit × 1-digit products, 5 digits"),
+    task(1, MINI6[1].name, Split::HeldOut, "n-digit × 1-digit products, 6 digits"),
+    task(2, MINI6[2].name, Split::HeldOut, "sums of three numbers, 4 digits"),
+    task(3, MINI6[3].name, Split::HeldOut, "sums of three numbers, 5 digits"),
+    task(4, MINI6[4].name, Split::HeldOut, "solutions of a*x+b=c, 3 digits"),
+    task(5, MINI6[5].name, Split::HeldOut, "solutions of a*x+b=c, 4 digits"),
 ];
 
 /// `mini-dev`: the same six of the development split, for what is chosen: a checkpoint, a rate.
 const DEVELOPMENT: &[Benchmark] = &[
-    development(0, "dev-multiply-5", "products to choose by, 5 digits"),
-    development(1, "dev-multiply-6", "products to choose by, 6 digits"),
-    development(2, "dev-add-4", "sums to choose by, 4 digits"),
-    development(3, "dev-add-5", "sums to choose by, 5 digits"),
-    development(4, "dev-linear-3", "solutions to choose by, 3 digits"),
-    development(5, "dev-linear-4", "solutions to choose by, 4 digits"),
+    task(0, "dev-multiply-5", Split::Development, "products to choose by, 5 digits"),
+    task(1, "dev-multiply-6", Split::Development, "products to choose by, 6 digits"),
+    task(2, "dev-add-4", Split::Development, "sums to choose by, 4 digits"),
+    task(3, "dev-add-5", Split::Development, "sums to choose by, 5 digits"),
+    task(4, "dev-linear-3", Split::Development, "solutions to choose by, 3 digits"),
+    task(5, "dev-linear-4", Split::Development, "solutions to choose by, 4 digits"),
 ];
+
+const fn task(index: usize, name: &'static str, split: Split, summary: &'static str) -> Benchmark {
+    let source = Source::Task(&MINI6[index], split);
+    Benchmark { name, title: name, summary, completions: None, source }
+}
 
 /// Benchmarks that are read from files. Columns: name, title; summary; k, problems; names of files; who publishes the texts
 /// with which checksum.
@@ -233,27 +237,10 @@ pub const SUITES: &[Suite] = &[
     Suite { name: "math6", benchmarks: MATH, max_tokens: Some(8192) },
 ];
 
-const fn mini(index: usize, summary: &'static str) -> Benchmark {
-    Benchmark {
-        name: MINI6[index].name,
-        title: MINI6[index].name,
-        summary,
-        completions: None,
-        source: Source::Task(&MINI6[index], Split::HeldOut),
-    }
-}
-
-const fn development(index: usize, name: &'static str, summary: &'static str) -> Benchmark {
-    let source = Source::Task(&MINI6[index], Split::Development);
-    Benchmark { name, title: name, source, ..mini(index, summary) }
-}
-
-/// The benchmark of that name.
 pub fn benchmark(name: &str) -> Option<&'static Benchmark> {
     BENCHMARKS.iter().find(|it| it.name == name)
 }
 
-/// The suite of that name.
 pub fn suite(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|it| it.name == name)
 }

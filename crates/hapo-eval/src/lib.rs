@@ -14,9 +14,7 @@ mod traces;
 
 pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text_checksum};
 pub use client::{Client, RetryPolicy};
-pub use compare::{
-    Cell, Comparison, Layout, Row, Unfinished, compare, different_texts, unfinished,
-};
+pub use compare::{Cell, Comparison, Layout, Row, compare, warnings};
 pub use completions::{Completions, LocalModel, Progress, RawCompletion, Summarise};
 pub use grading::{GradedCompletion, Judge, ProblemResult, average, gold_of};
 pub use hapo_run::OpenMode;

@@ -408,17 +408,8 @@ fn print_comparison(files: &[String], layout: Layout, seed: u64) -> Result<()> {
         let recorded = Recorded::read(path)?;
         runs.push((name, recorded));
     }
-    for (benchmark, names) in hapo_eval::different_texts(&runs) {
-        errln!("warning: {benchmark}: the problems' texts differ between {}", names.join(" and "));
-    }
-    for it in hapo_eval::unfinished(&runs) {
-        errln!(
-            "warning: {}: {} of {} problems of {}; the score is left out until the same command finishes the record",
-            it.name,
-            it.problems,
-            it.of,
-            it.benchmark
-        );
+    for warning in hapo_eval::warnings(&runs) {
+        errln!("warning: {warning}");
     }
     let table = compare(&runs, seed).render(layout);
     std::io::stdout().lock().write_all(table.as_bytes())?;
