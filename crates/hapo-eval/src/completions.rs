@@ -14,7 +14,7 @@ use hapo_data::Dataset;
 use hapo_kernels::Device;
 use hapo_model::Model;
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
-use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings};
+use hapo_sampler::{ChatFormat, GroupRequest, InGroup, SampleSettings};
 use hapo_verify::Grader;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -159,7 +159,7 @@ impl<'a, S: Summarise> Completions<'a, S> {
         if let Some(refusal) = refused {
             return Err(refusal);
         }
-        let journal = opened.transpose().map_err(|error| S::mended(error.into()))?;
+        let journal = opened.transpose().map_err(S::mended)?;
         let progress = summary.progress();
         Ok(Self { plan, judges, journal, summary, progress, observer: &|_| {} })
     }
@@ -194,7 +194,7 @@ impl<'a, S: Summarise> Completions<'a, S> {
 
     /// Flushes the journal to the disk.
     pub fn flush(&mut self) -> Result<(), Refusal> {
-        Ok(self.journal.as_mut().map_or(Ok(()), Journal::flush)?)
+        self.journal.as_mut().map_or(Ok(()), Journal::flush)
     }
 
     /// Requests what is missing from a server, as many completions at once as the client allows, until `stop`. Each
@@ -340,7 +340,7 @@ impl<D: Device> LocalModel<'_, D> {
     /// The rendered prompts of problems.
     pub(crate) fn prompts(self, dataset: &Dataset) -> Result<Vec<Vec<u32>>, Refusal> {
         let prompts = dataset.examples.iter().map(|problem| self.chat_format.prompt_of(problem));
-        Ok(prompts.collect::<Result<_, _>>()?)
+        prompts.collect()
     }
 
     /// Samples whole pieces of one set, and hands over each as soon as its completions are there. A completion depends
@@ -378,28 +378,15 @@ impl<D: Device> LocalModel<'_, D> {
         };
         let sampled = hapo_sampler::sample_each(model, &requests, &sampling, |index, sampled| {
             let rollouts = sampled.group.rollouts().iter();
-            let completions = rollouts.map(raw).collect::<Result<_, Stopped>>()?;
-            finished(pieces[index], completions).map_err(Stopped::Refused)
+            let completions = rollouts.map(raw).collect::<Result<_, Refusal>>()?;
+            finished(pieces[index], completions)
         });
-        sampled.map_err(|stopped| match stopped {
-            Stopped::Sampler(hapo_sampler::Error::InGroup { index, source }) => {
-                let id = &set.dataset.examples[pieces[index].problem].id;
+        sampled.map_err(|refusal| match refusal.cause::<InGroup>() {
+            Some(InGroup { index, source }) => {
+                let id = &set.dataset.examples[pieces[*index].problem].id;
                 Refusal::input(format!("problem {id}: {source}")).hint(Remedy::ShortenCompletions)
             }
-            Stopped::Sampler(other) => other.into(),
-            Stopped::Refused(refusal) => refusal,
+            None => refusal,
         })
-    }
-}
-
-/// Why sampling stopped: the sampler says in which group.
-enum Stopped {
-    Sampler(hapo_sampler::Error),
-    Refused(Refusal),
-}
-
-impl From<hapo_sampler::Error> for Stopped {
-    fn from(error: hapo_sampler::Error) -> Self {
-        Self::Sampler(error)
     }
 }

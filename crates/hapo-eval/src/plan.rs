@@ -308,8 +308,7 @@ impl Plan {
     pub(crate) fn decoding(&self) -> Result<Decoding, Refusal> {
         let Sampling { temperature, top_p, .. } = self.sampling;
         let truncation = Truncation { top_p: top_p as f32, ..Truncation::NONE };
-        let decoding = Decoding::at_temperature(temperature as f32, truncation);
-        Ok(decoding.map_err(hapo_sampler::Error::from)?)
+        Ok(Decoding::at_temperature(temperature as f32, truncation)?)
     }
 
     /// A local model's longest completion.

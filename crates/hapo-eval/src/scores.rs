@@ -244,8 +244,7 @@ impl Recorded {
             benchmarks[index].1.insert(line.problem, line.result);
             Ok(())
         });
-        let settings = settings.map_err(|error| Scores::mended(error.into()))?;
-        Ok(Self { settings, benchmarks })
+        Ok(Self { settings: settings.map_err(Scores::mended)?, benchmarks })
     }
 
     /// The results of a benchmark's problems.
