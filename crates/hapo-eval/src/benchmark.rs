@@ -11,11 +11,9 @@ use sha2::{Digest, Sha256};
 /// A set of held-out problems.
 #[derive(Clone, Copy, Debug)]
 pub struct Benchmark {
-    /// Name on the command line.
     pub name: &'static str,
     /// Head of its column in tables.
     pub title: &'static str,
-    /// One line for `hapo list benchmarks`.
     pub summary: &'static str,
     /// k: completions of each problem that its score is defined by; `None` leaves it to the user.
     pub completions: Option<usize>,
@@ -24,7 +22,6 @@ pub struct Benchmark {
 
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// Made by the built-in task.
     Task(&'static HeldOutSet, Split),
     /// Read from a file of the user's: how many problems it holds, names under which it goes, in letters and digits
     /// alone, and who publishes it with which [`text_checksum`].
@@ -39,7 +36,6 @@ enum Source {
 #[derive(Clone, Copy, Debug)]
 pub struct Suite {
     pub name: &'static str,
-    /// Its benchmarks, in the order of the table.
     pub benchmarks: &'static [Benchmark],
     /// Longest completion, in tokens, that its scores are defined by.
     pub max_tokens: Option<usize>,
@@ -57,7 +53,6 @@ impl Benchmark {
         }
     }
 
-    /// True if its problems are read from a file.
     pub fn is_file(&self) -> bool {
         matches!(self.source, Source::File { .. })
     }
@@ -217,7 +212,6 @@ const MATH: &[Benchmark] = files! {
         ["aime25", "aime2025"]; ("TRAPO", "9318432afefa4c26");
 };
 
-/// Every benchmark.
 pub const BENCHMARKS: &[Benchmark] = &{
     let mut all = [MINI[0]; 18];
     let mut i = 0;
@@ -230,7 +224,6 @@ pub const BENCHMARKS: &[Benchmark] = &{
     all
 };
 
-/// Every suite.
 pub const SUITES: &[Suite] = &[
     Suite { name: "mini6", benchmarks: MINI, max_tokens: None },
     Suite { name: "mini-dev", benchmarks: DEVELOPMENT, max_tokens: None },

@@ -18,7 +18,6 @@ pub struct Comparison {
     pub rows: Vec<Row>,
 }
 
-/// One model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     pub name: String,
@@ -30,7 +29,6 @@ pub struct Row {
     pub average: Option<Cell>,
 }
 
-/// One score.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cell {
     /// avg@k with its interval over problems.
@@ -39,12 +37,9 @@ pub struct Cell {
     pub delta: Option<Estimate>,
 }
 
-/// How a table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Columns for a terminal.
     Text,
-    /// A Markdown table.
     Markdown,
     /// JSON, intervals included.
     Json,
@@ -247,7 +242,6 @@ impl Comparison {
 }
 
 impl Row {
-    /// Its scores and its average.
     fn all(&self) -> impl Iterator<Item = Option<Cell>> {
         self.cells.iter().copied().chain([self.average])
     }

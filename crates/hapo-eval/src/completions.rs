@@ -34,13 +34,9 @@ pub struct RawCompletion {
     pub finish_reason: Option<String>,
     /// The name under which a server answered.
     pub served_by: Option<String>,
-    /// Tokens of the prompt, if they were counted.
     pub prompt_tokens: Option<u64>,
-    /// Tokens of the completion, if they were counted.
     pub completion_tokens: Option<u64>,
-    /// Requests that were sent for it.
     pub requests: u32,
-    /// Milliseconds from the first request to the end.
     pub milliseconds: u64,
     /// When it ended, in seconds since 1970.
     pub at: u64,
@@ -82,15 +78,23 @@ pub struct Piece {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub completions: usize,
-    /// Correct ones.
     pub correct: usize,
     /// Ones without a text.
     pub failed: usize,
 }
 
+impl Progress {
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            completions: self.completions + other.completions,
+            correct: self.correct + other.correct,
+            failed: self.failed + other.failed,
+        }
+    }
+}
+
 /// What becomes of completions.
 pub trait Summarise: Sized {
-    /// A line of the journal.
     type Line: DeserializeOwned;
     const FORMAT: JournalFormat;
     /// Where the seeds of requests are drawn.
@@ -112,7 +116,6 @@ pub trait Summarise: Sized {
     /// What is missing, in the order in which it is asked for.
     fn missing(&self, plan: &Plan) -> Vec<Piece>;
 
-    /// How far it is.
     fn progress(&self) -> Progress;
 
     /// Grades and journals a piece; returns its part of the progress, and the piece that is wanted because of it.
@@ -185,14 +188,11 @@ impl<'a, S: Summarise> Completions<'a, S> {
     ) -> Result<Option<Piece>, Refusal> {
         let (judge, journal) = (&self.judges[piece.set], self.journal.as_mut());
         let (added, next) = self.summary.add(judge, journal, piece, completions)?;
-        self.progress.completions += added.completions;
-        self.progress.correct += added.correct;
-        self.progress.failed += added.failed;
+        self.progress = self.progress.and(added);
         (self.observer)(self.progress);
         Ok(next)
     }
 
-    /// Flushes the journal to the disk.
     pub fn flush(&mut self) -> Result<(), Refusal> {
         self.journal.as_mut().map_or(Ok(()), Journal::flush)
     }
@@ -337,7 +337,6 @@ pub struct LocalModel<'a, D: Device> {
 impl<D: Device> Copy for LocalModel<'_, D> {}
 
 impl<D: Device> LocalModel<'_, D> {
-    /// The rendered prompts of problems.
     pub(crate) fn prompts(self, dataset: &Dataset) -> Result<Vec<Vec<u32>>, Refusal> {
         let prompts = dataset.examples.iter().map(|problem| self.chat_format.prompt_of(problem));
         prompts.collect()

@@ -9,7 +9,7 @@ use crate::completions::RawCompletion;
 use crate::statistics::{Estimate, estimate};
 
 /// Why a completion that was cut off gives no answer.
-const CUT_OFF: &str = "cut off before its end token";
+pub const CUT_OFF: &str = "cut off before its end token";
 
 /// Reads an example for a grader.
 pub fn gold_of(grader: &dyn Grader, example: &Example) -> Result<Gold, GoldError> {
@@ -19,7 +19,7 @@ pub fn gold_of(grader: &dyn Grader, example: &Example) -> Result<Gold, GoldError
 }
 
 /// The judgement on a completion; `None` where it was cut off and `truncated` leaves it unjudged (D27).
-pub fn judge(
+fn judge(
     gold: &Gold,
     text: &str,
     ended: bool,
@@ -37,23 +37,16 @@ pub fn judge(
     }
 }
 
-/// A problem with its graded completions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProblemResult {
-    /// Id of the problem.
     pub id: String,
-    /// The gold answer.
     pub gold: String,
-    /// The completions.
     pub completions: Vec<GradedCompletion>,
 }
 
-/// One completion, graded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradedCompletion {
-    /// Its text.
     pub text: String,
-    /// The grader's verdict.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// The reward, if it differs from the verdict's.
@@ -62,18 +55,14 @@ pub struct GradedCompletion {
     /// The other grader's verdict, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<Verdict>,
-    /// The answer that was extracted.
     pub answer: Option<String>,
     /// The first completion that gives the same answer, by the grader's equivalence; `None` without an answer.
     pub vote: Option<usize>,
-    /// Its length in tokens, if it was counted.
     pub tokens: Option<usize>,
-    /// The completion ended with a stop token.
     pub ended: bool,
 }
 
 impl ProblemResult {
-    /// Completions that are correct.
     pub fn correct(&self) -> usize {
         let correct = |it: &&GradedCompletion| it.verdict.is_correct();
         self.completions.iter().filter(correct).count()
@@ -123,7 +112,6 @@ impl<'a> Judge<'a> {
         Ok(Self { dataset, grader, golds, others, truncated })
     }
 
-    /// The problems that it judges.
     pub fn dataset(&self) -> &'a Dataset {
         self.dataset
     }

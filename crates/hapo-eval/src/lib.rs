@@ -16,7 +16,7 @@ pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text
 pub use client::{Client, RetryPolicy};
 pub use compare::{Cell, Comparison, Layout, Row, compare, warnings};
 pub use completions::{Completions, LocalModel, Progress, RawCompletion, Summarise};
-pub use grading::{GradedCompletion, Judge, ProblemResult, average, gold_of};
+pub use grading::{CUT_OFF, GradedCompletion, Judge, ProblemResult, average, gold_of};
 pub use hapo_run::OpenMode;
 pub use plan::{
     Fingerprints, LocalSampling, Plan, ProblemSet, ProblemSets, PromptForm, Sampling, SetChoice,

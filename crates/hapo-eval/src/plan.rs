@@ -38,12 +38,9 @@ pub fn draws_of(name: &str) -> u64 {
     u64::from_be_bytes(*head)
 }
 
-/// Several sets, and the longest completion in tokens.
 #[derive(Clone, Debug)]
 pub struct ProblemSets {
-    /// Each name once.
     pub sets: Vec<ProblemSet>,
-    /// Longest completion.
     pub max_tokens: usize,
 }
 
@@ -60,14 +57,11 @@ pub struct SetChoice<'a> {
     pub first: Option<usize>,
     /// The split of `family:level`.
     pub split: Split,
-    /// k.
     pub completions: Option<usize>,
-    /// Longest completion in tokens.
     pub max_tokens: Option<usize>,
 }
 
 impl ProblemSets {
-    /// The problems of a file as one set.
     pub fn of_file(
         name: String,
         mut dataset: Dataset,
@@ -81,7 +75,6 @@ impl ProblemSets {
         Self { sets: vec![set], max_tokens: max_tokens.unwrap_or(MAX_TOKENS) }
     }
 
-    /// The sets that `choice` names.
     pub fn choose(choice: SetChoice<'_>) -> Result<Self, Refusal> {
         let (mut sets, mut max_tokens) = (Vec::new(), None);
         for name in choice.names.split(',') {
@@ -111,7 +104,6 @@ impl ProblemSets {
     }
 }
 
-/// The longest completion that the benchmark's suite defines.
 fn suite_max_tokens(benchmark: &Benchmark) -> Option<usize> {
     let has = |member: &Benchmark| member.name == benchmark.name;
     SUITES.iter().find(|suite| suite.benchmarks.iter().any(has))?.max_tokens
@@ -160,7 +152,6 @@ fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Refusal> {
 pub struct Fingerprints {
     /// Name of its weights, the adapter's among them.
     pub weights: String,
-    /// Hash of its template's text.
     pub template: String,
 }
 
@@ -215,11 +206,9 @@ pub struct Sampling {
     /// The server's address; `None` for a local model.
     pub endpoint: Option<String>,
     pub prompt: PromptForm,
-    /// The system turn that a server gets.
     pub system: Option<String>,
     /// 0 takes the most likely token.
     pub temperature: f64,
-    /// Nucleus mass.
     pub top_p: f64,
     /// Longest completion in tokens; the server's own limit if `None`.
     pub max_tokens: Option<usize>,
@@ -267,11 +256,8 @@ impl Sampling {
 pub struct LocalSampling {
     /// `None` until the model is open.
     pub fingerprints: Option<Fingerprints>,
-    /// Sequences decoded at once.
     pub max_sequences: usize,
-    /// Memory of keys and values.
     pub kv_memory: KvMemory,
-    /// Their number format.
     pub kv_dtype: NumberFormat,
     /// The rounding of products' factors.
     pub compute: Compute,
@@ -304,14 +290,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How a local model draws tokens.
     pub(crate) fn decoding(&self) -> Result<Decoding, Refusal> {
         let Sampling { temperature, top_p, .. } = self.sampling;
         let truncation = Truncation { top_p: top_p as f32, ..Truncation::NONE };
         Ok(Decoding::at_temperature(temperature as f32, truncation)?)
     }
 
-    /// A local model's longest completion.
     pub fn max_tokens(&self) -> usize {
         self.sampling.max_tokens.unwrap_or(MAX_TOKENS)
     }

@@ -21,9 +21,8 @@ use crate::plan::{Plan, ProblemSet};
 use crate::score::{Score, score};
 
 /// The graded completions of an evaluation.
-pub struct Scores {
-    names: Vec<String>,
-    completions: Vec<usize>,
+pub struct Scores<'a> {
+    sets: &'a [ProblemSet],
     /// Of each set, by the problem's index.
     results: Vec<BTreeMap<usize, ProblemResult>>,
 }
@@ -36,7 +35,7 @@ pub struct Line {
     result: ProblemResult,
 }
 
-impl Summarise for Scores {
+impl Summarise for Scores<'_> {
     type Line = Line;
     const FORMAT: JournalFormat = JournalFormat {
         name: "hapo_eval",
@@ -96,14 +95,14 @@ impl Summarise for Scores {
     }
 
     fn read(&mut self, judges: &[Judge<'_>], line: Line, _: Span) -> Result<(), Refusal> {
-        let Some(set) = self.names.iter().position(|name| *name == line.benchmark) else {
+        let Some(set) = self.sets.iter().position(|set| set.name == line.benchmark) else {
             return Ok(());
         };
         let (index, result) = (line.problem, &line.result);
         let same = judges[set].dataset().examples.get(index).is_some_and(|example| {
             example.id == result.id
                 && example.answer == result.gold
-                && result.completions.len() == self.completions[set]
+                && result.completions.len() == self.sets[set].completions
         });
         if !same {
             let other = format!("answers to other problems of {}", line.benchmark);
@@ -143,7 +142,7 @@ impl Summarise for Scores {
     ) -> Result<(Progress, Option<Piece>), Refusal> {
         let Piece { set, problem, .. } = piece;
         let result = judge.grade(problem, completions)?;
-        let line = Line { benchmark: self.names[set].clone(), problem, result };
+        let line = Line { benchmark: self.sets[set].name.clone(), problem, result };
         if let Some(journal) = journal {
             journal.append(&line)?;
         }
@@ -153,14 +152,10 @@ impl Summarise for Scores {
     }
 }
 
-impl<'a> Completions<'a, Scores> {
+impl<'a> Completions<'a, Scores<'a>> {
     /// An evaluation, with the results of its record if there is one.
     pub fn of_evaluation(plan: &'a Plan, record: Option<&Path>) -> Result<Self, Refusal> {
-        let scores = Scores {
-            names: plan.sets.iter().map(|set| set.name.clone()).collect(),
-            completions: plan.sets.iter().map(|set| set.completions).collect(),
-            results: vec![BTreeMap::new(); plan.sets.len()],
-        };
+        let scores = Scores { sets: &plan.sets, results: vec![BTreeMap::new(); plan.sets.len()] };
         Self::begin(plan, scores, record.map(|path| (path, OpenMode::ResumeOrStart)))
     }
 
@@ -193,7 +188,6 @@ impl<'a> Completions<'a, Scores> {
         Ok(model.model.config().beyond_positions(longest + self.plan.max_tokens()))
     }
 
-    /// The results of each set.
     pub fn results(self) -> Vec<Vec<ProblemResult>> {
         self.summary.results.into_iter().map(|set| set.into_values().collect()).collect()
     }
@@ -222,7 +216,6 @@ fn without_secrets(endpoint: &str) -> String {
     }
 }
 
-/// The contents of a record.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recorded {
     /// The settings it was begun with.
@@ -232,7 +225,6 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Reads a record.
     pub fn read(path: &Path) -> Result<Self, Refusal> {
         let mut benchmarks: Vec<(String, BTreeMap<_, _>)> = Vec::new();
         let settings = Journal::read(path, &Scores::FORMAT, |line: Line, _| {
@@ -247,7 +239,6 @@ impl Recorded {
         Ok(Self { settings: settings.map_err(Scores::mended)?, benchmarks })
     }
 
-    /// The results of a benchmark's problems.
     pub fn benchmark(&self, name: &str) -> Option<&BTreeMap<usize, ProblemResult>> {
         let recorded = self.benchmarks.iter().find(|recorded| recorded.0 == name);
         recorded.map(|recorded| &recorded.1)

@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "hapo-core",
             "hapo-data",
+            "hapo-eval",
             "hapo-http",
             "hapo-kernels",
             "hapo-model",

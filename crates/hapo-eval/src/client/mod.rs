@@ -42,9 +42,7 @@ pub struct RetryPolicy {
     pub first_wait: Duration,
     /// Longest wait that a server may ask for.
     pub longest_wait: Duration,
-    /// Longest answer that is read, in bytes.
     pub response_limit: usize,
-    /// Seed of the variation of waits.
     pub seed: u64,
 }
 
@@ -69,7 +67,6 @@ pub struct Exchange {
     pub reply: Result<Reply, String>,
     /// Without an answer: all retries were spent. Otherwise the server cannot take the question.
     pub retried_out: bool,
-    /// Requests that were sent for it.
     pub requests: u32,
 }
 
@@ -92,7 +89,6 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// The result of one request.
 enum Sent {
     Answered(Reply),
     /// Too much for the server just now.
@@ -137,7 +133,6 @@ impl Client {
         &self.shown
     }
 
-    /// Its waits and retries.
     pub fn retry_policy(&self) -> &RetryPolicy {
         &self.retry_policy
     }

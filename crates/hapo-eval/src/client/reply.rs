@@ -4,18 +4,14 @@ use hapo_core::excerpt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A server's reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// The text; empty where the server gave a reason to finish and no text.
     pub text: String,
     /// Why it ended: `stop`, `length` and others.
     pub finish_reason: Option<String>,
-    /// The name under which the server answered.
     pub model: Option<String>,
-    /// Tokens of the question, if the server counts.
     pub prompt_tokens: Option<u64>,
-    /// Tokens of the answer, if the server counts.
     pub completion_tokens: Option<u64>,
 }
 

@@ -21,7 +21,6 @@ pub(super) struct Transport {
     response_limit: usize,
 }
 
-/// A server's response.
 pub(super) struct Received {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use hapo_core::{Hint, Refusal, Remedy, RngStream};
 use hapo_data::Dataset;
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
+use hapo_verify::Verdict;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -25,7 +26,7 @@ use crate::completions::{Completions, Piece, Progress, RawCompletion, Summarise}
 use crate::grading::Judge;
 use crate::plan::{Plan, PromptForm};
 pub use leak::{LEAKS, leak};
-use rules::Attempt;
+use rules::{Attempt, CUT, clean};
 pub use rules::{Leaked, Length, Outcome, Prices, Rule, Rules};
 
 /// Counts over the attempts there are.
@@ -36,30 +37,24 @@ pub struct Summary {
     pub admitted: usize,
     /// Prompts whose every attempt is finished, or which need no more.
     pub finished: usize,
-    /// Finished attempts.
     pub attempts: usize,
     /// Finished attempts that were in the journal when the run started.
     pub resumed: usize,
     /// Correct attempts, leaked ones included.
     pub correct: usize,
     pub wrong: usize,
-    /// Ones without a readable answer.
     pub unparsable: usize,
-    /// Ones that were cut off.
     pub truncated: usize,
     /// Correct ones beyond the length limit.
     pub too_long: usize,
-    /// Ones without a completion after all retries.
     pub failed: usize,
     /// Correct ones that let on that the gold answer was in the prompt.
     pub leaked: usize,
-    /// Requests that were sent for the finished attempts, in all runs.
+    /// In all runs, retries among them.
     pub requests: u64,
-    /// Those of them that were retries after a fault.
     pub retries: u64,
-    /// Tokens of prompts, as far as they were counted.
+    /// As far as tokens were counted.
     pub prompt_tokens: u64,
-    /// Tokens of completions, as far as they were counted.
     pub completion_tokens: u64,
     /// Cost of the finished attempts; null without prices.
     pub cost: Option<f64>,
@@ -140,13 +135,8 @@ impl Summarise for Traces<'_> {
     }
 
     fn progress(&self) -> Progress {
-        let mut progress = Progress::default();
-        for attempt in self.done.iter().flat_map(|done| done.range(..self.attempts)) {
-            progress.completions += 1;
-            progress.correct += usize::from(attempt.1.outcome == Outcome::Correct);
-            progress.failed += usize::from(attempt.1.outcome == Outcome::Failed);
-        }
-        progress
+        let attempts = self.done.iter().flat_map(|done| done.range(..self.attempts));
+        attempts.fold(Progress::default(), |at, attempt| at.and(attempt.1.outcome.progress()))
     }
 
     fn add(
@@ -162,9 +152,7 @@ impl Summarise for Traces<'_> {
             let line = Line { prompt, attempt, completion };
             let span = journal.append(&line)?;
             let judged = self.judge(judge, prompt, &line.completion, span)?;
-            progress.completions += 1;
-            progress.correct += usize::from(judged.outcome == Outcome::Correct);
-            progress.failed += usize::from(judged.outcome == Outcome::Failed);
+            progress = progress.and(judged.outcome.progress());
             self.done[prompt].insert(attempt, judged);
             self.last_failure = line.completion.failed.or(self.last_failure.take());
         }
@@ -183,10 +171,33 @@ impl Traces<'_> {
         completion: &RawCompletion,
         span: Span,
     ) -> Result<Attempt, Refusal> {
+        let (text, limit) = (completion.text.as_deref().map(clean), self.rules.length.as_ref());
+        let length = text.map_or(0, |text| match limit {
+            Some(limit) => (limit.tokens)(text),
+            None => text.chars().count(),
+        });
+        let ended = !completion.finish_reason.as_deref().is_some_and(|why| CUT.contains(&why));
+        let judged = text.map(|text| judge.judge(prompt, text, ended)).transpose()?;
+        let outcome = match judged.map(|judged| judged.map(|judgement| judgement.verdict)) {
+            None => Outcome::Failed,
+            Some(None) => Outcome::Truncated,
+            Some(Some(Verdict::Correct)) if limit.is_some_and(|most| length > most.limit) => {
+                Outcome::TooLong
+            }
+            Some(Some(Verdict::Correct)) => Outcome::Correct,
+            Some(Some(Verdict::Wrong)) => Outcome::Wrong,
+            Some(Some(Verdict::Unparsable(_))) => Outcome::Unparsable,
+        };
         let problem = &judge.dataset().examples[prompt].problem;
-        let leak = |text: &str| self.conditioned.then(|| leak(text, problem)).flatten();
-        let verdict = |text: &str, ended| judge.judge(prompt, text, ended);
-        Attempt::new(completion, self.rules.length.as_ref(), verdict, leak, span)
+        Ok(Attempt {
+            outcome,
+            leak: text.filter(|_| self.conditioned).and_then(|text| leak(text, problem)),
+            length,
+            prompt_tokens: completion.prompt_tokens,
+            completion_tokens: completion.completion_tokens,
+            requests: completion.requests,
+            span,
+        })
     }
 
     /// The attempts at a prompt that are missing and to be made now.
@@ -202,7 +213,6 @@ impl Traces<'_> {
         pieces
     }
 
-    /// The chosen attempts at a prompt, best first.
     fn chosen(&self, prompt: usize) -> Vec<u32> {
         self.rules.chosen(self.done[prompt].range(..self.attempts))
     }
@@ -293,7 +303,6 @@ impl<'a> Completions<'a, Traces<'a>> {
         self.journal.as_ref().map_or(&[], |journal| &journal.damaged_lines)
     }
 
-    /// The journal's path.
     pub fn journal(&self) -> &Path {
         self.journal.as_ref().map_or(Path::new(""), Journal::path)
     }

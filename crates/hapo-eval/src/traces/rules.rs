@@ -1,11 +1,9 @@
 //! The outcome of one attempt, and the rules that choose traces.
 
-use hapo_core::Refusal;
 use hapo_run::Span;
-use hapo_verify::{Judgement, Verdict};
 use serde::Serialize;
 
-use crate::completions::RawCompletion;
+use crate::completions::Progress;
 
 /// Which of the good traces are taken. Ties go to the earlier attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,18 +21,14 @@ pub enum Rule {
 pub enum Leaked {
     /// Chosen only when no other is correct.
     Last,
-    /// Never chosen.
     Never,
-    /// Chosen like any other.
     Any,
 }
 
 /// Price of a million tokens, in whatever currency.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Prices {
-    /// Of the prompt.
     pub input: f64,
-    /// Of the completion.
     pub output: f64,
 }
 
@@ -69,7 +63,6 @@ impl Rules<'_> {
             && (attempt.leak.is_none() || self.leaked == Leaked::Any)
     }
 
-    /// The chosen ones of the attempts at a prompt, best first.
     pub(crate) fn chosen<'t>(
         &self,
         attempts: impl Iterator<Item = (&'t u32, &'t Attempt)> + Clone,
@@ -100,9 +93,7 @@ impl Rules<'_> {
 pub enum Outcome {
     /// Correct, complete, short enough.
     Correct,
-    /// An answer that is not the gold answer.
     Wrong,
-    /// No answer that can be read.
     Unparsable,
     /// Cut off by the server's limit or its filter, whatever it says.
     Truncated,
@@ -110,6 +101,13 @@ pub enum Outcome {
     TooLong,
     /// No completion after all retries.
     Failed,
+}
+
+impl Outcome {
+    pub(crate) fn progress(self) -> Progress {
+        let is = |outcome| usize::from(self == outcome);
+        Progress { completions: 1, correct: is(Self::Correct), failed: is(Self::Failed) }
+    }
 }
 
 /// An attempt as memory holds it: everything but its text.
@@ -126,45 +124,8 @@ pub(crate) struct Attempt {
 }
 
 /// Servers' names for the end of an incomplete answer.
-const CUT: [&str; 6] = ["length", "max_tokens", "content_filter", "abort", "error", "tool_calls"];
-
-impl Attempt {
-    /// Judges a completion: `judge` by its text and whether it is whole, `leak` by its text.
-    pub(crate) fn new(
-        completion: &RawCompletion,
-        limit: Option<&Length<'_>>,
-        judge: impl FnOnce(&str, bool) -> Result<Option<Judgement>, Refusal>,
-        leak: impl FnOnce(&str) -> Option<&'static str>,
-        span: Span,
-    ) -> Result<Self, Refusal> {
-        let text = completion.text.as_deref().map(clean);
-        let length = text.map_or(0, |text| match limit {
-            Some(limit) => (limit.tokens)(text),
-            None => text.chars().count(),
-        });
-        let ended = !completion.finish_reason.as_deref().is_some_and(|why| CUT.contains(&why));
-        let judged = text.map(|text| judge(text, ended)).transpose()?;
-        let outcome = match judged.map(|judged| judged.map(|judgement| judgement.verdict)) {
-            None => Outcome::Failed,
-            Some(None) => Outcome::Truncated,
-            Some(Some(Verdict::Correct)) if limit.is_some_and(|most| length > most.limit) => {
-                Outcome::TooLong
-            }
-            Some(Some(Verdict::Correct)) => Outcome::Correct,
-            Some(Some(Verdict::Wrong)) => Outcome::Wrong,
-            Some(Some(Verdict::Unparsable(_))) => Outcome::Unparsable,
-        };
-        Ok(Self {
-            outcome,
-            leak: text.and_then(leak),
-            length,
-            prompt_tokens: completion.prompt_tokens,
-            completion_tokens: completion.completion_tokens,
-            requests: completion.requests,
-            span,
-        })
-    }
-}
+pub(crate) const CUT: [&str; 6] =
+    ["length", "max_tokens", "content_filter", "abort", "error", "tool_calls"];
 
 /// A trace without white space around it and without the end token that some servers leave in: the template adds its
 /// own (D10).
