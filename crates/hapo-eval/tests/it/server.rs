@@ -1,16 +1,17 @@
-//! The teacher against a real server that misbehaves.
-
-mod support;
+//! A teacher against a real server that misbehaves.
 
 use std::path::Path;
 use std::time::Duration;
 
-use hapo_core::Refusal;
+use hapo_core::{Refusal, Truncated};
 use hapo_data::Dataset;
-use hapo_teacher::{
-    Client, Leaked, OpenMode, Origin, PromptKind, RetryPolicy, Rule, Rules, Session, Summary, teach,
+use hapo_eval::{
+    Client, Completions, Leaked, LocalSampling, OpenMode, Plan, ProblemSet, PromptForm,
+    RetryPolicy, Rule, Rules, Sampling, Summary, Traces,
 };
-use support::{Mood, Server, prompts};
+use hapo_verify::{Extracting, Extraction, MATH};
+
+use crate::support::{Mood, Server, prompts};
 
 fn retry_policy() -> RetryPolicy {
     RetryPolicy {
@@ -24,30 +25,34 @@ fn retry_policy() -> RetryPolicy {
     }
 }
 
-fn origin(client: &Client) -> Origin {
-    Origin {
-        endpoint: client.address().to_owned(),
-        model: "sums".into(),
-        prompt: PromptKind::Conditioned,
-        system: None,
-        temperature: 1.0,
-        top_p: 1.0,
-        max_tokens: Some(100),
-        seed: 5,
-        extra: serde_json::Map::new(),
-        input: String::new(),
+fn plan(client: &Client, dataset: Dataset) -> Plan {
+    Plan {
+        sets: vec![ProblemSet { name: "sums".into(), dataset, completions: 4, draws: 0 }],
+        sampling: Sampling {
+            model: "sums".into(),
+            endpoint: Some(client.address().to_owned()),
+            prompt: PromptForm::Conditioned,
+            system: None,
+            temperature: 1.0,
+            top_p: 1.0,
+            max_tokens: Some(100),
+            seed: 5,
+            extra: serde_json::Map::new(),
+        },
+        local: LocalSampling::default(),
+        completions: None,
+        grader: Extracting::new(&MATH, Extraction::Announced),
+        truncated: Truncated::Wrong,
     }
 }
 
-fn rules(rule: Rule) -> Rules<'static> {
-    Rules {
-        attempts: 4,
-        rule,
-        leaked: Leaked::Last,
-        grader: &hapo_verify::MATH,
-        length: None,
-        prices: None,
-    }
+fn open<'a>(
+    plan: &'a Plan,
+    output: &Path,
+    rule: Rule,
+) -> Result<Completions<'a, Traces<'a>>, Refusal> {
+    let rules = Rules { rule, leaked: Leaked::Last, length: None, prices: None };
+    Completions::of_teacher(plan, output, rules, OpenMode::ResumeOrStart)
 }
 
 /// Asks for everything, into `output`.
@@ -58,10 +63,10 @@ fn run(
     rule: Rule,
 ) -> Result<(Summary, Vec<u8>), Refusal> {
     let client = Client::new(&server.endpoint, Some("sk-right"), retry_policy())?;
-    let begin = OpenMode::ResumeOrStart;
-    let mut session = Session::open(data, output, origin(&client), rules(rule), begin)?;
+    let plan = plan(&client, data.clone());
+    let mut session = open(&plan, output, rule)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(teach(&client, &mut session, std::future::pending(), |_| {}))?;
+    runtime.block_on(session.request(&client, std::future::pending()))?;
     session.write(true)?;
     Ok((session.summary(), std::fs::read(output).unwrap()))
 }
@@ -203,10 +208,8 @@ fn a_server_that_is_down_stops_the_run_and_failed_attempts_can_be_made_again() {
     );
     server.set(Mood::Calm);
     let client = Client::new(&server.endpoint, None, retry_policy()).unwrap();
-    let open = || {
-        let rules = rules(Rule::AllCorrect);
-        Session::open(&data, &output, origin(&client), rules, OpenMode::Resume).unwrap()
-    };
+    let plan = plan(&client, data);
+    let open = || open(&plan, &output, Rule::AllCorrect).unwrap();
     assert_eq!(open().summary().failed, 16);
     assert_eq!(open().retrying_failed().summary().attempts, 0);
 }

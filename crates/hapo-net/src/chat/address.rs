@@ -1,13 +1,12 @@
 //! The address that is posted to, and how messages show it.
 
+use crate::http::ureq::http::Uri;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hapo_net::http::ureq::http::Uri;
 use percent_encoding::percent_decode_str;
 
 use hapo_core::Refusal;
 
-/// An endpoint.
 pub(super) struct Address {
     /// The address of requests, without user and password.
     pub(super) posted: String,
@@ -18,7 +17,6 @@ pub(super) struct Address {
     pub(super) is_https: bool,
 }
 
-/// The address to post to.
 pub(super) fn address(given: &str) -> Result<Address, Refusal> {
     let wrong = |problem: String| {
         Refusal::input(format!("endpoint `…`: {problem}"))

@@ -25,7 +25,6 @@ struct State {
     not_before: Instant,
     /// Grows with every slowing down, so that a burst of refusals slows down once.
     era: u64,
-    /// Refusals in a row.
     refusals: u32,
 }
 
@@ -84,7 +83,6 @@ impl Pace {
 }
 
 impl Permit<'_> {
-    /// The server answered.
     pub(crate) fn answered(&self) {
         let mut state = self.pace.lock();
         state.refusals = 0;

@@ -1,4 +1,4 @@
-//! The output of a session: the rows of the input, with the chosen traces and where they come from.
+//! The output of a teacher: the rows of the input, with the chosen traces and where they come from.
 
 use std::io::{BufWriter, Write};
 
@@ -8,74 +8,52 @@ use hapo_run::write_atomically_with;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::Session;
-use crate::journal::Line;
-use crate::judgement::{Outcome, clean};
-use crate::prompt_kind::PromptKind;
+use super::rules::clean;
+use super::{Line, Outcome, Traces};
+use crate::completions::Completions;
+use crate::plan::Sampling;
 
-impl Session<'_> {
+impl Completions<'_, Traces<'_>> {
     /// Writes the output atomically, in the order of the prompts: each row with its new traces before its old ones.
     /// `keep_all` keeps rows without a new trace. The output depends neither on the time nor on retries.
     pub fn write(&mut self, keep_all: bool) -> Result<(), Refusal> {
-        self.journal.flush()?;
-        let output = self.output.clone();
-        write_atomically_with(&output, |file| self.write_rows(&mut BufWriter::new(file), keep_all))
-    }
-
-    fn write_rows(&mut self, writer: &mut impl Write, keep_all: bool) -> Result<(), Refusal> {
-        let output = self.output.clone();
-        let io = |source| Refusal::io("write", &output)(source);
-        for prompt in 0..self.golds.len() {
-            let chosen = self.chosen(prompt);
-            if chosen.is_empty() && !keep_all {
-                continue;
-            }
-            let mut example = self.dataset.examples[prompt].clone();
-            let before = std::mem::take(&mut example.teachers);
-            for attempt in &chosen {
-                let span = self.done[prompt][attempt].span;
-                let line: Line = self.journal.read_at(span)?;
-                let text = line.it.text.unwrap_or_default();
-                example.teachers.push(clean(&text).to_owned());
-            }
-            for it in before {
-                if !example.teachers.contains(&it) {
-                    example.teachers.push(it);
+        self.flush()?;
+        let output = self.summary.output.clone();
+        write_atomically_with(&output, |file| {
+            let mut writer = BufWriter::new(file);
+            let io = |source| Refusal::io("write", &output)(source);
+            for prompt in 0..self.summary.done.len() {
+                let chosen = self.summary.chosen(prompt);
+                if chosen.is_empty() && !keep_all {
+                    continue;
                 }
+                let example = self.with_traces(prompt, &chosen)?;
+                let provenance =
+                    Provenance::new(&self.plan.sampling, &self.summary, prompt, &chosen);
+                serde_json::to_writer(&mut writer, &OutputRow::new(&example, provenance))
+                    .map_err(|error| io(error.into()))?;
+                writer.write_all(b"\n").map_err(io)?;
             }
-            let row = OutputRow::new(&example, self.provenance(prompt, &chosen));
-            serde_json::to_writer(&mut *writer, &row).map_err(|it| io(it.into()))?;
-            writer.write_all(b"\n").map_err(io)?;
-        }
-        writer.flush().map_err(io)
+            writer.flush().map_err(io)
+        })
     }
 
-    fn provenance(&self, prompt: usize, chosen: &[u32]) -> Provenance<'_> {
-        let done = &self.done[prompt];
-        Provenance {
-            endpoint: &self.origin.endpoint,
-            model: &self.origin.model,
-            prompt: self.origin.prompt,
-            system: self.origin.system.as_deref(),
-            temperature: self.origin.temperature,
-            top_p: self.origin.top_p,
-            max_tokens: self.origin.max_tokens,
-            seed: self.origin.seed,
-            outcomes: done.range(..self.rules.attempts).map(|it| it.1.outcome).collect(),
-            traces: chosen
-                .iter()
-                .map(|attempt| {
-                    let it = &done[attempt];
-                    Trace {
-                        attempt: *attempt,
-                        leak: it.leak,
-                        prompt_tokens: it.prompt_tokens,
-                        completion_tokens: it.completion_tokens,
-                        cost: self.rules.prices.and_then(|prices| prices.cost(it)),
-                    }
-                })
-                .collect(),
+    /// A row of the input with the chosen traces before its own.
+    fn with_traces(&mut self, prompt: usize, chosen: &[u32]) -> Result<Example, Refusal> {
+        let mut example = self.plan.sets[0].dataset.examples[prompt].clone();
+        let before = std::mem::take(&mut example.teachers);
+        let journal = self.journal.as_mut().expect("a teacher has a journal");
+        for attempt in chosen {
+            let line: Line = journal.read_at(self.summary.done[prompt][attempt].span)?;
+            let text = line.completion.text.unwrap_or_default();
+            example.teachers.push(clean(&text).to_owned());
         }
+        for trace in before {
+            if !example.teachers.contains(&trace) {
+                example.teachers.push(trace);
+            }
+        }
+        Ok(example)
     }
 }
 
@@ -158,14 +136,14 @@ fn as_written(fields: &mut Map<String, Value>, name: &str, text: &str) -> Value 
 /// Where a row's traces come from.
 #[derive(Serialize)]
 struct Provenance<'a> {
-    endpoint: &'a str,
+    endpoint: Option<&'a str>,
     model: &'a str,
-    prompt: PromptKind,
+    prompt: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     system: Option<&'a str>,
     temperature: f64,
     top_p: f64,
-    max_tokens: Option<u64>,
+    max_tokens: Option<usize>,
     seed: u64,
     outcomes: Vec<Outcome>,
     traces: Vec<Trace>,
@@ -179,4 +157,32 @@ struct Trace {
     completion_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cost: Option<f64>,
+}
+
+impl<'a> Provenance<'a> {
+    fn new(sampling: &'a Sampling, traces: &Traces<'_>, prompt: usize, chosen: &[u32]) -> Self {
+        let done = &traces.done[prompt];
+        let trace = |number: &u32| {
+            let attempt = &done[number];
+            Trace {
+                attempt: *number,
+                leak: attempt.leak,
+                prompt_tokens: attempt.prompt_tokens,
+                completion_tokens: attempt.completion_tokens,
+                cost: traces.rules.prices.and_then(|prices| prices.cost(attempt)),
+            }
+        };
+        Self {
+            endpoint: sampling.endpoint.as_deref(),
+            model: &sampling.model,
+            prompt: sampling.prompt.name(),
+            system: sampling.system.as_deref(),
+            temperature: sampling.temperature,
+            top_p: sampling.top_p,
+            max_tokens: sampling.max_tokens,
+            seed: sampling.seed,
+            outcomes: done.range(..traces.attempts).map(|attempt| attempt.1.outcome).collect(),
+            traces: chosen.iter().map(trace).collect(),
+        }
+    }
 }

@@ -1,59 +1,52 @@
-//! Completions before and after they are graded.
+//! From completions to verdicts and votes.
 
-use hapo_core::{Refusal, Verdict};
-use hapo_data::Dataset;
-use hapo_teacher::gold_of;
-use hapo_verify::{Completion, Gold, Grader, Judgement, in_order};
+use hapo_core::{Refusal, Truncated, Verdict};
+use hapo_data::{Dataset, Example};
+use hapo_verify::{Completion, Gold, GoldError, Grader, Judgement, Problem, in_order};
 use serde::{Deserialize, Serialize};
 
-/// Grading of completions that were cut off at the limit (D27).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Truncated {
-    /// It gives no answer, as in training.
-    #[default]
-    Wrong,
-    /// It is graded like any other.
-    Grade,
-}
-
-impl Truncated {
-    /// Every rule, by its name.
-    pub const ALL: &[(&str, Truncated)] =
-        &[("wrong", Truncated::Wrong), ("grade", Truncated::Grade)];
-}
+use crate::completions::RawCompletion;
+use crate::statistics::{Estimate, estimate};
 
 /// Why a completion that was cut off gives no answer.
-const CUT_OFF: &str = "cut off before its end token";
+pub const CUT_OFF: &str = "cut off before its end token";
 
-/// A completion before it is graded.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RawCompletion {
-    /// Its text.
-    pub text: String,
-    /// Its length in tokens, if it was counted.
-    pub tokens: Option<usize>,
-    /// The completion ended with a stop token.
-    pub ended: bool,
+/// Reads an example for a grader.
+pub fn gold_of(grader: &dyn Grader, example: &Example) -> Result<Gold, GoldError> {
+    let golds: Vec<&str> = example.golds().collect();
+    let row = example.fields.as_deref();
+    Gold::of(grader, &Problem { text: &example.problem, golds: &golds, row })
 }
 
-/// A problem with its graded completions.
+/// The judgement on a completion; `None` where it was cut off and `truncated` leaves it unjudged (D27).
+fn judge(
+    gold: &Gold,
+    text: &str,
+    ended: bool,
+    truncated: Truncated,
+) -> Result<Option<Judgement>, Refusal> {
+    if !truncated.is_judged(ended) {
+        return Ok(None);
+    }
+    let judged = gold.judge_completion(Completion { text, truncated: !ended });
+    match judged.failure() {
+        Some(problem) => Err(Refusal::input(format!("the reward failed: {problem}")).hint(
+            "what it printed is above; with a journal the same command resumes where it stopped",
+        )),
+        None => Ok(Some(judged)),
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProblemResult {
-    /// Id of the problem.
     pub id: String,
-    /// The gold answer.
     pub gold: String,
-    /// The completions.
     pub completions: Vec<GradedCompletion>,
 }
 
-/// One completion, graded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GradedCompletion {
-    /// Its text.
     pub text: String,
-    /// The grader's verdict.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// The reward, if it differs from the verdict's.
@@ -62,18 +55,14 @@ pub struct GradedCompletion {
     /// The other grader's verdict, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<Verdict>,
-    /// The answer that was extracted.
     pub answer: Option<String>,
     /// The first completion that gives the same answer, by the grader's equivalence; `None` without an answer.
     pub vote: Option<usize>,
-    /// Its length in tokens, if it was counted.
     pub tokens: Option<usize>,
-    /// The completion ended with a stop token.
     pub ended: bool,
 }
 
 impl ProblemResult {
-    /// Completions that are correct.
     pub fn correct(&self) -> usize {
         let correct = |it: &&GradedCompletion| it.verdict.is_correct();
         self.completions.iter().filter(correct).count()
@@ -83,6 +72,12 @@ impl ProblemResult {
     pub fn success(&self) -> f64 {
         self.correct() as f64 / self.completions.len().max(1) as f64
     }
+}
+
+/// avg@k with its interval over problems; `None` for no problems.
+pub fn average(results: &[ProblemResult], seed: u64) -> Option<Estimate> {
+    let values: Vec<f64> = results.iter().map(ProblemResult::success).collect();
+    estimate(&values, seed)
 }
 
 /// The gold answers of a set of problems, as one or two graders read them.
@@ -100,31 +95,35 @@ impl<'a> Judge<'a> {
         dataset: &'a Dataset,
         grader: &'a dyn Grader,
         other: Option<&dyn Grader>,
+        truncated: Truncated,
     ) -> Result<Self, Refusal> {
-        let golds = dataset
-            .examples
-            .iter()
-            .map(|it| gold_of(grader, it).map_err(|reason| {
-                let (answer, id) = (&it.answer, &it.id);
-                Refusal::input(format!("the grader cannot read the gold answer `{answer}` of problem {id}: {reason}"))
+        let gold = |(index, example): (usize, &Example)| {
+            gold_of(grader, example).map_err(|reason| {
+                let (answer, row, id) = (&example.answer, index + 1, &example.id);
+                let unread = format!("the grader cannot read the gold answer `{answer}`");
+                Refusal::input(format!("{unread} (row {row}, id {id}): {reason}"))
                     .hint("correct or remove the row")
-            }))
-            .collect::<Result<Vec<_>, _>>()?;
+            })
+        };
+        let golds = dataset.examples.iter().enumerate().map(gold).collect::<Result<_, _>>()?;
         let others = other.map(|grader| {
-            let golds = dataset.examples.iter();
-            golds.map(|it| gold_of(grader, it).ok()).collect()
+            dataset.examples.iter().map(|example| gold_of(grader, example).ok()).collect()
         });
-        Ok(Self { dataset, grader, golds, others, truncated: Truncated::default() })
+        Ok(Self { dataset, grader, golds, others, truncated })
     }
 
-    /// With a rule for completions that were cut off; without one they give no answer.
-    pub fn with_truncated(self, truncated: Truncated) -> Self {
-        Self { truncated, ..self }
-    }
-
-    /// The problems that it judges.
     pub fn dataset(&self) -> &'a Dataset {
         self.dataset
+    }
+
+    /// The judgement on a completion of a problem; `None` where it was cut off and is not judged.
+    pub(crate) fn judge(
+        &self,
+        problem: usize,
+        text: &str,
+        ended: bool,
+    ) -> Result<Option<Judgement>, Refusal> {
+        judge(&self.golds[problem], text, ended, self.truncated)
     }
 
     /// Grades the completions of one problem and groups equal answers.
@@ -134,48 +133,35 @@ impl<'a> Judge<'a> {
         completions: Vec<RawCompletion>,
     ) -> Result<ProblemResult, Refusal> {
         let example = &self.dataset.examples[problem];
-        let judged = in_order(self.grader.workers(), &completions, |it| {
-            if !it.ended && self.truncated == Truncated::Wrong {
-                return Ok(None);
-            }
-            let completion = Completion { text: &it.text, truncated: !it.ended };
-            let judged = self.golds[problem].judge_completion(completion);
-            match judged.failure() {
-                Some(problem) => Err(Refusal::input(format!("the reward failed: {problem}")).hint(
-                    "what it printed is above; with a record the same command resumes where it stopped",
-                )),
-                None => Ok(Some(judged)),
-            }
+        let judged = in_order(self.grader.workers(), &completions, |completion| {
+            self.judge(problem, completion.text(), completion.ended())
         })?;
         let votes = votes(self.grader, &judged, &completions);
         let cut_off = || Verdict::Unparsable(CUT_OFF.to_owned());
+        let of = |judgement: &Judgement| Verdict::of(judgement.verdict.compared());
+        let other = |text: &str, judged: bool| {
+            let others = self.others.as_ref()?;
+            Some(match &others[problem] {
+                _ if !judged => cut_off(),
+                Some(gold) => of(&gold.judge(text)),
+                None => Verdict::Unparsable("the gold answer cannot be read".to_owned()),
+            })
+        };
         let graded = completions.into_iter().zip(judged).zip(votes);
         let graded = graded.map(|((raw, judged), vote)| GradedCompletion {
-            verdict: judged.as_ref().map_or_else(cut_off, |it| Verdict::of(it.verdict.compared())),
-            reward: judged.as_ref().and_then(|it| it.reward),
-            other: match &judged {
-                Some(_) => self.other_verdict(problem, &raw.text),
-                None => self.others.as_ref().map(|_| cut_off()),
-            },
-            answer: judged.and_then(|it| it.extracted),
+            verdict: judged.as_ref().map_or_else(cut_off, of),
+            reward: judged.as_ref().and_then(|judgement| judgement.reward),
+            other: other(raw.text(), judged.is_some()),
+            answer: judged.and_then(|judgement| judgement.extracted),
             vote,
-            text: raw.text,
-            tokens: raw.tokens,
-            ended: raw.ended,
+            ended: raw.ended(),
+            tokens: raw.completion_tokens.map(|tokens| tokens as usize),
+            text: raw.text.unwrap_or_default(),
         });
         Ok(ProblemResult {
             id: example.id.clone(),
             gold: example.answer.clone(),
             completions: graded.collect(),
-        })
-    }
-
-    /// The other grader's verdict; `None` without another grader.
-    fn other_verdict(&self, problem: usize, text: &str) -> Option<Verdict> {
-        let unread = || Verdict::Unparsable("the gold answer cannot be read".to_owned());
-        self.others.as_ref().map(|golds| match &golds[problem] {
-            Some(gold) => Verdict::of(gold.judge(text).verdict.compared()),
-            None => unread(),
         })
     }
 }
@@ -206,7 +192,7 @@ fn votes(
                 (false, false) => {
                     first.extracted.as_ref() == Some(&answer)
                         || gold.as_ref().is_some_and(|gold| {
-                            gold.judge(&completions[n].text).verdict.is_correct()
+                            gold.judge(completions[n].text()).verdict.is_correct()
                         })
                 }
                 _ => false,
@@ -227,7 +213,6 @@ fn votes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hapo_data::Example;
 
     #[test]
     fn equal_answers_share_a_vote_however_they_are_written() {
@@ -238,7 +223,9 @@ mod tests {
             ..Example::default()
         };
         let dataset = Dataset { examples: vec![example] };
-        let judge = Judge::new(&dataset, &hapo_verify::MATH, Some(&hapo_verify::EXACT)).unwrap();
+        let judge = |truncated| {
+            Judge::new(&dataset, &hapo_verify::MATH, Some(&hapo_verify::EXACT), truncated).unwrap()
+        };
         let texts = [
             "\\boxed{0.25}",
             "\\boxed{0.5}",
@@ -248,9 +235,8 @@ mod tests {
             "\\boxed{x+1}",
             "\\boxed{1+x}",
         ];
-        let completions =
-            texts.map(|it| RawCompletion { text: it.into(), tokens: None, ended: true });
-        let it = judge.grade(0, completions.to_vec()).unwrap();
+        let completions = texts.map(|text| RawCompletion::local(text.into(), 1, true));
+        let it = judge(Truncated::Wrong).grade(0, completions.to_vec()).unwrap();
         let votes: Vec<Option<usize>> = it.completions.iter().map(|it| it.vote).collect();
         assert_eq!(votes, [Some(0), Some(1), Some(0), Some(1), None, Some(5), Some(5)]);
         let others: Vec<&Option<Verdict>> = it.completions.iter().map(|it| &it.other).collect();
@@ -259,16 +245,15 @@ mod tests {
         assert_eq!(it.correct(), 2);
         // The fourth was cut off: no answer, and no vote.
         let mut completions = completions.to_vec();
-        completions[3].ended = false;
-        let judge = judge.with_truncated(Truncated::Wrong);
-        let it = judge.grade(0, completions.clone()).unwrap();
+        completions[3].finish_reason = Some("length".into());
+        let it = judge(Truncated::Wrong).grade(0, completions.clone()).unwrap();
         let votes: Vec<Option<usize>> = it.completions.iter().map(|it| it.vote).collect();
         assert_eq!(votes, [Some(0), Some(1), Some(0), None, None, Some(5), Some(5)]);
         let cut_off = Verdict::Unparsable("cut off before its end token".to_owned());
         assert_eq!(it.completions[3].verdict, cut_off);
         assert_eq!(it.completions[3].other, Some(cut_off));
         assert_eq!(it.correct(), 1);
-        let graded = judge.with_truncated(Truncated::Grade).grade(0, completions).unwrap();
+        let graded = judge(Truncated::Grade).grade(0, completions).unwrap();
         assert_eq!(graded.correct(), 2);
     }
 }

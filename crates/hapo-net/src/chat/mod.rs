@@ -9,8 +9,7 @@
 
 mod address;
 mod headers;
-mod policy;
-mod question;
+mod pace;
 mod reply;
 mod transport;
 
@@ -18,36 +17,57 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::http::retry_after;
+use crate::http::ureq::http::{HeaderMap, StatusCode};
 use hapo_core::{Fault, Hint, Refusal, Remedy, RngCounter, RngStream, uniform};
-use hapo_net::http::retry_after;
-use hapo_net::http::ureq::http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
-use crate::pace::Pace;
 use address::address;
 use headers::spent;
-pub use policy::RetryPolicy;
-pub use question::Question;
+use pace::Pace;
 pub use reply::Reply;
 use reply::{complaint, is_of_prompt, read_reply};
 use transport::{Received, Transport};
 
-/// A question and its result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exchange {
-    /// The answer, or why there is none.
-    pub reply: Result<Reply, Failure>,
-    /// Requests that were sent for it.
-    pub requests: u32,
+/// How long a client waits and how often it tries again.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryPolicy {
+    /// Most requests in flight.
+    pub concurrency: usize,
+    /// Longest time of one request, its answer included.
+    pub timeout: Duration,
+    /// Retries of a question after faults. A 429 does not count here; ten times as many are tolerated.
+    pub retries: u32,
+    /// The wait after the first fault; it doubles with each, up to a minute, and varies by half either way.
+    pub first_wait: Duration,
+    /// Longest wait that a server may ask for.
+    pub longest_wait: Duration,
+    pub response_limit: usize,
+    pub seed: u64,
 }
 
-/// Why a question has no answer.
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            concurrency: 16,
+            timeout: Duration::from_mins(10),
+            retries: 6,
+            first_wait: Duration::from_secs(1),
+            longest_wait: Duration::from_mins(10),
+            response_limit: 16 << 20,
+            seed: 0,
+        }
+    }
+}
+
+/// The result of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// In words, the last failure.
-    pub reason: String,
-    /// All retries were spent: the server's fault. Otherwise the server cannot take the question.
+pub struct Exchange {
+    /// The answer, or the last failure.
+    pub reply: Result<Reply, String>,
+    /// Without an answer: all retries were spent. Otherwise the server cannot take the question.
     pub retried_out: bool,
+    pub requests: u32,
 }
 
 /// A client of one endpoint.
@@ -69,7 +89,6 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// The result of one request.
 enum Sent {
     Answered(Reply),
     /// Too much for the server just now.
@@ -114,16 +133,14 @@ impl Client {
         &self.shown
     }
 
-    /// Its waits and retries.
     pub fn retry_policy(&self) -> &RetryPolicy {
         &self.retry_policy
     }
 
-    /// Sends a question until there is an answer or the retries are spent. `number` identifies the question in the
-    /// jitter of waits.
-    pub async fn ask(&self, question: &Question<'_>, number: u64) -> Result<Exchange, Refusal> {
-        let body: Arc<[u8]> =
-            serde_json::to_vec(&question.body()).expect("a JSON value can be written").into();
+    /// Sends a question, the body of a request, until there is an answer or the retries are spent. `number` identifies
+    /// the question in the jitter of waits.
+    pub async fn ask(&self, question: &Value, number: u64) -> Result<Exchange, Refusal> {
+        let body: Arc<[u8]> = question.to_string().into_bytes().into();
         let (mut faults, mut refusals, mut requests) = (0, 0, 0);
         let backoff = |n: u32, request: u32| {
             let counter = RngCounter {
@@ -140,23 +157,21 @@ impl Client {
             let permit = self.pace.enter().await;
             requests += 1;
             let sent = self.send(body.clone()).await;
-            let ended = |reply| Ok(Exchange { reply, requests });
-            let failure = |reason, retried_out| Err(Failure { reason, retried_out });
+            let ended = |reply, retried_out| Ok(Exchange { reply, retried_out, requests });
             match sent {
-                Sent::Answered(it) => {
+                Sent::Answered(reply) => {
                     permit.answered();
-                    return ended(Ok(it));
+                    return ended(Ok(reply), false);
                 }
-                Sent::Hopeless(reason) => return ended(failure(reason, false)),
-                Sent::Stop(it) => return Err(it),
+                Sent::Hopeless(reason) => return ended(Err(reason), false),
+                Sent::Stop(refusal) => return Err(refusal),
                 Sent::Busy { reason, wait } => {
                     let longest = self.retry_policy.longest_wait;
                     if let Some(it) = wait.filter(|it| *it > longest) {
                         let (asked, longest) = (it.as_secs(), longest.as_secs());
-                        return Err(stopped(format!(
-                            "{} asks to wait {asked} s, expected at most {longest} s",
-                            self.shown
-                        )));
+                        let long = format!("asks to wait {asked} s, expected at most {longest} s");
+                        return Err(Refusal::machine(format!("{} {long}", self.shown))
+                            .hint("the same command resumes where it stopped"));
                     }
                     if let Some(it) =
                         permit.refused(|before| wait.unwrap_or_else(|| backoff(before, requests)))
@@ -165,13 +180,13 @@ impl Client {
                     }
                     refusals += 1;
                     if refusals > self.retry_policy.retries.saturating_mul(10) {
-                        return ended(failure(reason, true));
+                        return ended(Err(reason), true);
                     }
                 }
                 Sent::Fault(reason) => {
                     drop(permit);
                     if faults >= self.retry_policy.retries {
-                        return ended(failure(reason, true));
+                        return ended(Err(reason), true);
                     }
                     let wait = backoff(faults, requests);
                     (self.waiting)(wait, &reason);
@@ -246,7 +261,7 @@ impl Client {
             return Cow::Borrowed(body);
         };
         let text = String::from_utf8_lossy(body);
-        let json = hapo_data::without_lone_surrogates(&text);
+        let json = hapo_core::without_lone_surrogates(&text);
         let Ok(mut value) = serde_json::from_str::<Value>(&json) else {
             return Cow::Owned(text.replace(key, "***").into_bytes());
         };
@@ -256,11 +271,6 @@ impl Client {
             Cow::Borrowed(body)
         }
     }
-}
-
-/// The run was interrupted, or the server asks for a longer wait than it allows.
-pub(crate) fn stopped(why: String) -> Refusal {
-    Refusal::machine(why).hint("the same command resumes where it stopped")
 }
 
 /// Replaces a key in every text of a value and says whether it was there.

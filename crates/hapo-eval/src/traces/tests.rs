@@ -1,8 +1,10 @@
 use super::*;
-use crate::judgement::{Length, Prices};
-use crate::prompt_kind::PromptKind;
+use hapo_core::Truncated;
 use hapo_data::{Columns, Example, Loaded, Message, load_rows, open_all};
-use serde_json::Value;
+use hapo_verify::{Extracting, Extraction, MATH};
+use serde_json::{Map, Value};
+
+use crate::plan::{LocalSampling, ProblemSet, Sampling};
 
 fn dataset() -> Dataset {
     let example = |id: &str, answer: &str| Example {
@@ -14,34 +16,37 @@ fn dataset() -> Dataset {
     Dataset { examples: vec![example("a", "4"), example("b", "7")] }
 }
 
-fn origin(temperature: f64) -> Origin {
-    Origin {
-        endpoint: "http://h/v1/chat/completions".into(),
-        model: "m".into(),
-        prompt: PromptKind::Conditioned,
-        system: None,
-        temperature,
-        top_p: 1.0,
-        max_tokens: None,
-        seed: 0,
-        extra: serde_json::Map::new(),
-        input: String::new(),
+fn plan_of(dataset: Dataset) -> Plan {
+    Plan {
+        sets: vec![ProblemSet { name: "prompts".into(), dataset, completions: 3, draws: 0 }],
+        sampling: Sampling {
+            model: "m".into(),
+            endpoint: Some("http://h/v1/chat/completions".into()),
+            prompt: PromptForm::Conditioned,
+            system: None,
+            temperature: 0.5,
+            top_p: 1.0,
+            max_tokens: None,
+            seed: 0,
+            extra: Map::new(),
+        },
+        local: LocalSampling::default(),
+        completions: None,
+        grader: Extracting::new(&MATH, Extraction::Announced),
+        truncated: Truncated::Wrong,
     }
+}
+
+fn plan() -> Plan {
+    plan_of(dataset())
 }
 
 fn rules(rule: Rule, leaked: Leaked) -> Rules<'static> {
-    Rules {
-        attempts: 3,
-        rule,
-        leaked,
-        grader: &hapo_verify::MATH,
-        length: None,
-        prices: Some(Prices { input: 1.0, output: 10.0 }),
-    }
+    Rules { rule, leaked, length: None, prices: Some(Prices { input: 1.0, output: 10.0 }) }
 }
 
-fn completed(text: &str) -> Attempt {
-    Attempt {
+fn completed(text: &str) -> RawCompletion {
+    RawCompletion {
         text: Some(text.into()),
         failed: None,
         finish_reason: Some("stop".into()),
@@ -54,17 +59,39 @@ fn completed(text: &str) -> Attempt {
     }
 }
 
-fn open<'a>(dataset: &'a Dataset, output: &Path, rules: Rules<'a>) -> Result<Session<'a>, Refusal> {
-    Session::open(dataset, output, origin(0.5), rules, OpenMode::ResumeOrStart)
+type Session<'a> = Completions<'a, Traces<'a>>;
+
+fn open<'a>(plan: &'a Plan, output: &Path, rules: Rules<'a>) -> Result<Session<'a>, Refusal> {
+    Completions::of_teacher(plan, output, rules, OpenMode::ResumeOrStart)
+}
+
+impl Session<'_> {
+    fn record(&mut self, prompt: usize, attempt: u32, completion: &RawCompletion) -> Outcome {
+        let piece = Piece { set: 0, problem: prompt, first: attempt, count: 1 };
+        self.add(piece, vec![completion.clone()]).unwrap();
+        self.summary.done[prompt][&attempt].outcome
+    }
+
+    fn has(&self, prompt: usize, attempt: u32) -> bool {
+        self.summary.done[prompt].contains_key(&attempt)
+    }
+
+    fn wanted(&self, prompt: usize) -> Vec<u32> {
+        self.summary.wanted(prompt).iter().map(|piece| piece.first).collect()
+    }
+
+    fn chosen(&self, prompt: usize) -> Vec<u32> {
+        self.summary.chosen(prompt)
+    }
 }
 
 /// Attempts 0, 1, 2 at prompt 0, then the choice of each rule from the same journal.
 fn check(texts: [&str; 3], rule: Rule, leaked: Leaked, expected: &[u32]) {
     let folder = tempfile::tempdir().unwrap();
-    let (data, output) = (dataset(), folder.path().join("out.jsonl"));
-    let mut session = open(&data, &output, rules(rule, leaked)).unwrap();
+    let (plan, output) = (plan(), folder.path().join("out.jsonl"));
+    let mut session = open(&plan, &output, rules(rule, leaked)).unwrap();
     for (attempt, text) in (0..).zip(texts) {
-        session.record(0, attempt, &completed(text)).unwrap();
+        session.record(0, attempt, &completed(text));
     }
     assert_eq!(session.chosen(0), expected, "{texts:?} {rule:?} {leaked:?}");
 }
@@ -87,17 +114,17 @@ fn rules_choose_among_correct_traces_and_leaked_ones_come_last() {
 #[test]
 fn first_correct_asks_one_at_a_time_and_stops() {
     let folder = tempfile::tempdir().unwrap();
-    let (data, output) = (dataset(), folder.path().join("out.jsonl"));
-    let mut session = open(&data, &output, rules(Rule::FirstCorrect, Leaked::Last)).unwrap();
+    let (plan, output) = (plan(), folder.path().join("out.jsonl"));
+    let mut session = open(&plan, &output, rules(Rule::FirstCorrect, Leaked::Last)).unwrap();
     assert_eq!(session.wanted(0), [0]);
-    session.record(0, 0, &completed("as provided \\boxed{4}")).unwrap();
+    session.record(0, 0, &completed("as provided \\boxed{4}"));
     assert_eq!(session.wanted(0), [1]);
-    session.record(0, 1, &completed("\\boxed{4}")).unwrap();
+    session.record(0, 1, &completed("\\boxed{4}"));
     assert_eq!(session.wanted(0), [0_u32; 0]);
     assert_eq!(session.wanted(1), [0]);
     drop(session);
     // The same journal under another rule lacks the third attempt.
-    let session = open(&data, &output, rules(Rule::ShortestCorrect, Leaked::Last)).unwrap();
+    let session = open(&plan, &output, rules(Rule::ShortestCorrect, Leaked::Last)).unwrap();
     assert_eq!(session.wanted(0), [2]);
     assert_eq!(session.wanted(1), [0, 1, 2]);
 }
@@ -105,27 +132,27 @@ fn first_correct_asks_one_at_a_time_and_stops() {
 #[test]
 fn cut_long_failed_and_ended_traces() {
     let folder = tempfile::tempdir().unwrap();
-    let (data, output) = (dataset(), folder.path().join("out.jsonl"));
+    let (plan, output) = (plan(), folder.path().join("out.jsonl"));
     let tokens = |text: &str| text.split_whitespace().count() + 1;
     let limited = Rules {
         length: Some(Length { limit: 4, tokens: &tokens }),
         ..rules(Rule::AllCorrect, Leaked::Last)
     };
-    let mut session = open(&data, &output, limited).unwrap();
-    let cut = Attempt { finish_reason: Some("length".into()), ..completed("\\boxed{4}") };
-    let failed = Attempt {
+    let mut session = open(&plan, &output, limited).unwrap();
+    let cut = RawCompletion { finish_reason: Some("length".into()), ..completed("\\boxed{4}") };
+    let failed = RawCompletion {
         text: None,
         failed: Some("status 500".into()),
         prompt_tokens: None,
         ..completed("")
     };
-    assert_eq!(session.record(0, 0, &cut).unwrap(), Outcome::Truncated);
-    assert_eq!(session.record(0, 1, &failed).unwrap(), Outcome::Failed);
+    assert_eq!(session.record(0, 0, &cut), Outcome::Truncated);
+    assert_eq!(session.record(0, 1, &failed), Outcome::Failed);
     // Three words and the end token fit; four do not.
     let long = completed("one two three \\boxed{4}");
-    assert_eq!(session.record(0, 2, &long).unwrap(), Outcome::TooLong);
+    assert_eq!(session.record(0, 2, &long), Outcome::TooLong);
     let fits = completed(" one two \\boxed{7}<|im_end|>\n<|endoftext|> ");
-    assert_eq!(session.record(1, 0, &fits).unwrap(), Outcome::Correct);
+    assert_eq!(session.record(1, 0, &fits), Outcome::Correct);
     let it = session.summary();
     assert_eq!((it.truncated, it.failed, it.too_long, it.correct, it.admitted), (1, 1, 1, 1, 1));
     assert_eq!((it.requests, it.retries, it.uncounted), (8, 4, 0));
@@ -143,10 +170,10 @@ fn cut_long_failed_and_ended_traces() {
 #[test]
 fn traces_of_the_input_follow_the_new_ones() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut data, output) = (dataset(), folder.path().join("out.jsonl"));
-    data.examples[0].teachers = vec!["\\boxed{4}".into(), "old \\boxed{4}".into()];
-    let mut session = open(&data, &output, rules(Rule::FirstCorrect, Leaked::Last)).unwrap();
-    session.record(0, 0, &completed("\\boxed{4}")).unwrap();
+    let (mut plan, output) = (plan(), folder.path().join("out.jsonl"));
+    plan.sets[0].dataset.examples[0].teachers = vec!["\\boxed{4}".into(), "old \\boxed{4}".into()];
+    let mut session = open(&plan, &output, rules(Rule::FirstCorrect, Leaked::Last)).unwrap();
+    session.record(0, 0, &completed("\\boxed{4}"));
     session.write(true).unwrap();
     let teachers = &hapo_data::load(&output).unwrap().dataset.examples[0].teachers;
     assert_eq!(*teachers, ["\\boxed{4}", "old \\boxed{4}"]);
@@ -165,12 +192,12 @@ fn read(path: &Path, columns: Option<&str>) -> Loaded {
 fn taught(folder: &Path, rows: &[&str], columns: Option<&str>) -> (Dataset, PathBuf) {
     let (input, output) = (folder.join("in.jsonl"), folder.join("out.jsonl"));
     std::fs::write(&input, rows.join("\n")).unwrap();
-    let data = read(&input, columns).dataset;
-    let mut session = open(&data, &output, rules(Rule::FirstCorrect, Leaked::Last)).unwrap();
-    session.record(0, 0, &completed("so \\boxed{4}")).unwrap();
+    let plan = plan_of(read(&input, columns).dataset);
+    let mut session = open(&plan, &output, rules(Rule::FirstCorrect, Leaked::Last)).unwrap();
+    session.record(0, 0, &completed("so \\boxed{4}"));
     session.write(true).unwrap();
     drop(session);
-    (data, output)
+    (plan.sets[0].dataset.clone(), output)
 }
 
 /// The fields of a row but for those that a session adds.
@@ -257,7 +284,7 @@ fn a_dialogue_is_refused_before_anything_is_asked() {
     data.examples[1].messages =
         ["user", "assistant", "user"].map(|role| Message::new(role, "What is b?")).to_vec();
     let output = folder.path().join("out.jsonl");
-    let error = open(&data, &output, rules(Rule::AllCorrect, Leaked::Last)).err().unwrap();
+    let error = open(&plan_of(data), &output, rules(Rule::AllCorrect, Leaked::Last)).err().unwrap();
     assert_eq!(
         error.to_string(),
         "a dialogue of several turns has no place in the output (row 2, id b)"
@@ -267,11 +294,11 @@ fn a_dialogue_is_refused_before_anything_is_asked() {
 #[test]
 fn journal_survives_an_incomplete_line_and_refuses_other_settings() {
     let folder = tempfile::tempdir().unwrap();
-    let (data, output) = (dataset(), folder.path().join("out.jsonl"));
-    let mut session = open(&data, &output, rules(Rule::AllCorrect, Leaked::Last)).unwrap();
-    session.record(0, 0, &completed("\\boxed{4}")).unwrap();
-    session.record(1, 2, &completed("\\boxed{7}")).unwrap();
-    let again = open(&data, &output, rules(Rule::AllCorrect, Leaked::Last));
+    let (plan, output) = (plan(), folder.path().join("out.jsonl"));
+    let mut session = open(&plan, &output, rules(Rule::AllCorrect, Leaked::Last)).unwrap();
+    session.record(0, 0, &completed("\\boxed{4}"));
+    session.record(1, 2, &completed("\\boxed{7}"));
+    let again = open(&plan, &output, rules(Rule::AllCorrect, Leaked::Last));
     let busy = again.err().unwrap().to_string();
     assert!(busy.ends_with("is in use by another process"), "{busy}");
     drop(session);
@@ -280,15 +307,18 @@ fn journal_survives_an_incomplete_line_and_refuses_other_settings() {
     assert_eq!(whole.split(|it| *it == b'\n').count(), 4);
     for cut in 0..=whole.len() {
         std::fs::write(&journal, &whole[..cut]).unwrap();
-        let session = open(&data, &output, rules(Rule::AllCorrect, Leaked::Last)).unwrap();
+        let session = open(&plan, &output, rules(Rule::AllCorrect, Leaked::Last)).unwrap();
         let lines = whole[..cut].split(|it| *it == b'\n').count() - 1;
         assert_eq!(session.summary().resumed, lines.saturating_sub(1), "{cut}");
         assert_eq!(session.has(1, 2), cut == whole.len());
     }
     std::fs::write(&journal, &whole).unwrap();
-    let other = |temperature, begin| {
+    let mut warmer = plan.clone();
+    warmer.sampling.temperature = 0.75;
+    let other = |temperature, mode| {
+        let plan = if temperature == 0.5 { &plan } else { &warmer };
         let rules = rules(Rule::AllCorrect, Leaked::Last);
-        Session::open(&data, &output, origin(temperature), rules, begin)
+        Completions::of_teacher(plan, &output, rules, mode)
     };
     let message = other(0.75, OpenMode::ResumeOrStart).err().unwrap().to_string();
     let expected = format!(
@@ -312,18 +342,18 @@ fn journal_survives_an_incomplete_line_and_refuses_other_settings() {
 #[test]
 fn failed_attempts_are_made_again_on_demand_and_the_answer_counts() {
     let folder = tempfile::tempdir().unwrap();
-    let (data, output) = (dataset(), folder.path().join("out.jsonl"));
-    let failed = Attempt { text: None, failed: Some("status 500".into()), ..completed("") };
+    let (plan, output) = (plan(), folder.path().join("out.jsonl"));
+    let failed = RawCompletion { text: None, failed: Some("status 500".into()), ..completed("") };
     let again = |retry| {
         let rules = rules(Rule::AllCorrect, Leaked::Last);
-        let session = open(&data, &output, rules).unwrap();
+        let session = open(&plan, &output, rules).unwrap();
         if retry { session.retrying_failed() } else { session }
     };
-    again(false).record(0, 1, &failed).unwrap();
+    again(false).record(0, 1, &failed);
     assert_eq!(again(false).wanted(0), [0, 2]);
     let mut session = again(true);
     assert_eq!(session.wanted(0), [0, 1, 2]);
-    session.record(0, 1, &completed("\\boxed{4}")).unwrap();
+    session.record(0, 1, &completed("\\boxed{4}"));
     drop(session);
     assert_eq!(again(false).chosen(0), [1]);
 }

@@ -4,25 +4,21 @@ use hapo_core::excerpt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// A server's reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
     /// The text; empty where the server gave a reason to finish and no text.
     pub text: String,
     /// Why it ended: `stop`, `length` and others.
     pub finish_reason: Option<String>,
-    /// The name under which the server answered.
     pub model: Option<String>,
-    /// Tokens of the question, if the server counts.
     pub prompt_tokens: Option<u64>,
-    /// Tokens of the answer, if the server counts.
     pub completion_tokens: Option<u64>,
 }
 
 /// The first choice of an answer.
 pub(super) fn read_reply(body: &[u8]) -> Result<Reply, String> {
     let text = std::str::from_utf8(body).map_err(|it| format!("the answer is no UTF-8: {it}"))?;
-    let value: Value = serde_json::from_str(&hapo_data::without_lone_surrogates(text))
+    let value: Value = serde_json::from_str(&hapo_core::without_lone_surrogates(text))
         .map_err(|it| format!("the answer is no JSON: {it}"))?;
     if let Some(error) = value.get("error").filter(|it| !it.is_null()) {
         return Err(excerpt(&format!("an error in a good answer: {error}"), 300));

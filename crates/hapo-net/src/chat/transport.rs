@@ -4,13 +4,13 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::http::ureq::http::{HeaderMap, HeaderValue, StatusCode, header};
+use crate::http::ureq::tls::{RootCerts, TlsConfig};
+use crate::http::ureq::{self, Agent, Timeout};
 use hapo_core::Refusal;
-use hapo_net::http::ureq::http::{HeaderMap, HeaderValue, StatusCode, header};
-use hapo_net::http::ureq::tls::{RootCerts, TlsConfig};
-use hapo_net::http::ureq::{self, Agent, Timeout};
 
+use super::RetryPolicy;
 use super::address::Address;
-use super::policy::RetryPolicy;
 
 /// Posts to one address. A request takes a thread of the runtime's blocking pool.
 #[derive(Clone, Debug)]
@@ -21,7 +21,6 @@ pub(super) struct Transport {
     response_limit: usize,
 }
 
-/// A server's response.
 pub(super) struct Received {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -45,7 +44,7 @@ impl Transport {
             it.set_sensitive(true);
         }
         let certificates = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
-        let agent = hapo_net::http::config(address.is_https)
+        let agent = crate::http::config(address.is_https)
             .tls_config(certificates)
             .timeout_global(Some(policy.timeout))
             .timeout_connect(Some(policy.timeout.min(Duration::from_secs(30))))
