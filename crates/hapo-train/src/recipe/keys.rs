@@ -8,10 +8,10 @@ use toml::{Table, Value};
 
 use super::registered::{BuildMethod, register};
 use super::sections::{path_of, sections_and_keys};
-use super::{Key, Overrides, REQUIRED, Recipe, SECTIONS};
+use super::{Key, Overrides, REQUIRED, Range, Recipe, SECTIONS};
 
 /// A key of a recipe.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct KeyEntry {
     /// Its section; empty at the top.
     pub section: &'static str,
@@ -21,6 +21,8 @@ pub struct KeyEntry {
     pub default: String,
     /// The explanation, in Markdown.
     pub meaning: &'static str,
+    /// The numbers that it takes, where not all of its type.
+    pub range: Option<Range>,
 }
 
 impl KeyEntry {
@@ -35,7 +37,9 @@ pub fn key_entries() -> Vec<KeyEntry> {
     let defaults = defaults();
     let entry = |(section, key): (&'static str, &'static Key)| {
         let meaning = key.meaning.trim();
-        let mut entry = KeyEntry { section, name: key.name, default: String::new(), meaning };
+        let range = key.range.map(|range| range());
+        let mut entry =
+            KeyEntry { section, name: key.name, default: String::new(), meaning, range };
         entry.default = default_of(&defaults, &entry);
         entry
     };

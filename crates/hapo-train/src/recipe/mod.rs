@@ -3,6 +3,7 @@
 mod builtin;
 mod idle;
 mod keys;
+mod range;
 mod registered;
 mod rules;
 mod schema;
@@ -29,6 +30,7 @@ use text::{Document, Idling, Problem};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
 pub use keys::{KeyEntry, key_entries, register_method};
+pub use range::Range;
 pub use registered::BuildMethod;
 pub use schema::schema;
 pub use sections::{

@@ -226,7 +226,7 @@ fn keys_below(path: &str, value: &Value) -> Vec<String> {
 }
 
 /// The value of a key.
-fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+pub(super) fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     match key.split_once('.') {
         None => table.get(key),
         Some((section, rest)) => find(table.get(section)?.as_table()?, rest),
