@@ -193,6 +193,7 @@ impl Args {
             observer.progress = StepProgress::json(name, steps);
         }
         observer.preflight = !self.quiet && !self.no_preflight;
+        observer.verbose = self.device.verbose;
         Ok(observer)
     }
 }
@@ -329,12 +330,19 @@ pub struct ProgressObserver {
     progress: StepProgress,
     stop: Arc<AtomicBool>,
     preflight: bool,
+    /// Say how long the parts of the start took.
+    verbose: bool,
 }
 
 impl ProgressObserver {
     /// Of a run of `steps` steps; `stop` is set where the run should end after its step.
     pub fn new(label: &str, steps: u64, quiet: bool, stop: Arc<AtomicBool>) -> Self {
-        Self { progress: StepProgress::new(label, steps, quiet), stop, preflight: false }
+        Self {
+            progress: StepProgress::new(label, steps, quiet),
+            stop,
+            preflight: false,
+            verbose: false,
+        }
     }
 }
 
@@ -347,6 +355,13 @@ impl Drop for ProgressObserver {
 impl Observer for ProgressObserver {
     fn step(&mut self, step: u64, metrics: &Metrics) {
         self.progress.step(step, metrics);
+    }
+
+    fn started(&mut self, parts: &[(&'static str, f64)]) {
+        if self.verbose {
+            let parts: Vec<_> = parts.iter().map(|(part, s)| format!("{part} {s:.2} s")).collect();
+            self.progress.line(&format!("start  {}", parts.join(", ")));
+        }
     }
 
     fn note(&mut self, text: &str) {

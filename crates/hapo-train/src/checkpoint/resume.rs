@@ -32,7 +32,7 @@ pub(crate) struct Found {
     /// Later ones that are not complete, and why.
     incomplete: Vec<(u64, Refusal)>,
     /// The inputs of the run when it began; `None` where there was no run.
-    inputs: Option<Inputs>,
+    pub(crate) inputs: Option<Inputs>,
 }
 
 /// The latest complete checkpoint of the same run.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use hapo_kernels::Device;
 use hapo_model::folder::{Layout, write_adapter};
-use hapo_model::{ComputeError, Model, Moments};
+use hapo_model::{Model, Moments};
 use hapo_run::write_atomically_with;
 use sha2::{Digest, Sha256};
 
@@ -30,7 +30,7 @@ pub(crate) fn write_state<D: Device>(
 ) -> Result<()> {
     let written = write_files(folder, (model, moments), files);
     // A device that failed gave numbers that are none, whatever was made of them.
-    model.device().check().map_err(ComputeError::from)?;
+    model.device().check()?;
     written
 }
 
@@ -122,6 +122,27 @@ pub(crate) fn hash_of_weights<D: Device>(model: &Model<D>) -> String {
     hex(hash.finalize())
 }
 
+/// The same, of each tensor by itself: a hash of the base's that was known while it was read, else of the numbers that the
+/// model has now, and an adapter's behind it.
+pub(crate) fn published_hash_of<D: Device>(model: &Model<D>, known: Option<String>) -> String {
+    let base = known.unwrap_or_else(|| model.published_hash());
+    if model.adapter().is_none() {
+        return base;
+    }
+    let mut hash = Sha256::new();
+    hash.update(base);
+    each_piece(
+        model.trained_len(),
+        |at, to| model.read_trained(at, to),
+        |bytes| {
+            hash.update(bytes);
+            Ok::<_, Infallible>(())
+        },
+    )
+    .unwrap_or_else(|it| match it {});
+    hex(hash.finalize())
+}
+
 /// Reads a file of exactly `count` numbers, piece by piece, each with its offset.
 fn read_pieces(
     path: &Path,
@@ -168,5 +189,5 @@ pub(crate) fn read_state<D: Device>(
     for (moment, name) in MOMENTS.iter().enumerate() {
         read(name, &mut |at, part| moments.set(device, moment, at, part))?;
     }
-    Ok(device.check().map_err(ComputeError::from)?)
+    Ok(device.check()?)
 }

@@ -44,7 +44,7 @@ pub(crate) fn init_model<D: Device>(
         model.set_tensor(&spec.name, &values)?;
     }
     let (warnings, fingerprint) = (Vec::new(), fingerprint.to_string());
-    Ok(LoadedModel { model, tokenizer, tokenizer_files, warnings, fingerprint })
+    Ok(LoadedModel { model, tokenizer, tokenizer_files, warnings, fingerprint, hash: None })
 }
 
 /// The shape of `[model.init]` over a tokenizer's vocabulary.

@@ -651,7 +651,8 @@ section! {
         /// Tokens of one forward and backward pass; changes memory, not the loss. `auto`: from 1024 to 8192, by the
         /// model's shape, so that activations take no more than weights, gradients and moments, or 1 GiB.
         micro_batch_tokens: MicroBatch = MicroBatch::Auto; in 1..=1 << 30,
-        /// `none` keeps all activations, `layers` computes each layer's again in the backward pass.
+        /// `none` keeps all activations, `layers` computes each layer's again in the backward pass, `auto` keeps all
+        /// where they fit; results are the same.
         activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing::None;
             aka "gradient_checkpointing",
     }

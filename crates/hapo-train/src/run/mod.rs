@@ -7,6 +7,7 @@ pub(crate) mod validation;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use hapo_core::{
     Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, Refusal, Schedule, Step, hex,
@@ -26,7 +27,7 @@ use crate::engine::engines::{
 use crate::engine::scorer::{LocalScorer, Scorer};
 use crate::engine::server::{PublishedFiles, ServerSampler};
 use crate::engine::trainer::{Trainer, loss_of};
-use crate::engine::trainer_files::hash_of_weights;
+use crate::engine::trainer_files::{hash_of_weights, published_hash_of};
 use crate::grading::RunGrader;
 use crate::grading::verifier::Verifier;
 use crate::model::builtin::{BUILTIN_BASE, base_folder};
@@ -35,7 +36,7 @@ use crate::model::lora::{self, Opened};
 use crate::observe::meter::Meter;
 use crate::plan::run_plan::RunPlan;
 use crate::plan::{config_of_model, longest_sequences};
-use crate::problems::inputs::Inputs;
+use crate::problems::inputs::{INVARIANT, Inputs, PUBLISHED_WEIGHTS, WEIGHTS};
 use crate::problems::source::{Source, demonstration, load_source};
 use crate::recipe::{
     HintSource, ModelSource, Recipe, RolloutEngine, of_another_recipe, refused_recipe,
@@ -59,7 +60,7 @@ pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result
 }
 
 pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
-    Ok(Cpu::computing(threads, compute).map_err(hapo_model::ComputeError::from)?)
+    Ok(Cpu::computing(threads, compute)?)
 }
 
 /// A run in memory.
@@ -83,7 +84,31 @@ pub struct Run<L: Learner = Trainer> {
     memory: Memory,
     /// Warnings about the model and the data.
     warnings: Vec<String>,
+    laps: Laps,
 }
+
+/// Seconds that the parts of a start took.
+#[derive(Debug)]
+struct Laps {
+    since: Instant,
+    parts: Vec<(&'static str, f64)>,
+}
+
+impl Laps {
+    fn new() -> Self {
+        Self { since: Instant::now(), parts: Vec::new() }
+    }
+
+    /// A part has ended.
+    fn end(&mut self, part: &'static str) {
+        self.parts.push((part, self.since.elapsed().as_secs_f64()));
+        self.since = Instant::now();
+    }
+}
+
+/// What a GPU whose products depend on the other rows means for a run.
+const ROWS_DEPEND: &str = "a row of a product has other bits among other rows on this GPU, so sampled log-probabilities \
+     may differ from the trainer's: sampler/logprob_gap_max says how much, rollouts.correction corrects it";
 
 impl Run {
     /// Loads model and data and puts the method together, on the CPU.
@@ -99,7 +124,7 @@ impl<D: Device> Run<Trainer<D>> {
     }
 
     fn open(device: D, plan: &RunPlan) -> Result<Self> {
-        let recipe = plan.recipe();
+        let (recipe, mut laps) = (plan.recipe(), Laps::new());
         check_compute(&device, recipe)?;
         plan.check_files()?;
         let (model_source, context) = (plan.model()?, plan.context());
@@ -116,7 +141,9 @@ impl<D: Device> Run<Trainer<D>> {
             }
             ModelSource::Stage(name, _) => return Err(of_another_recipe(name)),
         };
-        let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint } = loaded;
+        let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint, hash } =
+            loaded;
+        laps.end("weights");
         check_kv_memory(plan, &model)?;
         let name = match &model_source {
             ModelSource::Folder(path) => path,
@@ -129,11 +156,23 @@ impl<D: Device> Run<Trainer<D>> {
         let source = load_source(recipe, &plan.train_files(), &chat_format, grader.get())?;
         let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
+        laps.end("data");
         let mut inputs = inputs_of(&model, &tokenizer_files);
         inputs.set("template", chat_format.template.hash());
         if model.device().habits().is_cpu() {
             inputs.set("arithmetic", hapo_kernels::ARITHMETIC.to_owned());
+            inputs.set(WEIGHTS, hash_of_weights(&model));
+        } else {
+            inputs.set(PUBLISHED_WEIGHTS, published_hash_of(&model, hash));
         }
+        laps.end("hash of the weights");
+        if let Some(is_invariant) = model.rows_are_independent()? {
+            inputs.set(INVARIANT, is_invariant.to_string());
+            if !is_invariant {
+                warnings.push(ROWS_DEPEND.to_owned());
+            }
+        }
+        laps.end("rows of products compared");
         if let Some(it) = &reference {
             it.require_tokenizer(&chat_format.tokenizer, recipe.name())?;
             inputs.set("reference", it.hash.clone());
@@ -155,8 +194,10 @@ impl<D: Device> Run<Trainer<D>> {
         if recipe.metrics().kl_every > 0 {
             learner.keep_initial()?;
         }
+        laps.end("moments");
         let sampler = sampler_of(plan, &chat_format, [&base, &fingerprint], &tokenizer_files)?;
         Ok(Self {
+            laps,
             learner,
             sampler,
             reference: reference.map(|it| Box::new(it.scorer) as Box<dyn Scorer>),
@@ -178,6 +219,19 @@ impl<D: Device> Run<Trainer<D>> {
             warnings,
             plan: plan.clone(),
         })
+    }
+}
+
+impl<D: Device> Run<Trainer<D>> {
+    /// Hashes the weights as `before` has them hashed, a run of another device or version.
+    pub(crate) fn hash_weights_as_in(&mut self, before: &Inputs) {
+        let model = &self.learner.model;
+        if before.has(WEIGHTS) && !self.inputs.has(WEIGHTS) {
+            self.inputs.set(WEIGHTS, hash_of_weights(model));
+        }
+        if before.has(PUBLISHED_WEIGHTS) && !self.inputs.has(PUBLISHED_WEIGHTS) {
+            self.inputs.set(PUBLISHED_WEIGHTS, published_hash_of(model, None));
+        }
     }
 }
 
@@ -229,7 +283,8 @@ fn open_reference<D: Device>(device: &D, plan: &RunPlan) -> Result<Option<Refere
         Some(ModelSource::Folder(path)) => path,
     };
     let loaded = open_model_on(&path, plan.context(), device.clone())?;
-    let inputs = inputs_of(&loaded.model, &loaded.tokenizer_files);
+    let mut inputs = inputs_of(&loaded.model, &loaded.tokenizer_files);
+    inputs.set(WEIGHTS, hash_of_weights(&loaded.model));
     let text = serde_json::to_string(&inputs).expect("hashes are plain data");
     Ok(Some(Reference {
         scorer: LocalScorer::new(loaded.model, plan.batching().micro_batch_tokens),
@@ -290,7 +345,6 @@ fn inputs_of<D: Device>(model: &Model<D>, files: &[(&'static str, Vec<u8>)]) -> 
     if let Some((_, tokenizer)) = files.iter().find(|it| it.0 == "tokenizer.json") {
         inputs.set("tokenizer", hex(Sha256::digest(tokenizer)));
     }
-    inputs.set("weights", hash_of_weights(model));
     inputs
 }
 
@@ -356,6 +410,11 @@ impl<L: Learner> Run<L> {
     pub fn epoch(&self) -> Option<(u64, usize)> {
         let (table, order) = self.source.prompts()?;
         Some((order.steps_per_epoch(), table.prompts.len()))
+    }
+
+    /// Seconds that the parts of the start took, in order.
+    pub fn start_times(&self) -> &[(&'static str, f64)] {
+        &self.laps.parts
     }
 
     /// Warnings before the first step.
@@ -445,6 +504,9 @@ impl<L: Learner> Run<L> {
         };
         if let Some(bytes) = self.learner.peak_bytes() {
             metrics.set("memory/gpu_peak", bytes as f64);
+        }
+        if let Some(products) = self.learner.refused_products() {
+            metrics.set("sampler/refused_products", products as f64);
         }
         self.steps_done = step.0;
         Ok(metrics)

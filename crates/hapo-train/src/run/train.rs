@@ -5,11 +5,11 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, Remedy, counted};
+use hapo_core::{Fault, Refusal, Remedy, counted};
 use hapo_kernels::Device;
 use hapo_run::{
-    EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder, create_folder,
-    write_atomically,
+    Busy, EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder,
+    create_folder, write_atomically,
 };
 use serde_json::Value;
 
@@ -33,6 +33,9 @@ use crate::run::{Run, cpu};
 pub trait Observer {
     /// A step is done.
     fn step(&mut self, step: u64, metrics: &Metrics);
+
+    /// Model and data are there; each part of the start with its seconds.
+    fn started(&mut self, _parts: &[(&'static str, f64)]) {}
 
     /// A default was chosen.
     fn note(&mut self, _text: &str) {}
@@ -115,10 +118,10 @@ pub fn train_on<D: Device>(
     }
     create_folder(run_dir)?;
     let files = RunFolder(run_dir);
-    let lock = Lock::take(files).map_err(|error| match error {
-        // Whoever starts a second run in a folder has named the wrong one.
-        hapo_run::Error::Busy { .. } => Refusal::because(error).hint(Remedy::WaitForOutput),
-        error => error.into(),
+    // Whoever starts a second run in a folder has named the wrong one.
+    let lock = Lock::take(files).map_err(|refusal| match refusal.cause::<Busy>() {
+        Some(_) => refusal.with_fault(Fault::Input),
+        None => refusal,
     })?;
     let outcome = train_locked(device, plan, run_dir, policy, observer);
     if outcome.is_err() {
@@ -148,6 +151,7 @@ fn train_locked<D: Device>(
         return Ok(outcome);
     }
     let mut run = Run::on(device, plan)?;
+    observer.started(run.start_times());
     run.set_meter(&observer.meter());
     run.load_validation()?;
     if let Some(it) = plan.template().note() {
@@ -160,6 +164,9 @@ fn train_locked<D: Device>(
         observer.warning(&it);
     }
     let warn = &mut |it: &str| observer.warning(it);
+    if let Some(before) = &found.inputs {
+        run.hash_weights_as_in(before);
+    }
     found.require_same_inputs(run_dir, run.inputs(), policy, warn)?;
     found.set_incomplete_aside(run_dir, warn)?;
     prepare_folder(files, &run, &resolved)?;
