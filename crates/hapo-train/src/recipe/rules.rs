@@ -331,7 +331,6 @@ pub(super) fn check_rewards(it: &Settings, method: &dyn Method) -> Checked {
     Err(Problem::new("reward.wrong", what, "write 0, or take method = \"grpo\""))
 }
 
-/// True if nothing is sampled.
 pub(super) fn imitates(method: &dyn Method) -> bool {
     !method.samples()
 }
@@ -452,7 +451,6 @@ fn annealing_of(hapo: &HapoSection) -> Checked<Annealing> {
     }
 }
 
-/// How terms become a loss.
 pub(super) fn loss_of(it: &Settings, method: &dyn Method) -> Loss {
     let loss = &it.loss;
     Loss {

@@ -23,7 +23,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::LearningRateSchedule;
 use super::range::{ABOVE_0, ABOVE_0_OR_INF, ABOVE_1, CLIP_HIGH, CLIP_LOW, Range, SECONDS};
 use super::registered::registered;
-use super::scope::Scope;
+use super::unused_keys::Scope;
 
 /// A key of a recipe.
 #[derive(Clone, Copy, Debug)]
