@@ -30,20 +30,14 @@ pub(super) fn samples(recipe: &Recipe) -> bool {
 /// Something that is sampled at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sampling {
-    /// Prompts.
     pub(super) prompts: usize,
-    /// Completions of each.
     pub(super) completions: usize,
-    /// Sequences decoded at once.
     pub(super) sequences: usize,
-    /// Longest prompt.
     pub(super) prompt: usize,
-    /// Longest completion.
     pub(super) response: usize,
 }
 
 impl Sampling {
-    /// The rollouts of a step.
     pub(super) fn of_step(recipe: &Recipe) -> Option<Self> {
         let s = recipe.sampling();
         // A prefix of the teacher is read with the prompt.
@@ -61,7 +55,6 @@ impl Sampling {
         })
     }
 
-    /// Each set of an evaluation.
     pub(super) fn of_evaluation(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Self> {
         let Some(eval) = recipe.eval() else {
             return Vec::new();
@@ -126,14 +119,10 @@ impl Sampling {
     }
 }
 
-/// The cost of sampling.
 #[derive(Clone, Copy)]
 struct SampledMemory {
-    /// Tokens of the cache.
     tokens: usize,
-    /// Bytes of the cache.
     cache: u64,
-    /// Bytes of the other buffers.
     generation: u64,
 }
 
@@ -461,7 +450,6 @@ pub(super) fn rows_of(
     budget.min(whole).max(prompt + response)
 }
 
-/// Prompts of an update.
 pub(super) fn mini_batch(recipe: &Recipe) -> usize {
     let all = recipe.sampling().prompts_per_step;
     match recipe.optim().mini_batch_prompts {

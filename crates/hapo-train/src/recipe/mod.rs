@@ -1,14 +1,14 @@
 //! A recipe that cannot be wrong: typed sections, checked once, read only.
 
 mod builtin;
-mod idle;
 mod keys;
+mod range;
 mod registered;
 mod rules;
 mod schema;
-mod scope;
 mod sections;
 mod text;
+mod unused_keys;
 mod words;
 
 use std::io::Read;
@@ -24,11 +24,12 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::Result;
-use idle::{Idle, idle_keys};
 use text::{Document, Idling, Problem};
+use unused_keys::{Idle, idle_keys};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
 pub use keys::{KeyEntry, key_entries, register_method};
+pub use range::Range;
 pub use registered::BuildMethod;
 pub use schema::schema;
 pub use sections::{
@@ -41,13 +42,11 @@ pub(crate) use text::refused_recipe;
 pub use text::{Overrides, RecipeProblem, WrittenAs};
 pub use words::{did_you_mean, key_of_word};
 
-/// The recipe of a run.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     name: String,
     stage: Option<String>,
     settings: Settings,
-    /// The method's own table.
     own: Table,
     /// The keys that it does not read; they have their defaults.
     idle: Vec<Idle>,
@@ -61,9 +60,7 @@ pub struct Recipe {
 /// Problems that a run is evaluated on while it trains.
 #[derive(Clone, Debug)]
 pub struct EvalSet {
-    /// Its name in messages.
     pub name: String,
-    /// The problems.
     pub dataset: Dataset,
 }
 
@@ -72,9 +69,7 @@ pub struct EvalSet {
 pub enum StageCheckpoint {
     /// The best one where the stage has `[eval]`, else the last.
     Settled,
-    /// `stage:NAME@last`.
     Last,
-    /// `stage:NAME@best`.
     Best,
 }
 
@@ -85,18 +80,15 @@ pub enum ModelSource {
     Folder(String),
     /// A checkpoint of an earlier stage of the run: `stage:NAME`.
     Stage(String, StageCheckpoint),
-    /// Random weights of this shape.
     Init(InitSection),
 }
 
-/// Bytes of the largest recipe.
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Shape of the learning rate over the run, after its warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LearningRateSchedule {
-    /// The peak, to the end.
     #[default]
     Constant,
     /// Straight down to 0 at the end.
@@ -125,7 +117,6 @@ impl LearningRateSchedule {
     }
 }
 
-/// Reading.
 impl Recipe {
     /// Reads and checks a recipe file of one stage.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self> {
@@ -399,7 +390,6 @@ sections! {
     guard: GuardSection,
 }
 
-/// Everything else.
 impl Recipe {
     /// Name of the run; of the stage, in a recipe of several.
     pub fn name(&self) -> &str {
@@ -411,12 +401,10 @@ impl Recipe {
         self.stage.as_deref()
     }
 
-    /// All keys with their defaults.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The method, without its gate.
     pub fn method(&self) -> &Arc<dyn Method> {
         &self.method
     }
@@ -436,17 +424,14 @@ impl Recipe {
         self.needs().hints.then_some(self.settings.data.hints)
     }
 
-    /// Seed of every random draw.
     pub fn seed(&self) -> u64 {
         self.settings.seed
     }
 
-    /// The rounding of products' factors.
     pub fn compute(&self) -> Compute {
         self.settings.compute
     }
 
-    /// Batches to train on.
     pub fn steps(&self) -> u64 {
         self.settings.steps
     }
@@ -476,12 +461,10 @@ impl Recipe {
         hapo_net::reward::is_own(&self.data().grader)
     }
 
-    /// How rollouts are drawn.
     pub fn decoding(&self) -> Decoding {
         decoding(&self.settings.sampling)
     }
 
-    /// The model to start from.
     pub fn model(&self) -> &ModelSource {
         &self.model
     }
@@ -496,7 +479,6 @@ impl Recipe {
         self.settings.lora.as_ref()
     }
 
-    /// Evaluation while the run trains.
     pub fn eval(&self) -> Option<&EvalSection> {
         self.settings.eval.as_ref()
     }
@@ -525,7 +507,6 @@ impl Recipe {
         decoding.expect("the temperature was checked")
     }
 
-    /// Warnings before the run starts.
     pub fn warnings(&self) -> Vec<String> {
         let mut all = Vec::new();
         let annealing = match &self.gate {

@@ -63,7 +63,6 @@ pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
     Ok(Cpu::computing(threads, compute)?)
 }
 
-/// A run in memory.
 pub struct Run<L: Learner = Trainer> {
     plan: RunPlan,
     pub(crate) learner: L,
@@ -99,7 +98,6 @@ impl Laps {
         Self { since: Instant::now(), parts: Vec::new() }
     }
 
-    /// A part has ended.
     fn end(&mut self, part: &'static str) {
         self.parts.push((part, self.since.elapsed().as_secs_f64()));
         self.since = Instant::now();
@@ -417,7 +415,6 @@ impl<L: Learner> Run<L> {
         &self.laps.parts
     }
 
-    /// Warnings before the first step.
     pub fn warnings(&self) -> Vec<String> {
         let gate = self.method.schedule().into_iter();
         let gate = gate.flat_map(Schedule::warnings);
@@ -454,7 +451,6 @@ impl<L: Learner> Run<L> {
         Some((task, engines, &mut self.rollouts))
     }
 
-    /// Steps of the recipe.
     pub(crate) fn steps(&self) -> u64 {
         self.plan.recipe().steps()
     }
@@ -465,7 +461,6 @@ impl<L: Learner> Run<L> {
         self.sampler.set_meter(meter.clone());
     }
 
-    /// Updates made.
     pub(crate) fn updates(&self) -> u64 {
         self.learner.weights().version
     }
@@ -483,7 +478,6 @@ impl<L: Learner> Run<L> {
             || recipe.hints() == Some(HintSource::Solution)
     }
 
-    /// The next step.
     pub fn step(&mut self) -> Result<Metrics> {
         self.next_step().map_err(|refusal| naming_memory_keys(refusal, TRAINING))
     }
@@ -541,7 +535,6 @@ impl<L: Learner> Run<L> {
         Ok(())
     }
 
-    /// Steps done.
     pub fn steps_done(&self) -> u64 {
         self.steps_done
     }
@@ -589,7 +582,6 @@ impl<L: Learner> Run<L> {
         Ok((self.method.remembers() && !same_rows).then_some(dropped))
     }
 
-    /// Reads the problems of `[eval]`.
     pub(crate) fn load_validation(&mut self) -> Result<()> {
         let chat_format = &self.verifier.chat_format;
         let validation = Validation::load(&self.plan, chat_format, self.grader.get())?;

@@ -5,8 +5,7 @@ use hapo_core::{AnnealingMode, GATES, Gate, GateRule, Method, Needs};
 
 use super::registered::method_names;
 use super::rules::{imitates, needs_of};
-use super::scope::Scope;
-use super::sections::{DataSource, SECTIONS, Settings};
+use super::sections::{DataSource, SECTIONS, Settings, path_of};
 
 /// A key, or the table of a method, that a recipe does not read.
 #[derive(Clone, Debug)]
@@ -30,13 +29,10 @@ pub(super) fn idle_keys(it: &Settings, method: &dyn Method) -> Vec<Idle> {
         let unread = GATES.iter().any(|rule| reads(*rule)) && !reads(gate);
         unread.then(|| format!("hapo.gate = \"{}\" does not read it", gate.name()))
     };
-    let keys = SECTIONS.iter().flat_map(|(section, keys)| {
-        keys.iter().map(move |key| match *section {
-            "" => (key.name.to_owned(), key.scope),
-            section => (format!("{section}.{}", key.name), key.scope),
-        })
-    });
-    let keys = keys.filter_map(|(key, scope)| {
+    let all =
+        SECTIONS.iter().flat_map(|(section, keys)| keys.iter().map(move |key| (*section, key)));
+    let keys = all.filter_map(|(section, key)| {
+        let (key, scope) = (path_of(section, key.name), key.scope);
         let because = refusal(scope, it, method)
             .or_else(|| gate_does_not_read(&key))
             .or_else(|| does_not_read(&key))?;
@@ -48,6 +44,35 @@ pub(super) fn idle_keys(it: &Settings, method: &dyn Method) -> Vec<Idle> {
         because: format!("the section is for method = \"{other}\""),
     });
     keys.chain(tables).collect()
+}
+
+/// Which recipes read a key; [`refusal`] says what the others lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    Every,
+    Rollouts,
+    Samples,
+    Teacher,
+    MixedGroups,
+    Trace,
+    Operator,
+    Hints,
+    Slot,
+    Memory,
+    Annealed,
+    Task,
+    Files,
+    Corpus,
+    Rendered,
+    Answers,
+    Verdicts,
+    CustomReward,
+    Reference,
+    Entropy,
+    Kl,
+    Served,
+    Corrected,
+    AllWeights,
 }
 
 /// Why a recipe does not read the keys of this scope; `None` if it does.
