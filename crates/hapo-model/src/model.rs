@@ -171,7 +171,7 @@ impl<D: Device> Model<D> {
     /// # Errors
     /// As there.
     pub fn held(device: D, config: Config, positions: usize, held: Held) -> Result<Self, Refusal> {
-        config.check_computable()?;
+        config.check()?;
         families::check_run(&config, device.habits(), None)?;
         // An embedding that is looked up only is held by tokens if it is trained, else as the head is.
         let (layout, looked_up) = match held {

@@ -315,7 +315,7 @@ impl<D: Device> Body<D> {
         rows: usize,
         rank: usize,
         saved: usize,
-    ) -> Result<Self, ComputeError> {
+    ) -> Result<Self, Refusal> {
         let x = (0..=config.layers).map(|_| device.alloc(rows * config.hidden, NumberFormat::F32));
         let saved = (0..saved).map(|_| LayerActivations::new(device, config, rows, rank, 1));
         Ok(Self {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_core::Refusal;
-use hapo_model::config_json::{ParsedConfig, check, parse, render, render_generation};
+use hapo_model::config_json::{ParsedConfig, parse, render, render_generation};
 use hapo_model::{Config, Decoder, Dtype, FAMILIES, Llama3Scaling, QkNorm, Rope, Scaling};
 use serde_json::{Value, json};
 
@@ -727,7 +727,7 @@ fn a_configuration_made_by_hand_is_checked_too() {
     let (config, _) = read(&qwen3(), None).unwrap();
     let wrong = Config { family: "qwen4", ..config };
     assert_eq!(
-        check(Path::new("out/config.json"), &wrong).unwrap_err().to_string(),
-        "expected the name of a family, got qwen4 (out/config.json: model_type)"
+        wrong.check().unwrap_err().to_string(),
+        "expected the name of a family, got qwen4 (model_type)"
     );
 }
