@@ -42,7 +42,6 @@
 mod advantage;
 mod credit;
 mod decimal;
-mod explain;
 mod gate;
 mod gates;
 mod group;
@@ -60,6 +59,7 @@ mod scores;
 mod statistics;
 mod teacher_weight;
 mod unique;
+mod words;
 
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages, advantages_among, deviation, mean};
 pub use credit::{
@@ -67,7 +67,6 @@ pub use credit::{
     has_terms, unmasked,
 };
 pub use decimal::Decimal;
-pub use explain::{Explain, Remedy, counted, excerpt, panic_message};
 pub use gate::{
     Annealing, AnnealingMode, Gate, GateWarning, RangeRow, RungRow, Schedule, ScheduleTable,
     SlotRule, StepRow, SuccessLimit, Threshold, check_slot_rule,
@@ -95,7 +94,7 @@ pub use methods::{
     demonstration, method,
 };
 pub use operators::{OPERATORS, Operator, operator};
-pub use refusal::{Fault, Hint, Refusal, expected};
+pub use refusal::{Fault, Hint, Refusal, Remedy, expected};
 pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, random_words, uniform};
 pub use rollout::{
     Context, PromptId, Rollout, Step, StoredTrace, TeacherTrajectory, TokenId, Truncated, Verdict,
@@ -105,3 +104,4 @@ pub use scores::{Scores, TokenScores};
 pub use statistics::BatchStatistics;
 pub use teacher_weight::{TeacherWeight, teacher_weight};
 pub use unique::UniqueFields;
+pub use words::{counted, excerpt, panic_message};

@@ -6,7 +6,7 @@ use hapo_core::{PromptId, Refusal, Remedy, RngStream};
 use hapo_data::Dataset;
 use hapo_kernels::Device;
 use hapo_model::Model;
-use hapo_sampler::{ChatFormat, Decoding, GroupRequest, KvMemory, SampleSettings};
+use hapo_sampler::{ChatFormat, Decoding, GroupRequest, InGroup, KvMemory, SampleSettings};
 
 use crate::graded::{Judge, ProblemResult, RawCompletion};
 use crate::statistics::{Estimate, estimate};
@@ -59,7 +59,7 @@ pub(crate) fn sample_problems<D: Device>(
     indices: &[usize],
     settings: EvalSettings,
     mut finished: impl FnMut(usize, Vec<RawCompletion>) -> Result<(), Refusal>,
-) -> Result<(), Stopped> {
+) -> Result<(), Refusal> {
     let EvalModel { model, chat_format } = model;
     let request = |&index: &usize| {
         GroupRequest::new(PromptId(index as u64), &prompts[index], settings.completions)
@@ -85,34 +85,19 @@ pub(crate) fn sample_problems<D: Device>(
     };
     hapo_sampler::sample_each(model, &requests, &sampling, |index, sampled| {
         let completions =
-            sampled.group.rollouts().iter().map(text).collect::<Result<_, Stopped>>()?;
-        finished(indices[index], completions).map_err(Stopped::Refused)
+            sampled.group.rollouts().iter().map(text).collect::<Result<_, Refusal>>()?;
+        finished(indices[index], completions)
     })
 }
 
-/// Why sampling stopped: the sampler says in which group.
-pub(crate) enum Stopped {
-    Sampler(hapo_sampler::Error),
-    Refused(Refusal),
-}
-
-impl From<hapo_sampler::Error> for Stopped {
-    fn from(error: hapo_sampler::Error) -> Self {
-        Self::Sampler(error)
-    }
-}
-
-impl Stopped {
-    /// Names the problem of `dataset` in a sampler's error.
-    pub(crate) fn of_problem(self, dataset: &Dataset, indices: &[usize]) -> Refusal {
-        match self {
-            Self::Sampler(hapo_sampler::Error::InGroup { index, source }) => {
-                let problem = format!("problem {}: {source}", dataset.examples[indices[index]].id);
-                Refusal::input(problem).hint(Remedy::ShortenCompletions)
-            }
-            Self::Sampler(other) => other.into(),
-            Self::Refused(refusal) => refusal,
+/// Names the problem of `dataset` where the sampler refuses one of its groups.
+pub(crate) fn of_problem(refusal: Refusal, dataset: &Dataset, indices: &[usize]) -> Refusal {
+    match refusal.cause::<InGroup>() {
+        Some(InGroup { index, source }) => {
+            let problem = format!("problem {}: {source}", dataset.examples[indices[*index]].id);
+            Refusal::input(problem).hint(Remedy::ShortenCompletions)
         }
+        None => refusal,
     }
 }
 
@@ -130,7 +115,7 @@ pub fn evaluate<D: Device>(
         results.insert(index, judge.grade(index, completions)?);
         Ok(())
     })
-    .map_err(|stopped| stopped.of_problem(dataset, &indices))?;
+    .map_err(|refusal| of_problem(refusal, dataset, &indices))?;
     Ok(results.into_values().collect())
 }
 

@@ -220,7 +220,7 @@ impl EvalPlan {
     pub fn decoding(&self) -> Result<Decoding, Refusal> {
         let truncation = Truncation { top_p: self.top_p, ..Truncation::NONE };
         let decoding = Decoding::at_temperature(self.temperature, truncation);
-        Ok(decoding.map_err(hapo_sampler::Error::from)?)
+        Ok(decoding?)
     }
 
     /// The grader whose verdicts appear next to the plan's: `oat` for `math` and the reverse.

@@ -13,7 +13,7 @@ use hapo_core::{Refusal, Remedy};
 use hapo_kernels::Device;
 use hapo_verify::Grader;
 
-use crate::evaluate::{EvalModel, EvalSettings, prompts_of, sample_problems};
+use crate::evaluate::{EvalModel, EvalSettings, of_problem, prompts_of, sample_problems};
 use crate::graded::{Judge, ProblemResult, RawCompletion};
 use crate::plan::{EvalPlan, EvalSet};
 use crate::record::Record;
@@ -109,7 +109,7 @@ impl<'a> EvalSession<'a> {
                 }
                 Ok(())
             })
-            .map_err(|stopped| stopped.of_problem(&set.dataset, &missing))?;
+            .map_err(|refusal| of_problem(refusal, &set.dataset, &missing))?;
             self.flush()?;
         }
         Ok(())

@@ -41,7 +41,7 @@ pub(crate) enum WorkerEvent {
         tokens: Vec<ScoredToken>,
     },
     /// The request cannot be served.
-    Refused(hapo_sampler::Error),
+    Refused(Refusal),
     /// The engine failed.
     Failed(String),
 }
@@ -102,7 +102,7 @@ pub(crate) struct Died {
 }
 
 /// An engine's next step; [`Engine::step`] except in tests.
-pub(crate) type Step<D> = fn(&mut Engine<'_, D>) -> Result<Vec<Event>, hapo_sampler::Error>;
+pub(crate) type Step<D> = fn(&mut Engine<'_, D>) -> Result<Vec<Event>, Refusal>;
 
 /// Engines that may fail in a row without finishing a completion.
 pub(crate) const FAILURES: usize = 3;
@@ -151,7 +151,7 @@ fn work<D: Device>(
     mut model: ServedModel<D>,
     step: Step<D>,
     inbox: &mpsc::Receiver<Command>,
-    started: &mpsc::Sender<Result<(), hapo_sampler::Error>>,
+    started: &mpsc::Sender<Result<(), Refusal>>,
 ) -> Option<Died> {
     let (mut failures, mut version) = (0, Arc::default());
     loop {

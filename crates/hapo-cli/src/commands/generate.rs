@@ -170,7 +170,7 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
     let sampled =
         hapo_sampler::sample_until(&model, &requests, &settings, &chat_format.tokenizer, plan.stop)
             .map_err(|it| {
-                if it.is_out_of_memory() {
+                if hapo_kernels::is_out_of_memory(&it) {
                     bad_input(
                         it.to_string(),
                         "lower --kv-memory, --max-tokens or -n, or ask for fewer prompts",

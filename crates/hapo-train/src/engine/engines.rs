@@ -9,10 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hapo_core::{Fault, Loss, Refusal, SampledGroup, TokenScores};
-use hapo_kernels::{AdamW, Device};
+use hapo_kernels::{AdamW, Device, is_out_of_memory};
 use hapo_model::folder::AdapterNote;
-use hapo_model::{ComputeError, Dtype, Model};
-use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, Watch, sample_watched};
+use hapo_model::{Dtype, Model};
+use hapo_sampler::{
+    ChatFormat, GroupRequest, SampleSettings, Sampled, TooLittleKvMemory, Watch, sample_watched,
+};
 
 use crate::Result;
 use crate::engine::scorer::{ScoreRequest, Scorer};
@@ -207,12 +209,11 @@ const LITTLE_KV_MEMORY: &str =
 
 /// A refusal with the recipe's keys for its hint where memory ran out: it is the recipe that asks for more than there is.
 pub(crate) fn naming_memory_keys(refusal: Refusal, hint: &'static str) -> Refusal {
-    use hapo_sampler::Error::KvMemory;
-    if matches!(refusal.cause(), Some(KvMemory { .. })) {
+    if refusal.cause::<TooLittleKvMemory>().is_some() {
         return refusal.hint(LITTLE_KV_MEMORY);
     }
     let is_new = !refusal.is_bad_input();
-    let ran_out = refusal.cause().is_some_and(ComputeError::is_out_of_memory);
+    let ran_out = is_out_of_memory(&refusal);
     if ran_out && is_new { refusal.hint(hint).with_fault(Fault::Input) } else { refusal }
 }
 
@@ -251,14 +252,15 @@ impl<D: Device> Sampler<Model<D>> for LocalSampler {
 #[cfg(test)]
 mod tests {
     use hapo_kernels::DeviceError;
+    use hapo_sampler::Longest;
 
     use super::*;
 
     #[test]
     fn what_is_too_much_for_the_memory_names_its_keys() {
-        let none = || ComputeError::Device(DeviceError::Allocation { bytes: 1 << 40 });
-        let no_room =
-            hapo_sampler::Error::KvMemory { needed: 9, prompt: 1, completion: 2, bytes: 3 };
+        let none = || DeviceError::Allocation { bytes: 1 << 40 };
+        let longest = Longest { prompt: 1, completion: 2 };
+        let no_room = TooLittleKvMemory { needed: 9, longest, bytes: 3 };
         let refused = |hint| naming_memory_keys(Refusal::machine("").source(none()), hint);
         let no_room = naming_memory_keys(Refusal::because(no_room), SAMPLING);
         for (refusal, key) in [
@@ -270,7 +272,7 @@ mod tests {
             let hint = refusal.how_to_mend().unwrap().to_string();
             assert!(refusal.is_bad_input() && hint.contains(key), "{refusal}");
         }
-        let other = Refusal::machine("").source(ComputeError::NoForward);
+        let other = Refusal::bug("the tape holds no forward pass");
         assert!(!naming_memory_keys(other, TRAINING).is_bad_input());
     }
 }

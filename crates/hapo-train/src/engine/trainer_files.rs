@@ -10,7 +10,7 @@ use std::path::Path;
 
 use hapo_kernels::Device;
 use hapo_model::folder::{Layout, write_adapter};
-use hapo_model::{ComputeError, Model, Moments};
+use hapo_model::{Model, Moments};
 use hapo_run::write_atomically_with;
 use sha2::{Digest, Sha256};
 
@@ -30,7 +30,7 @@ pub(crate) fn write_state<D: Device>(
 ) -> Result<()> {
     let written = write_files(folder, (model, moments), files);
     // A device that failed gave numbers that are none, whatever was made of them.
-    model.device().check().map_err(ComputeError::from)?;
+    model.device().check()?;
     written
 }
 
@@ -189,5 +189,5 @@ pub(crate) fn read_state<D: Device>(
     for (moment, name) in MOMENTS.iter().enumerate() {
         read(name, &mut |at, part| moments.set(device, moment, at, part))?;
     }
-    Ok(device.check().map_err(ComputeError::from)?)
+    Ok(device.check()?)
 }

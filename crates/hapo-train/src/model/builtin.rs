@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use hapo_core::Refusal;
-use hapo_model::{Config, LoadError, config_json};
+use hapo_model::{Config, config_json};
 use hapo_run::create_folder;
 
 use crate::Result;
@@ -31,7 +31,7 @@ pub(crate) fn config() -> Result<Config> {
     let named = |name: &'static str| (Path::new(name), file(name));
     let (config, text) = named("config.json");
     let parsed = config_json::parse(config, text, Some(named("generation_config.json")));
-    Ok(parsed.map_err(LoadError::from)?.config)
+    Ok(parsed?.config)
 }
 
 /// Writes the base model as a Hugging Face folder.

@@ -5,7 +5,7 @@ use std::path::Path;
 use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
 use hapo_kernels::Device;
 use hapo_model::folder::{AdapterFolder, open_adapter};
-use hapo_model::{LoadError, LoadedModel, LoraShape, Model, load, load_frozen};
+use hapo_model::{LoadedModel, LoraShape, Model, load, load_frozen};
 
 use crate::Result;
 use crate::model::builtin::{BUILTIN_BASE, base_folder};
@@ -90,7 +90,7 @@ pub(crate) fn adapter_of(path: &str) -> Result<Option<AdapterFolder>> {
     if folder.join("config.json").exists() || !folder.join("adapter_config.json").exists() {
         return Ok(None);
     }
-    Ok(Some(open_adapter(folder).map_err(LoadError::from)?))
+    Ok(Some(open_adapter(folder)?))
 }
 
 /// The folder of an adapter's base, or [`BUILTIN_BASE`].

@@ -88,7 +88,7 @@ pub fn template_of(asked: TemplateRequest<'_>, model: &str) -> Result<ChosenTemp
     } else {
         of_folder(asked, Path::new(model))?
     };
-    chosen.choice().check().map_err(hapo_sampler::Error::from)?;
+    chosen.choice().check()?;
     Ok(chosen)
 }
 
@@ -102,7 +102,7 @@ fn of_folder(asked: TemplateRequest<'_>, folder: &Path) -> Result<ChosenTemplate
         };
         return Ok(ChosenTemplate::new(asked, &trained.name, "which it was trained with"));
     }
-    hapo_model::folder::read_config(folder).map_err(hapo_model::LoadError::from)?;
+    hapo_model::folder::read_config(folder)?;
     let mut files = Vec::new();
     for name in ["tokenizer_config.json", "chat_template.jinja"] {
         let path = folder.join(name);
@@ -119,9 +119,9 @@ fn of_files(
     asked: TemplateRequest<'_>,
     files: &[(&'static str, Vec<u8>)],
     folder: &Path,
-    tokenizer: impl FnOnce() -> Result<Tokenizer, hapo_model::Error>,
+    tokenizer: impl FnOnce() -> Result<Tokenizer, Refusal>,
 ) -> Result<ChosenTemplate> {
-    let read = || -> Result<_, hapo_model::Error> {
+    let read = || -> Result<_, Refusal> {
         if hapo_model::chat_files(files, folder)?.template.is_some() {
             return Ok((CHAT, "the model's own"));
         }
@@ -130,7 +130,7 @@ fn of_files(
             None => (NONE, "as the model has none of its own"),
         })
     };
-    let (name, because) = read().map_err(hapo_model::LoadError::from)?;
+    let (name, because) = read()?;
     Ok(ChosenTemplate::new(asked, name, because))
 }
 

@@ -60,7 +60,7 @@ pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result
 }
 
 pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
-    Ok(Cpu::computing(threads, compute).map_err(hapo_model::ComputeError::from)?)
+    Ok(Cpu::computing(threads, compute)?)
 }
 
 /// A run in memory.

@@ -5,11 +5,11 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, Remedy, counted};
+use hapo_core::{Fault, Refusal, Remedy, counted};
 use hapo_kernels::Device;
 use hapo_run::{
-    EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder, create_folder,
-    write_atomically,
+    Busy, EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder,
+    create_folder, write_atomically,
 };
 use serde_json::Value;
 
@@ -118,10 +118,10 @@ pub fn train_on<D: Device>(
     }
     create_folder(run_dir)?;
     let files = RunFolder(run_dir);
-    let lock = Lock::take(files).map_err(|error| match error {
-        // Whoever starts a second run in a folder has named the wrong one.
-        hapo_run::Error::Busy { .. } => Refusal::because(error).hint(Remedy::WaitForOutput),
-        error => error.into(),
+    // Whoever starts a second run in a folder has named the wrong one.
+    let lock = Lock::take(files).map_err(|refusal| match refusal.cause::<Busy>() {
+        Some(_) => refusal.with_fault(Fault::Input),
+        None => refusal,
     })?;
     let outcome = train_locked(device, plan, run_dir, policy, observer);
     if outcome.is_err() {
