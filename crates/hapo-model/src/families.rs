@@ -14,7 +14,6 @@ use crate::config_json::rope::Beside;
 use crate::lora::LoraShape;
 use crate::places::Projection;
 
-/// A family of decoders.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
     /// `model_type` in `config.json`.
@@ -59,7 +58,6 @@ const LLAMA: Family = Family {
     written: &["attention_bias", "head_dim", "mlp_bias", "pretraining_tp"],
 };
 
-/// All families.
 pub const FAMILIES: &[Family] = &[
     // A bias on q, k and v.
     Family {
@@ -332,9 +330,6 @@ fn exaone4(fields: &mut HfConfig) -> Result<Decoder, Refusal> {
 
 /// Checks that a model of this configuration, with this adapter, runs on a device of these habits: before memory is
 /// taken.
-///
-/// # Errors
-/// A family that has not run on a GPU, a target of the adapter that is a part of a matrix in the folder.
 pub fn check_run(
     config: &Config,
     habits: Habits,

@@ -17,9 +17,6 @@ const MAX_POSITIONS: usize = 1 << 31;
 impl Config {
     /// Checks that the numbers of a configuration agree with each other: positive sizes, heads divisible by key/value
     /// heads, an even head width, special tokens inside the vocabulary, at most [`MAX_PARAMETERS`] parameters.
-    ///
-    /// # Errors
-    /// The first number that does not, by the name it has in `config.json`.
     pub fn check(&self) -> Result<(), Refusal> {
         for (field, size, limit) in [
             ("vocab_size", self.vocab_size, 1 << 24),

@@ -21,13 +21,10 @@ pub struct Config {
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Number of decoder layers.
     pub layers: usize,
-    /// Query heads.
     pub heads: usize,
     /// Key/value heads; divides `heads`.
     pub kv_heads: usize,
-    /// Width of one head.
     pub head_dim: usize,
     /// Width of the `SwiGLU` block.
     pub ffn: usize,

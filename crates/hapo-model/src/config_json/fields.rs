@@ -57,7 +57,6 @@ pub(crate) struct HfConfig {
     pub(crate) rest: Map<String, Value>,
 }
 
-/// `eos_token_id`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged, expecting = "a token id or a list of them")]
 pub(crate) enum TokenIds {
@@ -172,7 +171,7 @@ pub(crate) fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Refusal> 
         let message = error.inner().to_string();
         let wanted = message.rsplit_once(", expected ").map_or(&*message, |(_, wanted)| wanted);
         let wanted = match wanted {
-            "usize" | "a nonzero usize" => "an integer of at least 1",
+            "usize" | "a nonzero usize" => "a positive integer",
             "u8" => "0 or 1",
             "i64" => "a token id or null",
             "f64" => "a number",

@@ -16,20 +16,13 @@ const HARMLESS: &[&str] = &[
     "bf16",
     "chunk_size_feed_forward",
     "classifier_dropout",
-    "cls_token_id",
     "cross_attention_hidden_size",
     "datasets",
-    "decoder_start_token_id",
-    "diversity_penalty",
     "do_sample",
     "early_stopping",
     "encoder_no_repeat_ngram_size",
-    "end_token_id",
-    "exponential_decay_length_penalty",
     "export_model_type",
     "finetuning_task",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
     "fp16",
     "gradient_checkpointing",
     "id2label",
@@ -37,10 +30,8 @@ const HARMLESS: &[&str] = &[
     "initializer_range",
     "is_llama_config",
     "label2id",
-    "length_penalty",
     "library_name",
     "license",
-    "mask_token_id",
     "max_length",
     "max_sequence_length",
     "max_window_layers",
@@ -61,10 +52,8 @@ const HARMLESS: &[&str] = &[
     "pretraining_tp",
     "problem_type",
     "remove_invalid_values",
-    "repetition_penalty",
     "return_dict",
     "return_dict_in_generate",
-    "sep_token_id",
     "suppress_tokens",
     "task",
     "task_specific_params",
@@ -78,16 +67,15 @@ const HARMLESS: &[&str] = &[
     "top_p",
     "torchscript",
     "transformers.js_config",
-    "transformers_version",
-    "trl_version",
     "typical_p",
-    "unk_token_id",
     "unsloth_fixed",
-    "unsloth_version",
     "use_bfloat16",
     "use_cache",
     "use_return_dict",
 ];
+
+/// How further such keys end.
+const HARMLESS_ENDINGS: [&str; 3] = ["_penalty", "_token_id", "_version"];
 
 /// Keys with the value that changes nothing, as JSON. Of several rows of a key, the first is the one to say.
 const FIXED: &[Fixed] = &[
@@ -98,12 +86,6 @@ const FIXED: &[Fixed] = &[
     ("use_bias", "false"),
     ("no_bias", "true"),
     ("use_qk_norm", "false"),
-    ("attention_dropout", "0.0"),
-    ("attn_pdrop", "0.0"),
-    ("dropout", "0.0"),
-    ("embd_pdrop", "0.0"),
-    ("hidden_dropout", "0.0"),
-    ("resid_pdrop", "0.0"),
     ("partial_rotary_factor", "1.0"),
     ("rotary_pct", "1.0"),
     ("rope_interleaved", "false"),
@@ -217,8 +199,10 @@ pub(crate) fn left(
     let fields: Map<String, Value> = serde_json::from_value(fields).expect("fields are an object");
     let (mut refused, mut unread) = (Vec::new(), Vec::new());
     for (key, value) in &fields {
-        let is_ignored =
-            value.is_null() || key.starts_with('_') || HARMLESS.contains(&key.as_str());
+        let is_ignored = value.is_null()
+            || key.starts_with('_')
+            || HARMLESS.contains(&key.as_str())
+            || HARMLESS_ENDINGS.iter().any(|ending| key.ends_with(ending));
         let mut rows = fixed.iter().chain(FIXED).filter(|row| row.0 == key).peekable();
         let refusal = if is_ignored {
             continue;
@@ -226,8 +210,13 @@ pub(crate) fn left(
             if rows.any(|row| is_equal(row.1, value)) {
                 continue;
             }
-            let refusal = expected(first);
-            if key.contains("drop") { refusal.hint(NO_DROPOUT) } else { refusal }
+            expected(first)
+        } else if is_dropout(key) {
+            if value.as_f64() == Some(0.0) {
+                continue;
+            }
+            let hint = "set the dropout to 0.0; the decoder trains without dropout";
+            expected("0.0").hint(hint)
         } else if EXPERTS.contains(&key.as_str()) {
             if is_none(value) {
                 continue;
@@ -255,8 +244,6 @@ pub(crate) fn none_left(fields: &impl Serialize, place: &str) -> Result<(), Refu
     several(left(fields, &[], place).0).map_or(Ok(()), Err)
 }
 
-const NO_DROPOUT: &str = "set the dropout to 0.0; the decoder trains without dropout";
-
 fn is_equal(json: &str, value: &Value) -> bool {
     let wanted: Value = serde_json::from_str(json).expect("the table holds JSON");
     match (wanted.as_f64(), value.as_f64()) {
@@ -270,6 +257,10 @@ fn is_none(value: &Value) -> bool {
     value.as_f64() == Some(0.0)
         || *value == Value::Bool(false)
         || value.as_array().is_some_and(Vec::is_empty)
+}
+
+fn is_dropout(key: &str) -> bool {
+    ["dropout", "pdrop"].iter().any(|ending| key.ends_with(ending))
 }
 
 /// True if an unknown key may change a decoder's result.

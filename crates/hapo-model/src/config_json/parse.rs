@@ -26,10 +26,6 @@ pub struct ParsedConfig {
 /// `generation_config.json`, whose ids win.
 ///
 /// `file` and the path in `generation` are only named in errors.
-///
-/// # Errors
-/// A text that is no JSON object, and fields that are missing, out of bounds, contradictory or ask for something the
-/// decoder does not implement.
 pub fn parse(
     file: &Path,
     text: &[u8],

@@ -38,13 +38,10 @@ pub(crate) struct HfRope {
 /// What a file says beside the object.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Beside {
-    /// `rope_theta`.
     pub(crate) theta: Option<f64>,
     /// The base of a file that names none.
     pub(crate) absent: Option<f64>,
-    /// `max_position_embeddings`.
     pub(crate) longest: Option<usize>,
-    /// `original_max_position_embeddings`.
     pub(crate) original: Option<usize>,
     /// `partial_rotary_factor`, in families that have it.
     pub(crate) share: Option<f64>,

@@ -44,11 +44,6 @@ impl Default for Layout<'_> {
 /// The same input gives the same bytes. Each file is written under a temporary name, flushed to the
 /// disk and renamed, weights first and `config.json` last: a folder without it is an unfinished one
 /// and is refused by [`open`](super::open()).
-///
-/// # Errors
-/// A refusal for a configuration whose numbers disagree, when `source` gives the wrong number of values, a
-/// NaN, an infinity, or a number beyond the range of f16, and when the folder already holds weights or a name of a
-/// tokenizer file is not a plain file name; A refusal for everything the file system refuses.
 pub fn write(
     dir: &Path,
     config: &Config,
