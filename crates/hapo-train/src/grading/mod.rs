@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hapo_core::{Refusal, Verdict};
 use hapo_data::Example;
-use hapo_reward::{OwnReward, RewardLog};
+use hapo_net::reward::{OwnReward, RewardLog};
 use hapo_verify::{Extracting, Gold, GoldError, Grader, Judgement, Problem};
 
 use crate::Result;
