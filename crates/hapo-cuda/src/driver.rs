@@ -16,7 +16,7 @@ use crate::launch::{Launch, Launcher, Memory, Product, THREADS};
 use crate::libraries::{CublasLt, lt};
 use crate::plan;
 use crate::products::{Products, Refused};
-use crate::repeats::{Next, Operation, Repeats, Sequence, captured};
+use crate::repeats::{Hope, Now, Operation, Repeats, Sequence, captured};
 use crate::sources::{Source, sources};
 use crate::staging::{RING, Staging};
 use crate::trace::Trace;
@@ -284,57 +284,64 @@ impl Driver {
         self.open.repeats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Collects an operation, where operations are collected; whether they are.
-    fn collects(&self, add: impl FnOnce(&mut Sequence)) -> bool {
+    /// Begins an operation, or holds it back where it may be one of a graph.
+    fn begin_or_hold(&self, operation: Operation, args: &[u64]) -> Result<(), DeviceError> {
         let mut repeats = self.repeats();
-        let Some(sequence) = &mut repeats.collecting else {
-            return false;
-        };
-        add(sequence);
-        true
+        match repeats.push(operation, args) {
+            Now::Hold => Ok(()),
+            Now::BeginAll => self.begin_all(repeats.held_back()),
+            Now::Begin => {
+                drop(repeats);
+                self.begin(operation, args)
+            }
+        }
     }
 
-    /// Begins what was collected, and collects no more: something else comes that has to come behind it.
-    fn end_collecting(&self) -> Result<(), DeviceError> {
-        let collected = self.repeats().collecting.take();
-        collected.map_or(Ok(()), |it| self.begin_all(&it))
+    /// Begins what was held back: something else comes that has to come behind it.
+    fn hold_no_more(&self) -> Result<(), DeviceError> {
+        let held = self.repeats().interrupt();
+        held.map_or(Ok(()), |it| self.begin_all(&it))
     }
 
     fn begin_all(&self, sequence: &Sequence) -> Result<(), DeviceError> {
-        sequence.each(|operation, args| match operation {
+        sequence.each(|operation, args| self.begin(operation, args))
+    }
+
+    fn begin(&self, operation: Operation, args: &[u64]) -> Result<(), DeviceError> {
+        match operation {
             Operation::Launch { kernel, grid, shared, .. } => {
                 self.begin_launch(&Launch { kernel, grid, shared, args })
             }
             Operation::Product(product) => self.begin_product(&product),
             Operation::Copy { from, to, bytes } => self.begin_copy(from, to, bytes),
             Operation::Zero { at, bytes } => self.begin_zero(at, bytes),
-        })
+        }
     }
 
-    /// Begins a sequence that was collected whole.
-    fn begin_collected(&self, sequence: Sequence) -> Result<(), DeviceError> {
-        let (stream, what) = (self.open.stream, "a graph of operations did not start");
-        let next = self.repeats().next(sequence);
-        let (sequence, times, graph) = match next {
-            Next::Begin(graph) => {
-                // SAFETY: the graph is one of the stream's context, and its memory is that of the operations at hand.
-                return self.checked(unsafe { cuda::graph::launch(graph, stream) }, what);
-            }
-            Next::Run(sequence, times) => (sequence, times, None),
-            Next::Capture(sequence, times) => {
-                // SAFETY: the context is current; operations of a sequence only begin.
-                let graph = unsafe { captured(stream, || self.begin_all(&sequence)) };
+    /// Begins a sequence that was held back, by a graph where there is hope for one, which comes back.
+    fn begin_held(
+        &self,
+        sequence: &Sequence,
+        hope: Hope,
+    ) -> Result<Option<sys::CUgraphExec>, DeviceError> {
+        let stream = self.open.stream;
+        let graph = match hope {
+            Hope::Graph(graph) => Some(graph),
+            // SAFETY: the context is current; operations of a sequence only begin.
+            Hope::NewGraph => match unsafe { captured(stream, || self.begin_all(sequence)) } {
+                Ok(made) => Some(made?),
                 // Without a graph the operations are begun one by one.
-                (sequence, times, graph.ok().transpose()?)
-            }
+                Err(_) => None,
+            },
+            Hope::None => None,
         };
-        let begun = match graph {
-            // SAFETY: as above.
-            Some(graph) => self.checked(unsafe { cuda::graph::launch(graph, stream) }, what),
-            None => self.begin_all(&sequence),
+        let Some(graph) = graph else {
+            return self.begin_all(sequence).map(|()| None);
         };
-        self.repeats().keep(sequence, times, graph);
-        begun
+        // SAFETY: the graph is one of the stream's context, and its memory is that of the operations at hand.
+        let begun = unsafe { cuda::graph::launch(graph, stream) };
+        self.checked(begun, "a graph of operations did not start")?;
+        Ok(Some(graph))
     }
 
     /// Graphs of operations that were begun.
@@ -360,7 +367,7 @@ impl Driver {
     }
 
     fn wait(&self) -> Result<(), DeviceError> {
-        self.end_collecting()?;
+        self.hold_no_more()?;
         // SAFETY: the stream is alive, and its context current.
         let wait = || unsafe { cuda::stream::synchronize(self.open.stream) };
         let waited = match &self.open.trace {
@@ -402,7 +409,7 @@ impl Driver {
     /// Uninitialised memory of `bytes`.
     fn room(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
         self.bind()?;
-        self.end_collecting()?;
+        self.hold_no_more()?;
         let (pool, stream) = (self.open.pool, self.open.stream);
         let size = rounded(bytes);
         // SAFETY: the stream is alive; the caller sets the memory before anything reads it.
@@ -617,7 +624,7 @@ impl Drop for CudaMemory {
         if let Some(bytes) = self.kept {
             let mut tables = open.tables.lock().unwrap_or_else(PoisonError::into_inner);
             tables.entry(bytes).or_default().insert(self.address);
-        } else if self.driver.bind().and_then(|()| self.driver.end_collecting()).is_ok() {
+        } else if self.driver.bind().and_then(|()| self.driver.hold_no_more()).is_ok() {
             // SAFETY: given back once, after all work on the stream that uses it.
             let _ = unsafe { free(open.pool, self.address, open.stream) };
         }
@@ -717,7 +724,7 @@ impl Launcher for Driver {
             return Ok(());
         }
         self.bind()?;
-        self.end_collecting()?;
+        self.hold_no_more()?;
         let name = || "copy to the GPU".to_owned();
         let begin = |from: &[u8]| {
             // SAFETY: the caller's address holds the bytes.
@@ -746,7 +753,7 @@ impl Launcher for Driver {
             return Ok(());
         }
         self.bind()?;
-        self.end_collecting()?;
+        self.hold_no_more()?;
         let name = || "copy from the GPU".to_owned();
         let copy = |to: &mut [u8]| {
             // SAFETY: the caller's address has the bytes, and they stay valid until the wait below.
@@ -769,31 +776,26 @@ impl Launcher for Driver {
     }
 
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
-        if bytes == 0 || self.collects(|it| it.push(Operation::Copy { from, to, bytes })) {
+        if bytes == 0 {
             return Ok(());
         }
-        self.begin_copy(from, to, bytes)
+        self.begin_or_hold(Operation::Copy { from, to, bytes }, &[])
     }
 
     fn zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
-        if bytes == 0 || self.collects(|it| it.push(Operation::Zero { at, bytes })) {
+        if bytes == 0 {
             return Ok(());
         }
-        self.begin_zero(at, bytes)
+        self.begin_or_hold(Operation::Zero { at, bytes }, &[])
     }
 
     fn launch(&self, launch: &Launch) -> Result<(), DeviceError> {
-        if self.collects(|it| it.push_launch(launch)) {
-            return Ok(());
-        }
-        self.begin_launch(launch)
+        let Launch { kernel, grid, shared, args } = *launch;
+        self.begin_or_hold(Operation::Launch { kernel, grid, shared, args: args.len() }, args)
     }
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
-        if self.collects(|it| it.push(Operation::Product(*product))) {
-            return Ok(());
-        }
-        self.begin_product(product)
+        self.begin_or_hold(Operation::Product(*product), &[])
     }
 
     fn repeated(&self, work: impl FnOnce()) -> Result<(), DeviceError> {
@@ -802,10 +804,10 @@ impl Launcher for Driver {
             work();
             return Ok(());
         }
-        self.repeats().collecting = Some(Sequence::default());
+        self.repeats().start();
         work();
-        let collected = self.repeats().collecting.take();
-        collected.map_or(Ok(()), |it| self.begin_collected(it))
+        self.bind()?;
+        self.repeats().finish(|sequence, hope| self.begin_held(sequence, hope))
     }
 
     fn free_bytes(&self) -> Option<u64> {

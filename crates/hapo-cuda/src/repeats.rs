@@ -1,23 +1,24 @@
 //! Operations that come again and again, as graphs.
 //!
-//! Purpose: a step of decoding is some 450 launches with the arguments of the step before, and each costs the host about
-//! ten microseconds. What a caller says may repeat is first collected. If it is, operation for operation and argument for
-//! argument, what was collected before, the driver begins all of it by one call. A graph is made at the twelfth time, for it costs what ten steps gain; a
-//! sequence that is new runs as it always did. Nothing has to be known of what changes from step to step: it is compared.
+//! Purpose: a step of decoding is some 450 launches with the arguments of the step before, and each costs the host several
+//! microseconds. What a caller says may repeat is compared with what came before, operation for operation and argument for
+//! argument, while it comes. As long as it is the beginning of a sequence that came often it is held back; if it is that
+//! sequence to the end, the driver begins all of it by one call, as a graph. At the first difference what was held back
+//! begins, and the rest as it comes. So nothing has to be known of what changes from step to step.
 //!
-//! Price: a list of operations is built and compared at every step, about 50 microseconds. What needs an answer, or takes or
-//! gives back memory, ends the collecting, and the sequence runs as it is.
+//! Price: making a graph costs what about ten steps gain, so a sequence has to come twelve times. What needs an answer, or
+//! takes or gives back memory, ends the comparison.
 
 use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::sys;
 
-use crate::launch::{Launch, Product};
+use crate::launch::Product;
 
-/// Sequences that are kept: those of a number of rows, whose buffers change places in two ways.
+/// Sequences that are kept: those of a few numbers of rows.
 const KEPT: usize = 8;
 
-/// The time at which a sequence becomes a graph.
-const WORTH_A_GRAPH: u32 = 12;
+/// How often a sequence has come before it is made a graph.
+const WORTH_A_GRAPH: u32 = 11;
 
 /// An operation with all that it depends on.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,14 +51,21 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    pub(crate) fn push(&mut self, operation: Operation) {
+    fn push(&mut self, operation: Operation, args: &[u64]) {
         self.operations.push(operation);
+        self.args.extend_from_slice(args);
     }
 
-    pub(crate) fn push_launch(&mut self, launch: &Launch) {
-        let Launch { kernel, grid, shared, args } = *launch;
-        self.args.extend_from_slice(args);
-        self.push(Operation::Launch { kernel, grid, shared, args: args.len() });
+    /// True if it begins with all of `other`.
+    fn begins_with(&self, other: &Self) -> bool {
+        self.operations.starts_with(&other.operations) && self.args.starts_with(&other.args)
+    }
+
+    /// True if the operation and arguments that were the last of `other` are its own at the same place.
+    fn has_last_of(&self, other: &Self, args: usize) -> bool {
+        let (at, end) = (other.operations.len() - 1, other.args.len());
+        self.operations.get(at) == other.operations.last()
+            && self.args.get(end - args..end) == Some(&other.args[end - args..])
     }
 
     /// Hands over every operation with its arguments, until one fails.
@@ -82,23 +90,40 @@ struct Known {
     sequence: Sequence,
     times: u32,
     graph: Option<sys::CUgraphExec>,
+    /// No graph can be made of it.
+    is_refused: bool,
 }
 
-/// What is to be done with a sequence.
-pub(crate) enum Next {
-    /// A graph of it is begun.
-    Begin(sys::CUgraphExec),
-    /// A graph is made of it, which came so often, and it is kept.
-    Capture(Sequence, u32),
-    /// It runs as it is, and is kept.
-    Run(Sequence, u32),
+impl Known {
+    /// What begins as it does is held back.
+    fn is_hoped_for(&self) -> bool {
+        self.graph.is_some() || self.times >= WORTH_A_GRAPH && !self.is_refused
+    }
+}
+
+/// The sequence at hand.
+#[derive(Debug, Default)]
+struct Coming {
+    sequence: Sequence,
+    /// The known sequence that it may become; nothing of it has begun then.
+    hope: Option<usize>,
+    has_begun: bool,
+}
+
+/// What is to be done with an operation.
+pub(crate) enum Now {
+    /// Nothing yet.
+    Hold,
+    /// It begins.
+    Begin,
+    /// It begins behind all that was held back.
+    BeginAll,
 }
 
 /// The sequences of late, and the one at hand.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
-    /// Is `None` where nothing is collected.
-    pub(crate) collecting: Option<Sequence>,
+    coming: Option<Coming>,
     /// The last that came is the last.
     known: Vec<Known>,
     /// Graphs begun.
@@ -109,29 +134,79 @@ pub(crate) struct Repeats {
 unsafe impl Send for Repeats {}
 
 impl Repeats {
-    /// What is to be done with a sequence that was collected whole.
-    pub(crate) fn next(&mut self, sequence: Sequence) -> Next {
-        let found = self.known.iter().position(|known| known.sequence == sequence);
-        let known = found.map(|at| self.known.remove(at));
-        let times = known.as_ref().map_or(0, |known| known.times).saturating_add(1);
-        match known.and_then(|known| known.graph) {
-            Some(graph) => {
-                self.begun += 1;
-                self.keep(sequence, times, Some(graph));
-                Next::Begin(graph)
-            }
-            // A sequence of which no graph could be made is not tried again.
-            None if times == WORTH_A_GRAPH => Next::Capture(sequence, times),
-            None => Next::Run(sequence, times),
-        }
+    /// A sequence comes.
+    pub(crate) fn start(&mut self) {
+        self.coming = Some(Coming::default());
     }
 
-    /// Keeps a sequence, with its graph where one could be made; the one that has not come for the longest goes.
-    pub(crate) fn keep(&mut self, sequence: Sequence, times: u32, graph: Option<sys::CUgraphExec>) {
+    /// An operation comes.
+    pub(crate) fn push(&mut self, operation: Operation, args: &[u64]) -> Now {
+        let Some(coming) = &mut self.coming else {
+            return Now::Begin;
+        };
+        coming.sequence.push(operation, args);
+        if coming.has_begun {
+            return Now::Begin;
+        }
+        let of = &coming.sequence;
+        if coming.hope.is_none_or(|at| !self.known[at].sequence.has_last_of(of, args.len())) {
+            let may_be = |known: &Known| known.is_hoped_for() && known.sequence.begins_with(of);
+            coming.hope = self.known.iter().rposition(may_be);
+        }
+        if coming.hope.is_some() {
+            return Now::Hold;
+        }
+        coming.has_begun = true;
+        Now::BeginAll
+    }
+
+    /// What has come and was held back, if the sequence ends here for another reason than its end.
+    pub(crate) fn interrupt(&mut self) -> Option<Sequence> {
+        self.coming.take().filter(|coming| !coming.has_begun).map(|coming| coming.sequence)
+    }
+
+    /// What has come.
+    pub(crate) fn held_back(&self) -> &Sequence {
+        &self.coming.as_ref().expect("a sequence comes").sequence
+    }
+
+    /// The sequence has come to its end: `begin` begins one that was held back, by its graph, or makes one.
+    pub(crate) fn finish<E>(
+        &mut self,
+        begin: impl FnOnce(&Sequence, Hope) -> Result<Option<sys::CUgraphExec>, E>,
+    ) -> Result<(), E> {
+        let Some(Coming { sequence, has_begun, .. }) = self.coming.take() else {
+            return Ok(());
+        };
+        if sequence.operations.is_empty() {
+            return Ok(());
+        }
+        let found = self.known.iter().position(|known| known.sequence == sequence);
+        let mut known = match found {
+            Some(at) => self.known.remove(at),
+            None => Known { sequence, times: 0, graph: None, is_refused: false },
+        };
+        known.times = known.times.saturating_add(1);
+        let begun = if has_begun {
+            Ok(())
+        } else {
+            let hope = match known.graph {
+                Some(graph) => Hope::Graph(graph),
+                None if known.is_hoped_for() && found.is_some() => Hope::NewGraph,
+                None => Hope::None,
+            };
+            let wants_graph = matches!(hope, Hope::NewGraph);
+            self.begun += u64::from(known.graph.is_some());
+            begin(&known.sequence, hope).map(|made| {
+                known.is_refused |= wants_graph && made.is_none();
+                known.graph = made;
+            })
+        };
         if self.known.len() >= KEPT {
             destroy(self.known.remove(0).graph);
         }
-        self.known.push(Known { sequence, times, graph });
+        self.known.push(known);
+        begun
     }
 
     /// Gives all graphs back.
@@ -143,6 +218,17 @@ impl Repeats {
             destroy(known.graph);
         }
     }
+}
+
+/// How a sequence that was held back to its end is begun.
+#[derive(Clone, Copy)]
+pub(crate) enum Hope {
+    /// By a graph.
+    Graph(sys::CUgraphExec),
+    /// By a graph that is to be made.
+    NewGraph,
+    /// Operation by operation: it is the beginning of another.
+    None,
 }
 
 fn destroy(graph: Option<sys::CUgraphExec>) {
