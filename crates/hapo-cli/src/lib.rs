@@ -41,8 +41,8 @@ pub use crate::commands::train::{ProgressObserver, sources_of};
 
 use crate::commands::{
     chat, completions, conformance, data, eval, export, fetch, generate, grade, list, logprobs,
-    merge, methods, moved, new, plan, push, quickstart, recipe, replay, report, runs, schedule,
-    serve, teacher, train, watch,
+    merge, methods, new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve,
+    teacher, train, watch,
 };
 
 /// The version and, where it is known, the commit.
@@ -143,9 +143,6 @@ enum Command {
     List(list::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
-    /// Moved to hapo-lab
-    #[command(hide = true, disable_help_flag = true)]
-    Bench(moved::Args),
 }
 
 impl Command {
@@ -203,7 +200,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Methods(args) => methods::run(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
-        Command::Bench(args) => Err(moved::refusal("bench", &args)),
     };
     match done.and_then(|()| finish_reward()) {
         Ok(()) => 0,

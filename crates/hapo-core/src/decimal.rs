@@ -10,6 +10,8 @@ use std::str::FromStr;
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::refusal::{Refusal, expected};
+
 /// A non-negative decimal fraction of at most 15 significant digits, 12 of them after the point.
 /// Equal values are equal: trailing zeros are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -18,31 +20,12 @@ pub struct Decimal {
     places: u32,
 }
 
-/// Text that is not a decimal number within the limits of [`Decimal`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DecimalError {
-    /// The text, at most 40 characters of it.
-    pub text: String,
-}
-
-impl fmt::Display for DecimalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "decimal number, expected digits such as 0.3 with at most 12 places and 15 digits, got {:?}",
-            self.text
-        )
-    }
-}
-
-impl std::error::Error for DecimalError {}
-
 const MAX_PLACES: u32 = 12;
 const MANTISSA_LIMIT: u64 = 1_000_000_000_000_000;
 
 impl Decimal {
     /// The decimal that a double-precision number prints as, the shortest that reads back to it.
-    pub fn from_f64(value: f64) -> Result<Self, DecimalError> {
+    pub fn from_f64(value: f64) -> Result<Self, Refusal> {
         value.to_string().parse()
     }
 
@@ -70,10 +53,15 @@ impl From<u32> for Decimal {
 }
 
 impl FromStr for Decimal {
-    type Err = DecimalError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, DecimalError> {
-        let error = || DecimalError { text: text.chars().take(40).collect() };
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        let error = || {
+            let text: String = text.chars().take(40).collect();
+            expected("digits such as 0.3 with at most 12 places and 15 digits")
+                .got(format!("{text:?}"))
+                .about("decimal number")
+        };
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits_only = |it: &str| it.bytes().all(|b| b.is_ascii_digit());
         if whole.is_empty() || !digits_only(whole) || !digits_only(fraction) || text.ends_with('.')

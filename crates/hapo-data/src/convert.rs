@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hapo_core::TokenId;
+use hapo_core::{Refusal, Remedy, TokenId};
 
 use crate::dataset::{Rows, open_all};
-use crate::error::Error;
 use crate::layouts::Columns;
 use crate::row::Row;
 use crate::write::{Format, Writer, Written};
@@ -23,7 +22,7 @@ pub enum Decision {
 }
 
 /// Writes the rows of `file` that `decide` keeps to `output`, or nothing at all.
-pub fn convert<E: From<Error>>(
+pub fn convert<E: From<Refusal>>(
     file: &Path,
     columns: Option<&Columns>,
     output: &Path,
@@ -41,7 +40,9 @@ pub fn convert<E: From<Error>>(
         };
         match row {
             Row::Good(example) => writer.write_with(&example, tokens.as_deref())?,
-            Row::Bad(bad) => return Err(Error::Row(Box::new(bad)).into()),
+            Row::Bad(bad) => {
+                return Err(Refusal::input(bad.to_string()).hint(Remedy::DropBadRows).into());
+            }
         }
     }
     let unread_solutions = std::mem::take(&mut rows.unread_solutions);
@@ -58,7 +59,7 @@ pub struct Converted {
 }
 
 /// The largest number of solutions in a row of a file.
-pub fn most_teachers(file: &Path, columns: Option<&Columns>) -> Result<usize, Error> {
+pub fn most_teachers(file: &Path, columns: Option<&Columns>) -> Result<usize, Refusal> {
     let mut most = 0;
     for row in open_all(&[file.to_owned()], columns)? {
         if let Row::Good(example) = row? {

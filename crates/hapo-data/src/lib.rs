@@ -13,9 +13,9 @@ mod chat_template;
 mod container;
 mod convert;
 mod dataset;
-mod error;
 mod example;
 mod layouts;
+mod refuse;
 mod row;
 mod summary;
 mod surrogates;
@@ -35,7 +35,6 @@ pub use dataset::{
     Dataset, JsonRows, Loaded, PromptText, Rows, data_files, json_lines, json_rows, load,
     load_rows, open, open_all, open_reader, prompt_text, question_hash,
 };
-pub use error::Error;
 pub use example::{Example, Message};
 pub use layouts::{Columns, DATASET_LAYOUTS, Layout, NamedColumns};
 pub use row::{BadRow, LINE_LIMIT, Row};

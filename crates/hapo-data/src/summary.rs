@@ -8,11 +8,11 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::dataset::{open_all, question_hash};
-use crate::error::Error;
 use crate::example::Example;
 use crate::layouts::{Columns, NamedColumns};
 use crate::row::Row;
 use crate::template::PromptTemplate;
+use hapo_core::Refusal;
 
 /// Counts over the rows of a file, and lengths.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -99,7 +99,7 @@ pub struct TokenCount<'a, E> {
 }
 
 /// Reads a dataset once and counts its rows, by the named columns if any; with `count`, tokens too.
-pub fn summarise<E: From<Error>>(
+pub fn summarise<E: From<Refusal>>(
     file: &Path,
     columns: Option<&Columns>,
     count: Option<&TokenCount<'_, E>>,
@@ -175,7 +175,7 @@ impl Counts {
         self.characters.push(example.problem.chars().count() as u32);
     }
 
-    fn add_tokens<E: From<Error>>(
+    fn add_tokens<E: From<Refusal>>(
         &mut self,
         example: &Example,
         count: &TokenCount<'_, E>,

@@ -4,8 +4,9 @@
 //! hash that a run records. Each text equals the named published code's, byte for byte.
 
 use crate::chat_template::{ChatTemplate, Rendering};
-use crate::error::Error;
 use crate::example::Message;
+use crate::refuse::unknown;
+use hapo_core::Refusal;
 use sha2::{Digest, Sha256};
 
 /// A layout of prompts.
@@ -46,7 +47,7 @@ impl<'a> TemplateChoice<'a> {
     }
 
     /// The template, where it is one of the table; none where it is the model's own.
-    pub fn check(&self) -> Result<Option<&'static Template>, Error> {
+    pub fn check(&self) -> Result<Option<&'static Template>, Refusal> {
         if self.name == CHAT {
             return Ok(None);
         }
@@ -58,7 +59,7 @@ impl<'a> TemplateChoice<'a> {
         };
         let name = template.name;
         let problem = format!("template `{name}` takes no {what}, only template `{CHAT}` does");
-        Err(Error::refused(problem))
+        Err(Refusal::input(problem))
     }
 }
 
@@ -104,7 +105,7 @@ impl PromptTemplate {
     }
 
     /// The prompt of a problem.
-    pub fn render(&self, problem: &str) -> Result<String, Error> {
+    pub fn render(&self, problem: &str) -> Result<String, Refusal> {
         let chat = match self {
             Self::Named(it) => return Ok(render(it, problem)),
             Self::Chat(it) => it,
@@ -123,7 +124,7 @@ impl PromptTemplate {
         &self,
         messages: &[Message],
         rendering: &Rendering,
-    ) -> Result<String, Error> {
+    ) -> Result<String, Refusal> {
         match (self, messages) {
             (Self::Chat(it), _) => it.template.render(&messages, rendering),
             (Self::Named(template), [only]) if only.role == "user" => {
@@ -132,7 +133,7 @@ impl PromptTemplate {
             (Self::Named(template), _) => {
                 let roles: Vec<_> = messages.iter().map(|it| it.role.as_str()).collect();
                 let (name, got) = (template.name, roles.join(", "));
-                Err(Error::refused(format!("template `{name}` takes one user turn, got: {got}")))
+                Err(Refusal::input(format!("template `{name}` takes one user turn, got: {got}")))
             }
         }
     }
@@ -217,10 +218,10 @@ pub const TEMPLATES: &[Template] = &[
 ];
 
 /// The template of that name.
-pub fn find_template(name: &str) -> Result<&'static Template, Error> {
+pub fn find_template(name: &str) -> Result<&'static Template, Refusal> {
     let known = || TEMPLATES.iter().map(|template| template.name).chain([CHAT]);
     let found = TEMPLATES.iter().find(|template| template.name == name);
-    found.ok_or_else(|| Error::unknown("template", name, known()))
+    found.ok_or_else(|| unknown("template", name, known()))
 }
 
 /// The prompt of a problem. The problem goes in as it is, once, even where it contains `{input}`.

@@ -2,15 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
+use hapo_core::Refusal;
 use hapo_http::retry_after;
 use hapo_http::ureq::Body;
 use hapo_http::ureq::http::{HeaderMap, Response};
 use serde_json::Value;
 
-use crate::Error;
-
 /// Why an attempt failed.
-pub(crate) type Failure = hapo_http::Failure<Error>;
+pub(crate) type Failure = hapo_http::Failure<Refusal>;
 
 pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name)?.to_str().ok()

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::Error;
+use hapo_core::Refusal;
+
 use crate::cache::RepoKind;
 use crate::fetch::{Absent, Fetcher, Listing, shown};
 use crate::hub::{Hub, Progress, Snapshot};
@@ -14,7 +15,7 @@ impl Hub {
     /// The folder of a model with the files that run it: configuration, tokenizer, chat template, and the weights in
     /// safetensors. Cached files are not fetched again; if the hub is unreachable, a whole snapshot of the cache is
     /// used, with a note.
-    pub fn model(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<Snapshot, Error> {
+    pub fn model(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<Snapshot, Refusal> {
         let fetcher = Fetcher::new(self, id, RepoKind::Model);
         let is_whole = |folder: &Path| {
             let has_weights = fs::read_dir(folder).is_ok_and(|mut entries| {
@@ -38,7 +39,7 @@ impl Hub {
                 () if !wanted.contains(&"tokenizer.json") => "no tokenizer.json",
                 () => "no weights in safetensors",
             };
-            return Err(Error::Content { what: id.to_string(), problem: missing.to_owned() });
+            return Err(Refusal::input(format!("{id} has {missing}")));
         }
         for name in &wanted {
             fetcher.file(&commit, name, progress)?;
@@ -48,7 +49,11 @@ impl Hub {
     }
 
     /// A folder with the config.json of a model, which is fetched without its weights.
-    pub fn model_config(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<PathBuf, Error> {
+    pub fn model_config(
+        &self,
+        id: &RepoId,
+        progress: &mut dyn Progress,
+    ) -> Result<PathBuf, Refusal> {
         const CONFIG: &str = "config.json";
         let fetcher = Fetcher::new(self, id, RepoKind::Model);
         let commit = match fetcher.listing(progress)? {
@@ -68,7 +73,7 @@ impl Hub {
         &self,
         wanted: &DatasetFile,
         progress: &mut dyn Progress,
-    ) -> Result<PathBuf, Error> {
+    ) -> Result<PathBuf, Refusal> {
         let fetcher = Fetcher::new(self, &wanted.repo, RepoKind::Dataset);
         let (commit, names) = match fetcher.listing(progress)? {
             Listing::Found { commit, names } => (commit, names),
@@ -92,13 +97,13 @@ fn cached_dataset(
     path: Option<&str>,
     why: &Absent,
     progress: &mut dyn Progress,
-) -> Result<PathBuf, Error> {
+) -> Result<PathBuf, Refusal> {
     let has = |folder: &Path| match path {
         Some(path) => folder.join(path).exists(),
         None => files_below(folder).iter().any(|it| is_data_file(it)),
     };
     let snapshot = fetcher.snapshot().filter(|it| has(&it.folder));
-    let nothing = || fetcher.absent(fetcher.what(None), why);
+    let nothing = || fetcher.absent(&fetcher.what(None), why);
     let Snapshot { folder, commit } = snapshot.ok_or_else(nothing)?;
     let names = files_below(&folder);
     let listing = fetcher.kept_listing(&commit).filter(|_| path.is_none());
@@ -111,7 +116,7 @@ fn cached_dataset(
         absent.map(|it| (*it).to_owned()).collect()
     };
     if !missing.is_empty() {
-        return Err(fetcher.absent(fetcher.what_of(&missing), why));
+        return Err(fetcher.absent(&fetcher.what_of(&missing), why));
     }
     fetcher.note_cache(why, progress);
     if is_unlisted && !files.iter().all(|it| is_shard(it)) {

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hapo_core::Refusal;
 use hapo_http::Retries;
 use hapo_http::ureq::Agent;
 use hapo_http::ureq::config::RedirectAuthHeaders;
@@ -15,7 +16,7 @@ use crate::answer::Failure;
 use crate::cache::{CachedRepo, RepoKind};
 use crate::id::{RepoId, is_plain_path};
 use crate::names::is_data_file;
-use crate::{Error, Hub, Progress, Snapshot};
+use crate::{Hub, HubError, Progress, Snapshot, io};
 
 /// How often a request for a file is made in all, where it may succeed later.
 const ATTEMPTS: u32 = 6;
@@ -35,7 +36,7 @@ pub(crate) enum Listing {
 
 pub(crate) enum Absent {
     Offline,
-    Unreachable(Error),
+    Unreachable(String),
 }
 
 /// One repository at one revision.
@@ -83,7 +84,7 @@ impl<'a> Fetcher<'a> {
     }
 
     /// The commit of the revision and the names of its files.
-    pub(crate) fn listing(&self, progress: &mut dyn Progress) -> Result<Listing, Error> {
+    pub(crate) fn listing(&self, progress: &mut dyn Progress) -> Result<Listing, Refusal> {
         if self.hub.offline {
             return Ok(Listing::None(Absent::Offline));
         }
@@ -97,10 +98,9 @@ impl<'a> Fetcher<'a> {
                 .read_to_vec()
                 .map_err(|it| Failure::Later(it.to_string(), None))?;
             let malformed = |got: String| {
-                Failure::Never(Error::Content {
-                    what: self.what(None),
-                    problem: format!("no listing that can be read: {got} ({url})"),
-                })
+                let what = self.what(None);
+                let text = format!("{what} has no listing that can be read: {got} ({url})");
+                Failure::Never(Refusal::input(text))
             };
             let fields: Value =
                 serde_json::from_slice(&text).map_err(|it| malformed(it.to_string()))?;
@@ -115,10 +115,10 @@ impl<'a> Fetcher<'a> {
                 names: names.map(str::to_owned).collect(),
             })
         });
-        match found {
-            Err(it @ Error::Unreachable { .. }) => Ok(Listing::None(Absent::Unreachable(it))),
-            found => found,
-        }
+        found.or_else(|refusal| match refusal.cause() {
+            Some(HubError::Unreachable(why)) => Ok(Listing::None(Absent::Unreachable(why.clone()))),
+            _ => Err(refusal),
+        })
     }
 
     /// The repository, and files of it.
@@ -135,9 +135,9 @@ impl<'a> Fetcher<'a> {
         is_whole: &dyn Fn(&Path) -> bool,
         why: &Absent,
         progress: &mut dyn Progress,
-    ) -> Result<Snapshot, Error> {
+    ) -> Result<Snapshot, Refusal> {
         let snapshot = self.snapshot().filter(|it| is_whole(&it.folder));
-        let snapshot = snapshot.ok_or_else(|| self.absent(self.what(None), why))?;
+        let snapshot = snapshot.ok_or_else(|| self.absent(&self.what(None), why))?;
         self.note_cache(why, progress);
         Ok(snapshot)
     }
@@ -152,19 +152,23 @@ impl<'a> Fetcher<'a> {
 
     /// Says that the cache serves, where the hub should have.
     pub(crate) fn note_cache(&self, why: &Absent, progress: &mut dyn Progress) {
-        if let Absent::Unreachable(error) = why {
-            progress.note(&format!("{error}; taking {} from the cache", self.what(None)));
+        if let Absent::Unreachable(_) = why {
+            let what = self.what(None);
+            let refusal = self.absent(&what, why);
+            progress.note(&format!("{refusal}; taking {what} from the cache"));
         }
     }
 
     /// The error for what the cache lacks, while there is no hub.
-    pub(crate) fn absent(&self, what: String, why: &Absent) -> Error {
+    pub(crate) fn absent(&self, what: &str, why: &Absent) -> Refusal {
         match why {
-            Absent::Offline => Error::Offline { what, cache: self.hub.cache.clone() },
-            Absent::Unreachable(Error::Unreachable { endpoint, cause, .. }) => {
-                Error::Unreachable { what, endpoint: endpoint.clone(), cause: cause.clone() }
+            Absent::Offline => {
+                let cache = self.hub.cache.display();
+                let text =
+                    format!("{what} is not in the cache ({cache}), and HF_HUB_OFFLINE is set");
+                Refusal::input(text).hint("unset HF_HUB_OFFLINE once, or give a folder")
             }
-            Absent::Unreachable(_) => unreachable!("a listing is absent for one reason"),
+            Absent::Unreachable(cause) => self.hub.unreachable(what, cause),
         }
     }
 
@@ -187,7 +191,7 @@ impl<'a> Fetcher<'a> {
     }
 
     /// Notes the commit of the revision, for offline use. A commit needs no note.
-    pub(crate) fn remember(&self, commit: &str) -> Result<(), Error> {
+    pub(crate) fn remember(&self, commit: &str) -> Result<(), Refusal> {
         if self.id.revision == commit {
             return Ok(());
         }
@@ -200,8 +204,9 @@ impl<'a> Fetcher<'a> {
         &self,
         path: Option<&'n str>,
         names: &'n [String],
-    ) -> Result<Vec<&'n str>, Error> {
-        let content = |problem: String| Error::Content { what: self.what(None), problem };
+    ) -> Result<Vec<&'n str>, Refusal> {
+        let content =
+            |problem: String| Refusal::input(format!("{} has {problem}", self.what(None)));
         let data: Vec<&str> =
             names.iter().map(String::as_str).filter(|it| is_data_file(it)).collect();
         match (path, data.as_slice()) {
@@ -222,7 +227,7 @@ impl<'a> Fetcher<'a> {
         commit: &str,
         name: &str,
         progress: &mut dyn Progress,
-    ) -> Result<PathBuf, Error> {
+    ) -> Result<PathBuf, Refusal> {
         let pointer = self.repo.snapshot_path(commit).join(name);
         if pointer.exists() {
             return Ok(pointer);
@@ -231,10 +236,8 @@ impl<'a> Fetcher<'a> {
             format!("{}/{}/resolve/{commit}/{}", self.hub.endpoint, self.repo.url(), escaped(name));
         let described = self.with_retries(Some(name), progress, |_| self.describe(&url, name))?;
         if described.commit.as_deref().is_some_and(|it| it != commit) {
-            return Err(Error::Content {
-                what: self.what(Some(name)),
-                problem: "changed while it was fetched".to_owned(),
-            });
+            let what = self.what(Some(name));
+            return Err(Refusal::input(format!("{what} has changed while it was fetched")));
         }
         let blob = self.repo.blob_path(&described.etag);
         let _lock = self.lock(&described.etag)?;
@@ -255,7 +258,7 @@ impl<'a> Fetcher<'a> {
     }
 
     /// Held while a blob is written; `huggingface_hub` takes the same lock.
-    fn lock(&self, etag: &str) -> Result<File, Error> {
+    fn lock(&self, etag: &str) -> Result<File, Refusal> {
         let path = self
             .hub
             .cache
@@ -273,7 +276,7 @@ impl<'a> Fetcher<'a> {
         name: Option<&str>,
         progress: &mut dyn Progress,
         mut attempt: impl FnMut(&mut dyn Progress) -> Result<T, Failure>,
-    ) -> Result<T, Error> {
+    ) -> Result<T, Refusal> {
         let attempts = if name.is_some() { ATTEMPTS } else { FIRST_ATTEMPTS };
         let retries = Retries { attempts, first_wait: self.hub.backoff };
         let done = retries.run(
@@ -286,10 +289,7 @@ impl<'a> Fetcher<'a> {
         );
         done.map_err(|failure| match failure {
             Failure::Never(error) => error,
-            Failure::Later(cause, _) => {
-                let (what, endpoint) = (self.what(name), self.hub.endpoint.clone());
-                Error::Unreachable { what, endpoint, cause }
-            }
+            Failure::Later(cause, _) => self.hub.unreachable(&self.what(name), &cause),
         })
     }
 }
@@ -349,14 +349,14 @@ fn escaped(path: &str) -> String {
         .collect()
 }
 
-fn create_folder_of(file: &Path) -> Result<(), Error> {
+fn create_folder_of(file: &Path) -> Result<(), Refusal> {
     let folder = file.parent().expect("a file of the cache lies in a folder");
     fs::create_dir_all(folder).map_err(io("create", folder))
 }
 
 /// `pointer` (`snapshots/COMMIT/NAME`) leads to `blob` (`blobs/ETAG`), relatively: a cache can be moved.
 #[cfg(unix)]
-fn link(blob: &Path, pointer: &Path, name: &str) -> Result<(), Error> {
+fn link(blob: &Path, pointer: &Path, name: &str) -> Result<(), Refusal> {
     let up = "../".repeat(2 + name.matches('/').count());
     let etag = blob.file_name().expect("a blob has a name");
     let target = Path::new(&up).join("blobs").join(etag);
@@ -367,11 +367,6 @@ fn link(blob: &Path, pointer: &Path, name: &str) -> Result<(), Error> {
 }
 
 #[cfg(not(unix))]
-fn link(blob: &Path, pointer: &Path, _: &str) -> Result<(), Error> {
+fn link(blob: &Path, pointer: &Path, _: &str) -> Result<(), Refusal> {
     fs::copy(blob, pointer).map(drop).map_err(io("write", pointer))
-}
-
-fn io(action: &'static str, file: &Path) -> impl FnOnce(std::io::Error) -> Error {
-    let file = file.to_owned();
-    move |cause| Error::Io { action, file, cause }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use crate::Error;
+use hapo_core::Refusal;
 
 /// A repository at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,11 +44,13 @@ pub enum ParsedName {
 }
 
 /// Parses `name`: a path that exists, otherwise a name on the hub.
-pub fn parse_name(name: &str) -> Result<ParsedName, Error> {
+pub fn parse_name(name: &str) -> Result<ParsedName, Refusal> {
     if Path::new(name).exists() {
         return Ok(ParsedName::Path);
     }
-    let bad = |problem: &str| Error::Name { name: name.to_owned(), problem: problem.to_owned() };
+    let bad = |problem: &str| {
+        Refusal::input(format!("{name}: {problem}")).hint("give a folder or file that exists, org/name@revision of a model, or hf://datasets/org/name@revision[/file]")
+    };
     let Some(address) = name.strip_prefix("hf://") else {
         return match repo(name) {
             Some(it) => Ok(ParsedName::Model(it)),

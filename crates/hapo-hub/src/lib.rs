@@ -24,164 +24,87 @@ pub use hub::{Hub, NoProgress, Progress, Snapshot};
 pub use id::{DatasetFile, ParsedName, RepoId, parse_name, repo};
 pub use push::{Content, PushSettings, Pushed, Upload};
 
-use std::path::PathBuf;
+use hapo_core::{Fault, Refusal};
 
-use hapo_core::Explain;
-
-/// Why a model or a data set cannot be had.
+/// A failure that code may tell from others: the cause of a [`Refusal`], in its words.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
-    /// A text that is neither a path nor a name of the hub.
-    #[error("{name}: {problem}")]
-    Name {
-        /// The text.
-        name: String,
-        /// The problem.
-        problem: String,
-    },
+pub enum HubError {
     /// The hub has no such repository, revision or file, or does not show it.
-    #[error("{what} is not on {endpoint}{}", said(message))]
-    NotFound {
-        /// The repository, with its revision, or a file in it.
-        what: String,
-        /// The hub.
-        endpoint: String,
-        /// The hub's message.
-        message: String,
-    },
-    /// The hub wants a token, or another one.
-    #[error("{endpoint} refuses {what} ({status}){}", said(message))]
-    Denied {
-        /// The repository, with its revision, or a file in it.
-        what: String,
-        /// The hub.
-        endpoint: String,
-        /// The address of the repository's page, which grants access.
-        page: String,
-        /// 401 or 403.
-        status: u16,
-        /// A token was sent.
-        token_sent: bool,
-        /// The hub's message.
-        message: String,
-    },
+    #[error("{0}")]
+    NotFound(String),
     /// The hub could not be reached, or failed again and again.
-    #[error("cannot fetch {what} from {endpoint}: {cause}")]
-    Unreachable {
-        /// The repository, with its revision, or files in it.
-        what: String,
-        /// The hub.
-        endpoint: String,
-        /// The last failure.
-        cause: String,
-    },
+    #[error("{0}")]
+    Unreachable(String),
     /// The hub does not take what is pushed.
-    #[error(
-        "cannot push to {what} on {endpoint}{}{}",
-        status.map(|it| format!(" (status {it})")).unwrap_or_default(),
-        said(cause)
-    )]
+    #[error("{message}")]
     NotPushed {
-        /// The repository.
-        what: String,
-        /// The hub.
-        endpoint: String,
-        /// The status; `None` without a usable answer.
+        /// `None` without a usable answer.
         status: Option<u16>,
-        /// A token was sent.
-        token_sent: bool,
-        /// The hub's or the network's message.
-        cause: String,
-    },
-    /// Nothing may be fetched, and the cache does not have it.
-    #[error("{what} is not in the cache ({}), and HF_HUB_OFFLINE is set", cache.display())]
-    Offline {
-        /// The repository, with its revision, or files in it.
-        what: String,
-        /// The cache.
-        cache: PathBuf,
-    },
-    /// The repository lacks the requested contents.
-    #[error("{what} has {problem}")]
-    Content {
-        /// The repository, with its revision.
-        what: String,
-        /// The contents found or missing.
-        problem: String,
-    },
-    /// The cache cannot be read or written.
-    #[error("cannot {action} {}: {cause}", file.display())]
-    Io {
-        /// Verb.
-        action: &'static str,
-        /// The file or folder.
-        file: PathBuf,
-        /// The system's error.
-        cause: std::io::Error,
+        /// The failure in a sentence.
+        message: String,
     },
 }
 
+/// A cache that cannot be read or written.
+fn io(action: &'static str, file: &std::path::Path) -> impl Fn(std::io::Error) -> Refusal {
+    let what = format!("cannot {action} {}", file.display());
+    move |cause| Refusal::machine(what.clone()).source(cause)
+}
+
+/// The hub's message behind a sentence.
 fn said(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(": {message}") }
 }
 
-impl Explain for Error {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Name { .. } => Some(
-                "give a folder or file that exists, org/name@revision of a model, or hf://datasets/org/name@revision[/file]"
-                    .to_owned(),
-            ),
-            Self::NotFound { .. } => {
-                Some("check the spelling; there is no folder of that name here either".to_owned())
-            }
-            Self::Denied {
-                token_sent: false, ..
-            } => Some("set HF_TOKEN, or log in with `hf auth login`".to_owned()),
-            Self::Denied { page, .. } => Some(format!(
-                "ask for access at {page} with the account that the token belongs to"
-            )),
-            Self::Unreachable { .. } => Some(
-                "check the network and HF_ENDPOINT; the next call resumes where this one stopped (if a folder was meant: there is none of that name)"
-                    .to_owned(),
-            ),
-            Self::NotPushed { token_sent: false, .. } => {
-                Some("set HF_TOKEN to a token that may write, or log in with `hf auth login`".to_owned())
-            }
-            Self::NotPushed { status: Some(401), endpoint, .. } => Some(format!(
-                "the hub does not know this token: make one at {endpoint}/settings/tokens and set HF_TOKEN"
-            )),
-            Self::NotPushed { status: Some(403), what, .. } => Some(format!(
-                "the token needs the right to write, and its account must be {0} or a member of it",
-                what.split('/').next().unwrap_or_default()
-            )),
-            Self::NotPushed { status: Some(404), .. } => {
-                Some("check the spelling of the name and of the revision".to_owned())
-            }
-            Self::NotPushed { status: Some(409 | 412), .. } => {
-                Some("somebody else has changed it meanwhile: push again".to_owned())
-            }
-            Self::NotPushed { .. } => Some(
-                "check the network and HF_ENDPOINT, then push again: what the hub has is not sent again"
-                    .to_owned(),
-            ),
-            Self::Offline { .. } => {
-                Some("unset HF_HUB_OFFLINE once, or give a folder".to_owned())
-            }
-            Self::Content { .. } | Self::Io { .. } => None,
-        }
+impl Hub {
+    fn not_found(&self, what: &str, message: &str) -> Refusal {
+        let text = format!("{what} is not on {}{}", self.endpoint, said(message));
+        Refusal::because(HubError::NotFound(text))
+            .hint("check the spelling; there is no folder of that name here either")
     }
 
-    fn is_bad_input(&self) -> bool {
-        matches!(
-            self,
-            Self::Name { .. }
-                | Self::NotFound { .. }
-                | Self::Denied { .. }
-                | Self::Offline { .. }
-                | Self::Content { .. }
-                | Self::NotPushed { status: Some(400..=499), .. }
-        )
+    /// The hub wants a token, or another one. `page` is the repository's, which grants access.
+    fn denied(&self, what: &str, page: &str, status: u16, message: &str) -> Refusal {
+        let endpoint = &self.endpoint;
+        let text = format!("{endpoint} refuses {what} ({status}){}", said(message));
+        Refusal::input(text).hint(match self.token {
+            None => "set HF_TOKEN, or log in with `hf auth login`".to_owned(),
+            Some(_) => format!(
+                "ask for access at {endpoint}/{page} with the account that the token belongs to"
+            ),
+        })
+    }
+
+    fn unreachable(&self, what: &str, cause: &str) -> Refusal {
+        Refusal::machine(format!("cannot fetch {what} from {}", self.endpoint))
+            .source(HubError::Unreachable(cause.to_owned()))
+            .hint("check the network and HF_ENDPOINT; the next call resumes where this one stopped (if a folder was meant: there is none of that name)")
+    }
+
+    fn not_pushed(&self, repo: &RepoId, status: Option<u16>, cause: &str) -> Refusal {
+        let endpoint = &self.endpoint;
+        let shown = status.map(|status| format!(" (status {status})")).unwrap_or_default();
+        let message = format!("cannot push to {repo} on {endpoint}{shown}{}", said(cause));
+        let is_refused = status.is_some_and(|status| (400..500).contains(&status));
+        let fault = if is_refused { Fault::Input } else { Fault::Machine };
+        let hint = match status {
+            _ if self.token.is_none() => {
+                "set HF_TOKEN to a token that may write, or log in with `hf auth login`".to_owned()
+            }
+            Some(401) => format!(
+                "the hub does not know this token: make one at {endpoint}/settings/tokens and set HF_TOKEN"
+            ),
+            Some(403) => format!(
+                "the token needs the right to write, and its account must be {} or a member of it",
+                repo.id.split('/').next().unwrap_or_default()
+            ),
+            Some(404) => "check the spelling of the name and of the revision".to_owned(),
+            Some(409 | 412) => "somebody else has changed it meanwhile: push again".to_owned(),
+            _ => "check the network and HF_ENDPOINT, then push again: what the hub has is not sent again"
+                .to_owned(),
+        };
+        let cause = HubError::NotPushed { status, message };
+        Refusal::because(cause).with_fault(fault).hint(hint)
     }
 }

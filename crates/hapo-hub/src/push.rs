@@ -6,10 +6,11 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use hapo_core::Refusal;
 use hapo_http::ureq::http::Response;
 use hapo_http::ureq::{self, Agent, Body, SendBody};
 use hapo_http::{Retries, may_pass};
@@ -18,7 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::answer::{self, Failure, refusal};
 use crate::fetch::agent;
-use crate::{Error, Hub, Progress, RepoId};
+use crate::{Hub, HubError, Progress, RepoId, io};
 
 /// Bytes of a file that the hub uses to recognise it.
 const SAMPLE: usize = 512;
@@ -87,13 +88,13 @@ impl Hub {
         files: &[Upload],
         settings: &PushSettings,
         progress: &mut dyn Progress,
-    ) -> Result<Pushed, Error> {
+    ) -> Result<Pushed, Refusal> {
         let pusher = Pusher { hub: self, repo, agent: agent(&self.endpoint, 0) };
         if self.offline {
-            return Err(pusher.failed(None, "HF_HUB_OFFLINE is set".to_owned()));
+            return Err(pusher.failed(None, "HF_HUB_OFFLINE is set"));
         }
         if self.token.is_none() {
-            return Err(pusher.failed(Some(401), "there is no token".to_owned()));
+            return Err(pusher.failed(Some(401), "there is no token"));
         }
         let described = files.iter().map(describe).collect::<Result<Vec<_>, _>>()?;
         pusher.create(settings.private, progress)?;
@@ -107,7 +108,7 @@ impl Hub {
 }
 
 /// Reads a file once: its size, its digest, its first bytes.
-fn describe(upload: &Upload) -> Result<Described<'_>, Error> {
+fn describe(upload: &Upload) -> Result<Described<'_>, Refusal> {
     let mut reader = upload.content.open()?;
     let (mut hash, mut sample, mut size) = (Sha256::new(), Vec::new(), 0);
     let mut buffer = vec![0; 1 << 20];
@@ -125,25 +126,24 @@ fn describe(upload: &Upload) -> Result<Described<'_>, Error> {
 }
 
 impl Content {
-    fn open(&self) -> Result<Box<dyn ReadSeek + '_>, Error> {
+    fn open(&self) -> Result<Box<dyn ReadSeek + '_>, Refusal> {
         Ok(match self {
             Self::Bytes(it) => Box::new(std::io::Cursor::new(it)),
             Self::File(path) => Box::new(File::open(path).map_err(self.error("open"))?),
         })
     }
 
-    fn bytes(&self) -> Result<Vec<u8>, Error> {
+    fn bytes(&self) -> Result<Vec<u8>, Refusal> {
         let mut bytes = Vec::new();
         self.open()?.read_to_end(&mut bytes).map_err(self.error("read"))?;
         Ok(bytes)
     }
 
-    fn error(&self, action: &'static str) -> impl Fn(std::io::Error) -> Error {
-        let file = match self {
-            Self::File(it) => it.clone(),
-            Self::Bytes(_) => PathBuf::new(),
-        };
-        move |cause| Error::Io { action, file: file.clone(), cause }
+    fn error(&self, action: &'static str) -> impl Fn(std::io::Error) -> Refusal {
+        match self {
+            Self::File(path) => io(action, path),
+            Self::Bytes(_) => io(action, Path::new("")),
+        }
     }
 }
 
@@ -151,20 +151,24 @@ trait ReadSeek: Read + Seek {}
 impl<T: Read + Seek> ReadSeek for T {}
 
 impl Pusher<'_> {
-    fn create(&self, private: bool, progress: &mut dyn Progress) -> Result<(), Error> {
+    fn create(&self, private: bool, progress: &mut dyn Progress) -> Result<(), Refusal> {
         let (organization, name) = self.repo.id.split_once('/').unwrap_or(("", &self.repo.id));
         let body = json!({ "name": name, "organization": organization, "private": private });
         let url = format!("{}/api/repos/create", self.hub.endpoint);
-        match self.post(&url, "application/json", &body, progress) {
-            // 409: it is there. A token that may not make one (403) may still write to one that is.
-            Ok(_) | Err(Error::NotPushed { status: Some(409), .. }) => Ok(()),
-            Err(error @ Error::NotPushed { status: Some(403), .. }) => {
+        let Err(refusal) = self.post(&url, "application/json", &body, progress) else {
+            return Ok(());
+        };
+        match refusal.cause() {
+            // It is there.
+            Some(HubError::NotPushed { status: Some(409), .. }) => Ok(()),
+            // A token that may not make a repository may still write to one that is there.
+            Some(HubError::NotPushed { status: Some(403), .. }) => {
                 let url = format!("{}/api/models/{}", self.hub.endpoint, self.repo.id);
                 let is_there =
                     self.retried(progress, || Ok(self.authorised(self.agent.get(&url)).call()));
-                is_there.map(drop).map_err(|_| error)
+                is_there.map(drop).map_err(|_| refusal)
             }
-            Err(error) => Err(error),
+            _ => Err(refusal),
         }
     }
 
@@ -174,7 +178,7 @@ impl Pusher<'_> {
         &self,
         files: &[Described<'_>],
         progress: &mut dyn Progress,
-    ) -> Result<Vec<String>, Error> {
+    ) -> Result<Vec<String>, Refusal> {
         let of = |it: &Described<'_>| json!({ "path": it.upload.path, "sample": STANDARD.encode(&it.sample), "size": it.size });
         let body = json!({ "files": files.iter().map(of).collect::<Vec<_>>() });
         let url = self.api("preupload");
@@ -188,11 +192,11 @@ impl Pusher<'_> {
                 Some((Some("regular"), false)) => {}
                 Some((Some("lfs"), false)) => in_lfs.push(path.clone()),
                 Some((_, true)) => {
-                    return Err(self.failed(None, format!("its .gitignore names {path}")));
+                    return Err(self.failed(None, &format!("its .gitignore names {path}")));
                 }
                 _ => {
                     let problem = format!("it does not say how {path} is to be sent ({url})");
-                    return Err(self.failed(None, problem));
+                    return Err(self.failed(None, &problem));
                 }
             }
         }
@@ -204,7 +208,7 @@ impl Pusher<'_> {
         &self,
         files: &[&Described<'_>],
         progress: &mut dyn Progress,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, Refusal> {
         if files.is_empty() {
             return Ok(0);
         }
@@ -221,10 +225,10 @@ impl Pusher<'_> {
         for file in files {
             let path = &file.upload.path;
             let Some(object) = objects.iter().find(|it| it["oid"] == file.oid.as_str()) else {
-                return Err(self.failed(None, format!("its LFS does not speak of {path} ({url})")));
+                return Err(self.failed(None, &format!("its LFS does not speak of {path} ({url})")));
             };
             if let Some(message) = object["error"]["message"].as_str() {
-                return Err(self.failed(None, format!("its LFS refuses {path}: {message}")));
+                return Err(self.failed(None, &format!("its LFS refuses {path}: {message}")));
             }
             if let Some(href) = object["actions"]["upload"]["href"].as_str() {
                 progress.begin(path, 0, file.size);
@@ -249,7 +253,7 @@ impl Pusher<'_> {
         href: &str,
         header: &Value,
         progress: &mut dyn Progress,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Refusal> {
         let chunk = &header["chunk_size"];
         let chunk = chunk.as_str().and_then(|it| it.parse().ok()).or_else(|| chunk.as_u64());
         let Some(chunk) = chunk.filter(|it| *it > 0) else {
@@ -264,7 +268,7 @@ impl Pusher<'_> {
             let Some(url) = url.and_then(|it| it.1.as_str()) else {
                 let path = &file.upload.path;
                 return Err(
-                    self.failed(None, format!("no address for part {} of {path}", part + 1))
+                    self.failed(None, &format!("no address for part {} of {path}", part + 1))
                 );
             };
             let (from, size) = (part * chunk, chunk.min(file.size - part * chunk));
@@ -283,7 +287,7 @@ impl Pusher<'_> {
         from: u64,
         size: u64,
         progress: &mut dyn Progress,
-    ) -> Result<Response<Body>, Error> {
+    ) -> Result<Response<Body>, Refusal> {
         let content = &file.upload.content;
         let answer = self.retried(progress, || {
             let mut reader = content.open()?;
@@ -302,7 +306,7 @@ impl Pusher<'_> {
         in_lfs: &[String],
         settings: &PushSettings,
         progress: &mut dyn Progress,
-    ) -> Result<(String, String), Error> {
+    ) -> Result<(String, String), Refusal> {
         let header = json!({ "summary": settings.message, "description": "" });
         let mut lines = json!({ "key": "header", "value": header }).to_string() + "\n";
         for it in files {
@@ -347,7 +351,7 @@ impl Pusher<'_> {
         kind: &str,
         body: &Value,
         progress: &mut dyn Progress,
-    ) -> Result<Value, Error> {
+    ) -> Result<Value, Refusal> {
         let body = body.to_string();
         // An address that the hub names may lie elsewhere: the token is for the hub alone.
         let is_hubs = url.strip_prefix(&self.hub.endpoint).is_some_and(|it| it.starts_with('/'));
@@ -361,9 +365,9 @@ impl Pusher<'_> {
     }
 
     /// An answer as JSON; an empty one is null.
-    fn json(&self, answer: &mut Response<Body>, url: &str) -> Result<Value, Error> {
+    fn json(&self, answer: &mut Response<Body>, url: &str) -> Result<Value, Refusal> {
         let bytes = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_vec();
-        let bytes = bytes.map_err(|it| self.failed(None, it.to_string()))?;
+        let bytes = bytes.map_err(|it| self.failed(None, &it.to_string()))?;
         if bytes.iter().all(u8::is_ascii_whitespace) {
             return Ok(Value::Null);
         }
@@ -372,7 +376,7 @@ impl Pusher<'_> {
             Ok(it) => Ok(it),
             Err(_) if bytes.len() < 64 => Ok(Value::Null),
             Err(it) => {
-                Err(self.failed(None, format!("an answer that cannot be read: {it} ({url})")))
+                Err(self.failed(None, &format!("an answer that cannot be read: {it} ({url})")))
             }
         }
     }
@@ -381,8 +385,8 @@ impl Pusher<'_> {
     fn retried(
         &self,
         progress: &mut dyn Progress,
-        mut ask: impl FnMut() -> Result<Result<Response<Body>, ureq::Error>, Error>,
-    ) -> Result<Response<Body>, Error> {
+        mut ask: impl FnMut() -> Result<Result<Response<Body>, ureq::Error>, Refusal>,
+    ) -> Result<Response<Body>, Refusal> {
         let retries = Retries { attempts: ATTEMPTS, first_wait: self.hub.backoff };
         let mut status = None;
         let answer = retries.run(
@@ -399,7 +403,7 @@ impl Pusher<'_> {
                 Err(if may_pass(refused) {
                     Failure::Later(message, wait)
                 } else {
-                    Failure::Never(self.failed(status, message))
+                    Failure::Never(self.failed(status, &message))
                 })
             },
             |progress, cause, pause| {
@@ -408,17 +412,11 @@ impl Pusher<'_> {
         );
         answer.map_err(|failure| match failure {
             Failure::Never(error) => error,
-            Failure::Later(cause, _) => self.failed(status, cause),
+            Failure::Later(cause, _) => self.failed(status, &cause),
         })
     }
 
-    fn failed(&self, status: Option<u16>, cause: String) -> Error {
-        Error::NotPushed {
-            what: self.repo.to_string(),
-            endpoint: self.hub.endpoint.clone(),
-            status,
-            token_sent: self.hub.token.is_some(),
-            cause,
-        }
+    fn failed(&self, status: Option<u16>, cause: &str) -> Refusal {
+        self.hub.not_pushed(self.repo, status, cause)
     }
 }

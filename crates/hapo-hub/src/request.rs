@@ -4,13 +4,14 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 
+use hapo_core::Refusal;
 use hapo_http::may_pass;
 use hapo_http::ureq::http::Response;
 use hapo_http::ureq::{self, Agent, Body};
 
 use crate::answer::{Failure, header, refusal};
 use crate::fetch::Fetcher;
-use crate::{Error, Progress};
+use crate::{Progress, io, said};
 
 const BUFFER: usize = 256 << 10;
 
@@ -39,10 +40,8 @@ impl Fetcher<'_> {
         }
         let headers = answer.headers();
         let missing = |what: &str| {
-            Failure::Never(Error::Content {
-                what: self.what(Some(name)),
-                problem: format!("no header {what} ({url})"),
-            })
+            let file = self.what(Some(name));
+            Failure::Never(Refusal::input(format!("{file} has no header {what} ({url})")))
         };
         let etag = header(headers, "x-linked-etag")
             .or_else(|| header(headers, "etag"))
@@ -95,25 +94,13 @@ impl Fetcher<'_> {
             return Ok(answer);
         }
         let (status, message, wait) = refusal(&mut answer);
-        let (what, endpoint) = (self.what(name), self.hub.endpoint.clone());
+        let what = self.what(name);
+        let cause = format!("status {status}{}", said(&message));
         Err(match status {
-            404 | 410 => Failure::Never(Error::NotFound { what, endpoint, message }),
-            401 | 403 => Failure::Never(Error::Denied {
-                what,
-                page: format!("{endpoint}/{}", self.repo.url()),
-                endpoint,
-                status,
-                token_sent: self.hub.token.is_some(),
-                message,
-            }),
-            _ if may_pass(status) => {
-                Failure::Later(format!("status {status}{}", crate::said(&message)), wait)
-            }
-            _ => Failure::Never(Error::Unreachable {
-                what,
-                endpoint,
-                cause: format!("status {status}{}", crate::said(&message)),
-            }),
+            404 | 410 => Failure::Never(self.hub.not_found(&what, &message)),
+            401 | 403 => Failure::Never(self.hub.denied(&what, &self.repo.url(), status, &message)),
+            _ if may_pass(status) => Failure::Later(cause, wait),
+            _ => Failure::Never(self.hub.unreachable(&what, &cause)),
         })
     }
 
@@ -126,10 +113,7 @@ impl Fetcher<'_> {
         part: &Path,
         progress: &mut dyn Progress,
     ) -> Result<(), Failure> {
-        let never = |action: &'static str| {
-            let part = part.to_owned();
-            move |cause| Failure::Never(Error::Io { action, file: part, cause })
-        };
+        let never = |action: &'static str| move |cause| Failure::Never(io(action, part)(cause));
         let mut file =
             fs::OpenOptions::new().create(true).append(true).open(part).map_err(never("open"))?;
         let mut done = file.metadata().map_err(never("read"))?.len();

@@ -2,9 +2,9 @@
 
 use hapo_kernels::{Accumulate, Buffer, Device, MatShape, NumberFormat, Output};
 
-use crate::compute_error::ComputeError;
 use crate::model::Model;
 use crate::places::Projection;
+use hapo_core::Refusal;
 
 /// Rows of the product that others are compared with, and of those.
 const MOST: usize = 256;
@@ -16,7 +16,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// No memory, or a device that fails.
-    pub fn rows_are_independent(&self) -> Result<Option<bool>, ComputeError> {
+    pub fn rows_are_independent(&self) -> Result<Option<bool>, Refusal> {
         if self.device.habits().is_cpu() {
             return Ok(None);
         }
@@ -42,7 +42,7 @@ impl<D: Device> Model<D> {
                 let mut values = vec![0.0; compared];
                 self.device.download(y.first(compared), &mut values);
                 self.device.check()?;
-                Ok::<_, ComputeError>(values)
+                Ok::<_, Refusal>(values)
             };
             let among = multiplied(MOST)?;
             for rows in FEW {

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use hapo_core::ScheduleTable;
+use hapo_core::{Refusal, Remedy, ScheduleTable};
 use hapo_run::{Columns, EarlyEnd, RunFolder, is_locked, recipe_entries};
 use serde::Serialize;
-
-use crate::error::{Error, Result};
 
 /// How far below a named folder runs are looked for.
 const DEPTH: usize = 2;
@@ -93,10 +91,14 @@ impl Run {
 }
 
 /// The runs of `folders`, each a run or a folder of runs.
-pub(crate) fn find(folders: &[PathBuf]) -> Result<Vec<PathBuf>> {
+pub(crate) fn find(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
     for it in folders {
         if found(std::slice::from_ref(it)).is_empty() {
-            return Err(Error::NoRun(it.clone()));
+            let text = format!(
+                "{} holds no run: expected recipe.toml or metrics.jsonl in it, or in folders below it",
+                it.display()
+            );
+            return Err(Refusal::input(text).hint(Remedy::NameRun));
         }
     }
     Ok(found(folders))
@@ -131,11 +133,8 @@ fn expand(folder: &Path, depth: usize, all: &mut Vec<PathBuf>) {
     if depth == 0 {
         return;
     }
-    let mut below: Vec<PathBuf> = entries
-        .filter_map(std::result::Result::ok)
-        .map(|it| it.path())
-        .filter(|it| it.is_dir())
-        .collect();
+    let mut below: Vec<PathBuf> =
+        entries.filter_map(Result::ok).map(|it| it.path()).filter(|it| it.is_dir()).collect();
     below.sort();
     for it in below {
         expand(&it, depth - 1, all);
@@ -187,7 +186,7 @@ fn last(parts: &[String], count: usize) -> String {
 fn read(path: &Path) -> Run {
     let folder = RunFolder(path);
     let (mut notes, mut unreadable) = (Vec::new(), Vec::new());
-    let columns = Columns::read(&folder.metrics(), &mut notes).map_err(Error::from);
+    let columns = Columns::read(&folder.metrics(), &mut notes).map_err(Refusal::from);
     let columns = found_or(&mut unreadable, columns);
     let recipe = read_recipe(folder, &mut notes);
     let (recipe, build) = found_or(&mut unreadable, recipe);
@@ -225,25 +224,25 @@ fn read(path: &Path) -> Run {
 }
 
 /// A value that was read, or its default, with the reason kept.
-fn found_or<T: Default>(reasons: &mut Vec<String>, read: Result<T>) -> T {
+fn found_or<T: Default>(reasons: &mut Vec<String>, read: Result<T, Refusal>) -> T {
     read.unwrap_or_else(|it| {
         reasons.push(it.to_string());
         T::default()
     })
 }
 
-fn read_text(path: &Path) -> Result<Option<String>> {
+fn read_text(path: &Path) -> Result<Option<String>, Refusal> {
     match fs::read(path) {
         Ok(it) => Ok(Some(String::from_utf8_lossy(&it).into_owned())),
         Err(it) if it.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(it) => Err(Error::io("read", path)(it)),
+        Err(it) => Err(Refusal::io("read", path)(it)),
     }
 }
 
 /// The recipe's entries, and the build that its first line names.
 type RecipeAndBuild = (BTreeMap<String, String>, Option<String>);
 
-fn read_recipe(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<RecipeAndBuild> {
+fn read_recipe(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<RecipeAndBuild, Refusal> {
     let Some(text) = read_text(&folder.recipe())? else {
         notes.push("recipe.toml is missing.".to_owned());
         return Ok((BTreeMap::new(), None));
@@ -257,7 +256,10 @@ fn read_recipe(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<RecipeA
     Ok((recipe, build))
 }
 
-fn read_gate(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<Option<ScheduleTable>> {
+fn read_gate(
+    folder: RunFolder<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Option<ScheduleTable>, Refusal> {
     let Some(text) = read_text(&folder.gate())? else {
         return Ok(None);
     };

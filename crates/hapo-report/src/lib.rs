@@ -5,7 +5,6 @@
 
 mod data;
 mod drawing;
-mod error;
 mod evaluation;
 mod export;
 mod figures;
@@ -19,34 +18,34 @@ mod summary;
 
 use std::path::{Path, PathBuf};
 
+use hapo_core::Refusal;
 use hapo_run::write_atomically;
 
-pub use error::{Error, Result};
 pub use export::{LoggedRun, csv, logged_runs};
 pub use live::LiveView;
 pub use overview::{RunLine, overview};
 
 /// A self-contained page of the runs in `folders`; each is a run or holds runs below it.
-pub fn report(folders: &[PathBuf]) -> Result<String> {
+pub fn report(folders: &[PathBuf]) -> Result<String, Refusal> {
     let runs = folder::read_all(&folder::find(folders)?);
     Ok(page::stored(runs))
 }
 
 /// Says whether `folders` hold runs.
-pub fn require_runs(folders: &[PathBuf]) -> Result<()> {
+pub fn require_runs(folders: &[PathBuf]) -> Result<(), Refusal> {
     folder::find(folders).map(drop)
 }
 
 /// One figure of a run as SVG; `None` where the run has no such numbers.
-pub fn figure(run: &Path, id: &str) -> Result<Option<String>> {
+pub fn figure(run: &Path, id: &str) -> Result<Option<String>, Refusal> {
     let runs = folder::read_all(&folder::find(&[run.to_owned()])?);
     Ok(drawing::files(&runs).into_iter().find(|it| it.id == id).map(|it| it.svg))
 }
 
 /// Writes every figure of the runs in `folders` as SVG into `out`, and gives the files' names.
-pub fn figures(folders: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>> {
+pub fn figures(folders: &[PathBuf], out: &Path) -> Result<Vec<PathBuf>, Refusal> {
     let runs = folder::read_all(&folder::find(folders)?);
-    std::fs::create_dir_all(out).map_err(Error::io("create", out))?;
+    std::fs::create_dir_all(out).map_err(Refusal::io("create", out))?;
     let mut written = Vec::new();
     for it in drawing::files(&runs) {
         let path = out.join(format!("{}.svg", it.id));

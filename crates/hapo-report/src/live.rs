@@ -21,10 +21,10 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use futures_util::Stream;
+use hapo_core::{Refusal, Remedy};
 use hapo_run::{RunFolder, is_locked};
 use tokio::sync::watch;
 
-use crate::error::{Error, Result};
 use crate::{data, evaluation, folder, page, rollouts};
 
 /// How often the run folders are looked at.
@@ -43,8 +43,11 @@ pub struct LiveView {
 
 impl LiveView {
     /// Listens on `host` and `port`, 0 for a free one. The folders need not hold a run yet.
-    pub fn bind(folders: &[PathBuf], host: &str, port: u16) -> Result<Self> {
-        let io = |source| Error::Io { action: "listen on", path: format!("{host}:{port}"), source };
+    pub fn bind(folders: &[PathBuf], host: &str, port: u16) -> Result<Self, Refusal> {
+        let io = |source| {
+            let what = format!("cannot listen on {host}:{port}");
+            Refusal::machine(what).source(source).hint(Remedy::FreePort)
+        };
         let listener = TcpListener::bind((host, port)).map_err(io)?;
         listener.set_nonblocking(true).map_err(io)?;
         Ok(Self {
@@ -66,8 +69,8 @@ impl LiveView {
     }
 
     /// Serves until the process ends.
-    pub fn serve(self) -> Result<()> {
-        let io = |source| Error::Io { action: "serve", path: self.address.to_string(), source };
+    pub fn serve(self) -> Result<(), Refusal> {
+        let io = |source| Refusal::machine(format!("cannot serve {}", self.address)).source(source);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -81,13 +84,14 @@ impl LiveView {
     }
 
     /// Serves on a thread of its own, beside a run, until the process ends.
-    pub fn serve_aside(self) -> Result<()> {
+    pub fn serve_aside(self) -> Result<(), Refusal> {
         let address = self.address.to_string();
         let spawned = std::thread::Builder::new()
             .name("hapo-watch".to_owned())
             // A view that fails must not end the run beside it.
             .spawn(move || drop(self.serve()));
-        spawned.map(drop).map_err(|source| Error::Io { action: "serve", path: address, source })
+        let io = |source| Refusal::machine(format!("cannot serve {address}")).source(source);
+        spawned.map(drop).map_err(io)
     }
 }
 
@@ -163,9 +167,7 @@ fn is_own_name(host: &str, own: &str) -> bool {
         || name.eq_ignore_ascii_case(own)
 }
 
-fn events(
-    mut seen: watch::Receiver<u64>,
-) -> Sse<impl Stream<Item = std::result::Result<Event, Infallible>>> {
+fn events(mut seen: watch::Receiver<u64>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let stream = async_stream::stream! {
         loop {
             let version = *seen.borrow_and_update();
@@ -221,7 +223,7 @@ async fn rollouts_of(
     .await
 }
 
-async fn blocking(work: impl FnOnce() -> Result<Response> + Send + 'static) -> Response {
+async fn blocking(work: impl FnOnce() -> Result<Response, Refusal> + Send + 'static) -> Response {
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(it)) => it,
         Ok(Err(it)) => (StatusCode::INTERNAL_SERVER_ERROR, it.to_string()).into_response(),

@@ -4,7 +4,7 @@ use hapo_core::{UniqueFields, excerpt};
 use hapo_verify::{Reason, Verdict};
 use serde_json::{Map, Value};
 
-use crate::error::Failure;
+use crate::Failure;
 
 /// An answer that was read.
 #[derive(Clone, Debug, Default, PartialEq)]

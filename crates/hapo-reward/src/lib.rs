@@ -7,7 +7,6 @@
 //! run that cannot be repeated, and a clock measures the time limit.
 
 mod answer;
-mod error;
 mod log;
 mod pool;
 mod process;
@@ -19,14 +18,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use hapo_core::{Refusal, expected};
 use hapo_verify::{
     Completion, Extraction, GoldError, Grader, Judgement, PreparedGold, Problem, Reason, Verdict,
 };
 use serde::{Deserialize, Serialize};
 
 use answer::Answer;
-pub use error::Error;
-use error::Failure;
 pub use log::RewardLog;
 use pool::Pool;
 use question::Question;
@@ -103,12 +101,16 @@ pub trait Answers: std::fmt::Debug + Send + Sync {
     fn answer(&self, line: &str) -> Result<String, String>;
 }
 
+fn bad_name(name: &str, wanted: &str) -> Refusal {
+    expected(wanted).got(format!("`{name}`")).hint("for example `command:python reward.py`, `python:reward.py:reward` or `http://localhost:8000/reward`")
+}
+
 /// Checks the name of a program, a function or a server without starting it.
 ///
 /// # Errors
-/// [`Error::Name`].
-pub fn check(name: &str) -> Result<(), Error> {
-    let bad = |expected| Error::Name { name: name.to_owned(), expected };
+/// A name that is none.
+pub fn check(name: &str) -> Result<(), Refusal> {
+    let bad = |expected| bad_name(name, expected);
     if name.starts_with(FUNCTION) {
         let is_absent = file_and_function(name).is_some_and(|(file, _)| !Path::new(file).is_file());
         return if is_absent { Err(bad("a file that is there")) } else { Ok(()) };
@@ -172,6 +174,26 @@ enum Source {
     Function(Arc<dyn Answers>),
 }
 
+/// Why a completion has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) message: String,
+    /// No later answer can be trusted, or none will come.
+    pub(crate) fatal: bool,
+}
+
+impl Failure {
+    /// Of one completion.
+    pub(crate) fn of_one(message: impl Into<String>) -> Self {
+        Self { message: message.into(), fatal: false }
+    }
+
+    /// Of the program or server.
+    pub(crate) fn fatal(message: impl Into<String>) -> Self {
+        Self { message: message.into(), fatal: true }
+    }
+}
+
 /// Failures one after the other after which it is an error, whatever the settings say.
 const MOST_FAILURES: usize = 64;
 
@@ -179,13 +201,13 @@ impl OwnReward {
     /// The program or server of that name. Nothing is started before the first completion.
     ///
     /// # Errors
-    /// [`Error::Name`].
-    pub fn new(name: &str, settings: RewardSettings) -> Result<Self, Error> {
+    /// A name that is none.
+    pub fn new(name: &str, settings: RewardSettings) -> Result<Self, Refusal> {
         check(name)?;
         if name.starts_with(FUNCTION) && file_and_function(name).is_none() {
             let expected =
                 "`python:FILE.py:FUNCTION`: a function without a file is given to `hapo.train`";
-            return Err(Error::Name { name: name.to_owned(), expected });
+            return Err(bad_name(name, expected));
         }
         let log = RewardLog::default();
         let source = match command(name) {

@@ -2,8 +2,8 @@
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::Failure;
 use crate::RewardSettings;
-use crate::error::Failure;
 use crate::log::RewardLog;
 use crate::process::{Ended, Process};
 

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use hapo_core::excerpt;
 
+use crate::Failure;
 use crate::RewardSettings;
-use crate::error::Failure;
 use crate::log::RewardLog;
 
 /// Longest line that is read, in bytes.

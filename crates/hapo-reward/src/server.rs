@@ -8,8 +8,8 @@ use hapo_core::excerpt;
 use hapo_http::ureq::{self, Agent};
 use hapo_http::{Failure as Attempt, Retries, may_pass, retry_after};
 
+use crate::Failure;
 use crate::RewardSettings;
-use crate::error::Failure;
 
 /// Longest answer, in bytes.
 const LIMIT: u64 = 1 << 20;

@@ -3,10 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use hapo_core::counted;
+use hapo_core::{Refusal, counted};
 use serde_json::{Map, Value};
-
-use crate::error::{Error, Result};
 
 /// Most names that are read; a run has fewer than a hundred.
 const NAMES: usize = 1024;
@@ -65,7 +63,7 @@ impl Columns {
     /// Reads `metrics.jsonl`; problems go to `notes`.
     ///
     /// A step that comes again replaces what followed it: a resumed run has gone back.
-    pub fn read(path: &Path, notes: &mut Vec<String>) -> Result<Self> {
+    pub fn read(path: &Path, notes: &mut Vec<String>) -> Result<Self, Refusal> {
         let mut columns = Self::default();
         let file = match std::fs::File::open(path) {
             Ok(it) => it,
@@ -73,14 +71,14 @@ impl Columns {
                 notes.push("metrics.jsonl is missing: no step is logged.".to_owned());
                 return Ok(columns);
             }
-            Err(it) => return Err(Error::io("read", path)(it)),
+            Err(it) => return Err(Refusal::io("read", path)(it)),
         };
         let (mut number, mut unreadable, mut went_back) = (0, Vec::new(), 0);
         let mut reader = BufReader::new(file);
         let mut line = Vec::new();
         loop {
             line.clear();
-            let n = reader.read_until(b'\n', &mut line).map_err(Error::io("read", path))?;
+            let n = reader.read_until(b'\n', &mut line).map_err(Refusal::io("read", path))?;
             if n == 0 {
                 break;
             }

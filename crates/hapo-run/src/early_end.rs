@@ -4,7 +4,8 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use hapo_core::Refusal;
+
 use crate::files::write_atomically;
 use crate::folder::RunFolder;
 
@@ -19,7 +20,7 @@ pub struct EarlyEnd {
 
 impl EarlyEnd {
     /// Keeps it in the run folder.
-    pub fn write(&self, folder: RunFolder<'_>) -> Result<()> {
+    pub fn write(&self, folder: RunFolder<'_>) -> Result<(), Refusal> {
         let json = serde_json::to_vec_pretty(self).expect("a step and a sentence are plain data");
         write_atomically(&folder.early_end(), &json)
     }
@@ -30,11 +31,11 @@ impl EarlyEnd {
     }
 
     /// Forgets it: the run continues.
-    pub fn forget(folder: RunFolder<'_>) -> Result<()> {
+    pub fn forget(folder: RunFolder<'_>) -> Result<(), Refusal> {
         let path = folder.early_end();
         match fs::remove_file(&path) {
             Err(it) if it.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::io("remove", &path)(it))
+                Err(Refusal::io("remove", &path)(it))
             }
             _ => Ok(()),
         }

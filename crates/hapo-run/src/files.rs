@@ -5,33 +5,33 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Error, Result};
+use hapo_core::Refusal;
 
 /// Writes a file under a temporary name, flushes it to the disk and renames it. A link to a file stays a link; a device
 /// or a pipe, such as `/dev/null`, is written into.
 ///
 /// # Errors
-/// [`Error::Io`]; the file is then as it was before.
-pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
-    write_atomically_with(path, |file| file.write_all(bytes).map_err(Error::io("write", path)))
+/// When the disk refuses; the file is then as it was before.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
+    write_atomically_with(path, |file| file.write_all(bytes).map_err(Refusal::io("write", path)))
 }
 
 /// [`write_atomically`] with contents written by `fill`.
-pub fn write_atomically_with<E: From<Error>>(
+pub fn write_atomically_with<E: From<Refusal>>(
     path: &Path,
-    fill: impl FnOnce(&mut File) -> std::result::Result<(), E>,
-) -> std::result::Result<(), E> {
+    fill: impl FnOnce(&mut File) -> Result<(), E>,
+) -> Result<(), E> {
     let Some(place) = replaceable(path) else {
         let opened = OpenOptions::new().append(true).open(path);
-        return fill(&mut opened.map_err(Error::io("write", path))?);
+        return fill(&mut opened.map_err(Refusal::io("write", path))?);
     };
     let temporary = temporary_name(&place);
     let written = File::create(&temporary)
-        .map_err(|it| E::from(Error::io("write", path)(it)))
+        .map_err(|it| E::from(Refusal::io("write", path)(it)))
         .and_then(|mut file| {
             fill(&mut file)?;
             let renamed = file.sync_all().and_then(|()| fs::rename(&temporary, &place));
-            Ok(renamed.map_err(Error::io("write", path))?)
+            Ok(renamed.map_err(Refusal::io("write", path))?)
         });
     if written.is_err() {
         // A full disk needs the space back; the first cause is the one to report.
@@ -72,16 +72,16 @@ fn temporary_name(path: &Path) -> PathBuf {
 }
 
 /// Makes a rename in the folder of `path` survive a power cut.
-pub fn sync_parent(path: &Path) -> Result<()> {
+pub fn sync_parent(path: &Path) -> Result<(), Refusal> {
     let Some(parent) = path.parent().filter(|it| !it.as_os_str().is_empty()) else {
         return Ok(());
     };
-    File::open(parent).and_then(|it| it.sync_all()).map_err(Error::io("write", parent))
+    File::open(parent).and_then(|it| it.sync_all()).map_err(Refusal::io("write", parent))
 }
 
 /// Creates a folder and those above it.
-pub fn create_folder(path: &Path) -> Result<()> {
-    fs::create_dir_all(path).map_err(Error::io("create", path))
+pub fn create_folder(path: &Path) -> Result<(), Refusal> {
+    fs::create_dir_all(path).map_err(Refusal::io("create", path))
 }
 
 #[cfg(test)]
@@ -104,7 +104,7 @@ mod tests {
         write_atomically(&path, b"two").unwrap();
         let failed = write_atomically_with(&path, |file| {
             file.write_all(b"half").unwrap();
-            Err(Error::io("write", &path)(std::io::Error::other("full")))
+            Err(Refusal::io("write", &path)(std::io::Error::other("full")))
         });
         assert!(failed.unwrap_err().to_string().ends_with("a.json: full"));
         assert_eq!(fs::read(&path).unwrap(), b"two");

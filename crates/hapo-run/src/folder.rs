@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use hapo_core::Refusal;
 
 /// A run folder by its path. It need not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl RunFolder<'_> {
     }
 
     /// Removes unfinished files of a killed process.
-    pub fn remove_leftovers(self) -> Result<()> {
+    pub fn remove_leftovers(self) -> Result<(), Refusal> {
         for folder in [self.0.to_owned(), self.checkpoints(), self.rollouts()] {
             for path in entries(&folder) {
                 let removed = match path.extension().and_then(|it| it.to_str()) {
@@ -127,7 +127,7 @@ impl RunFolder<'_> {
                     Some("tmp") if path.is_file() => fs::remove_file(&path),
                     _ => continue,
                 };
-                removed.map_err(Error::io("remove", &path))?;
+                removed.map_err(Refusal::io("remove", &path))?;
             }
         }
         Ok(())
@@ -137,7 +137,7 @@ impl RunFolder<'_> {
 /// The entries of a folder; none of one that cannot be read.
 fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
     let found = fs::read_dir(folder).into_iter().flatten();
-    found.filter_map(std::result::Result::ok).map(|it| it.path())
+    found.filter_map(Result::ok).map(|it| it.path())
 }
 
 /// 12 for `step-000012` and `ending`.

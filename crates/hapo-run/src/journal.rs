@@ -11,12 +11,11 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hapo_core::{Remedy, excerpt};
+use hapo_core::{Refusal, Remedy, excerpt, expected};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::error::{Error, Result};
 use crate::lock::lock;
 
 /// How the journals of one kind are told from other files.
@@ -72,8 +71,8 @@ impl Journal {
         format: &JournalFormat,
         settings: &Value,
         mode: OpenMode,
-        each: impl FnMut(L, Span) -> std::result::Result<(), String>,
-    ) -> Result<Self> {
+        each: impl FnMut(L, Span) -> Result<(), String>,
+    ) -> Result<Self, Refusal> {
         let file = OpenOptions::new()
             .create(mode != OpenMode::Resume)
             .read(true)
@@ -81,11 +80,11 @@ impl Journal {
             .open(path)
             .map_err(|source| match source.kind() {
                 std::io::ErrorKind::NotFound if mode == OpenMode::Resume => nothing_to_resume(path),
-                _ => Error::io("open", path)(source),
+                _ => Refusal::io("open", path)(source),
             })?;
-        lock(&file, path, path)?;
+        lock(&file, path, Duration::ZERO)?;
         if mode == OpenMode::Fresh {
-            file.set_len(0).map_err(Error::io("write", path))?;
+            file.set_len(0).map_err(Refusal::io("write", path))?;
         }
         let same = |recorded: &Value| {
             if recorded == settings {
@@ -93,14 +92,14 @@ impl Journal {
             } else {
                 let (path, differences) = (path.display(), differences(recorded, settings));
                 let problem = format!("{path} was started with other settings: {differences}");
-                Err(Error::Journal { problem, remedy: Remedy::SameSettings })
+                Err(Refusal::input(problem).hint(Remedy::SameSettings))
             }
         };
         let Found { end, damaged_lines } = read(&file, path, format, same, each)?;
         if end == 0 && mode == OpenMode::Resume {
             return Err(nothing_to_resume(path));
         }
-        file.set_len(end).map_err(Error::io("write", path))?;
+        file.set_len(end).map_err(Refusal::io("write", path))?;
         let mut journal = Self {
             path: path.to_owned(),
             file,
@@ -122,9 +121,9 @@ impl Journal {
     pub fn read<L: DeserializeOwned>(
         path: &Path,
         format: &JournalFormat,
-        each: impl FnMut(L, Span) -> std::result::Result<(), String>,
-    ) -> Result<Value> {
-        let file = File::open(path).map_err(Error::io("read", path))?;
+        each: impl FnMut(L, Span) -> Result<(), String>,
+    ) -> Result<Value, Refusal> {
+        let file = File::open(path).map_err(Refusal::io("read", path))?;
         let mut settings = None;
         let keep = |it: &Value| {
             settings = Some(it.clone());
@@ -140,15 +139,15 @@ impl Journal {
     }
 
     /// Writes a finished piece; the line is handed to the system before this returns.
-    pub fn append(&mut self, line: &impl Serialize) -> Result<Span> {
+    pub fn append(&mut self, line: &impl Serialize) -> Result<Span, Refusal> {
         let mut text = serde_json::to_vec(line).expect("a line is plain data");
         text.push(b'\n');
         self.write(&text)
     }
 
-    fn write(&mut self, text: &[u8]) -> Result<Span> {
+    fn write(&mut self, text: &[u8]) -> Result<Span, Refusal> {
         const BATCH: usize = 64;
-        self.file.write_all(text).map_err(Error::io("write", &self.path))?;
+        self.file.write_all(text).map_err(Refusal::io("write", &self.path))?;
         let span = Span { start: self.end, length: text.len() };
         self.end += text.len() as u64;
         self.unflushed += 1;
@@ -159,21 +158,21 @@ impl Journal {
     }
 
     /// Flushes the journal to the disk.
-    pub fn flush(&mut self) -> Result<()> {
-        self.file.sync_data().map_err(Error::io("write", &self.path))?;
+    pub fn flush(&mut self) -> Result<(), Refusal> {
+        self.file.sync_data().map_err(Refusal::io("write", &self.path))?;
         self.unflushed = 0;
         self.flushed = Instant::now();
         Ok(())
     }
 
     /// The line at a span.
-    pub fn read_at<L: DeserializeOwned>(&mut self, span: Span) -> Result<L> {
+    pub fn read_at<L: DeserializeOwned>(&mut self, span: Span) -> Result<L, Refusal> {
         let mut text = vec![0; span.length];
         self.file
             .seek(SeekFrom::Start(span.start))
             .and_then(|_| self.file.read_exact(&mut text))
             .and_then(|()| Ok(serde_json::from_slice(&text)?))
-            .map_err(Error::io("read", &self.path))
+            .map_err(Refusal::io("read", &self.path))
     }
 }
 
@@ -188,12 +187,12 @@ fn read<L: DeserializeOwned>(
     file: &File,
     path: &Path,
     format: &JournalFormat,
-    accept: impl FnOnce(&Value) -> Result<()>,
-    mut each: impl FnMut(L, Span) -> std::result::Result<(), String>,
-) -> Result<Found> {
-    let malformed = |line: usize, expected: &str, got: String| {
-        let problem = format!("{}:{line}: expected {expected}, got {got}", path.display());
-        Error::Journal { problem, remedy: Remedy::OtherOutput }
+    accept: impl FnOnce(&Value) -> Result<(), Refusal>,
+    mut each: impl FnMut(L, Span) -> Result<(), String>,
+) -> Result<Found, Refusal> {
+    let malformed = |line: usize, what: &str, got: String| {
+        let place = format!("{}:{line}", path.display());
+        expected(what).got(got).about(place).hint(Remedy::OtherOutput)
     };
     let mut reader = BufReader::new(file);
     let mut accept = Some(accept);
@@ -201,7 +200,7 @@ fn read<L: DeserializeOwned>(
     let mut damaged_lines = Vec::new();
     loop {
         text.clear();
-        let length = reader.read_until(b'\n', &mut text).map_err(Error::io("read", path))?;
+        let length = reader.read_until(b'\n', &mut text).map_err(Refusal::io("read", path))?;
         if text.last() != Some(&b'\n') {
             // The end, or a line that a kill cut off. A file that is no journal must not be taken for one whose
             // first line was cut off.
@@ -226,9 +225,9 @@ fn read<L: DeserializeOwned>(
     }
 }
 
-fn nothing_to_resume(path: &Path) -> Error {
+fn nothing_to_resume(path: &Path) -> Refusal {
     let problem = format!("nothing to resume: {} does not exist or is empty", path.display());
-    Error::Journal { problem, remedy: Remedy::StartFirst }
+    Refusal::input(problem).hint(Remedy::StartFirst)
 }
 
 fn settings_of(first_line: &[u8], format: &JournalFormat) -> Option<Value> {
@@ -278,7 +277,7 @@ mod tests {
         line: "one number",
     };
 
-    fn open(path: &Path, settings: &Value, mode: OpenMode) -> Result<(Journal, Vec<u32>)> {
+    fn open(path: &Path, settings: &Value, mode: OpenMode) -> Result<(Journal, Vec<u32>), Refusal> {
         let mut found = Vec::new();
         let journal = Journal::open(path, &FORMAT, settings, mode, |it: u32, _| {
             if it == 99 {
@@ -299,7 +298,8 @@ mod tests {
         assert_eq!(found, [0; 0]);
         let spans = [7_u32, 8].map(|it| journal.append(&it).unwrap());
         assert_eq!(journal.read_at::<u32>(spans[0]).unwrap(), 7);
-        assert!(matches!(open(&path, &settings, OpenMode::Fresh), Err(Error::Busy { .. })));
+        let again = open(&path, &settings, OpenMode::Fresh).unwrap_err();
+        assert!(again.cause::<crate::Busy>().is_some());
         drop(journal);
         let whole = std::fs::read(&path).unwrap();
         assert!(whole.starts_with(b"{\"hapo_test\":1,\"asked\":{"));

@@ -7,7 +7,6 @@
 mod columns;
 mod duration;
 mod early_end;
-mod error;
 mod files;
 mod flat;
 mod folder;
@@ -22,13 +21,12 @@ mod rollouts;
 pub use columns::Columns;
 pub use duration::duration;
 pub use early_end::EarlyEnd;
-pub use error::{Error, Result};
 pub use files::{create_folder, sync_parent, write_atomically, write_atomically_with};
 pub use flat::ResponseShares;
 pub use folder::RunFolder;
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
 pub use learned::nothing_learned;
-pub use lock::{Lock, is_locked};
+pub use lock::{Busy, Lock, is_locked};
 pub use metrics::{
     METRICS, Metrics, MetricsFile, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS, is_clock,
     metric_of_set,

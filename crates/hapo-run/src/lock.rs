@@ -6,11 +6,23 @@
 //! gigabytes takes a moment to go, so taking a run folder's lock is retried for some seconds.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use hapo_core::{Refusal, Remedy};
+
 use crate::folder::RunFolder;
+
+/// A folder or file that another process writes, as the cause of a refusal.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is in use by another process", .0.display())]
+pub struct Busy(PathBuf);
+
+impl Busy {
+    fn refusal(path: &Path) -> Refusal {
+        Refusal::machine("").source(Self(path.to_owned())).hint(Remedy::WaitForOutput)
+    }
+}
 
 /// The right to write into a run folder, held as long as this lives.
 #[derive(Debug)]
@@ -21,20 +33,18 @@ pub struct Lock {
 
 impl Lock {
     /// Takes the lock of a run folder, which exists.
-    pub fn take(run: RunFolder<'_>) -> Result<Self> {
+    pub fn take(run: RunFolder<'_>) -> Result<Self, Refusal> {
         let path = run.lock();
         let file = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&path)
-            .map_err(Error::io("create", &path))?;
-        lock_patiently(&file, &path, run.0)?;
+            .map_err(Refusal::io("create", &path))?;
+        lock(&file, run.0, PATIENCE)?;
         // A file system that locks no folders has the file alone.
         let folder = File::open(run.0).ok();
-        if let Some(Err(busy @ Error::Busy { .. })) =
-            folder.as_ref().map(|it| lock(it, run.0, run.0))
-        {
-            return Err(busy);
+        if let Some(Err(TryLockError::WouldBlock)) = folder.as_ref().map(File::try_lock) {
+            return Err(Busy::refusal(run.0));
         }
         Ok(Self { _file: file, _folder: folder })
     }
@@ -55,25 +65,18 @@ impl Lock {
 /// How long to retry a run folder's lock that another process holds.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// [`lock`], until the holder is gone or patience is.
-fn lock_patiently(file: &File, path: &Path, busy: &Path) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+/// Locks an open file or says that `path` is in use, once the holder has been waited for.
+pub(crate) fn lock(file: &File, path: &Path, patience: Duration) -> Result<(), Refusal> {
+    let end = Instant::now() + patience;
     loop {
-        match lock(file, path, busy) {
-            Err(Error::Busy { .. }) if Instant::now() < end => {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) if Instant::now() < end => {
                 std::thread::sleep(Duration::from_millis(50));
             }
-            other => return other,
+            Err(TryLockError::WouldBlock) => return Err(Busy::refusal(path)),
+            Err(TryLockError::Error(source)) => return Err(Refusal::io("lock", path)(source)),
         }
-    }
-}
-
-/// Locks an open file; the error names `busy` if another process holds the lock.
-pub(crate) fn lock(file: &File, path: &Path, busy: &Path) -> Result<()> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(Error::Busy { path: busy.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(Error::io("lock", path)(source)),
     }
 }
 

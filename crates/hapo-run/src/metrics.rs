@@ -9,7 +9,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use hapo_core::Refusal;
+
 use crate::files::write_atomically;
 
 /// The numbers of one step, in the order in which they were set.
@@ -166,11 +167,11 @@ impl MetricsFile {
     /// Opens the file of a run that has done `steps_done` steps: lines of later steps, which a
     /// killed run may have left behind its last checkpoint, are cut off. A file with lines that hold no step is set
     /// aside as it was, and the others are kept.
-    pub fn open(path: &Path, steps_done: u64) -> Result<Self> {
+    pub fn open(path: &Path, steps_done: u64) -> Result<Self, Refusal> {
         let found = match std::fs::read(path) {
             Ok(it) => it,
             Err(it) if it.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(it) => return Err(Error::io("read", path)(it)),
+            Err(it) => return Err(Refusal::io("read", path)(it)),
         };
         let (mut kept, mut lines, mut set_aside) = (Vec::new(), 0, None);
         for line in found.split_inclusive(|it| *it == b'\n').filter(|it| it.ends_with(b"\n")) {
@@ -184,27 +185,27 @@ impl MetricsFile {
             }
         }
         if let Some(aside) = &set_aside {
-            std::fs::rename(path, aside).map_err(Error::io("rename", path))?;
+            std::fs::rename(path, aside).map_err(Refusal::io("rename", path))?;
         }
         write_atomically(path, &kept)?;
         Ok(Self { file: opened(path)?, path: path.to_owned(), lines, set_aside })
     }
 
     /// The last step that a file logs, 0 for none and for no file.
-    pub fn last_step(path: &Path) -> Result<u64> {
+    pub fn last_step(path: &Path) -> Result<u64, Refusal> {
         match std::fs::read(path) {
             Ok(it) => Ok(it.split(|it| *it == b'\n').filter_map(step_of).max().unwrap_or(0)),
             Err(it) if it.kind() == std::io::ErrorKind::NotFound => Ok(0),
-            Err(it) => Err(Error::io("read", path)(it)),
+            Err(it) => Err(Refusal::io("read", path)(it)),
         }
     }
 
     /// The lines of a file up to step `last`; none if there is no file.
-    pub fn history_until(path: &Path, last: u64) -> Result<Vec<serde_json::Value>> {
+    pub fn history_until(path: &Path, last: u64) -> Result<Vec<serde_json::Value>, Refusal> {
         let found = match std::fs::read(path) {
             Ok(it) => it,
             Err(it) if it.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(it) => return Err(Error::io("read", path)(it)),
+            Err(it) => return Err(Refusal::io("read", path)(it)),
         };
         let lines =
             found.split(|it| *it == b'\n').filter(|it| step_of(it).is_some_and(|it| it <= last));
@@ -212,7 +213,7 @@ impl MetricsFile {
     }
 
     /// The lines of the file.
-    pub fn history(&self) -> Result<Vec<serde_json::Value>> {
+    pub fn history(&self) -> Result<Vec<serde_json::Value>, Refusal> {
         Self::history_until(&self.path, u64::MAX)
     }
 
@@ -222,25 +223,25 @@ impl MetricsFile {
     }
 
     /// Waits until the lines are on the disk: a checkpoint must not be ahead of them.
-    pub fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(Error::io("write", &self.path))
+    pub fn sync(&self) -> Result<(), Refusal> {
+        self.file.sync_data().map_err(Refusal::io("write", &self.path))
     }
 
     /// Appends a step; the line is handed to the system before this returns. A file that somebody removed is written
     /// again, with all that it held.
-    pub fn append(&mut self, metrics: &Metrics) -> Result<()> {
+    pub fn append(&mut self, metrics: &Metrics) -> Result<(), Refusal> {
         if !self.path.exists() {
             self.restore()?;
         }
         let line = metrics.to_json() + "\n";
-        self.file.write_all(line.as_bytes()).map_err(Error::io("write", &self.path))?;
+        self.file.write_all(line.as_bytes()).map_err(Refusal::io("write", &self.path))?;
         self.lines += 1;
         Ok(())
     }
 
     /// Adds numbers to the last line.
-    pub fn add_to_last(&mut self, metrics: &Metrics) -> Result<()> {
-        let mut text = std::fs::read(&self.path).map_err(Error::io("read", &self.path))?;
+    pub fn add_to_last(&mut self, metrics: &Metrics) -> Result<(), Refusal> {
+        let mut text = std::fs::read(&self.path).map_err(Refusal::io("read", &self.path))?;
         let whole = text.trim_ascii_end().len().saturating_sub(1);
         text.truncate(whole);
         let more = metrics.to_json();
@@ -251,19 +252,19 @@ impl MetricsFile {
     }
 
     /// Writes the lines of a removed file back; its contents live on while it is open.
-    fn restore(&mut self) -> Result<()> {
+    fn restore(&mut self) -> Result<(), Refusal> {
         let mut held = Vec::new();
-        self.file.rewind().map_err(Error::io("read", &self.path))?;
-        self.file.read_to_end(&mut held).map_err(Error::io("read", &self.path))?;
+        self.file.rewind().map_err(Refusal::io("read", &self.path))?;
+        self.file.read_to_end(&mut held).map_err(Refusal::io("read", &self.path))?;
         write_atomically(&self.path, &held)?;
         self.file = opened(&self.path)?;
         Ok(())
     }
 }
 
-fn opened(path: &Path) -> Result<File> {
+fn opened(path: &Path) -> Result<File, Refusal> {
     let opened = OpenOptions::new().read(true).append(true).open(path);
-    opened.map_err(Error::io("open", path))
+    opened.map_err(Refusal::io("open", path))
 }
 
 /// The step that a line is of; `None` for one that holds none.

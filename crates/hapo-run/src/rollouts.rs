@@ -7,10 +7,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use hapo_core::{Context, Verdict};
+use hapo_core::{Context, Refusal, Verdict};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
 use crate::files::write_atomically;
 
 /// Longest line of a file, in bytes.
@@ -117,12 +116,12 @@ fn is_zero(it: &usize) -> bool {
 /// Writes the files of a run, one at a time.
 #[derive(Debug, Default)]
 pub struct RolloutWriter {
-    running: Option<JoinHandle<Result<()>>>,
+    running: Option<JoinHandle<Result<(), Refusal>>>,
 }
 
 impl RolloutWriter {
     /// Starts to write a file, once the one before is done.
-    pub fn write(&mut self, path: PathBuf, lines: Vec<RolloutLine>) -> Result<()> {
+    pub fn write(&mut self, path: PathBuf, lines: Vec<RolloutLine>) -> Result<(), Refusal> {
         self.wait()?;
         self.running = Some(std::thread::spawn(move || {
             let mut text = Vec::new();
@@ -131,14 +130,14 @@ impl RolloutWriter {
                 text.push(b'\n');
             }
             let packed =
-                zstd::encode_all(text.as_slice(), LEVEL).map_err(Error::io("pack", &path))?;
+                zstd::encode_all(text.as_slice(), LEVEL).map_err(Refusal::io("pack", &path))?;
             write_atomically(&path, &packed)
         }));
         Ok(())
     }
 
     /// Waits until every file is on the disk.
-    pub fn wait(&mut self) -> Result<()> {
+    pub fn wait(&mut self) -> Result<(), Refusal> {
         match self.running.take() {
             Some(it) => it.join().expect("writing a file does not panic"),
             None => Ok(()),
@@ -147,16 +146,19 @@ impl RolloutWriter {
 }
 
 /// Reads a step's rollouts.
-pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutLine>> {
+pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutLine>, Refusal> {
     let mut lines = Vec::new();
     each_rollout(path, |it| lines.push(it))?;
     Ok(lines)
 }
 
 /// Reads a step's rollouts one at a time.
-pub fn each_rollout(path: &Path, mut take: impl FnMut(RolloutLine)) -> Result<()> {
-    let bad = |problem: String| Error::Rollouts { path: path.to_owned(), problem };
-    let file = std::fs::File::open(path).map_err(Error::io("read", path))?;
+pub fn each_rollout(path: &Path, mut take: impl FnMut(RolloutLine)) -> Result<(), Refusal> {
+    let bad = |problem: String| {
+        let refusal = Refusal::input(problem).at(path.display());
+        refusal.hint("rollout files are written by `hapo train`")
+    };
+    let file = std::fs::File::open(path).map_err(Refusal::io("read", path))?;
     let unpacked =
         zstd::Decoder::with_buffer(BufReader::new(file)).map_err(|it| bad(it.to_string()))?;
     let mut reader = BufReader::with_capacity(1 << 16, unpacked);

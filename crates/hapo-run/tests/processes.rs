@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use hapo_run::{Error, Lock, RunFolder, is_locked};
+use hapo_run::{Busy, Lock, RunFolder, is_locked};
 
 const FOLDER: &str = "HAPO_RUN_TEST_FOLDER";
 
@@ -31,7 +31,7 @@ fn a_lock_goes_with_the_process_that_holds_it_even_when_it_is_killed() {
         .unwrap();
     let output = BufReader::new(holder.stdout.take().unwrap());
     assert!(output.lines().any(|it| it.unwrap() == "holding"));
-    assert!(matches!(Lock::take(run), Err(Error::Busy { .. })));
+    assert!(Lock::take(run).unwrap_err().cause::<Busy>().is_some());
     assert_eq!(is_locked(&run.lock()), cfg!(target_os = "linux"));
     holder.kill().unwrap();
     holder.wait().unwrap();

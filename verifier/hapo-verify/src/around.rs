@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use crate::meaning::DEGREES;
 use crate::normalise::bare;
 
 /// What stands around a box.
@@ -41,8 +42,8 @@ const FACTORS: [&str; 3] = ["\\pi", "\\sqrt", "\\frac"];
 /// Factors in words.
 const LARGE: [&str; 6] = ["hundred", "thousand", "million", "billion", "trillion", "dozen"];
 
-/// Marks behind a box that are no exponents.
-const MARKS: [&str; 6] = ["^\\circ", "^{\\circ}", "^°", "^*", "^{*}", "^{\\text{"];
+/// Marks behind a box that are no exponents, beside degrees.
+const MARKS: [&str; 3] = ["^*", "^{*}", "^{\\text{"];
 
 fn begins(text: &str, all: &[&str]) -> bool {
     all.iter().any(|it| text.starts_with(it))
@@ -131,7 +132,7 @@ fn is_raised(before: &str, after: &str, is_in_formula: bool) -> bool {
             || it.starts_with(SIGNS) && !it.starts_with('*')
             || it.trim_start().starts_with('=')
     };
-    after.starts_with('^') && !begins(after, &MARKS)
+    after.starts_with('^') && !begins(after, &MARKS) && !begins(after, &DEGREES[..3])
         || after.strip_prefix('_').is_some_and(is_index)
         || after.strip_prefix('!').is_some_and(is_factorial)
 }

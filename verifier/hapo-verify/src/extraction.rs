@@ -8,7 +8,9 @@
 use crate::around::Around;
 use crate::error::GoldError;
 use crate::grader::{AnswerForm, FoundAnswer, Grader, PreparedGold, Problem};
-use crate::normalise::{are_one_list, bare, closing_brace, offers_another};
+use crate::normalise::{
+    are_one_list, bare, closing_brace, content_of, last_command, offers_another,
+};
 use crate::verdict::{Judgement, Reason};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -246,22 +248,6 @@ fn unbraced(text: &str, start: usize) -> Option<Range<usize>> {
     let content = after[..len.unwrap_or(after.len())].trim_end_matches('.');
     let is_number = content.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'.' | b'/'));
     (is_number && !content.is_empty()).then(|| from..from + content.len())
-}
-
-/// Where the last box begins.
-fn last_command(text: &str) -> Option<usize> {
-    text.rfind("\\boxed").max(text.rfind("\\fbox"))
-}
-
-/// The content of the box that begins at `start`, if it is closed.
-fn content_of(text: &str, start: usize) -> Option<Range<usize>> {
-    let command = if text[start..].starts_with("\\boxed") { 6 } else { 5 };
-    let after = &text[start + command..];
-    let open = start + command + (after.len() - after.trim_start().len());
-    if !text[open..].starts_with('{') {
-        return None;
-    }
-    Some(open + 1..closing_brace(text, open, text.len())?)
 }
 
 /// The text behind `####` on the last line: the answer of a worked solution.

@@ -14,7 +14,6 @@ pub(crate) mod list;
 pub(crate) mod logprobs;
 pub(crate) mod merge;
 pub(crate) mod methods;
-pub(crate) mod moved;
 pub(crate) mod new;
 pub(crate) mod plan;
 pub(crate) mod push;

@@ -86,6 +86,30 @@ pub fn count(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
 }
 
+/// How the commands that sample draw tokens.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct SamplingArgs {
+    /// Sampling temperature; 0 takes the most likely token
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) temperature: f32,
+    /// Nucleus mass
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) top_p: f32,
+    /// Longest completion in tokens
+    #[arg(long = "max-tokens", value_name = "MAX_TOKENS")]
+    pub(crate) max_new_tokens: Option<usize>,
+    /// Seed of the draws
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+impl SamplingArgs {
+    /// Greedy at temperature 0; the nucleus is this one's, the rest of the truncation the caller's.
+    pub(crate) fn decoding(&self, truncation: Truncation) -> Result<Decoding> {
+        decoding(self.temperature, Truncation { top_p: self.top_p, ..truncation })
+    }
+}
+
 /// Keys and values of the commands that sample from a local model.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct KvArgs {

@@ -9,5 +9,5 @@ mod settings;
 mod words;
 
 pub use schedule::{RangeRow, RungRow, Schedule, ScheduleTable, StepRow, SuccessLimit};
-pub use settings::{Annealing, Gate, GateError, GateWarning, SlotRule, Threshold, check_slot_rule};
+pub use settings::{Annealing, Gate, GateWarning, SlotRule, Threshold, check_slot_rule};
 pub use words::AnnealingMode;

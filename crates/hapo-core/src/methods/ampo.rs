@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::hpt::switch;
-use super::{Method, MethodEntry, MethodError, Plan};
+use super::{Method, MethodEntry, Plan, check};
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
 use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
 use crate::growth::{Needs, Scored};
@@ -27,12 +27,9 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     variants: &[],
     build: |settings| {
         let Own { pool, replaced } = settings.ampo;
-        if !(1..=pool).contains(&replaced) || replaced > settings.group_size {
-            let most = pool.min(settings.group_size);
-            let problem =
-                format!("expected 1 to {most} (ampo.pool and sampling.group_size), got {replaced}");
-            return Err(MethodError { key: "ampo.replaced", problem });
-        }
+        let most = pool.min(settings.group_size);
+        let range = format!("1 to {most} (ampo.pool and sampling.group_size)");
+        check("ampo.replaced", (1..=most).contains(&replaced), range, replaced)?;
         let terms = settings.with(&operators::luffy::OPERATOR);
         let terms = PolicyAndTeacher { weight: TeacherWeight::Advantage, ..terms };
         Ok(Arc::new(Ampo { terms, own: settings.ampo }))

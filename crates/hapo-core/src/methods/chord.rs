@@ -3,11 +3,12 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Method, MethodEntry, MethodError, MethodSettings, Plan};
+use super::{Method, MethodEntry, MethodSettings, Plan, check};
 use crate::advantage::AdvantageGroup;
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
 use crate::group::MixedGroup;
 use crate::operators::{self, Operator};
+use crate::refusal::Refusal;
 use crate::scores::Scores;
 
 /// `L = (1 − μ)·mean(−min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)) − μ·λ·mean(log π)`: the first mean is over the
@@ -111,13 +112,10 @@ impl Chord {
         settings: &MethodSettings,
         operator: &'static Operator,
         mu: Schedule,
-    ) -> Result<Arc<dyn Method>, MethodError> {
-        if ![mu.peak, mu.valley].iter().all(|it| (0.0..=1.0).contains(it)) {
-            let (peak, valley) = (mu.peak, mu.valley);
-            let problem =
-                format!("expected a peak and a valley in [0, 1], got {peak} and {valley}");
-            return Err(MethodError { key: name, problem });
-        }
+    ) -> Result<Arc<dyn Method>, Refusal> {
+        let fits = [mu.peak, mu.valley].iter().all(|it| (0.0..=1.0).contains(it));
+        let got = format!("{} and {}", mu.peak, mu.valley);
+        check(name, fits, "a peak and a valley in [0, 1]", got)?;
         let mut terms = settings.with(operator);
         terms.advantage.group = AdvantageGroup::PolicyOnly;
         Ok(Arc::new(Self { name, terms, mu }))

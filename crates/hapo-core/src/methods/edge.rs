@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::grpo::on_policy;
-use super::{Method, MethodEntry, MethodError};
+use super::{Method, MethodEntry, check};
 use crate::advantage::{AdvantageRule, advantages, mean};
 use crate::credit::{Credit, Moment, Term};
 use crate::group::MixedGroup;
@@ -25,11 +25,8 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     variants: &[],
     build: |settings| {
         let (advantage, clamp) = (settings.advantage, settings.edge.clamp);
-        if clamp >= 1.0 && clamp.is_finite() {
-            return Ok(Arc::new(Edge { advantage, clamp }));
-        }
-        let problem = format!("expected a number from 1, got {clamp}");
-        Err(MethodError { key: "edge.clamp", problem })
+        check("edge.clamp", clamp >= 1.0 && clamp.is_finite(), "a number from 1", clamp)?;
+        Ok(Arc::new(Edge { advantage, clamp }))
     },
 };
 

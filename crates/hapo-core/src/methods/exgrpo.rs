@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::grpo::on_policy;
-use super::{Method, MethodEntry, MethodError, Plan};
+use super::{Method, MethodEntry, Plan, check};
 use crate::advantage::{AdvantageRule, advantages};
 use crate::credit::{Credit, Moment, Ratio};
 use crate::gate::{Gate, SlotRule};
@@ -28,10 +28,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     variants: &[],
     build: |settings| {
         let (advantage, start) = (settings.advantage, settings.exgrpo.start);
-        if !(0.0..=1.0).contains(&start) {
-            let problem = format!("expected a share in [0, 1], got {start}");
-            return Err(MethodError { key: "exgrpo.start", problem });
-        }
+        check("exgrpo.start", (0.0..=1.0).contains(&start), "a share in [0, 1]", start)?;
         Ok(Arc::new(ExGrpo { advantage, start, group_size: settings.group_size }))
     },
 };

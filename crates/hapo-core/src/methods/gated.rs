@@ -3,12 +3,13 @@ use std::sync::Arc;
 use super::{Method, TeacherRule};
 use crate::advantage::AdvantageRule;
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
-use crate::gate::{Gate, GateError, Schedule, SlotRule, SuccessLimit, check_slot_rule};
+use crate::gate::{Gate, Schedule, SlotRule, SuccessLimit, check_slot_rule};
 use crate::gates::{GATES, GateRule, GateSettings, Glance, Round};
 use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
 use crate::injection::{Behind, INJECTIONS, Injection, Offer, Slot, rollouts_to_sample};
 use crate::memory::Memory;
+use crate::refusal::{Refusal, expected};
 use crate::rollout::{Context, Step, TeacherTrajectory};
 use crate::scores::Scores;
 
@@ -63,7 +64,7 @@ impl HapoGate {
 
 impl Gated {
     /// A method with its own gate, for groups of `group_size` members.
-    pub fn bare(method: Arc<dyn Method>, group_size: usize) -> Result<Self, GateError> {
+    pub fn bare(method: Arc<dyn Method>, group_size: usize) -> Result<Self, Refusal> {
         let plan = method.plan();
         let schedule = Schedule::new(&plan.gate, group_size, 1)?;
         let HapoGate { rule, settings, .. } = HapoGate::of(plan.gate);
@@ -76,7 +77,7 @@ impl Gated {
         hapo: HapoGate,
         group_size: usize,
         steps_per_epoch: u64,
-    ) -> Result<Self, GateError> {
+    ) -> Result<Self, Refusal> {
         let HapoGate { rule, gate, settings, slot, injection, teacher } = hapo;
         let terms = teacher.operator.map(|operator| PolicyAndTeacher {
             advantage: AdvantageRule::default(),
@@ -87,8 +88,9 @@ impl Gated {
         let terms = terms.filter(|_| method.is_plain_host() && injection.takes_trace());
         let has_term = method.can_be_gated() || terms.is_some() || !injection.takes_trace();
         if !has_term || !(method.can_be_gated() || method.is_plain_host()) {
-            let method = method.name();
-            return Err(GateError::NotGated { method });
+            let what = format!("method `{}`", method.name());
+            let wanted = "one with a teacher's term that leaves the decision to the gate";
+            return Err(expected(wanted).about(what));
         }
         check_slot_rule(&gate, slot)?;
         let schedule = Schedule::new(&gate, group_size, steps_per_epoch)?;

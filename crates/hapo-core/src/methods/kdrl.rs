@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::grpo::on_policy;
-use super::{Method, MethodEntry, MethodError};
+use super::{Method, MethodEntry, check};
 use crate::advantage::{AdvantageRule, advantages};
 use crate::credit::{Credit, Kl, KlEstimator, Moment};
 use crate::group::{Member, MixedGroup};
@@ -25,13 +25,10 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     build: |settings| {
         let own = settings.kdrl;
         let Own { coef, floor, decay, .. } = own;
-        if (0.0..=coef).contains(&floor) && coef > 0.0 && coef.is_finite() && decay >= 0.0 {
-            return Ok(Arc::new(Kdrl { advantage: settings.advantage, own }));
-        }
-        let problem = format!(
-            "expected coef above 0, floor from 0 to coef and decay from 0, got {coef}, {floor} and {decay}"
-        );
-        Err(MethodError { key: "kdrl", problem })
+        let fits = (0.0..=coef).contains(&floor) && coef > 0.0 && coef.is_finite() && decay >= 0.0;
+        let range = "coef above 0, floor from 0 to coef and decay from 0";
+        check("kdrl", fits, range, format!("{coef}, {floor} and {decay}"))?;
+        Ok(Arc::new(Kdrl { advantage: settings.advantage, own }))
     },
 };
 

@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
 use super::grpo::on_policy;
-use super::{Method, MethodEntry, MethodError};
+use super::{Method, MethodEntry};
 use crate::advantage::{AdvantageRule, mean};
 use crate::credit::{Credit, Moment};
 use crate::group::MixedGroup;
+use crate::refusal::expected;
 use crate::scores::Scores;
 
 /// `A_j = (r_j − mean(r)) / mean(r)`, 0 where the mean is 0.
@@ -21,11 +22,8 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     variants: &[],
     build: |settings| {
         if settings.advantage != AdvantageRule::default() {
-            return Err(MethodError {
-                key: "advantage",
-                problem: "`maxrl` has an advantage of its own, expected no key of [advantage]"
-                    .into(),
-            });
+            let what = "`maxrl` has an advantage of its own";
+            return Err(expected("no key of [advantage]").about(what).at("advantage"));
         }
         Ok(Arc::new(MaxRl))
     },

@@ -47,6 +47,7 @@ use crate::growth::{Growing, Growth, Needs};
 use crate::injection::{Behind, Offer, TeacherPick};
 use crate::memory::Memory;
 use crate::operators::Operator;
+use crate::refusal::{Refusal, expected};
 use crate::rollout::{Context, Step};
 use crate::scores::Scores;
 use crate::teacher_weight::TeacherWeight;
@@ -224,8 +225,8 @@ pub struct MethodEntry {
     pub own_keys: &'static [&'static str],
     /// Published methods that are this one with other settings.
     pub variants: &'static [Variant],
-    /// Builds the method, or says which setting it refuses.
-    pub build: fn(&MethodSettings) -> Result<Arc<dyn Method>, MethodError>,
+    /// Builds the method, or refuses a setting: [`Refusal::place`] is its key.
+    pub build: fn(&MethodSettings) -> Result<Arc<dyn Method>, Refusal>,
 }
 
 /// A published method that is another one with these settings.
@@ -307,19 +308,12 @@ pub fn method(name: &str) -> Option<&'static MethodEntry> {
     METHODS.iter().find(|it| it.name == name)
 }
 
-/// A setting that a method refuses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MethodError {
-    /// The recipe's key, such as `trapo.prefixes`.
-    pub key: &'static str,
-    /// The expected and the given value.
-    pub problem: String,
+/// Refuses a setting that does not fit.
+fn check(
+    key: &str,
+    fits: bool,
+    range: impl fmt::Display,
+    got: impl fmt::Display,
+) -> Result<(), Refusal> {
+    if fits { Ok(()) } else { Err(expected(range).got(got).at(key)) }
 }
-
-impl fmt::Display for MethodError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.key, self.problem)
-    }
-}
-
-impl std::error::Error for MethodError {}

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::grpo::on_policy;
-use super::{Method, MethodEntry, MethodError};
+use super::{Method, MethodEntry, check};
 use crate::advantage::relative;
 use crate::credit::{Credit, Moment};
 use crate::group::MixedGroup;
@@ -22,14 +22,9 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     variants: &[],
     build: |settings| {
         let own = settings.ngrpo;
-        if !own.reward.is_finite() {
-            let problem = format!("expected a number, got {}", own.reward);
-            return Err(MethodError { key: "ngrpo.reward", problem });
-        }
-        if own.count > MOST {
-            let problem = format!("expected at most {MOST} virtual successes, got {}", own.count);
-            return Err(MethodError { key: "ngrpo.count", problem });
-        }
+        check("ngrpo.reward", own.reward.is_finite(), "a number", own.reward)?;
+        let most = format!("at most {MOST} virtual successes");
+        check("ngrpo.count", own.count <= MOST, most, own.count)?;
         Ok(Arc::new(Ngrpo { own, std: settings.advantage.std }))
     },
 };
@@ -107,6 +102,7 @@ mod tests {
             ..crate::MethodSettings::default()
         };
         assert!((METHOD.build)(&settings(MOST)).is_ok());
-        assert_eq!((METHOD.build)(&settings(MOST + 1)).unwrap_err().key, "ngrpo.count");
+        let refused = (METHOD.build)(&settings(MOST + 1)).unwrap_err();
+        assert_eq!(refused.place(), Some("ngrpo.count"));
     }
 }

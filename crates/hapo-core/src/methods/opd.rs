@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Method, MethodEntry, MethodError};
+use super::{Method, MethodEntry, check};
 use crate::credit::{Credit, Moment};
 use crate::group::MixedGroup;
 use crate::growth::Needs;
+use crate::refusal::Refusal;
 use crate::scores::Scores;
 
 /// `A_t = log π_T − log π_old`, and `L = −min(r·A_t, clip(r, 1 − ε_low, 1 + ε_high)·A_t)` for each token of a rollout.
@@ -35,12 +36,10 @@ pub(crate) struct Own {
 
 impl Own {
     /// The bound, if it is one.
-    pub(super) fn checked(&self, key: &'static str) -> Result<f32, MethodError> {
-        if self.clamp > 0.0 {
-            return Ok(self.clamp);
-        }
-        let problem = format!("expected a number above 0, or inf for no bound, got {}", self.clamp);
-        Err(MethodError { key, problem })
+    pub(super) fn checked(&self, key: &'static str) -> Result<f32, Refusal> {
+        let clamp = self.clamp;
+        check(key, clamp > 0.0, "a number above 0, or inf for no bound", clamp)?;
+        Ok(clamp)
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Method, MethodEntry, MethodError};
+use super::{Method, MethodEntry, check};
 use crate::advantage::{AdvantageRule, advantages, mean};
 use crate::credit::{Advantage, Credit, Moment, Ratio, Term, behind_prefix};
 use crate::group::{Member, MixedGroup};
@@ -27,13 +27,10 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     build: |settings| {
         let own = settings.prefix_rft;
         let Own { low, high, masked, .. } = own;
-        if 0.0 <= low && low <= high && high <= 1.0 && (0.0..=1.0).contains(&masked) {
-            return Ok(Arc::new(PrefixRft { advantage: settings.advantage, own }));
-        }
-        let problem = format!(
-            "expected 0 ≤ low ≤ high ≤ 1 and masked from 0 to 1, got {low}, {high} and {masked}"
-        );
-        Err(MethodError { key: "prefix-rft", problem })
+        let fits = 0.0 <= low && low <= high && high <= 1.0 && (0.0..=1.0).contains(&masked);
+        let got = format!("{low}, {high} and {masked}");
+        check("prefix-rft", fits, "0 ≤ low ≤ high ≤ 1 and masked from 0 to 1", got)?;
+        Ok(Arc::new(PrefixRft { advantage: settings.advantage, own }))
     },
 };
 

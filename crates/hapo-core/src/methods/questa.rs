@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::grpo::on_policy;
-use super::{Method, MethodEntry, MethodError};
+use super::{Method, MethodEntry, check};
 use crate::advantage::{AdvantageRule, advantages};
 use crate::credit::{Credit, Moment};
 use crate::group::MixedGroup;
@@ -24,11 +24,10 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     variants: &[],
     build: |settings| {
         let (advantage, hint) = (settings.advantage, settings.questa.hint);
-        if (1..=Context::MOST_HINTS).contains(&hint) {
-            return Ok(Arc::new(QuestA { advantage, hint }));
-        }
-        let problem = format!("expected 1 to {}, got {hint}", Context::MOST_HINTS);
-        Err(MethodError { key: "questa.hint", problem })
+        let range = 1..=Context::MOST_HINTS;
+        let wanted = format!("1 to {}", Context::MOST_HINTS);
+        check("questa.hint", range.contains(&hint), wanted, hint)?;
+        Ok(Arc::new(QuestA { advantage, hint }))
     },
 };
 

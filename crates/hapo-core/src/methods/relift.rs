@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use super::grpo::on_policy;
 use super::hpt::switch;
-use super::{Method, MethodEntry, MethodError, Plan};
+use super::{Method, MethodEntry, Plan, check};
 use crate::advantage::{AdvantageRule, advantages};
 use crate::credit::{Credit, Moment};
 use crate::group::{Intervention, MixedGroup, ScoredGroup};
@@ -27,11 +27,9 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     own_keys: &["batch"],
     variants: &[],
     build: |settings| {
-        if settings.relift.batch == 0 {
-            let problem = "expected at least 1, got 0".to_owned();
-            return Err(MethodError { key: "relift.batch", problem });
-        }
-        Ok(Arc::new(ReLift { advantage: settings.advantage, batch: settings.relift.batch }))
+        let batch = settings.relift.batch;
+        check("relift.batch", batch > 0, "at least 1", batch)?;
+        Ok(Arc::new(ReLift { advantage: settings.advantage, batch }))
     },
 };
 

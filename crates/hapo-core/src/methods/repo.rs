@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::grpo::on_policy;
-use super::{Method, MethodEntry, MethodError};
+use super::{Method, MethodEntry, check};
 use crate::advantage::{AdvantageRule, advantages, advantages_among};
 use crate::credit::{Credit, Moment};
 use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
@@ -26,16 +26,11 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     variants: &[],
     build: |settings| {
         let own = settings.repo;
-        let refused = |key, problem: String| Err(MethodError { key, problem });
         let (begin, remembered) = (own.begin, own.remembered);
-        if !(1..=remembered).contains(&begin) {
-            let problem = format!("expected 1 to repo.remembered = {remembered}, got {begin}");
-            return refused("repo.begin", problem);
-        }
-        if !(own.weight.is_finite() && own.weight >= 0.0) {
-            let problem = format!("expected a number of at least 0, got {}", own.weight);
-            return refused("repo.weight", problem);
-        }
+        let range = format!("1 to repo.remembered = {remembered}");
+        check("repo.begin", (1..=remembered).contains(&begin), range, begin)?;
+        let fits = own.weight.is_finite() && own.weight >= 0.0;
+        check("repo.weight", fits, "a number of at least 0", own.weight)?;
         Ok(Arc::new(RePo { rule: settings.advantage, own }))
     },
 };

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Method, MethodEntry, MethodError, Plan};
+use super::{Method, MethodEntry, Plan, check};
 use crate::advantage::advantages;
 use crate::credit::{Credit, Moment, PolicyAndTeacher, Term, behind_prefix};
 use crate::gate::{Annealing, Gate, SlotRule, Threshold};
@@ -30,13 +30,10 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     variants: &[],
     build: |settings| {
         let prefixes = settings.trapo.prefixes;
-        if prefixes == Prefixes::MicroGroups && settings.group_size != GROUP_SIZE {
-            let problem = format!(
-                "expected sampling.group_size = {GROUP_SIZE}, got {}; groups are sampled in parts of 4 + 2 + 1 + 1",
-                settings.group_size
-            );
-            return Err(MethodError { key: "trapo.prefixes", problem });
-        }
+        let fits = prefixes == Prefixes::Off || settings.group_size == GROUP_SIZE;
+        let size = format!("sampling.group_size = {GROUP_SIZE}");
+        let got = format!("{}; groups are sampled in parts of 4 + 2 + 1 + 1", settings.group_size);
+        check("trapo.prefixes", fits, size, got)?;
         let terms = settings.with(&operators::trapo::OPERATOR);
         Ok(Arc::new(Trapo { terms, prefixes }))
     },

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::{Method, MethodEntry, MethodError, Plan, Variant};
+use super::{Method, MethodEntry, Plan, Variant, check};
 use crate::advantage::{AdvantageRule, advantages};
 use crate::credit::{Credit, Moment, Span, Term, behind_prefix};
 use crate::group::{Member, MixedGroup};
@@ -41,7 +41,11 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     ],
     build: |settings| {
         let own = settings.uft;
-        own.check().map_err(|problem| MethodError { key: "uft", problem })?;
+        let Own { segments, low, high, weight, .. } = own;
+        check("uft", segments > 0, "at least one segment", segments)?;
+        let fits = 0.0 <= low && low <= high && high <= 1.0;
+        check("uft", fits, "0 ≤ low ≤ high ≤ 1", format!("{low} and {high}"))?;
+        check("uft", weight >= 0.0 && weight.is_finite(), "a weight from 0", weight)?;
         Ok(Arc::new(Uft { advantage: settings.advantage, own }))
     },
 };
@@ -84,20 +88,6 @@ impl Default for Own {
 }
 
 impl Own {
-    fn check(self) -> Result<(), String> {
-        let Self { segments, low, high, weight, .. } = self;
-        if segments == 0 {
-            return Err("expected at least one segment, got 0".to_owned());
-        }
-        if !(0.0 <= low && low <= high && high <= 1.0) {
-            return Err(format!("expected 0 ≤ low ≤ high ≤ 1, got {low} and {high}"));
-        }
-        if !(weight >= 0.0 && weight.is_finite()) {
-            return Err(format!("expected a weight from 0, got {weight}"));
-        }
-        Ok(())
-    }
-
     /// Segments that are shown of `most`; none where nothing is.
     fn shown(self, step: u64, most: usize, rng: &mut CounterRng) -> Option<usize> {
         match self.schedule {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::grpo::on_policy;
-use super::{Method, MethodEntry, MethodError, Variant};
+use super::{Method, MethodEntry, Variant, check};
 use crate::credit::{Credit, Moment};
 use crate::group::{Member, MixedGroup};
 use crate::scores::Scores;
@@ -35,13 +35,10 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     build: |settings| {
         let Own { positive, negative } = settings.w_reinforce;
         let is_weight = |it: f64| it >= 0.0 && it.is_finite();
-        if is_weight(positive) && is_weight(negative) && positive + negative > 0.0 {
-            return Ok(Arc::new(WReinforce { positive, negative }));
-        }
-        let problem = format!(
-            "expected weights from 0 of which one is above 0, got positive = {positive}, negative = {negative}"
-        );
-        Err(MethodError { key: "w-reinforce", problem })
+        let fits = is_weight(positive) && is_weight(negative) && positive + negative > 0.0;
+        let got = format!("positive = {positive}, negative = {negative}");
+        check("w-reinforce", fits, "weights from 0 of which one is above 0", got)?;
+        Ok(Arc::new(WReinforce { positive, negative }))
     },
 };
 

@@ -17,7 +17,7 @@ fn build(name: &str, own: &str) -> std::sync::Arc<dyn Method> {
     (method(name).unwrap().build)(&settings(name, own)).unwrap()
 }
 
-fn refused(name: &str, settings: &MethodSettings) -> MethodError {
+fn refused(name: &str, settings: &MethodSettings) -> Refusal {
     (method(name).unwrap().build)(settings).unwrap_err()
 }
 
@@ -179,34 +179,35 @@ fn settings_of_its_own_are_refused_with_their_key() {
     let error = refused("chord-mu", &settings("chord-mu", r#"{"peak":2}"#));
     assert_eq!(
         error.to_string(),
-        "chord-mu: expected a peak and a valley in [0, 1], got 2 and 0.05"
+        "expected a peak and a valley in [0, 1], got 2 and 0.05 (chord-mu)"
     );
     let mut small = settings("trapo", r#"{"prefixes":"micro-groups"}"#);
     small.group_size = 4;
     assert_eq!(
         refused("trapo", &small).to_string(),
-        "trapo.prefixes: expected sampling.group_size = 8, got 4; groups are sampled in parts of 4 + 2 + 1 + 1"
+        "expected sampling.group_size = 8, got 4; groups are sampled in parts of 4 + 2 + 1 + 1 (trapo.prefixes)"
     );
     let nothing = settings("w-reinforce", r#"{"positive":0,"negative":0}"#);
-    assert_eq!(refused("w-reinforce", &nothing).key, "w-reinforce");
+    assert_eq!(refused("w-reinforce", &nothing).place(), Some("w-reinforce"));
     let rising = settings("kdrl", r#"{"coef":1e-3,"floor":2e-3}"#);
-    assert_eq!(refused("kdrl", &rising).key, "kdrl");
+    assert_eq!(refused("kdrl", &rising).place(), Some("kdrl"));
     let more = settings("ampo", r#"{"pool":2,"replaced":3}"#);
-    assert_eq!(refused("ampo", &more).key, "ampo.replaced");
+    assert_eq!(refused("ampo", &more).place(), Some("ampo.replaced"));
     for (method, own) in [
         ("edge", r#"{"clamp":0.5}"#),
         ("sdpo", r#"{"clamp":0}"#),
         ("questa", r#"{"hint":0}"#),
         ("prefix-rft", r#"{"low":0.9,"high":0.5}"#),
     ] {
-        assert!(refused(method, &settings(method, own)).key.starts_with(method));
+        let refused = refused(method, &settings(method, own));
+        assert!(refused.place().unwrap().starts_with(method));
     }
     let share = settings("exgrpo", r#"{"start":2}"#);
-    assert_eq!(refused("exgrpo", &share).key, "exgrpo.start");
+    assert_eq!(refused("exgrpo", &share).place(), Some("exgrpo.start"));
     let few = settings("repo", r#"{"begin":17}"#);
-    assert_eq!(refused("repo", &few).key, "repo.begin");
+    assert_eq!(refused("repo", &few).place(), Some("repo.begin"));
     let divided = settings("advantage", r#"{"std":true}"#);
-    assert_eq!(refused("maxrl", &divided).key, "advantage");
+    assert_eq!(refused("maxrl", &divided).place(), Some("advantage"));
 }
 
 #[test]
@@ -230,7 +231,9 @@ fn only_methods_with_a_teachers_term_are_gated() {
                 assert_eq!((it.needs(), it.slot()), (Needs::ROLLOUTS, SlotRule::LowestReward));
             }
             Err(error) => {
-                assert_eq!(error, GateError::NotGated { method: entry.name });
+                assert!(
+                    error.to_string().starts_with(&format!("method `{}`: expected", entry.name))
+                );
                 assert!(!has_teacher);
             }
         }

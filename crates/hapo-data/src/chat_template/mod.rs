@@ -22,7 +22,8 @@ use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::error::Error;
+use hapo_core::Refusal;
+
 pub use bounds::{MAX_RENDERED_BYTES, MAX_SOURCE_BYTES, MEMORY, TIME};
 use json::tojson;
 use namespace::{namespace, rewritten};
@@ -75,7 +76,7 @@ impl ChatTemplate {
         model: &str,
         source: &str,
         special_tokens: BTreeMap<String, String>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Refusal> {
         let unusable = |problem: String| unusable(model, None, &problem);
         bounds::check_source(source).map_err(unusable)?;
         let text = rewritten(source);
@@ -103,7 +104,7 @@ impl ChatTemplate {
         &self,
         messages: &(impl Serialize + ?Sized),
         rendering: &Rendering,
-    ) -> Result<String, Error> {
+    ) -> Result<String, Refusal> {
         let now = rendering.unix_time;
         let strftime_now = Value::from_function(move |format: &str| strftime(format, now));
         let mut variables: BTreeMap<String, Value> = BTreeMap::new();
@@ -187,7 +188,7 @@ fn raise_exception(message: &str) -> Result<Value, minijinja::Error> {
     ))
 }
 
-fn refused(model: &str, error: &minijinja::Error) -> Error {
+fn refused(model: &str, error: &minijinja::Error) -> Refusal {
     // The innermost cause says what went wrong; the outer one says where.
     let mut cause = error;
     let mut line = error.line();
@@ -209,9 +210,9 @@ fn refused(model: &str, error: &minijinja::Error) -> Error {
 }
 
 /// A template that is none, or refuses a dialogue: at a line of its own, where there is one to name.
-fn unusable(model: &str, line: Option<usize>, problem: &str) -> Error {
+fn unusable(model: &str, line: Option<usize>, problem: &str) -> Refusal {
     let line = line.map_or_else(String::new, |it| format!(", line {it}"));
-    Error::refused(format!("chat template of {model}{line}: {problem}"))
+    Refusal::input(format!("chat template of {model}{line}: {problem}"))
 }
 
 /// A buffer that takes [`MAX_RENDERED_BYTES`].
@@ -242,7 +243,7 @@ mod tests {
     use super::*;
     use crate::example::Message;
 
-    fn render(source: &str, messages: &[Message]) -> Result<String, Error> {
+    fn render(source: &str, messages: &[Message]) -> Result<String, Refusal> {
         ChatTemplate::new("tiny", source, BTreeMap::new())?.render(&messages, &Rendering::prompt())
     }
 

@@ -1,8 +1,8 @@
 //! One JSON array, element by element: only the element at hand is in memory.
 
 use super::{RawRow, damage, damaged};
-use crate::error::Error;
 use crate::value::{fault, parse_row};
+use hapo_core::Refusal;
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 
@@ -98,7 +98,7 @@ impl<R: BufRead> Elements<R> {
     }
 
     /// Nothing may follow the array. Reading on also shows whether a compressed file is cut.
-    fn rest(&mut self) -> io::Result<Option<Result<RawRow, Error>>> {
+    fn rest(&mut self) -> io::Result<Option<Result<RawRow, Refusal>>> {
         loop {
             let piece = self.reader.fill_buf()?;
             if piece.is_empty() {
@@ -114,7 +114,7 @@ impl<R: BufRead> Elements<R> {
         }
     }
 
-    fn element(&mut self) -> io::Result<Option<Result<RawRow, Error>>> {
+    fn element(&mut self) -> io::Result<Option<Result<RawRow, Refusal>>> {
         if self.position == Position::Before {
             self.enter()?;
             self.position = Position::Inside;
@@ -152,7 +152,7 @@ impl<R: BufRead> Elements<R> {
 }
 
 impl<R: BufRead> Iterator for Elements<R> {
-    type Item = Result<RawRow, Error>;
+    type Item = Result<RawRow, Refusal>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.element().unwrap_or_else(|error| {

@@ -8,8 +8,8 @@
 
 use super::flatbuffer::{Found, Table, Vector, part, signed};
 use super::{Failure, RawRow, broken, damage, damaged, read_up_to};
-use crate::error::Error;
 use crate::value::{Object, Value};
+use hapo_core::Refusal;
 use std::io::{self, BufRead, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ const NESTING: usize = 64;
 pub(super) fn rows<R: BufRead>(
     reader: R,
     path: &Path,
-) -> impl Iterator<Item = Result<RawRow, Error>> + use<R> {
+) -> impl Iterator<Item = Result<RawRow, Refusal>> + use<R> {
     Rows {
         reader,
         path: path.to_owned(),
@@ -192,7 +192,7 @@ impl<R: BufRead> Rows<R> {
 }
 
 impl<R: BufRead> Iterator for Rows<R> {
-    type Item = Result<RawRow, Error>;
+    type Item = Result<RawRow, Refusal>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {

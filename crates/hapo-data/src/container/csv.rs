@@ -4,9 +4,10 @@
 //! expected.
 
 use super::{RawRow, damage};
-use crate::error::Error;
+use crate::refuse::of_file;
 use crate::value::{Fault, Object, Value, fault};
 use ::csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
+use hapo_core::Refusal;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -39,20 +40,20 @@ pub(super) struct Rows<R> {
 
 impl<R: Read> Rows<R> {
     /// Puts the next row into the record; `false` at the end.
-    fn advance(&mut self) -> Result<bool, Error> {
+    fn advance(&mut self) -> Result<bool, Refusal> {
         self.reader.get_mut().taken = 0;
         let (row, path) = (self.row + 1, &self.path);
         self.reader.read_byte_record(&mut self.record).map_err(|error| match error.into_kind() {
             ErrorKind::Io(it) if it.to_string().ends_with(UNCLOSED) => {
                 let hint = "close it, or write a quote inside of quotes twice";
-                Error::of_file(path, format!("row {row}: {it}"), hint)
+                of_file(path, format!("row {row}: {it}"), hint)
             }
             ErrorKind::Io(it) => damage(path, row, &it),
             other => super::damaged(path, Some(row), format!("{other:?}")),
         })
     }
 
-    fn next_row(&mut self) -> Result<Option<RawRow>, Error> {
+    fn next_row(&mut self) -> Result<Option<RawRow>, Refusal> {
         if self.names.is_none() {
             if !self.advance()? {
                 return Ok(None);
@@ -73,7 +74,7 @@ impl<R: Read> Rows<R> {
 }
 
 impl<R: Read> Iterator for Rows<R> {
-    type Item = Result<RawRow, Error>;
+    type Item = Result<RawRow, Refusal>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {

@@ -1,8 +1,8 @@
 //! One JSON object per line.
 
 use super::{RawRow, damage};
-use crate::error::Error;
 use crate::value::{fault, parse_row};
+use hapo_core::Refusal;
 use std::io::{self, BufRead};
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ impl<R: BufRead> Lines<R> {
 }
 
 impl<R: BufRead> Iterator for Lines<R> {
-    type Item = Result<RawRow, Error>;
+    type Item = Result<RawRow, Refusal>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {

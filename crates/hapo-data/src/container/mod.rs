@@ -15,9 +15,10 @@ mod lines;
 pub(crate) mod parquet;
 mod thrift;
 
-use crate::error::{DAMAGED, Error};
+use crate::refuse::{DAMAGED, of_file};
 use crate::row::LINE_LIMIT;
 use crate::value::{Fault, Object};
+use hapo_core::Refusal;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::Path;
@@ -62,7 +63,7 @@ pub(crate) struct RawRow {
 }
 
 /// The rows of a file. An error ends them: later rows cannot be found.
-pub(crate) type RawRows<'a> = Box<dyn Iterator<Item = Result<RawRow, Error>> + 'a>;
+pub(crate) type RawRows<'a> = Box<dyn Iterator<Item = Result<RawRow, Refusal>> + 'a>;
 
 /// A file that was opened.
 pub(crate) struct Opened<'a> {
@@ -73,8 +74,8 @@ pub(crate) struct Opened<'a> {
 }
 
 /// Opens a file whatever it is made of.
-pub(crate) fn open(path: &Path) -> Result<Opened<'static>, Error> {
-    let io = |source| Error::Io { path: path.to_owned(), source };
+pub(crate) fn open(path: &Path) -> Result<Opened<'static>, Refusal> {
+    let io = |source| Refusal::io("read", path)(source);
     let mut file = File::open(path).map_err(io)?;
     let mut magic = [0; 4];
     let whole = read_up_to(&mut file, &mut magic).map_err(io)?;
@@ -96,8 +97,8 @@ const HEAD: u64 = 4096;
 pub(crate) fn open_reader(
     reader: impl Read + 'static,
     path: &Path,
-) -> Result<Opened<'static>, Error> {
-    let io = |source| Error::Io { path: path.to_owned(), source };
+) -> Result<Opened<'static>, Refusal> {
+    let io = |source| Refusal::io("read", path)(source);
     let mut reader: Box<dyn BufRead> = Box::new(BufReader::with_capacity(1 << 16, reader));
     let compression = match reader.fill_buf().map_err(io)? {
         [0x1f, 0x8b, ..] => Some("gzip"),
@@ -145,17 +146,15 @@ pub(crate) fn open_reader(
 }
 
 /// An error of reading: the system's, or of compressed bytes that are damaged.
-fn damage(path: &Path, row: u64, error: &io::Error) -> Error {
+fn damage(path: &Path, row: u64, error: &io::Error) -> Refusal {
     match error.raw_os_error() {
-        Some(code) => {
-            Error::Io { path: path.to_owned(), source: io::Error::from_raw_os_error(code) }
-        }
+        Some(code) => Refusal::io("read", path)(io::Error::from_raw_os_error(code)),
         None => damaged(path, Some(row), error.to_string()),
     }
 }
 
 /// A container that is broken at a row, or as a whole.
-fn damaged(path: &Path, row: Option<u64>, problem: impl AsRef<str>) -> Error {
+fn damaged(path: &Path, row: Option<u64>, problem: impl AsRef<str>) -> Refusal {
     let row = row.map_or_else(String::new, |it| format!("row {it}: "));
     let problem = crate::value::shorten(problem.as_ref());
     let hint = if problem.contains("write the file with") {
@@ -163,7 +162,7 @@ fn damaged(path: &Path, row: Option<u64>, problem: impl AsRef<str>) -> Error {
     } else {
         DAMAGED
     };
-    Error::of_file(path, format!("{row}{problem}"), hint)
+    of_file(path, format!("{row}{problem}"), hint)
 }
 
 /// Why a container cannot be read further.

@@ -12,8 +12,8 @@
 use super::guard::fenced;
 use super::thrift::{self, Thrift};
 use super::{Failure, RawRow, RawRows, broken, damaged, read_up_to};
-use crate::error::Error;
 use crate::value::{Object, Value};
+use hapo_core::Refusal;
 use parquet::file::reader::SerializedFileReader;
 use parquet::record::Field;
 use parquet::record::reader::RowIter;
@@ -31,9 +31,9 @@ const FOOTER_LIMIT: u64 = 64 << 20;
 const NESTING: usize = 32;
 
 /// The rows of a file.
-pub(super) fn rows(mut file: File, path: &Path) -> Result<RawRows<'static>, Error> {
+pub(super) fn rows(mut file: File, path: &Path) -> Result<RawRows<'static>, Refusal> {
     check(&mut file).map_err(|fault| match fault {
-        Failure::Io(source) => Error::Io { path: path.to_owned(), source },
+        Failure::Io(source) => Refusal::io("read", path)(source),
         Failure::Damaged(problem) => damaged(path, None, problem),
     })?;
     let opened = fenced(|| {
@@ -50,7 +50,7 @@ struct Rows {
 }
 
 impl Iterator for Rows {
-    type Item = Result<RawRow, Error>;
+    type Item = Result<RawRow, Refusal>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let iterator = self.iterator.as_mut()?;

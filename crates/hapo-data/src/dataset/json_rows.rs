@@ -4,13 +4,13 @@ use std::io::BufRead;
 use std::path::Path;
 
 use crate::container::{self, Lines, RawRows};
-use crate::error::Error;
 use crate::row::LINE_LIMIT;
 use crate::value::Object;
+use hapo_core::Refusal;
 
 /// The rows of any file as JSON objects, for a reader with other fields. Values that JSON cannot express become null,
 /// numbers with more digits than a double has become texts of them. Each row is its object or its fault.
-pub fn json_rows(path: &Path) -> Result<JsonRows, Error> {
+pub fn json_rows(path: &Path) -> Result<JsonRows, Refusal> {
     Ok(JsonRows { rows: container::open(path)?.rows })
 }
 
@@ -31,7 +31,7 @@ impl std::fmt::Debug for JsonRows {
 }
 
 impl Iterator for JsonRows {
-    type Item = Result<Result<serde_json::Map<String, serde_json::Value>, String>, Error>;
+    type Item = Result<Result<serde_json::Map<String, serde_json::Value>, String>, Refusal>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let row = match self.rows.next()? {

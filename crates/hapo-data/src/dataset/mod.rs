@@ -13,10 +13,10 @@ mod rows;
 mod sources;
 
 use crate::container::{self, Container};
-use crate::error::Error;
 use crate::example::Example;
 use crate::layouts::{self, Columns, NamedColumns};
 use crate::row::{BadRow, Row};
+use hapo_core::Refusal;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
@@ -83,12 +83,12 @@ pub struct Loaded {
 
 /// Opens a data set in whatever known containers and layouts its content has: a file, a folder as `datasets`
 /// and the hub leave them, or a pattern of file names.
-pub fn open(path: &Path) -> Result<Rows<'static>, Error> {
+pub fn open(path: &Path) -> Result<Rows<'static>, Refusal> {
     Rows::of_files(data_files(path)?, Reading::Recognised)
 }
 
 /// Opens several data sets one after the other, by the columns that are named where some are.
-pub fn open_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Rows<'static>, Error> {
+pub fn open_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Rows<'static>, Refusal> {
     let mut files = Vec::new();
     for it in paths {
         files.extend(data_files(it)?);
@@ -104,7 +104,7 @@ pub fn open_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Rows<'st
 }
 
 /// Opens a reader; `path` is its name in messages. Parquet, which is read from its end, is copied into a temporary file.
-pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'static>, Error> {
+pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'static>, Refusal> {
     Rows::begin(container::open_reader(reader, path)?, path, Reading::Recognised)
 }
 
@@ -112,7 +112,7 @@ pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'sta
 ///
 /// # Errors
 /// Those of [`open`], and damage found on the way. Bad rows are no errors.
-pub fn load(path: &Path) -> Result<Loaded, Error> {
+pub fn load(path: &Path) -> Result<Loaded, Refusal> {
     load_rows(open(path)?)
 }
 
@@ -120,7 +120,7 @@ pub fn load(path: &Path) -> Result<Loaded, Error> {
 ///
 /// # Errors
 /// Damage found on the way. Bad rows are no errors.
-pub fn load_rows(mut rows: Rows<'_>) -> Result<Loaded, Error> {
+pub fn load_rows(mut rows: Rows<'_>) -> Result<Loaded, Refusal> {
     let mut dataset = Dataset::default();
     let mut bad_rows = Vec::new();
     let mut bad_row_count = 0;

@@ -1,8 +1,8 @@
 //! The source of an example's prompt.
 
-use crate::error::Error;
 use crate::example::{Example, Message};
 use crate::template::PromptTemplate;
+use hapo_core::Refusal;
 
 /// The text inside the template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,15 +25,13 @@ pub enum PromptText<'a> {
 pub fn prompt_text<'a>(
     example: &'a Example,
     template: &PromptTemplate,
-) -> Result<PromptText<'a>, Error> {
+) -> Result<PromptText<'a>, Refusal> {
     let refuse = |problem: String| {
-        Err(Error::Refused {
-            problem: format!("row {}, id {}: {problem}", example.row, example.id),
-            hint: Some(
-                "use the template that the file is rendered with, `none` for its prompts as they are, or \
-                 `hapo data convert --to own` for the problems alone",
-            ),
-        })
+        let refusal = Refusal::input(format!("row {}, id {}: {problem}", example.row, example.id));
+        Err(refusal.hint(
+            "use the template that the file is rendered with, `none` for its prompts as they are, or \
+             `hapo data convert --to own` for the problems alone",
+        ))
     };
     let name = template.name();
     if let Some(whole) = &example.rendered {

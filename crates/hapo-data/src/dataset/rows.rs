@@ -8,10 +8,11 @@ use sha2::{Digest, Sha256};
 
 use super::{Example, first_bytes};
 use crate::container::{self, Container, Opened, RawRow, RawRows};
-use crate::error::Error;
 use crate::layouts::{self, Columns, DATASET_LAYOUTS, Layout, NamedColumns};
+use crate::refuse::of_file;
 use crate::row::{BadRow, Row};
 use crate::value::{Fault, Value, fault, shorten, without_exponent};
+use hapo_core::Refusal;
 
 /// Rows that are read to find the layout.
 const HEAD_ROWS: usize = 64;
@@ -42,7 +43,7 @@ pub struct Rows<'a> {
     pub container: Container,
     /// `gzip` or `zstd`, where the whole file is compressed.
     pub compression: Option<&'static str>,
-    head: VecDeque<Result<RawRow, Error>>,
+    head: VecDeque<Result<RawRow, Refusal>>,
     rest: RawRows<'a>,
     ended: bool,
     keeps_fields: bool,
@@ -71,7 +72,7 @@ impl<'a> Rows<'a> {
     pub(crate) fn new(
         path: &Path,
         layout: &'static Layout,
-        head: VecDeque<Result<RawRow, Error>>,
+        head: VecDeque<Result<RawRow, Refusal>>,
         opened: Opened<'a>,
     ) -> Self {
         let Opened { container, compression, rows: rest } = opened;
@@ -97,7 +98,10 @@ impl<'a> Rows<'a> {
     }
 
     /// The rows of files, one after the other; each has a layout of its own.
-    pub(super) fn of_files(files: Vec<PathBuf>, reading: Reading) -> Result<Rows<'static>, Error> {
+    pub(super) fn of_files(
+        files: Vec<PathBuf>,
+        reading: Reading,
+    ) -> Result<Rows<'static>, Refusal> {
         let mut further = VecDeque::from(files);
         let first = further.pop_front().expect("a data set has a file");
         let mut rows = Rows::begin(container::open(&first)?, &first, reading)?;
@@ -116,7 +120,7 @@ impl<'a> Rows<'a> {
         mut opened: Opened<'static>,
         path: &Path,
         reading: Reading,
-    ) -> Result<Rows<'static>, Error> {
+    ) -> Result<Rows<'static>, Refusal> {
         let mut head = VecDeque::new();
         while matches!(reading, Reading::Recognised) && head.len() < HEAD_ROWS {
             let Some(row) = opened.rows.next() else { break };
@@ -138,7 +142,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Opens the next file; `false` when there is none.
-    fn next_file(&mut self) -> Result<bool, Error> {
+    fn next_file(&mut self) -> Result<bool, Refusal> {
         let Some(path) = self.further.pop_front() else {
             return Ok(false);
         };
@@ -285,7 +289,7 @@ fn looks_like_solutions(name: &str, value: &Value) -> bool {
 }
 
 impl Iterator for Rows<'_> {
-    type Item = Result<Row, Error>;
+    type Item = Result<Row, Refusal>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.ended {
@@ -318,10 +322,10 @@ impl Iterator for Rows<'_> {
 
 /// The layout that fits the first rows of a file best.
 fn recognise(
-    head: &mut VecDeque<Result<RawRow, Error>>,
+    head: &mut VecDeque<Result<RawRow, Refusal>>,
     container: Container,
     path: &Path,
-) -> Result<&'static Layout, Error> {
+) -> Result<&'static Layout, Refusal> {
     let objects = || {
         let rows = head.iter().filter_map(|it| it.as_ref().ok());
         rows.filter_map(|it| it.fields.as_ref().ok())
@@ -345,19 +349,17 @@ fn recognise(
         Some(Err(error)) => Err(error),
         Some(Ok(RawRow { number, fields: Err(fault) })) => {
             let first = bad_row(path.display().to_string(), number, container, fault);
-            Err(Error::Refused {
-                problem: format!("{first}; no row can be read"),
-                hint: Some("`hapo list layouts` says what the rows of each layout have"),
-            })
+            let refusal = Refusal::input(format!("{first}; no row can be read"));
+            Err(refusal.hint("`hapo list layouts` says what the rows of each layout have"))
         }
         _ => {
             let Some(found) = columns else {
                 let hint = "a row has a problem and its answer: docs/guides/your-own-data.md";
-                return Err(Error::of_file(path, "expected rows, got none", hint));
+                return Err(of_file(path, "expected rows, got none", hint));
             };
             let problem = format!("no known dataset layout has these columns: {found}");
             let hint = "name them: --columns problem=NAME,answer=NAME, in a recipe data.columns; `hapo list layouts` has the layouts";
-            Err(Error::of_file(path, problem, hint))
+            Err(of_file(path, problem, hint))
         }
     }
 }

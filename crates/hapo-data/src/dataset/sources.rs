@@ -1,7 +1,8 @@
 //! The files of a data set: a file, a folder in one of the shapes in which `datasets` and the hub leave
 //! them, or a pattern.
 
-use crate::error::{DAMAGED, Error};
+use crate::refuse::{DAMAGED, of_file};
+use hapo_core::Refusal;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -22,7 +23,7 @@ const OTHER_SPLITS: [&str; 9] =
 
 /// The files with the rows of `path`, in order: all files that match a pattern (`data/train-*.parquet`); of a folder
 /// its training split, or all files if it has no splits.
-pub fn data_files(path: &Path) -> Result<Vec<PathBuf>, Error> {
+pub fn data_files(path: &Path) -> Result<Vec<PathBuf>, Refusal> {
     if path.is_dir() {
         return files_of_folder(path);
     }
@@ -33,11 +34,11 @@ pub fn data_files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(vec![path.to_owned()])
 }
 
-fn unclear(path: &Path, problem: impl Display) -> Error {
-    Error::of_file(path, problem, "name a file, a folder with one data set, or a pattern")
+fn unclear(path: &Path, problem: impl Display) -> Refusal {
+    of_file(path, problem, "name a file, a folder with one data set, or a pattern")
 }
 
-fn files_of_pattern(pattern: &Path) -> Result<Vec<PathBuf>, Error> {
+fn files_of_pattern(pattern: &Path) -> Result<Vec<PathBuf>, Refusal> {
     let found = glob::glob(&pattern.to_string_lossy())
         .map_err(|it| unclear(pattern, format!("no pattern of file names: {it}")))?;
     let mut files = Vec::new();
@@ -51,7 +52,7 @@ fn files_of_pattern(pattern: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-fn files_of_folder(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+fn files_of_folder(folder: &Path) -> Result<Vec<PathBuf>, Refusal> {
     if let Some(splits) = read_json::<Splits>(&folder.join("dataset_dict.json")) {
         let splits = splits?.splits;
         let split = match &splits[..] {
@@ -119,13 +120,13 @@ struct Shard {
 }
 
 /// A small JSON file, where it is there.
-fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<Result<T, Error>> {
+fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<Result<T, Refusal>> {
     let bytes = fs::read(path).ok()?;
-    Some(serde_json::from_slice(&bytes).map_err(|it| Error::of_file(path, it, DAMAGED)))
+    Some(serde_json::from_slice(&bytes).map_err(|it| of_file(path, it, DAMAGED)))
 }
 
-fn collect(folder: &Path, depth: u32, into: &mut Vec<PathBuf>) -> Result<(), Error> {
-    let io = |source| Error::Io { path: folder.to_owned(), source };
+fn collect(folder: &Path, depth: u32, into: &mut Vec<PathBuf>) -> Result<(), Refusal> {
+    let io = |source| Refusal::io("read", folder)(source);
     for entry in fs::read_dir(folder).map_err(io)? {
         let path = entry.map_err(io)?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

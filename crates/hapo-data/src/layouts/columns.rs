@@ -5,9 +5,10 @@ use super::fields::{
     gold, gold_of_solution, is_worked, label, set_text_or_messages_of, solutions, with_solutions,
 };
 use crate::container::Container;
-use crate::error::Error;
 use crate::example::Example;
+use crate::refuse::unknown;
 use crate::value::{Fault, Object, Value};
+use hapo_core::{Refusal, expected};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -53,7 +54,7 @@ pub(crate) const LAYOUT: Layout = Layout {
 
 impl Columns {
     /// Reads `problem=NAME,answer=NAME,teacher=NAME,teacher=NAME`.
-    pub fn parse(text: &str) -> Result<Self, Error> {
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
         let mut it = Self::default();
         for part in text.split(',').map(str::trim).filter(|it| !it.is_empty()) {
             let (field, name) = part.split_once('=').unwrap_or((part, ""));
@@ -69,7 +70,7 @@ impl Columns {
                 "subject" => it.subject = Some(name),
                 other => {
                     let known = "problem, answer, teacher, hint, id, source, level, subject";
-                    return Err(Error::unknown("column", other, std::iter::once(known)));
+                    return Err(unknown("column", other, std::iter::once(known)));
                 }
             }
         }
@@ -78,7 +79,7 @@ impl Columns {
     }
 
     /// Checks that there is a problem column and, if responses are `graded`, one with answers or solutions.
-    pub fn check(&self, graded: bool) -> Result<(), Error> {
+    pub fn check(&self, graded: bool) -> Result<(), Refusal> {
         let missing = if self.problem.is_empty() {
             "problem"
         } else if graded && self.answer.is_none() && self.teacher.is_empty() {
@@ -88,10 +89,8 @@ impl Columns {
         } else {
             return Ok(());
         };
-        Err(Error::Refused {
-            problem: format!("columns: expected {missing}"),
-            hint: Some("as in problem=question, answer=final_answer, teacher=solution"),
-        })
+        let hint = "as in problem=question, answer=final_answer, teacher=solution";
+        Err(expected(missing).about("columns").hint(hint))
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {

@@ -7,9 +7,8 @@
 //! no file.
 
 use super::{Family, Problem, Split, find_family, split_of};
-use crate::error::Error;
 use crate::template::{EndOfTurn, find_template, render};
-use hapo_core::{CounterRng, RngCounter, RngStream};
+use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
 
 /// How often which problems occur, and in which style they are solved. In a recipe:
@@ -87,14 +86,14 @@ const DOCUMENTS: u64 = 1;
 impl Corpus {
     /// Checks the mixture: known families, levels that they have, as many teacher's shares as weights,
     /// finite shares and weights ≥ 0 with a positive sum, teacher's shares in [0, 1].
-    pub fn new(seed: u64, mixture: &Mixture) -> Result<Self, Error> {
+    pub fn new(seed: u64, mixture: &Mixture) -> Result<Self, Refusal> {
         let mut entries = Vec::new();
         let mut weight_so_far = 0.0;
         for part in &mixture.families {
             let family = find_family(&part.family)?;
             let check = |what: &str, expected: &str, got: f64, good: bool| {
                 let what = format!("{what} of `{}` in the mixture", family.name);
-                let problem = || Error::refused(format!("{what}: expected {expected}, got {got}"));
+                let problem = || Refusal::input(format!("{what}: expected {expected}, got {got}"));
                 if good { Ok(()) } else { Err(problem()) }
             };
             let not_negative = |it: f64| it.is_finite() && it >= 0.0;
@@ -145,7 +144,7 @@ impl Corpus {
             Ok(Corpus { seed, entries })
         } else {
             let problem = "sum of the shares in the mixture: expected a positive finite number";
-            Err(Error::refused(format!("{problem}, got {weight_so_far}")))
+            Err(Refusal::input(format!("{problem}, got {weight_so_far}")))
         }
     }
 

@@ -41,7 +41,7 @@
 //!     teacher_steps: TeacherSteps::Exact,
 //! })?;
 //! assert_eq!(prompts.examples.iter().filter(|it| !it.teachers.is_empty()).count(), 160);
-//! # Ok::<(), hapo_data::Error>(())
+//! # Ok::<(), hapo_core::Refusal>(())
 //! ```
 
 mod add;
@@ -55,8 +55,8 @@ pub use corpus::{Corpus, Document, FamilyMixture, Mixture, Style, recommended_mi
 pub use split::{HeldOutSet, MINI6, Split, TaskSet, make_set, problems, set_of, split_of};
 pub use teacher::TeacherSteps;
 
-use crate::error::Error;
-use hapo_core::CounterRng;
+use crate::refuse::unknown;
+use hapo_core::{CounterRng, Refusal};
 use sha2::{Digest, Sha256};
 
 /// The families, in the order in which they are listed everywhere.
@@ -98,7 +98,7 @@ pub struct Problem {
 
 impl Family {
     /// A random problem of a level, over all splits.
-    pub fn problem(&self, level: u32, rng: &mut CounterRng) -> Result<Problem, Error> {
+    pub fn problem(&self, level: u32, rng: &mut CounterRng) -> Result<Problem, Refusal> {
         self.check_level(level)?;
         Ok((self.problem)(level, rng))
     }
@@ -118,23 +118,23 @@ impl Family {
     }
 
     /// Checks that a level is one of the family's.
-    pub fn check_level(&self, level: u32) -> Result<(), Error> {
+    pub fn check_level(&self, level: u32) -> Result<(), Refusal> {
         let (min, max) = self.levels;
         if (min..=max).contains(&level) {
             Ok(())
         } else {
             let name = self.name;
             let problem = format!("family `{name}` has no level {level}, expected {min} to {max}");
-            Err(Error::refused(problem))
+            Err(Refusal::input(problem))
         }
     }
 }
 
 /// The family of that name.
-pub fn find_family(name: &str) -> Result<&'static Family, Error> {
+pub fn find_family(name: &str) -> Result<&'static Family, Refusal> {
     let known = || FAMILIES.iter().map(|family| family.name);
     let found = FAMILIES.iter().find(|family| family.name == name);
-    found.ok_or_else(|| Error::unknown("family", name, known()))
+    found.ok_or_else(|| unknown("family", name, known()))
 }
 
 /// A uniform number of exactly that many digits, so without a leading zero.

@@ -10,9 +10,8 @@
 
 use super::{FAMILIES, Family, Problem, TeacherSteps, find_family, keyed_hash};
 use crate::dataset::Dataset;
-use crate::error::Error;
 use crate::example::Example;
-use hapo_core::{CounterRng, RngCounter, RngStream};
+use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 
@@ -63,12 +62,12 @@ pub fn problems(
     level: u32,
     split: Split,
     count: usize,
-) -> Result<Vec<Problem>, Error> {
+) -> Result<Vec<Problem>, Refusal> {
     family.check_level(level)?;
     let too_few = |found: usize| {
         let (family, split) = (family.name, split.name());
         let wanted = format!("expected {count} distinct {split} problems, found {found}");
-        Error::refused(format!("family `{family}` level {level}: {wanted}"))
+        Refusal::input(format!("family `{family}` level {level}: {wanted}"))
     };
     let mut rng = CounterRng::new(
         seed,
@@ -122,10 +121,10 @@ pub struct TaskSet {
 
 /// Makes the set. Levels take turns in the order of the examples. Ids are
 /// `family-level-split-number`, `source` is the family and `level` the level.
-pub fn make_set(set: &TaskSet) -> Result<Dataset, Error> {
+pub fn make_set(set: &TaskSet) -> Result<Dataset, Refusal> {
     if !(0.0..=1.0).contains(&set.teacher_coverage) {
         let got = set.teacher_coverage;
-        return Err(Error::refused(format!("teacher_coverage: expected 0 to 1, got {got}")));
+        return Err(Refusal::input(format!("teacher_coverage: expected 0 to 1, got {got}")));
     }
     let mut columns = Vec::with_capacity(set.levels.len());
     for (place, (family, level)) in set.levels.iter().enumerate() {
@@ -194,7 +193,7 @@ pub const MINI6: &[HeldOutSet] = &[
 ];
 
 /// The problems of one of the six sets in a split that is not trained on: the same for every run, whatever its seed.
-pub fn set_of(set: &HeldOutSet, split: Split, count: usize) -> Result<Dataset, Error> {
+pub fn set_of(set: &HeldOutSet, split: Split, count: usize) -> Result<Dataset, Refusal> {
     debug_assert!(FAMILIES.iter().any(|family| family.name == set.family));
     make_set(&TaskSet {
         seed: 0,

@@ -2,7 +2,7 @@
 
 use super::samples::{self, Ipc, Sample};
 use crate::{
-    Container, DATASET_LAYOUTS, Error, Example, Loaded, PromptText, Row, find_template, load, open,
+    Container, DATASET_LAYOUTS, Example, Loaded, PromptText, Row, find_template, load, open,
     open_reader, prompt_text,
 };
 use expect_test::{Expect, expect};
@@ -10,7 +10,7 @@ use std::io::{Cursor, Write};
 use std::path::Path;
 
 /// Loads bytes as a file.
-fn load_bytes(bytes: &[u8]) -> Result<Loaded, Error> {
+fn load_bytes(bytes: &[u8]) -> Result<Loaded, hapo_core::Refusal> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(bytes).unwrap();
     load(file.path())

@@ -1,13 +1,11 @@
 //! Whatever is written is read back.
 
 use super::samples;
-use crate::{
-    Container, Dataset, Error, Example, Format, Message, Row, Writer, Written, load, open,
-};
+use crate::{Container, Dataset, Example, Format, Message, Row, Writer, Written, load, open};
 use proptest::prelude::*;
 use std::path::Path;
 
-fn write(path: &Path, format: Format, examples: &[Example]) -> Result<Written, Error> {
+fn write(path: &Path, format: Format, examples: &[Example]) -> Result<Written, hapo_core::Refusal> {
     let mut writer = Writer::create(path, format)?;
     for it in examples {
         writer.write(it)?;

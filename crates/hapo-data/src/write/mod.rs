@@ -14,9 +14,9 @@ mod verl;
 pub use own::{write_file, write_row};
 pub use verl::SOURCE as VERL_SOURCE;
 
-use crate::error::Error;
 use crate::example::Example;
-use hapo_core::TokenId;
+use crate::refuse::{of_file, unwritten};
+use hapo_core::{Refusal, TokenId};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -68,14 +68,14 @@ enum Form {
 
 impl Form {
     /// The form that a file's name asks for, or the layout's usual one.
-    fn of(path: &Path, format: Format) -> Result<Self, Error> {
+    fn of(path: &Path, format: Format) -> Result<Self, Refusal> {
         let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
         match (ending.as_str(), format) {
             ("json", _) => Ok(Form::Array),
             ("parquet" | "pq", _) => Ok(Form::Table),
             ("csv" | "tsv" | "arrow" | "feather" | "gz" | "zst" | "xlsx" | "txt", _) => {
                 let problem = "expected a name that ends in .jsonl, .json or .parquet";
-                Err(Error::of_file(path, problem, "the ending says how the rows are written"))
+                Err(of_file(path, problem, "the ending says how the rows are written"))
             }
             (other, Format::Verl { .. }) if !matches!(other, "jsonl" | "ndjson") => Ok(Form::Table),
             _ => Ok(Form::Lines),
@@ -105,10 +105,10 @@ pub struct Written {
 
 impl Writer {
     /// Begins a file beside `path`, which changes only when all is written.
-    pub fn create(path: &Path, format: Format) -> Result<Self, Error> {
+    pub fn create(path: &Path, format: Format) -> Result<Self, Refusal> {
         let place = place_of(path);
         let aside = place.as_deref().map_or_else(|| path.to_owned(), beside);
-        let io = |source| Error::Io { path: path.to_owned(), source };
+        let io = |source| unwritten(path, source);
         let form = Form::of(path, format)?;
         let file = match &place {
             Some(_) => File::create(&aside),
@@ -142,7 +142,7 @@ impl Writer {
     }
 
     /// Writes one row.
-    pub fn write(&mut self, example: &Example) -> Result<(), Error> {
+    pub fn write(&mut self, example: &Example) -> Result<(), Refusal> {
         self.write_with(example, None)
     }
 
@@ -151,12 +151,12 @@ impl Writer {
         &mut self,
         example: &Example,
         solution: Option<&[TokenId]>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Refusal> {
         let unwritable = |field: &str, found: &str| {
             let problem =
                 format!("row {}: {field}: {found} has no place in this layout", example.row);
             let hint = "`hapo data check --drop-bad` leaves bad rows out";
-            Err(Error::of_file(&self.path, problem, hint))
+            Err(of_file(&self.path, problem, hint))
         };
         if example.problem.is_empty() {
             return unwritable("problem", "a document without a problem");
@@ -193,14 +193,14 @@ impl Writer {
             Sink::Table(table) => Ok(table.push(&columns::row(&line)?)?),
         });
         self.rows += 1;
-        written.map_err(|source| self.io(source))
+        written.map_err(|source| unwritten(&self.path, source))
     }
 
     /// Puts the file in its place.
     ///
     /// # Errors
     /// When the disk refuses; what was at the place before is then untouched.
-    pub fn finish(mut self) -> Result<Written, Error> {
+    pub fn finish(mut self) -> Result<Written, Refusal> {
         let flushed = match &mut self.sink {
             Sink::Lines(file) => file.flush(),
             Sink::Array(file) => {
@@ -216,17 +216,13 @@ impl Writer {
             }
             None => Ok(()),
         };
-        flushed.and_then(in_place).map_err(|source| self.io(source))?;
+        flushed.and_then(in_place).map_err(|source| unwritten(&self.path, source))?;
         self.finished = true;
         Ok(Written {
             rows: self.rows,
             teachers_left_out: self.teachers_left_out,
             without_source: self.without_source,
         })
-    }
-
-    fn io(&self, source: io::Error) -> Error {
-        Error::Io { path: self.path.clone(), source }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Our own layout, row by row.
 
 use crate::dataset::Dataset;
-use crate::error::Error;
 use crate::example::Example;
+use crate::refuse::unwritten;
+use hapo_core::Refusal;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -57,7 +58,7 @@ enum WrittenTeacher<'a> {
 }
 
 /// Writes a dataset; an existing file is replaced.
-pub fn write_file(path: &Path, dataset: &Dataset) -> Result<(), Error> {
+pub fn write_file(path: &Path, dataset: &Dataset) -> Result<(), Refusal> {
     let write = || {
         let mut writer = BufWriter::new(File::create(path)?);
         for example in &dataset.examples {
@@ -65,5 +66,5 @@ pub fn write_file(path: &Path, dataset: &Dataset) -> Result<(), Error> {
         }
         writer.flush()
     };
-    write().map_err(|source| Error::Io { path: path.to_owned(), source })
+    write().map_err(|source| unwritten(path, source))
 }

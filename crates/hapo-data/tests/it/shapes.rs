@@ -5,7 +5,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_core::Explain;
 use hapo_data::{Columns, Container, Loaded, data_files, load, load_rows, open_all};
 
 fn shapes() -> PathBuf {
@@ -247,7 +246,7 @@ fn cells_of_csv_are_read_as_they_are_meant() {
         let error = hapo_data::load(&file).unwrap_err();
         let expected = format!("rows.csv: row {row}: a quote is not closed");
         assert!(error.to_string().ends_with(&expected), "{error}");
-        assert!(error.hint().unwrap().contains("twice"), "{error:?}");
+        assert!(error.how_to_mend().unwrap().to_string().contains("twice"), "{error:?}");
     }
     // Quotes within a cell, at its end and at the end of the file are closed.
     let loaded = load(b"problem,answer\n5\" or 6\"?,\"5\"\"\"\r\n\"a\n\"\"b\"\"\",\"2\"");

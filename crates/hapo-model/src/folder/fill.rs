@@ -14,11 +14,11 @@ use sha2::{Digest, Sha256};
 use super::read::{Fingerprint, ModelFolder, require_equal_head};
 use super::weight_file::Stored;
 use crate::config::TensorSpec;
-use crate::error::Error;
 use crate::files::require_finite;
 use crate::linear::TensorMut;
 use crate::model::{Model, write};
 use crate::places::Param;
+use hapo_core::Refusal;
 
 /// What is known of weights that were read.
 pub(super) struct Filled {
@@ -47,7 +47,10 @@ struct Done {
 ///
 /// # Errors
 /// As [`read_weights`](super::read_weights).
-pub(super) fn fill<D: Device>(model: &mut Model<D>, folder: &ModelFolder) -> Result<Filled, Error> {
+pub(super) fn fill<D: Device>(
+    model: &mut Model<D>,
+    folder: &ModelFolder,
+) -> Result<Filled, Refusal> {
     let device = model.device().clone();
     let is_cpu = device.habits().is_cpu();
     let params = model.layout().params().to_vec();
@@ -113,7 +116,7 @@ fn put<D: Device>(
     job: Job<'_, D>,
     folder: &ModelFolder,
     buffer: &mut Vec<f32>,
-) -> Result<Done, Error> {
+) -> Result<Done, Refusal> {
     let Job { spec, stored, param, mut tensor, .. } = job;
     let file = folder.file_of(stored);
     let values = stored.values(file, buffer);

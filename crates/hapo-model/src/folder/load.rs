@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use hapo_core::Explain;
+use hapo_core::{Fault, Refusal};
 use hapo_kernels::{Device, Held, NumberFormat};
 
-use crate::compute_error::ComputeError;
 use crate::config::Config;
-use crate::error::Error;
 use crate::model::Model;
 use crate::text::tokenizer::Tokenizer;
 
@@ -31,38 +29,13 @@ pub struct LoadedModel<D: Device> {
     pub hash: Option<String>,
 }
 
-/// Why a folder cannot become a model.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// The folder is not as it should be.
-    #[error(transparent)]
-    Folder(#[from] Error),
-    /// The decoder cannot be built from it.
-    #[error(transparent)]
-    Engine(#[from] ComputeError),
-}
-
-impl Explain for LoadError {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Folder(it) => it.hint(),
-            Self::Engine(it) => it.hint(),
-        }
-    }
-
-    fn is_bad_input(&self) -> bool {
-        true
-    }
-}
-
 /// Opens a Hugging Face folder on a device, for sequences of at most `context` tokens, prompt
 /// included. A tokenizer that names ids beyond the embedding is refused.
 pub fn load<D: Device>(
     dir: &Path,
     device: D,
     context: impl Fn(&Config) -> usize,
-) -> Result<LoadedModel<D>, LoadError> {
+) -> Result<LoadedModel<D>, Refusal> {
     load_held(dir, device, context, |_| Held::Trained)
 }
 
@@ -71,7 +44,7 @@ pub fn load_frozen<D: Device>(
     dir: &Path,
     device: D,
     context: impl Fn(&Config) -> usize,
-) -> Result<LoadedModel<D>, LoadError> {
+) -> Result<LoadedModel<D>, Refusal> {
     load_held(dir, device, context, |it| {
         if it.matrices_are_bf16() { Held::Frozen(NumberFormat::Bf16) } else { Held::Trained }
     })
@@ -82,12 +55,13 @@ fn load_held<D: Device>(
     device: D,
     context: impl Fn(&Config) -> usize,
     held: impl Fn(&ModelFolder) -> Held,
-) -> Result<LoadedModel<D>, LoadError> {
+) -> Result<LoadedModel<D>, Refusal> {
     let opened = open(dir)?;
     let tokenizer = Tokenizer::open(dir)?;
     tokenizer.check_fits(opened.config.vocab_size)?;
     let context = context(&opened.config);
-    let mut model = Model::held(device, opened.config.clone(), context, held(&opened))?;
+    let mut model = Model::held(device, opened.config.clone(), context, held(&opened))
+        .map_err(|refusal| refusal.with_fault(Fault::Input))?;
     let Filled { fingerprint, hash } = fill(&mut model, &opened)?;
     Ok(LoadedModel {
         model,

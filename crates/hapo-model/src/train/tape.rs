@@ -8,10 +8,10 @@
 //! Price: activations of all layers stay in memory between the two, or of one layer with
 //! [`ActivationCheckpointing::Layers`], for one more forward pass. [`ActivationCheckpointing::Auto`] asks the device.
 
+use hapo_core::Refusal;
 use hapo_kernels::{Buffer, Counting, Device, NumberFormat};
 
 use crate::batch::{BatchLimits, PackedBatch, Prepared, prepare};
-use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::gradients::Gradients;
 use crate::head::{Head, Outputs, chunk_rows};
@@ -84,7 +84,7 @@ impl<D: Device> Tape<D> {
         self.head.as_ref().map_or(0, Head::logit_bytes)
     }
 
-    fn reserve_body(&mut self, model: &Model<D>, rows: usize) -> Result<(), ComputeError> {
+    fn reserve_body(&mut self, model: &Model<D>, rows: usize) -> Result<(), Refusal> {
         if self.body.as_ref().is_some_and(|it| rows <= it.rows) {
             return Ok(());
         }
@@ -103,7 +103,7 @@ impl<D: Device> Tape<D> {
 
     /// True unless the device says that all activations of so many rows, their gradients, the head's buffers and the sum
     /// of gradients do not fit into its free memory.
-    fn keeps_all(&self, model: &Model<D>, rows: usize) -> Result<bool, ComputeError> {
+    fn keeps_all(&self, model: &Model<D>, rows: usize) -> Result<bool, Refusal> {
         let Some(free) = model.device.free_bytes() else {
             return Ok(true);
         };
@@ -120,8 +120,8 @@ impl<D: Device> Tape<D> {
         Ok(needed + margin <= free)
     }
 
-    fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), ComputeError> {
-        let body = self.body.as_mut().ok_or(ComputeError::NoForward)?;
+    fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), Refusal> {
+        let body = self.body.as_mut().ok_or_else(no_forward)?;
         if body.gradient.is_none() {
             let gradient = LayerGradients::new(&model.device, &model.config, body.rows)?;
             let d_low = model.device.alloc(body.rows * model.rank(), NumberFormat::F32)?;
@@ -135,7 +135,7 @@ impl<D: Device> Tape<D> {
         model: &Model<D>,
         rows: usize,
         targets: usize,
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let chunk = self.chunk_rows(model);
         self.head = Some(Head::reserve(self.head.take(), model, rows, targets, chunk)?);
         Ok(())
@@ -150,11 +150,7 @@ impl<D: Device> Tape<D> {
     ///
     /// # Errors
     /// A batch that does not fit the model ([`PackedBatch`] says how it must be), or no memory.
-    pub fn forward(
-        &mut self,
-        model: &Model<D>,
-        batch: &PackedBatch,
-    ) -> Result<Outputs, ComputeError> {
+    pub fn forward(&mut self, model: &Model<D>, batch: &PackedBatch) -> Result<Outputs, Refusal> {
         self.prepared = None;
         let prepared = prepare(&model.device, batch, limits(model))?;
         self.reserve_body(model, prepared.rows)?;
@@ -184,22 +180,22 @@ impl<D: Device> Tape<D> {
         d_log_probs: &[f32],
         d_entropies: &[f32],
         gradients: &mut Gradients<D>,
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let expected = match &self.prepared {
             Some(prepared) => prepared.order.len(),
-            None => return Err(ComputeError::NoForward),
+            None => return Err(no_forward()),
         };
         for (what, got) in
             [("log-probabilities", d_log_probs.len()), ("entropies", d_entropies.len())]
         {
             if got != expected {
                 let problem = format!("{what}: expected {expected} gradients, got {got}");
-                return Err(ComputeError::Refused(problem));
+                return Err(Refusal::bug(problem));
             }
         }
         self.reserve_gradient(model)?;
         gradients.reserve(&model.device)?;
-        let prepared = self.prepared.take().ok_or(ComputeError::NoForward)?;
+        let prepared = self.prepared.take().ok_or_else(no_forward)?;
         let chunk = self.chunk_rows(model);
         let pairs: Vec<f32> =
             prepared.order.iter().flat_map(|&i| [d_log_probs[i], d_entropies[i]]).collect();
@@ -218,7 +214,7 @@ impl<D: Device> Tape<D> {
     ///
     /// # Errors
     /// Tokens that do not fit the model, or no memory.
-    pub fn logits(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Vec<f32>, ComputeError> {
+    pub fn logits(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Vec<f32>, Refusal> {
         let mut logits = Vec::with_capacity(tokens.len() * model.config.vocab_size);
         self.each_logits(model, tokens, |chunk| logits.extend_from_slice(chunk))?;
         Ok(logits)
@@ -228,7 +224,7 @@ impl<D: Device> Tape<D> {
     ///
     /// # Errors
     /// Tokens that do not fit the model, or no memory.
-    pub fn begin(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Reading<D>, ComputeError> {
+    pub fn begin(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Reading<D>, Refusal> {
         let mut batch = PackedBatch::default();
         batch.push(tokens, None);
         let rows = (0..tokens.len() as u32).collect();
@@ -251,7 +247,7 @@ impl<D: Device> Tape<D> {
         model: &Model<D>,
         reading: &mut Reading<D>,
         visit: impl FnMut(&[f32]) + Send,
-    ) -> Result<bool, ComputeError> {
+    ) -> Result<bool, Refusal> {
         let (chunk, layers) = (self.chunk_rows(model), model.config.layers);
         let body = self.body.as_mut().expect("the body was reserved");
         let head = self.head.as_mut().expect("the head was reserved");
@@ -279,7 +275,7 @@ impl<D: Device> Tape<D> {
         model: &Model<D>,
         tokens: &[u32],
         mut visit: impl FnMut(&[f32]) + Send,
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let mut reading = self.begin(model, tokens)?;
         while self.advance(model, &mut reading, &mut visit)? {}
         Ok(())
@@ -319,7 +315,7 @@ impl<D: Device> Body<D> {
         rows: usize,
         rank: usize,
         saved: usize,
-    ) -> Result<Self, ComputeError> {
+    ) -> Result<Self, Refusal> {
         let x = (0..=config.layers).map(|_| device.alloc(rows * config.hidden, NumberFormat::F32));
         let saved = (0..saved).map(|_| LayerActivations::new(device, config, rows, rank, 1));
         Ok(Self {
@@ -387,4 +383,8 @@ impl<D: Device> Body<D> {
         model.embed_grad(&batch.tokens, dx, gradients);
         self.gradient = Some((d, d_low));
     }
+}
+/// Refuses a backward pass without a forward pass before it on this tape.
+fn no_forward() -> Refusal {
+    Refusal::bug("the tape holds no forward pass")
 }

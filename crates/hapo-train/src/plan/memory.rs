@@ -1,6 +1,6 @@
 //! Memory by part, at the longest prompts and responses that a recipe allows.
 
-use hapo_core::Memory;
+use hapo_core::{Memory, Refusal};
 use hapo_kernels::{
     CPU_LOGIT_BYTES, Compute, Counting, Cpu, Habits, Held as Purpose, NumberFormat,
 };
@@ -278,7 +278,7 @@ impl Counted {
         Self::count(workload).expect("counting refuses no shape that was checked")
     }
 
-    fn count(of: Workload<'_>) -> Result<Self, hapo_model::ComputeError> {
+    fn count(of: Workload<'_>) -> Result<Self, Refusal> {
         let Workload { recipe, eval_sets, config, device } = of;
         let counting = Counting::new(device.habits());
         let tally = counting.tally().clone();

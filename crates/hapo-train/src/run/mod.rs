@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use hapo_core::{Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, Schedule, Step, hex};
+use hapo_core::{
+    Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, Refusal, Schedule, Step, hex,
+};
 use hapo_kernels::{Compute, Cpu, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, LoadedModel, Model, Moments, Tokenizer, config_json};
@@ -17,13 +19,15 @@ use hapo_run::{Metrics, Preflight, RunFolder};
 use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
 
+use crate::Result;
 use crate::checkpoint::{self, Contents, Shelf, TrainerState};
-use crate::engine::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
+use crate::engine::engines::{
+    Engines, Learner, LocalSampler, ModelFiles, Sampler, TRAINING, naming_memory_keys,
+};
 use crate::engine::scorer::{LocalScorer, Scorer};
 use crate::engine::server::{PublishedFiles, ServerSampler};
 use crate::engine::trainer::{Trainer, loss_of};
 use crate::engine::trainer_files::{hash_of_weights, published_hash_of};
-use crate::error::{Error, Result};
 use crate::grading::RunGrader;
 use crate::grading::verifier::Verifier;
 use crate::model::builtin::{BUILTIN_BASE, base_folder};
@@ -34,7 +38,9 @@ use crate::plan::run_plan::RunPlan;
 use crate::plan::{config_of_model, longest_sequences};
 use crate::problems::inputs::{INVARIANT, Inputs, PUBLISHED_WEIGHTS, WEIGHTS};
 use crate::problems::source::{Source, demonstration, load_source};
-use crate::recipe::{HintSource, ModelSource, Recipe, RolloutEngine};
+use crate::recipe::{
+    HintSource, ModelSource, Recipe, RolloutEngine, of_another_recipe, refused_recipe,
+};
 use crate::run::validation::Validation;
 use crate::step::rollouts::RolloutLog;
 use crate::step::update::update_once;
@@ -54,7 +60,7 @@ pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result
 }
 
 pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
-    Ok(Cpu::computing(threads, compute).map_err(hapo_model::ComputeError::from)?)
+    Ok(Cpu::computing(threads, compute)?)
 }
 
 /// A run in memory.
@@ -114,6 +120,10 @@ impl Run {
 impl<D: Device> Run<Trainer<D>> {
     /// As [`Run::new`], on any device that computes as the recipe says.
     pub fn on(device: D, plan: &RunPlan) -> Result<Self> {
+        Self::open(device, plan).map_err(|refusal| naming_memory_keys(refusal, TRAINING))
+    }
+
+    fn open(device: D, plan: &RunPlan) -> Result<Self> {
         let (recipe, mut laps) = (plan.recipe(), Laps::new());
         check_compute(&device, recipe)?;
         plan.check_files()?;
@@ -129,7 +139,7 @@ impl<D: Device> Run<Trainer<D>> {
                 }
                 Opened { loaded, base: String::new() }
             }
-            ModelSource::Stage(name, _) => return Err(Error::of_another_recipe(name)),
+            ModelSource::Stage(name, _) => return Err(of_another_recipe(name)),
         };
         let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint, hash } =
             loaded;
@@ -268,7 +278,7 @@ struct Reference<D: Device> {
 fn open_reference<D: Device>(device: &D, plan: &RunPlan) -> Result<Option<Reference<D>>> {
     let path = match plan.reference()? {
         None => return Ok(None),
-        Some(ModelSource::Stage(name, _)) => return Err(Error::of_another_recipe(&name)),
+        Some(ModelSource::Stage(name, _)) => return Err(of_another_recipe(&name)),
         Some(ModelSource::Init(_)) => unreachable!("a reference is a folder or a stage"),
         Some(ModelSource::Folder(path)) => path,
     };
@@ -296,7 +306,7 @@ impl<D: Device> Reference<D> {
             "expected the model's tokenizer, got another: token {id} is {own:?} in the model's, {other:?} in the reference's"
         );
         let hint = "a second model scores the model's own tokens: take one of the same vocabulary";
-        Err(Error::recipe(origin, "reference.path", problem, hint))
+        Err(refused_recipe(origin, "reference.path", problem, hint))
     }
 }
 
@@ -308,7 +318,7 @@ fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
     }
     let problem =
         format!("expected a device whose products are of {asked} factors, got one of {got}");
-    Err(Error::recipe(recipe.name(), "compute", problem, "open the device as the recipe says"))
+    Err(refused_recipe(recipe.name(), "compute", problem, "open the device as the recipe says"))
 }
 
 /// Refuses a limit on keys and values that holds no sequence of the longest prompt and response.
@@ -321,7 +331,7 @@ fn check_kv_memory<D: Device>(plan: &RunPlan, model: &Model<D>) -> Result<()> {
         let fit = KvMemory::fit::<D>(model.config(), model.kv_format(), usize::MAX, bytes, one);
         fit.map_err(|it| {
             let hint = "give keys and values more memory, or lower sampling.max_new_tokens";
-            Error::recipe(recipe.name(), "sampling.kv_memory", it.to_string(), hint)
+            refused_recipe(recipe.name(), "sampling.kv_memory", it.to_string(), hint)
         })?;
     }
     Ok(())
@@ -344,7 +354,7 @@ pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
     let aside;
     let (tokenizer, files) = match &model {
         ModelSource::Init(init) => init::tokenizer_of(init)?,
-        ModelSource::Stage(name, _) => return Err(Error::of_another_recipe(name)),
+        ModelSource::Stage(name, _) => return Err(of_another_recipe(name)),
         ModelSource::Folder(path) => {
             let folder = if path == BUILTIN_BASE {
                 aside = base_folder()?;
@@ -368,15 +378,16 @@ fn method_of(plan: &RunPlan, steps_per_epoch: u64) -> Result<Gated> {
     let recipe = plan.recipe();
     let group_size = recipe.sampling().group_size;
     let method = recipe.method().clone();
-    Ok(match recipe.gate() {
-        None => Gated::bare(method, group_size)?,
+    let gated = match recipe.gate() {
+        None => Gated::bare(method, group_size),
         Some(hapo) => {
             let record = plan.record().clone();
             let settings = GateSettings { record, ..hapo.settings.clone() };
             let hapo = HapoGate { settings, ..hapo.clone() };
-            Gated::hapo(method, hapo, group_size, steps_per_epoch)?
+            Gated::hapo(method, hapo, group_size, steps_per_epoch)
         }
-    })
+    };
+    gated.map_err(|error| Refusal::because(error).hint("`hapo recipe hapo` lists the gate's keys"))
 }
 
 impl<L: Learner> Run<L> {
@@ -474,6 +485,10 @@ impl<L: Learner> Run<L> {
 
     /// The next step.
     pub fn step(&mut self) -> Result<Metrics> {
+        self.next_step().map_err(|refusal| naming_memory_keys(refusal, TRAINING))
+    }
+
+    fn next_step(&mut self) -> Result<Metrics> {
         let step = Step(self.steps_done + 1);
         let chat_format = &self.verifier.chat_format;
         let mut metrics = if let Some(mut batch) = self.source.demonstrations(chat_format, step)? {
@@ -507,7 +522,7 @@ impl<L: Learner> Run<L> {
     ) -> Result<()> {
         self.memory = self.method.remember(std::mem::take(&mut self.memory), groups, step);
         if let Some(problem) = self.method.method().failure() {
-            return Err(Error::Outside { problem, hint: None });
+            return Err(Refusal::input(problem));
         }
         let Source::Prompts { table, .. } = &self.source else { return Ok(()) };
         let due: Vec<_> =
@@ -552,7 +567,7 @@ impl<L: Learner> Run<L> {
         };
         let path = RunFolder(run_dir).reward_log();
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
-        log.keep_in(file.map_err(hapo_run::Error::io("write", &path))?);
+        log.keep_in(file.map_err(Refusal::io("write", &path))?);
         Ok(())
     }
 

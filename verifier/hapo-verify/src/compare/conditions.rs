@@ -7,6 +7,7 @@ use super::reals::{Piece, intersection, merged, same_pieces};
 use super::relations::proportional;
 use super::solve::{Form, Solved, same_unknown, solved, turned};
 use super::symbols::{plain_symbols, without_case};
+use crate::cursor::{Cursor, replaced};
 use crate::expr::Expr;
 use crate::normalise::{CleanUp, normalise};
 use crate::numeric;
@@ -205,65 +206,47 @@ const AND: char = '\u{2}';
 
 /// `text` without dollar signs and spacing, words and signs that join relations as marks.
 fn marked(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text.trim().trim_end_matches('.');
-    while let Some(c) = rest.chars().next() {
-        let name = |it: &str| it.chars().take_while(char::is_ascii_alphabetic).count();
-        if c == '\\' {
-            let len = name(&rest[1..]);
-            let (command, after) = rest[1..].split_at(len);
-            rest = after;
-            match command {
-                "" => {
-                    // A spacing or a delimiter of one character; braces are a set's.
-                    let next = rest.chars().next().unwrap_or(' ');
-                    if matches!(next, '{' | '}' | '|' | '%') {
-                        out.push('\\');
-                        out.push(next);
-                    }
-                    rest = &rest[next.len_utf8().min(rest.len())..];
-                }
-                "lor" | "vee" | "cup" => out.push(OR),
-                "land" | "wedge" => out.push(AND),
-                "quad" | "qquad" => out.push(' '),
-                _ => {
-                    if let Some((mark, len)) = joining_text(command, rest) {
-                        out.push(mark);
-                        rest = &rest[len..];
-                    } else {
-                        out.push('\\');
-                        out.push_str(command);
-                    }
-                }
+    replaced(text.trim().trim_end_matches('.'), |cursor, out| {
+        if cursor.eat("\\").is_none() {
+            match cursor.letters() {
+                "or" => out.push(OR),
+                "and" => out.push(AND),
+                "" => return cursor.eat("$"),
+                word => out.push_str(word),
             }
-            continue;
+            return Some(());
         }
-        let len = name(rest).max(c.len_utf8());
-        match &rest[..len] {
-            "or" => out.push(OR),
-            "and" => out.push(AND),
-            "$" => {}
-            it => out.push_str(it),
+        match cursor.letters() {
+            // A spacing or a delimiter of one character; braces are a set's.
+            "" => match cursor.one(|_| true) {
+                Some(sign @ ("{" | "}" | "|" | "%")) => out.extend(["\\", sign]),
+                _ => {}
+            },
+            "lor" | "vee" | "cup" => out.push(OR),
+            "land" | "wedge" => out.push(AND),
+            "quad" | "qquad" => out.push(' '),
+            command => match joining_text(command, cursor) {
+                Some(mark) => out.push(mark),
+                None => out.extend(["\\", command]),
+            },
         }
-        rest = &rest[len..];
-    }
-    out
+        Some(())
+    })
 }
 
-/// The mark of `\text{ or }` and its kin, and the length of its braces.
-fn joining_text(command: &str, rest: &str) -> Option<(char, usize)> {
+/// The mark of `\text{ or }` and its kin.
+fn joining_text(command: &str, cursor: &mut Cursor<'_>) -> Option<char> {
     const TEXT: [&str; 6] = ["text", "textrm", "textnormal", "mathrm", "mbox", "textbf"];
-    if !TEXT.contains(&command) {
-        return None;
-    }
-    let inner = rest.strip_prefix('{')?;
-    let (word, _) = inner.split_once('}')?;
-    let mark = match word.trim() {
+    let mut inner = *cursor;
+    inner.eat("{").filter(|()| TEXT.contains(&command))?;
+    let mark = match inner.take_while(|c| c != '}').trim() {
         "or" => OR,
         "and" => AND,
         _ => return None,
     };
-    Some((mark, word.len() + 2))
+    inner.eat("}")?;
+    *cursor = inner;
+    Some(mark)
 }
 
 /// The text at its joints outside of brackets. A semicolon inside of brackets parts like a comma.

@@ -1,5 +1,7 @@
 //! Boxes, in delimiters and bare.
 
+use crate::normalise::{content_of, last_command};
+
 use super::{Candidate, Context, Formula, Found, Scan};
 
 impl Scan<'_> {
@@ -24,18 +26,13 @@ impl Scan<'_> {
 
     /// A closed frame, or a box with space before its brace, in a text that has no other candidate.
     pub(super) fn loose_box(&self) -> Option<Candidate> {
-        let start = self.text.rfind("\\boxed").max(self.text.rfind("\\fbox"))?;
-        let open = start + self.text[start..].find('{')?;
-        let command = self.text[start..open].trim_end();
-        if command != "\\boxed" && command != "\\fbox" {
-            return None;
-        }
-        let close = crate::normalise::closing_brace(self.text, open, self.text.len())?;
-        let content = open + 1..close;
+        let start = last_command(self.text)?;
+        let content = content_of(self.text, start)?;
         if self.text[content.clone()].trim().is_empty() {
             return None;
         }
+        let end = content.end + 1;
         let formula = Formula { content, percent: false, bare_box: true };
-        Some(Candidate { start, end: close + 1, found: Found::Formulas(vec![formula]) })
+        Some(Candidate { start, end, found: Found::Formulas(vec![formula]) })
     }
 }

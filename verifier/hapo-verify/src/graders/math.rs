@@ -15,6 +15,7 @@ use crate::meaning::{self, as_meant, capital};
 use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::numeric;
 use crate::options::{Fallback, MathOptions, Tries, Variables};
+use crate::parse::plain::Dialect;
 use crate::parse::{self, ParseError, ParseResult, Style};
 use crate::policy::Policy;
 use crate::verdict::{Judgement, Reason, Verdict, reported};
@@ -420,7 +421,7 @@ fn read_candidate(
         }
         Found::Arithmetic(range) => {
             let source = &text[range.clone()];
-            let value = parse::arithmetic::parse(&source.replace('\n', " "));
+            let value = parse::plain::parse(&source.replace('\n', " "), Dialect::Calculator);
             *too_large |= matches!(value, Err(ParseError::Depth));
             (value.ok().map(Value::Expr), source.to_owned())
         }

@@ -34,6 +34,12 @@ pub(crate) use words::{
 /// Dots of what goes on.
 pub(crate) const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"];
 
+/// Signs of degrees.
+#[rustfmt::skip]
+pub(crate) const DEGREES: [&str; 8] = [
+    "^{\\circ}", "^\\circ", "^°", "^\\degree", "°", "˚", "^{\\degree}", "\\degree",
+];
+
 /// Commands of a fraction.
 const FRACTIONS: [&str; 3] = ["\\frac", "\\dfrac", "\\tfrac"];
 

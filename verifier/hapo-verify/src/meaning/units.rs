@@ -1,7 +1,7 @@
 //! The end of an answer behind its value: a unit, a factor in words, or words that refuse it.
 
 use super::words::{TEXTS, changes_value, hedges};
-use super::{FRACTIONS, Refusal, names};
+use super::{DEGREES, FRACTIONS, Refusal, names};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use crate::work;
@@ -590,9 +590,7 @@ fn fraction(text: &str) -> Option<(&str, String, i64)> {
 
 /// `^\circ` and its kin, and the scale of a temperature behind them.
 fn degrees(text: &str) -> Option<(&str, &'static str)> {
-    const SIGNS: [&str; 8] =
-        ["^\\circ", "^{\\circ}", "^\\degree", "^°", "°", "˚", "^{\\degree}", "\\degree"];
-    let before = |text| SIGNS.iter().find_map(|it| str::strip_suffix(text, *it));
+    let before = |text| DEGREES.iter().find_map(|it| str::strip_suffix(text, *it));
     let scaled = [("C", "celsius"), ("F", "fahrenheit")].iter().find_map(|(letter, name)| {
         let upright = |it: &&str| text.strip_suffix(format!("{it}{{{letter}}}").as_str());
         let rest = TEXTS.iter().find_map(upright).or_else(|| text.strip_suffix(letter))?;

@@ -1,5 +1,7 @@
 //! Answers that are words, and words that take an answer back.
 
+use crate::cursor::Cursor;
+
 /// Commands whose argument is text.
 pub(super) const TEXTS: [&str; 8] = [
     "\\text",
@@ -11,6 +13,12 @@ pub(super) const TEXTS: [&str; 8] = [
     "\\mathrm",
     "\\operatorname",
 ];
+
+/// Moves over a text command, the longest that is there.
+pub(super) fn text_command(cursor: &mut Cursor<'_>) -> Option<()> {
+    let here = TEXTS.iter().filter(|it| cursor.rest().starts_with(**it));
+    cursor.eat(here.max_by_key(|it| it.len())?)
+}
 
 /// Names of functions and constants, which begin words of formulas.
 const NAMES: [&str; 36] = [

@@ -11,10 +11,13 @@ mod units;
 mod words;
 
 use crate::work;
-pub(crate) use boxes::{are_one_list, bare, closing_brace, contents, offers_another, open_boxes};
+pub(crate) use boxes::{
+    are_one_list, bare, closing_brace, content_of, contents, last_command, offers_another,
+    open_boxes,
+};
 use latex::basic_latex;
 use operators::fix_operators;
-pub(crate) use operators::{is_digits, is_plain_integer};
+pub(crate) use operators::{brace_pair, is_digits, is_plain_integer};
 use std::borrow::Cow;
 use units::drop_units;
 

@@ -1,11 +1,10 @@
-//! Reads a normalised answer: LaTeX through [`lexer`] and [`grammar`], plain arithmetic through [`arithmetic`].
+//! Reads a normalised answer: LaTeX through [`lexer`] and [`grammar`], other notations through [`plain`].
 
-pub(crate) mod arithmetic;
 mod error;
 mod fold;
 pub(crate) mod grammar;
 pub(crate) mod lexer;
-pub(crate) mod python;
+pub(crate) mod plain;
 
 use crate::expr::Expr;
 use crate::number::Rat;

@@ -3,7 +3,7 @@
 use super::floats::{near_integer, python_float, without_separators};
 use crate::expr::Expr;
 use crate::numeric;
-use crate::parse::python;
+use crate::parse::plain::{Dialect, parse};
 
 pub(super) fn flat_equal(gold: &str, answer: &str) -> Option<&'static str> {
     if gold == answer {
@@ -41,7 +41,7 @@ fn flat_element_equal(gold: &str, answer: &str) -> bool {
     if !may_be_evaluated(gold, answer) {
         return false;
     }
-    match (python::parse(gold), python::parse(answer)) {
+    match (parse(gold, Dialect::Python), parse(answer, Dialect::Python)) {
         (Ok(a), Ok(b)) => same(&a, &b),
         _ => false,
     }

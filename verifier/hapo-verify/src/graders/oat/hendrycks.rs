@@ -1,7 +1,8 @@
 //! Hendrycks' string normalisation of the MATH benchmark.
 
 use super::whole_text;
-use crate::normalise::is_plain_integer;
+use crate::cursor::{Cursor, behind_each};
+use crate::normalise::{brace_pair, is_plain_integer};
 
 /// The MATH benchmark's string normalisation with OAT's list of units.
 pub(super) fn hendrycks(answer: &str) -> String {
@@ -32,9 +33,12 @@ fn strip_string(text: &str) -> Option<String> {
     {
         s = String::from(right);
     }
-    s = brace_roots(&s)?.replace(' ', "");
-    if s.contains("\\frac") {
-        s = brace_fractions(&s)?;
+    s = behind_each(&s, "\\sqrt", brace_root)?.replace(' ', "");
+    let is_cut = |part: &&str| !part.starts_with('{') && part.chars().nth(1).is_none();
+    match s.split("\\frac").skip(1).find(is_cut) {
+        Some("") => return None,
+        Some(_) => {}
+        None => s = behind_each(&s, "\\frac", brace_pair)?,
     }
     if s == "0.5" {
         return Some("\\frac{1}{2}".to_owned());
@@ -83,51 +87,14 @@ fn without_dressing(text: &str) -> Option<String> {
     Some(s.replace("{.", "{0."))
 }
 
-fn brace_roots(s: &str) -> Option<String> {
-    let mut parts = s.split("\\sqrt");
-    let mut out = parts.next()?.to_owned();
-    for part in parts {
-        let first = part.chars().next()?;
-        out.push_str("\\sqrt");
-        if first == '{' {
-            out.push_str(part);
-        } else {
-            out.push('{');
-            out.push(first);
-            out.push('}');
-            out.push_str(&part[first.len_utf8()..]);
-        }
+fn brace_root(part: &str, out: &mut String) -> Option<()> {
+    let mut part = Cursor::new(part);
+    part.peek()?;
+    if let Some(root) = part.one(|c| c != '{') {
+        out.extend(["{", root, "}"]);
     }
-    Some(out)
-}
-
-fn brace_fractions(s: &str) -> Option<String> {
-    let mut parts = s.split("\\frac");
-    let mut out = parts.next()?.to_owned();
-    for part in parts {
-        out.push_str("\\frac");
-        let mut chars = part.chars();
-        let first = chars.next()?;
-        if first == '{' {
-            out.push_str(part);
-            continue;
-        }
-        let Some(second) = chars.next() else {
-            return Some(s.to_owned());
-        };
-        out.push('{');
-        out.push(first);
-        out.push('}');
-        if second == '{' {
-            out.push_str(&part[first.len_utf8()..]);
-        } else {
-            out.push('{');
-            out.push(second);
-            out.push('}');
-            out.push_str(chars.as_str());
-        }
-    }
-    Some(out)
+    out.push_str(part.rest());
+    Some(())
 }
 
 /// Units that stand alone between non-word characters; each also with an `s`.

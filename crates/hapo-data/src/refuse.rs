@@ -1,0 +1,26 @@
+//! Refusals that several modules word alike.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use hapo_core::{Fault, Refusal};
+
+/// The hint for a file that contradicts itself or is cut.
+pub(crate) const DAMAGED: &str = "take the file again from where it comes";
+
+/// A file that cannot be used.
+pub(crate) fn of_file(path: &Path, problem: impl Display, hint: &'static str) -> Refusal {
+    Refusal::input(format!("{}: {problem}", path.display())).hint(hint)
+}
+
+/// A file that cannot be written where the user asks for it.
+pub(crate) fn unwritten(path: &Path, source: std::io::Error) -> Refusal {
+    let refusal = Refusal::io("write", path)(source).with_fault(Fault::Input);
+    refusal.hint("paths are relative to the current folder")
+}
+
+/// A name that is in none of the tables of this crate.
+pub(crate) fn unknown<'k>(kind: &str, name: &str, known: impl Iterator<Item = &'k str>) -> Refusal {
+    let known = known.collect::<Vec<_>>().join(", ");
+    Refusal::input(format!("unknown {kind} `{name}`, expected one of: {known}"))
+}
