@@ -243,7 +243,7 @@ on_stand_in!(activations_are_kept_where_they_fit, [""], || {
     let target = |row| hapo_model::Target { row, token: 3, inverse_temperature: 1.0 };
     batch.targets = (0..200).map(target).collect();
     let slopes = [1.0; 200];
-    let mut run = |checkpointing| {
+    let run = |checkpointing| {
         let mut tape = hapo_model::Tape::new(checkpointing).with_logit_bytes(1 << 16);
         let mut gradients = model.gradients().unwrap();
         gradients.release();
