@@ -152,7 +152,7 @@ pub fn workspace_bytes<D: Device>(
     for n in 1..=rows {
         let size = n.div_ceil(habits.blocks(n, weight_bytes).max(1));
         for (i, first) in (0..n).step_by(size).enumerate() {
-            let here = size.min(n - first).next_multiple_of(4);
+            let here = habits.decoded_rows(size.min(n - first)).next_multiple_of(4);
             match blocks.get_mut(i) {
                 Some(it) => *it = here.max(*it),
                 None => blocks.push(here),
