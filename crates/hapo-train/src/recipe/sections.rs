@@ -547,7 +547,7 @@ section! {
         /// confidence over a prompt's visits; `thompson`, a draw in the place of the confidence; `no-signal`, groups of
         /// equal rewards without a success; `budget`, `exposures` in all; `yoked`, random groups, as many in each step as
         /// in the run of `record`.
-        gate: GateName = GateName(GATES[0]),
+        gate: GateName = GateName(&GATES[0]),
         /// m: the gate opens for groups with at most m successes; 0 if absent. Excludes `gamma0`.
         success_limit: Option<usize> = None; only Teacher,
         /// The threshold by hand, as a decimal; at N = 8, 0.3, 0.5 and 0.7 mean m = 1, 3 and 5.
@@ -570,7 +570,7 @@ section! {
         /// The injection: `trace`, the teacher's whole trajectory; `prefix`, a rollout that succeeds behind 25, 50 or 75 %
         /// of it; `hint`, a rollout that succeeds under a hint; `distill`, nothing, and the group's rollouts are distilled
         /// from `[reference]`; `replay`, the policy's own latest success of the prompt.
-        injection: InjectionName = InjectionName(INJECTIONS[0]); only Teacher,
+        injection: InjectionName = InjectionName(&INJECTIONS[0]); only Teacher,
     }
 }
 
@@ -595,20 +595,20 @@ macro_rules! names {
 
         impl PartialEq for $name {
             fn eq(&self, other: &Self) -> bool {
-                self.0.name() == other.0.name()
+                self.0.name == other.0.name
             }
         }
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.0.name())
+                serializer.serialize_str(self.0.name)
             }
         }
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 static NAMES: LazyLock<Vec<&'static str>> =
-                    LazyLock::new(|| $entries.iter().map(|it| it.name()).collect());
+                    LazyLock::new(|| $entries.iter().map(|it| it.name).collect());
                 let name = String::deserialize(deserializer)?;
                 $find(&name).map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
             }
@@ -618,9 +618,9 @@ macro_rules! names {
 
 names! {
     /// An entry of [`GATES`], by its name.
-    GateName(dyn GateRule) of GATES, hapo_core::gate_rule;
+    GateName(GateRule) of GATES, hapo_core::gate_rule;
     /// An entry of [`INJECTIONS`], by its name.
-    InjectionName(dyn Injection) of INJECTIONS, hapo_core::injection;
+    InjectionName(Injection) of INJECTIONS, hapo_core::injection;
 }
 
 section! {
