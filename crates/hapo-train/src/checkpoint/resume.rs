@@ -11,7 +11,6 @@ use crate::checkpoint::{self, TrainerState, broken_checkpoint};
 use crate::problems::inputs::Inputs;
 use crate::recipe::Recipe;
 
-/// How an existing run folder is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumePolicy {
     /// From the start; a folder that holds a run is refused.
@@ -24,7 +23,6 @@ pub enum ResumePolicy {
     ResumeWithRecipe,
 }
 
-/// The start of a resumed run.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) checkpoint: Option<(TrainerState, PathBuf)>,
