@@ -32,7 +32,6 @@ impl Sequence {
         Self { response, old_log_probs, spans, prompt: 0, is_moved: false }
     }
 
-    /// True if nothing of it is the policy's.
     pub fn is_teacher(&self) -> bool {
         self.spans.iter().all(Span::is_teacher)
     }
@@ -79,7 +78,6 @@ impl TokenGroup {
 
 #[derive(Clone, Debug)]
 pub struct MicroBatch {
-    /// Tokens, segments and targets for the decoder.
     pub packed: PackedBatch,
     /// Which sequence each range of targets belongs to: (group, sequence, targets).
     pub spans: Vec<(usize, usize, Range<usize>)>,

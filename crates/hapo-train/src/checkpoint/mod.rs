@@ -38,7 +38,6 @@ const ESSENTIAL: &[&str] = &[
 pub struct TrainerState {
     pub step: u64,
     pub updates: u64,
-    /// The resolved recipe of the run.
     pub recipe: String,
     pub template_hash: String,
     /// By the metric of `checkpoint.best`; higher is better: its mean since the checkpoint before, or the evaluation of
@@ -63,7 +62,6 @@ pub(crate) fn best_scored(run_dir: &Path) -> Option<(f64, u64, PathBuf)> {
     scored.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))
 }
 
-/// The prompt template that a checkpoint was trained with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrainedTemplate {
     pub name: String,
@@ -94,7 +92,6 @@ pub(crate) struct Contents<'a, L: Learner> {
     pub(crate) learner: &'a L,
     pub(crate) files: ModelFiles<'a>,
     pub(crate) state: &'a TrainerState,
-    /// The method's memory, if it has one.
     pub(crate) memory: Option<&'a Memory>,
 }
 
@@ -111,7 +108,6 @@ pub(crate) fn read_memory(folder: &Path) -> Result<Memory> {
     serde_json::from_slice(&text).map_err(|it| refuse(&it))
 }
 
-/// The checkpoints of a run while it trains.
 pub(crate) struct Shelf {
     run_dir: PathBuf,
     /// How many of the latest stay, beside the best.

@@ -12,7 +12,6 @@ use crate::engine::trainer_files::broken_checkpoint;
 use crate::problems::inputs::Inputs;
 use crate::recipe::Recipe;
 
-/// How an existing run folder is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumePolicy {
     /// From the start; a folder that holds a run is refused.
@@ -25,7 +24,6 @@ pub enum ResumePolicy {
     ResumeWithRecipe,
 }
 
-/// The start of a resumed run.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) checkpoint: Option<(TrainerState, PathBuf)>,

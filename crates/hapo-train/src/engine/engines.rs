@@ -46,7 +46,6 @@ pub trait Sampler<W> {
 
 /// Where the weights lie and updates are made.
 pub trait Learner {
-    /// The model that a sampler samples from.
     type Model;
 
     fn weights(&self) -> Weights<'_, Self::Model>;
@@ -113,7 +112,6 @@ pub trait Learner {
     /// Where it tells how far it is, if it does.
     fn set_meter(&mut self, _meter: Meter) {}
 
-    /// The meter that it was given.
     fn meter(&self) -> Meter {
         Meter::default()
     }
@@ -122,7 +120,6 @@ pub trait Learner {
 /// How a mini-batch is run. None of it changes the loss.
 #[derive(Clone, Copy, Debug)]
 pub struct Batching {
-    /// Tokens of one forward and backward pass.
     pub micro_batch_tokens: usize,
     /// 1 ÷ sampling temperature: that of the ratio's log-probabilities (D25).
     pub inverse_temperature: f32,
@@ -131,7 +128,6 @@ pub struct Batching {
 /// The contents of a folder besides the weights or the adapter.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelFiles<'a> {
-    /// The base's description in an adapter's folder.
     pub base: AdapterNote<'a>,
     pub dtype: Dtype,
     /// Files of the tokenizer: name and bytes.
@@ -209,10 +205,8 @@ pub(crate) fn naming_memory_keys(refusal: Refusal, hint: &'static str) -> Refusa
 
 #[derive(Clone, Debug)]
 pub struct LocalSampler {
-    /// The tokenizer, which finds stop strings.
     pub chat_format: Arc<ChatFormat>,
     pub stop_strings: Vec<String>,
-    /// Where it tells how far it is.
     pub meter: Meter,
 }
 

@@ -17,11 +17,9 @@ pub(crate) struct Version {
     /// Their name, unlike that of any other weights.
     pub(crate) label: String,
     pub(crate) folder: String,
-    /// Whether it has an adapter alone.
     pub(crate) is_adapter: bool,
 }
 
-/// A call that changes a server's weights.
 pub(crate) struct Call {
     pub(crate) path: &'static str,
     pub(crate) body: Value,
@@ -29,7 +27,6 @@ pub(crate) struct Call {
     pub(crate) must_succeed: bool,
 }
 
-/// A completion as a server gives it.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Completion {
     pub(crate) tokens: Vec<u32>,
@@ -183,7 +180,6 @@ impl RolloutEngine {
     }
 }
 
-/// A choice of vLLM's and our completions.
 fn choice(it: &Value) -> Option<Completion> {
     Some(Completion {
         tokens: list(&it["token_ids"])?,

@@ -10,7 +10,6 @@ use hapo_model::{ActivationCheckpointing, Model, PackedBatch, Tape};
 
 use crate::Result;
 
-/// A response whose tokens are scored.
 #[derive(Clone, Copy, Debug)]
 pub struct ScoreRequest<'a> {
     /// The prompt that it is read behind; never empty.
@@ -35,7 +34,6 @@ pub trait Scorer {
     fn score(&mut self, requests: &[ScoreRequest<'_>]) -> Result<Vec<TokenScores>>;
 }
 
-/// A model in this process that is not trained.
 #[derive(Debug)]
 pub struct LocalScorer<D: Device> {
     model: Model<D>,

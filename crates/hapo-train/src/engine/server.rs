@@ -39,7 +39,6 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Longest time until the completions of a prompt are there.
 const ANSWER: Duration = Duration::from_hours(1);
 
-/// The weights' files besides the weights.
 #[derive(Debug)]
 pub(crate) struct PublishedFiles {
     /// Name, folder and fingerprint of the base of an adapter.

@@ -72,7 +72,6 @@ pub fn loss_of(stats: &Stats) -> f64 {
 }
 
 impl<D: Device> Trainer<D> {
-    /// A trainer at step 0.
     pub fn new(model: Model<D>, recompute: ActivationCheckpointing) -> Result<Self> {
         let moments = Moments::new(&model)?;
         Self::with_moments(model, recompute, moments)

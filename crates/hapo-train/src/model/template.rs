@@ -37,7 +37,6 @@ pub struct ChosenTemplate {
 }
 
 impl ChosenTemplate {
-    /// The choice, for who renders prompts.
     pub fn choice(&self) -> TemplateChoice<'_> {
         TemplateChoice {
             name: &self.name,

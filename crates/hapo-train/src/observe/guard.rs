@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use crate::recipe::GuardSection;
 use hapo_run::Metrics;
 
-/// The metrics that the guard watches.
 const WATCHED: [&str; 3] = ["gate/beta", "policy/entropy", "grad_norm"];
 
 #[derive(Debug)]

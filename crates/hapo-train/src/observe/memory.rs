@@ -4,7 +4,6 @@ pub fn resident_bytes() -> Option<u64> {
     status("VmRSS:")
 }
 
-/// The most resident bytes so far.
 pub fn peak_resident_bytes() -> Option<u64> {
     status("VmHWM:")
 }

@@ -7,11 +7,9 @@ use serde::Serialize;
 pub struct DeviceSpec {
     pub name: String,
     pub memory_bytes: u64,
-    /// Floating-point operations per second of its matrix products.
     pub flops: f64,
     /// Floating-point operations per second of its attention, which is plain f32.
     pub attention_flops: f64,
-    /// Bytes per second from its memory.
     pub bandwidth: f64,
     /// Share of `flops` that training reaches.
     pub training_share: f64,

@@ -39,23 +39,21 @@ pub struct Part {
     pub name: &'static str,
     pub bytes: u64,
     #[serde(skip)]
-    pub held: Held,
+    pub phase: Phase,
 }
 
 /// When a part of the memory is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum Phase {
     Always,
     /// While something is trained, where idle memory is given back.
     Training,
     Sampling,
 }
 
-/// A change that lowers the memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
     pub set: String,
-    /// Bytes of the whole with it.
     pub total_bytes: u64,
 }
 
@@ -69,7 +67,6 @@ pub struct Workload<'a> {
 }
 
 impl<'a> Workload<'a> {
-    /// A recipe for a model and a device.
     pub fn new(recipe: &'a Recipe, config: &'a Config, device: &'a DeviceSpec) -> Self {
         Self { recipe, eval_sets: None, config, device }
     }
@@ -84,7 +81,6 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// The memory and time of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     pub name: String,
@@ -93,38 +89,30 @@ pub struct Estimate {
     pub memory: Vec<Part>,
     /// All of it at the largest moment of a step.
     pub total_bytes: u64,
-    /// True if the device has it.
     pub fits: bool,
     pub checkpoint_bytes: u64,
     /// All checkpoints on the disk at once: those kept, the best, and the one that is being written.
     pub disk_bytes: u64,
     /// Changes that lower the memory, the largest saving first.
     pub changes: Vec<Change>,
-    /// Lengths that tokens and times are reckoned with.
     pub lengths: Lengths,
     /// Sequences of a step that the cache holds at once at these lengths, when none is preempted.
     pub sequences_at_once: usize,
     pub sampled_tokens: f64,
     /// Tokens run forward and backward in a step, prompts once per group.
     pub trained_tokens: f64,
-    /// Operations of sampling in a step.
     pub sampling_flops: f64,
-    /// Operations of training in a step.
     pub training_flops: f64,
-    /// Seconds of sampling in a step.
     pub sampling_seconds: f64,
-    /// Seconds of training in a step.
     pub training_seconds: f64,
     pub steps: u64,
     pub evaluation: Option<Evaluation>,
 }
 
-/// The cost of a run's evaluations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evaluation {
     /// Evaluations of the run, if none ends it early.
     pub times: u64,
-    /// Completions that are drawn for one.
     pub completions: u64,
     pub tokens: f64,
     pub seconds: f64,
@@ -215,14 +203,12 @@ impl Estimate {
         self.sampling_seconds + self.training_seconds
     }
 
-    /// Seconds of the run, its evaluations included.
     pub fn seconds(&self) -> f64 {
         let evaluation = self.evaluation.as_ref().map_or(0.0, |it| it.seconds * it.times as f64);
         self.step_seconds() * self.steps as f64 + evaluation
     }
 }
 
-/// One evaluation, and how many of them there are.
 fn evaluation(of: Workload<'_>, lengths: Lengths) -> Option<Evaluation> {
     let Workload { recipe, eval_sets, config, device } = of;
     let eval = recipe.eval()?;

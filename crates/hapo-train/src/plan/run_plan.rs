@@ -65,12 +65,6 @@ impl Sources {
     fn model(&self, recipe: &Recipe, run_dir: Option<&Path>) -> Result<ModelSource> {
         located(recipe.model(), self.model.as_ref(), run_dir)
     }
-
-    /// The second model, found in the same way (D38).
-    fn reference(&self, recipe: &Recipe, run_dir: Option<&Path>) -> Result<Option<ModelSource>> {
-        let reference = recipe.reference();
-        reference.map(|it| located(it, self.reference.as_ref(), run_dir)).transpose()
-    }
 }
 
 fn beside(run_dir: &Path, stage: &str) -> PathBuf {
@@ -207,7 +201,6 @@ impl RunPlan {
         }))
     }
 
-    /// The rules that reward its responses.
     pub(crate) fn grading_policy(&self) -> GradingPolicy {
         let (data, seed) = (self.recipe.data(), self.recipe.seed());
         let share = data.verdict_noise;
@@ -221,7 +214,8 @@ impl RunPlan {
 
     /// The second model, a folder, where something reads its log-probabilities (D38).
     pub(crate) fn reference(&self) -> Result<Option<ModelSource>> {
-        self.sources.reference(&self.recipe, self.run_dir.as_deref())
+        let (found, run_dir) = (self.sources.reference.as_ref(), self.run_dir.as_deref());
+        self.recipe.reference().map(|model| located(model, found, run_dir)).transpose()
     }
 
     /// Checks that the files which are read before the model are there.

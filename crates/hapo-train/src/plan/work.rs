@@ -123,7 +123,6 @@ impl SamplingWork {
     }
 }
 
-/// The cost of a step's updates.
 pub(super) struct TrainingWork {
     pub(super) tokens: f64,
     pub(super) flops: Flops,

@@ -91,7 +91,6 @@ pub struct PromptTable {
     pub prompt_limit: usize,
 }
 
-/// Requirements on the rows of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct PromptLimits {
     pub prompt_tokens: usize,
@@ -99,11 +98,9 @@ pub struct PromptLimits {
     /// Smallest reward for which a teacher trajectory is admitted (D28).
     pub success_at: f64,
     pub overlong: Overlong,
-    /// The hints that prompts are rendered with as well.
     pub hints: Option<HintSource>,
     /// Most verified solutions of a prompt.
     pub traces: usize,
-    /// True if every prompt needs a gold answer.
     pub grades: bool,
 }
 
@@ -209,7 +206,6 @@ impl PromptTable {
         Some(&self.prompts[index])
     }
 
-    /// True if every prompt has a gold answer.
     pub(crate) fn is_graded(&self) -> bool {
         self.prompts.iter().all(|it| it.gold.is_some())
     }
@@ -316,7 +312,6 @@ fn admit_teachers(
     }
 }
 
-/// A message about an example, with its row.
 fn with_row(dataset: &Dataset, number: usize, origin: &str, what: &impl Display) -> String {
     let Example { row, id, .. } = &dataset.examples[number];
     let row = if *row == 0 { number as u64 + 1 } else { *row };

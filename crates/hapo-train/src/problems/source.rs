@@ -15,7 +15,6 @@ use crate::problems::duplicates::Texts;
 use crate::problems::prompts::{Order, Prompt, PromptLimits, PromptTable, ReadAs, load_files};
 use crate::recipe::{DataSource, Recipe, levels};
 
-/// The training data of a run.
 pub(crate) enum Source {
     Prompts {
         table: PromptTable,

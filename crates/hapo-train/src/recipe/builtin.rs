@@ -6,10 +6,8 @@ use super::words::did_you_mean;
 use crate::Result;
 use crate::recipe::refused_recipe;
 
-/// The prefix of a built-in recipe's name.
 pub(super) const PREFIX: &str = "builtin:";
 
-/// A recipe that comes with the program.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltinRecipe {
     pub name: &'static str,
@@ -38,7 +36,6 @@ macro_rules! recipes {
     };
 }
 
-/// The recipes that come with the program.
 pub const BUILTIN_RECIPES: &[BuiltinRecipe] = recipes![
     "smoke" in "smoke.toml",
     "hapo-method" in "mini/hapo-method.toml",

@@ -9,6 +9,7 @@ mod schema;
 mod sections;
 mod text;
 mod unused_keys;
+mod values;
 mod words;
 
 use std::io::Read;
@@ -19,7 +20,6 @@ use hapo_data::{Dataset, TemplateChoice};
 use hapo_kernels::Compute;
 use hapo_run::RunFolder;
 use hapo_sampler::{Decoding, Truncation};
-use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::Result;
@@ -32,13 +32,16 @@ pub use range::Range;
 pub use registered::BuildMethod;
 pub use schema::schema;
 pub use sections::{
-    AUTO, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection, HapoSection,
-    HintSource, InitSection, Key, LoraInit, LoraSection, LoraTargets, LossSection, MethodName,
-    MetricsSection, MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, ReferenceSection,
-    RewardSection, RolloutEngine, RolloutsSection, SECTIONS, SamplingSection, Settings, Tracker,
+    CheckpointSection, DataSection, EvalSection, GuardSection, HapoSection, InitSection, Key,
+    LoraSection, LossSection, MetricsSection, ModelSection, OptimSection, REQUIRED,
+    ReferenceSection, RewardSection, RolloutsSection, SECTIONS, SamplingSection, Settings,
 };
 pub(crate) use text::refused_recipe;
 pub use text::{Overrides, RecipeProblem, WrittenAs};
+pub use values::{
+    AUTO, DataSource, HintSource, LearningRateSchedule, LoraInit, LoraTargets, MethodName,
+    MicroBatch, Overlong, RolloutEngine, Tracker,
+};
 pub use words::{did_you_mean, key_of_word};
 
 #[derive(Clone, Debug)]
@@ -83,38 +86,6 @@ pub enum ModelSource {
 }
 
 const MOST_BYTES: u64 = 16 << 20;
-
-/// Shape of the learning rate over the run, after its warm-up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LearningRateSchedule {
-    #[default]
-    Constant,
-    /// Straight down to 0 at the end.
-    Linear,
-    /// Half a cosine down to 0 at the end.
-    Cosine,
-}
-
-impl LearningRateSchedule {
-    /// Factor of the peak rate at optimiser step `step` (from 1) of `total`, with a linear rise over
-    /// the first `warmup` of them.
-    pub fn factor(self, step: u64, total: u64, warmup: f64) -> f64 {
-        let warm_steps = (warmup * total as f64).round();
-        let at = step as f64;
-        if at <= warm_steps {
-            return at / warm_steps;
-        }
-        let left = (total as f64 - warm_steps).max(1.0);
-        // The last step still moves: its rate is that of one step before the end.
-        let progress = ((at - warm_steps - 1.0) / left).clamp(0.0, 1.0);
-        match self {
-            Self::Constant => 1.0,
-            Self::Linear => 1.0 - progress,
-            Self::Cosine => 0.5 * (1.0 + libm::cos(std::f64::consts::PI * progress)),
-        }
-    }
-}
 
 impl Recipe {
     /// Reads and checks a recipe file of one stage.
@@ -363,7 +334,6 @@ fn refuse_idle(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> 
 
 macro_rules! sections {
     ($($(#[doc = $doc:literal])+ $section:ident: $type:ty,)+) => {
-        /// Sections.
         impl Recipe {
             $($(#[doc = $doc])+ pub fn $section(&self) -> &$type {
                 &self.settings.$section
@@ -408,12 +378,10 @@ impl Recipe {
         &self.method
     }
 
-    /// The method's requirements of a run.
     pub fn needs(&self) -> Needs {
         rules::needs_of(&self.settings, &self.method)
     }
 
-    /// The injection at the gate of `[hapo]`.
     pub fn injection(&self) -> &'static Injection {
         self.settings.hapo.as_ref().map_or(&INJECTIONS[0], |hapo| hapo.injection.0)
     }
@@ -435,7 +403,6 @@ impl Recipe {
         self.settings.steps
     }
 
-    /// How the method's terms become a loss.
     pub fn loss(&self) -> &Loss {
         &self.loss
     }
@@ -482,7 +449,6 @@ impl Recipe {
         self.settings.eval.as_ref()
     }
 
-    /// True if an evaluation is due after this step.
     pub(crate) fn evaluates_after(&self, step: u64) -> bool {
         self.eval().is_some_and(|it| step == self.steps() || step.is_multiple_of(it.every))
     }
@@ -499,7 +465,6 @@ impl Recipe {
         self.eval().map_or(0, own)
     }
 
-    /// How the evaluation's completions are drawn.
     pub(crate) fn eval_decoding(&self) -> Decoding {
         let temperature = self.eval().map_or(0.0, |it| it.temperature);
         let decoding = Decoding::at_temperature(temperature as f32, Truncation::NONE);

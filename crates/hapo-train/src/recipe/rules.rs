@@ -14,8 +14,9 @@ use toml::{Table, Value};
 
 use super::range::check_ranges;
 use super::registered::registered;
-use super::sections::{AUTO, DataSource, EvalSection, HapoSection, InitSection, Settings};
+use super::sections::{EvalSection, HapoSection, InitSection, Settings};
 use super::text::Problem;
+use super::values::{AUTO, DataSource};
 use super::words::{did_you_mean, explain};
 use super::{ModelSource, StageCheckpoint, decoding};
 
@@ -190,7 +191,6 @@ fn check_init(init: &InitSection) -> Checked {
     range("model.init.kv_heads", shared, "a divisor of heads", init.kv_heads)
 }
 
-/// Where the initial weights come from.
 pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
     match (&it.model.path, &it.model.init) {
         (Some(path), None) => Ok(source_of(path)),
@@ -203,7 +203,6 @@ pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
     }
 }
 
-/// The method, built from its settings.
 pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Method> {
     let method = built_method(it, own)?;
     if it.data.train == DataSource::Files(Vec::new()) {
@@ -244,7 +243,6 @@ fn built_method(it: &Settings, own: &Table) -> Checked<Method> {
     })
 }
 
-/// The recipe's settings of its method.
 fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<MethodSettings> {
     if entry.own_keys.is_empty() && !own.is_empty() {
         let what = format!("method = \"{}\" has no table", entry.name);
@@ -320,7 +318,6 @@ fn source_of(path: &str) -> ModelSource {
     ModelSource::Stage(name.to_owned(), which)
 }
 
-/// Refuses rewards that the method cannot learn from.
 pub(super) fn check_rewards(it: &Settings, method: &Method) -> Checked {
     if method.takes_negative_rewards || it.reward.wrong >= 0.0 {
         return Ok(());

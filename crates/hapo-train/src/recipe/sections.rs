@@ -4,26 +4,26 @@
 //! (section 5 and appendix C) unless a line says otherwise. The words that a key takes are spelled by
 //! the crate that owns them. The price of one source is a macro.
 
-use std::sync::LazyLock;
-
 use hapo_core::{
     AdvantageRule, AnnealingMode, Correction, CorrectionKind, Decimal, EntropyOver, GATES,
-    GateRule, INJECTIONS, ImportanceRatioLevel, Injection, KlEstimator, METHODS, MethodEntry,
-    NormaliserKind, SlotRule, TeacherRule, Truncated,
+    INJECTIONS, ImportanceRatioLevel, KlEstimator, METHODS, NormaliserKind, SlotRule, TeacherRule,
+    Truncated,
 };
 use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
 use hapo_kernels::{Compute, NumberFormat};
-use hapo_model::{ActivationCheckpointing, Dtype, Projection};
+use hapo_model::{ActivationCheckpointing, Dtype};
 use hapo_net::reward::OnFailure;
 use hapo_sampler::KvMemory;
 use hapo_verify::Extraction;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 
-use super::LearningRateSchedule;
 use super::range::{ABOVE_0, ABOVE_0_OR_INF, ABOVE_1, CLIP_HIGH, CLIP_LOW, Range, SECONDS};
-use super::registered::registered;
 use super::unused_keys::Scope;
+use super::values::{
+    AUTO, DataSource, GateName, HintSource, InjectionName, LearningRateSchedule, LoraInit,
+    LoraTargets, MethodName, MicroBatch, Overlong, RolloutEngine, Tracker,
+};
 
 /// A key of a recipe.
 #[derive(Clone, Copy, Debug)]
@@ -187,29 +187,6 @@ section! {
     }
 }
 
-/// A tracker of runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Tracker {
-    /// Weights & Biases.
-    Wandb,
-    /// Trackio.
-    Trackio,
-    /// `MLflow`.
-    Mlflow,
-}
-
-impl Tracker {
-    /// The name of its Python package.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Wandb => "wandb",
-            Self::Trackio => "trackio",
-            Self::Mlflow => "mlflow",
-        }
-    }
-}
-
 section! {
     /// `[model]`: exactly one of `path` and `init`.
     ModelSection {
@@ -270,76 +247,6 @@ section! {
         init: LoraInit = LoraInit::Default,
         /// s = α/√r, which keeps the size of updates from falling with the rank.
         rslora: bool = false,
-    }
-}
-
-/// How A of an adapter is drawn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LoraInit {
-    /// Uniform in ±1/√inputs.
-    #[default]
-    Default,
-    /// Normal of standard deviation 1/r.
-    Gaussian,
-}
-
-/// The matrices that have a pair.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Names", into = "Names")]
-pub enum LoraTargets {
-    /// Every matrix of every layer.
-    AllLinear,
-    /// These, at least one.
-    Named(Vec<Projection>),
-}
-
-const ALL_LINEAR: &str = "all-linear";
-
-impl LoraTargets {
-    /// The matrices.
-    pub fn projections(&self) -> Vec<Projection> {
-        match self {
-            Self::AllLinear => Projection::ALL.to_vec(),
-            Self::Named(it) => it.clone(),
-        }
-    }
-}
-
-impl TryFrom<Names> for LoraTargets {
-    type Error = String;
-
-    fn try_from(names: Names) -> Result<Self, String> {
-        let names = match names {
-            Names::One(it) if it == ALL_LINEAR => return Ok(Self::AllLinear),
-            Names::One(it) => vec![it],
-            Names::Several(it) => it,
-        };
-        let known = || Projection::ALL.map(Projection::name).join(", ");
-        let named = |name: &String| {
-            let found = Projection::ALL.into_iter().find(|it| it.name() == name);
-            found.ok_or_else(|| {
-                format!("expected {ALL_LINEAR} or some of {}, got `{name}`", known())
-            })
-        };
-        let mut all = names.iter().map(named).collect::<Result<Vec<_>, _>>()?;
-        if all.is_empty() {
-            return Err(format!("expected {ALL_LINEAR} or some of {}, got none", known()));
-        }
-        all.sort_unstable();
-        all.dedup();
-        Ok(Self::Named(all))
-    }
-}
-
-impl From<LoraTargets> for Names {
-    fn from(it: LoraTargets) -> Self {
-        match it {
-            LoraTargets::AllLinear => Self::One(ALL_LINEAR.to_owned()),
-            LoraTargets::Named(it) => {
-                Self::Several(it.iter().map(|it| it.name().to_owned()).collect())
-            }
-        }
     }
 }
 
@@ -472,18 +379,6 @@ section! {
     }
 }
 
-/// The interface of a server that samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RolloutEngine {
-    /// `hapo serve`.
-    Hapo,
-    /// vLLM's server.
-    Vllm,
-    /// `SGLang`'s server.
-    Sglang,
-}
-
 impl RolloutsSection {
     /// The correction of the rollouts; `None` where the recorded log-probabilities are `π_old` (D19).
     pub fn correction(&self) -> Option<Correction> {
@@ -497,9 +392,9 @@ impl RolloutsSection {
 section! {
     /// `[loss]`.
     LossSection {
-        /// ε below 1; `inf` for no clip.
+        /// ε below 1.
         clip_low: f64 = 0.2; in CLIP_LOW; only Rollouts; aka "clip_ratio_low" "epsilon",
-        /// ε above 1; `inf` for no clip.
+        /// ε above 1.
         clip_high: f64 = 0.2; in CLIP_HIGH; only Rollouts; aka "clip_ratio_high" "epsilon_high",
         /// Whose importance ratio is clipped: `token`, or `sequence` (GSPO).
         importance_ratio_level: ImportanceRatioLevel = ImportanceRatioLevel::Token; only Rollouts,
@@ -558,7 +453,7 @@ section! {
         turn_off_epoch: Option<Decimal> = None; only Annealed,
         /// k of Eq. 9.
         steepness: Decimal = Decimal::from(10); only Annealed,
-        /// ρ: the weight of a prompt's earlier visits at each new one, from 0 to 1; at 0 a group counts alone.
+        /// ρ: the weight of a prompt's earlier visits at each new one; at 0 a group counts alone.
         discount: f64 = 0.5; in 0.0..=1.0; only Teacher,
         /// Groups of the whole run that something may enter: required by `budget`.
         exposures: u64 = 0; only Teacher,
@@ -572,55 +467,6 @@ section! {
         /// from `[reference]`; `replay`, the policy's own latest success of the prompt.
         injection: InjectionName = InjectionName(&INJECTIONS[0]); only Teacher,
     }
-}
-
-/// Where hints come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum HintSource {
-    /// The first parts of the teacher's solution.
-    Solution,
-    /// Columns of the data.
-    Column,
-    /// The gold answer.
-    Answer,
-}
-
-/// Entries of lists, by their names.
-macro_rules! names {
-    ($($(#[doc = $about:literal])+ $name:ident($entry:ty) of $entries:ident, $find:path;)+) => {$(
-        $(#[doc = $about])+
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name(pub &'static $entry);
-
-        impl PartialEq for $name {
-            fn eq(&self, other: &Self) -> bool {
-                self.0.name == other.0.name
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.0.name)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                static NAMES: LazyLock<Vec<&'static str>> =
-                    LazyLock::new(|| $entries.iter().map(|it| it.name).collect());
-                let name = String::deserialize(deserializer)?;
-                $find(&name).map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
-            }
-        }
-    )+};
-}
-
-names! {
-    /// An entry of [`GATES`], by its name.
-    GateName(GateRule) of GATES, hapo_core::gate_rule;
-    /// An entry of [`INJECTIONS`], by its name.
-    InjectionName(Injection) of INJECTIONS, hapo_core::injection;
 }
 
 section! {
@@ -707,63 +553,6 @@ section! {
     }
 }
 
-/// The treatment of prompts above `data.max_prompt_tokens`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Overlong {
-    /// They are left out and counted.
-    Drop,
-    /// The run does not start.
-    Error,
-}
-
-/// The value of a key that is left to the model.
-pub const AUTO: &str = "auto";
-
-/// Tokens of a micro-batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MicroBatch {
-    /// By the model's shape.
-    Auto,
-    /// A number.
-    Tokens(usize),
-}
-
-impl Serialize for MicroBatch {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => serializer.serialize_str(AUTO),
-            Self::Tokens(it) => serializer.serialize_u64(*it as u64),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for MicroBatch {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Tokens;
-        impl de::Visitor<'_> for Tokens {
-            type Value = MicroBatch;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number of tokens, or \"auto\"")
-            }
-
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<MicroBatch, E> {
-                let tokens = usize::try_from(value).map(MicroBatch::Tokens);
-                tokens.map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))
-            }
-
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<MicroBatch, E> {
-                match word {
-                    AUTO => Ok(MicroBatch::Auto),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
-                }
-            }
-        }
-        deserializer.deserialize_any(Tokens)
-    }
-}
-
 section! {
     /// `[eval]`: problems that the run is evaluated on while it trains, rendered and graded as its own. The draws
     /// are its own too: the run's bits are those without it.
@@ -808,87 +597,5 @@ impl DataSection {
             system: self.template_system.as_deref(),
             suffix: self.template_suffix.as_deref(),
         }
-    }
-}
-
-/// The training data of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Names", into = "Names")]
-pub enum DataSource {
-    /// Prompts of the built-in task.
-    Builtin,
-    /// Documents of the built-in task, for a base model.
-    Corpus,
-    /// Files, folders or patterns, by their paths or their names on the hub.
-    Files(Vec<String>),
-}
-
-/// One name or several.
-#[derive(Deserialize, Serialize)]
-#[serde(untagged, expecting = "a name or a list of names")]
-enum Names {
-    One(String),
-    Several(Vec<String>),
-}
-
-impl DataSource {
-    /// The word or the names in the recipe.
-    pub fn name(&self) -> String {
-        match self {
-            Self::Builtin => "builtin".to_owned(),
-            Self::Corpus => "builtin:corpus".to_owned(),
-            Self::Files(names) => names.join(", "),
-        }
-    }
-}
-
-impl From<Names> for DataSource {
-    fn from(names: Names) -> Self {
-        match names {
-            Names::One(name) if name == "builtin" => Self::Builtin,
-            Names::One(name) if name == "builtin:corpus" => Self::Corpus,
-            Names::One(name) => Self::Files(vec![name]),
-            Names::Several(names) => Self::Files(names),
-        }
-    }
-}
-
-impl From<DataSource> for Names {
-    fn from(it: DataSource) -> Self {
-        match it {
-            DataSource::Files(names) if names.len() != 1 => Self::Several(names),
-            it => Self::One(it.name()),
-        }
-    }
-}
-
-/// The name of a method of [`METHODS`], or of a registered one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct MethodName(&'static str);
-
-impl MethodName {
-    /// The name.
-    pub fn name(self) -> &'static str {
-        self.0
-    }
-
-    /// Its entry of the table; none for a registered method.
-    pub(super) fn entry(self) -> Option<&'static MethodEntry> {
-        hapo_core::method(self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for MethodName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        static NAMES: LazyLock<Vec<&'static str>> =
-            LazyLock::new(|| METHODS.iter().map(|it| it.name).collect());
-        let name = String::deserialize(deserializer)?;
-        if name == "chord" {
-            let now = "`chord` was neither published variant: expected `chord-mu` or `chord-phi`";
-            return Err(de::Error::custom(now));
-        }
-        let known = NAMES.iter().find(|it| **it == name).copied();
-        let known = known.or_else(|| registered(&name).map(|it| it.name));
-        known.map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
     }
 }

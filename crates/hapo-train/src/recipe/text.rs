@@ -21,7 +21,6 @@ pub struct Overrides {
     pub set: Vec<String>,
     /// `section.key`, or `stage.NAME.section.key`; taken out before anything is set.
     pub unset: Vec<String>,
-    /// How the user writes the two, for messages.
     pub written_as: WrittenAs,
 }
 
@@ -44,7 +43,6 @@ impl Overrides {
     }
 }
 
-/// The problem of a key's value.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) key: String,
@@ -274,16 +272,10 @@ fn with_stages(
     stages: Value,
     mut positions: Vec<BTreeMap<String, KeyOrigin>>,
 ) -> Result<Vec<(Option<String>, Document)>> {
-    let stages: Vec<Table> = stages.try_into().map_err(|_| {
-        refused_recipe(&outer.origin, "stage", "expected a list of tables", "write [[stage]]")
-    })?;
+    let refused = |what: &str| refused_recipe(&outer.origin, "stage", what, "write [[stage]]");
+    let stages: Vec<Table> = stages.try_into().map_err(|_| refused("expected a list of tables"))?;
     if stages.is_empty() {
-        return Err(refused_recipe(
-            &outer.origin,
-            "stage",
-            "expected at least one stage",
-            "write [[stage]]",
-        ));
+        return Err(refused("expected at least one stage"));
     }
     let mut all: Vec<(Option<String>, Document)> = Vec::new();
     for (index, stage) in stages.into_iter().enumerate() {

@@ -5,7 +5,8 @@ use hapo_core::{AnnealingMode, GATES, Gate, GateRule, Method, Needs};
 
 use super::registered::method_names;
 use super::rules::{imitates, needs_of};
-use super::sections::{DataSource, SECTIONS, Settings, path_of};
+use super::sections::{SECTIONS, Settings, path_of};
+use super::values::DataSource;
 
 /// A key, or the table of a method, that a recipe does not read.
 #[derive(Clone, Debug)]

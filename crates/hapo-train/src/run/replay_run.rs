@@ -43,7 +43,6 @@ impl ReplayedRunStep {
     }
 }
 
-/// The recipe that a run folder keeps.
 pub fn recipe_of(run_dir: &Path) -> Result<Recipe> {
     let path = RunFolder(run_dir).recipe();
     Recipe::parse_resolved(&read(&path)?, &path.display().to_string())

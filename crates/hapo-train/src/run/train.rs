@@ -29,7 +29,6 @@ use crate::recipe::{ModelSource, Recipe};
 use crate::run::preflight::preflight;
 use crate::run::{Run, cpu};
 
-/// Reports of a run while it goes.
 pub trait Observer {
     fn step(&mut self, step: u64, metrics: &Metrics);
 
@@ -50,7 +49,6 @@ pub trait Observer {
 
     fn preflight(&mut self, _found: &Preflight) {}
 
-    /// Where a step tells how far it is.
     fn meter(&self) -> Meter {
         Meter::default()
     }
@@ -450,7 +448,6 @@ impl Session<'_> {
         evaluated.map(|()| metrics)
     }
 
-    /// Counts what is logged of a step.
     fn count(&mut self, metrics: &Metrics) {
         self.is_best = self.early_stopping.as_mut().is_some_and(|it| it.add(metrics));
         self.score.add(metrics);
@@ -509,7 +506,6 @@ impl Session<'_> {
     }
 }
 
-/// Refuses a folder that holds a run.
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
     if RunFolder(run_dir).holds_run() {
         let problem = format!("{} already holds a run", run_dir.display());

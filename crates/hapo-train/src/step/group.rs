@@ -31,7 +31,6 @@ pub(crate) struct Task<'a> {
     pub(crate) plan: &'a RunPlan,
 }
 
-/// How a recipe's rollouts are sampled.
 pub(crate) fn sample_settings<'a>(
     recipe: &Recipe,
     verifier: &'a Verifier,
@@ -53,7 +52,6 @@ pub(crate) fn sample_settings<'a>(
 }
 
 impl<'a> Task<'a> {
-    /// How the rollouts of a step are sampled.
     pub(crate) fn sampling(&self, rng_stream: RngStream, step: Step) -> SampleSettings<'a> {
         sample_settings(self.plan.recipe(), self.verifier, rng_stream, step)
     }
@@ -105,7 +103,6 @@ impl<'a> Task<'a> {
 
 /// The next part of one prompt's group, in tokens.
 struct NextPart {
-    /// Index of the prompt in the round.
     index: usize,
     rollouts: usize,
     part: usize,
@@ -273,14 +270,13 @@ pub(crate) struct Credited {
     pub(crate) credit: Credit,
     pub(crate) scores: Scores,
     pub(crate) tokens: TokenGroup,
+    /// True if the objective gives it a term (D20).
+    pub(crate) has_terms: bool,
 }
 
 /// Groups after the gate. Dynamic sampling puts new ones in the slots of those without signal.
 pub(crate) struct Batch {
-    /// Every group that was sampled, in order.
     sampled: Vec<Credited>,
-    /// True for each that the objective gives a term (D20).
-    has_terms: Vec<bool>,
     /// Indices of those that are trained on, by slot.
     slots: Vec<usize>,
     /// Groups that lost too many rollouts to be used (D6).
@@ -295,7 +291,6 @@ impl Batch {
     pub(crate) fn begin() -> Self {
         Self {
             sampled: Vec::new(),
-            has_terms: Vec::new(),
             slots: Vec::new(),
             dropped: 0,
             tokens: SampledTokens::default(),
@@ -304,12 +299,10 @@ impl Batch {
         }
     }
 
-    /// Every group that was sampled, in order.
     pub(crate) fn sampled(&self) -> impl Iterator<Item = (&MixedGroup, &Credit)> {
         self.sampled.iter().map(|it| (&it.group, &it.credit))
     }
 
-    /// The groups that are trained on.
     pub(crate) fn trained(&self) -> impl Iterator<Item = (&MixedGroup, &Credit)> {
         self.slots.iter().map(|it| (&self.sampled[*it].group, &self.sampled[*it].credit))
     }
@@ -322,20 +315,18 @@ impl Batch {
 
     /// How many of them cannot move the weights: the objective gives them no term (D20).
     pub(crate) fn without_signal(&self) -> usize {
-        self.slots.iter().filter(|it| !self.has_terms[**it]).count()
+        self.slots.iter().filter(|it| !self.sampled[**it].has_terms).count()
     }
 
     /// How many of all that were sampled cannot move the weights.
     pub(crate) fn sampled_without_signal(&self) -> usize {
-        self.has_terms.iter().filter(|it| !**it).count()
+        self.sampled.iter().filter(|it| !it.has_terms).count()
     }
 
-    /// Groups that were sampled after the first round.
     pub(crate) fn resampled(&self) -> usize {
         self.sampled.len() - self.slots.len()
     }
 
-    /// The groups that are trained on, by slot.
     pub(crate) fn into_trained(self) -> Vec<MixedGroup> {
         let mut sampled: Vec<_> = self.sampled.into_iter().map(|it| Some(it.group)).collect();
         self.slots.into_iter().filter_map(|it| sampled[it].take()).collect()
@@ -364,18 +355,16 @@ impl Batch {
         if self.sampled.is_empty() {
             self.slots = fresh.collect();
         } else {
-            let known = &self.has_terms;
-            let without_signal = self.slots.iter_mut().filter(|it| !known[**it]);
+            let known = &self.sampled;
+            let without_signal = self.slots.iter_mut().filter(|it| !known[**it].has_terms);
             for (slot, index) in without_signal.zip(fresh) {
                 *slot = index;
             }
         }
-        self.has_terms.extend(groups.iter().map(|it| it.tokens.has_terms()));
         self.sampled.extend(groups);
     }
 }
 
-/// Counts of sampled tokens for the log.
 #[derive(Default)]
 pub(crate) struct SampledTokens {
     pub(crate) lengths: Vec<usize>,

@@ -3,7 +3,7 @@
 //! A stage takes what it uses; [`rollout_step`] alone sees all of it, and meets a machine only in
 //! [`Engines`]. The stages borrow from the run's plan.
 
-mod clock;
+pub(crate) mod clock;
 mod group;
 mod imitation;
 mod report;
@@ -131,7 +131,8 @@ pub(crate) fn credited<L: Learner>(
             sampled.for_each(|(it, spans)| correction.attach(spans, &it.rollout));
         }
         let tokens = tokens_of(task, &group, &credit);
-        Credited { group, credit, scores, tokens }
+        let has_terms = tokens.has_terms();
+        Credited { group, credit, scores, tokens, has_terms }
     };
     let credited: Vec<Credited> = groups.into_iter().zip(scores).map(of_group).collect();
     task.require_answer()?;

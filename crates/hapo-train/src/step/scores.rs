@@ -119,7 +119,6 @@ fn by_weights<'a, L: Learner>(
     learner.score(&requests, batching)
 }
 
-/// A group's prompt in a context.
 fn rendered(task: Task<'_>, group: &MixedGroup, context: Context) -> Result<Vec<u32>> {
     let prompt = task.table.prompt(group.prompt());
     match context {
