@@ -51,7 +51,6 @@ pub struct Span {
     length: usize,
 }
 
-/// An open journal.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -133,7 +132,6 @@ impl Journal {
         settings.ok_or_else(|| nothing_to_resume(path))
     }
 
-    /// The journal's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -157,7 +155,6 @@ impl Journal {
         Ok(span)
     }
 
-    /// Flushes the journal to the disk.
     pub fn flush(&mut self) -> Result<(), Refusal> {
         self.file.sync_data().map_err(Refusal::io("write", &self.path))?;
         self.unflushed = 0;
@@ -165,7 +162,6 @@ impl Journal {
         Ok(())
     }
 
-    /// The line at a span.
     pub fn read_at<L: DeserializeOwned>(&mut self, span: Span) -> Result<L, Refusal> {
         let mut text = vec![0; span.length];
         self.file

@@ -10,11 +10,8 @@ use crate::flat::ResponseShares;
 /// The measurements. Rates are shares of the responses unless they say otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preflight {
-    /// Prompts sampled.
     pub prompts: usize,
-    /// Responses of each.
     pub group_size: usize,
-    /// Correct responses.
     pub success: f64,
     /// Groups without a correct response, of all groups.
     pub all_fail: f64,
@@ -36,11 +33,9 @@ pub struct Preflight {
     pub teacher_coverage: f64,
     /// Mean and largest length of the teacher's trajectories in tokens.
     pub teacher_tokens: (f64, usize),
-    /// Longest response allowed.
     pub limit: usize,
     /// Seconds of a step, predicted.
     pub step_seconds: f64,
-    /// Steps of the run.
     pub steps: u64,
     /// Bytes of weights, gradients, moments and the copy for the KL.
     pub state_bytes: u64,
@@ -52,7 +47,6 @@ pub struct Preflight {
 }
 
 impl Preflight {
-    /// The lines to print.
     pub fn lines(&self) -> Vec<String> {
         let percent = |it: f64| format!("{:.1} %", it * 100.0);
         let (mean, longest) = self.teacher_tokens;

@@ -30,7 +30,6 @@ use rows::Reading;
 pub use rows::Rows;
 pub use sources::data_files;
 
-/// Examples in the order of their file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dataset {
     /// The examples; an index into them is a prompt's number within a run.
@@ -58,15 +57,12 @@ impl Dataset {
     }
 }
 
-/// The contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
     /// The good rows. Rows that ask and answer the same are one example with its
     /// [`copies`](Example::copies), except in the native layout, where each has an id of its own.
     pub dataset: Dataset,
-    /// Name of the layout.
     pub layout: &'static str,
-    /// The file's container.
     pub container: Container,
     /// The first bad rows, at most 1,000 of them.
     pub bad_rows: Vec<BadRow>,

@@ -39,7 +39,6 @@ pub struct Rows<'a> {
     last: u64,
     /// The layout of the file; of several, of the one at hand.
     pub layout: &'static Layout,
-    /// The file's container.
     pub container: Container,
     /// `gzip` or `zstd`, where the whole file is compressed.
     pub compression: Option<&'static str>,
@@ -178,7 +177,7 @@ impl<'a> Rows<'a> {
             self.named_columns.add(&fields);
         }
         // The plain layout reads names in any case; no other does.
-        let folds = self.layout.name == layouts::PLAIN.name;
+        let folds = self.layout.folds;
         let keys = self.layout.keys;
         let is_known = |name: &str| match columns {
             Some(columns) => columns.reads(name),
@@ -192,7 +191,7 @@ impl<'a> Rows<'a> {
         }
         let mut example = match columns {
             Some(columns) => columns.read(&fields)?,
-            None => (self.layout.read)(&fields)?,
+            None => self.layout.read(&fields)?,
         };
         example.row = raw.number;
         for gold in std::iter::once(&mut example.answer).chain(&mut example.other_answers) {
@@ -332,7 +331,7 @@ fn recognise(
     };
     let mut best: Option<(&Layout, u64)> = None;
     for layout in DATASET_LAYOUTS {
-        let fit = objects().map(|it| u64::from((layout.fit)(it, container))).sum();
+        let fit = objects().map(|it| u64::from(layout.fit(it, container))).sum();
         if fit > best.map_or(0, |it| it.1) {
             best = Some((layout, fit));
         }

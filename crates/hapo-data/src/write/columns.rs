@@ -29,7 +29,6 @@ pub(super) fn row(line: &[u8]) -> std::io::Result<Object> {
 /// Bytes of text after which a row group is written.
 const GROUP_BYTES: usize = 64 << 20;
 
-/// A Parquet file that is being written.
 pub(crate) struct Table {
     schema: Arc<Type>,
     writer: SerializedFileWriter<File>,
