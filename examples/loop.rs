@@ -14,7 +14,7 @@ use hapo::kernels::AdamW;
 use hapo::model::folder::{self, Layout};
 use hapo::model::{ActivationCheckpointing, Dtype, TensorSpec};
 use hapo::sampler::{
-    ChatFormat, Decoding, Error, GroupRequest, KvMemory, SampleSettings, Truncation, sample,
+    ChatFormat, Decoding, GroupRequest, KvMemory, SampleSettings, Truncation, sample,
 };
 use hapo::train::pack::token_group;
 use hapo::train::recipe::Overlong;
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (prompt, sampled) in prompts.iter().zip(sample(&trainer.model, &requests, &settings)?) {
             let gold = prompt.gold.as_ref().expect("the limits ask for one");
             let verdict = |it: &Rollout| Ok(verdict_of(gold, &chat.text(&it.tokens)?));
-            let verdicts: Result<_, Error> = sampled.group.rollouts().iter().map(verdict).collect();
+            let verdicts: Result<_, hapo::core::Refusal> = sampled.group.rollouts().iter().map(verdict).collect();
             let scored = sampled.group.score(verdicts?);
             successes += scored.successes();
             let offer = Offer { teachers: &prompt.teachers, stored: &[], scores: &[], slot };

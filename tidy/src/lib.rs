@@ -22,7 +22,7 @@ pub fn is_rust(path: &str) -> bool {
 impl Source {
     /// True if the file is Rust of a program or a library, not a test.
     pub fn is_production(&self) -> bool {
-        ["crates/", "lab/"].iter().any(|folder| self.path.starts_with(folder))
+        ["crates/", "verifier/", "lab/"].iter().any(|folder| self.path.starts_with(folder))
             && is_rust(&self.path)
             && self.path.contains("/src/")
             && !self.path.contains("/tests/")

@@ -1,39 +1,12 @@
 //! How a failure ends the program: one message, a hint where there is one, an exit code.
 
-use std::error::Error;
-
-use hapo_core::{Explain, Remedy};
+use hapo_core::{Hint, Refusal, Remedy};
 
 use crate::progress::speaks_json;
 
-/// Wrong usage or bad input: exit code 2. Any other error is exit code 1.
-#[derive(Debug)]
-struct BadInput {
-    problem: String,
-    hint: Option<String>,
-}
-
-impl std::fmt::Display for BadInput {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.problem)
-    }
-}
-
-impl Error for BadInput {}
-
-impl Explain for BadInput {
-    fn hint(&self) -> Option<String> {
-        self.hint.clone()
-    }
-
-    fn is_bad_input(&self) -> bool {
-        true
-    }
-}
-
 /// An error of exit code 2 with something the reader can do.
 pub fn bad_input(problem: impl Into<String>, hint: impl Into<String>) -> anyhow::Error {
-    BadInput { problem: problem.into(), hint: Some(hint.into()) }.into()
+    Refusal::input(problem.into()).hint(hint.into()).into()
 }
 
 /// Prints the error and what to do about it, and gives the exit code, which says whose fault it is. `output` is the
@@ -48,8 +21,8 @@ pub fn report(error: &anyhow::Error, output: &str) -> u8 {
         return 0;
     }
     let hint = hint(error, output);
-    let exit_code =
-        if error.chain().filter_map(explained).any(Explain::is_bad_input) { 2 } else { 1 };
+    // The outermost refusal knows best. An error of another library is no fault of the input.
+    let exit_code = if refusals(error).next().is_some_and(Refusal::is_bad_input) { 2 } else { 1 };
     if speaks_json() {
         let message = message(error);
         let json = serde_json::json!({
@@ -65,12 +38,16 @@ pub fn report(error: &anyhow::Error, output: &str) -> u8 {
     exit_code
 }
 
-/// The remedy, by the options of the command line.
+/// What the reader can do, by the options of the command line.
 pub fn hint(error: &anyhow::Error, output: &str) -> Option<String> {
-    error.chain().filter_map(explained).find_map(|error| match error.remedy() {
-        Some(remedy) => Some(by_options(remedy, output)),
-        None => error.hint(),
+    refusals(error).find_map(Refusal::how_to_mend).map(|hint| match hint {
+        Hint::Remedy(remedy) => by_options(*remedy, output),
+        Hint::Text(text) => text.to_string(),
     })
+}
+
+fn refusals(error: &anyhow::Error) -> impl Iterator<Item = &Refusal> {
+    error.chain().filter_map(|cause| cause.downcast_ref())
 }
 
 /// The error and its causes, each said once: many errors already quote the one below them.
@@ -145,26 +122,4 @@ fn by_options(remedy: Remedy, output: &str) -> String {
         Remedy::FreePort => "another program may hold the port; --port 0 takes a free one",
     };
     text.to_owned()
-}
-
-/// An error's hint and exit code; `None` for an error of another library.
-fn explained<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a dyn Explain> {
-    fn of<'a, E: Error + Explain + 'static>(
-        error: &'a (dyn Error + 'static),
-    ) -> Option<&'a dyn Explain> {
-        error.downcast_ref::<E>().map(|it| it as &dyn Explain)
-    }
-    None.or_else(|| of::<BadInput>(error))
-        .or_else(|| of::<hapo_data::Error>(error))
-        .or_else(|| of::<hapo_eval::Error>(error))
-        .or_else(|| of::<hapo_hub::Error>(error))
-        .or_else(|| of::<hapo_model::ComputeError>(error))
-        .or_else(|| of::<hapo_model::Error>(error))
-        .or_else(|| of::<hapo_model::LoadError>(error))
-        .or_else(|| of::<hapo_report::Error>(error))
-        .or_else(|| of::<hapo_run::Error>(error))
-        .or_else(|| of::<hapo_sampler::Error>(error))
-        .or_else(|| of::<hapo_serve::Error>(error))
-        .or_else(|| of::<hapo_teacher::Error>(error))
-        .or_else(|| of::<hapo_train::Error>(error))
 }

@@ -7,8 +7,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{self, Deserializer, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::refusal::{Refusal, expected};
 
 /// A non-negative decimal fraction of at most 15 significant digits, 12 of them after the point.
 /// Equal values are equal: trailing zeros are dropped.
@@ -18,31 +19,12 @@ pub struct Decimal {
     places: u32,
 }
 
-/// Text that is not a decimal number within the limits of [`Decimal`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DecimalError {
-    /// The text, at most 40 characters of it.
-    pub text: String,
-}
-
-impl fmt::Display for DecimalError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "decimal number, expected digits such as 0.3 with at most 12 places and 15 digits, got {:?}",
-            self.text
-        )
-    }
-}
-
-impl std::error::Error for DecimalError {}
-
 const MAX_PLACES: u32 = 12;
 const MANTISSA_LIMIT: u64 = 1_000_000_000_000_000;
 
 impl Decimal {
     /// The decimal that a double-precision number prints as, the shortest that reads back to it.
-    pub fn from_f64(value: f64) -> Result<Self, DecimalError> {
+    pub fn from_f64(value: f64) -> Result<Self, Refusal> {
         value.to_string().parse()
     }
 
@@ -70,10 +52,15 @@ impl From<u32> for Decimal {
 }
 
 impl FromStr for Decimal {
-    type Err = DecimalError;
+    type Err = Refusal;
 
-    fn from_str(text: &str) -> Result<Self, DecimalError> {
-        let error = || DecimalError { text: text.chars().take(40).collect() };
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        let error = || {
+            let text: String = text.chars().take(40).collect();
+            expected("digits such as 0.3 with at most 12 places and 15 digits")
+                .got(format!("{text:?}"))
+                .about("decimal number")
+        };
         let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
         let digits_only = |it: &str| it.bytes().all(|b| b.is_ascii_digit());
         if whole.is_empty() || !digits_only(whole) || !digits_only(fraction) || text.ends_with('.')
@@ -115,26 +102,18 @@ impl Serialize for Decimal {
 /// From a number or from text such as `"0.3"`.
 impl<'de> Deserialize<'de> for Decimal {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct DecimalVisitor;
-        impl Visitor<'_> for DecimalVisitor {
-            type Value = Decimal;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a non-negative decimal number")
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Decimal, E> {
-                Decimal::from_f64(value).map_err(E::custom)
-            }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Decimal, E> {
-                value.to_string().parse().map_err(E::custom)
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Decimal, E> {
-                value.to_string().parse().map_err(E::custom)
-            }
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Decimal, E> {
-                value.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(DecimalVisitor)
+        let read = match NumberOrText::deserialize(deserializer)? {
+            NumberOrText::Number(value) => Self::from_f64(value),
+            NumberOrText::Text(text) => text.parse(),
+        };
+        read.map_err(de::Error::custom)
     }
+}
+
+/// A number as a recipe or a command line writes it.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a number or a word")]
+pub(crate) enum NumberOrText {
+    Number(f64),
+    Text(String),
 }

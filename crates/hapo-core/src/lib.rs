@@ -42,13 +42,12 @@
 mod advantage;
 mod credit;
 mod decimal;
-mod explain;
 mod gate;
 mod gates;
 mod group;
 mod growth;
+mod help;
 mod hex;
-mod injection;
 mod loss;
 mod memory;
 mod methods;
@@ -60,17 +59,17 @@ mod scores;
 mod statistics;
 mod teacher_weight;
 mod unique;
+mod words;
 
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages, advantages_among, deviation, mean};
 pub use credit::{
     Advantage, Credit, Kl, KlEstimator, Moment, PolicyAndTeacher, Ratio, Span, Term, behind_prefix,
     has_terms, unmasked,
 };
-pub use decimal::{Decimal, DecimalError};
-pub use explain::{Explain, Remedy, counted, excerpt, panic_message};
+pub use decimal::Decimal;
 pub use gate::{
-    Annealing, AnnealingMode, Gate, GateError, GateWarning, RangeRow, RungRow, Schedule,
-    ScheduleTable, SlotRule, StepRow, SuccessLimit, Threshold, check_slot_rule,
+    Annealing, AnnealingMode, Gate, RangeRow, RungRow, Schedule, ScheduleTable, SlotRule, StepRow,
+    SuccessLimit, Threshold, check_slot_rule,
 };
 pub use gates::{
     GATES, GateMemory, GateRule, GateSettings, Glance, Round, gate_rule, refused_as_table,
@@ -79,29 +78,30 @@ pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
 };
 pub use growth::{Growing, Growth, Needs, Part, Prefix, Scored};
-pub use hex::hex;
-pub use injection::{
-    Behind, INJECTIONS, Injection, Offer, Slot, TeacherPick, apply_gate, injection,
-    rollouts_to_sample,
+pub use help::{
+    Behind, Grow, Help, INJECTIONS, Injection, Mix, Offer, Remember, Slot, TeacherPick, Terms,
+    apply_gate, injection, rollouts_to_sample,
 };
+pub use hex::hex;
 pub use loss::{
     Bound, Clip, Correction, CorrectionKind, Divisor, Divisors, EntropyOver, ImportanceRatioLevel,
-    Loss, Mismatch, Normaliser, NormaliserKind, SpanTerms, SpanTokens, Surrogate,
-    sequence_surrogate, token_surrogate,
+    Loss, Mismatch, Normaliser, NormaliserKind, SpanTerms, SpanTokens, sequence_surrogate,
+    token_surrogate,
 };
 pub use memory::Memory;
 pub use methods::{
-    Gated, HapoGate, METHODS, Method, MethodEntry, MethodError, MethodSettings, Plan, TeacherRule,
+    Foreign, Gated, HapoGate, METHODS, Method, MethodEntry, MethodSettings, Plan, TeacherRule,
     Variant, demonstration, method,
 };
 pub use operators::{OPERATORS, Operator, operator};
-pub use refusal::{Fault, Hint, Refusal, expected};
+pub use refusal::{Fault, Hint, Refusal, Remedy, expected};
 pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, random_words, uniform};
 pub use rollout::{
-    Context, PromptId, Rollout, Step, StoredTrace, TeacherRefusal, TeacherTrajectory, TokenId,
-    Truncated, Verdict, admit_graded_teacher, admit_teacher,
+    Context, PromptId, Rollout, Step, StoredTrace, TeacherTrajectory, TokenId, Truncated, Verdict,
+    admit_graded_teacher, admit_teacher,
 };
 pub use scores::{Scores, TokenScores};
 pub use statistics::BatchStatistics;
 pub use teacher_weight::{TeacherWeight, teacher_weight};
 pub use unique::UniqueFields;
+pub use words::{counted, excerpt, panic_message};

@@ -5,8 +5,6 @@ use std::error::Error;
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use crate::Remedy;
-
 /// Whose fault a refusal is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -16,6 +14,50 @@ pub enum Fault {
     Machine,
     /// The program.
     Bug,
+}
+
+macro_rules! remedies {
+    ($($remedy:ident: $words:literal,)+) => {
+        /// A hint that programs give by their own options or arguments; printed, it has the words of the libraries.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Remedy {
+            $(#[doc = $words] $remedy,)+
+        }
+
+        impl fmt::Display for Remedy {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self {
+                    $(Self::$remedy => $words,)+
+                })
+            }
+        }
+    };
+}
+
+remedies! {
+    ResumeRun: "resume it, or choose another run folder",
+    ResumeChangedRecipe: "choose another run folder, or resume with the changed recipe",
+    ResumeChangedInputs: "put them back, choose another run folder, or resume with the changed recipe and inputs",
+    RestoreCheckpoints: "restore the folder `checkpoints` from a copy, or choose another run folder",
+    RestoreCheckpoint: "restore the folder from a copy, or choose another run folder",
+    LowerLearningRate: "resume with a lower optim.lr",
+    FreeDisk: "free space on the disk, then resume",
+    NameBenchmarks: "name the folder with the benchmarks' files",
+    WholeBenchmark: "give the benchmark's own file, or evaluate on any file by itself",
+    ShortenCompletions: "remove the row, or shorten the completions",
+    DropBadRows: "correct the row, or leave bad rows out",
+    WaitForOutput: "wait for it, or choose another output",
+    OtherOutput: "choose another output, or start afresh",
+    SameSettings: "use the settings it was started with, or another output",
+    SameSettingsOrAfresh: "use the settings it was started with, or another output, or start afresh",
+    SameData: "use the data it was begun with, or another output",
+    StartFirst: "start it first",
+    SetApiKey: "set the API key",
+    CheckEndpoint: "check the endpoint (it usually ends in /v1) and the model",
+    CheckRequest: "check the model, the longest completion and the extra fields; a null there removes a field of the request",
+    RetryFailed: "once it is up again, resume and retry the failed attempts",
+    NameRun: "name the folder of a run, or a folder of such folders; `hapo quickstart` makes three in minutes",
+    FreePort: "another program may hold the port; port 0 takes a free one",
 }
 
 /// What the reader can do.
@@ -174,6 +216,26 @@ impl Refusal {
         self.0.hint.as_ref()
     }
 
+    /// The place, if it is known.
+    pub fn place(&self) -> Option<&str> {
+        self.0.place.as_deref()
+    }
+
+    /// What it says, without the place.
+    pub fn problem(&self) -> String {
+        let Parts { what, expected, got, source, .. } = &*self.0;
+        let expectation = match (expected, got) {
+            (Some(expected), Some(got)) => Some(format!("expected {expected}, got {got}")),
+            (Some(expected), None) => Some(format!("expected {expected}")),
+            (None, Some(got)) => Some(format!("got {got}")),
+            (None, None) => None,
+        };
+        let what = (!what.is_empty()).then(|| what.to_string());
+        let source = source.as_ref().map(ToString::to_string);
+        let parts: Vec<String> = [what, expectation, source].into_iter().flatten().collect();
+        parts.join(": ")
+    }
+
     /// Whose fault it is.
     pub fn fault(&self) -> Fault {
         self.0.fault
@@ -199,20 +261,9 @@ impl Refusal {
 
 impl Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parts { what, expected, got, place, source, .. } = &*self.0;
-        let expectation = match (expected, got) {
-            (Some(expected), Some(got)) => Some(format!("expected {expected}, got {got}")),
-            (Some(expected), None) => Some(format!("expected {expected}")),
-            (None, Some(got)) => Some(format!("got {got}")),
-            (None, None) => None,
-        };
-        let what = (!what.is_empty()).then(|| what.to_string());
-        let source = source.as_ref().map(ToString::to_string);
-        let parts: Vec<String> = [what, expectation, source].into_iter().flatten().collect();
-        f.write_str(&parts.join(": "))?;
-        match place {
-            Some(place) => write!(f, " ({place})"),
-            None => Ok(()),
+        match &self.0.place {
+            Some(place) => write!(f, "{} ({place})", self.problem()),
+            None => f.write_str(&self.problem()),
         }
     }
 }
@@ -220,19 +271,6 @@ impl Display for Refusal {
 impl Error for Refusal {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.0.source.as_ref().map(|source| &**source as &(dyn Error + 'static))
-    }
-}
-
-/// The errors that are not refusals yet.
-impl<E: crate::Explain + Error + Send + Sync + 'static> From<E> for Refusal {
-    fn from(error: E) -> Self {
-        let fault = if error.is_bad_input() { Fault::Input } else { Fault::Machine };
-        let mut refusal = Self::of(fault, error.to_string());
-        refusal.0.hint = match error.remedy() {
-            Some(remedy) => Some(remedy.into()),
-            None => error.hint().map(Into::into),
-        };
-        refusal
     }
 }
 

@@ -3,9 +3,9 @@
 //! Text stays outside: the core decides on counts, lengths and verdicts only. The price is that reports
 //! must keep the prompt id to find the words again.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
+
+use crate::refusal::{Refusal, expected};
 
 /// Index of a token in the vocabulary.
 pub type TokenId = u32;
@@ -80,7 +80,7 @@ impl Context {
 /// What the verifier says of a response. The model's output is never an error. It is recorded as
 /// `{"verdict": "unparsable", "reason": "…"}`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "RecordedVerdict", into = "RecordedVerdict")]
+#[serde(tag = "verdict", content = "reason", rename_all = "snake_case")]
 pub enum Verdict {
     /// The final answer equals the gold answer.
     Correct,
@@ -89,43 +89,6 @@ pub enum Verdict {
     Wrong,
     /// No answer could be read, and why.
     Unparsable(String),
-}
-
-/// The form in which a verdict is recorded.
-#[derive(Clone, Serialize, Deserialize)]
-struct RecordedVerdict {
-    verdict: VerdictName,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum VerdictName {
-    Correct,
-    Wrong,
-    Unparsable,
-}
-
-impl From<RecordedVerdict> for Verdict {
-    fn from(recorded: RecordedVerdict) -> Self {
-        match recorded.verdict {
-            VerdictName::Correct => Self::Correct,
-            VerdictName::Wrong => Self::Wrong,
-            VerdictName::Unparsable => Self::Unparsable(recorded.reason.unwrap_or_default()),
-        }
-    }
-}
-
-impl From<Verdict> for RecordedVerdict {
-    fn from(verdict: Verdict) -> Self {
-        let (verdict, reason) = match verdict {
-            Verdict::Correct => (VerdictName::Correct, None),
-            Verdict::Wrong => (VerdictName::Wrong, None),
-            Verdict::Unparsable(it) => (VerdictName::Unparsable, Some(it)),
-        };
-        Self { verdict, reason }
-    }
 }
 
 /// The rule for a response without its end token (D27).
@@ -213,6 +176,8 @@ impl TeacherTrajectory {
     }
 }
 
+const UNVERIFIED: &str = "teacher trajectory is not verified";
+
 /// Admits a teacher's response, or says why not (D9). The end token is appended unless the response
 /// already ends with it (D10), and it counts against `response_limit`, in tokens. A trajectory that is
 /// too long is refused, never truncated, and so is one that continues after its end.
@@ -226,9 +191,14 @@ pub fn admit_teacher(
     stop: &[TokenId],
     verdict: &Verdict,
     response_limit: usize,
-) -> Result<TeacherTrajectory, TeacherRefusal> {
-    if !verdict.is_correct() {
-        return Err(TeacherRefusal::NotCorrect(verdict.clone()));
+) -> Result<TeacherTrajectory, Refusal> {
+    let got = match verdict {
+        Verdict::Correct => None,
+        Verdict::Wrong => Some("a wrong one".to_owned()),
+        Verdict::Unparsable(reason) => Some(format!("none: {reason}")),
+    };
+    if let Some(got) = got {
+        return Err(expected("a correct answer").got(got).about(UNVERIFIED));
     }
     admit_graded_teacher(tokens, stop, verdict.reward(), 1.0, response_limit)
 }
@@ -244,84 +214,23 @@ pub fn admit_graded_teacher(
     reward: f64,
     success_at: f64,
     response_limit: usize,
-) -> Result<TeacherTrajectory, TeacherRefusal> {
+) -> Result<TeacherTrajectory, Refusal> {
     if reward.is_nan() || reward < success_at {
-        return Err(TeacherRefusal::LowReward { reward, success_at });
+        let least = format!("a reward of at least {success_at}");
+        return Err(expected(least).got(reward).about(UNVERIFIED));
     }
     if tokens.last() != Some(&stop[0]) {
         tokens.push(stop[0]);
     }
     let inside = &tokens[..tokens.len() - 1];
     if let Some(position) = inside.iter().position(|it| stop.contains(it)) {
-        return Err(TeacherRefusal::EndInside { position, tokens: tokens.len() });
+        let got = format!("one as token {} of {}", position + 1, tokens.len());
+        let what = "teacher trajectory continues after its end";
+        return Err(expected("an end token at its end alone").got(got).about(what));
     }
     if tokens.len() > response_limit {
-        return Err(TeacherRefusal::TooLong { tokens: tokens.len(), response_limit });
+        let most = format!("at most {response_limit} tokens with the end token");
+        return Err(expected(most).got(tokens.len()).about("teacher trajectory is too long"));
     }
     Ok(TeacherTrajectory { tokens, reward })
 }
-
-/// Why a teacher's response is not admitted (D9). The prompt stays in the run and is never injected.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub enum TeacherRefusal {
-    /// The verifier does not say Correct.
-    NotCorrect(Verdict),
-    /// Its reward is no success (D28).
-    LowReward {
-        /// The grader's reward.
-        reward: f64,
-        /// The smallest reward that counts as success.
-        success_at: f64,
-    },
-    /// A token that ends a response is followed by others: the policy would be taught to go on after its end.
-    EndInside {
-        /// Where it is, from 0.
-        position: usize,
-        /// Length with the end token.
-        tokens: usize,
-    },
-    /// Longer than the response limit, end token included.
-    TooLong {
-        /// Length with the end token.
-        tokens: usize,
-        /// The limit.
-        response_limit: usize,
-    },
-}
-
-impl fmt::Display for TeacherRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotCorrect(Verdict::Unparsable(reason)) => {
-                write!(
-                    f,
-                    "teacher trajectory is not verified, expected a correct answer, got none: {reason}"
-                )
-            }
-            Self::NotCorrect(_) => {
-                write!(
-                    f,
-                    "teacher trajectory is not verified, expected a correct answer, got a wrong one"
-                )
-            }
-            Self::LowReward { reward, success_at } => write!(
-                f,
-                "teacher trajectory is not verified, expected a reward of at least {success_at}, got {reward}"
-            ),
-            Self::EndInside { position, tokens } => write!(
-                f,
-                "teacher trajectory continues after its end, expected an end token at its end alone, got one as token \
-                 {} of {tokens}",
-                position + 1
-            ),
-            Self::TooLong { tokens, response_limit } => write!(
-                f,
-                "teacher trajectory is too long, expected at most {response_limit} tokens with the end token, \
-                 got {tokens}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for TeacherRefusal {}

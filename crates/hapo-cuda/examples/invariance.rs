@@ -1,9 +1,11 @@
 //! Does a row of a product depend on the rows beside it?
 //!
-//! `cargo run --release -p hapo-cuda --example invariance` multiplies by the matrices of the 0.5B, 3B and 7B shapes, in
-//! bf16 on GPU 0, with nine numbers of rows, and compares the bits of every row with that row among the most. A line of
-//! JSON for each matrix has the numbers of rows at which some row differs: for sums in one piece, as the sampler and
-//! the trainer ask for them, and for sums that cuBLASLt may split. `-- tiny` does the same on small matrices.
+//! `cargo run --release -p hapo-cuda --example invariance` multiplies by the matrices of the 135M, 0.5B, 3B and 7B shapes,
+//! by adapters and by a head of 32,001 tokens, in bf16 on GPU 0, with every number of rows from 1 to 512 and 40 larger
+//! ones, and compares the bits of the first and the last row with those rows among the most. A line of JSON for each
+//! matrix has the numbers of rows at which one differs: for sums in one piece, as the sampler and the trainer ask for
+//! them, with how many products had another algorithm than that of all numbers of rows; and, at nine numbers of rows, for
+//! sums that cuBLASLt may split. `-- tiny` does the same on small matrices.
 
 use hapo_cuda::{Driver, Launcher, Matrix, Memory, Number, Product};
 use hapo_kernels::DeviceError;
@@ -31,8 +33,8 @@ const fn gated(inputs: usize, outputs: usize) -> Case {
 }
 
 /// Queries, keys, attention's output, the gate, the way down and the head of 0.5B, then of 3B; keys, the way down and
-/// adapters of rank 32 of 7B.
-const CASES: [Case; 16] = [
+/// adapters of rank 32 of 7B; 135M; the way down of 3B behind an adapter; a vocabulary with one token more.
+const CASES: [Case; 23] = [
     case(896, 896),
     case(896, 128),
     residual(896, 896),
@@ -49,11 +51,25 @@ const CASES: [Case; 16] = [
     residual(18_944, 3584),
     gated(3584, 32),
     gated(18_944, 32),
+    case(576, 576),
+    case(576, 192),
+    gated(576, 1536),
+    residual(1536, 576),
+    case(576, 49_152),
+    residual(11_008 + 32, 2048),
+    case(4096, 32_001),
 ];
+/// Numbers of rows for sums that may be split, and the most.
 const ROWS: [usize; 9] = [1, 2, 7, 8, 64, 255, 256, 1766, 8192];
 
-const TINY: [Case; 3] = [case(96, 64), residual(200, 48), gated(64, 96)];
+const TINY: [Case; 4] = [case(96, 64), residual(200, 48), gated(64, 96), case(64, 33)];
 const TINY_ROWS: [usize; 5] = [1, 2, 8, 65, 130];
+
+/// Every number of rows up to 512, and 40 larger ones up to the most, unevenly far apart.
+fn all_counts(most: usize) -> Vec<usize> {
+    let larger = (1..40).map(|i| 512 + i * i * 5 + i % 7).filter(|count| *count < most);
+    (1..most.min(513)).chain(larger).chain([most]).collect()
+}
 
 #[expect(clippy::print_stdout, reason = "the table is what the command is for")]
 fn main() -> Result<(), DeviceError> {
@@ -62,19 +78,21 @@ fn main() -> Result<(), DeviceError> {
         if is_tiny { (&TINY[..], &TINY_ROWS[..]) } else { (&CASES[..], &ROWS[..]) };
     let driver = Driver::open(0)?;
     for of in cases {
-        for whole in [true, false] {
+        let all = all_counts(counts[counts.len() - 1]);
+        for (whole, counts) in [(true, &all[..]), (false, counts)] {
+            let before = driver.refused();
             let unequal = unequal(&driver, *of, counts, whole)?;
-            let Case { inputs, outputs, .. } = of;
+            let refused = driver.refused().products - before.products;
+            let (Case { inputs, outputs, .. }, counts) = (of, counts.len() - 1);
             println!(
-                "{{\"inputs\": {inputs}, \"outputs\": {outputs}, \"whole\": {whole}, \"counts\": {}, \"unequal\": {unequal:?}}}",
-                counts.len() - 1
+                "{{\"inputs\": {inputs}, \"outputs\": {outputs}, \"whole\": {whole}, \"counts\": {counts}, \"refused\": {refused}, \"unequal\": {unequal:?}}}",
             );
         }
     }
     Ok(())
 }
 
-/// Numbers of rows at which some row has other bits than among the most.
+/// Numbers of rows at which the first or the last row has other bits than among the most.
 fn unequal(
     driver: &Driver,
     of: Case,
@@ -85,10 +103,12 @@ fn unequal(
     let most = counts[counts.len() - 1].min((1 << 30) / (4 * of.outputs));
     let (x, w) = (halves(most * of.inputs, 1), halves(of.inputs * of.outputs, 2));
     let [x, w] = [driver.alloc_of(&x)?, driver.alloc_of(&w)?];
-    let bytes = of.outputs * if of.out_is_bf16 { 2 } else { 4 };
+    let width = of.outputs * if of.out_is_bf16 { 2 } else { 4 };
     let plain = |address, stride| Matrix { address, stride, transposed: false };
-    let rows = |n: usize| {
-        let out = driver.alloc(n * bytes)?;
+    let room = || driver.alloc(most * width);
+    let [among, alone] = [room()?, room()?];
+    let multiply = |n: usize, out: u64| {
+        driver.zero(out, n * width)?;
         driver.product(&Product {
             m: of.outputs,
             n,
@@ -99,19 +119,24 @@ fn unequal(
             factor: 1.0,
             add: of.add,
             whole,
-            out: plain(out.address(), of.outputs),
+            out: plain(out, of.outputs),
             out_is_bf16: of.out_is_bf16,
             bias: None,
-        })?;
-        let mut all = vec![0; n * bytes];
-        driver.download(out.address(), &mut all)?;
-        Ok::<_, DeviceError>(all)
+        })
     };
-    let expected = rows(most)?;
+    let rows = |out: u64, chosen: [usize; 2]| {
+        let mut found = [vec![0; width], vec![0; width]];
+        for (to, row) in found.iter_mut().zip(chosen) {
+            driver.download(out + (row * width) as u64, to)?;
+        }
+        Ok::<_, DeviceError>(found)
+    };
+    multiply(most, among.address())?;
     let mut found = Vec::new();
-    for &n in &counts[..counts.len() - 1] {
-        let n = n.min(most);
-        if rows(n)? != expected[..n * bytes] {
+    for &n in counts[..counts.len() - 1].iter().filter(|n| **n < most) {
+        multiply(n, alone.address())?;
+        let chosen = [0, n - 1];
+        if rows(alone.address(), chosen)? != rows(among.address(), chosen)? {
             found.push(n);
         }
     }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::{CudaContext, sys};
@@ -16,7 +15,7 @@ use crate::images::Kernels;
 use crate::launch::{Launch, Launcher, Memory, Product, THREADS};
 use crate::libraries::{CublasLt, lt};
 use crate::plan;
-use crate::products::Products;
+use crate::products::{Products, Refused};
 use crate::sources::{Source, sources};
 use crate::staging::{RING, Staging};
 use crate::trace::Trace;
@@ -108,6 +107,9 @@ impl Drop for Open {
         // no caller left to report a failure to.
         unsafe {
             let _ = cuda::stream::synchronize(self.stream);
+            if let Some(trace) = &self.trace {
+                trace.close();
+            }
             self.products.close();
             let _ = free(self.pool, self.workspace, self.stream);
             if let Some(it) = staging {
@@ -239,6 +241,11 @@ impl Driver {
         set.map(warning).into_iter().collect()
     }
 
+    /// Forward products whose rows may depend on the rows beside them, since cuBLASLt refused their algorithm.
+    pub fn refused(&self) -> Refused {
+        self.open.products.refused()
+    }
+
     /// Times by operation, if `HAPO_CUDA_TRACE` is set.
     pub fn trace(&self) -> Option<String> {
         self.open.trace.as_ref().map(Trace::table)
@@ -254,14 +261,17 @@ impl Driver {
     }
 
     fn wait(&self) -> Result<(), DeviceError> {
-        // SAFETY: the stream is alive.
-        self.checked(
-            unsafe { cuda::stream::synchronize(self.open.stream) },
-            "work on the GPU failed",
-        )
+        // SAFETY: the stream is alive, and its context current.
+        let wait = || unsafe { cuda::stream::synchronize(self.open.stream) };
+        let waited = match &self.open.trace {
+            // SAFETY: as above.
+            Some(trace) => unsafe { trace.waited(wait) },
+            None => wait(),
+        };
+        self.checked(waited, "work on the GPU failed")
     }
 
-    /// Begins `work`; where times are kept, waits for it.
+    /// Begins `work`; its time is kept where one asked for it.
     fn timed(
         &self,
         name: impl FnOnce() -> String,
@@ -270,11 +280,12 @@ impl Driver {
         let Some(trace) = &self.open.trace else {
             return work();
         };
-        let start = Instant::now();
+        let (stream, what) = (self.open.stream, "a time cannot be taken");
+        // SAFETY: the stream is alive, and its context current.
+        let begun = self.checked(unsafe { trace.begin(stream) }, what)?;
         work()?;
-        self.wait()?;
-        trace.add(name(), start);
-        Ok(())
+        // SAFETY: as above.
+        self.checked(unsafe { trace.end(stream, name(), begun) }, what)
     }
 
     /// There is no memory for `bytes` more.
@@ -535,14 +546,12 @@ impl Launcher for Driver {
         };
         let mut staging = self.open.staging.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ring) = staging.as_mut().filter(|_| from.len() <= RING) else {
-            return self.timed(name, || {
-                begin(from)?;
-                // The bytes are the caller's again.
-                self.wait()
-            });
+            self.timed(name, || begin(from))?;
+            // The bytes are the caller's again.
+            return self.wait();
         };
+        let room = ring.room(from.len(), || self.wait())?;
         self.timed(name, || {
-            let room = ring.room(from.len(), || self.wait())?;
             // SAFETY: the room has as many bytes, and no copy uses them.
             let held = unsafe {
                 std::ptr::copy_nonoverlapping(from.as_ptr(), room, from.len());
@@ -559,24 +568,23 @@ impl Launcher for Driver {
         self.bind()?;
         let name = || "copy from the GPU".to_owned();
         let copy = |to: &mut [u8]| {
-            // SAFETY: the caller's address has the bytes, and they stay valid until the wait.
+            // SAFETY: the caller's address has the bytes, and they stay valid until the wait below.
             let copied = unsafe { cuda::memcpy_dtoh_async(to, from, self.open.stream) };
-            self.checked(copied, "a copy from the GPU failed")?;
-            self.wait()
+            self.checked(copied, "a copy from the GPU failed")
         };
         let mut staging = self.open.staging.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(ring) = staging.as_mut().filter(|_| to.len() <= RING) else {
-            return self.timed(name, || copy(to));
+            self.timed(name, || copy(to))?;
+            return self.wait();
         };
-        self.timed(name, || {
-            let room = ring.room(to.len(), || self.wait())?;
-            // SAFETY: the room has as many bytes, and no other copy uses them.
-            let held = unsafe { std::slice::from_raw_parts_mut(room, to.len()) };
-            copy(held)?;
-            to.copy_from_slice(held);
-            ring.forget();
-            Ok(())
-        })
+        let room = ring.room(to.len(), || self.wait())?;
+        // SAFETY: the room has as many bytes, and no other copy uses them.
+        let held = unsafe { std::slice::from_raw_parts_mut(room, to.len()) };
+        self.timed(name, || copy(held))?;
+        self.wait()?;
+        to.copy_from_slice(held);
+        ring.forget();
+        Ok(())
     }
 
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
@@ -676,6 +684,10 @@ impl Launcher for Driver {
             cuda::mem_pool::set_attribute(pool, high, (&raw mut zero).cast()).ok()?;
         }
         Some(most)
+    }
+
+    fn refused_products(&self) -> Option<u64> {
+        Some(self.refused().products)
     }
 
     fn name(&self) -> String {

@@ -113,6 +113,10 @@ pub trait Launcher: Send + Sync + Debug + 'static {
     fn peak_bytes(&self) -> Option<u64> {
         None
     }
+    /// Forward products so far whose rows may depend on the rows beside them; `None` where nothing counts them.
+    fn refused_products(&self) -> Option<u64> {
+        None
+    }
     /// Its name on the command line.
     fn name(&self) -> String;
 }

@@ -33,8 +33,9 @@ mod weight;
 pub use compile::{Arch, Compiler, Form};
 pub use device::{CudaBuf, CudaDevice, CudaTable, MatmulPrecision};
 pub use driver::{Driver, open};
-pub use images::write_images;
+pub use images::{Planted, write_images, write_planted_images};
 pub use launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
+pub use products::Refused;
 pub use sources::{Source, sources};
 pub use weight::CudaWeight;
 

@@ -50,6 +50,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.inner.launcher.peak_bytes()
     }
 
+    fn refused_products(&self) -> Option<u64> {
+        self.inner.launcher.refused_products()
+    }
+
     fn table<T: TableItem>(&self, items: &[T]) -> CudaTable<L, T> {
         let pending = self.fault().clone();
         let memory = pending.map_or_else(|| self.upload_items(items), Err);

@@ -1,16 +1,18 @@
 //! Products by cuBLASLt: their descriptors, and the cached algorithm for each shape.
 //!
 //! Purpose: the product itself adds the bias. cuBLASLt's heuristic runs once for every kind of product and its first
-//! answer is kept, so each kind has one algorithm; addresses count by their alignment alone. Forward products take no
-//! algorithm that splits the inner dimension; others add its parts in f32.
+//! answer is kept with the descriptors, so each kind has one algorithm and a call is one of the library's, two with a bias;
+//! addresses count by their alignment alone. Forward products take no algorithm that splits the inner dimension; others
+//! add its parts in f32. One whose algorithm cuBLASLt refuses takes that of its own shape, and is counted: its rows may
+//! depend on the rows beside them.
 //!
-//! Price: descriptors are built anew for every call. Keys and values are two calls, and so are gate and up. As a batch of
+//! Price: four descriptors for each kind. Keys and values are two calls, and so are gate and up. As a batch of
 //! two whose stride was the distance of their memory, they ended in illegal addresses on an H200 (cuBLASLt 13.1), and
 //! their bits changed with the distance.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::launch::{Matrix, Number, Product};
 use crate::libraries::{CublasLt, Handle, lt};
@@ -38,8 +40,29 @@ pub(crate) struct Products {
     chosen: Mutex<Chosen>,
 }
 
-/// The algorithms of products.
-type Chosen = HashMap<Kind, Algorithm>;
+/// The kinds of products so far.
+#[derive(Default)]
+struct Chosen {
+    ready: HashMap<Kind, Ready>,
+    refused: Refused,
+}
+
+/// A product as it is begun.
+struct Ready {
+    call: Call,
+    algorithm: Algorithm,
+    /// The algorithm for another shape was refused.
+    is_refused: bool,
+}
+
+/// Forward products whose algorithm is not that of all numbers of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Kinds of products.
+    pub kinds: u64,
+    /// Products.
+    pub products: u64,
+}
 
 // SAFETY: the handle is used by one thread at a time, behind the lock; NVIDIA would allow several.
 unsafe impl Send for Products {}
@@ -181,6 +204,7 @@ impl Products {
     /// # Safety
     /// The context is current, no product runs, and the handle is not used again.
     pub(crate) unsafe fn close(&self) {
+        self.chosen().ready.clear();
         // SAFETY: as the caller promises. There is nobody left to report a failure to.
         let _ = unsafe { (self.library.cublasLtDestroy)(self.handle) };
     }
@@ -190,16 +214,21 @@ impl Products {
     /// # Safety
     /// The context is current, and all matrices and the bias are inside memory of its GPU.
     pub(crate) unsafe fn begin(&self, product: &Product) -> Result<(), Status> {
-        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
-        let (kind, call) = (Kind::of(product), self.call(product)?);
-        // SAFETY: as the caller promises.
-        let run = |algorithm| unsafe { self.run(product, &call, algorithm) };
-        if let Some(&known) = chosen.get(&kind) {
-            return run(known);
+        let (mut chosen, kind) = (self.chosen(), Kind::of(product));
+        let Chosen { ready, refused } = &mut *chosen;
+        if let Some(known) = ready.get(&kind) {
+            refused.products += u64::from(known.is_refused);
+            if let Some(bias) = product.bias {
+                known.call.product.set(lt::BIAS_POINTER, bias)?;
+            }
+            // SAFETY: as the caller promises.
+            return unsafe { self.run(product, &known.call, known.algorithm) };
         }
+        let call = self.call(product)?;
         let begin = |of: &Call| {
             let algorithm = self.recommended(kind, of)?;
-            run(algorithm).map(|()| algorithm)
+            // SAFETY: as the caller promises.
+            unsafe { self.run(product, &call, algorithm) }.map(|()| algorithm)
         };
         let mut begun = Err(lt::NOT_SUPPORTED);
         if product.whole {
@@ -207,14 +236,27 @@ impl Products {
             let [n, k] = [product.n.max(rows), product.k.min(AS_OF_INNER)];
             begun = begin(&self.call(&Product { n, k, ..*product })?);
         }
-        if is_refused(&begun) {
+        let is_other = is_refused(&begun);
+        if is_other {
             begun = begin(&call);
         }
-        if chosen.len() >= KEPT {
-            chosen.clear();
+        let (algorithm, is_refused) = (begun?, is_other && product.whole);
+        refused.kinds += u64::from(is_refused);
+        refused.products += u64::from(is_refused);
+        if ready.len() >= KEPT {
+            ready.clear();
         }
-        chosen.insert(kind, begun?);
+        ready.insert(kind, Ready { call, algorithm, is_refused });
         Ok(())
+    }
+
+    /// The forward products of which cuBLASLt refused the algorithm.
+    pub(crate) fn refused(&self) -> Refused {
+        self.chosen().refused
+    }
+
+    fn chosen(&self) -> MutexGuard<'_, Chosen> {
+        self.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a product.

@@ -8,11 +8,11 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use hapo_cuda::{CudaDevice, Driver, Launcher, MatmulPrecision, Memory, Number, Product};
+use hapo_cuda::{CudaDevice, Driver, Launcher, MatmulPrecision, Memory, Number, Product, Refused};
 use hapo_kernels::{
     Accumulate, Buffer, Device, DeviceError, Held, MatShape, NumberFormat, Numbers,
 };
-use hapo_model::{KvCache, LoraShape, Projection};
+use hapo_model::{ActivationCheckpointing, KvCache, LoraShape, Projection};
 use hapo_testing::reference::{assert_greedy, assert_logits, load};
 
 /// Set in the process of a test's body.
@@ -160,6 +160,39 @@ on_stand_in!(a_layer_of_decoding_is_twelve_launches, [""], || {
         let layers = model.config().layers as i64;
         assert_eq!(begun() - before, layers * of_layer + 4, "{name}");
     }
+});
+
+// The same bits, whichever memory there is.
+on_stand_in!(activations_are_kept_where_they_fit, [""], || {
+    let model = load("tiny-qwen2", open(MatmulPrecision::Bf16).unwrap());
+    let it = StandIn::open();
+    let mut batch = hapo_model::PackedBatch::default();
+    batch.push(&[7; 200], None);
+    let target = |row| hapo_model::Target { row, token: 3, inverse_temperature: 1.0 };
+    batch.targets = (0..200).map(target).collect();
+    let slopes = [1.0; 200];
+    let mut run = |checkpointing| {
+        let mut tape = hapo_model::Tape::new(checkpointing).with_logit_bytes(1 << 16);
+        let mut gradients = model.gradients().unwrap();
+        gradients.release();
+        model.device().free_bytes();
+        let before = it.get("held");
+        let outputs = tape.forward(&model, &batch).unwrap();
+        let taken = it.get("held") - before;
+        tape.backward(&model, &slopes, &slopes, &mut gradients).unwrap();
+        (outputs.log_probs, model.gradient_norms(&gradients), taken)
+    };
+    let all = run(ActivationCheckpointing::None);
+    let one = run(ActivationCheckpointing::Layers);
+    assert!(all.2 > one.2);
+    assert_eq!((&all.0, &all.1), (&one.0, &one.1));
+    assert_eq!(run(ActivationCheckpointing::Auto), all, "there is memory for all of them");
+    // What one layer takes with gradients fits, all do not.
+    model.device().free_bytes();
+    let gradients = 4 * model.trained_len() as i64;
+    it.set("memory", it.get("held") + gradients + (all.2 + one.2) / 2 + (1 << 20));
+    let auto = run(ActivationCheckpointing::Auto);
+    assert_eq!(auto, one, "there is memory for one");
 });
 
 on_stand_in!(shared_memory_is_asked_for_where_a_launch_needs_it, ["", "fixed=1024"], || {
@@ -395,6 +428,39 @@ fn libraries_are_named_with_versions_and_files() {
     child(NAME, "", cache.path(), &set);
 }
 
+/// Work stays queued between two waits; the stand-in's clock ticks once an event.
+#[test]
+fn events_time_what_is_queued() {
+    const NAME: &str = "events_time_what_is_queued";
+    if is_child(NAME) {
+        let gpu = open(MatmulPrecision::F32).unwrap();
+        let it = StandIn::open();
+        let mut x = gpu.alloc(4, NumberFormat::F32).unwrap();
+        let waits = it.get("waits");
+        for _ in 0..2 {
+            for _ in 0..70 {
+                gpu.fill(x.first_mut(4), 1.0);
+            }
+            gpu.download(x.first(4), &mut [0.0; 4]);
+        }
+        assert_eq!(it.get("waits") - waits, 2);
+        // The second queue follows a long one.
+        assert_eq!(it.get("held_back"), 1);
+        let trace = gpu.launcher().trace().unwrap();
+        let fill = "   140.000      140     1000.0  fill";
+        assert!(trace.contains(fill) && trace.contains("by events"), "{trace}");
+        let queues = trace.lines().find(|line| line.contains("queues of 71 operations")).unwrap();
+        assert!(queues.starts_with('1'), "{queues}");
+        // 71 operations and the 70 gaps between them.
+        assert!(queues.ends_with("ms, GPU 141.000, of it in operations 71.000"), "{queues}");
+        drop((x, gpu));
+        assert_eq!(it.get("events"), 0, "all events were given back");
+        return;
+    }
+    let cache = tempfile::tempdir().unwrap();
+    child(NAME, "", cache.path(), &[("HAPO_CUDA_TRACE", "events")]);
+}
+
 /// With a file of images nothing is compiled and no NVRTC is looked for; one that is cut off is named.
 #[test]
 #[expect(clippy::print_stdout, reason = "its own child says what it compiled")]
@@ -519,8 +585,22 @@ fn products_of_the_driver_are_those_of_the_fibers() {
         it.set("other_sizes", 0);
         let other = Product { m: 1, ..long };
         assert_eq!([asked(&other), asked(&other)], [2, 0]);
+        assert_eq!(driver.refused(), Refused { kinds: 1, products: 2 });
         let in_parts = Product { whole: false, ..other };
         assert_eq!([asked(&in_parts), asked(&in_parts)], [1, 0]);
+        assert_eq!(driver.refused().kinds, 1, "only forward products are counted");
+        // A product that is known is one call of the library; a bias takes another.
+        let mut calls = |product: &Product| {
+            let before = it.get("blas_calls");
+            run(product);
+            it.get("blas_calls") - before
+        };
+        assert_eq!([calls(&product), calls(&with_bias)], [1, 2]);
+        let elsewhere = bytes(2);
+        driver.upload(bytemuck_of(&[1.0, 2.0]), elsewhere.address()).unwrap();
+        let other_bias = Product { bias: Some(elsewhere.address()), ..product };
+        assert_eq!(run(&other_bias), [12.0, 16.0, 19.0, 24.0]);
+        assert_eq!(run(&with_bias), [111.0, 214.0, 118.0, 222.0]);
         return;
     }
     let cache = tempfile::tempdir().unwrap();

@@ -10,8 +10,8 @@ use hapo_cuda::{CudaDevice, MatmulPrecision};
 use hapo_kernels::{Buffer, Counting, Cpu, Device, DrawnToken};
 use hapo_model::folder::open_adapter;
 use hapo_model::{
-    ActivationCheckpointing, ComputeError, Config, KvCache, LoraShape, Model, Moments, Outputs,
-    PackedBatch, Projection, Tape,
+    ActivationCheckpointing, Config, KvCache, LoraShape, Model, Moments, Outputs, PackedBatch,
+    Projection, Tape,
 };
 use hapo_sampler::{Decoding, Engine, EngineLimits, EventKind, Request, RngKey, Truncation};
 use hapo_testing::reference::{assert_greedy, assert_logits, assert_outputs, gap, load};
@@ -48,6 +48,48 @@ fn greedy_continuations_are_those_of_transformers() {
         };
         assert_greedy(&model, name);
     }
+}
+
+/// Tensors are read by several threads onto a GPU: the numbers, their names and the hashes are those that the CPU has.
+#[test]
+fn weights_that_are_read_onto_a_gpu_are_the_folders() {
+    for (name, is_frozen) in [("tiny-qwen2", false), ("tiny-qwen2-bf16-sharded", true)] {
+        for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
+            let Some(gpu) = support::gpu(products) else {
+                return;
+            };
+            fn context(_: &Config) -> usize {
+                64
+            }
+            let here = if is_frozen {
+                hapo_model::load_frozen(&model_dir(name), gpu, context)
+            } else {
+                hapo_model::load(&model_dir(name), gpu, context)
+            }
+            .unwrap();
+            let there = hapo_model::load(&model_dir(name), Cpu::new(1).unwrap(), context).unwrap();
+            assert_eq!(here.fingerprint, there.fingerprint);
+            assert_eq!(there.hash, None, "a CPU's start hashes nothing while it reads");
+            assert_eq!(here.hash, Some(here.model.published_hash()));
+            assert_eq!(here.hash, Some(there.model.published_hash()));
+            for spec in here.model.config().tensors() {
+                let [here, there] = [here.model.tensor(&spec.name), there.model.tensor(&spec.name)];
+                assert_eq!(here.unwrap(), there.unwrap(), "{}", spec.name);
+            }
+        }
+    }
+}
+
+/// The emulator's products depend on their rows unless they are asked not to; forward products ask.
+#[test]
+fn rows_of_the_models_own_matrices_are_compared() {
+    for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
+        let Some(model) = fibers("tiny-qwen3", products) else {
+            return;
+        };
+        assert_eq!(model.rows_are_independent().unwrap(), Some(true), "{products:?}");
+    }
+    assert_eq!(cpu("tiny-qwen3").rows_are_independent().unwrap(), None);
 }
 
 /// A group: one prompt, several responses of ragged length that share it, at two temperatures.
@@ -558,10 +600,8 @@ fn a_full_gpu_is_a_typed_error_and_no_panic() {
         let text = error.to_string();
         assert!(text.starts_with("fibers is out of memory: 0.000 GB asked for"), "{text}");
         assert!(text.contains("0.000 of its 24.000 GB are free"), "{text}");
-        let ComputeError::Device(error) = error else {
-            panic!("{text}");
-        };
-        assert!(error.hint().unwrap().contains("activation checkpointing"));
+        let hint = error.how_to_mend().unwrap().to_string();
+        assert!(hint.contains("activation checkpointing"), "{hint}");
     }
     // Nothing is left behind.
     fibers.set_full(false);

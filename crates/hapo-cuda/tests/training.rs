@@ -131,6 +131,64 @@ fn no_checkpoint_is_written_after_a_failure() {
     assert_eq!(written, 0, "no folder that could be taken for a checkpoint");
 }
 
+/// A run has the hash of its weights as they were published; one that was begun with the older hash resumes by that.
+#[test]
+fn a_run_with_the_older_hash_of_its_weights_resumes_by_it() {
+    let text = "method = \"grpo\"\nsteps = 2\n\
+        model.init = { hidden = 16, layers = 1, heads = 2, kv_heads = 1, ffn = 32 }\n\
+        data = { prompts = 2, levels = [\"multiply:2\"], max_prompt_tokens = 20 }\n\
+        sampling = { group_size = 2, prompts_per_step = 2, max_new_tokens = 3 }\n\
+        checkpoint.every = 1\n";
+    let recipe = Recipe::parse(text, "r", &Overrides::default()).unwrap();
+    let plan = RunPlan::settle(&recipe).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut train = |policy| {
+        let gpu = support::gpu(MatmulPrecision::F32)?;
+        Some(train_on(gpu, &plan, folder.path(), policy, &mut Quiet))
+    };
+    let Some(done) = train(ResumePolicy::Fresh) else {
+        return;
+    };
+    done.unwrap();
+    std::fs::remove_dir_all(folder.path().join("checkpoints/step-2")).unwrap();
+    let path = folder.path().join("inputs.json");
+    let read = || -> serde_json::Map<String, serde_json::Value> {
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap()
+    };
+    let mut inputs = read();
+    assert_eq!(inputs["sampler/invariant"], "true");
+    assert!(!inputs.contains_key("weights"));
+    inputs.remove("weights.v2").unwrap();
+    let cpu = tempfile::tempdir().unwrap();
+    train_on(
+        hapo_kernels::Cpu::new(1).unwrap(),
+        &plan,
+        cpu.path(),
+        ResumePolicy::Fresh,
+        &mut Quiet,
+    )
+    .unwrap();
+    let old = std::fs::read(cpu.path().join("inputs.json")).unwrap();
+    let old: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&old).unwrap();
+    assert!(!old.contains_key("weights.v2"), "a CPU's runs have the older one");
+    for (hash, is_taken) in [("of another model", false), (old["weights"].as_str().unwrap(), true)]
+    {
+        inputs.insert("weights".to_owned(), hash.into());
+        std::fs::write(&path, serde_json::to_vec(&inputs).unwrap()).unwrap();
+        let resumed = train(ResumePolicy::Resume).unwrap();
+        assert_eq!(resumed.is_ok(), is_taken, "{resumed:?}");
+        if let Err(error) = resumed {
+            assert!(error.to_string().contains("the base weights (model)"), "{error}");
+        }
+    }
+}
+
+struct Quiet;
+
+impl Observer for Quiet {
+    fn step(&mut self, _step: u64, _metrics: &Metrics) {}
+}
+
 /// The same between backward and update: no update follows, and the failure is reported unchanged.
 #[test]
 fn no_update_is_made_after_a_failure() {

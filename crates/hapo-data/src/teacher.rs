@@ -7,7 +7,9 @@
 //! Price: every solution is tokenised and graded before the first step.
 
 use crate::dataset::Dataset;
-use hapo_core::{TeacherRefusal, TeacherTrajectory, TokenId, Verdict, admit_graded_teacher};
+use hapo_core::{
+    Refusal, TeacherTrajectory, TokenId, Verdict, admit_graded_teacher, admit_teacher,
+};
 
 /// The solutions that a run may inject, and counts of the others.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -26,7 +28,7 @@ pub struct Refused {
     pub example: usize,
     /// Index of the solution in [`Example::teachers`](crate::Example::teachers).
     pub teacher: usize,
-    pub why: TeacherRefusal,
+    pub why: String,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +64,10 @@ pub fn admit(
             let (reward, verdict) = grade(example, teacher);
             match admitted_as(solution, reward, verdict, rule, &encode) {
                 Ok(trajectory) => admitted.push(trajectory),
-                Err(why) => admission.refused.push(Refused { example, teacher, why }),
+                Err(refusal) => {
+                    let why = refusal.to_string();
+                    admission.refused.push(Refused { example, teacher, why });
+                }
             }
         }
         admission.teachers.push(admitted);
@@ -76,10 +81,10 @@ fn admitted_as(
     verdict: Verdict,
     rule: AdmissionRule<'_>,
     encode: impl Fn(&str) -> Vec<TokenId>,
-) -> Result<TeacherTrajectory, TeacherRefusal> {
+) -> Result<TeacherTrajectory, Refusal> {
     // A verdict says more than the reward that follows from it.
     if reward < rule.success_at && reward == verdict.reward() && !verdict.is_correct() {
-        return Err(TeacherRefusal::NotCorrect(verdict));
+        return admit_teacher(Vec::new(), rule.stop, &verdict, rule.response_limit);
     }
     let tokens = encode(solution);
     admit_graded_teacher(tokens, rule.stop, reward, rule.success_at, rule.response_limit)
@@ -134,8 +139,14 @@ mod tests {
         assert_eq!((all.unused, &all.refused), (0, &admission.refused));
         let refused: Vec<_> =
             admission.refused.into_iter().map(|it| (it.example, it.teacher, it.why)).collect();
-        let wrong = TeacherRefusal::NotCorrect(Verdict::Wrong);
-        let too_long = |tokens| TeacherRefusal::TooLong { tokens, response_limit: 9 };
+        let wrong =
+            "teacher trajectory is not verified: expected a correct answer, got a wrong one"
+                .to_owned();
+        let too_long = |tokens| {
+            format!(
+                "teacher trajectory is too long: expected at most 9 tokens with the end token, got {tokens}"
+            )
+        };
         assert_eq!(
             refused,
             [(0, 0, wrong.clone()), (0, 1, too_long(12)), (2, 0, wrong), (3, 0, too_long(19))]

@@ -3,12 +3,10 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use hapo_core::Remedy;
+use hapo_core::{Refusal, Remedy};
 use hapo_data::Dataset;
 use hapo_data::task::{HeldOutSet, MINI6, Split, set_of};
 use sha2::{Digest, Sha256};
-
-use crate::error::Error;
 
 /// A set of held-out problems.
 #[derive(Clone, Copy, Debug)]
@@ -50,12 +48,12 @@ pub struct Suite {
 
 impl Benchmark {
     /// Its first `count` problems, the same for every run.
-    pub fn problems(&self, count: usize) -> Result<Dataset, Error> {
+    pub fn problems(&self, count: usize) -> Result<Dataset, Refusal> {
         match self.source {
             Source::Task(set, split) => Ok(set_of(set, split, count)?),
             Source::File { .. } => {
                 let problem = format!("the problems of {} are read from a file", self.name);
-                Err(Error::Unfit { problem, remedy: Remedy::NameBenchmarks })
+                Err(Refusal::input(problem).hint(Remedy::NameBenchmarks))
             }
         }
     }
@@ -67,12 +65,12 @@ impl Benchmark {
 
     /// Its problems from the file in `folder` that has one of its names. Rows that repeat a problem, as files for avg@32
     /// hold them, are grouped.
-    pub fn read(&self, folder: &Path) -> Result<Dataset, Error> {
+    pub fn read(&self, folder: &Path) -> Result<Dataset, Refusal> {
         let name = self.name;
         let missing = |stems: &str| {
             let folder = folder.display();
             let problem = format!("no file for {name} in {folder}, expected one named {stems}");
-            Error::Unfit { problem, remedy: Remedy::NameBenchmarks }
+            Refusal::input(problem).hint(Remedy::NameBenchmarks)
         };
         let Source::File { problems, stems, .. } = self.source else {
             return Err(missing("no file: it is made by the built-in task"));
@@ -81,7 +79,7 @@ impl Benchmark {
         let loaded = hapo_data::load(&path)?;
         if let Some(bad) = loaded.bad_rows.first() {
             let problem = format!("{bad} (bad rows in all: {})", loaded.bad_row_count);
-            return Err(Error::Refused { problem, hint: "correct or remove the row" });
+            return Err(Refusal::input(problem).hint("correct or remove the row"));
         }
         let rows = loaded.dataset.examples.len();
         let dataset = if rows == problems { loaded.dataset } else { grouped(loaded.dataset) };
@@ -89,7 +87,7 @@ impl Benchmark {
             let (path, found) = (path.display(), dataset.examples.len());
             let expected = format!("expected the {problems} problems of {name}");
             let problem = format!("{path}: {expected}, found {found} in {rows} rows");
-            return Err(Error::Unfit { problem, remedy: Remedy::WholeBenchmark });
+            return Err(Refusal::input(problem).hint(Remedy::WholeBenchmark));
         }
         Ok(dataset)
     }
@@ -139,8 +137,8 @@ fn grouped(dataset: Dataset) -> Dataset {
 }
 
 /// The file whose name up to the first dot is one of `stems`; of several, the first by name.
-fn find(folder: &Path, stems: &[&str]) -> Result<Option<PathBuf>, Error> {
-    let io = |source| Error::Data(hapo_data::Error::Io { path: folder.to_owned(), source });
+fn find(folder: &Path, stems: &[&str]) -> Result<Option<PathBuf>, Refusal> {
+    let io = |source| Refusal::io("read", folder)(source);
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .map_err(io)?
         .map(|it| it.map(|it| it.path()))

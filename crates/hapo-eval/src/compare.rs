@@ -82,9 +82,7 @@ pub fn compare(runs: &[(String, Recorded)], seed: u64) -> Comparison {
         let base_run = base.map(|it| &runs[it].1);
         let values: Vec<Option<Paired>> = benchmarks
             .iter()
-            .map(|it| {
-                paired(whole(runs, run, it)?, base_run.and_then(|base| whole(runs, base, it)))
-            })
+            .map(|name| paired(whole(run, name)?, base_run.and_then(|base| whole(base, name))))
             .collect();
         let cells = values.iter().map(|it| {
             let it = it.as_ref()?;
@@ -138,7 +136,7 @@ pub fn unfinished(runs: &[(String, Recorded)]) -> Vec<Unfinished<'_>> {
     for (name, run) in runs {
         for benchmark in texts(run).into_iter().flat_map(Map::keys) {
             let problems = run.benchmark(benchmark).map_or(0, BTreeMap::len);
-            let of = problems_of(runs, run, benchmark);
+            let of = problems_of(run, benchmark);
             if problems < of {
                 all.push(Unfinished {
                     name: name.as_str(),
@@ -157,28 +155,15 @@ fn texts(run: &Recorded) -> Option<&Map<String, Value>> {
     run.settings.get("texts")?.as_object()
 }
 
-/// The number of a benchmark's problems. A record of an older version does not say it: then the most that any record of
-/// the same texts has.
-fn problems_of(runs: &[(String, Recorded)], run: &Recorded, benchmark: &str) -> usize {
-    if let Some(recorded) = run.settings["problems"][benchmark].as_u64() {
-        return recorded as usize;
-    }
-    let text = |run: &Recorded| texts(run)?.get(benchmark).cloned();
-    let Some(own) = text(run) else {
-        return 0;
-    };
-    let same = runs.iter().filter(|other| text(&other.1).as_ref() == Some(&own));
-    same.filter_map(|other| other.1.benchmark(benchmark)).map(BTreeMap::len).max().unwrap_or(0)
+/// The number of a benchmark's problems.
+fn problems_of(run: &Recorded, benchmark: &str) -> usize {
+    run.settings["problems"][benchmark].as_u64().unwrap_or(0) as usize
 }
 
 /// A record's results of a benchmark, where it has all of them: those of the first problems are no score of it.
-fn whole<'a>(
-    runs: &[(String, Recorded)],
-    run: &'a Recorded,
-    benchmark: &str,
-) -> Option<&'a BTreeMap<usize, ProblemResult>> {
+fn whole<'a>(run: &'a Recorded, benchmark: &str) -> Option<&'a BTreeMap<usize, ProblemResult>> {
     let results = run.benchmark(benchmark)?;
-    (results.len() >= problems_of(runs, run, benchmark)).then_some(results)
+    (results.len() >= problems_of(run, benchmark)).then_some(results)
 }
 
 /// A model's successes, problem by problem, and its base's on the same problems.
@@ -455,7 +440,6 @@ mod tests {
         assert_eq!(table.rows[1].base.as_deref(), Some("a"));
     }
 
-    /// The first record says that its benchmark has four problems; the others are of an older version.
     #[test]
     fn an_unfinished_record_has_no_score_and_is_named() {
         let mut runs = [
@@ -464,12 +448,8 @@ mod tests {
             run("cut", &[("x", &[1, 1])]),
             run("other", &[("x", &[1, 0])]),
         ];
-        let texts = [("f0", Some(4)), ("f0", None), ("f0", None), ("f1", None)];
-        for (run, (text, problems)) in runs.iter_mut().zip(texts) {
-            run.1.settings = json!({ "texts": { "x": text } });
-            if let Some(n) = problems {
-                run.1.settings["problems"] = json!({ "x": n });
-            }
+        for (run, (text, n)) in runs.iter_mut().zip([("f0", 4), ("f0", 4), ("f0", 4), ("f1", 2)]) {
+            run.1.settings = json!({ "texts": { "x": text }, "problems": { "x": n } });
         }
         let found: Vec<_> = unfinished(&runs)
             .iter()

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use hapo_core::{PromptId, Remedy, RngStream};
+use hapo_core::{PromptId, Refusal, Remedy, RngStream};
 use hapo_data::Dataset;
 use hapo_kernels::Device;
 use hapo_model::Model;
-use hapo_sampler::{ChatFormat, Decoding, GroupRequest, KvMemory, SampleSettings};
+use hapo_sampler::{ChatFormat, Decoding, GroupRequest, InGroup, KvMemory, SampleSettings};
 
-use crate::error::Error;
 use crate::graded::{Judge, ProblemResult, RawCompletion};
 use crate::statistics::{Estimate, estimate};
 
@@ -46,7 +45,7 @@ impl<D: Device> Copy for EvalModel<'_, D> {}
 pub(crate) fn prompts_of(
     chat_format: &ChatFormat,
     dataset: &Dataset,
-) -> Result<Vec<Vec<u32>>, Error> {
+) -> Result<Vec<Vec<u32>>, Refusal> {
     let prompts = dataset.examples.iter().map(|problem| chat_format.prompt_of(problem));
     Ok(prompts.collect::<Result<_, _>>()?)
 }
@@ -54,15 +53,13 @@ pub(crate) fn prompts_of(
 /// Samples completions for the problems at `indices` of all `prompts`, and hands over each problem's completions as
 /// soon as all are there. A completion depends on its problem's index and its own only.
 ///
-/// # Errors
-/// [`Error::Sampler`], whose group is an index into `indices`, and what `finished` returns.
 pub(crate) fn sample_problems<D: Device>(
     model: EvalModel<'_, D>,
     prompts: &[Vec<u32>],
     indices: &[usize],
     settings: EvalSettings,
-    mut finished: impl FnMut(usize, Vec<RawCompletion>) -> Result<(), Error>,
-) -> Result<(), Error> {
+    mut finished: impl FnMut(usize, Vec<RawCompletion>) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
     let EvalModel { model, chat_format } = model;
     let request = |&index: &usize| {
         GroupRequest::new(PromptId(index as u64), &prompts[index], settings.completions)
@@ -88,19 +85,19 @@ pub(crate) fn sample_problems<D: Device>(
     };
     hapo_sampler::sample_each(model, &requests, &sampling, |index, sampled| {
         let completions =
-            sampled.group.rollouts().iter().map(text).collect::<Result<_, Error>>()?;
+            sampled.group.rollouts().iter().map(text).collect::<Result<_, Refusal>>()?;
         finished(indices[index], completions)
     })
 }
 
-/// Names the problem of `dataset` in a sampler's error.
-pub(crate) fn of_problem(error: Error, dataset: &Dataset, indices: &[usize]) -> Error {
-    match error {
-        Error::Sampler(hapo_sampler::Error::InGroup { index, source }) => {
-            let problem = format!("problem {}: {source}", dataset.examples[indices[index]].id);
-            Error::Unfit { problem, remedy: Remedy::ShortenCompletions }
+/// Names the problem of `dataset` where the sampler refuses one of its groups.
+pub(crate) fn of_problem(refusal: Refusal, dataset: &Dataset, indices: &[usize]) -> Refusal {
+    match refusal.cause::<InGroup>() {
+        Some(InGroup { index, source }) => {
+            let problem = format!("problem {}: {source}", dataset.examples[indices[*index]].id);
+            Refusal::input(problem).hint(Remedy::ShortenCompletions)
         }
-        other => other,
+        None => refusal,
     }
 }
 
@@ -109,7 +106,7 @@ pub fn evaluate<D: Device>(
     model: EvalModel<'_, D>,
     judge: &Judge<'_>,
     settings: EvalSettings,
-) -> Result<Vec<ProblemResult>, Error> {
+) -> Result<Vec<ProblemResult>, Refusal> {
     let dataset = judge.dataset();
     let indices: Vec<usize> = (0..dataset.examples.len()).collect();
     let mut results = BTreeMap::new();
@@ -118,7 +115,7 @@ pub fn evaluate<D: Device>(
         results.insert(index, judge.grade(index, completions)?);
         Ok(())
     })
-    .map_err(|error| of_problem(error, dataset, &indices))?;
+    .map_err(|refusal| of_problem(refusal, dataset, &indices))?;
     Ok(results.into_values().collect())
 }
 

@@ -1,12 +1,10 @@
 //! Completions before and after they are graded.
 
-use hapo_core::Verdict;
+use hapo_core::{Refusal, Verdict};
 use hapo_data::Dataset;
 use hapo_teacher::gold_of;
 use hapo_verify::{Completion, Gold, Grader, Judgement, in_order};
 use serde::{Deserialize, Serialize};
-
-use crate::error::Error;
 
 /// Grading of completions that were cut off at the limit (D27).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -102,11 +100,15 @@ impl<'a> Judge<'a> {
         dataset: &'a Dataset,
         grader: &'a dyn Grader,
         other: Option<&dyn Grader>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Refusal> {
         let golds = dataset
             .examples
             .iter()
-            .map(|it| gold_of(grader, it).map_err(|reason| Error::gold(it, &reason)))
+            .map(|it| gold_of(grader, it).map_err(|reason| {
+                let (answer, id) = (&it.answer, &it.id);
+                Refusal::input(format!("the grader cannot read the gold answer `{answer}` of problem {id}: {reason}"))
+                    .hint("correct or remove the row")
+            }))
             .collect::<Result<Vec<_>, _>>()?;
         let others = other.map(|grader| {
             let golds = dataset.examples.iter();
@@ -130,7 +132,7 @@ impl<'a> Judge<'a> {
         &self,
         problem: usize,
         completions: Vec<RawCompletion>,
-    ) -> Result<ProblemResult, Error> {
+    ) -> Result<ProblemResult, Refusal> {
         let example = &self.dataset.examples[problem];
         let judged = in_order(self.grader.workers(), &completions, |it| {
             if !it.ended && self.truncated == Truncated::Wrong {
@@ -139,10 +141,9 @@ impl<'a> Judge<'a> {
             let completion = Completion { text: &it.text, truncated: !it.ended };
             let judged = self.golds[problem].judge_completion(completion);
             match judged.failure() {
-                Some(problem) => Err(Error::Refused {
-                    problem: format!("the reward failed: {problem}"),
-                    hint: "what it printed is above; with a record the same command resumes where it stopped",
-                }),
+                Some(problem) => Err(Refusal::input(format!("the reward failed: {problem}")).hint(
+                    "what it printed is above; with a record the same command resumes where it stopped",
+                )),
                 None => Ok(Some(judged)),
             }
         })?;

@@ -2,7 +2,6 @@
 
 mod benchmark;
 mod compare;
-mod error;
 mod evaluate;
 mod graded;
 mod plan;
@@ -16,7 +15,6 @@ pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text
 pub use compare::{
     Cell, Comparison, Layout, Row, Unfinished, compare, different_texts, unfinished,
 };
-pub use error::Error;
 pub use evaluate::{EvalModel, EvalSettings, average, evaluate};
 pub use graded::{GradedCompletion, Judge, ProblemResult, RawCompletion, Truncated};
 pub use plan::{EvalPlan, EvalSet, EvalSets, Fingerprints, SetChoice, draws_of};

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use hapo_core::Refusal;
 use hapo_data::Dataset;
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
 use hapo_kernels::{Compute, NumberFormat};
@@ -11,7 +12,6 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::benchmark::{Benchmark, SUITES, benchmark, suite, text_checksum};
-use crate::error::Error;
 use crate::graded::Truncated;
 
 /// Completions of each problem where neither the caller nor the benchmark names a number.
@@ -95,7 +95,7 @@ impl EvalSets {
     }
 
     /// The sets that `choice` names.
-    pub fn choose(choice: SetChoice<'_>) -> Result<Self, Error> {
+    pub fn choose(choice: SetChoice<'_>) -> Result<Self, Refusal> {
         let (mut sets, mut max_tokens) = (Vec::new(), None);
         for name in choice.names.split(',') {
             let members: Vec<&Benchmark> = match (suite(name), benchmark(name)) {
@@ -131,7 +131,7 @@ fn suite_max_tokens(benchmark: &Benchmark) -> Option<usize> {
     suite.and_then(|it| it.max_tokens)
 }
 
-fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<EvalSet, Error> {
+fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<EvalSet, Refusal> {
     let dataset = match choice.folder {
         Some(folder) if benchmark.is_file() => {
             let mut all = benchmark.read(folder)?;
@@ -150,13 +150,14 @@ fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<EvalSet, Error
 }
 
 /// Problems of one level of a family of the built-in task.
-fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Error> {
+fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Refusal> {
     let (family, level) = name
         .split_once(':')
         .and_then(|it| Some((it.0, it.1.parse().ok()?)))
-        .ok_or_else(|| Error::Refused {
-            problem: format!("unknown benchmark `{name}`"),
-            hint: "`hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME",
+        .ok_or_else(|| {
+            Refusal::input(format!("unknown benchmark `{name}`")).hint(
+                "`hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME",
+            )
         })?;
     Ok(make_set(&TaskSet {
         seed: 0,
@@ -216,10 +217,10 @@ pub struct EvalPlan {
 
 impl EvalPlan {
     /// How tokens are drawn.
-    pub fn decoding(&self) -> Result<Decoding, Error> {
+    pub fn decoding(&self) -> Result<Decoding, Refusal> {
         let truncation = Truncation { top_p: self.top_p, ..Truncation::NONE };
         let decoding = Decoding::at_temperature(self.temperature, truncation);
-        Ok(decoding.map_err(hapo_sampler::Error::from)?)
+        Ok(decoding?)
     }
 
     /// The grader whose verdicts appear next to the plan's: `oat` for `math` and the reverse.

@@ -4,15 +4,13 @@
 //! evaluation resumes where its record ends; a last line that was cut off is dropped.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 
+use hapo_core::{Hint, Refusal, Remedy};
 use hapo_run::{Journal, JournalFormat, OpenMode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::Error;
 use crate::graded::ProblemResult;
 
 const FORMAT: JournalFormat = JournalFormat {
@@ -48,12 +46,13 @@ struct Line {
 
 impl Recorded {
     /// Reads a record.
-    pub fn read(path: &Path) -> Result<Self, Error> {
+    pub fn read(path: &Path) -> Result<Self, Refusal> {
         let mut recorded = Self::empty(Value::Null);
         recorded.settings = Journal::read(path, &FORMAT, |line, _| {
             recorded.insert(line);
             Ok(())
-        })?;
+        })
+        .map_err(of_record)?;
         Ok(recorded)
     }
 
@@ -86,14 +85,14 @@ impl Recorded {
 
 impl Record {
     /// Opens a record to resume it, or begins one. It is locked while it is open.
-    pub fn open(path: &Path, settings: &Value) -> Result<(Self, Recorded), Error> {
-        let settings = &in_words_of(path, settings)?;
+    pub fn open(path: &Path, settings: &Value) -> Result<(Self, Recorded), Refusal> {
         let mut recorded = Recorded::empty(settings.clone());
         let mode = OpenMode::ResumeOrStart;
         let journal = Journal::open(path, &FORMAT, settings, mode, |line, _| {
             recorded.insert(line);
             Ok(())
-        })?;
+        })
+        .map_err(of_record)?;
         Ok((Self { journal }, recorded))
     }
 
@@ -103,7 +102,7 @@ impl Record {
         benchmark: &str,
         problem: usize,
         result: &ProblemResult,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Refusal> {
         self.journal.append(&Line {
             benchmark: benchmark.to_owned(),
             problem,
@@ -113,45 +112,20 @@ impl Record {
     }
 
     /// Flushes the record to the disk.
-    pub fn flush(&mut self) -> Result<(), Error> {
+    pub fn flush(&mut self) -> Result<(), Refusal> {
         Ok(self.journal.flush()?)
     }
 }
 
-/// The settings as the record at `path` can have them. One of an older version has no numbers of problems, and its texts
-/// say as much. It names no weights either, and says nothing of those that are there now.
-fn in_words_of(path: &Path, settings: &Value) -> Result<Value, Error> {
-    let Some(recorded) = settings_at(path) else {
-        return Ok(settings.clone());
-    };
-    if settings.get("weights").is_some() && recorded.get("weights").is_none() {
-        return Err(Error::Refused {
-            problem: format!(
-                "{} was written by an older version and does not say of which weights it is",
-                path.display()
-            ),
-            hint: "choose another --out; --compare still reads this one",
-        });
+/// A file that holds no record of an evaluation: no option starts it afresh.
+fn of_record(error: impl Into<Refusal>) -> Refusal {
+    let refusal = error.into();
+    match refusal.how_to_mend() {
+        Some(Hint::Remedy(Remedy::OtherOutput | Remedy::StartFirst)) => {
+            refusal.hint("name a file that `hapo eval --out` wrote, or a new one for --out")
+        }
+        _ => refusal,
     }
-    let mut settings = settings.clone();
-    if let Some(all) = settings.as_object_mut()
-        && recorded.get("problems").is_none()
-    {
-        all.remove("problems");
-    }
-    Ok(settings)
-}
-
-/// The settings of the record at `path`, where there is one.
-fn settings_at(path: &Path) -> Option<Value> {
-    // Opening a pipe would wait for its other end.
-    let file = File::open(path.is_file().then_some(path)?).ok()?;
-    let mut line = Vec::new();
-    BufReader::new(file).read_until(b'\n', &mut line).ok()?;
-    let line = line.strip_suffix(b"\n")?;
-    let mut line: Value = serde_json::from_slice(line).ok()?;
-    line.get(FORMAT.name)?;
-    line.get_mut(FORMAT.settings).map(Value::take)
 }
 
 #[cfg(test)]
@@ -172,10 +146,8 @@ mod tests {
         assert!(empty.benchmarks.is_empty());
         record.add("b", 1, &result("one")).unwrap();
         record.add("a", 0, &result("two")).unwrap();
-        assert!(matches!(
-            Record::open(&path, &settings),
-            Err(Error::Run(hapo_run::Error::Busy { .. }))
-        ));
+        let busy = Record::open(&path, &settings).unwrap_err().to_string();
+        assert!(busy.ends_with("is in use by another process"), "{busy}");
         drop(record);
         let whole = std::fs::read(&path).unwrap();
         for cut in 0..=whole.len() {
@@ -195,13 +167,9 @@ mod tests {
         assert!(other.to_string().ends_with("other settings: k was 2, is 4"), "{other}");
         for text in ["{\"id\":1}\n", "hello"] {
             std::fs::write(&path, text).unwrap();
-            assert!(
-                matches!(
-                    Record::open(&path, &settings),
-                    Err(Error::Run(hapo_run::Error::Journal { .. }))
-                ),
-                "{text}"
-            );
+            let refusal = Record::open(&path, &settings).unwrap_err();
+            assert!(refusal.to_string().contains("expected the settings of an evaluation"));
+            assert!(matches!(refusal.how_to_mend(), Some(Hint::Text(_))), "{text}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }
@@ -215,23 +183,5 @@ mod tests {
         assert_eq!(Record::open(&path, &of("a")).unwrap().1.benchmarks.len(), 1);
         let other = Record::open(&path, &of("b")).unwrap_err().to_string();
         assert!(other.ends_with(r#"other settings: weights was "a", is "b""#), "{other}");
-    }
-
-    #[test]
-    fn an_older_record_of_a_server_resumes_and_one_of_a_local_model_does_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("r.jsonl");
-        let older = json!({ "texts": { "b": "f0" }, "k": 2 });
-        Record::open(&path, &older).unwrap().0.add("b", 0, &result("one")).unwrap();
-        let before = std::fs::read(&path).unwrap();
-        let mut now = json!({ "texts": { "b": "f0" }, "problems": { "b": 1 }, "k": 2 });
-        let (_, found) = Record::open(&path, &now).unwrap();
-        assert_eq!(found.settings, older);
-        assert_eq!(found.benchmark("b").unwrap().len(), 1);
-        now["weights"] = json!("a");
-        let refused = Record::open(&path, &now).unwrap_err();
-        assert!(refused.to_string().ends_with("does not say of which weights it is"), "{refused}");
-        assert_eq!(std::fs::read(&path).unwrap(), before);
-        assert_eq!(Recorded::read(&path).unwrap().settings, older);
     }
 }

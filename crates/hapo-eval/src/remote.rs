@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use futures_util::StreamExt;
-use hapo_core::{CounterRng, RngCounter, RngStream};
+use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
 use hapo_data::Example;
 use hapo_teacher::{Client, Question};
 use serde_json::{Map, Value, json};
 
-use crate::error::Error;
 use crate::graded::RawCompletion;
 use crate::plan::EvalPlan;
 use crate::session::EvalSession;
@@ -24,7 +23,7 @@ struct Slot<'a> {
 
 impl EvalSession<'_> {
     /// Requests the completions that are missing from a server, as many at once as the client allows.
-    pub async fn request(&mut self, client: &Client) -> Result<(), Error> {
+    pub async fn request(&mut self, client: &Client) -> Result<(), Refusal> {
         let plan = self.plan();
         let mut slots = Vec::new();
         for (n, set) in plan.sets.iter().enumerate() {
@@ -56,7 +55,11 @@ impl EvalSession<'_> {
     }
 }
 
-async fn request(client: &Client, plan: &EvalPlan, slot: Slot<'_>) -> Result<RawCompletion, Error> {
+async fn request(
+    client: &Client,
+    plan: &EvalPlan,
+    slot: Slot<'_>,
+) -> Result<RawCompletion, Refusal> {
     let user = with_instruction(&slot.example.problem, &plan.prompt);
     let dialogue = dialogue(slot.example, &plan.prompt);
     let counter = RngCounter {
@@ -80,7 +83,8 @@ async fn request(client: &Client, plan: &EvalPlan, slot: Slot<'_>) -> Result<Raw
     let reply = exchange.reply.map_err(|failure| {
         let (address, requests, reason) = (client.address(), exchange.requests, failure.reason);
         let asked = format!("problem {} after {requests} requests: {reason}", slot.problem);
-        Error::NoReply(format!("{address} has no answer for {asked}"))
+        Refusal::machine(format!("{address} has no answer for {asked}"))
+            .hint("see what the server says; with --out, the same command resumes where it stopped")
     })?;
     Ok(RawCompletion {
         text: reply.text,

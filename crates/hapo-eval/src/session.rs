@@ -9,11 +9,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hapo_core::Remedy;
+use hapo_core::{Refusal, Remedy};
 use hapo_kernels::Device;
 use hapo_verify::Grader;
 
-use crate::error::Error;
 use crate::evaluate::{EvalModel, EvalSettings, of_problem, prompts_of, sample_problems};
 use crate::graded::{Judge, ProblemResult, RawCompletion};
 use crate::plan::{EvalPlan, EvalSet};
@@ -48,7 +47,7 @@ impl<'a> EvalSession<'a> {
         plan: &'a EvalPlan,
         record: Option<&Path>,
         observer: &'a dyn Fn(EvalProgress),
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Refusal> {
         let mut results = vec![BTreeMap::new(); plan.sets.len()];
         let mut opened = None;
         if let Some(path) = record {
@@ -84,7 +83,7 @@ impl<'a> EvalSession<'a> {
 
     /// Samples the completions that are missing from a local model. Each problem is graded, recorded and counted as
     /// soon as its completions are there.
-    pub fn sample<D: Device>(&mut self, model: EvalModel<'_, D>) -> Result<(), Error> {
+    pub fn sample<D: Device>(&mut self, model: EvalModel<'_, D>) -> Result<(), Refusal> {
         const FLUSH_EVERY: Duration = Duration::from_secs(1);
         let decoding = self.plan.decoding()?;
         for (index, set) in self.plan.sets.iter().enumerate() {
@@ -110,14 +109,14 @@ impl<'a> EvalSession<'a> {
                 }
                 Ok(())
             })
-            .map_err(|error| of_problem(error, &set.dataset, &missing))?;
+            .map_err(|refusal| of_problem(refusal, &set.dataset, &missing))?;
             self.flush()?;
         }
         Ok(())
     }
 
     /// A warning before a local model is sampled: sequences beyond its maximum position.
-    pub fn warning<D: Device>(&self, model: EvalModel<'_, D>) -> Result<Option<String>, Error> {
+    pub fn warning<D: Device>(&self, model: EvalModel<'_, D>) -> Result<Option<String>, Refusal> {
         let mut longest = 0;
         for set in 0..self.plan.sets.len() {
             longest = longest.max(longest_prompt(self.prompts_of(set, model)?));
@@ -130,7 +129,7 @@ impl<'a> EvalSession<'a> {
         &self,
         set: usize,
         model: EvalModel<'_, D>,
-    ) -> Result<&[Vec<u32>], Error> {
+    ) -> Result<&[Vec<u32>], Refusal> {
         if let Some(it) = self.prompts[set].get() {
             return Ok(it);
         }
@@ -150,7 +149,7 @@ impl<'a> EvalSession<'a> {
         set: usize,
         problem: usize,
         completions: Vec<RawCompletion>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Refusal> {
         let result = self.judges[set].grade(problem, completions)?;
         if let Some(record) = &mut self.record {
             record.add(&self.plan.sets[set].name, problem, &result)?;
@@ -167,7 +166,7 @@ impl<'a> EvalSession<'a> {
     }
 
     /// Flushes the record to the disk.
-    pub(crate) fn flush(&mut self) -> Result<(), Error> {
+    pub(crate) fn flush(&mut self) -> Result<(), Refusal> {
         self.record.as_mut().map_or(Ok(()), Record::flush)
     }
 
@@ -192,7 +191,7 @@ fn require_same_problems(
     path: &Path,
     set: &EvalSet,
     results: &BTreeMap<usize, ProblemResult>,
-) -> Result<(), Error> {
+) -> Result<(), Refusal> {
     let is_same = |index: usize, it: &ProblemResult| {
         set.dataset.examples.get(index).is_some_and(|example| {
             example.id == it.id
@@ -206,7 +205,7 @@ fn require_same_problems(
             let (path, set, id) = (path.display(), &set.name, &it.id);
             let problem =
                 format!("{path} has answers to other problems of {set}: number {index} is {id}");
-            Err(Error::Unfit { problem, remedy: Remedy::SameData })
+            Err(Refusal::input(problem).hint(Remedy::SameData))
         }
     }
 }

@@ -65,6 +65,12 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         None
     }
 
+    /// Forward products so far whose rows may depend on the rows beside them, because a library refused the algorithm that
+    /// is the same for all; `None` where nothing counts them.
+    fn refused_products(&self) -> Option<u64> {
+        None
+    }
+
     /// The first failure since the last call, which clears it. Earlier results hold only if there is none; on the CPU
     /// there never is.
     fn check(&self) -> Result<(), DeviceError> {

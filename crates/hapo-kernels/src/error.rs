@@ -1,5 +1,7 @@
 //! Errors of a device.
 
+use hapo_core::{Fault, Refusal};
+
 /// An error of a device.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -71,4 +73,24 @@ impl DeviceError {
             _ => None,
         }
     }
+}
+
+impl From<DeviceError> for Refusal {
+    fn from(error: DeviceError) -> Self {
+        let fault = match error {
+            DeviceError::Compute { .. } => Fault::Input,
+            _ => Fault::Machine,
+        };
+        let hint = error.hint().map(str::to_owned);
+        let refusal = Self::because(error).with_fault(fault);
+        match hint {
+            Some(hint) => refusal.hint(hint),
+            None => refusal,
+        }
+    }
+}
+
+/// True if memory of a device ran out.
+pub fn is_out_of_memory(refusal: &Refusal) -> bool {
+    refusal.cause().is_some_and(DeviceError::is_out_of_memory)
 }

@@ -53,7 +53,7 @@ pub use counting::{CountedBuf, CountedWeight, Counting};
 pub use cpu::{Cpu, CpuBuf, CpuWeight};
 pub use device::Device;
 pub use draw::draw;
-pub use error::DeviceError;
+pub use error::{DeviceError, is_out_of_memory};
 pub use habits::{CPU_LOGIT_BYTES, GPU_LOGIT_BYTES, Habits, Machine};
 pub use isa::{Isa, multiplies_bf16};
 pub use moments::MomentsMut;

@@ -3,9 +3,8 @@
 //! Purpose: sequences of different lengths follow each other without padding, and the responses
 //! of a group read their prompt from one segment, computed once.
 
+use hapo_core::Refusal;
 use hapo_kernels::{Device, HeadTarget, SegmentRow};
-
-use crate::compute_error::ComputeError;
 
 /// A run of packed tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +95,7 @@ pub(crate) fn prepare<D: Device>(
     device: &D,
     batch: &PackedBatch,
     limits: BatchLimits,
-) -> Result<Prepared<D>, ComputeError> {
+) -> Result<Prepared<D>, Refusal> {
     check_tokens(&batch.tokens, limits.vocabulary)?;
     let (segments, positions) = segment_rows(batch, limits)?;
     let mut order: Vec<usize> = (0..batch.targets.len()).collect();
@@ -110,7 +109,7 @@ pub(crate) fn prepare<D: Device>(
         } else {
             continue;
         };
-        return Err(ComputeError::Refused(format!("target {index}: {problem}")));
+        return Err(Refusal::bug(format!("target {index}: {problem}")));
     }
     order.sort_by_key(|&i| batch.targets[i].row);
     let (mut head_rows, mut target_starts) = (Vec::new(), Vec::new());
@@ -144,25 +143,29 @@ pub(crate) fn prepare<D: Device>(
     Ok(prepared)
 }
 
-pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), ComputeError> {
+pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), Refusal> {
     match tokens.iter().position(|&t| t as usize >= vocabulary) {
         None => Ok(()),
-        Some(row) => Err(ComputeError::Token { row, token: tokens[row], vocabulary }),
+        Some(row) => {
+            let token = tokens[row];
+            let problem = format!("token {token} at row {row}: the vocabulary has {vocabulary}");
+            Err(Refusal::bug(problem))
+        }
     }
 }
 
 fn segment_rows(
     batch: &PackedBatch,
     limits: BatchLimits,
-) -> Result<(Vec<SegmentRow>, Vec<u32>), ComputeError> {
+) -> Result<(Vec<SegmentRow>, Vec<u32>), Refusal> {
     if batch.tokens.is_empty() {
-        return Err(ComputeError::Refused("batch is empty".to_owned()));
+        return Err(Refusal::bug("batch is empty".to_owned()));
     }
     let mut rows = Vec::with_capacity(batch.segments.len());
     let mut positions = Vec::with_capacity(batch.tokens.len());
     let mut end = 0;
     for (index, segment) in batch.segments.iter().enumerate() {
-        let wrong = |problem| ComputeError::Refused(format!("segment {index}: {problem}"));
+        let wrong = |problem| Refusal::bug(format!("segment {index}: {problem}"));
         if segment.start != end {
             return Err(wrong("it does not start where the one before ends"));
         }
@@ -181,7 +184,7 @@ fn segment_rows(
         let (prefix_start, prefix_len) = prefix.map_or((0, 0), |p| (p.start, p.len));
         let length = prefix_len + segment.len;
         if length > limits.positions {
-            return Err(ComputeError::too_long(length, limits.positions));
+            return Err(too_long(length, limits.positions));
         }
         positions.extend((prefix_len as u32)..(length as u32));
         rows.push(SegmentRow {
@@ -195,9 +198,13 @@ fn segment_rows(
     if end != batch.tokens.len() {
         let index = batch.segments.len();
         let problem = format!("segment {index}: the segments end before the batch does");
-        return Err(ComputeError::Refused(problem));
+        return Err(Refusal::bug(problem));
     }
     // A prefix group is adjacent, its prefix first: stable by prefix group, whose number is the prefix's index.
     rows.sort_by_key(|row| row.prefix_group);
     Ok((rows, positions))
+}
+/// Refuses a sequence of `length` tokens, its prefix included.
+pub(crate) fn too_long(length: usize, positions: usize) -> Refusal {
+    Refusal::bug(format!("a sequence of {length} tokens, the model was opened for {positions}"))
 }

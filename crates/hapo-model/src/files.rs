@@ -1,20 +1,23 @@
 //! Files of a model folder: reading up to a limit, and errors about bad ones.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use crate::error::Error;
+use hapo_core::{Refusal, expected};
 
 /// Where a model's configuration ends and 16 MiB of something else begins.
 pub(crate) const MAX_JSON_BYTES: u64 = 16 << 20;
 
 pub(crate) const RELOAD: &str = "the file is damaged or incomplete; fetch or write it again";
 
-pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Error> {
+const FOLDER: &str = "a model folder holds config.json, tokenizer.json and model.safetensors (or shards with an index)";
+
+pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Refusal> {
     let handle = open(file)?;
     let mut bytes = Vec::new();
-    (handle.take(limit + 1).read_to_end(&mut bytes)).map_err(Error::io("read", file))?;
+    (handle.take(limit + 1).read_to_end(&mut bytes)).map_err(io("read", file))?;
     if bytes.len() as u64 > limit {
         return Err(malformed(file, format!("at most {limit} bytes"), "more"));
     }
@@ -22,25 +25,52 @@ pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Error> {
 }
 
 /// Opens a regular file: a pipe would be waited for, and a device has no end.
-pub(crate) fn open(file: &Path) -> Result<File, Error> {
-    let found = std::fs::metadata(file).map_err(Error::io("open", file))?;
+pub(crate) fn open(file: &Path) -> Result<File, Refusal> {
+    let found = std::fs::metadata(file).map_err(io("open", file))?;
     if !found.is_file() {
         let got = if found.is_dir() { "a folder" } else { "a pipe or device" };
         return Err(malformed(file, "a file", got));
     }
-    File::open(file).map_err(Error::io("open", file))
+    File::open(file).map_err(io("open", file))
 }
 
-pub(crate) fn malformed(file: &Path, expected: impl Into<String>, got: impl Into<String>) -> Error {
-    Error::refused(file, "", expected, got).with_hint(RELOAD)
+pub(crate) fn malformed(file: &Path, expected: impl Display, got: impl Display) -> Refusal {
+    refused(file, "", expected, got).hint(RELOAD)
 }
 
-pub(crate) fn require_finite(file: &Path, tensor: &str, values: &[f32]) -> Result<(), Error> {
+pub(crate) fn require_finite(file: &Path, tensor: &str, values: &[f32]) -> Result<(), Refusal> {
     match values.iter().position(|value| !value.is_finite()) {
         None => Ok(()),
         Some(i) => {
             let got = format!("{} at position {i}", values[i]);
-            Err(Error::refused(file, tensor, "finite numbers", got))
+            Err(refused(file, tensor, "finite numbers", got))
         }
     }
+}
+
+/// Refuses `place`, a field or tensor of `file`, or the whole file where it is empty.
+pub(crate) fn refused(
+    file: &Path,
+    place: impl Display,
+    expectation: impl Display,
+    got: impl Display,
+) -> Refusal {
+    let (file, place) = (file.display(), place.to_string());
+    let refusal = expected(expectation).got(got);
+    if place.is_empty() { refusal.at(file) } else { refusal.at(format!("{file}: {place}")) }
+}
+
+/// A failed system call on a file of a model folder, whatever it was to do.
+pub(crate) fn io(action: &'static str, file: &Path) -> impl FnOnce(std::io::Error) -> Refusal {
+    let what = format!("cannot {action} {}", file.display());
+    move |cause| {
+        let is_missing = cause.kind() == std::io::ErrorKind::NotFound;
+        let refusal = Refusal::input(what).source(cause);
+        if is_missing { refusal.hint(FOLDER) } else { refusal }
+    }
+}
+
+/// At most the first 80 characters, so that a hostile file cannot fill the terminal.
+pub(crate) fn excerpt(text: &str) -> String {
+    hapo_core::excerpt(text, 80)
 }

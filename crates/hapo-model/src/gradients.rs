@@ -1,8 +1,8 @@
 //! The sum of gradients by the parameters.
 
+use hapo_core::Refusal;
 use hapo_kernels::{Accumulate, Buffer, Device, MatShape, NumberFormat, Span, SpanMut};
 
-use crate::compute_error::ComputeError;
 use crate::places::Range;
 
 /// The sum of gradients of the batches since [`Gradients::clear`], laid out as the trained parameters.
@@ -19,7 +19,7 @@ pub struct Gradients<D: Device> {
 
 impl<D: Device> Gradients<D> {
     /// Zero gradients of `len` parameters; `unread` elements are of the longest norm that is not trained.
-    pub(crate) fn zeros(device: &D, len: usize, unread: usize) -> Result<Self, ComputeError> {
+    pub(crate) fn zeros(device: &D, len: usize, unread: usize) -> Result<Self, Refusal> {
         let unread = match unread {
             0 => None,
             _ => Some(device.alloc(unread, NumberFormat::F32)?),
@@ -35,7 +35,7 @@ impl<D: Device> Gradients<D> {
     }
 
     /// Takes memory where it was given back.
-    pub(crate) fn reserve(&mut self, device: &D) -> Result<(), ComputeError> {
+    pub(crate) fn reserve(&mut self, device: &D) -> Result<(), Refusal> {
         if self.buf.is_none() {
             self.buf = Some(device.alloc(self.len, NumberFormat::F32)?);
         }
@@ -51,7 +51,7 @@ impl<D: Device> Gradients<D> {
     ///
     /// # Errors
     /// No memory, if the buffer was given back.
-    pub fn materialize(&mut self, device: &D) -> Result<(), ComputeError> {
+    pub fn materialize(&mut self, device: &D) -> Result<(), Refusal> {
         if self.cleared {
             self.reserve(device)?;
             device.fill(self.at_mut((0, self.len)), 0.0);

@@ -2,12 +2,12 @@
 //!
 //! Price: logits beyond a chunk are computed twice, once for each pass.
 
+use hapo_core::Refusal;
 use hapo_kernels::{
     Accumulate, Buffer, Device, EmbeddingLayout, HeadPart, MatShape, NumberFormat, Numbers,
 };
 
 use crate::batch::Prepared;
-use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::linear::{Backward, Input};
 use crate::model::{Model, times};
@@ -62,7 +62,7 @@ impl<D: Device> Head<D> {
         rows: usize,
         targets: usize,
         chunk: usize,
-    ) -> Result<Self, ComputeError> {
+    ) -> Result<Self, Refusal> {
         let logit_rows = chunk.min(rows.max(1));
         let held = match old {
             Some(it) if rows <= it.rows && targets <= it.targets && logit_rows <= it.logit_rows => {

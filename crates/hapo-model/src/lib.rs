@@ -3,7 +3,6 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod batch;
-mod compute_error;
 mod config;
 pub mod config_json;
 pub mod decode;
@@ -15,6 +14,7 @@ pub mod flops;
 pub mod folder;
 mod gradients;
 mod head;
+mod independence;
 mod layer;
 mod linear;
 mod lora;
@@ -24,7 +24,6 @@ mod text;
 mod train;
 
 pub use batch::{PackedBatch, Segment, Target};
-pub use compute_error::ComputeError;
 pub use config::decoder::{
     Decoder, LayerKind, Llama3Scaling, LongScaling, Multipliers, Norms, QkNorm, Rope, Scaling,
     YarnScaling,
@@ -32,12 +31,11 @@ pub use config::decoder::{
 pub use config::dtype::Dtype;
 pub use config::{Config, TensorSpec};
 pub use decode::{
-    GenerationRows, KvCache, NextToken, PREFILL_TOKENS, PartialPrompt, Prefill, PromptSlot,
-    REREAD_TOKENS, SeqSlot, generation_bytes, kv_bytes_per_token, workspace_bytes,
+    CacheFull, GenerationRows, KvCache, NextToken, PREFILL_TOKENS, PartialPrompt, Prefill,
+    PromptSlot, REREAD_TOKENS, SeqSlot, generation_bytes, kv_bytes_per_token, workspace_bytes,
 };
-pub use error::{Error, Refusal};
 pub use families::{FAMILIES, Family, check_run};
-pub use folder::{LoadError, LoadedModel, ModelFolder, load, load_frozen};
+pub use folder::{LoadedModel, ModelFolder, load, load_frozen};
 pub use gradients::Gradients;
 pub use head::{Outputs, keeps_logits};
 pub use lora::LoraShape;

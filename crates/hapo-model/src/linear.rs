@@ -6,12 +6,12 @@
 //!
 //! Price: x·A is computed again in the backward pass, which costs a rank's share of the product itself.
 
+use hapo_core::Refusal;
 use hapo_kernels::{
     Accumulate, Buffer, Device, Held, LowRank, MatShape, NumberFormat, Numbers, NumbersMut, Output,
     PairPlace, Paired, Span, SpanMut,
 };
 
-use crate::compute_error::ComputeError;
 use crate::gradients::Gradients;
 use crate::lora::LoraShape;
 use crate::places::{Param, Range};
@@ -31,7 +31,7 @@ pub(crate) struct Vector<D: Device> {
 }
 
 impl<D: Device> Vector<D> {
-    pub(crate) fn new(device: &D, param: &Param) -> Result<Self, ComputeError> {
+    pub(crate) fn new(device: &D, param: &Param) -> Result<Self, Refusal> {
         let numbers = device.alloc(param.len, NumberFormat::F32)?;
         Ok(Self { numbers, place: param.place(), is_trained: true })
     }
@@ -106,7 +106,7 @@ pub(crate) struct Backward<'a, D: Device> {
 
 impl<D: Device> Linear<D> {
     /// A matrix of zeros at its place.
-    pub(crate) fn new(device: &D, param: &Param, held: Held) -> Result<Self, ComputeError> {
+    pub(crate) fn new(device: &D, param: &Param, held: Held) -> Result<Self, Refusal> {
         let shape = param.held_shape();
         let weight = device.weight(shape, held)?;
         let place = param.place();
@@ -131,6 +131,11 @@ impl<D: Device> Linear<D> {
 
     pub(crate) fn weight(&self) -> &D::Weight {
         &self.weight
+    }
+
+    /// Inputs and outputs.
+    pub(crate) fn shape(&self) -> [usize; 2] {
+        self.shape
     }
 
     /// The matrix and the bias.
@@ -159,7 +164,7 @@ impl<D: Device> Linear<D> {
         shape: &LoraShape,
         place: PairPlace,
         places: [Range; 2],
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let ([inputs, outputs], rank) = (self.shape, shape.rank);
         let a = device.weight([inputs, rank], Held::Pair)?;
         let b = device.pair_weight(&mut self.weight, [rank, outputs], place)?;
@@ -168,7 +173,7 @@ impl<D: Device> Linear<D> {
     }
 
     /// Adds the pair to the matrix, W + s·A·B, and drops it.
-    pub(crate) fn merge_pair(&mut self, device: &D) -> Result<(), ComputeError> {
+    pub(crate) fn merge_pair(&mut self, device: &D) -> Result<(), Refusal> {
         let Some(Pair { a, b, rank, scale, .. }) = self.pair.take() else {
             return Ok(());
         };
@@ -183,7 +188,7 @@ impl<D: Device> Linear<D> {
         let [x, y] = [&factor, &numbers].map(|values| {
             let mut buf = device.alloc(values.len(), NumberFormat::F32)?;
             device.upload(values, buf.first_mut(values.len()));
-            Ok::<_, ComputeError>(buf)
+            Ok::<_, Refusal>(buf)
         });
         let (x, mut y) = (x?, y?);
         let shape = MatShape { rows: inputs, inputs: rank, outputs };
@@ -196,7 +201,7 @@ impl<D: Device> Linear<D> {
     }
 
     /// Prepares the matrix for decoding; whether it will be faster.
-    pub(crate) fn quicken(&mut self, device: &D) -> Result<bool, ComputeError> {
+    pub(crate) fn quicken(&mut self, device: &D) -> Result<bool, Refusal> {
         Ok(device.quicken(&mut self.weight)?)
     }
 

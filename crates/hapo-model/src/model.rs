@@ -3,12 +3,12 @@
 //! Purpose: every number of a model is a [`Linear`]'s or a [`Vector`]'s, and the list of them in the order of the layout is
 //! all that files, checkpoints, norms and updates know. Sampler and trainer borrow the same weights.
 
+use hapo_core::Refusal;
 use hapo_kernels::{
     Buffer, Device, EmbeddingLayout, Held, Matrix, NumberFormat, Numbers, NumbersMut, Placed, Span,
     SpanMut,
 };
 
-use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::config::decoder::{Norms, QkNorm};
 use crate::config::rope;
@@ -64,14 +64,14 @@ impl<D: Device> Layer<D> {
         index: usize,
         held: Held,
         norms: Norms,
-    ) -> Result<Self, ComputeError> {
+    ) -> Result<Self, Refusal> {
         let param = |name: &str| layout.get(&format!("model.layers.{index}.{name}"));
         let vector = |name: &str| Vector::new(device, param(name)?);
         let linear = |which: Projection| {
             let matrix = param(&format!("{}.weight", which.module()))?;
             let bias = param(&format!("{}.bias", which.module())).ok();
             let bias = bias.map(|it| Vector::new(device, it)).transpose()?;
-            Ok::<_, ComputeError>(Linear::new(device, matrix, held)?.with_bias(bias))
+            Ok::<_, Refusal>(Linear::new(device, matrix, held)?.with_bias(bias))
         };
         let of_heads = ["self_attn.q_norm.weight", "self_attn.k_norm.weight"];
         let qk_norm = match of_heads.map(|name| param(name).is_ok()) {
@@ -95,7 +95,7 @@ impl<D: Device> Layer<D> {
     }
 
     /// Its matrices in the order of [`Projection::ALL`].
-    fn linears(&self) -> [&Linear<D>; 7] {
+    pub(crate) fn linears(&self) -> [&Linear<D>; 7] {
         [&self.q, &self.k, &self.v, &self.o, &self.gate, &self.up, &self.down]
     }
 
@@ -162,7 +162,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// A shape that cannot be computed with, or no memory.
-    pub fn new(device: D, config: Config, positions: usize) -> Result<Self, ComputeError> {
+    pub fn new(device: D, config: Config, positions: usize) -> Result<Self, Refusal> {
         Self::held(device, config, positions, Held::Trained)
     }
 
@@ -170,12 +170,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// As there.
-    pub fn held(
-        device: D,
-        config: Config,
-        positions: usize,
-        held: Held,
-    ) -> Result<Self, ComputeError> {
+    pub fn held(device: D, config: Config, positions: usize, held: Held) -> Result<Self, Refusal> {
         config.check_computable()?;
         families::check_run(&config, device.habits(), None)?;
         // An embedding that is looked up only is held by tokens if it is trained, else as the head is.
@@ -195,7 +190,7 @@ impl<D: Device> Model<D> {
             let table = rope::angles(&config, it, positions);
             let mut angles = device.alloc(table.len(), NumberFormat::F32)?;
             device.upload(&table, angles.first_mut(table.len()));
-            Ok::<_, ComputeError>(angles)
+            Ok::<_, Refusal>(angles)
         });
         let angles = angles.collect::<Result<Vec<_>, _>>()?;
         let kv_format = device.habits().attention(config.attention_shape());
@@ -280,7 +275,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// No memory.
-    pub fn quicken(&mut self) -> Result<bool, ComputeError> {
+    pub fn quicken(&mut self) -> Result<bool, Refusal> {
         let Self { device, layers, head, .. } = self;
         let mut all = true;
         for linear in layers.iter_mut().flat_map(Layer::linears_mut).chain([head]) {
@@ -293,7 +288,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// An unknown name or another number of elements.
-    pub fn set_tensor(&mut self, name: &str, published: &[f32]) -> Result<(), ComputeError> {
+    pub fn set_tensor(&mut self, name: &str, published: &[f32]) -> Result<(), Refusal> {
         let found = self.find(name)?;
         let param = found.param.clone();
         let (is_adapters, index) = (found.is_adapters, found.index);
@@ -307,28 +302,28 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// An unknown name.
-    pub fn tensor(&self, name: &str) -> Result<Vec<f32>, ComputeError> {
+    pub fn tensor(&self, name: &str) -> Result<Vec<f32>, Refusal> {
         let Found { param, index, is_adapters } = self.find(name)?;
         let tensors = if is_adapters { self.pairs() } else { self.tensors() };
         Ok(param.published(|first, to| read(&self.device, &tensors[index], first, to)))
     }
 
     /// A tensor by its name, the adapter's or the model's.
-    fn find(&self, name: &str) -> Result<Found<'_>, ComputeError> {
+    fn find(&self, name: &str) -> Result<Found<'_>, Refusal> {
         let adapters = self.adapter.as_ref().map(|(_, layout)| (layout, true));
         for (layout, is_adapters) in adapters.into_iter().chain([(&self.layout, false)]) {
             if let Some(index) = layout.position(name) {
                 return Ok(Found { param: &layout.params()[index], index, is_adapters });
             }
         }
-        Err(ComputeError::unknown_tensor(name))
+        Err(crate::places::unknown_tensor(name))
     }
 
     /// The same of any buffer laid out as the trained parameters: gradients, moments.
     ///
     /// # Errors
     /// An unknown name.
-    pub fn published(&self, buffer: &D::Buf, name: &str) -> Result<Vec<f32>, ComputeError> {
+    pub fn published(&self, buffer: &D::Buf, name: &str) -> Result<Vec<f32>, Refusal> {
         let param = self.trained_layout().get(name)?;
         Ok(param.published(|first, to| {
             self.device.download(buffer.at(param.offset + first, to.len()), to);
@@ -380,7 +375,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// No memory.
-    pub fn gradients(&self) -> Result<Gradients<D>, ComputeError> {
+    pub fn gradients(&self) -> Result<Gradients<D>, Refusal> {
         let of_heads = match self.config.decoder.qk_norm {
             Some(QkNorm::Row) => self.config.attention_shape().q_dim(),
             _ => self.config.head_dim,
@@ -418,7 +413,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// No memory.
-    pub fn copy_trained(&self) -> Result<WeightsCopy<D>, ComputeError> {
+    pub fn copy_trained(&self) -> Result<WeightsCopy<D>, Refusal> {
         let copy = |tensor: Tensor<'_, D>| match tensor {
             Numbers::Weight(it) => Ok(Copied::Matrix(self.device.copy_of(it)?)),
             Numbers::Span(it) => {
@@ -427,7 +422,7 @@ impl<D: Device> Model<D> {
                 Ok(Copied::Vector(to))
             }
         };
-        let copies = self.trained().into_iter().map(copy).collect::<Result<_, ComputeError>>()?;
+        let copies = self.trained().into_iter().map(copy).collect::<Result<_, Refusal>>()?;
         self.device.check()?;
         Ok(WeightsCopy(copies))
     }
@@ -449,7 +444,7 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// No memory.
-    pub fn add_adapter(&mut self, shape: LoraShape) -> Result<(), ComputeError> {
+    pub fn add_adapter(&mut self, shape: LoraShape) -> Result<(), Refusal> {
         families::check_run(&self.config, self.device.habits(), Some(&shape))?;
         let layout = shape.layout(&self.config);
         let mut places = layout.params().iter().map(Param::place);
@@ -498,10 +493,10 @@ impl<D: Device> Model<D> {
     ///
     /// # Errors
     /// No memory, or weights that are held in bf16 alone and cannot take the sum.
-    pub fn merge_adapter(&mut self) -> Result<(), ComputeError> {
+    pub fn merge_adapter(&mut self) -> Result<(), Refusal> {
         if self.held == Held::Frozen(NumberFormat::Bf16) {
             let problem = "the weights are held in bf16 alone and take no sum with an adapter";
-            return Err(ComputeError::Refused(problem.to_owned()));
+            return Err(Refusal::bug(problem.to_owned()));
         }
         for linear in self.layers.iter_mut().flat_map(Layer::linears_mut) {
             linear.merge_pair(&self.device)?;
@@ -523,7 +518,7 @@ impl<D: Device> Model<D> {
             .collect()
     }
 
-    fn tensors_mut(&mut self) -> Vec<TensorMut<'_, D>> {
+    pub(crate) fn tensors_mut(&mut self) -> Vec<TensorMut<'_, D>> {
         let Self { embedding, layers, norm, head, .. } = self;
         let (first, last) = match embedding {
             Some(embedding) => (embedding, Some(head)),
@@ -653,7 +648,12 @@ fn read<D: Device>(device: &D, tensor: &Tensor<'_, D>, first: usize, to: &mut [f
 }
 
 /// The same the other way.
-fn write<D: Device>(device: &D, tensor: &mut TensorMut<'_, D>, first: usize, from: &[f32]) {
+pub(crate) fn write<D: Device>(
+    device: &D,
+    tensor: &mut TensorMut<'_, D>,
+    first: usize,
+    from: &[f32],
+) {
     match tensor {
         NumbersMut::Span(it) => device.upload(from, it.buf.at_mut(it.offset + first, from.len())),
         NumbersMut::Weight(it) => device.write(it, first, from),

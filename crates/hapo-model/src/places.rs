@@ -6,9 +6,9 @@
 //! a tied embedding is held in the order of the head. Tensors start on cache lines, so up to 15 elements
 //! between them are padding (always zero).
 
+use hapo_core::Refusal;
 use hapo_kernels::PairPlace;
 
-use crate::compute_error::ComputeError;
 use crate::config::{Config, TensorSpec};
 
 /// Elements between which tensors start.
@@ -122,9 +122,9 @@ impl ParamLayout {
     }
 
     /// The tensor of this name.
-    pub fn get(&self, name: &str) -> Result<&Param, ComputeError> {
+    pub fn get(&self, name: &str) -> Result<&Param, Refusal> {
         let found = self.position(name).map(|it| &self.params[it]);
-        found.ok_or_else(|| ComputeError::unknown_tensor(name))
+        found.ok_or_else(|| unknown_tensor(name))
     }
 }
 
@@ -150,7 +150,7 @@ impl Param {
         &self,
         published: &[f32],
         mut write: impl FnMut(usize, &[f32]),
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         const BAND: usize = 32;
         // Results are written by whole cache lines: columns of a large matrix are far apart, and share the cache's sets.
         const ACROSS: usize = 16;
@@ -189,14 +189,12 @@ impl Param {
         all
     }
 
-    fn check(&self, got: usize) -> Result<(), ComputeError> {
+    fn check(&self, got: usize) -> Result<(), Refusal> {
         if got == self.len {
             return Ok(());
         }
         let (name, expected) = (&self.name, self.len);
-        Err(ComputeError::Refused(format!(
-            "tensor {name}: expected {expected} elements, got {got}"
-        )))
+        Err(Refusal::bug(format!("tensor {name}: expected {expected} elements, got {got}")))
     }
 }
 
@@ -299,4 +297,7 @@ impl Projection {
             Self::Down => (ffn, hidden),
         }
     }
+}
+pub(crate) fn unknown_tensor(name: &str) -> Refusal {
+    Refusal::bug(format!("unknown tensor {name}"))
 }

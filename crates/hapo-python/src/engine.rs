@@ -284,7 +284,7 @@ impl Engine {
             let mut trainer = self.trainer();
             let norm = trainer.gradient_norm()?;
             trainer.apply(optimizer, norm, settings.max_norm)?;
-            Ok::<_, hapo_train::Error>(norm)
+            Ok::<_, hapo_core::Refusal>(norm)
         });
         moved.map_err(|it| raised(py, &it.into(), None))
     }

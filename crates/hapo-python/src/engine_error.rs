@@ -1,13 +1,14 @@
 //! Errors of the engine as `hapo.Error`.
 
 use hapo_cli::failure;
+use hapo_train::recipe::RecipeProblem;
 use pyo3::prelude::*;
 
 /// `hapo.Error` with the message, what to do about it and the recipe's key. `cause` is what a function of the user's
 /// raised.
 pub(crate) fn raised(py: Python<'_>, error: &anyhow::Error, cause: Option<PyErr>) -> PyErr {
-    let key = error.chain().find_map(|it| match it.downcast_ref() {
-        Some(hapo_train::Error::Recipe { field, .. }) if !field.is_empty() => Some(field.clone()),
+    let key = error.chain().find_map(|cause| match cause.downcast_ref() {
+        Some(RecipeProblem { key, .. }) if !key.is_empty() => Some(key.clone()),
         _ => None,
     });
     let made = py

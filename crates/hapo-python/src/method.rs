@@ -42,8 +42,7 @@ impl Method {
         let mut settings = settings.map_or(Ok(MethodSettings::default()), |it| read(entry, it))?;
         settings.group_size = group_size;
         let d = settings.teacher.d;
-        let method = (entry.build)(&settings)
-            .map_err(|problem| value_error(problem.key, problem.problem))?;
+        let method = built(entry, &settings)?;
         let teacher = settings.teacher;
         if teacher.pick != TeacherPick::First {
             let problem =
@@ -137,8 +136,12 @@ pub(crate) fn method_has_teacher(name: &str) -> PyResult<bool> {
 }
 
 fn with_defaults(name: &str) -> PyResult<Arc<dyn hapo_core::Method>> {
-    let built = (find(name)?.build)(&MethodSettings::default());
-    built.map_err(|problem| value_error(problem.key, problem.problem))
+    built(find(name)?, &MethodSettings::default())
+}
+
+fn built(entry: &MethodEntry, settings: &MethodSettings) -> PyResult<Arc<dyn hapo_core::Method>> {
+    (entry.build)(settings)
+        .map_err(|problem| value_error(problem.place().unwrap_or("settings"), &problem))
 }
 
 fn find(name: &str) -> PyResult<&'static MethodEntry> {

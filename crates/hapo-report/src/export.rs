@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use hapo_core::Refusal;
 use hapo_run::{Columns, recipe_value};
 use serde_json::{Map, Value, json};
 
-use crate::error::Result;
 use crate::folder::{self, Run, State};
 
 /// The numbers of one run.
@@ -15,7 +15,7 @@ pub struct LoggedRun {
 }
 
 /// The runs in `folders`, as far as they are logged; each is a run or holds runs below it.
-pub fn logged_runs(folders: &[PathBuf]) -> Result<Vec<LoggedRun>> {
+pub fn logged_runs(folders: &[PathBuf]) -> Result<Vec<LoggedRun>, Refusal> {
     let runs = folder::read_all(&folder::find(folders)?);
     Ok(runs.into_iter().map(|run| LoggedRun { run }).collect())
 }

@@ -4,11 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use hapo_core::ScheduleTable;
+use hapo_core::{Refusal, Remedy, ScheduleTable};
 use hapo_run::{Columns, EarlyEnd, RunFolder, is_locked, recipe_entries};
 use serde::Serialize;
-
-use crate::error::{Error, Result};
 
 /// How far below a named folder runs are looked for.
 const DEPTH: usize = 2;
@@ -93,25 +91,23 @@ impl Run {
 }
 
 /// The runs of `folders`, each a run or a folder of runs.
-pub(crate) fn find(folders: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    for it in folders {
-        if found(std::slice::from_ref(it)).is_empty() {
-            return Err(Error::NoRun(it.clone()));
-        }
-    }
-    Ok(found(folders))
-}
-
-/// As [`find`], for folders that may hold a run later.
-pub(crate) fn found(folders: &[PathBuf]) -> Vec<PathBuf> {
+pub(crate) fn find(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
     let mut all = Vec::new();
-    for it in folders {
-        expand(it, DEPTH, &mut all);
+    for folder in folders {
+        let before = all.len();
+        expand(folder, DEPTH, &mut all);
+        if all.len() == before {
+            let text = format!(
+                "{} holds no run: expected recipe.toml or metrics.jsonl in it, or in folders below it",
+                folder.display()
+            );
+            return Err(Refusal::input(text).hint(Remedy::NameRun));
+        }
     }
     // A link to a run is no other run.
     let mut seen = std::collections::BTreeSet::new();
-    all.retain(|it| seen.insert(canonical(it)));
-    all
+    all.retain(|path| seen.insert(canonical(path)));
+    Ok(all)
 }
 
 /// A path without links, where there is something at it.
@@ -131,11 +127,8 @@ fn expand(folder: &Path, depth: usize, all: &mut Vec<PathBuf>) {
     if depth == 0 {
         return;
     }
-    let mut below: Vec<PathBuf> = entries
-        .filter_map(std::result::Result::ok)
-        .map(|it| it.path())
-        .filter(|it| it.is_dir())
-        .collect();
+    let mut below: Vec<PathBuf> =
+        entries.filter_map(Result::ok).map(|it| it.path()).filter(|it| it.is_dir()).collect();
     below.sort();
     for it in below {
         expand(&it, depth - 1, all);
@@ -187,7 +180,7 @@ fn last(parts: &[String], count: usize) -> String {
 fn read(path: &Path) -> Run {
     let folder = RunFolder(path);
     let (mut notes, mut unreadable) = (Vec::new(), Vec::new());
-    let columns = Columns::read(&folder.metrics(), &mut notes).map_err(Error::from);
+    let columns = Columns::read(&folder.metrics(), &mut notes).map_err(Refusal::from);
     let columns = found_or(&mut unreadable, columns);
     let recipe = read_recipe(folder, &mut notes);
     let (recipe, build) = found_or(&mut unreadable, recipe);
@@ -225,25 +218,25 @@ fn read(path: &Path) -> Run {
 }
 
 /// A value that was read, or its default, with the reason kept.
-fn found_or<T: Default>(reasons: &mut Vec<String>, read: Result<T>) -> T {
+fn found_or<T: Default>(reasons: &mut Vec<String>, read: Result<T, Refusal>) -> T {
     read.unwrap_or_else(|it| {
         reasons.push(it.to_string());
         T::default()
     })
 }
 
-fn read_text(path: &Path) -> Result<Option<String>> {
+fn read_text(path: &Path) -> Result<Option<String>, Refusal> {
     match fs::read(path) {
         Ok(it) => Ok(Some(String::from_utf8_lossy(&it).into_owned())),
         Err(it) if it.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(it) => Err(Error::io("read", path)(it)),
+        Err(it) => Err(Refusal::io("read", path)(it)),
     }
 }
 
 /// The recipe's entries, and the build that its first line names.
 type RecipeAndBuild = (BTreeMap<String, String>, Option<String>);
 
-fn read_recipe(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<RecipeAndBuild> {
+fn read_recipe(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<RecipeAndBuild, Refusal> {
     let Some(text) = read_text(&folder.recipe())? else {
         notes.push("recipe.toml is missing.".to_owned());
         return Ok((BTreeMap::new(), None));
@@ -257,7 +250,10 @@ fn read_recipe(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<RecipeA
     Ok((recipe, build))
 }
 
-fn read_gate(folder: RunFolder<'_>, notes: &mut Vec<String>) -> Result<Option<ScheduleTable>> {
+fn read_gate(
+    folder: RunFolder<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Option<ScheduleTable>, Refusal> {
     let Some(text) = read_text(&folder.gate())? else {
         return Ok(None);
     };

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use hapo_core::Refusal;
 use hapo_run::RunFolder;
 use serde::{Serialize, Serializer};
 
-use crate::error::Result;
 use crate::folder::{self, Run, State};
 use crate::summary::ends;
 
@@ -41,7 +41,7 @@ pub struct RunLine {
 ///
 /// # Errors
 /// A folder without a run.
-pub fn overview(folders: &[PathBuf]) -> Result<Vec<RunLine>> {
+pub fn overview(folders: &[PathBuf]) -> Result<Vec<RunLine>, Refusal> {
     let runs = folder::read_all(&folder::find(folders)?);
     let mut lines: Vec<RunLine> = runs.iter().map(line).collect();
     lines.sort_by_key(|it| it.seconds_ago);
@@ -71,6 +71,6 @@ fn line(run: &Run) -> RunLine {
 }
 
 /// A path that is no UTF-8 has no JSON of its own.
-fn as_text<S: Serializer>(path: &Path, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&path.display())
 }

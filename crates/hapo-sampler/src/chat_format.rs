@@ -3,13 +3,13 @@
 
 use std::path::Path;
 
+use hapo_core::Refusal;
 use hapo_data::{
     CHAT, ChatPrompt, ChatTemplate, EndOfTurn, Example, Message, PromptTemplate, PromptText,
     Rendering, TemplateChoice,
 };
 use hapo_model::Tokenizer;
 
-use crate::Error;
 use crate::text::first_stop;
 
 /// A tokenizer and the template of its conversations.
@@ -31,16 +31,18 @@ pub fn choose_template(
     choice: TemplateChoice<'_>,
     model: &str,
     tokenizer_files: &[(&'static str, Vec<u8>)],
-) -> Result<PromptTemplate, Error> {
+) -> Result<PromptTemplate, Refusal> {
     if let Some(named) = choice.check()? {
         return Ok(named.into());
     }
     let files = hapo_model::chat_files(tokenizer_files, Path::new(model))?;
-    let source = files.template.ok_or_else(|| Error::Template {
-        template: CHAT,
-        missing: format!(
-            "{model} has no chat_template.jinja, and no chat_template in tokenizer_config.json"
-        ),
+    let source = files.template.ok_or_else(|| {
+        unfit(
+            CHAT,
+            &format!(
+                "{model} has no chat_template.jinja, and no chat_template in tokenizer_config.json"
+            ),
+        )
     })?;
     Ok(PromptTemplate::Chat(Box::new(ChatPrompt {
         template: ChatTemplate::new(model, &source, files.special_tokens)?,
@@ -49,25 +51,26 @@ pub fn choose_template(
     })))
 }
 
+fn unfit(template: &str, missing: &str) -> Refusal {
+    Refusal::input(format!("template `{template}` does not fit the model: {missing}"))
+}
+
 impl ChatFormat {
     /// `eos` are the ids in the model's folder, `generation_config.json` first.
     pub fn new(
         tokenizer: Tokenizer,
         template: impl Into<PromptTemplate>,
         eos: &[u32],
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Refusal> {
         let template = template.into();
-        let missing = |what: String| Error::Template { template: template.name(), missing: what };
-        let first_eos = || {
-            eos.first()
-                .copied()
-                .ok_or_else(|| missing("the model names no eos_token_id".to_owned()))
-        };
+        let missing = |what: &str| unfit(template.name(), what);
+        let first_eos =
+            || eos.first().copied().ok_or_else(|| missing("the model names no eos_token_id"));
         let end_token = match &template {
             PromptTemplate::Named(named) => match named.end_of_turn {
                 EndOfTurn::Token(token) => tokenizer
                     .id(token)
-                    .ok_or_else(|| missing(format!("the tokenizer has no token `{token}`")))?,
+                    .ok_or_else(|| missing(&format!("the tokenizer has no token `{token}`")))?,
                 EndOfTurn::TokenizerEos => first_eos()?,
             },
             PromptTemplate::Chat(chat) => match end_of_turn(&chat.template, &tokenizer)? {
@@ -81,7 +84,7 @@ impl ChatFormat {
     }
 
     /// The tokens of a problem's prompt.
-    pub fn prompt(&self, problem: &str) -> Result<Vec<u32>, Error> {
+    pub fn prompt(&self, problem: &str) -> Result<Vec<u32>, Refusal> {
         Ok(self.tokenizer.encode(&self.template.render(problem)?)?)
     }
 
@@ -90,7 +93,7 @@ impl ChatFormat {
         &self,
         completion: &[u32],
         stop_strings: &[String],
-    ) -> Result<String, Error> {
+    ) -> Result<String, Refusal> {
         let mut text = self.text(completion)?;
         if let Some((at, _)) = first_stop(&text, stop_strings) {
             text.truncate(at);
@@ -99,7 +102,7 @@ impl ChatFormat {
     }
 
     /// The tokens of an example's prompt, which its file may hold with a template already around it.
-    pub fn prompt_of(&self, example: &Example) -> Result<Vec<u32>, Error> {
+    pub fn prompt_of(&self, example: &Example) -> Result<Vec<u32>, Refusal> {
         match hapo_data::prompt_text(example, &self.template)? {
             PromptText::Problem(problem) => self.prompt(problem),
             PromptText::Whole(text) => Ok(self.tokenizer.encode(text)?),
@@ -114,7 +117,7 @@ impl ChatFormat {
     }
 
     /// The text of a completion, without the token that ends it.
-    pub fn text(&self, completion: &[u32]) -> Result<String, Error> {
+    pub fn text(&self, completion: &[u32]) -> Result<String, Refusal> {
         let text = match completion.split_last() {
             Some((last, rest)) if self.stop.contains(last) => rest,
             _ => completion,
@@ -125,7 +128,7 @@ impl ChatFormat {
 
 /// The special token that a chat template writes behind the assistant's text: `<|im_end|>`,
 /// `<|eot_id|>`. Is `None` where it writes no special token there.
-fn end_of_turn(template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Option<u32>, Error> {
+fn end_of_turn(template: &ChatTemplate, tokenizer: &Tokenizer) -> Result<Option<u32>, Refusal> {
     const ANSWER: &str = "the answer";
     let messages = [Message::new("user", "a question"), Message::new("assistant", ANSWER)];
     let rendering = Rendering { add_generation_prompt: false, ..Rendering::prompt() };

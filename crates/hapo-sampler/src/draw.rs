@@ -2,6 +2,8 @@
 
 use hapo_kernels::{DrawRow, DrawnToken};
 
+use crate::bad_field::{BadField, refuse};
+
 /// How the next token is chosen from the logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decoding {
@@ -33,7 +35,7 @@ impl Truncation {
     pub const NONE: Self = Self { top_k: 0, top_p: 1.0, min_p: 0.0 };
 
     /// Checks that every field is in its range.
-    pub fn check(self) -> Result<(), OutOfRange> {
+    pub fn check(self) -> Result<(), BadField> {
         let top_p = self.top_p > 0.0 && self.top_p <= 1.0;
         let min_p = (0.0..=1.0).contains(&self.min_p);
         in_range(top_p, "top_p", "a number in (0, 1]", self.top_p)?;
@@ -43,7 +45,7 @@ impl Truncation {
 
 impl Decoding {
     /// Sampling at `temperature`, or greedy decoding at 0.
-    pub fn at_temperature(temperature: f32, truncation: Truncation) -> Result<Self, OutOfRange> {
+    pub fn at_temperature(temperature: f32, truncation: Truncation) -> Result<Self, BadField> {
         let valid = temperature.is_finite() && temperature >= 0.0;
         in_range(valid, "temperature", "a number from 0", temperature)?;
         truncation.check()?;
@@ -51,7 +53,7 @@ impl Decoding {
     }
 
     /// Checks that temperature and truncation are in their ranges.
-    pub fn check(self) -> Result<(), OutOfRange> {
+    pub fn check(self) -> Result<(), BadField> {
         let Self::Sample { temperature, truncation } = self else {
             return Ok(());
         };
@@ -85,28 +87,8 @@ impl Decoding {
     }
 }
 
-/// A setting of [`Decoding`] or [`Truncation`] out of its range.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("{field}: expected {expected}, got {got}")]
-pub struct OutOfRange {
-    /// `temperature`, `top_p` or `min_p`.
-    pub field: &'static str,
-    /// The range.
-    pub expected: &'static str,
-    /// The value.
-    pub got: f32,
-}
-
-fn in_range(
-    valid: bool,
-    field: &'static str,
-    expected: &'static str,
-    got: f32,
-) -> Result<(), OutOfRange> {
-    if valid {
-        return Ok(());
-    }
-    Err(OutOfRange { field, expected, got })
+fn in_range(valid: bool, field: &'static str, expected: &str, got: f32) -> Result<(), BadField> {
+    if valid { Ok(()) } else { refuse(field, expected, got) }
 }
 
 /// Draws the next token from a row of logits. `uniform` is in [0, 1); it is not read by

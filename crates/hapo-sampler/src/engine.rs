@@ -16,18 +16,18 @@ mod schedule;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use hapo_core::{RngCounter, uniform};
+use hapo_core::{Refusal, RngCounter, uniform};
 use hapo_kernels::{Device, DrawnToken, log_prob, row_stats};
 use hapo_model::{
     KvCache, Model, NextToken, PartialPrompt, PromptSlot, SeqSlot, Tokenizer, workspace_bytes,
 };
 use rayon::prelude::*;
 
+use crate::draw;
 use crate::request::{
     Capacity, EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId,
 };
 use crate::text::TextStream;
-use crate::{Error, draw};
 
 /// The scheduler: requests to completions.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl<'a, D: Device> Engine<'a, D> {
         model: &'a Model<D>,
         tokenizer: Option<&'a Tokenizer>,
         limits: EngineLimits,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Refusal> {
         for (name, value) in [
             ("max_sequences", limits.max_sequences),
             ("cache_tokens", limits.cache_tokens),
@@ -114,7 +114,7 @@ impl<'a, D: Device> Engine<'a, D> {
             ("usable_vocab", limits.usable_vocab),
         ] {
             if value == 0 {
-                return Err(Error::Limit { name });
+                return Err(Refusal::bug(format!("{name}: expected at least 1, got 0")));
             }
         }
         Ok(Self {
@@ -176,7 +176,7 @@ impl<'a, D: Device> Engine<'a, D> {
     }
 
     /// Queues a request; it is admitted in one of the next steps.
-    pub fn submit(&mut self, request: Request) -> Result<RequestId, Error> {
+    pub fn submit(&mut self, request: Request) -> Result<RequestId, Refusal> {
         request.check(&Capacity {
             vocabulary: self.model.config().vocab_size,
             positions: self.model.positions(),
@@ -195,7 +195,7 @@ impl<'a, D: Device> Engine<'a, D> {
     }
 
     /// Cancels a request; no event of it follows. Is `false` when it had finished or is unknown.
-    pub fn cancel(&mut self, id: RequestId) -> Result<bool, Error> {
+    pub fn cancel(&mut self, id: RequestId) -> Result<bool, Refusal> {
         let Some(job) = self.jobs.remove(&id) else {
             return Ok(false);
         };
@@ -218,7 +218,7 @@ impl<'a, D: Device> Engine<'a, D> {
     /// Admits waiting requests while there are free slots and pages, then gives every running
     /// sequence one more token. Events of one completion are in order; completions appear in the order
     /// they were admitted.
-    pub fn step(&mut self) -> Result<Vec<Event>, Error> {
+    pub fn step(&mut self) -> Result<Vec<Event>, Refusal> {
         // Once for the whole step: to enter the device's threads is to wake one and to wait for it.
         self.model.device().enter(|| {
             let mut events = Vec::new();
@@ -230,7 +230,7 @@ impl<'a, D: Device> Engine<'a, D> {
 
     /// Reads preempted sequences again, then admits completions and draws the first token of each, again while that
     /// frees slots.
-    fn admit(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
+    fn admit(&mut self, events: &mut Vec<Event>) -> Result<(), Refusal> {
         let mut budget = self.limits.prefill_tokens;
         if !self.resume(&mut budget)? {
             return Ok(());
@@ -265,7 +265,7 @@ impl<'a, D: Device> Engine<'a, D> {
     }
 
     /// One more token of every running sequence.
-    fn advance(&mut self, events: &mut Vec<Event>) -> Result<(), Error> {
+    fn advance(&mut self, events: &mut Vec<Event>) -> Result<(), Refusal> {
         self.make_room()?;
         if self.running.is_empty() {
             return Ok(());
@@ -282,7 +282,7 @@ impl<'a, D: Device> Engine<'a, D> {
 
     /// The next token of each running sequence, drawn on the device; downloads only the logits of sequences that report
     /// their most likely tokens.
-    fn decode_and_draw(&mut self, step: &[(SeqSlot, u32)]) -> Result<Vec<WithMostLikely>, Error> {
+    fn decode_and_draw(&mut self, step: &[(SeqSlot, u32)]) -> Result<Vec<WithMostLikely>, Refusal> {
         let wanted: Vec<_> = (self.running.iter())
             .map(|it| {
                 let request = &self.jobs[&it.sequence.id].request;
@@ -330,7 +330,7 @@ impl<'a, D: Device> Engine<'a, D> {
         Running { sequence: mut it, slot }: Running,
         (drawn, top): WithMostLikely,
         events: &mut Vec<Event>,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Refusal> {
         let request = &self.jobs[&it.id].request;
         let stops = &request.stop_strings;
         it.tokens.push(drawn.token);

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use hapo_core::Refusal;
 use hapo_kernels::{Device, NumberFormat, PAGE};
 use hapo_model::{Config, KvCache, Model, PREFILL_TOKENS, kv_bytes_per_token};
 
-use crate::{Engine, EngineLimits, Error};
+use crate::{Engine, EngineLimits};
 
 /// Memory of keys and values. It decides how many sequences run at once and how often one is read again, never which
 /// tokens are drawn.
@@ -27,6 +28,18 @@ pub struct Longest {
     pub prompt: usize,
     /// Its completion.
     pub completion: usize,
+}
+
+/// The memory of keys and values does not hold one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "kv_memory: one sequence of {} + {} tokens needs {:.3} MB of keys and values, there are {:.3} MB",
+    longest.prompt, longest.completion, *needed as f64 / 1e6, *bytes as f64 / 1e6
+)]
+pub struct TooLittleKvMemory {
+    pub needed: u64,
+    pub longest: Longest,
+    pub bytes: u64,
 }
 
 /// The word for [`KvMemory::Auto`].
@@ -60,7 +73,7 @@ impl KvMemory {
         most: usize,
         bytes: u64,
         longest: Longest,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, Refusal> {
         let of_page = PAGE as u64 * kv_bytes_per_token(config, format);
         let pages = usize::try_from(bytes / of_page).unwrap_or(usize::MAX);
         let tokens = most.min(pages.saturating_mul(PAGE));
@@ -68,7 +81,9 @@ impl KvMemory {
         let one = KvCache::<D>::cost(prompt) + KvCache::<D>::cost(completion);
         if tokens < one {
             let needed = KvCache::<D>::bytes(config, format, one) as u64;
-            return Err(Error::KvMemory { needed, prompt, completion, bytes });
+            let error = TooLittleKvMemory { needed, longest, bytes };
+            let hint = "give keys and values more memory, or ask for shorter completions";
+            return Err(Refusal::because(error).hint(hint));
         }
         Ok(tokens)
     }
@@ -79,7 +94,7 @@ impl KvMemory {
         model: &Model<D>,
         limits: EngineLimits,
         longest: Longest,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, Refusal> {
         let most = limits.cache_tokens;
         let prefill = limits.prefill_tokens.min(longest.prompt.max(PREFILL_TOKENS));
         let beside = EngineLimits { cache_tokens: 0, prefill_tokens: prefill, ..limits };

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use hapo_core::{PromptId, RngStream, Rollout, SampledGroup};
+use hapo_core::{PromptId, Refusal, RngStream, Rollout, SampledGroup};
 use hapo_kernels::{Device, DrawnToken};
 use hapo_model::{KvCache, Model, Tokenizer};
 
 use crate::engine::MAX_PREFILL_PROMPTS;
 use crate::{
-    Decoding, Engine, EngineLimits, Error, EventKind, FinishReason, KvMemory, Longest, NewToken,
-    Request, RngKey,
+    Decoding, Engine, EngineLimits, EventKind, FinishReason, KvMemory, Longest, NewToken, Request,
+    RngKey,
 };
 
 /// A prompt and how many completions of it to sample.
@@ -34,6 +34,27 @@ impl<'a> GroupRequest<'a> {
     /// Most tokens of one of its completions.
     fn limit(&self, settings: &SampleSettings<'_>) -> usize {
         settings.max_new_tokens.saturating_sub(self.given)
+    }
+}
+
+/// A refused request of several.
+#[derive(Debug, thiserror::Error)]
+#[error("request {index}: {source}")]
+pub struct InGroup {
+    /// Its index.
+    pub index: usize,
+    /// Why it cannot be served.
+    pub source: Refusal,
+}
+
+impl InGroup {
+    fn wrap(index: usize, source: Refusal) -> Refusal {
+        let (fault, hint) = (source.fault(), source.how_to_mend().cloned());
+        let whole = Refusal::because(Self { index, source }).with_fault(fault);
+        match hint {
+            Some(hint) => whole.hint(hint),
+            None => whole,
+        }
     }
 }
 
@@ -92,13 +113,13 @@ pub fn sample<D: Device>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
-) -> Result<Vec<Sampled>, Error> {
+) -> Result<Vec<Sampled>, Refusal> {
     collect(requests, |finished| run(model, requests, settings, None, finished))
 }
 
 /// As [`sample`], but hands over each group, with the index of its request, as soon as its last completion has ended.
 /// Memory holds the cache, the prompts, and the groups in progress.
-pub fn sample_each<D: Device, E: From<Error>>(
+pub fn sample_each<D: Device, E: From<Refusal>>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
@@ -116,7 +137,7 @@ pub fn sample_until<D: Device>(
     settings: &SampleSettings<'_>,
     tokenizer: &Tokenizer,
     stop_strings: &[String],
-) -> Result<Vec<Sampled>, Error> {
+) -> Result<Vec<Sampled>, Refusal> {
     sample_watched(model, requests, settings, Watch { tokenizer, stop_strings, progress: &|_| () })
 }
 
@@ -138,15 +159,15 @@ pub fn sample_watched<D: Device>(
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
     watch: Watch<'_>,
-) -> Result<Vec<Sampled>, Error> {
+) -> Result<Vec<Sampled>, Refusal> {
     collect(requests, |finished| run(model, requests, settings, Some(watch), finished))
 }
 
 /// The groups in the order of their requests.
 fn collect(
     requests: &[GroupRequest<'_>],
-    run: impl FnOnce(&mut dyn FnMut(usize, Sampled) -> Result<(), Error>) -> Result<(), Error>,
-) -> Result<Vec<Sampled>, Error> {
+    run: impl FnOnce(&mut dyn FnMut(usize, Sampled) -> Result<(), Refusal>) -> Result<(), Refusal>,
+) -> Result<Vec<Sampled>, Refusal> {
     let mut groups: Vec<Option<Sampled>> = requests.iter().map(|_| None).collect();
     run(&mut |index, it| {
         groups[index] = Some(it);
@@ -170,7 +191,7 @@ pub fn cache_tokens<D: Device>(
         + prompts * KvCache::<D>::cost(longest_prompt)
 }
 
-fn run<D: Device, E: From<Error>>(
+fn run<D: Device, E: From<Refusal>>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
@@ -205,7 +226,7 @@ fn run<D: Device, E: From<Error>>(
                     prompt: it.prompt,
                 },
             })
-            .map_err(|it| it.of_group(group))?;
+            .map_err(|refusal| InGroup::wrap(group, refusal))?;
         group_of.insert(id, group);
     }
     let mut begun: HashMap<usize, Begun> = HashMap::new();
@@ -244,7 +265,7 @@ fn limits<D: Device>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
-) -> Result<EngineLimits, Error> {
+) -> Result<EngineLimits, Refusal> {
     let requested = requests.iter().map(|it| it.completions).sum::<usize>();
     let longest = requests.iter().map(|it| it.tokens.len()).max().unwrap_or(1);
     let new_tokens = requests.iter().map(|it| it.limit(settings)).max().unwrap_or(0);
@@ -299,9 +320,9 @@ fn push(rollout: &mut Rollout, details: &mut Details, drawn: DrawnToken) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Truncation;
+    use crate::{BadField, Truncation};
     use hapo_kernels::Cpu;
-    use hapo_model::{ActivationCheckpointing, ComputeError, PackedBatch, Tape};
+    use hapo_model::{ActivationCheckpointing, PackedBatch, Tape};
 
     fn model(threads: usize) -> Model<Cpu> {
         let folder = hapo_testing::model_dir("tiny-qwen2");
@@ -403,16 +424,13 @@ mod tests {
     #[test]
     fn a_request_that_cannot_be_served_is_an_error() {
         let request = GroupRequest::new(PromptId(0), &[], 1);
-        assert!(matches!(
-            sample(&model(1), &[request], &settings(1, 1.0)),
-            Err(Error::InGroup { index: 0, .. })
-        ));
+        let refused = sample(&model(1), &[request], &settings(1, 1.0)).unwrap_err();
+        assert_eq!(refused.cause::<InGroup>().unwrap().index, 0);
         let request = GroupRequest::new(PromptId(0), &[9999], 1);
-        let Err(Error::InGroup { source, .. }) = sample(&model(1), &[request], &settings(1, 1.0))
-        else {
-            panic!("a token beyond the vocabulary is refused");
-        };
-        assert!(matches!(*source, Error::Compute(ComputeError::Token { .. })));
+        let refused = sample(&model(1), &[request], &settings(1, 1.0)).unwrap_err();
+        let expected = "request 0: prompt: expected tokens below 384, the size of the vocabulary, got 9999 at position 0";
+        assert_eq!(refused.to_string(), expected);
+        assert_eq!(refused.cause::<BadField>().unwrap().field, "prompt");
         assert_eq!(sample(&model(1), &[], &settings(1, 1.0)).unwrap(), Vec::<Sampled>::new());
     }
 }

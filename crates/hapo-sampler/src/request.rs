@@ -1,10 +1,12 @@
 //! The requests to an engine, and its events.
 
-use hapo_core::{PromptId, RngStream};
-use hapo_kernels::DrawnToken;
-use hapo_model::ComputeError;
+use std::fmt::Display;
 
-use crate::{Decoding, Error};
+use hapo_core::{PromptId, Refusal, RngStream};
+use hapo_kernels::DrawnToken;
+
+use crate::Decoding;
+use crate::bad_field::{BadField, refuse};
 
 /// The limits of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,13 +142,15 @@ impl Request {
     }
 
     /// Refuses a request that could never be served, by the field that forbids it.
-    pub(crate) fn check(&self, capacity: &Capacity) -> Result<(), Error> {
+    pub(crate) fn check(&self, capacity: &Capacity) -> Result<(), BadField> {
         let (length, vocabulary) = (self.prompt.len(), capacity.vocabulary);
         if self.prompt.is_empty() {
             return refuse("prompt", "at least one token", "none");
         }
         if let Some(row) = self.prompt.iter().position(|t| *t as usize >= vocabulary) {
-            return Err(ComputeError::Token { row, token: self.prompt[row], vocabulary }.into());
+            let token = self.prompt[row];
+            let expected = format!("tokens below {vocabulary}, the size of the vocabulary");
+            return refuse("prompt", expected, format!("{token} at position {row}"));
         }
         if self.max_tokens == 0 {
             return refuse("max_tokens", "at least 1", "0");
@@ -178,12 +182,4 @@ impl Request {
         }
         Ok(())
     }
-}
-
-fn refuse(
-    field: &'static str,
-    expected: impl Into<String>,
-    got: impl Into<String>,
-) -> Result<(), Error> {
-    Err(Error::Request { field, expected: expected.into(), got: got.into() })
 }

@@ -1,10 +1,10 @@
 //! Log-probabilities of a text that is there already.
 
+use hapo_core::Refusal;
 use hapo_kernels::{Device, log_prob, row_stats};
 use hapo_model::{Model, Reading, Tape};
 use rayon::prelude::*;
 
-use crate::Error;
 use crate::engine::top;
 
 /// A token of a text, given those before it.
@@ -24,7 +24,7 @@ pub fn score<D: Device>(
     tape: &mut Tape<D>,
     tokens: &[u32],
     most_likely: usize,
-) -> Result<Vec<ScoredToken>, Error> {
+) -> Result<Vec<ScoredToken>, Refusal> {
     let mut scoring = Scoring::begin(model, tape, tokens, most_likely)?;
     loop {
         if let Some(it) = scoring.advance(model, tape)? {
@@ -51,7 +51,7 @@ impl<D: Device> Scoring<D> {
         tape: &mut Tape<D>,
         tokens: &[u32],
         most_likely: usize,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Refusal> {
         let reading = tape.begin(model, tokens)?;
         let first = tokens.first();
         let first = first.map(|it| ScoredToken { token: *it, log_prob: None, top: Vec::new() });
@@ -65,7 +65,7 @@ impl<D: Device> Scoring<D> {
         &mut self,
         model: &Model<D>,
         tape: &mut Tape<D>,
-    ) -> Result<Option<Vec<ScoredToken>>, Error> {
+    ) -> Result<Option<Vec<ScoredToken>>, Refusal> {
         let vocabulary = model.config().vocab_size;
         let Self { tokens, most_likely, reading, scored } = self;
         let more = tape.advance(model, reading, |chunk| {

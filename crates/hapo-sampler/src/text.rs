@@ -7,9 +7,8 @@
 //! Price: the last few tokens are decoded twice per token. Tokens that are single bytes (`<0x0A>` of Llama 2) are held
 //! until another token follows; stop strings among them are found at once.
 
+use hapo_core::Refusal;
 use hapo_model::Tokenizer;
-
-use crate::Error;
 
 /// The text of one completion, token by token.
 #[derive(Debug)]
@@ -54,7 +53,7 @@ impl TextStream {
         tokenizer: &Tokenizer,
         token: u32,
         stops: &[String],
-    ) -> Result<Grown, Error> {
+    ) -> Result<Grown, Refusal> {
         self.tokens.push(token);
         if self.is_in_run(tokenizer, token) && !self.run_stops(tokenizer, stops)? {
             return Ok(Grown::default());
@@ -69,7 +68,7 @@ impl TextStream {
         mut self,
         tokenizer: &Tokenizer,
         stops: &[String],
-    ) -> Result<Grown, Error> {
+    ) -> Result<Grown, Refusal> {
         let rest = self.reading.unread(tokenizer, &self.tokens)?;
         self.reading.held.push_str(&rest);
         let mut grown = self.reading.release(stops);
@@ -85,7 +84,7 @@ impl TextStream {
     }
 
     /// Reads the run as far as it is complete characters; true if it now contains a stop string.
-    fn run_stops(&mut self, tokenizer: &Tokenizer, stops: &[String]) -> Result<bool, Error> {
+    fn run_stops(&mut self, tokenizer: &Tokenizer, stops: &[String]) -> Result<bool, Refusal> {
         let run = self.run.get_or_insert_with(|| self.reading.clone());
         if stops.is_empty() || self.tokens.len() - run.read > MOST_CUT {
             return Ok(false);
@@ -97,7 +96,7 @@ impl TextStream {
 
 impl Reading {
     /// Holds the text of the unread tokens, unless it ends in a cut character.
-    fn advance(&mut self, tokenizer: &Tokenizer, tokens: &[u32]) -> Result<(), Error> {
+    fn advance(&mut self, tokenizer: &Tokenizer, tokens: &[u32]) -> Result<(), Refusal> {
         let new = self.unread(tokenizer, tokens)?;
         // A cut character decodes to U+FFFD until its last byte is there.
         if !new.is_empty() && !new.ends_with('\u{FFFD}') {
@@ -109,7 +108,7 @@ impl Reading {
     }
 
     /// The text of the tokens that are not read yet.
-    fn unread(&self, tokenizer: &Tokenizer, tokens: &[u32]) -> Result<String, Error> {
+    fn unread(&self, tokenizer: &Tokenizer, tokens: &[u32]) -> Result<String, Refusal> {
         let before = tokenizer.decode(&tokens[self.context..self.read])?;
         let now = tokenizer.decode(&tokens[self.context..])?;
         match now.strip_prefix(before.as_str()) {

@@ -383,7 +383,7 @@ fn what_could_never_be_served_is_refused_by_field() {
     );
     check(
         refused(Request { prompt: vec![1, 9999], ..good.clone() }),
-        "token 9999 at row 1: the vocabulary has 384",
+        "prompt: expected tokens below 384, the size of the vocabulary, got 9999 at position 1",
     );
     check(
         refused(Request { max_tokens: 116, ..good.clone() }),

@@ -3,6 +3,8 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use hapo_core::Refusal;
+use hapo_sampler::BadField;
 use serde_json::{Value, json};
 
 /// An answer that is an error.
@@ -52,17 +54,13 @@ pub(crate) fn excerpt(value: &Value) -> String {
     hapo_core::excerpt(&value.to_string(), 80)
 }
 
-impl From<hapo_sampler::Error> for ApiError {
-    fn from(error: hapo_sampler::Error) -> Self {
-        use hapo_sampler::Error;
-        let message = error.to_string();
-        match error {
-            Error::Request { field, .. } => Self::bad(field, message),
-            Error::Data(_) => Self::bad("messages", message),
-            Error::Tokenizer(_) | Error::Compute(hapo_model::ComputeError::Token { .. }) => {
-                Self::bad("prompt", message)
-            }
-            _ => Self::of_status(StatusCode::INTERNAL_SERVER_ERROR, message),
+impl From<Refusal> for ApiError {
+    fn from(refusal: Refusal) -> Self {
+        let message = refusal.to_string();
+        match refusal.cause::<BadField>() {
+            Some(bad) => Self::bad(bad.field, message),
+            None if refusal.is_bad_input() => Self::bad("prompt", message),
+            None => Self::of_status(StatusCode::INTERNAL_SERVER_ERROR, message),
         }
     }
 }

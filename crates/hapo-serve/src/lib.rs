@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use hapo_core::Explain;
+use hapo_core::Refusal;
 use hapo_kernels::{Device, PAGE};
 use hapo_model::Model;
 use hapo_sampler::{ChatFormat, EngineLimits, KvMemory, Longest};
@@ -89,42 +89,6 @@ impl Settings {
     }
 }
 
-/// Why a server cannot start or go on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The engine cannot be made.
-    #[error(transparent)]
-    Sampler(#[from] hapo_sampler::Error),
-    /// The system refused.
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
-    /// Engines fail as soon as they are made.
-    #[error("{failures} engines failed in a row, the last with: {cause}")]
-    Engine {
-        /// How many.
-        failures: usize,
-        /// Why the last one did.
-        cause: String,
-    },
-}
-
-impl Explain for Error {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Error::Sampler(it) => it.hint(),
-            _ => None,
-        }
-    }
-
-    fn is_bad_input(&self) -> bool {
-        match self {
-            Error::Sampler(it) => it.is_bad_input(),
-            _ => false,
-        }
-    }
-}
-
 /// State that the handlers and the worker share.
 pub(crate) struct Served {
     /// Longest sequence of its model.
@@ -156,7 +120,7 @@ impl Served {
         model: &Model<D>,
         chat_format: ChatFormat,
         settings: Settings,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Refusal> {
         let tokenizer = &chat_format.tokenizer;
         let tokens = (0..tokenizer.vocab_size() as u32).filter_map(|id| tokenizer.token(id));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -203,14 +167,14 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// [`NewWeights`], `/update_weights_from_disk` changes its weights between two requests.
 ///
 /// # Errors
-/// A limit of zero, no memory for the cache; [`Error::Engine`].
+/// A limit of zero, no memory for the cache, engines that fail as soon as they are made.
 pub async fn serve<D: Device>(
     model: impl Into<ServedModel<D>>,
     chat_format: ChatFormat,
     settings: Settings,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), Error> {
+) -> Result<(), Refusal> {
     let step: Step<D> = |engine| engine.step();
     let model = model.into();
     let served = Served::new(&model.model, chat_format, settings)?;
@@ -223,7 +187,7 @@ pub(crate) async fn serve_with<D: Device>(
     mut served: Served,
     listener: TcpListener,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> Result<(), Error> {
+) -> Result<(), Refusal> {
     served.weights_inside = model.new_weights.as_ref().map(|it| it.inside.clone());
     let served = Arc::new(served);
     let mut worker = Worker::start(&served, model, step)?;
@@ -253,7 +217,9 @@ pub(crate) async fn serve_with<D: Device>(
     let died = listen::listen(listener, router, limits, stop).await;
     worker.stop();
     match died {
-        Some(Died { failures, cause }) => Err(Error::Engine { failures, cause }),
+        Some(Died { failures, cause }) => Err(Refusal::machine(format!(
+            "{failures} engines failed in a row, the last with: {cause}"
+        ))),
         None => Ok(()),
     }
 }

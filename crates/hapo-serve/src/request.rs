@@ -133,7 +133,7 @@ pub(crate) fn read(
     for (index, Prompt { tokens: prompt, text }) in prompts.into_iter().enumerate() {
         if let Some(echo) = &mut echo {
             let decode = |()| served.chat_format.tokenizer.decode(&prompt);
-            echo.push(text.map_or_else(|| decode(()), Ok).map_err(hapo_sampler::Error::from)?);
+            echo.push(text.map_or_else(|| decode(()), Ok)?);
         }
         let max_tokens = completion_length(served, prompt.len(), wanted, endpoint, param)?;
         let rng = match (&key, seed) {

@@ -1,5 +1,6 @@
 //! Shapes of answers.
 
+use hapo_core::Refusal;
 use hapo_model::Tokenizer;
 use hapo_sampler::{FinishReason, ScoredToken};
 use serde_json::{Map, Value, json};
@@ -179,12 +180,12 @@ impl LogProbs {
         token: u32,
         log_prob: Option<f32>,
         top: &[(u32, f32)],
-    ) -> Result<(), hapo_sampler::Error> {
+    ) -> Result<(), Refusal> {
         let text = tokenizer.decode(&[token])?;
         let top = top
             .iter()
             .map(|(id, log_prob)| Ok((tokenizer.decode(&[*id])?, *log_prob)))
-            .collect::<Result<_, hapo_model::Error>>()?;
+            .collect::<Result<_, Refusal>>()?;
         let offset = self.offset;
         self.offset += text.chars().count();
         self.tokens.push(TokenDetails { text, log_prob, top, offset });
@@ -195,7 +196,7 @@ impl LogProbs {
         &mut self,
         tokenizer: &Tokenizer,
         prompt: &[ScoredToken],
-    ) -> Result<(), hapo_sampler::Error> {
+    ) -> Result<(), Refusal> {
         prompt.iter().try_for_each(|it| self.push(tokenizer, it.token, it.log_prob, &it.top))
     }
 

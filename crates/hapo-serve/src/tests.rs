@@ -10,9 +10,9 @@ use hapo_sampler::{ChatFormat, Engine, Event, KvMemory, choose_template};
 use serde_json::{Value, json};
 
 use crate::worker::Step;
-use crate::{Error, Served, Settings, serve_with};
+use crate::{Served, Settings, serve_with};
 
-type Running = tokio::task::JoinHandle<Result<(), Error>>;
+type Running = tokio::task::JoinHandle<Result<(), hapo_core::Refusal>>;
 
 async fn start(step: Step<Cpu>) -> (String, Running) {
     let folder = hapo_testing::model_dir("tiny-qwen3");
@@ -69,7 +69,7 @@ async fn health(client: &reqwest::Client, address: &str) -> (u16, Value) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_that_panics_fails_its_requests_and_is_replaced() {
-    fn every_other(engine: &mut Engine<'_, Cpu>) -> Result<Vec<Event>, hapo_sampler::Error> {
+    fn every_other(engine: &mut Engine<'_, Cpu>) -> Result<Vec<Event>, hapo_core::Refusal> {
         static STEPS: AtomicUsize = AtomicUsize::new(0);
         // A completion of two tokens takes one step: its prompt's token, and another.
         assert!(!STEPS.fetch_add(1, Ordering::Relaxed).is_multiple_of(2), "this step is bad");
@@ -97,7 +97,7 @@ async fn an_engine_that_panics_fails_its_requests_and_is_replaced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_a_working_engine_says_so_and_ends() {
-    fn never(_: &mut Engine<'_, Cpu>) -> Result<Vec<Event>, hapo_sampler::Error> {
+    fn never(_: &mut Engine<'_, Cpu>) -> Result<Vec<Event>, hapo_core::Refusal> {
         panic!("no step is good")
     }
     let (address, served) = start(never).await;
@@ -127,7 +127,7 @@ async fn scoring_stops_when_its_client_has_gone() {
     static STEPS: AtomicUsize = AtomicUsize::new(0);
     static HAS_GONE: AtomicBool = AtomicBool::new(false);
     // Each step follows one piece of scoring; the fourth waits for the client to leave.
-    fn held(engine: &mut Engine<'_, Cpu>) -> Result<Vec<Event>, hapo_sampler::Error> {
+    fn held(engine: &mut Engine<'_, Cpu>) -> Result<Vec<Event>, hapo_core::Refusal> {
         let steps = STEPS.fetch_add(1, Ordering::SeqCst) + 1;
         while steps == 4 && !HAS_GONE.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));

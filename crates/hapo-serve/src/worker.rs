@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use hapo_core::Refusal;
 use hapo_kernels::Device;
 use hapo_model::{ActivationCheckpointing, Model, Tape};
 use hapo_sampler::{Engine, Event, EventKind, Request, RequestId, ScoredToken, Scoring};
@@ -17,8 +18,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use crate::Served;
 use crate::weights::{ServedModel, Wanted};
-use crate::{Error, Served};
 
 /// Events that the worker sends while it serves a request.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ pub(crate) enum WorkerEvent {
         tokens: Vec<ScoredToken>,
     },
     /// The request cannot be served.
-    Refused(hapo_sampler::Error),
+    Refused(Refusal),
     /// The engine failed.
     Failed(String),
 }
@@ -101,7 +102,7 @@ pub(crate) struct Died {
 }
 
 /// An engine's next step; [`Engine::step`] except in tests.
-pub(crate) type Step<D> = fn(&mut Engine<'_, D>) -> Result<Vec<Event>, hapo_sampler::Error>;
+pub(crate) type Step<D> = fn(&mut Engine<'_, D>) -> Result<Vec<Event>, Refusal>;
 
 /// Engines that may fail in a row without finishing a completion.
 pub(crate) const FAILURES: usize = 3;
@@ -111,7 +112,7 @@ impl Worker {
         served: &Arc<Served>,
         model: ServedModel<D>,
         step: Step<D>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Refusal> {
         let (commands, inbox) = mpsc::channel();
         let (started, ready) = mpsc::channel();
         let (death, died) = oneshot::channel();
@@ -122,11 +123,13 @@ impl Worker {
                 // Nobody listens where the server never started.
                 let _ = death.send(it);
             }
-        })?;
+        });
+        let no_thread = |cause| Refusal::machine("the engine's thread cannot start").source(cause);
+        let thread = thread.map_err(no_thread)?;
         match ready.recv() {
             Ok(Ok(())) => Ok(Self { commands, thread, died }),
             Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(std::io::Error::other("the engine's thread has ended").into()),
+            Err(_) => Err(Refusal::machine("the engine's thread has ended")),
         }
     }
 
@@ -148,7 +151,7 @@ fn work<D: Device>(
     mut model: ServedModel<D>,
     step: Step<D>,
     inbox: &mpsc::Receiver<Command>,
-    started: &mpsc::Sender<Result<(), hapo_sampler::Error>>,
+    started: &mpsc::Sender<Result<(), Refusal>>,
 ) -> Option<Died> {
     let (mut failures, mut version) = (0, Arc::default());
     loop {

@@ -11,7 +11,6 @@
 //! Price: the journal holds every completion, also the bad ones, and stays next to the output.
 
 pub mod client;
-mod error;
 mod journal;
 mod judgement;
 mod leak;
@@ -21,7 +20,6 @@ mod session;
 mod teach;
 
 pub use client::{Client, Exchange, Failure, Question, Reply, RetryPolicy};
-pub use error::Error;
 pub use hapo_run::OpenMode;
 pub use journal::{Attempt, Origin};
 pub use judgement::{Leaked, Length, Outcome, Prices, Rule, Rules};

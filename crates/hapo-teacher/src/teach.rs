@@ -6,10 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use hapo_core::{CounterRng, RngCounter, RngStream};
+use hapo_core::{CounterRng, Refusal, Remedy, RngCounter, RngStream};
 
-use crate::client::{Client, Question};
-use crate::error::Error;
+use crate::client::{Client, Question, stopped};
 use crate::journal::{Attempt, Origin};
 use crate::judgement::Outcome;
 use crate::session::Session;
@@ -19,14 +18,14 @@ use crate::session::Session;
 /// `finished` hears of each attempt.
 ///
 /// # Errors
-/// Those of [`Client::ask`] and [`Session::record`]; [`Error::Stopped`]; [`Error::Down`] when as many attempts in a row
+/// Those of [`Client::ask`] and [`Session::record`]; a stop; a server that is down, which it is when as many attempts in a row
 /// failed as twice the concurrency, and at least 8.
 pub async fn teach(
     client: &Client,
     session: &mut Session<'_>,
     stop: impl Future<Output = ()>,
     mut finished: impl FnMut(Outcome),
-) -> Result<(), Error> {
+) -> Result<(), Refusal> {
     let origin = session.origin().clone();
     let concurrency = client.retry_policy().concurrency.max(1);
     let mut queue: VecDeque<(usize, u32)> = (0..session.dataset().examples.len())
@@ -53,7 +52,7 @@ pub async fn teach(
                 let answered = session.summary().attempts;
                 let journal = session.journal().display();
                 let far = format!("stopped; {answered} of {wanted} attempts are in {journal}");
-                return Err(Error::Stopped(far));
+                return Err(stopped(far));
             }
             it = in_flight.next() => it,
         };
@@ -80,7 +79,8 @@ pub async fn teach(
         if failures >= (2 * concurrency).max(8) {
             session.flush()?;
             let failed = format!("{failures} attempts failed in a row, the last with: {reason}");
-            return Err(Error::Down(format!("{} does not answer: {failed}", client.address())));
+            let down = format!("{} does not answer: {failed}", client.address());
+            return Err(Refusal::machine(down).hint(Remedy::RetryFailed));
         }
     }
 }
@@ -94,7 +94,7 @@ async fn ask(
     user: String,
     prompt: usize,
     attempt: u32,
-) -> (usize, u32, Result<Finished, Error>) {
+) -> (usize, u32, Result<Finished, Refusal>) {
     let counter = RngCounter {
         prompt: prompt as u64,
         rollout: u64::from(attempt),

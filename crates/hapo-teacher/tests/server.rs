@@ -5,11 +5,10 @@ mod support;
 use std::path::Path;
 use std::time::Duration;
 
-use hapo_core::Explain;
+use hapo_core::Refusal;
 use hapo_data::Dataset;
 use hapo_teacher::{
-    Client, Error, Leaked, OpenMode, Origin, PromptKind, RetryPolicy, Rule, Rules, Session,
-    Summary, teach,
+    Client, Leaked, OpenMode, Origin, PromptKind, RetryPolicy, Rule, Rules, Session, Summary, teach,
 };
 use support::{Mood, Server, prompts};
 
@@ -57,7 +56,7 @@ fn run(
     data: &Dataset,
     output: &Path,
     rule: Rule,
-) -> Result<(Summary, Vec<u8>), Error> {
+) -> Result<(Summary, Vec<u8>), Refusal> {
     let client = Client::new(&server.endpoint, Some("sk-right"), retry_policy())?;
     let begin = OpenMode::ResumeOrStart;
     let mut session = Session::open(data, output, origin(&client), rules(rule), begin)?;
@@ -108,7 +107,7 @@ fn what_will_not_mend_stops_the_run() {
         let message = error.to_string().replace(&server.endpoint, "URL");
         assert_eq!(message, expected);
         assert_eq!(error.is_bad_input(), bad_input);
-        assert!(error.hint().is_some());
+        assert!(error.how_to_mend().is_some());
         assert!(server.requests() <= 8, "{}", server.requests());
     };
     let always = |status, body| Mood::Always(status, body, None);

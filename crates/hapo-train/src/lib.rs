@@ -4,13 +4,12 @@
 //! step itself is one screen, in `step/mod.rs`.
 //!
 //! The rooms, each importing only from those below it: `run`; `step`; `plan`; `model`; `checkpoint`; `problems` and
-//! `engine`; `grading` and `observe`; `recipe`; `pack` and `error`.
+//! `engine`; `grading` and `observe`; `recipe`; `pack`.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod checkpoint;
 mod engine;
-mod error;
 pub mod grading;
 mod model;
 mod observe;
@@ -23,12 +22,14 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+/// A result of the trainer: what fails, a person reads.
+pub type Result<T, E = hapo_core::Refusal> = std::result::Result<T, E>;
+
 pub use checkpoint::resume::{ResumePolicy, changed_keys};
 pub use engine::engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights};
 pub use engine::scorer::{LocalScorer, ScoreRequest, Scorer};
 pub use engine::trainer::{Trainer, loss_of};
-pub use error::{Error, Result};
-pub use hapo_reward::Answers;
+pub use hapo_net::reward::Answers;
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
 pub use model::builtin::{BUILTIN_BASE, base_folder};
 pub use model::template::{ChosenTemplate, TemplateRequest, template_of};
@@ -42,7 +43,8 @@ pub use problems::prompts::{
 };
 pub use problems::source::builtin_prompts;
 pub use recipe::{
-    EvalSet, LearningRateSchedule, ModelSource, Overrides, Recipe, StageCheckpoint, levels,
+    EvalSet, LearningRateSchedule, ModelSource, Overrides, Recipe, RecipeProblem, StageCheckpoint,
+    levels,
 };
 pub use run::replay_run;
 pub use run::train::{

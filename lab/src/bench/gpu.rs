@@ -150,16 +150,12 @@ fn batch(which: &Batch, of: Lengths, vocabulary: usize) -> (PackedBatch, String)
 /// Forward, backward, norm and optimiser.
 pub(super) fn training<D: Device>(
     model: &mut Model<D>,
-    which: &Batch,
+    (which, checkpointing): (&Batch, ActivationCheckpointing),
     of: Lengths,
 ) -> Result<Case> {
-    let (batch, name) = batch(which, of, model.config().vocab_size);
+    let (batch, mut name) = batch(which, of, model.config().vocab_size);
+    name += if checkpointing == ActivationCheckpointing::Layers { ", one layer kept" } else { "" };
     let n = batch.targets.len();
-    let checkpointing = if model.layout().parameters() > 1_000_000_000 {
-        ActivationCheckpointing::Layers
-    } else {
-        ActivationCheckpointing::None
-    };
     let mut tape = Tape::new(checkpointing);
     let (mut gradients, mut moments) = (model.gradients()?, Moments::new(model)?);
     let (d, zero) = (vec![-1.0 / n as f32; n], vec![0.0; n]);
@@ -190,23 +186,39 @@ pub(super) fn training<D: Device>(
     Ok(Case { name, times, items: rows as f64, flops, ..Case::default() })
 }
 
-/// A step of decoding behind a shared prompt: with its draws as sampling does it, or with its logits alone, which are
-/// downloaded.
+/// What is decoded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decoded {
+    /// Draws behind one prompt for all, as sampling makes them: its keys and values come from the cache of the GPU.
+    Shared,
+    /// Draws behind a prompt for every eight rows, as in a step of GRPO.
+    Own,
+    /// Logits behind one prompt, which are downloaded.
+    Logits,
+}
+
+/// Rows that share a prompt in [`Decoded::Own`].
+const GROUP: usize = 8;
+
+/// A step of decoding.
 pub(super) fn decoding<D: Device>(
     model: &Model<D>,
-    (rows, draws): (usize, bool),
+    (rows, what): (usize, Decoded),
     of: Lengths,
 ) -> Result<Case> {
     let c = model.config();
-    let prompt = tokens(of.context, 7, c.vocab_size);
-    let times = if draws {
-        drawn_steps(model, rows, of, prompt)?
-    } else {
-        logit_steps(model, rows, of, &prompt)?
+    let times = match what {
+        Decoded::Shared => drawn_steps(model, (1, rows), of)?,
+        Decoded::Own => drawn_steps(model, (rows.div_ceil(GROUP), rows.min(GROUP)), of)?,
+        Decoded::Logits => logit_steps(model, rows, of, &tokens(of.context, 7, c.vocab_size))?,
     };
     let keys = 2 * c.layers * c.kv_heads * c.head_dim * (of.context + of.steps / 2);
     let bytes = (2 * matrices(c) + model.kv_format().bytes() * rows * keys) as f64;
-    let with = if draws { "drawn" } else { "logits downloaded" };
+    let with = match what {
+        Decoded::Shared => "drawn",
+        Decoded::Own => "drawn, a prompt for every 8",
+        Decoded::Logits => "logits downloaded",
+    };
     Ok(Case {
         name: format!("{rows} sequences behind {}, {with}, a step", of.context),
         times,
@@ -216,28 +228,33 @@ pub(super) fn decoding<D: Device>(
     })
 }
 
+/// Steps in which all rows, some for each prompt, are decoded.
 fn drawn_steps<D: Device>(
     model: &Model<D>,
-    rows: usize,
+    (prompts, each): (usize, usize),
     of: Lengths,
-    prompt: Vec<u32>,
 ) -> Result<Vec<f64>> {
+    let vocabulary = model.config().vocab_size;
+    let rows = prompts * each;
     let limits = EngineLimits {
         max_sequences: rows,
-        cache_tokens: hapo_sampler::cache_tokens::<D>(rows, 1, of.context, of.steps),
-        prefill_tokens: of.context,
-        usable_vocab: model.config().vocab_size,
+        cache_tokens: hapo_sampler::cache_tokens::<D>(rows, prompts, of.context, of.steps),
+        prefill_tokens: of.context * prompts.min(GROUP),
+        usable_vocab: vocabulary,
     };
     let mut engine = Engine::new(model, None, limits)?;
-    engine.submit(request(prompt, rows, of.steps))?;
-    // The first step reads the prompt, the second is the first of its kind.
-    engine.step()?;
-    engine.step()?;
-    let mut times = Vec::new();
+    for seed in 0..prompts {
+        engine.submit(request(tokens(of.context, 7 + seed, vocabulary), each, of.steps))?;
+    }
+    // The first step of all rows is the first of its kind.
+    let (mut times, mut is_warm) = (Vec::new(), false);
     while !engine.is_idle() {
-        let start = Instant::now();
+        let (are_all, start) = (engine.running() == rows, Instant::now());
         engine.step()?;
-        times.push(start.elapsed().as_secs_f64());
+        if are_all && is_warm {
+            times.push(start.elapsed().as_secs_f64());
+        }
+        is_warm |= are_all;
     }
     Ok(times)
 }

@@ -13,7 +13,7 @@ use hapo_cli::outln;
 use hapo_cli::support::device::{DeviceArg, DeviceChoice};
 use hapo_cli::support::{device, machine};
 use hapo_kernels::{Compute, Cpu, Device, MatShape, NumberFormat};
-use hapo_model::{Config, Decoder, Model, Rope};
+use hapo_model::{ActivationCheckpointing, Config, Decoder, Model, Rope};
 use serde::Serialize;
 
 use self::cases::{Case, decoding, grading, grpo_step, sampling, training};
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         let gpu = device::cuda(ordinal, args.device.compute.or_f32(), args.device.verbose)?;
         let driver = gpu.launcher().clone();
         let result = bench_gpu(args, gpu);
-        device::print_trace(&driver);
+        device::print_trace(&driver, args.device.verbose);
         return result;
     }
     if matches!(args.shape, Shape::Qwen3b | Shape::Qwen7b) {
@@ -190,15 +190,19 @@ fn bench_gpu<D: Device>(args: &Args, device: D) -> Result<()> {
     let wanted = |it: Part| args.only.is_empty() || args.only.contains(&it);
     if wanted(Part::Decoding) {
         for &rows in lengths.decoded {
-            for draws in [true, false] {
-                let case = gpu::decoding(&model, (rows, draws), lengths)?;
+            for what in [gpu::Decoded::Shared, gpu::Decoded::Own, gpu::Decoded::Logits] {
+                let case = gpu::decoding(&model, (rows, what), lengths)?;
                 report.add(("decoding", compute), case);
             }
         }
     }
     if wanted(Part::Training) {
-        for batch in [gpu::Batch::Independent, gpu::Batch::One, gpu::Batch::Group] {
-            report.add(("training", compute), gpu::training(&mut model, &batch, lengths)?);
+        let batches = [gpu::Batch::Independent, gpu::Batch::One, gpu::Batch::Group];
+        for checkpointing in [ActivationCheckpointing::Layers, ActivationCheckpointing::Auto] {
+            for batch in &batches {
+                let of = (batch, checkpointing);
+                report.add(("training", compute), gpu::training(&mut model, of, lengths)?);
+            }
         }
     }
     report.print(args.json)

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use anyhow::Result;
-use hapo_train::{Error, Observer, Outcome, Recipe, ResumePolicy, RunPlan, Sources};
+use hapo_run::Busy;
+use hapo_train::{Observer, Outcome, Recipe, ResumePolicy, RunPlan, Sources};
 
 /// Trains a stage, or resumes it. `None` if another process is running it.
 pub(crate) fn train(
@@ -15,7 +16,7 @@ pub(crate) fn train(
 ) -> Result<Option<Outcome>> {
     let plan = RunPlan::settle_in(folder, recipe, sources)?;
     match hapo_train::train(&plan, folder, ResumePolicy::Resume, threads, observer) {
-        Err(Error::Run(hapo_run::Error::Busy { .. })) => Ok(None),
+        Err(refusal) if refusal.cause::<Busy>().is_some() => Ok(None),
         other => Ok(Some(other?)),
     }
 }

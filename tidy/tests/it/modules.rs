@@ -37,7 +37,7 @@ fn no_module_imports_one_that_imports_it() {
 /// The folder of the crate that a file of `crates/` or `lab/` belongs to.
 fn crate_folder(path: &str) -> Option<&str> {
     let end = path.find("/src/")?;
-    (path.starts_with("crates/") || path.starts_with("lab/")).then_some(&path[..end])
+    ["crates/", "verifier/", "lab/"].iter().any(|top| path.starts_with(top)).then_some(&path[..end])
 }
 
 #[test]

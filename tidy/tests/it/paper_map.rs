@@ -83,7 +83,10 @@ struct Named {
 fn the_paper_map_is_that_of_the_comments() {
     let mut found: BTreeMap<String, Named> = BTreeMap::new();
     let files = sources(&[".rs"]);
-    for it in files.iter().filter(|it| it.path.starts_with("crates/")) {
+    for it in files
+        .iter()
+        .filter(|it| ["crates/", "verifier/"].iter().any(|top| it.path.starts_with(top)))
+    {
         read(&it.path, &it.text, &mut found);
     }
     for it in found.keys() {
@@ -192,7 +195,7 @@ fn sites(all: &BTreeSet<Site>) -> String {
     let each: Vec<String> = files
         .into_iter()
         .map(|(file, items)| {
-            let short = file.trim_start_matches("crates/");
+            let short = file.trim_start_matches("crates/").trim_start_matches("verifier/");
             let items: Vec<String> =
                 items.into_iter().filter(|it| !it.is_empty()).map(|it| format!("`{it}`")).collect();
             format!("[{short}](../../{file}) {}", items.join(", ")).trim_end().to_owned()

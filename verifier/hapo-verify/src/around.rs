@@ -5,14 +5,14 @@
 
 use std::borrow::Cow;
 
+use crate::cursor::{SPACES, without_spaces};
+use crate::meaning::DEGREES;
 use crate::normalise::bare;
 
-/// What stands around a box.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Around<'a> {
     /// The formula goes on: the box holds a part of it.
     pub(crate) is_part: bool,
-    /// Words say that it is not the answer.
     pub(crate) is_denied: bool,
     /// Another value that is offered behind it.
     pub(crate) alternative: Option<Cow<'a, str>>,
@@ -41,8 +41,8 @@ const FACTORS: [&str; 3] = ["\\pi", "\\sqrt", "\\frac"];
 /// Factors in words.
 const LARGE: [&str; 6] = ["hundred", "thousand", "million", "billion", "trillion", "dozen"];
 
-/// Marks behind a box that are no exponents.
-const MARKS: [&str; 6] = ["^\\circ", "^{\\circ}", "^°", "^*", "^{*}", "^{\\text{"];
+/// Marks behind a box that are no exponents, beside degrees.
+const MARKS: [&str; 3] = ["^*", "^{*}", "^{\\text{"];
 
 fn begins(text: &str, all: &[&str]) -> bool {
     all.iter().any(|it| text.starts_with(it))
@@ -87,20 +87,11 @@ fn without_gap(before: &str, is_in_formula: bool) -> &str {
     if let Some(outside) = before.strip_suffix('$') {
         return outside.strip_suffix('$').unwrap_or(outside);
     }
+    let without_spaces = |text| without_spaces(text, &SPACES[..6]);
     let rest = without_spaces(before);
     // Another brace opens the argument of a command.
     let inner = rest.strip_suffix('{').map(without_spaces);
     inner.filter(|it| it.ends_with(SIGNS)).unwrap_or(rest)
-}
-
-/// A text without spaces of a formula at its end.
-fn without_spaces(text: &str) -> &str {
-    const SPACES: [&str; 6] = ["\\,", "\\;", "\\:", "\\!", "\\ ", "~"];
-    let mut rest = text.trim_end();
-    while let Some(shorter) = SPACES.iter().find_map(|it| rest.strip_suffix(it)) {
-        rest = shorter.trim_end();
-    }
-    rest
 }
 
 /// True if a formula before a box takes it for an operand or an argument.
@@ -131,7 +122,7 @@ fn is_raised(before: &str, after: &str, is_in_formula: bool) -> bool {
             || it.starts_with(SIGNS) && !it.starts_with('*')
             || it.trim_start().starts_with('=')
     };
-    after.starts_with('^') && !begins(after, &MARKS)
+    after.starts_with('^') && !begins(after, &MARKS) && !begins(after, &DEGREES[..3])
         || after.strip_prefix('_').is_some_and(is_index)
         || after.strip_prefix('!').is_some_and(is_factorial)
 }

@@ -49,6 +49,7 @@
 
 mod around;
 mod compare;
+mod cursor;
 mod error;
 mod expr;
 mod extract;

@@ -12,40 +12,27 @@ use hapo_sampler::{
     ChatFormat, Decoding, Engine, EngineLimits, EventKind, Request, RngKey, Truncation,
     cache_tokens,
 };
-use hapo_train::{ChosenTemplate, TemplateRequest};
+use hapo_train::ChosenTemplate;
 
 use crate::failure::bad_input;
-use crate::support::arguments::{TEMPLATES, decoding};
+use crate::support::arguments::SamplingArgs;
 use crate::support::device::DeviceArg;
 use crate::support::model;
 
 /// Talk to a model: each line of standard input is a turn. Ctrl-C ends an answer, Ctrl-D the conversation.
 #[derive(clap::Args)]
-#[command(before_help = "Example: hapo chat --model runs/try/checkpoints/step-000100")]
+#[command(
+    before_help = "Example: hapo chat --model runs/try/checkpoints/step-000100",
+    mut_arg("temperature", |arg| arg.default_value("0.6")),
+    mut_arg("max_new_tokens", |arg| arg.default_value("1024"))
+)]
 pub(crate) struct Args {
-    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
-    #[arg(long)]
-    model: String,
     #[command(flatten)]
-    adapter: model::AdapterArg,
-    /// System text, with --template chat
-    #[arg(long, value_name = "TEXT")]
-    system: Option<String>,
-    /// Prompt template; `chat` is its own [default: the one it was trained with by hapo train, else its own]
-    #[arg(long, hide_possible_values = true, value_parser = TEMPLATES)]
-    template: Option<String>,
-    /// Sampling temperature; 0 takes the most likely token
-    #[arg(long, default_value_t = 0.6)]
-    temperature: f32,
-    /// Nucleus mass
-    #[arg(long, default_value_t = 1.0)]
-    top_p: f32,
-    /// Longest answer in tokens
-    #[arg(long, default_value_t = 1024)]
-    max_tokens: usize,
-    /// Seed of the draws
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    model: model::ModelArgs,
+    #[command(flatten)]
+    template: model::TemplateArgs,
+    #[command(flatten)]
+    sampling: SamplingArgs,
     #[command(flatten)]
     device: DeviceArg,
 }
@@ -56,13 +43,9 @@ static ANSWERING: AtomicBool = AtomicBool::new(false);
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let truncation = Truncation { top_p: args.top_p, ..Truncation::NONE };
-    let decoding = decoding(args.temperature, truncation)?;
-    let named = args.adapter.of(&args.model);
-    let system = args.system.as_deref();
-    let asked = TemplateRequest { name: args.template.as_deref(), system, suffix: None };
-    let template = model::template(asked, named)?;
-    model::tell_what_it_knows(&args.model);
+    let decoding = args.sampling.decoding(Truncation::NONE)?;
+    let template = model::template(args.template.request(), args.model.named())?;
+    model::tell_what_it_knows(&args.model.model);
     ctrlc::set_handler(|| {
         if !ANSWERING.load(Ordering::Relaxed) || STOPPED.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
@@ -79,10 +62,16 @@ fn talk<D: Device>(
     decoding: Decoding,
     device: D,
 ) -> Result<()> {
-    let named = args.adapter.of(&args.model);
+    let max_new_tokens = args.sampling.max_new_tokens.expect("it has a default");
     let model::Opened { model, chat_format, .. } =
-        model::open(named, template, args.max_tokens, device)?;
-    let answerer = Answerer { model: &model, chat_format: &chat_format, args, decoding };
+        model::open(args.model.named(), template, max_new_tokens, device)?;
+    let answerer = Answerer {
+        model: &model,
+        chat_format: &chat_format,
+        max_new_tokens,
+        seed: args.sampling.seed,
+        decoding,
+    };
     let is_terminal = std::io::stdin().is_terminal();
     if let PromptTemplate::Named(named) = &chat_format.template {
         errln!("template `{}` has no turns: each line is a problem of its own", named.name);
@@ -121,14 +110,15 @@ fn eprint_prompt() {
 struct Answerer<'a, D: Device> {
     model: &'a Model<D>,
     chat_format: &'a ChatFormat,
-    args: &'a Args,
+    max_new_tokens: usize,
+    seed: u64,
     decoding: Decoding,
 }
 
 impl<D: Device> Answerer<'_, D> {
     /// Tokens that an answer may have behind a prompt of that length.
     fn room(&self, prompt: usize) -> usize {
-        self.model.positions().saturating_sub(prompt).min(self.args.max_tokens)
+        self.model.positions().saturating_sub(prompt).min(self.max_new_tokens)
     }
 
     /// The conversation as its template writes it, without the first turns where it is too long.
@@ -176,7 +166,7 @@ impl<D: Device> Answerer<'_, D> {
             text: true,
             top_log_probs: 0,
             rng: RngKey {
-                seed: self.args.seed,
+                seed: self.seed,
                 rng_stream: RngStream::Generate,
                 step: 0,
                 prompt: PromptId(turn),

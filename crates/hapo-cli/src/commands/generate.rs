@@ -11,7 +11,7 @@ use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
 use hapo_train::{ChosenTemplate, ReadAs};
 
 use crate::failure::bad_input;
-use crate::support::arguments::{KvArgs, count, decoding};
+use crate::support::arguments::{KvArgs, SamplingArgs, count};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -25,14 +25,12 @@ const PROMPT_BYTES: u64 = 16 << 20;
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: hapo generate --model builtin:base '4738*6=?' -n 4 --temperature 0.6",
-    allow_negative_numbers = true
+    allow_negative_numbers = true,
+    mut_arg("max_new_tokens", |arg| arg.help("Longest completion in tokens [default: 256, or as many as the model holds]"))
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
-    #[arg(long)]
-    model: String,
     #[command(flatten)]
-    adapter: model::AdapterArg,
+    model: model::ModelArgs,
     /// The problem [default: the whole of standard input]
     #[arg(conflicts_with = "input")]
     prompt: Option<String>,
@@ -42,12 +40,8 @@ pub(crate) struct Args {
     /// Completions of each problem
     #[arg(short = 'n', long, default_value_t = 1, value_parser = count(65_536))]
     completions: usize,
-    /// Sampling temperature; 0 takes the most likely token
-    #[arg(long, default_value_t = 1.0)]
-    temperature: f32,
-    /// Nucleus mass
-    #[arg(long, default_value_t = 1.0)]
-    top_p: f32,
+    #[command(flatten)]
+    sampling: SamplingArgs,
     /// Most likely tokens to draw from; 0 = all
     #[arg(long, default_value_t = 0)]
     top_k: usize,
@@ -57,14 +51,8 @@ pub(crate) struct Args {
     /// End a completion where its text contains this string; may be given several times
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// Longest completion in tokens [default: 256, or as many as the model holds]
-    #[arg(long)]
-    max_tokens: Option<usize>,
     #[command(flatten)]
     template: model::TemplateArgs,
-    /// Seed of the draws
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
     /// One JSON object per completion
     #[arg(long)]
     json: bool,
@@ -82,8 +70,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         (None, Some(prompt)) => vec![example(prompt.clone())],
         (None, None) => vec![example(read_prompt()?)],
     };
-    let truncation = Truncation { top_k: args.top_k, top_p: args.top_p, min_p: args.min_p };
-    let decoding = decoding(args.temperature, truncation)?;
+    let truncation = Truncation { top_k: args.top_k, min_p: args.min_p, ..Truncation::NONE };
+    let decoding = args.sampling.decoding(truncation)?;
     if args.stop.iter().any(String::is_empty) {
         return Err(bad_input(
             "--stop: expected at least one character, got none",
@@ -91,18 +79,18 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         ));
     }
     if !args.json {
-        model::tell_what_it_knows(&args.model);
+        model::tell_what_it_knows(&args.model.model);
     }
     let plan = GeneratePlan {
-        model: args.adapter.of(&args.model),
-        template: model::template(args.template.request(), args.adapter.of(&args.model))?,
+        model: args.model.named(),
+        template: model::template(args.template.request(), args.model.named())?,
         problems: &problems,
         completions: args.completions,
         decoding,
-        max_new_tokens: args.max_tokens,
+        max_new_tokens: args.sampling.max_new_tokens,
         stop: &args.stop,
         kv: args.kv,
-        seed: args.seed,
+        seed: args.sampling.seed,
         json: args.json,
     };
     on_device!(args.device, args.device.compute.or_f32(), threads, |device| sample(&plan, device))
@@ -182,7 +170,7 @@ fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
     let sampled =
         hapo_sampler::sample_until(&model, &requests, &settings, &chat_format.tokenizer, plan.stop)
             .map_err(|it| {
-                if it.is_out_of_memory() {
+                if hapo_kernels::is_out_of_memory(&it) {
                     bad_input(
                         it.to_string(),
                         "lower --kv-memory, --max-tokens or -n, or ask for fewer prompts",

@@ -23,11 +23,8 @@ use crate::support::model;
     before_help = "Example: echo '{\"input_ids\": [5, 17, 3]}' | hapo logprobs --model DIR --input - --greedy 8"
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
-    #[arg(long)]
-    model: String,
     #[command(flatten)]
-    adapter: model::AdapterArg,
+    model: model::ModelArgs,
     /// JSONL file, or - for standard input
     #[arg(long)]
     input: PathBuf,
@@ -58,7 +55,7 @@ struct Scored {
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let lines = read(&args.input)?;
     let wanted = Wanted { greedy: args.greedy, logits: args.logits };
-    let named = args.adapter.of(&args.model);
+    let named = args.model.named();
     on_device!(args.device, args.device.compute.or_f32(), threads, |device| print(
         named, &lines, wanted, device
     ))

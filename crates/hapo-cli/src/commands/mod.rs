@@ -2,7 +2,6 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
-pub(crate) mod conformance;
 pub(crate) mod data;
 pub(crate) mod demonstration;
 pub(crate) mod eval;
@@ -14,7 +13,6 @@ pub(crate) mod list;
 pub(crate) mod logprobs;
 pub(crate) mod merge;
 pub(crate) mod methods;
-pub(crate) mod moved;
 pub(crate) mod new;
 pub(crate) mod plan;
 pub(crate) mod push;
@@ -28,4 +26,3 @@ pub(crate) mod serve;
 pub(crate) mod teacher;
 pub(crate) mod train;
 mod train_summary;
-pub(crate) mod watch;

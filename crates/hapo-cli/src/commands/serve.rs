@@ -19,11 +19,8 @@ use crate::support::model;
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo serve --model runs/try/checkpoints/step-000100 --port 8000")]
 pub(crate) struct Args {
-    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
-    #[arg(long)]
-    model: String,
     #[command(flatten)]
-    adapter: model::AdapterArg,
+    model: model::ModelArgs,
     /// Address to listen on; there is no authentication
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
@@ -80,8 +77,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let asked = TemplateRequest { name: args.template.as_deref(), ..TemplateRequest::default() };
     let plan = ServePlan {
-        model: args.adapter.of(&args.model),
-        template: model::template(asked, args.adapter.of(&args.model))?,
+        model: args.model.named(),
+        template: model::template(asked, args.model.named())?,
         host: &args.host,
         port: args.port,
         kv_dtype: args.kv.kv_dtype,
@@ -106,7 +103,7 @@ impl Args {
     fn settings(&self) -> Settings {
         let name = self.served_model_name.as_ref();
         Settings {
-            name: name.unwrap_or(&self.model).clone(),
+            name: name.unwrap_or(&self.model.model).clone(),
             max_sequences: self.max_sequences,
             cache_tokens: self.max_tokens_total,
             kv_memory: self.kv.kv_memory,

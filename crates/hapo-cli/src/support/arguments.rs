@@ -10,7 +10,7 @@ use clap::builder::{
 };
 use hapo_data::Columns;
 use hapo_kernels::NumberFormat;
-use hapo_reward::{OwnReward, RewardSettings};
+use hapo_net::reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, KvMemory, Truncation};
 use hapo_train::recipe::{KeyEntry, key_entries};
 use hapo_verify::{Extraction, Grader};
@@ -86,6 +86,30 @@ pub fn count(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
 }
 
+/// How the commands that sample draw tokens.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct SamplingArgs {
+    /// Sampling temperature; 0 takes the most likely token
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) temperature: f32,
+    /// Nucleus mass
+    #[arg(long, default_value_t = 1.0)]
+    pub(crate) top_p: f32,
+    /// Longest completion in tokens
+    #[arg(long = "max-tokens", value_name = "MAX_TOKENS")]
+    pub(crate) max_new_tokens: Option<usize>,
+    /// Seed of the draws
+    #[arg(long, default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+impl SamplingArgs {
+    /// Greedy at temperature 0; the nucleus is this one's, the rest of the truncation the caller's.
+    pub(crate) fn decoding(&self, truncation: Truncation) -> Result<Decoding> {
+        decoding(self.temperature, Truncation { top_p: self.top_p, ..truncation })
+    }
+}
+
 /// Keys and values of the commands that sample from a local model.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct KvArgs {
@@ -125,7 +149,7 @@ impl RewardArgs {
     /// The grader of that name: one of the list, or a custom program or server. A program's output beside
     /// its answers goes to standard error.
     pub(crate) fn grader(&self, name: &str, extraction: Extraction) -> Result<&'static dyn Grader> {
-        if !hapo_reward::is_own(name) {
+        if !hapo_net::reward::is_own(name) {
             return hapo_verify::grader(name).map_err(|it| {
                 let hint = "`hapo list graders` names them; a custom reward is `command:PROGRAM` or `python:FILE.py:FUNCTION`";
                 bad_input(it.to_string(), hint)
@@ -145,7 +169,7 @@ impl RewardArgs {
         let settings = RewardSettings {
             timeout: Duration::from_secs_f64(self.timeout),
             start_timeout: Duration::from_secs_f64(self.start_timeout),
-            workers: hapo_reward::workers(self.workers.min(1024)),
+            workers: hapo_net::reward::workers(self.workers.min(1024)),
             extraction,
             ..RewardSettings::default()
         };

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 #[cfg(feature = "cuda")]
-use hapo_cuda::{Cuda, Driver, MatmulPrecision};
+use hapo_cuda::{Cuda, Driver, Launcher, MatmulPrecision};
 use hapo_kernels::{Compute, Cpu, DeviceError};
 
 use crate::failure::bad_input;
@@ -114,9 +114,19 @@ pub fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cuda> {
     Ok(gpu)
 }
 
-/// Prints the times of a GPU's operations, where they were kept.
+/// Prints the times of a GPU's operations, where they were kept, and how many products had an algorithm of their own
+/// shape, if `verbose` or if there are some.
 #[cfg(feature = "cuda")]
-pub fn print_trace(driver: &Driver) {
+pub fn print_trace(driver: &Driver, verbose: bool) {
+    let refused = driver.refused();
+    if verbose || refused.products > 0 {
+        errln!(
+            "{}: cuBLASLt refused the algorithm of {} forward products of {} kinds",
+            driver.name(),
+            refused.products,
+            refused.kinds
+        );
+    }
     if let Some(it) = driver.trace() {
         errln!("{}", it.trim_end());
     }
@@ -156,7 +166,7 @@ macro_rules! on_device {
                 let $device = $crate::support::device::cuda(ordinal, $compute, choice.verbose)?;
                 let driver = $device.launcher().clone();
                 let result = $body;
-                $crate::support::device::print_trace(&driver);
+                $crate::support::device::print_trace(&driver, choice.verbose);
                 result
             }
         }

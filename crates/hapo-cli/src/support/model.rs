@@ -26,6 +26,23 @@ impl<'a> From<&'a String> for Named<'a> {
     }
 }
 
+/// A local model, or one of the hub.
+#[derive(clap::Args)]
+pub(crate) struct ModelArgs {
+    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
+    #[arg(long)]
+    pub(crate) model: String,
+    #[command(flatten)]
+    adapter: AdapterArg,
+}
+
+impl ModelArgs {
+    /// The model with its adapter.
+    pub(crate) fn named(&self) -> Named<'_> {
+        self.adapter.of(&self.model)
+    }
+}
+
 /// The adapter of a model.
 #[derive(clap::Args)]
 pub(crate) struct AdapterArg {

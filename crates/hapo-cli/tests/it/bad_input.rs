@@ -261,25 +261,10 @@ fn schedules_that_never_open() {
     check(
         &refuse(dir.path(), &with("0.1")),
         &expect![[r#"
-        error: threshold gamma0 for groups of 8, expected more than 1/10, got 0.1, which never opens the gate
+        error: threshold gamma0 for groups of 8: expected more than 1/10, got 0.1, which never opens the gate
         hint: see `hapo schedule --help`
     "#]],
     );
-}
-
-#[test]
-fn commands_of_the_laboratory_say_where_they_are() {
-    let dir = tempfile::tempdir().unwrap();
-    for command in [&["bench", "--only", "step"][..], &["bench", "--help"]] {
-        let typed = command.join(" ");
-        assert_eq!(
-            refuse(dir.path(), command),
-            format!(
-                "error: moved to hapo-lab: cargo run --release -p hapo-lab -- {typed}\n\
-                 hint: type it in a checkout of the repository; the wheel does not contain hapo-lab\n"
-            )
-        );
-    }
 }
 
 #[test]
@@ -330,10 +315,10 @@ fn a_name_that_is_nearly_one() {
         "#]],
     );
     check(
-        &refuse(dir.path(), &["help", "conformence"]),
+        &refuse(dir.path(), &["help", "logprob"]),
         &expect![[r#"
-            error: there is no command `conformence`
-            hint: did you mean `hapo conformance`?
+            error: there is no command `logprob`
+            hint: did you mean `hapo logprobs`?
         "#]],
     );
     check(

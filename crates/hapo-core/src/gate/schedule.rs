@@ -7,10 +7,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::decimal::Decimal;
+use crate::refusal::{Refusal, expected};
 use crate::rollout::Step;
 
 use super::logarithm::{Ratio, first_closed_step};
-use super::settings::{Annealing, Gate, GateError, GateWarning, Threshold};
+use super::settings::{Annealing, Gate, Threshold};
 
 /// The gate's decisions for every step of a run (Eq. 7–9, D1–D5).
 #[derive(Debug, Clone, PartialEq)]
@@ -59,12 +60,12 @@ impl SuccessLimit {
 impl Schedule {
     /// The schedule of a gate for groups of `group_size` (N) rollouts and epochs of `steps_per_epoch`
     /// (`T_epoch` = ⌊usable prompts / prompts per step⌋) steps.
-    pub fn new(gate: &Gate, group_size: usize, steps_per_epoch: u64) -> Result<Self, GateError> {
+    pub fn new(gate: &Gate, group_size: usize, steps_per_epoch: u64) -> Result<Self, Refusal> {
         if !(1..=65_535).contains(&group_size) {
-            return Err(GateError::GroupSize { got: group_size });
+            return Err(expected("1 to 65535").got(group_size).about("group size"));
         }
         if !(1..=1_000_000_000).contains(&steps_per_epoch) {
-            return Err(GateError::StepsPerEpoch { got: steps_per_epoch });
+            return Err(expected("1 to 1000000000").got(steps_per_epoch).about("steps per epoch"));
         }
         let mut schedule = Self {
             gate: *gate,
@@ -165,14 +166,21 @@ impl Schedule {
     }
 
     /// What is accepted and probably not meant (D4).
-    pub fn warnings(&self) -> Vec<GateWarning> {
+    pub fn warnings(&self) -> Vec<String> {
         let at_first_step = self.success_limit(Step(1)).get();
-        match self.initial_success_limit {
-            Some(success_limit) if at_first_step < SuccessLimit::rung(success_limit).get() => {
-                vec![GateWarning::ErodedAtFirstStep { at_first_step, success_limit }]
-            }
-            _ => Vec::new(),
-        }
+        let limit = self.initial_success_limit;
+        let eroded = limit.filter(|limit| at_first_step < SuccessLimit::rung(*limit).get());
+        let said = eroded.map(|limit| match at_first_step {
+            -1 => format!(
+                "the gate is closed at the first step already, with success limit {limit}: the turn-off epoch is too \
+                 small for it"
+            ),
+            _ => format!(
+                "the gate is open up to {at_first_step} successes at the first step, not up to the success limit \
+                 {limit}: the turn-off epoch is too small for it"
+            ),
+        });
+        said.into_iter().collect()
     }
 
     /// The rows of steps 1 ..= `steps`, one at a time.
@@ -323,20 +331,29 @@ pub struct StepRow {
     pub success_limit: SuccessLimit,
 }
 
-/// m (Eq. 7): as given, or ⌈(2 + N) γ0⌉ − 2 in exact arithmetic (D3).
-fn initial_success_limit(threshold: Threshold, group_size: usize) -> Result<usize, GateError> {
+/// m (Eq. 7): as given, or ⌈(2 + N) γ0⌉ − 2 in exact arithmetic (D3). A setting that would always be open is its own
+/// mode (D4).
+fn initial_success_limit(threshold: Threshold, group_size: usize) -> Result<usize, Refusal> {
+    let refused = |what: &str, range: String, got: String| {
+        expected(range).got(got).about(format!("{what} for groups of {group_size}"))
+    };
+    let always = "to inject into every group use gate = \"always\"";
     match threshold {
         Threshold::Derived { success_limit } if success_limit < group_size => Ok(success_limit),
         Threshold::Derived { success_limit } => {
-            Err(GateError::SuccessLimit { got: success_limit, group_size })
+            let range = format!("0 to {}", group_size - 1);
+            Err(refused("success limit", range, success_limit.to_string()).hint(always))
         }
         Threshold::Manual { gamma0 } => {
             let scaled = (2 + group_size as u128) * u128::from(gamma0.numerator());
             let rungs = scaled.div_ceil(u128::from(gamma0.power()));
+            let (n, what) = (group_size, "threshold gamma0");
             if rungs < 2 {
-                Err(GateError::NeverOpens { gamma0, group_size })
+                let got = format!("{gamma0}, which never opens the gate");
+                Err(refused(what, format!("more than 1/{}", n + 2), got))
             } else if rungs > group_size as u128 + 1 {
-                Err(GateError::AlwaysOpen { gamma0, group_size })
+                let range = format!("at most {}/{}", n + 1, n + 2);
+                Err(refused(what, range, gamma0.to_string()).hint(always))
             } else {
                 Ok(rungs as usize - 2)
             }
@@ -360,13 +377,14 @@ fn rung_ratio(threshold: Threshold, group_size: usize, successes: usize) -> Rati
     }
 }
 
-fn check_annealing(turn_off_epoch: Decimal, steepness: Decimal) -> Result<(), GateError> {
+fn check_annealing(turn_off_epoch: Decimal, steepness: Decimal) -> Result<(), Refusal> {
     let within = |it: Decimal, least: f64| (least..=1e6).contains(&it.to_f64());
     if turn_off_epoch == Decimal::from(0) || !within(turn_off_epoch, 0.0) {
-        return Err(GateError::TurnOffEpoch { got: turn_off_epoch });
+        let range = "more than 0 and at most 1000000";
+        return Err(expected(range).got(turn_off_epoch).about("turn-off epoch"));
     }
     if !within(steepness, 0.001) {
-        return Err(GateError::Steepness { got: steepness });
+        return Err(expected("0.001 to 1000000").got(steepness).about("steepness"));
     }
     Ok(())
 }

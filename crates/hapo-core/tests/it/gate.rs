@@ -77,7 +77,8 @@ fn d4_levels_beyond_the_group_are_refused_and_the_largest_is_accepted() {
             Some(n - 1)
         );
         let error = Schedule::new(&derived(n, Annealing::Off), n, 1).unwrap_err();
-        assert_eq!(error, GateError::SuccessLimit { got: n, group_size: n });
+        let expected = format!("success limit for groups of {n}: expected 0 to {}, got {n}", n - 1);
+        assert_eq!(error.to_string(), expected);
     }
 }
 
@@ -86,13 +87,9 @@ fn d4_an_eroded_first_step_warns() {
     let warnings = |turn_off, m| {
         Schedule::new(&derived(m, sigmoid(turn_off, "10")), 8, 62).unwrap().warnings()
     };
-    assert_eq!(warnings("1.5", 3), []);
-    assert_eq!(
-        warnings("0.1", 3),
-        [GateWarning::ErodedAtFirstStep { at_first_step: 2, success_limit: 3 }]
-    );
+    assert!(warnings("1.5", 3).is_empty());
     let closed = warnings("0.01", 0);
-    assert_eq!(closed, [GateWarning::ErodedAtFirstStep { at_first_step: -1, success_limit: 0 }]);
+    assert_eq!((closed.len(), warnings("0.1", 3).len()), (1, 1));
     expect!["the gate is closed at the first step already, with success limit 0: the turn-off epoch is too small for it"]
         .assert_eq(&closed[0].to_string());
     expect!["the gate is open up to 2 successes at the first step, not up to the success limit 3: the turn-off epoch is too small for it"]
@@ -107,7 +104,7 @@ fn d5_without_annealing_the_level_stands() {
         assert_eq!(schedule.threshold(Step(step)), 0.35);
     }
     assert_eq!(schedule.extinct_at_step(), None);
-    assert_eq!(schedule.warnings(), []);
+    assert!(schedule.warnings().is_empty());
 }
 
 #[test]
@@ -127,12 +124,12 @@ fn d4_never_and_always_are_modes_of_their_own() {
 
 #[test]
 fn d8_the_fixed_slot_needs_the_gate_that_is_always_open() {
-    assert_eq!(check_slot_rule(&Gate::Always, SlotRule::Fixed), Ok(()));
-    assert_eq!(check_slot_rule(&Gate::Never, SlotRule::Fixed), Err(GateError::FixedSlot));
+    assert!(check_slot_rule(&Gate::Always, SlotRule::Fixed).is_ok());
+    assert!(check_slot_rule(&Gate::Never, SlotRule::Fixed).is_err());
     let gated = derived(0, Annealing::Off);
-    assert_eq!(check_slot_rule(&gated, SlotRule::Fixed), Err(GateError::FixedSlot));
+    assert!(check_slot_rule(&gated, SlotRule::Fixed).is_err());
     for rule in [SlotRule::LowestReward, SlotRule::First, SlotRule::Random, SlotRule::Longest] {
-        assert_eq!(check_slot_rule(&gated, rule), Ok(()));
+        assert!(check_slot_rule(&gated, rule).is_ok());
     }
 }
 
@@ -160,7 +157,7 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         8,
         62,
         &expect![[
-            r#"success limit for groups of 8, expected 0 to 7, got 8; to inject into every group use gate = "always""#
+            r#"success limit for groups of 8: expected 0 to 7, got 8; hint: to inject into every group use gate = "always""#
         ]],
     );
     check(
@@ -168,7 +165,7 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         8,
         62,
         &expect![
-            "threshold gamma0 for groups of 8, expected more than 1/10, got 0.1, which never opens the gate"
+            "threshold gamma0 for groups of 8: expected more than 1/10, got 0.1, which never opens the gate"
         ],
     );
     check(
@@ -176,7 +173,7 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         8,
         62,
         &expect![
-            "threshold gamma0 for groups of 8, expected more than 1/10, got 0, which never opens the gate"
+            "threshold gamma0 for groups of 8: expected more than 1/10, got 0, which never opens the gate"
         ],
     );
     check(
@@ -184,42 +181,44 @@ fn a_refused_setting_names_what_was_expected_and_what_came() {
         8,
         62,
         &expect![[
-            r#"threshold gamma0 for groups of 8, expected at most 9/10, got 0.900000000001; to inject into every group use gate = "always""#
+            r#"threshold gamma0 for groups of 8: expected at most 9/10, got 0.900000000001; hint: to inject into every group use gate = "always""#
         ]],
     );
     check(
         &derived(0, sigmoid("0", "10")),
         8,
         62,
-        &expect!["turn-off epoch, expected more than 0 and at most 1000000, got 0"],
+        &expect!["turn-off epoch: expected more than 0 and at most 1000000, got 0"],
     );
     check(
         &derived(0, sigmoid("1000000.5", "10")),
         8,
         62,
-        &expect!["turn-off epoch, expected more than 0 and at most 1000000, got 1000000.5"],
+        &expect!["turn-off epoch: expected more than 0 and at most 1000000, got 1000000.5"],
     );
     check(
         &derived(0, sigmoid("1.5", "0")),
         8,
         62,
-        &expect!["steepness, expected 0.001 to 1000000, got 0"],
+        &expect!["steepness: expected 0.001 to 1000000, got 0"],
     );
     check(
         &derived(0, sigmoid("1.5", "0.000999")),
         8,
         62,
-        &expect!["steepness, expected 0.001 to 1000000, got 0.000999"],
+        &expect!["steepness: expected 0.001 to 1000000, got 0.000999"],
     );
-    check(&Gate::Never, 0, 62, &expect!["group size, expected 1 to 65535, got 0"]);
-    check(&Gate::Never, 65_536, 62, &expect!["group size, expected 1 to 65535, got 65536"]);
-    check(&Gate::Never, 8, 0, &expect!["steps per epoch, expected 1 to 1000000000, got 0"]);
-    expect![[r#"slot "fixed" leaves a slot free in every group, expected gate = "always""#]]
+    check(&Gate::Never, 0, 62, &expect!["group size: expected 1 to 65535, got 0"]);
+    check(&Gate::Never, 65_536, 62, &expect!["group size: expected 1 to 65535, got 65536"]);
+    check(&Gate::Never, 8, 0, &expect!["steps per epoch: expected 1 to 1000000000, got 0"]);
+    expect![[r#"slot "fixed" leaves a slot free in every group: expected gate = "always""#]]
         .assert_eq(&check_slot_rule(&Gate::Never, SlotRule::Fixed).unwrap_err().to_string());
 }
 
 fn check(gate: &Gate, group_size: usize, steps_per_epoch: u64, expected: &Expect) {
-    expected.assert_eq(&Schedule::new(gate, group_size, steps_per_epoch).unwrap_err().to_string());
+    let refused = Schedule::new(gate, group_size, steps_per_epoch).unwrap_err();
+    let hint = refused.how_to_mend().map_or(String::new(), |hint| format!("; hint: {hint}"));
+    expected.assert_eq(&format!("{refused}{hint}"));
 }
 
 #[test]
@@ -323,7 +322,7 @@ fn d3_decimals_are_exact_and_print_as_written() {
     }
     assert!(Decimal::from_f64(0.1 + 0.2).is_err(), "0.30000000000000004 is nobody's setting");
     assert!(Decimal::from_f64(f64::NAN).is_err() && Decimal::from_f64(-0.0).is_err());
-    expect![[r#"decimal number, expected digits such as 0.3 with at most 12 places and 15 digits, got "1e3""#]]
+    expect![[r#"decimal number: expected digits such as 0.3 with at most 12 places and 15 digits, got "1e3""#]]
         .assert_eq(&"1e3".parse::<Decimal>().unwrap_err().to_string());
 }
 

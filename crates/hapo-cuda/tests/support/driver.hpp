@@ -10,7 +10,7 @@
 
 namespace stand_in {
 
-enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, STUB_LIBRARY = 34, NO_BINARY = 209, NOT_FOUND = 500, FAILED = 719,
+enum { OK = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, STUB_LIBRARY = 34, NO_BINARY = 209, NOT_FOUND = 500, NOT_READY = 600, FAILED = 719,
        INVALID_BLAS = 7, NOT_SUPPORTED = 15 };
 typedef unsigned long long Address;
 
@@ -240,6 +240,35 @@ int cuStreamSynchronize(void*) {
     value("waits")++;
     return drain();
 }
+// The GPU's clock ticks once an event: an operation between two takes a millisecond, and so does a gap.
+int cuEventCreate(void** event, unsigned) {
+    *event = new long(-1);
+    value("events")++;
+    return OK;
+}
+int cuEventRecord(void* event, void*) {
+    return later([=] {
+        *(long*)event = value("clock")++;
+        return OK;
+    });
+}
+int cuEventElapsedTime(float* ms, void* from, void* to) {
+    if (*(long*)from < 0 || *(long*)to < 0) return NOT_READY;
+    *ms = (float)(*(long*)to - *(long*)from);
+    return OK;
+}
+int cuEventDestroy_v2(void* event) {
+    delete (long*)event;
+    value("events")--;
+    return OK;
+}
+int cuLaunchHostFunc(void*, void (*function)(void*), void* with) {
+    value("held_back")++;
+    return later([=] {
+        function(with);
+        return OK;
+    });
+}
 int cuMemAllocAsync(Address* to, size_t bytes, void*) {
     value("pool_allocations")++;
     return value("pools") ? allocate(to, bytes) : INVALID_VALUE;
@@ -404,22 +433,26 @@ int cublasLtDestroy(void*) { return OK; }
 size_t cublasLtGetVersion() { return 120900; }
 
 int cublasLtMatmulDescCreate(void** product, int compute, int scale) {
+    value("blas_calls")++;
     *product = new Description{{{COMPUTE, compute}, {SCALE, scale}, {EPILOGUE, 1}}};
     value("descriptions")++;
     return OK;
 }
 int cublasLtMatrixLayoutCreate(void** matrix, int type, unsigned long long rows, unsigned long long columns, long long stride) {
+    value("blas_calls")++;
     *matrix = new Description{{{TYPE, type}, {ROWS, (long long)rows}, {COLUMNS, (long long)columns}, {STRIDE, stride}}};
     value("descriptions")++;
     return OK;
 }
 int cublasLtMatmulPreferenceCreate(void** wanted) {
+    value("blas_calls")++;
     // Where nothing is said, addresses are promised to be multiples of 256, and parts of a sum may be added in any way.
     *wanted = new Description{{{3, 7}, {5, 256}, {6, 256}, {7, 256}, {8, 256}}};
     value("descriptions")++;
     return OK;
 }
 int cublasLtMatmulDescDestroy(void* it) {
+    value("blas_calls")++;
     delete (Description*)it;
     value("descriptions")--;
     return OK;
@@ -427,6 +460,7 @@ int cublasLtMatmulDescDestroy(void* it) {
 int cublasLtMatrixLayoutDestroy(void* it) { return cublasLtMatmulDescDestroy(it); }
 int cublasLtMatmulPreferenceDestroy(void* it) { return cublasLtMatmulDescDestroy(it); }
 int cublasLtMatmulDescSetAttribute(void* it, int attribute, const void* to, size_t bytes) {
+    value("blas_calls")++;
     return describe(it, attribute, to, bytes, {{LEFT_OP, 4}, {RIGHT_OP, 4}, {EPILOGUE, 4}, {BIAS, 8}});
 }
 int cublasLtMatrixLayoutSetAttribute(void*, int, const void*, size_t) { return INVALID_BLAS; }
@@ -461,6 +495,7 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void* product, void* left, void* right
 int cublasLtMatmul(void*, void* product, const void* alpha, const void* left, void* left_is, const void* right,
                    void* right_is, const void* beta, const void* add, void* add_is, void* out, void* out_is,
                    const void* chosen, void* workspace, size_t bytes, void*) {
+    value("blas_calls")++;
     if (value("gemm")) return (int)value("gemm");
     const Description* matrices[4] = {(Description*)left_is, (Description*)right_is, (Description*)add_is,
                                       (Description*)out_is};

@@ -7,9 +7,9 @@ pub(crate) mod decoder;
 pub(crate) mod dtype;
 pub(crate) mod rope;
 
+use hapo_core::Refusal;
 use hapo_kernels::AttentionShape;
 
-use crate::compute_error::ComputeError;
 use decoder::{Decoder, QkNorm};
 
 /// The shape of a decoder.
@@ -91,10 +91,10 @@ impl Config {
     ///
     /// # Errors
     /// The first field that forbids it.
-    pub fn check_computable(&self) -> Result<(), ComputeError> {
+    pub fn check_computable(&self) -> Result<(), Refusal> {
         let wrong = |field: &str, got: usize, expected: &str| {
             let problem = format!("config: {field} = {got}, expected {expected}");
-            Err(ComputeError::Refused(problem))
+            Err(Refusal::bug(problem))
         };
         let positive = [
             ("vocab_size", self.vocab_size),

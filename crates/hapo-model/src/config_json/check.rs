@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use hapo_core::Refusal;
+
 use crate::config::decoder::{Decoder, Scaling};
 use crate::config::{Config, TensorSpec};
 use crate::error::Error;
@@ -16,8 +18,12 @@ pub const MAX_PARAMETERS: u64 = 1 << 40;
 /// appears in errors.
 ///
 /// # Errors
-/// [`Error::Refused`] with the name the field has in `config.json`.
-pub fn check(file: &Path, config: &Config) -> Result<(), Error> {
+/// A refusal with the name the field has in `config.json`.
+pub fn check(file: &Path, config: &Config) -> Result<(), Refusal> {
+    Ok(check_all(file, config)?)
+}
+
+fn check_all(file: &Path, config: &Config) -> Result<(), Error> {
     let refuse = |field, expected, got| Err(Error::refused(file, field, expected, got));
     let sizes = [
         ("vocab_size", config.vocab_size, 1 << 24),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use hapo_core::Refusal;
 use serde_json::{Value, json};
 
 use super::check::check;
@@ -31,14 +32,13 @@ pub struct ParsedConfig {
 /// `file` and the path in `generation` are only named in errors.
 ///
 /// # Errors
-/// [`Error::Refused`] when a text is no JSON object, and for a field that is
-/// missing, out of bounds, contradictory or asks for something the decoder does not implement;
-/// [`Error::Fields`] for several.
+/// A text that is no JSON object, and fields that are missing, out of bounds, contradictory or ask for something the
+/// decoder does not implement.
 pub fn parse(
     file: &Path,
     text: &[u8],
     generation: Option<(&Path, &[u8])>,
-) -> Result<ParsedConfig, Error> {
+) -> Result<ParsedConfig, Refusal> {
     let mut fields = Fields::parse(file, text)?;
     let family = family(&mut fields)?;
     let (refused, architecture) = (Vec::new(), family.architecture);
@@ -55,7 +55,7 @@ pub fn parse(
     let (Some(sizes), Some(tied), Some(dtype), Some(mut tokens), []) =
         (sizes, tied, dtype, tokens, refused.as_slice())
     else {
-        return Err(Error::of_fields(refused).expect("what is not there was refused"));
+        return Err(Error::of_fields(refused).expect("what is not there was refused").into());
     };
     if let Some((file, text)) = generation {
         tokens = Tokens::take(&mut Fields::parse(file, text)?)?.or(tokens);

@@ -5,12 +5,12 @@
 //! and the caller batches the running ones (continuous batching).
 //!
 //! Price: the last page of a prompt and that of a sequence are half empty on average. Prompts with a common beginning
-//! share memory, but are still read whole. When no page is free, a step fails with [`ComputeError::CacheFull`]; the
+//! share memory, but are still read whole. When no page is free, a step fails with [`CacheFull`]; the
 //! caller decides which sequence waits.
 
+use hapo_core::{Fault, Refusal};
 use hapo_kernels::{CacheLayer, CacheRow, Device, NumberFormat, PAGE};
 
-use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::model::Model;
 
@@ -85,7 +85,7 @@ impl<D: Device> KvCache<D> {
     ///
     /// # Errors
     /// No memory.
-    pub fn new(model: &Model<D>, tokens: usize) -> Result<Self, ComputeError> {
+    pub fn new(model: &Model<D>, tokens: usize) -> Result<Self, Refusal> {
         let (shape, format) = (model.config.attention_shape(), model.kv_format());
         let pages = tokens.div_ceil(PAGE);
         let numbers = pages * PAGE * model.config.layers * shape.kv_dim() * 2;
@@ -132,7 +132,7 @@ impl<D: Device> KvCache<D> {
     ///
     /// # Errors
     /// The prompt is gone.
-    pub fn fork(&mut self, prompt: PromptSlot, longest: usize) -> Result<SeqSlot, ComputeError> {
+    pub fn fork(&mut self, prompt: PromptSlot, longest: usize) -> Result<SeqSlot, Refusal> {
         self.prompt(prompt)?;
         self.generation += 1;
         let generation = self.generation;
@@ -147,7 +147,7 @@ impl<D: Device> KvCache<D> {
     ///
     /// # Errors
     /// The sequence is gone already.
-    pub fn release(&mut self, sequence: SeqSlot) -> Result<(), ComputeError> {
+    pub fn release(&mut self, sequence: SeqSlot) -> Result<(), Refusal> {
         self.sequence(sequence)?;
         let gone = self.sequences[sequence.index].take().expect("the sequence was just found");
         self.pages.give(&gone.pages);
@@ -162,7 +162,7 @@ impl<D: Device> KvCache<D> {
     ///
     /// # Errors
     /// The prompt is gone already.
-    pub fn release_prompt(&mut self, prompt: PromptSlot) -> Result<(), ComputeError> {
+    pub fn release_prompt(&mut self, prompt: PromptSlot) -> Result<(), Refusal> {
         self.prompt(prompt)?;
         if let Some(prompt) = &mut self.prompts[prompt.index] {
             prompt.released = true;
@@ -175,7 +175,7 @@ impl<D: Device> KvCache<D> {
     ///
     /// # Errors
     /// The sequence is gone.
-    pub fn fed(&self, slot: SeqSlot) -> Result<usize, ComputeError> {
+    pub fn fed(&self, slot: SeqSlot) -> Result<usize, Refusal> {
         Ok(self.sequence(slot)?.len)
     }
 
@@ -183,7 +183,7 @@ impl<D: Device> KvCache<D> {
     ///
     /// # Errors
     /// A sequence is gone.
-    pub fn growth(&self, slots: impl IntoIterator<Item = SeqSlot>) -> Result<usize, ComputeError> {
+    pub fn growth(&self, slots: impl IntoIterator<Item = SeqSlot>) -> Result<usize, Refusal> {
         let mut pages = 0;
         for slot in slots {
             let it = self.sequence(slot)?;
@@ -204,7 +204,7 @@ impl<D: Device> KvCache<D> {
         }
     }
 
-    fn prompt(&self, slot: PromptSlot) -> Result<&Prompt, ComputeError> {
+    fn prompt(&self, slot: PromptSlot) -> Result<&Prompt, Refusal> {
         self.prompts
             .get(slot.index)
             .and_then(Option::as_ref)
@@ -212,7 +212,7 @@ impl<D: Device> KvCache<D> {
             .ok_or_else(|| not_in_use("prompt", slot.index))
     }
 
-    fn sequence(&self, slot: SeqSlot) -> Result<&Sequence, ComputeError> {
+    fn sequence(&self, slot: SeqSlot) -> Result<&Sequence, Refusal> {
         self.sequences
             .get(slot.index)
             .and_then(Option::as_ref)
@@ -226,11 +226,11 @@ impl<D: Device> KvCache<D> {
         &mut self,
         tokens: &[u32],
         at_once: bool,
-    ) -> Result<PromptPages, ComputeError> {
+    ) -> Result<PromptPages, Refusal> {
         let capacity = self.capacity();
         let (free, needed) = (self.free_tokens(), tokens.len());
         let found = self.pages.take_for(tokens, at_once);
-        found.ok_or(ComputeError::CacheFull { needed, free, capacity })
+        found.ok_or_else(|| CacheFull { needed, free, capacity }.into())
     }
 
     /// A slot for a prompt whose pages are written.
@@ -253,13 +253,13 @@ impl<D: Device> KvCache<D> {
         &mut self,
         slots: impl Iterator<Item = SeqSlot> + Clone,
         n: usize,
-    ) -> Result<StepRows, ComputeError> {
+    ) -> Result<StepRows, Refusal> {
         let mut seen = vec![false; self.sequences.len()];
         let mut needed = 0;
         for slot in slots.clone() {
             let it = self.sequence(slot)?;
             let wrong = |problem: String| {
-                Err(ComputeError::Refused(format!("sequence slot {} {problem}", slot.index)))
+                Err(Refusal::bug(format!("sequence slot {} {problem}", slot.index)))
             };
             if std::mem::replace(&mut seen[slot.index], true) {
                 return wrong("appears twice in one step".to_owned());
@@ -271,7 +271,7 @@ impl<D: Device> KvCache<D> {
         }
         if needed > self.pages.free() {
             let (free, capacity) = (self.free_tokens(), self.capacity());
-            return Err(ComputeError::CacheFull { needed: needed * PAGE, free, capacity });
+            return Err(CacheFull { needed: needed * PAGE, free, capacity }.into());
         }
         let mut step = StepRows::default();
         for slot in slots {
@@ -310,9 +310,24 @@ pub(crate) fn cells(pages: &[u32], tokens: std::ops::Range<usize>) -> Vec<u32> {
     tokens.map(|it| pages[it / PAGE] * PAGE as u32 + (it % PAGE) as u32).collect()
 }
 
+/// Why a step cannot be made: it needs more pages than are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("key/value cache full: {needed} tokens asked for, {free} of {capacity} are free")]
+pub struct CacheFull {
+    pub needed: usize,
+    pub free: usize,
+    pub capacity: usize,
+}
+
+impl From<CacheFull> for Refusal {
+    fn from(full: CacheFull) -> Self {
+        Self::because(full).with_fault(Fault::Machine)
+    }
+}
+
 /// A slot that was released, or belongs to another cache.
-fn not_in_use(what: &str, index: usize) -> ComputeError {
-    ComputeError::Refused(format!("{what} slot {index} is not in use"))
+fn not_in_use(what: &str, index: usize) -> Refusal {
+    Refusal::bug(format!("{what} slot {index} is not in use"))
 }
 
 /// Puts an item into the first free slot.

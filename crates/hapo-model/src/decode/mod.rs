@@ -6,7 +6,7 @@ mod prefill;
 mod step;
 mod workspace;
 
-pub use kv_cache::{KvCache, PromptSlot, SeqSlot, kv_bytes_per_token};
+pub use kv_cache::{CacheFull, KvCache, PromptSlot, SeqSlot, kv_bytes_per_token};
 pub use prefill::{PREFILL_TOKENS, PartialPrompt, Prefill};
 pub use step::{NextToken, REREAD_TOKENS};
 pub use workspace::{GenerationRows, generation_bytes, workspace_bytes};

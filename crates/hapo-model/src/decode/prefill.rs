@@ -3,10 +3,11 @@
 //! Bits: the logits after a prompt equal those of [`Tape::forward`](crate::Tape::forward) over the same tokens, whatever
 //! the pieces.
 
+use hapo_core::Refusal;
 use hapo_kernels::{Buffer, Device, EmbeddingLayout, Numbers, SegmentRow};
 
 use crate::batch::check_tokens;
-use crate::compute_error::ComputeError;
+use crate::batch::too_long;
 use crate::layer::LayerPass;
 use crate::model::Model;
 
@@ -59,7 +60,7 @@ impl<D: Device> KvCache<D> {
         &mut self,
         model: &Model<D>,
         tokens: &[u32],
-    ) -> Result<PartialPrompt<D>, ComputeError> {
+    ) -> Result<PartialPrompt<D>, Refusal> {
         check_prompt(model, tokens)?;
         let held = Pieces::new(&model.device, &model.config, model.rank(), tokens.len())?;
         let pages = self.pages_for(tokens, false)?;
@@ -76,7 +77,7 @@ impl<D: Device> KvCache<D> {
         model: &Model<D>,
         prompt: &mut PartialPrompt<D>,
         most: usize,
-    ) -> Result<Option<(PromptSlot, Vec<f32>)>, ComputeError> {
+    ) -> Result<Option<(PromptSlot, Vec<f32>)>, Refusal> {
         let (done, len) = (prompt.read, prompt.tokens.len());
         let rows = most.min(len - done);
         if rows == 0 {
@@ -166,7 +167,7 @@ impl<D: Device> KvCache<D> {
         model: &Model<D>,
         rows: usize,
         head_rows: usize,
-    ) -> Result<Workspace<D>, ComputeError> {
+    ) -> Result<Workspace<D>, Refusal> {
         self.expect_format(model.kv_format());
         match self.prefill.take() {
             Some(work)
@@ -189,11 +190,7 @@ impl<D: Device> KvCache<D> {
     ///
     /// # Errors
     /// An empty or too long prompt, an unknown token, too few free pages. The cache is unchanged then.
-    pub fn prefill(
-        &mut self,
-        model: &Model<D>,
-        prompts: &[&[u32]],
-    ) -> Result<Prefill, ComputeError> {
+    pub fn prefill(&mut self, model: &Model<D>, prompts: &[&[u32]]) -> Result<Prefill, Refusal> {
         for prompt in prompts {
             check_prompt(model, prompt)?;
         }
@@ -221,7 +218,7 @@ impl<D: Device> KvCache<D> {
         prompts: &[&[u32]],
         taken: &mut Vec<PromptPages>,
         logits: &mut [f32],
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         for prompt in prompts {
             taken.push(self.pages_for(prompt, true)?);
         }
@@ -247,7 +244,7 @@ impl<D: Device> KvCache<D> {
         prompts: &[&[u32]],
         taken: &[PromptPages],
         logits: &mut [f32],
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let tokens = prompts.concat();
         let rows = tokens.len();
         let (mut segments, mut positions, mut last_rows) = (Vec::new(), Vec::new(), Vec::new());
@@ -310,12 +307,12 @@ impl<D: Device> KvCache<D> {
     }
 }
 
-fn check_prompt<D: Device>(model: &Model<D>, prompt: &[u32]) -> Result<(), ComputeError> {
+fn check_prompt<D: Device>(model: &Model<D>, prompt: &[u32]) -> Result<(), Refusal> {
     if prompt.is_empty() {
-        return Err(ComputeError::Refused("prompt is empty".to_owned()));
+        return Err(Refusal::bug("prompt is empty".to_owned()));
     }
     if prompt.len() > model.positions() {
-        return Err(ComputeError::too_long(prompt.len(), model.positions()));
+        return Err(too_long(prompt.len(), model.positions()));
     }
     check_tokens(prompt, model.config.vocab_size)
 }

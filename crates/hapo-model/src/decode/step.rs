@@ -3,10 +3,11 @@
 //! Bits: a decoded row equals that row of [`Tape::forward`](crate::Tape::forward) over the same tokens on the CPU, and the row of a token
 //! that is read again is that token's decoded row on every device whose products do not depend on the other rows.
 
+use hapo_core::Refusal;
 use hapo_kernels::{Buffer, CacheLayer, CacheRow, Device, DrawRow, DrawnToken, Span};
 
 use crate::batch::check_tokens;
-use crate::compute_error::ComputeError;
+use crate::batch::too_long;
 use crate::layer::LayerPass;
 use crate::model::Model;
 
@@ -52,7 +53,7 @@ impl<D: Device> KvCache<D> {
         model: &Model<D>,
         rows: &[(SeqSlot, u32)],
         logits: &mut Vec<f32>,
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let vocabulary = model.config.vocab_size;
         logits.resize(rows.len() * vocabulary, 0.0);
         self.decode_step(model, rows, |size| {
@@ -74,7 +75,7 @@ impl<D: Device> KvCache<D> {
         rows: &[(SeqSlot, u32)],
         wanted: &[Option<DrawRow>],
         usable: usize,
-    ) -> Result<Vec<NextToken>, ComputeError> {
+    ) -> Result<Vec<NextToken>, Refusal> {
         let mut next = vec![NextToken::Logits(Vec::new()); rows.len()];
         self.decode_step(model, rows, |size| {
             let parts = wanted.chunks(size).zip(next.chunks_mut(size));
@@ -94,7 +95,7 @@ impl<D: Device> KvCache<D> {
         logits: &[f32],
         how: &[DrawRow],
         usable: usize,
-    ) -> Result<Vec<DrawnToken>, ComputeError> {
+    ) -> Result<Vec<DrawnToken>, Refusal> {
         let mut work = self.prefill_workspace(model, 1, 1)?;
         let device = &model.device;
         let drawn = device.enter(|| {
@@ -111,7 +112,7 @@ impl<D: Device> KvCache<D> {
         model: &Model<D>,
         rows: &[(SeqSlot, u32)],
         outs: impl FnOnce(usize) -> Vec<Out<'a>>,
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let vocabulary = model.config.vocab_size;
         if rows.is_empty() {
             return Ok(());
@@ -154,7 +155,7 @@ impl<D: Device> KvCache<D> {
         slot: SeqSlot,
         tokens: &[u32],
         most: usize,
-    ) -> Result<usize, ComputeError> {
+    ) -> Result<usize, Refusal> {
         check_tokens(tokens, model.config.vocab_size)?;
         let tokens = &tokens[..tokens.len().min(most)];
         for piece in tokens.chunks(REREAD_TOKENS) {
@@ -168,7 +169,7 @@ impl<D: Device> KvCache<D> {
         model: &Model<D>,
         slot: SeqSlot,
         tokens: &[u32],
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let (n, device) = (tokens.len(), &model.device);
         let shape = model.config.attention_shape();
         let step = self.rows_of(model, std::iter::once(slot), n)?;
@@ -202,13 +203,11 @@ impl<D: Device> KvCache<D> {
         model: &Model<D>,
         slots: impl Iterator<Item = SeqSlot> + Clone,
         n: usize,
-    ) -> Result<StepRows, ComputeError> {
+    ) -> Result<StepRows, Refusal> {
         self.expect_format(model.kv_format());
         let step = self.step_rows(slots, n)?;
         match step.rows.iter().map(CacheRow::positions).max() {
-            Some(length) if length > model.positions() => {
-                Err(ComputeError::too_long(length, model.positions()))
-            }
+            Some(length) if length > model.positions() => Err(too_long(length, model.positions())),
             _ => Ok(step),
         }
     }
@@ -237,7 +236,7 @@ fn reserve_blocks<D: Device>(
     model: &Model<D>,
     blocks: &mut Vec<Workspace<D>>,
     rows: usize,
-) -> Result<usize, ComputeError> {
+) -> Result<usize, Refusal> {
     let habits = model.device.habits();
     let size = rows.div_ceil(habits.blocks(rows, model.weight_bytes()).max(1));
     for (i, first) in (0..rows).step_by(size).enumerate() {

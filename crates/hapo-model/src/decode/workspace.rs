@@ -1,8 +1,8 @@
 //! Buffers of generation: one block of rows from its tokens to its logits.
 
+use hapo_core::Refusal;
 use hapo_kernels::{Buffer, BufferSize, Counting, Device, Habits, NumberFormat};
 
-use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::layer::{AttentionArgs, LayerActivations, LayerPass, Scratch};
 use crate::linear::Input;
@@ -64,7 +64,7 @@ impl<D: Device> Workspace<D> {
         config: &Config,
         rank: usize,
         BlockRows { rows, head_rows, kv_layers }: BlockRows,
-    ) -> Result<Self, ComputeError> {
+    ) -> Result<Self, Refusal> {
         let hidden = config.hidden;
         let buf = |len| device.alloc(len, NumberFormat::F32);
         Ok(Self {
@@ -122,7 +122,7 @@ impl<D: Device> Pieces<D> {
         config: &Config,
         rank: usize,
         len: usize,
-    ) -> Result<Self, ComputeError> {
+    ) -> Result<Self, Refusal> {
         let shape = config.attention_shape();
         let all = config.layers * len * shape.kv_dim();
         let format = device.habits().attention(shape);

@@ -16,10 +16,10 @@ mod qwen2;
 mod qwen3;
 mod smollm3;
 
+use hapo_core::Refusal;
 use hapo_kernels::Habits;
 use serde_json::Value;
 
-use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::config::decoder::Decoder;
 use crate::fields::reader::Reader;
@@ -84,22 +84,21 @@ pub fn check_run(
     config: &Config,
     habits: Habits,
     adapter: Option<&LoraShape>,
-) -> Result<(), ComputeError> {
+) -> Result<(), Refusal> {
     let family = family_of(config);
     if !(habits.is_cpu() || family.on_gpu) {
         let problem = format!("{}: this family runs on a CPU only", family.name);
-        return Err(ComputeError::Unfit { problem, hint: "run it with --device cpu" });
+        return Err(Refusal::input(problem).hint("run it with --device cpu"));
     }
     let is_part = |it: &&Projection| !matches!(it, Projection::O | Projection::Down);
     let targets = adapter.iter().flat_map(|it| &it.targets);
     match targets.into_iter().find(is_part).filter(|_| config.decoder.is_fused) {
-        Some(part) => Err(ComputeError::Unfit {
-            problem: format!(
-                "lora: {} is a part of a larger matrix in this family's folders",
-                part.name()
-            ),
-            hint: "targets that work are o_proj and down_proj",
-        }),
+        Some(part) => {
+            let name = part.name();
+            let problem =
+                format!("lora: {name} is a part of a larger matrix in this family's folders");
+            Err(Refusal::input(problem).hint("targets that work are o_proj and down_proj"))
+        }
         None => Ok(()),
     }
 }

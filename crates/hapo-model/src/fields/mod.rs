@@ -9,7 +9,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::error::{Error, excerpt};
+use crate::error::Error;
+use crate::files::excerpt;
 use keys::{HARMLESS, speaks_of_the_decoder};
 
 /// A JSON object whose keys are taken out one by one, so that the rest are the unknown ones.

@@ -7,18 +7,16 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use hapo_core::Refusal;
 use hapo_kernels::Device;
 use serde_json::{Map, Value, json};
 
-use super::load::LoadError;
 use super::names::{ADAPTER, ADAPTER_WEIGHTS};
 use super::weight_file::{Stored, WeightFile};
 use super::write::{refuse_file_names, sync_dir, write_file, write_weights};
-use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::config::dtype::Dtype;
-use crate::error::{Error, excerpt};
-use crate::files::{MAX_JSON_BYTES, malformed, read_bounded, require_finite};
+use crate::files::{MAX_JSON_BYTES, excerpt, io, malformed, read_bounded, refused, require_finite};
 use crate::lora::LoraShape;
 use crate::model::Model;
 use crate::places::Projection;
@@ -54,8 +52,8 @@ pub struct AdapterNote<'a> {
 /// Opens a PEFT folder and checks everything that does not need its model.
 ///
 /// # Errors
-/// [`Error::Io`], a file that is not what its name says, and settings that the decoder does not implement.
-pub fn open_adapter(dir: &Path) -> Result<AdapterFolder, Error> {
+/// A refusal, a file that is not what its name says, and settings that the decoder does not implement.
+pub fn open_adapter(dir: &Path) -> Result<AdapterFolder, Refusal> {
     let file = dir.join(ADAPTER);
     let text = read_bounded(&file, MAX_JSON_BYTES)?;
     let fields: Map<String, Value> = serde_json::from_slice(&text)
@@ -72,9 +70,9 @@ struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    fn refuse(&self, field: &str, expected: &str, hint: Option<&'static str>) -> Error {
+    fn refuse(&self, field: &str, expected: &str) -> Refusal {
         let got = self.fields.get(field).map_or_else(|| "none".to_owned(), Value::to_string);
-        Error::refused(self.file, field, expected, excerpt(&got)).with_hint(hint)
+        refused(self.file, field, expected, excerpt(&got))
     }
 
     fn get(&self, field: &str) -> &Value {
@@ -109,10 +107,10 @@ const UNSUPPORTED: &[&str] = &[
 /// weights, so their A and B do not go with those in the base's folder.
 const PLAIN_INITS: &[&str] = &["gaussian", "eva", "orthogonal"];
 
-fn parse(fields: &Fields<'_>) -> Result<LoraShape, Error> {
-    const MERGE: Option<&str> = Some("merge it with PEFT first: model.merge_and_unload()");
+fn parse(fields: &Fields<'_>) -> Result<LoraShape, Refusal> {
+    const MERGE: &str = "merge it with PEFT first: model.merge_and_unload()";
     if fields.get("peft_type") != "LORA" {
-        return Err(fields.refuse("peft_type", "\"LORA\"", MERGE));
+        return Err(fields.refuse("peft_type", "\"LORA\"").hint(MERGE));
     }
     let says_nothing = |it: &Value| match it {
         Value::Null | Value::Bool(false) => true,
@@ -121,10 +119,10 @@ fn parse(fields: &Fields<'_>) -> Result<LoraShape, Error> {
         _ => false,
     };
     if let Some(it) = UNSUPPORTED.iter().find(|it| !says_nothing(fields.get(it))) {
-        return Err(fields.refuse(it, "plain LoRA without it", MERGE));
+        return Err(fields.refuse(it, "plain LoRA without it").hint(MERGE));
     }
     if !matches!(fields.get("bias"), Value::Null) && fields.get("bias") != "none" {
-        return Err(fields.refuse("bias", "\"none\"", MERGE));
+        return Err(fields.refuse("bias", "\"none\"").hint(MERGE));
     }
     let is_plain = match fields.get("init_lora_weights") {
         Value::Null | Value::Bool(_) => true,
@@ -133,20 +131,20 @@ fn parse(fields: &Fields<'_>) -> Result<LoraShape, Error> {
     };
     if !is_plain {
         let expected = "true, false, \"gaussian\", \"eva\" or \"orthogonal\"";
-        return Err(fields.refuse("init_lora_weights", expected, MERGE));
+        return Err(fields.refuse("init_lora_weights", expected).hint(MERGE));
     }
     let rank = fields.get("r").as_u64().and_then(|it| usize::try_from(it).ok());
     let rank = rank.filter(|it| (1..=1 << 16).contains(it));
-    let rank = rank.ok_or_else(|| fields.refuse("r", "a rank from 1 to 65536", None))?;
+    let rank = rank.ok_or_else(|| fields.refuse("r", "a rank from 1 to 65536"))?;
     let alpha = fields.get("lora_alpha").as_f64().filter(|it| it.is_finite());
-    let alpha = alpha.ok_or_else(|| fields.refuse("lora_alpha", "a number", None))?;
+    let alpha = alpha.ok_or_else(|| fields.refuse("lora_alpha", "a number"))?;
     let rslora = fields.get("use_rslora").as_bool().unwrap_or(false);
     Ok(LoraShape { rank, alpha, rslora, targets: targets(fields)? })
 }
 
-fn targets(fields: &Fields<'_>) -> Result<Vec<Projection>, Error> {
+fn targets(fields: &Fields<'_>) -> Result<Vec<Projection>, Refusal> {
     const EXPECTED: &str = "\"all-linear\" or names among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj";
-    let refuse = || fields.refuse("target_modules", EXPECTED, None);
+    let refuse = || fields.refuse("target_modules", EXPECTED);
     let value = fields.get("target_modules");
     if value == "all-linear" {
         return Ok(Projection::ALL.to_vec());
@@ -178,10 +176,10 @@ impl AdapterFolder {
     /// is that of the model's weights.
     ///
     /// # Errors
-    /// [`Error::Refused`] with the first that is not, and for an adapter of other weights.
-    pub fn check(&self, config: &Config, fingerprint: &str) -> Result<(), Error> {
+    /// A refusal with the first that is not, and for an adapter of other weights.
+    pub fn check(&self, config: &Config, fingerprint: &str) -> Result<(), Refusal> {
         let refuse = |tensor: &str, expected: &str, got: &str| {
-            Error::refused(&self.file.path, excerpt(tensor), expected, excerpt(got))
+            refused(&self.file.path, excerpt(tensor), expected, excerpt(got))
         };
         let specs = self.shape.tensors(config);
         for spec in &specs {
@@ -192,7 +190,7 @@ impl AdapterFolder {
             if !entry.shape.iter().copied().eq(spec.shape.iter().map(|it| *it as u64)) {
                 let hint = "the adapter is of another rank than adapter_config.json says, or of another model";
                 let got = format!("{:?}", entry.shape);
-                return Err(refuse(&spec.name, &expected, &got).with_hint(hint));
+                return Err(refuse(&spec.name, &expected, &got).hint(hint));
             }
             if Dtype::from_safetensors_name(&entry.dtype).is_none() {
                 return Err(refuse(&spec.name, "dtype F32, BF16 or F16", &entry.dtype));
@@ -201,14 +199,14 @@ impl AdapterFolder {
         let mut names = self.file.tensors.keys();
         if let Some(name) = names.find(|it| specs.iter().all(|spec| spec.name != **it)) {
             let hint = "the adapter is of a model with other layers, or has other targets than adapter_config.json says";
-            return Err(refuse(name, "no such tensor", "one").with_hint(hint));
+            return Err(refuse(name, "no such tensor", "one").hint(hint));
         }
         match self.file.metadata.get(BASE) {
             Some(it) if it != fingerprint => {
                 let expected = format!("an adapter of the weights {fingerprint}");
                 let got = format!("one of {it} ({})", self.base.as_deref().unwrap_or("unnamed"));
-                Err(Error::refused(&self.file.path, "", expected, got)
-                    .with_hint("an adapter goes with the very weights that it was trained beside"))
+                Err(refused(&self.file.path, "", expected, got)
+                    .hint("an adapter goes with the very weights that it was trained beside"))
             }
             _ => Ok(()),
         }
@@ -222,7 +220,7 @@ impl AdapterFolder {
         &self,
         model: &mut Model<D>,
         fingerprint: &str,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), Refusal> {
         self.check(model.config(), fingerprint)?;
         model.add_adapter(self.shape.clone())?;
         for spec in self.shape.tensors(model.config()) {
@@ -232,7 +230,7 @@ impl AdapterFolder {
     }
 
     /// A and B of the matrix of this name, in their published order, where it has a pair.
-    pub(super) fn pair_of(&self, matrix: &str) -> Result<Option<[Vec<f32>; 2]>, Error> {
+    pub(super) fn pair_of(&self, matrix: &str) -> Result<Option<[Vec<f32>; 2]>, Refusal> {
         let Some(module) = matrix.strip_suffix(".weight") else {
             return Ok(None);
         };
@@ -244,7 +242,7 @@ impl AdapterFolder {
     }
 
     /// A tensor as f32, row by row; it was checked to be there.
-    fn tensor(&self, name: &str) -> Result<Vec<f32>, Error> {
+    fn tensor(&self, name: &str) -> Result<Vec<f32>, Refusal> {
         let entry = &self.file.tensors[name];
         let dtype = Dtype::from_safetensors_name(&entry.dtype).expect("the format was checked");
         let stored = Stored { file: 0, dtype, start: entry.start, end: entry.end };
@@ -267,13 +265,13 @@ pub fn write_adapter<D: Device>(
     model: &Model<D>,
     note: AdapterNote<'_>,
     tokenizer_files: &[(&str, &[u8])],
-) -> Result<(), LoadError> {
+) -> Result<(), Refusal> {
     let shape = model.adapter().expect("a model with an adapter");
     refuse_file_names(dir, tokenizer_files)?;
-    fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+    fs::create_dir_all(dir).map_err(io("create", dir))?;
     let mut specs = shape.tensors(model.config());
     specs.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut refused: Option<ComputeError> = None;
+    let mut refused: Option<Refusal> = None;
     let mut read = |name: &str| {
         let values = model.tensor(name);
         values.unwrap_or_else(|it| {
@@ -285,7 +283,7 @@ pub fn write_adapter<D: Device>(
     let path = dir.join(ADAPTER_WEIGHTS);
     let written = write_weights(&path, &specs, Dtype::F32, &notes, &mut |spec| read(&spec.name));
     if let Some(it) = refused {
-        return Err(it.into());
+        return Err(it);
     }
     written?;
     for (name, bytes) in tokenizer_files {
@@ -293,7 +291,7 @@ pub fn write_adapter<D: Device>(
     }
     let text = format!("{:#}\n", config_json(shape, note.base));
     write_file(&dir.join(ADAPTER), |out| out.write_all(text.as_bytes()))?;
-    Ok(sync_dir(dir)?)
+    sync_dir(dir)
 }
 
 /// The fields that PEFT of any version reads.

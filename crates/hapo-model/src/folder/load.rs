@@ -2,16 +2,15 @@
 
 use std::path::Path;
 
-use hapo_core::Explain;
+use hapo_core::{Fault, Refusal};
 use hapo_kernels::{Device, Held, NumberFormat};
 
-use crate::compute_error::ComputeError;
 use crate::config::Config;
-use crate::error::Error;
 use crate::model::Model;
 use crate::text::tokenizer::Tokenizer;
 
-use super::read::{Fingerprint, ModelFolder, open, read_weights};
+use super::fill::{Filled, fill};
+use super::read::{ModelFolder, open};
 
 /// A model with its tokenizer and settings.
 #[derive(Debug)]
@@ -26,31 +25,8 @@ pub struct LoadedModel<D: Device> {
     pub warnings: Vec<String>,
     /// Name of the weights, by which an adapter knows its base.
     pub fingerprint: String,
-}
-
-/// Why a folder cannot become a model.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// The folder is not as it should be.
-    #[error(transparent)]
-    Folder(#[from] Error),
-    /// The decoder cannot be built from it.
-    #[error(transparent)]
-    Engine(#[from] ComputeError),
-}
-
-impl Explain for LoadError {
-    fn hint(&self) -> Option<String> {
-        match self {
-            Self::Folder(it) => it.hint(),
-            Self::Engine(it) => it.hint(),
-        }
-    }
-
-    fn is_bad_input(&self) -> bool {
-        true
-    }
+    /// [`Model::published_hash`] of the base, where it was known while reading.
+    pub hash: Option<String>,
 }
 
 /// Opens a Hugging Face folder on a device, for sequences of at most `context` tokens, prompt
@@ -59,7 +35,7 @@ pub fn load<D: Device>(
     dir: &Path,
     device: D,
     context: impl Fn(&Config) -> usize,
-) -> Result<LoadedModel<D>, LoadError> {
+) -> Result<LoadedModel<D>, Refusal> {
     load_held(dir, device, context, |_| Held::Trained)
 }
 
@@ -68,7 +44,7 @@ pub fn load_frozen<D: Device>(
     dir: &Path,
     device: D,
     context: impl Fn(&Config) -> usize,
-) -> Result<LoadedModel<D>, LoadError> {
+) -> Result<LoadedModel<D>, Refusal> {
     load_held(dir, device, context, |it| {
         if it.matrices_are_bf16() { Held::Frozen(NumberFormat::Bf16) } else { Held::Trained }
     })
@@ -79,27 +55,20 @@ fn load_held<D: Device>(
     device: D,
     context: impl Fn(&Config) -> usize,
     held: impl Fn(&ModelFolder) -> Held,
-) -> Result<LoadedModel<D>, LoadError> {
+) -> Result<LoadedModel<D>, Refusal> {
     let opened = open(dir)?;
     let tokenizer = Tokenizer::open(dir)?;
     tokenizer.check_fits(opened.config.vocab_size)?;
     let context = context(&opened.config);
-    let mut model = Model::held(device, opened.config.clone(), context, held(&opened))?;
-    let (mut refused, mut fingerprint) = (None, Fingerprint::default());
-    read_weights(&opened, |spec, values| {
-        fingerprint.add(spec, values);
-        if let Err(it) = model.set_tensor(&spec.name, values) {
-            refused.get_or_insert(it);
-        }
-    })?;
-    match refused {
-        Some(it) => Err(it.into()),
-        None => Ok(LoadedModel {
-            model,
-            tokenizer,
-            tokenizer_files: opened.tokenizer_files()?,
-            warnings: opened.warnings,
-            fingerprint: fingerprint.to_string(),
-        }),
-    }
+    let mut model = Model::held(device, opened.config.clone(), context, held(&opened))
+        .map_err(|refusal| refusal.with_fault(Fault::Input))?;
+    let Filled { fingerprint, hash } = fill(&mut model, &opened)?;
+    Ok(LoadedModel {
+        model,
+        tokenizer,
+        tokenizer_files: opened.tokenizer_files()?,
+        warnings: opened.warnings,
+        fingerprint: fingerprint.to_string(),
+        hash,
+    })
 }

@@ -2,15 +2,14 @@
 
 use std::path::Path;
 
+use hapo_core::Refusal;
 use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Output};
 
 use super::adapter::AdapterFolder;
-use super::load::LoadError;
 use super::read::{Fingerprint, ModelFolder, read_weights};
 use super::write::{Layout, write};
-use crate::compute_error::ComputeError;
 use crate::config::TensorSpec;
-use crate::error::Error;
+use crate::files::refused;
 use crate::places::transpose;
 
 /// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor unchanged, in the number format of most of
@@ -23,7 +22,7 @@ pub fn merge<D: Device>(
     model: &ModelFolder,
     adapter: &AdapterFolder,
     device: &D,
-) -> Result<(), LoadError> {
+) -> Result<(), Refusal> {
     let mut fingerprint = Fingerprint::default();
     read_weights(model, |spec, values| fingerprint.add(spec, values))?;
     adapter.check(&model.config, &fingerprint.to_string())?;
@@ -32,7 +31,7 @@ pub fn merge<D: Device>(
         files.iter().map(|it| (it.0, it.1.as_slice())).collect();
     let (dtype, shard_bytes) = (model.stored_dtype(), Layout::default().shard_bytes);
     let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
-    let mut refused: Option<LoadError> = None;
+    let mut refused: Option<Refusal> = None;
     let written = write(out, &model.config, &layout, |spec| {
         merged(spec, model, adapter, device).unwrap_or_else(|it| {
             refused.get_or_insert(it);
@@ -41,7 +40,7 @@ pub fn merge<D: Device>(
     });
     match refused {
         Some(it) => Err(it),
-        None => Ok(written?),
+        None => written,
     }
 }
 
@@ -51,7 +50,7 @@ fn merged<D: Device>(
     model: &ModelFolder,
     adapter: &AdapterFolder,
     device: &D,
-) -> Result<Vec<f32>, LoadError> {
+) -> Result<Vec<f32>, Refusal> {
     let mut values = model.tensor(&spec.name)?.expect("a folder has the tensors of its model");
     let Some([mut a, b]) = adapter.pair_of(&spec.name)? else {
         return Ok(values);
@@ -61,7 +60,7 @@ fn merged<D: Device>(
     for it in &mut a {
         *it *= scale;
     }
-    let buf = |values: &[f32]| -> Result<D::Buf, ComputeError> {
+    let buf = |values: &[f32]| -> Result<D::Buf, Refusal> {
         let mut it = device.alloc(values.len(), NumberFormat::F32)?;
         device.upload(values, it.first_mut(values.len()));
         Ok(it)
@@ -69,7 +68,7 @@ fn merged<D: Device>(
     // The products of the decoder, so that a merged model has the bits of one that was merged in memory.
     let (a, mut w) =
         (buf(&transpose(&a, rank, inputs))?, buf(&transpose(&values, outputs, inputs))?);
-    let mut factor = device.weight([rank, outputs], Held::Plain).map_err(ComputeError::from)?;
+    let mut factor = device.weight([rank, outputs], Held::Plain)?;
     device.write(&mut factor, 0, &transpose(&b, outputs, rank));
     let len = values.len();
     let shape = MatShape { rows: inputs, inputs: rank, outputs };
@@ -78,13 +77,13 @@ fn merged<D: Device>(
         device.product(shape, a.first(a.len()), [Output { weight, onto, y: w.first_mut(len) }]);
     });
     device.download(w.first(len), &mut values);
-    device.check().map_err(ComputeError::from)?;
+    device.check()?;
     let values = transpose(&values, inputs, outputs);
     match values.iter().find(|it| !it.is_finite()) {
         None => Ok(values),
         Some(it) => {
             let expected = "a finite sum of model and adapter";
-            Err(Error::refused(&adapter.dir, &spec.name, expected, it.to_string()).into())
+            Err(refused(&adapter.dir, &spec.name, expected, it))
         }
     }
 }

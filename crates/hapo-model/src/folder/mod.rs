@@ -10,6 +10,7 @@
 //! this process with a bus error, as it does for every reader of mapped weights.
 
 mod adapter;
+mod fill;
 mod load;
 mod merge;
 mod names;
@@ -18,7 +19,7 @@ mod weight_file;
 mod write;
 
 pub use adapter::{AdapterFolder, AdapterNote, open_adapter, write_adapter};
-pub use load::{LoadError, LoadedModel, load, load_frozen};
+pub use load::{LoadedModel, load, load_frozen};
 pub use merge::merge;
 pub use names::TOKENIZER_FILES;
 pub use read::{Fingerprint, ModelFolder, open, read_config, read_tokenizer_files, read_weights};

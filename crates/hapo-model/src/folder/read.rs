@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use hapo_core::Refusal;
 use serde_json::Value;
 
 use super::names::{
@@ -12,8 +13,7 @@ use super::weight_file::{Stored, WeightFile};
 use crate::config::dtype::Dtype;
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json::{self, ParsedConfig};
-use crate::error::{Error, excerpt};
-use crate::files::{MAX_JSON_BYTES, malformed, read_bounded, require_finite};
+use crate::files::{MAX_JSON_BYTES, excerpt, malformed, read_bounded, refused, require_finite};
 use crate::text::chat;
 
 /// A tokenizer of 250,000 entries takes about 20 MB.
@@ -43,8 +43,8 @@ pub struct ModelFolder {
 /// over: they follow from the configuration.
 ///
 /// # Errors
-/// [`Error::Io`] for a file that cannot be read, otherwise the variant of the first thing refused.
-pub fn open(dir: &Path) -> Result<ModelFolder, Error> {
+/// A refusal for a file that cannot be read, otherwise the variant of the first thing refused.
+pub fn open(dir: &Path) -> Result<ModelFolder, Refusal> {
     let ParsedConfig { config, dtype: declared_dtype, unread } = read_config(dir)?;
     let mut files = Vec::new();
     for name in weight_files(dir)? {
@@ -76,12 +76,11 @@ fn warnings(dir: &Path, unread: &[String]) -> Vec<String> {
 ///
 /// # Errors
 /// As [`open`], for these two files.
-pub fn read_config(dir: &Path) -> Result<ParsedConfig, Error> {
+pub fn read_config(dir: &Path) -> Result<ParsedConfig, Refusal> {
     let config_file = dir.join(CONFIG);
     if !config_file.exists() && dir.join(ADAPTER).exists() {
-        return Err(Error::refused(dir, "", "a model", "an adapter of one").with_hint(
-            "name its base as the model and this folder as the adapter, or merge the two",
-        ));
+        return Err(refused(dir, "", "a model", "an adapter of one")
+            .hint("name its base as the model and this folder as the adapter, or merge the two"));
     }
     let text = read_bounded(&config_file, MAX_JSON_BYTES)?;
     let generation_file = dir.join(GENERATION);
@@ -101,11 +100,11 @@ pub fn read_config(dir: &Path) -> Result<ParsedConfig, Error> {
 /// A tied model may carry `lm_head.weight`; it must equal the embedding.
 ///
 /// # Errors
-/// [`Error::Refused`] when a weight is NaN or infinite, or when the copy of a tied head differs.
+/// A refusal when a weight is NaN or infinite, or when the copy of a tied head differs.
 pub fn read_weights(
     folder: &ModelFolder,
     mut sink: impl FnMut(&TensorSpec, &[f32]),
-) -> Result<(), Error> {
+) -> Result<(), Refusal> {
     let mut buffer = Vec::new();
     for (spec, stored) in &folder.stored {
         let file = &folder.files[stored.file];
@@ -134,13 +133,23 @@ impl Default for Fingerprint {
 impl Fingerprint {
     /// Adds a tensor in its published order.
     pub fn add(&mut self, spec: &TensorSpec, values: &[f32]) {
+        self.add_sampled(spec, &Self::sampled(values).collect::<Vec<_>>());
+    }
+
+    /// Adds a tensor by [`Self::sampled`].
+    pub(super) fn add_sampled(&mut self, spec: &TensorSpec, sampled: &[f32]) {
         self.add_bytes(spec.name.as_bytes());
         for size in &spec.shape {
             self.add_bytes(&(*size as u64).to_le_bytes());
         }
-        for value in values.iter().step_by(values.len().div_ceil(64).max(1)) {
+        for value in sampled {
             self.add_bytes(&value.to_bits().to_le_bytes());
         }
+    }
+
+    /// The numbers of a tensor that are added.
+    pub(super) fn sampled(values: &[f32]) -> impl Iterator<Item = f32> {
+        values.iter().step_by(values.len().div_ceil(64).max(1)).copied()
     }
 
     fn add_bytes(&mut self, bytes: &[u8]) {
@@ -157,6 +166,16 @@ impl std::fmt::Display for Fingerprint {
 }
 
 impl ModelFolder {
+    /// Each tensor of the configuration, and where it is stored.
+    pub(super) fn stored(&self) -> &[(TensorSpec, Stored)] {
+        &self.stored
+    }
+
+    /// The file that a tensor is in.
+    pub(super) fn file_of(&self, stored: &Stored) -> &WeightFile {
+        &self.files[stored.file]
+    }
+
     /// True if every matrix is stored in bf16, so that bf16 in memory loses nothing.
     pub fn matrices_are_bf16(&self) -> bool {
         let mut matrices = self.stored.iter().filter(|(spec, _)| spec.shape.len() == 2);
@@ -166,8 +185,8 @@ impl ModelFolder {
     /// A tensor of the folder as f32, row by row, where it has one of this name.
     ///
     /// # Errors
-    /// [`Error::Refused`] when a weight is NaN or infinite.
-    pub fn tensor(&self, name: &str) -> Result<Option<Vec<f32>>, Error> {
+    /// A refusal when a weight is NaN or infinite.
+    pub fn tensor(&self, name: &str) -> Result<Option<Vec<f32>>, Refusal> {
         let Some((spec, stored)) = self.stored.iter().find(|it| it.0.name == name) else {
             return Ok(None);
         };
@@ -192,7 +211,7 @@ impl ModelFolder {
     ///
     /// # Errors
     /// As there.
-    pub fn tokenizer_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
+    pub fn tokenizer_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>, Refusal> {
         read_tokenizer_files(&self.dir)
     }
 }
@@ -201,8 +220,8 @@ impl ModelFolder {
 /// [`write`](super::write()) to keep the tokenizer and its chat template as they are.
 ///
 /// # Errors
-/// [`Error::Io`], or [`Error::Refused`] for a file of more than 256 MiB.
-pub fn read_tokenizer_files(dir: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Error> {
+/// A refusal, or A refusal for a file of more than 256 MiB.
+pub fn read_tokenizer_files(dir: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Refusal> {
     let mut found = Vec::new();
     for name in TOKENIZER_FILES {
         let file = dir.join(name);
@@ -219,9 +238,9 @@ impl ModelFolder {
     /// folder has none, as base models often do.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Refused`] for a file that is no text or no JSON, and for
+    /// A refusal, A refusal for a file that is no text or no JSON, and for
     /// a field that is neither a text nor a list with a default.
-    pub fn chat_template(&self) -> Result<Option<String>, Error> {
+    pub fn chat_template(&self) -> Result<Option<String>, Refusal> {
         let mut found = Vec::new();
         for name in [chat::JINJA, chat::TOKENIZER_CONFIG] {
             let file = self.dir.join(name);
@@ -234,14 +253,14 @@ impl ModelFolder {
 }
 
 /// Names of the safetensors files of a folder.
-fn weight_files(dir: &Path) -> Result<Vec<String>, Error> {
+fn weight_files(dir: &Path) -> Result<Vec<String>, Refusal> {
     if dir.join(SINGLE).exists() {
         return Ok(vec![SINGLE.to_owned()]);
     }
     let index_file = dir.join(INDEX);
     if !index_file.exists() {
         let expected = format!("{SINGLE} or {INDEX}");
-        return Err(Error::refused(dir, "", expected, "neither").with_hint(
+        return Err(refused(dir, "", expected, "neither").hint(
             "weights in another format (pytorch_model.bin) are to be saved as safetensors first",
         ));
     }
@@ -257,7 +276,7 @@ fn weight_files(dir: &Path) -> Result<Vec<String>, Error> {
             Some(name) if is_plain_name(name) => names.insert(name.to_owned()),
             _ => {
                 let (expected, got) = ("the name of a file of this folder", file.to_string());
-                return Err(Error::refused(&index_file, excerpt(tensor), expected, excerpt(&got)));
+                return Err(refused(&index_file, excerpt(tensor), expected, excerpt(&got)));
             }
         };
     }
@@ -269,14 +288,14 @@ fn locate(
     dir: &Path,
     config: &Config,
     files: &[WeightFile],
-) -> Result<Vec<(TensorSpec, Stored)>, Error> {
+) -> Result<Vec<(TensorSpec, Stored)>, Refusal> {
     let mut owners: BTreeMap<&str, usize> = BTreeMap::new();
     for (i, file) in files.iter().enumerate() {
         for name in file.tensors.keys() {
             if let Some(other) = owners.insert(name, i) {
                 let got = format!("another in {}", files[other].path.display());
                 let expected = "a tensor in one file only";
-                return Err(Error::refused(&file.path, excerpt(name), expected, got));
+                return Err(refused(&file.path, excerpt(name), expected, got));
             }
         }
     }
@@ -285,10 +304,14 @@ fn locate(
         let Some(i) = owners.remove(spec.name.as_str()) else {
             let file = if let [one] = files { &one.path } else { dir };
             let expected = format!("a tensor of shape {:?}", spec.shape);
-            let hint = (spec.name == HEAD).then_some(
-                "set tie_word_embeddings to true in config.json when the head is the embedding",
-            );
-            return Err(Error::refused(file, spec.name, expected, "none").with_hint(hint));
+            let refusal = refused(file, &spec.name, expected, "none");
+            return Err(if spec.name == HEAD {
+                refusal.hint(
+                    "set tie_word_embeddings to true in config.json when the head is the embedding",
+                )
+            } else {
+                refusal
+            });
         };
         let whole = accept(&files[i], i, &spec)?;
         let mut start = whole.start;
@@ -310,7 +333,7 @@ fn locate(
         Some((name, i)) => {
             let got = format!("one of shape {:?}", files[*i].tensors[*name].shape);
             let expected = "no such tensor in this architecture";
-            Err(Error::refused(&files[*i].path, excerpt(name), expected, got).with_hint(
+            Err(refused(&files[*i].path, excerpt(name), expected, got).hint(
                 "adapters are to be merged into the weights, and quantised weights restored, first",
             ))
         }
@@ -318,10 +341,10 @@ fn locate(
 }
 
 /// Checks one tensor of a header against its shape in the configuration.
-fn accept(file: &WeightFile, index: usize, spec: &TensorSpec) -> Result<Stored, Error> {
+fn accept(file: &WeightFile, index: usize, spec: &TensorSpec) -> Result<Stored, Refusal> {
     let entry = &file.tensors[&spec.name];
     let refuse = |expected: String, got: &str, hint| {
-        Err(Error::refused(&file.path, &spec.name, expected, excerpt(got)).with_hint(hint))
+        Err(refused(&file.path, &spec.name, expected, excerpt(got)).hint(hint))
     };
     let same_shape = (entry.shape.iter().copied()).eq(spec.shape.iter().map(|size| *size as u64));
     let Some(dtype) = Dtype::from_safetensors_name(&entry.dtype) else {
@@ -340,7 +363,7 @@ fn is_rotary_buffer(name: &str) -> bool {
 }
 
 /// The head of a tied model, when the folder carries one, must be the embedding.
-fn require_equal_head(folder: &ModelFolder) -> Result<(), Error> {
+pub(super) fn require_equal_head(folder: &ModelFolder) -> Result<(), Refusal> {
     let files = folder.files.iter().enumerate();
     let mut heads = files.filter(|(_, file)| file.tensors.contains_key(HEAD));
     let Some((i, file)) = heads.next() else {
@@ -363,8 +386,8 @@ fn require_equal_head(folder: &ModelFolder) -> Result<(), Error> {
         Some(at) => {
             let expected = format!("a copy of {EMBEDDING}, as tie_word_embeddings is true");
             let got = format!("{} for {} at position {at}", head[at], embedding[at]);
-            Err(Error::refused(&file.path, HEAD, expected, got)
-                .with_hint("set tie_word_embeddings to false in config.json to use both"))
+            Err(refused(&file.path, HEAD, expected, got)
+                .hint("set tie_word_embeddings to false in config.json to use both"))
         }
     }
 }

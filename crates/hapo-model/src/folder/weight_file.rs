@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use hapo_core::Refusal;
 use hapo_core::UniqueFields;
 use memmap2::Mmap;
 use serde_json::Value;
 
 use crate::config::dtype::{self, Dtype};
-use crate::error::{Error, excerpt};
-use crate::files::{RELOAD, malformed};
+use crate::files::{RELOAD, excerpt, io, malformed, refused};
 
 /// A header of 1024 layers takes about 2 MB.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
@@ -77,9 +77,9 @@ impl WeightFile {
     #[cfg(not(unix))]
     pub(super) fn forget(&self, _: &Stored) {}
 
-    pub(super) fn open(path: PathBuf) -> Result<Self, Error> {
+    pub(super) fn open(path: PathBuf) -> Result<Self, Refusal> {
         let file = crate::files::open(&path)?;
-        let length = file.metadata().map_err(Error::io("read", &path))?.len();
+        let length = file.metadata().map_err(io("read", &path))?.len();
         if length < 8 {
             let expected = "a safetensors file of at least 8 bytes";
             return Err(malformed(&path, expected, format!("{length} bytes")));
@@ -87,7 +87,7 @@ impl WeightFile {
         // SAFETY: the map is only read, and every value of its bytes is valid. Another process
         // that shortens the file meanwhile ends this one with a bus error, which the module header
         // admits; it cannot make these reads touch other memory.
-        let map = unsafe { Mmap::map(&file) }.map_err(Error::io("map", &path))?;
+        let map = unsafe { Mmap::map(&file) }.map_err(io("map", &path))?;
         let (tensors, metadata) = parse_header(&path, &map)?;
         Ok(Self { path, map, tensors, metadata })
     }
@@ -98,7 +98,7 @@ type Header = (BTreeMap<String, Entry>, BTreeMap<String, String>);
 
 /// The tensors of a safetensors file, which follow each other from the end of the header to
 /// the end of the file.
-fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Error> {
+fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Refusal> {
     let (length, rest) = bytes.split_first_chunk::<8>().expect("the caller has seen 8 bytes");
     let header_bytes = u64::from_le_bytes(*length);
     if header_bytes > MAX_HEADER_BYTES || header_bytes > rest.len() as u64 {
@@ -128,7 +128,7 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Error> {
     let mut previous_end = 0_u64;
     for (name, (start, end, dtype, shape)) in entries {
         let refuse = |expected: String, got: String| {
-            Err(Error::refused(path, excerpt(&name), expected, got).with_hint(RELOAD))
+            Err(refused(path, excerpt(&name), expected, got).hint(RELOAD))
         };
         if start != previous_end || end < start {
             return refuse(
@@ -172,7 +172,7 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Error> {
 
 type RawEntry = (u64, u64, String, Vec<u64>);
 
-fn parse_entry(path: &Path, name: &str, value: &Value) -> Result<RawEntry, Error> {
+fn parse_entry(path: &Path, name: &str, value: &Value) -> Result<RawEntry, Refusal> {
     let parsed = || -> Option<RawEntry> {
         let entry = value.as_object()?;
         let dtype = entry.get("dtype")?.as_str()?.to_owned();
@@ -185,6 +185,6 @@ fn parse_entry(path: &Path, name: &str, value: &Value) -> Result<RawEntry, Error
     };
     parsed().ok_or_else(|| {
         let expected = "a header entry with dtype, shape and two data_offsets";
-        Error::refused(path, excerpt(name), expected, excerpt(&value.to_string())).with_hint(RELOAD)
+        refused(path, excerpt(name), expected, excerpt(&value.to_string())).hint(RELOAD)
     })
 }

@@ -6,14 +6,14 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
+use hapo_core::Refusal;
 use serde_json::json;
 
 use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
 use crate::config::dtype::{self, Dtype};
 use crate::config::{Config, TensorSpec};
 use crate::config_json;
-use crate::error::{Error, excerpt};
-use crate::files::{malformed, require_finite};
+use crate::files::{excerpt, io, malformed, refused, require_finite};
 
 /// Numbers converted at a time: their bytes stay in the cache until they are written.
 const CHUNK: usize = 1 << 16;
@@ -46,18 +46,18 @@ impl Default for Layout<'_> {
 /// and is refused by [`open`](super::open()).
 ///
 /// # Errors
-/// [`Error::Refused`] for a configuration whose numbers disagree, when `source` gives the wrong number of values, a
+/// A refusal for a configuration whose numbers disagree, when `source` gives the wrong number of values, a
 /// NaN, an infinity, or a number beyond the range of f16, and when the folder already holds weights or a name of a
-/// tokenizer file is not a plain file name; [`Error::Io`] for everything the file system refuses.
+/// tokenizer file is not a plain file name; A refusal for everything the file system refuses.
 pub fn write(
     dir: &Path,
     config: &Config,
     layout: &Layout<'_>,
     mut source: impl FnMut(&TensorSpec) -> Vec<f32>,
-) -> Result<(), Error> {
+) -> Result<(), Refusal> {
     config_json::check(&dir.join(CONFIG), config)?;
     refuse_file_names(dir, layout.tokenizer_files)?;
-    fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+    fs::create_dir_all(dir).map_err(io("create", dir))?;
     refuse_existing_weights(dir)?;
 
     let tensors = config.file_tensors();
@@ -133,7 +133,7 @@ pub(super) fn write_weights(
     dtype: Dtype,
     notes: &[(&str, &str)],
     source: &mut impl FnMut(&TensorSpec) -> Vec<f32>,
-) -> Result<(), Error> {
+) -> Result<(), Refusal> {
     let mut refused = None;
     let written = write_file(path, |out| {
         let header = header_bytes(specs, dtype, notes);
@@ -189,8 +189,8 @@ fn require_writable(
     spec: &TensorSpec,
     dtype: Dtype,
     values: &[f32],
-) -> Result<(), Error> {
-    let refuse = |expected: String, got: String| Error::refused(path, &spec.name, expected, got);
+) -> Result<(), Refusal> {
+    let refuse = |expected: String, got: String| refused(path, &spec.name, expected, got);
     if values.len() != element_count(spec) {
         let expected = format!("{} values for shape {:?}", element_count(spec), spec.shape);
         return Err(refuse(expected, values.len().to_string()));
@@ -205,7 +205,7 @@ fn require_writable(
     if let Some(i) = values.iter().position(|value| value.abs() >= limit) {
         let got = format!("{} at position {i}", values[i]);
         return Err(refuse(format!("numbers within the range of {dtype}"), got)
-            .with_hint("write the model in bf16 or f32"));
+            .hint("write the model in bf16 or f32"));
     }
     Ok(())
 }
@@ -214,7 +214,7 @@ fn require_writable(
 pub(super) fn write_file(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
-) -> Result<(), Error> {
+) -> Result<(), Refusal> {
     let mut name = path.file_name().expect("every file written has a name").to_owned();
     name.push(".partial");
     let temporary = path.with_file_name(name);
@@ -228,27 +228,26 @@ pub(super) fn write_file(
     write().map_err(|cause| {
         // Nothing to add when this fails too: the first cause is the one to report.
         let _ = fs::remove_file(&temporary);
-        Error::io("write", path)(cause)
+        io("write", path)(cause)
     })
 }
 
 /// A rename is on the disk only when its folder is.
-pub(super) fn sync_dir(dir: &Path) -> Result<(), Error> {
+pub(super) fn sync_dir(dir: &Path) -> Result<(), Refusal> {
     if cfg!(unix) {
-        let handle = File::open(dir).map_err(Error::io("open", dir))?;
-        handle.sync_all().map_err(Error::io("flush", dir))?;
+        let handle = File::open(dir).map_err(io("open", dir))?;
+        handle.sync_all().map_err(io("flush", dir))?;
     }
     Ok(())
 }
 
-fn refuse_existing_weights(dir: &Path) -> Result<(), Error> {
-    for entry in fs::read_dir(dir).map_err(Error::io("read", dir))? {
-        let name = entry.map_err(Error::io("read", dir))?.file_name();
+fn refuse_existing_weights(dir: &Path) -> Result<(), Refusal> {
+    for entry in fs::read_dir(dir).map_err(io("read", dir))? {
+        let name = entry.map_err(io("read", dir))?.file_name();
         let name = name.to_string_lossy();
         if name == CONFIG || name == INDEX || name.ends_with(".safetensors") {
-            return Err(Error::refused(dir, "", "a folder without a model", name).with_hint(
-                "write into a new folder; an old model is never replaced file by file",
-            ));
+            return Err(refused(dir, "", "a folder without a model", name)
+                .hint("write into a new folder; an old model is never replaced file by file"));
         }
     }
     Ok(())
@@ -257,7 +256,7 @@ fn refuse_existing_weights(dir: &Path) -> Result<(), Error> {
 pub(super) fn refuse_file_names(
     dir: &Path,
     tokenizer_files: &[(&str, &[u8])],
-) -> Result<(), Error> {
+) -> Result<(), Refusal> {
     let reserved = |name: &str| {
         [CONFIG, GENERATION, INDEX, ADAPTER].contains(&name) || name.ends_with(".safetensors")
     };

@@ -1,8 +1,8 @@
 //! Values that a layer saves from its forward to its backward pass, and buffers that all layers use in turn.
 
+use hapo_core::Refusal;
 use hapo_kernels::{BufferSize, Device, NumberFormat};
 
-use crate::compute_error::ComputeError;
 use crate::config::Config;
 use crate::config::decoder::Decoder;
 
@@ -28,7 +28,7 @@ fn where_needed<D: Device>(
     device: &D,
     is_needed: bool,
     len: usize,
-) -> Result<Option<D::Buf>, ComputeError> {
+) -> Result<Option<D::Buf>, Refusal> {
     let buf = is_needed.then(|| device.alloc(len, NumberFormat::F32));
     Ok(buf.transpose()?)
 }
@@ -39,7 +39,7 @@ impl<D: Device> Scratch<D> {
         config: &Config,
         rows: usize,
         rank: usize,
-    ) -> Result<Self, ComputeError> {
+    ) -> Result<Self, Refusal> {
         let factors = device.habits().factors();
         let mlp_hidden =
             device.alloc(BufferSize { rows, width: config.ffn, room: rank }, factors)?;
@@ -105,7 +105,7 @@ impl<D: Device> LayerActivations<D> {
         rows: usize,
         rank: usize,
         kv_layers: usize,
-    ) -> Result<Self, ComputeError> {
+    ) -> Result<Self, Refusal> {
         let shape = config.attention_shape();
         let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
         let (factors, attention) = (device.habits().factors(), device.habits().attention(shape));
@@ -164,7 +164,7 @@ pub(crate) struct LayerGradients<D: Device> {
 }
 
 impl<D: Device> LayerGradients<D> {
-    pub(crate) fn new(device: &D, config: &Config, rows: usize) -> Result<Self, ComputeError> {
+    pub(crate) fn new(device: &D, config: &Config, rows: usize) -> Result<Self, Refusal> {
         let shape = config.attention_shape();
         let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
         let format = device.habits().attention(shape);

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use hapo_core::Refusal;
 use serde_json::Value;
 
-use crate::error::{Error, excerpt};
-use crate::files::malformed;
+use crate::files::{excerpt, malformed, refused};
 
 pub(crate) const JINJA: &str = "chat_template.jinja";
 pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
@@ -30,9 +30,9 @@ pub struct ChatFiles {
 /// see [`TOKENIZER_FILES`](crate::folder::TOKENIZER_FILES)); `dir` is only named in errors.
 ///
 /// # Errors
-/// [`Error::Refused`] for a file that is no text or no JSON, and for a field of
+/// A refusal for a file that is no text or no JSON, and for a field of
 /// another kind.
-pub fn chat_files(tokenizer_files: &[(&str, Vec<u8>)], dir: &Path) -> Result<ChatFiles, Error> {
+pub fn chat_files(tokenizer_files: &[(&str, Vec<u8>)], dir: &Path) -> Result<ChatFiles, Refusal> {
     let mut special_tokens = BTreeMap::new();
     for name in [SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG] {
         let Some(fields) = object(tokenizer_files, dir, name)? else {
@@ -53,7 +53,7 @@ pub fn chat_files(tokenizer_files: &[(&str, Vec<u8>)], dir: &Path) -> Result<Cha
 pub(crate) fn template(
     tokenizer_files: &[(&str, Vec<u8>)],
     dir: &Path,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<String>, Refusal> {
     if let Some((_, bytes)) = tokenizer_files.iter().find(|it| it.0 == JINJA) {
         return match String::from_utf8(bytes.clone()) {
             Ok(text) => Ok(Some(text)),
@@ -75,7 +75,7 @@ pub(crate) fn template(
         None => {
             let (file, got) = (dir.join(TOKENIZER_CONFIG), excerpt(&field.to_string()));
             let expected = "a text, or a list with one named default";
-            Err(Error::refused(&file, "chat_template", expected, got))
+            Err(refused(&file, "chat_template", expected, got))
         }
     }
 }
@@ -84,7 +84,7 @@ fn object(
     tokenizer_files: &[(&str, Vec<u8>)],
     dir: &Path,
     name: &str,
-) -> Result<Option<Value>, Error> {
+) -> Result<Option<Value>, Refusal> {
     let Some((_, bytes)) = tokenizer_files.iter().find(|it| it.0 == name) else {
         return Ok(None);
     };

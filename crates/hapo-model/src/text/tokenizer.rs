@@ -8,11 +8,11 @@ use std::fmt;
 use std::panic;
 use std::path::{Path, PathBuf};
 
+use hapo_core::Refusal;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::error::{Error, excerpt};
-use crate::files::read_bounded;
+use crate::files::{excerpt, read_bounded, refused};
 use crate::text::growth;
 
 /// A tokenizer of 250,000 entries takes about 20 MB.
@@ -32,8 +32,8 @@ impl Tokenizer {
     /// Reads `tokenizer.json` of a model folder.
     ///
     /// # Errors
-    /// [`Error::Io`] when there is none, otherwise those of [`Tokenizer::from_bytes`].
-    pub fn open(dir: &Path) -> Result<Self, Error> {
+    /// A refusal when there is none, otherwise those of [`Tokenizer::from_bytes`].
+    pub fn open(dir: &Path) -> Result<Self, Refusal> {
         let file = dir.join("tokenizer.json");
         let bytes = read_bounded(&file, MAX_BYTES)?;
         Self::from_bytes(&file, &bytes)
@@ -42,12 +42,12 @@ impl Tokenizer {
     /// Reads a tokenizer from the bytes of its file; `file` is only named in errors.
     ///
     /// # Errors
-    /// [`Error::Refused`] for bytes that are no tokenizer, and for one that is
+    /// A refusal for bytes that are no tokenizer, and for one that is
     /// random (BPE dropout) or empty.
-    pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self, Error> {
+    pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self, Refusal> {
         let malformed = |got: String| {
             let expected = "a tokenizer of the tokenizers library";
-            Error::refused(file, "", expected, excerpt(&got)).with_hint(RETAKE)
+            refused(file, "", expected, excerpt(&got)).hint(RETAKE)
         };
         let text = std::str::from_utf8(bytes).map_err(|cause| malformed(cause.to_string()))?;
         let Sketch { model, normalizer, decoder } =
@@ -55,13 +55,13 @@ impl Tokenizer {
         for (field, section) in [("normalizer", &normalizer), ("decoder", &decoder)] {
             if let Err(got) = growth::check(section) {
                 let expected = "rules that make a text at most 64 times as long";
-                return Err(Error::refused(file, field, expected, got));
+                return Err(refused(file, field, expected, got));
             }
         }
         if let Some(dropout) = model.dropout.filter(|dropout| *dropout != 0.0) {
             let expected = "null, so that a text has one encoding";
-            return Err(Error::refused(file, "model.dropout", expected, dropout.to_string())
-                .with_hint("set model.dropout to null"));
+            return Err(refused(file, "model.dropout", expected, dropout.to_string())
+                .hint("set model.dropout to null"));
         }
         // The library would panic on the two that follow: it cuts the prefix from tokens that may
         // be shorter, and writes merged tokens into a buffer as long as the longest known one.
@@ -69,13 +69,13 @@ impl Tokenizer {
         if model.merges.longest > 0 && !prefix.is_empty() {
             let (place, got) =
                 ("model.continuing_subword_prefix", format!("{:?}", excerpt(&prefix)));
-            return Err(Error::refused(file, place, "null in a byte-pair vocabulary", got));
+            return Err(refused(file, place, "null in a byte-pair vocabulary", got));
         }
         if model.merges.longest > model.vocab.longest {
             let (made, known) = (model.merges.longest, model.vocab.longest);
             let expected = "merges that make tokens of the vocabulary";
             let got = format!("one of {made} bytes where the longest token has {known}");
-            return Err(Error::refused(file, "model.merges", expected, got).with_hint(RETAKE));
+            return Err(refused(file, "model.merges", expected, got).hint(RETAKE));
         }
         // A safety net for unknown bugs of the library; nothing outlives a panic of its parser.
         let parsed = panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(text));
@@ -105,14 +105,14 @@ impl Tokenizer {
     /// `model_vocab_size` is [`Config::vocab_size`](crate::Config::vocab_size).
     ///
     /// # Errors
-    /// [`Error::Refused`] with both numbers.
-    pub fn check_fits(&self, model_vocab_size: usize) -> Result<(), Error> {
+    /// A refusal with both numbers.
+    pub fn check_fits(&self, model_vocab_size: usize) -> Result<(), Refusal> {
         if self.vocab_size <= model_vocab_size {
             return Ok(());
         }
         let expected = format!("ids below vocab_size ({model_vocab_size}) of config.json");
         let got = format!("id {}", self.vocab_size - 1);
-        Err(Error::refused(&self.file, "vocab", expected, got).with_hint(RETAKE))
+        Err(refused(&self.file, "vocab", expected, got).hint(RETAKE))
     }
 
     /// Highest id of the vocabulary, added tokens included, plus one. Ids of the model from here on are padding without
@@ -125,9 +125,9 @@ impl Tokenizer {
     /// ids.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the vocabulary has no way to write the text (never for a
+    /// A refusal when the vocabulary has no way to write the text (never for a
     /// byte-level one).
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, Refusal> {
         match self.inner.encode_fast(text, false) {
             Ok(encoding) => Ok(encoding.get_ids().to_vec()),
             Err(cause) => Err(self.failed("a text it can encode", cause.as_ref())),
@@ -138,8 +138,8 @@ impl Tokenizer {
     /// UTF-8 (a character cut in two) become U+FFFD.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the decoder of the file cannot join the tokens.
-    pub fn decode(&self, ids: &[u32]) -> Result<String, Error> {
+    /// A refusal when the decoder of the file cannot join the tokens.
+    pub fn decode(&self, ids: &[u32]) -> Result<String, Refusal> {
         (self.inner.decode(ids, false))
             .map_err(|cause| self.failed("ids it can decode", cause.as_ref()))
     }
@@ -148,7 +148,7 @@ impl Tokenizer {
     ///
     /// # Errors
     /// Those of [`Tokenizer::decode`].
-    pub fn decode_without_special(&self, ids: &[u32]) -> Result<String, Error> {
+    pub fn decode_without_special(&self, ids: &[u32]) -> Result<String, Refusal> {
         (self.inner.decode(ids, true))
             .map_err(|cause| self.failed("ids it can decode", cause.as_ref()))
     }
@@ -163,8 +163,8 @@ impl Tokenizer {
         self.inner.id_to_token(id)
     }
 
-    fn failed(&self, expected: &str, cause: &(dyn std::error::Error + Send + Sync)) -> Error {
-        Error::refused(&self.file, "model", expected, excerpt(&cause.to_string()))
+    fn failed(&self, expected: &str, cause: &(dyn std::error::Error + Send + Sync)) -> Refusal {
+        refused(&self.file, "model", expected, excerpt(&cause.to_string()))
     }
 }
 

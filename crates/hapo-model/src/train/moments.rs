@@ -1,8 +1,8 @@
 //! `AdamW`: the moments, and one step over all trained parameters.
 
+use hapo_core::Refusal;
 use hapo_kernels::{AdamW, Buffer, Device, MomentsMut, NumberFormat};
 
-use crate::compute_error::ComputeError;
 use crate::gradients::Gradients;
 use crate::model::Model;
 
@@ -20,7 +20,7 @@ impl<D: Device> Moments<D> {
     ///
     /// # Errors
     /// No memory.
-    pub fn new(model: &Model<D>) -> Result<Self, ComputeError> {
+    pub fn new(model: &Model<D>) -> Result<Self, Refusal> {
         Self::held_in(NumberFormat::F32, model, 0)
     }
 
@@ -28,11 +28,7 @@ impl<D: Device> Moments<D> {
     ///
     /// # Errors
     /// No memory.
-    pub fn held_in(
-        format: NumberFormat,
-        model: &Model<D>,
-        seed: u64,
-    ) -> Result<Self, ComputeError> {
+    pub fn held_in(format: NumberFormat, model: &Model<D>, seed: u64) -> Result<Self, Refusal> {
         let words = format.words(model.trained_layout().len());
         let buffer = || model.device.alloc(words, NumberFormat::F32);
         Ok(Self { buffers: [buffer()?, buffer()?], format, seed })

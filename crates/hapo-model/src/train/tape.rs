@@ -6,12 +6,13 @@
 //! them.
 //!
 //! Price: activations of all layers stay in memory between the two, or of one layer with
-//! [`ActivationCheckpointing::Layers`], for one more forward pass.
+//! [`ActivationCheckpointing::Layers`], for one more forward pass. [`ActivationCheckpointing::Auto`] asks the device.
 
-use hapo_kernels::{Buffer, Device, NumberFormat};
+use hapo_core::Refusal;
+use hapo_kernels::{Buffer, Counting, Device, NumberFormat};
 
 use crate::batch::{BatchLimits, PackedBatch, Prepared, prepare};
-use crate::compute_error::ComputeError;
+use crate::config::Config;
 use crate::gradients::Gradients;
 use crate::head::{Head, Outputs, chunk_rows};
 use crate::layer::{BackwardPass, LayerActivations, LayerGradients, LayerPass, Scratch};
@@ -27,6 +28,8 @@ pub enum ActivationCheckpointing {
     None,
     /// Only the input of every layer is saved; the rest is computed again.
     Layers,
+    /// All where the device says that they fit beside the gradients, else the inputs. The bits are the same.
+    Auto,
 }
 
 /// Buffers of a forward and a backward pass.
@@ -81,33 +84,44 @@ impl<D: Device> Tape<D> {
         self.head.as_ref().map_or(0, Head::logit_bytes)
     }
 
-    fn reserve_body(&mut self, model: &Model<D>, rows: usize) -> Result<(), ComputeError> {
+    fn reserve_body(&mut self, model: &Model<D>, rows: usize) -> Result<(), Refusal> {
         if self.body.as_ref().is_some_and(|it| rows <= it.rows) {
             return Ok(());
         }
         self.body = None;
-        let (device, config) = (&model.device, &model.config);
+        let (config, rank) = (&model.config, model.rank());
         let rows = rows.next_multiple_of(16);
-        let saved = match self.checkpointing {
-            ActivationCheckpointing::None => config.layers,
-            ActivationCheckpointing::Layers => 1,
+        let is_one = match self.checkpointing {
+            ActivationCheckpointing::None => false,
+            ActivationCheckpointing::Layers => true,
+            ActivationCheckpointing::Auto => !self.keeps_all(model, rows)?,
         };
-        self.body = Some(Body {
-            rows,
-            x: (0..=config.layers)
-                .map(|_| device.alloc(rows * config.hidden, NumberFormat::F32))
-                .collect::<Result<_, _>>()?,
-            saved: (0..saved)
-                .map(|_| LayerActivations::new(device, config, rows, model.rank(), 1))
-                .collect::<Result<_, _>>()?,
-            scratch: Scratch::new(device, config, rows, model.rank())?,
-            gradient: None,
-        });
+        let saved = if is_one { 1 } else { config.layers };
+        self.body = Some(Body::new(&model.device, config, rows, rank, saved)?);
         Ok(())
     }
 
-    fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), ComputeError> {
-        let body = self.body.as_mut().ok_or(ComputeError::NoForward)?;
+    /// True unless the device says that all activations of so many rows, their gradients, the head's buffers and the sum
+    /// of gradients do not fit into its free memory.
+    fn keeps_all(&self, model: &Model<D>, rows: usize) -> Result<bool, Refusal> {
+        let Some(free) = model.device.free_bytes() else {
+            return Ok(true);
+        };
+        let (config, rank) = (&model.config, model.rank());
+        let counting = Counting::new(model.device.habits());
+        let _body = Body::new(&counting, config, rows, rank, config.layers)?;
+        let _gradients = LayerGradients::new(&counting, config, rows)?;
+        let head = 4 * rows * (3 * config.hidden + rank)
+            + 4 * config.vocab_size * rows.min(self.chunk_rows(model))
+            + 4 * model.trained_len();
+        let needed = (counting.tally().now() + head) as u64;
+        // Factors that are rounded for products, tables, and what the device cannot join.
+        let margin = free / 32 + (2 * rows * (config.ffn + config.hidden)) as u64;
+        Ok(needed + margin <= free)
+    }
+
+    fn reserve_gradient(&mut self, model: &Model<D>) -> Result<(), Refusal> {
+        let body = self.body.as_mut().ok_or_else(no_forward)?;
         if body.gradient.is_none() {
             let gradient = LayerGradients::new(&model.device, &model.config, body.rows)?;
             let d_low = model.device.alloc(body.rows * model.rank(), NumberFormat::F32)?;
@@ -121,7 +135,7 @@ impl<D: Device> Tape<D> {
         model: &Model<D>,
         rows: usize,
         targets: usize,
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let chunk = self.chunk_rows(model);
         self.head = Some(Head::reserve(self.head.take(), model, rows, targets, chunk)?);
         Ok(())
@@ -136,11 +150,7 @@ impl<D: Device> Tape<D> {
     ///
     /// # Errors
     /// A batch that does not fit the model ([`PackedBatch`] says how it must be), or no memory.
-    pub fn forward(
-        &mut self,
-        model: &Model<D>,
-        batch: &PackedBatch,
-    ) -> Result<Outputs, ComputeError> {
+    pub fn forward(&mut self, model: &Model<D>, batch: &PackedBatch) -> Result<Outputs, Refusal> {
         self.prepared = None;
         let prepared = prepare(&model.device, batch, limits(model))?;
         self.reserve_body(model, prepared.rows)?;
@@ -170,22 +180,22 @@ impl<D: Device> Tape<D> {
         d_log_probs: &[f32],
         d_entropies: &[f32],
         gradients: &mut Gradients<D>,
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let expected = match &self.prepared {
             Some(prepared) => prepared.order.len(),
-            None => return Err(ComputeError::NoForward),
+            None => return Err(no_forward()),
         };
         for (what, got) in
             [("log-probabilities", d_log_probs.len()), ("entropies", d_entropies.len())]
         {
             if got != expected {
                 let problem = format!("{what}: expected {expected} gradients, got {got}");
-                return Err(ComputeError::Refused(problem));
+                return Err(Refusal::bug(problem));
             }
         }
         self.reserve_gradient(model)?;
         gradients.reserve(&model.device)?;
-        let prepared = self.prepared.take().ok_or(ComputeError::NoForward)?;
+        let prepared = self.prepared.take().ok_or_else(no_forward)?;
         let chunk = self.chunk_rows(model);
         let pairs: Vec<f32> =
             prepared.order.iter().flat_map(|&i| [d_log_probs[i], d_entropies[i]]).collect();
@@ -204,7 +214,7 @@ impl<D: Device> Tape<D> {
     ///
     /// # Errors
     /// Tokens that do not fit the model, or no memory.
-    pub fn logits(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Vec<f32>, ComputeError> {
+    pub fn logits(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Vec<f32>, Refusal> {
         let mut logits = Vec::with_capacity(tokens.len() * model.config.vocab_size);
         self.each_logits(model, tokens, |chunk| logits.extend_from_slice(chunk))?;
         Ok(logits)
@@ -214,7 +224,7 @@ impl<D: Device> Tape<D> {
     ///
     /// # Errors
     /// Tokens that do not fit the model, or no memory.
-    pub fn begin(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Reading<D>, ComputeError> {
+    pub fn begin(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Reading<D>, Refusal> {
         let mut batch = PackedBatch::default();
         batch.push(tokens, None);
         let rows = (0..tokens.len() as u32).collect();
@@ -237,7 +247,7 @@ impl<D: Device> Tape<D> {
         model: &Model<D>,
         reading: &mut Reading<D>,
         visit: impl FnMut(&[f32]) + Send,
-    ) -> Result<bool, ComputeError> {
+    ) -> Result<bool, Refusal> {
         let (chunk, layers) = (self.chunk_rows(model), model.config.layers);
         let body = self.body.as_mut().expect("the body was reserved");
         let head = self.head.as_mut().expect("the head was reserved");
@@ -265,7 +275,7 @@ impl<D: Device> Tape<D> {
         model: &Model<D>,
         tokens: &[u32],
         mut visit: impl FnMut(&[f32]) + Send,
-    ) -> Result<(), ComputeError> {
+    ) -> Result<(), Refusal> {
         let mut reading = self.begin(model, tokens)?;
         while self.advance(model, &mut reading, &mut visit)? {}
         Ok(())
@@ -298,6 +308,25 @@ fn pass<'a, D: Device>(
 }
 
 impl<D: Device> Body<D> {
+    /// Buffers for so many rows, of all that so many layers save.
+    fn new(
+        device: &D,
+        config: &Config,
+        rows: usize,
+        rank: usize,
+        saved: usize,
+    ) -> Result<Self, Refusal> {
+        let x = (0..=config.layers).map(|_| device.alloc(rows * config.hidden, NumberFormat::F32));
+        let saved = (0..saved).map(|_| LayerActivations::new(device, config, rows, rank, 1));
+        Ok(Self {
+            rows,
+            x: x.collect::<Result<_, _>>()?,
+            saved: saved.collect::<Result<_, _>>()?,
+            scratch: Scratch::new(device, config, rows, rank)?,
+            gradient: None,
+        })
+    }
+
     fn embed(&mut self, model: &Model<D>, batch: &Prepared<D>) {
         let x = self.x[0].first_mut(batch.rows * model.config.hidden);
         model.embed(&model.device, &batch.tokens, x);
@@ -354,4 +383,8 @@ impl<D: Device> Body<D> {
         model.embed_grad(&batch.tokens, dx, gradients);
         self.gradient = Some((d, d_low));
     }
+}
+/// Refuses a backward pass without a forward pass before it on this tape.
+fn no_forward() -> Refusal {
+    Refusal::bug("the tape holds no forward pass")
 }

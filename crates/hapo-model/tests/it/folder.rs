@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_core::Explain;
 use hapo_model::folder::{self, Layout};
 use hapo_model::{Config, Decoder, Dtype, Llama3Scaling, QkNorm, Rope, Scaling, TensorSpec};
 use safetensors::SafeTensors;
@@ -555,7 +554,7 @@ fn a_model_is_never_replaced_file_by_file() {
         folder::write(out.path(), &config, &Layout::default(), |_| panic!("nothing is asked for"))
             .unwrap_err();
     assert!(error.to_string().starts_with("expected a folder without a model, got "));
-    assert!(error.hint().unwrap().contains("new folder"));
+    assert!(error.how_to_mend().unwrap().to_string().contains("new folder"));
     assert!(before == fs::read(out.path().join("model.safetensors")).unwrap());
 }
 

@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
+use hapo_core::Refusal;
 use hapo_model::config_json::{ParsedConfig, check, parse, render, render_generation};
-use hapo_model::{Config, Decoder, Dtype, Error, FAMILIES, Llama3Scaling, QkNorm, Rope, Scaling};
+use hapo_model::{Config, Decoder, Dtype, FAMILIES, Llama3Scaling, QkNorm, Rope, Scaling};
 use serde_json::{Value, json};
 
-fn read(config: &Value, generation: Option<&Value>) -> Result<(Config, Option<Dtype>), Error> {
+fn read(config: &Value, generation: Option<&Value>) -> Result<(Config, Option<Dtype>), Refusal> {
     read_all(config, generation).map(|it| (it.config, it.dtype))
 }
 
-fn read_all(config: &Value, generation: Option<&Value>) -> Result<ParsedConfig, Error> {
+fn read_all(config: &Value, generation: Option<&Value>) -> Result<ParsedConfig, Refusal> {
     let generation = generation.map(|value| value.to_string().into_bytes());
     parse(
         Path::new("config.json"),

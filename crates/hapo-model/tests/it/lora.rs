@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use crate::support::MODELS;
-use hapo_core::Explain;
 use hapo_kernels::{AdamW, Compute, Cpu, multiplies_bf16};
 use hapo_model::folder::{AdapterNote, open_adapter, write_adapter};
 use hapo_model::{
@@ -336,9 +335,7 @@ fn refusal(change: impl FnOnce(&Path)) -> String {
     let folder = copied();
     change(folder.path());
     let LoadedModel { mut model, fingerprint, .. } = frozen("tiny-qwen2", 1);
-    let added = open_adapter(folder.path())
-        .map_err(hapo_model::LoadError::from)
-        .and_then(|it| it.add_to(&mut model, &fingerprint));
+    let added = open_adapter(folder.path()).and_then(|it| it.add_to(&mut model, &fingerprint));
     let refused = added.unwrap_err();
     assert!(refused.is_bad_input());
     refused.to_string().replace(&folder.path().display().to_string(), "ADAPTER")
@@ -367,7 +364,7 @@ fn initialisations_that_change_the_base_are_refused() {
         );
         assert!(text.starts_with(&expected), "{text}");
         assert!(text.ends_with("adapter_config.json: init_lora_weights)"), "{text}");
-        assert!(refused.hint().unwrap().contains("merge_and_unload"));
+        assert!(refused.how_to_mend().unwrap().to_string().contains("merge_and_unload"));
     }
     for plain in [
         Value::Null,

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_core::Explain;
 use hapo_model::Tokenizer;
 use serde_json::{Value, json};
 
@@ -86,8 +85,8 @@ fn a_tokenizer_beyond_the_embedding_is_refused() {
         "expected ids below vocab_size (383) of config.json, got id 383 (tokenizer.json: vocab)"
     );
     assert_eq!(
-        error.hint(),
-        Some("take tokenizer.json of the model this one was trained from".to_owned())
+        error.how_to_mend().unwrap().to_string(),
+        "take tokenizer.json of the model this one was trained from"
     );
 
     // One id far away counts, not the number of tokens, and costs no memory.

@@ -1,34 +1,34 @@
 //! Scheduling of pages: running, waiting and preempted sequences.
 
+use hapo_core::Refusal;
 use hapo_kernels::Device;
-use hapo_model::{ComputeError, KvCache, PromptSlot};
+use hapo_model::{CacheFull, KvCache, PromptSlot};
 
 use super::{CachedPrompt, Engine, MAX_PREFILL_PROMPTS, Preempted, Running, Sequence};
-use crate::Error;
 use crate::request::RequestId;
 use crate::text::TextStream;
 
 impl<D: Device> Engine<'_, D> {
     /// Reads preempted sequences again, the first ones first, as far as pages and `budget` allow; whether none waits
     /// any longer.
-    pub(super) fn resume(&mut self, budget: &mut usize) -> Result<bool, Error> {
+    pub(super) fn resume(&mut self, budget: &mut usize) -> Result<bool, Refusal> {
         while let Some(first) = self.preempted.first() {
             let id = first.sequence.id;
             match self.read_again(budget) {
                 Ok(true) => {}
                 Ok(false) => return Ok(false),
-                Err(ComputeError::CacheFull { .. }) if !self.running.is_empty() => {
+                Err(refusal) if is_full(&refusal) && !self.running.is_empty() => {
                     return Ok(false);
                 }
-                Err(ComputeError::CacheFull { .. }) if self.evict(Some(id))? => {}
-                Err(it) => return Err(it.into()),
+                Err(refusal) if is_full(&refusal) && self.evict(Some(id))? => {}
+                Err(refusal) => return Err(refusal),
             }
         }
         Ok(true)
     }
 
     /// Reads the first preempted sequence, and its prompt if that is gone; whether it runs again.
-    fn read_again(&mut self, budget: &mut usize) -> Result<bool, ComputeError> {
+    fn read_again(&mut self, budget: &mut usize) -> Result<bool, Refusal> {
         let it = &self.preempted[0].sequence;
         let (id, fed) = (it.id, it.tokens.len() - 1);
         let job = &self.jobs[&id];
@@ -58,18 +58,18 @@ impl<D: Device> Engine<'_, D> {
     }
 
     /// Checks that `needed` tokens are free while every sequence may still take a page.
-    fn require_room(&self, needed: usize) -> Result<(), ComputeError> {
+    fn require_room(&self, needed: usize) -> Result<(), Refusal> {
         let (free, capacity) = (self.cache.free_tokens(), self.cache.capacity());
         let needed = needed + self.cache.reserve();
         if free < needed {
-            return Err(ComputeError::CacheFull { needed, free, capacity });
+            return Err(CacheFull { needed, free, capacity }.into());
         }
         Ok(())
     }
 
     /// Moves waiting completions from the front into free slots, reading prompts as needed, as far as
     /// slots, pages and `budget` allow.
-    pub(super) fn take_waiting(&mut self, budget: &mut usize) -> Result<Vec<Running>, Error> {
+    pub(super) fn take_waiting(&mut self, budget: &mut usize) -> Result<Vec<Running>, Refusal> {
         let mut admitted: Vec<Running> = Vec::new();
         while self.running.len() + admitted.len() < self.limits.max_sequences {
             let Some(&id) = self.waiting.front() else {
@@ -90,20 +90,20 @@ impl<D: Device> Engine<'_, D> {
                 Ok(true) => {}
                 Ok(false) => break,
                 // A running sequence will finish.
-                Err(ComputeError::CacheFull { .. })
-                    if !self.running.is_empty() || !admitted.is_empty() =>
+                Err(refusal)
+                    if is_full(&refusal) && (!self.running.is_empty() || !admitted.is_empty()) =>
                 {
                     break;
                 }
-                Err(ComputeError::CacheFull { .. }) if self.evict(Some(id))? => {}
-                Err(it) => return Err(it.into()),
+                Err(refusal) if is_full(&refusal) && self.evict(Some(id))? => {}
+                Err(refusal) => return Err(refusal),
             }
         }
         Ok(admitted)
     }
 
     /// A sequence for the next completion of a request whose prompt is in the cache.
-    fn fork(&mut self, id: RequestId, prompt: PromptSlot) -> Result<Running, ComputeError> {
+    fn fork(&mut self, id: RequestId, prompt: PromptSlot) -> Result<Running, Refusal> {
         self.require_room(KvCache::<D>::cost(1))?;
         let job = self.jobs.get_mut(&id).expect("a waiting request is known");
         let slot = self.cache.fork(prompt, job.request.max_tokens)?;
@@ -123,7 +123,7 @@ impl<D: Device> Engine<'_, D> {
         &mut self,
         mut ids: Vec<RequestId>,
         budget: &mut usize,
-    ) -> Result<bool, ComputeError> {
+    ) -> Result<bool, Refusal> {
         let first = ids[0];
         if *budget == 0 {
             return Ok(false);
@@ -139,7 +139,7 @@ impl<D: Device> Engine<'_, D> {
         let mut tokens = prompts.iter().map(|it| it.len()).sum::<usize>();
         let read = match self.cache.prefill(self.model, &prompts) {
             // Pages for the first alone are enough to make progress.
-            Err(ComputeError::CacheFull { .. }) => {
+            Err(refusal) if is_full(&refusal) => {
                 tokens = prompts[0].len();
                 let read = self.cache.prefill(self.model, &prompts[..1])?;
                 ids.truncate(1);
@@ -165,7 +165,7 @@ impl<D: Device> Engine<'_, D> {
     }
 
     /// The first waiting request and those after it that fit into the budget, the slots and the cache.
-    fn prefill_batch(&self, slots: usize, budget: usize) -> Result<Vec<RequestId>, ComputeError> {
+    fn prefill_batch(&self, slots: usize, budget: usize) -> Result<Vec<RequestId>, Refusal> {
         let cost = KvCache::<D>::cost;
         let (mut ids, mut tokens, mut free_slots) = (Vec::new(), 0, slots);
         let mut free_tokens = self.cache.free_tokens().saturating_sub(self.cache.reserve());
@@ -194,7 +194,7 @@ impl<D: Device> Engine<'_, D> {
     }
 
     /// Reads a piece of a prompt that is longer than a step's budget.
-    fn read_piece(&mut self, id: RequestId, budget: &mut usize) -> Result<bool, ComputeError> {
+    fn read_piece(&mut self, id: RequestId, budget: &mut usize) -> Result<bool, Refusal> {
         let mut prompt = match self.partial.take() {
             Some((_, it)) => it,
             None => self.cache.begin_prefill(self.model, &self.jobs[&id].request.prompt)?,
@@ -212,7 +212,7 @@ impl<D: Device> Engine<'_, D> {
 
     /// Frees unused pages, one prompt or sequence at a time, but none of the request `keep`; returns `false` if there
     /// was nothing to free. Freed tokens are read again.
-    fn evict(&mut self, keep: Option<RequestId>) -> Result<bool, ComputeError> {
+    fn evict(&mut self, keep: Option<RequestId>) -> Result<bool, Refusal> {
         let mut reading = self.preempted.iter_mut().filter(|it| Some(it.sequence.id) != keep);
         if let Some(slot) = reading.find_map(|it| it.reading.take()) {
             self.cache.release(slot)?;
@@ -236,7 +236,7 @@ impl<D: Device> Engine<'_, D> {
     }
 
     /// Frees pages until every running sequence can take its next token.
-    pub(super) fn make_room(&mut self) -> Result<(), ComputeError> {
+    pub(super) fn make_room(&mut self) -> Result<(), Refusal> {
         loop {
             let needed = self.cache.growth(self.running.iter().map(|it| it.slot))?;
             let (free, capacity) = (self.cache.free_tokens(), self.cache.capacity());
@@ -248,7 +248,7 @@ impl<D: Device> Engine<'_, D> {
             }
             let last = (0..self.running.len()).max_by_key(|&i| self.running[i].sequence.place());
             let Some(last) = last.filter(|_| self.running.len() > 1) else {
-                return Err(ComputeError::CacheFull { needed, free, capacity });
+                return Err(CacheFull { needed, free, capacity }.into());
             };
             let Running { sequence, slot } = self.running.remove(last);
             self.cache.release(slot)?;
@@ -257,4 +257,8 @@ impl<D: Device> Engine<'_, D> {
             self.preempted.insert(at, Preempted { sequence, reading: None });
         }
     }
+}
+
+fn is_full(refusal: &Refusal) -> bool {
+    refusal.cause::<CacheFull>().is_some()
 }

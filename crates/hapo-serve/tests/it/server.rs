@@ -69,7 +69,7 @@ struct Client {
     address: SocketAddr,
     http: reqwest::Client,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
-    server: tokio::task::JoinHandle<Result<(), hapo_serve::Error>>,
+    server: tokio::task::JoinHandle<Result<(), hapo_core::Refusal>>,
 }
 
 async fn start(settings: Settings) -> Client {

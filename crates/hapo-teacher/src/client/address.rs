@@ -2,10 +2,10 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hapo_http::ureq::http::Uri;
+use hapo_net::http::ureq::http::Uri;
 use percent_encoding::percent_decode_str;
 
-use crate::error::Error;
+use hapo_core::Refusal;
 
 /// An endpoint.
 pub(super) struct Address {
@@ -19,10 +19,10 @@ pub(super) struct Address {
 }
 
 /// The address to post to.
-pub(super) fn address(given: &str) -> Result<Address, Error> {
-    let wrong = |problem: String| Error::Input {
-        problem: format!("endpoint `…`: {problem}"),
-        hint: "give the base address, as in http://localhost:8000/v1",
+pub(super) fn address(given: &str) -> Result<Address, Refusal> {
+    let wrong = |problem: String| {
+        Refusal::input(format!("endpoint `…`: {problem}"))
+            .hint("give the base address, as in http://localhost:8000/v1")
     };
     // An unparsable address may hold a secret anywhere.
     let uri: Uri =

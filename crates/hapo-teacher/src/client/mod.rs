@@ -2,7 +2,7 @@
 //!
 //! One question is one [`Client::ask`]. Temporary failures (429, 5xx, cut connections, timeouts, invalid answers) are
 //! retried, with waits that double, up to a bound; then the failure is the answer: [`Exchange`] with the reason.
-//! Permanent failures (a wrong key, an unknown model, a wrong address) are an [`Error`] that ends the run.
+//! Permanent failures (a wrong key, an unknown model, a wrong address) are a [`Refusal`] that ends the run.
 //! `Retry-After` is honoured, as seconds or as a date, and so is an exhausted `x-ratelimit-*`.
 //!
 //! The price: answers are read whole, there is no streaming, and one client holds one endpoint.
@@ -18,12 +18,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hapo_core::{RngCounter, RngStream, uniform};
-use hapo_http::retry_after;
-use hapo_http::ureq::http::{HeaderMap, StatusCode};
+use hapo_core::{Fault, Hint, Refusal, Remedy, RngCounter, RngStream, uniform};
+use hapo_net::http::retry_after;
+use hapo_net::http::ureq::http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
-use crate::error::Error;
 use crate::pace::Pace;
 use address::address;
 use headers::spent;
@@ -83,13 +82,13 @@ enum Sent {
     /// This question cannot be answered; others can.
     Hopeless(String),
     /// No question can be answered.
-    Stop(Error),
+    Stop(Refusal),
 }
 
 impl Client {
     /// A client of the endpoint at `url`: the base address (`http://localhost:8000/v1`) or the whole one, with or without
     /// a key. Certificates of https are judged by the system's rules.
-    pub fn new(url: &str, key: Option<&str>, retry_policy: RetryPolicy) -> Result<Self, Error> {
+    pub fn new(url: &str, key: Option<&str>, retry_policy: RetryPolicy) -> Result<Self, Refusal> {
         let address = address(url)?;
         let authorization = match key {
             Some(key) => Some(format!("Bearer {key}")),
@@ -122,7 +121,7 @@ impl Client {
 
     /// Sends a question until there is an answer or the retries are spent. `number` identifies the question in the
     /// jitter of waits.
-    pub async fn ask(&self, question: &Question<'_>, number: u64) -> Result<Exchange, Error> {
+    pub async fn ask(&self, question: &Question<'_>, number: u64) -> Result<Exchange, Refusal> {
         let body: Arc<[u8]> =
             serde_json::to_vec(&question.body()).expect("a JSON value can be written").into();
         let (mut faults, mut refusals, mut requests) = (0, 0, 0);
@@ -154,7 +153,7 @@ impl Client {
                     let longest = self.retry_policy.longest_wait;
                     if let Some(it) = wait.filter(|it| *it > longest) {
                         let (asked, longest) = (it.as_secs(), longest.as_secs());
-                        return Err(Error::Stopped(format!(
+                        return Err(stopped(format!(
                             "{} asks to wait {asked} s, expected at most {longest} s",
                             self.shown
                         )));
@@ -204,7 +203,7 @@ impl Client {
         let (mut message, code) = complaint(&self.redacted(body));
         let reason = format!("status {}: {message}", status.as_u16());
         match status.as_u16() {
-            429 if code == "insufficient_quota" => Sent::Stop(self.refused(status, message)),
+            429 if code == "insufficient_quota" => Sent::Stop(self.refused(status, &message)),
             429 => Sent::Busy {
                 reason,
                 wait: retry_after(headers, SystemTime::now()).or_else(|| spent(headers)),
@@ -220,14 +219,24 @@ impl Client {
                     headers.get("location").map_or(&b"an unnamed place"[..], |it| it.as_bytes());
                 let target = self.redacted(target);
                 message = format!("it has moved to {}", String::from_utf8_lossy(&target));
-                Sent::Stop(self.refused(status, message))
+                Sent::Stop(self.refused(status, &message))
             }
-            _ => Sent::Stop(self.refused(status, message)),
+            _ => Sent::Stop(self.refused(status, &message)),
         }
     }
 
-    fn refused(&self, status: StatusCode, message: String) -> Error {
-        Error::Refused { url: self.shown.clone(), status: status.as_u16(), message }
+    /// The server refuses, and would refuse again.
+    fn refused(&self, status: StatusCode, message: &str) -> Refusal {
+        let status = status.as_u16();
+        let (fault, hint): (_, Hint) = match status {
+            402 | 429 => (Fault::Machine, "the account has no credit left".into()),
+            300..=399 => (Fault::Input, "give the address that it points to".into()),
+            401 | 403 => (Fault::Input, Remedy::SetApiKey.into()),
+            404 => (Fault::Input, Remedy::CheckEndpoint.into()),
+            _ => (Fault::Input, Remedy::CheckRequest.into()),
+        };
+        let problem = format!("{} refuses with status {status}: {message}", self.shown);
+        Refusal::input(problem).with_fault(fault).hint(hint)
     }
 
     /// A server's text without the key: servers and proxies quote it, in refusals and in answers, and JSON may escape
@@ -247,6 +256,11 @@ impl Client {
             Cow::Borrowed(body)
         }
     }
+}
+
+/// The run was interrupted, or the server asks for a longer wait than it allows.
+pub(crate) fn stopped(why: String) -> Refusal {
+    Refusal::machine(why).hint("the same command resumes where it stopped")
 }
 
 /// Replaces a key in every text of a value and says whether it was there.

@@ -4,13 +4,13 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapo_http::ureq::http::{HeaderMap, HeaderValue, StatusCode, header};
-use hapo_http::ureq::tls::{RootCerts, TlsConfig};
-use hapo_http::ureq::{self, Agent, Timeout};
+use hapo_core::Refusal;
+use hapo_net::http::ureq::http::{HeaderMap, HeaderValue, StatusCode, header};
+use hapo_net::http::ureq::tls::{RootCerts, TlsConfig};
+use hapo_net::http::ureq::{self, Agent, Timeout};
 
 use super::address::Address;
 use super::policy::RetryPolicy;
-use crate::error::Error;
 
 /// Posts to one address. A request takes a thread of the runtime's blocking pool.
 #[derive(Clone, Debug)]
@@ -35,19 +35,17 @@ impl Transport {
         address: Address,
         authorization: Option<String>,
         policy: &RetryPolicy,
-    ) -> Result<Self, Error> {
-        let mut authorization = authorization
-            .map(|it| HeaderValue::from_str(&it))
-            .transpose()
-            .map_err(|_| Error::Input {
-                problem: "the API key has characters that no header can hold".to_owned(),
-                hint: "look for a line break or another character that is no part of it",
+    ) -> Result<Self, Refusal> {
+        let mut authorization =
+            authorization.map(|it| HeaderValue::from_str(&it)).transpose().map_err(|_| {
+                Refusal::input("the API key has characters that no header can hold")
+                    .hint("look for a line break or another character that is no part of it")
             })?;
         if let Some(it) = &mut authorization {
             it.set_sensitive(true);
         }
         let certificates = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
-        let agent = hapo_http::config(address.is_https)
+        let agent = hapo_net::http::config(address.is_https)
             .tls_config(certificates)
             .timeout_global(Some(policy.timeout))
             .timeout_connect(Some(policy.timeout.min(Duration::from_secs(30))))

@@ -7,13 +7,13 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use hapo_core::{Hint, Refusal, Remedy};
 use hapo_data::{Dataset, Example};
 use hapo_run::{Journal, OpenMode, Span};
 use hapo_verify::{Gold, GoldError, Grader, Problem};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use crate::error::Error;
 use crate::journal::{Attempt, FORMAT, Line, Origin, WrittenLine};
 use crate::judgement::{Judged, Leaked, Outcome, Rule, Rules, judge};
 use crate::prompt_kind::PromptKind;
@@ -83,7 +83,7 @@ impl<'a> Session<'a> {
         mut origin: Origin,
         rules: Rules<'a>,
         mode: OpenMode,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, Refusal> {
         let golds = golds_of(dataset, rules.grader)?;
         origin.input = fingerprint(dataset);
         let mut done: Vec<BTreeMap<u32, Judged>> = vec![BTreeMap::new(); golds.len()];
@@ -108,9 +108,9 @@ impl<'a> Session<'a> {
                 Ok(())
             });
         if let Some(problem) = grading_failed {
-            return Err(Error::grader(&problem));
+            return Err(grader_failed(&problem));
         }
-        let journal = journal?;
+        let journal = journal.map_err(or_afresh)?;
         let mut session = Self {
             dataset,
             golds,
@@ -195,12 +195,17 @@ impl<'a> Session<'a> {
     }
 
     /// Adds a finished attempt to the journal, and judges it.
-    pub fn record(&mut self, prompt: usize, attempt: u32, it: &Attempt) -> Result<Outcome, Error> {
+    pub fn record(
+        &mut self,
+        prompt: usize,
+        attempt: u32,
+        it: &Attempt,
+    ) -> Result<Outcome, Refusal> {
         let span = self.journal.append(&WrittenLine { prompt, attempt, it })?;
         let problem = &self.dataset.examples[prompt].problem;
         let gold = &self.golds[prompt];
         let judged = judge(it, gold, conditioned_on(&self.origin, problem), &self.rules, span)
-            .map_err(|it| Error::grader(&it))?;
+            .map_err(|it| grader_failed(&it))?;
         let outcome = judged.outcome;
         self.done[prompt].insert(attempt, judged);
         if it.failed.is_some() {
@@ -273,28 +278,39 @@ impl<'a> Session<'a> {
     }
 
     /// Flushes the journal to the disk.
-    pub fn flush(&mut self) -> Result<(), Error> {
+    pub fn flush(&mut self) -> Result<(), Refusal> {
         Ok(self.journal.flush()?)
     }
 }
 
+/// A program or a server that judges gave no judgement.
+fn grader_failed(problem: &str) -> Refusal {
+    Refusal::input(format!("the reward failed: {problem}"))
+        .hint("what it printed is above; the same command resumes where it stopped")
+}
+
+/// A journal of other settings can be started afresh here.
+fn or_afresh(error: impl Into<Refusal>) -> Refusal {
+    let refusal = error.into();
+    match refusal.how_to_mend() {
+        Some(Hint::Remedy(Remedy::SameSettings)) => refusal.hint(Remedy::SameSettingsOrAfresh),
+        _ => refusal,
+    }
+}
+
 /// Reads the prompts for a grader. Each must be a problem of one turn, as the output's rows are.
-fn golds_of(dataset: &Dataset, grader: &dyn Grader) -> Result<Vec<Gold>, Error> {
+fn golds_of(dataset: &Dataset, grader: &dyn Grader) -> Result<Vec<Gold>, Refusal> {
     let gold = |(number, it): (usize, &Example)| {
         let (gold, row, id) = (&it.answer, number + 1, &it.id);
         if !it.messages.is_empty() {
-            return Err(Error::Input {
-                problem: format!(
-                    "a dialogue of several turns has no place in the output (row {row}, id {id})"
-                ),
-                hint: "write its prompt as one problem, or remove the row",
-            });
+            return Err(Refusal::input("a dialogue of several turns has no place in the output")
+                .at(format!("row {row}, id {id}"))
+                .hint("write its prompt as one problem, or remove the row"));
         }
-        gold_of(grader, it).map_err(|reason| Error::Input {
-            problem: format!(
-                "the grader cannot read the gold answer `{gold}` (row {row}, id {id}): {reason}"
-            ),
-            hint: "correct or remove the row",
+        gold_of(grader, it).map_err(|reason| {
+            let problem = format!("the grader cannot read the gold answer `{gold}`: {reason}");
+            let place = format!("row {row}, id {id}");
+            Refusal::input(problem).at(place).hint("correct or remove the row")
         })
     };
     dataset.examples.iter().enumerate().map(gold).collect()

@@ -2,13 +2,13 @@
 
 use std::io::{BufWriter, Write};
 
+use hapo_core::Refusal;
 use hapo_data::Example;
 use hapo_run::write_atomically_with;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Session;
-use crate::error::Error;
 use crate::journal::Line;
 use crate::judgement::{Outcome, clean};
 use crate::prompt_kind::PromptKind;
@@ -16,15 +16,15 @@ use crate::prompt_kind::PromptKind;
 impl Session<'_> {
     /// Writes the output atomically, in the order of the prompts: each row with its new traces before its old ones.
     /// `keep_all` keeps rows without a new trace. The output depends neither on the time nor on retries.
-    pub fn write(&mut self, keep_all: bool) -> Result<(), Error> {
+    pub fn write(&mut self, keep_all: bool) -> Result<(), Refusal> {
         self.journal.flush()?;
         let output = self.output.clone();
         write_atomically_with(&output, |file| self.write_rows(&mut BufWriter::new(file), keep_all))
     }
 
-    fn write_rows(&mut self, writer: &mut impl Write, keep_all: bool) -> Result<(), Error> {
+    fn write_rows(&mut self, writer: &mut impl Write, keep_all: bool) -> Result<(), Refusal> {
         let output = self.output.clone();
-        let io = |source| hapo_run::Error::io("write", &output)(source);
+        let io = |source| Refusal::io("write", &output)(source);
         for prompt in 0..self.golds.len() {
             let chosen = self.chosen(prompt);
             if chosen.is_empty() && !keep_all {
@@ -47,7 +47,7 @@ impl Session<'_> {
             serde_json::to_writer(&mut *writer, &row).map_err(|it| io(it.into()))?;
             writer.write_all(b"\n").map_err(io)?;
         }
-        Ok(writer.flush().map_err(io)?)
+        writer.flush().map_err(io)
     }
 
     fn provenance(&self, prompt: usize, chosen: &[u32]) -> Provenance<'_> {

@@ -7,9 +7,9 @@ use hapo_run::{RunFolder, write_atomically};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::Result;
 use crate::checkpoint;
-use crate::error::{Error, Result};
-use crate::recipe::{Recipe, StageCheckpoint};
+use crate::recipe::{Recipe, StageCheckpoint, wrong_stage};
 
 /// The model that a run with `[eval]` starts from, and its evaluation: `start.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,11 +64,11 @@ pub(crate) fn handed_on(run_dir: &Path, which: StageCheckpoint) -> Result<Handed
     let found = match (best, which) {
         (Some((model, because)), _) => (model, because),
         (None, StageCheckpoint::Best) => {
-            return Err(Error::stage(format!("stage {name} has no checkpoint with a score")));
+            return Err(wrong_stage(format!("stage {name} has no checkpoint with a score")));
         }
         (None, _) => last().map(|(it, why)| (it.display().to_string(), why)).ok_or_else(|| {
             let run_dir = run_dir.display();
-            Error::stage(format!("stage {name} has no checkpoint in {run_dir}"))
+            wrong_stage(format!("stage {name} has no checkpoint in {run_dir}"))
         })?,
     };
     let (model, because) = found;

@@ -14,13 +14,14 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Memory, hex};
+use hapo_core::{Memory, Refusal, Remedy, hex};
 use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::Result;
 use crate::engine::engines::{Learner, ModelFiles};
-use crate::error::{Error, Result};
+use crate::engine::trainer_files::broken_checkpoint;
 use crate::problems::inputs::Inputs;
 use crate::recipe::{AUTO, Recipe};
 
@@ -111,7 +112,7 @@ const MEMORY: &str = "trainer_state/memory.json";
 pub(crate) fn read_memory(folder: &Path) -> Result<Memory> {
     let refuse = |problem: &dyn Display| {
         let problem = format!("{MEMORY}, which the recipe needs between steps: {problem}");
-        Error::checkpoint(folder, &problem)
+        broken_checkpoint(folder, &problem)
     };
     let text = fs::read(folder.join(MEMORY)).map_err(|it| refuse(&it))?;
     serde_json::from_slice(&text).map_err(|it| refuse(&it))
@@ -164,12 +165,12 @@ impl Shelf {
 }
 
 /// Renames an incomplete checkpoint so that nothing takes it for one, and says so.
-pub(crate) fn set_aside(run: RunFolder<'_>, step: u64, problem: &Error) -> Result<String> {
+pub(crate) fn set_aside(run: RunFolder<'_>, step: u64, problem: &Refusal) -> Result<String> {
     let (folder, aside) = (run.checkpoint_of(step), run.incomplete_checkpoint_of(step));
     if aside.exists() {
-        fs::remove_dir_all(&aside).map_err(hapo_run::Error::io("remove", &aside))?;
+        fs::remove_dir_all(&aside).map_err(Refusal::io("remove", &aside))?;
     }
-    fs::rename(&folder, &aside).map_err(hapo_run::Error::io("rename", &folder))?;
+    fs::rename(&folder, &aside).map_err(Refusal::io("rename", &folder))?;
     Ok(format!("{problem}; set aside as {}", aside.display()))
 }
 
@@ -186,20 +187,20 @@ pub(crate) fn write_folder<L: Learner>(folder: &Path, contents: &Contents<'_, L>
     if folder.exists() {
         remove(folder)?;
     }
-    fs::rename(&aside, folder).map_err(hapo_run::Error::io("rename", &aside))?;
+    fs::rename(&aside, folder).map_err(Refusal::io("rename", &aside))?;
     Ok(sync_parent(folder)?)
 }
 
 /// Removes a checkpoint: renamed first, so that a kill on the way leaves no incomplete one behind.
-fn remove(folder: &Path) -> hapo_run::Result<()> {
+fn remove(folder: &Path) -> Result<()> {
     let aside = folder.with_extension("removed.partial");
-    fs::rename(folder, &aside).map_err(hapo_run::Error::io("remove", folder))?;
-    fs::remove_dir_all(&aside).map_err(hapo_run::Error::io("remove", &aside))
+    fs::rename(folder, &aside).map_err(Refusal::io("remove", folder))?;
+    fs::remove_dir_all(&aside).map_err(Refusal::io("remove", &aside))
 }
 
 fn fill<L: Learner>(aside: &Path, contents: &Contents<'_, L>) -> Result<()> {
     if aside.exists() {
-        fs::remove_dir_all(aside).map_err(hapo_run::Error::io("remove", aside))?;
+        fs::remove_dir_all(aside).map_err(Refusal::io("remove", aside))?;
     }
     create_folder(&aside.join("trainer_state"))?;
     contents.learner.save(aside, contents.files)?;
@@ -215,12 +216,12 @@ fn fill<L: Learner>(aside: &Path, contents: &Contents<'_, L>) -> Result<()> {
 }
 
 /// SHA-256 of every file below `folder` but the list itself, by relative path.
-fn checksums(folder: &Path) -> hapo_run::Result<BTreeMap<String, String>> {
+fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(at) = folders.pop() {
-        for entry in fs::read_dir(&at).map_err(hapo_run::Error::io("read", &at))? {
-            let path = entry.map_err(hapo_run::Error::io("read", &at))?.path();
+        for entry in fs::read_dir(&at).map_err(Refusal::io("read", &at))? {
+            let path = entry.map_err(Refusal::io("read", &at))?.path();
             if path.is_dir() {
                 folders.push(path);
                 continue;
@@ -238,12 +239,12 @@ fn checksums(folder: &Path) -> hapo_run::Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
-fn sha256_of(path: &Path) -> hapo_run::Result<String> {
-    let mut file = fs::File::open(path).map_err(hapo_run::Error::io("read", path))?;
+fn sha256_of(path: &Path) -> Result<String> {
+    let mut file = fs::File::open(path).map_err(Refusal::io("read", path))?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
-        let n = file.read(&mut buffer).map_err(hapo_run::Error::io("read", path))?;
+        let n = file.read(&mut buffer).map_err(Refusal::io("read", path))?;
         if n == 0 {
             break;
         }
@@ -254,7 +255,7 @@ fn sha256_of(path: &Path) -> hapo_run::Result<String> {
 
 /// Checks a checkpoint against its checksums and reads its state.
 pub fn verify(folder: &Path) -> Result<TrainerState> {
-    let refuse = |problem: String| Error::checkpoint(folder, &problem);
+    let refuse = |problem: String| broken_checkpoint(folder, &problem);
     let read =
         |name: &str| fs::read(folder.join(name)).map_err(|it| refuse(format!("{name}: {it}")));
     let expected: BTreeMap<String, String> = serde_json::from_slice(&read("checksums.json")?)

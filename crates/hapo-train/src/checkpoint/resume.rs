@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_core::Remedy;
+use hapo_core::{Refusal, Remedy};
 use hapo_run::{MetricsFile, RecipeDifference, RunFolder, recipe_differences};
 
+use crate::Result;
 use crate::checkpoint::{self, TrainerState};
-use crate::error::{Error, Result};
+use crate::engine::trainer_files::broken_checkpoint;
 use crate::problems::inputs::Inputs;
 use crate::recipe::Recipe;
 
@@ -30,9 +31,9 @@ pub(crate) struct Found {
     /// The latest complete checkpoint.
     pub(crate) checkpoint: Option<(TrainerState, PathBuf)>,
     /// Later ones that are not complete, and why.
-    incomplete: Vec<(u64, Error)>,
+    incomplete: Vec<(u64, Refusal)>,
     /// The inputs of the run when it began; `None` where there was no run.
-    inputs: Option<Inputs>,
+    pub(crate) inputs: Option<Inputs>,
 }
 
 /// The latest complete checkpoint of the same run.
@@ -63,7 +64,7 @@ pub(crate) fn find(
     // Going back to step 0 would silently throw the run away.
     let all: Vec<String> = incomplete.iter().map(|it| it.1.to_string()).collect();
     let problem = format!("no checkpoint of the run is complete: {}", all.join("; "));
-    Err(Error::checkpoint(latest, &problem))
+    Err(broken_checkpoint(latest, &problem))
 }
 
 /// A run that was ended before its first checkpoint begins again, another one does not, and neither does one whose
@@ -91,7 +92,7 @@ fn begin_again(
             "{}: {logged} steps are logged and no checkpoint is there, though the first was due after step {due}",
             files.0.display()
         );
-        return Err(Error::Folder { problem, remedy: Remedy::RestoreCheckpoints });
+        return Err(Refusal::input(problem).hint(Remedy::RestoreCheckpoints));
     }
     let again = match logged {
         0 => "it begins with step 1".to_owned(),
@@ -130,7 +131,7 @@ impl Found {
         if policy != ResumePolicy::ResumeWithRecipe {
             let folder = run_dir.display();
             let problem = format!("{folder} was begun with other inputs: {differences}");
-            return Err(Error::Folder { problem, remedy: Remedy::ResumeChangedInputs });
+            return Err(Refusal::input(problem).hint(Remedy::ResumeChangedInputs));
         }
         warn(&format!("resuming with other inputs: {differences}"));
         Ok(())
@@ -171,7 +172,7 @@ pub(crate) fn require_same_recipe(
     }
     if policy != ResumePolicy::ResumeWithRecipe {
         let problem = format!("{} is of another recipe: {differences}", folder.display());
-        return Err(Error::Folder { problem, remedy: Remedy::ResumeChangedRecipe });
+        return Err(Refusal::input(problem).hint(Remedy::ResumeChangedRecipe));
     }
     warn(&format!("resuming with another recipe: {differences}"));
     Ok(())

@@ -8,14 +8,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use hapo_core::{Loss, SampledGroup, TokenScores};
-use hapo_kernels::{AdamW, Device};
+use hapo_core::{Fault, Loss, Refusal, SampledGroup, TokenScores};
+use hapo_kernels::{AdamW, Device, is_out_of_memory};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, Model};
-use hapo_sampler::{ChatFormat, GroupRequest, SampleSettings, Sampled, Watch, sample_watched};
+use hapo_sampler::{
+    ChatFormat, GroupRequest, SampleSettings, Sampled, TooLittleKvMemory, Watch, sample_watched,
+};
 
+use crate::Result;
 use crate::engine::scorer::{ScoreRequest, Scorer};
-use crate::error::Result;
 use crate::observe::meter::Meter;
 use crate::observe::stats::Stats;
 use crate::pack::TokenGroup;
@@ -98,6 +100,11 @@ pub trait Learner {
 
     /// The most bytes of the device in use at once since the last call; `None` where nothing says so.
     fn peak_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// Forward products so far whose rows may depend on the rows beside them; `None` where nothing counts them.
+    fn refused_products(&self) -> Option<u64> {
         None
     }
 
@@ -194,6 +201,22 @@ fn rescored<L: Learner>(
     Ok(sampled.into_iter().map(of_group).collect())
 }
 
+/// What the recipe can ask less of where memory runs out.
+pub(crate) const TRAINING: &str = "lower optim.micro_batch_tokens, set optim.activation_checkpointing = \"layers\", or take a smaller model; `hapo plan` says what each saves";
+const SAMPLING: &str = "lower sampling.kv_memory, sampling.max_sequences or sampling.max_new_tokens; `hapo plan` says what each saves";
+const LITTLE_KV_MEMORY: &str =
+    "raise sampling.kv_memory, or lower sampling.max_new_tokens; `hapo plan` says what each takes";
+
+/// A refusal with the recipe's keys for its hint where memory ran out: it is the recipe that asks for more than there is.
+pub(crate) fn naming_memory_keys(refusal: Refusal, hint: &'static str) -> Refusal {
+    if refusal.cause::<TooLittleKvMemory>().is_some() {
+        return refusal.hint(LITTLE_KV_MEMORY);
+    }
+    let is_new = !refusal.is_bad_input();
+    let ran_out = is_out_of_memory(&refusal);
+    if ran_out && is_new { refusal.hint(hint).with_fault(Fault::Input) } else { refusal }
+}
+
 /// Samples in this process.
 #[derive(Clone, Debug)]
 pub struct LocalSampler {
@@ -217,10 +240,39 @@ impl<D: Device> Sampler<Model<D>> for LocalSampler {
             stop_strings: &self.stop_strings,
             progress: &|share| self.meter.tell("sampling", share),
         };
-        Ok(sample_watched(weights.model, requests, settings, watch)?)
+        sample_watched(weights.model, requests, settings, watch)
+            .map_err(|error| naming_memory_keys(error.into(), SAMPLING))
     }
 
     fn set_meter(&mut self, meter: Meter) {
         self.meter = meter;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hapo_kernels::DeviceError;
+    use hapo_sampler::Longest;
+
+    use super::*;
+
+    #[test]
+    fn what_is_too_much_for_the_memory_names_its_keys() {
+        let none = || DeviceError::Allocation { bytes: 1 << 40 };
+        let longest = Longest { prompt: 1, completion: 2 };
+        let no_room = TooLittleKvMemory { needed: 9, longest, bytes: 3 };
+        let refused = |hint| naming_memory_keys(Refusal::machine("").source(none()), hint);
+        let no_room = naming_memory_keys(Refusal::because(no_room), SAMPLING);
+        for (refusal, key) in [
+            (&refused(TRAINING), "optim.micro_batch_tokens"),
+            (&refused(TRAINING), "optim.activation_checkpointing"),
+            (&refused(SAMPLING), "sampling.max_sequences"),
+            (&no_room, "sampling.kv_memory"),
+        ] {
+            let hint = refusal.how_to_mend().unwrap().to_string();
+            assert!(refusal.is_bad_input() && hint.contains(key), "{refusal}");
+        }
+        let other = Refusal::bug("the tape holds no forward pass");
+        assert!(!naming_memory_keys(other, TRAINING).is_bad_input());
     }
 }

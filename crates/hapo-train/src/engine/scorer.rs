@@ -8,7 +8,7 @@ use hapo_core::{TokenId, TokenScores};
 use hapo_kernels::Device;
 use hapo_model::{ActivationCheckpointing, Model, PackedBatch, Tape};
 
-use crate::error::Result;
+use crate::Result;
 
 /// A response whose tokens are scored.
 #[derive(Clone, Copy, Debug)]

@@ -10,22 +10,22 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hapo_core::{RngStream, Rollout, SampledGroup, excerpt};
-use hapo_http::ureq::{self, Agent};
-use hapo_http::{Failure, Retries, may_pass, retry_after};
+use hapo_core::{Refusal, RngStream, Rollout, SampledGroup, excerpt};
 use hapo_kernels::Device;
 use hapo_model::folder::AdapterNote;
 use hapo_model::{ActivationCheckpointing, Dtype, Model, Tape};
+use hapo_net::http::ureq::{self, Agent};
+use hapo_net::http::{Failure, Retries, may_pass, retry_after};
 use hapo_sampler::{
     Decoding, Details, FinishReason, GroupRequest, SampleSettings, Sampled, Truncation,
 };
 use serde_json::Value;
 
+use crate::Result;
 use crate::engine::engines::{ModelFiles, Sampler, Weights};
 use crate::engine::protocol::{Answer, Call, Completion, End, Version};
 use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer_files::write_model;
-use crate::error::{Error, Result};
 use crate::observe::meter::Meter;
 use crate::recipe::{RolloutEngine, RolloutsSection};
 
@@ -72,7 +72,7 @@ pub(crate) struct ServerSampler {
 }
 
 /// Of something that may succeed later, perhaps with the weights announced again.
-type Attempt<T, E = Error> = std::result::Result<T, Failure<E>>;
+type Attempt<T, E = Refusal> = Result<T, Failure<E>>;
 
 impl ServerSampler {
     /// A sampler that asks `server`; nothing is asked yet.
@@ -83,7 +83,7 @@ impl ServerSampler {
         stop_strings: Vec<String>,
         micro_batch_tokens: usize,
     ) -> Result<Self> {
-        let agent = hapo_http::config(server.starts_with("https:"))
+        let agent = hapo_net::http::config(server.starts_with("https:"))
             .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(ANSWER))
             .build()
@@ -95,7 +95,7 @@ impl ServerSampler {
             engine: section.engine,
             address: server.trim_end_matches('/').to_owned(),
             agent,
-            folder: folder.map_err(hapo_run::Error::io("write", section.weights.as_ref()))?,
+            folder: folder.map_err(Refusal::io("write", section.weights.as_ref()))?,
             files,
             stop_strings,
             micro_batch_tokens,
@@ -108,13 +108,9 @@ impl ServerSampler {
         })
     }
 
-    fn error(&self, problem: impl Display) -> Error {
-        Error::Outside {
-            problem: format!("no rollouts from {}: {problem}", self.address),
-            hint: Some(
-                "docs/guides/rollouts-from-a-server.md says how servers are started; the run resumes from its last checkpoint",
-            ),
-        }
+    fn error(&self, problem: impl Display) -> Refusal {
+        let hint = "docs/guides/rollouts-from-a-server.md says how servers are started; the run resumes from its last checkpoint";
+        Refusal::input(format!("no rollouts from {}: {problem}", self.address)).hint(hint)
     }
 
     /// Writes weights that are new.

@@ -4,14 +4,12 @@ use std::path::Path;
 
 use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens, TokenScores};
 use hapo_kernels::{AdamW, Cpu, Device};
-use hapo_model::{
-    ActivationCheckpointing, ComputeError, Gradients, Model, Moments, Tape, WeightsCopy,
-};
+use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Tape, WeightsCopy};
 
+use crate::Result;
 use crate::engine::engines::{Batching, Learner, ModelFiles, Weights};
 use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer_files::{read_state, write_state};
-use crate::error::Result;
 use crate::observe::meter::Meter;
 use crate::observe::stats::{Over, Stats};
 use crate::pack::{MicroBatch, Sequence, TokenGroup, pack};
@@ -254,7 +252,7 @@ impl<D: Device> Learner for Trainer<D> {
 
     fn gradient_norm(&self) -> Result<f64> {
         let norm = self.model.gradient_norms(&self.gradients).iter().sum::<f64>().sqrt();
-        self.model.device().check().map_err(ComputeError::from)?;
+        self.model.device().check()?;
         Ok(norm)
     }
 
@@ -265,7 +263,7 @@ impl<D: Device> Learner for Trainer<D> {
         settings.gradient_scale = (max_norm / (norm + 1e-6)).min(1.0);
         self.gradients.materialize(self.model.device())?;
         self.moments.adamw(&mut self.model, settings, &self.gradients);
-        Ok(self.model.device().check().map_err(ComputeError::from)?)
+        Ok(self.model.device().check()?)
     }
 
     fn lend_memory(&mut self) {
@@ -285,7 +283,7 @@ impl<D: Device> Learner for Trainer<D> {
 
     fn weights_are_finite(&self) -> Result<bool> {
         let norm = self.model.trained_squared_norms().iter().sum::<f64>();
-        self.model.device().check().map_err(ComputeError::from)?;
+        self.model.device().check()?;
         Ok(norm.is_finite())
     }
 
@@ -323,6 +321,10 @@ impl<D: Device> Learner for Trainer<D> {
 
     fn peak_bytes(&self) -> Option<u64> {
         self.model.device().peak_bytes()
+    }
+
+    fn refused_products(&self) -> Option<u64> {
+        self.model.device().refused_products()
     }
 
     fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {

@@ -10,13 +10,14 @@ use std::path::Path;
 
 use hapo_kernels::Device;
 use hapo_model::folder::{Layout, write_adapter};
-use hapo_model::{ComputeError, Model, Moments};
+use hapo_model::{Model, Moments};
 use hapo_run::write_atomically_with;
 use sha2::{Digest, Sha256};
 
+use crate::Result;
 use crate::engine::engines::ModelFiles;
-use crate::error::{Error, Result};
-use hapo_core::hex;
+use hapo_core::Remedy;
+use hapo_core::{Refusal, hex};
 
 /// Most bytes of weights in one file, as transformers has it.
 const SHARD_BYTES: u64 = 5_000_000_000;
@@ -29,7 +30,7 @@ pub(crate) fn write_state<D: Device>(
 ) -> Result<()> {
     let written = write_files(folder, (model, moments), files);
     // A device that failed gave numbers that are none, whatever was made of them.
-    model.device().check().map_err(ComputeError::from)?;
+    model.device().check()?;
     written
 }
 
@@ -75,15 +76,9 @@ const MOMENTS: [&str; 2] = ["first_moments.f32", "second_moments.f32"];
 /// what training holds.
 const PIECE: usize = 1 << 20;
 
-fn write_numbers(
-    path: &Path,
-    len: usize,
-    read: impl Fn(usize, &mut [f32]),
-) -> hapo_run::Result<()> {
+fn write_numbers(path: &Path, len: usize, read: impl Fn(usize, &mut [f32])) -> Result<()> {
     write_atomically_with(path, |file| {
-        each_piece(len, &read, |bytes| {
-            file.write_all(bytes).map_err(hapo_run::Error::io("write", path))
-        })
+        each_piece(len, &read, |bytes| file.write_all(bytes).map_err(Refusal::io("write", path)))
     })
 }
 
@@ -91,8 +86,8 @@ fn write_numbers(
 fn each_piece<E>(
     len: usize,
     read: impl Fn(usize, &mut [f32]),
-    mut take: impl FnMut(&[u8]) -> std::result::Result<(), E>,
-) -> std::result::Result<(), E> {
+    mut take: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<(), E> {
     let mut values = vec![0.0_f32; PIECE.min(len)];
     for start in (0..len).step_by(PIECE) {
         let values = &mut values[..PIECE.min(len - start)];
@@ -127,6 +122,27 @@ pub(crate) fn hash_of_weights<D: Device>(model: &Model<D>) -> String {
     hex(hash.finalize())
 }
 
+/// The same, of each tensor by itself: a hash of the base's that was known while it was read, else of the numbers that the
+/// model has now, and an adapter's behind it.
+pub(crate) fn published_hash_of<D: Device>(model: &Model<D>, known: Option<String>) -> String {
+    let base = known.unwrap_or_else(|| model.published_hash());
+    if model.adapter().is_none() {
+        return base;
+    }
+    let mut hash = Sha256::new();
+    hash.update(base);
+    each_piece(
+        model.trained_len(),
+        |at, to| model.read_trained(at, to),
+        |bytes| {
+            hash.update(bytes);
+            Ok::<_, Infallible>(())
+        },
+    )
+    .unwrap_or_else(|it| match it {});
+    hex(hash.finalize())
+}
+
 /// Reads a file of exactly `count` numbers, piece by piece, each with its offset.
 fn read_pieces(
     path: &Path,
@@ -154,7 +170,7 @@ pub(crate) fn read_state<D: Device>(
     folder: &Path,
     (model, moments): (&mut Model<D>, &mut Moments<D>),
 ) -> Result<()> {
-    let refuse = |problem: String| Error::checkpoint(folder, &problem);
+    let refuse = |problem: String| broken_checkpoint(folder, &problem);
     let n = model.trained_len();
     let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
         let mut finite = true;
@@ -173,5 +189,11 @@ pub(crate) fn read_state<D: Device>(
     for (moment, name) in MOMENTS.iter().enumerate() {
         read(name, &mut |at, part| moments.set(device, moment, at, part))?;
     }
-    Ok(device.check().map_err(ComputeError::from)?)
+    Ok(device.check()?)
+}
+
+/// The refusal of a checkpoint that is incomplete, altered or of another run.
+pub(crate) fn broken_checkpoint(folder: &Path, problem: &str) -> Refusal {
+    let problem = format!("checkpoint {}: {problem}", folder.display());
+    Refusal::input(problem).hint(Remedy::RestoreCheckpoint)
 }

@@ -4,12 +4,12 @@ pub(crate) mod verifier;
 
 use std::sync::Arc;
 
-use hapo_core::Verdict;
+use hapo_core::{Refusal, Verdict};
 use hapo_data::Example;
-use hapo_reward::{OwnReward, RewardLog};
+use hapo_net::reward::{OwnReward, RewardLog};
 use hapo_verify::{Extracting, Gold, GoldError, Grader, Judgement, Problem};
 
-use crate::error::{Error, Result};
+use crate::Result;
 
 /// The grader of a run.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl RunGrader {
 }
 
 /// Reads an example for a grader.
-pub fn gold_of(grader: &dyn Grader, example: &Example) -> std::result::Result<Gold, GoldError> {
+pub fn gold_of(grader: &dyn Grader, example: &Example) -> Result<Gold, GoldError> {
     let golds: Vec<&str> = example.golds().collect();
     let row = example.fields.as_deref();
     Gold::of(grader, &Problem { text: &example.problem, golds: &golds, row })
@@ -47,7 +47,7 @@ pub fn gold_of(grader: &dyn Grader, example: &Example) -> std::result::Result<Go
 /// The reward and the verdict of a judgement.
 pub fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
     if let Some(problem) = judgement.failure() {
-        return Err(Error::reward(problem));
+        return Err(no_reward(problem));
     }
     let verdict = match judgement.verdict.compared() {
         // A custom reward has its own reason.
@@ -55,6 +55,13 @@ pub fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
         compared => Verdict::of(compared),
     };
     Ok((judgement.reward(), verdict))
+}
+
+/// The refusal of a program or a server that gave no reward.
+pub(crate) fn no_reward(problem: &str) -> Refusal {
+    Refusal::input(format!("the reward failed: {problem}")).hint(
+        "reward.log in the run folder keeps what it printed; with reward.on_failure = \"wrong\" single failures are worth reward.wrong",
+    )
 }
 
 /// The verdict on one completion against a gold that was read before.

@@ -10,7 +10,7 @@ use hapo_core::{
 use hapo_sampler::ChatFormat;
 use hapo_verify::{AnswerForm, Completion, Extraction, Gold, Reason, find_answer, in_order};
 
-use crate::error::Result;
+use crate::Result;
 use crate::grading::graded;
 
 /// Rewards of responses, and which of them are successes.

@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use hapo_model::{Config, LoadError, config_json};
+use hapo_core::Refusal;
+use hapo_model::{Config, config_json};
 use hapo_run::create_folder;
 
-use crate::error::Result;
+use crate::Result;
 
 /// The files of `models/base`, made by `recipes/base.toml`.
 const FILES: &[(&str, &[u8])] = &[
@@ -30,7 +31,7 @@ pub(crate) fn config() -> Result<Config> {
     let named = |name: &'static str| (Path::new(name), file(name));
     let (config, text) = named("config.json");
     let parsed = config_json::parse(config, text, Some(named("generation_config.json")));
-    Ok(parsed.map_err(LoadError::from)?.config)
+    Ok(parsed?.config)
 }
 
 /// Writes the base model as a Hugging Face folder.
@@ -38,7 +39,7 @@ pub(crate) fn write_base(folder: &Path) -> Result<()> {
     create_folder(folder)?;
     for (name, bytes) in FILES {
         let path = folder.join(name);
-        fs::write(&path, bytes).map_err(hapo_run::Error::io("write", &path))?;
+        fs::write(&path, bytes).map_err(Refusal::io("write", &path))?;
     }
     Ok(())
 }
@@ -48,7 +49,7 @@ pub fn base_folder() -> Result<tempfile::TempDir> {
     let folder = tempfile::Builder::new()
         .prefix("hapo-base-")
         .tempdir()
-        .map_err(hapo_run::Error::io("create", &std::env::temp_dir()))?;
+        .map_err(Refusal::io("create", &std::env::temp_dir()))?;
     write_base(folder.path())?;
     Ok(folder)
 }

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use hapo_core::{CounterRng, RngCounter, RngStream};
+use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
 use hapo_kernels::Device;
 use hapo_model::folder::Fingerprint;
 use hapo_model::{Config, Decoder, LoadedModel, Model, Rope, Tokenizer};
 
-use crate::error::{Error, Result};
+use crate::Result;
 use crate::model::builtin::file;
 use crate::recipe::InitSection;
 
@@ -44,7 +44,7 @@ pub(crate) fn init_model<D: Device>(
         model.set_tensor(&spec.name, &values)?;
     }
     let (warnings, fingerprint) = (Vec::new(), fingerprint.to_string());
-    Ok(LoadedModel { model, tokenizer, tokenizer_files, warnings, fingerprint })
+    Ok(LoadedModel { model, tokenizer, tokenizer_files, warnings, fingerprint, hash: None })
 }
 
 /// The shape of `[model.init]` over a tokenizer's vocabulary.
@@ -55,10 +55,10 @@ pub(crate) fn config_of(
 ) -> Result<Config> {
     let eos: Vec<u32> = END_TOKENS.iter().filter_map(|it| tokenizer.id(it)).collect();
     if eos.is_empty() {
-        return Err(Error::refused(
+        return Err(Refusal::input(
             "model.init.tokenizer: expected a vocabulary with an end token, got none",
-            format!("known ones are {}", END_TOKENS.join(" ")),
-        ));
+        )
+        .hint(format!("known ones are {}", END_TOKENS.join(" "))));
     }
     Ok(Config {
         family: "qwen2",
@@ -90,7 +90,7 @@ pub(crate) fn tokenizer_of(init: &InitSection) -> Result<(Tokenizer, Companions)
     let path = Path::new(path);
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
     let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
-    let read = |file: &Path| std::fs::read(file).map_err(hapo_run::Error::io("read", file));
+    let read = |file: &Path| std::fs::read(file).map_err(Refusal::io("read", file));
     let json = read(&file)?;
     let tokenizer = Tokenizer::from_bytes(&file, &json)?;
     let mut tokenizer_files = vec![("tokenizer.json", json)];

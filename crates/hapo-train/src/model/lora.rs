@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use hapo_core::{CounterRng, RngCounter, RngStream};
+use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
 use hapo_kernels::Device;
 use hapo_model::folder::{AdapterFolder, open_adapter};
-use hapo_model::{LoadError, LoadedModel, LoraShape, Model, load, load_frozen};
+use hapo_model::{LoadedModel, LoraShape, Model, load, load_frozen};
 
-use crate::error::{Error, Result};
+use crate::Result;
 use crate::model::builtin::{BUILTIN_BASE, base_folder};
 use crate::recipe::{LoraInit, LoraSection};
 
@@ -55,6 +55,7 @@ pub(crate) fn open<D: Device>(
         (Some(it), None) => {
             it.add_to(&mut loaded.model, fingerprint)?;
             loaded.model.merge_adapter()?;
+            loaded.hash = None;
         }
         (Some(it), Some((section, _))) => {
             require_same_shape(it, &section.shape())?;
@@ -89,7 +90,7 @@ pub(crate) fn adapter_of(path: &str) -> Result<Option<AdapterFolder>> {
     if folder.join("config.json").exists() || !folder.join("adapter_config.json").exists() {
         return Ok(None);
     }
-    Ok(Some(open_adapter(folder).map_err(LoadError::from)?))
+    Ok(Some(open_adapter(folder)?))
 }
 
 /// The folder of an adapter's base, or [`BUILTIN_BASE`].
@@ -98,14 +99,12 @@ pub(crate) fn base_of(adapter: &AdapterFolder) -> Result<String> {
     let named = [adapter.base_folder(), adapter.base.as_deref()];
     match named.into_iter().flatten().find(here) {
         Some(it) => Ok(it.to_owned()),
-        None => Err(Error::refused(
-            format!(
-                "{}: the base of the adapter is not here: {}",
-                adapter.dir.display(),
-                adapter.base.as_deref().unwrap_or("it names none")
-            ),
-            "merge the adapter into its base and start from that",
-        )),
+        None => Err(Refusal::input(format!(
+            "{}: the base of the adapter is not here: {}",
+            adapter.dir.display(),
+            adapter.base.as_deref().unwrap_or("it names none")
+        ))
+        .hint("merge the adapter into its base and start from that")),
     }
 }
 
@@ -118,13 +117,11 @@ fn require_same_shape(adapter: &AdapterFolder, wanted: &LoraShape) -> Result<()>
         let (rank, alpha, rslora) = (it.rank, it.alpha, it.rslora);
         format!("rank {rank}, alpha {alpha}, rslora {rslora}, {}", targets.join(" "))
     };
-    Err(Error::refused(
-        format!(
-            "{}: expected an adapter of [lora]: {}; got {}",
-            adapter.dir.display(),
-            words(wanted),
-            words(&adapter.shape)
-        ),
-        "an adapter is continued as it is; merge it into its base to begin another",
+    Err(Refusal::input(format!(
+        "{}: expected an adapter of [lora]: {}; got {}",
+        adapter.dir.display(),
+        words(wanted),
+        words(&adapter.shape)
     ))
+    .hint("an adapter is continued as it is; merge it into its base to begin another"))
 }

@@ -2,14 +2,15 @@
 
 use std::path::Path;
 
+use hapo_core::Refusal;
 use hapo_data::{CHAT, TemplateChoice};
 use hapo_model::Tokenizer;
 
+use crate::Result;
 use crate::checkpoint::trained_template;
-use crate::error::{Error, Result};
 use crate::model::builtin::BUILTIN_BASE;
 use crate::model::init;
-use crate::recipe::{AUTO, DataSection, DataSource, ModelSource, Recipe};
+use crate::recipe::{AUTO, DataSection, DataSource, ModelSource, Recipe, of_another_recipe};
 
 /// The built-in task's own template.
 const CHATML: &str = "chatml";
@@ -87,7 +88,7 @@ pub fn template_of(asked: TemplateRequest<'_>, model: &str) -> Result<ChosenTemp
     } else {
         of_folder(asked, Path::new(model))?
     };
-    chosen.choice().check().map_err(hapo_sampler::Error::from)?;
+    chosen.choice().check()?;
     Ok(chosen)
 }
 
@@ -101,12 +102,12 @@ fn of_folder(asked: TemplateRequest<'_>, folder: &Path) -> Result<ChosenTemplate
         };
         return Ok(ChosenTemplate::new(asked, &trained.name, "which it was trained with"));
     }
-    hapo_model::folder::read_config(folder).map_err(hapo_model::LoadError::from)?;
+    hapo_model::folder::read_config(folder)?;
     let mut files = Vec::new();
     for name in ["tokenizer_config.json", "chat_template.jinja"] {
         let path = folder.join(name);
         if path.exists() {
-            let bytes = std::fs::read(&path).map_err(hapo_run::Error::io("read", &path))?;
+            let bytes = std::fs::read(&path).map_err(Refusal::io("read", &path))?;
             files.push((name, bytes));
         }
     }
@@ -118,9 +119,9 @@ fn of_files(
     asked: TemplateRequest<'_>,
     files: &[(&'static str, Vec<u8>)],
     folder: &Path,
-    tokenizer: impl FnOnce() -> std::result::Result<Tokenizer, hapo_model::Error>,
+    tokenizer: impl FnOnce() -> Result<Tokenizer, Refusal>,
 ) -> Result<ChosenTemplate> {
-    let read = || -> std::result::Result<_, hapo_model::Error> {
+    let read = || -> Result<_, Refusal> {
         if hapo_model::chat_files(files, folder)?.template.is_some() {
             return Ok((CHAT, "the model's own"));
         }
@@ -129,7 +130,7 @@ fn of_files(
             None => (NONE, "as the model has none of its own"),
         })
     };
-    let (name, because) = read().map_err(hapo_model::LoadError::from)?;
+    let (name, because) = read()?;
     Ok(ChosenTemplate::new(asked, name, because))
 }
 
@@ -159,6 +160,6 @@ pub(crate) fn template_of_recipe(
             let (tokenizer, files) = init::tokenizer_of(&init)?;
             of_files(asked, &files, Path::new("model.init.tokenizer"), || Ok(tokenizer))
         }
-        ModelSource::Stage(name, _) => Err(Error::of_another_recipe(&name)),
+        ModelSource::Stage(name, _) => Err(of_another_recipe(&name)),
     }
 }

@@ -11,7 +11,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hapo_run::{Error, Metrics, Result, recipe_entries, recipe_value};
+use crate::Result;
+use hapo_core::Refusal;
+use hapo_run::{Metrics, recipe_entries, recipe_value};
 
 /// The open event file of a run.
 #[derive(Debug)]
@@ -30,7 +32,7 @@ impl Events {
             .find(|it| !it.exists())
             .unwrap_or_else(|| run_dir.join("events.out.tfevents"));
         let file = OpenOptions::new().create_new(true).append(true).open(&path);
-        let file = file.map_err(Error::io("create", &path))?;
+        let file = file.map_err(Refusal::io("create", &path))?;
         let mut it = Self { file, path };
         it.write(&event(0, |out| string(out, 3, b"brain.Event:2")))?;
         // SessionLog { status: START }: what older files hold from this step on is stale.
@@ -62,7 +64,7 @@ impl Events {
     }
 
     fn write(&mut self, event: &[u8]) -> Result<()> {
-        self.file.write_all(&record(event)).map_err(Error::io("write", &self.path))
+        self.file.write_all(&record(event)).map_err(Refusal::io("write", &self.path))
     }
 }
 

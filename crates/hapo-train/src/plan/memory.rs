@@ -1,6 +1,6 @@
 //! Memory by part, at the longest prompts and responses that a recipe allows.
 
-use hapo_core::Memory;
+use hapo_core::{Memory, Refusal};
 use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Counting, Cpu, Held as Purpose, NumberFormat};
 use hapo_model::{
     ActivationCheckpointing, Config, Dtype, GenerationRows, KvCache, Model, Moments,
@@ -275,7 +275,7 @@ impl Counted {
         Self::count(workload).expect("counting refuses no shape that was checked")
     }
 
-    fn count(of: Workload<'_>) -> Result<Self, hapo_model::ComputeError> {
+    fn count(of: Workload<'_>) -> Result<Self, Refusal> {
         let Workload { recipe, eval_sets, config, device } = of;
         let counting = Counting::new(device.habits());
         let tally = counting.tally().clone();
@@ -303,7 +303,7 @@ impl Counted {
         counted.moments = taken();
         let initial = model.copy_trained()?;
         counted.initial = taken();
-        let mut tape = Tape::new(recipe.optim().activation_checkpointing);
+        let mut tape = Tape::new(checkpointing(of));
         let batch = largest_batch(rows(recipe, config), positions);
         let slopes = vec![0.0; tape.forward(&model, &batch)?.log_probs.len()];
         tape.backward(&model, &slopes, &slopes, &mut gradients)?;
@@ -336,6 +336,21 @@ fn largest_batch(rows: usize, positions: usize) -> PackedBatch {
     let target = |row| Target { row, token: 0, inverse_temperature: 1.0 };
     batch.targets = (0..rows).map(target).collect();
     batch
+}
+
+/// Which activations are saved, where the recipe leaves it to the device.
+pub(super) fn checkpointing(of: Workload<'_>) -> ActivationCheckpointing {
+    let asked = of.recipe.optim().activation_checkpointing;
+    if asked != ActivationCheckpointing::Auto {
+        return asked;
+    }
+    let all = of.recipe.with(&Overrides::set(["optim.activation_checkpointing=none"]));
+    let all = Workload { recipe: &all.expect("the value is one of the key's"), ..of };
+    if total(&parts(all), of.device) <= of.device.memory_bytes {
+        ActivationCheckpointing::None
+    } else {
+        ActivationCheckpointing::Layers
+    }
 }
 
 /// The purpose of a run's weights: those of a folder in bf16, beside an adapter, never change.
@@ -480,7 +495,8 @@ fn settling_bytes(
     let (heads, kv_heads) = (config.heads, config.kv_heads);
     let saved = match checkpointing {
         ActivationCheckpointing::None => config.layers,
-        ActivationCheckpointing::Layers => 1,
+        // What is settled may not depend on the memory that a device has.
+        ActivationCheckpointing::Layers | ActivationCheckpointing::Auto => 1,
     };
     let raw = if config.decoder.qk_norm.is_some() { q_dim + kv_dim + heads + kv_heads } else { 0 };
     let layer = hidden + 2 + raw + heads + 2 * (hidden + config.ffn) + 2 * (q_dim + kv_dim);
@@ -503,7 +519,7 @@ pub(super) fn changes(of: Workload<'_>) -> Vec<Change> {
         let total_bytes = total(&parts(Workload { recipe: &changed, ..of }), device);
         changes.push(Change { set, total_bytes });
     };
-    if recipe.optim().activation_checkpointing == ActivationCheckpointing::None {
+    if checkpointing(of) == ActivationCheckpointing::None {
         consider("optim.activation_checkpointing=layers".to_owned());
     }
     let longest = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;

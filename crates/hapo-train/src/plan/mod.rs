@@ -19,11 +19,11 @@ use serde::Serialize;
 pub use device::DeviceSpec;
 pub(crate) use memory::{longest_sequences, micro_batch_tokens};
 
-use crate::error::{Error, Result};
+use crate::Result;
 use crate::model::builtin::BUILTIN_BASE;
 use crate::model::init;
 use crate::model::lora;
-use crate::recipe::{EvalSet, LoraSection, ModelSource, Recipe};
+use crate::recipe::{EvalSet, LoraSection, ModelSource, Recipe, of_another_recipe};
 use memory::{Sampling, at_once, changes, parts, total, trained_bytes};
 use work::{SamplingWork, TrainingWork};
 
@@ -186,7 +186,7 @@ fn shape_of(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
                 folder => Ok(hapo_model::folder::read_config(std::path::Path::new(folder))?.config),
             }
         }
-        ModelSource::Stage(name, _) => Err(Error::of_another_recipe(name)),
+        ModelSource::Stage(name, _) => Err(of_another_recipe(name)),
     }
 }
 

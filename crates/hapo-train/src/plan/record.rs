@@ -8,8 +8,8 @@ use std::sync::Arc;
 use hapo_run::RunFolder;
 use serde_json::Value;
 
-use crate::error::{Error, Result};
-use crate::recipe::Recipe;
+use crate::Result;
+use crate::recipe::{Recipe, refused_recipe};
 
 /// The metrics that count the groups of a step.
 const GROUPS: [&str; 3] = ["groups/all_fail", "groups/partially_solved", "groups/all_solved"];
@@ -28,7 +28,7 @@ pub(super) fn injections_of(recipe: &Recipe) -> Result<Arc<[u64]>> {
     let refused = |problem: String| {
         let problem = format!("{}: {problem}", path.display());
         let hint = "name the folder of a run of at least as many steps, or its metrics.jsonl";
-        Error::recipe(recipe.name(), "hapo.record", problem, hint)
+        refused_recipe(recipe.name(), "hapo.record", problem, hint)
     };
     let text = fs::read_to_string(&path).map_err(|it| refused(it.to_string()))?;
     let mut injections = BTreeMap::new();

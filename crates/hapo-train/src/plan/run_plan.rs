@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapo_core::Step;
+use hapo_core::{Refusal, Step};
 use hapo_kernels::AdamW;
-use hapo_reward::{Answers, OwnReward, RewardSettings};
+use hapo_net::reward::{Answers, OwnReward, RewardSettings};
 use hapo_run::RunFolder;
 use hapo_verify::Extracting;
 
+use crate::Result;
 use crate::checkpoint::handed_on::{HandedOn, handed_on};
 use crate::engine::engines::Batching;
-use crate::error::Result;
 use crate::grading::RunGrader;
 use crate::grading::verifier::{GradingPolicy, VerdictNoise};
 use crate::model::template::{ChosenTemplate, template_of_recipe};
@@ -52,7 +52,7 @@ impl Sources {
             files.extend(init.tokenizer.as_deref().map(PathBuf::from));
         }
         for path in files {
-            std::fs::metadata(&path).map_err(hapo_run::Error::io("read", &path))?;
+            std::fs::metadata(&path).map_err(Refusal::io("read", &path))?;
         }
         Ok(())
     }
@@ -192,14 +192,17 @@ impl RunPlan {
     /// The grader of completions, shown what the recipe takes for an answer (D26).
     pub(crate) fn grader(&self) -> Result<RunGrader> {
         let (data, reward) = (self.recipe.data(), &self.recipe.settings().reward);
-        if !hapo_reward::is_own(&data.grader) {
-            let grader = Extracting::new(hapo_verify::grader(&data.grader)?, data.extraction);
+        if !hapo_net::reward::is_own(&data.grader) {
+            let grader = Extracting::new(
+                hapo_verify::grader(&data.grader).map_err(Refusal::because)?,
+                data.extraction,
+            );
             return Ok(RunGrader::built_in(grader));
         }
         let settings = RewardSettings {
             timeout: Duration::from_secs_f64(reward.timeout),
             start_timeout: Duration::from_secs_f64(reward.start_timeout),
-            workers: hapo_reward::workers(reward.workers),
+            workers: hapo_net::reward::workers(reward.workers),
             on_failure: reward.on_failure,
             success_at: self.recipe.success_at(),
             wrong: reward.wrong,

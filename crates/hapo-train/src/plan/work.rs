@@ -3,8 +3,10 @@
 use hapo_kernels::NumberFormat;
 use hapo_model::{ActivationCheckpointing, Config, flops, keeps_logits, kv_bytes_per_token};
 
-use super::memory::{Sampling, kv_format, mini_batch, rows_of, samples, trained_bytes};
-use super::{DeviceSpec, Lengths};
+use super::memory::{
+    Sampling, checkpointing, kv_format, mini_batch, rows_of, samples, trained_bytes,
+};
+use super::{DeviceSpec, Lengths, Workload};
 use crate::recipe::Recipe;
 
 /// Bytes that an update moves for each parameter: `AdamW` reads four numbers and writes three, the gradient's norm and
@@ -154,7 +156,8 @@ impl TrainingWork {
         let sweeps = if recipe.lora().is_some() { 2.0 } else { 3.0 };
         // Backward takes two forwards, the attention's two and a half.
         let mut flops = layers.plus(head).times(sweeps).plus(layers.attention().times(0.5));
-        if recipe.optim().activation_checkpointing == ActivationCheckpointing::Layers {
+        let settled = checkpointing(Workload::new(recipe, config, device));
+        if settled == ActivationCheckpointing::Layers {
             flops = flops.plus(layers);
         }
         let (longest_prompt, longest_response) = (prompt.ceil() as usize, response.ceil() as usize);

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Each input by its key in files and its name in messages.
-const NAMED: [(&str, &str); 12] = [
+const NAMED: [(&str, &str); 14] = [
     ("prompts", "the rendered prompts (data.train)"),
     ("answers", "the gold answers (data.train)"),
     ("teachers", "the teachers (data.train)"),
@@ -18,12 +18,23 @@ const NAMED: [(&str, &str); 12] = [
     ("config", "the configuration (model)"),
     ("tokenizer", "the tokenizer (model)"),
     ("template", "the chat template (data.template)"),
-    ("weights", "the base weights (model)"),
+    (WEIGHTS, "the base weights (model)"),
+    (PUBLISHED_WEIGHTS, "the base weights (model)"),
+    (INVARIANT, "whether rows of products are independent (--device)"),
     ("reference", "the second model (reference)"),
     ("record", "the recorded injections (hapo.record)"),
     ("method", "the file of the method's code (method)"),
     ("arithmetic", "the arithmetic of the processor (hapo itself)"),
 ];
+
+/// The weights in the order that they are held in, read back from the device: a CPU's runs.
+pub(crate) const WEIGHTS: &str = "weights";
+
+/// The weights tensor by tensor as they were read: a GPU's runs.
+pub(crate) const PUBLISHED_WEIGHTS: &str = "weights.v2";
+
+/// On a GPU: whether a row of a product has the same bits alone and among others.
+pub(crate) const INVARIANT: &str = "sampler/invariant";
 
 /// SHA-256 of each thing that a run reads, by its name; the arithmetic by its own name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +57,11 @@ impl Inputs {
     /// True if the rows are those of `other`, so that their numbers name the same prompts.
     pub(crate) fn has_rows_of(&self, other: &Self) -> bool {
         ["prompts", "answers", "teachers"].iter().all(|it| self.0.get(*it) == other.0.get(*it))
+    }
+
+    /// True if there is one of this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
     }
 
     pub(crate) fn set(&mut self, name: &str, hash: String) {

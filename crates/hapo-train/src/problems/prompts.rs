@@ -7,14 +7,14 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use hapo_core::{
-    Context, CounterRng, Explain, PromptId, RngCounter, RngStream, TeacherTrajectory, Verdict,
+    Context, CounterRng, PromptId, Refusal, RngCounter, RngStream, TeacherTrajectory, Verdict,
     counted,
 };
 use hapo_data::{AdmissionRule, Columns, Dataset, Example, Loaded, NamedColumns};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Gold, Grader, in_order};
 
-use crate::error::{Error, Result};
+use crate::Result;
 use crate::grading::{gold_of, graded};
 use crate::problems::inputs::{Inputs, RowHashes};
 use crate::recipe::{HintSource, Overlong, did_you_mean};
@@ -61,7 +61,7 @@ impl Prompt {
             let problem =
                 format!("row {name}: expected a problem to put a solution behind, got a prompt");
             let hint = "take a method that shows no responses, or rows of problems";
-            return Err(Error::refused(problem, hint));
+            return Err(Refusal::input(problem).hint(hint));
         }
         let mut shown = response;
         loop {
@@ -137,8 +137,8 @@ impl PromptTable {
         let mut overlong = Vec::new();
         for (number, teachers) in admission.teachers.into_iter().enumerate() {
             let example = &dataset.examples[number];
-            let bad_row = |problem: String, hint: &str| {
-                Error::refused(with_row(dataset, number, origin, &problem), hint)
+            let bad_row = |problem: String, hint: &'static str| {
+                Refusal::input(with_row(dataset, number, origin, &problem)).hint(hint)
             };
             let is_graded = limits.grades || !example.answer.is_empty();
             let gold = is_graded.then(|| gold_of(grader, example)).transpose();
@@ -148,13 +148,8 @@ impl PromptTable {
                     format!("the grader cannot read the gold answer `{answer}`: {reason}");
                 bad_row(problem, "correct or remove the row")
             })?;
-            let tokens = match chat_format.prompt_of(example) {
-                Err(hapo_sampler::Error::Data(it)) => {
-                    let hint = it.hint().unwrap_or_default();
-                    return Err(Error::refused(format!("{it} ({origin})"), hint));
-                }
-                tokens => tokens?,
-            };
+            let tokens = chat_format.prompt_of(example);
+            let tokens = tokens.map_err(|error| Refusal::from(error).at(origin))?;
             if tokens.is_empty() || tokens.len() > limits.prompt_tokens {
                 let (limit, n) = (limits.prompt_tokens, tokens.len());
                 let problem = format!("expected a prompt of 1 to {limit} tokens, got {n}");
@@ -250,7 +245,7 @@ fn hints_of(
     teacher: Option<&TeacherTrajectory>,
     chat_format: &ChatFormat,
     limits: PromptLimits,
-) -> Result<std::result::Result<Vec<Vec<u32>>, String>> {
+) -> Result<Result<Vec<Vec<u32>>, String>> {
     let texts = match (limits.hints, teacher) {
         (None, _) | (Some(HintSource::Solution), None) => Vec::new(),
         (Some(HintSource::Column), _) => example.hints.clone(),
@@ -258,7 +253,7 @@ fn hints_of(
         (Some(HintSource::Solution), Some(teacher)) => {
             let tokens = teacher.tokens();
             let parts = SHOWN_PERCENT.map(|it| &tokens[..tokens.len() * it / 100]);
-            parts.iter().map(|it| chat_format.text(it)).collect::<std::result::Result<_, _>>()?
+            parts.iter().map(|it| chat_format.text(it)).collect::<Result<Vec<_>, _>>()?
         }
     };
     if texts.len() > Context::MOST_HINTS {
@@ -418,7 +413,7 @@ pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loade
             "`hapo data check {} --drop-bad -o OUT` names them and writes the others",
             bad.file
         );
-        return Err(Error::refused(format!("{bad} ({all} in all)"), hint));
+        return Err(Refusal::input(format!("{bad} ({all} in all)")).hint(hint));
     }
     Ok(loaded)
 }
@@ -429,10 +424,10 @@ pub fn check_columns(file: &str, named: &NamedColumns) -> Result<()> {
     match named.missing.first() {
         Some(missing) if !present.is_empty() => {
             let there = present.join(", ");
-            Err(Error::refused(
-                format!("{file}: no row has the column `{missing}`; there are {there}"),
-                did_you_mean(missing, &present, "", "name one of these"),
+            Err(Refusal::input(format!(
+                "{file}: no row has the column `{missing}`; there are {there}"
             ))
+            .hint(did_you_mean(missing, &present, "", "name one of these")))
         }
         _ => Ok(()),
     }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use hapo_core::{Step, counted, demonstration as imitated};
+use hapo_core::{Refusal, Step, counted, demonstration as imitated};
 use hapo_data::Dataset;
 use hapo_data::task::{Corpus, Split, TaskSet};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Grader;
 
-use crate::error::{Error, Result};
+use crate::Result;
 use crate::pack::{Sequence, TokenGroup};
 use crate::problems::duplicates::Texts;
 use crate::problems::prompts::{Order, Prompt, PromptLimits, PromptTable, ReadAs, load_files};
@@ -203,19 +203,17 @@ pub(crate) fn load_source(
             n => format!("; left out, as longer than data.max_prompt_tokens: {n}"),
         };
         let with = if recipe.method().samples() { "" } else { " with an admissible teacher" };
-        return Err(Error::refused(
-            format!(
-                "expected at least {}{with} for one step, got {}{left_out} ({})",
-                counted(order.per_step, "prompt", "prompts"),
-                order.prompts,
-                recipe.data().train.name()
-            ),
-            if order.prompts + table.overlong.len() >= order.per_step {
-                "raise data.max_prompt_tokens"
-            } else {
-                "lower sampling.prompts_per_step or add data"
-            },
-        ));
+        return Err(Refusal::input(format!(
+            "expected at least {}{with} for one step, got {}{left_out} ({})",
+            counted(order.per_step, "prompt", "prompts"),
+            order.prompts,
+            recipe.data().train.name()
+        ))
+        .hint(if order.prompts + table.overlong.len() >= order.per_step {
+            "raise data.max_prompt_tokens"
+        } else {
+            "lower sampling.prompts_per_step or add data"
+        }));
     }
     Ok(if recipe.method().samples() {
         Source::Prompts { table, order }

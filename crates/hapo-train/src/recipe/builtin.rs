@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::words::did_you_mean;
-use crate::error::{Error, Result};
+use crate::Result;
+use crate::recipe::refused_recipe;
 
 /// The prefix of a built-in recipe's name.
 pub(super) const PREFIX: &str = "builtin:";
@@ -60,7 +61,7 @@ pub(super) fn find(name: &str) -> Result<&'static BuiltinRecipe> {
         let known: Vec<&str> = BUILTIN_RECIPES.iter().map(|it| it.name).collect();
         let problem = format!("no such recipe, expected one of: {}", known.join(", "));
         let hint = did_you_mean(name, &known, PREFIX, "`hapo list recipes` says what each is for");
-        Error::recipe(format!("{PREFIX}{name}"), "", problem, hint)
+        refused_recipe(format!("{PREFIX}{name}"), "", problem, hint)
     })
 }
 
@@ -71,7 +72,7 @@ pub(super) fn refuse_bare_name(path: &Path) -> Result<()> {
         None => Ok(()),
         Some(it) => {
             let hint = format!("the recipe that comes with hapo is `{PREFIX}{}`", it.name);
-            Err(Error::recipe(path.display().to_string(), "", "no such file", hint))
+            Err(refused_recipe(path.display().to_string(), "", "no such file", hint))
         }
     }
 }

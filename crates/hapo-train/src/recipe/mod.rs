@@ -15,7 +15,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use hapo_core::{Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs};
+use hapo_core::{Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal};
 use hapo_data::{Dataset, TemplateChoice};
 use hapo_kernels::Compute;
 use hapo_run::RunFolder;
@@ -23,7 +23,7 @@ use hapo_sampler::{Decoding, Truncation};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use crate::error::{Error, Result};
+use crate::Result;
 use idle::{Idle, idle_keys};
 use text::{Document, Idling, Problem};
 
@@ -37,7 +37,8 @@ pub use sections::{
     MetricsSection, MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, ReferenceSection,
     RewardSection, RolloutEngine, RolloutsSection, SECTIONS, SamplingSection, Settings, Tracker,
 };
-pub use text::{Overrides, WrittenAs};
+pub(crate) use text::refused_recipe;
+pub use text::{Overrides, RecipeProblem, WrittenAs};
 pub use words::{did_you_mean, key_of_word};
 
 /// The recipe of a run.
@@ -146,7 +147,7 @@ impl Recipe {
             (true, stages) if stages.exists() => stages,
             (true, _) => folder.recipe(),
         };
-        let io = |it| Error::from(hapo_run::Error::io("read", &file)(it));
+        let io = |error| Refusal::io("read", &file)(error);
         // A link of a run folder may lead to a file without an end.
         if path.is_dir() && file.exists() && !file.is_file() {
             return Err(io(std::io::Error::other("it is no file")));
@@ -337,9 +338,19 @@ fn only(stages: &mut Vec<Recipe>, origin: &str) -> Result<Recipe> {
     }
 }
 
-fn several_stages(origin: &str) -> Error {
+fn several_stages(origin: &str) -> Refusal {
     let hint = "`hapo train` runs the stages one after the other";
-    Error::recipe(origin, "stage", "expected a recipe of one stage", hint)
+    refused_recipe(origin, "stage", "expected a recipe of one stage", hint)
+}
+
+/// The refusal of a stage that cannot be run yet, or not here.
+pub(crate) fn wrong_stage(problem: String) -> Refusal {
+    Refusal::input(problem).hint("run the stages of the recipe in their order")
+}
+
+/// The refusal of a recipe that starts from a stage, where nobody knows of which run.
+pub(crate) fn of_another_recipe(stage: &str) -> Refusal {
+    wrong_stage(format!("model.path = \"stage:{stage}\" is a stage of another recipe"))
 }
 
 /// Refuses keys that are written where nothing reads them. What several stages share, one of them must read.
@@ -462,7 +473,7 @@ impl Recipe {
 
     /// True if rows of data are kept whole, for a custom reward.
     pub fn keeps_fields(&self) -> bool {
-        hapo_reward::is_own(&self.data().grader)
+        hapo_net::reward::is_own(&self.data().grader)
     }
 
     /// How rollouts are drawn.

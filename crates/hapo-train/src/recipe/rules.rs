@@ -5,9 +5,9 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use hapo_core::{
-    Annealing, AnnealingMode, Clip, Explain, GateSettings, HapoGate, INJECTIONS,
-    ImportanceRatioLevel, Kl, Loss, METHODS, Method, MethodEntry, MethodSettings, Needs,
-    Normaliser, Schedule, Scored, SlotRule, TeacherPick, Threshold, check_slot_rule,
+    Annealing, AnnealingMode, Clip, GateSettings, HapoGate, INJECTIONS, ImportanceRatioLevel, Kl,
+    Loss, METHODS, Method, MethodEntry, MethodSettings, Needs, Normaliser, Schedule, Scored,
+    SlotRule, TeacherPick, Threshold, check_slot_rule,
 };
 use hapo_data::task::{FAMILIES, find_family};
 use hapo_run::{METRICS, REWARD_PARTS};
@@ -128,7 +128,7 @@ fn check_numbers(it: &Settings) -> Checked {
         range(key, valid, expected, got)?;
     }
     let (success_at, wrong) = (it.reward.success_at, it.reward.wrong);
-    if hapo_reward::is_own(&it.data.grader) {
+    if hapo_net::reward::is_own(&it.data.grader) {
         range("reward.success_at", success_at.is_finite(), "a finite reward", success_at)?;
         let below = wrong.is_finite() && wrong < success_at;
         range("reward.wrong", below, "a finite reward below reward.success_at", wrong)?;
@@ -190,9 +190,10 @@ fn check_data(it: &Settings) -> Checked {
         let template = data.template_choice().check();
         template.map_err(|it| names(&it, "data.template", "templates"))?;
     }
-    if hapo_reward::is_own(&data.grader) {
-        hapo_reward::check(&data.grader).map_err(|it| {
-            Problem::new("data.grader", it.to_string(), it.hint().unwrap_or_default())
+    if hapo_net::reward::is_own(&data.grader) {
+        hapo_net::reward::check(&data.grader).map_err(|it| {
+            let hint = it.how_to_mend().map(ToString::to_string);
+            Problem::new("data.grader", it.to_string(), hint.unwrap_or_default())
         })?;
     } else {
         hapo_verify::grader(&data.grader).map_err(|it| names(&it, "data.grader", "graders"))?;
@@ -352,7 +353,7 @@ fn built_method(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> {
     let settings = method_settings(it, entry, own)?;
     (entry.build)(&settings).map_err(|it| {
         let hint = "`hapo recipe` has the tables of single methods";
-        Problem::new(it.key, it.problem, hint)
+        Problem::new(it.place().unwrap_or_default(), it.problem(), hint)
     })
 }
 

@@ -1,11 +1,10 @@
 //! The recipe as a JSON schema, for editors that complete and check TOML.
 
-use hapo_core::METHODS;
+use hapo_core::{METHODS, Refusal};
 use serde_json::{Map, Value, json};
 
 use super::keys::{EVERY_SECTION, KeyEntry, key_entries};
-use super::{Overrides, REQUIRED, Recipe};
-use crate::error::Error;
+use super::{Overrides, REQUIRED, Recipe, RecipeProblem};
 
 /// The schema (draft 7) of a recipe of one stage: keys, defaults, meanings, and the words that a key takes.
 pub fn schema() -> Value {
@@ -55,10 +54,9 @@ fn property(key: &KeyEntry) -> Value {
 /// The words of a key that takes nothing else, as the refusal of another one names them.
 fn words(key: &KeyEntry) -> Vec<String> {
     let set = Overrides::set([format!("{}=\"\\u0001\"", key.path())]);
-    let Err(Error::Recipe { problem, .. }) = Recipe::parse(EVERY_SECTION, "schema", &set) else {
-        return Vec::new();
-    };
-    let named = problem.strip_prefix("expected one of ");
+    let refused = Recipe::parse(EVERY_SECTION, "schema", &set).err();
+    let problem = refused.as_ref().and_then(Refusal::cause::<RecipeProblem>);
+    let named = problem.and_then(|it| it.problem.strip_prefix("expected one of "));
     let words = named.and_then(|it| it.rsplit_once(", got ")).map(|it| it.0.split(", "));
     words.map(|it| it.map(str::to_owned).collect()).unwrap_or_default()
 }

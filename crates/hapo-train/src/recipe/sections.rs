@@ -15,7 +15,7 @@ use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
 use hapo_kernels::{Compute, NumberFormat};
 use hapo_model::{ActivationCheckpointing, Dtype, Projection};
-use hapo_reward::OnFailure;
+use hapo_net::reward::OnFailure;
 use hapo_sampler::KvMemory;
 use hapo_verify::Extraction;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -645,7 +645,8 @@ section! {
         /// Tokens of one forward and backward pass; changes memory, not the loss. `auto`: from 1024 to 8192, by the
         /// model's shape, so that activations take no more than weights, gradients and moments, or 1 GiB.
         micro_batch_tokens: MicroBatch = MicroBatch::Auto,
-        /// `none` keeps all activations, `layers` computes each layer's again in the backward pass.
+        /// `none` keeps all activations, `layers` computes each layer's again in the backward pass, `auto` keeps all
+        /// where they fit; results are the same.
         activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing::None,
     }
 }

@@ -11,7 +11,8 @@ use toml::{Table, Value};
 use super::registered::method_names;
 use super::sections::{REQUIRED, Settings};
 use super::words::explain;
-use crate::error::{Error, Result};
+use crate::Result;
+use hapo_core::{Hint, Refusal};
 
 /// Changes to a recipe from outside: keys set and keys removed.
 #[derive(Clone, Debug, Default)]
@@ -149,14 +150,10 @@ impl Document {
     }
 
     /// The error of a problem, at the place of its key.
-    pub(super) fn error(&self, problem: Problem) -> Error {
+    pub(super) fn error(&self, problem: Problem) -> Refusal {
         let at = self.place(&problem.key).map(|it| it.at.clone());
-        Error::Recipe {
-            origin: at.unwrap_or_else(|| self.origin.clone()),
-            field: problem.key,
-            problem: problem.what,
-            hint: problem.hint,
-        }
+        let origin = at.unwrap_or_else(|| self.origin.clone());
+        refused_recipe(origin, &problem.key, problem.what, problem.hint)
     }
 
     /// How a key is taken out, for a hint.
@@ -168,7 +165,7 @@ impl Document {
     pub(super) fn set(&mut self, text: &str, written_as: WrittenAs, shared: bool) -> Result<()> {
         let at = format!("{} {text}", written_as.set);
         let hint = "write section.key=value, for example optim.lr=5e-6";
-        let bad = |what: &str| Error::recipe(&at, "", what, hint);
+        let bad = |what: &str| refused_recipe(&at, "", what, hint);
         let (path, value) = text.split_once('=').ok_or_else(|| bad("expected key=value"))?;
         // A text that is no TOML value is a string: `method=luffy` needs no quotes.
         let value = toml::from_str::<Table>(&format!("value = {value}"))
@@ -285,10 +282,10 @@ fn with_stages(
     mut positions: Vec<BTreeMap<String, KeyOrigin>>,
 ) -> Result<Vec<(Option<String>, Document)>> {
     let stages: Vec<Table> = stages.try_into().map_err(|_| {
-        Error::recipe(&outer.origin, "stage", "expected a list of tables", "write [[stage]]")
+        refused_recipe(&outer.origin, "stage", "expected a list of tables", "write [[stage]]")
     })?;
     if stages.is_empty() {
-        return Err(Error::recipe(
+        return Err(refused_recipe(
             &outer.origin,
             "stage",
             "expected at least one stage",
@@ -305,7 +302,7 @@ fn with_stages(
         if !valid {
             let what = format!("stage {}: expected a name of its own", index + 1);
             let hint = "name it with letters, digits, `-` and `_`: it is the stage's folder";
-            return Err(Error::recipe(&outer.origin, "stage", what, hint));
+            return Err(refused_recipe(&outer.origin, "stage", what, hint));
         }
         let name = name.to_owned();
         let mut document = outer.clone();
@@ -344,7 +341,7 @@ fn lay_on(
     let names: Vec<Option<String>> = all.iter().map(|it| it.0.clone()).collect();
     let no_stage = |flag: &str, it: &str| {
         let what = format!("{flag} {it}: the recipe has no such stage");
-        Error::recipe(origin, "stage", what, "write stage.NAME.key with the name of a stage")
+        refused_recipe(origin, "stage", what, "write stage.NAME.key with the name of a stage")
     };
     for it in &overrides.unset {
         let (stages, key) = targets(it, &names);
@@ -358,7 +355,7 @@ fn lay_on(
         if !found {
             let (unset, hint) = (overrides.written_as.unset, "leave it away: the default holds");
             let problem = format!("`{it}` is not in the recipe");
-            return Err(Error::recipe(format!("{unset} {it}"), "", problem, hint));
+            return Err(refused_recipe(format!("{unset} {it}"), "", problem, hint));
         }
     }
     for it in &overrides.set {
@@ -427,8 +424,30 @@ fn place_of(origin: &str, text: &str, offset: usize) -> String {
     format!("{origin}, line {line}, column {column}")
 }
 
-fn bad_toml(error: &toml::de::Error, origin: &str, text: &str) -> Error {
+fn bad_toml(error: &toml::de::Error, origin: &str, text: &str) -> Refusal {
     let at = error.span().map(|it| place_of(origin, text, it.start));
     let hint = "a recipe is a TOML file; `hapo list recipes` names some that come with the program";
-    Error::recipe(at.unwrap_or_else(|| origin.to_owned()), "", error.message(), hint)
+    refused_recipe(at.unwrap_or_else(|| origin.to_owned()), "", error.message(), hint)
+}
+
+/// What is wrong with a recipe, at a key or at none: the source of its [`Refusal`].
+#[derive(Debug, thiserror::Error)]
+#[error("{problem} ({origin}{}{key})", if key.is_empty() { "" } else { ": " })]
+pub struct RecipeProblem {
+    /// File, or the override, that says it, with line and column.
+    pub origin: String,
+    /// The key; empty where there is none.
+    pub key: String,
+    /// Expected and found.
+    pub problem: String,
+}
+
+pub(crate) fn refused_recipe(
+    origin: impl Into<String>,
+    key: &str,
+    problem: impl Into<String>,
+    hint: impl Into<Hint>,
+) -> Refusal {
+    let (origin, key, problem) = (origin.into(), key.to_owned(), problem.into());
+    Refusal::because(RecipeProblem { origin, key, problem }).hint(hint)
 }

@@ -7,8 +7,11 @@ pub(crate) mod validation;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
-use hapo_core::{Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, Schedule, Step, hex};
+use hapo_core::{
+    Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, Refusal, Schedule, Step, hex,
+};
 use hapo_kernels::{Compute, Cpu, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, LoadedModel, Model, Moments, Tokenizer, config_json};
@@ -16,13 +19,15 @@ use hapo_run::{Metrics, Preflight, RunFolder};
 use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
 
+use crate::Result;
 use crate::checkpoint::{self, Contents, Shelf, TrainerState};
-use crate::engine::engines::{Engines, Learner, LocalSampler, ModelFiles, Sampler};
+use crate::engine::engines::{
+    Engines, Learner, LocalSampler, ModelFiles, Sampler, TRAINING, naming_memory_keys,
+};
 use crate::engine::scorer::{LocalScorer, Scorer};
 use crate::engine::server::{PublishedFiles, ServerSampler};
 use crate::engine::trainer::{Trainer, loss_of};
-use crate::engine::trainer_files::hash_of_weights;
-use crate::error::{Error, Result};
+use crate::engine::trainer_files::{hash_of_weights, published_hash_of};
 use crate::grading::RunGrader;
 use crate::grading::verifier::Verifier;
 use crate::model::builtin::{BUILTIN_BASE, base_folder};
@@ -31,9 +36,11 @@ use crate::model::lora::{self, Opened};
 use crate::observe::meter::Meter;
 use crate::plan::run_plan::RunPlan;
 use crate::plan::{config_of_model, longest_sequences};
-use crate::problems::inputs::Inputs;
+use crate::problems::inputs::{INVARIANT, Inputs, PUBLISHED_WEIGHTS, WEIGHTS};
 use crate::problems::source::{Source, demonstration, load_source};
-use crate::recipe::{HintSource, ModelSource, Recipe, RolloutEngine};
+use crate::recipe::{
+    HintSource, ModelSource, Recipe, RolloutEngine, of_another_recipe, refused_recipe,
+};
 use crate::run::validation::Validation;
 use crate::step::rollouts::RolloutLog;
 use crate::step::update::update_once;
@@ -53,7 +60,7 @@ pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result
 }
 
 pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
-    Ok(Cpu::computing(threads, compute).map_err(hapo_model::ComputeError::from)?)
+    Ok(Cpu::computing(threads, compute)?)
 }
 
 /// A run in memory.
@@ -77,7 +84,31 @@ pub struct Run<L: Learner = Trainer> {
     memory: Memory,
     /// Warnings about the model and the data.
     warnings: Vec<String>,
+    laps: Laps,
 }
+
+/// Seconds that the parts of a start took.
+#[derive(Debug)]
+struct Laps {
+    since: Instant,
+    parts: Vec<(&'static str, f64)>,
+}
+
+impl Laps {
+    fn new() -> Self {
+        Self { since: Instant::now(), parts: Vec::new() }
+    }
+
+    /// A part has ended.
+    fn end(&mut self, part: &'static str) {
+        self.parts.push((part, self.since.elapsed().as_secs_f64()));
+        self.since = Instant::now();
+    }
+}
+
+/// What a GPU whose products depend on the other rows means for a run.
+const ROWS_DEPEND: &str = "a row of a product has other bits among other rows on this GPU, so sampled log-probabilities \
+     may differ from the trainer's: sampler/logprob_gap_max says how much, rollouts.correction corrects it";
 
 impl Run {
     /// Loads model and data and puts the method together, on the CPU.
@@ -89,7 +120,11 @@ impl Run {
 impl<D: Device> Run<Trainer<D>> {
     /// As [`Run::new`], on any device that computes as the recipe says.
     pub fn on(device: D, plan: &RunPlan) -> Result<Self> {
-        let recipe = plan.recipe();
+        Self::open(device, plan).map_err(|refusal| naming_memory_keys(refusal, TRAINING))
+    }
+
+    fn open(device: D, plan: &RunPlan) -> Result<Self> {
+        let (recipe, mut laps) = (plan.recipe(), Laps::new());
         check_compute(&device, recipe)?;
         plan.check_files()?;
         let (model_source, context) = (plan.model()?, plan.context());
@@ -104,9 +139,11 @@ impl<D: Device> Run<Trainer<D>> {
                 }
                 Opened { loaded, base: String::new() }
             }
-            ModelSource::Stage(name, _) => return Err(Error::of_another_recipe(name)),
+            ModelSource::Stage(name, _) => return Err(of_another_recipe(name)),
         };
-        let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint } = loaded;
+        let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint, hash } =
+            loaded;
+        laps.end("weights");
         check_kv_memory(plan, &model)?;
         let name = match &model_source {
             ModelSource::Folder(path) => path,
@@ -119,11 +156,23 @@ impl<D: Device> Run<Trainer<D>> {
         let source = load_source(recipe, &plan.train_files(), &chat_format, grader.get())?;
         let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
+        laps.end("data");
         let mut inputs = inputs_of(&model, &tokenizer_files);
         inputs.set("template", chat_format.template.hash());
         if model.device().habits().is_cpu() {
             inputs.set("arithmetic", hapo_kernels::ARITHMETIC.to_owned());
+            inputs.set(WEIGHTS, hash_of_weights(&model));
+        } else {
+            inputs.set(PUBLISHED_WEIGHTS, published_hash_of(&model, hash));
         }
+        laps.end("hash of the weights");
+        if let Some(is_invariant) = model.rows_are_independent()? {
+            inputs.set(INVARIANT, is_invariant.to_string());
+            if !is_invariant {
+                warnings.push(ROWS_DEPEND.to_owned());
+            }
+        }
+        laps.end("rows of products compared");
         if let Some(it) = &reference {
             it.require_tokenizer(&chat_format.tokenizer, recipe.name())?;
             inputs.set("reference", it.hash.clone());
@@ -145,8 +194,10 @@ impl<D: Device> Run<Trainer<D>> {
         if recipe.metrics().kl_every > 0 {
             learner.keep_initial()?;
         }
+        laps.end("moments");
         let sampler = sampler_of(plan, &chat_format, [&base, &fingerprint], &tokenizer_files)?;
         Ok(Self {
+            laps,
             learner,
             sampler,
             reference: reference.map(|it| Box::new(it.scorer) as Box<dyn Scorer>),
@@ -168,6 +219,19 @@ impl<D: Device> Run<Trainer<D>> {
             warnings,
             plan: plan.clone(),
         })
+    }
+}
+
+impl<D: Device> Run<Trainer<D>> {
+    /// Hashes the weights as `before` has them hashed, a run of another device or version.
+    pub(crate) fn hash_weights_as_in(&mut self, before: &Inputs) {
+        let model = &self.learner.model;
+        if before.has(WEIGHTS) && !self.inputs.has(WEIGHTS) {
+            self.inputs.set(WEIGHTS, hash_of_weights(model));
+        }
+        if before.has(PUBLISHED_WEIGHTS) && !self.inputs.has(PUBLISHED_WEIGHTS) {
+            self.inputs.set(PUBLISHED_WEIGHTS, published_hash_of(model, None));
+        }
     }
 }
 
@@ -214,12 +278,13 @@ struct Reference<D: Device> {
 fn open_reference<D: Device>(device: &D, plan: &RunPlan) -> Result<Option<Reference<D>>> {
     let path = match plan.reference()? {
         None => return Ok(None),
-        Some(ModelSource::Stage(name, _)) => return Err(Error::of_another_recipe(&name)),
+        Some(ModelSource::Stage(name, _)) => return Err(of_another_recipe(&name)),
         Some(ModelSource::Init(_)) => unreachable!("a reference is a folder or a stage"),
         Some(ModelSource::Folder(path)) => path,
     };
     let loaded = open_model_on(&path, plan.context(), device.clone())?;
-    let inputs = inputs_of(&loaded.model, &loaded.tokenizer_files);
+    let mut inputs = inputs_of(&loaded.model, &loaded.tokenizer_files);
+    inputs.set(WEIGHTS, hash_of_weights(&loaded.model));
     let text = serde_json::to_string(&inputs).expect("hashes are plain data");
     Ok(Some(Reference {
         scorer: LocalScorer::new(loaded.model, plan.batching().micro_batch_tokens),
@@ -241,7 +306,7 @@ impl<D: Device> Reference<D> {
             "expected the model's tokenizer, got another: token {id} is {own:?} in the model's, {other:?} in the reference's"
         );
         let hint = "a second model scores the model's own tokens: take one of the same vocabulary";
-        Err(Error::recipe(origin, "reference.path", problem, hint))
+        Err(refused_recipe(origin, "reference.path", problem, hint))
     }
 }
 
@@ -253,7 +318,7 @@ fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
     }
     let problem =
         format!("expected a device whose products are of {asked} factors, got one of {got}");
-    Err(Error::recipe(recipe.name(), "compute", problem, "open the device as the recipe says"))
+    Err(refused_recipe(recipe.name(), "compute", problem, "open the device as the recipe says"))
 }
 
 /// Refuses a limit on keys and values that holds no sequence of the longest prompt and response.
@@ -266,7 +331,7 @@ fn check_kv_memory<D: Device>(plan: &RunPlan, model: &Model<D>) -> Result<()> {
         let fit = KvMemory::fit::<D>(model.config(), model.kv_format(), usize::MAX, bytes, one);
         fit.map_err(|it| {
             let hint = "give keys and values more memory, or lower sampling.max_new_tokens";
-            Error::recipe(recipe.name(), "sampling.kv_memory", it.to_string(), hint)
+            refused_recipe(recipe.name(), "sampling.kv_memory", it.to_string(), hint)
         })?;
     }
     Ok(())
@@ -280,7 +345,6 @@ fn inputs_of<D: Device>(model: &Model<D>, files: &[(&'static str, Vec<u8>)]) -> 
     if let Some((_, tokenizer)) = files.iter().find(|it| it.0 == "tokenizer.json") {
         inputs.set("tokenizer", hex(Sha256::digest(tokenizer)));
     }
-    inputs.set("weights", hash_of_weights(model));
     inputs
 }
 
@@ -290,7 +354,7 @@ pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
     let aside;
     let (tokenizer, files) = match &model {
         ModelSource::Init(init) => init::tokenizer_of(init)?,
-        ModelSource::Stage(name, _) => return Err(Error::of_another_recipe(name)),
+        ModelSource::Stage(name, _) => return Err(of_another_recipe(name)),
         ModelSource::Folder(path) => {
             let folder = if path == BUILTIN_BASE {
                 aside = base_folder()?;
@@ -314,15 +378,16 @@ fn method_of(plan: &RunPlan, steps_per_epoch: u64) -> Result<Gated> {
     let recipe = plan.recipe();
     let group_size = recipe.sampling().group_size;
     let method = recipe.method().clone();
-    Ok(match recipe.gate() {
-        None => Gated::bare(method, group_size)?,
+    let gated = match recipe.gate() {
+        None => Gated::bare(method, group_size),
         Some(hapo) => {
             let record = plan.record().clone();
             let settings = GateSettings { record, ..hapo.settings.clone() };
             let hapo = HapoGate { settings, ..hapo.clone() };
-            Gated::hapo(method, hapo, group_size, steps_per_epoch)?
+            Gated::hapo(method, hapo, group_size, steps_per_epoch)
         }
-    })
+    };
+    gated.map_err(|error| Refusal::because(error).hint("`hapo recipe hapo` lists the gate's keys"))
 }
 
 impl<L: Learner> Run<L> {
@@ -345,6 +410,11 @@ impl<L: Learner> Run<L> {
     pub fn epoch(&self) -> Option<(u64, usize)> {
         let (table, order) = self.source.prompts()?;
         Some((order.steps_per_epoch(), table.prompts.len()))
+    }
+
+    /// Seconds that the parts of the start took, in order.
+    pub fn start_times(&self) -> &[(&'static str, f64)] {
+        &self.laps.parts
     }
 
     /// Warnings before the first step.
@@ -415,6 +485,10 @@ impl<L: Learner> Run<L> {
 
     /// The next step.
     pub fn step(&mut self) -> Result<Metrics> {
+        self.next_step().map_err(|refusal| naming_memory_keys(refusal, TRAINING))
+    }
+
+    fn next_step(&mut self) -> Result<Metrics> {
         let step = Step(self.steps_done + 1);
         let chat_format = &self.verifier.chat_format;
         let mut metrics = if let Some(mut batch) = self.source.demonstrations(chat_format, step)? {
@@ -431,6 +505,9 @@ impl<L: Learner> Run<L> {
         if let Some(bytes) = self.learner.peak_bytes() {
             metrics.set("memory/gpu_peak", bytes as f64);
         }
+        if let Some(products) = self.learner.refused_products() {
+            metrics.set("sampler/refused_products", products as f64);
+        }
         self.steps_done = step.0;
         Ok(metrics)
     }
@@ -445,7 +522,7 @@ impl<L: Learner> Run<L> {
     ) -> Result<()> {
         self.memory = self.method.remember(std::mem::take(&mut self.memory), groups, step);
         if let Some(problem) = self.method.method().failure() {
-            return Err(Error::Outside { problem, hint: None });
+            return Err(Refusal::input(problem));
         }
         let Source::Prompts { table, .. } = &self.source else { return Ok(()) };
         let due: Vec<_> =
@@ -490,7 +567,7 @@ impl<L: Learner> Run<L> {
         };
         let path = RunFolder(run_dir).reward_log();
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
-        log.keep_in(file.map_err(hapo_run::Error::io("write", &path))?);
+        log.keep_in(file.map_err(Refusal::io("write", &path))?);
         Ok(())
     }
 

@@ -10,8 +10,8 @@ use std::time::Instant;
 use hapo_core::{BatchStatistics, RngStream, Step};
 use hapo_run::Preflight;
 
+use crate::Result;
 use crate::engine::engines::Learner;
-use crate::error::Result;
 use crate::grading::verifier::AnswerCounts;
 use crate::observe::memory;
 use crate::pack::TokenGroup;

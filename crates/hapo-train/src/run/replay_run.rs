@@ -6,15 +6,15 @@
 
 use std::path::Path;
 
-use hapo_core::{PromptId, Rollout, SampledGroup, ScoredGroup, Step};
+use hapo_core::{PromptId, Refusal, Rollout, SampledGroup, ScoredGroup, Step};
 use hapo_kernels::Device;
 use hapo_run::{Metrics, Role, RolloutLine, RunFolder, read_rollouts};
 use serde::Serialize;
 
+use crate::Result;
 use crate::checkpoint;
 use crate::engine::engines::{Engines, Learner};
 use crate::engine::trainer::loss_of;
-use crate::error::{Error, Result};
 use crate::grading::verifier::Verifier;
 use crate::plan::run_plan::{RunPlan, Sources};
 use crate::problems::prompts::PromptTable;
@@ -55,7 +55,7 @@ pub fn recipe_of(run_dir: &Path) -> Result<Recipe> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    Ok(std::fs::read_to_string(path).map_err(hapo_run::Error::io("read", path))?)
+    Ok(std::fs::read_to_string(path).map_err(Refusal::io("read", path))?)
 }
 
 /// Computes step `step` of the run in `run_dir` again, on the CPU.
@@ -113,10 +113,8 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
     let number = |name: &str| found.as_ref()?.get(name)?.as_f64();
     match (number("loss"), number("grad_norm")) {
         (Some(loss), Some(norm)) => Ok((loss, norm)),
-        _ => Err(Error::refused(
-            format!("step {step} is not logged in {}", run_dir.display()),
-            "steps are counted from 1; metrics.jsonl has one line for each",
-        )),
+        _ => Err(Refusal::input(format!("step {step} is not logged in {}", run_dir.display()))
+            .hint("steps are counted from 1; metrics.jsonl has one line for each")),
     }
 }
 
@@ -143,10 +141,11 @@ fn scored_group(
     let id = PromptId(lines[0].prompt_id);
     let known = table.find(id);
     if known.is_none_or(|it| it.tokens != lines[0].prompt_tokens) {
-        return Err(Error::refused(
-            format!("the rollouts of prompt {} are of another data set", id.0),
-            "the run's data and template must be those it was trained with",
-        ));
+        return Err(Refusal::input(format!(
+            "the rollouts of prompt {} are of another data set",
+            id.0
+        ))
+        .hint("the run's data and template must be those it was trained with"));
     }
     let sampled = in_order_of_sampling(lines);
     let part_of = |part: usize| sampled.iter().filter(move |it| it.part == part);

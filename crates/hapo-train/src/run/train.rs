@@ -5,19 +5,20 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Remedy, counted};
+use hapo_core::{Fault, Refusal, Remedy, counted};
 use hapo_kernels::Device;
 use hapo_run::{
-    EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder, create_folder,
-    write_atomically,
+    Busy, EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder,
+    create_folder, write_atomically,
 };
 use serde_json::Value;
 
+use crate::Result;
 use crate::checkpoint::Shelf;
 use crate::checkpoint::handed_on::Start;
 use crate::checkpoint::resume::{self, Found, ResumePolicy};
 use crate::engine::engines::Learner;
-use crate::error::{Error, Result};
+use crate::grading::no_reward;
 use crate::observe::early_stopping::EarlyStopping;
 use crate::observe::guard::Guard;
 use crate::observe::meter::Meter;
@@ -32,6 +33,9 @@ use crate::run::{Run, cpu};
 pub trait Observer {
     /// A step is done.
     fn step(&mut self, step: u64, metrics: &Metrics);
+
+    /// Model and data are there; each part of the start with its seconds.
+    fn started(&mut self, _parts: &[(&'static str, f64)]) {}
 
     /// A default was chosen.
     fn note(&mut self, _text: &str) {}
@@ -114,7 +118,11 @@ pub fn train_on<D: Device>(
     }
     create_folder(run_dir)?;
     let files = RunFolder(run_dir);
-    let lock = Lock::take(files)?;
+    // Whoever starts a second run in a folder has named the wrong one.
+    let lock = Lock::take(files).map_err(|refusal| match refusal.cause::<Busy>() {
+        Some(_) => refusal.with_fault(Fault::Input),
+        None => refusal,
+    })?;
     let outcome = train_locked(device, plan, run_dir, policy, observer);
     if outcome.is_err() {
         lock.abandon(files);
@@ -143,6 +151,7 @@ fn train_locked<D: Device>(
         return Ok(outcome);
     }
     let mut run = Run::on(device, plan)?;
+    observer.started(run.start_times());
     run.set_meter(&observer.meter());
     run.load_validation()?;
     if let Some(it) = plan.template().note() {
@@ -155,6 +164,9 @@ fn train_locked<D: Device>(
         observer.warning(&it);
     }
     let warn = &mut |it: &str| observer.warning(it);
+    if let Some(before) = &found.inputs {
+        run.hash_weights_as_in(before);
+    }
     found.require_same_inputs(run_dir, run.inputs(), policy, warn)?;
     found.set_incomplete_aside(run_dir, warn)?;
     prepare_folder(files, &run, &resolved)?;
@@ -396,7 +408,7 @@ impl Session<'_> {
                 break;
             }
         }
-        run.grader.get().finish().map_err(|it| Error::reward(&it))?;
+        run.grader.get().finish().map_err(|it| no_reward(&it))?;
         record_early_end(RunFolder(self.run_dir), run.steps_done(), stopped_early.as_deref())?;
         Ok(Outcome {
             steps: run.steps_done(),
@@ -416,21 +428,17 @@ impl Session<'_> {
     ) -> Result<Metrics> {
         let updates_before = run.updates();
         let mut metrics = match run.step() {
-            Err(
-                it @ (Error::NotFinite(_)
-                | Error::Outside { .. }
-                | Error::Refused { .. }
-                | Error::Sampler(_)
-                | Error::Engine(_)),
-            ) => {
-                self.file.sync()?;
+            Ok(metrics) => metrics,
+            Err(refusal) => {
                 let mid_step = run.updates() > updates_before;
-                if let Some(folder) = run.save_halted(self.run_dir, self.resolved, mid_step)? {
+                let _ = self.file.sync();
+                // Why the step failed matters more than why the weights cannot be saved.
+                let saved = run.save_halted(self.run_dir, self.resolved, mid_step);
+                if let Ok(Some(folder)) = saved {
                     observer.warning(&format!("the weights are saved in {}", folder.display()));
                 }
-                return Err(it);
+                return Err(refusal);
             }
-            it => it?,
         };
         let evaluated = if self.recipe.evaluates_after(run.steps_done()) {
             run.evaluate(&mut metrics)
@@ -490,13 +498,16 @@ impl Session<'_> {
         let saved = self
             .file
             .sync()
-            .map_err(Error::from)
+            .map_err(Refusal::from)
             .and_then(|()| run.rollouts.wait())
             .and_then(|()| run.save(&mut self.shelf, self.resolved, score));
-        let (folder, warnings) = saved.map_err(|cause| Error::NotSaved {
-            step,
-            kept: self.saved_at.as_ref().map(|it| it.0),
-            cause: Box::new(cause),
+        let (folder, warnings) = saved.map_err(|cause| {
+            let kept = match &self.saved_at {
+                Some((step, _)) => format!("that of step {step} is complete"),
+                None => "there was none before".to_owned(),
+            };
+            Refusal::machine(format!("the checkpoint of step {step} is not saved: {cause}; {kept}"))
+                .hint(Remedy::FreeDisk)
         })?;
         for it in &warnings {
             observer.warning(it);
@@ -510,7 +521,7 @@ impl Session<'_> {
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
     if RunFolder(run_dir).holds_run() {
         let problem = format!("{} already holds a run", run_dir.display());
-        return Err(Error::Folder { problem, remedy: Remedy::ResumeRun });
+        return Err(Refusal::input(problem).hint(Remedy::ResumeRun));
     }
     Ok(())
 }
@@ -528,7 +539,7 @@ pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
         Ok(false) => "holds no run",
     };
     let problem = format!("{} {problem}: there is no run to resume", run_dir.display());
-    Err(Error::Folder { problem, remedy: Remedy::StartFirst })
+    Err(Refusal::input(problem).hint(Remedy::StartFirst))
 }
 
 /// Refuses the run that a folder holds where it is of another recipe than the plan's. Nothing is read but its recipe,

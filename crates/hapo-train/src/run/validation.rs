@@ -6,13 +6,13 @@
 use std::path::Path;
 use std::time::Instant;
 
-use hapo_core::{PromptId, RngStream, ScoredGroup, Step, counted};
+use hapo_core::{PromptId, Refusal, RngStream, ScoredGroup, Step, counted};
 use hapo_run::{Metrics, metric_of_set};
 use hapo_sampler::{ChatFormat, SampleSettings};
 use hapo_verify::Grader;
 
+use crate::Result;
 use crate::engine::engines::{Engines, Learner};
-use crate::error::{Error, Result};
 use crate::grading::verifier::{AnswerCounts, Verifier};
 use crate::plan::run_plan::RunPlan;
 use crate::problems::duplicates::Texts;
@@ -70,7 +70,7 @@ impl Validation {
                     "raise data.max_prompt_tokens",
                 ),
             };
-            return Err(Error::refused(problem, hint));
+            return Err(Refusal::input(problem).hint(hint));
         }
         Ok(Some(Self { sets }))
     }
@@ -159,10 +159,8 @@ fn sets_of(plan: &RunPlan, eval: &EvalSection) -> Result<Vec<EvalSet>> {
                 .map_or_else(|| file.clone(), |it| it.to_string_lossy().into_owned());
             Ok(vec![EvalSet { name, dataset: load_file(path, read_as)? }])
         }
-        _ => Err(Error::refused(
-            "eval.suite: the problems of the suite were not given",
-            "give them as Sources::eval",
-        )),
+        _ => Err(Refusal::input("eval.suite: the problems of the suite were not given")
+            .hint("give them as Sources::eval")),
     }
 }
 

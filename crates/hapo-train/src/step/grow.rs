@@ -8,8 +8,8 @@ use hapo_sampler::{GroupRequest, Sampled};
 
 use super::batch::Batch;
 use super::task::Task;
+use crate::Result;
 use crate::engine::engines::{Engines, Learner};
-use crate::error::Result;
 use crate::grading::verifier::Ungraded;
 use crate::problems::prompts::Prompt;
 

@@ -5,9 +5,9 @@ use hapo_run::Metrics;
 
 use super::clock::Clock;
 use super::report;
+use crate::Result;
 use crate::engine::engines::Learner;
 use crate::engine::trainer::loss_of;
-use crate::error::Result;
 use crate::pack::TokenGroup;
 use crate::plan::run_plan::RunPlan;
 use crate::step::update::{LaterGaps, update};

@@ -15,8 +15,8 @@ mod task;
 pub(crate) mod update;
 
 use hapo_core::{
-    Advantage, Credit, ImportanceRatioLevel, Member, MixedGroup, ScoredGroup, Span, Step, Term,
-    drop_short_groups,
+    Advantage, Credit, ImportanceRatioLevel, Member, MixedGroup, Refusal, ScoredGroup, Span, Step,
+    Term, drop_short_groups,
 };
 use hapo_run::Metrics;
 use hapo_sampler::{GroupRequest, Sampled};
@@ -25,8 +25,8 @@ pub(crate) use batch::{Credited, SampledTokens};
 pub(crate) use imitation::imitation_step;
 pub(crate) use task::{Task, sample_settings};
 
+use crate::Result;
 use crate::engine::engines::{Engines, Learner};
-use crate::error::{Error, Result};
 use crate::grading::verifier::{AnswerCounts, Ungraded, Verifier};
 use crate::pack::{TokenGroup, token_group};
 use crate::problems::prompts::Prompt;
@@ -133,8 +133,8 @@ pub(crate) fn credited<L: Learner>(
     step: Step,
 ) -> Result<Vec<Credited>> {
     if let Some(problem) = groups.iter().find_map(|it| task.method.refusal(&it.rewards())) {
-        let hint = Some("give rewards from 0, or take method = \"grpo\"");
-        return Err(Error::Outside { problem, hint });
+        let hint = "give rewards from 0, or take method = \"grpo\"";
+        return Err(Refusal::input(problem).hint(hint));
     }
     let scores = scores_of(task, engines, &groups)?;
     let of_group = |(group, scores)| {
@@ -165,8 +165,7 @@ fn require_one_advantage(credited: &[Credited]) -> Result<()> {
         return Ok(());
     }
     let problem = "the method gives each token an advantage, and the ratio of a sequence takes one";
-    let hint = Some("use loss.importance_ratio_level = \"token\"");
-    Err(Error::Outside { problem: problem.to_owned(), hint })
+    Err(Refusal::input(problem).hint("use loss.importance_ratio_level = \"token\""))
 }
 
 /// A group in tokens, with what they are worth (Eq. 2, Eq. 11), without its masked rollouts (D32).

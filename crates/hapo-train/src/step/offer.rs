@@ -8,8 +8,8 @@ use hapo_verify::{Extraction, find_answer};
 
 use super::scores::by_weights;
 use super::task::Task;
+use crate::Result;
 use crate::engine::engines::Learner;
-use crate::error::Result;
 
 /// The scores of what may enter each group, the teachers' traces first; none where the method asks for none or there is
 /// no choice.

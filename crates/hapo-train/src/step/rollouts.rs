@@ -7,7 +7,7 @@ use hapo_core::{Context, Credit, Member, MixedGroup, PolicyMember, Span, Step, T
 use hapo_run::{Role, RolloutLine, RolloutWriter, RunFolder, create_folder};
 use hapo_sampler::ChatFormat;
 
-use crate::error::Result;
+use crate::Result;
 use crate::problems::prompts::{Prompt, PromptTable};
 
 /// Keeps the rollouts of a run's steps.

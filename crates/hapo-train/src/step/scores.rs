@@ -5,9 +5,9 @@ use std::sync::Arc;
 use hapo_core::{Context, Credit, Loss, MixedGroup, Scores, TokenScores};
 
 use super::task::Task;
+use crate::Result;
 use crate::engine::engines::{Engines, Learner};
 use crate::engine::scorer::ScoreRequest;
-use crate::error::Result;
 use crate::pack::privileged_prompt;
 
 /// The scores of the groups in which something reads them.

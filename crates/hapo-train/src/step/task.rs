@@ -1,11 +1,12 @@
 //! State that the stages of a step share.
 
 use hapo_core::{
-    Gated, Glance, Memory, Offer, PromptId, RngStream, ScoredGroup, Slot, Step, TokenScores,
+    Gated, Glance, Memory, Offer, PromptId, Refusal, RngStream, ScoredGroup, Slot, Step,
+    TokenScores,
 };
 use hapo_sampler::SampleSettings;
 
-use crate::error::{Error, Result};
+use crate::Result;
 use crate::grading::verifier::Verifier;
 use crate::plan::run_plan::RunPlan;
 use crate::problems::prompts::{Order, PromptTable};
@@ -52,7 +53,7 @@ impl<'a> Task<'a> {
     /// Ends a step whose method could not answer.
     pub(crate) fn require_answer(&self) -> Result<()> {
         let failure = self.method.method().failure();
-        failure.map_or(Ok(()), |problem| Err(Error::Outside { problem, hint: None }))
+        failure.map_or(Ok(()), |problem| Err(Refusal::input(problem)))
     }
 
     /// N.

@@ -1,11 +1,11 @@
 //! The updates of one batch: every pass visits every mini-batch of prompts once (D19).
 
-use hapo_core::Step;
+use hapo_core::{Refusal, Remedy, Step};
 use hapo_kernels::AdamW;
 
+use crate::Result;
 use crate::engine::engines::Learner;
 use crate::engine::trainer::{SAMPLER_GAP, loss_of};
-use crate::error::{Error, Result};
 use crate::observe::stats::{Over, Stats};
 use crate::pack::TokenGroup;
 use crate::plan::run_plan::RunPlan;
@@ -82,17 +82,19 @@ pub(crate) fn update_once<L: Learner>(
     let norm = learner.gradient_norm()?;
     for (what, value) in [("loss", loss_of(&numbers)), ("gradient norm", norm)] {
         if !value.is_finite() {
-            return Err(Error::NotFinite(format!("{what} is {value} at step {}", step.0)));
+            let problem = format!("{what} is {value} at step {}", step.0);
+            return Err(Refusal::machine(problem).hint(Remedy::LowerLearningRate));
         }
     }
     numbers.total("grad_norm", Over::AllPasses, norm);
     let learning_rate = optimizer.learning_rate;
     learner.apply(optimizer, norm, plan.recipe().optim().max_grad_norm)?;
     if !learner.weights_are_finite()? {
-        return Err(Error::Overflow(format!(
+        let problem = format!(
             "the weights overflow in an update of step {}, at a learning rate of {learning_rate:e}",
             step.0
-        )));
+        );
+        return Err(Refusal::machine(problem).hint(Remedy::LowerLearningRate));
     }
     Ok(numbers)
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use expect_test::expect_file;
-use hapo_core::{AnnealingMode, Explain, HapoGate, NormaliserKind};
+use hapo_core::{AnnealingMode, HapoGate, NormaliserKind};
 use hapo_train::recipe::{LearningRateSchedule, Overrides};
 use hapo_train::{ModelSource, Recipe, StageCheckpoint};
 
@@ -180,7 +180,7 @@ fn an_unknown_key_is_refused_with_the_nearest() {
     let text = "method = \"trapo\"\nmodel.path = \"builtin:base\"\n[hapo]\nturn_of_epoch = 1.5\n";
     let refused = Recipe::parse_stages(text, "x.toml", "x", &Overrides::default()).unwrap_err();
     assert!(refused.to_string().contains("turn_of_epoch"), "{refused}");
-    assert_eq!(refused.hint().unwrap(), "did you mean `turn_off_epoch`?");
+    assert_eq!(refused.how_to_mend().unwrap().to_string(), "did you mean `turn_off_epoch`?");
 }
 
 /// What is cut off would be left out without a word.

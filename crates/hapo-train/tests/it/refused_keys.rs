@@ -1,7 +1,6 @@
 //! Refusals of a recipe: unread keys, unknown words and keys, each with its place and advice.
 
 use expect_test::{Expect, expect};
-use hapo_core::Explain;
 use hapo_train::recipe::WrittenAs;
 use hapo_train::{Overrides, Recipe};
 
@@ -18,7 +17,8 @@ fn refused(text: &str, set: &[&str], unset: &[&str]) -> String {
     let text = format!("model.path = \"builtin:base\"\n{text}");
     let all = Recipe::parse_stages(&text, "r.toml", "r", &overrides(set, unset));
     let error = all.unwrap_err();
-    format!("{error}\n{}", error.hint().unwrap_or_default())
+    let hint = error.how_to_mend().map(ToString::to_string);
+    format!("{error}\n{}", hint.unwrap_or_default())
 }
 
 /// The recipe means something with `rest` alone, and is refused with the key on top.

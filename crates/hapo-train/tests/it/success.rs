@@ -24,7 +24,7 @@ fn run(method: &str, boxed: &str, other: &str, folder: &Path) -> Result<Run<Trai
          sampling = {{ group_size = 4, prompts_per_step = 2, max_new_tokens = 160 }}\n",
         program.display()
     );
-    let in_words = |it: hapo_train::Error| it.to_string();
+    let in_words = |it: hapo_core::Refusal| it.to_string();
     let recipe = Recipe::parse(&text, "test", &Overrides::default()).map_err(in_words)?;
     let plan = RunPlan::settle(&recipe).map_err(in_words)?;
     Run::new(&plan, 1).map_err(in_words)

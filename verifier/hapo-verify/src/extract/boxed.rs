@@ -1,6 +1,9 @@
 //! Boxes, in delimiters and bare.
 
+use crate::normalise::{content_of, last_command};
+
 use super::{Candidate, Context, Formula, Found, Scan};
+use std::ops::Range;
 
 impl Scan<'_> {
     /// Boxes: in delimiters, and bare.
@@ -12,30 +15,21 @@ impl Scan<'_> {
         if let Some(last) = self.text.rfind('}')
             && last > first + 7
         {
-            let content = first..last + 1;
-            let formula = Formula { content: content.clone(), percent: false, bare_box: true };
-            out.push(Candidate {
-                start: first,
-                end: last + 1,
-                found: Found::Formulas(vec![formula]),
-            });
+            out.push(bare(first, first..last + 1, last + 1));
         }
     }
 
     /// A closed frame, or a box with space before its brace, in a text that has no other candidate.
     pub(super) fn loose_box(&self) -> Option<Candidate> {
-        let start = self.text.rfind("\\boxed").max(self.text.rfind("\\fbox"))?;
-        let open = start + self.text[start..].find('{')?;
-        let command = self.text[start..open].trim_end();
-        if command != "\\boxed" && command != "\\fbox" {
-            return None;
-        }
-        let close = crate::normalise::closing_brace(self.text, open, self.text.len())?;
-        let content = open + 1..close;
-        if self.text[content.clone()].trim().is_empty() {
-            return None;
-        }
-        let formula = Formula { content, percent: false, bare_box: true };
-        Some(Candidate { start, end: close + 1, found: Found::Formulas(vec![formula]) })
+        let start = last_command(self.text)?;
+        let content = content_of(self.text, start)?;
+        let end = content.end + 1;
+        let is_empty = self.text[content.clone()].trim().is_empty();
+        (!is_empty).then(|| bare(start, content, end))
     }
+}
+
+fn bare(start: usize, content: Range<usize>, end: usize) -> Candidate {
+    let formula = Formula { content, percent: false, bare_box: true };
+    Candidate { start, end, found: Found::Formulas(vec![formula]) }
 }

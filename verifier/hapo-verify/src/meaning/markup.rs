@@ -1,20 +1,20 @@
 //! Marks that change how an answer looks and not what it means.
 
-use crate::normalise::closing_brace;
+use crate::cursor::{Cursor, SPACES, replace_at, replaced_at};
+use crate::normalise::replace_all;
 use std::borrow::Cow;
 
 /// Commands of which the last argument alone is kept, with the number of arguments before it.
 #[rustfmt::skip]
 const DRESS: [(&str, usize); 22] = [
-    ("\\textcolor", 1), ("\\colorbox", 1), ("\\color", 1), ("\\underline", 0), ("\\bold", 0), ("\\boldsymbol", 0),
-    ("\\bm", 0), ("\\pmb", 0), ("\\emph", 0), ("\\boxed", 0), ("\\fbox", 0), ("\\mathbf", 0), ("\\mathit", 0),
-    ("\\textbf", 0), ("\\textit", 0), ("\\ensuremath", 0), ("\\cancelto", 1), ("\\mathsf", 0), ("\\mathtt", 0),
-    ("\\displaystyle", 0), ("\\textstyle", 0), ("\\large", 0),
+    ("textcolor", 1), ("colorbox", 1), ("color", 1), ("underline", 0), ("bold", 0), ("boldsymbol", 0),
+    ("bm", 0), ("pmb", 0), ("emph", 0), ("boxed", 0), ("fbox", 0), ("mathbf", 0), ("mathit", 0),
+    ("textbf", 0), ("textit", 0), ("ensuremath", 0), ("cancelto", 1), ("mathsf", 0), ("mathtt", 0),
+    ("displaystyle", 0), ("textstyle", 0), ("large", 0),
 ];
 
 /// Commands whose argument is not seen, or struck out.
-const UNSEEN: [&str; 6] =
-    ["\\phantom", "\\hphantom", "\\vphantom", "\\cancel", "\\bcancel", "\\xcancel"];
+const UNSEEN: [&str; 6] = ["phantom", "hphantom", "vphantom", "cancel", "bcancel", "xcancel"];
 
 /// Labels before an answer.
 const LABELS: [&str; 4] = ["final answer", "the answer is", "answer", "ans"];
@@ -26,13 +26,12 @@ pub(super) fn plain(text: &str) -> String {
     if out.contains('\\') {
         out = undressed(&out);
     }
-    if out.contains("\\begin {") || out.contains("\\end {") {
-        out = out.replace("\\begin {", "\\begin{").replace("\\end {", "\\end{");
-    }
     if out.contains("\\langle") && out.contains(',') {
         out = out.replace("\\langle", "(").replace("\\rangle", ")");
     }
     for (from, to) in [
+        ("\\begin {", "\\begin{"),
+        ("\\end {", "\\end{"),
         ("\\limits", ""),
         ("\\nicefrac", "\\frac"),
         ("\\sfrac", "\\frac"),
@@ -51,25 +50,26 @@ pub(super) fn plain(text: &str) -> String {
         ("...", "\\ldots "),
         ("…", "\\ldots "),
     ] {
-        if out.contains(from) {
-            out = out.replace(from, to);
-        }
+        replace_all(&mut out, from, to);
     }
     if out.contains("\\mathbb ") {
         for letter in ["N", "Z", "Q", "R", "C"] {
             out = out.replace(&format!("\\mathbb {letter}"), &format!("\\mathbb{{{letter}}}"));
         }
     }
-    if out.contains("{}") {
-        out = without_empty_groups(&out);
-    }
-    if out.contains("\\\\[") {
-        out = without_row_gaps(&out);
-    }
+    // `2{}\frac{3}{4}` needs no group between the digits; elsewhere it is an argument.
+    replace_at(&mut out, "{}", |_, out| out.ends_with(|c: char| c.is_ascii_digit()).then_some(()));
+    // `\\[2pt]` ends a row as `\\` does.
+    replace_at(&mut out, "\\\\[", |cursor, out| {
+        let gap = cursor.take_while(|c| c != ']');
+        cursor.eat("]")?;
+        let is_gap = ["pt", "em", "ex", "mm"].iter().any(|it| gap.ends_with(it));
+        is_gap.then(|| out.push_str("\\\\"))
+    });
     let marks = |c: char| c.is_whitespace() || matches!(c, '$' | '*' | '`' | '~');
     let mut rest = out.trim_matches(marks);
-    for space in ["\\,", "\\;", "\\:", "\\!", "\\ "] {
-        rest = rest.strip_prefix(space).unwrap_or(rest).trim_start();
+    for space in &SPACES[..5] {
+        rest = rest.strip_prefix(*space).unwrap_or(rest).trim_start();
     }
     let rest = without_label(rest);
     // A full stop or a comma ends the sentence around the answer.
@@ -139,106 +139,42 @@ fn plain_character(c: char) -> char {
 
 /// `text` with the commands of [`DRESS`] and [`UNSEEN`] taken off.
 fn undressed(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let name = 1 + rest[1..].bytes().take_while(u8::is_ascii_alphabetic).count();
-        let (command, after) = rest.split_at(name);
-        if UNSEEN.contains(&command)
-            && let Some((_, left)) = argument(after)
-        {
-            rest = left;
-        } else if let Some((_, skipped)) = DRESS.iter().find(|it| it.0 == command)
-            && let Some(left) = after_arguments(after, *skipped)
-        {
-            match argument(left) {
-                Some((inner, left)) => {
-                    // Braces stay where a script or a command may claim what is inside.
-                    let needs_group = inner.chars().nth(1).is_some();
-                    let dressed = undressed(inner);
-                    let (open, close) =
-                        if needs_group && !left.is_empty() || out.ends_with(['^', '_']) {
-                            ("{", "}")
-                        } else {
-                            ("", "")
-                        };
-                    out.extend([open, dressed.trim(), close]);
-                    rest = left;
-                }
-                None if matches!(
-                    command,
-                    "\\displaystyle" | "\\textstyle" | "\\large" | "\\color"
-                ) =>
-                {
-                    rest = left;
-                }
-                None => {
-                    out.push_str(command);
-                    rest = after;
-                }
-            }
-        } else if command.len() == 1 {
-            // A spacing, a delimiter or another backslash: it and the next character stand together.
-            let next = after.chars().next().map_or(0, char::len_utf8);
-            out.push_str(&rest[..=next]);
-            rest = &after[next..];
-        } else {
-            out.push_str(command);
-            rest = after;
+    replaced_at(text, "\\", |cursor, out| {
+        let command = cursor.letters();
+        let mut behind = *cursor;
+        if UNSEEN.contains(&command) && behind.group().is_some() {
+            *cursor = behind;
+            return Some(());
         }
-    }
-    out.push_str(rest);
-    out
+        behind = *cursor;
+        let dress = DRESS.iter().find(|it| it.0 == command);
+        if dress.is_some_and(|(_, skipped)| (0..*skipped).all(|_| behind.group().is_some())) {
+            let before = behind;
+            if let Some(inner) = behind.group() {
+                // Braces stay where a script or a command may claim what is inside.
+                let needs_group = inner.chars().nth(1).is_some() && !behind.rest().is_empty();
+                let (open, close) =
+                    if needs_group || out.ends_with(['^', '_']) { ("{", "}") } else { ("", "") };
+                out.extend([open, undressed(inner).trim(), close]);
+                *cursor = behind;
+                return Some(());
+            }
+            if matches!(command, "displaystyle" | "textstyle" | "large" | "color") {
+                *cursor = before;
+                return Some(());
+            }
+        }
+        // A spacing, a delimiter or another backslash and the next character stand together.
+        let next = if command.is_empty() { cursor.one(|_| true) } else { None };
+        out.extend(["\\", command, next.unwrap_or_default()]);
+        Some(())
+    })
 }
 
 /// The braced argument at the beginning of `text`, and what follows it.
 fn argument(text: &str) -> Option<(&str, &str)> {
-    let text = text.trim_start();
-    if !text.starts_with('{') {
-        return None;
-    }
-    let close = closing_brace(text, 0, text.len())?;
-    Some((&text[1..close], &text[close + 1..]))
-}
-
-fn after_arguments(text: &str, n: usize) -> Option<&str> {
-    (0..n).try_fold(text, |text, _| argument(text).map(|it| it.1))
-}
-
-/// `2{}\frac{3}{4}` without the group between the digits.
-fn without_empty_groups(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut parts = text.split("{}");
-    out.push_str(parts.next().unwrap_or_default());
-    for part in parts {
-        // Elsewhere the group is an argument.
-        if !out.ends_with(|c: char| c.is_ascii_digit()) {
-            out.push_str("{}");
-        }
-        out.push_str(part);
-    }
-    out
-}
-
-/// `\\[2pt]` ends a row as `\\` does.
-fn without_row_gaps(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find("\\\\[") {
-        out.push_str(&rest[..at + 2]);
-        let inner = &rest[at + 3..];
-        let is_gap = |it: &str| {
-            it.ends_with("pt") || it.ends_with("em") || it.ends_with("ex") || it.ends_with("mm")
-        };
-        match inner.find(']').filter(|end| is_gap(&inner[..*end])) {
-            Some(end) => rest = &inner[end + 1..],
-            None => rest = &rest[at + 2..],
-        }
-    }
-    out.push_str(rest);
-    out
+    let mut cursor = Cursor::new(text);
+    Some((cursor.group()?, cursor.rest()))
 }
 
 /// `\text{Answer: }7` and `Final answer: 7` are 7.

@@ -1,8 +1,9 @@
 //! Numbers in words: `\text{seven}`, `15 \text{ and a half}`.
 
 use super::FRACTIONS;
-use super::words::TEXTS;
-use crate::normalise::{closing_brace, is_digits};
+use super::words::text_command;
+use crate::cursor::{replaced, replaced_at};
+use crate::normalise::is_digits;
 
 /// Most words of a number.
 const MAX_WORDS: usize = 12;
@@ -52,6 +53,11 @@ pub(super) fn numeral(text: &str) -> Option<String> {
     }
 }
 
+/// The number below twenty of that name.
+pub(super) fn small(name: &str) -> Option<u32> {
+    SMALL.iter().position(|it| *it == name).map(|it| it as u32)
+}
+
 /// True for the name of a number below a hundred.
 pub(super) fn is_number(word: &str) -> bool {
     SMALL.iter().chain(&TENS).any(|it| it.eq_ignore_ascii_case(word))
@@ -59,16 +65,10 @@ pub(super) fn is_number(word: &str) -> bool {
 
 /// A text without the hyphens between letters; any other is a sign.
 fn without_hyphens(text: &str) -> String {
-    let is_letter = |c: Option<char>| c.is_some_and(char::is_alphabetic);
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text.chars();
-    while let Some(c) = rest.next() {
-        let joins = c == '-'
-            && is_letter(out.chars().next_back())
-            && is_letter(rest.as_str().chars().next());
-        out.push(if joins { ' ' } else { c });
-    }
-    out
+    replaced_at(text, "-", |cursor, out| {
+        let joins = out.ends_with(char::is_alphabetic) && cursor.peek()?.is_alphabetic();
+        joins.then(|| out.push(' '))
+    })
 }
 
 /// `all real numbers except 2`.
@@ -94,9 +94,8 @@ fn value(text: &str) -> Option<u64> {
     }
     let (mut total, mut group, mut scale, mut room) = (0_u64, 0_u64, u64::MAX, 1_000_u64);
     for (idx, word) in words.iter().enumerate() {
-        if let Some(n) = SMALL.iter().position(|it| it == word) {
+        if let Some(n) = small(word).map(u64::from) {
             // Units stand behind a ten or a hundred, or alone.
-            let n = n as u64;
             if n >= room.min(20) || n == 0 && words.len() > 1 {
                 return None;
             }
@@ -175,22 +174,14 @@ fn fraction(text: &str, number: impl Fn(&str) -> Option<u64>) -> Option<(u64, u6
 
 /// A text with its text commands opened.
 fn without_texts(text: &str) -> Option<String> {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let command = TEXTS.iter().filter(|it| rest.starts_with(**it)).max_by_key(|it| it.len());
-        let open = command.map(|it| it.len()).filter(|at| rest[*at..].starts_with('{'));
-        if let Some(open) = open {
-            let close = closing_brace(rest, open, rest.len())?;
-            out.push_str(&rest[open + 1..close]);
-            rest = &rest[close + 1..];
-        } else {
-            out.push('\\');
-            rest = &rest[1..];
-        }
-    }
-    out.push_str(rest);
-    Some(out)
+    let mut is_closed = true;
+    let plain = replaced(text, |cursor, out| {
+        text_command(cursor)?;
+        cursor.rest().starts_with('{').then_some(())?;
+        let inner = cursor.group();
+        is_closed &= inner.is_some();
+        out.push_str(inner?);
+        Some(())
+    });
+    is_closed.then_some(plain)
 }

@@ -1,6 +1,7 @@
 //! Matrices, vectors and sets in other notations than the grammar's.
 
 use super::DOTS;
+use crate::cursor::replaced_at;
 use crate::normalise::is_digits;
 use std::borrow::Cow;
 
@@ -40,38 +41,19 @@ fn modulus_in_text(text: &str) -> Option<String> {
 fn nested_rows(text: &str) -> Option<String> {
     let inner = text.strip_prefix('[')?.strip_suffix(']')?.trim();
     let inner = inner.strip_prefix('[')?.strip_suffix(']')?;
-    let rows: Vec<&str> = inner.split(']').collect();
-    let mut cells = Vec::with_capacity(rows.len());
-    for (idx, row) in rows.iter().enumerate() {
-        let row = match idx {
-            0 => row,
-            _ => row.trim_start().strip_prefix([',', ';'])?.trim_start().strip_prefix('[')?,
-        };
-        if row.contains(['[', '(', '{', '&']) {
-            return None;
-        }
-        cells.push(row.split(',').collect::<Vec<_>>());
-    }
-    let width = cells.first()?.len();
-    cells.iter().all(|it| it.len() == width).then(|| {
-        let rows: Vec<String> = cells.iter().map(|it| it.join("&")).collect();
-        format!("\\begin{{pmatrix}}{}\\end{{pmatrix}}", rows.join("\\\\ "))
-    })
+    let row = |(idx, row)| match idx {
+        0 => Some(row),
+        _ => str::trim_start(row).strip_prefix([',', ';'])?.trim_start().strip_prefix('['),
+    };
+    let rows: Vec<&str> = inner.split(']').enumerate().map(row).collect::<Option<_>>()?;
+    matrix(&rows)
 }
 
 /// `[1,2;3,4]` is a matrix too.
 fn parted_rows(text: &str) -> Option<String> {
     let inner = text.strip_prefix('[')?.strip_suffix(']')?;
     let rows: Vec<&str> = inner.split(';').collect();
-    let width = rows.first()?.matches(',').count();
-    let is_matrix = width > 0
-        && rows.len() > 1
-        && !inner.contains(['[', '(', '{', '&'])
-        && rows.iter().all(|it| it.matches(',').count() == width);
-    is_matrix.then(|| {
-        let rows: Vec<String> = rows.iter().map(|it| it.replace(',', "&")).collect();
-        format!("\\begin{{pmatrix}}{}\\end{{pmatrix}}", rows.join("\\\\ "))
-    })
+    matrix(&rows).filter(|_| rows.len() > 1 && inner.contains(','))
 }
 
 /// `(1,2)^T` is a column.
@@ -81,39 +63,37 @@ fn transposed(text: &str) -> Option<String> {
     let list = list.strip_prefix("\\left").unwrap_or(list);
     let inner = list.strip_prefix(['(', '['])?.strip_suffix([')', ']'])?;
     let inner = inner.strip_suffix("\\right").unwrap_or(inner);
-    let is_flat = inner.contains(',') && !inner.contains(['(', ')', '[', ']', '{', '&']);
-    is_flat.then(|| format!("\\begin{{pmatrix}}{}\\end{{pmatrix}}", inner.replace(',', "\\\\ ")))
+    let is_list = inner.contains(',') && !inner.contains([')', ']']);
+    matrix(&inner.split(',').collect::<Vec<_>>()).filter(|_| is_list)
+}
+
+/// Rows of as many cells, which commas part.
+fn matrix(rows: &[&str]) -> Option<String> {
+    let width = rows.first()?.matches(',').count();
+    let is_flat =
+        |row: &&str| row.matches(',').count() == width && !row.contains(['[', '(', '{', '&']);
+    let rows = rows.iter().all(is_flat).then(|| rows.join("\\\\ "))?.replace(',', "&");
+    Some(format!("\\begin{{pmatrix}}{rows}\\end{{pmatrix}}"))
 }
 
 /// `\mathbb{R}^+` and its kin as intervals.
 fn half_lines(text: &str) -> Cow<'_, str> {
-    const SETS: [(&str, &str); 12] = [
-        ("^{+}", "(0,\\infty)"),
-        ("^+", "(0,\\infty)"),
-        ("_{+}", "(0,\\infty)"),
-        ("_+", "(0,\\infty)"),
-        ("_{>0}", "(0,\\infty)"),
-        ("^{-}", "(-\\infty,0)"),
-        ("^-", "(-\\infty,0)"),
-        ("_{<0}", "(-\\infty,0)"),
-        ("_{\\geq0}", "[0,\\infty)"),
-        ("_{\\ge0}", "[0,\\infty)"),
-        ("_{\\leq0}", "(-\\infty,0]"),
-        ("_{\\le0}", "(-\\infty,0]"),
+    const SETS: [(&[&str], &str); 4] = [
+        (&["^{+}", "^+", "_{+}", "_+", "_{>0}"], "(0,\\infty)"),
+        (&["^{-}", "^-", "_{<0}"], "(-\\infty,0)"),
+        (&["_{\\geq0}", "_{\\ge0}"], "[0,\\infty)"),
+        (&["_{\\leq0}", "_{\\le0}"], "(-\\infty,0]"),
     ];
-    for name in ["\\mathbb{R}", "\\mathbb R", "ℝ"] {
-        let Some(at) = text.find(name) else {
-            continue;
-        };
-        let after = &text[at + name.len()..];
-        let script: String = after.chars().filter(|c| *c != ' ').collect();
-        let Some((mark, interval)) = SETS.iter().find(|it| script.starts_with(it.0)) else {
-            continue;
-        };
-        let rest = &script[mark.len()..];
+    let parted = |name: &&str| text.split_once(name);
+    for (before, after) in ["\\mathbb{R}", "\\mathbb R", "ℝ"].iter().filter_map(parted) {
+        let script = after.replace(' ', "");
+        let set = SETS.iter().find_map(|(marks, interval)| {
+            let rest = marks.iter().find_map(|it| script.strip_prefix(it));
+            rest.map(|it| (*interval, it))
+        });
         // What follows may be another set, and no second script.
-        if !rest.contains(['^', '_']) {
-            return Cow::Owned(format!("{}{interval}{rest}", &text[..at]));
+        if let Some((interval, rest)) = set.filter(|it| !it.1.contains(['^', '_'])) {
+            return Cow::Owned(format!("{before}{interval}{rest}"));
         }
     }
     Cow::Borrowed(text)
@@ -156,14 +136,10 @@ pub(super) fn with_dots(text: &str) -> Cow<'_, str> {
         let number = before.trim_end_matches(|c: char| c.is_ascii_digit());
         number.len() < before.len() && number.ends_with('.')
     };
-    let mut out = String::with_capacity(text.len());
-    let mut parts = text.split(DOTS);
-    out.push_str(parts.next().unwrap_or_default());
-    for part in parts {
-        out.push_str(if is_decimal(&out) { " " } else { "\\dots " });
-        out.push_str(part);
-    }
-    Cow::Owned(out)
+    Cow::Owned(replaced_at(text, DOTS, |_, out| {
+        out.push_str(if is_decimal(out) { " " } else { "\\dots " });
+        Some(())
+    }))
 }
 
 /// The written terms of a sum that goes on.
@@ -174,12 +150,12 @@ pub(super) fn head_of_series(text: &str) -> Option<&str> {
 
 /// `C(8,3)` as a binomial coefficient.
 fn choices(text: &str) -> Option<String> {
-    let at = text.find("C(")?;
-    let (inner, rest) = text[at + 2..].split_once(')')?;
+    let (before, inner) = text.split_once("C(")?;
+    let (inner, rest) = inner.split_once(')')?;
     let (n, k) = inner.split_once(',')?;
-    let begins = !text[..at].ends_with(|c: char| c.is_alphanumeric() || matches!(c, '\\' | '_'));
-    (begins && is_digits(n.trim()) && is_digits(k.trim()))
-        .then(|| format!("{}\\binom{{{}}}{{{}}}{rest}", &text[..at], n.trim(), k.trim()))
+    let (n, k) = (n.trim(), k.trim());
+    let begins = !before.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '\\' | '_'));
+    (begins && is_digits(n) && is_digits(k)).then(|| format!("{before}\\binom{{{n}}}{{{k}}}{rest}"))
 }
 
 /// `{}_{10}C_3` as a binomial coefficient.
@@ -187,16 +163,13 @@ fn combinations(text: &str) -> Option<String> {
     if let Some(it) = choices(text) {
         return Some(it);
     }
-    let at = text.find("C_")?;
-    let upper = text[..at].trim_end();
-    let lower = &text[at + 2..];
-    let (n, before) = if let Some(inner) = upper.strip_suffix('}') {
-        let open = inner.rfind('{')?;
-        (&inner[open + 1..], &inner[..open])
-    } else {
-        let digits = upper.bytes().rev().take_while(u8::is_ascii_digit).count();
-        let (before, n) = upper.split_at(upper.len() - digits.min(1));
-        (n, before)
+    let (upper, lower) = text.split_once("C_")?;
+    let upper = upper.trim_end();
+    let (before, n) = match upper.strip_suffix('}') {
+        Some(inner) => inner.rsplit_once('{')?,
+        None => {
+            upper.split_at(upper.len() - usize::from(upper.ends_with(|c: char| c.is_ascii_digit())))
+        }
     };
     let before = before.strip_suffix(['_', '^'])?;
     let before = before.strip_suffix("{}").unwrap_or(before);

@@ -2,57 +2,17 @@
 //!
 //! One pass over the characters; the price is that a spaced list of three-digit numbers (`1 200`) reads as one number.
 
+use crate::cursor::{Cursor, closing, plain_digit, replaced, replaced_at};
 use crate::normalise::is_digits;
 use std::borrow::Cow;
 
 /// `text` with signs as commands and thousands groups joined.
 pub(crate) fn as_meant(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 16);
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
+    let out = replaced(text, |cursor, out| {
+        let c = cursor.peek()?;
+        cursor.take(c.len_utf8());
         match c {
-            '√' | '∛' | '∜' => {
-                let index = match c {
-                    '∛' => "[3]",
-                    '∜' => "[4]",
-                    _ => root_index(&mut out),
-                };
-                out.push_str("\\sqrt");
-                out.push_str(index);
-                match chars.peek() {
-                    Some('(') => {
-                        // The parenthesis bounds the radicand.
-                        chars.next();
-                        out.push('{');
-                        let mut level = 1_usize;
-                        for c in chars.by_ref() {
-                            match c {
-                                '(' => level += 1,
-                                ')' => level -= 1,
-                                _ => {}
-                            }
-                            if level == 0 {
-                                break;
-                            }
-                            out.push(c);
-                        }
-                        out.push('}');
-                    }
-                    Some(d) if d.is_ascii_digit() => {
-                        out.push('{');
-                        while let Some(d) = chars.next_if(|d| d.is_ascii_digit() || *d == '.') {
-                            out.push(d);
-                        }
-                        out.push('}');
-                    }
-                    Some('{') | None => {}
-                    Some(_) => {
-                        out.push('{');
-                        out.extend(chars.next());
-                        out.push('}');
-                    }
-                }
-            }
+            '√' | '∛' | '∜' => root(c, cursor, out),
             '∞' => out.push_str("\\infty "),
             '°' | '˚' => out.push_str("^\\circ"),
             '·' => out.push_str("\\cdot "),
@@ -60,23 +20,46 @@ pub(crate) fn as_meant(text: &str) -> String {
             '\u{a0}' | '\u{2009}' | '\u{202f}' => out.push(' '),
             '\u{202a}'..='\u{202e}' | '\u{200b}'..='\u{200f}' => {}
             _ => {
-                if let Some(fraction) = vulgar_fraction(c) {
-                    out.push_str(fraction);
+                if let Some((_, n, d)) = FRACTIONS.iter().find(|it| it.0 == c) {
+                    out.extend(["\\frac{", n, "}{", d, "}"]);
                 } else if let Some(digit) = superscript(c) {
-                    out.push_str("^{");
-                    out.push(digit);
-                    while let Some(next) = chars.peek().copied().and_then(superscript) {
-                        out.push(next);
-                        chars.next();
-                    }
+                    let more = cursor.take_while(|c| superscript(c).is_some());
+                    out.extend(["^{", digit]);
+                    out.extend(more.chars().filter_map(superscript));
                     out.push('}');
+                } else if ('\u{ff10}'..='\u{ff19}').contains(&c) {
+                    out.push(char::from(b'0' + (c as u32 - 0xFF10) as u8));
                 } else {
                     out.push(plain_digit(c));
                 }
             }
         }
-    }
+        Some(())
+    });
     joined_thousands(&out.replace("\\mathrm{i}", "i").replace("\\text{i}", "i"))
+}
+
+/// Writes the root whose sign was read, with its radicand in braces.
+fn root(sign: char, cursor: &mut Cursor<'_>, out: &mut String) {
+    let index = match sign {
+        '∛' => "[3]",
+        '∜' => "[4]",
+        _ => root_index(out),
+    };
+    out.extend(["\\sqrt", index]);
+    let radicand = match cursor.peek() {
+        Some('{') | None => return,
+        // The parenthesis bounds the radicand.
+        Some('(') => {
+            let rest = cursor.rest();
+            let end = closing(rest, [b'(', b')']);
+            cursor.take(end.map_or(rest.len(), |it| it + 1));
+            &rest[1..end.unwrap_or(rest.len())]
+        }
+        Some(c) if c.is_ascii_digit() => cursor.take_while(|c| c.is_ascii_digit() || c == '.'),
+        Some(c) => cursor.take(c.len_utf8()),
+    };
+    out.extend(["{", radicand, "}"]);
 }
 
 /// A superscript just written before a root sign is its index.
@@ -93,84 +76,43 @@ fn root_index(out: &mut String) -> &'static str {
     ""
 }
 
-fn vulgar_fraction(c: char) -> Option<&'static str> {
-    Some(match c {
-        '½' => "\\frac{1}{2}",
-        '⅓' => "\\frac{1}{3}",
-        '⅔' => "\\frac{2}{3}",
-        '¼' => "\\frac{1}{4}",
-        '¾' => "\\frac{3}{4}",
-        '⅕' => "\\frac{1}{5}",
-        '⅖' => "\\frac{2}{5}",
-        '⅗' => "\\frac{3}{5}",
-        '⅘' => "\\frac{4}{5}",
-        '⅙' => "\\frac{1}{6}",
-        '⅚' => "\\frac{5}{6}",
-        '⅐' => "\\frac{1}{7}",
-        '⅛' => "\\frac{1}{8}",
-        '⅜' => "\\frac{3}{8}",
-        '⅝' => "\\frac{5}{8}",
-        '⅞' => "\\frac{7}{8}",
-        '⅑' => "\\frac{1}{9}",
-        '⅒' => "\\frac{1}{10}",
-        _ => return None,
-    })
-}
+/// Fractions that are one character, with their numerators and denominators.
+#[rustfmt::skip]
+const FRACTIONS: [(char, &str, &str); 18] = [
+    ('½', "1", "2"), ('⅓', "1", "3"), ('⅔', "2", "3"), ('¼', "1", "4"), ('¾', "3", "4"), ('⅕', "1", "5"), ('⅖', "2", "5"), ('⅗', "3", "5"),
+    ('⅘', "4", "5"), ('⅙', "1", "6"), ('⅚', "5", "6"), ('⅐', "1", "7"), ('⅛', "1", "8"), ('⅜', "3", "8"), ('⅝', "5", "8"), ('⅞', "7", "8"),
+    ('⅑', "1", "9"), ('⅒', "1", "10"),
+];
 
-fn superscript(c: char) -> Option<char> {
-    Some(match c {
-        '⁰' => '0',
-        '¹' => '1',
-        '²' => '2',
-        '³' => '3',
-        '⁴'..='⁹' => char::from(b'4' + (c as u32 - '⁴' as u32) as u8),
-        '⁻' => '-',
-        _ => return None,
-    })
-}
-
-/// Digits of the mathematical alphabets and full-width digits as plain ones.
-fn plain_digit(c: char) -> char {
-    match c as u32 {
-        code @ 0x1D7CE..=0x1D7FF => char::from(b'0' + ((code - 0x1D7CE) % 10) as u8),
-        code @ 0xFF10..=0xFF19 => char::from(b'0' + (code - 0xFF10) as u8),
-        _ => c,
-    }
+fn superscript(c: char) -> Option<&'static str> {
+    const SIGNS: [char; 11] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹', '⁻'];
+    const PLAIN: &str = "0123456789-";
+    let at = SIGNS.iter().position(|it| *it == c)?;
+    Some(&PLAIN[at..=at])
 }
 
 /// `1\,625` and `1 625` as `1625`.
 fn joined_thousands(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text;
-    // Digits of the number that `out` ends with, while it may still be a first group.
+    // Digits of the number that was read last, while it may still be a first group.
     let mut n_digits = 0_usize;
-    while let Some(c) = rest.chars().next() {
-        if c.is_ascii_digit() {
-            n_digits += 1;
-            out.push(c);
-            rest = &rest[1..];
-            continue;
+    replaced(text, |cursor, out| {
+        let mut group = *cursor;
+        if (1..=3).contains(&n_digits)
+            && group.one_of(&["{\\,}", "\\,", "\\;", "\\ ", "~", " "]).is_some()
+            && let Some(digits) = group.digits().filter(|it| it.len() == 3)
+        {
+            out.push_str(digits);
+            (*cursor, n_digits) = (group, 3);
+            return Some(());
         }
-        if (1..=3).contains(&n_digits) {
-            let separator =
-                ["{\\,}", "\\,", "\\;", "\\ ", "~", " "].iter().find(|it| rest.starts_with(**it));
-            if let Some(separator) = separator {
-                let after = &rest[separator.len()..];
-                let group = after.bytes().take_while(u8::is_ascii_digit).count();
-                if group == 3 {
-                    out.push_str(&after[..3]);
-                    rest = &after[3..];
-                    n_digits = 3;
-                    continue;
-                }
-            }
-        }
-        // After a decimal point nothing is grouped.
-        n_digits = if c == '.' && n_digits > 0 { 4 } else { 0 };
-        out.push(c);
-        rest = &rest[c.len_utf8()..];
-    }
-    out
+        n_digits = match cursor.peek()? {
+            c if c.is_ascii_digit() => n_digits + 1,
+            // After a decimal point nothing is grouped.
+            '.' if n_digits > 0 => 4,
+            _ => 0,
+        };
+        None
+    })
 }
 
 /// A formula with ± inside of it as the two that it stands for.
@@ -191,35 +133,21 @@ pub(super) fn both_points(text: &str) -> Option<[String; 2]> {
 
 /// A text with the upper and with the lower of its signs ±, and how many there are.
 fn with_signs(text: &str) -> ([String; 2], usize) {
-    let is_sign = |rest: &str, command: &str| {
-        rest.strip_prefix(command)
-            .is_some_and(|it| !it.starts_with(|c: char| c.is_ascii_alphabetic()))
-    };
-    let (mut plus, mut minus, mut n_signs) = (String::new(), String::new(), 0);
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let sign = if c == '±' {
-            Some((c.len_utf8(), ["+", "-"]))
-        } else if is_sign(rest, "\\pm") {
-            Some((3, ["+", "-"]))
-        } else if is_sign(rest, "\\mp") {
-            Some((3, ["-", "+"]))
-        } else {
-            None
-        };
-        let len = if let Some((len, [first, second])) = sign {
-            plus.push_str(first);
-            minus.push_str(second);
+    let mut n_signs = 0;
+    let mut signed = |upper, lower| {
+        n_signs = 0;
+        replaced(text, |cursor, out| {
+            let is_upper = cursor.eat("±").or_else(|| cursor.command("\\pm")).is_some();
+            if !is_upper {
+                cursor.command("\\mp")?;
+            }
             n_signs += 1;
-            len
-        } else {
-            plus.push(c);
-            minus.push(c);
-            c.len_utf8()
-        };
-        rest = &rest[len..];
-    }
-    ([plus, minus], n_signs)
+            out.push(if is_upper { upper } else { lower });
+            Some(())
+        })
+    };
+    let both = [signed('+', '-'), signed('-', '+')];
+    (both, n_signs)
 }
 
 /// Names of functions that are often written without their backslash; a longer name before a shorter one.
@@ -228,65 +156,40 @@ const FUNCTIONS: [&str; 15] = [
     "log", "ln", "exp",
 ];
 
-/// `2**10` as `2^{10}`.
-fn powers(text: &str) -> String {
-    let mut parts = text.split("**");
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let len = part.bytes().take_while(u8::is_ascii_alphanumeric).count();
-        match part.split_at(len) {
-            ("", rest) => out.extend(["^", rest]),
-            (exponent, rest) => out.extend(["^{", exponent, "}", rest]),
-        }
-    }
-    out
-}
-
-/// `10^-3` with its exponent in braces.
+/// `10^-3` and `10**3` with their exponents in braces.
 pub(super) fn exponents(text: &str) -> Cow<'_, str> {
     if !text.contains("^-") && !text.contains("**") {
         return Cow::Borrowed(text);
     }
-    let text = powers(text);
-    let mut parts = text.split("^-");
-    let mut out = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let number = part.bytes().take_while(u8::is_ascii_digit).count();
-        match part.split_at(number) {
-            ("", rest) => out.extend(["^-", rest]),
-            (digits, rest) => out.extend(["^{-", digits, "}", rest]),
+    let text = replaced_at(text, "**", |cursor, out| {
+        match cursor.take_while(|c| c.is_ascii_alphanumeric()) {
+            "" => out.push('^'),
+            exponent => out.extend(["^{", exponent, "}"]),
         }
-    }
-    Cow::Owned(out)
+        Some(())
+    });
+    Cow::Owned(replaced_at(&text, "^-", |cursor, out| {
+        out.extend(["^{-", cursor.digits()?, "}"]);
+        Some(())
+    }))
 }
 
 /// `text` with the functions of plain text as commands: `sin(x)` and `sin x`.
 pub(super) fn commands(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 4);
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let begins = !out.ends_with(|c: char| c.is_ascii_alphabetic() || c == '\\' || c == '{');
-        let named = FUNCTIONS.iter().find(|it| begins && rest.starts_with(**it));
-        let applied = named.filter(|it| rest[it.len()..].starts_with(['(', ' ', '^', '_', '\\']));
-        let is_pi = begins
-            && rest
-                .strip_prefix("pi")
-                .is_some_and(|it| !it.starts_with(|c: char| c.is_alphanumeric()));
-        if is_pi {
-            out.push_str("\\pi ");
-            rest = &rest[2..];
-        } else if let Some(name) = applied {
-            out.push('\\');
-            out.push_str(name);
-            rest = &rest[name.len()..];
-        } else {
-            // The letters of a command or a longer word are no function.
-            let run = rest.bytes().take_while(u8::is_ascii_alphabetic).count().max(c.len_utf8());
-            out.push_str(&rest[..run]);
-            rest = &rest[run..];
+    replaced(text, |cursor, out| {
+        // The letters of a command or a longer word are no function.
+        if out.ends_with(|c: char| c.is_ascii_alphabetic() || c == '\\' || c == '{') {
+            return None;
         }
-    }
-    out
+        let rest = cursor.rest();
+        let is_pi = |it: &str| !it.starts_with(|c: char| c.is_alphanumeric());
+        if rest.strip_prefix("pi").is_some_and(is_pi) {
+            out.push_str("\\pi ");
+            return cursor.eat("pi");
+        }
+        let name = cursor.one_of(&FUNCTIONS)?;
+        cursor.rest().starts_with(['(', ' ', '^', '_', '\\']).then(|| out.extend(["\\", name]))
+    })
 }
 
 /// `2:3:4`, which is `4:6:8`: its parts in units of the first.

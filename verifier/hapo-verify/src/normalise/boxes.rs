@@ -1,8 +1,9 @@
 //! Opens boxes.
 
 use super::Boxes;
-use crate::work;
+use crate::cursor::closing;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// The content of the boxes of `text`, joined by commas; the text itself if it has none.
 pub(crate) fn open_boxes(text: &str, boxes: Boxes) -> Cow<'_, str> {
@@ -24,24 +25,14 @@ pub(crate) fn open_boxes(text: &str, boxes: Boxes) -> Cow<'_, str> {
         let Some(start) = boxed.max(framed) else {
             break;
         };
-        let command = if text[start..].starts_with("\\boxed") { 6 } else { 5 };
-        let Some(space) = text[start + command..limit].find(|c: char| !c.is_whitespace()) else {
-            break;
-        };
-        let open = start + command + space;
-        if !text[open..].starts_with('{') {
-            if contents.is_empty() {
-                contents.push(&text[open..]);
-            }
-            break;
-        }
-        let Some(close) = closing_brace(text, open, limit) else {
-            if contents.is_empty() {
-                contents.push(&text[open..]);
+        let Some(content) = content_of(&text[..limit], start) else {
+            let rest = text[start + command_len(text, start)..limit].trim_start();
+            if contents.is_empty() && !rest.is_empty() {
+                contents.push(&text[limit - rest.len()..]);
             }
             break;
         };
-        let content = text[open + 1..close].trim();
+        let (close, content) = (content.end, text[content].trim());
         if let (Boxes::Last, Some(next)) = (boxes, next_start)
             && !are_one_list(
                 &text[close + 1..next],
@@ -67,6 +58,23 @@ pub(crate) fn open_boxes(text: &str, boxes: Boxes) -> Cow<'_, str> {
     }
 }
 
+/// Where the last box begins.
+pub(crate) fn last_command(text: &str) -> Option<usize> {
+    text.rfind("\\boxed").max(text.rfind("\\fbox"))
+}
+
+fn command_len(text: &str, start: usize) -> usize {
+    if text[start..].starts_with("\\boxed") { 6 } else { 5 }
+}
+
+/// The content of the box that begins at `start`, if it is closed.
+pub(crate) fn content_of(text: &str, start: usize) -> Option<Range<usize>> {
+    let open = text[start + command_len(text, start)..].trim_start();
+    let at = text.len() - open.len();
+    let close = open.starts_with('{').then(|| closing(open, [b'{', b'}']))??;
+    Some(at + 1..at + close)
+}
+
 /// The contents of the boxes that stand beside each other.
 pub(crate) fn contents(text: &str) -> Vec<&str> {
     let (mut all, mut at) = (Vec::new(), 0);
@@ -86,22 +94,7 @@ pub(crate) fn contents(text: &str) -> Vec<&str> {
 
 /// The brace that closes the one at `open`, before `limit`.
 pub(crate) fn closing_brace(text: &str, open: usize, limit: usize) -> Option<usize> {
-    let mut level = 1_usize;
-    for (idx, byte) in text.as_bytes()[..limit].iter().enumerate().skip(open + 1) {
-        match byte {
-            b'{' => level += 1,
-            b'}' => {
-                level -= 1;
-                if level == 0 {
-                    work::count(idx - open);
-                    return Some(idx);
-                }
-            }
-            _ => {}
-        }
-    }
-    work::count(limit.saturating_sub(open));
-    None
+    closing(&text[open..limit], [b'{', b'}']).map(|at| open + at)
 }
 
 /// True for two boxes with `between` in the middle that are parts of one list.

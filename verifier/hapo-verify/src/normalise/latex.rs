@@ -2,6 +2,7 @@
 
 use super::replace_all;
 use super::words::replace_words;
+use crate::cursor::{Cursor, replace_at, replaced};
 
 pub(super) fn basic_latex(text: &mut String) {
     if text.contains('\\') {
@@ -23,22 +24,12 @@ pub(super) fn basic_latex(text: &mut String) {
     if text.bytes().any(|b| matches!(b, b'\n' | b'\t')) {
         *text = text.replace(['\n', '\t'], " ");
     }
-    if text.contains("\\\\") && !text.contains("matrix") {
-        let mut out = String::with_capacity(text.len());
-        let mut rest = text.as_str();
-        while let Some(at) = rest.find("\\\\") {
-            let letter = rest.as_bytes().get(at + 2).is_some_and(u8::is_ascii_alphabetic);
-            out.push_str(&rest[..at]);
-            // Where no letter follows only the first backslash is settled: the second may start another pair.
-            out.push('\\');
-            rest = &rest[if letter { at + 2 } else { at + 1 }..];
-            if !letter && !rest.starts_with("\\\\") {
-                out.push('\\');
-                rest = &rest[1..];
-            }
-        }
-        out.push_str(rest);
-        *text = out;
+    if !text.contains("matrix") {
+        // Where no letter follows only the first backslash is settled: the second may start another pair.
+        replace_at(text, "\\", |cursor, out| {
+            cursor.eat("\\")?;
+            cursor.peek()?.is_ascii_alphabetic().then(|| out.push('\\'))
+        });
     }
 }
 
@@ -56,28 +47,14 @@ const RIGHT_DELIMITERS: [&str; 16] = [
 
 /// Drops `\left` and `\mleft` (or `\right`) before a delimiter.
 fn drop_sizes(text: &mut String, side: &str, delimiters: &[&str]) {
-    if !text.contains(side) {
-        return;
+    if text.contains(side) {
+        replace_at(text, "\\", |cursor, out| {
+            cursor.eat("m");
+            cursor.eat(side)?;
+            out.push_str(cursor.one_of(delimiters)?);
+            Some(())
+        });
     }
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text.as_str();
-    while let Some(at) = rest.find('\\') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let word = rest[1..].strip_prefix('m').unwrap_or(&rest[1..]);
-        let after = word.strip_prefix(side);
-        let delimiter = after.and_then(|it| delimiters.iter().find(|d| it.starts_with(**d)));
-        if let (Some(after), Some(delimiter)) = (after, delimiter) {
-            // The delimiter is part of the match, so its own backslash starts nothing.
-            out.push_str(delimiter);
-            rest = &after[delimiter.len()..];
-        } else {
-            out.push('\\');
-            rest = &rest[1..];
-        }
-    }
-    out.push_str(rest);
-    *text = out;
 }
 
 /// `(n)_{k}` is the number of permutations.
@@ -104,46 +81,26 @@ fn permutations(text: &mut String) {
 
 /// Dollar signs, quotes, negative spaces, empty texts and display style.
 fn remove_commands(text: &mut String) {
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text.as_str();
-    let mut before = None;
-    while let Some(c) = rest.chars().next() {
-        let len = match c {
-            '\\' => removed_command(rest),
-            '$' => Some(1),
-            '"' | '\'' if before != Some('\\') => Some(1),
-            _ => None,
-        };
-        if let Some(len) = len {
-            before = rest[..len].chars().next_back();
-            rest = &rest[len..];
-        } else {
-            out.push(c);
-            before = Some(c);
-            rest = &rest[c.len_utf8()..];
+    *text = replaced(text, |cursor, _| {
+        let is_escaped = cursor.before().ends_with('\\');
+        if cursor.eat("\\").is_some() {
+            return removed_command(cursor);
         }
-    }
-    *text = out;
+        cursor.one(|c| c == '$' || matches!(c, '"' | '\'') && !is_escaped).map(|_| ())
+    });
 }
 
-fn removed_command(rest: &str) -> Option<usize> {
-    let spaces = |from: usize| rest[from..].len() - rest[from..].trim_start().len();
-    if rest.starts_with("\\mathrm{th}") {
-        return Some(11);
+fn removed_command(cursor: &mut Cursor<'_>) -> Option<()> {
+    if cursor.one_of(&["mathrm{th}", "$", "displaystyle"]).is_some() {
+        return Some(());
     }
-    if rest.starts_with("\\!") {
-        return Some(2 + spaces(2));
+    if cursor.eat("!").is_some() {
+        cursor.spaces();
+        return Some(());
     }
-    if rest.starts_with("\\text") {
-        let open = 5 + spaces(5);
-        if rest[open..].starts_with('{') {
-            let close = open + 1 + spaces(open + 1);
-            return rest[close..].starts_with('}').then_some(close + 1);
-        }
-        return None;
-    }
-    if rest.starts_with("\\$") {
-        return Some(2);
-    }
-    rest.starts_with("\\displaystyle").then_some(13)
+    cursor.eat("text")?;
+    cursor.spaces();
+    cursor.eat("{")?;
+    cursor.spaces();
+    cursor.eat("}")
 }

@@ -1,50 +1,44 @@
 //! Words as signs: `and`, `percent`, `infinity`.
 
+use crate::cursor::{Cursor, replaced};
+
 /// Replaces synonyms in one pass, at each position by the first rule that fits.
 pub(super) fn replace_words(text: &mut String) {
     let triggers = |b: u8| b"\\.{~ \t\n\raoip,".contains(&b) || b >= 0x80;
     if !text.bytes().any(triggers) {
         return;
     }
-    let mut out = String::with_capacity(text.len() + 8);
-    let source = text.as_str();
-    let mut at = 0;
     let mut space_end = 0;
-    while let Some(c) = source[at..].chars().next() {
+    *text = replaced(text, |cursor, out| {
+        let c = cursor.peek()?;
         if c.is_ascii_alphanumeric() && !matches!(c, 'a' | 'o' | 'i' | 'p') {
-            out.push(c);
-            at += 1;
-            continue;
+            return None;
         }
+        let (at, rest) = (cursor.before().len(), cursor.rest());
         if at >= space_end {
-            space_end = at + (source[at..].len() - source[at..].trim_start().len());
+            space_end = at + rest.len() - rest.trim_start().len();
         }
-        if let Some((len, new)) = replacement(source, at, c, space_end) {
-            out.push_str(new);
-            at += len;
-        } else {
-            out.push(c);
-            at += c.len_utf8();
-        }
-    }
-    *text = out;
+        let (len, new) = replacement(cursor, c, space_end.max(at) - at)?;
+        cursor.take(len);
+        out.push_str(new);
+        Some(())
+    });
 }
 
 /// Commands that are spelled another way.
 #[rustfmt::skip]
-const COMMANDS: [(&str, &str); 10] = [
+const COMMANDS: [(&str, &str); 14] = [
     ("\\mathrm", "\\text"), ("\\mathit", "\\text"), ("\\mathbf", "\\text"), ("\\textnormal", "\\text"),
     ("\\textbf", "\\text"), ("\\textit", "\\text"), ("\\textrm", "\\text"),
     ("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\cfrac", "\\frac"),
+    ("\\ldots", " "), ("\\text{percentage}", "%"), ("\\text{percent}", "%"), ("\\text{pct}", "%"),
 ];
 
-/// How much is replaced, and by what.
 type Replacement = (usize, &'static str);
 
-/// The rule that fits at `at`, where white space lasts to `space_end`.
-fn replacement(text: &str, at: usize, c: char, space_end: usize) -> Option<Replacement> {
-    let rest = &text[at..];
-    let before = text[..at].chars().next_back();
+/// The rule that fits at the character `c`, behind which white space lasts for `n_spaces`.
+fn replacement(cursor: &Cursor<'_>, c: char, n_spaces: usize) -> Option<Replacement> {
+    let (rest, before) = (cursor.rest(), cursor.before().chars().next_back());
     if c == '\\' {
         return command_replacement(rest, before);
     }
@@ -57,8 +51,7 @@ fn replacement(text: &str, at: usize, c: char, space_end: usize) -> Option<Repla
     if rest.starts_with("~=") {
         return Some((2, "\\approx"));
     }
-    let after_space = &text[space_end.max(at)..];
-    let n_spaces = space_end.max(at) - at;
+    let after_space = &rest[n_spaces..];
     if let Some(len) = braced_comma(after_space) {
         return Some((n_spaces + len, ","));
     }
@@ -90,7 +83,6 @@ fn replacement(text: &str, at: usize, c: char, space_end: usize) -> Option<Repla
     rest.starts_with(" sqrt").then_some((5, "\\sqrt"))
 }
 
-/// The rule for a command.
 fn command_replacement(rest: &str, before: Option<char>) -> Option<Replacement> {
     if let Some((command, new)) = COMMANDS.iter().find(|it| rest.starts_with(it.0)) {
         return Some((command.len(), new));
@@ -98,16 +90,8 @@ fn command_replacement(rest: &str, before: Option<char>) -> Option<Replacement> 
     if let Some(len) = and_or_text(rest) {
         return Some((len, ","));
     }
-    if before != Some('\\') && rest[1..].starts_with(char::is_whitespace) {
-        let len = rest[1..].chars().next().map_or(0, char::len_utf8);
-        return Some((1 + len, " "));
-    }
-    if rest.starts_with("\\ldots") {
-        return Some((6, " "));
-    }
-    let percent = ["\\text{percentage}", "\\text{percent}", "\\text{pct}"];
-    let word = percent.iter().find(|it| rest.starts_with(**it))?;
-    Some((word.len(), "%"))
+    let space = rest[1..].chars().next().filter(|c| c.is_whitespace() && before != Some('\\'))?;
+    Some((1 + space.len_utf8(), " "))
 }
 
 /// Length of `{,}`, with spaces.

@@ -1,0 +1,53 @@
+//! Words of messages.
+
+/// A number with what it counts, and whatever of the sentence agrees with it: `1 row is`, `2 rows are`.
+pub fn counted<N: std::fmt::Display + Copy + PartialEq + From<u8>>(
+    n: N,
+    one: &str,
+    many: &str,
+) -> String {
+    let word = if n == N::from(1) { one } else { many };
+    format!("{n} {word}")
+}
+
+/// A text as a message quotes it: its first `most` characters on one line, none of them a control character, and an
+/// ellipsis where there were more.
+pub fn excerpt(text: &str, most: usize) -> String {
+    let mut kept = text.chars();
+    let mut quoted: String = (&mut kept)
+        .take(most)
+        .map(|it| match it {
+            it if it.is_whitespace() => ' ',
+            it if it.is_control() => '\u{fffd}',
+            it => it,
+        })
+        .collect();
+    if kept.next().is_some() {
+        quoted.push('…');
+    }
+    quoted
+}
+
+/// The message of a caught panic.
+pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    let owned = panic.downcast_ref::<String>().map(String::as_str);
+    owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{counted, excerpt};
+
+    #[test]
+    fn one_is_singular_and_none_is_not() {
+        let all = [0_usize, 1, 2].map(|n| counted(n, "row is", "rows are"));
+        assert_eq!(all, ["0 rows are", "1 row is", "2 rows are"]);
+    }
+
+    #[test]
+    fn excerpts_are_one_line_and_cut_between_characters() {
+        assert_eq!(excerpt("a\nb\0", 4), "a b\u{fffd}");
+        assert_eq!(excerpt("ééé", 2), "éé…");
+        assert_eq!(excerpt("", 0), "");
+    }
+}

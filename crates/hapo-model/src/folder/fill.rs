@@ -1,0 +1,158 @@
+//! Weights on their way from a folder to a device.
+//!
+//! Purpose: on a GPU a start is bound by what the host does with every number: it is decoded, checked, hashed, put into the
+//! device's order and copied. Tensors do not depend on each other, so a thread takes one after the other.
+//!
+//! Price: a thread holds a tensor in f32. A CPU's memory is planned for one at a time, so there one thread does it, and
+//! nothing is hashed.
+
+use std::sync::{Mutex, PoisonError};
+
+use hapo_kernels::Device;
+use sha2::{Digest, Sha256};
+
+use super::read::{Fingerprint, ModelFolder, require_equal_head};
+use super::weight_file::Stored;
+use crate::config::TensorSpec;
+use crate::files::require_finite;
+use crate::linear::TensorMut;
+use crate::model::{Model, write};
+use crate::places::Param;
+use hapo_core::Refusal;
+
+/// What is known of weights that were read.
+pub(super) struct Filled {
+    pub(super) fingerprint: Fingerprint,
+    /// SHA-256 of each tensor's name and of the hash of its numbers, in the published order; none on a CPU.
+    pub(super) hash: Option<String>,
+}
+
+/// A tensor of the folder, and where it goes.
+struct Job<'a, D: Device> {
+    index: usize,
+    spec: &'a TensorSpec,
+    stored: &'a Stored,
+    param: Param,
+    tensor: TensorMut<'a, D>,
+}
+
+/// A tensor that was read.
+struct Done {
+    /// Numbers that the fingerprint is of.
+    sampled: Vec<f32>,
+    hash: Option<[u8; 32]>,
+}
+
+/// Fills a model with the weights of its folder.
+///
+/// # Errors
+/// As [`read_weights`](super::read_weights).
+pub(super) fn fill<D: Device>(
+    model: &mut Model<D>,
+    folder: &ModelFolder,
+) -> Result<Filled, Refusal> {
+    let device = model.device().clone();
+    let is_cpu = device.habits().is_cpu();
+    let params = model.layout().params().to_vec();
+    let jobs = folder.stored().iter().zip(params.into_iter().zip(model.tensors_mut())).enumerate();
+    let mut jobs: Vec<Job<'_, D>> = jobs
+        .map(|(index, ((spec, stored), (param, tensor)))| {
+            assert_eq!(spec.name, param.name, "a folder's tensors in the order of the layout");
+            Job { index, spec, stored, param, tensor }
+        })
+        .collect();
+    let n = jobs.len();
+    // The last one is taken first: on a CPU in the folder's order, elsewhere the largest.
+    if is_cpu {
+        jobs.reverse();
+    } else {
+        jobs.sort_by_key(|job| job.param.len);
+    }
+    let threads =
+        if is_cpu { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
+    let (jobs, done) = (Mutex::new(jobs), Mutex::new((0..n).map(|_| None).collect::<Vec<_>>()));
+    let work = || {
+        let mut buffer = Vec::new();
+        loop {
+            let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(job) = job else { return };
+            let index = job.index;
+            let read = put(&device, job, folder, &mut buffer);
+            let is_refused = read.is_err();
+            done.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(read);
+            if is_refused {
+                jobs.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            }
+        }
+    };
+    if threads == 1 {
+        work();
+    } else {
+        std::thread::scope(|scope| {
+            for _ in 0..threads.min(n) {
+                scope.spawn(work);
+            }
+        });
+    }
+    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (mut fingerprint, mut hash) = (Fingerprint::default(), Sha256::new());
+    // After a refusal some were not read.
+    for ((spec, _), read) in folder.stored().iter().zip(done) {
+        let Some(Done { sampled, hash: of_tensor }) = read.transpose()? else { continue };
+        fingerprint.add_sampled(spec, &sampled);
+        hash.update(&spec.name);
+        hash.update(of_tensor.unwrap_or_default());
+    }
+    if folder.config.tied {
+        require_equal_head(folder)?;
+    }
+    let hash = (!is_cpu).then(|| hapo_core::hex(hash.finalize()));
+    Ok(Filled { fingerprint, hash })
+}
+
+/// Reads a tensor, checks it and puts it where it goes.
+fn put<D: Device>(
+    device: &D,
+    job: Job<'_, D>,
+    folder: &ModelFolder,
+    buffer: &mut Vec<f32>,
+) -> Result<Done, Refusal> {
+    let Job { spec, stored, param, mut tensor, .. } = job;
+    let file = folder.file_of(stored);
+    let values = stored.values(file, buffer);
+    require_finite(&file.path, &spec.name, values)?;
+    let hash = (!device.habits().is_cpu()).then(|| hash_of(values));
+    let sampled = Fingerprint::sampled(values).collect();
+    param
+        .held(values, |first, from| write(device, &mut tensor, first, from))
+        .expect("a tensor of the folder has as many numbers as the layout's");
+    file.forget(stored);
+    Ok(Done { sampled, hash })
+}
+
+/// SHA-256 of numbers, as little-endian bytes.
+fn hash_of(values: &[f32]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in values.chunks(1 << 16) {
+        if cfg!(target_endian = "little") {
+            hash.update(bytemuck::cast_slice::<f32, u8>(part));
+        } else {
+            part.iter().for_each(|value| hash.update(value.to_le_bytes()));
+        }
+    }
+    hash.finalize().into()
+}
+
+impl<D: Device> Model<D> {
+    /// The hash that a folder's weights have when they are read onto a GPU, of those that the model has now; an adapter's
+    /// numbers follow.
+    pub fn published_hash(&self) -> String {
+        let mut hash = Sha256::new();
+        for param in self.layout().params() {
+            let values = self.tensor(&param.name).expect("a tensor of the layout");
+            hash.update(&param.name);
+            hash.update(hash_of(&values));
+        }
+        hapo_core::hex(hash.finalize())
+    }
+}

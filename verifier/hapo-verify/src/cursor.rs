@@ -1,0 +1,210 @@
+//! The one scanner of texts that are not yet a formula: a place in a text that moves over its tokens.
+//!
+//! Every rewriting of an answer is a rule that reads tokens at a place and writes others; a rule that does not fit
+//! leaves the text as it is.
+
+use crate::work;
+
+/// A place in a text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(text: &'a str) -> Cursor<'a> {
+        Cursor { text, at: 0 }
+    }
+
+    pub(crate) fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    pub(crate) fn before(&self) -> &'a str {
+        &self.text[..self.at]
+    }
+
+    pub(crate) fn peek(&self) -> Option<char> {
+        self.rest().chars().next()
+    }
+
+    pub(crate) fn take(&mut self, len: usize) -> &'a str {
+        let (taken, _) = self.rest().split_at(len);
+        self.at += len;
+        taken
+    }
+
+    pub(crate) fn take_while(&mut self, test: impl Fn(char) -> bool) -> &'a str {
+        let rest = self.rest();
+        self.take(rest.find(|c| !test(c)).unwrap_or(rest.len()))
+    }
+
+    /// The next character that passes a test.
+    pub(crate) fn one(&mut self, test: impl Fn(char) -> bool) -> Option<&'a str> {
+        let c = self.peek().filter(|c| test(*c))?;
+        Some(self.take(c.len_utf8()))
+    }
+
+    pub(crate) fn eat(&mut self, token: &str) -> Option<()> {
+        self.rest().starts_with(token).then(|| self.at += token.len())
+    }
+
+    /// The first of some tokens that stands here.
+    pub(crate) fn one_of<T: AsRef<str> + Copy>(&mut self, tokens: &[T]) -> Option<T> {
+        tokens.iter().copied().find(|token| self.eat(token.as_ref()).is_some())
+    }
+
+    /// A command that no letter continues.
+    pub(crate) fn command(&mut self, name: &str) -> Option<()> {
+        let after = self.rest().strip_prefix(name)?;
+        (!after.starts_with(|c: char| c.is_ascii_alphabetic())).then(|| self.at += name.len())
+    }
+
+    pub(crate) fn spaces(&mut self) -> &'a str {
+        self.take_while(char::is_whitespace)
+    }
+
+    pub(crate) fn letters(&mut self) -> &'a str {
+        self.take_while(|c| c.is_ascii_alphabetic())
+    }
+
+    pub(crate) fn digit(&mut self) -> Option<&'a str> {
+        self.one(|c| c.is_ascii_digit())
+    }
+
+    pub(crate) fn digits(&mut self) -> Option<&'a str> {
+        Some(self.take_while(|c| c.is_ascii_digit())).filter(|digits| !digits.is_empty())
+    }
+
+    /// The content of the braces here, maybe behind spaces.
+    pub(crate) fn group(&mut self) -> Option<&'a str> {
+        let mut inner = *self;
+        inner.spaces();
+        let rest = inner.rest().starts_with('{').then(|| inner.rest())?;
+        let close = closing(rest, [b'{', b'}'])?;
+        inner.at += close + 1;
+        *self = inner;
+        Some(&rest[1..close])
+    }
+
+    /// What stands between a place before and this one.
+    pub(crate) fn since(&self, start: &Cursor<'a>) -> &'a str {
+        &self.text[start.at..self.at]
+    }
+
+    /// What the first rule that fits makes of the text here.
+    pub(crate) fn first_of(&mut self, rules: &[Rule]) -> Option<String> {
+        rules.iter().find_map(|rule| {
+            let mut cursor = *self;
+            let new = rule(&mut cursor)?;
+            *self = cursor;
+            Some(new)
+        })
+    }
+}
+
+/// Digits of the mathematical alphabets as plain ones.
+pub(crate) fn plain_digit(c: char) -> char {
+    match c as u32 {
+        code @ 0x1D7CE..=0x1D7FF => char::from(b'0' + ((code - 0x1D7CE) % 10) as u8),
+        _ => c,
+    }
+}
+
+/// Spaces of a formula.
+pub(crate) const SPACES: [&str; 7] = ["\\,", "\\;", "\\:", "\\!", "\\ ", "~", "\\quad"];
+
+/// A text without some spaces at its end.
+pub(crate) fn without_spaces<'a>(text: &'a str, spaces: &[&str]) -> &'a str {
+    let mut text = text.trim_end();
+    while let Some(shorter) = spaces.iter().find_map(|it| text.strip_suffix(it)) {
+        text = shorter.trim_end();
+    }
+    text
+}
+
+/// Reads some tokens and gives what is written for them.
+pub(crate) type Rule = fn(&mut Cursor<'_>) -> Option<String>;
+
+/// Where the bracket closes that a text begins with.
+pub(crate) fn closing(text: &str, [open, close]: [u8; 2]) -> Option<usize> {
+    let mut level = 0_usize;
+    for (at, byte) in text.bytes().enumerate() {
+        level += usize::from(byte == open);
+        level -= usize::from(byte == close);
+        if level == 0 {
+            work::count(at);
+            return Some(at);
+        }
+    }
+    work::count(text.len());
+    None
+}
+
+/// Runs `rule` behind each `token`. Where it writes nothing of its own the token stays.
+pub(crate) fn replaced_at(
+    text: &str,
+    token: &str,
+    mut rule: impl FnMut(&mut Cursor<'_>, &mut String) -> Option<()>,
+) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    let mut cursor = Cursor::new(text);
+    while let Some(at) = cursor.rest().find(token) {
+        work::count(at);
+        out.push_str(cursor.take(at));
+        cursor.take(token.len());
+        let mut next = cursor;
+        if rule(&mut next, &mut out).is_some() {
+            cursor = next;
+        } else {
+            out.push_str(token);
+        }
+    }
+    out.push_str(cursor.rest());
+    out
+}
+
+/// As [`replaced_at`], in place.
+pub(crate) fn replace_at(
+    text: &mut String,
+    token: &str,
+    rule: impl FnMut(&mut Cursor<'_>, &mut String) -> Option<()>,
+) {
+    if text.contains(token) {
+        *text = replaced_at(text, token, rule);
+    }
+}
+
+/// Runs `rule` at each character. Where it does not fit the character stays.
+pub(crate) fn replaced(
+    text: &str,
+    mut rule: impl FnMut(&mut Cursor<'_>, &mut String) -> Option<()>,
+) -> String {
+    let mut out = String::with_capacity(text.len() + 8);
+    let mut cursor = Cursor::new(text);
+    while let Some(c) = cursor.peek() {
+        let mut next = cursor;
+        if rule(&mut next, &mut out).is_some() {
+            cursor = next;
+        } else {
+            out.push_str(cursor.take(c.len_utf8()));
+        }
+    }
+    out
+}
+
+/// The parts of a text behind each `token`, as `rule` writes them; `None` where it cannot write one.
+pub(crate) fn behind_each(
+    text: &str,
+    token: &str,
+    mut rule: impl FnMut(&str, &mut String) -> Option<()>,
+) -> Option<String> {
+    let mut parts = text.split(token);
+    let mut out = parts.next()?.to_owned();
+    for part in parts {
+        out.push_str(token);
+        rule(part, &mut out)?;
+    }
+    Some(out)
+}
