@@ -8,10 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hapo_core::Refusal;
 
 /// Writes a file under a temporary name, flushes it to the disk and renames it. A link to a file stays a link; a device
-/// or a pipe, such as `/dev/null`, is written into.
-///
-/// # Errors
-/// When the disk refuses; the file is then as it was before.
+/// or a pipe, such as `/dev/null`, is written into. Where the disk refuses, the file is as it was before.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
     write_atomically_with(path, |file| file.write_all(bytes).map_err(Refusal::io("write", path)))
 }

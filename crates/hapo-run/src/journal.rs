@@ -23,7 +23,6 @@ use crate::lock::lock;
 pub struct JournalFormat {
     /// Key of the version in the first line.
     pub name: &'static str,
-    /// Version of the format.
     pub version: u32,
     /// Key of the settings in the first line.
     pub settings: &'static str,
@@ -32,8 +31,6 @@ pub struct JournalFormat {
     /// A later line's name in messages.
     pub line: &'static str,
 }
-
-/// If a journal may or must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Resumes a journal of the same settings, or starts one.
@@ -177,8 +174,6 @@ struct Found {
     end: u64,
     damaged_lines: Vec<usize>,
 }
-
-/// Reads the settings and the complete lines of a file.
 fn read<L: DeserializeOwned>(
     file: &File,
     path: &Path,
@@ -232,8 +227,6 @@ fn settings_of(first_line: &[u8], format: &JournalFormat) -> Option<Value> {
     (version == u64::from(format.version)).then_some(())?;
     line.remove(format.settings)
 }
-
-/// A line as a message quotes it.
 fn shown(line: &[u8]) -> String {
     excerpt(String::from_utf8_lossy(line).trim_end(), 80)
 }

@@ -29,8 +29,6 @@ impl Metrics {
     pub fn get(&self, name: &str) -> Option<f64> {
         self.entries.iter().find(|it| it.0 == name).map(|it| it.1)
     }
-
-    /// Keeps the numbers of these names.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.entries.retain(|it| keep(&it.0));
     }
@@ -149,8 +147,6 @@ pub fn is_clock(name: &str) -> bool {
         || name.starts_with("memory/")
         || name == "verify/ms"
 }
-
-/// The open `metrics.jsonl` of a run.
 #[derive(Debug)]
 pub struct MetricsFile {
     file: File,

@@ -25,16 +25,13 @@ pub struct Preflight {
     pub announced: f64,
     /// Responses that end with an end token.
     pub ended: f64,
-    /// Responses cut at the limit.
     pub truncated: f64,
-    /// Mean length of a response in tokens.
     pub response_tokens: f64,
     /// Prompts of the run with an admissible teacher, of all prompts.
     pub teacher_coverage: f64,
     /// Mean and largest length of the teacher's trajectories in tokens.
     pub teacher_tokens: (f64, usize),
     pub limit: usize,
-    /// Seconds of a step, predicted.
     pub step_seconds: f64,
     pub steps: u64,
     /// Bytes of weights, gradients, moments and the copy for the KL.

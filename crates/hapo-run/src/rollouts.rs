@@ -33,7 +33,6 @@ pub struct RolloutLine {
     pub answer: String,
     /// Who wrote it, and whether it is in the group.
     pub role: Role,
-    /// Position in the group.
     pub slot: usize,
     pub injected: bool,
     /// The response as text, without its end token.
@@ -49,7 +48,6 @@ pub struct RolloutLine {
     /// The rendering of the prompt that it was sampled behind, if not the plain one (D36).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Context>,
-    /// The tokens of that rendering.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context_tokens: Vec<u32>,
     /// Its number among the group's rollouts that came back, where its slot does not tell it.
@@ -102,8 +100,6 @@ pub enum Role {
 fn is_zero(it: &usize) -> bool {
     *it == 0
 }
-
-/// Writes the files of a run, one at a time.
 #[derive(Debug, Default)]
 pub struct RolloutWriter {
     running: Option<JoinHandle<Result<(), Refusal>>>,

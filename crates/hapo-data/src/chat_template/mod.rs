@@ -12,6 +12,7 @@ mod bounds;
 mod json;
 mod strftime;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -217,16 +218,17 @@ fn check_widths(format: Option<&Value>) -> Result<(), minijinja::Error> {
     let digits = format.split(|it: char| !it.is_ascii_digit()).map(str::len).max();
     if digits > Some(4) || format.contains('*') {
         let problem = "format: expected widths of at most 9999, written out";
-        return Err(minijinja::Error::new(ErrorKind::InvalidOperation, problem));
+        return Err(invalid(problem));
     }
     Ok(())
 }
 
 fn raise_exception(message: &str) -> Result<Value, minijinja::Error> {
-    Err(minijinja::Error::new(
-        ErrorKind::InvalidOperation,
-        format!("the template refuses this dialogue: {message}"),
-    ))
+    Err(invalid(format!("the template refuses this dialogue: {message}")))
+}
+
+fn invalid(problem: impl Into<Cow<'static, str>>) -> minijinja::Error {
+    minijinja::Error::new(ErrorKind::InvalidOperation, problem)
 }
 
 fn refused(model: &str, error: &minijinja::Error) -> Refusal {

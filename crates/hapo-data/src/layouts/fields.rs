@@ -14,11 +14,7 @@ pub(super) fn text(row: &Object, field: &str) -> Result<String, Fault> {
 
 /// A text, or nothing.
 pub(super) fn optional_text(row: &Object, field: &str) -> Result<Option<String>, Fault> {
-    match row.some(field) {
-        None => Ok(None),
-        Some(Value::Text(text)) => Ok(Some(text.clone())),
-        other => Err(unexpected(field, "a string", other)),
-    }
+    label(row.get(field), field, true)
 }
 
 /// A text or, unless `text_only`, a number, as text, or nothing.
@@ -358,18 +354,10 @@ pub(super) fn without_end_token(text: &str) -> &str {
 
 /// An assistant's text: a string, or messages, the last one the assistant's.
 pub(super) fn completion_of(row: &Object, field: &str) -> Result<String, Fault> {
-    let text = match row.get(field) {
-        Some(Value::Text(text)) => text.clone(),
-        Some(list @ Value::List(_)) => {
-            messages(Some(list), field)?.pop().map(|it| it.content).unwrap_or_default()
-        }
-        other => {
-            return Err(unexpected(field, "a string or a list of messages", other));
-        }
+    let found = match row.get(field) {
+        Some(value @ (Value::Text(_) | Value::List(_))) => solutions(value, field)?,
+        other => return Err(unexpected(field, "a string or a list of messages", other)),
     };
-    let text = without_end_token(&text);
-    if text.trim().is_empty() {
-        return Err(fault(field, "a completion that is not empty", "an empty one"));
-    }
-    Ok(text.to_owned())
+    let empty = || fault(field, "a completion that is not empty", "an empty one");
+    found.into_iter().next().ok_or_else(empty)
 }
