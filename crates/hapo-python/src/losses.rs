@@ -2,7 +2,7 @@
 
 use hapo_core::{
     Bound as TrustRegion, Clip, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, OPERATORS,
-    Span, SpanTokens, SpanTerms, Term, sequence_surrogate, token_surrogate,
+    Span, SpanTerms, SpanTokens, Term, sequence_surrogate, token_surrogate,
 };
 use numpy::ndarray::{Ix1, Ix2};
 use numpy::{PyReadonlyArray, PyUntypedArrayMethods};

@@ -14,7 +14,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Memory, Refusal, Remedy, hex};
+use hapo_core::{Memory, Refusal, hex};
 use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -36,13 +36,10 @@ const ESSENTIAL: &[&str] = &[
 /// State of a resumed run besides weights and moments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainerState {
-    /// Steps done.
     pub step: u64,
-    /// Updates made.
     pub updates: u64,
     /// The resolved recipe of the run.
     pub recipe: String,
-    /// Hash of the prompt template.
     pub template_hash: String,
     /// By the metric of `checkpoint.best`; higher is better: its mean since the checkpoint before, or the evaluation of
     /// these weights.
@@ -69,13 +66,10 @@ pub(crate) fn best_scored(run_dir: &Path) -> Option<(f64, u64, PathBuf)> {
 /// The prompt template that a checkpoint was trained with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrainedTemplate {
-    /// Its name.
     pub name: String,
-    /// Text of the system turn.
     pub system: Option<String>,
     /// The text after the problem in the user's turn.
     pub suffix: Option<String>,
-    /// Its hash.
     pub hash: String,
 }
 
@@ -96,7 +90,6 @@ pub fn trained_template(folder: &Path) -> Option<TrainedTemplate> {
     })
 }
 
-/// The contents of a checkpoint.
 pub(crate) struct Contents<'a, L: Learner> {
     pub(crate) learner: &'a L,
     pub(crate) files: ModelFiles<'a>,

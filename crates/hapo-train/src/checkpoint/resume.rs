@@ -28,7 +28,6 @@ pub enum ResumePolicy {
 /// The start of a resumed run.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// The latest complete checkpoint.
     pub(crate) checkpoint: Option<(TrainerState, PathBuf)>,
     /// Later ones that are not complete, and why.
     incomplete: Vec<(u64, Refusal)>,

@@ -26,15 +26,10 @@ use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe};
 /// The model, the data and the reward of a recipe where they were found; what is `None` is where the recipe says.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// The folder of `model.path`.
     pub model: Option<String>,
-    /// The folder of `reference.path`.
     pub reference: Option<String>,
-    /// The files of `data.train`.
     pub train: Option<Vec<PathBuf>>,
-    /// The problems of `[eval]`.
     pub eval: Option<Arc<[EvalSet]>>,
-    /// The function that `data.grader` names.
     pub reward: Option<Arc<dyn Answers>>,
 }
 
@@ -78,7 +73,6 @@ impl Sources {
     }
 }
 
-/// The run of another stage.
 fn beside(run_dir: &Path, stage: &str) -> PathBuf {
     run_dir.parent().unwrap_or(Path::new(".")).join(stage)
 }
@@ -165,7 +159,6 @@ impl RunPlan {
         &self.record
     }
 
-    /// The template of its prompts.
     pub fn template(&self) -> &ChosenTemplate {
         &self.template
     }
@@ -236,7 +229,6 @@ impl RunPlan {
         self.sources.check(&self.recipe)
     }
 
-    /// The files of `data.train`.
     pub(crate) fn train_files(&self) -> Vec<PathBuf> {
         self.sources.train_files(&self.recipe)
     }
