@@ -16,7 +16,6 @@ use crate::recipe::RolloutEngine;
 pub(crate) struct Version {
     /// Their name, unlike that of any other weights.
     pub(crate) label: String,
-    /// Their folder.
     pub(crate) folder: String,
     /// Whether it has an adapter alone.
     pub(crate) is_adapter: bool,
@@ -40,7 +39,6 @@ pub(crate) struct Completion {
     pub(crate) end: End,
 }
 
-/// How a completion ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum End {
     /// By a stop token or string.
@@ -52,7 +50,6 @@ pub(crate) enum End {
     Lost,
 }
 
-/// The completions of one prompt.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) completions: Vec<Completion>,

@@ -15,12 +15,18 @@ use crate::Result;
 pub struct ScoreRequest<'a> {
     /// The prompt that it is read behind; never empty.
     pub prompt: &'a [u32],
-    /// The response.
     pub response: &'a [u32],
     /// 1 ÷ the temperature of the log-probabilities: that of what they are compared with (D38).
     pub inverse_temperature: f32,
     /// Number of likeliest tokens in each place, with their log-probabilities at temperature 1; 0 for none.
     pub top: usize,
+}
+
+impl<'a> ScoreRequest<'a> {
+    /// A request without likeliest tokens.
+    pub fn new(prompt: &'a [u32], response: &'a [u32], inverse_temperature: f32) -> Self {
+        Self { prompt, response, inverse_temperature, top: 0 }
+    }
 }
 
 /// Where log-probabilities of given tokens come from.

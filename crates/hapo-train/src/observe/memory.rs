@@ -1,6 +1,5 @@
 //! How much memory the process holds, where the system says.
 
-/// Resident bytes at this moment.
 pub fn resident_bytes() -> Option<u64> {
     status("VmRSS:")
 }

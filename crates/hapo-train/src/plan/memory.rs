@@ -1,7 +1,9 @@
 //! Memory by part, at the longest prompts and responses that a recipe allows.
 
 use hapo_core::{Memory, Refusal};
-use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Counting, Cpu, Held as Purpose, NumberFormat};
+use hapo_kernels::{
+    CPU_LOGIT_BYTES, Compute, Counting, Cpu, Habits, Held as Purpose, NumberFormat,
+};
 use hapo_model::{
     ActivationCheckpointing, Config, Dtype, GenerationRows, KvCache, Model, Moments,
     PREFILL_TOKENS, PackedBatch, ParamLayout, REREAD_TOKENS, Tape, Target, generation_bytes,
@@ -30,20 +32,14 @@ pub(super) fn samples(recipe: &Recipe) -> bool {
 /// Something that is sampled at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sampling {
-    /// Prompts.
     pub(super) prompts: usize,
-    /// Completions of each.
     pub(super) completions: usize,
-    /// Sequences decoded at once.
     pub(super) sequences: usize,
-    /// Longest prompt.
     pub(super) prompt: usize,
-    /// Longest completion.
     pub(super) response: usize,
 }
 
 impl Sampling {
-    /// The rollouts of a step.
     pub(super) fn of_step(recipe: &Recipe) -> Option<Self> {
         let s = recipe.sampling();
         // A prefix of the teacher is read with the prompt.
@@ -61,7 +57,6 @@ impl Sampling {
         })
     }
 
-    /// Each set of an evaluation.
     pub(super) fn of_evaluation(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Self> {
         let Some(eval) = recipe.eval() else {
             return Vec::new();
@@ -83,13 +78,14 @@ impl Sampling {
     }
 
     /// Tokens of the cache with which nothing is preempted, and what it has buffers for.
-    pub(super) fn buffers(self) -> (usize, GenerationRows) {
+    pub(super) fn buffers(self, habits: Habits) -> (usize, GenerationRows) {
         let Self { prompts, sequences: rows, prompt, response, .. } = self;
         let room = hapo_sampler::cache_tokens::<Cpu>(rows, prompts, prompt, response);
         let prompts = prompts.min(hapo_sampler::MAX_PREFILL_PROMPTS).min(rows);
         let prefill = (prompts * prompt).min(PREFILL_TOKENS.max(prompt));
         let prefill = prefill.max(REREAD_TOKENS.min(response));
-        (room, GenerationRows { decoded: rows.next_multiple_of(4), prefill, prompts })
+        let decoded = habits.decoded_rows(rows).next_multiple_of(4);
+        (room, GenerationRows { decoded, prefill, prompts })
     }
 
     /// The memory it takes if `free` bytes are available; `rank` is the adapter's, or 0.
@@ -101,7 +97,7 @@ impl Sampling {
         free: u64,
         rank: usize,
     ) -> SampledMemory {
-        let (most, rows) = self.buffers();
+        let (most, rows) = self.buffers(device.habits());
         let generation = generation_bytes(device.habits(), config, rows, rank) as u64;
         let format = kv_format(config, device);
         let one = Longest { prompt: self.prompt, completion: self.response };
@@ -126,14 +122,10 @@ impl Sampling {
     }
 }
 
-/// The cost of sampling.
 #[derive(Clone, Copy)]
 struct SampledMemory {
-    /// Tokens of the cache.
     tokens: usize,
-    /// Bytes of the cache.
     cache: u64,
-    /// Bytes of the other buffers.
     generation: u64,
 }
 
@@ -461,7 +453,6 @@ pub(super) fn rows_of(
     budget.min(whole).max(prompt + response)
 }
 
-/// Prompts of an update.
 pub(super) fn mini_batch(recipe: &Recipe) -> usize {
     let all = recipe.sampling().prompts_per_step;
     match recipe.optim().mini_batch_prompts {

@@ -30,20 +30,14 @@ use work::{SamplingWork, TrainingWork};
 /// Mean lengths in tokens to reckon time with.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Lengths {
-    /// Of a prompt.
     pub prompt: f64,
-    /// Of a response.
     pub response: f64,
 }
 
-/// A part of the memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// The name.
     pub name: &'static str,
-    /// Its bytes.
     pub bytes: u64,
-    /// When it is held.
     #[serde(skip)]
     pub held: Held,
 }
@@ -51,33 +45,26 @@ pub struct Part {
 /// When a part of the memory is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
-    /// From its first use on.
     Always,
     /// While something is trained, where idle memory is given back.
     Training,
-    /// While something is sampled.
     Sampling,
 }
 
 /// A change that lowers the memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// `--set` argument.
     pub set: String,
     /// Bytes of the whole with it.
     pub total_bytes: u64,
 }
 
-/// The subject of an estimate.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload<'a> {
-    /// The recipe.
     pub recipe: &'a Recipe,
     /// The problems of its `[eval]`, where they were found.
     pub eval_sets: Option<&'a [EvalSet]>,
-    /// The shape of its model.
     pub config: &'a Config,
-    /// The device.
     pub device: &'a DeviceSpec,
 }
 
@@ -100,19 +87,14 @@ impl<'a> Workload<'a> {
 /// The memory and time of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Name of the recipe.
     pub name: String,
-    /// The device.
     pub device: DeviceSpec,
-    /// Parameters of the model.
     pub parameters: u64,
-    /// Memory by part.
     pub memory: Vec<Part>,
     /// All of it at the largest moment of a step.
     pub total_bytes: u64,
     /// True if the device has it.
     pub fits: bool,
-    /// A checkpoint on the disk.
     pub checkpoint_bytes: u64,
     /// All checkpoints on the disk at once: those kept, the best, and the one that is being written.
     pub disk_bytes: u64,
@@ -122,7 +104,6 @@ pub struct Estimate {
     pub lengths: Lengths,
     /// Sequences of a step that the cache holds at once at these lengths, when none is preempted.
     pub sequences_at_once: usize,
-    /// Tokens sampled in a step.
     pub sampled_tokens: f64,
     /// Tokens run forward and backward in a step, prompts once per group.
     pub trained_tokens: f64,
@@ -134,9 +115,7 @@ pub struct Estimate {
     pub sampling_seconds: f64,
     /// Seconds of training in a step.
     pub training_seconds: f64,
-    /// Steps of the run.
     pub steps: u64,
-    /// The cost of `[eval]`.
     pub evaluation: Option<Evaluation>,
 }
 
@@ -147,9 +126,7 @@ pub struct Evaluation {
     pub times: u64,
     /// Completions that are drawn for one.
     pub completions: u64,
-    /// Their tokens.
     pub tokens: f64,
-    /// Seconds of one.
     pub seconds: f64,
 }
 
@@ -234,7 +211,6 @@ pub fn estimate(of: Workload<'_>, lengths: Lengths) -> Estimate {
 }
 
 impl Estimate {
-    /// Seconds of a step.
     pub fn step_seconds(&self) -> f64 {
         self.sampling_seconds + self.training_seconds
     }

@@ -79,7 +79,6 @@ impl Inputs {
         inputs
     }
 
-    /// Both.
     pub(crate) fn and(mut self, other: &Self) -> Self {
         self.0.extend(other.0.clone());
         self

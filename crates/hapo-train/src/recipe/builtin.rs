@@ -12,14 +12,11 @@ pub(super) const PREFIX: &str = "builtin:";
 /// A recipe that comes with the program.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltinRecipe {
-    /// Its name after `builtin:`.
     pub name: &'static str,
-    /// Its text.
     pub text: &'static str,
 }
 
 impl BuiltinRecipe {
-    /// Its first comment.
     pub fn summary(&self) -> &'static str {
         let first = self.text.lines().next().unwrap_or_default();
         first.trim_start_matches(['#', ' '])
@@ -55,7 +52,6 @@ pub const BUILTIN_RECIPES: &[BuiltinRecipe] = recipes![
     "llama-3.2-1b-math" in "ready/llama-3.2-1b-math.toml",
 ];
 
-/// The recipe of that name.
 pub(super) fn find(name: &str) -> Result<&'static BuiltinRecipe> {
     BUILTIN_RECIPES.iter().find(|it| it.name == name).ok_or_else(|| {
         let known: Vec<&str> = BUILTIN_RECIPES.iter().map(|it| it.name).collect();

@@ -25,12 +25,10 @@ pub struct Overrides {
     pub written_as: WrittenAs,
 }
 
-/// How the user writes overrides.
 #[derive(Clone, Copy, Debug)]
 pub struct WrittenAs {
     /// The option before `section.key=value`.
     pub set: &'static str,
-    /// The option before `section.key`.
     pub unset: &'static str,
 }
 
@@ -41,7 +39,6 @@ impl Default for WrittenAs {
 }
 
 impl Overrides {
-    /// Overrides that only set keys.
     pub fn set<I: IntoIterator<Item: Into<String>>>(set: I) -> Self {
         Self { set: set.into_iter().map(Into::into).collect(), ..Self::default() }
     }
@@ -61,7 +58,6 @@ impl Problem {
     }
 }
 
-/// The place of a key.
 #[derive(Clone, Debug)]
 pub(super) struct KeyOrigin {
     /// The file with line and column, or the override.
@@ -73,7 +69,6 @@ pub(super) struct KeyOrigin {
 /// A recipe of one stage with everything laid on it.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
-    /// Names the text in messages.
     origin: String,
     table: Table,
     places: BTreeMap<String, KeyOrigin>,
@@ -225,8 +220,7 @@ fn keys_below(path: &str, value: &Value) -> Vec<String> {
     all
 }
 
-/// The value of a key.
-fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+pub(super) fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     match key.split_once('.') {
         None => table.get(key),
         Some((section, rest)) => find(table.get(section)?.as_table()?, rest),
@@ -236,7 +230,6 @@ fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
 /// The treatment of keys that nothing reads, and of missing keys to unset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Idling {
-    /// They are refused.
     Refused,
     /// They are passed over: the same overrides go to several recipes.
     Ignored,
@@ -438,7 +431,6 @@ pub struct RecipeProblem {
     pub origin: String,
     /// The key; empty where there is none.
     pub key: String,
-    /// Expected and found.
     pub problem: String,
 }
 

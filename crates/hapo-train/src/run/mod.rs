@@ -63,7 +63,6 @@ pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
     Ok(Cpu::computing(threads, compute)?)
 }
 
-/// A run in memory.
 pub struct Run<L: Learner = Trainer> {
     plan: RunPlan,
     pub(crate) learner: L,
@@ -99,7 +98,6 @@ impl Laps {
         Self { since: Instant::now(), parts: Vec::new() }
     }
 
-    /// A part has ended.
     fn end(&mut self, part: &'static str) {
         self.parts.push((part, self.since.elapsed().as_secs_f64()));
         self.since = Instant::now();
@@ -185,7 +183,7 @@ impl<D: Device> Run<Trainer<D>> {
             inputs.set("record", hex(Sha256::digest(text)));
         }
         let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
-        if let Some(hash) = method.method().code_hash() {
+        if let Some(hash) = method.method().foreign.as_ref().and_then(|it| it.code_hash()) {
             inputs.set("method", hash);
         }
         let moments = Moments::held_in(recipe.optim().moments, &model, recipe.seed())?;
@@ -417,7 +415,6 @@ impl<L: Learner> Run<L> {
         &self.laps.parts
     }
 
-    /// Warnings before the first step.
     pub fn warnings(&self) -> Vec<String> {
         let gate = self.method.schedule().into_iter();
         let gate = gate.flat_map(Schedule::warnings);
@@ -436,7 +433,9 @@ impl<L: Learner> Run<L> {
         let Source::Prompts { table, order } = &self.source else {
             return None;
         };
-        self.method.method().recall(&self.memory);
+        if let Some(foreign) = &self.method.method().foreign {
+            foreign.recall(&self.memory);
+        }
         let task = Task {
             table,
             order: *order,
@@ -454,7 +453,6 @@ impl<L: Learner> Run<L> {
         Some((task, engines, &mut self.rollouts))
     }
 
-    /// Steps of the recipe.
     pub(crate) fn steps(&self) -> u64 {
         self.plan.recipe().steps()
     }
@@ -465,7 +463,6 @@ impl<L: Learner> Run<L> {
         self.sampler.set_meter(meter.clone());
     }
 
-    /// Updates made.
     pub(crate) fn updates(&self) -> u64 {
         self.learner.weights().version
     }
@@ -474,7 +471,7 @@ impl<L: Learner> Run<L> {
     pub(crate) fn wants_teacher(&self) -> bool {
         let recipe = self.plan.recipe();
         let method = recipe.method();
-        let gate = recipe.gate().map_or(method.plan().gate, |it| it.gate);
+        let gate = recipe.gate().map_or(method.plan.gate, |it| it.gate);
         let needs = recipe.needs();
         // A response that is distilled or replayed at HAPO's gate is no teacher's trajectory.
         let replays = needs.memory && recipe.gate().is_some();
@@ -483,7 +480,6 @@ impl<L: Learner> Run<L> {
             || recipe.hints() == Some(HintSource::Solution)
     }
 
-    /// The next step.
     pub fn step(&mut self) -> Result<Metrics> {
         self.next_step().map_err(|refusal| naming_memory_keys(refusal, TRAINING))
     }
@@ -521,7 +517,7 @@ impl<L: Learner> Run<L> {
         metrics: &mut Metrics,
     ) -> Result<()> {
         self.memory = self.method.remember(std::mem::take(&mut self.memory), groups, step);
-        if let Some(problem) = self.method.method().failure() {
+        if let Some(problem) = self.method.method().foreign.as_ref().and_then(|it| it.failure()) {
             return Err(Refusal::input(problem));
         }
         let Source::Prompts { table, .. } = &self.source else { return Ok(()) };
@@ -541,7 +537,6 @@ impl<L: Learner> Run<L> {
         Ok(())
     }
 
-    /// Steps done.
     pub fn steps_done(&self) -> u64 {
         self.steps_done
     }
@@ -589,7 +584,6 @@ impl<L: Learner> Run<L> {
         Ok((self.method.remembers() && !same_rows).then_some(dropped))
     }
 
-    /// Reads the problems of `[eval]`.
     pub(crate) fn load_validation(&mut self) -> Result<()> {
         let chat_format = &self.verifier.chat_format;
         let validation = Validation::load(&self.plan, chat_format, self.grader.get())?;

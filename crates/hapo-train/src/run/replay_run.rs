@@ -26,17 +26,12 @@ use crate::step::{Credited, Task, credited, mix};
 /// A step as it was logged and as it is computed again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReplayedRunStep {
-    /// The step.
     pub step: u64,
     /// The step whose weights the replay began with.
     pub from_step: u64,
-    /// Loss of the log.
     pub logged_loss: f64,
-    /// Loss computed again.
     pub loss: f64,
-    /// Gradient norm of the log.
     pub logged_grad_norm: f64,
-    /// Gradient norm computed again.
     pub grad_norm: f64,
 }
 

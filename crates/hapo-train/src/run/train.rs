@@ -31,16 +31,13 @@ use crate::run::{Run, cpu};
 
 /// Reports of a run while it goes.
 pub trait Observer {
-    /// A step is done.
     fn step(&mut self, step: u64, metrics: &Metrics);
 
     /// Model and data are there; each part of the start with its seconds.
     fn started(&mut self, _parts: &[(&'static str, f64)]) {}
 
-    /// A default was chosen.
     fn note(&mut self, _text: &str) {}
 
-    /// Something the reader should know.
     fn warning(&mut self, _text: &str) {}
 
     /// True if a new run should sample some prompts before its first step and report on them.
@@ -51,7 +48,6 @@ pub trait Observer {
     /// The pre-flight samples these numbers of prompts and responses now; it takes at most two steps' time.
     fn preflight_begins(&mut self, _prompts: usize, _responses: usize) {}
 
-    /// The numbers of the pre-flight.
     fn preflight(&mut self, _found: &Preflight) {}
 
     /// Where a step tells how far it is.
@@ -73,10 +69,8 @@ pub trait Observer {
     }
 }
 
-/// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Steps done, over all calls.
     pub steps: u64,
     /// Steps done by this call; 0 when the run was finished already.
     pub steps_now: u64,
@@ -352,7 +346,6 @@ struct Session<'a> {
     events: Events,
     guard: Guard<'a>,
     early_stopping: Option<EarlyStopping<'a>>,
-    /// True if checkpoints are written.
     saves: bool,
     score: Score<'a>,
     /// True if the last step was evaluated as the best so far.
@@ -360,7 +353,6 @@ struct Session<'a> {
     /// True if a reward was below `reward.wrong`, which is reported once.
     has_below_wrong: bool,
     shelf: Shelf,
-    /// The last checkpoint.
     saved_at: Option<(u64, PathBuf)>,
 }
 
