@@ -20,7 +20,7 @@ pub use grading::{CUT_OFF, GradedCompletion, Judge, ProblemResult, average, gold
 pub use hapo_run::OpenMode;
 pub use plan::{
     Fingerprints, LocalSampling, Plan, ProblemSet, ProblemSets, PromptForm, Sampling, SetChoice,
-    draws_of,
+    counterpart, draws_of,
 };
 pub use score::{Other, Score, score};
 pub use scores::{Recorded, Scores};
