@@ -6,6 +6,7 @@ use hapo_core::{PromptId, Refusal, RngStream};
 use hapo_kernels::DrawnToken;
 
 use crate::Decoding;
+use crate::bad_field::{BadField, refuse};
 
 /// The limits of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,21 +126,6 @@ impl FinishReason {
     }
 }
 
-/// A field of a request that cannot be served.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: expected {expected}, got {got}")]
-pub struct BadField {
-    pub field: &'static str,
-    pub expected: String,
-    pub got: String,
-}
-
-impl From<BadField> for Refusal {
-    fn from(bad: BadField) -> Self {
-        Self::because(bad)
-    }
-}
-
 /// The capacity that a request must fit.
 pub(crate) struct Capacity {
     pub(crate) vocabulary: usize,
@@ -196,12 +182,4 @@ impl Request {
         }
         Ok(())
     }
-}
-
-pub(crate) fn refuse(
-    field: &'static str,
-    expected: impl Display,
-    got: impl Display,
-) -> Result<(), BadField> {
-    Err(BadField { field, expected: expected.to_string(), got: got.to_string() })
 }

@@ -7,8 +7,7 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("hapo-core", &[]),
     ("hapo-verify", &[]),
-    ("hapo-http", &[]),
-    ("hapo-reward", &["hapo-core", "hapo-http", "hapo-verify"]),
+    ("hapo-net", &["hapo-core", "hapo-verify"]),
     ("hapo-run", &["hapo-core"]),
     ("hapo-kernels", &["hapo-core"]),
     ("hapo-cuda", &["hapo-core", "hapo-kernels", "hapo-run"]),
@@ -21,10 +20,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-core",
             "hapo-data",
             "hapo-eval",
-            "hapo-http",
             "hapo-kernels",
             "hapo-model",
-            "hapo-reward",
+            "hapo-net",
             "hapo-run",
             "hapo-sampler",
             "hapo-verify",
@@ -35,15 +33,14 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "hapo-core",
             "hapo-data",
-            "hapo-http",
             "hapo-kernels",
             "hapo-model",
+            "hapo-net",
             "hapo-run",
             "hapo-sampler",
             "hapo-verify",
         ],
     ),
-    ("hapo-hub", &["hapo-core", "hapo-http"]),
     ("hapo-serve", &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model", "hapo-sampler"]),
     ("hapo-report", &["hapo-core", "hapo-run", "hapo-verify"]),
     (
@@ -94,7 +91,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Only ever a dev-dependency: no other row names it.
     ("hapo-testing", &["hapo-kernels", "hapo-model"]),
     ("hapo-tidy", &[]),
-    // In `conformance/`: it must share no line with the code it checks.
+    // In `conformance/`: the reference must share no line with the code it checks.
+    ("lossproof-hapo", &["hapo-core"]),
     ("lossproof-reference", &[]),
     (
         "hapo-cli",
@@ -103,11 +101,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "hapo-cuda",
             "hapo-data",
             "hapo-eval",
-            "hapo-hub",
             "hapo-kernels",
             "hapo-model",
+            "hapo-net",
             "hapo-report",
-            "hapo-reward",
             "hapo-run",
             "hapo-sampler",
             "hapo-serve",

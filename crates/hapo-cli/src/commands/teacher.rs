@@ -153,7 +153,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         not_an_input(it, &[&args.input])?;
     }
     let columns = args.columns.parsed()?;
-    let keeps_fields = hapo_reward::is_own(&args.grader);
+    let keeps_fields = hapo_net::reward::is_own(&args.grader);
     let read_as = ReadAs { columns: columns.as_ref(), keeps_fields };
     let dataset = hapo_train::load_file(&args.input, read_as)?;
     if dataset.examples.is_empty() {

@@ -2,7 +2,6 @@
 
 mod bad_input;
 mod chat;
-mod conformance;
 mod data;
 mod determinism;
 mod device;

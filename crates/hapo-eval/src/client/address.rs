@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hapo_http::ureq::http::Uri;
+use hapo_net::http::ureq::http::Uri;
 use percent_encoding::percent_decode_str;
 
 use hapo_core::Refusal;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hapo_http::seconds;
-use hapo_http::ureq::http::HeaderMap;
+use hapo_net::http::seconds;
+use hapo_net::http::ureq::http::HeaderMap;
 
 /// How long until a spent limit is filled again: the longer of `x-ratelimit-reset-requests` and `-tokens` among those
 /// whose `x-ratelimit-remaining-*` is 0.
@@ -45,7 +45,7 @@ fn reset(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hapo_http::ureq::http::{HeaderName, HeaderValue};
+    use hapo_net::http::ureq::http::{HeaderName, HeaderValue};
     use proptest::prelude::*;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {

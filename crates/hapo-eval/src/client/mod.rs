@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use hapo_core::{Fault, Hint, Refusal, Remedy, RngCounter, RngStream, uniform};
-use hapo_http::retry_after;
-use hapo_http::ureq::http::{HeaderMap, StatusCode};
+use hapo_net::http::retry_after;
+use hapo_net::http::ureq::http::{HeaderMap, StatusCode};
 use serde_json::Value;
 
 use address::address;

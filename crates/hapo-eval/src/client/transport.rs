@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hapo_core::Refusal;
-use hapo_http::ureq::http::{HeaderMap, HeaderValue, StatusCode, header};
-use hapo_http::ureq::tls::{RootCerts, TlsConfig};
-use hapo_http::ureq::{self, Agent, Timeout};
+use hapo_net::http::ureq::http::{HeaderMap, HeaderValue, StatusCode, header};
+use hapo_net::http::ureq::tls::{RootCerts, TlsConfig};
+use hapo_net::http::ureq::{self, Agent, Timeout};
 
 use super::RetryPolicy;
 use super::address::Address;
@@ -44,7 +44,7 @@ impl Transport {
             it.set_sensitive(true);
         }
         let certificates = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
-        let agent = hapo_http::config(address.is_https)
+        let agent = hapo_net::http::config(address.is_https)
             .tls_config(certificates)
             .timeout_global(Some(policy.timeout))
             .timeout_connect(Some(policy.timeout.min(Duration::from_secs(30))))

@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 
 use crate::Result;
 use crate::engine::engines::{Learner, ModelFiles};
+use crate::engine::trainer_files::broken_checkpoint;
 use crate::problems::inputs::Inputs;
 use crate::recipe::{AUTO, Recipe};
 
@@ -102,12 +103,6 @@ pub(crate) struct Contents<'a, L: Learner> {
     pub(crate) state: &'a TrainerState,
     /// The method's memory, if it has one.
     pub(crate) memory: Option<&'a Memory>,
-}
-
-/// The refusal of a checkpoint that is incomplete, altered or of another run.
-pub(crate) fn broken_checkpoint(folder: &Path, problem: &str) -> Refusal {
-    let problem = format!("checkpoint {}: {problem}", folder.display());
-    Refusal::input(problem).hint(Remedy::RestoreCheckpoint)
 }
 
 /// The memory of a method between steps (D39).

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hapo_core::{Refusal, Verdict};
 pub use hapo_eval::gold_of;
-use hapo_reward::{OwnReward, RewardLog};
+use hapo_net::reward::{OwnReward, RewardLog};
 use hapo_verify::{Extracting, Gold, Grader, Judgement};
 
 use crate::Result;

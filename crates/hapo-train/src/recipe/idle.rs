@@ -113,11 +113,11 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
             of_grader(whole.is_ok_and(|it| !it.reads_answers()), "looks at whole responses")
         }),
         Scope::Verdicts => not(Scope::Rollouts).or_else(|| {
-            let custom = hapo_reward::is_own(&it.data.grader);
+            let custom = hapo_net::reward::is_own(&it.data.grader);
             refused(custom, "a custom reward has no verdicts to flip")
         }),
         Scope::CustomReward => {
-            of_grader(!hapo_reward::is_own(&it.data.grader), "is no custom reward")
+            of_grader(!hapo_net::reward::is_own(&it.data.grader), "is no custom reward")
         }
         Scope::Reference => not(Scope::Rollouts).or_else(|| {
             let unasked = !needs_of(it, method).reference && it.loss.kl_coef == 0.0;

@@ -473,7 +473,7 @@ impl Recipe {
 
     /// True if rows of data are kept whole, for a custom reward.
     pub fn keeps_fields(&self) -> bool {
-        hapo_reward::is_own(&self.data().grader)
+        hapo_net::reward::is_own(&self.data().grader)
     }
 
     /// How rollouts are drawn.

@@ -128,7 +128,7 @@ fn check_numbers(it: &Settings) -> Checked {
         range(key, valid, expected, got)?;
     }
     let (success_at, wrong) = (it.reward.success_at, it.reward.wrong);
-    if hapo_reward::is_own(&it.data.grader) {
+    if hapo_net::reward::is_own(&it.data.grader) {
         range("reward.success_at", success_at.is_finite(), "a finite reward", success_at)?;
         let below = wrong.is_finite() && wrong < success_at;
         range("reward.wrong", below, "a finite reward below reward.success_at", wrong)?;
@@ -190,8 +190,8 @@ fn check_data(it: &Settings) -> Checked {
         let template = data.template_choice().check();
         template.map_err(|it| names(&it, "data.template", "templates"))?;
     }
-    if hapo_reward::is_own(&data.grader) {
-        hapo_reward::check(&data.grader).map_err(|it| {
+    if hapo_net::reward::is_own(&data.grader) {
+        hapo_net::reward::check(&data.grader).map_err(|it| {
             let hint = it.how_to_mend().map(ToString::to_string);
             Problem::new("data.grader", it.to_string(), hint.unwrap_or_default())
         })?;

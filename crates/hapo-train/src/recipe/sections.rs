@@ -15,7 +15,7 @@ use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
 use hapo_kernels::{Compute, NumberFormat};
 use hapo_model::{ActivationCheckpointing, Dtype, Projection};
-use hapo_reward::OnFailure;
+use hapo_net::reward::OnFailure;
 use hapo_sampler::KvMemory;
 use hapo_verify::Extraction;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};

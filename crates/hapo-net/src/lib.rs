@@ -1,0 +1,6 @@
+//! What goes over the network or through a pipe: the HTTP client that all share, models and data sets of the hub, and
+//! programs and servers that judge completions.
+
+pub mod http;
+pub mod hub;
+pub mod reward;
