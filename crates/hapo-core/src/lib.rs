@@ -37,6 +37,7 @@
 //! The price of purity: nothing here reads a clock, a file or hidden randomness, so every caller passes
 //! the step, the seed and the prompt; in return nothing here fails once its settings are accepted.
 
+#![warn(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod advantage;

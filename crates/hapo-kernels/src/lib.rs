@@ -17,6 +17,7 @@
 //! [`Compute`] is the rounding of products' factors. In bf16 the CPU holds weights as the numbers that products read
 //! plus tails, together exactly f32; everything but products stays f32.
 
+#![warn(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(clippy::too_many_arguments, reason = "an operation names its buffers one by one")]
 #![expect(

@@ -64,6 +64,8 @@
 //! [`train::RunPlan`] settles what it leaves open, and [`train::train`] runs that into a folder. The programs under `examples/` are one idea each: `grade`, `gate`,
 //! `objective`, `sample`, `train`. They run by `cargo run --release --example NAME`.
 
+#![warn(missing_docs)]
+
 pub use hapo_core as core;
 pub use hapo_data as data;
 pub use hapo_eval as eval;
