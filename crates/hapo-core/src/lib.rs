@@ -57,6 +57,7 @@ mod rng;
 mod rollout;
 mod scores;
 mod statistics;
+mod surrogates;
 mod teacher_weight;
 mod unique;
 mod words;
@@ -102,6 +103,7 @@ pub use rollout::{
 };
 pub use scores::{Scores, TokenScores};
 pub use statistics::BatchStatistics;
+pub use surrogates::without_lone_surrogates;
 pub use teacher_weight::{TeacherWeight, teacher_weight};
 pub use unique::UniqueFields;
 pub use words::{counted, excerpt, panic_message};
