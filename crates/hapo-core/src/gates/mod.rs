@@ -4,17 +4,10 @@
 //! step alone (D1), so that other trainers can follow it. The others look at earlier visits, at the other groups or at
 //! draws; they run here alone, and the price is that a round's groups are all sampled before one is open.
 //!
-//! A gate is one file in this folder and one line in [`GATES`].
+//! A gate is one row of [`GATES`].
 
-mod always;
-mod budget;
-mod confidence;
 mod memory;
-mod never;
-mod no_signal;
-mod posterior;
-mod thompson;
-mod yoked;
+mod rows;
 
 use std::sync::Arc;
 
@@ -24,6 +17,7 @@ use crate::rng::{CounterRng, RngStream};
 use crate::rollout::{PromptId, Step, Truncated};
 
 pub use memory::GateMemory;
+pub use rows::GATES;
 
 /// A rule for when something enters.
 #[derive(Clone, Copy, Debug)]
@@ -61,21 +55,6 @@ impl GateRule {
         },
     };
 }
-
-/// The keys of the success limit and its annealing.
-const ANNEALED: &[&str] = &["success_limit", "gamma0", "annealing", "turn_off_epoch", "steepness"];
-
-/// Every gate; the first is the paper's.
-pub const GATES: &[GateRule] = &[
-    confidence::GATE,
-    always::GATE,
-    never::GATE,
-    posterior::GATE,
-    thompson::GATE,
-    no_signal::GATE,
-    budget::GATE,
-    yoked::GATE,
-];
 
 /// The gate of that name.
 pub fn gate_rule(name: &str) -> Option<&'static GateRule> {
