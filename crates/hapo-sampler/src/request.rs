@@ -1,8 +1,6 @@
 //! The requests to an engine, and its events.
 
-use std::fmt::Display;
-
-use hapo_core::{PromptId, Refusal, RngStream};
+use hapo_core::{PromptId, RngStream};
 use hapo_kernels::DrawnToken;
 
 use crate::Decoding;
