@@ -8,9 +8,9 @@ use hapo_kernels::{Activation, Habits};
 
 use crate::config::Config;
 use crate::config::decoder::{Decoder, LayerKind, Multipliers, Norms, QkNorm};
-use crate::config_json::fields::{HfConfig, positive, shown};
-use crate::config_json::keys::Fixed;
-use crate::config_json::rope::Beside;
+use crate::fields::keys::Fixed;
+use crate::fields::rope::Beside;
+use crate::fields::{HfConfig, positive, shown};
 use crate::lora::LoraShape;
 use crate::places::Projection;
 
@@ -335,7 +335,7 @@ pub fn check_run(
     habits: Habits,
     adapter: Option<&LoraShape>,
 ) -> Result<(), Refusal> {
-    let family = family_of(config);
+    let family = family_of(config)?;
     if !(habits.is_cpu() || family.on_gpu) {
         let problem = format!("{}: this family runs on a CPU only", family.name);
         return Err(Refusal::input(problem).hint("run it with --device cpu"));
@@ -354,10 +354,7 @@ pub fn check_run(
 }
 
 /// The family of a configuration.
-///
-/// # Panics
-/// When there is none of its name.
-pub(crate) fn family_of(config: &Config) -> &'static Family {
-    let found = FAMILIES.iter().find(|it| it.name == config.family);
-    found.expect("a configuration names a family of the table")
+pub(crate) fn family_of(config: &Config) -> Result<&'static Family, Refusal> {
+    let found = FAMILIES.iter().find(|family| family.name == config.family);
+    found.ok_or_else(|| expected("the name of a family").got(config.family).at("model_type"))
 }

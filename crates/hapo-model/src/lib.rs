@@ -7,6 +7,7 @@ mod config;
 pub mod config_json;
 pub mod decode;
 mod families;
+mod fields;
 mod files;
 pub mod flops;
 pub mod folder;
