@@ -14,13 +14,14 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Memory, Refusal, Remedy, hex};
+use hapo_core::{Memory, Refusal, hex};
 use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::Result;
 use crate::engine::engines::{Learner, ModelFiles};
+use crate::engine::trainer_files::broken_checkpoint;
 use crate::problems::inputs::Inputs;
 use crate::recipe::{AUTO, Recipe};
 
@@ -92,12 +93,6 @@ pub(crate) struct Contents<'a, L: Learner> {
     pub(crate) files: ModelFiles<'a>,
     pub(crate) state: &'a TrainerState,
     pub(crate) memory: Option<&'a Memory>,
-}
-
-/// The refusal of a checkpoint that is incomplete, altered or of another run.
-pub(crate) fn broken_checkpoint(folder: &Path, problem: &str) -> Refusal {
-    let problem = format!("checkpoint {}: {problem}", folder.display());
-    Refusal::input(problem).hint(Remedy::RestoreCheckpoint)
 }
 
 /// The memory of a method between steps (D39).

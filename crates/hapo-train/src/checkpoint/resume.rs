@@ -7,7 +7,8 @@ use hapo_core::{Refusal, Remedy};
 use hapo_run::{MetricsFile, RecipeDifference, RunFolder, recipe_differences};
 
 use crate::Result;
-use crate::checkpoint::{self, TrainerState, broken_checkpoint};
+use crate::checkpoint::{self, TrainerState};
+use crate::engine::trainer_files::broken_checkpoint;
 use crate::problems::inputs::Inputs;
 use crate::recipe::Recipe;
 

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hapo_core::{Refusal, RngStream, Rollout, SampledGroup, excerpt};
-use hapo_http::ureq::{self, Agent};
-use hapo_http::{Failure, Retries, may_pass, retry_after};
 use hapo_kernels::Device;
 use hapo_model::folder::AdapterNote;
 use hapo_model::{ActivationCheckpointing, Dtype, Model, Tape};
+use hapo_net::http::ureq::{self, Agent};
+use hapo_net::http::{Failure, Retries, may_pass, retry_after};
 use hapo_sampler::{
     Decoding, Details, FinishReason, GroupRequest, SampleSettings, Sampled, Truncation,
 };
@@ -79,7 +79,7 @@ impl ServerSampler {
         stop_strings: Vec<String>,
         micro_batch_tokens: usize,
     ) -> Result<Self> {
-        let agent = hapo_http::config(server.starts_with("https:"))
+        let agent = hapo_net::http::config(server.starts_with("https:"))
             .timeout_connect(Some(CONNECT))
             .timeout_recv_response(Some(ANSWER))
             .build()

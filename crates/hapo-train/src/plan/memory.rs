@@ -1,7 +1,7 @@
 //! Memory by part, at the longest prompts and responses that a recipe allows.
 
 use hapo_core::{Memory, Refusal};
-use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Counting, Cpu, Held, NumberFormat};
+use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Counting, Cpu, Habits, Held, NumberFormat};
 use hapo_model::{
     ActivationCheckpointing, Config, Dtype, GenerationRows, KvCache, Model, Moments,
     PREFILL_TOKENS, PackedBatch, ParamLayout, REREAD_TOKENS, Tape, Target, generation_bytes,
@@ -74,19 +74,20 @@ impl Sampling {
     }
 
     /// Tokens of the cache with which nothing is preempted, and what it has buffers for.
-    pub(super) fn buffers(self) -> (usize, GenerationRows) {
+    pub(super) fn buffers(self, habits: Habits) -> (usize, GenerationRows) {
         let Self { prompts, sequences: rows, prompt, response, .. } = self;
         let room = hapo_sampler::cache_tokens::<Cpu>(rows, prompts, prompt, response);
         let prompts = prompts.min(hapo_sampler::MAX_PREFILL_PROMPTS).min(rows);
         let prefill = (prompts * prompt).min(PREFILL_TOKENS.max(prompt));
         let prefill = prefill.max(REREAD_TOKENS.min(response));
-        (room, GenerationRows { decoded: rows.next_multiple_of(4), prefill, prompts })
+        let decoded = habits.decoded_rows(rows).next_multiple_of(4);
+        (room, GenerationRows { decoded, prefill, prompts })
     }
 
     /// The memory it takes if `free` bytes are available.
     fn memory(self, of: Workload<'_>, free: u64) -> SampledMemory {
         let Workload { recipe, config, device, .. } = of;
-        let (most, rows) = self.buffers();
+        let (most, rows) = self.buffers(device.habits());
         let generation = generation_bytes(device.habits(), config, rows, rank(recipe)) as u64;
         let format = kv_format(config, device);
         let one = Longest { prompt: self.prompt, completion: self.response };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hapo_core::{Refusal, Step};
 use hapo_kernels::AdamW;
-use hapo_reward::{Answers, OwnReward, RewardSettings};
+use hapo_net::reward::{Answers, OwnReward, RewardSettings};
 use hapo_run::RunFolder;
 use hapo_verify::Extracting;
 
@@ -179,7 +179,7 @@ impl RunPlan {
     /// The grader of completions, shown what the recipe takes for an answer (D26).
     pub(crate) fn grader(&self) -> Result<RunGrader> {
         let (data, reward) = (self.recipe.data(), &self.recipe.settings().reward);
-        if !hapo_reward::is_own(&data.grader) {
+        if !hapo_net::reward::is_own(&data.grader) {
             let grader = Extracting::new(
                 hapo_verify::grader(&data.grader).map_err(Refusal::because)?,
                 data.extraction,
@@ -189,7 +189,7 @@ impl RunPlan {
         let settings = RewardSettings {
             timeout: Duration::from_secs_f64(reward.timeout),
             start_timeout: Duration::from_secs_f64(reward.start_timeout),
-            workers: hapo_reward::workers(reward.workers),
+            workers: hapo_net::reward::workers(reward.workers),
             on_failure: reward.on_failure,
             success_at: self.recipe.success_at(),
             wrong: reward.wrong,

@@ -14,7 +14,6 @@ mod words;
 
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 
 use hapo_core::{Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal};
 use hapo_data::{Dataset, TemplateChoice};
@@ -53,7 +52,7 @@ pub struct Recipe {
     own: Table,
     /// The keys that it does not read; they have their defaults.
     idle: Vec<Idle>,
-    method: Arc<dyn Method>,
+    method: Method,
     loss: Loss,
     gate: Option<HapoGate>,
     model: ModelSource,
@@ -199,19 +198,19 @@ impl Recipe {
         let in_place = |it| document.error(it);
         rules::check(&written).map_err(in_place)?;
         let method = rules::method_of(&written, &own).map_err(in_place)?;
-        rules::check_rewards(&written, &*method).map_err(in_place)?;
-        rules::check_pick(&written, &*method).map_err(in_place)?;
-        let idle = idle_keys(&written, &*method);
+        rules::check_rewards(&written, &method).map_err(in_place)?;
+        rules::check_pick(&written, &method).map_err(in_place)?;
+        let idle = idle_keys(&written, &method);
         // An idle key has its default, so that nothing can read what was written.
         let settings = without(&written, &idle).try_into();
         let settings: Settings = settings.expect("it was one before");
         Ok(Self {
             name: settings.name.clone().unwrap_or_else(|| name.to_owned()),
             stage,
-            loss: rules::loss_of(&settings, &*method),
-            gate: rules::gate_of(&settings, &*method).map_err(in_place)?,
+            loss: rules::loss_of(&settings, &method),
+            gate: rules::gate_of(&settings, &method).map_err(in_place)?,
             model: rules::model_of(&settings).map_err(in_place)?,
-            reference: rules::reference_of(&settings, &*method).map_err(in_place)?,
+            reference: rules::reference_of(&settings, &method).map_err(in_place)?,
             settings,
             own,
             idle,
@@ -260,7 +259,7 @@ impl Recipe {
         let last_look_counts =
             |eval: &EvalSection| eval.patience > 0 && !self.steps().is_multiple_of(eval.every);
         let gate_reads = |key: &str| {
-            self.settings.hapo.as_ref().is_some_and(|it| it.gate.0.reads().contains(&key))
+            self.settings.hapo.as_ref().is_some_and(|it| it.gate.0.reads.contains(&key))
         };
         let keys = [
             ("optim.lr_schedule", optim.lr_schedule != LearningRateSchedule::Constant),
@@ -276,7 +275,7 @@ impl Recipe {
         let mut table = without(&self.settings, &self.idle);
         if !self.own.is_empty() {
             let own = Value::Table(self.own.clone());
-            table.insert(self.method.name().to_owned(), own);
+            table.insert(self.method.name.to_owned(), own);
         }
         table
     }
@@ -375,16 +374,16 @@ impl Recipe {
         &self.settings
     }
 
-    pub fn method(&self) -> &Arc<dyn Method> {
+    pub fn method(&self) -> &Method {
         &self.method
     }
 
     pub fn needs(&self) -> Needs {
-        rules::needs_of(&self.settings, &*self.method)
+        rules::needs_of(&self.settings, &self.method)
     }
 
-    pub fn injection(&self) -> &'static dyn Injection {
-        self.settings.hapo.as_ref().map_or(INJECTIONS[0], |hapo| hapo.injection.0)
+    pub fn injection(&self) -> &'static Injection {
+        self.settings.hapo.as_ref().map_or(&INJECTIONS[0], |hapo| hapo.injection.0)
     }
 
     /// Where hints come from; none where none are shown.
@@ -425,7 +424,7 @@ impl Recipe {
 
     /// True if rows of data are kept whole, for a custom reward.
     pub fn keeps_fields(&self) -> bool {
-        hapo_reward::is_own(&self.data().grader)
+        hapo_net::reward::is_own(&self.data().grader)
     }
 
     pub fn decoding(&self) -> Decoding {
@@ -476,7 +475,7 @@ impl Recipe {
         let mut all = Vec::new();
         let annealing = match &self.gate {
             Some(HapoGate { rule, gate: Gate::Confidence { annealing, .. }, .. })
-                if !rule.chooses() =>
+                if !rule.chooses =>
             {
                 Some(annealing)
             }

@@ -2,8 +2,6 @@
 
 use std::fmt::Display;
 
-use std::sync::Arc;
-
 use hapo_core::{
     Annealing, AnnealingMode, Clip, GateSettings, HapoGate, INJECTIONS, ImportanceRatioLevel, Kl,
     Loss, METHODS, Method, MethodEntry, MethodSettings, Needs, Normaliser, Schedule, Scored,
@@ -52,7 +50,7 @@ fn range(key: &str, valid: bool, expected: &str, got: impl Display) -> Checked {
 /// Which rewards are successes, and what an answer without a verdict is worth.
 fn check_reward(it: &Settings) -> Checked {
     let (success_at, wrong) = (it.reward.success_at, it.reward.wrong);
-    if hapo_reward::is_own(&it.data.grader) {
+    if hapo_net::reward::is_own(&it.data.grader) {
         range("reward.success_at", success_at.is_finite(), "a finite reward", success_at)?;
         let below = wrong.is_finite() && wrong < success_at;
         range("reward.wrong", below, "a finite reward below reward.success_at", wrong)
@@ -110,8 +108,8 @@ fn check_data(it: &Settings) -> Checked {
         let template = data.template_choice().check();
         template.map_err(|it| names(&it, "data.template", "templates"))?;
     }
-    if hapo_reward::is_own(&data.grader) {
-        hapo_reward::check(&data.grader).map_err(|it| {
+    if hapo_net::reward::is_own(&data.grader) {
+        hapo_net::reward::check(&data.grader).map_err(|it| {
             let hint = it.how_to_mend().map(ToString::to_string);
             Problem::new("data.grader", it.to_string(), hint.unwrap_or_default())
         })?;
@@ -205,19 +203,19 @@ pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
     }
 }
 
-pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> {
+pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Method> {
     let method = built_method(it, own)?;
     if it.data.train == DataSource::Files(Vec::new()) {
         let hint = "name a file, a folder or a pattern";
         return Err(Problem::new("data.train", "expected at least one name, got none", hint));
     }
-    let grades = needs_of(it, &*method).grades;
+    let grades = needs_of(it, &method).grades;
     if let Some(Err(error)) = it.data.columns.as_ref().map(|columns| columns.check(grades)) {
         let hint =
             "as in { problem = \"question\", answer = \"final_answer\", teacher = [\"solution\"] }";
         return Err(Problem::new("data.columns", error.to_string(), hint));
     }
-    if it.data.train == DataSource::Corpus && !imitates(&*method) {
+    if it.data.train == DataSource::Corpus && !imitates(&method) {
         let hint = "use data.train = \"builtin\", or method = \"sft\"";
         let what = "the corpus has no answers to reward";
         return Err(Problem::new("data.train", what, hint));
@@ -225,7 +223,7 @@ pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> 
     Ok(method)
 }
 
-fn built_method(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> {
+fn built_method(it: &Settings, own: &Table) -> Checked<Method> {
     let Some(entry) = it.method.entry() else {
         let name = it.method.name();
         let registered = registered(name).expect("the recipe's method is known");
@@ -239,7 +237,7 @@ fn built_method(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> {
         });
     };
     let settings = method_settings(it, entry, own)?;
-    (entry.build)(&settings).map_err(|it| {
+    entry.build(&settings).map_err(|it| {
         let hint = "`hapo recipe` has the tables of single methods";
         Problem::new(it.place().unwrap_or_default(), it.problem(), hint)
     })
@@ -266,9 +264,9 @@ fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<M
 }
 
 /// A run's requirements: the injection's with HAPO, or the bare method's.
-pub(super) fn needs_of(it: &Settings, method: &dyn Method) -> Needs {
+pub(super) fn needs_of(it: &Settings, method: &Method) -> Needs {
     let needs = match &it.hapo {
-        Some(hapo) => Needs::ROLLOUTS.and(hapo.injection.0.needs()),
+        Some(hapo) => (hapo.injection.0.help)().needs,
         None => method.needs(),
     };
     match it.teacher.pick {
@@ -279,7 +277,7 @@ pub(super) fn needs_of(it: &Settings, method: &dyn Method) -> Needs {
 }
 
 /// Refuses a pick by scores where a prefix is shown before there are scores.
-pub(super) fn check_pick(it: &Settings, method: &dyn Method) -> Checked {
+pub(super) fn check_pick(it: &Settings, method: &Method) -> Checked {
     if it.teacher.pick == TeacherPick::Likeliest && needs_of(it, method).prefixes {
         let what =
             "a prefix is shown before the weights of the step could score whole trajectories";
@@ -289,7 +287,7 @@ pub(super) fn check_pick(it: &Settings, method: &dyn Method) -> Checked {
 }
 
 /// The folder of the second model, which is required where something reads it (D38).
-pub(super) fn reference_of(it: &Settings, method: &dyn Method) -> Checked<Option<ModelSource>> {
+pub(super) fn reference_of(it: &Settings, method: &Method) -> Checked<Option<ModelSource>> {
     let needs = needs_of(it, method);
     if !needs.reference && it.loss.kl_coef == 0.0 {
         return Ok(None);
@@ -299,9 +297,9 @@ pub(super) fn reference_of(it: &Settings, method: &dyn Method) -> Checked<Option
         _ => {
             let what = match (needs.reference, &it.hapo) {
                 (true, Some(hapo)) => {
-                    format!("hapo.injection = \"{}\" needs a second model", hapo.injection.0.name())
+                    format!("hapo.injection = \"{}\" needs a second model", hapo.injection.0.name)
                 }
-                (true, None) => format!("method = \"{}\" needs a second model", method.name()),
+                (true, None) => format!("method = \"{}\" needs a second model", method.name),
                 (false, _) => "loss.kl_coef needs the model that the KL is taken to".to_owned(),
             };
             let hint = "name its folder with reference.path";
@@ -320,38 +318,37 @@ fn source_of(path: &str) -> ModelSource {
     ModelSource::Stage(name.to_owned(), which)
 }
 
-pub(super) fn check_rewards(it: &Settings, method: &dyn Method) -> Checked {
-    if method.takes_negative_rewards() || it.reward.wrong >= 0.0 {
+pub(super) fn check_rewards(it: &Settings, method: &Method) -> Checked {
+    if method.takes_negative_rewards || it.reward.wrong >= 0.0 {
         return Ok(());
     }
-    let what = format!("`{}` cannot learn from rewards below 0", method.name());
+    let what = format!("`{}` cannot learn from rewards below 0", method.name);
     Err(Problem::new("reward.wrong", what, "write 0, or take method = \"grpo\""))
 }
 
-pub(super) fn imitates(method: &dyn Method) -> bool {
+pub(super) fn imitates(method: &Method) -> bool {
     !method.samples()
 }
 
 /// The gate, its slot rule and what enters; `None` for the bare method.
-pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<HapoGate>> {
+pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate>> {
     let Some(hapo) = &it.hapo else {
         return Ok(None);
     };
-    if !method.can_be_gated() && !method.is_plain_host() {
+    if !method.plan.can_be_gated && !method.is_plain_host() {
         return Err(not_gateable(method));
     }
     let (rule, injection) = (hapo.gate.0, hapo.injection.0);
-    let is_annealed = rule.reads().contains(&"annealing");
+    let is_annealed = rule.reads.contains(&"annealing");
     let annealing = if is_annealed { annealing_of(hapo)? } else { Annealing::Off };
-    let gate = rule.table(threshold_of(hapo)?, annealing);
+    let gate = (rule.table)(threshold_of(hapo)?, annealing);
     check_gate_settings(it, hapo)?;
-    if hapo.slot == SlotRule::Fixed && injection.name() != INJECTIONS[0].name() {
-        let what =
-            format!("hapo.injection = \"{}\" may leave a fixed slot empty", injection.name());
+    if hapo.slot == SlotRule::Fixed && injection.name != INJECTIONS[0].name {
+        let what = format!("hapo.injection = \"{}\" may leave a fixed slot empty", injection.name);
         return Err(Problem::new("hapo.slot", what, "use slot = \"lowest-reward\""));
     }
     let level = it.loss.importance_ratio_level;
-    if injection.needs().reference && level == ImportanceRatioLevel::Sequence {
+    if (injection.help)().needs.reference && level == ImportanceRatioLevel::Sequence {
         let what = "a ratio of a sequence has no token to be weighted, as hapo.injection = \"distill\" does";
         let hint = "use importance_ratio_level = \"token\"";
         return Err(Problem::new("loss.importance_ratio_level", what, hint));
@@ -371,8 +368,11 @@ pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<Hapo
         steps: it.steps,
         ..GateSettings::default()
     };
-    if !method.can_be_gated() && injection.takes_trace() && it.teacher.operator.is_none() {
-        let (what, host) = (injection.name(), method.name());
+    if !method.plan.can_be_gated
+        && (injection.help)().takes_trace()
+        && it.teacher.operator.is_none()
+    {
+        let (what, host) = (injection.name, method.name);
         let problem =
             format!("hapo.injection = \"{what}\" needs it: `{host}` has no term for a teacher");
         let hint = "write teacher.operator = \"luffy\", or another of `hapo list operators`";
@@ -386,28 +386,28 @@ pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<Hapo
 fn check_gate_settings(it: &Settings, hapo: &HapoSection) -> Checked {
     let rule = hapo.gate.0;
     let missing = |key: &str, is_missing: bool, hint: &str| {
-        let what = format!("hapo.gate = \"{}\" needs it", rule.name());
-        let is_missing = is_missing && rule.reads().iter().any(|it| key.ends_with(it));
+        let what = format!("hapo.gate = \"{}\" needs it", rule.name);
+        let is_missing = is_missing && rule.reads.iter().any(|it| key.ends_with(it));
         if is_missing { Err(Problem::new(key, what, hint)) } else { Ok(()) }
     };
     let hint = "write how many groups of the run something may enter";
     missing("hapo.exposures", hapo.exposures == 0, hint)?;
     missing("hapo.record", hapo.record.is_empty(), "name the folder of a finished run")?;
-    if rule.chooses() && it.sampling.dynamic_sampling > 0 {
-        let what = format!("hapo.gate = \"{}\" chooses among all groups of a step", rule.name());
+    if rule.chooses && it.sampling.dynamic_sampling > 0 {
+        let what = format!("hapo.gate = \"{}\" chooses among all groups of a step", rule.name);
         return Err(Problem::new("sampling.dynamic_sampling", what, "use dynamic_sampling = 0"));
     }
     Ok(())
 }
 
-fn not_gateable(method: &dyn Method) -> Problem {
+fn not_gateable(method: &Method) -> Problem {
     let gateable = METHODS.iter().filter(|it| {
-        let built = (it.build)(&MethodSettings::default());
-        built.is_ok_and(|it| it.can_be_gated() || it.is_plain_host())
+        let built = it.build(&MethodSettings::default());
+        built.is_ok_and(|it| it.plan.can_be_gated || it.is_plain_host())
     });
     let names: Vec<&str> = gateable.map(|it| it.name).collect();
     let hint = format!("HAPO wraps {}", names.join(", "));
-    let (name, needs) = (method.name(), method.needs());
+    let (name, needs) = (method.name, method.needs());
     let what = if !needs.samples() {
         format!("`{name}` samples no rollouts for the gate to look at")
     } else if needs.prefixes {
@@ -448,7 +448,7 @@ fn annealing_of(hapo: &HapoSection) -> Checked<Annealing> {
     }
 }
 
-pub(super) fn loss_of(it: &Settings, method: &dyn Method) -> Loss {
+pub(super) fn loss_of(it: &Settings, method: &Method) -> Loss {
     let loss = &it.loss;
     Loss {
         clip: Clip { low: loss.clip_low, high: loss.clip_high },
@@ -461,7 +461,7 @@ pub(super) fn loss_of(it: &Settings, method: &dyn Method) -> Loss {
         },
         entropy_coef: loss.entropy_coef,
         entropy_over: loss.entropy_over,
-        teacher_apart: method.plan().teacher_apart,
+        teacher_apart: method.plan.teacher_apart,
         kl: (loss.kl_coef > 0.0).then_some(Kl { coef: loss.kl_coef, estimator: loss.kl_estimator }),
     }
 }

@@ -13,7 +13,7 @@ use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
 use hapo_kernels::{Compute, NumberFormat};
 use hapo_model::{ActivationCheckpointing, Dtype};
-use hapo_reward::OnFailure;
+use hapo_net::reward::OnFailure;
 use hapo_sampler::KvMemory;
 use hapo_verify::Extraction;
 use serde::{Deserialize, Serialize};
@@ -442,7 +442,7 @@ section! {
         /// confidence over a prompt's visits; `thompson`, a draw in the place of the confidence; `no-signal`, groups of
         /// equal rewards without a success; `budget`, `exposures` in all; `yoked`, random groups, as many in each step as
         /// in the run of `record`.
-        gate: GateName = GateName(GATES[0]),
+        gate: GateName = GateName(&GATES[0]),
         /// m: the gate opens for groups with at most m successes; 0 if absent. Excludes `gamma0`.
         success_limit: Option<usize> = None; only Teacher,
         /// The threshold by hand, as a decimal; at N = 8, 0.3, 0.5 and 0.7 mean m = 1, 3 and 5.
@@ -465,7 +465,7 @@ section! {
         /// The injection: `trace`, the teacher's whole trajectory; `prefix`, a rollout that succeeds behind 25, 50 or 75 %
         /// of it; `hint`, a rollout that succeeds under a hint; `distill`, nothing, and the group's rollouts are distilled
         /// from `[reference]`; `replay`, the policy's own latest success of the prompt.
-        injection: InjectionName = InjectionName(INJECTIONS[0]); only Teacher,
+        injection: InjectionName = InjectionName(&INJECTIONS[0]); only Teacher,
     }
 }
 

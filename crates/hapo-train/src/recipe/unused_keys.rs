@@ -16,19 +16,19 @@ pub(super) struct Idle {
 }
 
 /// Every key that a recipe does not read.
-pub(super) fn idle_keys(it: &Settings, method: &dyn Method) -> Vec<Idle> {
+pub(super) fn idle_keys(it: &Settings, method: &Method) -> Vec<Idle> {
     let does_not_read = |path: &str| {
-        let unread = method.unread_keys().iter().any(|key| {
+        let unread = method.unread_keys.iter().any(|key| {
             path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
         });
-        unread.then(|| format!("method = \"{}\" does not read it", method.name()))
+        unread.then(|| format!("method = \"{}\" does not read it", method.name))
     };
-    let gate = it.hapo.as_ref().map_or(GATES[0], |hapo| hapo.gate.0);
+    let gate = it.hapo.as_ref().map_or(&GATES[0], |hapo| hapo.gate.0);
     let gate_does_not_read = |path: &str| {
         let key = path.strip_prefix("hapo.")?;
-        let reads = |rule: &dyn GateRule| rule.reads().contains(&key);
-        let unread = GATES.iter().any(|rule| reads(*rule)) && !reads(gate);
-        unread.then(|| format!("hapo.gate = \"{}\" does not read it", gate.name()))
+        let reads = |rule: &GateRule| rule.reads.contains(&key);
+        let unread = GATES.iter().any(|rule| reads(rule)) && !reads(gate);
+        unread.then(|| format!("hapo.gate = \"{}\" does not read it", gate.name))
     };
     let all =
         SECTIONS.iter().flat_map(|(section, keys)| keys.iter().map(move |key| (*section, key)));
@@ -39,7 +39,7 @@ pub(super) fn idle_keys(it: &Settings, method: &dyn Method) -> Vec<Idle> {
             .or_else(|| does_not_read(&key))?;
         Some(Idle { key, because })
     });
-    let others = method_names().into_iter().filter(|other| *other != method.name());
+    let others = method_names().into_iter().filter(|other| *other != method.name);
     let tables = others.map(|other| Idle {
         key: other.to_owned(),
         because: format!("the section is for method = \"{other}\""),
@@ -77,11 +77,10 @@ pub(super) enum Scope {
 }
 
 /// Why a recipe does not read the keys of this scope; `None` if it does.
-fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
+fn refusal(scope: Scope, it: &Settings, method: &Method) -> Option<String> {
     let refused = |applies: bool, because: &str| applies.then(|| because.to_owned());
-    let of_method = |applies: bool, what: &str| {
-        applies.then(|| format!("method = \"{}\" {what}", method.name()))
-    };
+    let of_method =
+        |applies: bool, what: &str| applies.then(|| format!("method = \"{}\" {what}", method.name));
     let of_data = |applies: bool, what: &str| {
         applies.then(|| format!("data.train = \"{}\" {what}", it.data.train.name()))
     };
@@ -97,16 +96,16 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
         Scope::Teacher => {
             let Needs { prefixes, hints, .. } = method.needs();
             let alone = it.hapo.is_none() || !method.is_plain_host();
-            let alone = alone && method.plan().gate == Gate::Never && !prefixes && !hints;
+            let alone = alone && method.plan.gate == Gate::Never && !prefixes && !hints;
             of_method(imitates(method) || alone, "lets no teacher into a group").or_else(|| {
-                let never = it.hapo.as_ref().is_some_and(|hapo| hapo.gate.0.name() == "never");
+                let never = it.hapo.as_ref().is_some_and(|hapo| hapo.gate.0.name == "never");
                 refused(never, "hapo.gate = \"never\" lets no teacher in")
             })
         }
         Scope::Trace => not(Scope::Teacher).or_else(|| {
             let injection = it.hapo.as_ref().map(|hapo| hapo.injection.0);
-            let other = injection.filter(|it| !it.takes_trace())?;
-            Some(format!("hapo.injection = \"{}\" lets no trajectory in", other.name()))
+            let other = injection.filter(|it| !(it.help)().takes_trace())?;
+            Some(format!("hapo.injection = \"{}\" lets no trajectory in", other.name))
         }),
         Scope::Operator => not(Scope::Trace)
             .or_else(|| of_method(!method.is_plain_host(), "has an operator of its own")),
@@ -139,11 +138,11 @@ fn refusal(scope: Scope, it: &Settings, method: &dyn Method) -> Option<String> {
             of_grader(whole.is_ok_and(|it| !it.reads_answers()), "looks at whole responses")
         }),
         Scope::Verdicts => not(Scope::Rollouts).or_else(|| {
-            let custom = hapo_reward::is_own(&it.data.grader);
+            let custom = hapo_net::reward::is_own(&it.data.grader);
             refused(custom, "a custom reward has no verdicts to flip")
         }),
         Scope::CustomReward => {
-            of_grader(!hapo_reward::is_own(&it.data.grader), "is no custom reward")
+            of_grader(!hapo_net::reward::is_own(&it.data.grader), "is no custom reward")
         }
         Scope::Reference => not(Scope::Rollouts).or_else(|| {
             let unasked = !needs_of(it, method).reference && it.loss.kl_coef == 0.0;

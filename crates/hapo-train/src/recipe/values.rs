@@ -121,20 +121,20 @@ macro_rules! names {
 
         impl PartialEq for $name {
             fn eq(&self, other: &Self) -> bool {
-                self.0.name() == other.0.name()
+                self.0.name == other.0.name
             }
         }
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.0.name())
+                serializer.serialize_str(self.0.name)
             }
         }
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 static NAMES: LazyLock<Vec<&'static str>> =
-                    LazyLock::new(|| $entries.iter().map(|it| it.name()).collect());
+                    LazyLock::new(|| $entries.iter().map(|it| it.name).collect());
                 let name = String::deserialize(deserializer)?;
                 $find(&name).map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
             }
@@ -144,9 +144,9 @@ macro_rules! names {
 
 names! {
     /// An entry of [`GATES`], by its name.
-    GateName(dyn GateRule) of GATES, hapo_core::gate_rule;
+    GateName(GateRule) of GATES, hapo_core::gate_rule;
     /// An entry of [`INJECTIONS`], by its name.
-    InjectionName(dyn Injection) of INJECTIONS, hapo_core::injection;
+    InjectionName(Injection) of INJECTIONS, hapo_core::injection;
 }
 
 /// The treatment of prompts above `data.max_prompt_tokens`.

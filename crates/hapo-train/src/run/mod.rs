@@ -164,7 +164,7 @@ impl<D: Device> Run<Trainer<D>> {
             inputs.set("record", hex(Sha256::digest(text)));
         }
         let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
-        if let Some(hash) = method.method().code_hash() {
+        if let Some(hash) = method.method().foreign.as_ref().and_then(|it| it.code_hash()) {
             inputs.set("method", hash);
         }
         let moments = Moments::held_in(recipe.optim().moments, &model, recipe.seed())?;
@@ -413,7 +413,9 @@ impl<L: Learner> Run<L> {
         let Source::Prompts { table, order } = &self.source else {
             return None;
         };
-        self.method.method().recall(&self.memory);
+        if let Some(foreign) = &self.method.method().foreign {
+            foreign.recall(&self.memory);
+        }
         let task = Task {
             table,
             order: *order,
@@ -448,7 +450,7 @@ impl<L: Learner> Run<L> {
     pub(crate) fn wants_teacher(&self) -> bool {
         let recipe = self.plan.recipe();
         let method = recipe.method();
-        let gate = recipe.gate().map_or(method.plan().gate, |it| it.gate);
+        let gate = recipe.gate().map_or(method.plan.gate, |it| it.gate);
         let needs = recipe.needs();
         // A response that is distilled or replayed at HAPO's gate is no teacher's trajectory.
         let replays = needs.memory && recipe.gate().is_some();
@@ -494,7 +496,7 @@ impl<L: Learner> Run<L> {
         metrics: &mut Metrics,
     ) -> Result<()> {
         self.memory = self.method.remember(std::mem::take(&mut self.memory), groups, step);
-        if let Some(problem) = self.method.method().failure() {
+        if let Some(problem) = self.method.method().foreign.as_ref().and_then(|it| it.failure()) {
             return Err(Refusal::input(problem));
         }
         let Source::Prompts { table, .. } = &self.source else { return Ok(()) };

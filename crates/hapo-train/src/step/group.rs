@@ -58,7 +58,7 @@ impl<'a> Task<'a> {
 
     /// Ends a step whose method could not answer.
     pub(crate) fn require_answer(&self) -> Result<()> {
-        let failure = self.method.method().failure();
+        let failure = self.method.method().foreign.as_ref().and_then(|it| it.failure());
         failure.map_or(Ok(()), |problem| Err(Refusal::input(problem)))
     }
 
