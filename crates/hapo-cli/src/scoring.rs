@@ -103,6 +103,7 @@ pub fn evaluate_sets(
         local: LocalSampling::default(),
         completions: Some(format.completions),
         grader: grader(),
+        other: None,
         truncated: format.truncated,
     };
     let mut completions = Completions::of_evaluation(&plan, None)?;

@@ -26,7 +26,6 @@ pub(crate) enum Value {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Object(pub(crate) Vec<(String, Value)>);
 
-/// The fault of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) field: String,
@@ -92,7 +91,6 @@ impl Value {
         }
     }
 
-    /// The digits of a number.
     pub(crate) fn number(&self) -> Option<String> {
         match self {
             Value::Number(digits) => Some(digits.clone()),

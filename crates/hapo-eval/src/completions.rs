@@ -99,8 +99,6 @@ pub trait Summarise: Sized {
     const FORMAT: JournalFormat;
     /// Where the seeds of requests are drawn.
     const STREAM: RngStream;
-    /// Whether the other grader judges too.
-    const COMPARES: bool;
     /// Whether there may be no completion; otherwise the first failure ends the command.
     const TAKES_FAILURES: bool;
 
@@ -145,8 +143,7 @@ impl<'a, S: Summarise> Completions<'a, S> {
         mut summary: S,
         journal: Option<(&Path, OpenMode)>,
     ) -> Result<Self, Refusal> {
-        let other = plan.other_grader().filter(|_| S::COMPARES);
-        let other = other.as_ref().map(|grader| grader as &dyn Grader);
+        let other = plan.other.as_ref().map(|grader| grader as &dyn Grader);
         let judge = |dataset| Judge::new(dataset, &plan.grader, other, plan.truncated);
         let judges: Vec<Judge<'a>> =
             plan.sets.iter().map(|set| judge(&set.dataset)).collect::<Result<_, _>>()?;
@@ -170,10 +167,6 @@ impl<'a, S: Summarise> Completions<'a, S> {
     /// With an observer that hears how far it is after each piece.
     pub fn observed(self, observer: &'a dyn Fn(Progress)) -> Self {
         Self { observer, ..self }
-    }
-
-    pub fn plan(&self) -> &'a Plan {
-        self.plan
     }
 
     pub(crate) fn missing(&self) -> Vec<Piece> {

@@ -18,25 +18,6 @@ pub fn gold_of(grader: &dyn Grader, example: &Example) -> Result<Gold, GoldError
     Gold::of(grader, &Problem { text: &example.problem, golds: &golds, row })
 }
 
-/// The judgement on a completion; `None` where it was cut off and `truncated` leaves it unjudged (D27).
-fn judge(
-    gold: &Gold,
-    text: &str,
-    ended: bool,
-    truncated: Truncated,
-) -> Result<Option<Judgement>, Refusal> {
-    if !truncated.is_judged(ended) {
-        return Ok(None);
-    }
-    let judged = gold.judge_completion(Completion { text, truncated: !ended });
-    match judged.failure() {
-        Some(problem) => Err(Refusal::input(format!("the reward failed: {problem}")).hint(
-            "what it printed is above; with a journal the same command resumes where it stopped",
-        )),
-        None => Ok(Some(judged)),
-    }
-}
-
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProblemResult {
     pub id: String,
@@ -116,14 +97,24 @@ impl<'a> Judge<'a> {
         self.dataset
     }
 
-    /// The judgement on a completion of a problem; `None` where it was cut off and is not judged.
+    /// The judgement on a completion of a problem; `None` where it was cut off and is not judged (D27).
     pub(crate) fn judge(
         &self,
         problem: usize,
         text: &str,
         ended: bool,
     ) -> Result<Option<Judgement>, Refusal> {
-        judge(&self.golds[problem], text, ended, self.truncated)
+        if !self.truncated.is_judged(ended) {
+            return Ok(None);
+        }
+        let completion = Completion { text, truncated: !ended };
+        let judged = self.golds[problem].judge_completion(completion);
+        match judged.failure() {
+            Some(problem) => Err(Refusal::input(format!("the reward failed: {problem}")).hint(
+                "what it printed is above; with a journal the same command resumes where it stopped",
+            )),
+            None => Ok(Some(judged)),
+        }
     }
 
     /// Grades the completions of one problem and groups equal answers.

@@ -19,7 +19,7 @@ pub use hapo_net::chat::{Client, RetryPolicy};
 pub use hapo_run::OpenMode;
 pub use plan::{
     Fingerprints, LocalSampling, Plan, ProblemSet, ProblemSets, PromptForm, Sampling, SetChoice,
-    draws_of,
+    counterpart, draws_of,
 };
 pub use score::{Other, Score, score};
 pub use scores::{Recorded, Scores};

@@ -275,6 +275,12 @@ impl Default for LocalSampling {
     }
 }
 
+/// The grader that is compared with `grader`: `oat` for `math` and the reverse.
+pub fn counterpart(grader: &Extracting<'static>) -> Option<Extracting<'static>> {
+    let other = hapo_verify::grader(grader.counterpart()?).expect("a counterpart is in the table");
+    Some(Extracting::new(other, grader.extraction()))
+}
+
 /// Which completions are wanted, and how they are sampled and graded.
 #[derive(Clone)]
 pub struct Plan {
@@ -285,6 +291,8 @@ pub struct Plan {
     pub completions: Option<usize>,
     /// The grader, and the text that it sees.
     pub grader: Extracting<'static>,
+    /// Another one, whose verdicts an evaluation puts beside the grader's.
+    pub other: Option<Extracting<'static>>,
     /// Grading of completions that were cut off.
     pub truncated: Truncated,
 }
@@ -298,13 +306,6 @@ impl Plan {
 
     pub fn max_tokens(&self) -> usize {
         self.sampling.max_tokens.unwrap_or(MAX_TOKENS)
-    }
-
-    /// The grader whose verdicts appear next to the plan's: `oat` for `math` and the reverse.
-    pub(crate) fn other_grader(&self) -> Option<Extracting<'static>> {
-        let name = self.grader.counterpart()?;
-        let other = hapo_verify::grader(name).expect("a counterpart is in the table");
-        Some(Extracting::new(other, self.grader.extraction()))
     }
 
     /// Warnings about the problems' texts before a score is compared with a published one.

@@ -45,7 +45,6 @@ impl Summarise for Scores<'_> {
         line: "the completions of one problem",
     };
     const STREAM: RngStream = RngStream::Evaluate;
-    const COMPARES: bool = true;
     /// Leaving a completion out would change the score.
     const TAKES_FAILURES: bool = false;
 
@@ -279,6 +278,7 @@ mod tests {
             local: LocalSampling::default(),
             completions: Some(2),
             grader: Extracting::new(&MATH, Extraction::Announced),
+            other: None,
             truncated: Truncated::Wrong,
         }
     }

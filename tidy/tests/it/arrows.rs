@@ -11,7 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hapo-run", &["hapo-core"]),
     ("hapo-kernels", &["hapo-core"]),
     ("hapo-cuda", &["hapo-core", "hapo-kernels", "hapo-run"]),
-    ("hapo-data", &["hapo-core"]),
+    ("hapo-data", &["hapo-core", "hapo-run"]),
     ("hapo-model", &["hapo-core", "hapo-kernels"]),
     ("hapo-sampler", &["hapo-core", "hapo-data", "hapo-kernels", "hapo-model"]),
     (

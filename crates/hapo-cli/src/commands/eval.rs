@@ -10,7 +10,8 @@ use hapo_data::Dataset;
 use hapo_data::task::Split;
 use hapo_eval::{
     Client, Completions, Fingerprints, Layout, LocalModel, LocalSampling, Plan, ProblemSets,
-    Progress, PromptForm, Recorded, RetryPolicy, Sampling, Score, SetChoice, compare, gold_of,
+    Progress, PromptForm, Recorded, RetryPolicy, Sampling, Score, SetChoice, compare, counterpart,
+    gold_of,
 };
 use hapo_kernels::Device;
 use hapo_sampler::Truncation;
@@ -229,8 +230,8 @@ impl Args {
             kv_dtype: self.kv.kv_dtype,
             compute: self.device.compute.or_f32(),
         };
-        let (completions, truncated) = (self.k, self.truncated);
-        let plan = Plan { sets, sampling, local, completions, grader, truncated };
+        let (completions, truncated, other) = (self.k, self.truncated, counterpart(&grader));
+        let plan = Plan { sets, sampling, local, completions, grader, other, truncated };
         Ok((plan, template))
     }
 

@@ -250,6 +250,7 @@ impl Args {
             local: LocalSampling::default(),
             completions: Some(completions),
             grader,
+            other: None,
             truncated: Truncated::Wrong,
         })
     }

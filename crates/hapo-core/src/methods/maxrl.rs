@@ -48,6 +48,6 @@ mod tests {
         assert_eq!(advantages(&[1.0, 1.0]), [0.0, 0.0]);
         assert_eq!(advantages(&[0.1; 7]), [0.0; 7]);
         assert_eq!(advantages(&[0.5, 0.25]), [1.0 / 3.0, -1.0 / 3.0]);
-        assert_eq!(advantages(&[]), []);
+        assert_eq!(advantages(&[]), [0.0; 0]);
     }
 }

@@ -295,7 +295,7 @@ int cuEventRecord(void* event, void*) {
         return OK;
     });
 }
-int cuEventElapsedTime(float* ms, void* from, void* to) {
+int cuEventElapsedTime_v2(float* ms, void* from, void* to) {
     if (*(long*)from < 0 || *(long*)to < 0) return NOT_READY;
     *ms = (float)(*(long*)to - *(long*)from);
     return OK;

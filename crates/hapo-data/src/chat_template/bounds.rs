@@ -10,7 +10,6 @@
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Longest time of one rendering.
 pub const TIME: Duration = Duration::from_secs(10);
 /// Most bytes that one rendering may add to the program's memory, on systems that report it.
 pub const MEMORY: u64 = 1 << 30;

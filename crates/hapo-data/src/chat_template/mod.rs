@@ -12,6 +12,7 @@ mod bounds;
 mod json;
 mod strftime;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -33,13 +34,11 @@ pub const MAX_SOURCE_BYTES: usize = 256 << 10;
 pub const MAX_RENDERED_BYTES: usize = 4 << 20;
 /// Instructions that one rendering may execute. A dialogue of a thousand turns takes some 200,000.
 pub const FUEL: u64 = 5_000_000;
-/// How deep macros may call each other.
 pub const RECURSION: usize = 100;
 /// The time of `strftime_now` where results must not depend on the day: 26 July 2024, the default of Llama 3.2's
 /// template. Seconds of the Unix epoch.
 pub const FIXED_TIME: i64 = 1_721_952_000;
 
-/// How a dialogue is rendered.
 #[derive(Clone, Debug)]
 pub struct Rendering {
     /// End with the opening of the assistant's turn.
@@ -61,7 +60,6 @@ impl Rendering {
     }
 }
 
-/// A chat template, parsed.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     /// Whose it is, for messages.
@@ -98,7 +96,6 @@ impl ChatTemplate {
         })
     }
 
-    /// The template's text, as the model's folder has it.
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -221,16 +218,17 @@ fn check_widths(format: Option<&Value>) -> Result<(), minijinja::Error> {
     let digits = format.split(|it: char| !it.is_ascii_digit()).map(str::len).max();
     if digits > Some(4) || format.contains('*') {
         let problem = "format: expected widths of at most 9999, written out";
-        return Err(minijinja::Error::new(ErrorKind::InvalidOperation, problem));
+        return Err(invalid(problem));
     }
     Ok(())
 }
 
 fn raise_exception(message: &str) -> Result<Value, minijinja::Error> {
-    Err(minijinja::Error::new(
-        ErrorKind::InvalidOperation,
-        format!("the template refuses this dialogue: {message}"),
-    ))
+    Err(invalid(format!("the template refuses this dialogue: {message}")))
+}
+
+fn invalid(problem: impl Into<Cow<'static, str>>) -> minijinja::Error {
+    minijinja::Error::new(ErrorKind::InvalidOperation, problem)
 }
 
 fn refused(model: &str, error: &minijinja::Error) -> Refusal {

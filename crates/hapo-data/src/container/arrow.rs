@@ -18,7 +18,6 @@ const METADATA_LIMIT: u32 = 64 << 20;
 /// Columns in columns of a schema.
 const NESTING: usize = 64;
 
-/// The rows of a stream or file.
 pub(super) fn rows<'a>(reader: impl BufRead + 'a, path: &Path) -> RawRows<'a> {
     let mut rows = Rows { reader, begun: false, fields: None, batch: None, next: 0 };
     let (path, mut number) = (path.to_owned(), 0);

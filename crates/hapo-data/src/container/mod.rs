@@ -23,7 +23,6 @@ use std::path::Path;
 
 pub(crate) use text::lines;
 
-/// The container of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Container {
@@ -31,7 +30,6 @@ pub enum Container {
     JsonLines,
     /// One JSON array of objects.
     JsonArray,
-    /// Parquet.
     Parquet,
     /// Arrow IPC, as a stream or as a file.
     Arrow,
@@ -40,7 +38,6 @@ pub enum Container {
 }
 
 impl Container {
-    /// Its name in statistics.
     pub fn name(self) -> &'static str {
         match self {
             Container::JsonLines => "JSON lines",
@@ -63,7 +60,6 @@ pub(crate) struct RawRow {
 /// The rows of a file. An error ends them: later rows cannot be found.
 pub(crate) type RawRows<'a> = Box<dyn Iterator<Item = Result<RawRow, Refusal>> + 'a>;
 
-/// A file that was opened.
 pub(crate) struct Opened<'a> {
     pub(crate) container: Container,
     /// `gzip` or `zstd`, where the whole file is compressed.

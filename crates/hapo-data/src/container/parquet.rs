@@ -15,7 +15,6 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// The rows of a file.
 pub(super) fn rows(mut file: File, path: &Path) -> Result<RawRows<'static>, Refusal> {
     let reader = checked(&mut file).map_err(|error| damage(path, None, &error))?;
     let mut rows = RowIter::from_file_into(Box::new(reader));

@@ -188,7 +188,6 @@ fn unclosed(path: &Path, row: u64, problem: &str) -> Refusal {
     of_file(path, format!("row {row}: {problem}"), hint)
 }
 
-/// A place in a row of cells.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     CellStart,

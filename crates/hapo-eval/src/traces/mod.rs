@@ -93,7 +93,6 @@ impl Summarise for Traces<'_> {
         line: "one finished attempt at one of the prompts",
     };
     const STREAM: RngStream = RngStream::Generate;
-    const COMPARES: bool = false;
     const TAKES_FAILURES: bool = true;
 
     fn settings(plan: &Plan) -> Value {

@@ -33,6 +33,7 @@ fn plan_of(dataset: Dataset) -> Plan {
         local: LocalSampling::default(),
         completions: None,
         grader: Extracting::new(&MATH, Extraction::Announced),
+        other: None,
         truncated: Truncated::Wrong,
     }
 }

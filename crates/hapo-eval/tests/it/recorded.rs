@@ -30,6 +30,7 @@ fn plan(completions: usize, sampling: Sampling) -> Plan {
         local: LocalSampling::default(),
         completions: Some(completions),
         grader: Extracting::new(&MATH, Extraction::Announced),
+        other: None,
         truncated: Truncated::Wrong,
     }
 }

@@ -42,6 +42,7 @@ fn plan(client: &Client, dataset: Dataset) -> Plan {
         local: LocalSampling::default(),
         completions: None,
         grader: Extracting::new(&MATH, Extraction::Announced),
+        other: None,
         truncated: Truncated::Wrong,
     }
 }

@@ -131,6 +131,7 @@ pub fn config_in(recipe: &Recipe, folder: &str) -> Result<Config> {
 /// The shape of a recipe's model where it was found.
 pub(crate) fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
     let config = shape_of(recipe, model)?;
+    config.check()?;
     if let Some(lora) = recipe.lora() {
         let anywhere = Habits::cpu(recipe.compute(), 1);
         hapo_model::check_run(&config, anywhere, Some(&lora.shape()))?;

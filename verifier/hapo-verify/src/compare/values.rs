@@ -216,12 +216,12 @@ fn same_letters(name: &str, product: &Expr) -> bool {
     match product {
         Expr::E => name == "e",
         Expr::Mul(factors) => {
-            let letter = |it| match it {
-                &Expr::Sym { ref name, .. } => Some(&**name),
+            let letters = factors.iter().map(|it| match it {
+                Expr::Sym { name, .. } => Some(&**name),
                 Expr::E => Some("e"),
                 _ => None,
-            };
-            factors.iter().map(letter).collect::<Option<String>>().is_some_and(|it| it == name)
+            });
+            letters.collect::<Option<String>>().is_some_and(|it| it == name)
         }
         _ => false,
     }
