@@ -18,7 +18,7 @@ problems = [{"prompt": f"{it}+{it}=", "answer": str(2 * it), "teacher": f"\\boxe
 
 config = HapoGRPOConfig(
     output_dir="runs/trl",
-    run_dir="runs/trl/run",  # for `hapo report` and `hapo watch`
+    run_dir="runs/trl/run",  # for `hapo report`
     method="luffy",
     turn_off_epoch="1.5",
     num_generations=4,

@@ -1,4 +1,4 @@
-"""Writes the run folder of another engine's run as the command does, for ``hapo report`` and ``hapo watch``."""
+"""Writes the run folder of another engine's run as the command does, for ``hapo report``."""
 
 from __future__ import annotations
 

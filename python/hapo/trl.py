@@ -69,7 +69,7 @@ class HapoGRPOConfig(GRPOConfig):  # type: ignore[misc]
     teacher_grader: str | None = field(
         default="math", metadata={"help": "checks teachers against the column `answer`; None takes them as they are"}
     )
-    run_dir: str | None = field(default=None, metadata={"help": "a run folder for `hapo report` and `hapo watch`"})
+    run_dir: str | None = field(default=None, metadata={"help": "a run folder for `hapo report`"})
     rollouts_every: int = field(default=1, metadata={"help": "steps between those whose rollouts it keeps; 0: none"})
     loss_type: str = field(default="dr_grpo", metadata={"help": "dr_grpo, dapo or grpo"})
     scale_rewards: str = field(default="none", metadata={"help": "none, or group"})
@@ -345,7 +345,7 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
 
 class RunFolder(TrainerCallback):  # type: ignore[misc]
-    """Writes a run folder as the command does, for ``hapo report`` and ``hapo watch``. Its steps are the gate's."""
+    """Writes a run folder as the command does, for ``hapo report``. Its steps are the gate's."""
 
     def __init__(self, path: Path, trainer: HapoGRPOTrainer) -> None:
         self.writer = RunWriter(path)

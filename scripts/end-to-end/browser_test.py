@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The report and the live view in a real browser: clicks through them and compares with the run's files.
+"""The report in a real browser: clicks through it and compares with the run's files.
 
     apt-get install chromium chromium-driver; pip install selenium
     cargo build -p hapo-cli
@@ -9,7 +9,6 @@ Trains recipes/smoke.toml, so it takes a minute. Screenshots go to DIR (default:
 """
 
 import argparse
-import http.client
 import json
 import math
 import os
@@ -19,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.parse
 
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
@@ -260,47 +258,31 @@ def real_report(driver, hapo, run, work, out):
     print(f"{checked} numbers on screen are those of metrics.jsonl; rollouts of {len(steps)} steps agree")
 
 
-def ask(url, path="/", method="GET", host=None):
-    place = urllib.parse.urlparse(url)
-    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=10)
-    connection.putrequest(method, path, skip_host=True)
-    connection.putheader("Host", host or place.netloc)
-    connection.endheaders()
-    return connection.getresponse().status
-
-
-def live(driver, hapo, recipe, work, out):
-    run = work / "live"
-    train = [hapo, "--threads", "1", "train", recipe, "--run-dir", run, "--set", "steps=24", "--watch"]
-    process = subprocess.Popen(train, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-    url = next(it for it in process.stderr if it.startswith("watch: ")).split(" ")[1].strip()
-    driver.get(url)
-    ready(driver, 3)
-    for step in [1, 2, 3]:
-        same_numbers(driver, metrics_of(run), step)
-    assert text_of(driver, "#connection") == "live"
-    assert ask(url) == 200 and ask(url, host="evil.example") == 403 and ask(url, "/data", "POST") == 405
-    assert ask(url, "/rollouts/0/../../etc/passwd") in (400, 404)
-    ready(driver, 9)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    # A view of its own outlives the run: killed behind its last checkpoint, resumed, done.
-    view = subprocess.Popen([hapo, "watch", run, "--port", "0"], stdout=subprocess.PIPE, text=True)
+def growing(driver, hapo, recipe, work, out):
+    run, page = work / "growing", work / "growing.html"
+    train = [hapo, "--threads", "1", "train", recipe, "--run-dir", run, "--set", "steps=24", "--quiet"]
+    process = subprocess.Popen(train)
+    while not (run / "metrics.jsonl").exists():
+        time.sleep(0.1)
+    view = subprocess.Popen([hapo, "report", run, "-o", page, "--every", "1"], stdout=subprocess.DEVNULL)
     try:
-        url = view.stdout.readline().strip()
-        driver.get(url)
-        ready(driver, 8)
-        status = lambda text: WebDriverWait(driver, 30).until(lambda it: text_of(it, "#connection") == text)
-        status("no process trains")
+        while not page.exists():
+            time.sleep(0.1)
+        driver.get(page.as_uri())
+        ready(driver, 9)
+        # The page follows a run that is killed behind its last checkpoint, resumed, done.
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        state = lambda text: WebDriverWait(driver, 30).until(lambda it: text in text_of(it, "#cards"))
+        state("no process trains")
         killed_at = max(metrics_of(run))
         with open(run / "metrics.jsonl", "a") as file:
             file.write('{"step": %d, "torn' % (killed_at + 1))
-        WebDriverWait(driver, 20).until(lambda it: "incomplete" in text_of(it, "#cards"))
-        process = subprocess.Popen([it for it in train if it != "--watch"] + ["--resume", "--quiet"], stdout=subprocess.DEVNULL)
-        status("live")
+        state("incomplete")
+        subprocess.run([*train, "--resume"], check=True)
+        assert view.wait(30) == 0
+        state("24 of 24, finished")
         ready(driver, 24)
-        process.wait()
-        status("finished")
         logged = metrics_of(run)
         assert len(logged) == 24
         for step in [killed_at - 1, killed_at, killed_at + 1, 24]:
@@ -308,12 +290,10 @@ def live(driver, hapo, recipe, work, out):
         Select(driver.find_element(By.ID, "rollout-step")).select_by_value("24")
         time.sleep(0.5)
         assert len(driver.find_elements(By.CSS_SELECTOR, "#rollout-group .member")) >= 8
-        driver.execute_script("scrollTo(0, 0)")
-        driver.save_screenshot(str(out / "live.png"))
         clean(driver)
     finally:
         view.kill()
-    print(f"the live view followed a run killed at step {killed_at} and resumed to 24")
+    print(f"the page followed a run killed at step {killed_at} and resumed to 24")
     return run
 
 
@@ -331,7 +311,7 @@ def main():
         try:
             five_runs(driver, args.hapo, work, out)
             hostile(driver, args.hapo, work, out)
-            run = live(driver, args.hapo, root / "recipes/smoke.toml", work, out)
+            run = growing(driver, args.hapo, root / "recipes/smoke.toml", work, out)
             real_report(driver, args.hapo, run, work, out)
         finally:
             driver.quit()

@@ -40,9 +40,8 @@ pub use crate::commands::export::Tracking;
 pub use crate::commands::train::{ProgressObserver, sources_of};
 
 use crate::commands::{
-    chat, completions, conformance, data, eval, export, fetch, generate, grade, list, logprobs,
-    merge, methods, new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve,
-    teacher, train, watch,
+    chat, completions, data, eval, export, fetch, generate, grade, list, logprobs, merge, methods,
+    new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve, teacher, train,
 };
 
 /// The version and, where it is known, the commit.
@@ -67,7 +66,7 @@ Where to begin:
   hapo train builtin:smoke                 a run by a recipe; `hapo list recipes` has others
   hapo new --model DIR --data FILE         a recipe for your model and your data; `hapo recipe` explains its keys
   hapo report RUN                          a page of a run: is it learning, is the gate closed, why that verdict
-  hapo watch RUN                           the same page while the run goes
+  hapo report RUN --every 10               the same page while the run goes
   hapo generate --model builtin:base '12345+67890+13579=?'
 
 `hapo help` lists every command, `hapo COMMAND --help` begins with an example.";
@@ -113,8 +112,6 @@ enum Command {
     Merge(merge::Args),
     /// Recompute the loss and the gradient of a run's step from its rollouts
     Replay(replay::Args),
-    /// Answer the conformance suite's cases for losses and advantages
-    Conformance(conformance::Args),
     /// Ask a teacher for solutions, verify them, and keep the best
     Teacher(teacher::Args),
     /// Print when the teacher may help, step by step
@@ -131,8 +128,6 @@ enum Command {
     Report(report::Args),
     /// List runs, the latest first
     Runs(runs::Args),
-    /// Show the page of a run while it goes
-    Watch(watch::Args),
     /// Write a run's numbers to a table or to a tracker
     Export(export::Args),
     /// Upload a checkpoint or a model folder to the Hugging Face hub
@@ -185,7 +180,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Logprobs(args) => logprobs::run(&args, threads),
         Command::Merge(args) => merge::run(&args, threads),
         Command::Replay(args) => replay::run(&args, threads),
-        Command::Conformance(args) => conformance::run(&args),
         Command::Teacher(args) => teacher::run(&args),
         Command::Schedule(args) => schedule::run(&args),
         Command::Recipe(args) => recipe::run(&args),
@@ -194,7 +188,6 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Plan(args) => plan::run(&args, threads),
         Command::Report(args) => report::run(&args),
         Command::Runs(args) => runs::run(&args),
-        Command::Watch(args) => watch::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Push(args) => push::run(&args),
         Command::Methods(args) => methods::run(&args),

@@ -37,7 +37,7 @@ pub(crate) fn tell(text: &str) {
 pub(crate) enum Log {
     /// A bar on a terminal, lines otherwise
     Text,
-    /// A JSON object a line: `{"event": "step" | "progress" | "preflight" | "message" | "watch" | "end" | "error", …}`
+    /// A JSON object a line: `{"event": "step" | "progress" | "preflight" | "message" | "end" | "error", …}`
     Json,
 }
 

@@ -407,10 +407,7 @@
   }
   async function rolloutsOf(run, step) {
     const stored = $(`rollouts-${run}-${step}`);
-    if (stored) return JSON.parse(new TextDecoder().decode(await unpacked(stored.textContent)));
-    const answer = await fetch(`rollouts/${run}/${step}`);
-    if (!answer.ok) throw new Error(await answer.text());
-    return answer.json();
+    return JSON.parse(new TextDecoder().decode(await unpacked(stored.textContent)));
   }
   // A problem over the steps whose rollouts can be browsed: how many of its rollouts were correct.
   async function overSteps(group, box) {
@@ -466,7 +463,7 @@
     const run = state.data.runs[state.run];
     const parts = [`${groups.length} of ${all.groups_total} groups`];
     if (all.groups.length < all.groups_total) parts.push(`a sample of ${all.groups.length}, half of them with the teacher where there are so many`);
-    if (!state.data.live && run.rollout_steps.length < run.rollout_steps_kept) parts.push(`this page carries ${run.rollout_steps.length} of ${run.rollout_steps_kept} kept steps; hapo watch shows all`);
+    if (run.rollout_steps.length < run.rollout_steps_kept) parts.push(`this page carries ${run.rollout_steps.length} of ${run.rollout_steps_kept} kept steps`);
     $("rollout-note").textContent = `${parts.join("; ")}.`;
     $("rollout-groups").replaceChildren(...groups.map((group, i) => h("li", {}, h("button", { "aria-current": i === state.group ? "true" : "false", onclick: () => { state.group = i; showGroups(); } },
       h("bdi", {}, group.problem.slice(0, 160)), h("small", {}, `${correct(group)} of ${sampled(group).length} correct${group.injected ? " · teacher entered" : ""}`)))));
@@ -543,42 +540,27 @@
 
   // ---- start ----
   function take(buffer) {
-    const before = state.data;
     state.data = parse(buffer);
-    const shape = (it) => it && JSON.stringify([it.runs.map((run) => run.name), it.seed_groups]);
-    if (shape(before) !== shape(state.data)) build();
+    build();
     refresh();
     document.body.dataset.ready = state.data.lastStep;
   }
-  async function live() {
-    const status = $("connection");
-    status.hidden = false;
-    let busy = false, again = false;
-    const load = async () => {
-      if (busy) { again = true; return; }
-      busy = true;
-      try {
-        const answer = await fetch("data", { cache: "no-store" });
-        if (answer.status === 204) { status.textContent = "waiting for a run"; } else if (answer.ok) {
-          take(await answer.arrayBuffer());
-          const states = state.data.runs.map((it) => it.state);
-          status.textContent = states.includes("running") ? "live" : states.every((it) => it === "finished") ? "finished" : "no process trains";
-        } else status.textContent = await answer.text();
-      } catch { status.textContent = "connection lost"; }
-      busy = false;
-      if (again) { again = false; setTimeout(load, 300); }
-    };
-    const events = new EventSource("events");
-    events.addEventListener("changed", load);
-    events.addEventListener("error", () => { status.textContent = "connection lost, trying again"; });
+  // A page that is written again comes back to where the reader was, but not while he reads rollouts.
+  function again(seconds) {
+    scrollTo(0, Number(sessionStorage.getItem("scroll")));
+    setInterval(() => {
+      if ($("rollouts").contains(document.activeElement)) return;
+      sessionStorage.setItem("scroll", scrollY);
+      location.reload();
+    }, seconds * 1000);
   }
   (async () => {
     const stored = $("data");
-    if (!stored) { live(); return; }
     if (typeof DecompressionStream === "undefined") { $("subtitle").textContent = "This browser cannot unpack the page's data: it needs DecompressionStream (2023 or later)."; return; }
     const text = stored.textContent;
     stored.remove();
     take(await unpacked(text));
+    if (state.data.every) again(state.data.every);
     // Two frames later the first figures are on the screen.
     requestAnimationFrame(() => requestAnimationFrame(() => performance.mark("shown")));
   })();

@@ -1,4 +1,4 @@
-//! The data of a page: one block of bytes that the page's script reads, stored or live.
+//! The data of a page: one block of bytes that the page's script reads.
 //!
 //! The block is the length of a JSON text (four bytes, little-endian), the text padded to a multiple of
 //! eight, and the columns of every run as 64-bit floats: the numbers of `metrics.jsonl`, bit for bit.
@@ -16,13 +16,13 @@ use crate::summary::facts;
 /// Most rows of all runs together; longer runs are thinned, and the page says so.
 const ROWS: usize = 20_000;
 
-/// The block of bytes for `runs`. `browsed` are the steps of each run whose rollouts can be browsed; a live page asks for
-/// those that it shows.
+/// The block of bytes for `runs`. `browsed` are the steps of each run whose rollouts the page carries; it reloads itself
+/// after `every` seconds.
 pub(crate) fn block(
     runs: &[Run],
     tables: &[Table],
     browsed: &[Vec<u64>],
-    is_live: bool,
+    every: Option<u64>,
 ) -> Vec<u8> {
     let share = (ROWS / runs.len().max(1)).max(2);
     let mut columns: Vec<Columns> = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn block(
     let keys =
         differences(runs).into_iter().map(|(key, values)| json!({ "key": key, "values": values }));
     let manifest = json!({
-        "live": is_live,
+        "every": every,
         "headline": headline(runs, tables),
         "drawn": Drawing::new(runs).page(),
         "runs": described,

@@ -92,28 +92,22 @@ impl Run {
 
 /// The runs of `folders`, each a run or a folder of runs.
 pub(crate) fn find(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
-    for it in folders {
-        if found(std::slice::from_ref(it)).is_empty() {
+    let mut all = Vec::new();
+    for folder in folders {
+        let before = all.len();
+        expand(folder, DEPTH, &mut all);
+        if all.len() == before {
             let text = format!(
                 "{} holds no run: expected recipe.toml or metrics.jsonl in it, or in folders below it",
-                it.display()
+                folder.display()
             );
             return Err(Refusal::input(text).hint(Remedy::NameRun));
         }
     }
-    Ok(found(folders))
-}
-
-/// As [`find`], for folders that may hold a run later.
-pub(crate) fn found(folders: &[PathBuf]) -> Vec<PathBuf> {
-    let mut all = Vec::new();
-    for it in folders {
-        expand(it, DEPTH, &mut all);
-    }
     // A link to a run is no other run.
     let mut seen = std::collections::BTreeSet::new();
-    all.retain(|it| seen.insert(canonical(it)));
-    all
+    all.retain(|path| seen.insert(canonical(path)));
+    Ok(all)
 }
 
 /// A path without links, where there is something at it.

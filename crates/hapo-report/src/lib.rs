@@ -1,4 +1,4 @@
-//! Run folders to pages: the report, its figures, the live view; and to tables and trackers.
+//! Run folders to pages: the report and its figures; and to tables and trackers.
 //!
 //! A run folder is read as far as possible. Missing or broken parts become notes on the page; only a folder without a
 //! run is an error. Runs are read with the types of `hapo-run` that wrote them. This crate writes nothing into them.
@@ -10,7 +10,6 @@ mod export;
 mod figures;
 mod folder;
 mod headline;
-mod live;
 mod overview;
 mod page;
 mod rollouts;
@@ -22,18 +21,19 @@ use hapo_core::Refusal;
 use hapo_run::write_atomically;
 
 pub use export::{LoggedRun, csv, logged_runs};
-pub use live::LiveView;
 pub use overview::{RunLine, overview};
 
 /// A self-contained page of the runs in `folders`; each is a run or holds runs below it.
 pub fn report(folders: &[PathBuf]) -> Result<String, Refusal> {
     let runs = folder::read_all(&folder::find(folders)?);
-    Ok(page::stored(runs))
+    Ok(page::of(runs, None))
 }
 
-/// Says whether `folders` hold runs.
-pub fn require_runs(folders: &[PathBuf]) -> Result<(), Refusal> {
-    folder::find(folders).map(drop)
+/// The page of runs that go on, which a browser reads again after so many seconds; `None` where every run has ended.
+pub fn growing_report(folders: &[PathBuf], seconds: u64) -> Result<Option<String>, Refusal> {
+    let runs = folder::read_all(&folder::find(folders)?);
+    let goes_on = runs.iter().any(|run| run.state != folder::State::Finished);
+    Ok(goes_on.then(|| page::of(runs, Some(seconds))))
 }
 
 /// One figure of a run as SVG; `None` where the run has no such numbers.

@@ -1,4 +1,4 @@
-//! The page: one HTML file with its style, its script and, when it is stored, its data.
+//! The page: one HTML file with its style, its script and its data.
 //!
 //! Everything that comes from a run travels as compressed data and is set as text by the script, or stands escaped in a
 //! figure; nothing of it is ever markup. The page's policy lets no other script run and no address be fetched.
@@ -20,13 +20,13 @@ const SHELL: &str = include_str!("../assets/page.html");
 const STYLE: &str = include_str!("../assets/page.css");
 const SCRIPT: &str = include_str!("../assets/page.js");
 
-/// Most bytes of rollouts in a stored page, as they are written there.
+/// Most bytes of rollouts in a page, as they are written there.
 const ROLLOUT_BYTES: usize = 4 << 20;
-/// Most steps of a run whose rollouts a stored page carries.
+/// Most steps of a run whose rollouts a page carries.
 const ROLLOUT_STEPS: usize = 24;
 
-/// A stored page of `runs`.
-pub(crate) fn stored(mut runs: Vec<Run>) -> String {
+/// The page of `runs`; one that is written again reloads itself after so many seconds.
+pub(crate) fn of(mut runs: Vec<Run>, every: Option<u64>) -> String {
     let tables = evaluation::tables(&mut runs);
     let share = ROLLOUT_BYTES / runs.len().max(1);
     let mut blocks = String::new();
@@ -36,23 +36,18 @@ pub(crate) fn stored(mut runs: Vec<Run>) -> String {
         browsed.push(steps);
         blocks += &text;
     }
-    let data = packed(&data::block(&runs, &tables, &browsed, false));
+    let data = packed(&data::block(&runs, &tables, &browsed, every));
     blocks += &format!("<script type=\"application/octet-stream\" id=\"data\">{data}</script>\n");
     let title = match runs.as_slice() {
         [one] => one.name.clone(),
         all => format!("{} runs", all.len()),
     };
-    fill(&title, &blocks, "'none'")
+    fill(&title, &blocks)
 }
 
-/// The page that fetches its data from where it came from.
-pub(crate) fn live() -> String {
-    fill("live", "", "'self'")
-}
-
-fn fill(title: &str, blocks: &str, connect: &str) -> String {
+fn fill(title: &str, blocks: &str) -> String {
     let policy = format!(
-        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src {connect}; img-src data:; base-uri 'none'; form-action 'none'",
+        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'none'; img-src data:; base-uri 'none'; form-action 'none'",
         BASE64.encode(Sha256::digest(SCRIPT)),
         BASE64.encode(Sha256::digest(STYLE)),
     );
@@ -69,7 +64,7 @@ fn fill(title: &str, blocks: &str, connect: &str) -> String {
     page
 }
 
-/// The rollouts that a stored page carries: the last step, the first, and those between by halves, as long
+/// The rollouts that a page carries: the last step, the first, and those between by halves, as long
 /// as there is room.
 fn stored_rollouts(run: &mut Run, at: usize, room: usize) -> (Vec<u64>, String) {
     let (mut steps, mut text, mut problems) = (Vec::new(), String::new(), Vec::new());
@@ -77,7 +72,7 @@ fn stored_rollouts(run: &mut Run, at: usize, room: usize) -> (Vec<u64>, String) 
         if steps.len() == ROLLOUT_STEPS {
             break;
         }
-        let read = match rollouts::read(run, step, rollouts::GROUPS) {
+        let read = match rollouts::read(run, step) {
             Ok(it) => it,
             Err(it) => {
                 problems.push(it.to_string());
@@ -148,7 +143,7 @@ mod tests {
 
     #[test]
     fn a_title_is_text() {
-        let page = fill("<b>{{style}}&", "", "'none'");
+        let page = fill("<b>{{style}}&", "");
         assert!(page.contains("<title>&lt;b&gt;{{style}}&amp; · hapo</title>"));
     }
 }

@@ -4,8 +4,7 @@
 //! extracted answer and the deciding rule. The price: another version of the grader may explain a verdict that it would
 //! not give; the page marks such differences.
 
-use hapo_core::Refusal;
-use hapo_core::Verdict;
+use hapo_core::{Refusal, Verdict};
 use hapo_run::{Role, RolloutLine, RunFolder, each_rollout};
 use hapo_verify::{Extracting, Extraction};
 use serde::{Serialize, Serializer};
@@ -13,9 +12,9 @@ use serde::{Serialize, Serializer};
 use crate::folder::Run;
 
 /// Most groups of a step that a page carries.
-pub(crate) const GROUPS: usize = 16;
+const GROUPS: usize = 16;
 /// Longest completion that a page carries, in bytes.
-pub(crate) const COMPLETION_BYTES: usize = 2 << 20;
+const COMPLETION_BYTES: usize = 2 << 20;
 
 /// One step's rollouts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -78,8 +77,8 @@ pub(crate) struct Why {
     rule: String,
 }
 
-/// Reads the rollouts of a step: at most `groups` groups, chosen evenly, the injected ones first.
-pub(crate) fn read(run: &Run, step: u64, groups: usize) -> Result<StepRollouts, Refusal> {
+/// Reads the rollouts of a step: at most [`GROUPS`] groups, chosen evenly, the injected ones first.
+pub(crate) fn read(run: &Run, step: u64) -> Result<StepRollouts, Refusal> {
     let mut all: Vec<Group> = Vec::new();
     each_rollout(&RunFolder(&run.path).rollouts_of(step), |line| {
         let of_group = |it: &Group| it.prompt_id == line.prompt_id && it.id == line.id;
@@ -102,7 +101,7 @@ pub(crate) fn read(run: &Run, step: u64, groups: usize) -> Result<StepRollouts, 
     })?;
     let groups_total = all.len();
     let injected: Vec<bool> = all.iter().map(|it| it.injected).collect();
-    let mut chosen = choose(&injected, groups).into_iter().peekable();
+    let mut chosen = choose(&injected, GROUPS).into_iter().peekable();
     let mut at = 0..;
     all.retain(|_| chosen.next_if_eq(&at.next().expect("endless")).is_some());
     explain(run, &mut all);

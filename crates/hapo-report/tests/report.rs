@@ -1,13 +1,12 @@
-//! Pages of run folders, whole and broken, and the live view over a socket.
+//! Pages of run folders, whole and broken.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use expect_test::expect;
-use hapo_report::{LiveView, figures, report};
+use hapo_report::{figures, growing_report, report};
 use hapo_run::{EarlyEnd, RunFolder};
 
 const HOSTILE: &str = "</script><script>alert(1)</script>";
@@ -46,21 +45,19 @@ fn line(step: u64) -> String {
     .to_string()
 }
 
-/// The block of data of a live view: the JSON text and the columns.
-fn data_of(view: &str) -> (serde_json::Value, Vec<f64>) {
-    let (head, body) = ask(view, "GET", "/data", None);
-    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    unpacked(&body)
+/// The block of data of a page.
+fn stored_data(page: &str) -> (serde_json::Value, Vec<f64>) {
+    unpacked(&block_of(page, "data"))
 }
 
-/// The block of data of a stored page.
-fn stored_data(page: &str) -> (serde_json::Value, Vec<f64>) {
-    let (_, rest) = page.split_once("id=\"data\">").unwrap();
+/// The bytes of a block of a page.
+fn block_of(page: &str, id: &str) -> Vec<u8> {
+    let (_, rest) = page.split_once(&format!("id=\"{id}\">")).unwrap();
     let (text, _) = rest.split_once('<').unwrap();
     let packed = base64::prelude::BASE64_STANDARD.decode(text).unwrap();
     let mut block = Vec::new();
     flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut block).unwrap();
-    unpacked(&block)
+    block
 }
 
 fn unpacked(body: &[u8]) -> (serde_json::Value, Vec<f64>) {
@@ -69,19 +66,6 @@ fn unpacked(body: &[u8]) -> (serde_json::Value, Vec<f64>) {
     let numbers = body[4 + length..].chunks(8);
     let numbers = numbers.map(|it| f64::from_le_bytes(it.try_into().unwrap()));
     (manifest, numbers.collect())
-}
-
-fn ask(view: &str, method: &str, path: &str, host: Option<&str>) -> (String, Vec<u8>) {
-    let place = view.trim_start_matches("http://").trim_end_matches('/');
-    let mut stream = TcpStream::connect(place).unwrap();
-    let host = host.unwrap_or(place);
-    write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let mut all = Vec::new();
-    stream.read_to_end(&mut all).unwrap();
-    let end = all.windows(4).position(|it| it == b"\r\n\r\n").unwrap();
-    let body = all.split_off(end + 4);
-    (String::from_utf8(all).unwrap(), body)
 }
 
 #[test]
@@ -102,10 +86,7 @@ fn a_run_that_ended_early_is_finished() {
     let dir = tempfile::tempdir().unwrap();
     let run = run_in(&dir.path().join("a"), 0, 4);
     let steps_of = || {
-        let view = LiveView::bind(std::slice::from_ref(&run), "127.0.0.1", 0).unwrap();
-        let url = view.url();
-        view.serve_aside().unwrap();
-        let (manifest, _) = data_of(&url);
+        let (manifest, _) = stored_data(&report(std::slice::from_ref(&run)).unwrap());
         let run = &manifest["runs"][0];
         assert_eq!(run["facts"][0]["label"], "steps");
         let text = |it: &serde_json::Value| it.as_str().unwrap().to_owned();
@@ -129,10 +110,7 @@ fn each_set_of_an_evaluation_is_told() {
     let lines = "{\"step\":1,\"eval/avg@k\":0.15,\"eval/avg@k/one\":0.1,\"eval/avg@k/two\":0.2}\n{\"step\":2}\n\
         {\"step\":3,\"eval/avg@k\":0.5,\"eval/avg@k/one\":0.3,\"eval/avg@k/two\":0.7}\n";
     fs::write(run.join("metrics.jsonl"), lines).unwrap();
-    let view = LiveView::bind(&[run], "127.0.0.1", 0).unwrap();
-    let url = view.url();
-    view.serve_aside().unwrap();
-    let (manifest, _) = data_of(&url);
+    let (manifest, _) = stored_data(&report(&[run]).unwrap());
     let facts = manifest["runs"][0]["facts"].as_array().unwrap();
     let fact = facts.iter().find(|it| it["label"] == "by set").unwrap();
     assert_eq!(fact["text"], "one 0.100 → 0.300; two 0.200 → 0.700");
@@ -144,10 +122,10 @@ fn the_first_sentence_compares_the_start_with_the_last_look_and_writes_rewards_o
     let run = run_in(&dir.path().join("a"), 0, 8);
     let headline = |lines: &str| {
         fs::write(run.join("metrics.jsonl"), lines).unwrap();
-        let view = LiveView::bind(std::slice::from_ref(&run), "127.0.0.1", 0).unwrap();
-        let url = view.url();
-        view.serve_aside().unwrap();
-        data_of(&url).0["headline"].as_str().unwrap().to_owned()
+        stored_data(&report(std::slice::from_ref(&run)).unwrap()).0["headline"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     let rewards =
         "{\"step\":1,\"reward/policy_only\":0.000953}\n{\"step\":2,\"reward/policy_only\":0.5}\n";
@@ -183,11 +161,7 @@ fn a_broken_run_is_shown_with_notes() {
     fs::write(run.join("eval.json"), "no table").unwrap();
     fs::write(run.join("rollouts/step-000003.jsonl.zst"), b"no zstd").unwrap();
     fs::write(run.join("metrics.jsonl"), format!("{}\n\u{0}\u{1}\n{{\"st", line(1))).unwrap();
-    report(std::slice::from_ref(&run)).unwrap();
-    let view = LiveView::bind(&[run], "127.0.0.1", 0).unwrap();
-    let url = view.url();
-    view.serve_aside().unwrap();
-    let (manifest, _) = data_of(&url);
+    let (manifest, _) = stored_data(&report(&[run]).unwrap());
     let notes = manifest["runs"][0]["notes"].as_array().unwrap().iter();
     let notes: Vec<String> = notes
         .map(|it| it.as_str().unwrap().replace(&*dir.path().to_string_lossy(), "DIR"))
@@ -197,23 +171,18 @@ fn a_broken_run_is_shown_with_notes() {
         Left out of metrics.jsonl: 1 line without a step, the first is line 2.
         recipe.toml cannot be read: unclosed array, expected `]`.
         gate.json cannot be read: EOF while parsing an object at line 1 column 1.
-        DIR/broken/eval.json is no table of an evaluation."#]]
+        DIR/broken/eval.json is no table of an evaluation.
+        Rollouts of 1 steps cannot be read, the first: the rollouts of step 3 cannot be read: Unknown frame descriptor (DIR/broken/rollouts/step-000003.jsonl.zst)."#]]
     .assert_eq(&notes.join("\n"));
-    let (head, body) = ask(&url, "GET", "/rollouts/0/3", None);
-    assert!(head.starts_with("HTTP/1.1 500"), "{head}");
-    assert!(String::from_utf8_lossy(&body).starts_with("the rollouts of step 3 cannot be read"));
 }
 
 #[test]
-fn the_live_view_follows_a_run_that_is_cut_and_goes_on() {
+fn a_page_follows_a_run_that_is_cut_and_goes_on_until_it_ends() {
     let dir = tempfile::tempdir().unwrap();
-    let run = dir.path().join("later");
-    let view = LiveView::bind(std::slice::from_ref(&run), "127.0.0.1", 0).unwrap();
-    let url = view.url();
-    view.serve_aside().unwrap();
-    assert!(ask(&url, "GET", "/data", None).0.starts_with("HTTP/1.1 204"));
-    run_in(&run, 0, 6);
-    let (manifest, numbers) = data_of(&url);
+    let run = run_in(&dir.path().join("a"), 0, 6);
+    let shown = || growing_report(std::slice::from_ref(&run), 5).unwrap();
+    let (manifest, numbers) = stored_data(&shown().unwrap());
+    assert_eq!(manifest["every"], 5);
     let of = &manifest["runs"][0];
     assert_eq!(of["rows"], 6);
     assert_eq!(numbers[..6], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
@@ -227,10 +196,12 @@ fn the_live_view_follows_a_run_that_is_cut_and_goes_on() {
     // Resumed from step 3: the file is cut, then continues to the end.
     let cut: String = (1..=3).map(|it| line(it) + "\n").collect();
     fs::write(run.join("metrics.jsonl"), &cut).unwrap();
-    assert_eq!(data_of(&url).0["runs"][0]["rows"], 3);
+    assert_eq!(stored_data(&shown().unwrap()).0["runs"][0]["rows"], 3);
     let whole: String = (1..=8).map(|it| line(it) + "\n").collect();
     fs::write(run.join("metrics.jsonl"), whole).unwrap();
-    let (manifest, _) = data_of(&url);
+    assert_eq!(shown(), None);
+    let (manifest, _) = stored_data(&report(std::slice::from_ref(&run)).unwrap());
+    assert_eq!(manifest["every"], serde_json::Value::Null);
     assert_eq!(manifest["runs"][0]["rows"], 8);
     assert_eq!(manifest["runs"][0]["state"], "finished");
     let facts = manifest["runs"][0]["facts"].as_array().unwrap().iter();
@@ -244,28 +215,11 @@ fn the_live_view_follows_a_run_that_is_cut_and_goes_on() {
 }
 
 #[test]
-fn the_live_view_is_read_only_and_answers_to_its_own_names() {
+fn rollouts_are_carried_with_the_graders_reasons() {
     let dir = tempfile::tempdir().unwrap();
-    let run = run_in(&dir.path().join("a"), 0, 8);
-    let view = LiveView::bind(&[run], "127.0.0.1", 0).unwrap();
-    assert!(!view.is_public());
-    let url = view.url();
-    view.serve_aside().unwrap();
-    let status = |method, path, host| ask(&url, method, path, host).0[9..12].to_owned();
-    assert_eq!(status("GET", "/", None), "200");
-    assert_eq!(status("GET", "/", Some("localhost")), "200");
-    assert_eq!(status("GET", "/data", Some("rebound.example")), "403");
-    for method in ["POST", "PUT", "DELETE", "PATCH"] {
-        for path in ["/", "/data", "/events", "/rollouts/0/8"] {
-            assert_eq!(status(method, path, None), "405", "{method} {path}");
-        }
-    }
-    assert_eq!(status("GET", "/rollouts/7/8", None), "404");
-    assert_eq!(status("GET", "/rollouts/0/99", None), "404");
-    assert_eq!(status("GET", "/", Some("localhost:80@evil.example")), "403");
-    assert_eq!(status("GET", "/rollouts/0/..%2f..%2frecipe", None), "400");
-    let (_, body) = ask(&url, "GET", "/rollouts/0/8", None);
-    let rollouts: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    let page = report(&[run_in(&dir.path().join("a"), 0, 8)]).unwrap();
+    let rollouts: serde_json::Value =
+        serde_json::from_slice(&block_of(&page, "rollouts-0-8")).unwrap();
     let members = &rollouts["groups"][0]["members"];
     assert_eq!(members[0]["completion"], HOSTILE);
     assert_eq!(members[0]["mean_log_prob"], -1.5);
@@ -282,10 +236,7 @@ fn seeds_of_a_recipe_are_one_set_and_differences_are_named() {
     let other = dir.path().join("c/recipe.toml");
     let text = fs::read_to_string(&other).unwrap();
     fs::write(other, text.replace("trapo", "luffy")).unwrap();
-    let view = LiveView::bind(&[dir.path().to_owned()], "127.0.0.1", 0).unwrap();
-    let url = view.url();
-    view.serve_aside().unwrap();
-    let (manifest, _) = data_of(&url);
+    let (manifest, _) = stored_data(&report(&[dir.path().to_owned()]).unwrap());
     assert_eq!(manifest["seed_groups"], serde_json::json!([[0, 1], [2]]));
     assert_eq!(
         manifest["differences"],
@@ -393,7 +344,7 @@ fn places(path: &str) -> Vec<(f64, f64)> {
 
 /// Eight steps of 2 s; the reward 0.1 × step under an axis to 1.05. The page's grid is 1000 by 500.
 #[test]
-fn a_stored_page_and_a_live_one_have_the_same_figures() {
+fn a_page_has_the_figures_that_its_runs_can_show() {
     let dir = tempfile::tempdir().unwrap();
     for (name, seed) in [("a", 0), ("b<b>&", 1)] {
         run_in(&dir.path().join(name), seed, if seed == 0 { 8 } else { 6 });
@@ -414,10 +365,6 @@ fn a_stored_page_and_a_live_one_have_the_same_figures() {
     let svg = reward["svg"].as_str().unwrap();
     assert_eq!(ends(svg), [(1000.0, up(0.8)), (1000.0, up(1.0))]);
     assert!(svg.contains("extinct, e* = 5"));
-    let view = LiveView::bind(&[dir.path().to_owned()], "127.0.0.1", 0).unwrap();
-    let url = view.url();
-    view.serve_aside().unwrap();
-    assert_eq!(data_of(&url).0["drawn"], *drawn);
 
     // Of two recipes each run has its own line.
     let recipe = dir.path().join("b<b>&/recipe.toml");

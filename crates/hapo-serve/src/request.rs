@@ -73,7 +73,7 @@ pub(crate) fn object(body: &[u8], settings: &Settings) -> Result<Map<String, Val
         ApiError::of_status(StatusCode::BAD_REQUEST, format!("expected a JSON object: {it}"))
     };
     let text = std::str::from_utf8(body).map_err(|it| no_object(&it))?;
-    let text = hapo_data::without_lone_surrogates(text);
+    let text = hapo_core::without_lone_surrogates(text);
     let fields: UniqueFields<Value> = serde_json::from_str(&text).map_err(|it| no_object(&it))?;
     let fields: Map<String, Value> = fields.0.into_iter().collect();
     if let Some(name) = take::<String>(&fields, "model", "a string")?

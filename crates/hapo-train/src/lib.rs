@@ -29,7 +29,7 @@ pub use checkpoint::resume::{ResumePolicy, changed_keys};
 pub use engine::engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights};
 pub use engine::scorer::{LocalScorer, ScoreRequest, Scorer};
 pub use engine::trainer::{Trainer, loss_of};
-pub use hapo_reward::Answers;
+pub use hapo_net::reward::Answers;
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
 pub use model::builtin::{BUILTIN_BASE, base_folder};
 pub use model::template::{ChosenTemplate, TemplateRequest, template_of};

@@ -1,4 +1,4 @@
-"""A verl run as a run folder of the command: ``hapo report``, ``hapo watch`` and ``hapo.Run`` read it."""
+"""A verl run as a run folder of the command: ``hapo report`` and ``hapo.Run`` read it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
-pub(crate) mod conformance;
 pub(crate) mod data;
 pub(crate) mod demonstration;
 pub(crate) mod eval;
@@ -27,4 +26,3 @@ pub(crate) mod serve;
 pub(crate) mod teacher;
 pub(crate) mod train;
 mod train_summary;
-pub(crate) mod watch;

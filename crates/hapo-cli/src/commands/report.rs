@@ -1,6 +1,8 @@
 //! `hapo report`: a page, and figures for papers.
 
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use anyhow::Result;
 use hapo_run::RunFolder;
@@ -12,7 +14,7 @@ use hapo_run::RunFolder;
 /// gives a page with what there is.
 #[derive(clap::Args)]
 #[command(
-    before_help = "Example: hapo report runs/try -o report.html\n         hapo report runs/grpo runs/hapo -o both.html --figures figures"
+    before_help = "Example: hapo report runs/try -o report.html\n         hapo report runs/grpo runs/hapo -o both.html --figures figures\n         hapo report runs/try --every 10 --open"
 )]
 pub(crate) struct Args {
     /// Run folders, or folders of runs
@@ -24,6 +26,9 @@ pub(crate) struct Args {
     /// Write each figure as SVG into this folder
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
+    /// Write the page again every so many seconds, until the runs have ended or Ctrl-C; the browser follows
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    every: Option<u64>,
     /// Open the page in a browser
     #[arg(long)]
     open: bool,
@@ -33,6 +38,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let is_open = match args.every {
+        Some(seconds) => follow(args, seconds)?,
+        None => false,
+    };
     let page = hapo_report::report(&args.runs)?;
     hapo_run::write_atomically(&args.out, page.as_bytes())?;
     let figures = match &args.figures {
@@ -55,10 +64,33 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             errln!("to try the model: hapo chat --model {}", model.display());
         }
     }
-    if args.open {
+    if args.open && !is_open {
         open(&args.out);
     }
     Ok(())
+}
+
+/// Writes the page of growing runs again and again; says whether a browser shows it already.
+fn follow(args: &Args, seconds: u64) -> Result<bool> {
+    let (stop, stopped) = mpsc::channel();
+    ctrlc::set_handler(move || {
+        // Nobody listens while the last page is written.
+        let _ = stop.send(());
+    })?;
+    let mut is_open = false;
+    while let Some(page) = hapo_report::growing_report(&args.runs, seconds)? {
+        hapo_run::write_atomically(&args.out, page.as_bytes())?;
+        if !std::mem::replace(&mut is_open, true) {
+            errln!("{} is written again every {seconds} s; Ctrl-C ends that", args.out.display());
+            if args.open {
+                open(&args.out);
+            }
+        }
+        if stopped.recv_timeout(Duration::from_secs(seconds)).is_ok() {
+            break;
+        }
+    }
+    Ok(is_open)
 }
 
 /// Opens a file as the desktop would; where there is no desktop, says so.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Result;
 use hapo_core::counted;
 use hapo_data::task::Split;
-use hapo_eval::{EvalSets, SetChoice};
+use hapo_eval::{ProblemSet, ProblemSets, SetChoice};
 use hapo_kernels::Device;
 use hapo_run::RunFolder;
 use hapo_train::recipe::{DataSource, EvalSection};
@@ -18,7 +18,6 @@ use hapo_train::{
 
 use crate::commands::export::Tracking;
 use crate::commands::train_summary::Summary;
-use crate::commands::watch;
 use crate::failure::bad_input;
 use crate::progress::{Log, StepProgress, speak_json};
 use crate::support::device::DeviceArg;
@@ -28,7 +27,7 @@ use crate::support::{hub, interrupt, machine};
 /// Train by a recipe.
 #[derive(clap::Args)]
 #[command(
-    before_help = "Example: hapo train builtin:smoke --run-dir runs/try\n         hapo train builtin:hapo-method --set seed=1 --run-dir runs/hapo-1 --watch"
+    before_help = "Example: hapo train builtin:smoke --run-dir runs/try\n         hapo train builtin:hapo-method --set seed=1 --run-dir runs/hapo-1"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Args {
@@ -60,15 +59,6 @@ pub(crate) struct Args {
     /// How progress and messages are written to standard error
     #[arg(long, value_enum, default_value_t = Log::Text, conflicts_with = "quiet")]
     log: Log,
-    /// Show the run in a browser while it goes; without a port, a free one
-    #[arg(
-        long,
-        value_name = "PORT",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "0"
-    )]
-    watch: Option<u16>,
     #[command(flatten)]
     device: DeviceArg,
 }
@@ -117,13 +107,6 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         }
     }
     hapo_train::keep_stages(&run_dir, stages)?;
-    if let Some(port) = args.watch {
-        let url = watch::serve_aside(&run_dir, port)?;
-        match args.log {
-            Log::Json => errln!("{}", serde_json::json!({ "event": "watch", "url": url })),
-            Log::Text => errln!("watch: {url}"),
-        }
-    }
     let (mut done, mut told) = (Vec::new(), Ok(()));
     for (recipe, sources) in stages.iter().zip(found) {
         let folder = hapo_train::stage_folder(&run_dir, recipe);
@@ -234,7 +217,7 @@ pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option
         )?;
         return Ok(Some(vec![EvalSet { name: name.display().to_string(), dataset }]));
     };
-    let chosen = EvalSets::choose(SetChoice {
+    let chosen = ProblemSets::choose(SetChoice {
         names,
         folder,
         problems: eval.problems,
@@ -243,7 +226,7 @@ pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option
         completions: None,
         max_tokens: None,
     })?;
-    let set = |it: hapo_eval::EvalSet| EvalSet { name: it.name, dataset: it.dataset };
+    let set = |it: ProblemSet| EvalSet { name: it.name, dataset: it.dataset };
     Ok(Some(chosen.sets.into_iter().map(set).collect()))
 }
 

@@ -10,7 +10,7 @@ use clap::builder::{
 };
 use hapo_data::Columns;
 use hapo_kernels::NumberFormat;
-use hapo_reward::{OwnReward, RewardSettings};
+use hapo_net::reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, KvMemory, Truncation};
 use hapo_train::recipe::{KeyEntry, key_entries};
 use hapo_verify::{Extraction, Grader};
@@ -149,7 +149,7 @@ impl RewardArgs {
     /// The grader of that name: one of the list, or a custom program or server. A program's output beside
     /// its answers goes to standard error.
     pub(crate) fn grader(&self, name: &str, extraction: Extraction) -> Result<&'static dyn Grader> {
-        if !hapo_reward::is_own(name) {
+        if !hapo_net::reward::is_own(name) {
             return hapo_verify::grader(name).map_err(|it| {
                 let hint = "`hapo list graders` names them; a custom reward is `command:PROGRAM` or `python:FILE.py:FUNCTION`";
                 bad_input(it.to_string(), hint)
@@ -169,7 +169,7 @@ impl RewardArgs {
         let settings = RewardSettings {
             timeout: Duration::from_secs_f64(self.timeout),
             start_timeout: Duration::from_secs_f64(self.start_timeout),
-            workers: hapo_reward::workers(self.workers.min(1024)),
+            workers: hapo_net::reward::workers(self.workers.min(1024)),
             extraction,
             ..RewardSettings::default()
         };

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_hub::{Hub, ParsedName, Progress, parse_name};
+use hapo_net::hub::{Hub, ParsedName, Progress, parse_name};
 use hapo_run::RunFolder;
 use indicatif::{ProgressBar, ProgressStyle};
 

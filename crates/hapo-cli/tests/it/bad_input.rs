@@ -315,10 +315,10 @@ fn a_name_that_is_nearly_one() {
         "#]],
     );
     check(
-        &refuse(dir.path(), &["help", "conformence"]),
+        &refuse(dir.path(), &["help", "logprob"]),
         &expect![[r#"
-            error: there is no command `conformence`
-            hint: did you mean `hapo conformance`?
+            error: there is no command `logprob`
+            hint: did you mean `hapo logprobs`?
         "#]],
     );
     check(

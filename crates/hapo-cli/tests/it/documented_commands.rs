@@ -13,7 +13,6 @@ const PLACEHOLDERS: &[&str] = &["DIR", "FILE", "RECIPE", "NAME", "…", "[--"];
 /// Parts of commands that are not run, and what they need.
 const NEEDS: &[(&str, &str)] = &[
     ("hapo quickstart", "minutes"),
-    ("hapo watch", "somebody who ends it"),
     ("recipes/paper", "the paper's model and data"),
     ("recipes/real", "a model of a Python package"),
     ("runs/real", "the run of that model"),

@@ -2,7 +2,6 @@
 
 mod bad_input;
 mod chat;
-mod conformance;
 mod data;
 mod determinism;
 mod device;
@@ -25,5 +24,5 @@ mod support;
 mod teacher;
 mod training_resume;
 
-#[path = "../../../hapo-teacher/tests/support/mod.rs"]
+#[path = "../../../hapo-eval/tests/it/support.rs"]
 mod server;

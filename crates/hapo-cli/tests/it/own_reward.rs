@@ -169,7 +169,7 @@ fn five_bad_programs() {
             "it ended before it answered: exit status: 3; it said: I fall",
         ),
         ("hang", format!("{some} sleep 1000;;"), "no answer within "),
-        ("nonsense", format!("{some} echo NaN;;"), "expected a finite reward, got `NaN`"),
+        ("nonsense", format!("{some} echo NaN;;"), "expected a finite reward, in the answer `NaN`"),
     ];
     for (name, case, message) in cases {
         let command = grader(&by_id(&case));
@@ -339,7 +339,7 @@ fn grade_names_the_rows_that_have_no_answer() {
     assert_eq!(verdicts, [&json!("correct"), &Value::Null, &json!("correct")]);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("rows.jsonl: row 2: command:"), "{stderr}");
-    assert!(stderr.contains("as JSON, got `oops`"), "{stderr}");
+    assert!(stderr.contains("as JSON, in the answer `oops`"), "{stderr}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ fn events(text: &[u8]) -> Vec<Value> {
 fn with_log_json_every_line_is_json() {
     let dir = tempfile::tempdir().unwrap();
     let recipe = repository("recipes/smoke.toml").display().to_string();
-    let args = train(&recipe, &["--log", "json", "--watch"]);
+    let args = train(&recipe, &["--log", "json"]);
     let it = hapo(dir.path(), &args);
     assert!(it.status.success());
     assert!(it.stdout.is_empty());
@@ -38,7 +38,6 @@ fn with_log_json_every_line_is_json() {
     let kinds: Vec<&str> = all.iter().map(|it| it["event"].as_str().unwrap()).collect();
     assert_eq!(kinds.iter().filter(|it| **it == "step").count(), 3, "{kinds:?}");
     assert_eq!(kinds.iter().filter(|it| **it == "preflight").count(), 1);
-    assert_eq!(kinds.first(), Some(&"watch"));
     let end = all.last().unwrap();
     assert_eq!(
         (&end["event"], &end["steps"], &end["finished"]),
@@ -151,7 +150,6 @@ fn every_command_that_prints_a_table_prints_it_as_json_too() {
     let without = [
         "serve",
         "chat",
-        "watch",
         "export",
         "fetch",
         "logprobs",
@@ -160,7 +158,6 @@ fn every_command_that_prints_a_table_prints_it_as_json_too() {
         "new",
         "completions",
         "help",
-        "conformance",
     ];
     let help = succeed(dir.path(), &["--help"]);
     let (_, commands) = help.split_once("Start:\n").unwrap();

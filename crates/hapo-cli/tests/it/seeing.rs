@@ -140,8 +140,8 @@ fn bash_completes_values() {
 #[test]
 fn a_report_of_a_folder_without_a_run_is_bad_input() {
     let dir = tempfile::tempdir().unwrap();
-    for command in ["report", "watch"] {
-        let it = hapo(&[command, "nothing"], dir.path());
+    for more in [&[][..], &["--every", "1"]] {
+        let it = hapo(&[&["report", "nothing"], more].concat(), dir.path());
         assert_eq!(it.status.code(), Some(2));
         assert!(it.stdout.is_empty());
         expect![[r#"
@@ -168,6 +168,45 @@ fn a_report_is_a_page_and_figures() {
     assert_eq!(said["figures"], serde_json::json!(["figures/reward.svg"]));
     let page = std::fs::metadata(dir.path().join("page.html")).unwrap();
     assert_eq!(said["bytes"], page.len());
+}
+
+#[cfg(unix)]
+#[test]
+fn a_report_is_written_again_until_ctrl_c_or_the_end_of_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    std::fs::create_dir(&run).unwrap();
+    std::fs::write(run.join("recipe.toml"), "steps = 2\n").unwrap();
+    let (metrics, page) = (run.join("metrics.jsonl"), dir.path().join("report.html"));
+    let lines = ["{\"step\":1}\n", "{\"step\":1}\n{\"step\":2}\n"];
+    std::fs::write(&metrics, lines[0]).unwrap();
+    let start = || {
+        let mut report = Command::new(env!("CARGO_BIN_EXE_hapo"));
+        report.args(["report", "run", "--every", "1"]).current_dir(dir.path());
+        report.stdout(std::process::Stdio::null()).spawn().unwrap()
+    };
+    let changed = |before: &[u8]| {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        loop {
+            match std::fs::read(&page) {
+                Ok(now) if now != before => return now,
+                _ => assert!(std::time::Instant::now() < until, "the page stays as it is"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    let mut stopped = start();
+    let first = changed(&[]);
+    let interrupt = ["-INT", &stopped.id().to_string()];
+    assert!(Command::new("kill").args(interrupt).status().unwrap().success());
+    assert!(stopped.wait().unwrap().success());
+    let last = changed(&first);
+    let mut ended = start();
+    let again = changed(&last);
+    assert_eq!(again, first);
+    std::fs::write(&metrics, lines[1]).unwrap();
+    assert!(ended.wait().unwrap().success());
+    changed(&again);
 }
 
 /// A folder of a run as training writes it.

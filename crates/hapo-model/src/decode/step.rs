@@ -66,9 +66,6 @@ impl<D: Device> KvCache<D> {
     /// As [`KvCache::decode`], and from the logits of every row for which `wanted` says how a token of an id below `usable`
     /// is drawn on the device; of the others they are downloaded.
     ///
-    /// # Errors
-    /// Those of [`KvCache::decode`].
-    ///
     /// # Panics
     /// When a draw is wanted of a device that has none.
     pub fn decode_next(
@@ -88,9 +85,6 @@ impl<D: Device> KvCache<D> {
 
     /// Draws tokens of ids below `usable` from downloaded logits of one row on the device, whose arithmetic is that of
     /// [`KvCache::decode_next`].
-    ///
-    /// # Errors
-    /// No memory.
     pub fn draw(
         &mut self,
         model: &Model<D>,
@@ -148,9 +142,6 @@ impl<D: Device> KvCache<D> {
 
     /// Feeds tokens to a sequence that was given them before and lost its pages, at most `most` of them; how many
     /// there were.
-    ///
-    /// # Errors
-    /// Those of [`KvCache::decode`].
     pub fn reread(
         &mut self,
         model: &Model<D>,

@@ -31,7 +31,6 @@ pub fn generation_bytes(habits: Habits, config: &Config, of: GenerationRows, ran
     device.tally().now() + 2 * size_of::<f32>() * of.prompts * config.vocab_size
 }
 
-/// Rows of a workspace.
 #[derive(Clone, Copy)]
 pub(super) struct BlockRows {
     pub(super) rows: usize,

@@ -322,7 +322,7 @@ fn check(args: &Check) -> Result<()> {
         name => Some(args.reward.grader(name, args.extraction)?),
     };
     // Rows that are converted are not kept whole, and a custom reward gets whole rows.
-    let whole = !(args.drop_bad && hapo_reward::is_own(&args.grader));
+    let whole = !(args.drop_bad && hapo_net::reward::is_own(&args.grader));
     let mut solutions = Solutions::new(grader.filter(|_| whole), args.extraction);
     let columns = args.columns.parsed()?;
     args.files.iter().try_for_each(|it| check_columns(it, columns.as_ref()))?;
@@ -371,7 +371,7 @@ fn check(args: &Check) -> Result<()> {
     let mut contradicted = BTreeSet::new();
     for file in &args.files {
         let mut rows = hapo_data::open_all(std::slice::from_ref(file), columns.as_ref())?;
-        if hapo_reward::is_own(&args.grader) {
+        if hapo_net::reward::is_own(&args.grader) {
             rows = rows.keeping_fields();
         }
         while let Some(row) = rows.next() {
@@ -495,7 +495,7 @@ fn judge(rows: &Rows<'_>, row: &Row, grader: Option<&'static dyn Grader>) -> Opt
         Row::Good(example) => example,
     };
     // A custom reward may need no gold answer.
-    let grader = grader.filter(|it| !hapo_reward::is_own(it.name()))?;
+    let grader = grader.filter(|it| !hapo_net::reward::is_own(it.name()))?;
     let expected = format!("a gold answer that grader `{}` reads", grader.name());
     if example.answer.is_empty() {
         return Some(rows.bad_row(example.row, "answer", &expected, "nothing"));

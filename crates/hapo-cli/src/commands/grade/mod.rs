@@ -264,7 +264,7 @@ impl Output<'_> {
     /// The judgements on the rows that could be read.
     fn judgements(&self, rows: &[Row], read: &[Result<Pair<'_>, String>]) -> Vec<Judgement> {
         let grader = self.grader;
-        if !hapo_reward::is_own(grader.name()) {
+        if !hapo_net::reward::is_own(grader.name()) {
             let pairs = read.iter().filter_map(|it| it.as_ref().ok());
             let pairs: Vec<(&str, &str)> = pairs.map(|it| (&*it.0, &*it.1)).collect();
             return grade_batch(&self.grader, &pairs);

@@ -5,7 +5,7 @@ mod readme;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use hapo_hub::{Content, Hub, PushSettings, RepoId, Upload, parse_name};
+use hapo_net::hub::{Content, Hub, PushSettings, RepoId, Upload, parse_name};
 use hapo_run::{MetricsFile, RunFolder, recipe_entries, recipe_value};
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let Some(repo) = hapo_hub::repo(&args.repo) else {
+    let Some(repo) = hapo_net::hub::repo(&args.repo) else {
         return Err(bad_input(
             format!("{}: no name of the hub", args.repo),
             "repositories are named org/name or org/name@revision",
@@ -216,7 +216,7 @@ fn name_on_the_hub(model: &str) -> Option<String> {
         return part.split_once("--").map(|(org, name)| format!("{org}/{name}"));
     }
     match parse_name(model) {
-        Ok(hapo_hub::ParsedName::Model(it)) => Some(it.id),
+        Ok(hapo_net::hub::ParsedName::Model(it)) => Some(it.id),
         _ => None,
     }
 }

@@ -1,0 +1,135 @@
+//! Models and data sets of a hub, as folders and files of the cache.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hapo_core::Refusal;
+
+use crate::hub::cache::RepoKind;
+use crate::hub::environment::{Hub, Progress, Snapshot};
+use crate::hub::fetch::{Absent, Fetcher, Listing, shown};
+use crate::hub::id::{DatasetFile, RepoId};
+use crate::hub::names::{files_below, is_data_file, is_shard, missing_shards, model_files};
+
+impl Hub {
+    /// The folder of a model with the files that run it: configuration, tokenizer, chat template, and the weights in
+    /// safetensors. Cached files are not fetched again; if the hub is unreachable, a whole snapshot of the cache is
+    /// used, with a note.
+    pub fn model(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<Snapshot, Refusal> {
+        let fetcher = Fetcher::new(self, id, RepoKind::Model);
+        let is_whole = |folder: &Path| {
+            let has_weights = fs::read_dir(folder).is_ok_and(|mut entries| {
+                entries.any(|it| {
+                    it.is_ok_and(|it| it.path().extension().is_some_and(|it| it == "safetensors"))
+                })
+            });
+            folder.join("config.json").exists() && has_weights
+        };
+        let (commit, names) = match fetcher.listing(progress)? {
+            Listing::Found { commit, names } => (commit, names),
+            Listing::None(why) => {
+                return fetcher.cached(&is_whole, &why, progress);
+            }
+        };
+        let wanted = model_files(&names);
+        let whole = ["config.json", "tokenizer.json"].iter().all(|it| wanted.contains(it));
+        if !whole || !wanted.iter().any(|it| it.ends_with(".safetensors")) {
+            let missing = match () {
+                () if !wanted.contains(&"config.json") => "no config.json",
+                () if !wanted.contains(&"tokenizer.json") => "no tokenizer.json",
+                () => "no weights in safetensors",
+            };
+            return Err(Refusal::input(format!("{id} has {missing}")));
+        }
+        for name in &wanted {
+            fetcher.file(&commit, name, progress)?;
+        }
+        fetcher.remember(&commit)?;
+        Ok(Snapshot { folder: fetcher.repo.snapshot_path(&commit), commit })
+    }
+
+    /// A folder with the config.json of a model, which is fetched without its weights.
+    pub fn model_config(
+        &self,
+        id: &RepoId,
+        progress: &mut dyn Progress,
+    ) -> Result<PathBuf, Refusal> {
+        const CONFIG: &str = "config.json";
+        let fetcher = Fetcher::new(self, id, RepoKind::Model);
+        let commit = match fetcher.listing(progress)? {
+            Listing::Found { commit, .. } => commit,
+            Listing::None(why) => {
+                let has = |folder: &Path| folder.join(CONFIG).exists();
+                return Ok(fetcher.cached(&has, &why, progress)?.folder);
+            }
+        };
+        fetcher.file(&commit, CONFIG, progress)?;
+        fetcher.remember(&commit)?;
+        Ok(fetcher.repo.snapshot_path(&commit))
+    }
+
+    /// A file of a dataset, or a pattern for the shards of its training split.
+    pub fn dataset(
+        &self,
+        wanted: &DatasetFile,
+        progress: &mut dyn Progress,
+    ) -> Result<PathBuf, Refusal> {
+        let fetcher = Fetcher::new(self, &wanted.repo, RepoKind::Dataset);
+        let (commit, names) = match fetcher.listing(progress)? {
+            Listing::Found { commit, names } => (commit, names),
+            Listing::None(why) => {
+                return cached_dataset(&fetcher, wanted.path.as_deref(), &why, progress);
+            }
+        };
+        let files = fetcher.data_files(wanted.path.as_deref(), &names)?;
+        fetcher.keep_listing(&commit, &names);
+        for name in &files {
+            fetcher.file(&commit, name, progress)?;
+        }
+        fetcher.remember(&commit)?;
+        Ok(found(&fetcher.repo.snapshot_path(&commit), &files))
+    }
+}
+
+/// A data set out of the cache, which may have a part of it: the shards that were asked for by their names.
+fn cached_dataset(
+    fetcher: &Fetcher<'_>,
+    path: Option<&str>,
+    why: &Absent,
+    progress: &mut dyn Progress,
+) -> Result<PathBuf, Refusal> {
+    let has = |folder: &Path| match path {
+        Some(path) => folder.join(path).exists(),
+        None => files_below(folder).iter().any(|it| is_data_file(it)),
+    };
+    let snapshot = fetcher.snapshot().filter(|it| has(&it.folder));
+    let nothing = || fetcher.absent(&fetcher.what(None), why);
+    let Snapshot { folder, commit } = snapshot.ok_or_else(nothing)?;
+    let names = files_below(&folder);
+    let listing = fetcher.kept_listing(&commit).filter(|_| path.is_none());
+    let files = fetcher.data_files(path, listing.as_ref().unwrap_or(&names))?;
+    let is_unlisted = path.is_none() && listing.is_none();
+    let missing: Vec<String> = if is_unlisted {
+        missing_shards(&files)
+    } else {
+        let absent = files.iter().filter(|it| !folder.join(it).exists());
+        absent.map(|it| (*it).to_owned()).collect()
+    };
+    if !missing.is_empty() {
+        return Err(fetcher.absent(&fetcher.what_of(&missing), why));
+    }
+    fetcher.note_cache(why, progress);
+    if is_unlisted && !files.iter().all(|it| is_shard(it)) {
+        let (what, files) = (fetcher.what(None), shown(&files));
+        progress.note(&format!("{what}: taking {files} from the cache; the hub may have more"));
+    }
+    Ok(found(&folder, &files))
+}
+
+/// The only file, or a pattern for several shards.
+fn found(folder: &Path, files: &[&str]) -> PathBuf {
+    match files {
+        [only] => folder.join(only),
+        shards => folder.join(shards[0]).with_file_name("train*"),
+    }
+}

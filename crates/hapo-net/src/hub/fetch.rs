@@ -1,0 +1,372 @@
+//! One repository at one revision: its listing, and how its files come into the cache.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::http::Retries;
+use crate::http::ureq::Agent;
+use crate::http::ureq::config::RedirectAuthHeaders;
+use hapo_core::Refusal;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::hub::answer::Failure;
+use crate::hub::cache::{CachedRepo, RepoKind};
+use crate::hub::id::{RepoId, is_plain_path};
+use crate::hub::names::is_data_file;
+use crate::hub::{Hub, HubError, Progress, Snapshot, io};
+
+/// How often a request for a file is made in all, where it may succeed later.
+const ATTEMPTS: u32 = 6;
+/// The same for the first request: without a network the cache should not be long in coming.
+const FIRST_ATTEMPTS: u32 = 3;
+/// Most bytes of an answer that is not a file.
+const MAX_ANSWER: u64 = 64 << 20;
+
+pub(crate) enum Listing {
+    Found {
+        commit: String,
+        names: Vec<String>,
+    },
+    /// No answer from the hub, and why.
+    None(Absent),
+}
+
+pub(crate) enum Absent {
+    Offline,
+    Unreachable(String),
+}
+
+/// One repository at one revision.
+pub(crate) struct Fetcher<'a> {
+    pub(crate) hub: &'a Hub,
+    id: &'a RepoId,
+    pub(crate) repo: CachedRepo,
+    /// Answers with errors as they are, and follows redirects.
+    pub(crate) agent: Agent,
+    /// As `agent`, and shows redirects: the headers of a file are on the first answer.
+    pub(crate) first_answer: Agent,
+}
+
+/// A client for a hub at this address.
+pub(crate) fn agent(endpoint: &str, redirects: u32) -> Agent {
+    crate::http::config(endpoint.starts_with("https:"))
+        .max_redirects(redirects)
+        .max_redirects_will_error(redirects > 0)
+        .redirect_auth_headers(RedirectAuthHeaders::SameHost)
+        // Sizes and resumed transfers count the file's own bytes.
+        .accept_encoding("identity")
+        .timeout_connect(Some(Duration::from_secs(20)))
+        .timeout_recv_response(Some(Duration::from_mins(1)))
+        .timeout_per_read(Some(Duration::from_mins(1)))
+        .build()
+        .new_agent()
+}
+
+impl<'a> Fetcher<'a> {
+    pub(crate) fn new(hub: &'a Hub, id: &'a RepoId, kind: RepoKind) -> Self {
+        Self {
+            hub,
+            id,
+            repo: CachedRepo::new(hub.cache.clone(), id, kind),
+            agent: agent(&hub.endpoint, 8),
+            first_answer: agent(&hub.endpoint, 0),
+        }
+    }
+
+    pub(crate) fn what(&self, file: Option<&str>) -> String {
+        match file {
+            Some(file) => format!("{}/{file}", self.id),
+            None => self.id.to_string(),
+        }
+    }
+
+    /// The commit of the revision and the names of its files.
+    pub(crate) fn listing(&self, progress: &mut dyn Progress) -> Result<Listing, Refusal> {
+        if self.hub.offline {
+            return Ok(Listing::None(Absent::Offline));
+        }
+        let url = format!("{}/api/{}", self.hub.endpoint, self.repo.api_url());
+        let found = self.with_retries(None, progress, |_| {
+            let mut answer = self.get(&self.agent, &url, &[], None)?;
+            let text = answer
+                .body_mut()
+                .with_config()
+                .limit(MAX_ANSWER)
+                .read_to_vec()
+                .map_err(|it| Failure::Later(it.to_string(), None))?;
+            let malformed = |got: String| {
+                let what = self.what(None);
+                let text = format!("{what} has no listing that can be read: {got} ({url})");
+                Failure::Never(Refusal::input(text))
+            };
+            let fields: Value =
+                serde_json::from_slice(&text).map_err(|it| malformed(it.to_string()))?;
+            let commit = fields["sha"].as_str().unwrap_or_default();
+            let is_commit = !commit.is_empty() && commit.bytes().all(|b| b.is_ascii_alphanumeric());
+            let siblings = fields["siblings"].as_array().filter(|_| is_commit);
+            let siblings =
+                siblings.ok_or_else(|| malformed("expected sha and siblings".to_owned()))?;
+            let names = siblings.iter().filter_map(|it| it["rfilename"].as_str());
+            Ok(Listing::Found {
+                commit: commit.to_owned(),
+                names: names.map(str::to_owned).collect(),
+            })
+        });
+        found.or_else(|refusal| match refusal.cause() {
+            Some(HubError::Unreachable(why)) => Ok(Listing::None(Absent::Unreachable(why.clone()))),
+            _ => Err(refusal),
+        })
+    }
+
+    /// The repository, and files of it.
+    pub(crate) fn what_of(&self, files: &[String]) -> String {
+        match files {
+            [only] => self.what(Some(only)),
+            several => format!("{} ({})", self.id, shown(several)),
+        }
+    }
+
+    /// The snapshot of the revision in the cache, where it is whole.
+    pub(crate) fn cached(
+        &self,
+        is_whole: &dyn Fn(&Path) -> bool,
+        why: &Absent,
+        progress: &mut dyn Progress,
+    ) -> Result<Snapshot, Refusal> {
+        let snapshot = self.snapshot().filter(|it| is_whole(&it.folder));
+        let snapshot = snapshot.ok_or_else(|| self.absent(&self.what(None), why))?;
+        self.note_cache(why, progress);
+        Ok(snapshot)
+    }
+
+    /// The snapshot of the revision in the cache, which may have any part of it.
+    pub(crate) fn snapshot(&self) -> Option<Snapshot> {
+        let commit = fs::read_to_string(self.repo.revision_path())
+            .map_or_else(|_| self.id.revision.clone(), |it| it.trim().to_owned());
+        let is_name = is_plain_path(&commit) && !commit.contains('/');
+        is_name.then(|| Snapshot { folder: self.repo.snapshot_path(&commit), commit })
+    }
+
+    /// Says that the cache serves, where the hub should have.
+    pub(crate) fn note_cache(&self, why: &Absent, progress: &mut dyn Progress) {
+        if let Absent::Unreachable(_) = why {
+            let what = self.what(None);
+            let refusal = self.absent(&what, why);
+            progress.note(&format!("{refusal}; taking {what} from the cache"));
+        }
+    }
+
+    /// The error for what the cache lacks, while there is no hub.
+    pub(crate) fn absent(&self, what: &str, why: &Absent) -> Refusal {
+        match why {
+            Absent::Offline => {
+                let cache = self.hub.cache.display();
+                let text =
+                    format!("{what} is not in the cache ({cache}), and HF_HUB_OFFLINE is set");
+                Refusal::input(text).hint("unset HF_HUB_OFFLINE once, or give a folder")
+            }
+            Absent::Unreachable(cause) => self.hub.unreachable(what, cause),
+        }
+    }
+
+    /// Notes the data files of a commit in the cache: without the hub, a part of them is not taken for all.
+    pub(crate) fn keep_listing(&self, commit: &str, names: &[String]) {
+        if self.kept_listing(commit).is_some() {
+            return;
+        }
+        let path = self.repo.listing_path(commit);
+        let names: Vec<&String> = names.iter().filter(|it| is_data_file(it)).collect();
+        let text = serde_json::to_vec(&names).expect("texts are JSON");
+        // A cache that cannot be written may still have every file.
+        let _ = create_folder_of(&path)
+            .and_then(|()| fs::write(&path, text).map_err(io("write", &path)));
+    }
+
+    /// The data files of a commit, where they were noted.
+    pub(crate) fn kept_listing(&self, commit: &str) -> Option<Vec<String>> {
+        serde_json::from_slice(&fs::read(self.repo.listing_path(commit)).ok()?).ok()
+    }
+
+    /// Notes the commit of the revision, for offline use. A commit needs no note.
+    pub(crate) fn remember(&self, commit: &str) -> Result<(), Refusal> {
+        if self.id.revision == commit {
+            return Ok(());
+        }
+        self.repo.write_revision(commit).map_err(io("write", &self.repo.revision_path()))
+    }
+
+    /// The requested files of a dataset: one by its name, the only one, or the shards of the training split if all are
+    /// in one folder.
+    pub(crate) fn data_files<'n>(
+        &self,
+        path: Option<&'n str>,
+        names: &'n [String],
+    ) -> Result<Vec<&'n str>, Refusal> {
+        let content =
+            |problem: String| Refusal::input(format!("{} has {problem}", self.what(None)));
+        let data: Vec<&str> =
+            names.iter().map(String::as_str).filter(|it| is_data_file(it)).collect();
+        match (path, data.as_slice()) {
+            (Some(path), _) if names.iter().any(|it| it == path) => Ok(vec![path]),
+            (Some(path), _) => {
+                Err(content(format!("no file {path}; its data files: {}", shown(&data))))
+            }
+            (None, [only]) => Ok(vec![only]),
+            (None, all) if !training_shards(all).is_empty() => Ok(training_shards(all)),
+            (None, []) => Err(content("no data file (parquet, jsonl, json or arrow)".to_owned())),
+            (None, _) => Err(content(format!("several data files, name one: {}", shown(&data)))),
+        }
+    }
+
+    /// A file of a commit in the cache, fetched where it is not there yet.
+    pub(crate) fn file(
+        &self,
+        commit: &str,
+        name: &str,
+        progress: &mut dyn Progress,
+    ) -> Result<PathBuf, Refusal> {
+        let pointer = self.repo.snapshot_path(commit).join(name);
+        if pointer.exists() {
+            return Ok(pointer);
+        }
+        let url =
+            format!("{}/{}/resolve/{commit}/{}", self.hub.endpoint, self.repo.url(), escaped(name));
+        let described = self.with_retries(Some(name), progress, |_| self.describe(&url, name))?;
+        if described.commit.as_deref().is_some_and(|it| it != commit) {
+            let what = self.what(Some(name));
+            return Err(Refusal::input(format!("{what} has changed while it was fetched")));
+        }
+        let blob = self.repo.blob_path(&described.etag);
+        let _lock = self.lock(&described.etag)?;
+        if !fs::metadata(&blob).is_ok_and(|it| it.len() == described.size) {
+            create_folder_of(&blob)?;
+            let part = blob.with_file_name(format!("{}.incomplete", described.etag));
+            self.with_retries(Some(name), progress, |progress| {
+                let done = self.transfer(&url, name, described.size, &part, progress);
+                progress.end();
+                done?;
+                check_digest(&part, &described.etag)
+            })?;
+            fs::rename(&part, &blob).map_err(io("rename", &part))?;
+        }
+        create_folder_of(&pointer)?;
+        link(&blob, &pointer, name)?;
+        Ok(pointer)
+    }
+
+    /// Held while a blob is written; `huggingface_hub` takes the same lock.
+    fn lock(&self, etag: &str) -> Result<File, Refusal> {
+        let path = self
+            .hub
+            .cache
+            .join(".locks")
+            .join(self.repo.folder_name())
+            .join(format!("{etag}.lock"));
+        create_folder_of(&path)?;
+        let file = File::create(&path).map_err(io("create", &path))?;
+        file.lock().map_err(io("lock", &path))?;
+        Ok(file)
+    }
+
+    fn with_retries<T>(
+        &self,
+        name: Option<&str>,
+        progress: &mut dyn Progress,
+        mut attempt: impl FnMut(&mut dyn Progress) -> Result<T, Failure>,
+    ) -> Result<T, Refusal> {
+        let attempts = if name.is_some() { ATTEMPTS } else { FIRST_ATTEMPTS };
+        let retries = Retries { attempts, first_wait: self.hub.backoff };
+        let done = retries.run(
+            progress,
+            |progress| attempt(progress),
+            |progress, cause, pause| {
+                let seconds = pause.as_secs_f64();
+                progress.note(&format!("{}: {cause}; again in {seconds:.1} s", self.what(name)));
+            },
+        );
+        done.map_err(|failure| match failure {
+            Failure::Never(error) => error,
+            Failure::Later(cause, _) => self.hub.unreachable(&self.what(name), &cause),
+        })
+    }
+}
+
+/// Names in a message, a dozen of them.
+pub(crate) fn shown<N: AsRef<str>>(names: &[N]) -> String {
+    let first: Vec<&str> = names.iter().take(12).map(AsRef::as_ref).collect();
+    match names.len().saturating_sub(12) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+/// The files that begin with `train`, where all of them are in one folder.
+fn training_shards<'n>(data: &[&'n str]) -> Vec<&'n str> {
+    let parts = |it: &&'n str| it.rsplit_once('/').unwrap_or(("", it));
+    let is_training = |it: &&&'n str| parts(it).1.starts_with("train");
+    let shards: Vec<&str> = data.iter().filter(is_training).copied().collect();
+    let folder = shards.first().map(|it| parts(it).0);
+    if shards.iter().all(|it| Some(parts(it).0) == folder) { shards } else { Vec::new() }
+}
+
+/// The etag of a large file is its SHA-256; a small file's is git's and does not hash the bytes alone. A file with
+/// another digest is deleted, so the next attempt starts anew.
+fn check_digest(part: &Path, etag: &str) -> Result<(), Failure> {
+    if etag.len() != 64 || !etag.bytes().all(|it| it.is_ascii_hexdigit()) {
+        return Ok(());
+    }
+    let failed = |it| Failure::Never(io("read", part)(it));
+    let mut file = File::open(part).map_err(failed)?;
+    let mut digest = Sha256::new();
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer).map_err(failed)? {
+            0 => break,
+            count => digest.update(&buffer[..count]),
+        }
+    }
+    let found = hapo_core::hex(digest.finalize());
+    if found.eq_ignore_ascii_case(etag) {
+        return Ok(());
+    }
+    fs::remove_file(part).map_err(|it| Failure::Never(io("remove", part)(it)))?;
+    Err(Failure::Later("its bytes have another SHA-256 than the hub says".to_owned(), None))
+}
+
+/// Percent-encodes a path.
+fn escaped(path: &str) -> String {
+    path.bytes()
+        .map(|b| {
+            if b.is_ascii_alphanumeric() || b"-_.~/".contains(&b) {
+                char::from(b).to_string()
+            } else {
+                format!("%{b:02X}")
+            }
+        })
+        .collect()
+}
+
+fn create_folder_of(file: &Path) -> Result<(), Refusal> {
+    let folder = file.parent().expect("a file of the cache lies in a folder");
+    fs::create_dir_all(folder).map_err(io("create", folder))
+}
+
+/// `pointer` (`snapshots/COMMIT/NAME`) leads to `blob` (`blobs/ETAG`), relatively: a cache can be moved.
+#[cfg(unix)]
+fn link(blob: &Path, pointer: &Path, name: &str) -> Result<(), Refusal> {
+    let up = "../".repeat(2 + name.matches('/').count());
+    let etag = blob.file_name().expect("a blob has a name");
+    let target = Path::new(&up).join("blobs").join(etag);
+    match std::os::unix::fs::symlink(target, pointer) {
+        Err(it) if it.kind() != std::io::ErrorKind::AlreadyExists => Err(io("link", pointer)(it)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(unix))]
+fn link(blob: &Path, pointer: &Path, _: &str) -> Result<(), Refusal> {
+    fs::copy(blob, pointer).map(drop).map_err(io("write", pointer))
+}

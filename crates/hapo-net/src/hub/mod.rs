@@ -1,0 +1,110 @@
+//! Models and datasets by their names on the Hugging Face hub.
+//!
+//! Purpose: wherever a folder is accepted, `org/name` or `org/name@revision` is too. Files are in the cache of Python's
+//! `huggingface_hub` (`HF_HOME`, `HF_HUB_CACHE`), in its layout and under its locks, so nothing is fetched twice.
+//! `HF_ENDPOINT`, `HF_TOKEN` and `HF_HUB_OFFLINE` work as its users expect.
+//!
+//! The layout of the cache and the addresses are those of the `hf-hub` crate. Its transfers are not
+//! used: it keeps a truncated file, never tries again after a 429, has no offline mode, and drops
+//! the server's own words from an error.
+//!
+//! Price: blocking calls, one file at a time.
+
+mod answer;
+mod cache;
+mod download;
+mod environment;
+mod fetch;
+mod id;
+mod names;
+mod push;
+mod request;
+
+pub use environment::{Hub, NoProgress, Progress, Snapshot};
+pub use id::{DatasetFile, ParsedName, RepoId, parse_name, repo};
+pub use push::{Content, PushSettings, Pushed, Upload};
+
+use hapo_core::{Fault, Refusal};
+
+/// A failure that code may tell from others: the cause of a [`Refusal`], in its words.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HubError {
+    /// The hub has no such repository, revision or file, or does not show it.
+    #[error("{0}")]
+    NotFound(String),
+    /// The hub could not be reached, or failed again and again.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The hub does not take what is pushed.
+    #[error("{message}")]
+    NotPushed {
+        /// `None` without a usable answer.
+        status: Option<u16>,
+        /// The failure in a sentence.
+        message: String,
+    },
+}
+
+/// A cache that cannot be read or written.
+fn io(action: &'static str, file: &std::path::Path) -> impl Fn(std::io::Error) -> Refusal {
+    let what = format!("cannot {action} {}", file.display());
+    move |cause| Refusal::machine(what.clone()).source(cause)
+}
+
+/// The hub's message behind a sentence.
+fn said(message: &str) -> String {
+    if message.is_empty() { String::new() } else { format!(": {message}") }
+}
+
+impl Hub {
+    fn not_found(&self, what: &str, message: &str) -> Refusal {
+        let text = format!("{what} is not on {}{}", self.endpoint, said(message));
+        Refusal::because(HubError::NotFound(text))
+            .hint("check the spelling; there is no folder of that name here either")
+    }
+
+    /// The hub wants a token, or another one. `page` is the repository's, which grants access.
+    fn denied(&self, what: &str, page: &str, status: u16, message: &str) -> Refusal {
+        let endpoint = &self.endpoint;
+        let text = format!("{endpoint} refuses {what} ({status}){}", said(message));
+        Refusal::input(text).hint(match self.token {
+            None => "set HF_TOKEN, or log in with `hf auth login`".to_owned(),
+            Some(_) => format!(
+                "ask for access at {endpoint}/{page} with the account that the token belongs to"
+            ),
+        })
+    }
+
+    fn unreachable(&self, what: &str, cause: &str) -> Refusal {
+        Refusal::machine(format!("cannot fetch {what} from {}", self.endpoint))
+            .source(HubError::Unreachable(cause.to_owned()))
+            .hint("check the network and HF_ENDPOINT; the next call resumes where this one stopped (if a folder was meant: there is none of that name)")
+    }
+
+    fn not_pushed(&self, repo: &RepoId, status: Option<u16>, cause: &str) -> Refusal {
+        let endpoint = &self.endpoint;
+        let shown = status.map(|status| format!(" (status {status})")).unwrap_or_default();
+        let message = format!("cannot push to {repo} on {endpoint}{shown}{}", said(cause));
+        let is_refused = status.is_some_and(|status| (400..500).contains(&status));
+        let fault = if is_refused { Fault::Input } else { Fault::Machine };
+        let hint = match status {
+            _ if self.token.is_none() => {
+                "set HF_TOKEN to a token that may write, or log in with `hf auth login`".to_owned()
+            }
+            Some(401) => format!(
+                "the hub does not know this token: make one at {endpoint}/settings/tokens and set HF_TOKEN"
+            ),
+            Some(403) => format!(
+                "the token needs the right to write, and its account must be {} or a member of it",
+                repo.id.split('/').next().unwrap_or_default()
+            ),
+            Some(404) => "check the spelling of the name and of the revision".to_owned(),
+            Some(409 | 412) => "somebody else has changed it meanwhile: push again".to_owned(),
+            _ => "check the network and HF_ENDPOINT, then push again: what the hub has is not sent again"
+                .to_owned(),
+        };
+        let cause = HubError::NotPushed { status, message };
+        Refusal::because(cause).with_fault(fault).hint(hint)
+    }
+}

@@ -1,0 +1,161 @@
+//! Requests to the hub, and the meaning of its answers.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use crate::http::may_pass;
+use crate::http::ureq::http::Response;
+use crate::http::ureq::{self, Agent, Body};
+use hapo_core::Refusal;
+
+use crate::hub::answer::{Failure, header, refusal};
+use crate::hub::fetch::Fetcher;
+use crate::hub::{Progress, io, said};
+
+const BUFFER: usize = 256 << 10;
+
+/// The hub's description of a file before the download.
+pub(crate) struct Described {
+    pub(crate) etag: String,
+    pub(crate) size: u64,
+    pub(crate) commit: Option<String>,
+}
+
+impl Fetcher<'_> {
+    pub(crate) fn describe(&self, url: &str, name: &str) -> Result<Described, Failure> {
+        let mut url = url.to_owned();
+        let mut answer = self.head(&url, name)?;
+        // A renamed repository answers with an address on the same hub; a file of LFS with one
+        // elsewhere, and its headers are on this answer.
+        for _ in 0..5 {
+            let Some(location) = header(answer.headers(), "location") else {
+                break;
+            };
+            if !location.starts_with('/') {
+                break;
+            }
+            url = format!("{}{location}", self.hub.endpoint);
+            answer = self.head(&url, name)?;
+        }
+        let headers = answer.headers();
+        let missing = |what: &str| {
+            let file = self.what(Some(name));
+            Failure::Never(Refusal::input(format!("{file} has no header {what} ({url})")))
+        };
+        let etag = header(headers, "x-linked-etag")
+            .or_else(|| header(headers, "etag"))
+            .map(|it| it.trim_start_matches("W/").trim_matches('"').to_owned())
+            .filter(|it| {
+                !it.is_empty() && it.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            })
+            .ok_or_else(|| missing("etag"))?;
+        let size = header(headers, "x-linked-size")
+            .or_else(|| header(headers, "content-length"))
+            .and_then(|it| it.parse().ok())
+            .ok_or_else(|| missing("content-length"))?;
+        Ok(Described { etag, size, commit: header(headers, "x-repo-commit").map(str::to_owned) })
+    }
+
+    fn head(&self, url: &str, name: &str) -> Result<Response<Body>, Failure> {
+        let mut request = self.first_answer.head(url);
+        if let Some(token) = &self.hub.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        self.judge(request.call(), Some(name))
+    }
+
+    pub(crate) fn get(
+        &self,
+        agent: &Agent,
+        url: &str,
+        headers: &[(&str, String)],
+        name: Option<&str>,
+    ) -> Result<Response<Body>, Failure> {
+        let mut request = agent.get(url);
+        if let Some(token) = &self.hub.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        for (key, value) in headers {
+            request = request.header(*key, value);
+        }
+        self.judge(request.call(), name)
+    }
+
+    /// An answer that is one, or why it is none.
+    fn judge(
+        &self,
+        answer: Result<Response<Body>, ureq::Error>,
+        name: Option<&str>,
+    ) -> Result<Response<Body>, Failure> {
+        let mut answer = answer.map_err(|it| Failure::Later(it.to_string(), None))?;
+        let status = answer.status().as_u16();
+        if status < 400 || status == 416 {
+            return Ok(answer);
+        }
+        let (status, message, wait) = refusal(&mut answer);
+        let what = self.what(name);
+        let cause = format!("status {status}{}", said(&message));
+        Err(match status {
+            404 | 410 => Failure::Never(self.hub.not_found(&what, &message)),
+            401 | 403 => Failure::Never(self.hub.denied(&what, &self.repo.url(), status, &message)),
+            _ if may_pass(status) => Failure::Later(cause, wait),
+            _ => Failure::Never(self.hub.unreachable(&what, &cause)),
+        })
+    }
+
+    /// Resumes a file where it was left. Succeeds with the complete file in `part`.
+    pub(crate) fn transfer(
+        &self,
+        url: &str,
+        name: &str,
+        size: u64,
+        part: &Path,
+        progress: &mut dyn Progress,
+    ) -> Result<(), Failure> {
+        let never = |action: &'static str| move |cause| Failure::Never(io(action, part)(cause));
+        let mut file =
+            fs::OpenOptions::new().create(true).append(true).open(part).map_err(never("open"))?;
+        let mut done = file.metadata().map_err(never("read"))?.len();
+        if done > size {
+            file.set_len(0).map_err(never("write"))?;
+            done = 0;
+        }
+        if done < size {
+            let range: Vec<(&str, String)> =
+                (done > 0).then(|| ("Range", format!("bytes={done}-"))).into_iter().collect();
+            let mut answer = self.get(&self.agent, url, &range, Some(name))?;
+            if answer.status().as_u16() == 416 {
+                file.set_len(0).map_err(never("write"))?;
+                return Err(Failure::Later("the server refuses the rest".to_owned(), None));
+            }
+            if answer.status().as_u16() != 206 && done > 0 {
+                file.set_len(0).map_err(never("write"))?;
+                done = 0;
+            }
+            progress.begin(name, done, size);
+            let mut body = answer.body_mut().as_reader();
+            let mut buffer = vec![0; BUFFER];
+            loop {
+                let read =
+                    body.read(&mut buffer).map_err(|it| Failure::Later(it.to_string(), None))?;
+                if read == 0 {
+                    break;
+                }
+                done += read as u64;
+                if done > size {
+                    break;
+                }
+                file.write_all(&buffer[..read]).map_err(never("write"))?;
+                progress.advance(read as u64);
+            }
+        }
+        if done > size {
+            file.set_len(0).map_err(never("write"))?;
+        }
+        if done != size {
+            return Err(Failure::Later(format!("expected {size} bytes, got {done}"), None));
+        }
+        file.sync_all().map_err(never("write"))
+    }
+}

@@ -1,0 +1,267 @@
+//! One process of a program: a line in, a line out, a time limit, and an end.
+//!
+//! A process leads a group of its own, which is killed with it; a child that leaves the group is its program's own
+//! affair. A shell in that group watches for the end of this program, so that the group ends even where it was killed.
+//! The price is that shell, which looks once a second.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hapo_core::excerpt;
+
+use crate::reward::Failure;
+use crate::reward::RewardSettings;
+use crate::reward::log::RewardLog;
+
+/// Longest line that is read, in bytes.
+const LINE_LIMIT: u64 = 1 << 20;
+/// Lines of standard error that a message quotes.
+const QUOTED: usize = 3;
+/// How long an end is waited for that has begun.
+const LINGER: Duration = Duration::from_millis(500);
+/// How long a second line is waited for behind each of the first [`WATCHED`] answers.
+const SURPLUS: Duration = Duration::from_millis(50);
+const WATCHED: usize = 2;
+
+/// Ends the group when the program that started it is gone, whatever ended that.
+const WATCH: &str = r#"(while kill -0 "$PPID"; do sleep 1; done; kill -9 0) </dev/null >/dev/null 2>&1 &
+"#;
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    name: String,
+    child: Child,
+    lines: Option<Sender<Vec<u8>>>,
+    answers: Receiver<Printed>,
+    /// Output after the last answer.
+    next: Option<Printed>,
+    errors: Arc<Errors>,
+    log: RewardLog,
+    answered: usize,
+}
+
+/// The end of a question without an answer; the process is of no more use.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The process ended, and how.
+    Early(String),
+    /// It did something else.
+    Failed(Failure),
+}
+
+/// Lines of standard output.
+#[derive(Debug)]
+enum Printed {
+    Line(String),
+    NoText,
+    TooLong,
+    /// The end of a line that was not ended.
+    Part(String),
+    End,
+}
+
+/// The last lines of standard error.
+#[derive(Debug, Default)]
+struct Errors {
+    last: Mutex<VecDeque<String>>,
+    done: AtomicBool,
+}
+
+impl Process {
+    pub(crate) fn start(command: &str, number: usize, log: RewardLog) -> std::io::Result<Self> {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("{WATCH}{command}\n")])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Python keeps what it prints to itself otherwise.
+            .env("PYTHONUNBUFFERED", "1");
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut shell, 0);
+        let mut child = shell.spawn()?;
+        let name = format!("process {number}");
+        let (lines, to_write) = channel();
+        let (to_send, answers) = sync_channel(1);
+        let errors = Arc::new(Errors::default());
+        let stdin = child.stdin.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("it is piped");
+        let stderr = child.stderr.take().expect("it is piped");
+        let (kept, to, whose) = (Arc::clone(&errors), log.clone(), format!("{name}, error"));
+        thread::spawn(move || write_lines(stdin, &to_write));
+        thread::spawn(move || read_lines(stdout, &to_send));
+        thread::spawn(move || {
+            each_line(stderr, |line| {
+                let text = String::from_utf8_lossy(line);
+                to.add(&whose, &text);
+                let mut last = kept.last.lock().unwrap_or_else(PoisonError::into_inner);
+                last.truncate(QUOTED - 1);
+                last.push_front(excerpt(text.trim_end(), 200));
+                true
+            });
+            kept.done.store(true, Ordering::Relaxed);
+        });
+        let lines = Some(lines);
+        Ok(Self { name, child, lines, answers, next: None, errors, log, answered: 0 })
+    }
+
+    /// The line that answers a line.
+    pub(crate) fn ask(&mut self, line: &str, settings: &RewardSettings) -> Result<String, Ended> {
+        let failed = |message: String| Err(Ended::Failed(Failure::of_one(message)));
+        match self.next.take().or_else(|| self.answers.try_recv().ok()) {
+            Some(Printed::Line(it) | Printed::Part(it)) => {
+                return Err(Ended::Failed(self.unasked(&it)));
+            }
+            // It ended after its last answer.
+            Some(_) => return Err(Ended::Early(self.how_it_ended())),
+            None => {}
+        }
+        let limit = settings.timeout
+            + if self.answered > 0 { Duration::ZERO } else { settings.start_timeout };
+        let begun = Instant::now();
+        // One that has ended says so on its standard output.
+        let _ = self.lines.as_ref().map(|lines| lines.send(line.as_bytes().to_vec()));
+        match self.answers.recv_timeout(limit) {
+            Ok(Printed::Line(answer)) => {
+                self.answered += 1;
+                if self.answered <= WATCHED {
+                    self.next = self.answers.recv_timeout(SURPLUS).ok();
+                }
+                match &self.next {
+                    Some(Printed::Line(more)) => Err(Ended::Failed(self.unasked(more))),
+                    _ => Ok(answer),
+                }
+            }
+            Ok(Printed::Part(it)) => {
+                self.log.add(&format!("{}, unfinished", self.name), &it);
+                let how = self.how_it_ended();
+                Err(Ended::Early(format!(
+                    "{how}, in the middle of the line `{}`",
+                    excerpt(&it, 120)
+                )))
+            }
+            Ok(Printed::End) | Err(RecvTimeoutError::Disconnected) => {
+                Err(Ended::Early(self.how_it_ended()))
+            }
+            Ok(Printed::NoText) => failed("expected an answer in UTF-8".to_owned()),
+            Ok(Printed::TooLong) => {
+                failed(format!("expected an answer of at most {LINE_LIMIT} bytes"))
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let said = self.said();
+                let (waited, limit) = (begun.elapsed(), limit.as_secs_f64());
+                self.log.add(&self.name, &format!("killed after {:.1} s", waited.as_secs_f64()));
+                failed(format!("no answer within {limit} s{said}"))
+            }
+        }
+    }
+
+    /// Ends the input and reads the remaining output, which answers nothing.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        self.lines = None;
+        let until = Instant::now() + LINGER;
+        let mut unasked = self.next.take();
+        while unasked.is_none() {
+            let left = until.saturating_duration_since(Instant::now());
+            unasked = match self.answers.recv_timeout(left) {
+                Ok(Printed::End) | Err(_) => return Ok(()),
+                Ok(it) => Some(it),
+            };
+        }
+        match unasked {
+            Some(Printed::Line(it) | Printed::Part(it)) => Err(self.unasked(&it)),
+            Some(Printed::NoText | Printed::TooLong) => Err(self.unasked("…")),
+            Some(Printed::End) | None => Ok(()),
+        }
+    }
+
+    /// An unrequested line: any answer may belong to another question.
+    fn unasked(&self, line: &str) -> Failure {
+        self.log.add(&format!("{}, unasked", self.name), line);
+        let line = excerpt(line.trim_end(), 120);
+        Failure::fatal(format!(
+            "it printed a line that answers nothing, `{line}`, so rewards may have gone to other completions: print one line for each line of input, with its `id`, and everything else on standard error"
+        ))
+    }
+
+    /// The exit status, and the last that was printed on standard error.
+    fn how_it_ended(&mut self) -> String {
+        let until = Instant::now() + LINGER;
+        let mut status = None;
+        while Instant::now() < until {
+            status = self.child.try_wait().ok().flatten();
+            if status.is_some() && self.errors.done.load(Ordering::Relaxed) {
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let how =
+            status.map_or_else(|| "it closed its standard output".to_owned(), |it| it.to_string());
+        self.log.add(&self.name, &how);
+        how + &self.said()
+    }
+
+    fn said(&self) -> String {
+        let last = self.errors.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines: Vec<&str> = last.iter().rev().map(String::as_str).collect();
+        if lines.is_empty() { String::new() } else { format!("; it said: {}", lines.join(" / ")) }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        #[cfg(unix)]
+        // SAFETY: a system call without pointers. The process was not waited for, or only just now, and its group holds
+        // the watching shell, so the number is still its group's.
+        unsafe {
+            libc::kill(-(self.child.id() as i32), libc::SIGKILL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn write_lines(mut to: ChildStdin, lines: &Receiver<Vec<u8>>) {
+    for line in lines {
+        if to.write_all(&line).and_then(|()| to.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+fn read_lines(from: ChildStdout, to: &SyncSender<Printed>) {
+    let mut open = true;
+    each_line(from, |bytes| {
+        let printed = match std::str::from_utf8(bytes) {
+            _ if bytes.len() as u64 > LINE_LIMIT => Printed::TooLong,
+            Ok(text) if text.ends_with('\n') => Printed::Line(text.to_owned()),
+            Ok(text) => Printed::Part(text.to_owned()),
+            Err(_) => Printed::NoText,
+        };
+        open = to.send(printed).is_ok();
+        open
+    });
+    if open {
+        // The receiver may be gone.
+        let _ = to.send(Printed::End);
+    }
+}
+
+/// Hands over each line, its newline included, at most one byte more than [`LINE_LIMIT`] at a time.
+fn each_line(from: impl Read, mut take: impl FnMut(&[u8]) -> bool) {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match (&mut from).take(LINE_LIMIT + 1).read_until(b'\n', &mut line) {
+            Ok(1..) if take(&line) => {}
+            _ => return,
+        }
+    }
+}

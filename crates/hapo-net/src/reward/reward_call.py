@@ -1,0 +1,1 @@
+../../../../python/hapo/_reward_call.py

@@ -1,1 +1,0 @@
-../../../python/hapo/_reward_call.py
