@@ -5,10 +5,12 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use hapo::data::find_template;
-use hapo::eval::{EvalModel, EvalSettings, Judge, average, benchmark, evaluate};
-use hapo::sampler::{ChatFormat, Decoding, KvMemory, Truncation};
+use hapo::eval::{
+    Completions, LocalModel, Plan, ProblemSet, PromptForm, Sampling, average, benchmark,
+};
+use hapo::sampler::ChatFormat;
 use hapo::train::{BUILTIN_BASE, open_model};
-use hapo::verify::MATH;
+use hapo::verify::{Extracting, Extraction, MATH};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| BUILTIN_BASE.to_owned());
@@ -16,23 +18,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let eos = loaded.model.config().eos.clone();
     let chat_format = ChatFormat::new(loaded.tokenizer, find_template("chatml")?, &eos)?;
 
-    let settings = EvalSettings {
-        completions: 4,
-        decoding: Decoding::Sample { temperature: 0.6, truncation: Truncation::NONE },
-        max_new_tokens: 96,
-        max_sequences: 64,
-        kv_memory: KvMemory::Auto,
-        seed: 0,
-        draws: 0,
-    };
-    let problems = benchmark("multiply-6").ok_or("no such benchmark")?.problems(25)?;
-    let model = EvalModel { model: &loaded.model, chat_format: &chat_format };
-    let judge = Judge::new(&problems, &MATH, None)?;
-    let results = evaluate(model, &judge, settings)?;
-    for it in results.iter().take(3) {
-        println!("{}: {} of {} right", it.id, it.correct(), it.completions.len());
-        println!("  {}", it.completions[0].text);
+    let dataset = benchmark("multiply-6").ok_or("no such benchmark")?.problems(25)?;
+    let set = ProblemSet { name: "multiply-6".to_owned(), dataset, completions: 4, draws: 0 };
+    let sampling = Sampling::new(path, PromptForm::Template("chatml".to_owned()));
+    let plan = Plan::new(vec![set], sampling, Extracting::new(&MATH, Extraction::Announced));
+    let mut completions = Completions::of_evaluation(&plan, None)?;
+    completions.sample(LocalModel { model: &loaded.model, chat_format: &chat_format })?;
+    let results = completions.results().remove(0);
+    for result in results.iter().take(3) {
+        println!("{}: {} of {} right", result.id, result.correct(), result.completions.len());
+        println!("  {}", result.completions[0].text);
     }
-    println!("avg@4 {:?}", average(&results, settings.seed));
+    println!("avg@4 {:?}", average(&results, 0));
     Ok(())
 }
