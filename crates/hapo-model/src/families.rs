@@ -4,7 +4,7 @@
 //! [`Decoder`]. It holds no arithmetic.
 
 use hapo_core::{Refusal, expected};
-use hapo_kernels::{Activation, Habits};
+use hapo_kernels::{Activation, DeviceCaps};
 
 use crate::config::Config;
 use crate::config::decoder::{Decoder, LayerKind, Multipliers, Norms, QkNorm};
@@ -12,7 +12,7 @@ use crate::fields::keys::Fixed;
 use crate::fields::rope::Beside;
 use crate::fields::{HfConfig, positive, shown};
 use crate::lora::LoraShape;
-use crate::places::Projection;
+use crate::param_layout::Projection;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
@@ -328,15 +328,15 @@ fn exaone4(fields: &mut HfConfig) -> Result<Decoder, Refusal> {
     Ok(Decoder { norms: Norms::After, qk_norm: Some(QkNorm::Head), layers, ..plain })
 }
 
-/// Checks that a model of this configuration, with this adapter, runs on a device of these habits: before memory is
+/// Checks that a model of this configuration, with this adapter, runs on a device of these caps: before memory is
 /// taken.
 pub fn check_run(
     config: &Config,
-    habits: Habits,
+    caps: DeviceCaps,
     adapter: Option<&LoraShape>,
 ) -> Result<(), Refusal> {
     let family = family_of(config)?;
-    if !(habits.is_cpu() || family.on_gpu) {
+    if !(caps.is_cpu() || family.on_gpu) {
         let problem = format!("{}: this family runs on a CPU only", family.name);
         return Err(Refusal::input(problem).hint("run it with --device cpu"));
     }

@@ -18,7 +18,7 @@ mod layer;
 mod linear;
 mod lora;
 mod model;
-mod places;
+mod param_layout;
 mod text;
 mod train;
 
@@ -39,7 +39,7 @@ pub use gradients::Gradients;
 pub use head::{Outputs, keeps_logits};
 pub use lora::LoraShape;
 pub use model::{Model, WeightsCopy};
-pub use places::{Param, ParamLayout, Projection};
+pub use param_layout::{Param, ParamLayout, Projection};
 pub use text::chat::{ChatFiles, chat_files};
 pub use text::tokenizer::Tokenizer;
 pub use train::{ActivationCheckpointing, Moments, Reading, Tape};

@@ -86,7 +86,7 @@ pub struct GateSettings {
 
 /// A group as a gate sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Glance {
+pub struct GroupStats {
     /// The prompt.
     pub prompt: PromptId,
     /// S.
@@ -99,7 +99,7 @@ pub struct Glance {
     pub can_help: bool,
 }
 
-impl Glance {
+impl GroupStats {
     /// A glance at the first part of a group (D35). What later parts or D31 make of its rewards is not looked at, so that
     /// the gate says the same before and after the group has grown.
     pub fn of(group: &ScoredGroup, truncated: Truncated, wrong: f64, can_help: bool) -> Self {
@@ -117,7 +117,7 @@ impl Glance {
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     /// The groups.
-    pub groups: &'a [Glance],
+    pub groups: &'a [GroupStats],
     /// The step.
     pub step: Step,
     /// Seed of the run.
@@ -141,13 +141,13 @@ impl Round<'_> {
     }
 
     /// The posterior's mean of a group's success rate: its counts and those of earlier visits, discounted, under Beta(1, 1).
-    fn posterior_mean(&self, group: &Glance) -> f64 {
+    fn posterior_mean(&self, group: &GroupStats) -> f64 {
         let (successes, rollouts) = self.memory.counts(self.settings.discount, group);
         (1.0 + successes) / (2.0 + rollouts)
     }
 
     /// The draws for a group.
-    fn rng(&self, group: &Glance) -> CounterRng {
+    fn rng(&self, group: &GroupStats) -> CounterRng {
         CounterRng::of_prompt(self.seed, RngStream::Gate, self.step.0, group.prompt.0)
     }
 
@@ -155,8 +155,8 @@ impl Round<'_> {
     fn lowest(
         &self,
         most: u64,
-        may: impl Fn(&Glance) -> bool,
-        key: impl Fn(&Glance) -> f64,
+        may: impl Fn(&GroupStats) -> bool,
+        key: impl Fn(&GroupStats) -> f64,
     ) -> Vec<bool> {
         let candidates = self.groups.iter().enumerate().filter(|(_, group)| may(group));
         let mut ranked: Vec<_> = candidates

@@ -1,4 +1,4 @@
-use super::{GateRule, Glance};
+use super::{GateRule, GroupStats};
 use crate::gate::Gate;
 
 /// The keys of the success limit and its annealing.
@@ -60,7 +60,7 @@ pub const GATES: &[GateRule] = &[
             let Some(threshold) = round.threshold() else {
                 return vec![false; round.groups.len()];
             };
-            let is_open = |group: &Glance| {
+            let is_open = |group: &GroupStats| {
                 let mut rng = round.rng(group);
                 (0..=group.n_eff).filter(|_| rng.uniform() < threshold).count() > group.successes
             };

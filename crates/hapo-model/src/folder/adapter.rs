@@ -21,7 +21,7 @@ use crate::fields::{from_json, required, shown};
 use crate::files::{MAX_JSON_BYTES, excerpt, in_file, io, read_bounded, refused, require_finite};
 use crate::lora::LoraShape;
 use crate::model::Model;
-use crate::places::Projection;
+use crate::param_layout::Projection;
 
 /// Key of the base's fingerprint in the metadata of the weights.
 const BASE: &str = "base_fingerprint";

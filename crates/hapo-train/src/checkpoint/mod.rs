@@ -5,8 +5,8 @@
 //! `step-000100` is complete. `checksums.json` holds the SHA-256 of every file; a checkpoint that does
 //! not match is refused by name and the one before it is used.
 
-pub(crate) mod handed_on;
 pub(crate) mod resume;
+pub(crate) mod stage_output;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -108,7 +108,7 @@ pub(crate) fn read_memory(folder: &Path) -> Result<Memory> {
     serde_json::from_slice(&text).map_err(|it| refuse(&it))
 }
 
-pub(crate) struct Shelf {
+pub(crate) struct CheckpointStore {
     run_dir: PathBuf,
     /// How many of the latest stay, beside the best.
     keep: usize,
@@ -116,7 +116,7 @@ pub(crate) struct Shelf {
     complete: BTreeSet<u64>,
 }
 
-impl Shelf {
+impl CheckpointStore {
     /// The checkpoints of a run that starts, or resumes from one that was verified.
     pub(crate) fn new(run_dir: &Path, keep: usize, resumed_from: Option<u64>) -> Self {
         let complete = resumed_from.into_iter().collect();

@@ -19,7 +19,7 @@ use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
 
 use crate::Result;
-use crate::checkpoint::{self, Contents, Shelf, TrainerState};
+use crate::checkpoint::{self, CheckpointStore, Contents, TrainerState};
 use crate::engine::engines::{
     Engines, Learner, LocalSampler, ModelFiles, Sampler, TRAINING, naming_memory_keys,
 };
@@ -138,7 +138,7 @@ impl<D: Device> Run<Trainer<D>> {
         laps.lap("data");
         let mut inputs = inputs_of(&model, &tokenizer_files);
         inputs.set("template", chat_format.template.hash());
-        if model.device().habits().is_cpu() {
+        if model.device().caps().is_cpu() {
             inputs.set("arithmetic", hapo_kernels::ARITHMETIC.to_owned());
             inputs.set(WEIGHTS, hash_of_weights(&model));
         } else {
@@ -291,7 +291,7 @@ impl<D: Device> Reference<D> {
 
 /// Refuses a device whose products are of other factors.
 fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
-    let (asked, got) = (recipe.compute(), device.habits().compute);
+    let (asked, got) = (recipe.compute(), device.caps().compute);
     if asked == got {
         return Ok(());
     }
@@ -599,7 +599,7 @@ impl<L: Learner> Run<L> {
     /// Writes the checkpoint after the steps done, and tells which others are incomplete.
     pub(crate) fn save(
         &self,
-        shelf: &mut Shelf,
+        shelf: &mut CheckpointStore,
         resolved: &str,
         score: Option<f64>,
     ) -> Result<(PathBuf, Vec<String>)> {
