@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // TRAPO's terms behind HAPO's gate: the teacher enters groups without a success, until the second epoch.
     let annealing = Annealing::Sigmoid { turn_off_epoch: "1".parse()?, steepness: 10.into() };
     let gate = Gate::Confidence { threshold: Threshold::Derived { success_limit: 0 }, annealing };
-    let trapo = (method("trapo").ok_or("a method of the table")?.build)(&MethodSettings::default())?;
+    let trapo = method("trapo").ok_or("a method of the table")?.build(&MethodSettings::default())?;
     let method = Gated::hapo(trapo, HapoGate::of(gate), GROUP_SIZE, order.steps_per_epoch())?;
     let loss = Loss::new(Normaliser::Constant { max_response: MAX_TOKENS });
     let batching = Batching { micro_batch_tokens: 8192, inverse_temperature: 1.0 };

@@ -139,19 +139,25 @@ def decoding(s: Shape, rows: int, context: int) -> tuple[list[tuple[str, float]]
     return parts, floor / total
 
 
+def kind_of(part: str) -> str:
+    """The first word of a part in the singular: products, attention, or anything else."""
+    return part.split()[0].rstrip("s") if part.split()[0] in ("products", "attention") else ""
+
+
 def main() -> None:
     shape = SHAPES[1]
     kept = 8 * 1024 * kept_bytes(shape)
     both = [training(shape, 8, 1024, forwards) for forwards in (2, 1)]
     print("| training, 3B, bf16, 8 × 1,024 tokens, ms; activations kept of | one layer | all layers |\n|---|---|---|")
-    for twice, once in sorted(zip(both[0][0], both[1][0], strict=True), key=lambda it: -it[0][1]):
-        print(f"| {twice[0]} | {1e3 * twice[1]:.0f} | {1e3 * once[1]:.0f} |")
+    for kind, of in [("products", "product"), ("attention", "attention"), ("passes over memory", "")]:
+        seconds = [sum(p[1] for p in parts if kind_of(p[0]) == of) for parts, _ in both]
+        print(f"| {kind} | {1e3 * seconds[0]:.0f} | {1e3 * seconds[1]:.0f} |")
     totals = [f"**{1e3 * sum(p[1] for p in parts):.0f}: {100 * share:.0f} % of the peak**" for parts, share in both]
     print(f"| **sum** | {totals[0]} | {totals[1]} |")
     print(f"| per update: AdamW, norms | {1e3 * update(shape):.0f} | {1e3 * update(shape):.0f} |")
     print(f"| GB of these activations | {kept / 1e9:.1f} | {shape.layers * kept / 1e9:.1f} |\n")
 
-    columns = [(s, rows) for s in SHAPES for rows in (64, 256)]
+    columns = [(s, rows) for s in SHAPES[1:] for rows in (64, 256)]
     print(
         "| a step of decoding, bf16, 1,024 tokens of context, ms | "
         + " | ".join(f"{s.name}, {rows}" for s, rows in columns)

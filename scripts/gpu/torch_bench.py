@@ -3,6 +3,8 @@
 torch_bench.py ceilings         products at the decoders' shapes, copies on and to the GPU
 torch_bench.py train 3b         forward, backward and AdamW: 8 x 1,024 tokens
 torch_bench.py generate 3b      milliseconds per token behind 960 tokens, 64 and 256 sequences
+torch_bench.py generate_batch 3b  the same by transformers' paged continuous batching, 64 sequences
+torch_bench.py generate_static 3b the same with a static cache and torch.compile, 64 sequences
 torch_bench.py make 3b DIR      a model with random weights as a folder
 torch_bench.py logprobs DIR F   log-probabilities of the ids in F, in f32 and bf16
 """
@@ -202,6 +204,67 @@ def generate(name):
         torch.cuda.empty_cache()
 
 
+def generate_batch(name):
+    """Prompts of their own, in a paged cache."""
+    import torch
+    from transformers import GenerationConfig
+
+    net = model(name, torch.bfloat16).eval()
+    rows = 64
+    prompts = torch.randint(0, SHAPES[name][5], (rows, 960)).tolist()
+
+    def seconds(new):
+        settings = GenerationConfig(
+            max_new_tokens=new, do_sample=True, top_k=0, top_p=1.0, eos_token_id=-1, pad_token_id=0, use_cuda_graph=True
+        )
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        found = net.generate_batch(inputs=prompts, generation_config=settings, progress_bar=False)
+        torch.cuda.synchronize()
+        lengths = [len(it.generated_tokens) for it in found.values()]
+        return time.perf_counter() - start, min(lengths), max(lengths)
+
+    seconds(2)
+    short, long = seconds(8), seconds(72)
+    ms = 1e3 * (long[0] - short[0]) / 64
+    report(generate_batch=name, sequences=rows, context=960, ms_per_token=ms, tokens=long[1:], seconds=[short[0], long[0]])
+
+
+def generate_static(name):
+    """A static cache and a compiled decoding step."""
+    import torch
+
+    net = model(name, torch.bfloat16).eval()
+    net.generation_config.eos_token_id = None
+    rows = 64
+    ids = torch.randint(0, SHAPES[name][5], (rows, 960), device="cuda")
+
+    def seconds(new):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        net.generate(
+            ids,
+            do_sample=True,
+            top_p=1.0,
+            top_k=0,
+            max_new_tokens=new,
+            min_new_tokens=new,
+            cache_implementation="static",
+            attention_mask=torch.ones_like(ids),
+            pad_token_id=0,
+        )
+        torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    # The first of each length compiles.
+    for new in (8, 72):
+        seconds(new)
+    short, long = seconds(8), seconds(72)
+    report(
+        generate_static=name, sequences=rows, context=960, ms_per_token=1e3 * (long - short) / 64, seconds=[short, long]
+    )
+
+
 def make(name, folder):
     import torch
 
@@ -233,6 +296,8 @@ def main(arguments):
         "ceilings": (ceilings, 0),
         "train": (train, 1),
         "generate": (generate, 1),
+        "generate_batch": (generate_batch, 1),
+        "generate_static": (generate_static, 1),
         "make": (make, 2),
         "logprobs": (logprobs, 2),
     }

@@ -3,10 +3,14 @@
 use std::path::Path;
 
 use anyhow::Result;
+use hapo_core::Truncated;
 use hapo_data::{Dataset, TemplateChoice};
-use hapo_eval::{EvalModel, EvalSettings, Judge, ProblemResult, Truncated, evaluate};
-use hapo_sampler::{ChatFormat, Decoding, KvMemory, Truncation};
+use hapo_eval::{
+    Completions, LocalModel, LocalSampling, Plan, ProblemResult, ProblemSet, PromptForm, Sampling,
+};
+use hapo_sampler::ChatFormat;
 use hapo_verify::{Extracting, Extraction, MATH};
+use serde_json::Map;
 
 use crate::failure::bad_input;
 
@@ -75,26 +79,36 @@ pub fn evaluate_sets(
     let template = hapo_sampler::choose_template(format.template, model, &loaded.tokenizer_files)?;
     loaded.model.quicken()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
-    let settings = EvalSettings {
-        completions: format.completions,
-        decoding: Decoding::Sample { temperature: TEMPERATURE, truncation: Truncation::NONE },
-        max_new_tokens,
-        max_sequences: 256,
-        kv_memory: KvMemory::Auto,
-        seed,
-        draws: 0,
-    };
-    let model = EvalModel { model: &loaded.model, chat_format: &chat_format };
-    let grader = grader();
-    let results = sets.iter().enumerate().map(|(n, set)| {
-        let draws = match draws {
-            DrawKeys::OfNames(names) => hapo_eval::draws_of(&names[n]),
-            DrawKeys::Shared => 0,
+    let set = |(n, dataset): (usize, &Dataset)| {
+        let (name, draws) = match draws {
+            DrawKeys::OfNames(names) => (names[n].clone(), hapo_eval::draws_of(&names[n])),
+            DrawKeys::Shared => (String::new(), 0),
         };
-        let judge = Judge::new(set, &grader, None)?.with_truncated(format.truncated);
-        Ok(evaluate(model, &judge, EvalSettings { draws, ..settings })?)
-    });
-    results.collect()
+        let (dataset, completions) = (dataset.clone(), format.completions);
+        ProblemSet { name, dataset, completions, draws }
+    };
+    let plan = Plan {
+        sets: sets.iter().enumerate().map(set).collect(),
+        sampling: Sampling {
+            model: model.to_owned(),
+            endpoint: None,
+            prompt: PromptForm::Template(format.template.name.to_owned()),
+            system: None,
+            temperature: f64::from(TEMPERATURE),
+            top_p: 1.0,
+            max_tokens: Some(max_new_tokens),
+            seed,
+            extra: Map::new(),
+        },
+        local: LocalSampling::default(),
+        completions: Some(format.completions),
+        grader: grader(),
+        other: None,
+        truncated: format.truncated,
+    };
+    let mut completions = Completions::of_evaluation(&plan, None)?;
+    completions.sample(LocalModel { model: &loaded.model, chat_format: &chat_format })?;
+    Ok(completions.results())
 }
 
 /// A path as the loader of models takes it.

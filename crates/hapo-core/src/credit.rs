@@ -13,6 +13,7 @@ use crate::advantage::{AdvantageRule, advantages};
 use crate::group::{Member, MixedGroup};
 use crate::operators::Operator;
 use crate::rollout::{Rollout, Step};
+use crate::scores::Scores;
 use crate::teacher_weight::{TeacherWeight, teacher_weight};
 
 /// The spans of each member of a group, in the order of members. A member without spans is not trained on, and
@@ -257,26 +258,25 @@ pub struct PolicyAndTeacher {
 }
 
 impl PolicyAndTeacher {
+    /// These terms as those of a method.
+    pub(crate) fn terms(
+        self,
+    ) -> impl Fn(&MixedGroup, Moment, &Scores) -> Credit + Send + Sync + 'static {
+        move |group, at, _| self.credit(group, at)
+    }
+
     /// One span for each member.
     pub fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
         let advantages = advantages(group, self.advantage);
         let members = group.members().iter().zip(advantages);
         members
-            .map(|(member, advantage)| match member {
-                Member::Policy(it) => {
-                    let tokens = 0..it.rollout.tokens.len();
-                    vec![Span::new(tokens, Term::policy(advantage))]
-                }
-                Member::Teacher { trajectory, .. } => {
-                    let tokens = 0..trajectory.tokens().len();
-                    vec![Span::new(tokens, self.teacher_term(group, at, advantage))]
-                }
-                Member::Replayed { trace, .. } => {
-                    vec![Span::new(0..trace.tokens.len(), Term::policy(advantage))]
-                }
-                Member::Helped { member, .. } => {
-                    let teacher = self.teacher_term(group, at, advantage);
-                    behind_prefix(&member.rollout, teacher, Term::policy(advantage))
+            .map(|(member, advantage)| {
+                let teacher = self.teacher_term(group, at, advantage);
+                let (whole, own) = (0..member.tokens().len(), Term::policy(advantage));
+                match member {
+                    Member::Teacher { .. } => vec![Span::new(whole, teacher)],
+                    Member::Helped { member, .. } => behind_prefix(&member.rollout, teacher, own),
+                    Member::Policy(_) | Member::Replayed { .. } => vec![Span::new(whole, own)],
                 }
             })
             .collect()

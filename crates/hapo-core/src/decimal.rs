@@ -7,8 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{self, Deserializer, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::refusal::{Refusal, expected};
 
@@ -103,26 +102,18 @@ impl Serialize for Decimal {
 /// From a number or from text such as `"0.3"`.
 impl<'de> Deserialize<'de> for Decimal {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct DecimalVisitor;
-        impl Visitor<'_> for DecimalVisitor {
-            type Value = Decimal;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a non-negative decimal number")
-            }
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Decimal, E> {
-                Decimal::from_f64(value).map_err(E::custom)
-            }
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<Decimal, E> {
-                value.to_string().parse().map_err(E::custom)
-            }
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Decimal, E> {
-                value.to_string().parse().map_err(E::custom)
-            }
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<Decimal, E> {
-                value.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_any(DecimalVisitor)
+        let read = match NumberOrText::deserialize(deserializer)? {
+            NumberOrText::Number(value) => Self::from_f64(value),
+            NumberOrText::Text(text) => text.parse(),
+        };
+        read.map_err(de::Error::custom)
     }
+}
+
+/// A number as a recipe or a command line writes it.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a number or a word")]
+pub(crate) enum NumberOrText {
+    Number(f64),
+    Text(String),
 }

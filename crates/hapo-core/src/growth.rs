@@ -205,20 +205,4 @@ impl Needs {
     pub fn samples(self) -> bool {
         self.parts > 0
     }
-
-    /// Both of two needs; the second's parts come after the first's.
-    #[must_use]
-    pub fn and(self, more: Self) -> Self {
-        Self {
-            parts: self.parts + more.parts,
-            prefixes: self.prefixes || more.prefixes,
-            hints: self.hints || more.hints,
-            reference: self.reference || more.reference,
-            memory: self.memory || more.memory,
-            traces: self.traces.max(more.traces),
-            scored: self.scored.max(more.scored),
-            scores_members: self.scores_members || more.scores_members,
-            grades: self.grades || more.grades,
-        }
-    }
 }

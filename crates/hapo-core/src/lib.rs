@@ -46,8 +46,8 @@ mod gate;
 mod gates;
 mod group;
 mod growth;
+mod help;
 mod hex;
-mod injection;
 mod loss;
 mod memory;
 mod methods;
@@ -57,6 +57,7 @@ mod rng;
 mod rollout;
 mod scores;
 mod statistics;
+mod surrogates;
 mod teacher_weight;
 mod unique;
 mod words;
@@ -68,8 +69,8 @@ pub use credit::{
 };
 pub use decimal::Decimal;
 pub use gate::{
-    Annealing, AnnealingMode, Gate, GateWarning, RangeRow, RungRow, Schedule, ScheduleTable,
-    SlotRule, StepRow, SuccessLimit, Threshold, check_slot_rule,
+    Annealing, AnnealingMode, Gate, RangeRow, RungRow, Schedule, ScheduleTable, SlotRule, StepRow,
+    SuccessLimit, Threshold, check_slot_rule,
 };
 pub use gates::{
     GATES, GateMemory, GateRule, GateSettings, Glance, Round, gate_rule, refused_as_table,
@@ -78,20 +79,20 @@ pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
 };
 pub use growth::{Growing, Growth, Needs, Part, Prefix, Scored};
-pub use hex::hex;
-pub use injection::{
-    Behind, INJECTIONS, Injection, Offer, Slot, TeacherPick, apply_gate, injection,
-    rollouts_to_sample,
+pub use help::{
+    Behind, Grow, Help, INJECTIONS, Injection, Mix, Offer, Remember, Slot, TeacherPick, Terms,
+    apply_gate, injection, rollouts_to_sample,
 };
+pub use hex::hex;
 pub use loss::{
     Bound, Clip, Correction, CorrectionKind, Divisor, Divisors, EntropyOver, ImportanceRatioLevel,
-    Loss, Mismatch, Normaliser, NormaliserKind, SpanTerms, SpanTokens, Surrogate,
-    sequence_surrogate, token_surrogate,
+    Loss, Mismatch, Normaliser, NormaliserKind, SpanTerms, SpanTokens, sequence_surrogate,
+    token_surrogate,
 };
 pub use memory::Memory;
 pub use methods::{
-    Gated, HapoGate, METHODS, Method, MethodEntry, MethodSettings, Plan, TeacherRule, Variant,
-    demonstration, method,
+    Foreign, Gated, HapoGate, METHODS, Method, MethodEntry, MethodSettings, Plan, TeacherRule,
+    Variant, demonstration, method,
 };
 pub use operators::{OPERATORS, Operator, operator};
 pub use refusal::{Fault, Hint, Refusal, Remedy, expected};
@@ -102,6 +103,7 @@ pub use rollout::{
 };
 pub use scores::{Scores, TokenScores};
 pub use statistics::BatchStatistics;
+pub use surrogates::without_lone_surrogates;
 pub use teacher_weight::{TeacherWeight, teacher_weight};
 pub use unique::UniqueFields;
 pub use words::{counted, excerpt, panic_message};

@@ -80,7 +80,7 @@ impl Context {
 /// What the verifier says of a response. The model's output is never an error. It is recorded as
 /// `{"verdict": "unparsable", "reason": "…"}`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "RecordedVerdict", into = "RecordedVerdict")]
+#[serde(tag = "verdict", content = "reason", rename_all = "snake_case")]
 pub enum Verdict {
     /// The final answer equals the gold answer.
     Correct,
@@ -89,43 +89,6 @@ pub enum Verdict {
     Wrong,
     /// No answer could be read, and why.
     Unparsable(String),
-}
-
-/// The form in which a verdict is recorded.
-#[derive(Clone, Serialize, Deserialize)]
-struct RecordedVerdict {
-    verdict: VerdictName,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum VerdictName {
-    Correct,
-    Wrong,
-    Unparsable,
-}
-
-impl From<RecordedVerdict> for Verdict {
-    fn from(recorded: RecordedVerdict) -> Self {
-        match recorded.verdict {
-            VerdictName::Correct => Self::Correct,
-            VerdictName::Wrong => Self::Wrong,
-            VerdictName::Unparsable => Self::Unparsable(recorded.reason.unwrap_or_default()),
-        }
-    }
-}
-
-impl From<Verdict> for RecordedVerdict {
-    fn from(verdict: Verdict) -> Self {
-        let (verdict, reason) = match verdict {
-            Verdict::Correct => (VerdictName::Correct, None),
-            Verdict::Wrong => (VerdictName::Wrong, None),
-            Verdict::Unparsable(it) => (VerdictName::Unparsable, Some(it)),
-        };
-        Self { verdict, reason }
-    }
 }
 
 /// The rule for a response without its end token (D27).

@@ -1,10 +1,8 @@
 //! λ, the weight of the teacher's term (Eq. 11, D15).
 
-use std::fmt;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use serde::de::{self, Deserializer, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
-
+use crate::decimal::NumberOrText;
 use crate::group::{MixedGroup, confidence};
 
 /// How the teacher's term is weighted while the gate is open (D15).
@@ -44,41 +42,22 @@ impl Serialize for TeacherWeight {
 /// From a word, a number, or a number as text.
 impl<'de> Deserialize<'de> for TeacherWeight {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(WordOrNumber)
-    }
-}
-
-struct WordOrNumber;
-
-impl Visitor<'_> for WordOrNumber {
-    type Value = TeacherWeight;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a word or a number from 0")
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<TeacherWeight, E> {
-        if value.is_finite() && value >= 0.0 {
-            return Ok(TeacherWeight::Constant(value));
-        }
-        Err(E::invalid_value(de::Unexpected::Float(value), &self))
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<TeacherWeight, E> {
-        self.visit_f64(value as f64)
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<TeacherWeight, E> {
-        self.visit_f64(value as f64)
-    }
-
-    fn visit_str<E: de::Error>(self, word: &str) -> Result<TeacherWeight, E> {
         const EXPECTED: [&str; 5] = [WORDS[0].0, WORDS[1].0, WORDS[2].0, WORDS[3].0, "a number"];
-        match (WORDS.iter().find(|it| it.0 == word), word.parse()) {
-            (Some((_, rule)), _) => Ok(*rule),
-            (None, Ok(value)) => self.visit_f64(value),
-            (None, Err(_)) => Err(E::unknown_variant(word, &EXPECTED)),
+        let constant = match NumberOrText::deserialize(deserializer)? {
+            NumberOrText::Number(value) => value,
+            NumberOrText::Text(word) => {
+                match (WORDS.iter().find(|it| it.0 == word), word.parse()) {
+                    (Some((_, rule)), _) => return Ok(*rule),
+                    (None, Ok(value)) => value,
+                    (None, Err(_)) => return Err(de::Error::unknown_variant(&word, &EXPECTED)),
+                }
+            }
+        };
+        if constant.is_finite() && constant >= 0.0 {
+            return Ok(Self::Constant(constant));
         }
+        let got = de::Unexpected::Float(constant);
+        Err(de::Error::invalid_value(got, &"a word or a number from 0"))
     }
 }
 

@@ -8,6 +8,9 @@
 #define PART 256
 #define GROUP 8
 
+// In place of a cell: the row is a copy of another.
+#define NO_CELL 0xffffffff
+
 // k, v [layers, cells, kv_heads, d] into the layers of the cache from `first` on.
 template <bool TRANSPOSED, typename X, typename T>
 __device__ inline void append(u32 n, const u32* cells, u32 n_cells, u32 first, u32 layers, u32 kv_heads, u32 d,
@@ -16,6 +19,7 @@ __device__ inline void append(u32 n, const u32* cells, u32 n_cells, u32 first, u
         u32 row = i / d, column = i - row * d;
         u32 token = row / kv_heads, head = row - token * kv_heads;
         u32 layer = token / n_cells, cell = cells[token - layer * n_cells], at = cell % PAGE;
+        if (cell == NO_CELL) continue;
         usize keys = keys_of(cell / PAGE, first + layer, layers, kv_heads, head, d);
         store(cache[keys + (TRANSPOSED ? column * PAGE + at : at * d + column)], number(k[i]));
         store(cache[keys + (d * PAGE + at * d + column)], number(v[i]));

@@ -1,9 +1,9 @@
 //! The launcher of a real GPU: the driver, one stream, cuBLASLt.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::{CudaContext, sys};
@@ -16,6 +16,7 @@ use crate::launch::{Launch, Launcher, Memory, Product, THREADS};
 use crate::libraries::{CublasLt, lt};
 use crate::plan;
 use crate::products::{Products, Refused};
+use crate::repeats::{Hope, Now, Operation, Repeats, Sequence, captured};
 use crate::sources::{Source, sources};
 use crate::staging::{RING, Staging};
 use crate::trace::Trace;
@@ -44,6 +45,9 @@ const WORKSPACE: usize = 64 << 20;
 
 /// Environment variable that turns f32 products into TF32 in every program.
 const TF32_OVERRIDE: &str = "NVIDIA_TF32_OVERRIDE";
+
+/// Environment variable that turns graphs off where it is 0, to measure without them.
+const GRAPHS: &str = "HAPO_CUDA_GRAPHS";
 
 /// Opens GPU `ordinal` and compiles its kernels unless they are cached.
 ///
@@ -75,7 +79,15 @@ struct Open {
     workspace: u64,
     staging: Mutex<Option<Staging>>,
     trace: Option<Trace>,
+    has_graphs: bool,
+    repeats: Mutex<Repeats>,
+    /// Memory of tables that were dropped, by bytes: a step that takes the same tables as the one before has them at the
+    /// same addresses, and the driver is not asked.
+    tables: Mutex<BTreeMap<usize, BTreeSet<u64>>>,
 }
+
+/// The most bytes of a table whose memory is kept.
+const KEPT_TABLE: usize = 1 << 18;
 
 /// A kernel.
 struct Function {
@@ -111,6 +123,11 @@ impl Drop for Open {
                 trace.close();
             }
             self.products.close();
+            self.repeats.get_mut().unwrap_or_else(PoisonError::into_inner).close();
+            let tables = self.tables.get_mut().unwrap_or_else(PoisonError::into_inner);
+            for address in std::mem::take(tables).into_values().flatten() {
+                let _ = free(self.pool, address, self.stream);
+            }
             let _ = free(self.pool, self.workspace, self.stream);
             if let Some(it) = staging {
                 it.free();
@@ -218,6 +235,9 @@ impl Driver {
                 workspace,
                 staging,
                 trace: Trace::asked(),
+                has_graphs: std::env::var(GRAPHS).map_or(true, |it| it != "0"),
+                repeats: Mutex::default(),
+                tables: Mutex::default(),
             }),
         })
     }
@@ -260,7 +280,94 @@ impl Driver {
         result.map_err(|it| refused(&self.open.name, what, it))
     }
 
+    fn repeats(&self) -> MutexGuard<'_, Repeats> {
+        self.open.repeats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins an operation, or holds it back where it may be one of a graph.
+    fn begin_or_hold(&self, operation: Operation, args: &[u64]) -> Result<(), DeviceError> {
+        let mut repeats = self.repeats();
+        match repeats.push(operation, args) {
+            Now::Hold => Ok(()),
+            Now::BeginAll => self.begin_all(repeats.held_back()),
+            Now::Begin => {
+                drop(repeats);
+                self.begin(operation, args)
+            }
+        }
+    }
+
+    /// Begins what was held back: something else comes that has to come behind it.
+    fn hold_no_more(&self) -> Result<(), DeviceError> {
+        let held = self.repeats().interrupt();
+        held.map_or(Ok(()), |it| self.begin_all(&it))
+    }
+
+    fn begin_all(&self, sequence: &Sequence) -> Result<(), DeviceError> {
+        sequence.each(|operation, args| self.begin(operation, args))
+    }
+
+    fn begin(&self, operation: Operation, args: &[u64]) -> Result<(), DeviceError> {
+        match operation {
+            Operation::Launch { kernel, grid, shared, .. } => {
+                self.begin_launch(&Launch { kernel, grid, shared, args })
+            }
+            Operation::Product(product) => self.begin_product(&product),
+            Operation::Copy { from, to, bytes } => self.begin_copy(from, to, bytes),
+            Operation::Zero { at, bytes } => self.begin_zero(at, bytes),
+        }
+    }
+
+    /// Begins a sequence that was held back, by a graph where there is hope for one, which comes back.
+    fn begin_held(
+        &self,
+        sequence: &Sequence,
+        hope: Hope,
+    ) -> Result<Option<sys::CUgraphExec>, DeviceError> {
+        let stream = self.open.stream;
+        let graph = match hope {
+            Hope::Graph(graph) => Some(graph),
+            // SAFETY: the context is current; operations of a sequence only begin.
+            Hope::NewGraph => match unsafe { captured(stream, || self.begin_all(sequence)) } {
+                Ok(made) => Some(made?),
+                // Without a graph the operations are begun one by one.
+                Err(_) => None,
+            },
+            Hope::None => None,
+        };
+        let Some(graph) = graph else {
+            return self.begin_all(sequence).map(|()| None);
+        };
+        // SAFETY: the graph is one of the stream's context, and its memory is that of the operations at hand.
+        let begun = unsafe { cuda::graph::launch(graph, stream) };
+        self.checked(begun, "a graph of operations did not start")?;
+        Ok(Some(graph))
+    }
+
+    /// Graphs of operations that were begun.
+    pub fn graphs_begun(&self) -> u64 {
+        self.repeats().begun
+    }
+
+    /// Memory for a table of so many bytes: that of one that was dropped, or new.
+    fn table_memory(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
+        let kept = rounded(bytes).next_power_of_two();
+        if kept > KEPT_TABLE {
+            return self.room(bytes);
+        }
+        let mut tables = self.open.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let unused = tables.get_mut(&kept).and_then(BTreeSet::pop_first);
+        drop(tables);
+        let mut memory = match unused {
+            Some(address) => CudaMemory { address, kept: None, driver: self.clone() },
+            None => self.room(kept)?,
+        };
+        memory.kept = Some(kept);
+        Ok(memory)
+    }
+
     fn wait(&self) -> Result<(), DeviceError> {
+        self.hold_no_more()?;
         // SAFETY: the stream is alive, and its context current.
         let wait = || unsafe { cuda::stream::synchronize(self.open.stream) };
         let waited = match &self.open.trace {
@@ -302,6 +409,7 @@ impl Driver {
     /// Uninitialised memory of `bytes`.
     fn room(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
         self.bind()?;
+        self.hold_no_more()?;
         let (pool, stream) = (self.open.pool, self.open.stream);
         let size = rounded(bytes);
         // SAFETY: the stream is alive; the caller sets the memory before anything reads it.
@@ -323,7 +431,7 @@ impl Driver {
             first => first,
         };
         let address = self.checked(address, "memory cannot be allocated")?;
-        Ok(CudaMemory { address, driver: self.clone() })
+        Ok(CudaMemory { address, kept: None, driver: self.clone() })
     }
 
     /// The kernel, allowed to be launched with so much shared memory.
@@ -499,6 +607,8 @@ fn refused(device: &str, what: &str, error: DriverError) -> DeviceError {
 #[derive(Debug)]
 pub struct CudaMemory {
     address: u64,
+    /// Bytes of a table's memory, which is kept for the next table.
+    kept: Option<usize>,
     driver: Driver,
 }
 
@@ -510,11 +620,87 @@ impl Memory for CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
-        if self.driver.bind().is_ok() {
-            let open = &self.driver.open;
+        let open = &self.driver.open;
+        if let Some(bytes) = self.kept {
+            let mut tables = open.tables.lock().unwrap_or_else(PoisonError::into_inner);
+            tables.entry(bytes).or_default().insert(self.address);
+        } else if self.driver.bind().and_then(|()| self.driver.hold_no_more()).is_ok() {
             // SAFETY: given back once, after all work on the stream that uses it.
             let _ = unsafe { free(open.pool, self.address, open.stream) };
         }
+    }
+}
+
+impl Driver {
+    fn begin_copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
+        self.bind()?;
+        self.timed(
+            || "copy on the GPU".to_owned(),
+            || {
+                // SAFETY: both ranges are memory of this GPU.
+                let copied = unsafe { cuda::memcpy_dtod_async(to, from, bytes, self.open.stream) };
+                self.checked(copied, "a copy on the GPU failed")
+            },
+        )
+    }
+
+    fn begin_zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
+        self.bind()?;
+        self.timed(
+            || "zeros".to_owned(),
+            || {
+                // SAFETY: the range is memory of this GPU.
+                let set = unsafe { cuda::memset_d8_async(at, 0, bytes, self.open.stream) };
+                self.checked(set, "memory cannot be set")
+            },
+        )
+    }
+
+    fn begin_launch(&self, launch: &Launch) -> Result<(), DeviceError> {
+        self.bind()?;
+        let function = self.function(launch)?;
+        let mut args: Vec<*mut c_void> =
+            launch.args.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast()).collect();
+        let [x, y, z] = launch.grid;
+        self.timed(
+            || launch.kernel.to_owned(),
+            || {
+                // SAFETY: the arguments match the kernel, in order (the tests run the same calls); the driver copies
+                // them before it returns and does not write to them.
+                let begun = unsafe {
+                    cuda::launch_kernel(
+                        function,
+                        (x, y, z),
+                        (THREADS, 1, 1),
+                        launch.shared,
+                        self.open.stream,
+                        &mut args,
+                    )
+                };
+                self.checked(begun, &format!("kernel {} did not start", launch.kernel))
+            },
+        )
+    }
+
+    fn begin_product(&self, product: &Product) -> Result<(), DeviceError> {
+        self.bind()?;
+        let Product { m, n, k, number, left, right, bias, .. } = *product;
+        let begin = || {
+            // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say; products are begun one
+            // after the other on one stream, and so use the workspace.
+            let begun = unsafe { self.open.products.begin(product) };
+            begun.map_err(|status| match status {
+                lt::ALLOC_FAILED => self.full(m * n * size_of::<f32>()),
+                it => {
+                    let bias = if bias.is_some() { ", with a bias," } else { "" };
+                    let what = format!("a product of [{m}, {k}] and [{k}, {n}]{bias}");
+                    failed(&self.open.name, &format!("{what} did not start: status {it}"))
+                }
+            })
+        };
+        let order = |transposed| if transposed { "T" } else { "N" };
+        let (a, b) = (order(left.transposed), order(right.transposed));
+        self.timed(|| format!("product {a}{b} {m} x {n} x {k}, {number:?}"), begin)
     }
 }
 
@@ -528,7 +714,7 @@ impl Launcher for Driver {
     }
 
     fn alloc_of(&self, from: &[u8]) -> Result<CudaMemory, DeviceError> {
-        let memory = self.room(from.len())?;
+        let memory = self.table_memory(from.len())?;
         self.upload(from, memory.address)?;
         Ok(memory)
     }
@@ -538,6 +724,7 @@ impl Launcher for Driver {
             return Ok(());
         }
         self.bind()?;
+        self.hold_no_more()?;
         let name = || "copy to the GPU".to_owned();
         let begin = |from: &[u8]| {
             // SAFETY: the caller's address holds the bytes.
@@ -566,6 +753,7 @@ impl Launcher for Driver {
             return Ok(());
         }
         self.bind()?;
+        self.hold_no_more()?;
         let name = || "copy from the GPU".to_owned();
         let copy = |to: &mut [u8]| {
             // SAFETY: the caller's address has the bytes, and they stay valid until the wait below.
@@ -591,77 +779,35 @@ impl Launcher for Driver {
         if bytes == 0 {
             return Ok(());
         }
-        self.bind()?;
-        self.timed(
-            || "copy on the GPU".to_owned(),
-            || {
-                // SAFETY: both ranges are memory of this GPU.
-                let copied = unsafe { cuda::memcpy_dtod_async(to, from, bytes, self.open.stream) };
-                self.checked(copied, "a copy on the GPU failed")
-            },
-        )
+        self.begin_or_hold(Operation::Copy { from, to, bytes }, &[])
     }
 
     fn zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
         if bytes == 0 {
             return Ok(());
         }
-        self.bind()?;
-        self.timed(
-            || "zeros".to_owned(),
-            || {
-                // SAFETY: the range is memory of this GPU.
-                let set = unsafe { cuda::memset_d8_async(at, 0, bytes, self.open.stream) };
-                self.checked(set, "memory cannot be set")
-            },
-        )
+        self.begin_or_hold(Operation::Zero { at, bytes }, &[])
     }
 
     fn launch(&self, launch: &Launch) -> Result<(), DeviceError> {
-        self.bind()?;
-        let function = self.function(launch)?;
-        let mut args: Vec<*mut c_void> =
-            launch.args.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast()).collect();
-        let [x, y, z] = launch.grid;
-        self.timed(
-            || launch.kernel.to_owned(),
-            || {
-                // SAFETY: the arguments match the kernel, in order (the tests run the same calls); the driver copies
-                // them before it returns and does not write to them.
-                let begun = unsafe {
-                    cuda::launch_kernel(
-                        function,
-                        (x, y, z),
-                        (THREADS, 1, 1),
-                        launch.shared,
-                        self.open.stream,
-                        &mut args,
-                    )
-                };
-                self.checked(begun, &format!("kernel {} did not start", launch.kernel))
-            },
-        )
+        let Launch { kernel, grid, shared, args } = *launch;
+        self.begin_or_hold(Operation::Launch { kernel, grid, shared, args: args.len() }, args)
     }
 
     fn product(&self, product: &Product) -> Result<(), DeviceError> {
+        self.begin_or_hold(Operation::Product(*product), &[])
+    }
+
+    fn repeated(&self, work: impl FnOnce()) -> Result<(), DeviceError> {
+        // A trace is of operations.
+        if self.open.trace.is_some() || !self.open.has_graphs {
+            work();
+            return Ok(());
+        }
+        self.repeats().start();
+        work();
         self.bind()?;
-        let Product { m, n, k, number, left, right, bias, .. } = *product;
-        let begin = || {
-            // SAFETY: the matrices are inside memory of this GPU, as the caller's shapes say; products are begun one
-            // after the other on one stream, and so use the workspace.
-            let begun = unsafe { self.open.products.begin(product) };
-            begun.map_err(|status| match status {
-                lt::ALLOC_FAILED => self.full(m * n * size_of::<f32>()),
-                it => {
-                    let bias = if bias.is_some() { ", with a bias," } else { "" };
-                    let what = format!("a product of [{m}, {k}] and [{k}, {n}]{bias}");
-                    failed(&self.open.name, &format!("{what} did not start: status {it}"))
-                }
-            })
-        };
-        let order = |transposed| if transposed { "T" } else { "N" };
-        let (a, b) = (order(left.transposed), order(right.transposed));
-        self.timed(|| format!("product {a}{b} {m} x {n} x {k}, {number:?}"), begin)
+        self.repeats().finish(|sequence, hope| self.begin_held(sequence, hope))
     }
 
     fn free_bytes(&self) -> Option<u64> {

@@ -105,6 +105,11 @@ pub trait Launcher: Send + Sync + Debug + 'static {
     fn launch(&self, launch: &Launch) -> Result<(), DeviceError>;
     /// Runs a product of matrices, none of them empty.
     fn product(&self, product: &Product) -> Result<(), DeviceError>;
+    /// Runs `work`, whose operations are likely those of an earlier call.
+    fn repeated(&self, work: impl FnOnce()) -> Result<(), DeviceError> {
+        work();
+        Ok(())
+    }
     /// Bytes of its memory that are free; `None` where nothing says so.
     fn free_bytes(&self) -> Option<u64> {
         None

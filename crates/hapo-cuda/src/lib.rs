@@ -25,6 +25,7 @@ mod plan;
 #[cfg(test)]
 mod probes;
 mod products;
+mod repeats;
 mod sources;
 mod staging;
 mod trace;

@@ -117,6 +117,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
         work()
     }
 
+    fn repeated(&self, work: impl FnOnce()) {
+        let begun = self.inner.launcher.repeated(work);
+        self.run(|| begun);
+    }
+
     fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
         for item in items {
             work(self, item);

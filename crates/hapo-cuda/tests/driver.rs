@@ -162,6 +162,78 @@ on_stand_in!(a_layer_of_decoding_is_twelve_launches, [""], || {
     }
 });
 
+// A step whose launches are those of steps before is begun by one call, in both arithmetics, with rows that come and go
+// and more pages; where no graph can be made it is begun launch by launch.
+on_stand_in!(steps_that_repeat_are_begun_by_one_call, ["", "pools=0", "refuse_graphs=1"], || {
+    for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
+        let gpu = open(products).unwrap();
+        let driver = gpu.launcher().clone();
+        let model = load("tiny-qwen2", gpu);
+        let it = StandIn::open();
+        let mut cache = KvCache::new(&model, 4096).unwrap();
+        let prompt = cache.prefill(&model, &[&[1, 2, 3]]).unwrap().slots[0];
+        let slots: Vec<_> = (0..3).map(|_| cache.fork(prompt, 100).unwrap()).collect();
+        let steps: Vec<usize> = [[3; 80].as_slice(), &[2; 6], &[3; 3], &[1; 2]].concat();
+        let (mut logits, mut calls, begun) = (Vec::new(), Vec::new(), driver.graphs_begun());
+        for (step, &rows) in steps.iter().enumerate() {
+            let fed: Vec<_> =
+                slots[..rows].iter().map(|slot| (*slot, (step * 7 % 300) as u32)).collect();
+            let before = it.get("launches") + it.get("blas_calls");
+            cache.decode(&model, &fed, &mut logits).unwrap();
+            calls.push(it.get("launches") + it.get("blas_calls") - before);
+        }
+        assert_eq!(it.get("captured_wrongly"), 0);
+        if it.get("refuse_graphs") == 0 {
+            // What is left is one launch, which puts keys and values into the cache.
+            assert_eq!(calls.iter().min(), Some(&1));
+            let by_graph = driver.graphs_begun() - begun;
+            assert!(by_graph > 65, "{by_graph} of {} steps", steps.len());
+        } else {
+            assert_eq!(driver.graphs_begun(), begun);
+        }
+        drop((cache, model));
+    }
+    let it = StandIn::open();
+    assert_eq!(it.get("graphs"), 0, "all graphs were given back");
+    assert_eq!(it.get("held"), 0, "all memory was given back");
+});
+
+/// Decoded by graphs and without them, one process each.
+#[test]
+#[expect(clippy::print_stdout, reason = "its own child says what it computed")]
+fn graphs_change_no_bit() {
+    const NAME: &str = "graphs_change_no_bit";
+    if is_child(NAME) {
+        let model = load("tiny-qwen3", open(MatmulPrecision::Bf16).unwrap());
+        let mut cache = KvCache::new(&model, 4096).unwrap();
+        let prompt = cache.prefill(&model, &[&[1, 2, 3]]).unwrap().slots[0];
+        let slots: Vec<_> = (0..9).map(|_| cache.fork(prompt, 100).unwrap()).collect();
+        let (mut logits, mut sum) = (Vec::new(), 0_u64);
+        for step in 0..60_usize {
+            let rows = 9 - step / 20;
+            let fed: Vec<_> = slots[..rows].iter().map(|slot| (*slot, step as u32)).collect();
+            cache.decode(&model, &fed, &mut logits).unwrap();
+            for logit in &logits {
+                sum = sum.wrapping_mul(31).wrapping_add(u64::from(logit.to_bits()));
+            }
+        }
+        let by_graph = model.device().launcher().graphs_begun();
+        println!("bits {sum} graphs {}", by_graph > 15);
+        return;
+    }
+    let cache = tempfile::tempdir().unwrap();
+    let mut said = ["1", "0"].map(|graphs| {
+        let output = child(NAME, "", cache.path(), &[("HAPO_CUDA_GRAPHS", graphs)])?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        Some(text[text.find("bits ").unwrap()..].lines().next().unwrap().to_owned())
+    });
+    let (Some(with), Some(without)) = (said[0].take(), said[1].take()) else {
+        return;
+    };
+    let bits = with.strip_suffix(" graphs true").expect("most steps are a graph's");
+    assert_eq!(without.strip_suffix(" graphs false"), Some(bits));
+}
+
 // The same bits, whichever memory there is.
 on_stand_in!(activations_are_kept_where_they_fit, [""], || {
     let model = load("tiny-qwen2", open(MatmulPrecision::Bf16).unwrap());
@@ -171,7 +243,7 @@ on_stand_in!(activations_are_kept_where_they_fit, [""], || {
     let target = |row| hapo_model::Target { row, token: 3, inverse_temperature: 1.0 };
     batch.targets = (0..200).map(target).collect();
     let slopes = [1.0; 200];
-    let mut run = |checkpointing| {
+    let run = |checkpointing| {
         let mut tape = hapo_model::Tape::new(checkpointing).with_logit_bytes(1 << 16);
         let mut gradients = model.gradients().unwrap();
         gradients.release();
@@ -182,6 +254,8 @@ on_stand_in!(activations_are_kept_where_they_fit, [""], || {
         tape.backward(&model, &slopes, &slopes, &mut gradients).unwrap();
         (outputs.log_probs, model.gradient_norms(&gradients), taken)
     };
+    // The first run takes memory for tables, which stays.
+    run(ActivationCheckpointing::None);
     let all = run(ActivationCheckpointing::None);
     let one = run(ActivationCheckpointing::Layers);
     assert!(all.2 > one.2);
@@ -521,7 +595,7 @@ fn kernels_that_ship_need_no_compiler() {
 on_stand_in!(a_toolkits_stub_is_named, ["init=34"], || {
     let error = open(MatmulPrecision::F32).unwrap_err();
     assert!(error.to_string().contains("the driver does not start: CUDA driver is a stub library"));
-    assert!(error.hint().unwrap().contains("LD_LIBRARY_PATH"));
+    assert!(error.hint().contains("LD_LIBRARY_PATH"));
 });
 
 on_stand_in!(an_old_gpu_is_refused, ["major=7,minor=5"], || {
@@ -590,6 +664,7 @@ fn products_of_the_driver_are_those_of_the_fibers() {
         assert_eq!([asked(&in_parts), asked(&in_parts)], [1, 0]);
         assert_eq!(driver.refused().kinds, 1, "only forward products are counted");
         // A product that is known is one call of the library; a bias takes another.
+        it.set("other_sizes", 1);
         let mut calls = |product: &Product| {
             let before = it.get("blas_calls");
             run(product);

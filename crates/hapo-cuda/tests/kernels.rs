@@ -937,6 +937,39 @@ fn the_cache_and_decoding() {
     }
 }
 
+/// A step of decoding has copies of its first row, whose keys and values go nowhere.
+#[test]
+fn rows_without_a_cell_are_left_out() {
+    let shape = AttentionShape::new(2, 2, 16);
+    for format in [NumberFormat::F32, NumberFormat::Bf16] {
+        let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+            return;
+        };
+        let (layers, width, held) = (2, shape.kv_dim(), format);
+        let appended = |rows: &[usize], cells: &[u32]| {
+            let mut cache = buf_as(&gpu, &vec![0.5; 2 * layers * PAGE * width * 2], format);
+            let of = |seed| {
+                let all: Vec<f32> = (0..layers)
+                    .flat_map(|layer| {
+                        let numbers = halves_of(3 * width, seed + layer as u32);
+                        let rows = rows.iter().map(|row| numbers[row * width..][..width].to_vec());
+                        rows.collect::<Vec<_>>().concat()
+                    })
+                    .collect();
+                buf_as(&gpu, &all, held)
+            };
+            let (k, v, cells) = (of(1), of(5), gpu.table(cells));
+            let first = CacheLayer { index: 0, count: layers, format };
+            gpu.cache_append(shape, first, &cells, all(&k), all(&v), &mut cache);
+            gpu.check().unwrap();
+            read(&gpu, &cache)
+        };
+        let with = appended(&[0, 1, 2], &[5, hapo_kernels::NO_CELL, 70]);
+        assert!(with == appended(&[0, 2], &[5, 70]), "the same bits");
+        assert!(with.iter().any(|number| *number != 0.5), "something is written");
+    }
+}
+
 /// Decoding on the tensor cores computes of a query what the forward pass computes of it: groups of 1 to 20 heads, widths
 /// between the kernels', contexts of one tile to more than 1,024 positions.
 #[test]

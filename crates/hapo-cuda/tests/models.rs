@@ -80,6 +80,35 @@ fn weights_that_are_read_onto_a_gpu_are_the_folders() {
     }
 }
 
+/// Nine sequences are decoded as sixteen rows: each has the bits that it has among five and among four, as long as what is
+/// in the cache is its own.
+#[test]
+fn rows_that_nobody_reads_change_nothing() {
+    let Some(model) = fibers("tiny-qwen2", MatmulPrecision::Bf16) else {
+        return;
+    };
+    let decode = |sizes: &[usize]| {
+        let mut cache = KvCache::new(&model, 2048).unwrap();
+        let prompt = cache.prefill(&model, &[&[5, 6, 7, 8]]).unwrap().slots[0];
+        let slots: Vec<_> = (0..9).map(|_| cache.fork(prompt, 20).unwrap()).collect();
+        let (mut bits, mut logits) = (Vec::new(), Vec::new());
+        for step in 0..4_u32 {
+            let fed: Vec<_> = (0_u32..)
+                .zip(&slots)
+                .map(|(row, slot)| (*slot, (row * 41 + step * 7) % 384))
+                .collect();
+            let mut rest = &fed[..];
+            for &size in sizes {
+                cache.decode(&model, &rest[..size], &mut logits).unwrap();
+                bits.extend(logits.iter().map(|it| it.to_bits()));
+                rest = &rest[size..];
+            }
+        }
+        bits
+    };
+    assert!(decode(&[9]) == decode(&[5, 4]));
+}
+
 /// The emulator's products depend on their rows unless they are asked not to; forward products ask.
 #[test]
 fn rows_of_the_models_own_matrices_are_compared() {

@@ -142,7 +142,7 @@ fn a_run_with_the_older_hash_of_its_weights_resumes_by_it() {
     let recipe = Recipe::parse(text, "r", &Overrides::default()).unwrap();
     let plan = RunPlan::settle(&recipe).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let mut train = |policy| {
+    let train = |policy| {
         let gpu = support::gpu(MatmulPrecision::F32)?;
         Some(train_on(gpu, &plan, folder.path(), policy, &mut Quiet))
     };

@@ -10,14 +10,11 @@ use crate::layouts::Columns;
 use crate::row::Row;
 use crate::write::{Format, Writer, Written};
 
-/// The fate of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It is written.
     Write,
     /// It is written with the tokens of its admitted solution, where it has one, for an engine with that tokenizer.
     WriteWith(Option<Vec<TokenId>>),
-    /// It is left out.
     Skip,
 }
 
@@ -49,10 +46,8 @@ pub fn convert<E: From<Refusal>>(
     Ok(Converted { written: writer.finish()?, unread_solutions })
 }
 
-/// A file that was converted.
 #[derive(Debug)]
 pub struct Converted {
-    /// Counts of the file that was written.
     pub written: Written,
     /// Fields of the input that look like solutions and are not read, with the number of rows that have them.
     pub unread_solutions: BTreeMap<String, u64>,

@@ -17,11 +17,9 @@ pub struct Example {
     pub teachers: Vec<String>,
     /// Hints that the problem may be shown with, the weakest first. Nearly always empty.
     pub hints: Vec<String>,
-    /// Where the problem comes from.
     pub source: Option<String>,
     /// How hard it is, in the words of its source.
     pub level: Option<String>,
-    /// Its subject.
     pub subject: Option<String>,
     /// The system's text that the file puts before the problem. Templates bring their own.
     pub system: Option<String>,
@@ -55,12 +53,10 @@ impl Example {
 pub struct Message {
     /// `system`, `user` or `assistant`, or whatever else the template knows.
     pub role: String,
-    /// The text.
     pub content: String,
 }
 
 impl Message {
-    /// A turn of `role`.
     pub fn new(role: &str, content: impl Into<String>) -> Self {
         Self { role: role.to_owned(), content: content.into() }
     }

@@ -18,7 +18,6 @@ mod layouts;
 mod refuse;
 mod row;
 mod summary;
-mod surrogates;
 pub mod task;
 mod teacher;
 mod template;
@@ -39,7 +38,6 @@ pub use example::{Example, Message};
 pub use layouts::{Columns, DATASET_LAYOUTS, Layout, NamedColumns};
 pub use row::{BadRow, LINE_LIMIT, Row};
 pub use summary::{FileSummary, Lengths, TokenCount, summarise};
-pub use surrogates::without_lone_surrogates;
 pub use teacher::{Admission, AdmissionRule, Refused, admit};
 pub use template::{
     CHAT, CHAT_ORIGIN, ChatPrompt, EndOfTurn, PromptTemplate, TEMPLATES, Template, TemplateChoice,

@@ -8,7 +8,6 @@ use hapo_core::{Fault, Refusal};
 /// The hint for a file that contradicts itself or is cut.
 pub(crate) const DAMAGED: &str = "take the file again from where it comes";
 
-/// A file that cannot be used.
 pub(crate) fn of_file(path: &Path, problem: impl Display, hint: &'static str) -> Refusal {
     Refusal::input(format!("{}: {problem}", path.display())).hint(hint)
 }

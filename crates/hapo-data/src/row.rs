@@ -6,20 +6,16 @@ use std::fmt;
 /// Longest line, or element of a JSON array, that is read, in bytes; a longer one is a bad row.
 pub const LINE_LIMIT: usize = 16 << 20;
 
-/// One row of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "nearly every row is good")]
 pub enum Row {
-    /// A row that can be used.
     Good(Example),
-    /// A row that cannot, and why.
     Bad(BadRow),
 }
 
 /// Why a row of a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadRow {
-    /// The file.
     pub file: String,
     /// From 1.
     pub row: u64,
@@ -27,7 +23,6 @@ pub struct BadRow {
     pub is_line: bool,
     /// The field, or `row` for the whole line.
     pub field: String,
-    /// The expected contents.
     pub expected: String,
     /// The contents found, shortened.
     pub got: String,

@@ -17,19 +17,12 @@ use hapo_core::Refusal;
 /// Counts over the rows of a file, and lengths.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FileSummary {
-    /// The file.
     pub file: String,
-    /// Name of its layout.
     pub layout: &'static str,
-    /// Its container.
     pub container: &'static str,
-    /// Its compression, if any.
     pub compression: Option<&'static str>,
-    /// Rows.
     pub rows: u64,
-    /// Rows that cannot be read.
     pub bad_rows: u64,
-    /// The fault of the first one.
     pub first_bad_row: Option<String>,
     /// Rows that ask and answer the same count once.
     pub distinct_prompts: u64,
@@ -39,27 +32,19 @@ pub struct FileSummary {
     pub problems_with_several_answers: u64,
     /// Rows with a prompt that the file renders itself.
     pub already_rendered: u64,
-    /// Rows with a system text.
     pub with_system_text: u64,
-    /// Rows with several turns.
     pub several_turns: u64,
-    /// Rows with a teacher's solution.
     pub with_teacher: u64,
     /// Their share of the good rows.
     pub teacher_coverage: f64,
-    /// Solutions.
     pub teachers: u64,
-    /// Rows without a gold answer.
     pub without_gold: u64,
-    /// Rows with several gold answers.
     pub several_golds: u64,
     /// Rows by their source; at most the first 100 sources.
     pub sources: BTreeMap<String, u64>,
-    /// Lengths of the problems in characters.
     pub characters_of_problems: Option<Lengths>,
     /// The template of the prompts whose tokens are counted.
     pub template: Option<&'static str>,
-    /// Lengths of the prompts in tokens.
     pub tokens_of_prompts: Option<Lengths>,
     /// Lengths of the solutions in tokens, the end token included.
     pub tokens_of_teachers: Option<Lengths>,
@@ -72,29 +57,20 @@ pub struct FileSummary {
     pub named_columns: NamedColumns,
 }
 
-/// Lengths of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Lengths {
-    /// The shortest.
     pub min: u32,
-    /// The mean.
     pub mean: f64,
-    /// The median.
     pub median: u32,
-    /// The 95th percentile.
     pub p95: u32,
-    /// The longest.
     pub max: u32,
 }
 
 /// Sources that are counted by name; a file may have one per row.
 const SOURCES: usize = 100;
 
-/// How tokens are counted.
 pub struct TokenCount<'a, E> {
-    /// Tokens of a text.
     pub tokens: &'a dyn Fn(&str) -> Result<usize, E>,
-    /// The template of the prompts.
     pub template: &'a PromptTemplate,
 }
 
@@ -139,7 +115,6 @@ pub fn summarise<E: From<Refusal>>(
     Ok(summary)
 }
 
-/// Counters while a file is read.
 #[derive(Default)]
 struct Counts {
     summary: FileSummary,

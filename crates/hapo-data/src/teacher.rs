@@ -20,22 +20,17 @@ pub struct Admission {
     pub without_teacher: usize,
     /// How many solutions stand behind the last that is wanted, in all examples; they are not looked at.
     pub unused: usize,
-    /// The solutions that were refused.
     pub refused: Vec<Refused>,
 }
 
-/// A solution that was refused.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refused {
-    /// Index of the example.
     pub example: usize,
     /// Index of the solution in [`Example::teachers`](crate::Example::teachers).
     pub teacher: usize,
-    /// Why.
     pub why: String,
 }
 
-/// Requirements on a solution.
 #[derive(Debug, Clone, Copy)]
 pub struct AdmissionRule<'a> {
     /// Smallest reward that is admitted (D28).

@@ -9,12 +9,9 @@ use crate::refuse::unknown;
 use hapo_core::Refusal;
 use sha2::{Digest, Sha256};
 
-/// A layout of prompts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Template {
-    /// Its name in recipes.
     pub name: &'static str,
-    /// Where it comes from, in one line.
     pub origin: &'static str,
     /// The prompt, with `{input}` once where the problem goes.
     pub text: &'static str,
@@ -69,19 +66,16 @@ impl From<&'static Template> for TemplateChoice<'_> {
     }
 }
 
-/// The text around a problem.
 #[derive(Debug, Clone)]
 pub enum PromptTemplate {
     /// One of [`TEMPLATES`].
     Named(&'static Template),
-    /// The model's own.
     Chat(Box<ChatPrompt>),
 }
 
 /// A chat template with the texts that a run adds to a problem.
 #[derive(Debug, Clone)]
 pub struct ChatPrompt {
-    /// The model's template.
     pub template: ChatTemplate,
     /// Text of the system turn; without it the template's own default holds.
     pub system: Option<String>,
@@ -96,7 +90,6 @@ impl From<&'static Template> for PromptTemplate {
 }
 
 impl PromptTemplate {
-    /// Its name in recipes.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Named(it) => it.name,
@@ -104,7 +97,6 @@ impl PromptTemplate {
         }
     }
 
-    /// The prompt of a problem.
     pub fn render(&self, problem: &str) -> Result<String, Refusal> {
         let chat = match self {
             Self::Named(it) => return Ok(render(it, problem)),
@@ -160,7 +152,6 @@ pub fn with_hint(problem: &str, hint: &str) -> String {
     format!("{problem}\n\nHint: {hint}")
 }
 
-/// The end of an assistant's turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndOfTurn {
     /// This token.
@@ -217,7 +208,6 @@ pub const TEMPLATES: &[Template] = &[
     },
 ];
 
-/// The template of that name.
 pub fn find_template(name: &str) -> Result<&'static Template, Refusal> {
     let known = || TEMPLATES.iter().map(|template| template.name).chain([CHAT]);
     let found = TEMPLATES.iter().find(|template| template.name == name);

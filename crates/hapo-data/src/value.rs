@@ -1,6 +1,5 @@
 //! The value of a row's field, whatever its file, and faults in it.
 
-use crate::surrogates::without_lone_surrogates;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
@@ -27,7 +26,6 @@ pub(crate) enum Value {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Object(pub(crate) Vec<(String, Value)>);
 
-/// The fault of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fault {
     pub(crate) field: String,
@@ -93,7 +91,6 @@ impl Value {
         }
     }
 
-    /// The digits of a number.
     pub(crate) fn number(&self) -> Option<String> {
         match self {
             Value::Number(digits) => Some(digits.clone()),
@@ -191,7 +188,7 @@ pub(crate) fn parse_row(bytes: &[u8], first: bool) -> Result<Object, Fault> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         fault("row", "UTF-8", &format!("an invalid byte at position {}", error.valid_up_to() + 1))
     })?;
-    serde_json::from_str(&without_lone_surrogates(text)).map_err(|error| {
+    serde_json::from_str(&hapo_core::without_lone_surrogates(text)).map_err(|error| {
         let got = if error.is_data() {
             shorten(text.trim())
         } else {

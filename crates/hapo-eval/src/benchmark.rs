@@ -11,11 +11,9 @@ use sha2::{Digest, Sha256};
 /// A set of held-out problems.
 #[derive(Clone, Copy, Debug)]
 pub struct Benchmark {
-    /// Name on the command line.
     pub name: &'static str,
     /// Head of its column in tables.
     pub title: &'static str,
-    /// One line for `hapo list benchmarks`.
     pub summary: &'static str,
     /// k: completions of each problem that its score is defined by; `None` leaves it to the user.
     pub completions: Option<usize>,
@@ -24,7 +22,6 @@ pub struct Benchmark {
 
 #[derive(Clone, Copy, Debug)]
 enum Source {
-    /// Made by the built-in task.
     Task(&'static HeldOutSet, Split),
     /// Read from a file of the user's: how many problems it holds, names under which it goes, in letters and digits
     /// alone, and who publishes it with which [`text_checksum`].
@@ -38,9 +35,7 @@ enum Source {
 /// Benchmarks that are reported together.
 #[derive(Clone, Copy, Debug)]
 pub struct Suite {
-    /// Name on the command line.
     pub name: &'static str,
-    /// Its benchmarks, in the order of the table.
     pub benchmarks: &'static [Benchmark],
     /// Longest completion, in tokens, that its scores are defined by.
     pub max_tokens: Option<usize>,
@@ -58,7 +53,6 @@ impl Benchmark {
         }
     }
 
-    /// True if its problems are read from a file.
     pub fn is_file(&self) -> bool {
         matches!(self.source, Source::File { .. })
     }
@@ -161,23 +155,28 @@ fn find(folder: &Path, stems: &[&str]) -> Result<Option<PathBuf>, Refusal> {
 
 /// `mini6`: the six held-out sets of the built-in task.
 const MINI: &[Benchmark] = &[
-    mini(0, "n-digit × 1-digit products, 5 digits"),
-    mini(1, "n-digit × 1-digit products, 6 digits"),
-    mini(2, "sums of three numbers, 4 digits"),
-    mini(3, "sums of three numbers, 5 digits"),
-    mini(4, "solutions of a*x+b=c, 3 digits"),
-    mini(5, "solutions of a*x+b=c, 4 digits"),
+    task(0, MINI6[0].name, Split::HeldOut, "n-digit × 1-digit products, 5 digits"),
+    task(1, MINI6[1].name, Split::HeldOut, "n-digit × 1-digit products, 6 digits"),
+    task(2, MINI6[2].name, Split::HeldOut, "sums of three numbers, 4 digits"),
+    task(3, MINI6[3].name, Split::HeldOut, "sums of three numbers, 5 digits"),
+    task(4, MINI6[4].name, Split::HeldOut, "solutions of a*x+b=c, 3 digits"),
+    task(5, MINI6[5].name, Split::HeldOut, "solutions of a*x+b=c, 4 digits"),
 ];
 
 /// `mini-dev`: the same six of the development split, for what is chosen: a checkpoint, a rate.
 const DEVELOPMENT: &[Benchmark] = &[
-    development(0, "dev-multiply-5", "products to choose by, 5 digits"),
-    development(1, "dev-multiply-6", "products to choose by, 6 digits"),
-    development(2, "dev-add-4", "sums to choose by, 4 digits"),
-    development(3, "dev-add-5", "sums to choose by, 5 digits"),
-    development(4, "dev-linear-3", "solutions to choose by, 3 digits"),
-    development(5, "dev-linear-4", "solutions to choose by, 4 digits"),
+    task(0, "dev-multiply-5", Split::Development, "products to choose by, 5 digits"),
+    task(1, "dev-multiply-6", Split::Development, "products to choose by, 6 digits"),
+    task(2, "dev-add-4", Split::Development, "sums to choose by, 4 digits"),
+    task(3, "dev-add-5", Split::Development, "sums to choose by, 5 digits"),
+    task(4, "dev-linear-3", Split::Development, "solutions to choose by, 3 digits"),
+    task(5, "dev-linear-4", Split::Development, "solutions to choose by, 4 digits"),
 ];
+
+const fn task(index: usize, name: &'static str, split: Split, summary: &'static str) -> Benchmark {
+    let source = Source::Task(&MINI6[index], split);
+    Benchmark { name, title: name, summary, completions: None, source }
+}
 
 /// Benchmarks that are read from files. Columns: name, title; summary; k, problems; names of files; who publishes the texts
 /// with which checksum.
@@ -213,7 +212,6 @@ const MATH: &[Benchmark] = files! {
         ["aime25", "aime2025"]; ("TRAPO", "9318432afefa4c26");
 };
 
-/// Every benchmark.
 pub const BENCHMARKS: &[Benchmark] = &{
     let mut all = [MINI[0]; 18];
     let mut i = 0;
@@ -226,34 +224,16 @@ pub const BENCHMARKS: &[Benchmark] = &{
     all
 };
 
-/// Every suite.
 pub const SUITES: &[Suite] = &[
     Suite { name: "mini6", benchmarks: MINI, max_tokens: None },
     Suite { name: "mini-dev", benchmarks: DEVELOPMENT, max_tokens: None },
     Suite { name: "math6", benchmarks: MATH, max_tokens: Some(8192) },
 ];
 
-const fn mini(index: usize, summary: &'static str) -> Benchmark {
-    Benchmark {
-        name: MINI6[index].name,
-        title: MINI6[index].name,
-        summary,
-        completions: None,
-        source: Source::Task(&MINI6[index], Split::HeldOut),
-    }
-}
-
-const fn development(index: usize, name: &'static str, summary: &'static str) -> Benchmark {
-    let source = Source::Task(&MINI6[index], Split::Development);
-    Benchmark { name, title: name, source, ..mini(index, summary) }
-}
-
-/// The benchmark of that name.
 pub fn benchmark(name: &str) -> Option<&'static Benchmark> {
     BENCHMARKS.iter().find(|it| it.name == name)
 }
 
-/// The suite of that name.
 pub fn suite(name: &str) -> Option<&'static Suite> {
     SUITES.iter().find(|it| it.name == name)
 }

@@ -3,28 +3,23 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::benchmark::benchmark;
-use crate::graded::ProblemResult;
-use crate::record::Recorded;
-use crate::statistics::{
-    Estimate, estimate, estimate_mean_of, mean_paired_difference, paired_difference,
-};
+use crate::grading::ProblemResult;
+use crate::scores::Recorded;
+use crate::statistics::{Estimate, estimate_mean_of, mean_paired_difference};
 
 /// A table of models and benchmarks. Scores are shares from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Names of the benchmarks.
     pub benchmarks: Vec<String>,
     /// One row per model, in the order given.
     pub rows: Vec<Row>,
 }
 
-/// One model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Its name.
     pub name: String,
     /// The model its deltas are against, if any.
     pub base: Option<String>,
@@ -34,7 +29,6 @@ pub struct Row {
     pub average: Option<Cell>,
 }
 
-/// One score.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cell {
     /// avg@k with its interval over problems.
@@ -43,12 +37,9 @@ pub struct Cell {
     pub delta: Option<Estimate>,
 }
 
-/// How a table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Columns for a terminal.
     Text,
-    /// A Markdown table.
     Markdown,
     /// JSON, intervals included.
     Json,
@@ -60,139 +51,103 @@ pub enum Layout {
 /// model is compared with the first. A benchmark that a record has in part has no score.
 pub fn compare(runs: &[(String, Recorded)], seed: u64) -> Comparison {
     let mut benchmarks: Vec<String> = Vec::new();
-    for (name, _) in runs.iter().flat_map(|it| &it.1.benchmarks) {
+    for (name, _) in runs.iter().flat_map(|run| &run.1.benchmarks) {
         if !benchmarks.contains(name) {
             benchmarks.push(name.clone());
         }
     }
     // The order of the tables of benchmarks, where they are known.
     benchmarks.sort_by_key(|name| {
-        let known = crate::BENCHMARKS.iter().position(|it| it.name == name);
+        let known = crate::BENCHMARKS.iter().position(|known| known.name == name);
         known.unwrap_or(usize::MAX)
     });
     let host = |name: &str| -> Option<usize> {
         let cut = name.len().checked_sub("-hapo".len())?;
         let (host, end) = (name.get(..cut)?, name.get(cut..)?);
         let is_pair = end.eq_ignore_ascii_case("-hapo");
-        runs.iter().position(|it| is_pair && it.0 == host)
+        runs.iter().position(|run| is_pair && run.0 == host)
     };
-    let pairs = runs.iter().any(|it| host(&it.0).is_some());
+    let pairs = runs.iter().any(|run| host(&run.0).is_some());
     let rows = runs.iter().enumerate().map(|(n, (name, run))| {
         let base = if pairs { host(name) } else { (n > 0).then_some(0) };
-        let base_run = base.map(|it| &runs[it].1);
-        let values: Vec<Option<Paired>> = benchmarks
-            .iter()
-            .map(|name| paired(whole(run, name)?, base_run.and_then(|base| whole(base, name))))
-            .collect();
-        let cells = values.iter().map(|it| {
-            let it = it.as_ref()?;
-            Some(Cell {
-                score: estimate(&it.values, seed)?,
-                delta: it.base.as_ref().and_then(|base| paired_difference(&it.values, base, seed)),
-            })
-        });
+        let base = base.map(|base| &runs[base]);
+        let values: Vec<Option<Paired>> =
+            benchmarks.iter().map(|of| Paired::of(run, base.map(|base| &base.1), of)).collect();
+        let cell = |values: &Option<Paired>| cell(std::slice::from_ref(values.as_ref()?), seed);
+        let all: Option<Vec<Paired>> = values.iter().cloned().collect();
         Row {
             name: name.clone(),
-            base: base.map(|it| runs[it].0.clone()),
-            cells: cells.collect(),
-            average: average(&values, seed),
+            base: base.map(|base| base.0.clone()),
+            cells: values.iter().map(cell).collect(),
+            average: all.and_then(|all| self::cell(&all, seed)),
         }
     });
     let rows = rows.collect();
     Comparison { benchmarks, rows }
 }
 
-/// Benchmarks whose problems' texts differ between two records, with the names of the first two such.
-pub fn different_texts(runs: &[(String, Recorded)]) -> BTreeMap<&str, [&str; 2]> {
+/// Warnings about records before they are compared: benchmarks whose problems' texts differ, and unfinished ones.
+pub fn warnings(runs: &[(String, Recorded)]) -> Vec<String> {
     let mut first: BTreeMap<&str, (&str, &Value)> = BTreeMap::new();
-    let mut differ = BTreeMap::new();
-    for (name, recorded) in runs {
-        for (benchmark, text) in texts(recorded).into_iter().flatten() {
+    let (mut differ, mut unfinished) = (BTreeMap::new(), Vec::new());
+    for (name, run) in runs {
+        for (benchmark, text) in run.settings["texts"].as_object().into_iter().flatten() {
             let (other, expected) = first.entry(benchmark).or_insert((name, text));
             if *expected != text {
                 differ.entry(benchmark.as_str()).or_insert([*other, name]);
             }
-        }
-    }
-    differ
-}
-
-/// A benchmark that a record has in part.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unfinished<'a> {
-    /// The record's name.
-    pub name: &'a str,
-    /// The benchmark.
-    pub benchmark: &'a str,
-    /// Problems that have a result.
-    pub problems: usize,
-    /// All of its problems.
-    pub of: usize,
-}
-
-/// The benchmarks that records have in part.
-pub fn unfinished(runs: &[(String, Recorded)]) -> Vec<Unfinished<'_>> {
-    let mut all = Vec::new();
-    for (name, run) in runs {
-        for benchmark in texts(run).into_iter().flat_map(Map::keys) {
-            let problems = run.benchmark(benchmark).map_or(0, BTreeMap::len);
-            let of = problems_of(run, benchmark);
+            let (problems, of) =
+                (run.benchmark(benchmark).map_or(0, BTreeMap::len), problems_of(run, benchmark));
             if problems < of {
-                all.push(Unfinished {
-                    name: name.as_str(),
-                    benchmark: benchmark.as_str(),
-                    problems,
-                    of,
-                });
+                unfinished.push(format!(
+                    "{name}: {problems} of {of} problems of {benchmark}; the score is left out until the same command finishes the record"
+                ));
             }
         }
     }
-    all
+    let differ = differ.into_iter().map(|(benchmark, [one, other])| {
+        format!("{benchmark}: the problems' texts differ between {one} and {other}")
+    });
+    differ.chain(unfinished).collect()
 }
 
-/// Checksums of a record's problems, benchmark by benchmark.
-fn texts(run: &Recorded) -> Option<&Map<String, Value>> {
-    run.settings.get("texts")?.as_object()
-}
-
-/// The number of a benchmark's problems.
 fn problems_of(run: &Recorded, benchmark: &str) -> usize {
     run.settings["problems"][benchmark].as_u64().unwrap_or(0) as usize
 }
 
-/// A record's results of a benchmark, where it has all of them: those of the first problems are no score of it.
-fn whole<'a>(run: &'a Recorded, benchmark: &str) -> Option<&'a BTreeMap<usize, ProblemResult>> {
-    let results = run.benchmark(benchmark)?;
-    (results.len() >= problems_of(run, benchmark)).then_some(results)
-}
-
-/// A model's successes, problem by problem, and its base's on the same problems.
+/// A model's successes on a benchmark, problem by problem, and its base's on the same problems.
+#[derive(Clone)]
 struct Paired {
     values: Vec<f64>,
     base: Option<Vec<f64>>,
 }
 
-fn paired(
-    run: &BTreeMap<usize, ProblemResult>,
-    base: Option<&BTreeMap<usize, ProblemResult>>,
-) -> Option<Paired> {
-    if run.is_empty() {
-        return None;
+impl Paired {
+    /// `None` where the run does not have all problems: those of the first are no score of it.
+    fn of(run: &Recorded, base: Option<&Recorded>, benchmark: &str) -> Option<Self> {
+        fn whole<'r>(
+            run: &'r Recorded,
+            benchmark: &str,
+        ) -> Option<&'r BTreeMap<usize, ProblemResult>> {
+            let enough = |results: &&BTreeMap<_, _>| results.len() >= problems_of(run, benchmark);
+            run.benchmark(benchmark).filter(enough)
+        }
+        let run = whole(run, benchmark).filter(|results| !results.is_empty())?;
+        let values =
+            |of: &BTreeMap<usize, ProblemResult>| of.values().map(ProblemResult::success).collect();
+        let base = base.and_then(|base| whole(base, benchmark)).filter(|base| {
+            let key =
+                |(number, of): (&usize, &ProblemResult)| (*number, of.id.clone(), of.gold.clone());
+            run.iter().map(key).eq(base.iter().map(key))
+        });
+        Some(Self { values: values(run), base: base.map(values) })
     }
-    let values =
-        |it: &BTreeMap<usize, ProblemResult>| it.values().map(ProblemResult::success).collect();
-    let same = |base: &&BTreeMap<usize, ProblemResult>| {
-        let keys =
-            |(number, it): (&usize, &ProblemResult)| (*number, it.id.clone(), it.gold.clone());
-        run.iter().map(keys).eq(base.iter().map(keys))
-    };
-    Some(Paired { values: values(run), base: base.filter(same).map(values) })
 }
 
-fn average(sets: &[Option<Paired>], seed: u64) -> Option<Cell> {
-    let sets: Vec<&Paired> = sets.iter().map(Option::as_ref).collect::<Option<_>>()?;
-    let values: Vec<&[f64]> = sets.iter().map(|it| it.values.as_slice()).collect();
-    let pairs = sets.iter().map(|it| Some((it.values.as_slice(), it.base.as_deref()?)));
+/// The mean over sets, each weighing the same.
+fn cell(sets: &[Paired], seed: u64) -> Option<Cell> {
+    let values: Vec<&[f64]> = sets.iter().map(|set| set.values.as_slice()).collect();
+    let pairs = sets.iter().map(|set| Some((set.values.as_slice(), set.base.as_deref()?)));
     let pairs: Option<Vec<(&[f64], &[f64])>> = pairs.collect();
     let delta = pairs.and_then(|pairs| mean_paired_difference(&pairs, seed));
     Some(Cell { score: estimate_mean_of(&values, seed)?, delta })
@@ -209,111 +164,95 @@ impl Comparison {
         }
     }
 
-    fn heads(&self) -> Vec<String> {
-        let title = |it: &String| benchmark(it).map_or(it.clone(), |it| it.title.to_owned());
-        let mut heads = vec!["Method".to_owned()];
-        heads.extend(self.benchmarks.iter().map(title));
-        heads.push("Avg Acc".to_owned());
-        heads
+    /// The heads, and each model with its scores and their average; `shown` writes the score of a column.
+    fn lines(&self, shown: impl Fn(usize, Option<Cell>) -> String) -> Vec<Vec<String>> {
+        let titles = self.benchmarks.iter().map(|name| match benchmark(name) {
+            Some(known) => known.title,
+            None => name,
+        });
+        let heads = ["Method"].into_iter().chain(titles).chain(["Avg Acc"]);
+        let heads = heads.map(str::to_owned).collect();
+        let row = |row: &Row| {
+            let cells = row.all().enumerate().map(|(column, cell)| shown(column, cell));
+            [row.name.clone()].into_iter().chain(cells).collect()
+        };
+        [heads].into_iter().chain(self.rows.iter().map(row)).collect()
     }
 
     fn text(&self) -> String {
-        let mut lines = vec![self.heads()];
-        for row in &self.rows {
-            let mut line = vec![row.name.clone()];
-            line.extend(row.all().map(|it| it.map_or("-".to_owned(), plain)));
-            lines.push(line);
-        }
-        let width = |column: usize| {
-            let widths = lines.iter().map(|it| it[column].chars().count());
-            widths.max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+        let lines = self.lines(|_, cell| plain(cell));
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+        let widths: Vec<usize> = (0..lines[0].len()).filter_map(width).collect();
         let mut text = String::new();
         for line in &lines {
-            let mut padded = format!("{:<1$}", line[0], widths[0]);
-            for (it, width) in line.iter().zip(&widths).skip(1) {
-                padded += &format!("  {it:<width$}");
-            }
-            text += padded.trim_end();
+            let padded = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            text += padded.collect::<Vec<_>>().join("  ").trim_end();
             text.push('\n');
         }
         text
     }
 
     fn markdown(&self) -> String {
-        let heads: Vec<String> = self.heads().iter().map(|it| it.replace('|', "\\|")).collect();
-        let mut text = format!("| {} |\n|---|", heads.join(" | "));
-        text += &"---:|".repeat(heads.len() - 1);
-        text.push('\n');
-        for row in &self.rows {
-            text += &format!("| {} |", row.name.replace('|', "\\|"));
-            for it in row.all() {
-                text += &format!(" {} |", it.map_or("-".to_owned(), plain));
+        let mut text = String::new();
+        for (n, line) in self.lines(|_, cell| plain(cell)).iter().enumerate() {
+            text += &format!("| {} |\n", line.join("\n").replace('|', "\\|").replace('\n', " | "));
+            if n == 0 {
+                text += &format!("|---|{}\n", "---:|".repeat(line.len() - 1));
             }
-            text.push('\n');
         }
         text
     }
 
     fn latex(&self) -> String {
-        let heads: Vec<String> = self.heads().iter().map(|it| escaped(it)).collect();
-        let columns = "c".repeat(heads.len() - 1);
-        let mut text = format!(
-            "\\begin{{tabular}}{{l{columns}}}\n\\toprule\n{} \\\\\n\\midrule\n",
-            heads.join(" & ")
-        );
-        for row in &self.rows {
-            let mut line = vec![escaped(&row.name)];
-            for (column, it) in row.all().enumerate() {
-                let Some(it) = it else {
-                    line.push("--".to_owned());
-                    continue;
-                };
-                let value = format!("{:.2}", 100.0 * it.score.mean);
-                let better = self.better(column, it.score.mean);
-                let mut cell = match better {
-                    0 => format!("\\textbf{{{value}}}"),
-                    1 => format!("\\underline{{{value}}}"),
-                    _ => value,
-                };
-                if let Some(delta) = it.delta {
-                    cell += &format!("\\,{{\\scriptsize ({})}}", signed(delta));
-                }
-                line.push(cell);
-            }
+        let mut lines = self.lines(|column, cell| self.in_latex(column, cell));
+        lines[0].iter_mut().for_each(|head| *head = escaped(head));
+        lines[1..].iter_mut().for_each(|line| line[0] = escaped(&line[0]));
+        let columns = "c".repeat(lines[0].len() - 1);
+        let mut text = format!("\\begin{{tabular}}{{l{columns}}}\n\\toprule\n");
+        for (n, line) in lines.iter().enumerate() {
             text += &format!("{} \\\\\n", line.join(" & "));
+            if n == 0 {
+                text += "\\midrule\n";
+            }
         }
         text + "\\bottomrule\n\\end{tabular}\n"
     }
 
-    /// How many different scores of a column are better.
-    fn better(&self, column: usize, score: f64) -> usize {
-        let mut above: Vec<f64> = self
-            .rows
-            .iter()
-            .filter_map(|it| it.all().nth(column)?.map(|it| it.score.mean))
-            .filter(|it| *it > score)
-            .collect();
-        above.sort_by(f64::total_cmp);
-        above.dedup();
-        above.len()
+    /// The best score of a column is bold, the second best underlined.
+    fn in_latex(&self, column: usize, cell: Option<Cell>) -> String {
+        let Some(cell) = cell else {
+            return "--".to_owned();
+        };
+        let scores =
+            self.rows.iter().filter_map(|row| row.all().nth(column)?.map(|cell| cell.score.mean));
+        let mut better: Vec<f64> = scores.filter(|score| *score > cell.score.mean).collect();
+        better.sort_by(f64::total_cmp);
+        better.dedup();
+        let value = format!("{:.2}", 100.0 * cell.score.mean);
+        let value = match better.len() {
+            0 => format!("\\textbf{{{value}}}"),
+            1 => format!("\\underline{{{value}}}"),
+            _ => value,
+        };
+        match cell.delta {
+            Some(delta) => format!("{value}\\,{{\\scriptsize ({})}}", signed(delta)),
+            None => value,
+        }
     }
 }
 
 impl Row {
-    /// Its scores and its average.
     fn all(&self) -> impl Iterator<Item = Option<Cell>> {
         self.cells.iter().copied().chain([self.average])
     }
 }
 
-fn plain(it: Cell) -> String {
-    let score = format!("{:.2}", 100.0 * it.score.mean);
-    match it.delta {
-        Some(delta) => format!("{score} ({})", signed(delta)),
-        None => score,
-    }
+fn plain(cell: Option<Cell>) -> String {
+    let Some(Cell { score, delta }) = cell else {
+        return "-".to_owned();
+    };
+    let delta = delta.map_or(String::new(), |delta| format!(" ({})", signed(delta)));
+    format!("{:.2}{delta}", 100.0 * score.mean)
 }
 
 fn signed(delta: Estimate) -> String {
@@ -338,7 +277,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graded::GradedCompletion;
+    use crate::grading::GradedCompletion;
     use expect_test::{Expect, expect};
     use hapo_core::Verdict;
 
@@ -451,11 +390,13 @@ mod tests {
         for (run, (text, n)) in runs.iter_mut().zip([("f0", 4), ("f0", 4), ("f0", 4), ("f1", 2)]) {
             run.1.settings = json!({ "texts": { "x": text }, "problems": { "x": n } });
         }
-        let found: Vec<_> = unfinished(&runs)
-            .iter()
-            .map(|it| (it.name, it.benchmark, it.problems, it.of))
-            .collect();
-        assert_eq!(found, [("new", "x", 3, 4), ("cut", "x", 2, 4)]);
+        let left_out = "the score is left out until the same command finishes the record";
+        let expected = [
+            "x: the problems' texts differ between new and other".to_owned(),
+            format!("new: 3 of 4 problems of x; {left_out}"),
+            format!("cut: 2 of 4 problems of x; {left_out}"),
+        ];
+        assert_eq!(warnings(&runs), expected);
         let table = compare(&runs, 0);
         let scores: Vec<Option<f64>> =
             table.rows.iter().map(|it| it.cells[0].map(|it| it.score.mean)).collect();

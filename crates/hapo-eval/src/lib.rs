@@ -1,26 +1,29 @@
-//! How good a model is, and how sure one can be.
+//! Completions of problems from a local model or a server, graded and journalled: the scores of an evaluation with their
+//! intervals, and a teacher's verified traces.
 
 mod benchmark;
 mod compare;
-mod evaluate;
-mod graded;
+mod completions;
+mod grading;
 mod plan;
-mod record;
-mod remote;
 mod score;
-mod session;
+mod scores;
 mod statistics;
+mod traces;
 
 pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text_checksum};
-pub use compare::{
-    Cell, Comparison, Layout, Row, Unfinished, compare, different_texts, unfinished,
+pub use compare::{Cell, Comparison, Layout, Row, compare, warnings};
+pub use completions::{Completions, LocalModel, Progress, RawCompletion, Summarise};
+pub use grading::{CUT_OFF, GradedCompletion, Judge, ProblemResult, average, gold_of};
+pub use hapo_net::chat::{Client, RetryPolicy};
+pub use hapo_run::OpenMode;
+pub use plan::{
+    Fingerprints, LocalSampling, Plan, ProblemSet, ProblemSets, PromptForm, Sampling, SetChoice,
+    counterpart, draws_of,
 };
-pub use evaluate::{EvalModel, EvalSettings, average, evaluate};
-pub use graded::{GradedCompletion, Judge, ProblemResult, RawCompletion, Truncated};
-pub use plan::{EvalPlan, EvalSet, EvalSets, Fingerprints, SetChoice, draws_of};
-pub use record::{Record, Recorded};
 pub use score::{Other, Score, score};
-pub use session::{EvalProgress, EvalSession};
+pub use scores::{Recorded, Scores};
 pub use statistics::{
     Estimate, estimate, estimate_mean_of, majority, paired_difference, pass_at_k,
 };
+pub use traces::{LEAKS, Leaked, Length, Outcome, Prices, Rule, Rules, Summary, Traces, leak};

@@ -1,18 +1,17 @@
-//! Which problems an evaluation samples completions for, and how.
+//! Which completions are wanted, and how they are sampled and graded.
 
 use std::path::Path;
 
-use hapo_core::Refusal;
-use hapo_data::Dataset;
+use hapo_core::{Refusal, Truncated};
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
+use hapo_data::{Dataset, Example, Message};
 use hapo_kernels::{Compute, NumberFormat};
 use hapo_sampler::{Decoding, KvMemory, Truncation};
 use hapo_verify::{Extracting, Grader};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::benchmark::{Benchmark, SUITES, benchmark, suite, text_checksum};
-use crate::graded::Truncated;
+use crate::benchmark::{Benchmark, SUITES, benchmark, suite};
 
 /// Completions of each problem where neither the caller nor the benchmark names a number.
 const COMPLETIONS: usize = 2;
@@ -21,27 +20,15 @@ const MAX_TOKENS: usize = 96;
 
 /// A named set of problems.
 #[derive(Clone, Debug)]
-pub struct EvalSet {
+pub struct ProblemSet {
     /// Its name in tables and records.
     pub name: String,
-    /// The problems.
     pub dataset: Dataset,
     /// k: completions of each problem.
     pub completions: usize,
-    /// The set is the user's file, not a benchmark.
-    pub is_file: bool,
-}
-
-impl EvalSet {
-    /// Key of the set's draws: by its name, so that two benchmarks share none whatever else is evaluated; 0 for a file,
-    /// whose name is the user's.
-    pub(crate) fn draws(&self) -> u64 {
-        if self.is_file { 0 } else { draws_of(&self.name) }
-    }
-
-    fn has_dialogues(&self) -> bool {
-        self.dataset.examples.iter().any(|it| !it.messages.is_empty())
-    }
+    /// Key of a local model's draws beside the seed: by the name of a benchmark, so that two of them share none whatever
+    /// else is evaluated; 0 for a file, whose name is the user's.
+    pub draws: u64,
 }
 
 /// Key of the draws of a benchmark or level of that name.
@@ -51,12 +38,9 @@ pub fn draws_of(name: &str) -> u64 {
     u64::from_be_bytes(*head)
 }
 
-/// Several sets, and the longest completion in tokens.
 #[derive(Clone, Debug)]
-pub struct EvalSets {
-    /// The sets, each name once.
-    pub sets: Vec<EvalSet>,
-    /// Longest completion in tokens.
+pub struct ProblemSets {
+    pub sets: Vec<ProblemSet>,
     pub max_tokens: usize,
 }
 
@@ -73,14 +57,11 @@ pub struct SetChoice<'a> {
     pub first: Option<usize>,
     /// The split of `family:level`.
     pub split: Split,
-    /// k.
     pub completions: Option<usize>,
-    /// Longest completion in tokens.
     pub max_tokens: Option<usize>,
 }
 
-impl EvalSets {
-    /// The problems of a file as one set.
+impl ProblemSets {
     pub fn of_file(
         name: String,
         mut dataset: Dataset,
@@ -90,11 +71,10 @@ impl EvalSets {
     ) -> Self {
         let completions = completions.unwrap_or(COMPLETIONS);
         dataset.examples.truncate(first.unwrap_or(usize::MAX));
-        let set = EvalSet { name, dataset, completions, is_file: true };
+        let set = ProblemSet { name, dataset, completions, draws: 0 };
         Self { sets: vec![set], max_tokens: max_tokens.unwrap_or(MAX_TOKENS) }
     }
 
-    /// The sets that `choice` names.
     pub fn choose(choice: SetChoice<'_>) -> Result<Self, Refusal> {
         let (mut sets, mut max_tokens) = (Vec::new(), None);
         for name in choice.names.split(',') {
@@ -102,17 +82,17 @@ impl EvalSets {
                 (Some(it), _) => it.benchmarks.iter().collect(),
                 (None, Some(it)) => vec![it],
                 (None, None) => {
-                    sets.push(EvalSet {
+                    sets.push(ProblemSet {
                         name: name.to_owned(),
                         dataset: level(name, choice)?,
                         completions: choice.completions.unwrap_or(COMPLETIONS),
-                        is_file: false,
+                        draws: draws_of(name),
                     });
                     continue;
                 }
             };
             for member in members {
-                if sets.iter().any(|set: &EvalSet| set.name == member.name) {
+                if sets.iter().any(|set: &ProblemSet| set.name == member.name) {
                     continue;
                 }
                 max_tokens = max_tokens.max(suite_max_tokens(member));
@@ -124,14 +104,12 @@ impl EvalSets {
     }
 }
 
-/// The longest completion that the benchmark's suite defines.
 fn suite_max_tokens(benchmark: &Benchmark) -> Option<usize> {
-    let has = |it: &Benchmark| it.name == benchmark.name;
-    let suite = SUITES.iter().find(|it| it.benchmarks.iter().any(has));
-    suite.and_then(|it| it.max_tokens)
+    let has = |member: &Benchmark| member.name == benchmark.name;
+    SUITES.iter().find(|suite| suite.benchmarks.iter().any(has))?.max_tokens
 }
 
-fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<EvalSet, Refusal> {
+fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<ProblemSet, Refusal> {
     let dataset = match choice.folder {
         Some(folder) if benchmark.is_file() => {
             let mut all = benchmark.read(folder)?;
@@ -141,11 +119,11 @@ fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<EvalSet, Refus
         _ => benchmark.problems(choice.problems)?,
     };
     let completions = choice.completions.or(benchmark.completions);
-    Ok(EvalSet {
+    Ok(ProblemSet {
         name: benchmark.name.to_owned(),
         dataset,
         completions: completions.unwrap_or(COMPLETIONS),
-        is_file: false,
+        draws: draws_of(benchmark.name),
     })
 }
 
@@ -174,112 +152,221 @@ fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Refusal> {
 pub struct Fingerprints {
     /// Name of its weights, the adapter's among them.
     pub weights: String,
-    /// Hash of its template's text.
     pub template: String,
 }
 
-/// An evaluation; its record is bound to all of it.
-#[derive(Clone)]
-pub struct EvalPlan {
-    /// The problems.
-    pub sets: Vec<EvalSet>,
-    /// The model's folder or name.
+/// How a problem is put to a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PromptForm {
+    /// By a local model's template of this name.
+    Template(String),
+    /// With this text behind it; a dialogue whole, with the text behind the user's last turn.
+    Instruction(String),
+    /// With its gold answer (the paper, appendix C).
+    Conditioned,
+    /// With the request to put the final answer within `\boxed{}`.
+    Plain,
+    /// Alone, for a model whose own template asks for the rest.
+    Bare,
+}
+
+impl PromptForm {
+    /// Its name in records.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Template(name) | Self::Instruction(name) => name,
+            Self::Conditioned => "conditioned",
+            Self::Plain => "plain",
+            Self::Bare => "bare",
+        }
+    }
+
+    /// The user's turn: `problem`, and around it what the form asks for.
+    fn render(&self, problem: &str, answer: &str) -> String {
+        const BOXED: &str =
+            "\nPlease reason step by step, and put your final answer within \\boxed{}.";
+        let instruction = match self {
+            Self::Conditioned => return hapo_data::teacher_prompt(problem, answer),
+            Self::Instruction(text) => text,
+            Self::Plain => BOXED,
+            Self::Template(_) | Self::Bare => "",
+        };
+        match instruction {
+            "" => problem.to_owned(),
+            instruction => format!("{problem}\n{instruction}"),
+        }
+    }
+}
+
+/// How completions are sampled.
+#[derive(Clone, Debug)]
+pub struct Sampling {
+    /// The model's folder, or its name at the server.
     pub model: String,
-    /// The contents of a local model; `None` until it is open, and for a server.
-    pub fingerprints: Option<Fingerprints>,
-    /// The server's base address; `None` for a local model.
+    /// The server's address; `None` for a local model.
     pub endpoint: Option<String>,
-    /// The template of a local model, or the text after a problem that is sent to a server.
-    pub prompt: String,
-    /// k, where one was chosen for all sets.
-    pub completions: Option<usize>,
-    /// Sampling temperature; 0 takes the most likely token.
-    pub temperature: f32,
-    /// Nucleus mass.
-    pub top_p: f32,
-    /// Longest completion in tokens.
-    pub max_tokens: usize,
-    /// The grader, and the text that it sees.
-    pub grader: Extracting<'static>,
-    /// Grading of completions that were cut off.
-    pub truncated: Truncated,
-    /// Seed of the draws and of the intervals.
+    pub prompt: PromptForm,
+    pub system: Option<String>,
+    /// 0 takes the most likely token.
+    pub temperature: f64,
+    pub top_p: f64,
+    /// Longest completion in tokens; the server's own limit if `None`.
+    pub max_tokens: Option<usize>,
     pub seed: u64,
-    /// Sequences that a local model decodes at once.
+    /// Fields that are added to a server's request or replace others; null removes one.
+    pub extra: Map<String, Value>,
+}
+
+impl Sampling {
+    /// The body of a request to a server. A dialogue is sent with all of its turns.
+    pub(crate) fn request(&self, example: &Example, seed: u64) -> Value {
+        let mut messages = match &example.messages[..] {
+            [] => vec![Message::new("user", &example.problem)],
+            turns => turns.to_vec(),
+        };
+        if let Some(last) = messages.iter_mut().rev().find(|turn| turn.role == "user") {
+            last.content = self.prompt.render(&last.content, &example.answer);
+        }
+        if let Some(system) = &self.system {
+            messages.insert(0, Message::new("system", system));
+        }
+        let mut body = json!({
+            "model": self.model, "messages": messages, "temperature": self.temperature, "seed": seed,
+        });
+        if self.top_p < 1.0 {
+            body["top_p"] = json!(self.top_p);
+        }
+        if let Some(tokens) = self.max_tokens {
+            body["max_tokens"] = json!(tokens);
+        }
+        for (field, value) in &self.extra {
+            match value {
+                Value::Null => {
+                    body.as_object_mut().expect("it was made as an object").remove(field);
+                }
+                _ => body[field] = value.clone(),
+            }
+        }
+        body
+    }
+}
+
+/// How a local model samples.
+#[derive(Clone, Debug)]
+pub struct LocalSampling {
+    /// `None` until the model is open.
+    pub fingerprints: Option<Fingerprints>,
     pub max_sequences: usize,
-    /// Memory of its keys and values.
     pub kv_memory: KvMemory,
-    /// Their number format.
     pub kv_dtype: NumberFormat,
-    /// The rounding of its products' factors.
+    /// The rounding of products' factors.
     pub compute: Compute,
 }
 
-impl EvalPlan {
-    /// How tokens are drawn.
-    pub fn decoding(&self) -> Result<Decoding, Refusal> {
-        let truncation = Truncation { top_p: self.top_p, ..Truncation::NONE };
-        let decoding = Decoding::at_temperature(self.temperature, truncation);
-        Ok(decoding?)
+impl Default for LocalSampling {
+    fn default() -> Self {
+        Self {
+            fingerprints: None,
+            max_sequences: 256,
+            kv_memory: KvMemory::Auto,
+            kv_dtype: NumberFormat::F32,
+            compute: Compute::F32,
+        }
+    }
+}
+
+/// The grader that is compared with `grader`: `oat` for `math` and the reverse.
+pub fn counterpart(grader: &Extracting<'static>) -> Option<Extracting<'static>> {
+    let other = hapo_verify::grader(grader.counterpart()?).expect("a counterpart is in the table");
+    Some(Extracting::new(other, grader.extraction()))
+}
+
+/// Which completions are wanted, and how they are sampled and graded.
+#[derive(Clone)]
+pub struct Plan {
+    pub sets: Vec<ProblemSet>,
+    pub sampling: Sampling,
+    pub local: LocalSampling,
+    /// k, where one was chosen for all sets.
+    pub completions: Option<usize>,
+    /// The grader, and the text that it sees.
+    pub grader: Extracting<'static>,
+    /// Another one, whose verdicts an evaluation puts beside the grader's.
+    pub other: Option<Extracting<'static>>,
+    /// Grading of completions that were cut off.
+    pub truncated: Truncated,
+}
+
+impl Plan {
+    pub(crate) fn decoding(&self) -> Result<Decoding, Refusal> {
+        let Sampling { temperature, top_p, .. } = self.sampling;
+        let truncation = Truncation { top_p: top_p as f32, ..Truncation::NONE };
+        Ok(Decoding::at_temperature(temperature as f32, truncation)?)
     }
 
-    /// The grader whose verdicts appear next to the plan's: `oat` for `math` and the reverse.
-    pub fn other_grader(&self) -> Option<Extracting<'static>> {
-        let name = self.grader.counterpart()?;
-        let other = hapo_verify::grader(name).expect("a counterpart is in the table");
-        Some(Extracting::new(other, self.grader.extraction()))
+    pub fn max_tokens(&self) -> usize {
+        self.sampling.max_tokens.unwrap_or(MAX_TOKENS)
     }
 
     /// Warnings about the problems' texts before a score is compared with a published one.
     pub fn text_warnings(&self) -> Vec<String> {
-        let warning = |it: &EvalSet| benchmark(&it.name)?.other_text(&it.dataset);
+        let warning = |set: &ProblemSet| benchmark(&set.name)?.other_text(&set.dataset);
         self.sets.iter().filter_map(warning).collect()
     }
+}
 
-    /// The settings that a record must share to be resumed.
-    pub fn settings(&self) -> Value {
-        let of_sets = |value: fn(&Dataset) -> Value| -> Map<String, Value> {
-            self.sets.iter().map(|it| (it.name.clone(), value(&it.dataset))).collect()
-        };
-        let texts = of_sets(|it| text_checksum(it).into());
-        let problems = of_sets(|it| it.examples.len().into());
-        let mut settings = json!({
-            "texts": texts, "problems": problems, "model": self.model, "endpoint": self.endpoint.as_deref().map(without_secrets),
-            "k": self.completions, "temperature": decimal(self.temperature), "top_p": decimal(self.top_p),
-            "max_tokens": self.max_tokens, "grader": self.grader.name(),
-            "extraction": self.grader.extraction(), "truncated": self.truncated, "prompt": self.prompt, "seed": self.seed,
-        });
-        if let Some(it) = &self.fingerprints {
-            settings["weights"] = json!(it.weights);
-            settings["template"] = json!(it.template);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sampling(prompt: PromptForm) -> Sampling {
+        Sampling {
+            model: "m".into(),
+            endpoint: None,
+            prompt,
+            system: None,
+            temperature: 0.7,
+            top_p: 0.9,
+            max_tokens: Some(5),
+            seed: 0,
+            extra: Map::new(),
         }
-        // A record without it has answers to the last turns of dialogues alone.
-        if self.endpoint.is_some() && self.sets.iter().any(EvalSet::has_dialogues) {
-            settings["turns"] = json!("all");
-        }
-        // A record without them is of f32.
-        if self.compute != Compute::F32 {
-            settings["compute"] = json!(self.compute);
-        }
-        if self.kv_dtype != NumberFormat::F32 {
-            settings["kv_dtype"] = json!(self.kv_dtype);
-        }
-        settings
     }
-}
 
-/// The shortest decimal of a number: 0.6, not 0.6000000238418579.
-fn decimal(value: f32) -> f64 {
-    value.to_string().parse().expect("the decimal of a number is a number")
-}
+    #[test]
+    fn a_dialogue_is_sent_whole_and_a_problem_by_itself() {
+        let messages =
+            [("system", "Be brief."), ("user", "1+1?"), ("assistant", "2"), ("user", "+3?")];
+        let messages = messages.map(|(role, text)| Message::new(role, text)).to_vec();
+        let mut example = Example { problem: "+3?".to_owned(), messages, ..Example::default() };
+        let sampling = sampling(PromptForm::Instruction("Box it.".into()));
+        assert_eq!(
+            sampling.request(&example, 1)["messages"],
+            json!([
+                { "role": "system", "content": "Be brief." },
+                { "role": "user", "content": "1+1?" },
+                { "role": "assistant", "content": "2" },
+                { "role": "user", "content": "+3?\nBox it." },
+            ])
+        );
+        example.messages.clear();
+        let alone = json!([{ "role": "user", "content": "+3?\nBox it." }]);
+        assert_eq!(sampling.request(&example, 1)["messages"], alone);
+    }
 
-/// An address without user, password and query.
-fn without_secrets(endpoint: &str) -> String {
-    let rest = endpoint.split(['?', '#']).next().unwrap_or_default();
-    match (rest.find("://"), rest.rfind('@')) {
-        (Some(scheme), Some(at)) if at > scheme => {
-            format!("{}{}", &rest[..scheme + 3], &rest[at + 1..])
-        }
-        _ => rest.to_owned(),
+    #[test]
+    fn extra_fields_add_replace_and_remove() {
+        let extra = json!({ "seed": null, "max_tokens": null, "max_completion_tokens": 9, "temperature": 0.1 });
+        let sampling = Sampling {
+            system: Some("s".into()),
+            extra: extra.as_object().unwrap().clone(),
+            ..sampling(PromptForm::Bare)
+        };
+        let expected = json!({
+            "model": "m", "temperature": 0.1, "top_p": 0.9, "max_completion_tokens": 9,
+            "messages": [{ "role": "system", "content": "s" }, { "role": "user", "content": "u" }],
+        });
+        let example = Example { problem: "u".into(), ..Example::default() };
+        assert_eq!(sampling.request(&example, 3), expected);
     }
 }

@@ -3,16 +3,13 @@
 use hapo_core::Verdict;
 use serde::Serialize;
 
-use crate::evaluate::average;
-use crate::graded::{GradedCompletion, ProblemResult};
+use crate::grading::{GradedCompletion, ProblemResult, average};
 use crate::statistics::{Estimate, estimate, majority, pass_at_k};
 
 /// Scores of one benchmark; shares are from 0 to 1.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Score {
-    /// The benchmark.
     pub benchmark: String,
-    /// Its problems.
     pub problems: usize,
     /// k: completions of each problem (the fewest, should they differ).
     pub k: usize,
@@ -20,15 +17,12 @@ pub struct Score {
     pub average: Estimate,
     /// Unbiased pass@j for j = 1, 2, 4, … up to k, and k.
     pub pass_at: Vec<(usize, f64)>,
-    /// maj@k.
     pub majority: Estimate,
-    /// Share of completions that did not end by themselves.
     pub truncated: f64,
     /// Share of completions without a readable answer.
     pub no_answer: f64,
     /// Mean length in tokens, where it was counted.
     pub length: Option<f64>,
-    /// The other grader's view, if there is one.
     pub other: Option<Other>,
 }
 
@@ -80,7 +74,6 @@ fn pass_at(results: &[ProblemResult], k: usize) -> Vec<(usize, f64)> {
     powers.chain([k]).map(|j| (j, mean(j))).collect()
 }
 
-/// A problem's part of maj@k.
 fn won(result: &ProblemResult) -> f64 {
     let votes: Vec<Option<usize>> = result.completions.iter().map(|it| it.vote).collect();
     let correct = result.completions.iter().find(|it| it.verdict.is_correct());

@@ -8,11 +8,8 @@ use hapo_core::{CounterRng, RngCounter, RngStream};
 /// A mean with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Estimate {
-    /// The mean.
     pub mean: f64,
-    /// Lower end of the 95 % interval.
     pub low: f64,
-    /// Upper end of the 95 % interval.
     pub high: f64,
 }
 
@@ -31,9 +28,6 @@ pub fn estimate(shares: &[f64], seed: u64) -> Option<Estimate> {
 
 /// Mean of the means of several sets, each weighing the same, as the average over benchmarks; problems are resampled
 /// within their sets. `None` when there is no set or one of them is empty.
-///
-/// # Panics
-/// As [`estimate`] does.
 pub fn estimate_mean_of(sets: &[&[f64]], seed: u64) -> Option<Estimate> {
     let are_shares = sets.iter().copied().flatten().all(|it| (0.0..=1.0).contains(it));
     assert!(are_shares, "shares are from 0 to 1");
@@ -111,9 +105,6 @@ pub fn paired_difference(values: &[f64], baseline: &[f64], seed: u64) -> Option<
 }
 
 /// Mean of the differences of several sets, each weighing the same. `None` when there is no set or one of them is empty.
-///
-/// # Panics
-/// As [`paired_difference`] does.
 pub(crate) fn mean_paired_difference(sets: &[(&[f64], &[f64])], seed: u64) -> Option<Estimate> {
     let of = |(values, baseline): &(&[f64], &[f64])| -> Vec<f64> {
         assert_eq!(values.len(), baseline.len(), "both models answered the same problems");

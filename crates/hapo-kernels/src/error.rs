@@ -4,29 +4,12 @@ use hapo_core::{Fault, Refusal};
 
 /// An error of a device.
 #[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum DeviceError {
     /// The system has no memory for a buffer of this size.
     #[error("no memory for a buffer of {bytes} bytes")]
     Allocation {
         /// Requested size.
         bytes: usize,
-    },
-    /// The worker threads could not be started.
-    #[error("cannot start {threads} worker threads: {reason}")]
-    Threads {
-        /// Requested number.
-        threads: usize,
-        /// The system's message.
-        reason: String,
-    },
-    /// The device has no products of these factors.
-    #[error("{problem}")]
-    Compute {
-        /// The request, and the missing part.
-        problem: String,
-        /// How to fix it.
-        hint: &'static str,
     },
     /// A GPU has no free memory for a buffer.
     #[error(
@@ -61,32 +44,22 @@ impl DeviceError {
         matches!(self, Self::Allocation { .. } | Self::OutOfMemory { .. })
     }
 
-    /// Advice for the user, if there is any.
-    pub fn hint(&self) -> Option<&str> {
+    /// Advice for the user.
+    pub fn hint(&self) -> &str {
         match self {
-            Self::Gpu { hint, .. } => Some(hint),
-            Self::Compute { hint, .. } => Some(hint),
-            Self::Allocation { .. } | Self::OutOfMemory { .. } => Some(
+            Self::Gpu { hint, .. } => hint,
+            Self::Allocation { .. } | Self::OutOfMemory { .. } => {
                 "smaller batches and activation checkpointing need less memory in training, fewer or \
-                 shorter sequences at once need less in sampling",
-            ),
-            _ => None,
+                 shorter sequences at once need less in sampling"
+            }
         }
     }
 }
 
 impl From<DeviceError> for Refusal {
     fn from(error: DeviceError) -> Self {
-        let fault = match error {
-            DeviceError::Compute { .. } => Fault::Input,
-            _ => Fault::Machine,
-        };
-        let hint = error.hint().map(str::to_owned);
-        let refusal = Self::because(error).with_fault(fault);
-        match hint {
-            Some(hint) => refusal.hint(hint),
-            None => refusal,
-        }
+        let hint = error.hint().to_owned();
+        Self::because(error).with_fault(Fault::Machine).hint(hint)
     }
 }
 

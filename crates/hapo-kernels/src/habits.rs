@@ -69,6 +69,12 @@ impl Habits {
         if self.is_cpu() || room == 0 { width } else { (width + room).next_multiple_of(8) }
     }
 
+    /// Rows of a step of decoding that has `rows` sequences: a GPU adds copies of the first, whose results nobody reads, up to
+    /// a multiple of eight, so that it sees few numbers of rows.
+    pub fn decoded_rows(&self, rows: usize) -> usize {
+        if self.is_cpu() || rows <= 8 { rows } else { rows.next_multiple_of(8) }
+    }
+
     /// How attention's queries, keys, values, outputs and their gradients are held, so that a cache which holds keys and
     /// values so loses nothing.
     pub fn attention(&self, shape: AttentionShape) -> NumberFormat {

@@ -140,7 +140,6 @@ mod x86 {
     /// The high half of a word.
     const HIGH: i32 = !0xffff;
 
-    /// One 512-bit register.
     #[derive(Clone, Copy)]
     pub(crate) struct Avx512(__m512);
 
@@ -194,7 +193,6 @@ mod x86 {
         }
     }
 
-    /// Two 256-bit registers.
     #[derive(Clone, Copy)]
     pub(crate) struct Avx2(__m256, __m256);
 
@@ -264,7 +262,6 @@ mod arm {
 
     use super::{Lanes, WIDTH};
 
-    /// Four 128-bit registers.
     #[derive(Clone, Copy)]
     pub(crate) struct Neon([float32x4_t; 4]);
 

@@ -61,8 +61,8 @@ pub use number_format::NumberFormat;
 pub use row::{RowStats, entropy, exp, exp_sum, log_prob, max, row_stats};
 pub use shapes::{
     Accumulate, Activation, AdamW, AdamWFactors, AttentionShape, BufferSize, CacheLayer, CacheRow,
-    DrawRow, DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, PAGE, SegmentRow,
-    TableItem,
+    DrawRow, DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, NO_CELL, PAGE,
+    SegmentRow, TableItem,
 };
 pub use span::{Buffer, Span, SpanMut};
 pub use tally::Tally;

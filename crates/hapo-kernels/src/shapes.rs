@@ -122,6 +122,9 @@ impl TableItem for SegmentRow {}
 /// two warps of a GPU.
 pub const PAGE: usize = 64;
 
+/// In place of a cell: a GPU leaves out the key and the value. A CPU is given none.
+pub const NO_CELL: u32 = u32::MAX;
+
 /// A layer of a key/value cache, which is made of pages of [`PAGE`] tokens.
 ///
 /// In page `p`, layer `index` of `count` and head `h` hold `Kᵀ [head_dim, PAGE]` and then `V [PAGE, head_dim]`, at

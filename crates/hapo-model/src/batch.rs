@@ -22,7 +22,6 @@ pub struct Segment {
 pub struct Target {
     /// Packed row that predicts it; several targets may share one.
     pub row: usize,
-    /// The predicted token.
     pub token: u32,
     /// 1 / temperature; 1 for the plain distribution.
     pub inverse_temperature: f32,
@@ -35,7 +34,6 @@ pub struct PackedBatch {
     pub tokens: Vec<u32>,
     /// Location of each sequence, and the segment that it continues.
     pub segments: Vec<Segment>,
-    /// The tokens to predict.
     pub targets: Vec<Target>,
 }
 

@@ -55,9 +55,38 @@ pub(crate) fn refused(
     expectation: impl Display,
     got: impl Display,
 ) -> Refusal {
-    let (file, place) = (file.display(), place.to_string());
-    let refusal = expected(expectation).got(got);
-    if place.is_empty() { refusal.at(file) } else { refusal.at(format!("{file}: {place}")) }
+    let (refusal, place) = (expected(expectation).got(got), place.to_string());
+    in_file(file, if place.is_empty() { refusal } else { refusal.at(place) })
+}
+
+/// A refusal within `outer`, the prefix of its place.
+pub(crate) fn inside(outer: &str, refusal: Refusal) -> Refusal {
+    let place = format!("{outer}{}", refusal.place().unwrap_or_default());
+    refusal.at(place)
+}
+
+/// A refusal of a file, or of the place in it.
+pub(crate) fn in_file(file: &Path, refusal: Refusal) -> Refusal {
+    let file = file.display();
+    match refusal.place() {
+        Some(_) => inside(&format!("{file}: "), refusal),
+        None => refusal.at(file),
+    }
+}
+
+/// One refusal of several fields of one file.
+pub(crate) fn several(mut refused: Vec<Refusal>) -> Option<Refusal> {
+    if refused.len() < 2 {
+        return refused.pop();
+    }
+    let each: Vec<String> = refused.iter().map(ToString::to_string).collect();
+    let (n, each) = (refused.len(), each.join("; "));
+    let whole = Refusal::input(format!("{n} fields ask for another decoder: {each}"));
+    let hint = refused.iter().find_map(Refusal::how_to_mend).cloned();
+    Some(match hint {
+        Some(hint) => whole.hint(hint),
+        None => whole,
+    })
 }
 
 /// A failed system call on a file of a model folder, whatever it was to do.

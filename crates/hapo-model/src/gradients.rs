@@ -48,9 +48,6 @@ impl<D: Device> Gradients<D> {
     }
 
     /// Writes the zeros of a cleared sum: a batch in which no group has a signal still makes an optimiser step.
-    ///
-    /// # Errors
-    /// No memory, if the buffer was given back.
     pub fn materialize(&mut self, device: &D) -> Result<(), Refusal> {
         if self.cleared {
             self.reserve(device)?;

@@ -37,7 +37,6 @@ pub struct Outputs {
     pub entropies: Vec<f32>,
 }
 
-/// Buffers of the head.
 #[derive(Debug)]
 pub(crate) struct Head<D: Device> {
     rows: usize,
@@ -90,7 +89,6 @@ impl<D: Device> Head<D> {
         })
     }
 
-    /// Bytes of the logits.
     pub(crate) fn logit_bytes(&self) -> usize {
         self.logits.bytes()
     }

@@ -13,9 +13,6 @@ const FEW: [usize; 3] = [1, 8, 64];
 impl<D: Device> Model<D> {
     /// True if some rows times the matrices of the first layer and the head have the same bits alone and among many, on
     /// which rests that sampled log-probabilities are the trainer's. `None` on a CPU, where tests say so.
-    ///
-    /// # Errors
-    /// No memory, or a device that fails.
     pub fn rows_are_independent(&self) -> Result<Option<bool>, Refusal> {
         if self.device.habits().is_cpu() {
             return Ok(None);

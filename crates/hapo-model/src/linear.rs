@@ -16,7 +16,6 @@ use crate::gradients::Gradients;
 use crate::lora::LoraShape;
 use crate::places::{Param, Range};
 
-/// Numbers of a tensor.
 pub(crate) type Tensor<'a, D> = Numbers<'a, <D as Device>::Buf, <D as Device>::Weight>;
 
 /// Numbers of a tensor, to write.
@@ -45,7 +44,6 @@ impl<D: Device> Vector<D> {
         self.is_trained = is_trained;
     }
 
-    /// All of it.
     pub(crate) fn all(&self) -> Span<'_, D::Buf> {
         self.numbers.first(self.numbers.len())
     }
@@ -133,7 +131,6 @@ impl<D: Device> Linear<D> {
         &self.weight
     }
 
-    /// Inputs and outputs.
     pub(crate) fn shape(&self) -> [usize; 2] {
         self.shape
     }

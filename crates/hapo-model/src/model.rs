@@ -42,12 +42,10 @@ pub struct Model<D: Device> {
 /// A layer of a decoder.
 #[derive(Debug)]
 pub(crate) struct Layer<D: Device> {
-    /// Before and after attention.
     pub(crate) attn_norms: [Option<Vector<D>>; 2],
     pub(crate) q: Linear<D>,
     pub(crate) k: Linear<D>,
     pub(crate) v: Linear<D>,
-    /// Of q and k.
     pub(crate) qk_norm: Option<[Vector<D>; 2]>,
     pub(crate) o: Linear<D>,
     /// Before and after the MLP.
@@ -104,7 +102,6 @@ impl<D: Device> Layer<D> {
         [q, k, v, o, gate, up, down]
     }
 
-    /// Its norms.
     fn norms_mut(&mut self) -> impl Iterator<Item = &mut Vector<D>> {
         let Self { attn_norms, qk_norm, mlp_norms, .. } = self;
         attn_norms.iter_mut().chain(mlp_norms).flatten().chain(qk_norm.iter_mut().flatten())
@@ -159,19 +156,13 @@ enum Copied<D: Device> {
 impl<D: Device> Model<D> {
     /// A decoder of zeros for sequences of at most `positions` tokens (prompt included), to be trained. Fill it with
     /// [`Model::set_tensor`].
-    ///
-    /// # Errors
-    /// A shape that cannot be computed with, or no memory.
     pub fn new(device: D, config: Config, positions: usize) -> Result<Self, Refusal> {
         Self::held(device, config, positions, Held::Trained)
     }
 
     /// As [`Model::new`], with matrices for a purpose.
-    ///
-    /// # Errors
-    /// As there.
     pub fn held(device: D, config: Config, positions: usize, held: Held) -> Result<Self, Refusal> {
-        config.check_computable()?;
+        config.check()?;
         families::check_run(&config, device.habits(), None)?;
         // An embedding that is looked up only is held by tokens if it is trained, else as the head is.
         let (layout, looked_up) = match held {
@@ -213,7 +204,6 @@ impl<D: Device> Model<D> {
         Ok(model)
     }
 
-    /// The shape.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -249,7 +239,6 @@ impl<D: Device> Model<D> {
         self.trained_layout().len()
     }
 
-    /// The device.
     pub fn device(&self) -> &D {
         &self.device
     }
@@ -272,9 +261,6 @@ impl<D: Device> Model<D> {
     }
 
     /// Prepares the matrices for decoding where that changes no bit of a result; whether all of them are faster.
-    ///
-    /// # Errors
-    /// No memory.
     pub fn quicken(&mut self) -> Result<bool, Refusal> {
         let Self { device, layers, head, .. } = self;
         let mut all = true;
@@ -285,9 +271,6 @@ impl<D: Device> Model<D> {
     }
 
     /// Loads a tensor given in its published order, the model's or the adapter's.
-    ///
-    /// # Errors
-    /// An unknown name or another number of elements.
     pub fn set_tensor(&mut self, name: &str, published: &[f32]) -> Result<(), Refusal> {
         let found = self.find(name)?;
         let param = found.param.clone();
@@ -299,9 +282,6 @@ impl<D: Device> Model<D> {
     }
 
     /// A tensor in its published order.
-    ///
-    /// # Errors
-    /// An unknown name.
     pub fn tensor(&self, name: &str) -> Result<Vec<f32>, Refusal> {
         let Found { param, index, is_adapters } = self.find(name)?;
         let tensors = if is_adapters { self.pairs() } else { self.tensors() };
@@ -320,9 +300,6 @@ impl<D: Device> Model<D> {
     }
 
     /// The same of any buffer laid out as the trained parameters: gradients, moments.
-    ///
-    /// # Errors
-    /// An unknown name.
     pub fn published(&self, buffer: &D::Buf, name: &str) -> Result<Vec<f32>, Refusal> {
         let param = self.trained_layout().get(name)?;
         Ok(param.published(|first, to| {
@@ -372,9 +349,6 @@ impl<D: Device> Model<D> {
     }
 
     /// Zero gradients of the trained parameters.
-    ///
-    /// # Errors
-    /// No memory.
     pub fn gradients(&self) -> Result<Gradients<D>, Refusal> {
         let of_heads = match self.config.decoder.qk_norm {
             Some(QkNorm::Row) => self.config.attention_shape().q_dim(),
@@ -410,9 +384,6 @@ impl<D: Device> Model<D> {
     }
 
     /// A copy of the weights that are trained, for [`Model::swap_trained`].
-    ///
-    /// # Errors
-    /// No memory.
     pub fn copy_trained(&self) -> Result<WeightsCopy<D>, Refusal> {
         let copy = |tensor: Tensor<'_, D>| match tensor {
             Numbers::Weight(it) => Ok(Copied::Matrix(self.device.copy_of(it)?)),
@@ -441,9 +412,6 @@ impl<D: Device> Model<D> {
 
     /// Puts an adapter of zeros beside the weights, in the place of the one before; updates then leave the weights as they
     /// are. Fill it with [`Model::set_tensor`].
-    ///
-    /// # Errors
-    /// No memory.
     pub fn add_adapter(&mut self, shape: LoraShape) -> Result<(), Refusal> {
         families::check_run(&self.config, self.device.habits(), Some(&shape))?;
         let layout = shape.layout(&self.config);
@@ -490,9 +458,6 @@ impl<D: Device> Model<D> {
     }
 
     /// Adds the adapter to the weights, W + s·A·B, and drops it.
-    ///
-    /// # Errors
-    /// No memory, or weights that are held in bf16 alone and cannot take the sum.
     pub fn merge_adapter(&mut self) -> Result<(), Refusal> {
         if self.held == Held::Frozen(NumberFormat::Bf16) {
             let problem = "the weights are held in bf16 alone and take no sum with an adapter";
@@ -611,7 +576,6 @@ impl<D: Device> Model<D> {
 }
 
 impl<D: Device> WeightsCopy<D> {
-    /// Its bytes.
     pub fn bytes(&self) -> u64 {
         let bytes = self.0.iter().map(|it| match it {
             Copied::Vector(it) => it.bytes(),

@@ -14,16 +14,13 @@ use crate::config::{Config, TensorSpec};
 /// Elements between which tensors start.
 const ALIGN: usize = 16;
 
-/// One parameter tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Published name.
     pub name: String,
     /// Published shape; linear weights are `[out, in]`.
     pub shape: Vec<usize>,
     /// First element in the flat buffer.
     pub offset: usize,
-    /// Number of elements.
     pub len: usize,
     /// The buffer holds the transposed matrix.
     pub transposed: bool,
@@ -77,7 +74,6 @@ impl ParamLayout {
         elements.next_multiple_of(ALIGN)
     }
 
-    /// The tensors, in order.
     pub fn params(&self) -> &[Param] {
         &self.params
     }
@@ -235,24 +231,16 @@ pub(crate) type Range = (usize, usize);
 /// A matrix of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Projection {
-    /// `q_proj`.
     Q,
-    /// `k_proj`.
     K,
-    /// `v_proj`.
     V,
-    /// `o_proj`.
     O,
-    /// `gate_proj`.
     Gate,
-    /// `up_proj`.
     Up,
-    /// `down_proj`.
     Down,
 }
 
 impl Projection {
-    /// All of them.
     pub const ALL: [Self; 7] =
         [Self::Q, Self::K, Self::V, Self::O, Self::Gate, Self::Up, Self::Down];
 
@@ -285,7 +273,6 @@ impl Projection {
         }
     }
 
-    /// Its inputs and outputs.
     pub(crate) fn shape(self, config: &Config) -> (usize, usize) {
         let (hidden, ffn) = (config.hidden, config.ffn);
         let shape = config.attention_shape();

@@ -2,7 +2,7 @@
 
 use hapo_core::{
     Bound as TrustRegion, Clip, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, OPERATORS,
-    Span, SpanTokens, Surrogate, Term, sequence_surrogate, token_surrogate,
+    Span, SpanTerms, SpanTokens, Term, sequence_surrogate, token_surrogate,
 };
 use numpy::ndarray::{Ix1, Ix2};
 use numpy::{PyReadonlyArray, PyUntypedArrayMethods};
@@ -53,7 +53,7 @@ pub(crate) fn policy_terms(
     let (rows, old, advantages, slopes) =
         (rows.view()?, old.as_slice()?, advantages.as_slice()?, slopes.as_slice_mut()?);
     py.detach(|| {
-        let (mut total, mut loss, mut tokens) = (Surrogate::default(), 0.0, 0);
+        let (mut total, mut loss, mut tokens) = (SpanTerms::default(), 0.0, 0);
         let mut gathered_old = Vec::new();
         rows.each(slopes, |row, log_probs, divisor, slopes| {
             gathered_old.clear();

@@ -1,7 +1,5 @@
 //! A method with its gate.
 
-use std::sync::Arc;
-
 use hapo_core::{
     Gated, HapoGate, METHODS, MethodEntry, MethodSettings, Needs, OPERATORS, Scored, SlotRule,
     TeacherPick, TeacherWeight,
@@ -125,22 +123,23 @@ fn beyond_rollouts(needs: Needs) -> Option<&'static str> {
 #[pyfunction]
 pub(crate) fn method_refusal(name: &str) -> PyResult<Option<&'static str>> {
     let method = with_defaults(name)?;
-    let apart = method.plan().teacher_apart.then_some("its teacher has a mean of its own");
+    let apart = method.plan.teacher_apart.then_some("its teacher has a mean of its own");
     Ok(beyond_rollouts(method.needs()).or(apart))
 }
 
 /// True if a method gives a teacher's tokens a term, so that HAPO's gate may decide when they enter.
 #[pyfunction]
 pub(crate) fn method_has_teacher(name: &str) -> PyResult<bool> {
-    Ok(with_defaults(name)?.can_be_gated())
+    Ok(with_defaults(name)?.plan.can_be_gated)
 }
 
-fn with_defaults(name: &str) -> PyResult<Arc<dyn hapo_core::Method>> {
+fn with_defaults(name: &str) -> PyResult<hapo_core::Method> {
     built(find(name)?, &MethodSettings::default())
 }
 
-fn built(entry: &MethodEntry, settings: &MethodSettings) -> PyResult<Arc<dyn hapo_core::Method>> {
-    (entry.build)(settings)
+fn built(entry: &MethodEntry, settings: &MethodSettings) -> PyResult<hapo_core::Method> {
+    entry
+        .build(settings)
         .map_err(|problem| value_error(problem.place().unwrap_or("settings"), &problem))
 }
 

@@ -4,10 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hapo_core::{
-    Advantage, Annealing, Context, CounterRng, Credit, Gate, Gated, Growing, Growth, Loss, Member,
-    Memory, Method, MixedGroup, Moment, Needs, Normaliser, Offer, Part, Plan, Prefix, PromptId,
-    Ratio, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot, SlotRule, Span,
-    SpanTokens, Step, StoredTrace, Term, Threshold, TokenScores, Verdict, admit_teacher,
+    Advantage, Annealing, Context, CounterRng, Credit, Foreign, Gate, Gated, Growing, Growth, Help,
+    Loss, Member, Memory, Method, MixedGroup, Moment, Needs, Normaliser, Offer, Part, Plan, Prefix,
+    PromptId, Ratio, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot,
+    SlotRule, Span, SpanTokens, Step, StoredTrace, Term, Threshold, TokenScores, Verdict,
+    admit_teacher,
 };
 use hapo_train::recipe::{BuildMethod, register_method as register};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
@@ -62,11 +63,7 @@ struct NeedsOfPython {
 struct PythonMethod {
     name: &'static str,
     object: Py<PyAny>,
-    plan: Plan,
-    needs: Needs,
-    grows: bool,
-    mixes: bool,
-    remembers: bool,
+    reads_memory: bool,
     code_hash: Option<String>,
     failure: Mutex<Option<String>>,
     memory: Mutex<Option<Py<PyAny>>>,
@@ -96,8 +93,8 @@ pub(crate) fn builder(factory: Py<PyAny>) -> Arc<BuildMethod> {
         Python::attach(|py| {
             let own = serde_json::to_string(own).expect("a table of a recipe is plain data");
             let built = factory.bind(py).call1((own,)).and_then(|it| it.extract::<Built>());
-            let method = built.and_then(|it| PythonMethod::new(name, it));
-            method.map(|it| Arc::new(it) as Arc<dyn Method>).map_err(|error| {
+            let method = built.and_then(|it| method_of(name, it));
+            method.map_err(|error| {
                 let error = error.value(py);
                 let text = |name| error.getattr(name).and_then(|it| it.extract::<String>()).ok();
                 (text("key").unwrap_or_default(), text("message").unwrap_or(error.to_string()))
@@ -107,49 +104,77 @@ pub(crate) fn builder(factory: Py<PyAny>) -> Arc<BuildMethod> {
     Arc::new(build)
 }
 
-impl PythonMethod {
-    fn new(name: &'static str, built: Built) -> PyResult<Self> {
-        let (gate, slot, can_be_gated, teacher_apart) = built.plan;
-        let gate = match gate.as_str() {
-            "never" => Gate::Never,
-            "always" => Gate::Always,
-            "failed" => Gate::Confidence {
-                threshold: Threshold::Derived { success_limit: 0 },
-                annealing: Annealing::Off,
-            },
-            _ => {
-                let problem = format!("expected never, always or failed, got {gate:?}");
-                return Err(value_error("plan.gate", problem));
-            }
-        };
-        let slot: SlotRule = word("plan.slot", &slot)?;
-        let NeedsOfPython { parts, prefixes, hints, reference, memory, traces, entropies } =
-            built.needs;
-        let needs = Needs {
-            parts,
-            prefixes,
-            hints,
-            reference,
-            memory,
-            traces,
-            scores_members: entropies,
-            ..Needs::ROLLOUTS
-        };
-        let (grows, mixes, remembers) = built.hooks;
-        Ok(Self {
-            name,
-            object: built.object,
-            plan: Plan { gate, slot, can_be_gated, teacher_apart },
-            needs,
-            grows,
-            mixes,
-            remembers,
-            code_hash: built.code_hash,
-            failure: Mutex::default(),
-            memory: Mutex::default(),
-        })
+/// The method of the built-in ones' kind.
+fn method_of(name: &'static str, built: Built) -> PyResult<Method> {
+    let (grows, mixes, remembers) = built.hooks;
+    let (plan, needs) = (plan_of(&built)?, needs_of(&built));
+    let method = Arc::new(PythonMethod {
+        name,
+        object: built.object,
+        reads_memory: needs.memory,
+        code_hash: built.code_hash,
+        failure: Mutex::default(),
+        memory: Mutex::default(),
+    });
+    let mut help = Help::needing(needs);
+    if grows {
+        let method = method.clone();
+        help = help.growing(move |group| method.grow(group));
     }
+    if mixes {
+        let method = method.clone();
+        help = help.mixing(move |group, offer, is_open| method.mix(group, offer, is_open));
+    }
+    if remembers {
+        let method = method.clone();
+        help = help.remembering(move |before, step, at| method.remember(before, step, at));
+    }
+    let foreign: Option<Arc<dyn Foreign>> = Some(method.clone());
+    Ok(Method {
+        name,
+        plan,
+        help,
+        scored_behind: |_, _| Some(Context::Plain),
+        unread_keys: &["advantage", "teacher"],
+        foreign,
+        ..Method::new(move |group, at, scores| method.credit(group, at, scores))
+    })
+}
 
+fn plan_of(built: &Built) -> PyResult<Plan> {
+    let (gate, slot, can_be_gated, teacher_apart) = &built.plan;
+    let gate = match gate.as_str() {
+        "never" => Gate::Never,
+        "always" => Gate::Always,
+        "failed" => Gate::Confidence {
+            threshold: Threshold::Derived { success_limit: 0 },
+            annealing: Annealing::Off,
+        },
+        _ => {
+            let problem = format!("expected never, always or failed, got {gate:?}");
+            return Err(value_error("plan.gate", problem));
+        }
+    };
+    let slot: SlotRule = word("plan.slot", slot)?;
+    Ok(Plan { gate, slot, can_be_gated: *can_be_gated, teacher_apart: *teacher_apart })
+}
+
+fn needs_of(built: &Built) -> Needs {
+    let NeedsOfPython { parts, prefixes, hints, reference, memory, traces, entropies } =
+        built.needs;
+    Needs {
+        parts,
+        prefixes,
+        hints,
+        reference,
+        memory,
+        traces,
+        scores_members: entropies,
+        ..Needs::ROLLOUTS
+    }
+}
+
+impl PythonMethod {
     fn failed(&self) -> MutexGuard<'_, Option<String>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -216,31 +241,8 @@ pub(crate) fn credit_of(raw: &[Vec<RawSpan<'_>>]) -> PyResult<Credit> {
     raw.iter().map(|spans| spans.iter().map(span_of).collect()).collect()
 }
 
-impl Method for PythonMethod {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn plan(&self) -> Plan {
-        self.plan
-    }
-
-    fn needs(&self) -> Needs {
-        self.needs
-    }
-
-    fn unread_keys(&self) -> &'static [&'static str] {
-        &["advantage", "teacher"]
-    }
-
-    fn scored_behind(&self, _: &MixedGroup, _: usize) -> Option<Context> {
-        self.needs.scores_members.then_some(Context::Plain)
-    }
-
+impl PythonMethod {
     fn grow(&self, group: &Growing<'_>) -> Growth {
-        if !self.grows {
-            return Growth::once(group);
-        }
         let at = format!("grow, {}, part {}", group_at(group.prompt(), group.at.step), group.part);
         let asked = self.ask(&at, |module| {
             let sampled = Sampled::growing(group, self.memory(module.py()));
@@ -263,9 +265,6 @@ impl Method for PythonMethod {
     }
 
     fn mix(&self, group: ScoredGroup, offer: &Offer<'_>, is_open: bool) -> MixedGroup {
-        if !self.mixes {
-            return offer.mix(group, is_open);
-        }
         let at = format!("mix, {}", group_at(group.prompt(), offer.slot.step));
         let entries = self.ask(&at, |module| {
             let sampled = Sampled::offered(&group, offer, is_open, self.memory(module.py()));
@@ -297,9 +296,6 @@ impl Method for PythonMethod {
     }
 
     fn remember(&self, mut before: Memory, step: &[MixedGroup], at: Step) -> Memory {
-        if !self.remembers {
-            return before;
-        }
         let notes = self.ask(&format!("remember, step {}", at.0), |module| {
             let moment = Moment { step: at, initial_threshold: 0.0 };
             let group = |it: &MixedGroup| Group {
@@ -318,8 +314,21 @@ impl Method for PythonMethod {
         before
     }
 
+    fn credit(&self, group: &MixedGroup, at: Moment, scores: &Scores) -> Credit {
+        let named = format!("credit, {}", group_at(group.prompt(), at.step));
+        let credit = self.ask(&named, |module| {
+            let memory = self.memory(module.py());
+            let group = Group { mixed: group.clone(), at, scores: scores.clone(), memory };
+            let raw = module.call_method1("credit", (&self.object, group))?;
+            credit_of(&raw.extract::<Vec<Vec<RawSpan<'_>>>>()?)
+        });
+        credit.unwrap_or_else(|| vec![Vec::new(); group.members().len()])
+    }
+}
+
+impl Foreign for PythonMethod {
     fn recall(&self, memory: &Memory) {
-        if self.needs.memory {
+        if self.reads_memory {
             let known = self.ask("memory", |module| {
                 module.call_method1("recalled", (&memory.notes,)).map(Bound::unbind)
             });
@@ -334,17 +343,6 @@ impl Method for PythonMethod {
     fn code_hash(&self) -> Option<String> {
         self.code_hash.clone()
     }
-
-    fn credit(&self, group: &MixedGroup, at: Moment, scores: &Scores) -> Credit {
-        let named = format!("credit, {}", group_at(group.prompt(), at.step));
-        let credit = self.ask(&named, |module| {
-            let memory = self.memory(module.py());
-            let group = Group { mixed: group.clone(), at, scores: scores.clone(), memory };
-            let raw = module.call_method1("credit", (&self.object, group))?;
-            credit_of(&raw.extract::<Vec<Vec<RawSpan<'_>>>>()?)
-        });
-        credit.unwrap_or_else(|| vec![Vec::new(); group.members().len()])
-    }
 }
 
 /// Groups to try a method on, made of draws: all failed, mixed, all solved, graded, some cut off, with and without a
@@ -356,7 +354,8 @@ pub(crate) fn trial_groups(
     group_size: usize,
 ) -> PyResult<Vec<(Py<Group>, Py<Group>)>> {
     let built: Built = factory.call1(("{}",))?.extract()?;
-    let method: Arc<dyn Method> = Arc::new(PythonMethod::new("tried", built)?);
+    let method = method_of("tried", built)?;
+    let foreign = method.foreign.clone().expect("a method of Python is foreign");
     let gated = Gated::bare(method.clone(), group_size)
         .map_err(|problem| value_error("group_size", problem))?;
     let mut all = Vec::new();
@@ -391,11 +390,11 @@ pub(crate) fn trial_groups(
             let (rollouts, graded) = rollouts.iter().cloned().unzip();
             let group = SampledGroup::new(PromptId(case), sampled, rollouts);
             let scored = group.score_with_rewards(graded, 1.0);
-            method.recall(&Memory::default());
+            foreign.recall(&Memory::default());
             let offer = Offer { teachers: &teachers, stored: &[], scores: &[], slot };
             let is_open = gated.success_limit(slot.step).is_open(scored.successes());
             let mixed = gated.mix(scored, &offer, is_open);
-            if let Some(problem) = method.failure() {
+            if let Some(problem) = foreign.failure() {
                 return Err(value_error("method", problem));
             }
             let scores = trial_scores(&mixed, method.needs());

@@ -55,7 +55,7 @@ impl Schedule {
             None => Threshold::Derived { success_limit: count("success_limit", success_limit)? },
         };
         let rule = table_gate(gate)?;
-        let is_annealed = rule.reads().contains(&"annealing");
+        let is_annealed = rule.reads.contains(&"annealing");
         let annealing = match (word("annealing", annealing)?, turn_off_epoch) {
             (AnnealingMode::Sigmoid, Some(turn_off_epoch)) if is_annealed => {
                 let steepness = steepness.unwrap_or_else(|| 10.into());
@@ -68,7 +68,7 @@ impl Schedule {
             }
             _ => Annealing::Off,
         };
-        let gate = rule.table(threshold, annealing);
+        let gate = (rule.table)(threshold, annealing);
         let (group_size, steps) =
             (count("group_size", group_size)?, count("steps_per_epoch", steps_per_epoch)?);
         let steps_per_epoch = steps as u64;
@@ -108,7 +108,7 @@ impl Schedule {
     /// Settings that are accepted and probably not meant.
     #[getter]
     fn warnings(&self) -> Vec<String> {
-        self.schedule.warnings().iter().map(ToString::to_string).collect()
+        self.schedule.warnings()
     }
 
     /// The table of steps 1 to `steps`, as a run folder keeps it in `gate.json`.
@@ -146,8 +146,8 @@ impl Schedule {
 }
 
 /// The gate of a name, if it is a table.
-fn table_gate(name: &str) -> PyResult<&'static dyn GateRule> {
-    let tables = || GATES.iter().filter(|it| it.is_table()).map(|it| it.name());
+fn table_gate(name: &str) -> PyResult<&'static GateRule> {
+    let tables = || GATES.iter().filter(|it| it.is_table).map(|it| it.name);
     let rule = hapo_core::gate_rule(name).ok_or_else(|| unknown("gate", name, tables()))?;
     let refused = hapo_core::refused_as_table(rule);
     refused.map_or(Ok(rule), |problem| Err(value_error("gate", problem)))

@@ -25,18 +25,15 @@ impl Columns {
         &self.names
     }
 
-    /// Steps logged.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The numbers of that name.
     pub fn get(&self, name: &str) -> Option<&[f64]> {
         let at = self.names.iter().position(|it| it == name)?;
         Some(&self.values[at])
     }
 
-    /// The steps themselves.
     pub fn steps(&self) -> &[f64] {
         self.values.first().map_or(&[], Vec::as_slice)
     }

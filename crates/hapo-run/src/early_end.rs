@@ -12,9 +12,7 @@ use crate::folder::RunFolder;
 /// The early end of a run that needs no further step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlyEnd {
-    /// Its last step.
     pub step: u64,
-    /// Why it is the last.
     pub because: String,
 }
 

@@ -1,17 +1,14 @@
 //! Files that are either complete or absent.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hapo_core::Refusal;
 
 /// Writes a file under a temporary name, flushes it to the disk and renames it. A link to a file stays a link; a device
-/// or a pipe, such as `/dev/null`, is written into.
-///
-/// # Errors
-/// When the disk refuses; the file is then as it was before.
+/// or a pipe, such as `/dev/null`, is written into. Where the disk refuses, the file is as it was before.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
     write_atomically_with(path, |file| file.write_all(bytes).map_err(Refusal::io("write", path)))
 }
@@ -21,24 +18,48 @@ pub fn write_atomically_with<E: From<Refusal>>(
     path: &Path,
     fill: impl FnOnce(&mut File) -> Result<(), E>,
 ) -> Result<(), E> {
-    let Some(place) = replaceable(path) else {
-        let opened = OpenOptions::new().append(true).open(path);
-        return fill(&mut opened.map_err(Refusal::io("write", path))?);
-    };
-    let temporary = temporary_name(&place);
-    let written = File::create(&temporary)
-        .map_err(|it| E::from(Refusal::io("write", path)(it)))
-        .and_then(|mut file| {
-            fill(&mut file)?;
-            let renamed = file.sync_all().and_then(|()| fs::rename(&temporary, &place));
-            Ok(renamed.map_err(Refusal::io("write", path))?)
-        });
-    if written.is_err() {
-        // A full disk needs the space back; the first cause is the one to report.
-        let _ = fs::remove_file(&temporary);
+    let (new, mut file) = NewFile::create(path).map_err(Refusal::io("write", path))?;
+    fill(&mut file)?;
+    Ok(new.finish().map_err(Refusal::io("write", path))?)
+}
+
+/// A file that appears under its name when it is finished. Before, what was there stays.
+#[derive(Debug)]
+pub struct NewFile {
+    /// The names that it has until then and afterwards; nothing for a device.
+    names: Option<(PathBuf, PathBuf)>,
+}
+
+impl NewFile {
+    /// Creates the file under a temporary name beside its own.
+    pub fn create(path: &Path) -> io::Result<(Self, File)> {
+        let Some(place) = replaceable(path) else {
+            return Ok((Self { names: None }, OpenOptions::new().append(true).open(path)?));
+        };
+        let temporary = temporary_name(&place);
+        let file = File::create(&temporary)?;
+        Ok((Self { names: Some((temporary, place)) }, file))
     }
-    written?;
-    Ok(sync_parent(&place)?)
+
+    /// Flushes the file to the disk and renames it.
+    pub fn finish(mut self) -> io::Result<()> {
+        if let Some((temporary, place)) = &self.names {
+            File::open(temporary)?.sync_all()?;
+            fs::rename(temporary, place)?;
+            sync_folder_of(place)?;
+        }
+        self.names = None;
+        Ok(())
+    }
+}
+
+/// A full disk needs the space back.
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some((temporary, _)) = &self.names {
+            let _ = fs::remove_file(temporary);
+        }
+    }
 }
 
 /// The file that a new one may take the place of: `path`, or what it links to, even if that is not there yet. `None` for
@@ -55,7 +76,7 @@ fn replaceable(path: &Path) -> Option<PathBuf> {
             break;
         };
         // `/dev/stdout` of a shell's `>> FILE`: a rename would lose what FILE has.
-        if place.starts_with("/proc") {
+        if place.starts_with("/proc") || place.starts_with("/dev/fd") {
             return None;
         }
         place = place.parent().unwrap_or(Path::new("")).join(target);
@@ -73,13 +94,16 @@ fn temporary_name(path: &Path) -> PathBuf {
 
 /// Makes a rename in the folder of `path` survive a power cut.
 pub fn sync_parent(path: &Path) -> Result<(), Refusal> {
-    let Some(parent) = path.parent().filter(|it| !it.as_os_str().is_empty()) else {
-        return Ok(());
-    };
-    File::open(parent).and_then(|it| it.sync_all()).map_err(Refusal::io("write", parent))
+    sync_folder_of(path).map_err(Refusal::io("write", path))
 }
 
-/// Creates a folder and those above it.
+fn sync_folder_of(path: &Path) -> io::Result<()> {
+    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
 pub fn create_folder(path: &Path) -> Result<(), Refusal> {
     fs::create_dir_all(path).map_err(Refusal::io("create", path))
 }

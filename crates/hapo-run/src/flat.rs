@@ -17,7 +17,6 @@ pub struct ResponseShares {
     pub all_solved: f64,
     /// Prompts with an admissible teacher; `None` where no teacher is to enter, or where nothing is known of it.
     pub with_teacher: Option<f64>,
-    /// Longest response allowed, in tokens.
     pub limit: usize,
 }
 

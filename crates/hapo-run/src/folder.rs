@@ -10,12 +10,10 @@ use hapo_core::Refusal;
 pub struct RunFolder<'a>(pub &'a Path);
 
 impl RunFolder<'_> {
-    /// The resolved recipe as TOML.
     pub fn recipe(self) -> PathBuf {
         self.0.join("recipe.toml")
     }
 
-    /// One line of numbers per step.
     pub fn metrics(self) -> PathBuf {
         self.0.join("metrics.jsonl")
     }
@@ -62,7 +60,6 @@ impl RunFolder<'_> {
         self.0.join("run.lock")
     }
 
-    /// The folder of rollouts.
     pub fn rollouts(self) -> PathBuf {
         self.0.join("rollouts")
     }
@@ -72,12 +69,10 @@ impl RunFolder<'_> {
         self.rollouts().join(format!("step-{step:06}.jsonl.zst"))
     }
 
-    /// The folder of checkpoints.
     pub fn checkpoints(self) -> PathBuf {
         self.0.join("checkpoints")
     }
 
-    /// The checkpoint after a step.
     pub fn checkpoint_of(self, step: u64) -> PathBuf {
         self.checkpoints().join(format!("step-{step:06}"))
     }

@@ -23,7 +23,6 @@ use crate::lock::lock;
 pub struct JournalFormat {
     /// Key of the version in the first line.
     pub name: &'static str,
-    /// Version of the format.
     pub version: u32,
     /// Key of the settings in the first line.
     pub settings: &'static str,
@@ -32,8 +31,6 @@ pub struct JournalFormat {
     /// A later line's name in messages.
     pub line: &'static str,
 }
-
-/// If a journal may or must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Resumes a journal of the same settings, or starts one.
@@ -51,7 +48,6 @@ pub struct Span {
     length: usize,
 }
 
-/// An open journal.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -133,7 +129,6 @@ impl Journal {
         settings.ok_or_else(|| nothing_to_resume(path))
     }
 
-    /// The journal's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -157,7 +152,6 @@ impl Journal {
         Ok(span)
     }
 
-    /// Flushes the journal to the disk.
     pub fn flush(&mut self) -> Result<(), Refusal> {
         self.file.sync_data().map_err(Refusal::io("write", &self.path))?;
         self.unflushed = 0;
@@ -165,7 +159,6 @@ impl Journal {
         Ok(())
     }
 
-    /// The line at a span.
     pub fn read_at<L: DeserializeOwned>(&mut self, span: Span) -> Result<L, Refusal> {
         let mut text = vec![0; span.length];
         self.file
@@ -181,8 +174,6 @@ struct Found {
     end: u64,
     damaged_lines: Vec<usize>,
 }
-
-/// Reads the settings and the complete lines of a file.
 fn read<L: DeserializeOwned>(
     file: &File,
     path: &Path,
@@ -236,8 +227,6 @@ fn settings_of(first_line: &[u8], format: &JournalFormat) -> Option<Value> {
     (version == u64::from(format.version)).then_some(())?;
     line.remove(format.settings)
 }
-
-/// A line as a message quotes it.
 fn shown(line: &[u8]) -> String {
     excerpt(String::from_utf8_lossy(line).trim_end(), 80)
 }

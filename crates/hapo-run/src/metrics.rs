@@ -20,24 +20,19 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Sets a number; a name is set once.
     pub fn set(&mut self, name: impl Into<Cow<'static, str>>, value: f64) {
         let name = name.into();
         debug_assert!(self.get(&name).is_none(), "{name} is set twice");
         self.entries.push((name, value));
     }
 
-    /// The number of that name.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.entries.iter().find(|it| it.0 == name).map(|it| it.1)
     }
-
-    /// Keeps the numbers of these names.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
         self.entries.retain(|it| keep(&it.0));
     }
 
-    /// Names and numbers in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.entries.iter().map(|it| (&*it.0, it.1))
     }
@@ -152,8 +147,6 @@ pub fn is_clock(name: &str) -> bool {
         || name.starts_with("memory/")
         || name == "verify/ms"
 }
-
-/// The open `metrics.jsonl` of a run.
 #[derive(Debug)]
 pub struct MetricsFile {
     file: File,
@@ -168,11 +161,7 @@ impl MetricsFile {
     /// killed run may have left behind its last checkpoint, are cut off. A file with lines that hold no step is set
     /// aside as it was, and the others are kept.
     pub fn open(path: &Path, steps_done: u64) -> Result<Self, Refusal> {
-        let found = match std::fs::read(path) {
-            Ok(it) => it,
-            Err(it) if it.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(it) => return Err(Refusal::io("read", path)(it)),
-        };
+        let found = contents(path)?;
         let (mut kept, mut lines, mut set_aside) = (Vec::new(), 0, None);
         for line in found.split_inclusive(|it| *it == b'\n').filter(|it| it.ends_with(b"\n")) {
             match step_of(line) {
@@ -193,26 +182,18 @@ impl MetricsFile {
 
     /// The last step that a file logs, 0 for none and for no file.
     pub fn last_step(path: &Path) -> Result<u64, Refusal> {
-        match std::fs::read(path) {
-            Ok(it) => Ok(it.split(|it| *it == b'\n').filter_map(step_of).max().unwrap_or(0)),
-            Err(it) if it.kind() == std::io::ErrorKind::NotFound => Ok(0),
-            Err(it) => Err(Refusal::io("read", path)(it)),
-        }
+        let found = contents(path)?;
+        Ok(found.split(|byte| *byte == b'\n').filter_map(step_of).max().unwrap_or(0))
     }
 
     /// The lines of a file up to step `last`; none if there is no file.
     pub fn history_until(path: &Path, last: u64) -> Result<Vec<serde_json::Value>, Refusal> {
-        let found = match std::fs::read(path) {
-            Ok(it) => it,
-            Err(it) if it.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(it) => return Err(Refusal::io("read", path)(it)),
-        };
+        let found = contents(path)?;
         let lines =
             found.split(|it| *it == b'\n').filter(|it| step_of(it).is_some_and(|it| it <= last));
         Ok(lines.filter_map(|it| serde_json::from_slice(it).ok()).collect())
     }
 
-    /// The lines of the file.
     pub fn history(&self) -> Result<Vec<serde_json::Value>, Refusal> {
         Self::history_until(&self.path, u64::MAX)
     }
@@ -239,7 +220,6 @@ impl MetricsFile {
         Ok(())
     }
 
-    /// Adds numbers to the last line.
     pub fn add_to_last(&mut self, metrics: &Metrics) -> Result<(), Refusal> {
         let mut text = std::fs::read(&self.path).map_err(Refusal::io("read", &self.path))?;
         let whole = text.trim_ascii_end().len().saturating_sub(1);
@@ -259,6 +239,14 @@ impl MetricsFile {
         write_atomically(&self.path, &held)?;
         self.file = opened(&self.path)?;
         Ok(())
+    }
+}
+
+/// The bytes of a file, none of one that is not there.
+fn contents(path: &Path) -> Result<Vec<u8>, Refusal> {
+    match std::fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        read => read.map_err(Refusal::io("read", path)),
     }
 }
 

@@ -10,11 +10,8 @@ use crate::flat::ResponseShares;
 /// The measurements. Rates are shares of the responses unless they say otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Preflight {
-    /// Prompts sampled.
     pub prompts: usize,
-    /// Responses of each.
     pub group_size: usize,
-    /// Correct responses.
     pub success: f64,
     /// Groups without a correct response, of all groups.
     pub all_fail: f64,
@@ -28,19 +25,14 @@ pub struct Preflight {
     pub announced: f64,
     /// Responses that end with an end token.
     pub ended: f64,
-    /// Responses cut at the limit.
     pub truncated: f64,
-    /// Mean length of a response in tokens.
     pub response_tokens: f64,
     /// Prompts of the run with an admissible teacher, of all prompts.
     pub teacher_coverage: f64,
     /// Mean and largest length of the teacher's trajectories in tokens.
     pub teacher_tokens: (f64, usize),
-    /// Longest response allowed.
     pub limit: usize,
-    /// Seconds of a step, predicted.
     pub step_seconds: f64,
-    /// Steps of the run.
     pub steps: u64,
     /// Bytes of weights, gradients, moments and the copy for the KL.
     pub state_bytes: u64,
@@ -52,7 +44,6 @@ pub struct Preflight {
 }
 
 impl Preflight {
-    /// The lines to print.
     pub fn lines(&self) -> Vec<String> {
         let percent = |it: f64| format!("{:.1} %", it * 100.0);
         let (mean, longest) = self.teacher_tokens;

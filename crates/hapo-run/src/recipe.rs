@@ -22,9 +22,7 @@ pub fn recipe_value(text: &str) -> toml::Value {
 pub struct RecipeDifference {
     /// `section.key`; `recipe` for a text that is no TOML.
     pub key: String,
-    /// The first recipe's value as TOML; `None` where it has no such key.
     pub before: Option<String>,
-    /// The second recipe's.
     pub now: Option<String>,
 }
 

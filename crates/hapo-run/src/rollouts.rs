@@ -18,29 +18,22 @@ const LINE_BYTES: u64 = 256 << 20;
 /// Of compression: the fastest.
 const LEVEL: i32 = 1;
 
-/// One trajectory of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RolloutLine {
-    /// The training step.
     pub step: u64,
     /// The prompt's number in the run.
     pub prompt_id: u64,
     /// The prompt's id in the data set.
     pub id: String,
-    /// The problem as written.
     pub problem: String,
     /// The rendered prompt as the model reads it, with its special tokens, on the first line of a group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub rendered: String,
-    /// The rendered prompt's tokens.
     pub prompt_tokens: Vec<u32>,
-    /// The gold answer.
     pub answer: String,
     /// Who wrote it, and whether it is in the group.
     pub role: Role,
-    /// Position in the group.
     pub slot: usize,
-    /// The teacher entered the group.
     pub injected: bool,
     /// The response as text, without its end token.
     pub completion: String,
@@ -55,7 +48,6 @@ pub struct RolloutLine {
     /// The rendering of the prompt that it was sampled behind, if not the plain one (D36).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<Context>,
-    /// The tokens of that rendering.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context_tokens: Vec<u32>,
     /// Its number among the group's rollouts that came back, where its slot does not tell it.
@@ -77,7 +69,6 @@ pub struct RolloutLine {
     /// The reward, if it differs from the verdict's (D28).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<f64>,
-    /// The grader's verdict.
     #[serde(flatten)]
     pub verdict: Verdict,
 }
@@ -89,11 +80,9 @@ impl RolloutLine {
     }
 }
 
-/// Who wrote a trajectory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// The policy.
     #[default]
     Policy,
     /// The policy; another member is in its slot.
@@ -102,7 +91,6 @@ pub enum Role {
     Helped,
     /// The policy; thrown away (D35).
     Discarded,
-    /// The teacher.
     Teacher,
     /// The policy, in an earlier step (D39).
     Replayed,
@@ -112,8 +100,6 @@ pub enum Role {
 fn is_zero(it: &usize) -> bool {
     *it == 0
 }
-
-/// Writes the files of a run, one at a time.
 #[derive(Debug, Default)]
 pub struct RolloutWriter {
     running: Option<JoinHandle<Result<(), Refusal>>>,
@@ -145,14 +131,12 @@ impl RolloutWriter {
     }
 }
 
-/// Reads a step's rollouts.
 pub fn read_rollouts(path: &Path) -> Result<Vec<RolloutLine>, Refusal> {
     let mut lines = Vec::new();
     each_rollout(path, |it| lines.push(it))?;
     Ok(lines)
 }
 
-/// Reads a step's rollouts one at a time.
 pub fn each_rollout(path: &Path, mut take: impl FnMut(RolloutLine)) -> Result<(), Refusal> {
     let bad = |problem: String| {
         let refusal = Refusal::input(problem).at(path.display());

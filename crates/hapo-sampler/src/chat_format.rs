@@ -15,9 +15,7 @@ use crate::text::first_stop;
 /// A tokenizer and the template of its conversations.
 #[derive(Debug)]
 pub struct ChatFormat {
-    /// The model's tokenizer.
     pub tokenizer: Tokenizer,
-    /// The prompt template.
     pub template: PromptTemplate,
     /// The token that ends an assistant's turn, and every teacher trajectory (D10).
     pub end_token: u32,

@@ -2,7 +2,7 @@
 
 use hapo_kernels::{DrawRow, DrawnToken};
 
-use crate::request::{BadField, refuse};
+use crate::bad_field::{BadField, refuse};
 
 /// How the next token is chosen from the logits.
 #[derive(Clone, Copy, Debug, PartialEq)]

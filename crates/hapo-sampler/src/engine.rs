@@ -94,7 +94,6 @@ struct Preempted {
     reading: Option<SeqSlot>,
 }
 
-/// Prompts in one prefill.
 pub const MAX_PREFILL_PROMPTS: usize = 64;
 
 /// A token, and the most likely ones with their log-probabilities if the request wants them.
@@ -141,12 +140,10 @@ impl<'a, D: Device> Engine<'a, D> {
             + workspace_bytes(model, limits.max_sequences, limits.prefill_tokens, prompts)
     }
 
-    /// The engine's limits.
     pub fn limits(&self) -> EngineLimits {
         self.limits
     }
 
-    /// Running sequences.
     pub fn running(&self) -> usize {
         self.running.len()
     }

@@ -24,9 +24,7 @@ pub enum KvMemory {
 /// The longest sequence that a cache must hold, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Longest {
-    /// Its prompt.
     pub prompt: usize,
-    /// Its completion.
     pub completion: usize,
 }
 
@@ -45,7 +43,6 @@ pub struct TooLittleKvMemory {
 /// The word for [`KvMemory::Auto`].
 const AUTO: &str = "auto";
 
-/// Units of a size.
 const UNITS: [(&str, u64); 8] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),

@@ -8,6 +8,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod bad_field;
 mod chat_format;
 mod draw;
 mod engine;
@@ -17,6 +18,7 @@ mod request;
 mod score;
 mod text;
 
+pub use bad_field::BadField;
 pub use chat_format::{ChatFormat, choose_template};
 pub use draw::{Decoding, Truncation, draw};
 pub use engine::{Engine, MAX_PREFILL_PROMPTS};
@@ -26,6 +28,6 @@ pub use local::{
     sample_each, sample_until, sample_watched,
 };
 pub use request::{
-    BadField, EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,
+    EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,
 };
 pub use score::{ScoredToken, Scoring, score};

@@ -17,7 +17,6 @@ use crate::{
 pub struct GroupRequest<'a> {
     /// Identity of the prompt: part of the key of every draw.
     pub prompt: PromptId,
-    /// The rendered prompt.
     pub tokens: &'a [u32],
     /// N: completions to sample.
     pub completions: usize,
@@ -41,7 +40,6 @@ impl<'a> GroupRequest<'a> {
 #[derive(Debug, thiserror::Error)]
 #[error("request {index}: {source}")]
 pub struct InGroup {
-    /// Its index.
     pub index: usize,
     /// Why it cannot be served.
     pub source: Refusal,
@@ -58,7 +56,6 @@ impl InGroup {
     }
 }
 
-/// How to sample.
 #[derive(Clone, Debug)]
 pub struct SampleSettings<'a> {
     /// How a token is chosen.
@@ -73,7 +70,6 @@ pub struct SampleSettings<'a> {
     pub kv_memory: KvMemory,
     /// Ids below this may be drawn; the model's vocabulary may be padded beyond it.
     pub usable_vocab: usize,
-    /// Seed of the draws.
     pub seed: u64,
     /// The purpose of the draws.
     pub rng_stream: RngStream,
@@ -84,7 +80,6 @@ pub struct SampleSettings<'a> {
 /// A sampled group, and details of its rollouts that the algorithm does not need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sampled {
-    /// The rollouts.
     pub group: SampledGroup,
     /// One for each rollout, in order.
     pub details: Vec<Details>,
@@ -104,7 +99,6 @@ pub struct Details {
     pub log_probs_t1: Vec<f32>,
     /// Entropy in nats, at temperature 1, of the distribution each token was drawn from.
     pub entropies: Vec<f32>,
-    /// Why it ended.
     pub finish: FinishReason,
 }
 
@@ -144,7 +138,6 @@ pub fn sample_until<D: Device>(
 /// The texts of completions while they are sampled.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
-    /// Makes the texts.
     pub tokenizer: &'a Tokenizer,
     /// Texts that end a completion.
     pub stop_strings: &'a [String],

@@ -1,11 +1,10 @@
 //! The requests to an engine, and its events.
 
-use std::fmt::Display;
-
-use hapo_core::{PromptId, Refusal, RngStream};
+use hapo_core::{PromptId, RngStream};
 use hapo_kernels::DrawnToken;
 
 use crate::Decoding;
+use crate::bad_field::{BadField, refuse};
 
 /// The limits of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,22 +24,18 @@ pub struct EngineLimits {
 /// Key of a request's random numbers: the same key gives the same completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RngKey {
-    /// Seed.
     pub seed: u64,
     /// The purpose of the draws.
     pub rng_stream: RngStream,
     /// Training step, or 0.
     pub step: u64,
-    /// Identity of the prompt.
     pub prompt: PromptId,
 }
 
 /// A prompt and what to sample for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
-    /// The rendered prompt.
     pub prompt: Vec<u32>,
-    /// Completions to sample.
     pub completions: usize,
     /// How a token is chosen.
     pub decoding: Decoding,
@@ -55,7 +50,6 @@ pub struct Request {
     pub text: bool,
     /// Number of most likely tokens reported with each token.
     pub top_log_probs: usize,
-    /// Key of the draws.
     pub rng: RngKey,
 }
 
@@ -63,25 +57,18 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub(crate) u64);
 
-/// The result of a step for one completion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// The request.
     pub request: RequestId,
-    /// Which of its completions.
     pub completion: usize,
-    /// The kind of event.
     pub kind: EventKind,
 }
 
-/// See [`Event`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum EventKind {
-    /// A new token.
     Token(NewToken),
     /// The completion has finished; its last token came just before.
     Finished {
-        /// Why.
         reason: FinishReason,
         /// Text that was held back until it was certain.
         text: String,
@@ -102,7 +89,6 @@ pub struct NewToken {
     pub top: Vec<(u32, f32)>,
 }
 
-/// Why a completion finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FinishReason {
     /// Its last token is one of the stop tokens.
@@ -122,21 +108,6 @@ impl FinishReason {
             Self::StopString(_) => "stop_string",
             Self::Length => "length",
         }
-    }
-}
-
-/// A field of a request that cannot be served.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: expected {expected}, got {got}")]
-pub struct BadField {
-    pub field: &'static str,
-    pub expected: String,
-    pub got: String,
-}
-
-impl From<BadField> for Refusal {
-    fn from(bad: BadField) -> Self {
-        Self::because(bad)
     }
 }
 
@@ -196,12 +167,4 @@ impl Request {
         }
         Ok(())
     }
-}
-
-pub(crate) fn refuse(
-    field: &'static str,
-    expected: impl Display,
-    got: impl Display,
-) -> Result<(), BadField> {
-    Err(BadField { field, expected: expected.to_string(), got: got.to_string() })
 }

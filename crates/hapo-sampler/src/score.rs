@@ -10,7 +10,6 @@ use crate::engine::top;
 /// A token of a text, given those before it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScoredToken {
-    /// The token.
     pub token: u32,
     /// Its log-probability at temperature 1, under the whole distribution; the first token has none.
     pub log_prob: Option<f32>,

@@ -82,7 +82,7 @@ impl Fields {
             ApiError::of_status(StatusCode::BAD_REQUEST, format!("expected a JSON object: {why}"))
         };
         let text = std::str::from_utf8(body).map_err(|error| no_object(&error))?;
-        let text = hapo_data::without_lone_surrogates(text);
+        let text = hapo_core::without_lone_surrogates(text);
         let values: UniqueFields<Value> =
             serde_json::from_str(&text).map_err(|error| no_object(&error))?;
         let fields = Self::at("", values.0.into_iter().collect());

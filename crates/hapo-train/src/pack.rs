@@ -18,7 +18,6 @@ pub struct Sequence {
     /// Log-probabilities recorded while sampling, at the sampling temperature, of the last tokens of the response:
     /// those that the policy wrote (D19).
     pub old_log_probs: Vec<f32>,
-    /// The credit of its tokens.
     pub spans: Vec<Span>,
     /// Index of the prompt that it is read behind, in its group's.
     pub prompt: usize,
@@ -33,7 +32,6 @@ impl Sequence {
         Self { response, old_log_probs, spans, prompt: 0, is_moved: false }
     }
 
-    /// True if nothing of it is the policy's.
     pub fn is_teacher(&self) -> bool {
         self.spans.iter().all(Span::is_teacher)
     }
@@ -53,12 +51,10 @@ impl Sequence {
     }
 }
 
-/// The sequences of one prompt.
 #[derive(Clone, Debug, Default)]
 pub struct TokenGroup {
     /// The rendered prompts, the plain one first; none is empty.
     pub prompts: Vec<Vec<u32>>,
-    /// Its sequences.
     pub sequences: Vec<Sequence>,
     /// False when no gradient comes from it (D20): it counts in the normaliser and is not run.
     pub has_signal: bool,
@@ -80,10 +76,8 @@ impl TokenGroup {
     }
 }
 
-/// Sequences that are run together.
 #[derive(Clone, Debug)]
 pub struct MicroBatch {
-    /// Tokens, segments and targets for the decoder.
     pub packed: PackedBatch,
     /// Which sequence each range of targets belongs to: (group, sequence, targets).
     pub spans: Vec<(usize, usize, Range<usize>)>,

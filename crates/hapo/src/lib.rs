@@ -53,7 +53,7 @@
 //! turn_off_epoch = 1.5
 //! ";
 //! let stages = Recipe::parse_stages(text, "my recipe", "my-run", &Overrides::set(["optim.lr=1e-4"]))?;
-//! assert_eq!(stages[0].method().name(), "trapo");
+//! assert_eq!(stages[0].method().name, "trapo");
 //! assert!(stages[0].gate().is_some(), "the table [hapo] gates it");
 //!
 //! let typo = Recipe::parse(&text.replace("steps", "stpes"), "my recipe", &Overrides::default());

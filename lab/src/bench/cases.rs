@@ -235,7 +235,7 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
     let requests = groups_of(&prompts, COMPLETIONS);
     let loss = Loss::new(Normaliser::Constant { max_response: NEW });
     let grpo = hapo_core::method("grpo").expect("a method of the table");
-    let grpo = Gated::bare((grpo.build)(&MethodSettings::default())?, COMPLETIONS)?;
+    let grpo = Gated::bare(grpo.build(&MethodSettings::default())?, COMPLETIONS)?;
     let batching = Batching { micro_batch_tokens: 8192, inverse_temperature: 1.0 };
     let mut trainer = Trainer::new(model, ActivationCheckpointing::None)?;
     let mut step = 0;

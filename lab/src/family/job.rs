@@ -306,7 +306,7 @@ impl Job {
             };
             trained.log = metrics_of(&folder);
             let prompts = recipe.sampling().prompts_per_step;
-            trained.cost.add(&trained.log, recipe.method().name(), prompts);
+            trained.cost.add(&trained.log, recipe.method().name, prompts);
             trained.looks.extend(Look::of(&trained.log, trained.steps));
             trained.steps += trained.log.len() as u64;
             trained.seconds += seconds_of(&trained.log);

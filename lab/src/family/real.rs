@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use hapo_cli::failure::bad_input;
 use hapo_cli::scoring::{EvalFormat, grader, model_name};
+use hapo_core::Truncated;
 use hapo_data::task::{Split, TeacherSteps};
 use hapo_data::{CHAT, Dataset, TemplateChoice, write_row};
-use hapo_eval::{Judge, Truncated};
+use hapo_eval::Judge;
 use sha2::{Digest, Sha256};
 
 use crate::family::arm::{Arm, Base, RowName, Search, Section, recipe};
@@ -89,8 +90,8 @@ impl Real {
         let first = dataset.examples.len() - DEVELOPMENT;
         let development = Dataset { examples: dataset.examples.split_off(first) };
         let grader = grader();
-        Judge::new(&held_out, &grader, None)?;
-        Judge::new(&development, &grader, None)?;
+        Judge::new(&held_out, &grader, None, FORMAT.truncated)?;
+        Judge::new(&development, &grader, None, FORMAT.truncated)?;
         require_apart(&[
             ("held out", &held_out),
             ("of the development split", &development),

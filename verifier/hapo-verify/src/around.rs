@@ -5,15 +5,14 @@
 
 use std::borrow::Cow;
 
+use crate::cursor::{SPACES, without_spaces};
 use crate::meaning::DEGREES;
 use crate::normalise::bare;
 
-/// What stands around a box.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Around<'a> {
     /// The formula goes on: the box holds a part of it.
     pub(crate) is_part: bool,
-    /// Words say that it is not the answer.
     pub(crate) is_denied: bool,
     /// Another value that is offered behind it.
     pub(crate) alternative: Option<Cow<'a, str>>,
@@ -88,20 +87,11 @@ fn without_gap(before: &str, is_in_formula: bool) -> &str {
     if let Some(outside) = before.strip_suffix('$') {
         return outside.strip_suffix('$').unwrap_or(outside);
     }
+    let without_spaces = |text| without_spaces(text, &SPACES[..6]);
     let rest = without_spaces(before);
     // Another brace opens the argument of a command.
     let inner = rest.strip_suffix('{').map(without_spaces);
     inner.filter(|it| it.ends_with(SIGNS)).unwrap_or(rest)
-}
-
-/// A text without spaces of a formula at its end.
-fn without_spaces(text: &str) -> &str {
-    const SPACES: [&str; 6] = ["\\,", "\\;", "\\:", "\\!", "\\ ", "~"];
-    let mut rest = text.trim_end();
-    while let Some(shorter) = SPACES.iter().find_map(|it| rest.strip_suffix(it)) {
-        rest = shorter.trim_end();
-    }
-    rest
 }
 
 /// True if a formula before a box takes it for an operand or an argument.

@@ -29,7 +29,6 @@ impl<'a> Cursor<'a> {
         self.rest().chars().next()
     }
 
-    /// The next `len` bytes.
     pub(crate) fn take(&mut self, len: usize) -> &'a str {
         let (taken, _) = self.rest().split_at(len);
         self.at += len;
@@ -103,6 +102,26 @@ impl<'a> Cursor<'a> {
             Some(new)
         })
     }
+}
+
+/// Digits of the mathematical alphabets as plain ones.
+pub(crate) fn plain_digit(c: char) -> char {
+    match c as u32 {
+        code @ 0x1D7CE..=0x1D7FF => char::from(b'0' + ((code - 0x1D7CE) % 10) as u8),
+        _ => c,
+    }
+}
+
+/// Spaces of a formula.
+pub(crate) const SPACES: [&str; 7] = ["\\,", "\\;", "\\:", "\\!", "\\ ", "~", "\\quad"];
+
+/// A text without some spaces at its end.
+pub(crate) fn without_spaces<'a>(text: &'a str, spaces: &[&str]) -> &'a str {
+    let mut text = text.trim_end();
+    while let Some(shorter) = spaces.iter().find_map(|it| text.strip_suffix(it)) {
+        text = shorter.trim_end();
+    }
+    text
 }
 
 /// Reads some tokens and gives what is written for them.

@@ -43,17 +43,13 @@ impl GoldError {
 
     /// A remedy for the reader of the message.
     pub fn hint(&self) -> Option<String> {
-        match self {
-            GoldError::Empty => {
-                Some(String::from("give the answer alone, for example `7` or `\\frac{1}{2}`"))
-            }
-            GoldError::Unreadable { .. } => None,
-            GoldError::UnknownGrader { got, expected } => {
-                let got = got.to_lowercase();
-                let mut names = expected.split(", ");
-                let near = names.find(|it| got.contains(it) || it.starts_with(&got))?;
-                (!got.is_empty()).then(|| format!("did you mean `{near}`?"))
-            }
-        }
+        let GoldError::UnknownGrader { got, expected } = self else {
+            let example = "give the answer alone, for example `7` or `\\frac{1}{2}`";
+            return (*self == GoldError::Empty).then(|| example.to_owned());
+        };
+        let got = got.to_lowercase();
+        let mut names = expected.split(", ").filter(|_| !got.is_empty());
+        let near = names.find(|it| got.contains(it) || it.starts_with(&got))?;
+        Some(format!("did you mean `{near}`?"))
     }
 }

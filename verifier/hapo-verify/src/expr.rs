@@ -7,7 +7,6 @@
 use crate::number::Rat;
 use crate::work;
 
-/// A relation's operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
     Eq,
@@ -84,7 +83,6 @@ pub(crate) enum Func {
     Named(Box<str>),
 }
 
-/// A well-known set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Domain {
     Naturals,
@@ -95,7 +93,6 @@ pub(crate) enum Domain {
     Empty,
 }
 
-/// An interval with its ends.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Interval {
     pub(crate) start: Expr,
@@ -238,32 +235,26 @@ impl Expr {
         )
     }
 
-    pub(crate) fn is_relation(&self) -> bool {
+    /// The relations of a chain, or this one.
+    pub(crate) fn links(&self) -> &[Expr] {
         match self {
-            Expr::Rel(..) => true,
-            Expr::Chain(links) => links.iter().all(|it| matches!(it, Expr::Rel(..))),
-            _ => false,
+            Expr::Chain(links) => links,
+            it => std::slice::from_ref(it),
         }
     }
 
+    pub(crate) fn is_relation(&self) -> bool {
+        self.links().iter().all(|it| matches!(it, Expr::Rel(..)))
+    }
+
     pub(crate) fn is_equation(&self) -> bool {
-        match self {
-            Expr::Rel(Op::Eq, _) => true,
-            Expr::Chain(links) => links.iter().all(|it| matches!(it, Expr::Rel(Op::Eq, _))),
-            _ => false,
-        }
+        self.links().iter().all(|it| matches!(it, Expr::Rel(Op::Eq, _)))
     }
 
     /// An equation whose first left side is made of symbols only.
     pub(crate) fn is_assignment(&self) -> bool {
-        match self {
-            Expr::Rel(Op::Eq, sides) => sides.0.is_only_symbols(),
-            Expr::Chain(links) => {
-                self.is_equation()
-                    && matches!(links.first(), Some(Expr::Rel(_, sides)) if sides.0.is_only_symbols())
-            }
-            _ => false,
-        }
+        self.is_equation()
+            && matches!(self.links(), [Expr::Rel(_, sides), ..] if sides.0.is_only_symbols())
     }
 
     /// True for a symbol, and for what is built of symbols alone (`A/S`, `(x, y)`, `f(x)`).
@@ -272,11 +263,7 @@ impl Expr {
             Expr::Sym { .. } => true,
             Expr::Pow(p) => {
                 let minus_one = matches!(&p.1, Expr::Num(n) if *n == Rat::MINUS_ONE);
-                if minus_one {
-                    p.0.is_only_symbols()
-                } else {
-                    p.0.is_only_symbols() && p.1.is_only_symbols()
-                }
+                p.0.is_only_symbols() && (minus_one || p.1.is_only_symbols())
             }
             Expr::Add(it) | Expr::Mul(it) | Expr::Tuple(it) | Expr::Set(it) | Expr::Call(_, it) => {
                 !it.is_empty() && it.iter().all(Expr::is_only_symbols)
@@ -286,7 +273,6 @@ impl Expr {
         }
     }
 
-    /// The direct children.
     pub(crate) fn children(&self) -> Vec<&Expr> {
         match self {
             Expr::Percent(a) => vec![a],
@@ -308,11 +294,9 @@ impl Expr {
     /// This sum, product, call, power or percentage with its parts replaced; anything else as it is.
     pub(crate) fn mapped(&self, part: &mut dyn FnMut(&Expr) -> Expr) -> Expr {
         match self {
-            Expr::Add(v) => Expr::Add(v.iter().map(part).collect()),
-            Expr::Mul(v) => Expr::Mul(v.iter().map(part).collect()),
-            Expr::Call(f, v) => Expr::Call(f.clone(), v.iter().map(part).collect()),
-            Expr::Pow(p) => Expr::pow(part(&p.0), part(&p.1)),
-            Expr::Percent(it) => Expr::Percent(Box::new(part(it))),
+            Expr::Add(_) | Expr::Mul(_) | Expr::Call(..) | Expr::Pow(_) | Expr::Percent(_) => {
+                self.with_parts(part)
+            }
             it => it.clone(),
         }
     }
@@ -333,11 +317,15 @@ impl Expr {
                 let (start, end) = (part(&i.start), part(&i.end));
                 Expr::Interval(Box::new(Interval { start, end, ..(**i).clone() }))
             }
-            it => it.mapped(part),
+            Expr::Add(v) => Expr::Add(all(v)),
+            Expr::Mul(v) => Expr::Mul(all(v)),
+            Expr::Call(f, v) => Expr::Call(f.clone(), all(v)),
+            Expr::Pow(p) => Expr::pow(part(&p.0), part(&p.1)),
+            Expr::Percent(it) => Expr::Percent(Box::new(part(it))),
+            it => it.clone(),
         }
     }
 
-    /// This with every `from` replaced.
     pub(crate) fn substituted(&self, from: &Expr, to: &Expr) -> Expr {
         if self == from { to.clone() } else { self.mapped(&mut |it| it.substituted(from, to)) }
     }
@@ -347,7 +335,6 @@ impl Expr {
         test(self) || self.children().into_iter().any(|it| it.any(test))
     }
 
-    /// True if an infinity occurs anywhere.
     pub(crate) fn has_infinity(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Infinity | Expr::NegInfinity))
     }

@@ -41,11 +41,7 @@ impl Extraction {
 
     /// Its name in recipes and records.
     pub fn name(self) -> &'static str {
-        match self {
-            Extraction::Boxed => "boxed",
-            Extraction::Announced => "announced",
-            Extraction::Any => "any",
-        }
+        Extraction::ALL.iter().find(|it| it.1 == self).map_or("", |it| it.0)
     }
 }
 
@@ -62,7 +58,6 @@ pub fn find_answer(completion: &str, extraction: Extraction) -> Result<FoundAnsw
 }
 
 impl FoundAnswer<'_> {
-    /// The boxes in the passage.
     pub(crate) fn n_boxes(&self) -> usize {
         self.passage.matches("\\boxed").count() + self.passage.matches("\\fbox").count()
     }
@@ -100,12 +95,12 @@ fn find_in(text: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason
     if extraction == Extraction::Boxed {
         return Err(missing);
     }
-    let (content, mark) = match last_line(text) {
-        Some(it) => (it, AnswerMark::Enclosing),
+    let (content, is_enclosed) = match last_line(text) {
+        Some(it) => (it, true),
         None => announced(text).ok_or(missing)?,
     };
     // What a mark encloses is a whole answer: of several values none is the first.
-    let is_whole = mark == AnswerMark::Enclosing && lists_values(content);
+    let is_whole = is_enclosed && lists_values(content);
     let passage =
         if is_whole { format!("\\boxed{{{content}}}") } else { format!("answer: {content}") };
     Ok(FoundAnswer {
@@ -113,7 +108,7 @@ fn find_in(text: &str, extraction: Extraction) -> Result<FoundAnswer<'_>, Reason
         passage: Cow::Owned(passage),
         answer: Cow::Borrowed(bare(content)),
         around: Around::default(),
-        is_exclaimed: mark == AnswerMark::Words && is_exclaimed(content),
+        is_exclaimed: !is_enclosed && is_exclaimed(content),
     })
 }
 
@@ -158,15 +153,6 @@ fn outside_thought(text: &str) -> Result<Cow<'_, str>, Reason> {
     }
     outside.push_str(&text[from..]);
     Ok(Cow::Owned(outside))
-}
-
-/// The mark before an answer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AnswerMark {
-    /// `####` at the beginning of the last line, or a pair of tags.
-    Enclosing,
-    /// Words.
-    Words,
 }
 
 /// True if an enclosed answer offers more than one value.
@@ -261,8 +247,8 @@ const ANSWER: &str = "answer";
 /// Most bytes between "answer" and the word or sign that announces it.
 const REACH: usize = 60;
 
-/// The answer of the last announcement.
-fn announced(text: &str) -> Option<(&str, AnswerMark)> {
+/// The answer of the last announcement, and whether a pair of tags encloses it.
+fn announced(text: &str) -> Option<(&str, bool)> {
     // Lower case of ASCII letters alone keeps every byte where it is.
     let lower = text.to_ascii_lowercase();
     let (mut end, mut closing_tag) = (lower.len(), None);
@@ -276,11 +262,11 @@ fn announced(text: &str) -> Option<(&str, AnswerMark)> {
         let inside = at + ANSWER.len() + 1;
         let found = match closing_tag.take() {
             Some(close) if after.starts_with('>') && before.ends_with('<') => {
-                worth_reading(&text[inside..close]).map(|it| (it, AnswerMark::Enclosing))
+                worth_reading(&text[inside..close]).map(|it| (it, true))
             }
             _ => after_marker(after)
                 .and_then(|it| content(&text[at + ANSWER.len() + it..]))
-                .map(|it| (it, AnswerMark::Words)),
+                .map(|it| (it, false)),
         };
         if found.is_some() {
             return found;
@@ -305,17 +291,13 @@ fn after_marker(rest: &str) -> Option<usize> {
                 return None;
             }
             "t" if rest[..at].ends_with("n't") || rest[..at].ends_with("n’t") => return None,
-            _ if is_sign(c) => return Some(at + c.len_utf8()),
+            _ if matches!(c, ':' | '=' | '：') => return Some(at + c.len_utf8()),
             "is" | "are" | "be" | "equals" if word > 0 => return Some(at),
             _ if ".?!\n".contains(c) => return None,
             _ => word = at + c.len_utf8(),
         }
     }
     None
-}
-
-fn is_sign(c: char) -> bool {
-    matches!(c, ':' | '=' | '：')
 }
 
 /// The announced answer at the beginning of `rest`: a displayed formula, or what is left of the line; of the next line

@@ -4,7 +4,7 @@ use crate::error::GoldError;
 use crate::grader::{Completion, Grader, PreparedGold, Problem};
 use crate::verdict::Judgement;
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A gold answer, or several of which any counts, read once for any number of completions.
@@ -86,10 +86,7 @@ impl Gold {
 /// Judges `completion` against `gold`. A gold answer that cannot be read gives [`crate::Reason::Gold`]; [`check_gold`] finds
 /// those when data are loaded.
 pub fn grade(grader: &dyn Grader, gold: &str, completion: &str) -> Judgement {
-    match Gold::new(grader, gold) {
-        Ok(it) => it.judge(completion),
-        Err(error) => error.judgement(),
-    }
+    Gold::new(grader, gold).map_or_else(|error| error.judgement(), |gold| gold.judge(completion))
 }
 
 /// Checks that `gold` can be compared with at all. Loading data checks every gold answer with this.
@@ -103,25 +100,12 @@ pub fn check_gold(grader: &dyn Grader, gold: &str) -> Result<(), GoldError> {
 /// Judges every `(gold, completion)` on all cores; results come in the order of the input. Equal gold answers are read
 /// once.
 pub fn grade_batch(grader: &dyn Grader, pairs: &[(&str, &str)]) -> Vec<Judgement> {
-    let mut slots: HashMap<&str, usize> = HashMap::new();
-    let mut texts: Vec<&str> = Vec::new();
-    let gold_idx: Vec<usize> = pairs
-        .iter()
-        .map(|(gold, _)| {
-            *slots.entry(gold).or_insert_with(|| {
-                texts.push(gold);
-                texts.len() - 1
-            })
-        })
-        .collect();
-    let gold_answers: Vec<Result<Gold, GoldError>> =
-        texts.par_iter().map(|it| Gold::new(grader, it)).collect();
-    pairs
-        .par_iter()
-        .zip(&gold_idx)
-        .map(|((_, completion), idx)| match &gold_answers[*idx] {
-            Ok(gold) => gold.judge(completion),
-            Err(error) => error.judgement(),
-        })
-        .collect()
+    let texts: HashSet<&str> = pairs.iter().map(|(gold, _)| *gold).collect();
+    let golds: HashMap<&str, Result<Gold, GoldError>> =
+        texts.into_par_iter().map(|gold| (gold, Gold::new(grader, gold))).collect();
+    let judge = |(gold, completion): &(&str, &str)| match &golds[gold] {
+        Ok(gold) => gold.judge(completion),
+        Err(error) => error.judgement(),
+    };
+    pairs.par_iter().map(judge).collect()
 }

@@ -73,10 +73,7 @@ impl Rat {
         if n.bits() > MAX_BITS || d.bits() > MAX_BITS {
             return None;
         }
-        if let (Some(n), Some(d)) = (n.to_i64(), d.to_i64()) {
-            return Some(Rat::Small(n, d));
-        }
-        Some(Rat::Big(Box::new((n, d))))
+        Some(Rat::coprime(n, d))
     }
 
     /// Numerator and denominator.
@@ -111,7 +108,6 @@ impl Rat {
         Rat::from_big(n, d)
     }
 
-    /// The exact value of a finite double.
     pub(crate) fn from_f64(value: f64) -> Option<Rat> {
         if !value.is_finite() {
             return None;
@@ -125,7 +121,6 @@ impl Rat {
         Some(if value < 0.0 { magnitude.neg() } else { magnitude })
     }
 
-    /// `10^exponent`, bounded.
     pub(crate) fn ten_pow(exponent: i64) -> Option<Rat> {
         Rat::int(10).pow(exponent)
     }
@@ -337,16 +332,10 @@ fn big_ratio_to_f64(n: &BigInt, d: &BigInt) -> f64 {
 
 fn gcd(mut a: u128, mut b: u128) -> u128 {
     while b != 0 {
+        // Words are divided faster.
         if let (Ok(x), Ok(y)) = (u64::try_from(a), u64::try_from(b)) {
-            return gcd_words(x, y).into();
+            return x.gcd(&y).into();
         }
-        (a, b) = (b, a % b);
-    }
-    a.max(1)
-}
-
-fn gcd_words(mut a: u64, mut b: u64) -> u64 {
-    while b != 0 {
         (a, b) = (b, a % b);
     }
     a.max(1)

@@ -25,11 +25,7 @@ impl Policy {
 
     /// Its name in recipes and records.
     pub fn name(self) -> &'static str {
-        match self {
-            Policy::MathVerify => "math-verify",
-            Policy::Benchmark => "benchmark",
-            Policy::Training => "training",
-        }
+        Policy::ALL.iter().find(|it| it.1 == self).map_or("", |it| it.0)
     }
 
     /// True if notation is read as its writer means it, rather than as Math-Verify reads it.

@@ -55,10 +55,7 @@ impl Verdict {
 
     /// Why there is no verdict, if there is none.
     pub fn reason(self) -> Option<Reason> {
-        match self {
-            Verdict::Correct | Verdict::Wrong => None,
-            Verdict::Unparsable(reason) => Some(reason),
-        }
+        self.compared().err()
     }
 }
 
@@ -168,22 +165,14 @@ impl Judgement {
 
     /// No verdict, because no answer was found or read.
     pub fn unparsable(reason: Reason, gold_read: String) -> Judgement {
-        Judgement {
-            verdict: Verdict::Unparsable(reason),
-            extracted: None,
-            gold_read,
-            answer_read: String::new(),
-            reason: Cow::Borrowed(reason.text()),
-            reward: None,
-            parts: Vec::new(),
-        }
+        let verdict = Verdict::Unparsable(reason);
+        Judgement { extracted: None, ..Judgement::new(verdict, "", gold_read, reason.text()) }
     }
 }
 
 /// Longest extracted answer that a judgement repeats, in characters.
 const MAX_REPORTED: usize = 1_000;
 
-/// An answer, shortened for the report.
 pub(crate) fn reported(mut text: String) -> String {
     if let Some((at, _)) = text.char_indices().nth(MAX_REPORTED) {
         text.truncate(at);

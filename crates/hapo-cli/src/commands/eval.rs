@@ -5,18 +5,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use hapo_core::Truncated;
 use hapo_data::Dataset;
 use hapo_data::task::Split;
 use hapo_eval::{
-    EvalModel, EvalPlan, EvalProgress, EvalSession, EvalSets, Fingerprints, Layout, Recorded,
-    Score, SetChoice, Truncated, compare,
+    Client, Completions, Fingerprints, Layout, LocalModel, LocalSampling, Plan, ProblemSets,
+    Progress, PromptForm, Recorded, RetryPolicy, Sampling, Score, SetChoice, compare, counterpart,
+    gold_of,
 };
 use hapo_kernels::Device;
 use hapo_sampler::Truncation;
-use hapo_teacher::{Client, RetryPolicy};
-use hapo_train::grading::gold_of;
 use hapo_train::{ChosenTemplate, ReadAs};
 use hapo_verify::{Extracting, Extraction, Grader};
+use serde_json::Map;
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
@@ -99,7 +100,7 @@ pub(crate) struct Args {
     #[arg(help_heading = "Grading", long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// Grade completions cut off at --max-tokens as wrong, or like any other
-    #[arg(help_heading = "Grading", long, default_value = "wrong", value_parser = one_of(Truncated::ALL))]
+    #[arg(help_heading = "Grading", long, default_value = "wrong", value_parser = one_of(TRUNCATED))]
     truncated: Truncated,
     /// Seed of the draws and of the intervals
     #[arg(help_heading = "Sampling", long, default_value_t = 0)]
@@ -129,6 +130,7 @@ pub(crate) struct Args {
 
 const SPLITS: &[(&str, Split)] =
     &[("development", Split::Development), ("held-out", Split::HeldOut)];
+const TRUNCATED: &[(&str, Truncated)] = &[("wrong", Truncated::Wrong), ("grade", Truncated::Grade)];
 const LAYOUTS: &[(&str, Layout)] = &[
     ("text", Layout::Text),
     ("markdown", Layout::Markdown),
@@ -147,20 +149,24 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let completions = plan.sets.iter().map(|it| it.dataset.examples.len() * it.completions);
     let progress = CountProgress::new("eval", completions.sum::<usize>() as u64, "completions");
-    let observer = |it: EvalProgress| {
-        let text = format!("{:.1} % correct", 100.0 * it.success);
-        progress.at(it.completions as u64, &text);
+    let observer = |at: Progress| {
+        let share = at.correct as f64 / at.completions as f64;
+        progress.at(at.completions as u64, &format!("{:.1} % correct", 100.0 * share));
     };
     let scores = match (&args.endpoint, &template) {
         (Some(endpoint), _) => {
             let client = args.client(endpoint)?;
-            let mut session = EvalSession::open(&plan, args.out.as_deref(), &observer)?;
-            wait_for(session.request(&client), client.retry_policy().concurrency)??;
+            let session = Completions::of_evaluation(&plan, args.out.as_deref())?;
+            let mut session = session.observed(&observer);
+            let requests = session.request(&client, std::future::pending());
+            wait_for(requests, client.retry_policy().concurrency)??;
             session.scores()
         }
-        (None, Some(template)) => on_device!(args.device, plan.compute, threads, |device| sample(
-            args, &mut plan, template, &observer, device
-        ))?,
+        (None, Some(template)) => {
+            on_device!(args.device, plan.local.compute, threads, |device| sample(
+                args, &mut plan, template, &observer, device
+            ))?
+        }
         (None, None) => unreachable!("a local model has its template"),
     };
     progress.finish();
@@ -184,7 +190,7 @@ const PROBLEMS: usize = 200;
 
 impl Args {
     /// The evaluation, and the template of a local model.
-    fn plan(&self) -> Result<(EvalPlan, Option<ChosenTemplate>)> {
+    fn plan(&self) -> Result<(Plan, Option<ChosenTemplate>)> {
         let grader = self.reward.grader(&self.grader, self.extraction)?;
         let grader = Extracting::new(grader, self.extraction);
         let zeros = [Some(self.max_sequences), self.problems, self.k, self.max_tokens];
@@ -196,35 +202,40 @@ impl Args {
         }
         let truncation = Truncation { top_p: self.top_p, ..Truncation::NONE };
         decoding(self.temperature, truncation)?;
-        let EvalSets { sets, max_tokens } = self.sets(&grader)?;
+        let ProblemSets { sets, max_tokens } = self.sets(&grader)?;
         // After what can be refused without the model.
         let template = match &self.endpoint {
             Some(_) => None,
             None => Some(model::template(self.template.request(), self.named())?),
         };
-        let prompt = template.as_ref().map_or(&self.instruction, |it| &it.name);
-        let plan = EvalPlan {
-            sets,
+        let prompt = match &template {
+            Some(template) => PromptForm::Template(template.name.clone()),
+            None => PromptForm::Instruction(self.instruction.clone()),
+        };
+        let sampling = Sampling {
             model: self.named().to_string(),
-            fingerprints: None,
             endpoint: self.endpoint.clone(),
-            prompt: prompt.clone(),
-            completions: self.k,
-            temperature: self.temperature,
-            top_p: self.top_p,
-            max_tokens,
-            grader,
-            truncated: self.truncated,
+            prompt,
+            system: None,
+            temperature: f64::from(self.temperature),
+            top_p: f64::from(self.top_p),
+            max_tokens: Some(max_tokens),
             seed: self.seed,
+            extra: Map::new(),
+        };
+        let local = LocalSampling {
+            fingerprints: None,
             max_sequences: self.max_sequences,
             kv_memory: self.kv.kv_memory,
             kv_dtype: self.kv.kv_dtype,
             compute: self.device.compute.or_f32(),
         };
+        let (completions, truncated, other) = (self.k, self.truncated, counterpart(&grader));
+        let plan = Plan { sets, sampling, local, completions, grader, other, truncated };
         Ok((plan, template))
     }
 
-    fn sets(&self, grader: &dyn Grader) -> Result<EvalSets> {
+    fn sets(&self, grader: &dyn Grader) -> Result<ProblemSets> {
         let folder = self.data.as_deref().filter(|it| it.is_dir());
         if let (Some(file), None) = (&self.data, folder) {
             if self.suite.is_some() {
@@ -239,14 +250,14 @@ impl Args {
             let dataset = hapo_train::load_file(&hub::data_file(file)?, read_as)?;
             check(&dataset, file, grader)?;
             let name = file.display().to_string();
-            return Ok(EvalSets::of_file(name, dataset, self.problems, self.k, self.max_tokens));
+            return Ok(ProblemSets::of_file(name, dataset, self.problems, self.k, self.max_tokens));
         }
         let names = match (&self.suite, folder) {
             (Some(it), _) => it.as_str(),
             (None, Some(_)) => "math6",
             (None, None) => "mini6",
         };
-        Ok(EvalSets::choose(SetChoice {
+        Ok(ProblemSets::choose(SetChoice {
             names,
             folder,
             problems: self.problems.unwrap_or(PROBLEMS),
@@ -282,20 +293,20 @@ impl Args {
 /// Scores a local model. It is opened before its record, which is of its weights and not of their path.
 fn sample<D: Device>(
     args: &Args,
-    plan: &mut EvalPlan,
+    plan: &mut Plan,
     template: &ChosenTemplate,
-    observer: &dyn Fn(EvalProgress),
+    observer: &dyn Fn(Progress),
     device: D,
 ) -> Result<Vec<Score>> {
     let named = args.named();
     let model::Opened { mut model, chat_format, fingerprint } =
-        model::open(named, template, plan.max_tokens, device)?;
-    plan.fingerprints =
+        model::open(named, template, plan.max_tokens(), device)?;
+    plan.local.fingerprints =
         Some(Fingerprints { weights: fingerprint, template: chat_format.template.hash() });
-    let mut session = EvalSession::open(plan, args.out.as_deref(), observer)?;
-    model.round_keys_and_values_to(session.plan().kv_dtype);
+    let mut session = Completions::of_evaluation(plan, args.out.as_deref())?.observed(observer);
+    model.round_keys_and_values_to(plan.local.kv_dtype);
     model::warn_of_another_template(named, &chat_format);
-    let model = EvalModel { model: &model, chat_format: &chat_format };
+    let model = LocalModel { model: &model, chat_format: &chat_format };
     if let Some(it) = session.warning(model)? {
         errln!("warning: {it}");
     }
@@ -398,17 +409,8 @@ fn print_comparison(files: &[String], layout: Layout, seed: u64) -> Result<()> {
         let recorded = Recorded::read(path)?;
         runs.push((name, recorded));
     }
-    for (benchmark, names) in hapo_eval::different_texts(&runs) {
-        errln!("warning: {benchmark}: the problems' texts differ between {}", names.join(" and "));
-    }
-    for it in hapo_eval::unfinished(&runs) {
-        errln!(
-            "warning: {}: {} of {} problems of {}; the score is left out until the same command finishes the record",
-            it.name,
-            it.problems,
-            it.of,
-            it.benchmark
-        );
+    for warning in hapo_eval::warnings(&runs) {
+        errln!("warning: {warning}");
     }
     let table = compare(&runs, seed).render(layout);
     std::io::stdout().lock().write_all(table.as_bytes())?;

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         [(it.name, it.summary)].into_iter().chain(variants).collect::<Vec<_>>()
     });
     let methods = rows(&methods.collect::<Vec<_>>(), |it| *it);
-    let gates = rows(hapo_core::GATES, |it| (it.name(), it.summary()));
+    let gates = rows(hapo_core::GATES, |it| (it.name, it.summary));
     let operators = rows(hapo_core::OPERATORS, |it| (it.name, it.summary));
     let graders = rows(hapo_verify::GRADERS, |it| (it.name(), it.summary()));
     let layouts = rows(hapo_data::DATASET_LAYOUTS, |it| (it.name, it.summary));

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::Result;
 use hapo_core::{Annealing, Decimal, Gate, Method, MethodSettings, Schedule, Threshold, counted};
@@ -109,7 +108,7 @@ const PROMPTS: usize = 8;
 struct Found {
     config: Config,
     /// With the method's own defaults.
-    method: Arc<dyn Method>,
+    method: Method,
     /// `data.columns`, where they were named.
     columns: Option<String>,
     /// The data under each template that the model may know, the likelier first.
@@ -222,8 +221,8 @@ impl Found {
         let name = if summary.with_teacher > 0 { "trapo" } else { "grpo" };
         let entry = hapo_core::method(args.method.as_deref().unwrap_or(name));
         let entry = entry.expect("the command line takes known methods");
-        let method = (entry.build)(&MethodSettings::default())?;
-        refuse_missing(args, &*method, summary)?;
+        let method = entry.build(&MethodSettings::default())?;
+        refuse_missing(args, &method, summary)?;
         Ok(Self { config, method, columns: args.columns.written()?, templates })
     }
 
@@ -329,7 +328,7 @@ impl Found {
         const WORDS: u32 = 16;
         let (positions, summary) = (self.config.max_positions, &template.summary);
         let prompt = longest(summary.tokens_of_prompts);
-        let shown = match self.method.name() {
+        let shown = match self.method.name {
             "sdpo" => response.min(positions.saturating_sub(prompt as usize) / 2) as u32,
             _ if self.method.needs().hints => longest(summary.tokens_of_teachers) * 3 / 4 + WORDS,
             _ => 0,
@@ -436,9 +435,9 @@ fn evaluation_every(steps: u64) -> u64 {
 }
 
 /// Refuses a method of which the data or the command line lack a part.
-fn refuse_missing(args: &Args, method: &dyn Method, summary: &FileSummary) -> Result<()> {
-    let (name, needs) = (method.name(), method.needs());
-    let traces = needs.traces > 0 && method.plan().gate != Gate::Never;
+fn refuse_missing(args: &Args, method: &Method, summary: &FileSummary) -> Result<()> {
+    let (name, needs) = (method.name, method.needs());
+    let traces = needs.traces > 0 && method.plan.gate != Gate::Never;
     let reads_solutions = !needs.samples() || needs.prefixes || needs.hints || traces;
     if reads_solutions && summary.with_teacher == 0 {
         return Err(bad_input(
@@ -486,7 +485,7 @@ fn written_out(text: &str) -> String {
 impl Found {
     fn draft(&self, args: &Args, chosen: &Chosen) -> String {
         let Chosen { template, prompt, response, steps_per_epoch, steps, per_step, .. } = chosen;
-        let (summary, method) = (&template.summary, self.method.name());
+        let (summary, method) = (&template.summary, self.method.name);
         let teachers = summary.tokens_of_teachers;
         let mut text = String::new();
         let mut line =

@@ -123,8 +123,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 /// Until when the teacher can help, where the tokenizer and the data are on this machine.
 fn teacher_helps(recipe: &Recipe) -> String {
     let rule = recipe.gate().map(|it| it.rule);
-    if let Some(rule) = rule.filter(|it| !it.is_table()) {
-        return format!("`{}` opens by what is sampled", rule.name());
+    if let Some(rule) = rule.filter(|it| !it.is_table) {
+        return format!("`{}` opens by what is sampled", rule.name);
     }
     let schedule = || -> Result<_> { Ok(hapo_train::schedule_of(&RunPlan::settle(recipe)?)?) };
     match schedule() {

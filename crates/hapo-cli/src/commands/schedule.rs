@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => Threshold::Derived { success_limit: args.success_limit.unwrap_or(0) },
     };
     let rule = gate_rule(&args.gate).ok_or_else(|| {
-        let known: Vec<_> = GATES.iter().map(|it| it.name()).collect();
+        let known: Vec<_> = GATES.iter().map(|it| it.name).collect();
         let problem = format!("--gate: expected one of {}, got `{}`", known.join(", "), args.gate);
         bad_input(problem, "`hapo list gates` describes them")
     })?;
@@ -61,13 +61,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let annealing = match args.turn_off_epoch {
         Some(turn_off_epoch) => Annealing::Sigmoid { turn_off_epoch, steepness: args.steepness },
-        None if args.no_annealing || !rule.reads().contains(&"annealing") => Annealing::Off,
+        None if args.no_annealing || !rule.reads.contains(&"annealing") => Annealing::Off,
         None => {
             let problem = "expected --turn-off-epoch or --no-annealing";
             return Err(bad_input(problem, "see `hapo schedule --help`"));
         }
     };
-    let gate = rule.table(threshold, annealing);
+    let gate = (rule.table)(threshold, annealing);
     let schedule = Schedule::new(&gate, args.group_size, args.steps_per_epoch)
         .map_err(|it| bad_input(it.to_string(), "see `hapo schedule --help`"))?;
     for it in schedule.warnings() {

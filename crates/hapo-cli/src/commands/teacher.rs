@@ -5,12 +5,13 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use hapo_core::counted;
-use hapo_sampler::Truncation;
-use hapo_teacher::{
-    Client, Leaked, Length, OpenMode, Origin, Outcome, Prices, PromptKind, RetryPolicy, Rule,
-    Rules, Session, Summary, teach,
+use hapo_core::{Truncated, counted};
+use hapo_data::Dataset;
+use hapo_eval::{
+    Client, Completions, Leaked, Length, LocalSampling, OpenMode, Plan, Prices, ProblemSet,
+    Progress, PromptForm, RetryPolicy, Rule, Rules, Sampling, Summary, Traces,
 };
+use hapo_sampler::Truncation;
 use hapo_train::ReadAs;
 use hapo_verify::{Extracting, Extraction};
 use serde_json::{Map, Value, json};
@@ -52,7 +53,7 @@ pub(crate) struct Args {
     concurrency: usize,
     /// Told the answer; asked to reason and to box it; or given the problem alone
     #[arg(long, default_value = "conditioned", value_parser = one_of(PROMPTS))]
-    prompt: PromptKind,
+    prompt: PromptForm,
     /// System turn
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
@@ -64,7 +65,7 @@ pub(crate) struct Args {
     top_p: f64,
     /// Longest answer in tokens; what is cut off there is never admitted [default: the server's own]
     #[arg(long)]
-    max_tokens: Option<u64>,
+    max_tokens: Option<usize>,
     /// Which correct traces are kept
     #[arg(long, default_value = "shortest-correct", value_parser = one_of(RULES))]
     rule: Rule,
@@ -131,10 +132,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-const PROMPTS: &[(&str, PromptKind)] = &[
-    ("conditioned", PromptKind::Conditioned),
-    ("plain", PromptKind::Plain),
-    ("bare", PromptKind::Bare),
+const PROMPTS: &[(&str, PromptForm)] = &[
+    ("conditioned", PromptForm::Conditioned),
+    ("plain", PromptForm::Plain),
+    ("bare", PromptForm::Bare),
 ];
 const RULES: &[(&str, Rule)] = &[
     ("shortest-correct", Rule::ShortestCorrect),
@@ -177,13 +178,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         tokenizer.is_some().then_some(Length { limit: args.max_trace_tokens, tokens: &tokens });
     let grader = args.reward.grader(&args.grader, args.extraction)?;
     let grader = Extracting::new(grader, args.extraction);
-    let rules = args.rules(&grader, length);
+    let prices = args.price_in.zip(args.price_out);
+    let prices = prices.map(|(input, output)| Prices { input, output });
+    let rules = Rules { rule: args.rule, leaked: args.leaked, length, prices };
     let client = args.client()?;
-    let origin = args.origin(&client)?;
-    let mut session = Session::open(&dataset, &args.output, origin, rules, args.begin())?;
+    let prompts = dataset.examples.len() as u64;
+    let plan = args.plan(dataset, grader, &client)?;
+    let progress = CountProgress::new("teacher", prompts * u64::from(args.attempts), "attempts");
+    let observer = |at: Progress| {
+        let text = format!("{} correct, {} failed", at.correct, at.failed);
+        progress.at(at.completions as u64, &text);
+    };
+    let mut session = Completions::of_teacher(&plan, &args.output, rules, args.begin())?;
     if args.retry_failed {
         session = session.retrying_failed();
     }
+    session = session.observed(&observer);
     let before = session.summary();
     if before.resumed > 0 {
         let answers = counted(before.resumed, "answer is", "answers are");
@@ -196,11 +206,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             counted(count, "line", "lines")
         );
     }
-    let attempts = dataset.examples.len() as u64 * u64::from(args.attempts);
-    let mut counter = AttemptCounter::new(&before, attempts);
     let started = Instant::now();
-    let taught = remote(&client, &mut session, &mut counter);
-    counter.progress.finish();
+    let taught = remote(&client, &mut session);
+    progress.finish();
     taught?;
     if let Some(it) = encoding_failed.get() {
         return Err(bad_input(it.to_string(), "give the tokenizer of the model to be trained"));
@@ -216,7 +224,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         print(&args.output, &summary, elapsed)?;
     }
     if summary.attempts > 0 && summary.failed == summary.attempts {
-        let reason = session.last_failure.as_deref().unwrap_or("no reason was given");
+        let reason = session.last_failure().unwrap_or("no reason was given");
         let failed = summary.failed;
         return Err(anyhow!("all {failed} attempts failed, the last with: {reason}"));
     }
@@ -224,32 +232,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 impl Args {
-    fn rules<'a>(&self, grader: &'a Extracting<'a>, length: Option<Length<'a>>) -> Rules<'a> {
-        Rules {
-            attempts: self.attempts,
-            rule: self.rule,
-            leaked: self.leaked,
+    fn plan(&self, dataset: Dataset, grader: Extracting<'static>, client: &Client) -> Result<Plan> {
+        let (name, completions) = (self.input.display().to_string(), self.attempts as usize);
+        Ok(Plan {
+            sets: vec![ProblemSet { name, dataset, completions, draws: 0 }],
+            sampling: Sampling {
+                model: self.model.clone(),
+                endpoint: Some(client.address().to_owned()),
+                prompt: self.prompt.clone(),
+                system: self.system.clone(),
+                temperature: self.temperature,
+                top_p: self.top_p,
+                max_tokens: self.max_tokens,
+                seed: self.seed,
+                extra: self.extra()?,
+            },
+            local: LocalSampling::default(),
+            completions: Some(completions),
             grader,
-            length,
-            prices: self
-                .price_in
-                .zip(self.price_out)
-                .map(|it| Prices { input: it.0, output: it.1 }),
-        }
-    }
-
-    fn origin(&self, client: &Client) -> Result<Origin> {
-        Ok(Origin {
-            endpoint: client.address().to_owned(),
-            model: self.model.clone(),
-            prompt: self.prompt,
-            system: self.system.clone(),
-            temperature: self.temperature,
-            top_p: self.top_p,
-            max_tokens: self.max_tokens,
-            seed: self.seed,
-            extra: self.extra()?,
-            input: String::new(),
+            other: None,
+            truncated: Truncated::Wrong,
         })
     }
 
@@ -320,42 +322,14 @@ impl Args {
     }
 }
 
-/// The counts of the progress line.
-struct AttemptCounter {
-    progress: CountProgress,
-    attempts: u64,
-    correct: u64,
-    failed: u64,
-}
-
-impl AttemptCounter {
-    fn new(before: &Summary, total: u64) -> Self {
-        Self {
-            progress: CountProgress::new("teacher", total, "attempts"),
-            attempts: before.attempts as u64,
-            correct: before.correct as u64,
-            failed: before.failed as u64,
-        }
-    }
-
-    fn finished(&mut self, outcome: Outcome) {
-        self.attempts += 1;
-        self.correct += u64::from(outcome == Outcome::Correct);
-        self.failed += u64::from(outcome == Outcome::Failed);
-        let text = format!("{} correct, {} failed", self.correct, self.failed);
-        self.progress.at(self.attempts, &text);
-    }
-}
-
-fn remote(client: &Client, session: &mut Session<'_>, counter: &mut AttemptCounter) -> Result<()> {
+fn remote<'a>(client: &Client, session: &mut Completions<'a, Traces<'a>>) -> Result<()> {
     let stop = async {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
     };
-    let finished = |outcome| counter.finished(outcome);
     let concurrency = client.retry_policy().concurrency;
-    Ok(wait_for(async { teach(client, session, stop, finished).await }, concurrency)??)
+    Ok(wait_for(async { session.request(client, stop).await }, concurrency)??)
 }
 
 fn print(output: &Path, it: &Summary, elapsed: Duration) -> Result<()> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Result;
 use hapo_core::counted;
 use hapo_data::task::Split;
-use hapo_eval::{EvalSets, SetChoice};
+use hapo_eval::{ProblemSet, ProblemSets, SetChoice};
 use hapo_kernels::Device;
 use hapo_run::RunFolder;
 use hapo_train::recipe::{DataSource, EvalSection};
@@ -217,7 +217,7 @@ pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option
         )?;
         return Ok(Some(vec![EvalSet { name: name.display().to_string(), dataset }]));
     };
-    let chosen = EvalSets::choose(SetChoice {
+    let chosen = ProblemSets::choose(SetChoice {
         names,
         folder,
         problems: eval.problems,
@@ -226,7 +226,7 @@ pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option
         completions: None,
         max_tokens: None,
     })?;
-    let set = |it: hapo_eval::EvalSet| EvalSet { name: it.name, dataset: it.dataset };
+    let set = |it: ProblemSet| EvalSet { name: it.name, dataset: it.dataset };
     Ok(Some(chosen.sets.into_iter().map(set).collect()))
 }
 

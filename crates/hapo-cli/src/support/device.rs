@@ -3,7 +3,7 @@
 use anyhow::Result;
 #[cfg(feature = "cuda")]
 use hapo_cuda::{Cuda, Driver, Launcher, MatmulPrecision};
-use hapo_kernels::{Compute, Cpu, DeviceError};
+use hapo_kernels::{Compute, Cpu};
 
 use crate::failure::bad_input;
 use crate::support::arguments::one_of;
@@ -86,10 +86,7 @@ impl std::fmt::Display for DeviceChoice {
 
 /// The CPU; products that it does not have are bad input.
 pub fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
-    Cpu::computing(threads, compute).map_err(|it| match it {
-        DeviceError::Compute { problem, hint } => bad_input(problem, hint),
-        _ => it.into(),
-    })
+    Ok(Cpu::computing(threads, compute)?)
 }
 
 /// A GPU; one that cannot be opened is bad input. Prints the device if `verbose`; always prints environment variables
@@ -102,7 +99,7 @@ pub fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cuda> {
         Compute::Bf16 => MatmulPrecision::Bf16,
     };
     let gpu = hapo_cuda::open(ordinal, products).map_err(|it| match &it {
-        DeviceError::Gpu { hint, .. } => bad_input(format!("--device {it}"), hint),
+        hapo_kernels::DeviceError::Gpu { hint, .. } => bad_input(format!("--device {it}"), hint),
         _ => it.into(),
     })?;
     for it in gpu.launcher().warnings() {

@@ -24,5 +24,5 @@ mod support;
 mod teacher;
 mod training_resume;
 
-#[path = "../../../hapo-teacher/tests/support/mod.rs"]
+#[path = "../../../hapo-eval/tests/it/support.rs"]
 mod server;

@@ -153,7 +153,7 @@ fn every_method_writes_a_recipe_that_settles() {
         }
         let recipe = Recipe::load(&dir.path().join(&file), &Overrides::default()).unwrap();
         let plan = RunPlan::settle(&recipe).unwrap();
-        assert_eq!(plan.recipe().method().name(), method);
+        assert_eq!(plan.recipe().method().name, method);
     }
     let small = ["--quiet", "--set", "steps=2", "--set", "sampling.max_new_tokens=24"];
     let few = ["--set", "sampling.prompts_per_step=2", "--set", "optim.mini_batch_prompts=1"];

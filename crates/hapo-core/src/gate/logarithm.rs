@@ -6,8 +6,6 @@
 //! same two integers. The price is this page of multiple-precision arithmetic; in return no setting, however
 //! close to a step, is decided by rounding (D1).
 
-use std::cmp::Ordering;
-
 use crate::decimal::Decimal;
 
 /// The ratio `a / b` of two numbers from 1 to 2⁶¹.
@@ -55,9 +53,9 @@ fn from_limbs(
         };
         // A negative number means that the rung is closed from the first step on; 0 gives the same answer.
         let (low, high) = if a > b {
-            (offset.plus(&scaled(low)), offset.plus(&scaled(high)))
+            (offset.clone().plus(&scaled(low)), offset.plus(&scaled(high)))
         } else {
-            (offset.minus_or_zero(&scaled(high)), offset.minus_or_zero(&scaled(low)))
+            (offset.clone().minus_or_zero(&scaled(high)), offset.minus_or_zero(&scaled(low)))
         };
         let floor = |mut it: Natural| {
             it.divide(steepness.numerator());
@@ -104,48 +102,38 @@ fn twice_artanh_enclosure(p: u64, d: u64, limbs: usize) -> (Natural, Natural) {
     }
     // Each power is below the true one by at most 1.5 units (e ≤ e/9 + 4/3) and each term by at most 3; the powers
     // left out add up to less than 3.
-    let mut high = sum.plus(&Natural::from(3 * terms + 3));
+    let mut high = sum.clone().plus(&Natural::from(3 * terms + 3));
     sum.multiply(2);
     high.multiply(2);
     (sum, high)
 }
 
-/// A natural number, least significant limb first, without leading zeros.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A natural number, least significant limb first.
+#[derive(Debug, Clone)]
 struct Natural(Vec<u64>);
 
 impl From<u64> for Natural {
     fn from(value: u64) -> Self {
-        let mut it = Self(vec![value]);
-        it.trim();
-        it
+        Self(vec![value])
     }
 }
 
 impl Natural {
     fn is_zero(&self) -> bool {
-        self.0.is_empty()
+        self.0.iter().all(|limb| *limb == 0)
     }
 
     fn to_u64(&self) -> Option<u64> {
-        match self.0.as_slice() {
-            [] => Some(0),
-            [limb] => Some(*limb),
-            _ => None,
-        }
+        self.0.iter().skip(1).all(|limb| *limb == 0).then(|| self.limb(0))
     }
 
-    fn trim(&mut self) {
-        while self.0.last() == Some(&0) {
-            self.0.pop();
-        }
+    fn limb(&self, index: usize) -> u64 {
+        self.0.get(index).copied().unwrap_or(0)
     }
 
     /// Times 2^(64·limbs).
     fn shift_up(&mut self, limbs: usize) {
-        if !self.is_zero() {
-            self.0.splice(0..0, std::iter::repeat_n(0, limbs));
-        }
+        self.0.splice(0..0, std::iter::repeat_n(0, limbs));
     }
 
     /// Divided by 2^(64·limbs), rounded down.
@@ -161,7 +149,6 @@ impl Natural {
             carry = product >> 64;
         }
         self.0.push(carry as u64);
-        self.trim();
     }
 
     /// Rounded down.
@@ -172,48 +159,31 @@ impl Natural {
             *limb = (dividend / u128::from(divisor)) as u64;
             remainder = dividend % u128::from(divisor);
         }
-        self.trim();
+        while self.0.last() == Some(&0) {
+            self.0.pop();
+        }
     }
 
-    fn plus(&self, other: &Self) -> Self {
-        let mut sum = Vec::with_capacity(self.0.len().max(other.0.len()) + 1);
-        let mut carry = false;
-        for it in 0..self.0.len().max(other.0.len()) {
-            let (left, right) = (self.limb(it), other.limb(it));
-            let (partial, first) = left.overflowing_add(right);
-            let (limb, second) = partial.overflowing_add(u64::from(carry));
-            sum.push(limb);
-            carry = first || second;
+    fn plus(mut self, other: &Self) -> Self {
+        self.0.resize(self.0.len().max(other.0.len()) + 1, 0);
+        let mut carry = 0;
+        for (index, limb) in self.0.iter_mut().enumerate() {
+            let sum = u128::from(*limb) + u128::from(other.limb(index)) + carry;
+            *limb = sum as u64;
+            carry = sum >> 64;
         }
-        sum.push(u64::from(carry));
-        let mut sum = Self(sum);
-        sum.trim();
-        sum
+        self
     }
 
-    fn minus_or_zero(&self, other: &Self) -> Self {
-        if self.compare(other) == Ordering::Less {
-            return Self(Vec::new());
-        }
-        let mut difference = Vec::with_capacity(self.0.len());
+    fn minus_or_zero(mut self, other: &Self) -> Self {
+        self.0.resize(self.0.len().max(other.0.len()), 0);
         let mut borrow = false;
-        for it in 0..self.0.len() {
-            let (partial, first) = self.limb(it).overflowing_sub(other.limb(it));
-            let (limb, second) = partial.overflowing_sub(u64::from(borrow));
-            difference.push(limb);
-            borrow = first || second;
+        for (index, limb) in self.0.iter_mut().enumerate() {
+            let (partial, first) = limb.overflowing_sub(other.limb(index));
+            let (difference, second) = partial.overflowing_sub(u64::from(borrow));
+            (*limb, borrow) = (difference, first || second);
         }
-        let mut difference = Self(difference);
-        difference.trim();
-        difference
-    }
-
-    fn compare(&self, other: &Self) -> Ordering {
-        self.0.len().cmp(&other.0.len()).then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
-    }
-
-    fn limb(&self, index: usize) -> u64 {
-        self.0.get(index).copied().unwrap_or(0)
+        if borrow { Self::from(0) } else { self }
     }
 }
 

@@ -6,8 +6,6 @@
 mod logarithm;
 mod schedule;
 mod settings;
-mod words;
 
 pub use schedule::{RangeRow, RungRow, Schedule, ScheduleTable, StepRow, SuccessLimit};
-pub use settings::{Annealing, Gate, GateWarning, SlotRule, Threshold, check_slot_rule};
-pub use words::AnnealingMode;
+pub use settings::{Annealing, AnnealingMode, Gate, SlotRule, Threshold, check_slot_rule};

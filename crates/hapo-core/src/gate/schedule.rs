@@ -11,7 +11,7 @@ use crate::refusal::{Refusal, expected};
 use crate::rollout::Step;
 
 use super::logarithm::{Ratio, first_closed_step};
-use super::settings::{Annealing, Gate, GateWarning, Threshold};
+use super::settings::{Annealing, Gate, Threshold};
 
 /// The gate's decisions for every step of a run (Eq. 7–9, D1–D5).
 #[derive(Debug, Clone, PartialEq)]
@@ -166,14 +166,21 @@ impl Schedule {
     }
 
     /// What is accepted and probably not meant (D4).
-    pub fn warnings(&self) -> Vec<GateWarning> {
+    pub fn warnings(&self) -> Vec<String> {
         let at_first_step = self.success_limit(Step(1)).get();
-        match self.initial_success_limit {
-            Some(success_limit) if at_first_step < SuccessLimit::rung(success_limit).get() => {
-                vec![GateWarning::ErodedAtFirstStep { at_first_step, success_limit }]
-            }
-            _ => Vec::new(),
-        }
+        let limit = self.initial_success_limit;
+        let eroded = limit.filter(|limit| at_first_step < SuccessLimit::rung(*limit).get());
+        let said = eroded.map(|limit| match at_first_step {
+            -1 => format!(
+                "the gate is closed at the first step already, with success limit {limit}: the turn-off epoch is too \
+                 small for it"
+            ),
+            _ => format!(
+                "the gate is open up to {at_first_step} successes at the first step, not up to the success limit \
+                 {limit}: the turn-off epoch is too small for it"
+            ),
+        });
+        said.into_iter().collect()
     }
 
     /// The rows of steps 1 ..= `steps`, one at a time.

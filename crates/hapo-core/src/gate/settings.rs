@@ -3,8 +3,6 @@
 //! The paper's gate compares two real numbers; the rule that decides is an integer one (D1), made of these
 //! settings by [`Schedule`](crate::Schedule).
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::decimal::Decimal;
@@ -90,32 +88,13 @@ pub fn check_slot_rule(gate: &Gate, rule: SlotRule) -> Result<(), Refusal> {
     }
 }
 
-/// A setting of the gate that is accepted and probably not meant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GateWarning {
-    /// `m_1` < m: a small `e_off` erodes the first step already (D4).
-    ErodedAtFirstStep {
-        /// `m_1`, −1 for closed.
-        at_first_step: i32,
-        /// m.
-        success_limit: usize,
-    },
-}
-
-impl fmt::Display for GateWarning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ErodedAtFirstStep { at_first_step: -1, success_limit } => write!(
-                f,
-                "the gate is closed at the first step already, with success limit {success_limit}: \
-                 the turn-off epoch is too small for it"
-            ),
-            Self::ErodedAtFirstStep { at_first_step, success_limit } => write!(
-                f,
-                "the gate is open up to {at_first_step} successes at the first step, not up to the success limit \
-                 {success_limit}: the turn-off epoch is too small for it"
-            ),
-        }
-    }
+/// How the gate closes over the run, by name; [`Annealing`] carries its numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AnnealingMode {
+    /// Along a sigmoid (Eq. 9).
+    #[default]
+    Sigmoid,
+    /// It does not (D5).
+    Off,
 }

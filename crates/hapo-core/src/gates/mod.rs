@@ -16,7 +16,6 @@ mod posterior;
 mod thompson;
 mod yoked;
 
-use std::fmt;
 use std::sync::Arc;
 
 use crate::gate::{Annealing, Gate, SuccessLimit, Threshold};
@@ -27,68 +26,68 @@ use crate::rollout::{PromptId, Step, Truncated};
 pub use memory::GateMemory;
 
 /// A rule for when something enters.
-pub trait GateRule: fmt::Debug + Sync {
+#[derive(Clone, Copy, Debug)]
+pub struct GateRule {
     /// Name in recipes.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// One line for lists.
-    fn summary(&self) -> &'static str;
-
+    pub summary: &'static str,
     /// The keys of `[hapo]` that it reads, besides those of every gate.
-    fn reads(&self) -> &'static [&'static str] {
-        &[]
-    }
-
+    pub reads: &'static [&'static str],
     /// True if S and the step alone decide, so that a table says all of it (D1).
-    fn is_table(&self) -> bool {
-        false
-    }
-
+    pub is_table: bool,
     /// True if it counts visits and exposures between steps (D39).
-    fn remembers(&self) -> bool {
-        false
-    }
-
+    pub remembers: bool,
     /// True if it chooses among the groups of a step, which must then be sampled in one round.
-    fn chooses(&self) -> bool {
-        false
-    }
-
+    pub chooses: bool,
     /// The table under it: the success limits of the steps, unannealed where it does not read `annealing`.
-    fn table(&self, threshold: Threshold, annealing: Annealing) -> Gate {
-        Gate::Confidence { threshold, annealing }
-    }
-
+    pub table: fn(Threshold, Annealing) -> Gate,
     /// The decision for each group of a round, in order; by default S ≤ `m_t` (D1).
-    fn open(&self, round: &Round<'_>) -> Vec<bool> {
-        let limit = round.success_limit;
-        round.groups.iter().map(|it| limit.is_open(it.successes)).collect()
-    }
+    pub open: fn(&Round<'_>) -> Vec<bool>,
 }
 
+impl GateRule {
+    const NEW: Self = Self {
+        name: "",
+        summary: "",
+        reads: &[],
+        is_table: false,
+        remembers: false,
+        chooses: false,
+        table: |threshold, annealing| Gate::Confidence { threshold, annealing },
+        open: |round| {
+            let limit = round.success_limit;
+            round.groups.iter().map(|group| limit.is_open(group.successes)).collect()
+        },
+    };
+}
+
+/// The keys of the success limit and its annealing.
+const ANNEALED: &[&str] = &["success_limit", "gamma0", "annealing", "turn_off_epoch", "steepness"];
+
 /// Every gate; the first is the paper's.
-pub const GATES: &[&dyn GateRule] = &[
-    &confidence::Confidence,
-    &always::Always,
-    &never::Never,
-    &posterior::Posterior,
-    &thompson::Thompson,
-    &no_signal::NoSignal,
-    &budget::Budget,
-    &yoked::Yoked,
+pub const GATES: &[GateRule] = &[
+    confidence::GATE,
+    always::GATE,
+    never::GATE,
+    posterior::GATE,
+    thompson::GATE,
+    no_signal::GATE,
+    budget::GATE,
+    yoked::GATE,
 ];
 
 /// The gate of that name.
-pub fn gate_rule(name: &str) -> Option<&'static dyn GateRule> {
-    GATES.iter().copied().find(|it| it.name() == name)
+pub fn gate_rule(name: &str) -> Option<&'static GateRule> {
+    GATES.iter().find(|rule| rule.name == name)
 }
 
 /// The sentence with which a gate that is no table is refused where a table is needed.
-pub fn refused_as_table(rule: &dyn GateRule) -> Option<String> {
-    (!rule.is_table()).then(|| {
+pub fn refused_as_table(rule: &GateRule) -> Option<String> {
+    (!rule.is_table).then(|| {
         format!(
             "gate \"{}\" cannot be written as a table of steps and success counts: `hapo train` runs it",
-            rule.name()
+            rule.name
         )
     })
 }

@@ -1,24 +1,11 @@
 use super::GateRule;
-use crate::gate::{Annealing, Gate, Threshold};
+use crate::gate::Gate;
 
 /// Open for no group.
-#[derive(Debug)]
-pub(super) struct Never;
-
-impl GateRule for Never {
-    fn name(&self) -> &'static str {
-        "never"
-    }
-
-    fn summary(&self) -> &'static str {
-        "no group"
-    }
-
-    fn is_table(&self) -> bool {
-        true
-    }
-
-    fn table(&self, _: Threshold, _: Annealing) -> Gate {
-        Gate::Never
-    }
-}
+pub(super) const GATE: GateRule = GateRule {
+    name: "never",
+    summary: "no group",
+    is_table: true,
+    table: |_, _| Gate::Never,
+    ..GateRule::NEW
+};

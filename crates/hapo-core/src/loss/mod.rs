@@ -19,7 +19,7 @@ use crate::operators::luffy::OPERATOR as LUFFY;
 pub use correction::{Correction, CorrectionKind, Mismatch};
 pub use normaliser::{Normaliser, NormaliserKind};
 pub use sequence_surrogate::sequence_surrogate;
-pub use token_surrogate::{Bound, Clip, Surrogate, token_surrogate};
+pub use token_surrogate::{Bound, Clip, token_surrogate};
 
 /// How terms become a loss, alike for all methods.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -164,17 +164,27 @@ pub struct SpanTokens<'a> {
     pub entropies: &'a [f32],
 }
 
-/// One span's part of the objective (to be maximised, divided by the normaliser) and what the logs show of it.
+/// A part of the objective, to be maximised, and what the logs show of it (Eq. 3, inner sum).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SpanTerms {
-    /// Its part of the objective.
+    /// Its part of the objective: a surrogate's is Σ min(r·A, clip(r)·A), a span's is divided by the normaliser.
     pub objective: f64,
-    /// The policy's tokens outside the trust region.
+    /// The policy's tokens outside the trust region, whose gradient the clip removed.
     pub clipped: usize,
     /// Σ r over the policy's tokens.
     pub ratio_sum: f64,
     /// Largest r.
     pub ratio_max: f64,
+}
+
+impl SpanTerms {
+    /// Adds the next tokens.
+    fn add(&mut self, next: Self) {
+        self.objective += next.objective;
+        self.clipped += next.clipped;
+        self.ratio_sum += next.ratio_sum;
+        self.ratio_max = self.ratio_max.max(next.ratio_max);
+    }
 }
 
 impl Loss {
@@ -277,19 +287,14 @@ impl Loss {
             if let Advantage::Tokens(values) = &factors.advantage {
                 assert_eq!(log_probs.len(), values.len(), "one advantage per token");
             }
-            let mut total = Surrogate::default();
+            let mut total = SpanTerms::default();
             for at in 0..log_probs.len() {
                 let (new, old) = (&log_probs[at..=at], &old_log_probs[at..=at]);
                 total.add(token_surrogate(new, old, bound(at), &mut d_log_probs[at..=at]));
             }
             total
         };
-        SpanTerms {
-            objective: it.objective / divisor,
-            clipped: it.clipped,
-            ratio_sum: it.ratio_sum,
-            ratio_max: it.ratio_max,
-        }
+        SpanTerms { objective: it.objective / divisor, ..it }
     }
 }
 

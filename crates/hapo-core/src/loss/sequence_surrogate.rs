@@ -5,7 +5,7 @@
 //! that the normaliser means the same as for the token-level ratio; with the mean over sequences it is
 //! GSPO's own objective. Its trust region is far narrower than a token's: 3e-4 and 4e-4 in the paper.
 
-use super::{Bound, Surrogate};
+use super::{Bound, SpanTerms};
 
 /// `L = −|y|·min(s·A, clip(s, 1 − ε_low, 1 + ε_high)·A) / divisor`: as [`token_surrogate`](super::token_surrogate), with
 /// the ratio of the sequence.
@@ -17,11 +17,11 @@ pub fn sequence_surrogate(
     old_log_probs: &[f32],
     bound: Bound,
     d_log_probs: &mut [f32],
-) -> Surrogate {
+) -> SpanTerms {
     assert_eq!(log_probs.len(), old_log_probs.len(), "one old log-probability per token");
     let n = log_probs.len();
     if n == 0 {
-        return Surrogate::default();
+        return SpanTerms::default();
     }
     let log_ratio = log_probs
         .iter()
@@ -36,7 +36,7 @@ pub fn sequence_surrogate(
     let inside = unclipped <= clipped;
     // d(|y|·s·A)/d log π of one token is |y|·s·A/|y|.
     d_log_probs.fill(if inside { (-unclipped / divisor) as f32 } else { 0.0 });
-    Surrogate {
+    SpanTerms {
         objective: n as f64 * unclipped.min(clipped),
         clipped: if inside { 0 } else { n },
         ratio_sum: n as f64 * ratio,

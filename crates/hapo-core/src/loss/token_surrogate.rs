@@ -1,5 +1,7 @@
 //! The clipped surrogate of Eq. 3 on one rollout's tokens, and its derivative.
 
+use super::SpanTerms;
+
 /// Half-widths of the trust region around an importance ratio of 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Clip {
@@ -12,29 +14,6 @@ pub struct Clip {
 impl Clip {
     /// No trust region: every ratio counts as it is.
     pub const OFF: Self = Self { low: f64::INFINITY, high: f64::INFINITY };
-}
-
-/// What one rollout adds to the objective (Eq. 3, inner sum) and what the logs want to know of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Surrogate {
-    /// Σ min(r·A, clip(r)·A), to be maximised, not yet normalised.
-    pub objective: f64,
-    /// Tokens whose gradient the clip removed.
-    pub clipped: usize,
-    /// Σ r.
-    pub ratio_sum: f64,
-    /// Largest r.
-    pub ratio_max: f64,
-}
-
-impl Surrogate {
-    /// Adds the next tokens.
-    pub(super) fn add(&mut self, next: Self) {
-        self.objective += next.objective;
-        self.clipped += next.clipped;
-        self.ratio_sum += next.ratio_sum;
-        self.ratio_max = self.ratio_max.max(next.ratio_max);
-    }
 }
 
 /// The bounds of a rollout's surrogate, and the divisor of its derivative.
@@ -61,10 +40,10 @@ pub fn token_surrogate(
     old_log_probs: &[f32],
     bound: Bound,
     d_log_probs: &mut [f32],
-) -> Surrogate {
+) -> SpanTerms {
     assert_eq!(log_probs.len(), old_log_probs.len(), "one old log-probability per token");
     let Bound { advantage, clip, divisor } = bound;
-    let mut total = Surrogate::default();
+    let mut total = SpanTerms::default();
     for ((new, old), slope) in log_probs.iter().zip(old_log_probs).zip(d_log_probs) {
         let ratio = libm::exp(f64::from(*new) - f64::from(*old));
         let unclipped = ratio * advantage;

@@ -1,65 +1,82 @@
-use std::f64::consts::PI;
-use std::sync::Arc;
+use super::prelude::*;
 
-use serde::Deserialize;
-
-use super::{Method, MethodEntry, MethodSettings, Plan, check};
-use crate::advantage::AdvantageGroup;
-use crate::credit::{Credit, Moment, PolicyAndTeacher};
-use crate::group::MixedGroup;
-use crate::operators::{self, Operator};
-use crate::refusal::Refusal;
-use crate::scores::Scores;
-
-/// `L = (1 − μ)·mean(−min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)) − μ·λ·mean(log π)`: the first mean is over the
-/// rollouts' tokens, the second over the teacher's.
+/// arXiv 2508.11408: `L = (1 − μ)·mean(−min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)) − μ·λ·mean(log π)`: the first mean
+/// is over the rollouts' tokens, the second over the teacher's.
 ///
-/// CHORD-μ: GRPO and imitation side by side, μ falling from a peak along half a cosine ("On-policy RL meets
-/// off-policy experts", section 3, <https://arxiv.org/abs/2508.11408>; `MIXCHORDPolicyLossFn` and `mix_chord.yaml`
-/// of Trinity-RFT). The rollouts' advantages know nothing of the teacher's reward.
+/// CHORD-μ: GRPO and imitation side by side, μ falling from a peak along half a cosine (section 3;
+/// `MIXCHORDPolicyLossFn` and `mix_chord.yaml` of Trinity-RFT). The rollouts' advantages know nothing of the teacher's
+/// reward.
 ///
 /// Left out: CHORD draws its demonstrations from a batch of its own. Here they are those of the step's prompts, in a
 /// fixed slot (D8).
 pub(super) const MU: MethodEntry = MethodEntry {
     name: "chord-mu",
     summary: "(1 − μ)·GRPO + μ·imitation, each by its own mean, μ falling from 0.9 to 0.05",
-    own_keys: Schedule::KEYS,
-    variants: &[],
-    build: |settings| {
+    make: |settings| {
         let published = Schedule { peak: 0.9, valley: 0.05, warmup: 0, decay: 200 };
-        let mu = settings.chord_mu.over(published);
-        Chord::build("chord-mu", settings, &operators::srft::OPERATOR, mu)
+        chord(settings, &operators::srft::OPERATOR, settings.chord_mu.over(published), "chord-mu")
     },
+    ..MethodEntry::NEW
 };
 
-/// `L = (1 − μ)·mean(−min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)) − μ·λ·mean(π − π²/2)`, each mean over its own tokens;
-/// the derivative of π − π²/2 by log π is φ = π(1 − π).
+/// arXiv 2508.11408: `L = (1 − μ)·mean(−min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)) − μ·λ·mean(π − π²/2)`, each mean
+/// over its own tokens; the derivative of π − π²/2 by log π is φ = π(1 − π).
 ///
 /// CHORD-φ: CHORD-μ with a constant μ of 0.1 and the teacher's tokens weighted by φ.
 pub(super) const PHI: MethodEntry = MethodEntry {
     name: "chord-phi",
     summary: "0.9·GRPO + 0.1·imitation weighted by π(1−π), each by its own mean",
-    own_keys: Schedule::KEYS,
-    variants: &[],
-    build: |settings| {
+    make: |settings| {
         let published = Schedule { peak: 0.1, valley: 0.1, warmup: 0, decay: 0 };
-        let mu = settings.chord_phi.over(published);
-        Chord::build("chord-phi", settings, &operators::chord::OPERATOR, mu)
+        chord(
+            settings,
+            &operators::chord::OPERATOR,
+            settings.chord_phi.over(published),
+            "chord-phi",
+        )
     },
+    ..MethodEntry::NEW
 };
 
-/// `[chord-mu]` and `[chord-phi]`; what is not written is as published.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Own {
-    peak: Option<f64>,
-    valley: Option<f64>,
-    warmup: Option<u64>,
-    decay: Option<u64>,
+fn chord(
+    settings: &MethodSettings,
+    operator: &'static Operator,
+    mu: Schedule,
+    key: &str,
+) -> Result<Method, Refusal> {
+    let fits = [mu.peak, mu.valley].iter().all(|it| (0.0..=1.0).contains(it));
+    let got = format!("{} and {}", mu.peak, mu.valley);
+    check(key, fits, "a peak and a valley in [0, 1]", got)?;
+    let mut terms = settings.with(operator);
+    terms.advantage.group = AdvantageGroup::PolicyOnly;
+    let method = Method::new(move |group, at, _| {
+        let mu = mu.at(at.step.0);
+        let mut credit = terms.credit(group, at);
+        for span in credit.iter_mut().flatten() {
+            let share = if span.is_teacher() { mu } else { 1.0 - mu };
+            span.term = span.term.scaled(share);
+        }
+        credit
+    });
+    Ok(Method {
+        plan: Plan { teacher_apart: true, ..Plan::TEACHER_SLOT },
+        unread_keys: &["teacher.d", "advantage.group"],
+        ..method
+    })
+}
+
+own! {
+    /// `[chord-mu]` and `[chord-phi]`; what is not written is as published.
+    Own {
+        peak: Option<f64> = None,
+        valley: Option<f64> = None,
+        warmup: Option<u64> = None,
+        decay: Option<u64> = None,
+    }
 }
 
 impl Own {
-    fn over(&self, published: Schedule) -> Schedule {
+    fn over(self, published: Schedule) -> Schedule {
         Schedule {
             peak: self.peak.unwrap_or(published.peak),
             valley: self.valley.unwrap_or(published.valley),
@@ -83,8 +100,6 @@ struct Schedule {
 }
 
 impl Schedule {
-    const KEYS: &[&str] = &["peak", "valley", "warmup", "decay"];
-
     /// μ of step `step`, counted from 1 as Trinity-RFT's trainer counts it: a straight rise, then half a cosine.
     fn at(self, step: u64) -> f64 {
         if step < self.warmup {
@@ -94,55 +109,7 @@ impl Schedule {
         if done >= self.decay {
             return self.valley;
         }
-        let fallen = 0.5 * (1.0 + libm::cos(PI * done as f64 / self.decay as f64));
-        (self.peak - self.valley) * fallen + self.valley
-    }
-}
-
-#[derive(Debug)]
-struct Chord {
-    name: &'static str,
-    terms: PolicyAndTeacher,
-    mu: Schedule,
-}
-
-impl Chord {
-    fn build(
-        name: &'static str,
-        settings: &MethodSettings,
-        operator: &'static Operator,
-        mu: Schedule,
-    ) -> Result<Arc<dyn Method>, Refusal> {
-        let fits = [mu.peak, mu.valley].iter().all(|it| (0.0..=1.0).contains(it));
-        let got = format!("{} and {}", mu.peak, mu.valley);
-        check(name, fits, "a peak and a valley in [0, 1]", got)?;
-        let mut terms = settings.with(operator);
-        terms.advantage.group = AdvantageGroup::PolicyOnly;
-        Ok(Arc::new(Self { name, terms, mu }))
-    }
-}
-
-impl Method for Chord {
-    fn name(&self) -> &'static str {
-        self.name
-    }
-
-    fn plan(&self) -> Plan {
-        Plan { teacher_apart: true, ..Plan::TEACHER_SLOT }
-    }
-
-    fn unread_keys(&self) -> &'static [&'static str] {
-        &["teacher.d", "advantage.group"]
-    }
-
-    fn credit(&self, group: &MixedGroup, at: Moment, _: &Scores) -> Credit {
-        let mu = self.mu.at(at.step.0);
-        let mut credit = self.terms.credit(group, at);
-        for span in credit.iter_mut().flatten() {
-            let share = if span.is_teacher() { mu } else { 1.0 - mu };
-            span.term = span.term.scaled(share);
-        }
-        credit
+        half_cosine(self.peak, self.valley, PI * done as f64 / self.decay as f64)
     }
 }
 

@@ -1,13 +1,11 @@
-use std::sync::Arc;
-
 use super::{Method, TeacherRule};
 use crate::advantage::AdvantageRule;
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
 use crate::gate::{Gate, Schedule, SlotRule, SuccessLimit, check_slot_rule};
 use crate::gates::{GATES, GateRule, GateSettings, Glance, Round};
-use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
+use crate::group::{Member, MixedGroup, ScoredGroup};
 use crate::growth::{Growing, Growth, Needs};
-use crate::injection::{Behind, INJECTIONS, Injection, Offer, Slot, rollouts_to_sample};
+use crate::help::{Behind, Help, INJECTIONS, Injection, Offer, Slot, rollouts_to_sample};
 use crate::memory::Memory;
 use crate::refusal::{Refusal, expected};
 use crate::rollout::{Context, Step, TeacherTrajectory};
@@ -15,18 +13,19 @@ use crate::scores::Scores;
 
 /// A method and the gate that decides when the teacher enters its groups (Algorithm 1). The gate is the method's
 /// own, or that of Hindsight-Anchored Policy Optimization, which wraps any method with a teacher's term: the gate
-/// decides *when* something enters and in which slot, the injection *what*, the method what its tokens are worth.
+/// decides *when* something enters and in which slot, the help *what*, the method what its tokens are worth.
 ///
 /// After the extinction of HAPO's gate every step is the method's on-policy objective, bit for bit.
 #[derive(Clone, Debug)]
 pub struct Gated {
-    method: Arc<dyn Method>,
+    method: Method,
+    /// The method's own, or that of HAPO.
+    help: Help,
+    is_hapo: bool,
     schedule: Schedule,
-    rule: &'static dyn GateRule,
+    rule: &'static GateRule,
     settings: GateSettings,
     slot: SlotRule,
-    /// That of HAPO; none for a method with its own gate.
-    injection: Option<&'static dyn Injection>,
     /// The teacher's term of a host that has none.
     terms: Option<PolicyAndTeacher>,
 }
@@ -35,7 +34,7 @@ pub struct Gated {
 #[derive(Clone, Debug)]
 pub struct HapoGate {
     /// When.
-    pub rule: &'static dyn GateRule,
+    pub rule: &'static GateRule,
     /// The table under it.
     pub gate: Gate,
     /// Its numbers.
@@ -43,7 +42,7 @@ pub struct HapoGate {
     /// In which slot.
     pub slot: SlotRule,
     /// What.
-    pub injection: &'static dyn Injection,
+    pub injection: &'static Injection,
     /// The term of its tokens around a host that has none for a teacher.
     pub teacher: TeacherRule,
 }
@@ -52,11 +51,11 @@ impl HapoGate {
     /// The paper's: the teacher's trajectory in the slot of the lowest reward.
     pub fn of(gate: Gate) -> Self {
         Self {
-            rule: GATES[0],
+            rule: &GATES[0],
             gate,
             settings: GateSettings::default(),
             slot: SlotRule::LowestReward,
-            injection: INJECTIONS[0],
+            injection: &INJECTIONS[0],
             teacher: TeacherRule::default(),
         }
     }
@@ -64,74 +63,72 @@ impl HapoGate {
 
 impl Gated {
     /// A method with its own gate, for groups of `group_size` members.
-    pub fn bare(method: Arc<dyn Method>, group_size: usize) -> Result<Self, Refusal> {
-        let plan = method.plan();
-        let schedule = Schedule::new(&plan.gate, group_size, 1)?;
-        let HapoGate { rule, settings, .. } = HapoGate::of(plan.gate);
-        Ok(Self { method, schedule, rule, settings, slot: plan.slot, injection: None, terms: None })
+    pub fn bare(method: Method, group_size: usize) -> Result<Self, Refusal> {
+        let (help, slot) = (method.help.clone(), method.plan.slot);
+        let schedule = Schedule::new(&method.plan.gate, group_size, 1)?;
+        let (rule, settings) = (&GATES[0], GateSettings::default());
+        Ok(Self { method, help, is_hapo: false, schedule, rule, settings, slot, terms: None })
     }
 
     /// HAPO around a method.
     pub fn hapo(
-        method: Arc<dyn Method>,
+        method: Method,
         hapo: HapoGate,
         group_size: usize,
         steps_per_epoch: u64,
     ) -> Result<Self, Refusal> {
         let HapoGate { rule, gate, settings, slot, injection, teacher } = hapo;
+        let (help, can_be_gated) = ((injection.help)(), method.plan.can_be_gated);
         let terms = teacher.operator.map(|operator| PolicyAndTeacher {
             advantage: AdvantageRule::default(),
             weight: teacher.weight,
             operator,
             d: teacher.d,
         });
-        let terms = terms.filter(|_| method.is_plain_host() && injection.takes_trace());
-        let has_term = method.can_be_gated() || terms.is_some() || !injection.takes_trace();
-        if !has_term || !(method.can_be_gated() || method.is_plain_host()) {
-            let what = format!("method `{}`", method.name());
+        let terms = terms.filter(|_| method.is_plain_host() && help.takes_trace());
+        let has_term = can_be_gated || terms.is_some() || !help.takes_trace();
+        if !has_term || !(can_be_gated || method.is_plain_host()) {
+            let what = format!("method `{}`", method.name);
             let wanted = "one with a teacher's term that leaves the decision to the gate";
             return Err(expected(wanted).about(what));
         }
         check_slot_rule(&gate, slot)?;
         let schedule = Schedule::new(&gate, group_size, steps_per_epoch)?;
-        Ok(Self { method, schedule, rule, settings, slot, injection: Some(injection), terms })
+        Ok(Self { method, help, is_hapo: true, schedule, rule, settings, slot, terms })
     }
 
     /// Why the method cannot learn from these rewards.
     pub fn refusal(&self, rewards: &[f64]) -> Option<String> {
         let negative = *rewards.iter().find(|it| **it < 0.0)?;
-        let name = self.method.name();
-        (!self.method.takes_negative_rewards())
+        let name = self.method.name;
+        (!self.method.takes_negative_rewards)
             .then(|| format!("`{name}` cannot learn from rewards below 0, got {negative}"))
     }
 
     /// Name in tables: the method's, with `-hapo` when HAPO wraps it.
     pub fn name(&self) -> String {
-        let suffix = if self.injection.is_some() { "-hapo" } else { "" };
-        format!("{}{suffix}", self.method.name())
+        let suffix = if self.is_hapo { "-hapo" } else { "" };
+        format!("{}{suffix}", self.method.name)
     }
 
     /// The schedule of HAPO's gate. Is `None` for a bare method, and for a gate that is no table.
     pub fn schedule(&self) -> Option<&Schedule> {
-        self.injection.filter(|_| self.rule.is_table()).map(|_| &self.schedule)
+        (self.is_hapo && self.rule.is_table).then_some(&self.schedule)
     }
 
     /// The gate; the first of [`GATES`] for a bare method.
-    pub fn rule(&self) -> &'static dyn GateRule {
+    pub fn rule(&self) -> &'static GateRule {
         self.rule
     }
 
     /// True if it keeps something between steps (D39).
     pub fn remembers(&self) -> bool {
-        self.needs().memory || self.rule.remembers()
+        self.needs().memory || self.rule.remembers
     }
 
     /// The requirements of a run.
     pub fn needs(&self) -> Needs {
-        match self.injection {
-            None => self.method.needs(),
-            Some(it) => Needs::ROLLOUTS.and(it.needs()),
-        }
+        self.help.needs
     }
 
     /// Rollouts that fill a group of `group_size`: one fewer where a teacher has the fixed slot (D8).
@@ -139,24 +136,19 @@ impl Gated {
         rollouts_to_sample(self.slot, group_size, teacher)
     }
 
-    /// The next part of a group (D35). Under HAPO the gate looks at full groups.
+    /// The next part of a group (D35). HAPO's gate looks at full groups.
     pub fn grow(&self, group: &Growing<'_>) -> Growth {
-        match self.injection {
-            None => self.method.grow(group),
-            Some(_) if group.part == 0 => Growth::once(group),
-            Some(it) if group.is_open => it.grow(group),
-            Some(_) => Growth::Complete,
-        }
+        (self.help.grow)(group)
     }
 
     /// True if something may enter a group.
     pub fn can_help(&self, offer: &Offer<'_>) -> bool {
-        self.injection.unwrap_or(INJECTIONS[0]).has_any(offer)
+        self.help.has_any(offer)
     }
 
     /// The gate's decision for each group of a round, in order.
     pub fn open(&self, groups: &[Glance], at: Slot, memory: &Memory) -> Vec<bool> {
-        self.rule.open(&Round {
+        (self.rule.open)(&Round {
             groups,
             step: at.step,
             seed: at.seed,
@@ -169,11 +161,7 @@ impl Gated {
 
     /// The group that is trained on, of everything that was sampled (Eq. 5).
     pub fn mix(&self, group: ScoredGroup, offer: &Offer<'_>, is_open: bool) -> MixedGroup {
-        match self.injection {
-            None => self.method.mix(group, offer, is_open),
-            Some(it) if is_open => it.mix(group, offer),
-            Some(_) => group.unchanged(Intervention::GateClosed),
-        }
+        (self.help.mix)(group, offer, is_open)
     }
 
     /// The largest success count at which the teacher enters a group in this step (D1).
@@ -188,7 +176,7 @@ impl Gated {
 
     /// Whether the teacher's term is a mean over its own tokens.
     pub fn teacher_apart(&self) -> bool {
-        self.method.plan().teacher_apart
+        self.method.plan.teacher_apart
     }
 
     /// Which member's slot the teacher takes (D7, D8).
@@ -203,49 +191,43 @@ impl Gated {
 
     /// What each span of tokens of each member is worth in this step (Eq. 2, Eq. 11).
     pub fn credit(&self, group: &MixedGroup, step: Step, scores: &Scores) -> Credit {
-        let mut credit = self.method.credit(group, self.moment(step), scores);
+        let at = self.moment(step);
+        let mut credit = self.help.credit(&*self.method.terms, group, at, scores);
         if let Some(terms) = &self.terms {
-            terms.replace_policy(&mut credit, group, self.moment(step));
+            terms.replace_policy(&mut credit, group, at);
         }
-        match self.injection {
-            Some(it) => it.credit(group, credit, scores),
-            None => credit,
-        }
+        credit
     }
 
     /// The prompt behind which the weights of the step score a member, if they do (D38).
     pub fn scored_behind(&self, group: &MixedGroup, member: usize) -> Option<Context> {
-        self.method.scored_behind(group, member)
+        (self.method.scored_behind)(group, member)
     }
 
     /// True if the credit of a group reads the second model's scores (D38).
     pub fn reads_scores(&self, group: &MixedGroup) -> bool {
-        self.needs().reference && (self.injection.is_none() || group.injected())
+        self.needs().reference && (self.help.terms.is_none() || group.injected())
     }
 
     /// The memory after a step, of the one before and of the groups that were trained on (D39).
     #[must_use]
     pub fn remember(&self, before: Memory, step: &[MixedGroup], at: Step) -> Memory {
-        let mut memory = match self.injection {
-            Some(it) => it.remember(before, step, at),
-            None => self.method.remember(before, step, at),
-        };
-        if self.rule.remembers() {
+        let mut memory = (self.help.remember)(before, step, at);
+        if self.rule.remembers {
             memory.gate = memory.gate.after(step, self.settings.discount);
         }
         memory
     }
 
     /// The method.
-    pub fn method(&self) -> &dyn Method {
-        &*self.method
+    pub fn method(&self) -> &Method {
+        &self.method
     }
 
     /// The prompt behind which a member is trained on (D36).
     pub fn trained_behind(&self, member: &Member) -> Behind {
-        match (member, self.injection) {
-            (Member::Helped { .. }, Some(it)) => it.trained_behind(),
-            (Member::Policy(_) | Member::Helped { .. }, _) => self.method.trained_behind(),
+        match member.sampled() {
+            Some(it) if !it.rollout.is_unaided() => self.help.trained_behind,
             _ => Behind::Sampled,
         }
     }

@@ -1,19 +1,13 @@
-use std::sync::Arc;
+use super::prelude::*;
 
-use super::{Method, MethodEntry, Variant};
-use crate::advantage::{AdvantageRule, advantages};
-use crate::credit::{Credit, Moment, Span, Term};
-use crate::group::MixedGroup;
-use crate::scores::Scores;
-
-/// `A_j = r_j − mean(r)`, and `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout.
+/// arXiv 2503.20783: `A_j = r_j − mean(r)`, and `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a
+/// rollout.
 ///
-/// Dr. GRPO: clipped surrogate on group-relative advantages, without division by the standard deviation,
-/// without KL term, without teacher (Eq. 2–3, D12, D18). The first GRPO, DAPO and GSPO are settings of it.
+/// Dr. GRPO: clipped surrogate on group-relative advantages, without division by the standard deviation, without KL
+/// term, without teacher (Eq. 2–3, D12, D18). The first GRPO, DAPO and GSPO are settings of it.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "grpo",
     summary: "on-policy only: clipped surrogate on group-relative advantages (Dr. GRPO)",
-    own_keys: &[],
     variants: &[
         Variant {
             name: "dr-grpo",
@@ -47,20 +41,15 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
             ],
         },
     ],
-    build: |settings| Ok(Arc::new(Grpo(settings.advantage))),
+    make: |settings| Ok(Method::new(grpo(settings.advantage))),
+    ..MethodEntry::NEW
 };
 
-#[derive(Debug)]
-struct Grpo(AdvantageRule);
-
-impl Method for Grpo {
-    fn name(&self) -> &'static str {
-        METHOD.name
-    }
-
-    fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
-        on_policy(group, advantages(group, self.0))
-    }
+/// GRPO's terms: the clipped surrogate with the advantages of a rule.
+pub(super) fn grpo(
+    rule: AdvantageRule,
+) -> impl Fn(&MixedGroup, Moment, &Scores) -> Credit + Send + Sync + 'static {
+    move |group, _, _| on_policy(group, advantages(group, rule))
 }
 
 /// One policy span for each member, with its advantage. A teacher's, which such a method has under HAPO alone, is replaced

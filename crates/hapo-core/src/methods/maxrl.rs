@@ -1,50 +1,25 @@
-use std::sync::Arc;
+use super::prelude::*;
 
-use super::grpo::on_policy;
-use super::{Method, MethodEntry};
-use crate::advantage::{AdvantageRule, mean};
-use crate::credit::{Credit, Moment};
-use crate::group::MixedGroup;
-use crate::refusal::expected;
-use crate::scores::Scores;
-
-/// `A_j = (r_j − mean(r)) / mean(r)`, 0 where the mean is 0.
+/// arXiv 2602.02710: `A_j = (r_j − mean(r)) / mean(r)`, 0 where the mean is 0.
 ///
 /// Rewards below 0 are refused: a group with a negative mean would climb down.
 ///
 /// `MaxRL`: GRPO with the mean as its scale, so that a prompt that is solved once in N counts N times as much as one
-/// that is always nearly solved: the gradient of the likelihood of success, log of the pass rate, instead of the
-/// pass rate itself.
+/// that is always nearly solved: the gradient of the likelihood of success, log of the pass rate, instead of the pass
+/// rate itself.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "maxrl",
     summary: "on-policy only: advantages over the group's mean reward, (r − mean)/mean",
-    own_keys: &[],
-    variants: &[],
-    build: |settings| {
+    make: |settings| {
         if settings.advantage != AdvantageRule::default() {
             let what = "`maxrl` has an advantage of its own";
             return Err(expected("no key of [advantage]").about(what).at("advantage"));
         }
-        Ok(Arc::new(MaxRl))
+        let method = Method::new(|group, _, _| on_policy(group, advantages(&group.rewards())));
+        Ok(Method { takes_negative_rewards: false, ..method })
     },
+    ..MethodEntry::NEW
 };
-
-#[derive(Debug)]
-struct MaxRl;
-
-impl Method for MaxRl {
-    fn name(&self) -> &'static str {
-        METHOD.name
-    }
-
-    fn takes_negative_rewards(&self) -> bool {
-        false
-    }
-
-    fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
-        on_policy(group, advantages(&group.rewards()))
-    }
-}
 
 fn advantages(rewards: &[f64]) -> Vec<f64> {
     let mean = mean(rewards);
@@ -73,6 +48,6 @@ mod tests {
         assert_eq!(advantages(&[1.0, 1.0]), [0.0, 0.0]);
         assert_eq!(advantages(&[0.1; 7]), [0.0; 7]);
         assert_eq!(advantages(&[0.5, 0.25]), [1.0 / 3.0, -1.0 / 3.0]);
-        assert_eq!(advantages(&[]), []);
+        assert_eq!(advantages(&[]), [0.0; 0]);
     }
 }

@@ -1,11 +1,32 @@
-//! Methods: what the tokens of a group are worth, and when the teacher enters without a gate.
+//! Methods: a gate, a help and terms each.
 //!
-//! A method asks for the parts of a group ([`Method::grow`]) and turns the group into spans of tokens with terms
-//! ([`Method::credit`]); [`Gated`] decides *when* the teacher enters. The price of knowing no tensor is that the trainer carries
-//! log-probabilities to the host's memory and derivatives back, a few bytes per token.
+//! The gate ([`Plan`], or HAPO's) decides when something enters a group, the help ([`Help`]) what enters, the terms
+//! what each span of tokens is worth; [`Gated`] puts the three together. The price of knowing no tensor is that the
+//! trainer carries log-probabilities to the host's memory and derivatives back, a few bytes per token.
 //!
-//! A method is one file in this folder, which may read a table of its own from the recipe, and one line in
-//! [`METHODS`].
+//! A method is one file in this folder, a row with the keys of its own table, and one line in [`METHODS`].
+
+/// A method's own table: its keys, each with its published value.
+macro_rules! own {
+    ($(#[$about:meta])* Own { $($(#[$doc:meta])* $key:ident: $kind:ty = $published:expr,)+ }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub(crate) struct Own {
+            $($(#[$doc])* $key: $kind,)+
+        }
+
+        impl Own {
+            pub(super) const KEYS: &[&str] = &[$(stringify!($key)),+];
+        }
+
+        impl Default for Own {
+            fn default() -> Self {
+                Self { $($key: $published,)+ }
+            }
+        }
+    };
+}
 
 mod ampo;
 mod chord;
@@ -42,88 +63,95 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use crate::advantage::AdvantageRule;
 use crate::credit::{Credit, Moment, PolicyAndTeacher};
 use crate::gate::{Gate, SlotRule};
-use crate::group::{MixedGroup, ScoredGroup};
-use crate::growth::{Growing, Growth, Needs};
-use crate::injection::{Behind, Offer, TeacherPick};
+use crate::group::MixedGroup;
+use crate::growth::Needs;
+use crate::help::{Help, TeacherPick, Terms};
 use crate::memory::Memory;
 use crate::operators::Operator;
 use crate::refusal::{Refusal, expected};
-use crate::rollout::{Context, Step};
+use crate::rollout::Context;
 use crate::scores::Scores;
 use crate::teacher_weight::TeacherWeight;
 
 pub use gated::{Gated, HapoGate};
 pub use sft::demonstration;
 
-/// The part that differs between methods. Grading, injection, packing, the update and the logs are shared.
-pub trait Method: fmt::Debug + Send + Sync {
-    /// Name in recipes and tables.
-    fn name(&self) -> &'static str;
+/// The names that a method's row is written with.
+mod prelude {
+    pub(super) use std::f64::consts::PI;
 
-    /// Where the teacher is in its groups.
-    fn plan(&self) -> Plan {
-        Plan::ON_POLICY
+    pub(super) use serde::Deserialize;
+
+    pub(super) use super::grpo::{grpo, on_policy};
+    pub(super) use super::{check, half_cosine};
+    pub(super) use crate::advantage::relative;
+    pub(super) use crate::help::{Hints, hints, injecting, replaying};
+    pub(super) use crate::scores::gap;
+    pub(super) use crate::*;
+}
+
+/// A method: when something enters its groups, what enters, and what the tokens are worth. Grading, packing, the update
+/// and the logs are shared.
+#[derive(Clone)]
+pub struct Method {
+    /// Name in recipes and tables.
+    pub name: &'static str,
+    /// When and where the teacher enters.
+    pub plan: Plan,
+    /// What enters.
+    pub help: Help,
+    /// The worth of each span of tokens of each member (Eq. 2, Eq. 11).
+    pub terms: Arc<Terms>,
+    /// The prompt behind which the weights of the step score the tokens of a member, if they do (D38).
+    pub scored_behind: fn(&MixedGroup, usize) -> Option<Context>,
+    /// Keys of the recipe's shared sections, or whole sections, that mean nothing to it. Written, they are refused.
+    pub unread_keys: &'static [&'static str],
+    /// Whether it can learn from rewards below 0.
+    pub takes_negative_rewards: bool,
+    /// The other side of a method that is not of this build.
+    pub foreign: Option<Arc<dyn Foreign>>,
+}
+
+/// A method of another language, where it is more than its functions.
+pub trait Foreign: Send + Sync {
+    /// Is told the memory before each step, of which it reads more than what may enter a group.
+    fn recall(&self, memory: &Memory);
+
+    /// Why it could not answer; the step cannot be finished then.
+    fn failure(&self) -> Option<String>;
+
+    /// The hash of its code: a run is not resumed with another.
+    fn code_hash(&self) -> Option<String>;
+}
+
+impl fmt::Debug for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Method {
+    /// A method of rollouts alone, with these terms; its entry names it.
+    pub fn new(
+        terms: impl Fn(&MixedGroup, Moment, &Scores) -> Credit + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            name: "",
+            plan: Plan::ON_POLICY,
+            help: Help::trace(),
+            terms: Arc::new(terms),
+            scored_behind: |_, _| None,
+            unread_keys: &[],
+            takes_negative_rewards: true,
+            foreign: None,
+        }
     }
 
     /// The requirements of a run with it.
-    fn needs(&self) -> Needs {
-        Needs::ROLLOUTS
+    pub fn needs(&self) -> Needs {
+        self.help.needs
     }
 
-    /// The next part of a group; by default all of it at once (D35).
-    fn grow(&self, group: &Growing<'_>) -> Growth {
-        Growth::once(group)
-    }
-
-    /// The group that is trained on; by default every rollout that was sampled, and the teacher if its gate `is_open`.
-    fn mix(&self, group: ScoredGroup, offer: &Offer<'_>, is_open: bool) -> MixedGroup {
-        offer.mix(group, is_open)
-    }
-
-    /// The prompt behind which a rollout is trained on (D36).
-    fn trained_behind(&self) -> Behind {
-        Behind::Sampled
-    }
-
-    /// The prompt behind which the weights of the step score the tokens of a member, if they do (D38); by default they do not.
-    fn scored_behind(&self, _group: &MixedGroup, _member: usize) -> Option<Context> {
-        None
-    }
-
-    /// The memory after a step, of the one before and of the groups that were trained on; by default as it was (D39).
-    fn remember(&self, before: Memory, _step: &[MixedGroup], _at: Step) -> Memory {
-        before
-    }
-
-    /// Is told the memory before each step, for a method that reads more of it than what may enter a group.
-    fn recall(&self, _memory: &Memory) {}
-
-    /// Why it could not answer, for a method of another language; the step cannot be finished then.
-    fn failure(&self) -> Option<String> {
-        None
-    }
-
-    /// The hash of its code, for a method that is not of this build: a run is not resumed with another.
-    fn code_hash(&self) -> Option<String> {
-        None
-    }
-
-    /// Keys of the recipe's shared sections, or whole sections, that mean nothing to the method. Written, they are
-    /// refused.
-    fn unread_keys(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// Whether it can learn from rewards below 0.
-    fn takes_negative_rewards(&self) -> bool {
-        true
-    }
-
-    /// What each span of tokens of each member is worth (Eq. 2, Eq. 11).
-    fn credit(&self, group: &MixedGroup, at: Moment, scores: &Scores) -> Credit;
-}
-
-impl dyn Method + '_ {
     /// Whether responses are sampled.
     pub fn samples(&self) -> bool {
         self.needs().samples()
@@ -131,12 +159,12 @@ impl dyn Method + '_ {
 
     /// True for a method of rollouts alone, into whose groups HAPO lets something without a term of the method's.
     pub fn is_plain_host(&self) -> bool {
-        self.plan() == Plan::ON_POLICY && self.needs() == Needs::ROLLOUTS
+        self.plan == Plan::ON_POLICY && self.needs() == Needs::ROLLOUTS
     }
 
-    /// Whether `[hapo]` may decide when the teacher enters.
-    pub fn can_be_gated(&self) -> bool {
-        self.plan().can_be_gated
+    /// The credit of a group without HAPO.
+    pub fn credit(&self, group: &MixedGroup, at: Moment, scores: &Scores) -> Credit {
+        self.help.credit(&*self.terms, group, at, scores)
     }
 }
 
@@ -225,8 +253,23 @@ pub struct MethodEntry {
     pub own_keys: &'static [&'static str],
     /// Published methods that are this one with other settings.
     pub variants: &'static [Variant],
+    make: fn(&MethodSettings) -> Result<Method, Refusal>,
+}
+
+impl MethodEntry {
+    /// What most entries leave as it is.
+    const NEW: Self = Self {
+        name: "",
+        summary: "",
+        own_keys: &[],
+        variants: &[],
+        make: |settings| Ok(Method::new(grpo::grpo(settings.advantage))),
+    };
+
     /// Builds the method, or refuses a setting: [`Refusal::place`] is its key.
-    pub build: fn(&MethodSettings) -> Result<Arc<dyn Method>, Refusal>,
+    pub fn build(&self, settings: &MethodSettings) -> Result<Method, Refusal> {
+        Ok(Method { name: self.name, ..(self.make)(settings)? })
+    }
 }
 
 /// A published method that is another one with these settings.
@@ -244,7 +287,8 @@ pub struct Variant {
 macro_rules! methods {
     ($($module:ident::$entry:ident $(with $table:ident: $settings:ty)?,)+) => {
         /// Every method.
-        pub const METHODS: &[MethodEntry] = &[$($module::$entry,)+];
+        pub const METHODS: &[MethodEntry] =
+            &[$(MethodEntry { $(own_keys: <$settings>::KEYS,)? ..$module::$entry },)+];
 
         /// What methods are told, by the names of a recipe: `sampling.group_size`, `[advantage]`, `[teacher]` and the
         /// tables of single methods, of which each method reads its own.
@@ -316,4 +360,9 @@ fn check(
     got: impl fmt::Display,
 ) -> Result<(), Refusal> {
     if fits { Ok(()) } else { Err(expected(range).got(got).at(key)) }
+}
+
+/// A number that falls from `high` to `low` while the angle goes from 0 to π.
+fn half_cosine(high: f64, low: f64, angle: f64) -> f64 {
+    low + (high - low) * (0.5 * (1.0 + libm::cos(angle)))
 }

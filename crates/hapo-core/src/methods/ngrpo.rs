@@ -1,77 +1,46 @@
-use std::sync::Arc;
+use super::prelude::*;
 
-use serde::Deserialize;
-
-use super::grpo::on_policy;
-use super::{Method, MethodEntry, check};
-use crate::advantage::relative;
-use crate::credit::{Credit, Moment};
-use crate::group::MixedGroup;
-use crate::scores::Scores;
-
-/// `A_j = (r_j − μ)/(σ + 1e-6)`, with μ and σ over the group's rewards and one virtual success.
+/// arXiv 2509.18851: `A_j = (r_j − μ)/(σ + 1e-6)`, with μ and σ over the group's rewards and one virtual success.
 ///
 /// NGRPO: the virtual success gives a group without any success negative advantages, and leaves one that is solved
-/// entirely at 0. It has no tokens. The published settings clip harder below than above and divide by σ
-/// (`loss.clip_low = 0.16`, `loss.clip_high = 0.24`, `advantage.std = true`; "NGRPO: negative-enhanced group relative
-/// policy optimization", <https://arxiv.org/abs/2509.18851>; nangongrui-ngr/NGRPO).
+/// entirely at 0. It has no tokens. The published settings clip harder below than above and divide by σ (`loss.clip_low
+/// = 0.16`, `loss.clip_high = 0.24`, `advantage.std = true`; "NGRPO: negative-enhanced group relative policy
+/// optimization"; nangongrui-ngr/NGRPO).
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "ngrpo",
     summary: "on-policy only: GRPO with a virtual success in each group's mean",
-    own_keys: &["reward", "count"],
-    variants: &[],
-    build: |settings| {
-        let own = settings.ngrpo;
+    make: |settings| {
+        let (own, std) = (settings.ngrpo, settings.advantage.std);
         check("ngrpo.reward", own.reward.is_finite(), "a number", own.reward)?;
         let most = format!("at most {MOST} virtual successes");
         check("ngrpo.count", own.count <= MOST, most, own.count)?;
-        Ok(Arc::new(Ngrpo { own, std: settings.advantage.std }))
+        Ok(Method {
+            unread_keys: &["advantage.group"],
+            ..Method::new(move |group, _, _| {
+                on_policy(group, own.advantages(&group.rewards(), std))
+            })
+        })
     },
+    ..MethodEntry::NEW
 };
 
 /// Most virtual successes of a group: as many as a group may have members.
 const MOST: usize = 65_535;
 
-/// `[ngrpo]`; what is not written is as published.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Own {
-    /// Reward of the virtual success.
-    reward: f64,
-    /// Number of virtual successes.
-    count: usize,
-}
-
-impl Default for Own {
-    fn default() -> Self {
-        Self { reward: 1.0, count: 1 }
+own! {
+    /// `[ngrpo]`; what is not written is as published.
+    Own {
+        /// Reward of the virtual success.
+        reward: f64 = 1.0,
+        /// Number of virtual successes.
+        count: usize = 1,
     }
 }
 
-#[derive(Debug)]
-struct Ngrpo {
-    own: Own,
-    std: bool,
-}
-
-impl Ngrpo {
-    fn advantages(&self, rewards: &[f64]) -> Vec<f64> {
-        let with_virtual = [rewards, &vec![self.own.reward; self.own.count]].concat();
-        relative(rewards, &with_virtual, self.std)
-    }
-}
-
-impl Method for Ngrpo {
-    fn name(&self) -> &'static str {
-        METHOD.name
-    }
-
-    fn unread_keys(&self) -> &'static [&'static str] {
-        &["advantage.group"]
-    }
-
-    fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
-        on_policy(group, self.advantages(&group.rewards()))
+impl Own {
+    fn advantages(self, rewards: &[f64], std: bool) -> Vec<f64> {
+        let with_virtual = [rewards, &vec![self.reward; self.count]].concat();
+        relative(rewards, &with_virtual, std)
     }
 }
 
@@ -83,7 +52,7 @@ mod tests {
     /// μ = 0.4 and σ = √0.3.
     #[test]
     fn a_virtual_success_is_in_mean_and_deviation() {
-        let of = |rewards: &[f64], std| Ngrpo { own: Own::default(), std }.advantages(rewards);
+        let of = |rewards: &[f64], std| Own::default().advantages(rewards, std);
         let close = |got: Vec<f64>, expected: &[f64]| {
             assert_eq!(got.len(), expected.len());
             assert!(got.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5), "{got:?}");
@@ -101,8 +70,8 @@ mod tests {
             ngrpo: Own { count, ..Own::default() },
             ..crate::MethodSettings::default()
         };
-        assert!((METHOD.build)(&settings(MOST)).is_ok());
-        let refused = (METHOD.build)(&settings(MOST + 1)).unwrap_err();
+        assert!(METHOD.build(&settings(MOST)).is_ok());
+        let refused = METHOD.build(&settings(MOST + 1)).unwrap_err();
         assert_eq!(refused.place(), Some("ngrpo.count"));
     }
 }

@@ -1,53 +1,57 @@
-use std::f64::consts::PI;
-use std::sync::Arc;
+use super::prelude::*;
 
-use serde::Deserialize;
-
-use super::{Method, MethodEntry, check};
-use crate::advantage::{AdvantageRule, advantages, mean};
-use crate::credit::{Advantage, Credit, Moment, Ratio, Term, behind_prefix};
-use crate::group::{Member, MixedGroup};
-use crate::growth::{Growing, Growth, Needs, Prefix};
-use crate::rollout::Context;
-use crate::scores::Scores;
-
-/// GRPO's loss on N − 1 rollouts and one behind a prefix of the teacher's trajectory, whose most uncertain tokens are
-/// trained with the group's advantage too.
+/// arXiv 2507.01679: GRPO's loss on N − 1 rollouts and one behind a prefix of the teacher's trajectory, whose most
+/// uncertain tokens are trained with the group's advantage too.
 ///
-/// Prefix-RFT: the prefix is a share of the trajectory, drawn uniformly between `low(t)` and `high`; `low` falls from `high`
-/// to `low` along half a cosine over `steps` steps. Of the prefix's tokens the share `masked` with the lowest entropies has
-/// A = 0; the ratio of the others is taken to the weights at the start of the step ("Blending supervised and reinforcement
-/// fine-tuning with prefix sampling", <https://arxiv.org/abs/2507.01679>; `ZeroYuHuang/prefix_rft`). Unverified: the run's
-/// configuration is not public; `low`, `high` and `masked` are a review's.
+/// Prefix-RFT: the prefix is a share of the trajectory, drawn uniformly between `low(t)` and `high`; `low` falls from
+/// `high` to `low` along half a cosine over `steps` steps. Of the prefix's tokens the share `masked` with the lowest
+/// entropies has A = 0; the ratio of the others is taken to the weights at the start of the step
+/// (`ZeroYuHuang/prefix_rft`). Unverified: the run's configuration is not public; `low`, `high` and `masked` are a
+/// review's.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "prefix-rft",
     summary: "GRPO; one rollout of each group continues a prefix of the trace, whose uncertain tokens are trained too",
-    own_keys: &["low", "high", "steps", "masked", "baseline"],
-    variants: &[],
-    build: |settings| {
-        let own = settings.prefix_rft;
+    make: |settings| {
+        let (rule, own) = (settings.advantage, settings.prefix_rft);
         let Own { low, high, masked, .. } = own;
         let fits = 0.0 <= low && low <= high && high <= 1.0 && (0.0..=1.0).contains(&masked);
         let got = format!("{low}, {high} and {masked}");
         check("prefix-rft", fits, "0 ≤ low ≤ high ≤ 1 and masked from 0 to 1", got)?;
-        Ok(Arc::new(PrefixRft { advantage: settings.advantage, own }))
+        let needs = Needs { parts: 2, prefixes: true, scores_members: true, ..Needs::ROLLOUTS };
+        Ok(Method {
+            help: Help::needing(needs).growing(move |group| own.grow(group)),
+            scored_behind: |group, member| {
+                let rollout = &group.members()[member].sampled()?.rollout;
+                (rollout.prefix > 0).then_some(Context::Plain)
+            },
+            // A ratio of a sequence has no token to be masked.
+            unread_keys: &[
+                "teacher.d",
+                "teacher.weight",
+                "advantage.group",
+                "guard.beta_rise",
+                "loss.importance_ratio_level",
+            ],
+            ..Method::new(move |group, _, scores| own.credit(group, rule, scores))
+        })
     },
+    ..MethodEntry::NEW
 };
 
-/// `[prefix-rft]`.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Own {
-    /// The least share of a trajectory at the end of the schedule.
-    low: f64,
-    /// The largest share, and the least before the first step.
-    high: f64,
-    /// Steps of the schedule.
-    steps: u64,
-    /// Share of a prefix's tokens without an advantage.
-    masked: f64,
-    /// Whose mean is subtracted.
-    baseline: Baseline,
+own! {
+    /// `[prefix-rft]`.
+    Own {
+        /// The least share of a trajectory at the end of the schedule.
+        low: f64 = 0.05,
+        /// The largest share, and the least before the first step.
+        high: f64 = 0.95,
+        /// Steps of the schedule.
+        steps: u64 = 300,
+        /// Share of a prefix's tokens without an advantage.
+        masked: f64 = 0.8,
+        /// Whose mean is subtracted.
+        baseline: Baseline = Baseline::Group,
+    }
 }
 
 /// The reference of the advantages, two of the three forms of the authors' code.
@@ -60,17 +64,24 @@ enum Baseline {
     Plain,
 }
 
-impl Default for Own {
-    fn default() -> Self {
-        Self { low: 0.05, high: 0.95, steps: 300, masked: 0.8, baseline: Baseline::Group }
-    }
-}
-
 impl Own {
     /// The least share after a number of steps.
     fn least(self, steps: u64) -> f64 {
         let at = steps.min(self.steps) as f64 / self.steps.max(1) as f64;
-        self.low + (self.high - self.low) * 0.5 * (1.0 + libm::cos(PI * at))
+        half_cosine(self.high, self.low, PI * at)
+    }
+
+    fn grow(self, group: &Growing<'_>) -> Growth {
+        match (group.part, group.teacher()) {
+            (0, Some(_)) => Growth::plain(group.size - 1),
+            (1, Some(teacher)) => {
+                let least = self.least(group.at.step.0.saturating_sub(1));
+                let share = least + (self.high - least) * group.rng().uniform();
+                let tokens = (share * teacher.tokens().len() as f64) as usize;
+                Growth::behind(1, Prefix::Teacher(tokens))
+            }
+            _ => Growth::once(group),
+        }
     }
 
     /// The advantages of a prefix's tokens: 0 for the least uncertain of them, the first among equals.
@@ -82,76 +93,29 @@ impl Own {
         order.into_iter().take(masked).for_each(|it| tokens[it] = 0.0);
         Advantage::Tokens(tokens.into())
     }
-}
 
-#[derive(Debug)]
-struct PrefixRft {
-    advantage: AdvantageRule,
-    own: Own,
-}
-
-impl PrefixRft {
     /// The advantages of each member's prefix and of what follows it.
-    fn advantages(&self, group: &MixedGroup) -> Vec<(f64, f64)> {
+    fn advantages(self, group: &MixedGroup, rule: AdvantageRule) -> Vec<(f64, f64)> {
         let prefix = |it: &Member| it.sampled().map_or(0, |it| it.rollout.prefix);
         let plain = group.members().iter().filter(|it| prefix(it) == 0);
         let plain: Vec<f64> = plain.map(Member::reward).collect();
-        let of_member = |(member, advantage): (&Member, f64)| match self.own.baseline {
+        let of_member = |(member, advantage): (&Member, f64)| match self.baseline {
             Baseline::Group => (advantage, advantage),
             Baseline::Plain if prefix(member) > 0 => {
                 (member.reward() - mean(&plain), member.reward())
             }
             Baseline::Plain => (0.0, member.reward() - mean(&plain)),
         };
-        group.members().iter().zip(advantages(group, self.advantage)).map(of_member).collect()
-    }
-}
-
-impl Method for PrefixRft {
-    fn name(&self) -> &'static str {
-        METHOD.name
+        group.members().iter().zip(advantages(group, rule)).map(of_member).collect()
     }
 
-    fn needs(&self) -> Needs {
-        Needs { parts: 2, prefixes: true, scores_members: true, ..Needs::ROLLOUTS }
-    }
-
-    // A ratio of a sequence has no token to be masked.
-    fn unread_keys(&self) -> &'static [&'static str] {
-        &[
-            "teacher.d",
-            "teacher.weight",
-            "advantage.group",
-            "guard.beta_rise",
-            "loss.importance_ratio_level",
-        ]
-    }
-
-    fn grow(&self, group: &Growing<'_>) -> Growth {
-        match (group.part, group.teacher()) {
-            (0, Some(_)) => Growth::plain(group.size - 1),
-            (1, Some(teacher)) => {
-                let least = self.own.least(group.at.step.0.saturating_sub(1));
-                let share = least + (self.own.high - least) * group.rng().uniform();
-                let tokens = (share * teacher.tokens().len() as f64) as usize;
-                Growth::behind(1, Prefix::Teacher(tokens))
-            }
-            _ => Growth::once(group),
-        }
-    }
-
-    fn scored_behind(&self, group: &MixedGroup, member: usize) -> Option<Context> {
-        let rollout = &group.members()[member].sampled()?.rollout;
-        (rollout.prefix > 0).then_some(Context::Plain)
-    }
-
-    fn credit(&self, group: &MixedGroup, _: Moment, scores: &Scores) -> Credit {
-        let members = group.members().iter().zip(&scores.own).zip(self.advantages(group));
+    fn credit(self, group: &MixedGroup, rule: AdvantageRule, scores: &Scores) -> Credit {
+        let members = group.members().iter().zip(&scores.own).zip(self.advantages(group, rule));
         members
             .map(|((member, scores), (prefix, own))| {
                 let Member::Policy(it) = member else { return Vec::new() };
                 let shown = scores.entropies.get(..it.rollout.prefix).unwrap_or_default();
-                let advantage = self.own.uncertain(prefix, shown);
+                let advantage = self.uncertain(prefix, shown);
                 let prefix = Term::Policy { advantage, ratio: Ratio::Rescored };
                 behind_prefix(&it.rollout, prefix, Term::policy(own))
             })

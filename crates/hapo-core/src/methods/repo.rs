@@ -1,55 +1,48 @@
-use std::sync::Arc;
+use super::prelude::*;
 
-use serde::Deserialize;
-
-use super::grpo::on_policy;
-use super::{Method, MethodEntry, check};
-use crate::advantage::{AdvantageRule, advantages, advantages_among};
-use crate::credit::{Credit, Moment};
-use crate::group::{Intervention, Member, MixedGroup, ScoredGroup};
-use crate::growth::Needs;
-use crate::injection::Offer;
-use crate::memory::Memory;
-use crate::rollout::{Step, StoredTrace};
-use crate::scores::Scores;
-
-/// GRPO's loss on the sampled rollouts, and `weight` times that on `replayed` earlier ones of the prompt, each with its
-/// recorded ratio and with advantages among its own.
+/// arXiv 2506.09340: GRPO's loss on the sampled rollouts, and `weight` times that on `replayed` earlier ones of the
+/// prompt, each with its recorded ratio and with advantages among its own.
 ///
 /// `RePO`: the latest `remembered` rollouts of a prompt are kept, right or wrong, and once `begin` are there, some are
-/// replayed at each visit ("`RePO`: replay-enhanced policy optimization", <https://arxiv.org/abs/2506.09340>;
-/// SihengLi99/RePO, whose mean over all rows divides both terms, as here).
+/// replayed at each visit (SihengLi99/RePO, whose mean over all rows divides both terms, as here).
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "repo",
     summary: "GRPO, and its surrogate on the prompt's own earlier rollouts, right or wrong",
-    own_keys: &["begin", "remembered", "replayed", "choice", "advantage", "weight"],
-    variants: &[],
-    build: |settings| {
-        let own = settings.repo;
-        let (begin, remembered) = (own.begin, own.remembered);
-        let range = format!("1 to repo.remembered = {remembered}");
-        check("repo.begin", (1..=remembered).contains(&begin), range, begin)?;
+    make: |settings| {
+        let (rule, own) = (settings.advantage, settings.repo);
+        let range = format!("1 to repo.remembered = {}", own.remembered);
+        check("repo.begin", (1..=own.remembered).contains(&own.begin), range, own.begin)?;
         let fits = own.weight.is_finite() && own.weight >= 0.0;
         check("repo.weight", fits, "a number of at least 0", own.weight)?;
-        Ok(Arc::new(RePo { rule: settings.advantage, own }))
+        let help = Help::needing(Needs { memory: true, traces: 0, ..Needs::ROLLOUTS })
+            .remembering(move |before, step, at| {
+                before.with_traces(step, at, own.remembered, |_| true)
+            })
+            .mixing(move |group, offer, _| {
+                let chosen = own.chosen(offer, group.prompt);
+                let chosen = chosen.into_iter().map(|trace| (trace.clone(), None));
+                replaying(group.unchanged(Intervention::GateClosed), chosen)
+            });
+        Ok(Method { help, ..Method::new(move |group, _, _| own.credit(group, rule)) })
     },
+    ..MethodEntry::NEW
 };
 
-/// `[repo]`; what is not written is as in the authors' script.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Own {
-    /// Rollouts of a prompt from which on some are replayed.
-    begin: usize,
-    /// Most rollouts of a prompt that are kept.
-    remembered: usize,
-    /// Rollouts that are replayed in a group.
-    replayed: usize,
-    choice: Choice,
-    /// Whose rewards a replayed rollout is compared with.
-    advantage: Among,
-    /// c.
-    weight: f64,
+own! {
+    /// `[repo]`; what is not written is as in the authors' script.
+    Own {
+        /// Rollouts of a prompt from which on some are replayed.
+        begin: usize = 16,
+        /// Most rollouts of a prompt that are kept.
+        remembered: usize = 16,
+        /// Rollouts that are replayed in a group.
+        replayed: usize = 8,
+        choice: Choice = Choice::Highest,
+        /// Whose rewards a replayed rollout is compared with.
+        advantage: Among = Among::Split,
+        /// c.
+        weight: f64 = 1.0,
+    }
 }
 
 /// Which of the kept rollouts are replayed.
@@ -69,64 +62,29 @@ enum Among {
     Mixed,
 }
 
-impl Default for Own {
-    fn default() -> Self {
-        Self {
-            begin: 16,
-            remembered: 16,
-            replayed: 8,
-            choice: Choice::Highest,
-            advantage: Among::Split,
-            weight: 1.0,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct RePo {
-    rule: AdvantageRule,
-    own: Own,
-}
-
-impl Method for RePo {
-    fn name(&self) -> &'static str {
-        METHOD.name
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { memory: true, traces: 0, ..Needs::ROLLOUTS }
-    }
-
-    fn mix(&self, group: ScoredGroup, offer: &Offer<'_>, _: bool) -> MixedGroup {
+impl Own {
+    fn chosen<'a>(self, offer: &Offer<'a>, prompt: PromptId) -> Vec<&'a StoredTrace> {
         let mut chosen = Vec::new();
-        if offer.stored.len() >= self.own.begin {
+        if offer.stored.len() >= self.begin {
             chosen = offer.stored.iter().collect();
-            if self.own.choice == Choice::Random {
-                offer.rng(group.prompt).shuffle(&mut chosen);
+            if self.choice == Choice::Random {
+                offer.rng(prompt).shuffle(&mut chosen);
             }
-            choose(&mut chosen, self.own.choice, self.own.replayed);
+            choose(&mut chosen, self.choice, self.replayed);
         }
-        chosen.into_iter().fold(group.unchanged(Intervention::GateClosed), |mixed, it| {
-            mixed.with(|replaced| Member::Replayed { trace: it.clone(), replaced }, None)
-        })
+        chosen
     }
 
-    fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
-        let among = |wanted: bool| match self.own.advantage {
-            Among::Split => {
-                advantages_among(group, self.rule.std, |member| member.is_own() == wanted)
-            }
-            Among::Mixed => advantages(group, self.rule),
+    fn credit(self, group: &MixedGroup, rule: AdvantageRule) -> Credit {
+        let among = |wanted: bool| match self.advantage {
+            Among::Split => advantages_among(group, rule.std, |member| member.is_own() == wanted),
+            Among::Mixed => advantages(group, rule),
         };
         let members = group.members().iter().zip(among(true).into_iter().zip(among(false)));
         let advantage = |(member, (own, replayed)): (&Member, (f64, f64))| {
-            if member.is_own() { own } else { self.own.weight * replayed }
+            if member.is_own() { own } else { self.weight * replayed }
         };
         on_policy(group, members.map(advantage).collect())
-    }
-
-    fn remember(&self, before: Memory, step: &[MixedGroup], at: Step) -> Memory {
-        before.with_traces(step, at, self.own.remembered, |_| true)
     }
 }
 

@@ -1,140 +1,94 @@
-use std::sync::Arc;
+use super::prelude::*;
 
-use serde::Deserialize;
-
-use super::{Method, MethodEntry, Plan, check};
-use crate::advantage::advantages;
-use crate::credit::{Credit, Moment, PolicyAndTeacher, Term, behind_prefix};
-use crate::gate::{Annealing, Gate, SlotRule, Threshold};
-use crate::group::{Member, MixedGroup, ScoredGroup};
-use crate::growth::{Growing, Growth, Needs, Prefix};
-use crate::injection::Offer;
-use crate::operators;
-use crate::rollout::{TeacherTrajectory, TokenId};
-use crate::scores::Scores;
-
-/// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout, `L = −λ·F` for each of the teacher's,
-/// with F = π/d below d and 1 + ln(π/d) above.
+/// arXiv 2512.17636: `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token of a rollout, `L = −λ·F` for each
+/// of the teacher's, with F = π/d below d and 1 + ln(π/d) above.
 ///
-/// TRAPO in the paper's fair-comparison setting: the teacher in slot 0 of every group, λ = 1, its tokens shaped by
-/// the trust region min(1, π/d) (D8, D14).
+/// TRAPO in the paper's fair-comparison setting: the teacher in slot 0 of every group, λ = 1, its tokens shaped by the
+/// trust region min(1, π/d) (D8, D14).
 ///
-/// `trapo.prefixes = "micro-groups"` samples a group of eight in four parts, as TRAPO's own paper does (D22). The
-/// first has no prefix; each later one continues a longer part of the trajectory if too few of the rollouts before
-/// it succeeded, and the last prefix is the whole trajectory: the teacher itself, in the fixed slot. A prefix's
-/// tokens have the teacher's term, what follows the policy's.
+/// `trapo.prefixes = "micro-groups"` samples a group of eight in four parts, as TRAPO's own paper does (D22). The first
+/// has no prefix; each later one continues a longer part of the trajectory if too few of the rollouts before it
+/// succeeded, and the last prefix is the whole trajectory: the teacher itself, in the fixed slot. A prefix's tokens
+/// have the teacher's term, what follows the policy's.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "trapo",
     summary: "GRPO with the teacher in every group, shaped by a trust region at π = d",
-    own_keys: &["prefixes"],
-    variants: &[],
-    build: |settings| {
+    make: |settings| {
         let prefixes = settings.trapo.prefixes;
-        let fits = prefixes == Prefixes::Off || settings.group_size == GROUP_SIZE;
-        let size = format!("sampling.group_size = {GROUP_SIZE}");
-        let got = format!("{}; groups are sampled in parts of 4 + 2 + 1 + 1", settings.group_size);
-        check("trapo.prefixes", fits, size, got)?;
         let terms = settings.with(&operators::trapo::OPERATOR);
-        Ok(Arc::new(Trapo { terms, prefixes }))
-    },
-};
-
-/// `[trapo]`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Own {
-    prefixes: Prefixes,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Prefixes {
-    #[default]
-    Off,
-    MicroGroups,
-}
-
-#[derive(Debug)]
-struct Trapo {
-    terms: PolicyAndTeacher,
-    prefixes: Prefixes,
-}
-
-impl Method for Trapo {
-    fn name(&self) -> &'static str {
-        METHOD.name
-    }
-
-    fn plan(&self) -> Plan {
-        match self.prefixes {
-            Prefixes::Off => Plan::TEACHER_SLOT,
+        if prefixes == Prefixes::Off {
+            return Ok(Method { plan: Plan::TEACHER_SLOT, ..Method::new(terms.terms()) });
+        }
+        let size = settings.group_size;
+        let got = format!("{size}; groups are sampled in parts of 4 + 2 + 1 + 1");
+        let wanted = format!("sampling.group_size = {GROUP_SIZE}");
+        check("trapo.prefixes", size == GROUP_SIZE, wanted, got)?;
+        let needs = Needs { parts: MICRO_GROUPS.len() + 1, prefixes: true, ..Needs::ROLLOUTS };
+        Ok(Method {
             // The method decides by itself when the teacher helps. The gate is for the logs: its S counts the first part.
-            Prefixes::MicroGroups => Plan {
+            plan: Plan {
                 gate: Gate::Confidence {
                     threshold: Threshold::Derived { success_limit: WHOLE_TEACHER_BELOW - 1 },
                     annealing: Annealing::Off,
                 },
-                slot: SlotRule::Fixed,
                 can_be_gated: false,
-                teacher_apart: false,
+                ..Plan::TEACHER_SLOT
             },
-        }
-    }
+            help: Help::needing(needs).growing(grow).mixing(|group, offer, _| {
+                let is_open = group.all_successes() < WHOLE_TEACHER_BELOW;
+                offer.mix(group, is_open)
+            }),
+            ..Method::new(move |group, at, _| credit(&terms, group, at))
+        })
+    },
+    ..MethodEntry::NEW
+};
 
-    fn needs(&self) -> Needs {
-        match self.prefixes {
-            Prefixes::Off => Needs::ROLLOUTS,
-            Prefixes::MicroGroups => {
-                Needs { parts: MICRO_GROUPS.len() + 1, prefixes: true, ..Needs::ROLLOUTS }
+own! {
+    /// `[trapo]`.
+    Own {
+        prefixes: Prefixes = Prefixes::Off,
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Prefixes {
+    Off,
+    MicroGroups,
+}
+
+fn grow(group: &Growing<'_>) -> Growth {
+    match (MICRO_GROUPS.get(group.part), group.teacher()) {
+        (Some(part), Some(teacher)) => {
+            let prefix = part.prefix(group.succeeded(), teacher, group.ends_paragraph);
+            Growth::behind(part.rollouts, Prefix::Teacher(prefix.len()))
+        }
+        (Some(part), None) => Growth::plain(part.rollouts),
+        (None, teacher) if group.part == MICRO_GROUPS.len() => match teacher {
+            Some(_) if group.succeeded() < WHOLE_TEACHER_BELOW => Growth::Complete,
+            _ => Growth::plain(1),
+        },
+        (None, _) => Growth::Complete,
+    }
+}
+
+fn credit(terms: &PolicyAndTeacher, group: &MixedGroup, at: Moment) -> Credit {
+    let mut credit = terms.credit(group, at);
+    let members = group.members().iter().zip(advantages(group, terms.advantage));
+    for (spans, (member, advantage)) in credit.iter_mut().zip(members) {
+        if let Member::Policy(it) = member
+            && it.rollout.prefix > 0
+        {
+            let teacher = terms.teacher_term(group, at, advantage);
+            *spans = behind_prefix(&it.rollout, teacher, Term::policy(advantage));
+            // Two rollouts continue the first prefix, and it is imitated once.
+            if it.index == MICRO_GROUPS[0].rollouts {
+                spans.remove(0);
             }
         }
     }
-
-    fn grow(&self, group: &Growing<'_>) -> Growth {
-        if self.prefixes == Prefixes::Off {
-            return Growth::once(group);
-        }
-        let needs_teacher = group.succeeded() < WHOLE_TEACHER_BELOW;
-        match (MICRO_GROUPS.get(group.part), group.teacher()) {
-            (Some(part), Some(teacher)) => {
-                let prefix = part.prefix(group.succeeded(), teacher, group.ends_paragraph);
-                Growth::behind(part.rollouts, Prefix::Teacher(prefix.len()))
-            }
-            (Some(part), None) => Growth::plain(part.rollouts),
-            (None, teacher) if group.part == MICRO_GROUPS.len() => match teacher {
-                Some(_) if needs_teacher => Growth::Complete,
-                _ => Growth::plain(1),
-            },
-            (None, _) => Growth::Complete,
-        }
-    }
-
-    fn mix(&self, group: ScoredGroup, offer: &Offer<'_>, is_open: bool) -> MixedGroup {
-        let is_open = match self.prefixes {
-            Prefixes::Off => is_open,
-            Prefixes::MicroGroups => group.all_successes() < WHOLE_TEACHER_BELOW,
-        };
-        offer.mix(group, is_open)
-    }
-
-    fn credit(&self, group: &MixedGroup, at: Moment, _: &Scores) -> Credit {
-        let mut credit = self.terms.credit(group, at);
-        let advantages = advantages(group, self.terms.advantage);
-        let members = group.members().iter().zip(advantages);
-        for (spans, (member, advantage)) in credit.iter_mut().zip(members) {
-            if let Member::Policy(it) = member
-                && it.rollout.prefix > 0
-            {
-                let teacher = self.terms.teacher_term(group, at, advantage);
-                *spans = behind_prefix(&it.rollout, teacher, Term::policy(advantage));
-                // Two rollouts continue the first prefix, and it is imitated once.
-                if it.index == MICRO_GROUPS[0].rollouts {
-                    spans.remove(0);
-                }
-            }
-        }
-        credit
-    }
+    credit
 }
 
 /// Rollouts of a group that are sampled together.

@@ -1,32 +1,19 @@
-use std::f64::consts::PI;
-use std::sync::Arc;
+use super::prelude::*;
 
-use serde::Deserialize;
-
-use super::{Method, MethodEntry, Plan, Variant, check};
-use crate::advantage::{AdvantageRule, advantages};
-use crate::credit::{Credit, Moment, Span, Term, behind_prefix};
-use crate::group::{Member, MixedGroup};
-use crate::growth::{Growing, Growth, Needs, Prefix};
-use crate::operators;
-use crate::rng::CounterRng;
-use crate::scores::Scores;
-
-/// `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token that the policy writes, plus `−β·mean(log π)` over
-/// the teacher's tokens that were shown.
+/// arXiv 2505.16984: `L = −min(r·A, clip(r, 1 − ε_low, 1 + ε_high)·A)` for each token that the policy writes, plus
+/// `−β·mean(log π)` over the teacher's tokens that were shown.
 ///
 /// UFT: every rollout of a group continues the same first part of the teacher's trajectory. The trajectory is cut into
 /// `segments` parts of equal length; how many of them are shown is drawn for each prompt and step from a binomial
 /// distribution, whose share falls from `high` to `low` along half a cosine over the first `steps` steps. After those
-/// nothing is shown. The part that is shown has the cross-entropy, once a group, as a mean over its own tokens ("UFT:
-/// unifying supervised and reinforcement fine-tuning", <https://arxiv.org/abs/2505.16984>; liumy2010/UFT).
+/// nothing is shown. The part that is shown has the cross-entropy, once a group, as a mean over its own tokens
+/// (liumy2010/UFT).
 ///
-/// Left out: its KL to the initial model (0.001). Here a prefix is part of the response and uses up its limit (D36); the
-/// end token is never shown, so that the policy ends the response even behind a whole solution.
+/// Left out: its KL to the initial model (0.001). Here a prefix is part of the response and uses up its limit (D36);
+/// the end token is never shown, so that the policy ends the response even behind a whole solution.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "uft",
     summary: "GRPO behind a first part of the teacher's trajectory, which shrinks along a cosine and is imitated",
-    own_keys: &["segments", "schedule", "low", "high", "steps", "weight"],
     variants: &[
         Variant {
             name: "r3",
@@ -39,33 +26,40 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
             settings: &["uft.schedule=stage", "uft.weight=0"],
         },
     ],
-    build: |settings| {
-        let own = settings.uft;
+    make: |settings| {
+        let (rule, own) = (settings.advantage, settings.uft);
         let Own { segments, low, high, weight, .. } = own;
         check("uft", segments > 0, "at least one segment", segments)?;
         let fits = 0.0 <= low && low <= high && high <= 1.0;
         check("uft", fits, "0 ≤ low ≤ high ≤ 1", format!("{low} and {high}"))?;
         check("uft", weight >= 0.0 && weight.is_finite(), "a weight from 0", weight)?;
-        Ok(Arc::new(Uft { advantage: settings.advantage, own }))
+        let help = Help::needing(Needs { prefixes: true, ..Needs::ROLLOUTS });
+        Ok(Method {
+            plan: Plan { teacher_apart: true, ..Plan::ON_POLICY },
+            help: help.growing(move |group| own.grow(group)),
+            unread_keys: &["teacher.d", "teacher.weight", "advantage.group", "guard.beta_rise"],
+            ..Method::new(move |group, _, _| credit(group, rule, weight))
+        })
     },
+    ..MethodEntry::NEW
 };
 
-/// `[uft]`; what is not written is as published.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Own {
-    /// Parts of equal length that a trajectory is cut into.
-    segments: usize,
-    /// How many of them are shown.
-    schedule: Schedule,
-    /// The share at the end of the schedule.
-    low: f64,
-    /// The share before the first step.
-    high: f64,
-    /// Steps in which something is shown.
-    steps: u64,
-    /// β.
-    weight: f64,
+own! {
+    /// `[uft]`; what is not written is as published.
+    Own {
+        /// Parts of equal length that a trajectory is cut into.
+        segments: usize = 5,
+        /// How many of them are shown.
+        schedule: Schedule = Schedule::Cosine,
+        /// The share at the end of the schedule.
+        low: f64 = 0.05,
+        /// The share before the first step.
+        high: f64 = 0.95,
+        /// Steps in which something is shown.
+        steps: u64 = 300,
+        /// β.
+        weight: f64 = 0.001,
+    }
 }
 
 /// How many segments are shown. After the last step of the schedule none are.
@@ -80,14 +74,17 @@ enum Schedule {
     Stage,
 }
 
-impl Default for Own {
-    fn default() -> Self {
-        let schedule = Schedule::Cosine;
-        Self { segments: 5, schedule, low: 0.05, high: 0.95, steps: 300, weight: 0.001 }
-    }
-}
-
 impl Own {
+    fn grow(self, group: &Growing<'_>) -> Growth {
+        let Some(teacher) = group.teacher() else { return Growth::once(group) };
+        let tokens = teacher.tokens().len() - 1;
+        let most = self.segments.min(tokens);
+        match self.shown(group.at.step.0, most, &mut group.rng()) {
+            None => Growth::once(group),
+            Some(it) => Growth::once_behind(group, Prefix::Teacher(self.bound(it, tokens))),
+        }
+    }
+
     /// Segments that are shown of `most`; none where nothing is.
     fn shown(self, step: u64, most: usize, rng: &mut CounterRng) -> Option<usize> {
         match self.schedule {
@@ -105,8 +102,8 @@ impl Own {
 
     /// p(t), the expected share of a trajectory that is shown; none after the last step of the schedule.
     fn share(self, step: u64) -> Option<f64> {
-        let fallen = 0.5 * (1.0 + libm::cos(PI * step as f64 / self.steps as f64));
-        (step <= self.steps && self.steps > 0).then_some(self.low + (self.high - self.low) * fallen)
+        let share = half_cosine(self.high, self.low, PI * step as f64 / self.steps as f64);
+        (step <= self.steps && self.steps > 0).then_some(share)
     }
 
     /// Tokens before the end of segment `shown`, of `tokens`; as Python rounds, half to even.
@@ -119,57 +116,19 @@ impl Own {
     }
 }
 
-#[derive(Debug)]
-struct Uft {
-    advantage: AdvantageRule,
-    own: Own,
-}
-
-impl Method for Uft {
-    fn name(&self) -> &'static str {
-        METHOD.name
-    }
-
-    fn plan(&self) -> Plan {
-        Plan { teacher_apart: true, ..Plan::ON_POLICY }
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { prefixes: true, ..Needs::ROLLOUTS }
-    }
-
-    fn unread_keys(&self) -> &'static [&'static str] {
-        &["teacher.d", "teacher.weight", "advantage.group", "guard.beta_rise"]
-    }
-
-    fn grow(&self, group: &Growing<'_>) -> Growth {
-        let Some(teacher) = group.teacher() else { return Growth::once(group) };
-        let tokens = teacher.tokens().len() - 1;
-        let most = self.own.segments.min(tokens);
-        match self.own.shown(group.at.step.0, most, &mut group.rng()) {
-            None => Growth::once(group),
-            Some(it) => Growth::once_behind(group, Prefix::Teacher(self.own.bound(it, tokens))),
+fn credit(group: &MixedGroup, rule: AdvantageRule, weight: f64) -> Credit {
+    let imitated = Term::Teacher { weight, operator: &operators::srft::OPERATOR, d: 0.1 };
+    let mut is_imitated = false;
+    let spans = |(member, advantage): (&Member, f64)| {
+        let Member::Policy(it) = member else { return Vec::new() };
+        let mut spans = behind_prefix(&it.rollout, imitated.clone(), Term::policy(advantage));
+        if is_imitated {
+            spans.retain(|span| !span.is_teacher());
         }
-    }
-
-    fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
-        let operator = &operators::srft::OPERATOR;
-        let imitated = Term::Teacher { weight: self.own.weight, operator, d: 0.1 };
-        let mut is_imitated = false;
-        let members = group.members().iter().zip(advantages(group, self.advantage));
-        members
-            .map(|(member, advantage)| {
-                let Member::Policy(it) = member else { return Vec::new() };
-                let mut spans =
-                    behind_prefix(&it.rollout, imitated.clone(), Term::policy(advantage));
-                if is_imitated {
-                    spans.retain(|it: &Span| !it.is_teacher());
-                }
-                is_imitated |= it.rollout.prefix > 0;
-                spans
-            })
-            .collect()
-    }
+        is_imitated |= it.rollout.prefix > 0;
+        spans
+    };
+    group.members().iter().zip(advantages(group, rule)).map(spans).collect()
 }
 
 #[cfg(test)]

@@ -1,25 +1,15 @@
-use std::sync::Arc;
+use super::prelude::*;
 
-use serde::Deserialize;
-
-use super::grpo::on_policy;
-use super::{Method, MethodEntry, Variant, check};
-use crate::credit::{Credit, Moment};
-use crate::group::{Member, MixedGroup};
-use crate::scores::Scores;
-
-/// `A_j` is λ for a success and −1 for a failure, without a baseline.
+/// arXiv 2506.01347: `A_j` is λ for a success and −1 for a failure, without a baseline.
 ///
 /// W-REINFORCE: learning from failures is kept whole, learning from successes weighted down, which keeps the policy's
-/// diversity. With `positive = 1, negative = 0` it is PSR, with `positive = 0` NSR ("The surprising effectiveness of
-/// negative reinforcement in LLM reasoning", <https://arxiv.org/abs/2506.01347>; TianHongZXY/RLVR-Decomposed).
+/// diversity. With `positive = 1, negative = 0` it is PSR, with `positive = 0` NSR (TianHongZXY/RLVR-Decomposed).
 ///
 /// A departure: the authors' code takes the rollouts that PSR and NSR do not train on out of the batch, here they stay
 /// in the divisor.
 pub(super) const METHOD: MethodEntry = MethodEntry {
     name: "w-reinforce",
     summary: "on-policy only: successes weighted by λ, failures by −1, no baseline",
-    own_keys: &["positive", "negative"],
     variants: &[
         Variant {
             name: "psr",
@@ -32,49 +22,27 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
             settings: &["w-reinforce.positive=0", "w-reinforce.negative=1"],
         },
     ],
-    build: |settings| {
+    make: |settings| {
         let Own { positive, negative } = settings.w_reinforce;
-        let is_weight = |it: f64| it >= 0.0 && it.is_finite();
+        let is_weight = |weight: f64| weight >= 0.0 && weight.is_finite();
         let fits = is_weight(positive) && is_weight(negative) && positive + negative > 0.0;
         let got = format!("positive = {positive}, negative = {negative}");
         check("w-reinforce", fits, "weights from 0 of which one is above 0", got)?;
-        Ok(Arc::new(WReinforce { positive, negative }))
+        let method = Method::new(move |group, _, _| {
+            let of = |member: &Member| if member.is_success() { positive } else { -negative };
+            on_policy(group, group.members().iter().map(of).collect())
+        });
+        Ok(Method { unread_keys: &["advantage"], ..method })
     },
+    ..MethodEntry::NEW
 };
 
-/// `[w-reinforce]`; what is not written is as published.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Own {
-    /// λ, the advantage of a success.
-    positive: f64,
-    /// The advantage of a failure, with its sign turned.
-    negative: f64,
-}
-
-impl Default for Own {
-    fn default() -> Self {
-        Self { positive: 0.1, negative: 1.0 }
-    }
-}
-
-#[derive(Debug)]
-struct WReinforce {
-    positive: f64,
-    negative: f64,
-}
-
-impl Method for WReinforce {
-    fn name(&self) -> &'static str {
-        METHOD.name
-    }
-
-    fn unread_keys(&self) -> &'static [&'static str] {
-        &["advantage"]
-    }
-
-    fn credit(&self, group: &MixedGroup, _: Moment, _: &Scores) -> Credit {
-        let advantage = |it: &Member| if it.is_success() { self.positive } else { -self.negative };
-        on_policy(group, group.members().iter().map(advantage).collect())
+own! {
+    /// `[w-reinforce]`; what is not written is as published.
+    Own {
+        /// λ, the advantage of a success.
+        positive: f64 = 0.1,
+        /// The advantage of a failure, with its sign turned.
+        negative: f64 = 1.0,
     }
 }

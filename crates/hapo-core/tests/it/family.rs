@@ -81,7 +81,7 @@ impl Case {
             settings[&self.method] = self.own.clone();
         }
         let settings: MethodSettings = serde_json::from_value(settings).unwrap();
-        let method = (method(&self.method).unwrap().build)(&settings).unwrap();
+        let method = method(&self.method).unwrap().build(&settings).unwrap();
         Gated::bare(method, group_size).unwrap()
     }
 

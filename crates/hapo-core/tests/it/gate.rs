@@ -87,13 +87,9 @@ fn d4_an_eroded_first_step_warns() {
     let warnings = |turn_off, m| {
         Schedule::new(&derived(m, sigmoid(turn_off, "10")), 8, 62).unwrap().warnings()
     };
-    assert_eq!(warnings("1.5", 3), []);
-    assert_eq!(
-        warnings("0.1", 3),
-        [GateWarning::ErodedAtFirstStep { at_first_step: 2, success_limit: 3 }]
-    );
+    assert!(warnings("1.5", 3).is_empty());
     let closed = warnings("0.01", 0);
-    assert_eq!(closed, [GateWarning::ErodedAtFirstStep { at_first_step: -1, success_limit: 0 }]);
+    assert_eq!((closed.len(), warnings("0.1", 3).len()), (1, 1));
     expect!["the gate is closed at the first step already, with success limit 0: the turn-off epoch is too small for it"]
         .assert_eq(&closed[0].to_string());
     expect!["the gate is open up to 2 successes at the first step, not up to the success limit 3: the turn-off epoch is too small for it"]
@@ -108,7 +104,7 @@ fn d5_without_annealing_the_level_stands() {
         assert_eq!(schedule.threshold(Step(step)), 0.35);
     }
     assert_eq!(schedule.extinct_at_step(), None);
-    assert_eq!(schedule.warnings(), []);
+    assert!(schedule.warnings().is_empty());
 }
 
 #[test]

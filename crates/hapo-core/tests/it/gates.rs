@@ -52,7 +52,7 @@ fn cases() -> Cases {
 }
 
 fn gated(rule: &str, gate: Gate, settings: GateSettings) -> Gated {
-    let host = (method("luffy").unwrap().build)(&MethodSettings::default()).unwrap();
+    let host = method("luffy").unwrap().build(&MethodSettings::default()).unwrap();
     let hapo = HapoGate { rule: gate_rule(rule).unwrap(), settings, ..HapoGate::of(gate) };
     Gated::hapo(host, hapo, N, 1).unwrap()
 }
@@ -213,13 +213,13 @@ fn a_group_without_a_signal_has_equal_rewards_and_no_success() {
 /// Only tables are tables, and each gate reads its own keys.
 #[test]
 fn tables_are_the_papers_three_gates() {
-    let tables: Vec<_> = GATES.iter().filter(|it| it.is_table()).map(|it| it.name()).collect();
+    let tables: Vec<_> = GATES.iter().filter(|it| it.is_table).map(|it| it.name).collect();
     assert_eq!((tables.as_slice(), GATES.len()), (&["confidence", "always", "never"][..], 8));
     for rule in GATES {
-        let refusal = refused_as_table(*rule);
-        assert_eq!(refusal.is_none(), rule.is_table());
-        assert!(refusal.is_none_or(|it| it.contains(rule.name()) && it.contains("`hapo train`")));
-        assert_eq!(gate_rule(rule.name()).unwrap().summary(), rule.summary());
+        let refusal = refused_as_table(rule);
+        assert_eq!(refusal.is_none(), rule.is_table);
+        assert!(refusal.is_none_or(|it| it.contains(rule.name) && it.contains("`hapo train`")));
+        assert_eq!(gate_rule(rule.name).unwrap().summary, rule.summary);
     }
     // A table decides by S alone, with what could enter or without.
     let gated = gated("confidence", derived(1), GateSettings::default());

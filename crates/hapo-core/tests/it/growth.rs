@@ -1,7 +1,5 @@
 //! How groups grow, and what enters them: D35, D36, D37.
 
-use std::sync::Arc;
-
 use crate::support::{END, derived, rollout, scored_with, slot, verdicts_of};
 use hapo_core::*;
 
@@ -11,10 +9,10 @@ fn trajectory(tokens: usize) -> TeacherTrajectory {
     admit_teacher(before_end, &[END], &Verdict::Correct, tokens).unwrap()
 }
 
-fn build(name: &str, own: &str) -> Arc<dyn Method> {
+fn build(name: &str, own: &str) -> Method {
     let tables = if own == "{}" { own.to_owned() } else { format!("{{\"{name}\":{own}}}") };
     let settings: MethodSettings = serde_json::from_str(&tables).unwrap();
-    (method(name).unwrap().build)(&settings).unwrap()
+    method(name).unwrap().build(&settings).unwrap()
 }
 
 fn hapo(injection: &str) -> Gated {

@@ -281,7 +281,7 @@ fn d20_signal_is_the_teacher_or_unequal_rewards() {
 
 /// The statistics of groups whose credit is LUFFY's.
 fn statistics(groups: &[MixedGroup], dropped: usize) -> BatchStatistics {
-    let luffy = (method("luffy").unwrap().build)(&MethodSettings::default()).unwrap();
+    let luffy = method("luffy").unwrap().build(&MethodSettings::default()).unwrap();
     let at = Moment { step: Step(1), initial_threshold: 0.15 };
     let credits: Vec<Credit> = groups.iter().map(|it| luffy.credit(it, at, Scores::NONE)).collect();
     BatchStatistics::of(groups.iter().zip(&credits), dropped)

@@ -4,7 +4,7 @@ use crate::support::{derived, kept, rollout, scored, scored_with, slot};
 use hapo_core::*;
 
 fn hapo(host: &str, injection: &str) -> Gated {
-    let host = (method(host).unwrap().build)(&MethodSettings::default()).unwrap();
+    let host = method(host).unwrap().build(&MethodSettings::default()).unwrap();
     let injection = hapo_core::injection(injection).unwrap();
     let gate = HapoGate { injection, ..HapoGate::of(derived(0)) };
     Gated::hapo(host, gate, 4, 62).unwrap()
@@ -109,8 +109,8 @@ fn d39_an_earlier_success_takes_the_slot_in_a_failed_group() {
 #[test]
 fn a_replayed_success_has_the_policys_term_under_every_host() {
     for host in METHODS.iter().filter(|it| it.name != "srft") {
-        let built = (host.build)(&MethodSettings::default()).unwrap();
-        if !built.can_be_gated() && !built.is_plain_host() {
+        let built = host.build(&MethodSettings::default()).unwrap();
+        if !built.plan.can_be_gated && !built.is_plain_host() {
             continue;
         }
         let gated = hapo(host.name, "replay");
@@ -161,7 +161,7 @@ fn d38_the_gate_decides_which_groups_are_distilled() {
     assert!(!closed.injected() && !gated.reads_scores(&closed));
     let credit = gated.credit(&closed, Step(1), Scores::NONE);
     assert_eq!(credit[1][0].term, Term::policy(0.5));
-    let bare = Gated::bare((method("opd").unwrap().build)(&MethodSettings::default()).unwrap(), 2);
+    let bare = Gated::bare(method("opd").unwrap().build(&MethodSettings::default()).unwrap(), 2);
     assert!(bare.unwrap().reads_scores(&closed));
 }
 
@@ -178,7 +178,7 @@ fn d43_the_newest_of_the_queue_are_due_once_they_fill_a_batch() {
     assert_eq!(read, after);
     assert!(after.with_queued(prompts(0..0), 128).due.is_empty());
 
-    let method = (method("relift").unwrap().build)(&MethodSettings::default()).unwrap();
+    let method = method("relift").unwrap().build(&MethodSettings::default()).unwrap();
     let gated = Gated::bare(method, 4).unwrap();
     let teacher = [crate::support::teacher()];
     let group = |verdicts, teachers| {
@@ -198,7 +198,7 @@ fn d43_the_newest_of_the_queue_are_due_once_they_fill_a_batch() {
 #[test]
 fn d44_a_prompt_replays_by_the_weight_of_its_successes() {
     let settings = MethodSettings::default();
-    let gated = Gated::bare((method("exgrpo").unwrap().build)(&settings).unwrap(), 8).unwrap();
+    let gated = Gated::bare(method("exgrpo").unwrap().build(&settings).unwrap(), 8).unwrap();
     let lengths = [3; 8];
     let start = Memory::default().limited_to(9999);
     let few = [

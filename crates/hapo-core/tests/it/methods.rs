@@ -13,12 +13,12 @@ fn read(name: &str, own: &str) -> Result<MethodSettings, serde_json::Error> {
     serde_json::from_str(&tables)
 }
 
-fn build(name: &str, own: &str) -> std::sync::Arc<dyn Method> {
-    (method(name).unwrap().build)(&settings(name, own)).unwrap()
+fn build(name: &str, own: &str) -> Method {
+    method(name).unwrap().build(&settings(name, own)).unwrap()
 }
 
 fn refused(name: &str, settings: &MethodSettings) -> Refusal {
-    (method(name).unwrap().build)(settings).unwrap_err()
+    method(name).unwrap().build(settings).unwrap_err()
 }
 
 fn at(step: u64) -> Moment {
@@ -94,7 +94,7 @@ fn chord_mixes_by_a_falling_mu() {
             let expected = [policy(-0.5), policy(0.5), vec![(operator, mu, 0.0)]];
             assert_eq!(terms(&credit), expected, "{name}, step {step}");
         }
-        assert!(method.plan().teacher_apart);
+        assert!(method.plan.teacher_apart);
     }
     let constant = build("chord-phi", "{}").credit(&injected("ww"), at(77), Scores::NONE);
     assert_eq!(terms(&constant)[1], [("chord", 0.1, 0.0)]);
@@ -115,7 +115,7 @@ fn hpt_drops_the_rollouts_where_the_teacher_enters() {
         threshold: Threshold::Derived { success_limit: 0 },
         annealing: Annealing::Off,
     };
-    assert_eq!(method.plan().gate, gate);
+    assert_eq!(method.plan.gate, gate);
 }
 
 /// D22: a prefix's tokens have the teacher's term, what follows the policy's.
@@ -219,12 +219,12 @@ fn only_methods_with_a_teachers_term_are_gated() {
     for entry in METHODS {
         assert!(!entry.name.is_empty() && !entry.summary.is_empty());
         let method = build(entry.name, "{}");
-        assert_eq!(method.name(), entry.name);
+        assert_eq!(method.name, entry.name);
         let gated = Gated::hapo(method.clone(), HapoGate::of(gate), 8, 62);
         // These decide by themselves what becomes of a failed group.
         let alone = ["ampo", "relift", "rlep", "exgrpo"].contains(&entry.name);
-        let has_teacher = method.plan().gate != Gate::Never && !alone;
-        assert_eq!(method.can_be_gated(), has_teacher, "{}", entry.name);
+        let has_teacher = method.plan.gate != Gate::Never && !alone;
+        assert_eq!(method.plan.can_be_gated, has_teacher, "{}", entry.name);
         match gated {
             Ok(it) => {
                 assert_eq!(it.name(), format!("{}-hapo", entry.name));

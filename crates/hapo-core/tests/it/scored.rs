@@ -45,7 +45,7 @@ impl Case {
         let mut settings = json!({ "group_size": n, "advantage": { "std": self.std } });
         settings[&self.method] = self.own.clone();
         let settings: MethodSettings = serde_json::from_value(settings).unwrap();
-        Gated::bare((method(&self.method).unwrap().build)(&settings).unwrap(), n).unwrap()
+        Gated::bare(method(&self.method).unwrap().build(&settings).unwrap(), n).unwrap()
     }
 
     fn mixed(&self, gated: &Gated) -> MixedGroup {
@@ -117,7 +117,7 @@ fn groups_grow_as_the_papers_say() {
         let mut settings = json!({ "group_size": 4 });
         settings[name] = own;
         let settings: MethodSettings = serde_json::from_value(settings).unwrap();
-        Gated::bare((method(name).unwrap().build)(&settings).unwrap(), 4).unwrap()
+        Gated::bare(method(name).unwrap().build(&settings).unwrap(), 4).unwrap()
     };
     let teacher = admit_teacher(vec![7; 99], &[0], &Verdict::Correct, 200).unwrap();
     let group = ScoredGroup::empty(PromptId(5));

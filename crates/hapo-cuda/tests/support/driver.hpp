@@ -39,8 +39,19 @@ static std::map<Address, size_t> memory;
 static std::map<Address, size_t> locked;
 static int sticky = OK;
 
+typedef std::vector<std::function<int()>> Graph;
+// What a stream is given while it is captured is of the graph, and is not done.
+static Graph* captured = nullptr;
+
+// What is no work cannot be captured.
+static bool is_captured() { return captured && ++value("captured_wrongly"); }
+
 static int later(std::function<int()> work) {
     if (sticky) return sticky;
+    if (captured) {
+        captured->push_back(std::move(work));
+        return OK;
+    }
     queue.push_back(std::move(work));
     return OK;
 }
@@ -236,7 +247,39 @@ int cuStreamCreate(void** stream, unsigned) {
     return OK;
 }
 int cuStreamDestroy_v2(void*) { return drain(); }
+int cuStreamBeginCapture_v2(void*, int mode) {
+    if (is_captured() || mode != 1) return INVALID_VALUE;
+    captured = new Graph;
+    return OK;
+}
+int cuStreamEndCapture(void*, void** graph) {
+    *graph = captured;
+    captured = nullptr;
+    value("graphs")++;
+    return OK;
+}
+int cuGraphInstantiateWithFlags(void** to, void* graph, unsigned long long) {
+    if (value("refuse_graphs")) return INVALID_VALUE;
+    *to = new Graph(*(Graph*)graph);
+    value("graphs")++;
+    return OK;
+}
+int cuGraphDestroy(void* graph) {
+    delete (Graph*)graph;
+    value("graphs")--;
+    return OK;
+}
+int cuGraphExecDestroy(void* graph) { return cuGraphDestroy(graph); }
+int cuGraphLaunch(void* graph, void*) {
+    value("graphs_launched")++;
+    for (auto& work : *(Graph*)graph) {
+        int begun = later(work);
+        if (begun) return begun;
+    }
+    return OK;
+}
 int cuStreamSynchronize(void*) {
+    if (is_captured()) return INVALID_VALUE;
     value("waits")++;
     return drain();
 }
@@ -252,7 +295,7 @@ int cuEventRecord(void* event, void*) {
         return OK;
     });
 }
-int cuEventElapsedTime(float* ms, void* from, void* to) {
+int cuEventElapsedTime_v2(float* ms, void* from, void* to) {
     if (*(long*)from < 0 || *(long*)to < 0) return NOT_READY;
     *ms = (float)(*(long*)to - *(long*)from);
     return OK;
@@ -270,10 +313,12 @@ int cuLaunchHostFunc(void*, void (*function)(void*), void* with) {
     });
 }
 int cuMemAllocAsync(Address* to, size_t bytes, void*) {
+    if (is_captured()) return INVALID_VALUE;
     value("pool_allocations")++;
     return value("pools") ? allocate(to, bytes) : INVALID_VALUE;
 }
 int cuMemFreeAsync(Address at, void*) {
+    if (is_captured()) return INVALID_VALUE;
     return later([=] { return release(at); });
 }
 int cuMemAlloc_v2(Address* to, size_t bytes) {

@@ -179,6 +179,10 @@ impl Launcher for Machine {
         on!(self, it => it.free_bytes())
     }
 
+    fn repeated(&self, work: impl FnOnce()) -> Result<(), DeviceError> {
+        on!(self, it => it.repeated(work))
+    }
+
     fn name(&self) -> String {
         on!(self, it => it.name())
     }

@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use minijinja::ErrorKind;
 use minijinja::value::{Kwargs, Value, ValueKind};
 
-use super::{MAX_RENDERED_BYTES, RECURSION};
+use super::{MAX_RENDERED_BYTES, RECURSION, invalid};
 
 /// `json.dumps` as transformers calls it: no HTML escapes, texts as they are, spaces after `,` and
 /// `:` unless it is indented.
@@ -23,21 +22,14 @@ pub(super) fn tojson(value: &Value, options: Kwargs) -> Result<Value, minijinja:
             (Some(width), _) if width <= 64 => Some(" ".repeat(width)),
             (_, Some(text)) => Some(text.to_owned()),
             _ => {
-                return Err(minijinja::Error::new(
-                    ErrorKind::InvalidOperation,
-                    format!("tojson: expected an indent of at most 64, got {it}"),
-                ));
+                let problem = format!("tojson: expected an indent of at most 64, got {it}");
+                return Err(invalid(problem));
             }
         },
     };
     let (item, key) = match separators.as_deref() {
         Some([item, key]) => (item.clone(), key.clone()),
-        Some(_) => {
-            return Err(minijinja::Error::new(
-                ErrorKind::InvalidOperation,
-                "tojson: expected two separators",
-            ));
-        }
+        Some(_) => return Err(invalid("tojson: expected two separators")),
         None if indent.is_some() => (",".to_owned(), ": ".to_owned()),
         None => (", ".to_owned(), ": ".to_owned()),
     };
@@ -63,9 +55,7 @@ struct PythonJson {
 
 impl PythonJson {
     fn write(&self, value: &Value, depth: usize, out: &mut String) -> Result<(), minijinja::Error> {
-        let cannot = |what: &str| {
-            Err(minijinja::Error::new(ErrorKind::InvalidOperation, format!("tojson: {what}")))
-        };
+        let cannot = |what: &str| Err(invalid(format!("tojson: {what}")));
         if depth > RECURSION {
             return cannot("the value is nested too deeply");
         }

@@ -1,43 +1,44 @@
 //! A model's own chat template: Jinja text, in the dialect in which transformers renders it.
 //!
 //! Purpose: a published model was tuned on the exact bytes of its template, so minijinja renders the model's own text,
-//! and `tests/chat_templates.rs` compares the result with transformers'. The text comes from the network: it may have
-//! [`MAX_SOURCE_BYTES`], and a rendering may execute [`FUEL`] instructions, call [`RECURSION`] deep, write
-//! [`MAX_RENDERED_BYTES`] and take [`TIME`] and [`MEMORY`].
+//! and `tests/it/chat_templates.rs` compares the result with transformers'. Who chooses a model runs its template, as he
+//! runs its weights. A template may have [`MAX_SOURCE_BYTES`], and a rendering may execute [`FUEL`] instructions, call
+//! [`RECURSION`] deep, write [`MAX_RENDERED_BYTES`] and take [`TIME`] and [`MEMORY`].
 //!
 //! Price: minijinja is no Python. Methods of strings, lists and mappings are those of
 //! `minijinja_contrib::pycompat`; a template that uses another is refused by name and line.
 
 mod bounds;
 mod json;
-mod namespace;
 mod strftime;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Serde, Value, ValueKind};
-use minijinja::{Environment, ErrorKind, UndefinedBehavior};
+use minijinja::value::{Rest, Serde, Value, ValueKind};
+use minijinja::{Environment, ErrorKind, State, UndefinedBehavior, filters};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use hapo_core::Refusal;
 
-pub use bounds::{MAX_RENDERED_BYTES, MAX_SOURCE_BYTES, MEMORY, TIME};
+pub use bounds::{MEMORY, TIME};
 use json::tojson;
-use namespace::{namespace, rewritten};
 use strftime::strftime;
 
+/// Longest text of a template, in bytes; published ones have up to 40,000.
+pub const MAX_SOURCE_BYTES: usize = 256 << 10;
+/// Longest text that a rendering writes.
+pub const MAX_RENDERED_BYTES: usize = 4 << 20;
 /// Instructions that one rendering may execute. A dialogue of a thousand turns takes some 200,000.
 pub const FUEL: u64 = 5_000_000;
-/// How deep macros may call each other.
 pub const RECURSION: usize = 100;
 /// The time of `strftime_now` where results must not depend on the day: 26 July 2024, the default of Llama 3.2's
 /// template. Seconds of the Unix epoch.
 pub const FIXED_TIME: i64 = 1_721_952_000;
 
-/// How a dialogue is rendered.
 #[derive(Clone, Debug)]
 pub struct Rendering {
     /// End with the opening of the assistant's turn.
@@ -59,7 +60,6 @@ impl Rendering {
     }
 }
 
-/// A chat template, parsed.
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     /// Whose it is, for messages.
@@ -78,8 +78,11 @@ impl ChatTemplate {
         special_tokens: BTreeMap<String, String>,
     ) -> Result<Self, Refusal> {
         let unusable = |problem: String| unusable(model, None, &problem);
-        bounds::check_source(source).map_err(unusable)?;
-        let text = rewritten(source);
+        if source.len() > MAX_SOURCE_BYTES {
+            let (got, most) = (source.len(), MAX_SOURCE_BYTES);
+            return Err(unusable(format!("expected a text of at most {most} bytes, got {got}")));
+        }
+        let text = without_marks(source);
         let parsed = bounds::bounded(move || {
             let mut environment = environment();
             environment.add_template_owned(NAME, text).map(|()| environment)
@@ -93,7 +96,6 @@ impl ChatTemplate {
         })
     }
 
-    /// The template's text, as the model's folder has it.
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -166,12 +168,21 @@ fn environment() -> Environment<'static> {
     it.set_syntax(syntax);
     it.set_undefined_behavior(UndefinedBehavior::Lenient);
     it.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    bounds::limit(&mut it);
+    let format = Value::from_function(filters::format);
+    it.add_filter("format", move |state: &mut State, arguments: Rest<Value>| {
+        check_widths(arguments.first())?;
+        format.call(state, &arguments)
+    });
+    it.set_unknown_method_callback(|state, value, method, arguments| {
+        if method == "format" {
+            check_widths(Some(value))?;
+        }
+        minijinja_contrib::pycompat::unknown_method_callback(state, value, method, arguments)
+    });
     it.set_fuel(Some(FUEL));
     it.set_debug(false);
     it.set_recursion_limit(RECURSION);
     it.add_function("raise_exception", raise_exception);
-    it.add_function("namespace", namespace);
     it.add_filter("tojson", tojson);
     // In Python a text is a sequence too, and templates order their tests accordingly.
     it.add_test("sequence", |value: &Value| {
@@ -181,11 +192,43 @@ fn environment() -> Environment<'static> {
     it
 }
 
+/// The text without `{% generation %}`, which marks for transformers the tokens that the assistant wrote: its body is
+/// rendered in a scope of its own, as `{% with %}` does.
+fn without_marks(source: &str) -> String {
+    let mut parts = source.split("{%");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let tag = part.trim_start_matches(['-', '+', ' ', '\n', '\t']);
+        let (word, rest) =
+            tag.split_at(tag.find(|it: char| !it.is_alphabetic()).unwrap_or(tag.len()));
+        let is_bare = rest.trim_start().trim_start_matches(['-', '+']).starts_with("%}");
+        let word = match word {
+            "generation" if is_bare => "with",
+            "endgeneration" if is_bare => "endwith",
+            other => other,
+        };
+        text.extend(["{%", &part[..part.len() - tag.len()], word, rest]);
+    }
+    text
+}
+
+/// Refuses widths that would reserve all memory at once.
+fn check_widths(format: Option<&Value>) -> Result<(), minijinja::Error> {
+    let format = format.and_then(Value::as_str).unwrap_or_default();
+    let digits = format.split(|it: char| !it.is_ascii_digit()).map(str::len).max();
+    if digits > Some(4) || format.contains('*') {
+        let problem = "format: expected widths of at most 9999, written out";
+        return Err(invalid(problem));
+    }
+    Ok(())
+}
+
 fn raise_exception(message: &str) -> Result<Value, minijinja::Error> {
-    Err(minijinja::Error::new(
-        ErrorKind::InvalidOperation,
-        format!("the template refuses this dialogue: {message}"),
-    ))
+    Err(invalid(format!("the template refuses this dialogue: {message}")))
+}
+
+fn invalid(problem: impl Into<Cow<'static, str>>) -> minijinja::Error {
+    minijinja::Error::new(ErrorKind::InvalidOperation, problem)
 }
 
 fn refused(model: &str, error: &minijinja::Error) -> Refusal {
@@ -252,46 +295,13 @@ mod tests {
         assert_eq!(error.to_string(), expected, "{source}");
     }
 
-    /// Values on which the engine would recurse until the stack is full.
     #[test]
-    fn no_namespace_holds_itself() {
-        let held = "a namespace is given a namespace";
-        for (source, problem) in [
-            ("{% set ns=namespace() %}{% set ns.x=ns %}{{ ns }}", held),
-            (
-                "{% set a=namespace() %}{% set a.x=a %}{% set b=namespace() %}{% set b.x=b %}{{ a==b }}",
-                held,
-            ),
-            ("{% set a=namespace() %}{% set a.x=[{'k': a}] %}{{ a }}", held),
-            ("{% set a=namespace() %}{% set b=namespace(x=a) %}{{ b }}", held),
-            ("{% set a=namespace() %}{% set b=namespace({'x': a}) %}{{ b }}", held),
-            ("{% set a=namespace() %}{% for b in [a] %}{% set a.x=b %}{% endfor %}{{ a }}", held),
-            (
-                "{% set a=namespace() %}{% macro m(b) %}{% set a.x=b %}{% endmacro %}{{ m(a) }}",
-                held,
-            ),
-            ("{% set a=namespace() %}{% set a.x | default(a, true) %}{% endset %}{{ a }}", held),
-            (
-                "{% set a=namespace() %}{% for b in [a, 1] %}{% set a.x=loop %}{% endfor %}{{ a }}",
-                held,
-            ),
-            (
-                "{% set a=namespace(x=[]) %}{% for i in range(99999) %}{% set a.x=[a.x] %}{% endfor %}{{ a }}",
-                "a namespace is given a value that is too deep or too large",
-            ),
-            (
-                "{% set a=namespace(x='a') %}{% for i in range(40) %}{% set a.x=a.x~a.x %}{% endfor %}{{ a.x }}",
-                "a namespace is given a value that is too deep or too large",
-            ),
-            // Tags that a careless reader would see elsewhere.
-            ("{{ '{% \"' }}{% set ns=namespace() %}{% set ns.x=ns %}{{ '\"' }}{{ ns }}", held),
-            ("{% raw -%}{{ '{% endraw %}{% set ns=namespace() %}{% set ns.x=ns %}{{ ns }}", held),
-        ] {
-            let error = render(source, &[]).unwrap_err().to_string();
-            assert!(error.ends_with(problem), "{source}: {error}");
-        }
+    fn a_namespace_outlives_its_loop_and_marks_of_the_assistant_are_left_out() {
         let source = "{% set ns = namespace(n=1) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% set ns.t %}<{{ m.content }}>{% endset %}{% endfor %}{{ ns.n }}{{ ns.t }}{{ ns.x is defined }}";
         assert_eq!(render(source, &[Message::new("user", "x")]).unwrap(), "2<x>False");
+        let marked =
+            "{%- generation -%}\n x {% endgeneration %}{{ 'generation' }}{% set generation = 1 %}";
+        assert_eq!(render(marked, &[]).unwrap(), "x generation");
     }
 
     #[test]
@@ -320,20 +330,8 @@ mod tests {
             "{% set long = 'x' * 9999 * 99 %}{% for a in range(999) %}{{ long }}{% endfor %}",
             "chat template of tiny: it writes more than 4 MiB",
         );
-        let filters = [
-            (
-                "{{ '%10000000000d'|format(1) }}",
-                "format: expected widths of at most 9999, written out",
-            ),
-            ("{{ '{:>99999}'.format(1) }}", "format: expected widths of at most 9999, written out"),
-            ("{{ 'a'|indent(100000000) }}", "indent makes more than 4 MiB"),
-            ("{{ 'a'|indent(width=100000000) }}", "indent makes more than 4 MiB"),
-            ("{{ ('a'*9999)|replace('a', 'b'*9999) }}", "replace makes more than 4 MiB"),
-            ("{{ ('a'*9999).replace('', 'b'*9999) }}", "replace makes more than 4 MiB"),
-            ("{{ (['a'*9999]*9999)|join }}", "join makes more than 4 MiB"),
-            ("{{ 'a'.join(['a'*9999]*9999) }}", "join makes more than 4 MiB"),
-        ];
-        for (source, problem) in filters {
+        for source in ["{{ '%10000000000d'|format(1) }}", "{{ '{:>99999}'.format(1) }}"] {
+            let problem = "format: expected widths of at most 9999, written out";
             check_refused(source, &format!("chat template of tiny, line 1: {problem}"));
         }
         let error =
@@ -343,14 +341,6 @@ mod tests {
 
     #[test]
     fn the_longest_texts_are_parsed_or_refused() {
-        let signs = |sign: &str, count: usize| format!("{{{{ {}1 }}}}", sign.repeat(count));
-        assert_eq!(render(&signs("not ", 100), &[]).unwrap(), "True");
-        for sign in ["not ", "-", "- "] {
-            check_refused(
-                &signs(sign, 101),
-                "chat template of tiny: expected at most 100 signs before a value, got 101",
-            );
-        }
         check_refused(
             &" ".repeat(300_000),
             "chat template of tiny: expected a text of at most 262144 bytes, got 300000",
@@ -365,6 +355,8 @@ mod tests {
             ("{{ ", "(", "1 }}"),
             ("{{ ", "[", "1 }}"),
             ("{{ ", "not(", "1 }}"),
+            ("{{ ", "not ", "1 }}"),
+            ("{{ ", "-", "1 }}"),
             ("{% if 0 %}", "{% elif 0 %}", "{% endif %}"),
             ("", "{% if 1 %}", ""),
             ("{{ 1", " if 1 else 1", " }}"),

@@ -7,47 +7,35 @@
 //! Price: batches that are compressed within, categories, unions and big-endian numbers are refused.
 
 use super::flatbuffer::{Found, Table, Vector, part, signed};
-use super::{Failure, RawRow, broken, damage, damaged, read_up_to};
+use super::{RawRow, RawRows, broken, damage, read_up_to, rows_of};
 use crate::value::{Object, Value};
-use hapo_core::Refusal;
 use std::io::{self, BufRead, Read};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Longest metadata of a message, in bytes.
 const METADATA_LIMIT: u32 = 64 << 20;
 /// Columns in columns of a schema.
 const NESTING: usize = 64;
 
-/// The rows of a stream or file.
-pub(super) fn rows<R: BufRead>(
-    reader: R,
-    path: &Path,
-) -> impl Iterator<Item = Result<RawRow, Refusal>> + use<R> {
-    Rows {
-        reader,
-        path: path.to_owned(),
-        begun: false,
-        ended: false,
-        fields: None,
-        batch: None,
-        next: 0,
-        row: 0,
-    }
+pub(super) fn rows<'a>(reader: impl BufRead + 'a, path: &Path) -> RawRows<'a> {
+    let mut rows = Rows { reader, begun: false, fields: None, batch: None, next: 0 };
+    let (path, mut number) = (path.to_owned(), 0);
+    rows_of(move || {
+        number += 1;
+        let row = rows.next_row().map_err(|error| damage(&path, Some(number), &error))?;
+        Ok(row.map(|fields| RawRow { number, fields: Ok(fields) }))
+    })
 }
 
 struct Rows<R> {
     reader: R,
-    path: PathBuf,
     begun: bool,
-    /// After the last message and after an error.
-    ended: bool,
     /// Those of the schema, once it is read.
     fields: Option<Vec<Field>>,
     batch: Option<Batch>,
     /// Row of the batch at hand.
     next: usize,
-    row: u64,
 }
 
 /// A column's name and type, with those of the columns in it.
@@ -107,7 +95,7 @@ struct Batch {
 
 impl<R: BufRead> Rows<R> {
     /// The metadata of the next message. `None` at the end of the stream.
-    fn metadata(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+    fn metadata(&mut self) -> io::Result<Option<Vec<u8>>> {
         if !self.begun {
             self.begun = true;
             if self.reader.fill_buf()?.starts_with(b"ARROW1") {
@@ -139,7 +127,7 @@ impl<R: BufRead> Rows<R> {
     }
 
     /// Exactly that many bytes; memory grows with what comes, not with what was claimed.
-    fn take(&mut self, count: u64) -> Result<Vec<u8>, Failure> {
+    fn take(&mut self, count: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let got = self.reader.by_ref().take(count).read_to_end(&mut bytes)?;
         if (got as u64) < count {
@@ -149,10 +137,10 @@ impl<R: BufRead> Rows<R> {
     }
 
     /// The next batch with rows.
-    fn next_batch(&mut self) -> Result<Option<Batch>, Failure> {
+    fn next_batch(&mut self) -> io::Result<Option<Batch>> {
         const SCHEMA: i64 = 1;
         const BATCH: i64 = 3;
-        let wrong = |problem: &str| Failure::Damaged(problem.to_owned());
+        let wrong = |problem: &'static str| io::Error::other(problem);
         while let Some(metadata) = self.metadata()? {
             let message = Table::root(&metadata).map_err(wrong)?;
             let length = message.number(3, 8, 0).map_err(wrong)?;
@@ -178,34 +166,14 @@ impl<R: BufRead> Rows<R> {
         Ok(None)
     }
 
-    fn next_row(&mut self) -> Result<Option<Object>, Failure> {
+    fn next_row(&mut self) -> io::Result<Option<Object>> {
         if self.batch.as_ref().is_none_or(|it| self.next >= it.rows) {
             (self.next, self.batch) = (0, self.next_batch()?);
         }
         let (Some(batch), Some(fields)) = (&self.batch, &self.fields) else { return Ok(None) };
         let row = self.next;
         self.next += 1;
-        object(fields, &batch.columns, &batch.body, row)
-            .map(Some)
-            .map_err(|it| Failure::Damaged(it.to_owned()))
-    }
-}
-
-impl<R: BufRead> Iterator for Rows<R> {
-    type Item = Result<RawRow, Refusal>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let (row, number) = (self.next_row(), self.row + 1);
-        self.ended = !matches!(row, Ok(Some(_)));
-        self.row = number;
-        match row.transpose()? {
-            Ok(fields) => Some(Ok(RawRow { number, fields: Ok(fields) })),
-            Err(Failure::Io(it)) => Some(Err(damage(&self.path, number, &it))),
-            Err(Failure::Damaged(it)) => Some(Err(damaged(&self.path, Some(number), it))),
-        }
+        object(fields, &batch.columns, &batch.body, row).map(Some).map_err(io::Error::other)
     }
 }
 

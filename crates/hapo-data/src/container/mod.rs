@@ -6,14 +6,12 @@
 //!
 //! Price: a row is a tree of values before a layout looks at it.
 
-mod array;
 mod arrow;
-mod csv;
+mod claims;
 mod flatbuffer;
 mod guard;
-mod lines;
-pub(crate) mod parquet;
-mod thrift;
+mod parquet;
+mod text;
 
 use crate::refuse::{DAMAGED, of_file};
 use crate::row::LINE_LIMIT;
@@ -23,9 +21,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::Path;
 
-pub(crate) use lines::Lines;
+pub(crate) use text::lines;
 
-/// The container of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Container {
@@ -33,7 +30,6 @@ pub enum Container {
     JsonLines,
     /// One JSON array of objects.
     JsonArray,
-    /// Parquet.
     Parquet,
     /// Arrow IPC, as a stream or as a file.
     Arrow,
@@ -42,7 +38,6 @@ pub enum Container {
 }
 
 impl Container {
-    /// Its name in statistics.
     pub fn name(self) -> &'static str {
         match self {
             Container::JsonLines => "JSON lines",
@@ -65,7 +60,6 @@ pub(crate) struct RawRow {
 /// The rows of a file. An error ends them: later rows cannot be found.
 pub(crate) type RawRows<'a> = Box<dyn Iterator<Item = Result<RawRow, Refusal>> + 'a>;
 
-/// A file that was opened.
 pub(crate) struct Opened<'a> {
     pub(crate) container: Container,
     /// `gzip` or `zstd`, where the whole file is compressed.
@@ -80,7 +74,7 @@ pub(crate) fn open(path: &Path) -> Result<Opened<'static>, Refusal> {
     let mut magic = [0; 4];
     let whole = read_up_to(&mut file, &mut magic).map_err(io)?;
     file.rewind().map_err(io)?;
-    if &magic[..whole] == parquet::MAGIC {
+    if &magic[..whole] == claims::MAGIC {
         return Ok(Opened {
             container: Container::Parquet,
             compression: None,
@@ -89,6 +83,8 @@ pub(crate) fn open(path: &Path) -> Result<Opened<'static>, Refusal> {
     }
     open_reader(file, path)
 }
+
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Bytes that suffice to recognise a file; they include the names of a CSV's columns.
 const HEAD: u64 = 4096;
@@ -114,13 +110,13 @@ pub(crate) fn open_reader(
     };
     // A decoder may give its first bytes one by one.
     let mut head = Vec::new();
-    reader.by_ref().take(HEAD).read_to_end(&mut head).map_err(|it| damage(path, 1, &it))?;
-    let delimiter = csv::delimiter(&head, path);
+    reader.by_ref().take(HEAD).read_to_end(&mut head).map_err(|it| damage(path, Some(1), &it))?;
+    let delimiter = text::delimiter(&head, path);
     let container = match &head[..] {
         [b'P', b'A', b'R', b'1', ..] => Container::Parquet,
         [0xff, 0xff, 0xff, 0xff, ..] | [b'A', b'R', b'R', b'O', b'W', b'1', ..] => Container::Arrow,
         text => {
-            let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+            let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
             match text.trim_ascii_start().first() {
                 Some(b'[') => Container::JsonArray,
                 Some(it) if *it != b'{' && delimiter.is_some() => Container::Csv,
@@ -128,17 +124,18 @@ pub(crate) fn open_reader(
             }
         }
     };
-    let reader = io::Cursor::new(head).chain(reader);
+    let mark = if head.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+    let reader = io::Cursor::new(head.split_off(mark)).chain(reader);
     let rows: RawRows<'static> = match container {
-        Container::JsonLines => Box::new(Lines::new(reader, path, LINE_LIMIT)),
-        Container::JsonArray => Box::new(array::Elements::new(reader, path, LINE_LIMIT)),
-        Container::Arrow => Box::new(arrow::rows(reader, path)),
-        Container::Csv => Box::new(csv::rows(reader, path, delimiter.unwrap_or(b','), LINE_LIMIT)),
+        Container::JsonLines => lines(reader, path, LINE_LIMIT),
+        Container::JsonArray => text::elements(reader, path, LINE_LIMIT),
+        Container::Arrow => arrow::rows(reader, path),
+        Container::Csv => text::csv(reader, path, delimiter.unwrap_or(b','), LINE_LIMIT),
         Container::Parquet => {
             // Parquet is read from its end; a stream without seeking goes to a temporary file.
             let mut aside = tempfile::tempfile().map_err(io)?;
             let mut reader = reader;
-            io::copy(&mut reader, &mut aside).map_err(|it| damage(path, 1, &it))?;
+            io::copy(&mut reader, &mut aside).map_err(|it| damage(path, Some(1), &it))?;
             parquet::rows(aside, path)?
         }
     };
@@ -146,10 +143,10 @@ pub(crate) fn open_reader(
 }
 
 /// An error of reading: the system's, or of compressed bytes that are damaged.
-fn damage(path: &Path, row: u64, error: &io::Error) -> Refusal {
+fn damage(path: &Path, row: Option<u64>, error: &io::Error) -> Refusal {
     match error.raw_os_error() {
         Some(code) => Refusal::io("read", path)(io::Error::from_raw_os_error(code)),
-        None => damaged(path, Some(row), error.to_string()),
+        None => damaged(path, row, error.to_string()),
     }
 }
 
@@ -165,20 +162,21 @@ fn damaged(path: &Path, row: Option<u64>, problem: impl AsRef<str>) -> Refusal {
     of_file(path, format!("{row}{problem}"), hint)
 }
 
-/// Why a container cannot be read further.
-enum Failure {
-    Io(io::Error),
-    Damaged(String),
+/// A fault of the bytes rather than of the system: see [`damage`].
+fn broken<T>(problem: impl Into<String>) -> io::Result<T> {
+    Err(io::Error::other(problem.into()))
 }
 
-impl From<io::Error> for Failure {
-    fn from(it: io::Error) -> Self {
-        Failure::Io(it)
-    }
-}
-
-fn broken<T>(problem: impl Into<String>) -> Result<T, Failure> {
-    Err(Failure::Damaged(problem.into()))
+/// Rows until there is none or an error.
+fn rows_of<'a>(next: impl FnMut() -> Result<Option<RawRow>, Refusal> + 'a) -> RawRows<'a> {
+    let mut next = Some(next);
+    Box::new(std::iter::from_fn(move || {
+        let row = next.as_mut()?().transpose();
+        if !matches!(row, Some(Ok(_))) {
+            next = None;
+        }
+        row
+    }))
 }
 
 /// Fills as much of a buffer as there is.

@@ -3,7 +3,7 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use crate::container::{self, Lines, RawRows};
+use crate::container::{self, RawRows, lines};
 use crate::row::LINE_LIMIT;
 use crate::value::Object;
 use hapo_core::Refusal;
@@ -16,7 +16,7 @@ pub fn json_rows(path: &Path) -> Result<JsonRows, Refusal> {
 
 /// The same of lines of JSON, each as soon as it has arrived; `name` is the reader's in messages.
 pub fn json_lines(reader: impl BufRead + 'static, name: &str) -> JsonRows {
-    JsonRows { rows: Box::new(Lines::new(reader, Path::new(name), LINE_LIMIT)) }
+    JsonRows { rows: lines(reader, Path::new(name), LINE_LIMIT) }
 }
 
 /// See [`json_rows`].

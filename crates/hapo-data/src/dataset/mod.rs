@@ -26,11 +26,9 @@ use std::path::{Path, PathBuf};
 
 pub use json_rows::{JsonRows, json_lines, json_rows};
 pub use prompt_text::{PromptText, prompt_text};
-use rows::Reading;
 pub use rows::Rows;
 pub use sources::data_files;
 
-/// Examples in the order of their file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dataset {
     /// The examples; an index into them is a prompt's number within a run.
@@ -58,15 +56,12 @@ impl Dataset {
     }
 }
 
-/// The contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loaded {
     /// The good rows. Rows that ask and answer the same are one example with its
     /// [`copies`](Example::copies), except in the native layout, where each has an id of its own.
     pub dataset: Dataset,
-    /// Name of the layout.
     pub layout: &'static str,
-    /// The file's container.
     pub container: Container,
     /// The first bad rows, at most 1,000 of them.
     pub bad_rows: Vec<BadRow>,
@@ -84,7 +79,7 @@ pub struct Loaded {
 /// Opens a data set in whatever known containers and layouts its content has: a file, a folder as `datasets`
 /// and the hub leave them, or a pattern of file names.
 pub fn open(path: &Path) -> Result<Rows<'static>, Refusal> {
-    Rows::of_files(data_files(path)?, Reading::Recognised)
+    Rows::of_files(data_files(path)?, None)
 }
 
 /// Opens several data sets one after the other, by the columns that are named where some are.
@@ -93,19 +88,15 @@ pub fn open_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Rows<'st
     for it in paths {
         files.extend(data_files(it)?);
     }
-    let reading = match columns {
-        Some(it) => {
-            it.check(false)?;
-            Reading::Columns(it.clone())
-        }
-        None => Reading::Recognised,
-    };
-    Rows::of_files(files, reading)
+    if let Some(columns) = columns {
+        columns.check(false)?;
+    }
+    Rows::of_files(files, columns.cloned())
 }
 
 /// Opens a reader; `path` is its name in messages. Parquet, which is read from its end, is copied into a temporary file.
 pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'static>, Refusal> {
-    Rows::begin(container::open_reader(reader, path)?, path, Reading::Recognised)
+    Rows::begin(container::open_reader(reader, path)?, path, None)
 }
 
 /// Reads a whole file into memory.

@@ -17,29 +17,19 @@ use hapo_core::Refusal;
 /// Rows that are read to find the layout.
 const HEAD_ROWS: usize = 64;
 
-/// How the layout of a file is found.
-#[derive(Debug, Clone, Default)]
-pub(super) enum Reading {
-    /// From its first rows.
-    #[default]
-    Recognised,
-    /// By the names of its columns.
-    Columns(Columns),
-}
-
 /// The rows of one or several files, one by one, in their order. An error ends them, a bad row does not.
 pub struct Rows<'a> {
     file: String,
     /// Files that come after this one.
     further: VecDeque<PathBuf>,
-    reading: Reading,
+    /// Named by the user; without them a file is recognised by its first rows.
+    columns: Option<Columns>,
     /// Rows, or lines, of the files before this one.
     base: u64,
     /// The last row of this file that was read.
     last: u64,
     /// The layout of the file; of several, of the one at hand.
     pub layout: &'static Layout,
-    /// The file's container.
     pub container: Container,
     /// `gzip` or `zstd`, where the whole file is compressed.
     pub compression: Option<&'static str>,
@@ -79,7 +69,7 @@ impl<'a> Rows<'a> {
         Rows {
             file: path.display().to_string(),
             further: VecDeque::new(),
-            reading: Reading::default(),
+            columns: None,
             base: 0,
             last: 0,
             layout,
@@ -100,11 +90,11 @@ impl<'a> Rows<'a> {
     /// The rows of files, one after the other; each has a layout of its own.
     pub(super) fn of_files(
         files: Vec<PathBuf>,
-        reading: Reading,
+        columns: Option<Columns>,
     ) -> Result<Rows<'static>, Refusal> {
         let mut further = VecDeque::from(files);
         let first = further.pop_front().expect("a data set has a file");
-        let mut rows = Rows::begin(container::open(&first)?, &first, reading)?;
+        let mut rows = Rows::begin(container::open(&first)?, &first, columns)?;
         rows.further = further;
         Ok(rows)
     }
@@ -119,10 +109,10 @@ impl<'a> Rows<'a> {
     pub(super) fn begin(
         mut opened: Opened<'static>,
         path: &Path,
-        reading: Reading,
+        columns: Option<Columns>,
     ) -> Result<Rows<'static>, Refusal> {
         let mut head = VecDeque::new();
-        while matches!(reading, Reading::Recognised) && head.len() < HEAD_ROWS {
+        while columns.is_none() && head.len() < HEAD_ROWS {
             let Some(row) = opened.rows.next() else { break };
             let ends = row.is_err();
             head.push_back(row);
@@ -130,15 +120,12 @@ impl<'a> Rows<'a> {
                 break;
             }
         }
-        let layout = match &reading {
-            Reading::Columns(_) => &layouts::COLUMNS,
-            Reading::Recognised => recognise(&mut head, opened.container, path)?,
+        let layout = match &columns {
+            Some(_) => &layouts::COLUMNS,
+            None => recognise(&mut head, opened.container, path)?,
         };
-        let named_columns = match &reading {
-            Reading::Columns(it) => NamedColumns::of(it),
-            Reading::Recognised => NamedColumns::default(),
-        };
-        Ok(Rows { reading, named_columns, ..Rows::new(path, layout, head, opened) })
+        let named_columns = columns.as_ref().map(NamedColumns::of).unwrap_or_default();
+        Ok(Rows { columns, named_columns, ..Rows::new(path, layout, head, opened) })
     }
 
     /// Opens the next file; `false` when there is none.
@@ -146,7 +133,7 @@ impl<'a> Rows<'a> {
         let Some(path) = self.further.pop_front() else {
             return Ok(false);
         };
-        let next = Rows::begin(container::open(&path)?, &path, self.reading.clone())?;
+        let next = Rows::begin(container::open(&path)?, &path, self.columns.clone())?;
         self.base += self.last;
         self.last = 0;
         self.file = next.file;
@@ -170,15 +157,12 @@ impl<'a> Rows<'a> {
     fn read(&mut self, raw: RawRow) -> Result<Example, Fault> {
         self.last = raw.number;
         let fields = raw.fields?;
-        let columns = match &self.reading {
-            Reading::Columns(it) => Some(it),
-            Reading::Recognised => None,
-        };
+        let columns = self.columns.as_ref();
         if columns.is_some() {
             self.named_columns.add(&fields);
         }
         // The plain layout reads names in any case; no other does.
-        let folds = self.layout.name == layouts::PLAIN.name;
+        let folds = self.layout.folds;
         let keys = self.layout.keys;
         let is_known = |name: &str| match columns {
             Some(columns) => columns.reads(name),
@@ -192,7 +176,7 @@ impl<'a> Rows<'a> {
         }
         let mut example = match columns {
             Some(columns) => columns.read(&fields)?,
-            None => (self.layout.read)(&fields)?,
+            None => self.layout.read(&fields)?,
         };
         example.row = raw.number;
         for gold in std::iter::once(&mut example.answer).chain(&mut example.other_answers) {
@@ -332,7 +316,7 @@ fn recognise(
     };
     let mut best: Option<(&Layout, u64)> = None;
     for layout in DATASET_LAYOUTS {
-        let fit = objects().map(|it| u64::from((layout.fit)(it, container))).sum();
+        let fit = objects().map(|it| u64::from(layout.fit(it, container))).sum();
         if fit > best.map_or(0, |it| it.1) {
             best = Some((layout, fit));
         }

@@ -1,10 +1,9 @@
 //! A layout by the user's column names.
 
-use super::Layout;
+use super::at;
 use super::fields::{
-    gold, gold_of_solution, is_worked, label, set_text_or_messages_of, solutions, with_solutions,
+    gold, gold_of_solution, is_worked, label, set_text_or_messages, solutions, with_solutions,
 };
-use crate::container::Container;
 use crate::example::Example;
 use crate::refuse::unknown;
 use crate::value::{Fault, Object, Value};
@@ -29,28 +28,15 @@ pub struct Columns {
     /// Hints, the weakest first: texts, or lists of texts. They are shown where `data.hints = "column"`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hint: Vec<String>,
-    /// The row's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Where the problem comes from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// How hard it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// The subject.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
 }
-
-/// The entry that files read by [`Columns`] have as their layout.
-pub(crate) const LAYOUT: Layout = Layout {
-    name: "columns",
-    summary: "as the columns are named",
-    keys: &[],
-    fit: |_, _: Container| 0,
-    read: |_| Ok(Example::default()),
-};
 
 impl Columns {
     /// Reads `problem=NAME,answer=NAME,teacher=NAME,teacher=NAME`.
@@ -108,7 +94,7 @@ impl Columns {
     pub(crate) fn read(&self, row: &Object) -> Result<Example, Fault> {
         let mut example = Example::default();
         let problem = at(row, &self.problem);
-        set_text_or_messages_of(&mut example, problem, &self.problem)?;
+        set_text_or_messages(&mut example, problem, &self.problem)?;
         let mut teachers = Vec::new();
         for (names, texts) in [(&self.teacher, &mut teachers), (&self.hint, &mut example.hints)] {
             for name in names {
@@ -130,7 +116,7 @@ impl Columns {
         with_solutions(&mut example, teachers);
         let label = |name: &Option<String>| {
             let name = name.as_deref().unwrap_or_default();
-            label(at(row, name), name)
+            label(at(row, name), name, false)
         };
         example.id = label(&self.id)?.unwrap_or_default();
         example.source = label(&self.source)?;
@@ -165,17 +151,5 @@ impl NamedColumns {
                 self.present.insert(name.clone());
             }
         }
-    }
-}
-
-/// The value under a name, or under the parts of a dotted one.
-fn at<'a>(row: &'a Object, name: &str) -> Option<&'a Value> {
-    if let Some(value) = row.get(name) {
-        return Some(value);
-    }
-    let (first, rest) = name.split_once('.')?;
-    match row.get(first)? {
-        Value::Object(inner) => at(inner, rest),
-        _ => None,
     }
 }

@@ -4,12 +4,6 @@ use crate::example::{Example, Message};
 use crate::template::{TEMPLATES, render};
 use crate::value::{Fault, Object, Value, fault, unexpected};
 
-/// The golds of TRL's columns, which its reward functions read.
-pub(super) const GOLDS: &[&str] = &["answer", "solution", "ground_truth", "label"];
-pub(super) const IDS: &[&str] = &["id", "unique_id", "uuid"];
-pub(super) const SOURCES: &[&str] = &["source", "data_source", "dataset"];
-pub(super) const LABELS: &[&str] = &["level", "subject"];
-
 /// A text with something in it.
 pub(super) fn text(row: &Object, field: &str) -> Result<String, Fault> {
     match row.get(field) {
@@ -20,31 +14,25 @@ pub(super) fn text(row: &Object, field: &str) -> Result<String, Fault> {
 
 /// A text, or nothing.
 pub(super) fn optional_text(row: &Object, field: &str) -> Result<Option<String>, Fault> {
-    match row.some(field) {
-        None => Ok(None),
-        Some(Value::Text(text)) => Ok(Some(text.clone())),
-        other => Err(unexpected(field, "a string", other)),
-    }
+    label(row.get(field), field, true)
 }
 
-/// A text or a number, as text, or nothing.
-pub(super) fn optional_label(row: &Object, field: &str) -> Result<Option<String>, Fault> {
-    label(row.get(field), field)
-}
-
-/// The same of a value.
-pub(super) fn label(value: Option<&Value>, field: &str) -> Result<Option<String>, Fault> {
+/// A text or, unless `text_only`, a number, as text, or nothing.
+pub(super) fn label(
+    value: Option<&Value>,
+    field: &str,
+    text_only: bool,
+) -> Result<Option<String>, Fault> {
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Text(text)) => Ok(Some(text.clone())),
-        Some(value) => match value.number() {
-            Some(number) => Ok(Some(number)),
-            None => Err(unexpected(field, "a string or a number", Some(value))),
-        },
+        other if text_only => Err(unexpected(field, "a string", other)),
+        Some(Value::Number(digits)) => Ok(Some(digits.clone())),
+        other => Err(unexpected(field, "a string or a number", other)),
     }
 }
 
-/// The messages of a dialogue, at least one, none empty of keys.
+/// The messages of a dialogue, at least one: `role` and `content`, or `ShareGPT`'s `from` and `value`.
 pub(super) fn messages(value: Option<&Value>, field: &str) -> Result<Vec<Message>, Fault> {
     const EXPECTED: &str = "a list of messages with role and content";
     let Some(Value::List(items)) = value else {
@@ -58,11 +46,26 @@ pub(super) fn messages(value: Option<&Value>, field: &str) -> Result<Vec<Message
         let Value::Object(item) = item else {
             return Err(unexpected(place(""), "a message with role and content", Some(item)));
         };
-        let part = |key: &str| match item.get(key) {
+        let is_turn = item.some("role").is_none() && item.some("from").is_some();
+        let part = |key: &str, or: &str| match item.get(key).or(item.some(or)) {
             Some(Value::Text(text)) => Ok(text.clone()),
             other => Err(unexpected(place(&format!(".{key}")), "a string", other)),
         };
-        Ok(Message { role: part("role")?, content: part("content")? })
+        let role = if is_turn {
+            let from = part("from", "")?;
+            match from.as_str() {
+                "human" | "user" => "user".to_owned(),
+                "gpt" | "assistant" | "chatgpt" | "model" | "bot" => "assistant".to_owned(),
+                "system" => from,
+                other => {
+                    let got = format!("{other:?}");
+                    return Err(fault(place(".from"), "human, gpt or system", &got));
+                }
+            }
+        } else {
+            part("role", "")?
+        };
+        Ok(Message { role, content: part("content", "value")? })
     };
     items.iter().enumerate().map(message).collect()
 }
@@ -95,15 +98,6 @@ pub(super) fn set_prompt(
 
 /// A prompt that is a text or a list of messages.
 pub(super) fn set_text_or_messages(
-    example: &mut Example,
-    row: &Object,
-    field: &str,
-) -> Result<(), Fault> {
-    set_text_or_messages_of(example, row.get(field), field)
-}
-
-/// The same for a value.
-pub(super) fn set_text_or_messages_of(
     example: &mut Example,
     value: Option<&Value>,
     field: &str,
@@ -167,14 +161,47 @@ pub(super) fn with_solutions(example: &mut Example, solutions: Vec<String>) {
     }
 }
 
-/// The solution beside the gold answer, where a row has both.
-pub(super) fn solution_beside(example: &mut Example, row: &Object, field: &str) {
-    // Whatever else stands there is no solution, and no fault of a row that needs none.
-    if let Some(value @ (Value::Text(_) | Value::List(_))) = row.some(field)
-        && let Ok(found) = solutions(value, field)
-    {
-        with_solutions(example, found);
+/// The first message of a target.
+pub(super) fn solution(value: Option<&Value>, field: &str) -> Result<String, Fault> {
+    let first = messages(value, field)?.swap_remove(0).content;
+    let solution = without_end_token(&first);
+    if solution.trim().is_empty() {
+        let field = format!("{field}[0].content");
+        return Err(fault(field, "a solution that is not empty", "an empty one"));
     }
+    Ok(solution.to_owned())
+}
+
+/// A text, or a list of them, none empty.
+pub(super) fn teachers(value: Option<&Value>, field: &str) -> Result<Vec<String>, Fault> {
+    const EXPECTED: &str = "a string or a list of strings, none empty";
+    let texts = match value {
+        None | Some(Value::Null) => &[],
+        Some(Value::List(values)) => &values[..],
+        Some(other) => std::slice::from_ref(other),
+    };
+    let text = |value: &Value| match value {
+        Value::Text(text) if text.trim().is_empty() => {
+            Err(fault(field, EXPECTED, "an empty string"))
+        }
+        // The template adds the end token; a second one would be trained on.
+        Value::Text(text) => match END_TOKENS.iter().find(|end| text.trim_end().ends_with(**end)) {
+            Some(end) => {
+                let expected = "a solution without its end token";
+                Err(fault(field, expected, &format!("one that ends in {end}")))
+            }
+            None => Ok(text.clone()),
+        },
+        other => Err(unexpected(field, EXPECTED, Some(other))),
+    };
+    texts.iter().map(text).collect()
+}
+
+/// The text inside of `<think>`, or all of it without that tag.
+pub(super) fn thought(text: &str) -> &str {
+    text.split_once("<think>")
+        .and_then(|(_, rest)| rest.split_once("</think>"))
+        .map_or_else(|| without_end_token(text), |(thought, _)| thought)
 }
 
 /// True if a text is a worked solution rather than an answer: it marks its answer.
@@ -282,16 +309,6 @@ fn unboxed(text: String, field: &str) -> Result<String, Fault> {
     }
 }
 
-/// Puts the gold of a row's own columns, or else of the teacher's solution, into an example, and its labels.
-pub(super) fn finish(mut example: Example, row: &Object, golds: &[&str]) -> Result<Example, Fault> {
-    match gold_of(row, golds)? {
-        Some((answer, others)) => (example.answer, example.other_answers) = (answer, others),
-        None => gold_from_teacher(&mut example),
-    }
-    set_labels(&mut example, row)?;
-    Ok(example)
-}
-
 /// Fills an example's missing gold with the final answer of its teacher's solution, if that marks one.
 pub(super) fn gold_from_teacher(example: &mut Example) {
     if let Some(Ok(answer)) = example.teachers.first().map(|it| gold_of_solution(it, "")) {
@@ -327,49 +344,20 @@ pub(crate) fn last_boxed(text: &str) -> Option<&str> {
     None
 }
 
+const END_TOKENS: [&str; 2] = ["<|im_end|>", "<|endoftext|>"];
+
 /// A teacher's solution without the end token that the template adds again.
 pub(super) fn without_end_token(text: &str) -> &str {
     let trimmed = text.trim_end();
-    ["<|im_end|>", "<|endoftext|>"].iter().find_map(|end| trimmed.strip_suffix(end)).unwrap_or(text)
+    END_TOKENS.iter().find_map(|end| trimmed.strip_suffix(end)).unwrap_or(text)
 }
 
 /// An assistant's text: a string, or messages, the last one the assistant's.
-pub(super) fn completion(row: &Object, field: &str) -> Result<String, Fault> {
-    let text = match row.get(field) {
-        Some(Value::Text(text)) => text.clone(),
-        Some(list @ Value::List(_)) => {
-            messages(Some(list), field)?.pop().map(|it| it.content).unwrap_or_default()
-        }
-        other => {
-            return Err(unexpected(field, "a string or a list of messages", other));
-        }
+pub(super) fn completion_of(row: &Object, field: &str) -> Result<String, Fault> {
+    let found = match row.get(field) {
+        Some(value @ (Value::Text(_) | Value::List(_))) => solutions(value, field)?,
+        other => return Err(unexpected(field, "a string or a list of messages", other)),
     };
-    let text = without_end_token(&text);
-    if text.trim().is_empty() {
-        return Err(fault(field, "a completion that is not empty", "an empty one"));
-    }
-    Ok(text.to_owned())
-}
-
-/// Identification that rows of others carry under various names.
-pub(super) fn set_labels(example: &mut Example, row: &Object) -> Result<(), Fault> {
-    for field in IDS {
-        if let Some(id) = optional_label(row, field)? {
-            example.id = id;
-            break;
-        }
-    }
-    for field in SOURCES {
-        if let Some(source) = optional_text(row, field)? {
-            example.source = Some(source);
-            break;
-        }
-    }
-    if let Some(level) = optional_label(row, "level")? {
-        example.level = Some(level);
-    }
-    if let Some(subject) = optional_text(row, "subject")? {
-        example.subject = Some(subject);
-    }
-    Ok(())
+    let empty = || fault(field, "a completion that is not empty", "an empty one");
+    found.into_iter().next().ok_or_else(empty)
 }

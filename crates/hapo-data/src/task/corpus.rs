@@ -23,7 +23,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mixture {
-    /// The families that occur.
     pub families: Vec<FamilyMixture>,
 }
 
@@ -31,7 +30,6 @@ pub struct Mixture {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FamilyMixture {
-    /// Name of the family.
     pub family: String,
     /// Share of all documents, relative to the sum over the families; ≥ 0.
     pub share: f64,
@@ -41,7 +39,6 @@ pub struct FamilyMixture {
     pub teacher_shares: Vec<f64>,
 }
 
-/// The two ways to write a solution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Style {
     /// The base model's own: short, carries implicit.
@@ -57,9 +54,7 @@ pub struct Document {
     pub prompt: String,
     /// The solution with the end token of the turn.
     pub response: String,
-    /// The style of the solution.
     pub style: Style,
-    /// The problem.
     pub problem: Problem,
 }
 
@@ -148,7 +143,6 @@ impl Corpus {
         }
     }
 
-    /// Document number `index`.
     pub fn document(&self, index: u64) -> Document {
         let mut rng = CounterRng::new(
             self.seed,

@@ -11,7 +11,6 @@
 use super::{Family, Problem, boxed, number_of_digits};
 use hapo_core::CounterRng;
 
-/// This family's entry in [`super::FAMILIES`].
 pub(super) const FAMILY: Family = Family {
     name: "linear",
     summary: "the solution, of `level` digits, of a*x+b=c with one-digit a and b",

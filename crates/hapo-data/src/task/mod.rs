@@ -69,9 +69,7 @@ pub const RESPONSE_LIMIT: usize = 96;
 /// One kind of problem: how it is made, and how it is solved in both styles.
 #[derive(Debug, Clone, Copy)]
 pub struct Family {
-    /// Its name in recipes and ids.
     pub name: &'static str,
-    /// One line for people.
     pub summary: &'static str,
     /// Easiest and hardest level, both included; a level is a number of digits.
     pub levels: (u32, u32),
@@ -85,7 +83,6 @@ pub struct Family {
 /// One problem with its true answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Name of its family.
     pub family: &'static str,
     /// Its difficulty: a number of digits.
     pub level: u32,
@@ -130,7 +127,6 @@ impl Family {
     }
 }
 
-/// The family of that name.
 pub fn find_family(name: &str) -> Result<&'static Family, Refusal> {
     let known = || FAMILIES.iter().map(|family| family.name);
     let found = FAMILIES.iter().find(|family| family.name == name);

@@ -7,7 +7,6 @@
 use super::{Family, Problem, boxed, digits_of_columns, number_of_digits};
 use hapo_core::CounterRng;
 
-/// This family's entry in [`super::FAMILIES`].
 pub(super) const FAMILY: Family = Family {
     name: "multiply",
     summary: "a number of `level` digits times one digit",

@@ -15,7 +15,6 @@ use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 
-/// The use of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
@@ -30,7 +29,6 @@ pub enum Split {
 }
 
 impl Split {
-    /// Its name in ids and messages.
     pub fn name(self) -> &'static str {
         match self {
             Split::Pretrain => "pretrain",
@@ -106,9 +104,7 @@ pub struct TaskSet {
     /// Families and levels; every pair gets the same share of the problems, the first ones one more
     /// where it does not come out even.
     pub levels: Vec<(String, u32)>,
-    /// The split.
     pub split: Split,
-    /// Number of problems over all levels.
     pub count: usize,
     /// Share of the problems of each level that have a teacher's solution, in [0, 1]. The number is
     /// exact up to rounding; a keyed hash of the problem chooses which, and a larger share keeps the
@@ -174,11 +170,8 @@ fn covered(
 /// One of the six benchmarks of the built-in task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeldOutSet {
-    /// Its name.
     pub name: &'static str,
-    /// Its family.
     pub family: &'static str,
-    /// Its level.
     pub level: u32,
 }
 

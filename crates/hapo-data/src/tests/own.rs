@@ -1,4 +1,4 @@
-use crate::container::{Container, Lines, Opened};
+use crate::container::{Container, Opened, lines};
 use crate::layouts::OWN;
 use crate::{DATASET_LAYOUTS, Dataset, Example, Row, Rows, load, write_file, write_row};
 use expect_test::{Expect, expect};
@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// Rows of the native layout out of lines of at most 1,000 bytes.
 fn read_rows<'a>(reader: impl BufRead + 'a, file: &str) -> Rows<'a> {
-    let rows = Box::new(Lines::new(reader, Path::new(file), 1000));
+    let rows = lines(reader, Path::new(file), 1000);
     let opened = Opened { container: Container::JsonLines, compression: None, rows };
     Rows::new(Path::new(file), &OWN, VecDeque::new(), opened)
 }
@@ -289,7 +289,7 @@ fn check_refused(content: impl AsRef<[u8]>, expected: &Expect) {
 #[test]
 fn files_that_are_not_ours_are_refused_by_name() {
     check_refused("", &expect!["f: expected rows, got none"]);
-    check_refused("PAR1", &expect!["f: a Parquet file has 12 bytes at least"]);
+    check_refused("PAR1", &expect!["f: the file ends too early"]);
     check_refused("[]", &expect!["f: expected rows, got none"]);
     check_refused(
         "[1]",
@@ -317,7 +317,7 @@ fn files_that_are_not_ours_are_refused_by_name() {
     check_refused("ARROW1\0\0", &expect!["f: expected rows, got none"]);
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
-    assert!(load(&missing).unwrap_err().to_string().starts_with(&missing.display().to_string()));
+    assert!(load(&missing).unwrap_err().to_string().contains(&missing.display().to_string()));
     assert!(load(folder.path()).is_err());
     assert_eq!(DATASET_LAYOUTS.len(), 14);
 }

@@ -6,6 +6,7 @@
 use crate::value::{Object, Value};
 pub(crate) use parquet::basic::Compression;
 use parquet::basic::{ConvertedType, Repetition, Type as Physical};
+use parquet::column::writer::ColumnWriter;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DoubleType, Int32Type, Int64Type};
 use parquet::errors::{ParquetError, Result};
 use parquet::file::properties::WriterProperties;
@@ -13,6 +14,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::Type;
 use std::fs::File;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// A row out of its line of JSON; a single solution is a list of one in a column.
@@ -29,7 +31,6 @@ pub(super) fn row(line: &[u8]) -> std::io::Result<Object> {
 /// Bytes of text after which a row group is written.
 const GROUP_BYTES: usize = 64 << 20;
 
-/// A Parquet file that is being written.
 pub(crate) struct Table {
     schema: Arc<Type>,
     writer: SerializedFileWriter<File>,
@@ -60,13 +61,7 @@ impl Table {
     /// Adds a row. Fields that the schema does not have are left out, those that the row does not have
     /// are null.
     pub(crate) fn push(&mut self, row: &Object) -> Result<()> {
-        let mut columns = &mut self.columns[..];
-        for field in self.schema.get_fields() {
-            let (own, others) = columns.split_at_mut(leaves(field));
-            let value = row.get(field.name()).unwrap_or(&Value::Null);
-            self.bytes += shred(field, value, Levels::default(), own)?;
-            columns = others;
-        }
+        self.bytes += shred_fields(&self.schema, row, Levels::default(), &mut self.columns)?;
         if self.bytes >= GROUP_BYTES {
             self.write_group()?;
         }
@@ -96,39 +91,29 @@ impl Table {
                 }};
             }
             match writer.untyped() {
-                parquet::column::writer::ColumnWriter::BoolColumnWriter(_) => {
-                    put!(BoolType, |it| match it {
-                        Value::Bool(it) => Ok(*it),
-                        _ => Err(wrong(it)),
-                    });
-                }
-                parquet::column::writer::ColumnWriter::Int32ColumnWriter(_) => {
-                    put!(Int32Type, |it| match it {
-                        Value::Number(digits) => digits.parse().map_err(|_| wrong(it)),
-                        _ => Err(wrong(it)),
-                    });
-                }
-                parquet::column::writer::ColumnWriter::Int64ColumnWriter(_) => {
-                    put!(Int64Type, |it| match it {
-                        Value::Number(digits) => digits.parse().map_err(|_| wrong(it)),
-                        _ => Err(wrong(it)),
-                    });
-                }
-                parquet::column::writer::ColumnWriter::DoubleColumnWriter(_) => {
-                    put!(DoubleType, |it| match it {
-                        Value::Number(digits) => digits.parse().map_err(|_| wrong(it)),
-                        _ => Err(wrong(it)),
-                    });
-                }
-                _ => put!(ByteArrayType, |it| match it {
-                    Value::Text(it) => Ok(ByteArray::from(it.as_bytes().to_vec())),
-                    _ => Err(wrong(it)),
+                ColumnWriter::BoolColumnWriter(_) => put!(BoolType, |value| match value {
+                    Value::Bool(it) => Ok(*it),
+                    _ => Err(wrong(value)),
+                }),
+                ColumnWriter::Int32ColumnWriter(_) => put!(Int32Type, number),
+                ColumnWriter::Int64ColumnWriter(_) => put!(Int64Type, number),
+                ColumnWriter::DoubleColumnWriter(_) => put!(DoubleType, number),
+                _ => put!(ByteArrayType, |value| match value {
+                    Value::Text(text) => Ok(ByteArray::from(text.as_bytes().to_vec())),
+                    _ => Err(wrong(value)),
                 }),
             }
             writer.close()?;
         }
         self.bytes = 0;
         group.close().map(drop)
+    }
+}
+
+fn number<T: FromStr>(value: &Value) -> Result<T> {
+    match value {
+        Value::Number(digits) => digits.parse().map_err(|_| wrong(value)),
+        _ => Err(wrong(value)),
     }
 }
 
@@ -191,18 +176,25 @@ fn shred(field: &Type, value: &Value, levels: Levels, columns: &mut [Column]) ->
             }
             Ok(bytes)
         }
-        Value::Object(object) => {
-            let (mut bytes, mut columns) = (0, columns);
-            for child in field.get_fields() {
-                let (own, others) = columns.split_at_mut(leaves(child));
-                let value = object.get(child.name()).unwrap_or(&Value::Null);
-                bytes += shred(child, value, levels, own)?;
-                columns = others;
-            }
-            Ok(bytes)
-        }
+        Value::Object(object) => shred_fields(field, object, levels, columns),
         other => Err(wrong(other)),
     }
+}
+
+fn shred_fields(
+    group: &Type,
+    object: &Object,
+    levels: Levels,
+    mut columns: &mut [Column],
+) -> Result<usize> {
+    let mut bytes = 0;
+    for child in group.get_fields() {
+        let (own, others) = columns.split_at_mut(leaves(child));
+        let value = object.get(child.name()).unwrap_or(&Value::Null);
+        bytes += shred(child, value, levels, own)?;
+        columns = others;
+    }
+    Ok(bytes)
 }
 
 fn absent(levels: Levels, columns: &mut [Column]) {

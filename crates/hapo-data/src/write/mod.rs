@@ -17,16 +17,14 @@ pub use verl::SOURCE as VERL_SOURCE;
 use crate::example::Example;
 use crate::refuse::{of_file, unwritten};
 use hapo_core::{Refusal, TokenId};
-use std::fs::{self, File};
+use hapo_run::NewFile;
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A layout that can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Our own.
     Own,
-    /// verl's.
     Verl {
         /// The most teachers that a row has: one needs LUFFY's column `target`, more `target_lst` too.
         teachers: usize,
@@ -37,18 +35,14 @@ pub enum Format {
     Trl,
 }
 
-/// A dataset that is being written.
 pub struct Writer {
     path: PathBuf,
-    /// See [`place_of`].
-    place: Option<PathBuf>,
-    aside: PathBuf,
+    new: NewFile,
     format: Format,
     sink: Sink,
     rows: u64,
     teachers_left_out: u64,
     without_source: u64,
-    finished: bool,
 }
 
 enum Sink {
@@ -58,7 +52,6 @@ enum Sink {
     Table(Box<columns::Table>),
 }
 
-/// The form of a file's rows.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Lines,
@@ -92,10 +85,8 @@ impl std::fmt::Debug for Writer {
     }
 }
 
-/// Counts of a written file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// Rows.
     pub rows: u64,
     /// Teachers' solutions beyond the first of their row that the layout has no place for.
     pub teachers_left_out: u64,
@@ -106,15 +97,9 @@ pub struct Written {
 impl Writer {
     /// Begins a file beside `path`, which changes only when all is written.
     pub fn create(path: &Path, format: Format) -> Result<Self, Refusal> {
-        let place = place_of(path);
-        let aside = place.as_deref().map_or_else(|| path.to_owned(), beside);
         let io = |source| unwritten(path, source);
         let form = Form::of(path, format)?;
-        let file = match &place {
-            Some(_) => File::create(&aside),
-            None => File::options().append(true).open(path),
-        };
-        let file = file.map_err(io)?;
+        let (new, file) = NewFile::create(path).map_err(io)?;
         let sink = match form {
             Form::Lines => Sink::Lines(BufWriter::new(file)),
             Form::Array => Sink::Array(BufWriter::new(file)),
@@ -130,18 +115,15 @@ impl Writer {
         };
         Ok(Writer {
             path: path.to_owned(),
-            place,
-            aside,
+            new,
             format,
             sink,
             rows: 0,
             teachers_left_out: 0,
             without_source: 0,
-            finished: false,
         })
     }
 
-    /// Writes one row.
     pub fn write(&mut self, example: &Example) -> Result<(), Refusal> {
         self.write_with(example, None)
     }
@@ -209,46 +191,12 @@ impl Writer {
             }
             Sink::Table(table) => table.close().map_err(io::Error::from),
         };
-        let in_place = |()| match &self.place {
-            Some(place) => {
-                File::open(&self.aside)?.sync_all()?;
-                fs::rename(&self.aside, place)
-            }
-            None => Ok(()),
-        };
-        flushed.and_then(in_place).map_err(|source| unwritten(&self.path, source))?;
-        self.finished = true;
+        let in_place = flushed.and_then(|()| self.new.finish());
+        in_place.map_err(|source| unwritten(&self.path, source))?;
         Ok(Written {
             rows: self.rows,
             teachers_left_out: self.teachers_left_out,
             without_source: self.without_source,
         })
-    }
-}
-
-/// The file that a new one takes the place of: `path`, or what it links to. `None` for a device or a pipe, which is
-/// written into.
-fn place_of(path: &Path) -> Option<PathBuf> {
-    let is_special = fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir());
-    // `/dev/stdout` of a shell's `>> FILE`: a rename would lose what FILE has.
-    if is_special || path.starts_with("/dev") || path.starts_with("/proc") {
-        return None;
-    }
-    Some(fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()))
-}
-
-/// A name beside `path` that no other process writes.
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    path.with_file_name(name)
-}
-
-/// A file that was not finished is removed.
-impl Drop for Writer {
-    fn drop(&mut self) {
-        if !self.finished && self.place.is_some() {
-            let _ = fs::remove_file(&self.aside);
-        }
     }
 }

@@ -9,7 +9,6 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-/// Its columns.
 pub(super) const SCHEMA: &str = "message schema {
     optional binary id (STRING); optional binary problem (STRING); optional binary answer (STRING);
     optional group teacher (LIST) { repeated group list { optional binary element (STRING); } }
@@ -57,7 +56,6 @@ enum WrittenTeacher<'a> {
     Several(&'a [String]),
 }
 
-/// Writes a dataset; an existing file is replaced.
 pub fn write_file(path: &Path, dataset: &Dataset) -> Result<(), Refusal> {
     let write = || {
         let mut writer = BufWriter::new(File::create(path)?);

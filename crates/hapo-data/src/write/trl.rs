@@ -6,7 +6,6 @@ use crate::example::{Example, Message};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Their columns.
 pub(super) const SCHEMA: &str = "message schema {
     optional group prompt (LIST) { repeated group list { optional group element {
         optional binary role (STRING); optional binary content (STRING); } } }

@@ -3,9 +3,9 @@
 //! `target`, several into `target_lst` too. Values without a column of verl's are in `extra_info`. The tokens of an
 //! admitted solution may have a column of their own, for an engine to read.
 
-use crate::example::{Example, Message};
-use crate::value::{Object, Value};
+use crate::example::Example;
 use hapo_core::TokenId;
+use serde_json::{Value, json};
 use std::io::{self, Write};
 
 const MESSAGES: &str = "(LIST) { repeated group list { optional group element {
@@ -63,64 +63,35 @@ pub(super) fn write_row(
     teachers: usize,
     solution: Option<&[TokenId]>,
 ) -> io::Result<()> {
-    let mut row = row(example, index.into(), teachers);
-    if let Some(tokens) = solution {
-        let tokens = tokens.iter().map(|it| Value::int(*it)).collect();
-        row.0.push((TOKENS.to_owned(), Value::List(tokens)));
-    }
-    let row = row.into_json();
-    serde_json::to_writer(&mut *writer, &row)?;
-    writer.write_all(b"\n")
-}
-
-fn row(example: &Example, index: i128, teachers: usize) -> Object {
-    let text = |it: &str| Value::Text(it.to_owned());
-    let optional = |it: &Option<String>| it.as_deref().map_or(Value::Null, text);
-    let object = |fields: Vec<(&str, Value)>| {
-        let fields = fields.into_iter();
-        Object(fields.map(|(name, it)| (name.to_owned(), it)).collect())
-    };
-    let message = |role: &str, content: &str| {
-        let fields = vec![("content", text(content)), ("role", text(role))];
-        Value::Object(object(fields))
-    };
-    let prompt = if example.messages.is_empty() {
-        let system = example.system.iter();
-        let system = system.map(|it| message("system", it));
+    let message = |role: &str, content: &str| json!({ "content": content, "role": role });
+    let system = example.system.iter().map(|text| message("system", text));
+    let prompt: Vec<Value> = if example.messages.is_empty() {
         system.chain([message("user", &example.problem)]).collect()
     } else {
-        let turn = |it: &Message| message(&it.role, &it.content);
-        example.messages.iter().map(turn).collect()
+        example.messages.iter().map(|turn| message(&turn.role, &turn.content)).collect()
     };
-    let target = |it: &String| Value::List(vec![message("assistant", it)]);
-    let targets = if teachers < 2 || example.teachers.len() < 2 {
-        Value::Null
-    } else {
-        Value::List(example.teachers.iter().map(target).collect())
-    };
-    let ground_truth = match example.answer.as_str() {
-        "" => Value::Null,
-        answer => text(answer),
-    };
-    object(vec![
-        ("data_source", text(example.source.as_deref().unwrap_or(SOURCE))),
-        ("prompt", Value::List(prompt)),
-        ("target", example.teachers.first().map_or(Value::Null, target)),
-        ("target_lst", targets),
-        ("ability", text("math")),
-        (
-            "reward_model",
-            Value::Object(object(vec![("ground_truth", ground_truth), ("style", text("rule"))])),
-        ),
-        (
-            "extra_info",
-            Value::Object(object(vec![
-                ("id", text(&example.id)),
-                ("index", Value::int(index)),
-                ("level", optional(&example.level)),
-                ("split", text("default")),
-                ("subject", optional(&example.subject)),
-            ])),
-        ),
-    ])
+    let target = |text: &String| json!([message("assistant", text)]);
+    let has_several = teachers >= 2 && example.teachers.len() >= 2;
+    let targets = || example.teachers.iter().map(target).collect::<Vec<_>>();
+    let answer = Some(&example.answer).filter(|answer| !answer.is_empty());
+    let mut row = json!({
+        "data_source": example.source.as_deref().unwrap_or(SOURCE),
+        "prompt": prompt,
+        "target": example.teachers.first().map(target),
+        "target_lst": has_several.then(targets),
+        "ability": "math",
+        "reward_model": { "ground_truth": answer, "style": "rule" },
+        "extra_info": {
+            "id": example.id,
+            "index": index,
+            "level": example.level,
+            "split": "default",
+            "subject": example.subject,
+        },
+    });
+    if let Some(tokens) = solution {
+        row[TOKENS] = json!(tokens);
+    }
+    serde_json::to_writer(&mut *writer, &row)?;
+    writer.write_all(b"\n")
 }

@@ -41,7 +41,6 @@ impl CpuBuf {
         Ok(Self { _counted: Some(counted), ..Self::zeros(len)? })
     }
 
-    /// Another with the same numbers.
     pub(super) fn copied(&self, tally: &Tally) -> Result<Self, DeviceError> {
         let mut copy = Self::counted(self.len, tally)?;
         copy.as_mut_slice().copy_from_slice(self.as_slice());

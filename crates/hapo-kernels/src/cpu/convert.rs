@@ -12,7 +12,6 @@ pub(super) fn nearest(x: f32) -> u32 {
     if x.is_nan() { bits >> 16 | 0x40 } else { rounded }
 }
 
-/// Every number rounded so.
 pub(super) fn round(cpu: &Cpu, x: &mut [f32]) {
     const BLOCK: usize = 64 * 1024;
     let (len, x) = (x.len(), Shared::new(x));
@@ -31,7 +30,6 @@ kernel! {
     }
 }
 
-/// Bf16 numbers as f32.
 #[inline(always)]
 pub(super) fn widen(from: &[u16], to: &mut [f32]) {
     for (to, from) in to.iter_mut().zip(from) {

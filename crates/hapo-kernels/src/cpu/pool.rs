@@ -4,11 +4,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hapo_core::Refusal;
 use rayon::prelude::*;
 
 use super::buffer::CpuBuf;
 use crate::compute::Compute;
-use crate::error::DeviceError;
 use crate::isa::multiplies_bf16;
 use crate::tally::Tally;
 
@@ -27,7 +27,7 @@ pub struct Cpu {
 
 impl Cpu {
     /// A device with `threads` workers, whose products are of f32 factors; 0 takes one per available core.
-    pub fn new(threads: usize) -> Result<Self, DeviceError> {
+    pub fn new(threads: usize) -> Result<Self, Refusal> {
         Self::computing(threads, Compute::F32)
     }
 
@@ -35,12 +35,10 @@ impl Cpu {
     ///
     /// # Errors
     /// Products that the CPU has no instructions for.
-    pub fn computing(threads: usize, compute: Compute) -> Result<Self, DeviceError> {
+    pub fn computing(threads: usize, compute: Compute) -> Result<Self, Refusal> {
         if let Some((problem, hint)) = refusal(compute) {
-            return Err(DeviceError::Compute {
-                problem: format!("compute = \"{compute}\": {problem}"),
-                hint,
-            });
+            let problem = format!("compute = \"{compute}\": {problem}");
+            return Err(Refusal::input(problem).hint(hint));
         }
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -50,7 +48,9 @@ impl Cpu {
             .num_threads(threads)
             .thread_name(|i| format!("hapo-cpu-{i}"))
             .build()
-            .map_err(|error| DeviceError::Threads { threads, reason: error.to_string() })?;
+            .map_err(|error| {
+                Refusal::machine(format!("cannot start {threads} worker threads")).source(error)
+            })?;
         let (pool, serial) = (Arc::new(pool), threads == 1);
         Ok(Self { pool, threads, serial, compute, copy: Arc::default(), tally: Tally::default() })
     }
@@ -96,7 +96,6 @@ impl Cpu {
 }
 
 impl Cpu {
-    /// Runs `work` on its workers.
     pub(super) fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         if self.serial { work() } else { self.pool.install(work) }
     }

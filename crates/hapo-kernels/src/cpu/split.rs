@@ -18,7 +18,6 @@ pub(super) fn upper(weight: f32) -> u32 {
     weight.to_bits().wrapping_add(0x8000) >> 16
 }
 
-/// [`split`] undone.
 #[inline(always)]
 pub(super) fn join(word: u32, tails: u32) -> [f32; 2] {
     let below = |tail: u32| (tail.cast_signed() >> 16).cast_unsigned();

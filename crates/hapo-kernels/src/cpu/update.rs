@@ -22,24 +22,24 @@ const BAND: usize = 8;
 /// Pairs of rows of such a task.
 const HEIGHT: usize = 16;
 
-/// Both moments of all elements.
 #[derive(Clone, Copy)]
 pub(super) enum Moments<'a> {
     F32([Shared<'a>; 2]),
     Bf16 { moments: [Shared<'a, u16>; 2], rounding: Rounding },
 }
 
-/// A parameter to update.
 #[derive(Clone, Copy)]
 pub(super) enum Parameter<'a> {
-    /// Numbers one after the other.
     Flat(Shared<'a>),
     /// A matrix `[inputs, outputs]` of pairs with tails.
-    Split { shape: [usize; 2], words: Shared<'a>, tails: Shared<'a> },
+    Split {
+        shape: [usize; 2],
+        words: Shared<'a>,
+        tails: Shared<'a>,
+    },
 }
 
 impl Parameter<'_> {
-    /// Tasks of `len` elements.
     fn tasks(&self, len: usize) -> usize {
         match self {
             Self::Flat(_) => len.div_ceil(BLOCK),
@@ -183,7 +183,6 @@ kernel! {
     }
 }
 
-/// A parameter after its step.
 #[inline(always)]
 fn updated<const FMA: bool>(f: AdamWFactors, g: f32, p: f32, m: &mut f32, v: &mut f32) -> f32 {
     let g = g * f.gradient;

@@ -27,7 +27,6 @@ use crate::span::Buffer;
 use crate::tally::Tally;
 use crate::weight::{Held, Matrix};
 
-/// How a matrix is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// In f32, row by row.
@@ -114,7 +113,6 @@ impl Matrix for CpuWeight {
 }
 
 impl CpuWeight {
-    /// A matrix of zeros.
     pub(super) fn zeros(cpu: &Cpu, shape: [usize; 2], form: Form) -> Result<Self, DeviceError> {
         let mut buffers = form.words(shape).into_iter().map(|it| CpuBuf::counted(it, cpu.tally()));
         let numbers = buffers.next().expect("a form has a buffer")?;
@@ -128,7 +126,6 @@ impl CpuWeight {
         Ok(Self { shape: self.shape, form, numbers, tails: None, quick: None })
     }
 
-    /// Elements from `first` on.
     pub(super) fn write(&mut self, cpu: &Cpu, first: usize, from: &[f32]) {
         assert!(first + from.len() <= self.shape[0] * self.shape[1], "elements of the matrix");
         self.quick = None;
@@ -146,7 +143,6 @@ impl CpuWeight {
         }
     }
 
-    /// The same to the host.
     pub(super) fn read(&self, cpu: &Cpu, first: usize, to: &mut [f32]) {
         assert!(first + to.len() <= self.shape[0] * self.shape[1], "elements of the matrix");
         let numbers = self.numbers.as_slice();
@@ -216,7 +212,6 @@ impl CpuWeight {
         input_grad(cpu, shape, dy, self.numbers.as_slice(), start, dx);
     }
 
-    /// The rows of these tokens.
     pub(super) fn gather(&self, cpu: &Cpu, layout: EmbeddingLayout, tokens: &[u32], x: &mut [f32]) {
         let (numbers, width) = (self.numbers.as_slice(), self.shape[0]);
         match self.form {
@@ -269,7 +264,6 @@ struct Packed {
 }
 
 impl Packed {
-    /// Words of a panel.
     fn panel_words(self) -> usize {
         self.order.words([self.shape[0], 1])[0]
     }

@@ -15,7 +15,6 @@ pub struct Decoder {
     pub unit_offset: bool,
     /// The function of the gate.
     pub activation: Activation,
-    /// Factors between the blocks.
     pub multipliers: Multipliers,
     /// The rotary embeddings that layers choose from.
     pub ropes: Vec<Rope>,
@@ -109,13 +108,11 @@ impl Norms {
 /// Factors between the blocks of a decoder.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Multipliers {
-    /// Of the embedding.
     pub embedding: f64,
     /// Of the scores, where it is not 1/√`head_dim`.
     pub attention: Option<f64>,
     /// Of a block's output before it is added.
     pub residual: f64,
-    /// Of the logits.
     pub logits: f64,
 }
 
@@ -134,7 +131,6 @@ pub struct LayerKind {
     pub rope: Option<usize>,
 }
 
-/// Rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// Base of the geometric frequency series.
@@ -160,15 +156,11 @@ impl Rope {
 /// `rope_type` of a rotary embedding, with its numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scaling {
-    /// `default`.
     None,
     /// `linear`: all frequencies are divided by a factor.
     Linear(f64),
-    /// `llama3`.
     Llama3(Llama3Scaling),
-    /// `yarn`.
     Yarn(YarnScaling),
-    /// `longrope`.
     Long(LongScaling),
 }
 

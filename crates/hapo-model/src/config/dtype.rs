@@ -21,7 +21,6 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Bytes of one number.
     pub fn size(self) -> usize {
         match self {
             Self::F32 => 4,

@@ -3,11 +3,11 @@
 //! One struct for all families: sizes, and a [`Decoder`] that says in what else they differ. A family's file reads
 //! `config.json` into it; unsupported features are refused there by name.
 
+pub(crate) mod check;
 pub(crate) mod decoder;
 pub(crate) mod dtype;
 pub(crate) mod rope;
 
-use hapo_core::Refusal;
 use hapo_kernels::AttentionShape;
 
 use decoder::{Decoder, QkNorm};
@@ -21,13 +21,10 @@ pub struct Config {
     pub vocab_size: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Number of decoder layers.
     pub layers: usize,
-    /// Query heads.
     pub heads: usize,
     /// Key/value heads; divides `heads`.
     pub kv_heads: usize,
-    /// Width of one head.
     pub head_dim: usize,
     /// Width of the `SwiGLU` block.
     pub ffn: usize,
@@ -85,39 +82,6 @@ impl Config {
         let rotated = self.decoder.rope_of(layer).map_or(0, |it| it.rotated(self.head_dim));
         let window = self.decoder.kind(layer).window;
         AttentionShape { rotated, window, ..self.attention_shape() }
-    }
-
-    /// Checks that a decoder of this shape can be computed.
-    ///
-    /// # Errors
-    /// The first field that forbids it.
-    pub fn check_computable(&self) -> Result<(), Refusal> {
-        let wrong = |field: &str, got: usize, expected: &str| {
-            let problem = format!("config: {field} = {got}, expected {expected}");
-            Err(Refusal::bug(problem))
-        };
-        let positive = [
-            ("vocab_size", self.vocab_size),
-            ("hidden", self.hidden),
-            ("layers", self.layers),
-            ("heads", self.heads),
-            ("kv_heads", self.kv_heads),
-            ("head_dim", self.head_dim),
-            ("ffn", self.ffn),
-        ];
-        for (field, got) in positive {
-            if got == 0 {
-                return wrong(field, got, "at least 1");
-            }
-        }
-        if !self.heads.is_multiple_of(self.kv_heads) {
-            let expected = format!("a divisor of heads = {}", self.heads);
-            return wrong("kv_heads", self.kv_heads, &expected);
-        }
-        if !self.head_dim.is_multiple_of(2) {
-            return wrong("head_dim", self.head_dim, "an even number");
-        }
-        Ok(())
     }
 
     /// Every tensor of the folder, in the order of the flat parameter buffer. `lm_head.weight` is

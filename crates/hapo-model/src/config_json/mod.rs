@@ -8,10 +8,12 @@
 //! keys with a decoder's word in them. Any other unknown key is returned by name, for a warning. Keys that are `null`
 //! or begin with `_` pass.
 
-mod check;
+pub(crate) mod fields;
+pub(crate) mod keys;
 mod parse;
 mod render;
+pub(crate) mod rope;
 
-pub use check::{MAX_PARAMETERS, check};
+pub use crate::config::check::MAX_PARAMETERS;
 pub use parse::{ParsedConfig, parse};
 pub use render::{render, render_generation};

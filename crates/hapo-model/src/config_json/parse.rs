@@ -2,23 +2,19 @@
 
 use std::path::Path;
 
-use hapo_core::Refusal;
-use serde_json::{Value, json};
+use hapo_core::{Refusal, expected};
 
-use super::check::check;
+use super::fields::{HfConfig, from_json, required, shown};
+use super::keys;
 use crate::config::Config;
+use crate::config::decoder::Decoder;
 use crate::config::dtype::Dtype;
-use crate::error::Error;
 use crate::families::{FAMILIES, Family};
-use crate::fields::keys::{EXPERTS, FIXED, REFUSED};
-use crate::fields::reader::Reader;
-use crate::fields::sizes::sizes;
-use crate::fields::{Fields, shown};
+use crate::files::{in_file, several};
 
 /// The contents of a folder's JSON files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedConfig {
-    /// Shape of the decoder and its special tokens.
     pub config: Config,
     /// Number format that is declared for the weights, when one is.
     pub dtype: Option<Dtype>,
@@ -30,157 +26,129 @@ pub struct ParsedConfig {
 /// `generation_config.json`, whose ids win.
 ///
 /// `file` and the path in `generation` are only named in errors.
-///
-/// # Errors
-/// A text that is no JSON object, and fields that are missing, out of bounds, contradictory or ask for something the
-/// decoder does not implement.
 pub fn parse(
     file: &Path,
     text: &[u8],
     generation: Option<(&Path, &[u8])>,
 ) -> Result<ParsedConfig, Refusal> {
-    let mut fields = Fields::parse(file, text)?;
-    let family = family(&mut fields)?;
-    let (refused, architecture) = (Vec::new(), family.architecture);
-    let mut reader = Reader { fields, refused, sizes: None, architecture };
-    reader.sizes = reader.keep(|it| sizes(it, family.absent));
-    let decoder = (family.read)(&mut reader);
-    reader.refused.extend(unimplemented(&mut reader.fields));
-    let tied = reader.keep(|it| it.flag("tie_word_embeddings"));
-    let dtype = reader.keep(declared_dtype);
-    let tokens = reader.keep(Tokens::take);
-    let Reader { fields, mut refused, sizes, .. } = reader;
-    let (unknown, unread) = fields.rest();
-    refused.extend(unknown);
-    let (Some(sizes), Some(tied), Some(dtype), Some(mut tokens), []) =
-        (sizes, tied, dtype, tokens, refused.as_slice())
-    else {
-        return Err(Error::of_fields(refused).expect("what is not there was refused").into());
-    };
+    let refuse = |refusal| in_file(file, refusal);
+    let mut fields: HfConfig = from_json(text).map_err(refuse)?;
     if let Some((file, text)) = generation {
-        tokens = Tokens::take(&mut Fields::parse(file, text)?)?.or(tokens);
+        let generation: HfConfig = from_json(text).map_err(|refusal| in_file(file, refusal))?;
+        fields.eos_token_id = generation.eos_token_id.or(fields.eos_token_id);
+        fields.bos_token_id = generation.bos_token_id.or(fields.bos_token_id);
+        fields.pad_token_id = generation.pad_token_id.or(fields.pad_token_id);
     }
-    let config = Config {
-        family: family.name,
-        vocab_size: sizes.vocab_size,
-        hidden: sizes.hidden,
-        layers: sizes.layers,
-        heads: sizes.heads,
-        kv_heads: sizes.kv_heads,
-        head_dim: sizes.head_dim,
-        ffn: sizes.ffn,
-        rms_eps: sizes.rms_eps,
-        tied: tied.unwrap_or(family.absent.tied),
-        decoder,
-        max_positions: sizes.max_positions,
-        eos: tokens.eos.unwrap_or_default(),
-        bos: tokens.bos,
-        pad: tokens.pad,
-    };
-    check(file, &config)?;
-    Ok(ParsedConfig { config, dtype, unread })
+    read(fields).map_err(refuse)
 }
 
-/// Special tokens, as one of the two files has them.
-struct Tokens {
-    eos: Option<Vec<u32>>,
-    bos: Option<u32>,
-    pad: Option<u32>,
-}
-
-impl Tokens {
-    fn take(fields: &mut Fields<'_>) -> Result<Self, Error> {
-        Ok(Self {
-            eos: fields.token_list("eos_token_id")?,
-            bos: fields.token("bos_token_id")?,
-            pad: fields.token("pad_token_id")?,
-        })
-    }
-
-    fn or(self, other: Self) -> Self {
-        Self {
-            eos: self.eos.or(other.eos),
-            bos: self.bos.or(other.bos),
-            pad: self.pad.or(other.pad),
+/// The decoder of these fields, none of which may be left.
+fn read(mut fields: HfConfig) -> Result<ParsedConfig, Refusal> {
+    let family = family(&mut fields)?;
+    let dtype = declared_dtype(&mut fields);
+    let config = (family.read)(&mut fields)
+        .and_then(|decoder| shape(&mut fields, family, decoder))
+        .and_then(|config| Ok((config, dtype?)));
+    match config {
+        Ok((config, dtype)) => {
+            let (refused, unread) = keys::left(&fields, family.fixed, "");
+            if let Some(refusal) = several(refused) {
+                return Err(refusal);
+            }
+            config.check()?;
+            Ok(ParsedConfig { config, dtype, unread })
+        }
+        Err(refusal) => {
+            let (unknown, _) = keys::left(&fields.rest, family.fixed, "");
+            let refused = std::iter::once(refusal).chain(unknown).collect();
+            Err(several(refused).expect("one was refused"))
         }
     }
 }
 
 /// The family that `architectures` names.
-fn family(fields: &mut Fields<'_>) -> Result<&'static Family, Error> {
+fn family(fields: &mut HfConfig) -> Result<&'static Family, Refusal> {
     let names: Vec<&str> = FAMILIES.iter().map(|it| it.architecture).collect();
-    let expected = format!("a list of one of {}", names.join(", "));
-    let Some(value) = fields.take("architectures") else {
-        return Err(fields.missing("architectures", &expected));
+    let wanted = format!("a list of one of {}", names.join(", "));
+    let named = required(fields.architectures.take(), "architectures", &wanted)?;
+    let Some(family) = FAMILIES.iter().find(|it| named == [it.architecture]) else {
+        return Err(expected(wanted).got(shown(named)).at("architectures"));
     };
-    let Some(family) = FAMILIES.iter().find(|it| value == json!([it.architecture])) else {
-        return Err(fields.refuse("architectures", expected, shown(&value), None));
-    };
-    match fields.take("model_type") {
-        Some(got) if got != json!(family.name) => {
-            let expected =
+    match fields.model_type.take() {
+        Some(got) if got != family.name => {
+            let wanted =
                 format!("\"{}\", as architectures says {}", family.name, family.architecture);
-            Err(fields.refuse("model_type", expected, shown(&got), None))
+            Err(expected(wanted).got(shown(got)).at("model_type"))
         }
         _ => Ok(family),
     }
 }
 
-/// Every field that asks for a feature which is not there.
-fn unimplemented(fields: &mut Fields<'_>) -> Vec<Error> {
-    let mut refused = Vec::new();
-    for (name, expected, hint) in REFUSED {
-        if let Some(got) = fields.take(name) {
-            refused.push(fields.refuse(name, *expected, shown(&got), *hint));
+/// The sizes and special tokens around a decoder.
+fn shape(fields: &mut HfConfig, family: &Family, decoder: Decoder) -> Result<Config, Refusal> {
+    let size = |value: Option<usize>, key| required(value, key, "a positive integer");
+    let hidden = size(fields.hidden_size.take(), "hidden_size")?;
+    let heads = size(fields.num_attention_heads.take(), "num_attention_heads")?;
+    let kv_heads = fields.num_key_value_heads.take().or(family.kv_heads_follow.then_some(heads));
+    let head_dim = match fields.head_dim.take() {
+        Some(head_dim) => head_dim,
+        None if !family.head_dim_follows => {
+            let hint = "this family has no width that follows from the others; write the one of q_norm.weight";
+            return Err(expected("a positive integer").got("nothing").at("head_dim").hint(hint));
         }
-    }
-    for name in EXPERTS {
-        let is_none = |it: &Value| {
-            it.as_f64() == Some(0.0)
-                || *it == json!(false)
-                || it.as_array().is_some_and(Vec::is_empty)
-        };
-        if let Some(got) = fields.take(name).filter(|it| !is_none(it)) {
-            let expected = "a dense model, without experts";
-            refused.push(fields.refuse(name, expected, shown(&got), None));
+        None if heads > 0 && hidden % heads == 0 => hidden / heads,
+        None => {
+            let wanted =
+                format!("a multiple of num_attention_heads ({heads}), as head_dim is not given");
+            return Err(expected(wanted).got(hidden).at("hidden_size"));
         }
-    }
-    for (name, values, hint) in FIXED {
-        refused.extend(fields.fixed(name, values, *hint));
-    }
-    refused
+    };
+    let eps = required(fields.rms_norm_eps.take(), "rms_norm_eps", "a small positive number")?;
+    let longest = fields.max_position_embeddings.take();
+    Ok(Config {
+        family: family.name,
+        vocab_size: size(fields.vocab_size.take(), "vocab_size")?,
+        hidden,
+        layers: size(fields.num_hidden_layers.take(), "num_hidden_layers")?,
+        heads,
+        // Its default in the class is a number of one published model.
+        kv_heads: size(kv_heads, "num_key_value_heads")?,
+        head_dim,
+        ffn: size(fields.intermediate_size.take(), "intermediate_size")?,
+        rms_eps: eps as f32,
+        tied: fields.tie_word_embeddings.take().unwrap_or(family.tied),
+        decoder,
+        max_positions: size(longest, "max_position_embeddings")?,
+        eos: fields.eos_token_id.take().map(Into::into).unwrap_or_default(),
+        bos: token(fields.bos_token_id.take(), "bos_token_id")?,
+        pad: token(fields.pad_token_id.take(), "pad_token_id")?,
+    })
 }
 
-fn declared_dtype(fields: &mut Fields<'_>) -> Result<Option<Dtype>, Error> {
+fn token(id: Option<i64>, key: &str) -> Result<Option<u32>, Refusal> {
+    let refuse = |id| move |_| expected("a token id or null").got(id).at(key);
+    id.filter(|id| *id >= 0).map(|id| u32::try_from(id).map_err(refuse(id))).transpose()
+}
+
+fn declared_dtype(fields: &mut HfConfig) -> Result<Option<Dtype>, Refusal> {
     let mut declared = None;
-    for name in ["torch_dtype", "dtype"] {
-        let Some(value) = fields.take(name) else {
+    for (key, value) in [("torch_dtype", fields.torch_dtype.take()), ("dtype", fields.dtype.take())]
+    {
+        let Some(name) = value.filter(|name| name != "auto") else {
             continue;
         };
-        let named = value.as_str().map(|it| it.strip_prefix("torch.").unwrap_or(it));
-        if named == Some("auto") {
-            continue;
-        }
-        let dtype = named.and_then(Dtype::from_torch_name);
-        match (dtype, declared) {
-            (None, _) => {
-                return Err(fields.refuse(
-                    name,
-                    "\"float32\", \"bfloat16\" or \"float16\"",
-                    shown(&value),
-                    None,
-                ));
-            }
+        let dtype = Dtype::from_torch_name(name.strip_prefix("torch.").unwrap_or(&name));
+        let wanted = match (dtype, declared) {
+            (None, _) => "\"float32\", \"bfloat16\" or \"float16\"".to_owned(),
             (Some(dtype), Some(other)) if dtype != other => {
-                return Err(fields.refuse(
-                    name,
-                    format!("\"{}\", as torch_dtype says", other.torch_name()),
-                    shown(&value),
-                    None,
-                ));
+                format!("\"{}\", as torch_dtype says", other.torch_name())
             }
-            _ => declared = dtype,
-        }
+            _ => {
+                declared = dtype;
+                continue;
+            }
+        };
+        return Err(expected(wanted).got(shown(name)).at(key));
     }
     Ok(declared)
 }

@@ -3,8 +3,9 @@
 use hapo_kernels::Activation;
 use serde_json::{Map, Value, json};
 
+use super::fields::KINDS;
 use crate::config::Config;
-use crate::config::decoder::Scaling;
+use crate::config::decoder::{Decoder, Scaling};
 use crate::config::dtype::Dtype;
 use crate::families::family_of;
 
@@ -47,10 +48,52 @@ pub fn render(config: &Config, dtype: Dtype) -> String {
     if config.head_dim * config.heads != config.hidden {
         fields["head_dim"] = json!(config.head_dim);
     }
-    if let (Value::Object(fields), Value::Object(own)) = (&mut fields, (family.write)(config)) {
-        fields.extend(own);
+    if rope.share != 1.0 {
+        fields["partial_rotary_factor"] = json!(rope.share);
+    }
+    for key in family.written {
+        fields[*key] = value_of(key, config);
     }
     pretty(fields)
+}
+
+/// The value of a key that some families write.
+fn value_of(key: &str, config: &Config) -> Value {
+    let Decoder { multipliers, ropes, layers, .. } = &config.decoder;
+    let all_layers = 0..config.layers;
+    let window = layers.iter().find_map(|kind| kind.window);
+    match key {
+        "attention_multiplier" => json!(multipliers.attention),
+        "embedding_multiplier" => json!(multipliers.embedding),
+        "residual_multiplier" => json!(multipliers.residual),
+        "logits_scaling" => json!(1.0 / multipliers.logits),
+        "query_pre_attn_scalar" => {
+            let attention = multipliers.attention.unwrap_or(1.0);
+            json!((1.0 / (attention * attention)).round() as u64)
+        }
+        "embd_pdrop" | "resid_pdrop" => json!(0.0),
+        "head_dim" => json!(config.head_dim),
+        "layer_types" => {
+            let kind_of = |layer| KINDS[usize::from(config.decoder.kind(layer).window.is_some())];
+            all_layers.map(kind_of).collect()
+        }
+        "max_window_layers" => json!(config.layers),
+        "no_rope_layers" => {
+            all_layers.map(|layer| u8::from(config.decoder.rope_of(layer).is_some())).collect()
+        }
+        "original_max_position_embeddings" => match &ropes[0].scaling {
+            Scaling::Long(it) => json!(it.original_max_positions),
+            _ => json!(config.max_positions),
+        },
+        "pretraining_tp" => json!(1),
+        "rope_local_base_freq" => json!(ropes[1].theta),
+        "sliding_window" => json!(window),
+        // The class reads windows from layer_types where it has them.
+        "sliding_window_pattern" => json!(window.map(|_| 4)),
+        "attn_logit_softcapping" | "final_logit_softcapping" => Value::Null,
+        "attention_bias" | "mlp_bias" | "use_sliding_window" => json!(false),
+        _ => unreachable!("a row of the families writes {key}"),
+    }
 }
 
 fn rope_scaling(scaling: &Scaling) -> Value {

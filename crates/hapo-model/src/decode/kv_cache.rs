@@ -82,9 +82,6 @@ pub(crate) struct StepRows {
 impl<D: Device> KvCache<D> {
     /// A cache for `tokens` tokens of prompts and sequences together, rounded up to full pages, in the model's
     /// format ([`Model::kv_format`]).
-    ///
-    /// # Errors
-    /// No memory.
     pub fn new(model: &Model<D>, tokens: usize) -> Result<Self, Refusal> {
         let (shape, format) = (model.config.attention_shape(), model.kv_format());
         let pages = tokens.div_ceil(PAGE);
@@ -129,9 +126,6 @@ impl<D: Device> KvCache<D> {
     }
 
     /// A sequence that continues a prompt and may be fed up to `longest` tokens. It takes no page yet.
-    ///
-    /// # Errors
-    /// The prompt is gone.
     pub fn fork(&mut self, prompt: PromptSlot, longest: usize) -> Result<SeqSlot, Refusal> {
         self.prompt(prompt)?;
         self.generation += 1;
@@ -144,9 +138,6 @@ impl<D: Device> KvCache<D> {
     }
 
     /// Frees a sequence's pages.
-    ///
-    /// # Errors
-    /// The sequence is gone already.
     pub fn release(&mut self, sequence: SeqSlot) -> Result<(), Refusal> {
         self.sequence(sequence)?;
         let gone = self.sequences[sequence.index].take().expect("the sequence was just found");
@@ -159,9 +150,6 @@ impl<D: Device> KvCache<D> {
     }
 
     /// Frees a prompt's pages, as soon as its last sequence is released.
-    ///
-    /// # Errors
-    /// The prompt is gone already.
     pub fn release_prompt(&mut self, prompt: PromptSlot) -> Result<(), Refusal> {
         self.prompt(prompt)?;
         if let Some(prompt) = &mut self.prompts[prompt.index] {
@@ -172,17 +160,11 @@ impl<D: Device> KvCache<D> {
     }
 
     /// Tokens that a sequence was fed.
-    ///
-    /// # Errors
-    /// The sequence is gone.
     pub fn fed(&self, slot: SeqSlot) -> Result<usize, Refusal> {
         Ok(self.sequence(slot)?.len)
     }
 
     /// Tokens of the pages that the next token of each of these sequences takes.
-    ///
-    /// # Errors
-    /// A sequence is gone.
     pub fn growth(&self, slots: impl IntoIterator<Item = SeqSlot>) -> Result<usize, Refusal> {
         let mut pages = 0;
         for slot in slots {

@@ -21,7 +21,6 @@ pub const PREFILL_TOKENS: usize = 1024;
 /// Slots and logits of prompts that were read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prefill {
-    /// One slot per prompt.
     pub slots: Vec<PromptSlot>,
     /// Logits `[prompts, vocabulary]` after the last token of each.
     pub logits: Vec<f32>,
@@ -69,9 +68,6 @@ impl<D: Device> KvCache<D> {
 
     /// Reads at most `most` more tokens of a prompt; its slot and the logits after it once it is complete.
     /// The pieces change no bits.
-    ///
-    /// # Errors
-    /// No memory.
     pub fn continue_prefill(
         &mut self,
         model: &Model<D>,

@@ -3,8 +3,10 @@
 //! Bits: a decoded row equals that row of [`Tape::forward`](crate::Tape::forward) over the same tokens on the CPU, and the row of a token
 //! that is read again is that token's decoded row on every device whose products do not depend on the other rows.
 
+use std::borrow::Cow;
+
 use hapo_core::Refusal;
-use hapo_kernels::{Buffer, CacheLayer, CacheRow, Device, DrawRow, DrawnToken, Span};
+use hapo_kernels::{Buffer, CacheLayer, CacheRow, Device, DrawRow, DrawnToken, NO_CELL, Span};
 
 use crate::batch::check_tokens;
 use crate::batch::too_long;
@@ -64,9 +66,6 @@ impl<D: Device> KvCache<D> {
     /// As [`KvCache::decode`], and from the logits of every row for which `wanted` says how a token of an id below `usable`
     /// is drawn on the device; of the others they are downloaded.
     ///
-    /// # Errors
-    /// Those of [`KvCache::decode`].
-    ///
     /// # Panics
     /// When a draw is wanted of a device that has none.
     pub fn decode_next(
@@ -86,9 +85,6 @@ impl<D: Device> KvCache<D> {
 
     /// Draws tokens of ids below `usable` from downloaded logits of one row on the device, whose arithmetic is that of
     /// [`KvCache::decode_next`].
-    ///
-    /// # Errors
-    /// No memory.
     pub fn draw(
         &mut self,
         model: &Model<D>,
@@ -146,9 +142,6 @@ impl<D: Device> KvCache<D> {
 
     /// Feeds tokens to a sequence that was given them before and lost its pages, at most `most` of them; how many
     /// there were.
-    ///
-    /// # Errors
-    /// Those of [`KvCache::decode`].
     pub fn reread(
         &mut self,
         model: &Model<D>,
@@ -223,9 +216,10 @@ impl<D: Device> KvCache<D> {
         let shape = model.config.attention_shape();
         let first = self.layer(0);
         for (work, cells) in blocks.iter().zip(cells.chunks(size)) {
-            let all = model.config.layers * cells.len() * shape.kv_dim();
+            let n = model.device.habits().decoded_rows(cells.len());
+            let all = model.config.layers * n * shape.kv_dim();
             let (k, v) = (work.saved.k.first(all), work.saved.v.first(all));
-            let cells = model.device.table(cells);
+            let cells = model.device.table(&padded(cells, n, NO_CELL));
             model.device.cache_append(shape, first, &cells, k, v, &mut self.buf);
         }
     }
@@ -242,7 +236,7 @@ fn reserve_blocks<D: Device>(
     for (i, first) in (0..rows).step_by(size).enumerate() {
         let here = size.min(rows - first);
         if blocks.get(i).is_none_or(|it| it.rows < here || it.rank != model.rank()) {
-            let rows = here.next_multiple_of(4);
+            let rows = habits.decoded_rows(here).next_multiple_of(4);
             let of = BlockRows { rows, head_rows: rows, kv_layers: model.config.layers };
             let block = Workspace::new(&model.device, &model.config, model.rank(), of)?;
             if i < blocks.len() {
@@ -259,26 +253,31 @@ impl<D: Device> Task<'_, D> {
     /// Runs the block on a device's handle, against a cache and its pages.
     fn run(&mut self, model: &Model<D>, device: &D, cache: &D::Buf, pages: &D::Table<u32>) {
         let Task { work, rows, tokens, out } = self;
-        let (n, config) = (rows.len(), &model.config);
+        let (wanted, config) = (rows.len(), &model.config);
+        let n = device.habits().decoded_rows(wanted);
+        let (rows, tokens) = (padded(rows, n, rows[0]), padded(tokens, n, tokens[0]));
         let shape = config.attention_shape();
-        let (tokens, positions) = (device.table(tokens), device.table(&positions_of(rows)));
-        let rows = device.table(rows);
+        let (tokens, positions) = (device.table(&tokens), device.table(&positions_of(&rows)));
+        let rows = device.table(&rows);
         device.enter(|| {
-            model.embed(device, &tokens, work.x[0].first_mut(n * config.hidden));
-            for index in 0..config.layers {
-                let kv_at = index * n * shape.kv_dim();
-                let mut layer = LayerPass::new(model, index, n, &positions);
-                (layer.device, layer.kv_at) = (device, kv_at);
-                work.run_layer(&layer, |device, a| {
-                    let out = a.out.first_mut(n * shape.q_dim());
+            device.repeated(|| {
+                model.embed(device, &tokens, work.x[0].first_mut(n * config.hidden));
+                for index in 0..config.layers {
+                    let kv_at = index * n * shape.kv_dim();
+                    let mut layer = LayerPass::new(model, index, n, &positions);
+                    (layer.device, layer.kv_at) = (device, kv_at);
                     let at = CacheLayer { index, count: config.layers, format: model.kv_format() };
-                    device.attention_decode(a.shape, at, &rows, pages, cache, a.q, a.k, a.v, out);
-                });
-            }
-            let all = n * config.hidden;
-            device.copy(work.x[0].first(all), work.last.first_mut(all));
-            work.head_rows(model, device, n);
-            out.take(device, work.logits.first(n * config.vocab_size), n);
+                    work.run_layer(&layer, |device, a| {
+                        let out = a.out.first_mut(n * shape.q_dim());
+                        device
+                            .attention_decode(a.shape, at, &rows, pages, cache, a.q, a.k, a.v, out);
+                    });
+                }
+                let all = n * config.hidden;
+                device.copy(work.x[0].first(all), work.last.first_mut(all));
+                work.head_rows(model, device, n);
+            });
+            out.take(device, work.logits.first(wanted * config.vocab_size), wanted);
         });
     }
 }
@@ -311,6 +310,15 @@ impl Out<'_> {
             }
         }
     }
+}
+
+/// Items of rows, with others behind them up to `n`.
+fn padded<T: Copy>(items: &[T], n: usize, with: T) -> Cow<'_, [T]> {
+    if items.len() == n {
+        return Cow::Borrowed(items);
+    }
+    let more = std::iter::repeat_n(with, n - items.len());
+    Cow::Owned(items.iter().copied().chain(more).collect())
 }
 
 /// The position of each row in its sequence.

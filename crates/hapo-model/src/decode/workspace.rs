@@ -31,7 +31,6 @@ pub fn generation_bytes(habits: Habits, config: &Config, of: GenerationRows, ran
     device.tally().now() + 2 * size_of::<f32>() * of.prompts * config.vocab_size
 }
 
-/// Rows of a workspace.
 #[derive(Clone, Copy)]
 pub(super) struct BlockRows {
     pub(super) rows: usize,
@@ -153,7 +152,7 @@ pub fn workspace_bytes<D: Device>(
     for n in 1..=rows {
         let size = n.div_ceil(habits.blocks(n, weight_bytes).max(1));
         for (i, first) in (0..n).step_by(size).enumerate() {
-            let here = size.min(n - first).next_multiple_of(4);
+            let here = habits.decoded_rows(size.min(n - first)).next_multiple_of(4);
             match blocks.get_mut(i) {
                 Some(it) => *it = here.max(*it),
                 None => blocks.push(here),

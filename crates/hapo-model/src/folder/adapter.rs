@@ -7,8 +7,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use hapo_core::Refusal;
+use hapo_core::{Refusal, expected};
 use hapo_kernels::Device;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::names::{ADAPTER, ADAPTER_WEIGHTS};
@@ -16,7 +17,8 @@ use super::weight_file::{Stored, WeightFile};
 use super::write::{refuse_file_names, sync_dir, write_file, write_weights};
 use crate::config::Config;
 use crate::config::dtype::Dtype;
-use crate::files::{MAX_JSON_BYTES, excerpt, io, malformed, read_bounded, refused, require_finite};
+use crate::config_json::fields::{from_json, required, shown};
+use crate::files::{MAX_JSON_BYTES, excerpt, in_file, io, read_bounded, refused, require_finite};
 use crate::lora::LoraShape;
 use crate::model::Model;
 use crate::places::Projection;
@@ -29,9 +31,7 @@ const BASE_FOLDER: &str = "base_folder";
 /// A PEFT folder whose configuration and header have been read.
 #[derive(Debug)]
 pub struct AdapterFolder {
-    /// The folder.
     pub dir: PathBuf,
-    /// The adapter's shape.
     pub shape: LoraShape,
     /// Name or path of the model that it was trained on, where the folder has one.
     pub base: Option<String>,
@@ -41,7 +41,6 @@ pub struct AdapterFolder {
 /// The adapter's model, as a written folder names it.
 #[derive(Clone, Copy, Debug)]
 pub struct AdapterNote<'a> {
-    /// Its name or path.
     pub base: &'a str,
     /// The folder that it was read from.
     pub folder: &'a str,
@@ -50,34 +49,30 @@ pub struct AdapterNote<'a> {
 }
 
 /// Opens a PEFT folder and checks everything that does not need its model.
-///
-/// # Errors
-/// A refusal, a file that is not what its name says, and settings that the decoder does not implement.
 pub fn open_adapter(dir: &Path) -> Result<AdapterFolder, Refusal> {
     let file = dir.join(ADAPTER);
     let text = read_bounded(&file, MAX_JSON_BYTES)?;
-    let fields: Map<String, Value> = serde_json::from_slice(&text)
-        .map_err(|it| malformed(&file, "a JSON object", it.to_string()))?;
-    let shape = parse(&Fields { file: &file, fields: &fields })?;
-    let base = fields.get("base_model_name_or_path").and_then(Value::as_str).map(str::to_owned);
-    let file = WeightFile::open(dir.join(ADAPTER_WEIGHTS))?;
+    let fields = from_json::<PeftConfig>(&text).and_then(|fields| Ok((fields.shape()?, fields)));
+    let (shape, fields) = fields.map_err(|refusal| in_file(&file, refusal))?;
+    let (base, file) =
+        (fields.base_model_name_or_path, WeightFile::open(dir.join(ADAPTER_WEIGHTS))?);
     Ok(AdapterFolder { dir: dir.to_owned(), shape, base, file })
 }
 
-struct Fields<'a> {
-    file: &'a Path,
-    fields: &'a Map<String, Value>,
-}
-
-impl Fields<'_> {
-    fn refuse(&self, field: &str, expected: &str) -> Refusal {
-        let got = self.fields.get(field).map_or_else(|| "none".to_owned(), Value::to_string);
-        refused(self.file, field, expected, excerpt(&got))
-    }
-
-    fn get(&self, field: &str) -> &Value {
-        self.fields.get(field).unwrap_or(&Value::Null)
-    }
+/// `adapter_config.json`.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PeftConfig {
+    peft_type: Option<String>,
+    base_model_name_or_path: Option<String>,
+    r: Option<usize>,
+    lora_alpha: Option<f64>,
+    use_rslora: Option<bool>,
+    bias: Option<String>,
+    init_lora_weights: Value,
+    target_modules: Value,
+    #[serde(flatten)]
+    rest: Map<String, Value>,
 }
 
 /// Fields that, when set, change an adapter's computation or its model.
@@ -107,63 +102,64 @@ const UNSUPPORTED: &[&str] = &[
 /// weights, so their A and B do not go with those in the base's folder.
 const PLAIN_INITS: &[&str] = &["gaussian", "eva", "orthogonal"];
 
-fn parse(fields: &Fields<'_>) -> Result<LoraShape, Refusal> {
-    const MERGE: &str = "merge it with PEFT first: model.merge_and_unload()";
-    if fields.get("peft_type") != "LORA" {
-        return Err(fields.refuse("peft_type", "\"LORA\"").hint(MERGE));
+impl PeftConfig {
+    fn shape(&self) -> Result<LoraShape, Refusal> {
+        let require = |is_met: bool, wanted: &str, got: String, key: &str| {
+            let hint = "merge it with PEFT first: model.merge_and_unload()";
+            if is_met { Ok(()) } else { Err(expected(wanted).got(got).at(key).hint(hint)) }
+        };
+        let is_lora = self.peft_type.as_deref() == Some("LORA");
+        require(is_lora, "\"LORA\"", shown(&self.peft_type), "peft_type")?;
+        let says_nothing = |value: &Value| match value {
+            Value::Null | Value::Bool(false) => true,
+            Value::Array(list) => list.is_empty(),
+            Value::Object(fields) => fields.is_empty(),
+            _ => false,
+        };
+        for (key, value) in self.rest.iter().filter(|(key, _)| UNSUPPORTED.contains(&key.as_str()))
+        {
+            require(says_nothing(value), "plain LoRA without it", shown(value), key)?;
+        }
+        let has_none = self.bias.as_deref().is_none_or(|bias| bias == "none");
+        require(has_none, "\"none\"", shown(&self.bias), "bias")?;
+        let init = &self.init_lora_weights;
+        let is_plain = match init {
+            Value::Null | Value::Bool(_) => true,
+            it => it.as_str().is_some_and(|name| PLAIN_INITS.contains(&name)),
+        };
+        let wanted = "true, false, \"gaussian\", \"eva\" or \"orthogonal\"";
+        require(is_plain, wanted, shown(init), "init_lora_weights")?;
+        let rank = self.r.filter(|rank| (1..=1 << 16).contains(rank));
+        let rank =
+            rank.ok_or_else(|| expected("a rank from 1 to 65536").got(shown(self.r)).at("r"))?;
+        let alpha = required(self.lora_alpha, "lora_alpha", "a number")?;
+        let rslora = self.use_rslora.unwrap_or(false);
+        Ok(LoraShape { rank, alpha, rslora, targets: self.targets()? })
     }
-    let says_nothing = |it: &Value| match it {
-        Value::Null | Value::Bool(false) => true,
-        Value::Array(it) => it.is_empty(),
-        Value::Object(it) => it.is_empty(),
-        _ => false,
-    };
-    if let Some(it) = UNSUPPORTED.iter().find(|it| !says_nothing(fields.get(it))) {
-        return Err(fields.refuse(it, "plain LoRA without it").hint(MERGE));
-    }
-    if !matches!(fields.get("bias"), Value::Null) && fields.get("bias") != "none" {
-        return Err(fields.refuse("bias", "\"none\"").hint(MERGE));
-    }
-    let is_plain = match fields.get("init_lora_weights") {
-        Value::Null | Value::Bool(_) => true,
-        Value::String(it) => PLAIN_INITS.contains(&it.as_str()),
-        _ => false,
-    };
-    if !is_plain {
-        let expected = "true, false, \"gaussian\", \"eva\" or \"orthogonal\"";
-        return Err(fields.refuse("init_lora_weights", expected).hint(MERGE));
-    }
-    let rank = fields.get("r").as_u64().and_then(|it| usize::try_from(it).ok());
-    let rank = rank.filter(|it| (1..=1 << 16).contains(it));
-    let rank = rank.ok_or_else(|| fields.refuse("r", "a rank from 1 to 65536"))?;
-    let alpha = fields.get("lora_alpha").as_f64().filter(|it| it.is_finite());
-    let alpha = alpha.ok_or_else(|| fields.refuse("lora_alpha", "a number"))?;
-    let rslora = fields.get("use_rslora").as_bool().unwrap_or(false);
-    Ok(LoraShape { rank, alpha, rslora, targets: targets(fields)? })
-}
 
-fn targets(fields: &Fields<'_>) -> Result<Vec<Projection>, Refusal> {
-    const EXPECTED: &str = "\"all-linear\" or names among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj";
-    let refuse = || fields.refuse("target_modules", EXPECTED);
-    let value = fields.get("target_modules");
-    if value == "all-linear" {
-        return Ok(Projection::ALL.to_vec());
+    fn targets(&self) -> Result<Vec<Projection>, Refusal> {
+        const WANTED: &str = "\"all-linear\" or names among q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj";
+        let value = &self.target_modules;
+        if value == "all-linear" {
+            return Ok(Projection::ALL.to_vec());
+        }
+        // PEFT writes "all-linear" as the whole name of every matrix; the tensors say whether every layer has one.
+        let within_layer = |name: &str| -> Option<String> {
+            let (layer, module) = name.strip_prefix("model.layers.")?.split_once('.')?;
+            layer.parse::<u32>().ok().map(|_| module.to_owned())
+        };
+        let named = |name: &Value| {
+            let name = name.as_str()?;
+            let name = within_layer(name).unwrap_or_else(|| name.to_owned());
+            Projection::ALL.into_iter().find(|it| it.name() == name || it.module() == name)
+        };
+        let all = value.as_array().filter(|names| !names.is_empty());
+        let all = all.and_then(|names| names.iter().map(named).collect::<Option<Vec<_>>>());
+        let mut all = all.ok_or_else(|| expected(WANTED).got(shown(value)).at("target_modules"))?;
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
     }
-    let names = value.as_array().filter(|it| !it.is_empty()).ok_or_else(refuse)?;
-    // PEFT writes "all-linear" as the whole name of every matrix; the tensors say whether every layer has one.
-    let within_layer = |name: &str| -> Option<String> {
-        let (layer, module) = name.strip_prefix("model.layers.")?.split_once('.')?;
-        layer.parse::<u32>().ok().map(|_| module.to_owned())
-    };
-    let named = |name: &Value| {
-        let name = name.as_str()?;
-        let name = within_layer(name).unwrap_or_else(|| name.to_owned());
-        Projection::ALL.into_iter().find(|it| it.name() == name || it.module() == name)
-    };
-    let mut all = names.iter().map(named).collect::<Option<Vec<_>>>().ok_or_else(refuse)?;
-    all.sort_unstable();
-    all.dedup();
-    Ok(all)
 }
 
 impl AdapterFolder {
@@ -174,9 +170,6 @@ impl AdapterFolder {
 
     /// Checks the folder against its model: every tensor is there, with the expected shape, and no other. `fingerprint`
     /// is that of the model's weights.
-    ///
-    /// # Errors
-    /// A refusal with the first that is not, and for an adapter of other weights.
     pub fn check(&self, config: &Config, fingerprint: &str) -> Result<(), Refusal> {
         let refuse = |tensor: &str, expected: &str, got: &str| {
             refused(&self.file.path, excerpt(tensor), expected, excerpt(got))
@@ -213,9 +206,6 @@ impl AdapterFolder {
     }
 
     /// Puts the adapter beside a model's weights, after [`AdapterFolder::check`].
-    ///
-    /// # Errors
-    /// As there, numbers that are NaN or infinite, or no memory.
     pub fn add_to<D: Device>(
         &self,
         model: &mut Model<D>,
@@ -254,9 +244,6 @@ impl AdapterFolder {
 }
 
 /// Writes a model's adapter as a PEFT folder, with further files; `adapter_config.json` comes last.
-///
-/// # Errors
-/// As [`write`](super::write()).
 ///
 /// # Panics
 /// When the model has no adapter.

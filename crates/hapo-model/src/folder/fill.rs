@@ -44,9 +44,6 @@ struct Done {
 }
 
 /// Fills a model with the weights of its folder.
-///
-/// # Errors
-/// As [`read_weights`](super::read_weights).
 pub(super) fn fill<D: Device>(
     model: &mut Model<D>,
     folder: &ModelFolder,

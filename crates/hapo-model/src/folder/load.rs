@@ -15,9 +15,7 @@ use super::read::{ModelFolder, open};
 /// A model with its tokenizer and settings.
 #[derive(Debug)]
 pub struct LoadedModel<D: Device> {
-    /// The weights.
     pub model: Model<D>,
-    /// The tokenizer.
     pub tokenizer: Tokenizer,
     /// Tokenizer files and the like, name and bytes, for folders that are written from this one.
     pub tokenizer_files: Vec<(&'static str, Vec<u8>)>,

@@ -14,9 +14,6 @@ use crate::places::transpose;
 
 /// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor unchanged, in the number format of most of
 /// the model's weights. One tensor is in memory at a time, as f32.
-///
-/// # Errors
-/// An adapter of another model, and as [`write()`] and [`read_weights`].
 pub fn merge<D: Device>(
     out: &Path,
     model: &ModelFolder,

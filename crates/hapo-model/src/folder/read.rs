@@ -22,7 +22,6 @@ const MAX_TOKENIZER_BYTES: u64 = 256 << 20;
 /// A folder whose configuration and headers have been checked against each other.
 #[derive(Debug)]
 pub struct ModelFolder {
-    /// The folder.
     pub dir: PathBuf,
     /// Shape of the decoder and its special tokens.
     pub config: Config,
@@ -41,9 +40,6 @@ pub struct ModelFolder {
 /// `model.safetensors` is preferred to `model.safetensors.index.json`, as transformers does.
 /// Buffers of rotary frequencies (`….rotary_emb.inv_freq`), which old folders carry, are passed
 /// over: they follow from the configuration.
-///
-/// # Errors
-/// A refusal for a file that cannot be read, otherwise the variant of the first thing refused.
 pub fn open(dir: &Path) -> Result<ModelFolder, Refusal> {
     let ParsedConfig { config, dtype: declared_dtype, unread } = read_config(dir)?;
     let mut files = Vec::new();
@@ -73,9 +69,6 @@ fn warnings(dir: &Path, unread: &[String]) -> Vec<String> {
 
 /// The shape of a folder's model and the number format it declares, from `config.json` and
 /// `generation_config.json` alone; the weights need not be there.
-///
-/// # Errors
-/// As [`open`], for these two files.
 pub fn read_config(dir: &Path) -> Result<ParsedConfig, Refusal> {
     let config_file = dir.join(CONFIG);
     if !config_file.exists() && dir.join(ADAPTER).exists() {
@@ -98,9 +91,6 @@ pub fn read_config(dir: &Path) -> Result<ParsedConfig, Refusal> {
 /// the file already holds f32.
 ///
 /// A tied model may carry `lm_head.weight`; it must equal the embedding.
-///
-/// # Errors
-/// A refusal when a weight is NaN or infinite, or when the copy of a tied head differs.
 pub fn read_weights(
     folder: &ModelFolder,
     mut sink: impl FnMut(&TensorSpec, &[f32]),
@@ -183,9 +173,6 @@ impl ModelFolder {
     }
 
     /// A tensor of the folder as f32, row by row, where it has one of this name.
-    ///
-    /// # Errors
-    /// A refusal when a weight is NaN or infinite.
     pub fn tensor(&self, name: &str) -> Result<Option<Vec<f32>>, Refusal> {
         let Some((spec, stored)) = self.stored.iter().find(|it| it.0.name == name) else {
             return Ok(None);
@@ -208,9 +195,6 @@ impl ModelFolder {
     }
 
     /// As [`read_tokenizer_files`].
-    ///
-    /// # Errors
-    /// As there.
     pub fn tokenizer_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>, Refusal> {
         read_tokenizer_files(&self.dir)
     }
@@ -218,9 +202,6 @@ impl ModelFolder {
 
 /// Name and bytes of the files of [`TOKENIZER_FILES`] that a folder holds, in that order; pass them to
 /// [`write`](super::write()) to keep the tokenizer and its chat template as they are.
-///
-/// # Errors
-/// A refusal, or A refusal for a file of more than 256 MiB.
 pub fn read_tokenizer_files(dir: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Refusal> {
     let mut found = Vec::new();
     for name in TOKENIZER_FILES {
@@ -236,10 +217,6 @@ impl ModelFolder {
     /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of
     /// `tokenizer_config.json`, there the one named `default` when it holds several. `None` when the
     /// folder has none, as base models often do.
-    ///
-    /// # Errors
-    /// A refusal, A refusal for a file that is no text or no JSON, and for
-    /// a field that is neither a text nor a list with a default.
     pub fn chat_template(&self) -> Result<Option<String>, Refusal> {
         let mut found = Vec::new();
         for name in [chat::JINJA, chat::TOKENIZER_CONFIG] {

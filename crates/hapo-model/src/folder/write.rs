@@ -13,7 +13,7 @@ use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
 use crate::config::dtype::{self, Dtype};
 use crate::config::{Config, TensorSpec};
 use crate::config_json;
-use crate::files::{excerpt, io, malformed, refused, require_finite};
+use crate::files::{excerpt, in_file, io, malformed, refused, require_finite};
 
 /// Numbers converted at a time: their bytes stay in the cache until they are written.
 const CHUNK: usize = 1 << 16;
@@ -44,18 +44,13 @@ impl Default for Layout<'_> {
 /// The same input gives the same bytes. Each file is written under a temporary name, flushed to the
 /// disk and renamed, weights first and `config.json` last: a folder without it is an unfinished one
 /// and is refused by [`open`](super::open()).
-///
-/// # Errors
-/// A refusal for a configuration whose numbers disagree, when `source` gives the wrong number of values, a
-/// NaN, an infinity, or a number beyond the range of f16, and when the folder already holds weights or a name of a
-/// tokenizer file is not a plain file name; A refusal for everything the file system refuses.
 pub fn write(
     dir: &Path,
     config: &Config,
     layout: &Layout<'_>,
     mut source: impl FnMut(&TensorSpec) -> Vec<f32>,
 ) -> Result<(), Refusal> {
-    config_json::check(&dir.join(CONFIG), config)?;
+    config.check().map_err(|refusal| in_file(&dir.join(CONFIG), refusal))?;
     refuse_file_names(dir, layout.tokenizer_files)?;
     fs::create_dir_all(dir).map_err(io("create", dir))?;
     refuse_existing_weights(dir)?;

@@ -28,10 +28,6 @@ pub struct ChatFiles {
 
 /// Reads the chat template and the special tokens from a model's `tokenizer_file` files (name and bytes,
 /// see [`TOKENIZER_FILES`](crate::folder::TOKENIZER_FILES)); `dir` is only named in errors.
-///
-/// # Errors
-/// A refusal for a file that is no text or no JSON, and for a field of
-/// another kind.
 pub fn chat_files(tokenizer_files: &[(&str, Vec<u8>)], dir: &Path) -> Result<ChatFiles, Refusal> {
     let mut special_tokens = BTreeMap::new();
     for name in [SPECIAL_TOKENS_MAP, TOKENIZER_CONFIG] {

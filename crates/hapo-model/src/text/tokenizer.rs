@@ -30,9 +30,6 @@ pub struct Tokenizer {
 
 impl Tokenizer {
     /// Reads `tokenizer.json` of a model folder.
-    ///
-    /// # Errors
-    /// A refusal when there is none, otherwise those of [`Tokenizer::from_bytes`].
     pub fn open(dir: &Path) -> Result<Self, Refusal> {
         let file = dir.join("tokenizer.json");
         let bytes = read_bounded(&file, MAX_BYTES)?;
@@ -40,10 +37,6 @@ impl Tokenizer {
     }
 
     /// Reads a tokenizer from the bytes of its file; `file` is only named in errors.
-    ///
-    /// # Errors
-    /// A refusal for bytes that are no tokenizer, and for one that is
-    /// random (BPE dropout) or empty.
     pub fn from_bytes(file: &Path, bytes: &[u8]) -> Result<Self, Refusal> {
         let malformed = |got: String| {
             let expected = "a tokenizer of the tokenizers library";
@@ -103,9 +96,6 @@ impl Tokenizer {
 
     /// Refuses a tokenizer that can give an id which the model's embedding has no row for.
     /// `model_vocab_size` is [`Config::vocab_size`](crate::Config::vocab_size).
-    ///
-    /// # Errors
-    /// A refusal with both numbers.
     pub fn check_fits(&self, model_vocab_size: usize) -> Result<(), Refusal> {
         if self.vocab_size <= model_vocab_size {
             return Ok(());
@@ -123,10 +113,6 @@ impl Tokenizer {
 
     /// Token ids of a text. Nothing is added; special tokens written out in the text become their
     /// ids.
-    ///
-    /// # Errors
-    /// A refusal when the vocabulary has no way to write the text (never for a
-    /// byte-level one).
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Refusal> {
         match self.inner.encode_fast(text, false) {
             Ok(encoding) => Ok(encoding.get_ids().to_vec()),
@@ -136,18 +122,12 @@ impl Tokenizer {
 
     /// Text of token ids, with special tokens written out. Ids without a token are left out, and bytes that are no
     /// UTF-8 (a character cut in two) become U+FFFD.
-    ///
-    /// # Errors
-    /// A refusal when the decoder of the file cannot join the tokens.
     pub fn decode(&self, ids: &[u32]) -> Result<String, Refusal> {
         (self.inner.decode(ids, false))
             .map_err(|cause| self.failed("ids it can decode", cause.as_ref()))
     }
 
     /// As [`Tokenizer::decode`], without the special tokens.
-    ///
-    /// # Errors
-    /// Those of [`Tokenizer::decode`].
     pub fn decode_without_special(&self, ids: &[u32]) -> Result<String, Refusal> {
         (self.inner.decode(ids, true))
             .map_err(|cause| self.failed("ids it can decode", cause.as_ref()))

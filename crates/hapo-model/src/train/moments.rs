@@ -17,24 +17,17 @@ pub struct Moments<D: Device> {
 
 impl<D: Device> Moments<D> {
     /// Zeros in f32.
-    ///
-    /// # Errors
-    /// No memory.
     pub fn new(model: &Model<D>) -> Result<Self, Refusal> {
         Self::held_in(NumberFormat::F32, model, 0)
     }
 
     /// Zeros in a format; `seed` is for the draws that round bf16.
-    ///
-    /// # Errors
-    /// No memory.
     pub fn held_in(format: NumberFormat, model: &Model<D>, seed: u64) -> Result<Self, Refusal> {
         let words = format.words(model.trained_layout().len());
         let buffer = || model.device.alloc(words, NumberFormat::F32);
         Ok(Self { buffers: [buffer()?, buffer()?], format, seed })
     }
 
-    /// Bytes of both.
     pub fn bytes(&self) -> u64 {
         self.buffers.iter().map(|it| (it.len() * size_of::<f32>()) as u64).sum()
     }

@@ -211,9 +211,6 @@ impl<D: Device> Tape<D> {
     }
 
     /// Logits `[tokens, vocabulary]` of one sequence, all at once: for checks, not for long sequences.
-    ///
-    /// # Errors
-    /// Tokens that do not fit the model, or no memory.
     pub fn logits(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Vec<f32>, Refusal> {
         let mut logits = Vec::with_capacity(tokens.len() * model.config.vocab_size);
         self.each_logits(model, tokens, |chunk| logits.extend_from_slice(chunk))?;
@@ -221,9 +218,6 @@ impl<D: Device> Tape<D> {
     }
 
     /// Begins to read one sequence, a piece at a time: the embedding, then the layers, then its logits.
-    ///
-    /// # Errors
-    /// Tokens that do not fit the model, or no memory.
     pub fn begin(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Reading<D>, Refusal> {
         let mut batch = PackedBatch::default();
         batch.push(tokens, None);
@@ -239,9 +233,6 @@ impl<D: Device> Tape<D> {
 
     /// Reads the next piece, a layer or a chunk of logits `[some tokens, vocabulary]`, and says whether there are more.
     /// No other sequence may have been begun since.
-    ///
-    /// # Errors
-    /// Errors of the device.
     pub fn advance(
         &mut self,
         model: &Model<D>,
@@ -267,9 +258,6 @@ impl<D: Device> Tape<D> {
     }
 
     /// Logits of one sequence, handed over in chunks `[some tokens, vocabulary]` from the first token to the last.
-    ///
-    /// # Errors
-    /// Tokens that do not fit the model, or no memory.
     pub fn each_logits(
         &mut self,
         model: &Model<D>,

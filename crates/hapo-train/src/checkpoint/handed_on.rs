@@ -16,7 +16,6 @@ use crate::recipe::{Recipe, StageCheckpoint, wrong_stage};
 pub(crate) struct Start {
     /// The model's folder; none for random weights.
     pub(crate) model: Option<String>,
-    /// Its evaluation, by the names of metrics.
     pub(crate) metrics: Value,
 }
 

@@ -14,13 +14,14 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Memory, Refusal, Remedy, hex};
+use hapo_core::{Memory, Refusal, hex};
 use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::Result;
 use crate::engine::engines::{Learner, ModelFiles};
+use crate::engine::trainer_files::broken_checkpoint;
 use crate::problems::inputs::Inputs;
 use crate::recipe::{AUTO, Recipe};
 
@@ -35,13 +36,9 @@ const ESSENTIAL: &[&str] = &[
 /// State of a resumed run besides weights and moments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TrainerState {
-    /// Steps done.
     pub step: u64,
-    /// Updates made.
     pub updates: u64,
-    /// The resolved recipe of the run.
     pub recipe: String,
-    /// Hash of the prompt template.
     pub template_hash: String,
     /// By the metric of `checkpoint.best`; higher is better: its mean since the checkpoint before, or the evaluation of
     /// these weights.
@@ -65,16 +62,12 @@ pub(crate) fn best_scored(run_dir: &Path) -> Option<(f64, u64, PathBuf)> {
     scored.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))
 }
 
-/// The prompt template that a checkpoint was trained with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrainedTemplate {
-    /// Its name.
     pub name: String,
-    /// Text of the system turn.
     pub system: Option<String>,
     /// The text after the problem in the user's turn.
     pub suffix: Option<String>,
-    /// Its hash.
     pub hash: String,
 }
 
@@ -95,19 +88,11 @@ pub fn trained_template(folder: &Path) -> Option<TrainedTemplate> {
     })
 }
 
-/// The contents of a checkpoint.
 pub(crate) struct Contents<'a, L: Learner> {
     pub(crate) learner: &'a L,
     pub(crate) files: ModelFiles<'a>,
     pub(crate) state: &'a TrainerState,
-    /// The method's memory, if it has one.
     pub(crate) memory: Option<&'a Memory>,
-}
-
-/// The refusal of a checkpoint that is incomplete, altered or of another run.
-pub(crate) fn broken_checkpoint(folder: &Path, problem: &str) -> Refusal {
-    let problem = format!("checkpoint {}: {problem}", folder.display());
-    Refusal::input(problem).hint(Remedy::RestoreCheckpoint)
 }
 
 /// The memory of a method between steps (D39).
@@ -123,7 +108,6 @@ pub(crate) fn read_memory(folder: &Path) -> Result<Memory> {
     serde_json::from_slice(&text).map_err(|it| refuse(&it))
 }
 
-/// The checkpoints of a run while it trains.
 pub(crate) struct Shelf {
     run_dir: PathBuf,
     /// How many of the latest stay, beside the best.

@@ -7,11 +7,11 @@ use hapo_core::{Refusal, Remedy};
 use hapo_run::{MetricsFile, RecipeDifference, RunFolder, recipe_differences};
 
 use crate::Result;
-use crate::checkpoint::{self, TrainerState, broken_checkpoint};
+use crate::checkpoint::{self, TrainerState};
+use crate::engine::trainer_files::broken_checkpoint;
 use crate::problems::inputs::Inputs;
 use crate::recipe::Recipe;
 
-/// How an existing run folder is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumePolicy {
     /// From the start; a folder that holds a run is refused.
@@ -24,10 +24,8 @@ pub enum ResumePolicy {
     ResumeWithRecipe,
 }
 
-/// The start of a resumed run.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// The latest complete checkpoint.
     pub(crate) checkpoint: Option<(TrainerState, PathBuf)>,
     /// Later ones that are not complete, and why.
     incomplete: Vec<(u64, Refusal)>,

@@ -25,13 +25,11 @@ use crate::pack::TokenGroup;
 /// The weights of a learner, as a sampler meets them.
 #[derive(Debug)]
 pub struct Weights<'a, W> {
-    /// The weights.
     pub model: &'a W,
     /// Updates that made them. A sampler elsewhere fetches them where this is new to it.
     pub version: u64,
 }
 
-/// Where rollouts come from.
 pub trait Sampler<W> {
     /// Samples every request's completions with these weights: one group for each request, in order. A group may
     /// have lost rollouts (D6).
@@ -48,10 +46,8 @@ pub trait Sampler<W> {
 
 /// Where the weights lie and updates are made.
 pub trait Learner {
-    /// The model that a sampler samples from.
     type Model;
 
-    /// The weights of this moment.
     fn weights(&self) -> Weights<'_, Self::Model>;
 
     /// Computes the loss of a mini-batch and its gradient, and returns its numbers.
@@ -72,7 +68,6 @@ pub trait Learner {
         batching: Batching,
     ) -> Result<Vec<TokenScores>>;
 
-    /// Global norm of the gradient.
     fn gradient_norm(&self) -> Result<f64>;
 
     /// Clips the gradient, whose global norm is `norm`, and makes one update.
@@ -117,7 +112,6 @@ pub trait Learner {
     /// Where it tells how far it is, if it does.
     fn set_meter(&mut self, _meter: Meter) {}
 
-    /// The meter that it was given.
     fn meter(&self) -> Meter {
         Meter::default()
     }
@@ -126,7 +120,6 @@ pub trait Learner {
 /// How a mini-batch is run. None of it changes the loss.
 #[derive(Clone, Copy, Debug)]
 pub struct Batching {
-    /// Tokens of one forward and backward pass.
     pub micro_batch_tokens: usize,
     /// 1 ÷ sampling temperature: that of the ratio's log-probabilities (D25).
     pub inverse_temperature: f32,
@@ -135,15 +128,12 @@ pub struct Batching {
 /// The contents of a folder besides the weights or the adapter.
 #[derive(Clone, Copy, Debug)]
 pub struct ModelFiles<'a> {
-    /// The base's description in an adapter's folder.
     pub base: AdapterNote<'a>,
-    /// Number format of the weights.
     pub dtype: Dtype,
     /// Files of the tokenizer: name and bytes.
     pub tokenizer_files: &'a [(&'static str, Vec<u8>)],
 }
 
-/// The machines of a step.
 pub(crate) struct Engines<'a, L: Learner> {
     pub(crate) learner: &'a mut L,
     pub(crate) sampler: &'a mut dyn Sampler<L::Model>,
@@ -154,7 +144,6 @@ pub(crate) struct Engines<'a, L: Learner> {
 }
 
 impl<L: Learner> Engines<'_, L> {
-    /// Samples with the learner's weights.
     pub(crate) fn sample(
         &mut self,
         requests: &[GroupRequest<'_>],
@@ -180,11 +169,8 @@ fn rescored<L: Learner>(
     let pairs = requests.iter().zip(&sampled);
     let scored: Vec<_> = pairs
         .flat_map(|(request, it)| it.group.rollouts().iter().map(move |rollout| (request, rollout)))
-        .map(|(request, rollout)| ScoreRequest {
-            prompt: request.tokens,
-            response: &rollout.tokens,
-            inverse_temperature,
-            top: 0,
+        .map(|(request, rollout)| {
+            ScoreRequest::new(request.tokens, &rollout.tokens, inverse_temperature)
         })
         .collect();
     let mut scores = learner.score(&scored, batching)?.into_iter();
@@ -217,14 +203,10 @@ pub(crate) fn naming_memory_keys(refusal: Refusal, hint: &'static str) -> Refusa
     if ran_out && is_new { refusal.hint(hint).with_fault(Fault::Input) } else { refusal }
 }
 
-/// Samples in this process.
 #[derive(Clone, Debug)]
 pub struct LocalSampler {
-    /// The tokenizer, which finds stop strings.
     pub chat_format: Arc<ChatFormat>,
-    /// Strings that end a completion.
     pub stop_strings: Vec<String>,
-    /// Where it tells how far it is.
     pub meter: Meter,
 }
 

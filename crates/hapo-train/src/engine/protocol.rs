@@ -16,13 +16,10 @@ use crate::recipe::RolloutEngine;
 pub(crate) struct Version {
     /// Their name, unlike that of any other weights.
     pub(crate) label: String,
-    /// Their folder.
     pub(crate) folder: String,
-    /// Whether it has an adapter alone.
     pub(crate) is_adapter: bool,
 }
 
-/// A call that changes a server's weights.
 pub(crate) struct Call {
     pub(crate) path: &'static str,
     pub(crate) body: Value,
@@ -30,7 +27,6 @@ pub(crate) struct Call {
     pub(crate) must_succeed: bool,
 }
 
-/// A completion as a server gives it.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Completion {
     pub(crate) tokens: Vec<u32>,
@@ -40,7 +36,6 @@ pub(crate) struct Completion {
     pub(crate) end: End,
 }
 
-/// How a completion ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum End {
     /// By a stop token or string.
@@ -52,7 +47,6 @@ pub(crate) enum End {
     Lost,
 }
 
-/// The completions of one prompt.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) completions: Vec<Completion>,
@@ -186,7 +180,6 @@ impl RolloutEngine {
     }
 }
 
-/// A choice of vLLM's and our completions.
 fn choice(it: &Value) -> Option<Completion> {
     Some(Completion {
         tokens: list(&it["token_ids"])?,

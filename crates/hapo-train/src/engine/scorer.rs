@@ -10,17 +10,22 @@ use hapo_model::{ActivationCheckpointing, Model, PackedBatch, Tape};
 
 use crate::Result;
 
-/// A response whose tokens are scored.
 #[derive(Clone, Copy, Debug)]
 pub struct ScoreRequest<'a> {
     /// The prompt that it is read behind; never empty.
     pub prompt: &'a [u32],
-    /// The response.
     pub response: &'a [u32],
     /// 1 ÷ the temperature of the log-probabilities: that of what they are compared with (D38).
     pub inverse_temperature: f32,
     /// Number of likeliest tokens in each place, with their log-probabilities at temperature 1; 0 for none.
     pub top: usize,
+}
+
+impl<'a> ScoreRequest<'a> {
+    /// A request without likeliest tokens.
+    pub fn new(prompt: &'a [u32], response: &'a [u32], inverse_temperature: f32) -> Self {
+        Self { prompt, response, inverse_temperature, top: 0 }
+    }
 }
 
 /// Where log-probabilities of given tokens come from.
@@ -29,7 +34,6 @@ pub trait Scorer {
     fn score(&mut self, requests: &[ScoreRequest<'_>]) -> Result<Vec<TokenScores>>;
 }
 
-/// A model in this process that is not trained.
 #[derive(Debug)]
 pub struct LocalScorer<D: Device> {
     model: Model<D>,

@@ -33,15 +33,12 @@ use crate::recipe::{RolloutEngine, RolloutsSection};
 const RETRIES: Retries = Retries { attempts: 10, first_wait: Duration::from_millis(500) };
 /// Of a request whose status may pass.
 const BUSY: Retries = Retries { attempts: 6, first_wait: Duration::from_millis(250) };
-/// Requests at once.
 const AT_ONCE: usize = 64;
-/// Largest answer, in bytes.
 const MOST_BYTES: u64 = 1 << 30;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest time until the completions of a prompt are there.
 const ANSWER: Duration = Duration::from_hours(1);
 
-/// The weights' files besides the weights.
 #[derive(Debug)]
 pub(crate) struct PublishedFiles {
     /// Name, folder and fingerprint of the base of an adapter.
@@ -50,7 +47,6 @@ pub(crate) struct PublishedFiles {
     pub(crate) tokenizer_files: Vec<(&'static str, Vec<u8>)>,
 }
 
-/// Samples by a server.
 #[derive(Debug)]
 pub(crate) struct ServerSampler {
     engine: RolloutEngine,
@@ -113,7 +109,6 @@ impl ServerSampler {
         Refusal::input(format!("no rollouts from {}: {problem}", self.address)).hint(hint)
     }
 
-    /// Writes weights that are new.
     fn publish<D: Device>(&mut self, weights: &Weights<'_, Model<D>>) -> Result<()> {
         if self.published.as_ref().is_some_and(|(updates, _)| *updates == weights.version) {
             return Ok(());
@@ -294,14 +289,11 @@ impl ServerSampler {
         let sampled = self.group(&request, &settings)?;
         let rollouts = sampled.group.rollouts();
         let gap = |inverse_temperature| -> Result<f64> {
-            let read = rollouts.iter().map(|rollout| ScoreRequest {
-                prompt: request.tokens,
-                response: &rollout.tokens,
-                inverse_temperature,
-                top: 0,
-            });
-            let (read, mut tape) =
-                (read.collect::<Vec<_>>(), Tape::new(ActivationCheckpointing::Layers));
+            let read: Vec<_> = rollouts
+                .iter()
+                .map(|it| ScoreRequest::new(request.tokens, &it.tokens, inverse_temperature))
+                .collect();
+            let mut tape = Tape::new(ActivationCheckpointing::Layers);
             let scores = score_with(batch.model, &mut tape, &read, self.micro_batch_tokens)?;
             let pairs = rollouts.iter().zip(&scores);
             let gaps =
@@ -326,14 +318,12 @@ impl ServerSampler {
     }
 }
 
-/// What is asked for together.
 struct Batch<'a, D: Device> {
     model: &'a Model<D>,
     requests: &'a [GroupRequest<'a>],
     settings: &'a SampleSettings<'a>,
 }
 
-/// A completion as a rollout.
 fn parts_of(it: Completion, stop: &[u32]) -> (Rollout, Details) {
     let ended = it.end == End::Stop;
     let finish = match it.tokens.last() {

@@ -14,7 +14,6 @@ use crate::observe::meter::Meter;
 use crate::observe::stats::{Over, Stats};
 use crate::pack::{MicroBatch, Sequence, TokenGroup, pack};
 
-/// A model under training.
 #[derive(Debug)]
 pub struct Trainer<D: Device = Cpu> {
     /// The weights; the sampler borrows the same ones.
@@ -22,7 +21,6 @@ pub struct Trainer<D: Device = Cpu> {
     pub(crate) tape: Tape<D>,
     pub(crate) gradients: Gradients<D>,
     pub(crate) moments: Moments<D>,
-    /// Updates made.
     pub(crate) updates: u64,
     /// The weights to measure the KL to, where it is measured (D18).
     initial: Option<WeightsCopy<D>>,
@@ -43,7 +41,6 @@ pub(crate) fn no_tokens() -> Stats {
 /// The largest difference between a log-probability recorded while sampling and the trainer's.
 pub(crate) const SAMPLER_GAP: &str = "sampler/logprob_gap_max";
 
-/// Logs the policy's tokens.
 fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>, is_moved: bool) {
     let tokens = of.log_probs.len();
     stats.total("policy/loss", Over::FirstPass, -terms.objective);
@@ -59,7 +56,6 @@ fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>, is_mov
     }
 }
 
-/// Logs the teacher's tokens.
 fn record_teacher(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>) {
     let tokens = of.log_probs.len();
     let prob = of.log_probs.iter().map(|it| libm::exp(f64::from(*it))).sum();
@@ -76,7 +72,6 @@ pub fn loss_of(stats: &Stats) -> f64 {
 }
 
 impl<D: Device> Trainer<D> {
-    /// A trainer at step 0.
     pub fn new(model: Model<D>, recompute: ActivationCheckpointing) -> Result<Self> {
         let moments = Moments::new(&model)?;
         Self::with_moments(model, recompute, moments)

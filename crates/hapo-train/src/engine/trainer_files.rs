@@ -15,8 +15,8 @@ use hapo_run::write_atomically_with;
 use sha2::{Digest, Sha256};
 
 use crate::Result;
-use crate::checkpoint::broken_checkpoint;
 use crate::engine::engines::ModelFiles;
+use hapo_core::Remedy;
 use hapo_core::{Refusal, hex};
 
 /// Most bytes of weights in one file, as transformers has it.
@@ -190,4 +190,10 @@ pub(crate) fn read_state<D: Device>(
         read(name, &mut |at, part| moments.set(device, moment, at, part))?;
     }
     Ok(device.check()?)
+}
+
+/// The refusal of a checkpoint that is incomplete, altered or of another run.
+pub(crate) fn broken_checkpoint(folder: &Path, problem: &str) -> Refusal {
+    let problem = format!("checkpoint {}: {problem}", folder.display());
+    Refusal::input(problem).hint(Remedy::RestoreCheckpoint)
 }

@@ -5,9 +5,9 @@ pub(crate) mod verifier;
 use std::sync::Arc;
 
 use hapo_core::{Refusal, Verdict};
-use hapo_data::Example;
+pub use hapo_eval::gold_of;
 use hapo_net::reward::{OwnReward, RewardLog};
-use hapo_verify::{Extracting, Gold, GoldError, Grader, Judgement, Problem};
+use hapo_verify::{Extracting, Gold, Grader, Judgement};
 
 use crate::Result;
 
@@ -35,13 +35,6 @@ impl RunGrader {
     pub fn get(&self) -> &dyn Grader {
         self.grader.as_ref()
     }
-}
-
-/// Reads an example for a grader.
-pub fn gold_of(grader: &dyn Grader, example: &Example) -> Result<Gold, GoldError> {
-    let golds: Vec<&str> = example.golds().collect();
-    let row = example.fields.as_deref();
-    Gold::of(grader, &Problem { text: &example.problem, golds: &golds, row })
 }
 
 /// The reward and the verdict of a judgement.

@@ -7,6 +7,7 @@ use hapo_core::{
     PromptId, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Step, Truncated, Verdict,
     uniform,
 };
+use hapo_eval::CUT_OFF;
 use hapo_sampler::ChatFormat;
 use hapo_verify::{AnswerForm, Completion, Extraction, Gold, Reason, find_answer, in_order};
 
@@ -104,9 +105,6 @@ pub(crate) struct Ungraded<'a> {
     /// The number of the first in its group.
     pub(crate) first: usize,
 }
-
-/// Why a rollout without its end token has no reward.
-const CUT_OFF: &str = "cut off before its end token";
 
 /// The grading of one rollout.
 #[derive(Clone, Debug, Default)]

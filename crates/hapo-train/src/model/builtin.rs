@@ -21,12 +21,10 @@ const FILES: &[(&str, &[u8])] = &[
 /// The base model of the built-in task, as it is shipped.
 pub const BUILTIN_BASE: &str = "builtin:base";
 
-/// The bytes of one of [`FILES`].
 pub(crate) fn file(name: &str) -> &'static [u8] {
     FILES.iter().find(|(file, _)| *file == name).expect("it is one of the base model's").1
 }
 
-/// The shape of the base model.
 pub(crate) fn config() -> Result<Config> {
     let named = |name: &'static str| (Path::new(name), file(name));
     let (config, text) = named("config.json");
@@ -34,7 +32,6 @@ pub(crate) fn config() -> Result<Config> {
     Ok(parsed?.config)
 }
 
-/// Writes the base model as a Hugging Face folder.
 pub(crate) fn write_base(folder: &Path) -> Result<()> {
     create_folder(folder)?;
     for (name, bytes) in FILES {

@@ -12,7 +12,6 @@ use crate::model::builtin::{BUILTIN_BASE, base_folder};
 use crate::recipe::{LoraInit, LoraSection};
 
 impl LoraSection {
-    /// The adapter's shape.
     pub fn shape(&self) -> LoraShape {
         LoraShape {
             rank: self.rank,

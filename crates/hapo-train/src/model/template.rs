@@ -12,10 +12,8 @@ use crate::model::builtin::BUILTIN_BASE;
 use crate::model::init;
 use crate::recipe::{AUTO, DataSection, DataSource, ModelSource, Recipe, of_another_recipe};
 
-/// The built-in task's own template.
 const CHATML: &str = "chatml";
 const NONE: &str = "none";
-/// Ends a turn of [`CHATML`].
 const IM_END: &str = "<|im_end|>";
 
 /// The template of a command line or a recipe.
@@ -23,7 +21,6 @@ const IM_END: &str = "<|im_end|>";
 pub struct TemplateRequest<'a> {
     /// Its name, where one is given.
     pub name: Option<&'a str>,
-    /// Text of the system turn.
     pub system: Option<&'a str>,
     /// The text after the problem in the user's turn.
     pub suffix: Option<&'a str>,
@@ -32,18 +29,14 @@ pub struct TemplateRequest<'a> {
 /// A template, and why it is this one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChosenTemplate {
-    /// Its name.
     pub name: String,
-    /// Text of the system turn.
     pub system: Option<String>,
     /// The text after the problem in the user's turn.
     pub suffix: Option<String>,
-    /// Why, where nobody named it.
     because: Option<&'static str>,
 }
 
 impl ChosenTemplate {
-    /// The choice, for who renders prompts.
     pub fn choice(&self) -> TemplateChoice<'_> {
         TemplateChoice {
             name: &self.name,

@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::recipe::Recipe;
 
-/// The evaluations of a run.
 #[derive(Debug)]
 pub(crate) struct EarlyStopping<'a> {
     metric: &'a str,
@@ -17,7 +16,6 @@ pub(crate) struct EarlyStopping<'a> {
     /// Evaluations to wait for a better one; 0 = the run goes to its end.
     limit: u64,
     best: Option<f64>,
-    /// Evaluations since the best one.
     since: u64,
 }
 

@@ -8,14 +8,11 @@ use std::collections::VecDeque;
 use crate::recipe::GuardSection;
 use hapo_run::Metrics;
 
-/// The metrics that the guard watches.
 const WATCHED: [&str; 3] = ["gate/beta", "policy/entropy", "grad_norm"];
 
-/// The last steps' numbers.
 #[derive(Debug)]
 pub(crate) struct Guard<'a> {
     settings: &'a GuardSection,
-    /// Steps seen.
     steps: usize,
     /// Mean entropy of the first window after warm-up: sum and count.
     first_entropy: (f64, usize),

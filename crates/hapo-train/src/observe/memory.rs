@@ -1,11 +1,9 @@
 //! How much memory the process holds, where the system says.
 
-/// Resident bytes at this moment.
 pub fn resident_bytes() -> Option<u64> {
     status("VmRSS:")
 }
 
-/// The most resident bytes so far.
 pub fn peak_resident_bytes() -> Option<u64> {
     status("VmHWM:")
 }

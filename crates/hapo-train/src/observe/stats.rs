@@ -11,7 +11,6 @@ pub enum Over {
     FirstUpdate,
     /// The first pass, which visits every mini-batch once.
     FirstPass,
-    /// Every pass.
     AllPasses,
 }
 

@@ -15,7 +15,6 @@ use crate::Result;
 use hapo_core::Refusal;
 use hapo_run::{Metrics, recipe_entries, recipe_value};
 
-/// The open event file of a run.
 #[derive(Debug)]
 pub(crate) struct Events {
     file: File,
@@ -41,7 +40,6 @@ impl Events {
         Ok(it)
     }
 
-    /// Appends the scalars of a step.
     pub(crate) fn append(&mut self, step: u64, metrics: &Metrics) -> Result<()> {
         let mut summary = Vec::new();
         for (name, value) in metrics.iter().filter(|it| it.0 != "step") {
@@ -54,7 +52,6 @@ impl Events {
         self.write(&event(step, |out| string(out, 5, &summary)))
     }
 
-    /// Appends a Markdown text of a step.
     pub(crate) fn append_text(&mut self, step: u64, name: &str, text: &str) -> Result<()> {
         // Tensor { dtype: DT_STRING, shape: [1], string_val: [text] }.
         let mut tensor = vec![0x08, 7, 0x12, 4, 0x12, 2, 0x08, 1];

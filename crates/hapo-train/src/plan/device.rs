@@ -3,18 +3,13 @@
 use hapo_kernels::{Compute, Habits};
 use serde::Serialize;
 
-/// A device to plan for.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceSpec {
-    /// Name on the command line.
     pub name: String,
-    /// Bytes of memory.
     pub memory_bytes: u64,
-    /// Floating-point operations per second of its matrix products.
     pub flops: f64,
     /// Floating-point operations per second of its attention, which is plain f32.
     pub attention_flops: f64,
-    /// Bytes per second from its memory.
     pub bandwidth: f64,
     /// Share of `flops` that training reaches.
     pub training_share: f64,
@@ -24,7 +19,6 @@ pub struct DeviceSpec {
     pub bandwidth_share: f64,
     /// True for the CPU, whose products copy a matrix.
     pub is_cpu: bool,
-    /// The rounding of products' factors.
     pub compute: Compute,
 }
 
@@ -32,7 +26,6 @@ pub struct DeviceSpec {
 /// data sheet.
 type Gpu = (&'static str, f64, f64, f64, f64);
 
-/// GPUs to plan for.
 const GPUS: &[Gpu] = &[
     ("b200", 180.0, 2250.0, 75.0, 8000.0),
     ("h200", 141.0, 989.0, 67.0, 4800.0),
@@ -78,7 +71,6 @@ impl DeviceSpec {
         if self.is_cpu { Habits::cpu(self.compute, 1) } else { Habits::gpu(self.compute) }
     }
 
-    /// Names of the GPUs.
     pub fn gpus() -> impl Iterator<Item = &'static str> {
         GPUS.iter().map(|it| it.0)
     }

@@ -1,14 +1,14 @@
 //! Memory by part, at the longest prompts and responses that a recipe allows.
 
 use hapo_core::{Memory, Refusal};
-use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Counting, Cpu, Held as Purpose, NumberFormat};
+use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Counting, Cpu, Habits, Held, NumberFormat};
 use hapo_model::{
     ActivationCheckpointing, Config, Dtype, GenerationRows, KvCache, Model, Moments,
     PREFILL_TOKENS, PackedBatch, ParamLayout, REREAD_TOKENS, Tape, Target, generation_bytes,
 };
 use hapo_sampler::{KvMemory, Longest};
 
-use super::{Change, DeviceSpec, Held, Lengths, Part, Workload, config_of_model};
+use super::{Change, DeviceSpec, Lengths, Part, Phase, Workload, config_of_model};
 use crate::recipe::{EvalSet, LoraSection, MicroBatch, ModelSource, Overrides, Recipe};
 
 /// The format that attention reads, and so the cache's.
@@ -22,28 +22,20 @@ const PROGRAM: u64 = 14_000_000;
 /// Bytes of a tokenizer for each token of the vocabulary.
 const PER_TOKEN: u64 = 400;
 
-/// True if a step of the recipe samples.
 pub(super) fn samples(recipe: &Recipe) -> bool {
     recipe.method().samples()
 }
 
-/// Something that is sampled at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sampling {
-    /// Prompts.
     pub(super) prompts: usize,
-    /// Completions of each.
     pub(super) completions: usize,
-    /// Sequences decoded at once.
     pub(super) sequences: usize,
-    /// Longest prompt.
     pub(super) prompt: usize,
-    /// Longest completion.
     pub(super) response: usize,
 }
 
 impl Sampling {
-    /// The rollouts of a step.
     pub(super) fn of_step(recipe: &Recipe) -> Option<Self> {
         let s = recipe.sampling();
         // A prefix of the teacher is read with the prompt.
@@ -61,7 +53,6 @@ impl Sampling {
         })
     }
 
-    /// Each set of an evaluation.
     pub(super) fn of_evaluation(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Self> {
         let Some(eval) = recipe.eval() else {
             return Vec::new();
@@ -83,29 +74,24 @@ impl Sampling {
     }
 
     /// Tokens of the cache with which nothing is preempted, and what it has buffers for.
-    pub(super) fn buffers(self) -> (usize, GenerationRows) {
+    pub(super) fn buffers(self, habits: Habits) -> (usize, GenerationRows) {
         let Self { prompts, sequences: rows, prompt, response, .. } = self;
         let room = hapo_sampler::cache_tokens::<Cpu>(rows, prompts, prompt, response);
         let prompts = prompts.min(hapo_sampler::MAX_PREFILL_PROMPTS).min(rows);
         let prefill = (prompts * prompt).min(PREFILL_TOKENS.max(prompt));
         let prefill = prefill.max(REREAD_TOKENS.min(response));
-        (room, GenerationRows { decoded: rows.next_multiple_of(4), prefill, prompts })
+        let decoded = habits.decoded_rows(rows).next_multiple_of(4);
+        (room, GenerationRows { decoded, prefill, prompts })
     }
 
-    /// The memory it takes if `free` bytes are available; `rank` is the adapter's, or 0.
-    fn memory(
-        self,
-        config: &Config,
-        device: &DeviceSpec,
-        kv_memory: KvMemory,
-        free: u64,
-        rank: usize,
-    ) -> SampledMemory {
-        let (most, rows) = self.buffers();
-        let generation = generation_bytes(device.habits(), config, rows, rank) as u64;
+    /// The memory it takes if `free` bytes are available.
+    fn memory(self, of: Workload<'_>, free: u64) -> SampledMemory {
+        let Workload { recipe, config, device, .. } = of;
+        let (most, rows) = self.buffers(device.habits());
+        let generation = generation_bytes(device.habits(), config, rows, rank(recipe)) as u64;
         let format = kv_format(config, device);
         let one = Longest { prompt: self.prompt, completion: self.response };
-        let bytes = kv_memory.limit(Some(free), generation).unwrap_or(u64::MAX);
+        let bytes = recipe.sampling().kv_memory.limit(Some(free), generation).unwrap_or(u64::MAX);
         // One sequence is the least there is.
         let tokens = KvMemory::fit::<Cpu>(config, format, most, bytes, one).unwrap_or_else(|_| {
             KvCache::<Cpu>::cost(one.prompt) + KvCache::<Cpu>::cost(one.completion)
@@ -126,58 +112,48 @@ impl Sampling {
     }
 }
 
-/// The cost of sampling.
 #[derive(Clone, Copy)]
 struct SampledMemory {
-    /// Tokens of the cache.
     tokens: usize,
-    /// Bytes of the cache.
     cache: u64,
-    /// Bytes of the other buffers.
     generation: u64,
 }
 
 /// Each of these with the sequences that run at once at mean lengths, in what the device has beside the rest.
 pub(super) fn at_once(all: Vec<Sampling>, of: Workload<'_>, lengths: Lengths) -> Vec<Sampling> {
-    let Workload { recipe, config, device, .. } = of;
-    let free = beside_sampling(&parts_beside_sampling(of), device);
-    let free = device.memory_bytes.saturating_sub(free);
-    let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
-    let tokens = |it: Sampling| it.memory(config, device, kv_memory, free, rank).tokens;
-    all.into_iter().map(|it| it.at_once(tokens(it), lengths)).collect()
+    let free = free_to_sample(&parts_beside_sampling(of), of.device);
+    all.into_iter().map(|it| it.at_once(it.memory(of, free).tokens, lengths)).collect()
 }
 
 /// The tape outlives the update and the cache is there while the policy samples, so that from the
 /// second step on all parts are held at once; but a GPU gives gradients and tape back before it samples.
 pub(super) fn total(parts: &[Part], device: &DeviceSpec) -> u64 {
-    let of = |held| bytes_held(parts, held);
-    let (training, sampling) = (of(Held::Training), of(Held::Sampling));
+    let of = |phase| bytes_held(parts, phase);
+    let (training, sampling) = (of(Phase::Training), of(Phase::Sampling));
     let at_once = if device.is_cpu { training + sampling } else { training.max(sampling) };
-    of(Held::Always) + at_once
+    of(Phase::Always) + at_once
 }
 
-fn bytes_held(parts: &[Part], held: Held) -> u64 {
-    parts.iter().filter(|it| it.held == held).map(|it| it.bytes).sum()
+fn bytes_held(parts: &[Part], phase: Phase) -> u64 {
+    parts.iter().filter(|it| it.phase == phase).map(|it| it.bytes).sum()
 }
 
-/// Bytes that are held while something is sampled, but for what that takes.
-fn beside_sampling(parts: &[Part], device: &DeviceSpec) -> u64 {
-    let training = if device.is_cpu { bytes_held(parts, Held::Training) } else { 0 };
-    bytes_held(parts, Held::Always) + training
+/// Bytes of the device that other parts leave to what is sampled.
+fn free_to_sample(parts: &[Part], device: &DeviceSpec) -> u64 {
+    let training = if device.is_cpu { bytes_held(parts, Phase::Training) } else { 0 };
+    device.memory_bytes.saturating_sub(bytes_held(parts, Phase::Always) + training)
 }
 
 pub(super) fn parts(of: Workload<'_>) -> Vec<Part> {
     let Workload { recipe, eval_sets, config, device } = of;
     let mut parts = parts_beside_sampling(of);
-    let free = device.memory_bytes.saturating_sub(beside_sampling(&parts, device));
-    let (kv_memory, rank) = (recipe.sampling().kv_memory, rank(recipe));
-    let all = sampled(recipe, eval_sets).into_iter();
-    let all = all.map(|it| it.memory(config, device, kv_memory, free, rank));
+    let free = free_to_sample(&parts, device);
+    let all = sampled(recipe, eval_sets).into_iter().map(|it| it.memory(of, free));
     let sampled = all.max_by_key(|it| it.cache + it.generation);
     if let Some(SampledMemory { cache, generation, .. }) = sampled {
-        let held = Held::Sampling;
-        parts.push(Part { name: "keys and values", bytes: cache, held });
-        parts.push(Part { name: "generation", bytes: generation, held });
+        let phase = Phase::Sampling;
+        parts.push(Part { name: "keys and values", bytes: cache, phase });
+        parts.push(Part { name: "generation", bytes: generation, phase });
     }
     if device.is_cpu {
         // A checkpoint is written when nothing is sampled.
@@ -185,7 +161,7 @@ pub(super) fn parts(of: Workload<'_>) -> Vec<Part> {
         let tensor = 4 * sizes.max().unwrap_or_default() as u64;
         match tensor.saturating_sub(sampled.map_or(0, |it| it.cache + it.generation)) {
             0 => {}
-            bytes => parts.push(Part { name: "checkpoint", bytes, held: Held::Always }),
+            bytes => parts.push(Part { name: "checkpoint", bytes, phase: Phase::Always }),
         }
     }
     parts
@@ -199,7 +175,6 @@ fn sampled(recipe: &Recipe, sets: Option<&[EvalSet]>) -> Vec<Sampling> {
     Sampling::of_step(recipe).into_iter().chain(Sampling::of_evaluation(recipe, sets)).collect()
 }
 
-/// The longest prompt and completion of each.
 pub(crate) fn longest_sequences(
     recipe: &Recipe,
     sets: Option<&[EvalSet]>,
@@ -210,8 +185,8 @@ pub(crate) fn longest_sequences(
 
 fn parts_beside_sampling(of: Workload<'_>) -> Vec<Part> {
     let Workload { recipe, eval_sets, config, device } = of;
-    let always = |name, bytes| Part { name, bytes, held: Held::Always };
-    let training = |name, bytes| Part { name, bytes, held: Held::Training };
+    let always = |name, bytes| Part { name, bytes, phase: Phase::Always };
+    let training = |name, bytes| Part { name, bytes, phase: Phase::Training };
     let it = Counted::of(of);
     let mut parts = match recipe.lora() {
         Some(_) => vec![always("frozen weights", it.weights), always("adapter", it.adapter)],
@@ -263,7 +238,6 @@ struct Counted {
     initial: u64,
     activations: u64,
     logits: u64,
-    /// The second model's weights and activations.
     reference: u64,
     /// Copies that the CPU's products make.
     copied: u64,
@@ -311,7 +285,7 @@ impl Counted {
         counted.logits = tape.logit_bytes() as u64;
         counted.activations = taken() - counted.copied - counted.logits;
         if let Some(reference) = reference_shape(recipe, config) {
-            let reference = Model::held(counting.clone(), reference, positions, Purpose::Trained)?;
+            let reference = Model::held(counting.clone(), reference, positions, Held::Trained)?;
             let mut tape = Tape::new(ActivationCheckpointing::Layers);
             tape.forward(&reference, &batch)?;
             counted.reference = taken();
@@ -354,11 +328,11 @@ pub(super) fn checkpointing(of: Workload<'_>) -> ActivationCheckpointing {
 }
 
 /// The purpose of a run's weights: those of a folder in bf16, beside an adapter, never change.
-fn purpose(recipe: &Recipe) -> Purpose {
+fn purpose(recipe: &Recipe) -> Held {
     if recipe.lora().is_some() && is_bf16(recipe) {
-        Purpose::Frozen(NumberFormat::Bf16)
+        Held::Frozen(NumberFormat::Bf16)
     } else {
-        Purpose::Trained
+        Held::Trained
     }
 }
 
@@ -461,7 +435,6 @@ pub(super) fn rows_of(
     budget.min(whole).max(prompt + response)
 }
 
-/// Prompts of an update.
 pub(super) fn mini_batch(recipe: &Recipe) -> usize {
     let all = recipe.sampling().prompts_per_step;
     match recipe.optim().mini_batch_prompts {

@@ -30,59 +30,43 @@ use work::{SamplingWork, TrainingWork};
 /// Mean lengths in tokens to reckon time with.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Lengths {
-    /// Of a prompt.
     pub prompt: f64,
-    /// Of a response.
     pub response: f64,
 }
 
-/// A part of the memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// The name.
     pub name: &'static str,
-    /// Its bytes.
     pub bytes: u64,
-    /// When it is held.
     #[serde(skip)]
-    pub held: Held,
+    pub phase: Phase,
 }
 
 /// When a part of the memory is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
-    /// From its first use on.
+pub enum Phase {
     Always,
     /// While something is trained, where idle memory is given back.
     Training,
-    /// While something is sampled.
     Sampling,
 }
 
-/// A change that lowers the memory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// `--set` argument.
     pub set: String,
-    /// Bytes of the whole with it.
     pub total_bytes: u64,
 }
 
-/// The subject of an estimate.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload<'a> {
-    /// The recipe.
     pub recipe: &'a Recipe,
     /// The problems of its `[eval]`, where they were found.
     pub eval_sets: Option<&'a [EvalSet]>,
-    /// The shape of its model.
     pub config: &'a Config,
-    /// The device.
     pub device: &'a DeviceSpec,
 }
 
 impl<'a> Workload<'a> {
-    /// A recipe for a model and a device.
     pub fn new(recipe: &'a Recipe, config: &'a Config, device: &'a DeviceSpec) -> Self {
         Self { recipe, eval_sets: None, config, device }
     }
@@ -97,59 +81,40 @@ impl<'a> Workload<'a> {
     }
 }
 
-/// The memory and time of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Name of the recipe.
     pub name: String,
-    /// The device.
     pub device: DeviceSpec,
-    /// Parameters of the model.
     pub parameters: u64,
-    /// Memory by part.
     pub memory: Vec<Part>,
     /// All of it at the largest moment of a step.
     pub total_bytes: u64,
-    /// True if the device has it.
     pub fits: bool,
-    /// A checkpoint on the disk.
     pub checkpoint_bytes: u64,
     /// All checkpoints on the disk at once: those kept, the best, and the one that is being written.
     pub disk_bytes: u64,
     /// Changes that lower the memory, the largest saving first.
     pub changes: Vec<Change>,
-    /// Lengths that tokens and times are reckoned with.
     pub lengths: Lengths,
     /// Sequences of a step that the cache holds at once at these lengths, when none is preempted.
     pub sequences_at_once: usize,
-    /// Tokens sampled in a step.
     pub sampled_tokens: f64,
     /// Tokens run forward and backward in a step, prompts once per group.
     pub trained_tokens: f64,
-    /// Operations of sampling in a step.
     pub sampling_flops: f64,
-    /// Operations of training in a step.
     pub training_flops: f64,
-    /// Seconds of sampling in a step.
     pub sampling_seconds: f64,
-    /// Seconds of training in a step.
     pub training_seconds: f64,
-    /// Steps of the run.
     pub steps: u64,
-    /// The cost of `[eval]`.
     pub evaluation: Option<Evaluation>,
 }
 
-/// The cost of a run's evaluations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evaluation {
     /// Evaluations of the run, if none ends it early.
     pub times: u64,
-    /// Completions that are drawn for one.
     pub completions: u64,
-    /// Their tokens.
     pub tokens: f64,
-    /// Seconds of one.
     pub seconds: f64,
 }
 
@@ -166,7 +131,7 @@ pub fn config_in(recipe: &Recipe, folder: &str) -> Result<Config> {
 /// The shape of a recipe's model where it was found.
 pub(crate) fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
     let config = shape_of(recipe, model)?;
-    config.check_computable()?;
+    config.check()?;
     if let Some(lora) = recipe.lora() {
         let anywhere = Habits::cpu(recipe.compute(), 1);
         hapo_model::check_run(&config, anywhere, Some(&lora.shape()))?;
@@ -234,19 +199,16 @@ pub fn estimate(of: Workload<'_>, lengths: Lengths) -> Estimate {
 }
 
 impl Estimate {
-    /// Seconds of a step.
     pub fn step_seconds(&self) -> f64 {
         self.sampling_seconds + self.training_seconds
     }
 
-    /// Seconds of the run, its evaluations included.
     pub fn seconds(&self) -> f64 {
         let evaluation = self.evaluation.as_ref().map_or(0.0, |it| it.seconds * it.times as f64);
         self.step_seconds() * self.steps as f64 + evaluation
     }
 }
 
-/// One evaluation, and how many of them there are.
 fn evaluation(of: Workload<'_>, lengths: Lengths) -> Option<Evaluation> {
     let Workload { recipe, eval_sets, config, device } = of;
     let eval = recipe.eval()?;

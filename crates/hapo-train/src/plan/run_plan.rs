@@ -26,15 +26,10 @@ use crate::recipe::{AUTO, DataSource, EvalSet, MicroBatch, ModelSource, Recipe};
 /// The model, the data and the reward of a recipe where they were found; what is `None` is where the recipe says.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// The folder of `model.path`.
     pub model: Option<String>,
-    /// The folder of `reference.path`.
     pub reference: Option<String>,
-    /// The files of `data.train`.
     pub train: Option<Vec<PathBuf>>,
-    /// The problems of `[eval]`.
     pub eval: Option<Arc<[EvalSet]>>,
-    /// The function that `data.grader` names.
     pub reward: Option<Arc<dyn Answers>>,
 }
 
@@ -70,15 +65,8 @@ impl Sources {
     fn model(&self, recipe: &Recipe, run_dir: Option<&Path>) -> Result<ModelSource> {
         located(recipe.model(), self.model.as_ref(), run_dir)
     }
-
-    /// The second model, found in the same way (D38).
-    fn reference(&self, recipe: &Recipe, run_dir: Option<&Path>) -> Result<Option<ModelSource>> {
-        let reference = recipe.reference();
-        reference.map(|it| located(it, self.reference.as_ref(), run_dir)).transpose()
-    }
 }
 
-/// The run of another stage.
 fn beside(run_dir: &Path, stage: &str) -> PathBuf {
     run_dir.parent().unwrap_or(Path::new(".")).join(stage)
 }
@@ -165,7 +153,6 @@ impl RunPlan {
         &self.record
     }
 
-    /// The template of its prompts.
     pub fn template(&self) -> &ChosenTemplate {
         &self.template
     }
@@ -214,7 +201,6 @@ impl RunPlan {
         }))
     }
 
-    /// The rules that reward its responses.
     pub(crate) fn grading_policy(&self) -> GradingPolicy {
         let (data, seed) = (self.recipe.data(), self.recipe.seed());
         let share = data.verdict_noise;
@@ -228,7 +214,8 @@ impl RunPlan {
 
     /// The second model, a folder, where something reads its log-probabilities (D38).
     pub(crate) fn reference(&self) -> Result<Option<ModelSource>> {
-        self.sources.reference(&self.recipe, self.run_dir.as_deref())
+        let (found, run_dir) = (self.sources.reference.as_ref(), self.run_dir.as_deref());
+        self.recipe.reference().map(|model| located(model, found, run_dir)).transpose()
     }
 
     /// Checks that the files which are read before the model are there.
@@ -236,7 +223,6 @@ impl RunPlan {
         self.sources.check(&self.recipe)
     }
 
-    /// The files of `data.train`.
     pub(crate) fn train_files(&self) -> Vec<PathBuf> {
         self.sources.train_files(&self.recipe)
     }

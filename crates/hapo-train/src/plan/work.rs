@@ -43,7 +43,6 @@ impl Flops {
         Self { attention: 0.0, attention_tiles: self.attention, ..self }
     }
 
-    /// Of the attention alone.
     fn attention(self) -> Self {
         Self { all: self.attention + self.attention_tiles, ..self }
     }
@@ -70,7 +69,6 @@ impl Flops {
     }
 }
 
-/// The cost of sampling.
 #[derive(Clone, Copy, Default)]
 pub(super) struct SamplingWork {
     pub(super) tokens: f64,
@@ -125,7 +123,6 @@ impl SamplingWork {
     }
 }
 
-/// The cost of a step's updates.
 pub(super) struct TrainingWork {
     pub(super) tokens: f64,
     pub(super) flops: Flops,

@@ -59,7 +59,6 @@ impl Inputs {
         ["prompts", "answers", "teachers"].iter().all(|it| self.0.get(*it) == other.0.get(*it))
     }
 
-    /// True if there is one of this name.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
@@ -79,7 +78,6 @@ impl Inputs {
         inputs
     }
 
-    /// Both.
     pub(crate) fn and(mut self, other: &Self) -> Self {
         self.0.extend(other.0.clone());
         self
@@ -116,7 +114,6 @@ impl RowHashes {
         }
     }
 
-    /// Adds a prompt with a hint.
     pub(crate) fn add_hint(&mut self, prompt: &[u32]) {
         add_tokens(&mut self.prompts, Some(prompt));
     }

@@ -19,22 +19,18 @@ use crate::grading::{gold_of, graded};
 use crate::problems::inputs::{Inputs, RowHashes};
 use crate::recipe::{HintSource, Overlong, did_you_mean};
 
-/// A prompt of the run.
 #[derive(Clone, Debug)]
 pub struct Prompt {
     /// Its number in the data set: part of the key of every draw.
     pub id: PromptId,
-    /// Its id in the file.
     pub name: String,
     /// The problem as written; of a dialogue its last turn.
     pub problem: String,
     /// True if the prompt is the problem alone, behind which a hint may be put.
     pub is_problem: bool,
-    /// The gold answer.
     pub answer: String,
     /// The gold answer as the grader reads it; there wherever rollouts are graded (D38).
     pub gold: Option<Gold>,
-    /// The rendered prompt.
     pub tokens: Vec<u32>,
     /// The admissible trajectories of teachers, in the order of the data (D9).
     pub teachers: Vec<TeacherTrajectory>,
@@ -43,7 +39,6 @@ pub struct Prompt {
 }
 
 impl Prompt {
-    /// The first teacher's trajectory.
     pub fn teacher(&self) -> Option<&TeacherTrajectory> {
         self.teachers.first()
     }
@@ -79,7 +74,6 @@ impl Prompt {
 /// The prompts of a run and what loading them met.
 #[derive(Clone, Debug)]
 pub struct PromptTable {
-    /// The prompts.
     pub prompts: Vec<Prompt>,
     /// Teacher trajectories that were not admitted, with the reason (D9).
     pub refused_teachers: Vec<String>,
@@ -97,22 +91,16 @@ pub struct PromptTable {
     pub prompt_limit: usize,
 }
 
-/// Requirements on the rows of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct PromptLimits {
-    /// Longest rendered prompt, in tokens.
     pub prompt_tokens: usize,
-    /// Longest response, end token included.
     pub response_tokens: usize,
     /// Smallest reward for which a teacher trajectory is admitted (D28).
     pub success_at: f64,
-    /// The treatment of longer prompts.
     pub overlong: Overlong,
-    /// The hints that prompts are rendered with as well.
     pub hints: Option<HintSource>,
     /// Most verified solutions of a prompt.
     pub traces: usize,
-    /// True if every prompt needs a gold answer.
     pub grades: bool,
 }
 
@@ -199,7 +187,6 @@ impl PromptTable {
         })
     }
 
-    /// The prompts at these positions.
     pub fn at(&self, indices: &[PromptIndex]) -> Vec<&Prompt> {
         indices.iter().map(|it| &self.prompts[it.0]).collect()
     }
@@ -219,7 +206,6 @@ impl PromptTable {
         Some(&self.prompts[index])
     }
 
-    /// True if every prompt has a gold answer.
     pub(crate) fn is_graded(&self) -> bool {
         self.prompts.iter().all(|it| it.gold.is_some())
     }
@@ -326,7 +312,6 @@ fn admit_teachers(
     }
 }
 
-/// A message about an example, with its row.
 fn with_row(dataset: &Dataset, number: usize, origin: &str, what: &impl Display) -> String {
     let Example { row, id, .. } = &dataset.examples[number];
     let row = if *row == 0 { number as u64 + 1 } else { *row };
@@ -341,11 +326,8 @@ pub struct PromptIndex(pub usize);
 /// does not fill a step left out.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// Seed of the permutations.
     pub seed: u64,
-    /// Prompts of the run.
     pub prompts: usize,
-    /// Prompts of one step.
     pub per_step: usize,
 }
 
@@ -386,7 +368,6 @@ impl Order {
     }
 }
 
-/// How problems are read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadAs<'a> {
     /// Names of the columns, where no layout fits.

@@ -15,14 +15,20 @@ use crate::problems::duplicates::Texts;
 use crate::problems::prompts::{Order, Prompt, PromptLimits, PromptTable, ReadAs, load_files};
 use crate::recipe::{DataSource, Recipe, levels};
 
-/// The training data of a run.
 pub(crate) enum Source {
-    /// Prompts whose responses are sampled.
-    Prompts { table: PromptTable, order: Order },
-    /// Prompts whose demonstrations are imitated.
-    Demonstrations { table: PromptTable, order: Order },
+    Prompts {
+        table: PromptTable,
+        order: Order,
+    },
+    Demonstrations {
+        table: PromptTable,
+        order: Order,
+    },
     /// Documents that are made as they are needed, `per_step` of them in a step.
-    Corpus { corpus: Corpus, per_step: u64 },
+    Corpus {
+        corpus: Corpus,
+        per_step: u64,
+    },
 }
 
 impl Source {
@@ -68,7 +74,6 @@ impl Source {
         }
     }
 
-    /// Warnings about the data.
     pub(crate) fn warnings(&self, wants_teacher: bool) -> Vec<String> {
         let Some((table, _)) = self.prompts() else {
             return Vec::new();

@@ -6,20 +6,15 @@ use super::words::did_you_mean;
 use crate::Result;
 use crate::recipe::refused_recipe;
 
-/// The prefix of a built-in recipe's name.
 pub(super) const PREFIX: &str = "builtin:";
 
-/// A recipe that comes with the program.
 #[derive(Clone, Copy, Debug)]
 pub struct BuiltinRecipe {
-    /// Its name after `builtin:`.
     pub name: &'static str,
-    /// Its text.
     pub text: &'static str,
 }
 
 impl BuiltinRecipe {
-    /// Its first comment.
     pub fn summary(&self) -> &'static str {
         let first = self.text.lines().next().unwrap_or_default();
         first.trim_start_matches(['#', ' '])
@@ -41,7 +36,6 @@ macro_rules! recipes {
     };
 }
 
-/// The recipes that come with the program.
 pub const BUILTIN_RECIPES: &[BuiltinRecipe] = recipes![
     "smoke" in "smoke.toml",
     "hapo-method" in "mini/hapo-method.toml",
@@ -55,7 +49,6 @@ pub const BUILTIN_RECIPES: &[BuiltinRecipe] = recipes![
     "llama-3.2-1b-math" in "ready/llama-3.2-1b-math.toml",
 ];
 
-/// The recipe of that name.
 pub(super) fn find(name: &str) -> Result<&'static BuiltinRecipe> {
     BUILTIN_RECIPES.iter().find(|it| it.name == name).ok_or_else(|| {
         let known: Vec<&str> = BUILTIN_RECIPES.iter().map(|it| it.name).collect();

@@ -8,19 +8,18 @@ use toml::{Table, Value};
 
 use super::registered::{BuildMethod, register};
 use super::sections::{path_of, sections_and_keys};
-use super::{Key, Overrides, REQUIRED, Recipe, SECTIONS};
+use super::{Key, Overrides, REQUIRED, Range, Recipe, SECTIONS};
 
-/// A key of a recipe.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct KeyEntry {
     /// Its section; empty at the top.
     pub section: &'static str,
-    /// Its name in it.
     pub name: &'static str,
     /// The default, as TOML; `required`, or empty if the key is then absent.
     pub default: String,
-    /// The explanation, in Markdown.
     pub meaning: &'static str,
+    /// The numbers that it takes, where not all of its type.
+    pub range: Option<Range>,
 }
 
 impl KeyEntry {
@@ -35,7 +34,9 @@ pub fn key_entries() -> Vec<KeyEntry> {
     let defaults = defaults();
     let entry = |(section, key): (&'static str, &'static Key)| {
         let meaning = key.meaning.trim();
-        let mut entry = KeyEntry { section, name: key.name, default: String::new(), meaning };
+        let range = key.range.map(|range| range());
+        let mut entry =
+            KeyEntry { section, name: key.name, default: String::new(), meaning, range };
         entry.default = default_of(&defaults, &entry);
         entry
     };
@@ -45,7 +46,6 @@ pub fn key_entries() -> Vec<KeyEntry> {
 /// A recipe in which every section is written.
 pub(super) const EVERY_SECTION: &str = "method = \"trapo\"\nmodel.init = { hidden = 2, layers = 1, heads = 1, kv_heads = 1, ffn = 1 }\nhapo.turn_off_epoch = 1\neval.suite = \"mini6\"\nlora.rank = 16";
 
-/// Its defaults.
 fn defaults() -> Table {
     let recipe = Recipe::parse(EVERY_SECTION, "defaults", &Overrides::default());
     let recipe = recipe.expect("the text is a constant");

@@ -1,57 +1,58 @@
 //! A recipe that cannot be wrong: typed sections, checked once, read only.
 
 mod builtin;
-mod idle;
 mod keys;
+mod range;
 mod registered;
 mod rules;
 mod schema;
-mod scope;
 mod sections;
 mod text;
+mod unused_keys;
+mod values;
 mod words;
 
 use std::io::Read;
 use std::path::Path;
-use std::sync::Arc;
 
 use hapo_core::{Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal};
 use hapo_data::{Dataset, TemplateChoice};
 use hapo_kernels::Compute;
 use hapo_run::RunFolder;
 use hapo_sampler::{Decoding, Truncation};
-use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use crate::Result;
-use idle::{Idle, idle_keys};
 use text::{Document, Idling, Problem};
+use unused_keys::{Idle, idle_keys};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
 pub use keys::{KeyEntry, key_entries, register_method};
+pub use range::Range;
 pub use registered::BuildMethod;
 pub use schema::schema;
 pub use sections::{
-    AUTO, CheckpointSection, DataSection, DataSource, EvalSection, GuardSection, HapoSection,
-    HintSource, InitSection, Key, LoraInit, LoraSection, LoraTargets, LossSection, MethodName,
-    MetricsSection, MicroBatch, ModelSection, OptimSection, Overlong, REQUIRED, ReferenceSection,
-    RewardSection, RolloutEngine, RolloutsSection, SECTIONS, SamplingSection, Settings, Tracker,
+    CheckpointSection, DataSection, EvalSection, GuardSection, HapoSection, InitSection, Key,
+    LoraSection, LossSection, MetricsSection, ModelSection, OptimSection, REQUIRED,
+    ReferenceSection, RewardSection, RolloutsSection, SECTIONS, SamplingSection, Settings,
 };
 pub(crate) use text::refused_recipe;
 pub use text::{Overrides, RecipeProblem, WrittenAs};
+pub use values::{
+    AUTO, DataSource, HintSource, LearningRateSchedule, LoraInit, LoraTargets, MethodName,
+    MicroBatch, Overlong, RolloutEngine, Tracker,
+};
 pub use words::{did_you_mean, key_of_word};
 
-/// The recipe of a run.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     name: String,
     stage: Option<String>,
     settings: Settings,
-    /// The method's own table.
     own: Table,
     /// The keys that it does not read; they have their defaults.
     idle: Vec<Idle>,
-    method: Arc<dyn Method>,
+    method: Method,
     loss: Loss,
     gate: Option<HapoGate>,
     model: ModelSource,
@@ -61,9 +62,7 @@ pub struct Recipe {
 /// Problems that a run is evaluated on while it trains.
 #[derive(Clone, Debug)]
 pub struct EvalSet {
-    /// Its name in messages.
     pub name: String,
-    /// The problems.
     pub dataset: Dataset,
 }
 
@@ -72,9 +71,7 @@ pub struct EvalSet {
 pub enum StageCheckpoint {
     /// The best one where the stage has `[eval]`, else the last.
     Settled,
-    /// `stage:NAME@last`.
     Last,
-    /// `stage:NAME@best`.
     Best,
 }
 
@@ -85,47 +82,11 @@ pub enum ModelSource {
     Folder(String),
     /// A checkpoint of an earlier stage of the run: `stage:NAME`.
     Stage(String, StageCheckpoint),
-    /// Random weights of this shape.
     Init(InitSection),
 }
 
-/// Bytes of the largest recipe.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Shape of the learning rate over the run, after its warm-up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LearningRateSchedule {
-    /// The peak, to the end.
-    #[default]
-    Constant,
-    /// Straight down to 0 at the end.
-    Linear,
-    /// Half a cosine down to 0 at the end.
-    Cosine,
-}
-
-impl LearningRateSchedule {
-    /// Factor of the peak rate at optimiser step `step` (from 1) of `total`, with a linear rise over
-    /// the first `warmup` of them.
-    pub fn factor(self, step: u64, total: u64, warmup: f64) -> f64 {
-        let warm_steps = (warmup * total as f64).round();
-        let at = step as f64;
-        if at <= warm_steps {
-            return at / warm_steps;
-        }
-        let left = (total as f64 - warm_steps).max(1.0);
-        // The last step still moves: its rate is that of one step before the end.
-        let progress = ((at - warm_steps - 1.0) / left).clamp(0.0, 1.0);
-        match self {
-            Self::Constant => 1.0,
-            Self::Linear => 1.0 - progress,
-            Self::Cosine => 0.5 * (1.0 + libm::cos(std::f64::consts::PI * progress)),
-        }
-    }
-}
-
-/// Reading.
 impl Recipe {
     /// Reads and checks a recipe file of one stage.
     pub fn load(path: &Path, overrides: &Overrides) -> Result<Self> {
@@ -237,19 +198,19 @@ impl Recipe {
         let in_place = |it| document.error(it);
         rules::check(&written).map_err(in_place)?;
         let method = rules::method_of(&written, &own).map_err(in_place)?;
-        rules::check_rewards(&written, &*method).map_err(in_place)?;
-        rules::check_pick(&written, &*method).map_err(in_place)?;
-        let idle = idle_keys(&written, &*method);
+        rules::check_rewards(&written, &method).map_err(in_place)?;
+        rules::check_pick(&written, &method).map_err(in_place)?;
+        let idle = idle_keys(&written, &method);
         // An idle key has its default, so that nothing can read what was written.
         let settings = without(&written, &idle).try_into();
         let settings: Settings = settings.expect("it was one before");
         Ok(Self {
             name: settings.name.clone().unwrap_or_else(|| name.to_owned()),
             stage,
-            loss: rules::loss_of(&settings, &*method),
-            gate: rules::gate_of(&settings, &*method).map_err(in_place)?,
+            loss: rules::loss_of(&settings, &method),
+            gate: rules::gate_of(&settings, &method).map_err(in_place)?,
             model: rules::model_of(&settings).map_err(in_place)?,
-            reference: rules::reference_of(&settings, &*method).map_err(in_place)?,
+            reference: rules::reference_of(&settings, &method).map_err(in_place)?,
             settings,
             own,
             idle,
@@ -298,7 +259,7 @@ impl Recipe {
         let last_look_counts =
             |eval: &EvalSection| eval.patience > 0 && !self.steps().is_multiple_of(eval.every);
         let gate_reads = |key: &str| {
-            self.settings.hapo.as_ref().is_some_and(|it| it.gate.0.reads().contains(&key))
+            self.settings.hapo.as_ref().is_some_and(|it| it.gate.0.reads.contains(&key))
         };
         let keys = [
             ("optim.lr_schedule", optim.lr_schedule != LearningRateSchedule::Constant),
@@ -314,7 +275,7 @@ impl Recipe {
         let mut table = without(&self.settings, &self.idle);
         if !self.own.is_empty() {
             let own = Value::Table(self.own.clone());
-            table.insert(self.method.name().to_owned(), own);
+            table.insert(self.method.name.to_owned(), own);
         }
         table
     }
@@ -373,7 +334,6 @@ fn refuse_idle(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> 
 
 macro_rules! sections {
     ($($(#[doc = $doc:literal])+ $section:ident: $type:ty,)+) => {
-        /// Sections.
         impl Recipe {
             $($(#[doc = $doc])+ pub fn $section(&self) -> &$type {
                 &self.settings.$section
@@ -399,7 +359,6 @@ sections! {
     guard: GuardSection,
 }
 
-/// Everything else.
 impl Recipe {
     /// Name of the run; of the stage, in a recipe of several.
     pub fn name(&self) -> &str {
@@ -411,24 +370,20 @@ impl Recipe {
         self.stage.as_deref()
     }
 
-    /// All keys with their defaults.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The method, without its gate.
-    pub fn method(&self) -> &Arc<dyn Method> {
+    pub fn method(&self) -> &Method {
         &self.method
     }
 
-    /// The method's requirements of a run.
     pub fn needs(&self) -> Needs {
-        rules::needs_of(&self.settings, &*self.method)
+        rules::needs_of(&self.settings, &self.method)
     }
 
-    /// The injection at the gate of `[hapo]`.
-    pub fn injection(&self) -> &'static dyn Injection {
-        self.settings.hapo.as_ref().map_or(INJECTIONS[0], |hapo| hapo.injection.0)
+    pub fn injection(&self) -> &'static Injection {
+        self.settings.hapo.as_ref().map_or(&INJECTIONS[0], |hapo| hapo.injection.0)
     }
 
     /// Where hints come from; none where none are shown.
@@ -436,22 +391,18 @@ impl Recipe {
         self.needs().hints.then_some(self.settings.data.hints)
     }
 
-    /// Seed of every random draw.
     pub fn seed(&self) -> u64 {
         self.settings.seed
     }
 
-    /// The rounding of products' factors.
     pub fn compute(&self) -> Compute {
         self.settings.compute
     }
 
-    /// Batches to train on.
     pub fn steps(&self) -> u64 {
         self.settings.steps
     }
 
-    /// How the method's terms become a loss.
     pub fn loss(&self) -> &Loss {
         &self.loss
     }
@@ -476,12 +427,10 @@ impl Recipe {
         hapo_net::reward::is_own(&self.data().grader)
     }
 
-    /// How rollouts are drawn.
     pub fn decoding(&self) -> Decoding {
         decoding(&self.settings.sampling)
     }
 
-    /// The model to start from.
     pub fn model(&self) -> &ModelSource {
         &self.model
     }
@@ -496,12 +445,10 @@ impl Recipe {
         self.settings.lora.as_ref()
     }
 
-    /// Evaluation while the run trains.
     pub fn eval(&self) -> Option<&EvalSection> {
         self.settings.eval.as_ref()
     }
 
-    /// True if an evaluation is due after this step.
     pub(crate) fn evaluates_after(&self, step: u64) -> bool {
         self.eval().is_some_and(|it| step == self.steps() || step.is_multiple_of(it.every))
     }
@@ -518,19 +465,17 @@ impl Recipe {
         self.eval().map_or(0, own)
     }
 
-    /// How the evaluation's completions are drawn.
     pub(crate) fn eval_decoding(&self) -> Decoding {
         let temperature = self.eval().map_or(0.0, |it| it.temperature);
         let decoding = Decoding::at_temperature(temperature as f32, Truncation::NONE);
         decoding.expect("the temperature was checked")
     }
 
-    /// Warnings before the run starts.
     pub fn warnings(&self) -> Vec<String> {
         let mut all = Vec::new();
         let annealing = match &self.gate {
             Some(HapoGate { rule, gate: Gate::Confidence { annealing, .. }, .. })
-                if !rule.chooses() =>
+                if !rule.chooses =>
             {
                 Some(annealing)
             }

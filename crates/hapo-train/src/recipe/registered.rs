@@ -12,7 +12,7 @@ use toml::Table;
 
 /// Builds the method of that name of the keys of its table, or says which key it refuses and why.
 pub type BuildMethod =
-    dyn Fn(&'static str, &Table) -> Result<Arc<dyn Method>, (String, String)> + Send + Sync;
+    dyn Fn(&'static str, &Table) -> Result<Method, (String, String)> + Send + Sync;
 
 #[derive(Clone)]
 pub(super) struct Registered {

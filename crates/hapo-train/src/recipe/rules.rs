@@ -2,8 +2,6 @@
 
 use std::fmt::Display;
 
-use std::sync::Arc;
-
 use hapo_core::{
     Annealing, AnnealingMode, Clip, GateSettings, HapoGate, INJECTIONS, ImportanceRatioLevel, Kl,
     Loss, METHODS, Method, MethodEntry, MethodSettings, Needs, Normaliser, Schedule, Scored,
@@ -14,11 +12,11 @@ use hapo_run::{METRICS, REWARD_PARTS};
 use hapo_sampler::{Decoding, Truncation};
 use toml::{Table, Value};
 
+use super::range::check_ranges;
 use super::registered::registered;
-use super::sections::{
-    AUTO, DataSource, EvalSection, HapoSection, InitSection, MicroBatch, Settings,
-};
+use super::sections::{EvalSection, HapoSection, InitSection, Settings};
 use super::text::Problem;
+use super::values::{AUTO, DataSource};
 use super::words::{did_you_mean, explain};
 use super::{ModelSource, StageCheckpoint, decoding};
 
@@ -26,8 +24,8 @@ type Checked<T = ()> = Result<T, Problem>;
 
 /// Checks every key's range and every rule between keys that makes no value of its own.
 pub(super) fn check(it: &Settings) -> Checked {
-    check_counts(it)?;
-    check_numbers(it)?;
+    check_ranges(&Table::try_from(it).expect("a recipe is plain data"))?;
+    check_reward(it)?;
     check_sampling(it)?;
     check_rollouts(it)?;
     check_data(it)?;
@@ -37,12 +35,6 @@ pub(super) fn check(it: &Settings) -> Checked {
     }
     if let Some(init) = &it.model.init {
         check_init(init)?;
-    }
-    if let Some(lora) = &it.lora {
-        let rank = (1..=4096).contains(&lora.rank);
-        range("lora.rank", rank, "a whole number from 1 to 4096", lora.rank)?;
-        let alpha = lora.alpha.is_finite() && lora.alpha > 0.0;
-        range("lora.alpha", alpha, "a number above 0", lora.alpha)?;
     }
     Ok(())
 }
@@ -55,91 +47,19 @@ fn range(key: &str, valid: bool, expected: &str, got: impl Display) -> Checked {
     Err(Problem::new(key, what, "`hapo recipe` lists every key"))
 }
 
-/// Longest prompt and longest response.
-const MOST_TOKENS: usize = 1 << 20;
-
-/// Sizes above which a run would only find out by itself that the machine does not have them.
-fn check_counts(it: &Settings) -> Checked {
-    let (s, o, steps) = (&it.sampling, &it.optim, it.steps.try_into());
-    let micro_batch = match o.micro_batch_tokens {
-        MicroBatch::Auto => 1,
-        MicroBatch::Tokens(it) => it,
-    };
-    let counts = [
-        ("steps", steps.unwrap_or(usize::MAX), 1, 1_000_000_000),
-        ("data.prompts", it.data.prompts, 1, 1_000_000),
-        ("data.max_prompt_tokens", it.data.max_prompt_tokens, 1, MOST_TOKENS),
-        ("sampling.group_size", s.group_size, 2, 65_535),
-        ("sampling.prompts_per_step", s.prompts_per_step, 1, 1_000_000),
-        ("sampling.max_new_tokens", s.max_new_tokens, 1, MOST_TOKENS),
-        ("sampling.max_sequences", s.max_sequences, 1, 1_000_000),
-        ("sampling.remembered_tokens", s.remembered_tokens, 1, 1 << 40),
-        ("optim.passes", o.passes, 1, 1000),
-        ("optim.micro_batch_tokens", micro_batch, 1, 1 << 30),
-        ("checkpoint.keep", it.checkpoint.keep, 1, 1_000_000),
-        ("guard.window", it.guard.window, 1, 1_000_000),
-        ("reward.workers", it.reward.workers, 0, 1024),
-    ];
-    for (key, value, least, most) in counts {
-        let expected = format!("a whole number from {least} to {most}");
-        range(key, (least..=most).contains(&value), &expected, value)?;
-    }
-    Ok(())
-}
-
-fn check_numbers(it: &Settings) -> Checked {
-    const ABOVE_0: &str = "a number above 0";
-    const FROM_0: &str = "a number from 0";
-    const SECONDS: &str = "seconds above 0, at most a day";
-    const OR_NO_CLIP: &str = "a number above 0, or inf for no clip";
-    let (l, o, g) = (&it.loss, &it.optim, &it.guard);
-    let above_0 = |value: f64| value > 0.0;
-    let seconds = |value: f64| value > 0.0 && value <= 86_400.0;
-    let finite_above_0 = |value: f64| value.is_finite() && value > 0.0;
-    let finite_from_0 = |value: f64| value.is_finite() && value >= 0.0;
-    let clip_low = above_0(l.clip_low) && (l.clip_low < 1.0 || l.clip_low == f64::INFINITY);
-    let shrinks = (0.0..=1000.0).contains(&o.weight_decay);
-    let share = |value: f64| (0.0..1.0).contains(&value);
-    let low_or_none = "a number in (0, 1), or inf for no clip";
-    let share_text = "a share in [0, 1)";
-    let rules = [
-        ("loss.clip_low", clip_low, low_or_none, l.clip_low),
-        ("loss.clip_high", above_0(l.clip_high), OR_NO_CLIP, l.clip_high),
-        ("loss.entropy_coef", finite_from_0(l.entropy_coef), FROM_0, l.entropy_coef),
-        ("loss.kl_coef", finite_from_0(l.kl_coef), FROM_0, l.kl_coef),
-        ("reward.timeout", seconds(it.reward.timeout), SECONDS, it.reward.timeout),
-        (
-            "reward.start_timeout",
-            seconds(it.reward.start_timeout),
-            SECONDS,
-            it.reward.start_timeout,
-        ),
-        ("optim.lr", finite_above_0(o.lr), ABOVE_0, o.lr),
-        ("optim.eps", finite_above_0(o.eps), ABOVE_0, o.eps),
-        ("optim.weight_decay", shrinks, "a number from 0 to 1000", o.weight_decay),
-        ("optim.max_grad_norm", above_0(o.max_grad_norm), ABOVE_0, o.max_grad_norm),
-        ("optim.warmup", share(o.warmup), share_text, o.warmup),
-        ("data.verdict_noise", share(it.data.verdict_noise), share_text, it.data.verdict_noise),
-        ("guard.beta_rise", above_0(g.beta_rise), ABOVE_0, g.beta_rise),
-        ("guard.entropy_factor", above_0(g.entropy_factor), ABOVE_0, g.entropy_factor),
-        ("guard.grad_norm_factor", above_0(g.grad_norm_factor), ABOVE_0, g.grad_norm_factor),
-    ];
-    for (key, valid, expected, got) in rules {
-        range(key, valid, expected, got)?;
-    }
+/// Which rewards are successes, and what an answer without a verdict is worth.
+fn check_reward(it: &Settings) -> Checked {
     let (success_at, wrong) = (it.reward.success_at, it.reward.wrong);
     if hapo_net::reward::is_own(&it.data.grader) {
         range("reward.success_at", success_at.is_finite(), "a finite reward", success_at)?;
         let below = wrong.is_finite() && wrong < success_at;
-        range("reward.wrong", below, "a finite reward below reward.success_at", wrong)?;
+        range("reward.wrong", below, "a finite reward below reward.success_at", wrong)
     } else {
         let reachable = success_at > 0.0 && success_at <= 1.0;
         range("reward.success_at", reachable, "a reward in (0, 1]", success_at)?;
         let below = wrong.is_finite() && wrong <= 0.0;
-        range("reward.wrong", below, "at most 0, the reward of a wrong answer", wrong)?;
+        range("reward.wrong", below, "at most 0, the reward of a wrong answer", wrong)
     }
-    let betas = o.betas.iter().all(|it| (0.0..1.0).contains(it));
-    range("optim.betas", betas, "two numbers in [0, 1)", format!("{:?}", o.betas))
 }
 
 fn check_sampling(it: &Settings) -> Checked {
@@ -163,8 +83,6 @@ fn check_rollouts(it: &Settings) -> Checked {
         let folder = "a folder that the server can read, such as /dev/shm/hapo";
         range("rollouts.weights", !rollouts.weights.is_empty(), folder, "none")?;
     }
-    let cap = rollouts.correction_cap;
-    range("rollouts.correction_cap", cap.is_finite() && cap >= 1.0, "a number from 1", cap)?;
     let Some(correction) = rollouts.correction() else { return Ok(()) };
     if sampling.top_p < 1.0 || sampling.top_k > 0 || sampling.min_p > 0.0 {
         let what = "a truncated distribution has no ratio to the trainer's: it lacks tokens";
@@ -198,10 +116,7 @@ fn check_data(it: &Settings) -> Checked {
     } else {
         hapo_verify::grader(&data.grader).map_err(|it| names(&it, "data.grader", "graders"))?;
     }
-    levels(&data.levels)?;
-    let covered = (0.0..=1.0).contains(&data.teacher_coverage);
-    range("data.teacher_coverage", covered, "a share in [0, 1]", data.teacher_coverage)?;
-    Ok(())
+    levels(&data.levels).map(drop)
 }
 
 /// The run's name, which is a folder's, and that of the metric that chooses a checkpoint.
@@ -232,17 +147,6 @@ fn check_names(it: &Settings) -> Checked {
 fn check_eval(it: &EvalSection) -> Checked {
     let named = it.data.is_some() || it.suite.is_some();
     range("eval", named, "`data` or `suite`", "neither")?;
-    let every = it.every.try_into().unwrap_or(usize::MAX);
-    let counts = [
-        ("eval.every", every, 1_000_000_000),
-        ("eval.problems", it.problems, 1_000_000),
-        ("eval.k", it.k, 65_535),
-        ("eval.max_tokens", it.max_tokens.unwrap_or(1), MOST_TOKENS),
-    ];
-    for (key, value, most) in counts {
-        let expected = format!("a whole number from 1 to {most}");
-        range(key, (1..=most).contains(&value), &expected, value)?;
-    }
     let decoding = Decoding::at_temperature(it.temperature as f32, Truncation::NONE);
     decoding.map_err(|it| {
         let what = format!("expected {}, got {}", it.expected, it.got);
@@ -274,18 +178,6 @@ pub(super) fn levels(names: &[String]) -> Checked<Vec<(String, u32)>> {
 }
 
 fn check_init(init: &InitSection) -> Checked {
-    let sizes = [
-        ("hidden", init.hidden),
-        ("layers", init.layers),
-        ("heads", init.heads),
-        ("kv_heads", init.kv_heads),
-        ("ffn", init.ffn),
-    ];
-    for (name, size) in sizes {
-        let key = format!("model.init.{name}");
-        let most = if name == "layers" { 1000 } else { 1 << 20 };
-        range(&key, (1..=most).contains(&size), &format!("a size from 1 to {most}"), size)?;
-    }
     let parameters = init.layers as u128
         * init.hidden as u128
         * (4 * init.hidden as u128 + 3 * init.ffn as u128);
@@ -296,14 +188,9 @@ fn check_init(init: &InitSection) -> Checked {
     let even = "a divisor of hidden that leaves an even head width";
     range("model.init.heads", fits, even, init.heads)?;
     let shared = init.heads.is_multiple_of(init.kv_heads);
-    range("model.init.kv_heads", shared, "a divisor of heads", init.kv_heads)?;
-    let std = init.std.is_finite() && init.std > 0.0;
-    range("model.init.std", std, "a number above 0", init.std)?;
-    let theta = init.rope_theta.is_finite() && init.rope_theta > 1.0;
-    range("model.init.rope_theta", theta, "a number above 1", init.rope_theta)
+    range("model.init.kv_heads", shared, "a divisor of heads", init.kv_heads)
 }
 
-/// Where the initial weights come from.
 pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
     match (&it.model.path, &it.model.init) {
         (Some(path), None) => Ok(source_of(path)),
@@ -316,20 +203,19 @@ pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
     }
 }
 
-/// The method, built from its settings.
-pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> {
+pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Method> {
     let method = built_method(it, own)?;
     if it.data.train == DataSource::Files(Vec::new()) {
         let hint = "name a file, a folder or a pattern";
         return Err(Problem::new("data.train", "expected at least one name, got none", hint));
     }
-    let grades = needs_of(it, &*method).grades;
+    let grades = needs_of(it, &method).grades;
     if let Some(Err(error)) = it.data.columns.as_ref().map(|columns| columns.check(grades)) {
         let hint =
             "as in { problem = \"question\", answer = \"final_answer\", teacher = [\"solution\"] }";
         return Err(Problem::new("data.columns", error.to_string(), hint));
     }
-    if it.data.train == DataSource::Corpus && !imitates(&*method) {
+    if it.data.train == DataSource::Corpus && !imitates(&method) {
         let hint = "use data.train = \"builtin\", or method = \"sft\"";
         let what = "the corpus has no answers to reward";
         return Err(Problem::new("data.train", what, hint));
@@ -337,7 +223,7 @@ pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> 
     Ok(method)
 }
 
-fn built_method(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> {
+fn built_method(it: &Settings, own: &Table) -> Checked<Method> {
     let Some(entry) = it.method.entry() else {
         let name = it.method.name();
         let registered = registered(name).expect("the recipe's method is known");
@@ -351,13 +237,12 @@ fn built_method(it: &Settings, own: &Table) -> Checked<Arc<dyn Method>> {
         });
     };
     let settings = method_settings(it, entry, own)?;
-    (entry.build)(&settings).map_err(|it| {
+    entry.build(&settings).map_err(|it| {
         let hint = "`hapo recipe` has the tables of single methods";
         Problem::new(it.place().unwrap_or_default(), it.problem(), hint)
     })
 }
 
-/// The recipe's settings of its method.
 fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<MethodSettings> {
     if entry.own_keys.is_empty() && !own.is_empty() {
         let what = format!("method = \"{}\" has no table", entry.name);
@@ -379,9 +264,9 @@ fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<M
 }
 
 /// A run's requirements: the injection's with HAPO, or the bare method's.
-pub(super) fn needs_of(it: &Settings, method: &dyn Method) -> Needs {
+pub(super) fn needs_of(it: &Settings, method: &Method) -> Needs {
     let needs = match &it.hapo {
-        Some(hapo) => Needs::ROLLOUTS.and(hapo.injection.0.needs()),
+        Some(hapo) => (hapo.injection.0.help)().needs,
         None => method.needs(),
     };
     match it.teacher.pick {
@@ -392,7 +277,7 @@ pub(super) fn needs_of(it: &Settings, method: &dyn Method) -> Needs {
 }
 
 /// Refuses a pick by scores where a prefix is shown before there are scores.
-pub(super) fn check_pick(it: &Settings, method: &dyn Method) -> Checked {
+pub(super) fn check_pick(it: &Settings, method: &Method) -> Checked {
     if it.teacher.pick == TeacherPick::Likeliest && needs_of(it, method).prefixes {
         let what =
             "a prefix is shown before the weights of the step could score whole trajectories";
@@ -402,7 +287,7 @@ pub(super) fn check_pick(it: &Settings, method: &dyn Method) -> Checked {
 }
 
 /// The folder of the second model, which is required where something reads it (D38).
-pub(super) fn reference_of(it: &Settings, method: &dyn Method) -> Checked<Option<ModelSource>> {
+pub(super) fn reference_of(it: &Settings, method: &Method) -> Checked<Option<ModelSource>> {
     let needs = needs_of(it, method);
     if !needs.reference && it.loss.kl_coef == 0.0 {
         return Ok(None);
@@ -412,9 +297,9 @@ pub(super) fn reference_of(it: &Settings, method: &dyn Method) -> Checked<Option
         _ => {
             let what = match (needs.reference, &it.hapo) {
                 (true, Some(hapo)) => {
-                    format!("hapo.injection = \"{}\" needs a second model", hapo.injection.0.name())
+                    format!("hapo.injection = \"{}\" needs a second model", hapo.injection.0.name)
                 }
-                (true, None) => format!("method = \"{}\" needs a second model", method.name()),
+                (true, None) => format!("method = \"{}\" needs a second model", method.name),
                 (false, _) => "loss.kl_coef needs the model that the KL is taken to".to_owned(),
             };
             let hint = "name its folder with reference.path";
@@ -433,40 +318,37 @@ fn source_of(path: &str) -> ModelSource {
     ModelSource::Stage(name.to_owned(), which)
 }
 
-/// Refuses rewards that the method cannot learn from.
-pub(super) fn check_rewards(it: &Settings, method: &dyn Method) -> Checked {
-    if method.takes_negative_rewards() || it.reward.wrong >= 0.0 {
+pub(super) fn check_rewards(it: &Settings, method: &Method) -> Checked {
+    if method.takes_negative_rewards || it.reward.wrong >= 0.0 {
         return Ok(());
     }
-    let what = format!("`{}` cannot learn from rewards below 0", method.name());
+    let what = format!("`{}` cannot learn from rewards below 0", method.name);
     Err(Problem::new("reward.wrong", what, "write 0, or take method = \"grpo\""))
 }
 
-/// True if nothing is sampled.
-pub(super) fn imitates(method: &dyn Method) -> bool {
+pub(super) fn imitates(method: &Method) -> bool {
     !method.samples()
 }
 
 /// The gate, its slot rule and what enters; `None` for the bare method.
-pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<HapoGate>> {
+pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate>> {
     let Some(hapo) = &it.hapo else {
         return Ok(None);
     };
-    if !method.can_be_gated() && !method.is_plain_host() {
+    if !method.plan.can_be_gated && !method.is_plain_host() {
         return Err(not_gateable(method));
     }
     let (rule, injection) = (hapo.gate.0, hapo.injection.0);
-    let is_annealed = rule.reads().contains(&"annealing");
+    let is_annealed = rule.reads.contains(&"annealing");
     let annealing = if is_annealed { annealing_of(hapo)? } else { Annealing::Off };
-    let gate = rule.table(threshold_of(hapo)?, annealing);
+    let gate = (rule.table)(threshold_of(hapo)?, annealing);
     check_gate_settings(it, hapo)?;
-    if hapo.slot == SlotRule::Fixed && injection.name() != INJECTIONS[0].name() {
-        let what =
-            format!("hapo.injection = \"{}\" may leave a fixed slot empty", injection.name());
+    if hapo.slot == SlotRule::Fixed && injection.name != INJECTIONS[0].name {
+        let what = format!("hapo.injection = \"{}\" may leave a fixed slot empty", injection.name);
         return Err(Problem::new("hapo.slot", what, "use slot = \"lowest-reward\""));
     }
     let level = it.loss.importance_ratio_level;
-    if injection.needs().reference && level == ImportanceRatioLevel::Sequence {
+    if (injection.help)().needs.reference && level == ImportanceRatioLevel::Sequence {
         let what = "a ratio of a sequence has no token to be weighted, as hapo.injection = \"distill\" does";
         let hint = "use importance_ratio_level = \"token\"";
         return Err(Problem::new("loss.importance_ratio_level", what, hint));
@@ -486,8 +368,11 @@ pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<Hapo
         steps: it.steps,
         ..GateSettings::default()
     };
-    if !method.can_be_gated() && injection.takes_trace() && it.teacher.operator.is_none() {
-        let (what, host) = (injection.name(), method.name());
+    if !method.plan.can_be_gated
+        && (injection.help)().takes_trace()
+        && it.teacher.operator.is_none()
+    {
+        let (what, host) = (injection.name, method.name);
         let problem =
             format!("hapo.injection = \"{what}\" needs it: `{host}` has no term for a teacher");
         let hint = "write teacher.operator = \"luffy\", or another of `hapo list operators`";
@@ -500,35 +385,29 @@ pub(super) fn gate_of(it: &Settings, method: &dyn Method) -> Checked<Option<Hapo
 /// The settings of the gates that are no tables.
 fn check_gate_settings(it: &Settings, hapo: &HapoSection) -> Checked {
     let rule = hapo.gate.0;
-    range(
-        "hapo.discount",
-        (0.0..=1.0).contains(&hapo.discount),
-        "a number from 0 to 1",
-        hapo.discount,
-    )?;
     let missing = |key: &str, is_missing: bool, hint: &str| {
-        let what = format!("hapo.gate = \"{}\" needs it", rule.name());
-        let is_missing = is_missing && rule.reads().iter().any(|it| key.ends_with(it));
+        let what = format!("hapo.gate = \"{}\" needs it", rule.name);
+        let is_missing = is_missing && rule.reads.iter().any(|it| key.ends_with(it));
         if is_missing { Err(Problem::new(key, what, hint)) } else { Ok(()) }
     };
     let hint = "write how many groups of the run something may enter";
     missing("hapo.exposures", hapo.exposures == 0, hint)?;
     missing("hapo.record", hapo.record.is_empty(), "name the folder of a finished run")?;
-    if rule.chooses() && it.sampling.dynamic_sampling > 0 {
-        let what = format!("hapo.gate = \"{}\" chooses among all groups of a step", rule.name());
+    if rule.chooses && it.sampling.dynamic_sampling > 0 {
+        let what = format!("hapo.gate = \"{}\" chooses among all groups of a step", rule.name);
         return Err(Problem::new("sampling.dynamic_sampling", what, "use dynamic_sampling = 0"));
     }
     Ok(())
 }
 
-fn not_gateable(method: &dyn Method) -> Problem {
+fn not_gateable(method: &Method) -> Problem {
     let gateable = METHODS.iter().filter(|it| {
-        let built = (it.build)(&MethodSettings::default());
-        built.is_ok_and(|it| it.can_be_gated() || it.is_plain_host())
+        let built = it.build(&MethodSettings::default());
+        built.is_ok_and(|it| it.plan.can_be_gated || it.is_plain_host())
     });
     let names: Vec<&str> = gateable.map(|it| it.name).collect();
     let hint = format!("HAPO wraps {}", names.join(", "));
-    let (name, needs) = (method.name(), method.needs());
+    let (name, needs) = (method.name, method.needs());
     let what = if !needs.samples() {
         format!("`{name}` samples no rollouts for the gate to look at")
     } else if needs.prefixes {
@@ -569,8 +448,7 @@ fn annealing_of(hapo: &HapoSection) -> Checked<Annealing> {
     }
 }
 
-/// How terms become a loss.
-pub(super) fn loss_of(it: &Settings, method: &dyn Method) -> Loss {
+pub(super) fn loss_of(it: &Settings, method: &Method) -> Loss {
     let loss = &it.loss;
     Loss {
         clip: Clip { low: loss.clip_low, high: loss.clip_high },
@@ -583,7 +461,7 @@ pub(super) fn loss_of(it: &Settings, method: &dyn Method) -> Loss {
         },
         entropy_coef: loss.entropy_coef,
         entropy_over: loss.entropy_over,
-        teacher_apart: method.plan().teacher_apart,
+        teacher_apart: method.plan.teacher_apart,
         kl: (loss.kl_coef > 0.0).then_some(Kl { coef: loss.kl_coef, estimator: loss.kl_estimator }),
     }
 }

@@ -46,6 +46,9 @@ fn property(key: &KeyEntry) -> Value {
         (Some(Value::Number(_)), _) => Some(("type", json!("number"))),
         _ => None,
     };
+    if let Some(range) = &key.range {
+        range.add_to(&mut fields);
+    }
     fields.extend(taken.map(|(name, value)| (name.to_owned(), value)));
     fields.extend(default.map(|it| ("default".to_owned(), it)));
     Value::Object(fields)
@@ -77,6 +80,8 @@ mod tests {
         assert_eq!(schedules, json!(["constant", "linear", "cosine"]));
         assert_eq!(of("/properties/optim/properties/lr/type"), "number");
         assert_eq!(of("/properties/optim/properties/lr/default"), json!(5e-6));
+        assert_eq!(of("/properties/optim/properties/lr/exclusiveMinimum"), json!(0.0));
+        assert_eq!(of("/properties/sampling/properties/group_size/maximum"), json!(65535.0));
         assert!(of("/properties/method/enum").as_array().unwrap().contains(&json!("uft")));
     }
 }

@@ -4,25 +4,26 @@
 //! (section 5 and appendix C) unless a line says otherwise. The words that a key takes are spelled by
 //! the crate that owns them. The price of one source is a macro.
 
-use std::sync::LazyLock;
-
 use hapo_core::{
     AdvantageRule, AnnealingMode, Correction, CorrectionKind, Decimal, EntropyOver, GATES,
-    GateRule, INJECTIONS, ImportanceRatioLevel, Injection, KlEstimator, METHODS, MethodEntry,
-    NormaliserKind, SlotRule, TeacherRule, Truncated,
+    INJECTIONS, ImportanceRatioLevel, KlEstimator, METHODS, NormaliserKind, SlotRule, TeacherRule,
+    Truncated,
 };
 use hapo_data::Columns;
 use hapo_data::task::{Mixture, TeacherSteps};
 use hapo_kernels::{Compute, NumberFormat};
-use hapo_model::{ActivationCheckpointing, Dtype, Projection};
+use hapo_model::{ActivationCheckpointing, Dtype};
 use hapo_net::reward::OnFailure;
 use hapo_sampler::KvMemory;
 use hapo_verify::Extraction;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 
-use super::LearningRateSchedule;
-use super::registered::registered;
-use super::scope::Scope;
+use super::range::{ABOVE_0, ABOVE_0_OR_INF, ABOVE_1, CLIP_HIGH, CLIP_LOW, Range, SECONDS};
+use super::unused_keys::Scope;
+use super::values::{
+    AUTO, DataSource, GateName, HintSource, InjectionName, LearningRateSchedule, LoraInit,
+    LoraTargets, MethodName, MicroBatch, Overlong, RolloutEngine, Tracker,
+};
 
 /// A key of a recipe.
 #[derive(Clone, Copy, Debug)]
@@ -31,23 +32,36 @@ pub struct Key {
     pub name: &'static str,
     /// The explanation, in Markdown.
     pub meaning: &'static str,
+    /// The numbers that it takes.
+    pub(super) range: Option<fn() -> Range>,
     /// Which recipes read it.
     pub(super) scope: Scope,
+    /// Its names in TRL, verl, transformers and axolotl.
+    pub(super) synonyms: &'static [&'static str],
 }
 
-/// A line `key: type = default; only Scope,` of a section: without a scope every recipe reads the key.
-macro_rules! scope {
-    () => {
-        Scope::Every
+/// Lines `name; in RANGE; only Scope; aka "synonym",`: without a scope every recipe reads the key.
+macro_rules! keys {
+    ($($(#[doc = $doc:literal])+ $key:ident $(; in $range:expr)? $(; only $scope:ident)? $(; aka $($word:literal)+)?,)+) => {
+        &[$(Key {
+            name: stringify!($key),
+            meaning: concat!($($doc),+),
+            range: keys!(@range $($range)?),
+            scope: keys!(@scope $($scope)?),
+            synonyms: &[$($($word),+)?],
+        },)+]
     };
-    ($scope:ident) => {
-        Scope::$scope
-    };
+    (@range) => { None };
+    (@range $range:expr) => { Some(|| Range::from($range)) };
+    (@scope) => { Scope::Every };
+    (@scope $scope:ident) => { Scope::$scope };
 }
 
+/// The same lines with a type and a default, `key: type = default; …`, as a section of settings.
 macro_rules! section {
     ($(#[doc = $about:literal])+ $section:ident {
-        $($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:expr $(; only $scope:ident)?,)+
+        $($(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:expr
+            $(; in $range:expr)? $(; only $scope:ident)? $(; aka $($word:literal)+)?,)+
     }) => {
         $(#[doc = $about])+
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,16 +77,15 @@ macro_rules! section {
         }
 
         impl $section {
-            const KEYS: &'static [Key] = &[
-                $(Key {
-                    name: stringify!($key),
-                    meaning: concat!($($doc),+),
-                    scope: scope!($($scope)?),
-                },)+
+            const KEYS: &'static [Key] = keys![
+                $($(#[doc = $doc])+ $key $(; in $range)? $(; only $scope)? $(; aka $($word)+)?,)+
             ];
         }
     };
 }
+
+/// Longest prompt and longest response.
+const MOST_TOKENS: u64 = 1 << 20;
 
 /// The sections with their keys, in the order of the documentation. The first has no name.
 pub const SECTIONS: &[(&str, &[Key])] = &[
@@ -124,17 +137,18 @@ section! {
     /// A recipe as it is written, with its defaults filled in.
     Settings {
         /// Name of the run in tables and of its folder; the file's name if absent.
-        name: Option<String> = None,
+        name: Option<String> = None; aka "run_name",
         /// The method: an entry of `hapo list methods`.
         method: MethodName = MethodName(METHODS[0].name),
         /// Seed of every random draw.
         seed: u64 = 0,
         /// Batches of rollouts to train on (`sft`: of demonstrations).
-        steps: u64 = 200,
+        steps: u64 = 200; in 1..=1_000_000_000;
+            aka "epochs" "max_steps" "num_epochs" "num_train_epochs" "total_epochs",
         /// Number format of both factors of matrix products; sums are f32: `f32`, nothing is rounded; `bf16`, on
         /// GPUs and on CPUs with AVX-512 BF16; `tf32`, on GPUs. Everything else is f32, the weights that updates move
         /// included, but activations on a GPU in bf16.
-        compute: Compute = Compute::F32,
+        compute: Compute = Compute::F32; aka "bf16",
         /// The model to start from, see below.
         model: ModelSection = ModelSection::default(),
         /// A low-rank adapter; absent = all weights are trained.
@@ -169,30 +183,7 @@ section! {
         eval: Option<EvalSection> = None,
         /// A tracker that gets each step from its own Python package: `wandb`, `trackio` or `mlflow`. It never stops the
         /// run, see [trackers.md](guides/trackers.md).
-        track: Option<Tracker> = None,
-    }
-}
-
-/// A tracker of runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Tracker {
-    /// Weights & Biases.
-    Wandb,
-    /// Trackio.
-    Trackio,
-    /// `MLflow`.
-    Mlflow,
-}
-
-impl Tracker {
-    /// The name of its Python package.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Wandb => "wandb",
-            Self::Trackio => "trackio",
-            Self::Mlflow => "mlflow",
-        }
+        track: Option<Tracker> = None; aka "report_to",
     }
 }
 
@@ -202,7 +193,7 @@ section! {
         /// A Hugging Face folder, `org/name[@revision]` of the hub, `builtin:base`, or an earlier stage (D33):
         /// `stage:NAME` hands on its best checkpoint where it has `[eval]`, what it started from included, else its
         /// last; `stage:NAME@best` and `stage:NAME@last` say which.
-        path: Option<String> = None,
+        path: Option<String> = None; aka "base_model" "model_name_or_path" "pretrained_model_name_or_path",
         /// Random weights of this shape, see below.
         init: Option<InitSection> = None,
         /// Number format of the weights in checkpoints: `f32`, `bf16` or `f16`; `compute` says what is computed with.
@@ -214,21 +205,21 @@ section! {
     /// `[model.init]`: a Qwen2-shaped decoder with random weights.
     InitSection {
         /// Width of the residual stream.
-        hidden: usize = 0,
+        hidden: usize = 0; in 1..=1 << 20,
         /// Decoder layers.
-        layers: usize = 0,
+        layers: usize = 0; in 1..=1000,
         /// Query heads.
-        heads: usize = 0,
+        heads: usize = 0; in 1..=1 << 20,
         /// Key/value heads.
-        kv_heads: usize = 0,
+        kv_heads: usize = 0; in 1..=1 << 20,
         /// Width of the `SwiGLU` block.
-        ffn: usize = 0,
+        ffn: usize = 0; in 1..=1 << 20,
         /// A `tokenizer.json`, or a folder that has one; the built-in one if absent.
         tokenizer: Option<String> = None,
         /// Base of the rotary frequencies.
-        rope_theta: f64 = 1e4,
+        rope_theta: f64 = 1e4; in ABOVE_1,
         /// Standard deviation of the normal initialisation.
-        std: f64 = 0.02,
+        std: f64 = 0.02; in ABOVE_0,
     }
 }
 
@@ -245,12 +236,12 @@ section! {
     /// `[lora]`: an adapter of PEFT's kind is trained and the model's weights stay as they are: y = x·W + s·(x·A)·B.
     LoraSection {
         /// r: columns of A and rows of B.
-        rank: usize = 16,
+        rank: usize = 16; in 1..=4096; aka "lora_r",
         /// α of the scale s = α/r.
-        alpha: f64 = 32.0,
+        alpha: f64 = 32.0; in ABOVE_0; aka "lora_alpha",
         /// The matrices that get a pair: `all-linear`, or names among `q_proj`, `k_proj`, `v_proj`, `o_proj`, `gate_proj`,
         /// `up_proj` and `down_proj`.
-        targets: LoraTargets = LoraTargets::AllLinear,
+        targets: LoraTargets = LoraTargets::AllLinear; aka "lora_target_modules",
         /// How A is drawn; B begins with 0. `default`: uniform in ±1/√inputs, as PEFT's; `gaussian`: normal of
         /// standard deviation 1/r.
         init: LoraInit = LoraInit::Default,
@@ -259,87 +250,17 @@ section! {
     }
 }
 
-/// How A of an adapter is drawn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LoraInit {
-    /// Uniform in ±1/√inputs.
-    #[default]
-    Default,
-    /// Normal of standard deviation 1/r.
-    Gaussian,
-}
-
-/// The matrices that have a pair.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Names", into = "Names")]
-pub enum LoraTargets {
-    /// Every matrix of every layer.
-    AllLinear,
-    /// These, at least one.
-    Named(Vec<Projection>),
-}
-
-const ALL_LINEAR: &str = "all-linear";
-
-impl LoraTargets {
-    /// The matrices.
-    pub fn projections(&self) -> Vec<Projection> {
-        match self {
-            Self::AllLinear => Projection::ALL.to_vec(),
-            Self::Named(it) => it.clone(),
-        }
-    }
-}
-
-impl TryFrom<Names> for LoraTargets {
-    type Error = String;
-
-    fn try_from(names: Names) -> Result<Self, String> {
-        let names = match names {
-            Names::One(it) if it == ALL_LINEAR => return Ok(Self::AllLinear),
-            Names::One(it) => vec![it],
-            Names::Several(it) => it,
-        };
-        let known = || Projection::ALL.map(Projection::name).join(", ");
-        let named = |name: &String| {
-            let found = Projection::ALL.into_iter().find(|it| it.name() == name);
-            found.ok_or_else(|| {
-                format!("expected {ALL_LINEAR} or some of {}, got `{name}`", known())
-            })
-        };
-        let mut all = names.iter().map(named).collect::<Result<Vec<_>, _>>()?;
-        if all.is_empty() {
-            return Err(format!("expected {ALL_LINEAR} or some of {}, got none", known()));
-        }
-        all.sort_unstable();
-        all.dedup();
-        Ok(Self::Named(all))
-    }
-}
-
-impl From<LoraTargets> for Names {
-    fn from(it: LoraTargets) -> Self {
-        match it {
-            LoraTargets::AllLinear => Self::One(ALL_LINEAR.to_owned()),
-            LoraTargets::Named(it) => {
-                Self::Several(it.iter().map(|it| it.name().to_owned()).collect())
-            }
-        }
-    }
-}
-
 section! {
     /// `[data]`.
     DataSection {
         /// A file of problems in any layout of [data.md](data.md), a folder or pattern of such files, a list of them, or
         /// `hf://datasets/org/name[@revision][/file]` of the hub; `builtin`: prompts of the built-in task; `builtin:corpus`: its documents, for a base model.
-        train: DataSource = DataSource::Builtin,
+        train: DataSource = DataSource::Builtin; aka "dataset" "dataset_name" "datasets" "train_files",
         /// Names of the columns of `data.train`, where no layout fits:
         /// `{ problem = "q", answer = "gold", teacher = ["solution"] }`; `id`, `source`, `level` and `subject` may be named too.
         columns: Option<Columns> = None; only Files,
         /// Prompts drawn from the built-in task.
-        prompts: usize = 640; only Task,
+        prompts: usize = 640; in 1..=1_000_000; only Task,
         /// Seed of the built-in task's prompts: its own, so that runs of different seeds share them.
         seed: u64 = 0; only Task,
         /// Families, levels and styles of `builtin:corpus`; the recommended ones if absent.
@@ -347,7 +268,7 @@ section! {
         /// Levels of the built-in task, for example `["multiply:6"]`; empty = the hard ones.
         levels: Vec<String> = Vec::new(); only Task,
         /// Share of the built-in task's prompts that have a teacher trajectory.
-        teacher_coverage: f64 = 0.25; only Task,
+        teacher_coverage: f64 = 0.25; in 0.0..=1.0; only Task,
         /// How the built-in task's teacher writes, for studies: `exact`; `repeated`, in a style that only 58 % of the hard
         /// problems can be finished in; `flawed`, with a wrong step in 30 % of the traces; `two`, an exact trace and one in the
         /// style of the base model for each prompt.
@@ -360,12 +281,12 @@ section! {
         /// Text after the problem in the user's turn, its spaces included; with `template = "chat"` only.
         template_suffix: Option<String> = None; only Rendered,
         /// Longest rendered prompt in tokens.
-        max_prompt_tokens: usize = 1024,
+        max_prompt_tokens: usize = 1024; in 1..=MOST_TOKENS; aka "max_prompt_length",
         /// Treatment of longer prompts: `drop` leaves them out and counts them, `error` refuses the first.
         overlong: Overlong = Overlong::Drop; only Rendered,
         /// Grader of completions, `hapo list graders`; or a custom reward: `command:PROGRAM`, `python:FILE.py:FUNCTION`,
         /// or the `http://` address of a server, see [own-reward.md](guides/own-reward.md).
-        grader: String = "math".to_owned(); only Rendered,
+        grader: String = "math".to_owned(); only Rendered; aka "reward_funcs" "reward_model",
         /// Where an answer is read (D26): `boxed`, the last closed box; `announced`, that or else an announced answer
         /// ("the answer is …", "Final answer: …", a last line `#### …`); `any`, whatever the grader finds, the last
         /// number of a text with `math`.
@@ -377,7 +298,7 @@ section! {
         /// `answer`, the gold answer.
         hints: HintSource = HintSource::Solution; only Hints,
         /// Share of the rollouts' verdicts that are flipped: an unreliable grader, for studies.
-        verdict_noise: f64 = 0.0; only Verdicts,
+        verdict_noise: f64 = 0.0; in 0.0..1.0; only Verdicts,
     }
 }
 
@@ -393,12 +314,12 @@ section! {
         /// `success_at`; at most 0 with a built-in grader.
         wrong: f64 = 0.0; only Rollouts,
         /// Longest time of one answer, in seconds.
-        timeout: f64 = 30.0; only CustomReward,
+        timeout: f64 = 30.0; in SECONDS; only CustomReward,
         /// Further seconds for the first answer of a process: a program loads its data.
-        start_timeout: f64 = 120.0; only CustomReward,
+        start_timeout: f64 = 120.0; in SECONDS; only CustomReward,
         /// Processes of a program, or requests at once to a server; 0 = one for each core of the CPU. No reward depends
         /// on it.
-        workers: usize = 0; only CustomReward,
+        workers: usize = 0; in 0..=1024; only CustomReward,
         /// A response that is not answered (a crash, the time limit, an answer that is none): `stop` ends the run and
         /// saves it; `wrong` gives it `reward.wrong` and counts it in `reward/failed`.
         on_failure: OnFailure = OnFailure::Stop; only CustomReward,
@@ -409,9 +330,9 @@ section! {
     /// `[sampling]`.
     SamplingSection {
         /// N: members of a group.
-        group_size: usize = 8; only Rollouts,
+        group_size: usize = 8; in 2..=65_535; only Rollouts; aka "num_generations" "rollout_n",
         /// M: groups of one step (`sft`: demonstrations).
-        prompts_per_step: usize = 128,
+        prompts_per_step: usize = 128; in 1..=1_000_000; aka "per_device_train_batch_size" "train_batch_size",
         /// Sampling temperature.
         temperature: f64 = 1.0; only Rollouts,
         /// Nucleus mass. Below 1 the ratio's distribution is not the sampled one, which is warned about.
@@ -424,11 +345,11 @@ section! {
         /// graded text keeps the string.
         stop: Vec<String> = Vec::new(); only Samples,
         /// Longest response in tokens, end token included; also the L of the constant normaliser.
-        max_new_tokens: usize = 8192,
+        max_new_tokens: usize = 8192; in 1..=MOST_TOKENS; aka "max_completion_length" "max_response_length",
         /// Most tokens of earlier rollouts that `hapo.injection = "replay"` remembers, 8 bytes each; the oldest leave first.
-        remembered_tokens: usize = 4_194_304; only Memory,
+        remembered_tokens: usize = 4_194_304; in 1..=1 << 40; only Memory,
         /// Sequences decoded at once.
-        max_sequences: usize = 256; only Samples,
+        max_sequences: usize = 256; in 1..=1_000_000; only Samples,
         /// Memory of keys and values: a size such as `6GB`, or `auto` for nine tenths of what is free beside the rest,
         /// the limits of control groups included; never more than the sequences can use. It decides how many of them
         /// run at once and how often one is read again, not what is sampled.
@@ -454,20 +375,8 @@ section! {
         /// `token-truncate` with `vllm` and `sglang`; our own sampler needs none: its recorded numbers are `π_old` (D19).
         correction: Option<CorrectionKind> = None; only Rollouts,
         /// C, the largest weight.
-        correction_cap: f64 = 2.0; only Corrected,
+        correction_cap: f64 = 2.0; in 1.0..; only Corrected,
     }
-}
-
-/// The interface of a server that samples.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RolloutEngine {
-    /// `hapo serve`.
-    Hapo,
-    /// vLLM's server.
-    Vllm,
-    /// `SGLang`'s server.
-    Sglang,
 }
 
 impl RolloutsSection {
@@ -483,55 +392,47 @@ impl RolloutsSection {
 section! {
     /// `[loss]`.
     LossSection {
-        /// ε below 1; `inf` for no clip.
-        clip_low: f64 = 0.2; only Rollouts,
-        /// ε above 1; `inf` for no clip.
-        clip_high: f64 = 0.2; only Rollouts,
+        /// ε below 1.
+        clip_low: f64 = 0.2; in CLIP_LOW; only Rollouts; aka "clip_ratio_low" "epsilon",
+        /// ε above 1.
+        clip_high: f64 = 0.2; in CLIP_HIGH; only Rollouts; aka "clip_ratio_high" "epsilon_high",
         /// Whose importance ratio is clipped: `token`, or `sequence` (GSPO).
         importance_ratio_level: ImportanceRatioLevel = ImportanceRatioLevel::Token; only Rollouts,
         /// `constant`: sequences × `max_new_tokens`; `length`: `max_new_tokens` alone; `token-mean`: response tokens of
         /// the step; `sequence-mean`: each sequence by its length, then their number.
-        normaliser: NormaliserKind = NormaliserKind::Constant; only Rollouts,
+        normaliser: NormaliserKind = NormaliserKind::Constant; only Rollouts; aka "loss_type",
         /// Weight of the entropy bonus (D17).
-        entropy_coef: f64 = 0.0; only Rollouts,
+        entropy_coef: f64 = 0.0; in 0.0..; only Rollouts,
         /// Whose entropies it is of: `policy`, a sum over its tokens under the same normaliser; `response`, a mean over all
         /// response tokens of the step, the teacher's too (the code of LUFFY and HPT).
         entropy_over: EntropyOver = EntropyOver::Policy; only Entropy,
         /// Weight of the KL to the model of `[reference]` on the policy's tokens, under the same normaliser; 0 = none (D18).
-        kl_coef: f64 = 0.0; only Rollouts,
+        kl_coef: f64 = 0.0; in 0.0..; only Rollouts; aka "beta" "kl_loss_coef",
         /// Its estimator, with q = log `π_ref` − log π: `k1`, −q; `k2`, q²/2; `k3`, exp(q) − 1 − q.
         kl_estimator: KlEstimator = KlEstimator::K3; only Kl,
     }
 }
 
 /// `[advantage]`, which methods read as [`AdvantageRule`].
-const ADVANTAGE: &[Key] = &[
-    Key { name: "std", meaning: " Divide by the standard deviation.", scope: Scope::Rollouts },
-    Key {
-        name: "group",
-        meaning: " Whose mean is subtracted: `mixed`, `sampled` or `policy-only`.",
-        scope: Scope::MixedGroups,
-    },
+const ADVANTAGE: &[Key] = keys![
+    /// Divide by the standard deviation.
+    std; only Rollouts; aka "scale_rewards",
+    /// Whose mean is subtracted: `mixed`, `sampled` or `policy-only`.
+    group; only MixedGroups,
 ];
 
 /// `[teacher]`, which methods read as [`TeacherRule`].
-const TEACHER: &[Key] = &[
-    Key { name: "d", meaning: " d of the operators that have one.", scope: Scope::Teacher },
-    Key {
-        name: "weight",
-        meaning: " λ: `one`, `one-minus-confidence`, `relative`, `advantage` or a number; 0 takes the teacher's term away.",
-        scope: Scope::Teacher,
-    },
-    Key {
-        name: "operator",
-        meaning: " F of a trace, or of a prefix, that `[hapo]` lets into the groups of a method without a term for a teacher: `luffy`, `srft`, `trapo` or `chord`. Required there.",
-        scope: Scope::Operator,
-    },
-    Key {
-        name: "pick",
-        meaning: " Which of a prompt's verified solutions may enter: `first`, `random`, anew at each step; `shortest`; `likeliest`, that of the highest mean log π by the weights of the step.",
-        scope: Scope::Trace,
-    },
+const TEACHER: &[Key] = keys![
+    /// d of the operators that have one.
+    d; only Teacher,
+    /// λ: `one`, `one-minus-confidence`, `relative`, `advantage` or a number; 0 takes the teacher's term away.
+    weight; only Teacher,
+    /// F of a trace, or of a prefix, that `[hapo]` lets into the groups of a method without a term for a teacher: `luffy`,
+    /// `srft`, `trapo` or `chord`. Required there.
+    operator; only Operator,
+    /// Which of a prompt's verified solutions may enter: `first`, `random`, anew at each step; `shortest`; `likeliest`, that
+    /// of the highest mean log π by the weights of the step.
+    pick; only Trace,
 ];
 
 section! {
@@ -541,7 +442,7 @@ section! {
         /// confidence over a prompt's visits; `thompson`, a draw in the place of the confidence; `no-signal`, groups of
         /// equal rewards without a success; `budget`, `exposures` in all; `yoked`, random groups, as many in each step as
         /// in the run of `record`.
-        gate: GateName = GateName(GATES[0]),
+        gate: GateName = GateName(&GATES[0]),
         /// m: the gate opens for groups with at most m successes; 0 if absent. Excludes `gamma0`.
         success_limit: Option<usize> = None; only Teacher,
         /// The threshold by hand, as a decimal; at N = 8, 0.3, 0.5 and 0.7 mean m = 1, 3 and 5.
@@ -552,8 +453,8 @@ section! {
         turn_off_epoch: Option<Decimal> = None; only Annealed,
         /// k of Eq. 9.
         steepness: Decimal = Decimal::from(10); only Annealed,
-        /// ρ: the weight of a prompt's earlier visits at each new one, from 0 to 1; at 0 a group counts alone.
-        discount: f64 = 0.5; only Teacher,
+        /// ρ: the weight of a prompt's earlier visits at each new one; at 0 a group counts alone.
+        discount: f64 = 0.5; in 0.0..=1.0; only Teacher,
         /// Groups of the whole run that something may enter: required by `budget`.
         exposures: u64 = 0; only Teacher,
         /// The folder of a finished run, or its `metrics.jsonl`: required by `yoked`.
@@ -564,90 +465,42 @@ section! {
         /// The injection: `trace`, the teacher's whole trajectory; `prefix`, a rollout that succeeds behind 25, 50 or 75 %
         /// of it; `hint`, a rollout that succeeds under a hint; `distill`, nothing, and the group's rollouts are distilled
         /// from `[reference]`; `replay`, the policy's own latest success of the prompt.
-        injection: InjectionName = InjectionName(INJECTIONS[0]); only Teacher,
+        injection: InjectionName = InjectionName(&INJECTIONS[0]); only Teacher,
     }
-}
-
-/// Where hints come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum HintSource {
-    /// The first parts of the teacher's solution.
-    Solution,
-    /// Columns of the data.
-    Column,
-    /// The gold answer.
-    Answer,
-}
-
-/// Entries of lists, by their names.
-macro_rules! names {
-    ($($(#[doc = $about:literal])+ $name:ident($entry:ty) of $entries:ident, $find:path;)+) => {$(
-        $(#[doc = $about])+
-        #[derive(Clone, Copy, Debug)]
-        pub struct $name(pub &'static $entry);
-
-        impl PartialEq for $name {
-            fn eq(&self, other: &Self) -> bool {
-                self.0.name() == other.0.name()
-            }
-        }
-
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.0.name())
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                static NAMES: LazyLock<Vec<&'static str>> =
-                    LazyLock::new(|| $entries.iter().map(|it| it.name()).collect());
-                let name = String::deserialize(deserializer)?;
-                $find(&name).map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
-            }
-        }
-    )+};
-}
-
-names! {
-    /// An entry of [`GATES`], by its name.
-    GateName(dyn GateRule) of GATES, hapo_core::gate_rule;
-    /// An entry of [`INJECTIONS`], by its name.
-    InjectionName(dyn Injection) of INJECTIONS, hapo_core::injection;
 }
 
 section! {
     /// `[optim]`.
     OptimSection {
         /// Peak learning rate.
-        lr: f64 = 5e-6,
+        lr: f64 = 5e-6; in ABOVE_0; aka "learning_rate",
         /// `AdamW`'s β.
-        betas: [f64; 2] = [0.9, 0.999],
+        betas: [f64; 2] = [0.9, 0.999]; in 0.0..1.0; aka "adam_beta1" "adam_beta2",
         /// `AdamW`'s ε.
-        eps: f64 = 1e-8,
+        eps: f64 = 1e-8; in ABOVE_0; aka "adam_epsilon",
         /// Decoupled decay of every parameter.
-        weight_decay: f64 = 0.01,
+        weight_decay: f64 = 0.01; in 0.0..=1000.0,
         /// Number format of `AdamW`'s moments: `f32`, or `bf16` with stochastic rounding, which takes 12 bytes for a
         /// parameter in all instead of 16.
         moments: NumberFormat = NumberFormat::F32,
         /// Largest global gradient norm. With `loss.normaliser = "constant"` norms are far below 1 and it seldom acts.
-        max_grad_norm: f64 = 1.0,
+        max_grad_norm: f64 = 1.0; in ABOVE_0_OR_INF; aka "grad_clip",
         /// Shape of the learning rate after its warm-up: `constant`, `linear` or `cosine`.
-        lr_schedule: LearningRateSchedule = LearningRateSchedule::Constant,
+        lr_schedule: LearningRateSchedule = LearningRateSchedule::Constant; aka "lr_scheduler_type",
         /// Share of all optimiser steps over which the rate rises from 0.
-        warmup: f64 = 0.0,
+        warmup: f64 = 0.0; in 0.0..1.0; aka "warmup_ratio",
         /// Prompts (or demonstrations) of one optimiser step; 0 = all of the batch. Each is normalised by itself, which
         /// is warned about where they do not divide the batch.
-        mini_batch_prompts: usize = 0,
+        mini_batch_prompts: usize = 0; aka "ppo_mini_batch_size",
         /// Passes over a batch of rollouts.
-        passes: usize = 1,
+        passes: usize = 1; in 1..=1000; aka "num_iterations" "ppo_epochs",
         /// Tokens of one forward and backward pass; changes memory, not the loss. `auto`: from 1024 to 8192, by the
         /// model's shape, so that activations take no more than weights, gradients and moments, or 1 GiB.
-        micro_batch_tokens: MicroBatch = MicroBatch::Auto,
+        micro_batch_tokens: MicroBatch = MicroBatch::Auto; in 1..=1 << 30,
         /// `none` keeps all activations, `layers` computes each layer's again in the backward pass, `auto` keeps all
         /// where they fit; results are the same.
-        activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing::None,
+        activation_checkpointing: ActivationCheckpointing = ActivationCheckpointing::None;
+            aka "gradient_checkpointing",
     }
 }
 
@@ -655,9 +508,9 @@ section! {
     /// `[checkpoint]`.
     CheckpointSection {
         /// Steps between checkpoints; 0 = only at the end.
-        every: u64 = 0,
+        every: u64 = 0; aka "save_steps",
         /// How many of the latest to keep.
-        keep: usize = 3,
+        keep: usize = 3; in 1..=1_000_000; aka "save_total_limit",
         /// Keep the best one too, by this metric's mean since the checkpoint before; `-loss` for the lowest loss, empty for
         /// none. A metric of `eval/` is that of the checkpoint's own weights, and there is a checkpoint after each
         /// evaluation that is the best so far. `auto`: `eval/avg@k` with `[eval]`, else `reward/policy_only`.
@@ -690,70 +543,13 @@ section! {
         /// Steps without alarms at the start.
         warmup: usize = 10; only Rollouts,
         /// Steps over which means are taken.
-        window: usize = 10; only Rollouts,
+        window: usize = 10; in 1..=1_000_000; only Rollouts,
         /// Rise of the share of injected groups from one window to the next that is an alarm.
-        beta_rise: f64 = 0.25; only MixedGroups,
+        beta_rise: f64 = 0.25; in ABOVE_0_OR_INF; only MixedGroups,
         /// Entropy over that of the first window that is an alarm.
-        entropy_factor: f64 = 3.0; only Rollouts,
+        entropy_factor: f64 = 3.0; in ABOVE_0_OR_INF; only Rollouts,
         /// Gradient norm over the window's mean that is an alarm.
-        grad_norm_factor: f64 = 20.0; only Rollouts,
-    }
-}
-
-/// The treatment of prompts above `data.max_prompt_tokens`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Overlong {
-    /// They are left out and counted.
-    Drop,
-    /// The run does not start.
-    Error,
-}
-
-/// The value of a key that is left to the model.
-pub const AUTO: &str = "auto";
-
-/// Tokens of a micro-batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MicroBatch {
-    /// By the model's shape.
-    Auto,
-    /// A number.
-    Tokens(usize),
-}
-
-impl Serialize for MicroBatch {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Auto => serializer.serialize_str(AUTO),
-            Self::Tokens(it) => serializer.serialize_u64(*it as u64),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for MicroBatch {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Tokens;
-        impl de::Visitor<'_> for Tokens {
-            type Value = MicroBatch;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a number of tokens, or \"auto\"")
-            }
-
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<MicroBatch, E> {
-                let tokens = usize::try_from(value).map(MicroBatch::Tokens);
-                tokens.map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))
-            }
-
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<MicroBatch, E> {
-                match word {
-                    AUTO => Ok(MicroBatch::Auto),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
-                }
-            }
-        }
-        deserializer.deserialize_any(Tokens)
+        grad_norm_factor: f64 = 20.0; in ABOVE_0_OR_INF; only Rollouts,
     }
 }
 
@@ -763,19 +559,19 @@ section! {
     EvalSection {
         /// A file of problems, in any layout of [data.md](data.md), or of the hub; beside `suite`, the folder of its
         /// files.
-        data: Option<String> = None,
+        data: Option<String> = None; aka "val_files",
         /// A suite or benchmarks of `hapo list`, or levels of the built-in task's held-out split, separated by commas.
         suite: Option<String> = None,
         /// Steps between evaluations; there is one after the last step as well.
-        every: u64 = 10,
+        every: u64 = 10; in 1..=1_000_000_000; aka "eval_steps",
         /// Problems of each set at most, the first ones.
-        problems: usize = 64,
+        problems: usize = 64; in 1..=1_000_000,
         /// k: completions of each problem.
-        k: usize = 4,
+        k: usize = 4; in 1..=65_535,
         /// Sampling temperature; 0 takes the most likely token, with k = 1.
         temperature: f64 = 0.6,
         /// Longest completion in tokens; `sampling.max_new_tokens` if absent.
-        max_tokens: Option<usize> = None,
+        max_tokens: Option<usize> = None; in 1..=MOST_TOKENS,
         /// Evaluations in a row without a better `eval/avg@k`, or another metric of `eval/` that `checkpoint.best`
         /// names, after which the run ends; 0 = it goes to its last step.
         patience: u64 = 0,
@@ -801,87 +597,5 @@ impl DataSection {
             system: self.template_system.as_deref(),
             suffix: self.template_suffix.as_deref(),
         }
-    }
-}
-
-/// The training data of a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Names", into = "Names")]
-pub enum DataSource {
-    /// Prompts of the built-in task.
-    Builtin,
-    /// Documents of the built-in task, for a base model.
-    Corpus,
-    /// Files, folders or patterns, by their paths or their names on the hub.
-    Files(Vec<String>),
-}
-
-/// One name or several.
-#[derive(Deserialize, Serialize)]
-#[serde(untagged, expecting = "a name or a list of names")]
-enum Names {
-    One(String),
-    Several(Vec<String>),
-}
-
-impl DataSource {
-    /// The word or the names in the recipe.
-    pub fn name(&self) -> String {
-        match self {
-            Self::Builtin => "builtin".to_owned(),
-            Self::Corpus => "builtin:corpus".to_owned(),
-            Self::Files(names) => names.join(", "),
-        }
-    }
-}
-
-impl From<Names> for DataSource {
-    fn from(names: Names) -> Self {
-        match names {
-            Names::One(name) if name == "builtin" => Self::Builtin,
-            Names::One(name) if name == "builtin:corpus" => Self::Corpus,
-            Names::One(name) => Self::Files(vec![name]),
-            Names::Several(names) => Self::Files(names),
-        }
-    }
-}
-
-impl From<DataSource> for Names {
-    fn from(it: DataSource) -> Self {
-        match it {
-            DataSource::Files(names) if names.len() != 1 => Self::Several(names),
-            it => Self::One(it.name()),
-        }
-    }
-}
-
-/// The name of a method of [`METHODS`], or of a registered one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct MethodName(&'static str);
-
-impl MethodName {
-    /// The name.
-    pub fn name(self) -> &'static str {
-        self.0
-    }
-
-    /// Its entry of the table; none for a registered method.
-    pub(super) fn entry(self) -> Option<&'static MethodEntry> {
-        hapo_core::method(self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for MethodName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        static NAMES: LazyLock<Vec<&'static str>> =
-            LazyLock::new(|| METHODS.iter().map(|it| it.name).collect());
-        let name = String::deserialize(deserializer)?;
-        if name == "chord" {
-            let now = "`chord` was neither published variant: expected `chord-mu` or `chord-phi`";
-            return Err(de::Error::custom(now));
-        }
-        let known = NAMES.iter().find(|it| **it == name).copied();
-        let known = known.or_else(|| registered(&name).map(|it| it.name));
-        known.map(Self).ok_or_else(|| de::Error::unknown_variant(&name, &NAMES))
     }
 }

@@ -21,16 +21,13 @@ pub struct Overrides {
     pub set: Vec<String>,
     /// `section.key`, or `stage.NAME.section.key`; taken out before anything is set.
     pub unset: Vec<String>,
-    /// How the user writes the two, for messages.
     pub written_as: WrittenAs,
 }
 
-/// How the user writes overrides.
 #[derive(Clone, Copy, Debug)]
 pub struct WrittenAs {
     /// The option before `section.key=value`.
     pub set: &'static str,
-    /// The option before `section.key`.
     pub unset: &'static str,
 }
 
@@ -41,13 +38,11 @@ impl Default for WrittenAs {
 }
 
 impl Overrides {
-    /// Overrides that only set keys.
     pub fn set<I: IntoIterator<Item: Into<String>>>(set: I) -> Self {
         Self { set: set.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 }
 
-/// The problem of a key's value.
 #[derive(Debug)]
 pub(super) struct Problem {
     pub(super) key: String,
@@ -61,7 +56,6 @@ impl Problem {
     }
 }
 
-/// The place of a key.
 #[derive(Clone, Debug)]
 pub(super) struct KeyOrigin {
     /// The file with line and column, or the override.
@@ -73,7 +67,6 @@ pub(super) struct KeyOrigin {
 /// A recipe of one stage with everything laid on it.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
-    /// Names the text in messages.
     origin: String,
     table: Table,
     places: BTreeMap<String, KeyOrigin>,
@@ -225,8 +218,7 @@ fn keys_below(path: &str, value: &Value) -> Vec<String> {
     all
 }
 
-/// The value of a key.
-fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
+pub(super) fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     match key.split_once('.') {
         None => table.get(key),
         Some((section, rest)) => find(table.get(section)?.as_table()?, rest),
@@ -236,7 +228,6 @@ fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
 /// The treatment of keys that nothing reads, and of missing keys to unset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Idling {
-    /// They are refused.
     Refused,
     /// They are passed over: the same overrides go to several recipes.
     Ignored,
@@ -281,16 +272,10 @@ fn with_stages(
     stages: Value,
     mut positions: Vec<BTreeMap<String, KeyOrigin>>,
 ) -> Result<Vec<(Option<String>, Document)>> {
-    let stages: Vec<Table> = stages.try_into().map_err(|_| {
-        refused_recipe(&outer.origin, "stage", "expected a list of tables", "write [[stage]]")
-    })?;
+    let refused = |what: &str| refused_recipe(&outer.origin, "stage", what, "write [[stage]]");
+    let stages: Vec<Table> = stages.try_into().map_err(|_| refused("expected a list of tables"))?;
     if stages.is_empty() {
-        return Err(refused_recipe(
-            &outer.origin,
-            "stage",
-            "expected at least one stage",
-            "write [[stage]]",
-        ));
+        return Err(refused("expected at least one stage"));
     }
     let mut all: Vec<(Option<String>, Document)> = Vec::new();
     for (index, stage) in stages.into_iter().enumerate() {
@@ -438,7 +423,6 @@ pub struct RecipeProblem {
     pub origin: String,
     /// The key; empty where there is none.
     pub key: String,
-    /// Expected and found.
     pub problem: String,
 }
 

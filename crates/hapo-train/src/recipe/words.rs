@@ -1,69 +1,15 @@
 //! Messages about words and values: what was expected, what came, and the word that was probably meant.
 
-use super::sections::{path_of, sections_and_keys};
-
-/// Words of TRL, verl, transformers and axolotl, and the keys that mean the same here.
-const SYNONYMS: &[(&str, &str)] = &[
-    ("adam_beta1", "optim.betas"),
-    ("adam_beta2", "optim.betas"),
-    ("adam_epsilon", "optim.eps"),
-    ("base_model", "model.path"),
-    ("beta", "loss.kl_coef"),
-    ("bf16", "compute"),
-    ("clip_ratio_high", "loss.clip_high"),
-    ("clip_ratio_low", "loss.clip_low"),
-    ("dataset", "data.train"),
-    ("dataset_name", "data.train"),
-    ("datasets", "data.train"),
-    ("epochs", "steps"),
-    ("epsilon", "loss.clip_low"),
-    ("epsilon_high", "loss.clip_high"),
-    ("eval_steps", "eval.every"),
-    ("gradient_checkpointing", "optim.activation_checkpointing"),
-    ("grad_clip", "optim.max_grad_norm"),
-    ("kl_loss_coef", "loss.kl_coef"),
-    ("learning_rate", "optim.lr"),
-    ("lora_alpha", "lora.alpha"),
-    ("lora_r", "lora.rank"),
-    ("lora_target_modules", "lora.targets"),
-    ("loss_type", "loss.normaliser"),
-    ("lr_scheduler_type", "optim.lr_schedule"),
-    ("max_completion_length", "sampling.max_new_tokens"),
-    ("max_prompt_length", "data.max_prompt_tokens"),
-    ("max_response_length", "sampling.max_new_tokens"),
-    ("max_steps", "steps"),
-    ("model_name_or_path", "model.path"),
-    ("num_epochs", "steps"),
-    ("num_generations", "sampling.group_size"),
-    ("num_iterations", "optim.passes"),
-    ("num_train_epochs", "steps"),
-    ("per_device_train_batch_size", "sampling.prompts_per_step"),
-    ("ppo_epochs", "optim.passes"),
-    ("ppo_mini_batch_size", "optim.mini_batch_prompts"),
-    ("pretrained_model_name_or_path", "model.path"),
-    ("report_to", "track"),
-    ("reward_funcs", "data.grader"),
-    ("reward_model", "data.grader"),
-    ("rollout_n", "sampling.group_size"),
-    ("run_name", "name"),
-    ("save_steps", "checkpoint.every"),
-    ("save_total_limit", "checkpoint.keep"),
-    ("scale_rewards", "advantage.std"),
-    ("train_batch_size", "sampling.prompts_per_step"),
-    ("train_files", "data.train"),
-    ("total_epochs", "steps"),
-    ("val_files", "eval.data"),
-    ("warmup_ratio", "optim.warmup"),
-];
+use super::sections::{Key, path_of, sections_and_keys};
 
 /// The key that means a word of another trainer, or that ends in it.
 pub fn key_of_word(word: &str) -> Option<String> {
     let word = word.trim_start_matches('-').replace('-', "_").to_lowercase();
     let last = word.rsplit('.').next().unwrap_or_default();
-    if let Some((_, key)) = SYNONYMS.iter().find(|(name, _)| *name == last) {
-        return Some((*key).to_owned());
-    }
-    let (section, key) = sections_and_keys().find(|(_, key)| key.name == last)?;
+    let is_synonym = |key: &Key| key.synonyms.contains(&last);
+    let synonym = sections_and_keys().find(|(_, key)| is_synonym(key));
+    let (section, key) =
+        synonym.or_else(|| sections_and_keys().find(|(_, key)| key.name == last))?;
     Some(path_of(section, key.name))
 }
 
@@ -134,11 +80,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_synonym_is_no_key_and_stands_for_one() {
-        for (word, key) in SYNONYMS {
-            let known = sections_and_keys().any(|(section, it)| path_of(section, it.name) == *key);
-            assert!(known, "{word} stands for no key: {key}");
-            let own = SECTIONS.iter().any(|(_, keys)| keys.iter().any(|it| it.name == *word));
+    fn a_synonym_stands_for_one_key_and_is_none_itself() {
+        let all = || sections_and_keys().flat_map(|(_, key)| key.synonyms);
+        for word in all() {
+            assert_eq!(all().filter(|other| *other == word).count(), 1, "{word}");
+            let own = SECTIONS.iter().any(|(_, keys)| keys.iter().any(|key| key.name == *word));
             assert!(!own, "{word} is a key itself");
         }
     }

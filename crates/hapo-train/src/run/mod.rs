@@ -7,7 +7,6 @@ pub(crate) mod validation;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use hapo_core::{
     Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, Refusal, Schedule, Step, hex,
@@ -42,6 +41,7 @@ use crate::recipe::{
     HintSource, ModelSource, Recipe, RolloutEngine, of_another_recipe, refused_recipe,
 };
 use crate::run::validation::Validation;
+use crate::step::clock::Clock;
 use crate::step::rollouts::RolloutLog;
 use crate::step::update::update_once;
 use crate::step::{Task, imitation_step, rollout_step};
@@ -63,7 +63,6 @@ pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
     Ok(Cpu::computing(threads, compute)?)
 }
 
-/// A run in memory.
 pub struct Run<L: Learner = Trainer> {
     plan: RunPlan,
     pub(crate) learner: L,
@@ -82,28 +81,8 @@ pub struct Run<L: Learner = Trainer> {
     steps_done: u64,
     /// The method's memory (D39).
     memory: Memory,
-    /// Warnings about the model and the data.
     warnings: Vec<String>,
-    laps: Laps,
-}
-
-/// Seconds that the parts of a start took.
-#[derive(Debug)]
-struct Laps {
-    since: Instant,
-    parts: Vec<(&'static str, f64)>,
-}
-
-impl Laps {
-    fn new() -> Self {
-        Self { since: Instant::now(), parts: Vec::new() }
-    }
-
-    /// A part has ended.
-    fn end(&mut self, part: &'static str) {
-        self.parts.push((part, self.since.elapsed().as_secs_f64()));
-        self.since = Instant::now();
-    }
+    laps: Clock,
 }
 
 /// What a GPU whose products depend on the other rows means for a run.
@@ -124,7 +103,7 @@ impl<D: Device> Run<Trainer<D>> {
     }
 
     fn open(device: D, plan: &RunPlan) -> Result<Self> {
-        let (recipe, mut laps) = (plan.recipe(), Laps::new());
+        let (recipe, mut laps) = (plan.recipe(), Clock::start());
         check_compute(&device, recipe)?;
         plan.check_files()?;
         let (model_source, context) = (plan.model()?, plan.context());
@@ -143,7 +122,7 @@ impl<D: Device> Run<Trainer<D>> {
         };
         let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint, hash } =
             loaded;
-        laps.end("weights");
+        laps.lap("weights");
         check_kv_memory(plan, &model)?;
         let name = match &model_source {
             ModelSource::Folder(path) => path,
@@ -156,7 +135,7 @@ impl<D: Device> Run<Trainer<D>> {
         let source = load_source(recipe, &plan.train_files(), &chat_format, grader.get())?;
         let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
-        laps.end("data");
+        laps.lap("data");
         let mut inputs = inputs_of(&model, &tokenizer_files);
         inputs.set("template", chat_format.template.hash());
         if model.device().habits().is_cpu() {
@@ -165,14 +144,14 @@ impl<D: Device> Run<Trainer<D>> {
         } else {
             inputs.set(PUBLISHED_WEIGHTS, published_hash_of(&model, hash));
         }
-        laps.end("hash of the weights");
+        laps.lap("hash of the weights");
         if let Some(is_invariant) = model.rows_are_independent()? {
             inputs.set(INVARIANT, is_invariant.to_string());
             if !is_invariant {
                 warnings.push(ROWS_DEPEND.to_owned());
             }
         }
-        laps.end("rows of products compared");
+        laps.lap("rows of products compared");
         if let Some(it) = &reference {
             it.require_tokenizer(&chat_format.tokenizer, recipe.name())?;
             inputs.set("reference", it.hash.clone());
@@ -185,7 +164,7 @@ impl<D: Device> Run<Trainer<D>> {
             inputs.set("record", hex(Sha256::digest(text)));
         }
         let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
-        if let Some(hash) = method.method().code_hash() {
+        if let Some(hash) = method.method().foreign.as_ref().and_then(|it| it.code_hash()) {
             inputs.set("method", hash);
         }
         let moments = Moments::held_in(recipe.optim().moments, &model, recipe.seed())?;
@@ -194,7 +173,7 @@ impl<D: Device> Run<Trainer<D>> {
         if recipe.metrics().kl_every > 0 {
             learner.keep_initial()?;
         }
-        laps.end("moments");
+        laps.lap("moments");
         let sampler = sampler_of(plan, &chat_format, [&base, &fingerprint], &tokenizer_files)?;
         Ok(Self {
             laps,
@@ -337,7 +316,6 @@ fn check_kv_memory<D: Device>(plan: &RunPlan, model: &Model<D>) -> Result<()> {
     Ok(())
 }
 
-/// Hashes of a model as it was loaded.
 fn inputs_of<D: Device>(model: &Model<D>, files: &[(&'static str, Vec<u8>)]) -> Inputs {
     let (mut inputs, config) = (Inputs::default(), model.config());
     let text = config_json::render(config, Dtype::F32) + &config_json::render_generation(config);
@@ -414,10 +392,9 @@ impl<L: Learner> Run<L> {
 
     /// Seconds that the parts of the start took, in order.
     pub fn start_times(&self) -> &[(&'static str, f64)] {
-        &self.laps.parts
+        self.laps.parts()
     }
 
-    /// Warnings before the first step.
     pub fn warnings(&self) -> Vec<String> {
         let gate = self.method.schedule().into_iter();
         let gate = gate.flat_map(Schedule::warnings);
@@ -436,7 +413,9 @@ impl<L: Learner> Run<L> {
         let Source::Prompts { table, order } = &self.source else {
             return None;
         };
-        self.method.method().recall(&self.memory);
+        if let Some(foreign) = &self.method.method().foreign {
+            foreign.recall(&self.memory);
+        }
         let task = Task {
             table,
             order: *order,
@@ -454,18 +433,15 @@ impl<L: Learner> Run<L> {
         Some((task, engines, &mut self.rollouts))
     }
 
-    /// Steps of the recipe.
     pub(crate) fn steps(&self) -> u64 {
         self.plan.recipe().steps()
     }
 
-    /// Where its engines tell how far a step is.
     pub(crate) fn set_meter(&mut self, meter: &Meter) {
         self.learner.set_meter(meter.clone());
         self.sampler.set_meter(meter.clone());
     }
 
-    /// Updates made.
     pub(crate) fn updates(&self) -> u64 {
         self.learner.weights().version
     }
@@ -474,7 +450,7 @@ impl<L: Learner> Run<L> {
     pub(crate) fn wants_teacher(&self) -> bool {
         let recipe = self.plan.recipe();
         let method = recipe.method();
-        let gate = recipe.gate().map_or(method.plan().gate, |it| it.gate);
+        let gate = recipe.gate().map_or(method.plan.gate, |it| it.gate);
         let needs = recipe.needs();
         // A response that is distilled or replayed at HAPO's gate is no teacher's trajectory.
         let replays = needs.memory && recipe.gate().is_some();
@@ -483,7 +459,6 @@ impl<L: Learner> Run<L> {
             || recipe.hints() == Some(HintSource::Solution)
     }
 
-    /// The next step.
     pub fn step(&mut self) -> Result<Metrics> {
         self.next_step().map_err(|refusal| naming_memory_keys(refusal, TRAINING))
     }
@@ -521,7 +496,7 @@ impl<L: Learner> Run<L> {
         metrics: &mut Metrics,
     ) -> Result<()> {
         self.memory = self.method.remember(std::mem::take(&mut self.memory), groups, step);
-        if let Some(problem) = self.method.method().failure() {
+        if let Some(problem) = self.method.method().foreign.as_ref().and_then(|it| it.failure()) {
             return Err(Refusal::input(problem));
         }
         let Source::Prompts { table, .. } = &self.source else { return Ok(()) };
@@ -541,7 +516,6 @@ impl<L: Learner> Run<L> {
         Ok(())
     }
 
-    /// Steps done.
     pub fn steps_done(&self) -> u64 {
         self.steps_done
     }
@@ -589,7 +563,6 @@ impl<L: Learner> Run<L> {
         Ok((self.method.remembers() && !same_rows).then_some(dropped))
     }
 
-    /// Reads the problems of `[eval]`.
     pub(crate) fn load_validation(&mut self) -> Result<()> {
         let chat_format = &self.verifier.chat_format;
         let validation = Validation::load(&self.plan, chat_format, self.grader.get())?;

@@ -26,17 +26,12 @@ use crate::step::{Credited, Task, credited, mix};
 /// A step as it was logged and as it is computed again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReplayedRunStep {
-    /// The step.
     pub step: u64,
     /// The step whose weights the replay began with.
     pub from_step: u64,
-    /// Loss of the log.
     pub logged_loss: f64,
-    /// Loss computed again.
     pub loss: f64,
-    /// Gradient norm of the log.
     pub logged_grad_norm: f64,
-    /// Gradient norm computed again.
     pub grad_norm: f64,
 }
 
@@ -48,7 +43,6 @@ impl ReplayedRunStep {
     }
 }
 
-/// The recipe that a run folder keeps.
 pub fn recipe_of(run_dir: &Path) -> Result<Recipe> {
     let path = RunFolder(run_dir).recipe();
     Recipe::parse_resolved(&read(&path)?, &path.display().to_string())

@@ -29,18 +29,14 @@ use crate::recipe::{ModelSource, Recipe};
 use crate::run::preflight::preflight;
 use crate::run::{Run, cpu};
 
-/// Reports of a run while it goes.
 pub trait Observer {
-    /// A step is done.
     fn step(&mut self, step: u64, metrics: &Metrics);
 
     /// Model and data are there; each part of the start with its seconds.
     fn started(&mut self, _parts: &[(&'static str, f64)]) {}
 
-    /// A default was chosen.
     fn note(&mut self, _text: &str) {}
 
-    /// Something the reader should know.
     fn warning(&mut self, _text: &str) {}
 
     /// True if a new run should sample some prompts before its first step and report on them.
@@ -51,10 +47,8 @@ pub trait Observer {
     /// The pre-flight samples these numbers of prompts and responses now; it takes at most two steps' time.
     fn preflight_begins(&mut self, _prompts: usize, _responses: usize) {}
 
-    /// The numbers of the pre-flight.
     fn preflight(&mut self, _found: &Preflight) {}
 
-    /// Where a step tells how far it is.
     fn meter(&self) -> Meter {
         Meter::default()
     }
@@ -73,10 +67,8 @@ pub trait Observer {
     }
 }
 
-/// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Steps done, over all calls.
     pub steps: u64,
     /// Steps done by this call; 0 when the run was finished already.
     pub steps_now: u64,
@@ -352,7 +344,6 @@ struct Session<'a> {
     events: Events,
     guard: Guard<'a>,
     early_stopping: Option<EarlyStopping<'a>>,
-    /// True if checkpoints are written.
     saves: bool,
     score: Score<'a>,
     /// True if the last step was evaluated as the best so far.
@@ -360,7 +351,6 @@ struct Session<'a> {
     /// True if a reward was below `reward.wrong`, which is reported once.
     has_below_wrong: bool,
     shelf: Shelf,
-    /// The last checkpoint.
     saved_at: Option<(u64, PathBuf)>,
 }
 
@@ -458,7 +448,6 @@ impl Session<'_> {
         evaluated.map(|()| metrics)
     }
 
-    /// Counts what is logged of a step.
     fn count(&mut self, metrics: &Metrics) {
         self.is_best = self.early_stopping.as_mut().is_some_and(|it| it.add(metrics));
         self.score.add(metrics);
@@ -517,7 +506,6 @@ impl Session<'_> {
     }
 }
 
-/// Refuses a folder that holds a run.
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
     if RunFolder(run_dir).holds_run() {
         let problem = format!("{} already holds a run", run_dir.display());

@@ -63,14 +63,11 @@ impl Validation {
         }
         if let Some((_, table)) = sets.iter().find(|it| it.1.prompts.is_empty()) {
             let none = "eval: expected at least 1 problem, got 0";
-            let (problem, hint) = match table.overlong.len() {
-                0 => (none.to_owned(), "name a file with problems"),
-                n => (
-                    format!("{none}; longer than data.max_prompt_tokens: {n}"),
-                    "raise data.max_prompt_tokens",
-                ),
-            };
-            return Err(Refusal::input(problem).hint(hint));
+            return Err(match table.overlong.len() {
+                0 => Refusal::input(none).hint("name a file with problems"),
+                n => Refusal::input(format!("{none}; longer than data.max_prompt_tokens: {n}"))
+                    .hint("raise data.max_prompt_tokens"),
+            });
         }
         Ok(Some(Self { sets }))
     }
@@ -82,23 +79,20 @@ impl Validation {
 
     /// Warnings about its problems and those that are trained on.
     pub(crate) fn warnings(&self, trained: &PromptTable) -> Vec<String> {
-        let known = Texts::of(trained);
-        let left_out = |(name, table): &(String, PromptTable)| {
-            let (n, first) = (table.overlong.len(), table.overlong.first()?);
-            Some({
-                let n = counted(n, "problem is", "problems are");
-                format!("{name}: {n} left out, the first: {first}")
-            })
-        };
-        let of_set = |(name, table): &(String, PromptTable)| {
-            let (n, first, trained) = known.shared(table)?;
-            let of = table.prompts.len();
-            Some(format!(
-                "the run trains on {n} of {} of {name} too, the first: {first}, which is {trained} of the data",
-                counted(of, "problem", "problems")
-            ))
-        };
-        self.sets.iter().flat_map(|it| [left_out(it), of_set(it)]).flatten().collect()
+        let (known, mut warnings) = (Texts::of(trained), Vec::new());
+        for (name, table) in &self.sets {
+            if let Some(first) = table.overlong.first() {
+                let n = counted(table.overlong.len(), "problem is", "problems are");
+                warnings.push(format!("{name}: {n} left out, the first: {first}"));
+            }
+            if let Some((n, first, trained)) = known.shared(table) {
+                let of = counted(table.prompts.len(), "problem", "problems");
+                warnings.push(format!(
+                    "the run trains on {n} of {of} of {name} too, the first: {first}, which is {trained} of the data"
+                ));
+            }
+        }
+        warnings
     }
 
     /// Samples and grades every problem, and logs the means over problems, then over sets.
@@ -176,16 +170,20 @@ struct Shares {
 
 impl Shares {
     fn of(groups: &[ScoredGroup]) -> Self {
-        let mean = |of: &dyn Fn(&ScoredGroup) -> f64| {
+        let mean = |of: fn(&ScoredGroup) -> f64| {
             groups.iter().map(of).sum::<f64>() / groups.len().max(1) as f64
         };
-        let share = |part: usize, group: &ScoredGroup| part as f64 / group.n_eff().max(1) as f64;
-        let cut =
-            |group: &ScoredGroup| group.members().iter().filter(|it| !it.rollout.ended).count();
+        fn share(part: usize, group: &ScoredGroup) -> f64 {
+            part as f64 / group.n_eff().max(1) as f64
+        }
+        let cut = |group: &ScoredGroup| {
+            let members = group.members().iter();
+            share(members.filter(|member| !member.rollout.ended).count(), group)
+        };
         Self {
-            average: mean(&|it| share(it.successes(), it)),
-            pass: mean(&|it| f64::from(u8::from(!it.all_fail()))),
-            truncated: mean(&|it| share(cut(it), it)),
+            average: mean(|group| share(group.successes(), group)),
+            pass: mean(|group| f64::from(u8::from(!group.all_fail()))),
+            truncated: mean(cut),
         }
     }
 }

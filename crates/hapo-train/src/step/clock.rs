@@ -30,6 +30,10 @@ impl Clock {
         self.last = Instant::now();
     }
 
+    pub(crate) fn parts(&self) -> &[(&'static str, f64)] {
+        &self.laps
+    }
+
     pub(crate) fn seconds(&self, name: &str) -> f64 {
         let laps = self.laps.iter().filter(|it| it.0 == name);
         laps.map(|it| it.1).sum()

@@ -3,15 +3,12 @@
 //! A stage takes what it uses; [`rollout_step`] alone sees all of it, and meets a machine only in
 //! [`Engines`]. The stages borrow from the run's plan.
 
-mod batch;
-mod clock;
-mod grow;
+pub(crate) mod clock;
+mod group;
 mod imitation;
-mod offer;
 mod report;
 pub(crate) mod rollouts;
 mod scores;
-mod task;
 pub(crate) mod update;
 
 use hapo_core::{
@@ -21,20 +18,18 @@ use hapo_core::{
 use hapo_run::Metrics;
 use hapo_sampler::{GroupRequest, Sampled};
 
-pub(crate) use batch::{Credited, SampledTokens};
+pub(crate) use group::{Credited, SampledTokens, Task, sample_settings};
 pub(crate) use imitation::imitation_step;
-pub(crate) use task::{Task, sample_settings};
 
 use crate::Result;
 use crate::engine::engines::{Engines, Learner};
-use crate::grading::verifier::{AnswerCounts, Ungraded, Verifier};
+use crate::grading::verifier::{AnswerCounts, Verifier};
 use crate::pack::{TokenGroup, token_group};
 use crate::problems::prompts::Prompt;
 use crate::step::rollouts::RolloutLog;
 use crate::step::update::{LaterGaps, update};
-use batch::Batch;
-use offer::scores_of_offers;
-use scores::{attach_reference, scores_of};
+use group::{Batch, grow};
+use scores::{attach_reference, scores_of, scores_of_offers};
 
 /// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it, with the groups that were trained on.
 pub(crate) fn rollout_step<L: Learner>(
@@ -48,7 +43,7 @@ pub(crate) fn rollout_step<L: Learner>(
     let mut visited = task.order.of_step(step.0);
     let mut prompts = table.at(&visited);
     for round in 1.. {
-        let scored = grow::grow(task, engines, &prompts, step, &mut batch)?;
+        let scored = grow(task, engines, &prompts, step, &mut batch)?;
         let (mixed, dropped) = mix(task, engines.learner, scored, step)?;
         batch.add(credited(task, engines, mixed, step)?);
         batch.dropped += dropped;
@@ -84,7 +79,6 @@ pub(crate) fn requests<'a>(prompts: &[&'a Prompt], completions: usize) -> Vec<Gr
     prompts.iter().map(|it| GroupRequest::new(it.id, &it.tokens, completions)).collect()
 }
 
-/// Every rollout with its verdict.
 pub(crate) fn score(
     prompts: &[&Prompt],
     sampled: Vec<Sampled>,
@@ -92,17 +86,8 @@ pub(crate) fn score(
     step: Step,
     answers: &mut AnswerCounts,
 ) -> Result<Vec<ScoredGroup>> {
-    let groups = prompts.iter().zip(&sampled);
-    let groups = groups.map(|(prompt, it)| {
-        let rollouts = it.group.rollouts();
-        Ungraded { prompt: prompt.id, gold: prompt.gold.as_ref(), rollouts, first: 0 }
-    });
-    let graded = verifier.grade(&groups.collect::<Vec<_>>(), step)?;
-    let scored = sampled.into_iter().zip(graded).map(|(it, graded)| {
-        answers.add(&graded);
-        verifier.score(it.group, graded)
-    });
-    Ok(scored.collect())
+    let groups = prompts.iter().zip(sampled).map(|(prompt, it)| (*prompt, it.group, 0)).collect();
+    group::score(groups, verifier, step, answers)
 }
 
 /// The groups that can be used, with what enters where the gate is open (Eq. 5), and how many cannot (D6).
@@ -146,7 +131,8 @@ pub(crate) fn credited<L: Learner>(
             sampled.for_each(|(it, spans)| correction.attach(spans, &it.rollout));
         }
         let tokens = tokens_of(task, &group, &credit);
-        Credited { group, credit, scores, tokens }
+        let has_terms = tokens.has_terms();
+        Credited { group, credit, scores, tokens, has_terms }
     };
     let credited: Vec<Credited> = groups.into_iter().zip(scores).map(of_group).collect();
     task.require_answer()?;

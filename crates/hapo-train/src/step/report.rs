@@ -3,15 +3,13 @@
 use hapo_core::{BatchStatistics, Correction, Gated, Intervention, Member, Mismatch, Step};
 use hapo_run::{Metrics, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS};
 
-use super::batch::{Batch, SampledTokens};
 use super::clock::{Clock, unix_seconds};
-use super::task::Task;
+use super::group::{Batch, SampledTokens, Task};
 use crate::engine::trainer::loss_of;
 use crate::observe::memory;
 use crate::observe::stats::Stats;
 use crate::pack::is_moved;
 
-/// Every number of a step.
 pub(super) fn step(
     task: Task<'_>,
     batch: &Batch,
@@ -61,7 +59,6 @@ pub(super) fn step(
 const OF_GRADES: [&str; 5] =
     ["reward/", "groups/all_", "groups/partially_solved", "selected/reward", "verify/"];
 
-/// All sampled groups.
 fn groups(metrics: &mut Metrics, batch: &Batch) {
     let mut statistics = BatchStatistics::of(batch.sampled(), batch.dropped);
     // The objective knows what cannot move the weights.
@@ -98,7 +95,7 @@ fn gate(metrics: &mut Metrics, batch: &Batch, method: &Gated, step: Step) {
     let interventions = batch.sampled().map(|it| it.0.intervention());
     let open = interventions.filter(|it| *it != Intervention::GateClosed).count();
     metrics.set("gate/open", open as f64);
-    if method.rule().is_table() {
+    if method.rule().is_table {
         let limit = method.success_limit(step);
         metrics.set("gate/threshold", method.threshold(step));
         metrics.set("gate/success_limit", f64::from(limit.get()));

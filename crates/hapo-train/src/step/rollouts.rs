@@ -10,7 +10,6 @@ use hapo_sampler::ChatFormat;
 use crate::Result;
 use crate::problems::prompts::{Prompt, PromptTable};
 
-/// Keeps the rollouts of a run's steps.
 pub(crate) struct RolloutLog {
     chat_format: Arc<ChatFormat>,
     /// Steps from one that is kept to the next; 0 for none.
@@ -23,7 +22,6 @@ pub(crate) struct RolloutLog {
 }
 
 impl RolloutLog {
-    /// A log that keeps nothing yet.
     pub(crate) fn new(chat_format: Arc<ChatFormat>, every: u64) -> Self {
         Self { chat_format, every, run_dir: None, writer: RolloutWriter::default(), sampled: None }
     }

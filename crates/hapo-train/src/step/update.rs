@@ -17,7 +17,6 @@ pub(crate) enum LaterGaps {
     Skipped,
 }
 
-/// Makes the updates of one batch.
 pub(crate) fn update<L: Learner>(
     learner: &mut L,
     groups: &mut [TokenGroup],
@@ -70,7 +69,7 @@ pub(crate) fn update<L: Learner>(
     Ok(stats)
 }
 
-/// Makes one update from a mini-batch, and returns its numbers.
+/// Makes one update from a mini-batch, and returns its numbers. A loss, gradient or weight that is no number ends the run (D23).
 pub(crate) fn update_once<L: Learner>(
     learner: &mut L,
     mini_batch: &[TokenGroup],

@@ -425,7 +425,7 @@ fn recipe_without_bonus(method: &str) -> Recipe {
 #[test]
 fn every_method_trains() {
     for spec in METHODS {
-        let method = (spec.build)(&MethodSettings::default()).unwrap();
+        let method = spec.build(&MethodSettings::default()).unwrap();
         let mut texts = vec![vec![format!("method={}", spec.name)]];
         if method.needs().reference {
             texts[0].push("reference.path=builtin:base".to_owned());
@@ -437,7 +437,7 @@ fn every_method_trains() {
             // Without a success there is nothing to distil.
             texts[0].push("data.verdict_noise=0.3".to_owned());
         }
-        if method.can_be_gated() {
+        if method.plan.can_be_gated {
             let gate = "hapo.turn_off_epoch=1.5".to_owned();
             texts.push(vec![texts[0][0].clone(), gate]);
         }

@@ -39,7 +39,7 @@ fn soon(name: &str) -> &'static [&'static str] {
 }
 
 fn recipe(entry: &MethodEntry) -> Recipe {
-    let method = (entry.build)(&MethodSettings::default()).unwrap();
+    let method = entry.build(&MethodSettings::default()).unwrap();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/mini");
     let path = folder.join(format!("{}.toml", entry.name));
     let mut keys = vec![

@@ -58,17 +58,17 @@ fn sum(log: &[Metrics], name: &str) -> f64 {
 fn d39_a_resumed_run_opens_for_the_groups_of_an_unbroken_one() {
     let folder = tempfile::tempdir().unwrap();
     let record = format!("hapo.record={:?}", folder.path().join("posterior").display().to_string());
-    let settings = |rule: &dyn GateRule| match rule.name() {
+    let settings = |rule: &GateRule| match rule.name {
         "posterior" | "thompson" => vec!["hapo.annealing=\"off\"", "hapo.success_limit=1"],
         "budget" => vec!["hapo.exposures=5", "hapo.success_limit=2"],
         "yoked" => vec![record.as_str()],
         _ => Vec::new(),
     };
     let mut logs = Vec::new();
-    for rule in GATES.iter().filter(|it| !it.is_table()) {
-        let name = rule.name();
+    for rule in GATES.iter().filter(|it| !it.is_table) {
+        let name = rule.name;
         let gate = format!("hapo.gate={name:?}");
-        let recipe = recipe(&[&[gate.as_str()], &*settings(*rule)].concat()).unwrap();
+        let recipe = recipe(&[&[gate.as_str()], &*settings(rule)].concat()).unwrap();
         let run_dir = folder.path().join(name);
         let log = run(&recipe, &run_dir, ResumePolicy::Fresh, 3);
         assert!(sum(&log, "gate/open") > 0.0, "{name} never opens");
@@ -90,7 +90,7 @@ fn d39_a_resumed_run_opens_for_the_groups_of_an_unbroken_one() {
             |run_dir: &Path, file| std::fs::read(RunFolder(run_dir).checkpoint_of(3).join(file));
         for file in ["model.safetensors", "trainer_state/memory.json"] {
             let kept = of(&run_dir, file).ok();
-            assert_eq!(kept.is_some(), rule.remembers() || file == "model.safetensors", "{name}");
+            assert_eq!(kept.is_some(), rule.remembers || file == "model.safetensors", "{name}");
             assert!(of(&broken, file).ok() == kept, "{name}: {file}");
         }
         let again = replay_run::replay_run(&run_dir, 3, 1).unwrap();

@@ -49,26 +49,21 @@ const REFUSED: &[(&str, &str)] = &[
 fn every_injection_runs_around_every_host_or_is_refused() {
     let mut ran = 0;
     for entry in METHODS {
-        let host = (entry.build)(&MethodSettings::default()).unwrap();
+        let host = entry.build(&MethodSettings::default()).unwrap();
         let refusal = REFUSED.iter().find(|it| it.0 == entry.name);
         for injection in INJECTIONS {
-            let enters = format!("hapo.injection=\"{}\"", injection.name());
+            let enters = format!("hapo.injection=\"{}\"", injection.name);
             let open = ["hapo.annealing=\"off\"", "hapo.success_limit=3", &enters];
             let mut sets = open.to_vec();
-            if injection.needs().reference || host.needs().reference {
+            if (injection.help)().needs.reference || host.needs().reference {
                 sets.push("reference.path=\"builtin:base\"");
             }
             if let Some((_, because)) = refusal {
                 let problem = recipe(entry.name, &sets).unwrap_err();
-                assert!(
-                    problem.contains(because),
-                    "{} {}: {problem}",
-                    entry.name,
-                    injection.name()
-                );
+                assert!(problem.contains(because), "{} {}: {problem}", entry.name, injection.name);
                 continue;
             }
-            let needs_operator = host.is_plain_host() && injection.takes_trace();
+            let needs_operator = host.is_plain_host() && (injection.help)().takes_trace();
             let operator = ["teacher.operator=\"luffy\""];
             if needs_operator {
                 let problem = recipe(entry.name, &sets).unwrap_err();
@@ -78,16 +73,16 @@ fn every_injection_runs_around_every_host_or_is_refused() {
                 let problem = recipe(entry.name, &[&sets[..], &operator].concat()).unwrap_err();
                 assert!(problem.contains("`teacher.operator` means nothing here"), "{problem}");
             }
-            if host.takes_negative_rewards() {
+            if host.takes_negative_rewards {
                 sets.push("data.verdict_noise=0.3");
             }
-            let replays = injection.needs().memory;
+            let replays = (injection.help)().needs.memory;
             let metrics = steps(&recipe(entry.name, &sets).unwrap(), if replays { 2 } else { 1 });
             let of = |name: &str| metrics.get(name).unwrap();
-            let name = format!("{} around {}", injection.name(), entry.name);
+            let name = format!("{} around {}", injection.name, entry.name);
             let opened = of("gate/open");
             assert!(opened > 0.0, "{name}");
-            if injection.name() == "trace" {
+            if injection.name == "trace" {
                 assert_eq!(4.0 * of("gate/beta"), opened, "{name}");
                 assert!(of("teacher/token_share") > 0.0 && of("teacher/grad_norm") > 0.0, "{name}");
             }

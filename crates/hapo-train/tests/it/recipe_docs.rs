@@ -20,7 +20,8 @@ fn tables() -> String {
                 it @ ("" | "required") => it.to_owned(),
                 it => format!("`{it}`"),
             };
-            let meaning = key.meaning.replace('|', "\\|");
+            let range = key.range.as_ref().map_or_else(String::new, |it| format!(" Takes {it}."));
+            let meaning = key.meaning.replace('|', "\\|") + &range;
             writeln!(text, "| `{}` | {default} | {meaning} |", key.name).unwrap();
         }
         text += "\n";

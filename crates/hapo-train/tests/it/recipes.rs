@@ -40,13 +40,15 @@ fn summary(it: &Recipe) -> String {
         Some(HapoGate { gate, slot, .. }) => format!("{gate:?} {slot:?}"),
         None => "bare".to_owned(),
     };
+    let resolved: toml::Table = it.resolved().parse().unwrap();
+    let own = resolved.get(it.method().name).map(ToString::to_string).unwrap_or_default();
     let o = it.loss();
     let lr_schedule = format!("{:?}", raw.optim.lr_schedule).to_lowercase();
     format!(
         "{} seed {} · {} steps of {}×{} · {model} {} · lr {} {} warm-up {} · mini-batch {} ×{} · \
-         clip {}/{} {:?} {:?} entropy {} std {} {:?} · d {} λ {:?} {:?} · \
+         clip {}/{} {:?} {:?} entropy {} std {} {:?} · d {} λ {:?} {own} · \
          ≤ {} tokens, T {} refill {} · {gate}",
-        it.method().name(),
+        it.method().name,
         raw.seed,
         raw.steps,
         raw.sampling.prompts_per_step,
@@ -66,7 +68,6 @@ fn summary(it: &Recipe) -> String {
         raw.advantage.group,
         raw.teacher.d,
         raw.teacher.weight,
-        it.method(),
         raw.sampling.max_new_tokens,
         raw.sampling.temperature,
         raw.sampling.dynamic_sampling,

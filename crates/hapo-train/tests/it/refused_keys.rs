@@ -179,7 +179,7 @@ fn numbers_have_bounds_and_names_are_known() {
             "sampling.max_new_tokens=1000000000",
             "expected a whole number from 1 to 1048576, got 1000000000 (",
         ),
-        (init, "expected a size from 1 to 1000, got 2000000 ("),
+        (init, "expected a whole number from 1 to 1000, got 2000000 ("),
         (
             &init.replace("64, layers = 2000000", "65536, layers = 1000"),
             "expected a decoder of at most 10^11 parameters, got 17192452096000 (",

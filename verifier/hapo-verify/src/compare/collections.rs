@@ -86,7 +86,6 @@ impl Comparison<'_> {
     }
 }
 
-/// The elements without repetition.
 fn distinct(items: &[Expr]) -> Vec<Expr> {
     let mut out: Vec<Expr> = Vec::with_capacity(items.len());
     for it in items {

@@ -3,12 +3,12 @@
 //! Used where an answer was looked for, and never with Math-Verify's own extraction, which reads a list of two relations
 //! there and takes no relation for an interval.
 
-use super::reals::{Piece, intersection, merged, same_pieces};
+use super::reals::{intersection, merged, same_pieces};
 use super::relations::proportional;
 use super::solve::{Form, Solved, same_unknown, solved, turned};
 use super::symbols::{plain_symbols, without_case};
 use crate::cursor::{Cursor, replaced};
-use crate::expr::Expr;
+use crate::expr::{Expr, Interval};
 use crate::normalise::{CleanUp, normalise};
 use crate::numeric;
 use crate::parse::{self, Style};
@@ -58,17 +58,14 @@ fn is_multiple(gold: &str, answer: &str, style: Style) -> bool {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     plain_symbols(&a, &mut ours);
     plain_symbols(&b, &mut theirs);
-    if is_solved || ours.is_empty() || ours.len() > 8 || !same_elements(&ours, &theirs) {
+    let are_same = ours.len() == theirs.len() && ours.iter().all(|it| theirs.contains(it));
+    if is_solved || ours.is_empty() || ours.len() > 8 || !are_same {
         return false;
     }
     match proportional(&a, &b, &ours) {
         Some(sign) => other == if sign.is_lt() { turned(op) } else { op },
         None => false,
     }
-}
-
-fn same_elements(a: &[Expr], b: &[Expr]) -> bool {
-    a.len() == b.len() && a.iter().all(|it| b.contains(it))
 }
 
 /// True if a text holds the sign of an inequality, or bars.
@@ -107,7 +104,6 @@ fn read(text: &str, form: Form, style: Style) -> Option<Solved> {
     Some((unknown, joined(all)?))
 }
 
-/// What stands in the braces of a set.
 fn in_braces(text: &str) -> Option<&str> {
     let text = text.trim();
     let inner = text.strip_prefix("\\left").unwrap_or(text).strip_prefix("\\{")?;
@@ -118,12 +114,19 @@ fn in_braces(text: &str) -> Option<&str> {
 /// The condition in `\\{x : condition\\}`.
 fn set_builder(text: &str) -> Option<&str> {
     let inner = in_braces(text)?;
-    let (symbol, condition) = ["\\mid", ":", "|"].iter().find_map(|it| inner.split_once(it))?;
+    let (symbol, condition) = such_that(inner)?;
     let symbol = symbol.split_once("\\in").map_or(symbol, |(symbol, domain)| {
         if domain.contains("mathbb") && domain.contains('R') { symbol } else { "" }
     });
-    let is_symbol = matches!(symbol.trim().as_bytes(), [it] if it.is_ascii_alphabetic());
-    is_symbol.then_some(condition)
+    is_symbol(symbol).then_some(condition)
+}
+
+fn such_that(text: &str) -> Option<(&str, &str)> {
+    ["\\mid", ":", "|"].iter().find_map(|it| text.split_once(it))
+}
+
+fn is_symbol(text: &str) -> bool {
+    matches!(text.trim().as_bytes(), [it] if it.is_ascii_alphabetic())
 }
 
 /// Most integers that are listed.
@@ -136,11 +139,10 @@ pub(crate) fn integers_that_meet(text: &str) -> Option<Expr> {
     }
     let marked = marked(text);
     let inner = in_braces(&marked)?;
-    let (head, condition) = ["\\mid", ":", "|"].iter().find_map(|it| inner.split_once(it))?;
+    let (head, condition) = such_that(inner)?;
     let (symbol, domain) = head.split_once("\\in")?;
     let domain: String = domain.chars().filter(|c| !c.is_whitespace()).collect();
-    let is_symbol = matches!(symbol.trim().as_bytes(), [it] if it.is_ascii_alphabetic());
-    if !is_symbol || !matches!(domain.as_str(), "\\mathbb{Z}" | "\\mathbbZ" | "ℤ") {
+    if !is_symbol(symbol) || !matches!(domain.as_str(), "\\mathbb{Z}" | "\\mathbbZ" | "ℤ") {
         return None;
     }
     let (_, set) = read(condition, Form::Solved, Style::Meant)?;
@@ -172,7 +174,7 @@ fn meaning(text: &str, style: Style) -> Option<Expr> {
 
 /// The union of what `or` joins; `and` binds closer. Commas stand for the word that is there, and where there is none
 /// for `and`, unless nothing meets all of the relations.
-fn joined(all: Vec<(Joint, Vec<Piece>)>) -> Option<Vec<Piece>> {
+fn joined(all: Vec<(Joint, Vec<Interval>)>) -> Option<Vec<Interval>> {
     let has = |joint| all.iter().skip(1).any(|it| it.0 == joint);
     let comma = match (has(Joint::Or), has(Joint::And)) {
         (true, true) if has(Joint::Comma) => return None,
@@ -180,8 +182,8 @@ fn joined(all: Vec<(Joint, Vec<Piece>)>) -> Option<Vec<Piece>> {
         _ => Joint::And,
     };
     let guessed = all.len() > 1 && !has(Joint::Or) && !has(Joint::And);
-    let mut union: Vec<Piece> = Vec::new();
-    let mut group: Option<Vec<Piece>> = None;
+    let mut union: Vec<Interval> = Vec::new();
+    let mut group: Option<Vec<Interval>> = None;
     for (joint, set) in &all {
         let joint = if *joint == Joint::Comma { comma } else { *joint };
         group = Some(match group.take() {
@@ -218,10 +220,10 @@ fn marked(text: &str) -> String {
         }
         match cursor.letters() {
             // A spacing or a delimiter of one character; braces are a set's.
-            "" => match cursor.one(|_| true) {
-                Some(sign @ ("{" | "}" | "|" | "%")) => out.extend(["\\", sign]),
-                _ => {}
-            },
+            "" => {
+                let sign = cursor.one(|_| true).filter(|it| ["{", "}", "|", "%"].contains(it));
+                out.extend(sign.into_iter().flat_map(|it| ["\\", it]));
+            }
             "lor" | "vee" | "cup" => out.push(OR),
             "land" | "wedge" => out.push(AND),
             "quad" | "qquad" => out.push(' '),

@@ -45,24 +45,14 @@ impl<'a> Comparison<'a> {
     }
 
     fn decided(&mut self, decision: Decision) -> bool {
-        match decision {
-            Decision::Same(reason) => {
-                self.reason = reason;
-                true
-            }
-            Decision::Near(reason) => {
-                self.reason = reason;
-                self.options.policy.pays_for_doubles()
-            }
-            Decision::Different(reason) => {
-                self.reason = reason;
-                false
-            }
-            Decision::Unknown => {
-                self.reason = "not decided within the bounds";
-                false
-            }
-        }
+        let (same, reason) = match decision {
+            Decision::Same(reason) => (true, reason),
+            Decision::Near(reason) => (self.options.policy.pays_for_doubles(), reason),
+            Decision::Different(reason) => (false, reason),
+            Decision::Unknown => (false, "not decided within the bounds"),
+        };
+        self.reason = reason;
+        same
     }
 
     /// True if `answer` means `gold`.
@@ -147,16 +137,12 @@ fn structurally_equal(a: &Expr, b: &Expr) -> bool {
 
 fn shorten(e: Expr) -> Expr {
     match e {
-        Expr::Chain(mut links) => {
-            let last = links.pop();
-            let first = links.into_iter().next();
-            match (first, last) {
-                (Some(Expr::Rel(op, first)), Some(Expr::Rel(_, last))) => {
-                    Expr::rel(op, first.0, last.1)
-                }
-                (_, last) => last.unwrap_or(Expr::Undefined),
+        Expr::Chain(links) => match links.as_slice() {
+            [Expr::Rel(op, first), .., Expr::Rel(_, last)] => {
+                Expr::rel(*op, first.0.clone(), last.1.clone())
             }
-        }
+            links => links.last().cloned().unwrap_or(Expr::Undefined),
+        },
         it => it,
     }
 }

@@ -4,61 +4,36 @@ use crate::expr::{Domain, Expr, Interval};
 use crate::numeric;
 use std::cmp::Ordering;
 
-/// One interval of a set of reals, maybe a single point.
-#[derive(Clone)]
-pub(super) struct Piece {
-    pub(super) start: Expr,
-    pub(super) end: Expr,
-    pub(super) left_open: bool,
-    pub(super) right_open: bool,
-}
-
-impl Piece {
+impl Interval {
     /// All reals below `end`, and `end` itself unless it is `open`.
-    pub(super) fn below(end: &Expr, open: bool) -> Piece {
-        Piece { start: Expr::NegInfinity, end: end.clone(), left_open: true, right_open: open }
+    pub(super) fn below(end: &Expr, open: bool) -> Interval {
+        Interval { start: Expr::NegInfinity, end: end.clone(), left_open: true, right_open: open }
     }
 
     /// All reals above `start`, and `start` itself unless it is `open`.
-    pub(super) fn above(start: &Expr, open: bool) -> Piece {
-        Piece { start: start.clone(), end: Expr::Infinity, left_open: open, right_open: true }
+    pub(super) fn above(start: &Expr, open: bool) -> Interval {
+        Interval { start: start.clone(), end: Expr::Infinity, left_open: open, right_open: true }
     }
 
-    fn of(i: &Interval) -> Piece {
-        Piece {
-            start: i.start.clone(),
-            end: i.end.clone(),
-            left_open: i.left_open,
-            right_open: i.right_open,
-        }
-    }
-
-    pub(super) fn point(at: &Expr) -> Piece {
-        Piece { start: at.clone(), end: at.clone(), left_open: false, right_open: false }
+    pub(super) fn point(at: &Expr) -> Interval {
+        Interval { start: at.clone(), end: at.clone(), left_open: false, right_open: false }
     }
 }
 
 /// The set as disjoint intervals in order, where every end is a known real.
-pub(super) fn pieces(e: &Expr) -> Option<Vec<Piece>> {
+pub(super) fn pieces(e: &Expr) -> Option<Vec<Interval>> {
     let all = match e {
-        Expr::Interval(i) => vec![Piece::of(i)],
-        Expr::Set(v) if v.len() <= 64 => v.iter().map(Piece::point).collect(),
-        Expr::Domain(Domain::Reals) => vec![Piece::above(&Expr::NegInfinity, true)],
+        Expr::Interval(i) => vec![(**i).clone()],
+        Expr::Set(v) if v.len() <= 64 => v.iter().map(Interval::point).collect(),
+        Expr::Domain(Domain::Reals) => vec![Interval::above(&Expr::NegInfinity, true)],
         Expr::Domain(Domain::Empty) => Vec::new(),
         Expr::Union(v) => {
-            let mut all = Vec::new();
-            for it in v {
-                all.extend(pieces(it)?);
-            }
-            all
+            let all: Vec<_> = v.iter().map(pieces).collect::<Option<_>>()?;
+            all.concat()
         }
         Expr::Intersection(v) => {
-            let mut parts = v.iter();
-            let mut all = pieces(parts.next()?)?;
-            for it in parts {
-                all = intersection(&all, &pieces(it)?)?;
-            }
-            all
+            let (first, rest) = v.split_first()?;
+            rest.iter().try_fold(pieces(first)?, |all, it| intersection(&all, &pieces(it)?))?
         }
         Expr::Complement(p) => intersection(&pieces(&p.0)?, &complement(&pieces(&p.1)?)?)?,
         _ => return None,
@@ -66,7 +41,7 @@ pub(super) fn pieces(e: &Expr) -> Option<Vec<Piece>> {
     merged(all)
 }
 
-pub(super) fn merged(mut all: Vec<Piece>) -> Option<Vec<Piece>> {
+pub(super) fn merged(mut all: Vec<Interval>) -> Option<Vec<Interval>> {
     if all.len() > 24 {
         return None;
     }
@@ -82,7 +57,7 @@ pub(super) fn merged(mut all: Vec<Piece>) -> Option<Vec<Piece>> {
     if undecided {
         return None;
     }
-    let mut out: Vec<Piece> = Vec::with_capacity(all.len());
+    let mut out: Vec<Interval> = Vec::with_capacity(all.len());
     for it in all {
         let Some(last) = out.last_mut() else {
             out.push(it);
@@ -106,11 +81,11 @@ pub(super) fn merged(mut all: Vec<Piece>) -> Option<Vec<Piece>> {
     Some(out)
 }
 
-pub(super) fn complement(set: &[Piece]) -> Option<Vec<Piece>> {
+pub(super) fn complement(set: &[Interval]) -> Option<Vec<Interval>> {
     let mut out = Vec::with_capacity(set.len() + 1);
     let (mut start, mut open) = (Expr::NegInfinity, true);
     for it in set {
-        let before = Piece {
+        let before = Interval {
             start: start.clone(),
             end: it.start.clone(),
             left_open: open,
@@ -122,14 +97,14 @@ pub(super) fn complement(set: &[Piece]) -> Option<Vec<Piece>> {
         start = it.end.clone();
         open = !it.right_open;
     }
-    let last = Piece { start, end: Expr::Infinity, left_open: open, right_open: true };
+    let last = Interval { start, end: Expr::Infinity, left_open: open, right_open: true };
     if is_inhabited(&last)? {
         out.push(last);
     }
     Some(out)
 }
 
-fn is_inhabited(it: &Piece) -> Option<bool> {
+fn is_inhabited(it: &Interval) -> Option<bool> {
     Some(match numeric::compare_real(&it.start, &it.end)? {
         Ordering::Less => true,
         Ordering::Equal => !it.left_open && !it.right_open,
@@ -137,7 +112,7 @@ fn is_inhabited(it: &Piece) -> Option<bool> {
     })
 }
 
-pub(super) fn intersection(a: &[Piece], b: &[Piece]) -> Option<Vec<Piece>> {
+pub(super) fn intersection(a: &[Interval], b: &[Interval]) -> Option<Vec<Interval>> {
     let mut out = Vec::new();
     for x in a {
         for y in b {
@@ -151,7 +126,7 @@ pub(super) fn intersection(a: &[Piece], b: &[Piece]) -> Option<Vec<Piece>> {
                 Ordering::Greater => (&y.end, y.right_open),
                 Ordering::Equal => (&x.end, x.right_open || y.right_open),
             };
-            let piece = Piece { start: start.clone(), end: end.clone(), left_open, right_open };
+            let piece = Interval { start: start.clone(), end: end.clone(), left_open, right_open };
             if is_inhabited(&piece)? {
                 out.push(piece);
             }
@@ -160,7 +135,7 @@ pub(super) fn intersection(a: &[Piece], b: &[Piece]) -> Option<Vec<Piece>> {
     Some(out)
 }
 
-pub(super) fn same_pieces(a: &[Piece], b: &[Piece]) -> bool {
+pub(super) fn same_pieces(a: &[Interval], b: &[Interval]) -> bool {
     let same = |x: &Expr, y: &Expr| numeric::compare_real(x, y) == Some(Ordering::Equal);
     a.len() == b.len()
         && a.iter().zip(b).all(|(x, y)| {
@@ -172,19 +147,13 @@ pub(super) fn same_pieces(a: &[Piece], b: &[Piece]) -> bool {
 }
 
 /// Pieces as a set expression again.
-pub(super) fn simple(all: Vec<Piece>) -> Option<Expr> {
+pub(super) fn simple(all: Vec<Interval>) -> Option<Expr> {
     let mut sets: Vec<Expr> = Vec::with_capacity(all.len());
     for it in all {
         if numeric::compare_real(&it.start, &it.end)?.is_eq() {
             sets.push(Expr::Set(vec![it.start]));
         } else {
-            let (start, end) = (it.start, it.end);
-            sets.push(Expr::Interval(Box::new(Interval {
-                start,
-                end,
-                left_open: it.left_open,
-                right_open: it.right_open,
-            })));
+            sets.push(Expr::Interval(Box::new(it)));
         }
     }
     Some(match sets.len() {

@@ -1,8 +1,8 @@
 //! The reals that meet a relation in one unknown: what is linear or quadratic in it, or in its absolute value.
 
-use super::reals::{Piece, complement, intersection, merged, pieces, simple};
+use super::reals::{complement, intersection, merged, pieces, simple};
 use super::symbols::{plain_symbols, solve_linear};
-use crate::expr::{Expr, Func, Op};
+use crate::expr::{Expr, Func, Interval, Op};
 use crate::number::Rat;
 use crate::numeric;
 use std::cmp::Ordering;
@@ -10,7 +10,6 @@ use std::cmp::Ordering;
 /// Which relations are solved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// All that can be.
     Any,
     /// Those that say where the unknown lies, as `x > 1` or `|x - 2| < 3`: a condition that is still to be solved is
     /// no answer.
@@ -26,7 +25,7 @@ pub(super) enum Unknown {
 }
 
 /// A set of reals, and the unknown that lies in it.
-pub(super) type Solved = (Option<Unknown>, Vec<Piece>);
+pub(super) type Solved = (Option<Unknown>, Vec<Interval>);
 
 /// The reals that satisfy a relation (or chain) in one symbol, as a set.
 pub(super) fn as_set(e: &Expr) -> Option<Expr> {
@@ -34,18 +33,13 @@ pub(super) fn as_set(e: &Expr) -> Option<Expr> {
 }
 
 /// The reals that satisfy a relation, its symbol taken for a real one.
-fn real_solutions(e: &Expr) -> Option<Vec<Piece>> {
-    match e {
-        Expr::Chain(links) => {
-            let mut all = real_solutions(links.first()?)?;
-            for it in &links[1..] {
-                all = intersection(&all, &real_solutions(it)?)?;
-            }
-            Some(all)
-        }
+fn real_solutions(e: &Expr) -> Option<Vec<Interval>> {
+    let mut sets = e.links().iter().map(|link| match link {
         Expr::Rel(op, sides) => relation(*op, &sides.0, &sides.1, Form::Any).map(|it| it.1),
         _ => None,
-    }
+    });
+    let first = sets.next()??;
+    sets.try_fold(first, |all, set| intersection(&all, &set?))
 }
 
 /// The unknown and its values for a relation, a chain or a set.
@@ -111,7 +105,7 @@ fn modulus(op: Op, sides: &(Expr, Expr)) -> Option<Solved> {
         _ if is_square => Expr::pow(bound, Expr::Num(Rat::Small(1, 2))),
         _ => bound,
     };
-    let not_negative = [Piece::above(&zero, false)];
+    let not_negative = [Interval::above(&zero, false)];
     let all = intersection(&half_lines(op, &bound)?, &not_negative)?;
     Some((Some(Unknown::Modulus(inner.clone())), all))
 }
@@ -165,12 +159,12 @@ fn relation(op: Op, left: &Expr, right: &Expr, form: Form) -> Option<Solved> {
 }
 
 /// The reals `x` with `x op bound`.
-fn half_lines(op: Op, bound: &Expr) -> Option<Vec<Piece>> {
+fn half_lines(op: Op, bound: &Expr) -> Option<Vec<Interval>> {
     merged(match op {
-        Op::Eq => vec![Piece::point(bound)],
-        Op::Ne => vec![Piece::below(bound, true), Piece::above(bound, true)],
-        Op::Lt | Op::Le => vec![Piece::below(bound, op == Op::Lt)],
-        Op::Gt | Op::Ge => vec![Piece::above(bound, op == Op::Gt)],
+        Op::Eq => vec![Interval::point(bound)],
+        Op::Ne => vec![Interval::below(bound, true), Interval::above(bound, true)],
+        Op::Lt | Op::Le => vec![Interval::below(bound, op == Op::Lt)],
+        Op::Gt | Op::Ge => vec![Interval::above(bound, op == Op::Gt)],
     })
 }
 
@@ -235,28 +229,33 @@ fn of_polynomial(op: Op, p: &Expr) -> Option<Solved> {
 }
 
 /// Where a function that is positive everywhere is `op 0`.
-fn without_roots(op: Op) -> Vec<Piece> {
+fn without_roots(op: Op) -> Vec<Interval> {
     match op {
         Op::Lt | Op::Le | Op::Eq => Vec::new(),
-        Op::Gt | Op::Ge | Op::Ne => vec![Piece::above(&Expr::NegInfinity, true)],
+        Op::Gt | Op::Ge | Op::Ne => vec![Interval::above(&Expr::NegInfinity, true)],
     }
 }
 
 /// Where a function that is negative between two roots alone is `op 0`.
-fn between_or_outside(op: Op, (low, high): (Expr, Expr)) -> Option<Vec<Piece>> {
+fn between_or_outside(op: Op, (low, high): (Expr, Expr)) -> Option<Vec<Interval>> {
     let is_double = numeric::compare_real(&low, &high)?.is_eq();
     merged(match op {
-        Op::Eq => vec![Piece::point(&low), Piece::point(&high)],
+        Op::Eq => vec![Interval::point(&low), Interval::point(&high)],
         Op::Ne => {
-            let points = merged(vec![Piece::point(&low), Piece::point(&high)])?;
+            let points = merged(vec![Interval::point(&low), Interval::point(&high)])?;
             complement(&points)?
         }
         Op::Lt if is_double => Vec::new(),
         Op::Lt | Op::Le => {
-            vec![Piece { start: low, end: high, left_open: op == Op::Lt, right_open: op == Op::Lt }]
+            vec![Interval {
+                start: low,
+                end: high,
+                left_open: op == Op::Lt,
+                right_open: op == Op::Lt,
+            }]
         }
         Op::Gt | Op::Ge => {
-            vec![Piece::below(&low, op == Op::Gt), Piece::above(&high, op == Op::Gt)]
+            vec![Interval::below(&low, op == Op::Gt), Interval::above(&high, op == Op::Gt)]
         }
     })
 }

@@ -46,8 +46,8 @@ impl Comparison<'_> {
         {
             return self.because(same, "equal to 20 digits by extrapolation");
         }
-        let number = |it: &Expr| matches!(it, Expr::Num(_) | Expr::Float(_));
-        let atomic = |it: &Expr| number(it) || matches!(it, Expr::Percent(inner) if number(inner));
+        let atomic = |it: &Expr| matches!(bare(it), Expr::Num(_) | Expr::Float(_));
+        let is_decimal = |it: &Expr| matches!(bare(it), Expr::Float(_));
         if atomic(gold) || atomic(answer) {
             if is_decimal(gold) || is_decimal(answer) {
                 if self.rounded_equal(gold, answer) {
@@ -152,7 +152,9 @@ impl Comparison<'_> {
             let vanishes = a == 0.0 || b == 0.0;
             let near = near && (!vanishes || numeric::exact(gold) == numeric::exact(answer));
             // The root of a decimal is what it is, however doubles round it. A decimal power is the reference's.
-            let is_double = |it: &Expr| numeric::exact(it).is_some() || has_decimal_power(it);
+            let is_power =
+                |it: &Expr| it.any(&mut |it| matches!(it, Expr::Pow(p) if p.1.has_float()));
+            let is_double = |it: &Expr| numeric::exact(it).is_some() || is_power(it);
             if near || is_double(gold) || is_double(answer) {
                 return self.because(near, "equal in double arithmetic");
             }
@@ -176,16 +178,14 @@ impl Comparison<'_> {
     }
 }
 
-fn is_decimal(e: &Expr) -> bool {
-    matches!(e, Expr::Float(_))
-        || matches!(e, Expr::Percent(inner) if matches!(**inner, Expr::Float(_)))
+/// A percentage without its sign.
+fn bare(e: &Expr) -> &Expr {
+    match e {
+        Expr::Percent(inner) => inner,
+        it => it,
+    }
 }
 
-fn has_decimal_power(e: &Expr) -> bool {
-    e.any(&mut |it| matches!(it, Expr::Pow(p) if p.1.has_float()))
-}
-
-/// The value of a literal number.
 fn literal(e: &Expr) -> Option<&Rat> {
     match e {
         Expr::Num(n) | Expr::Float(n) => Some(n),
@@ -200,12 +200,8 @@ fn is_exact_integer(e: &Expr) -> bool {
 
 /// The value of an integer, or of an integral percentage without its sign.
 fn integer_or_percent(e: &Expr) -> Option<&Rat> {
-    match e {
+    match bare(e) {
         Expr::Num(n) if n.is_integer() => Some(n),
-        Expr::Percent(inner) => match &**inner {
-            Expr::Num(n) if n.is_integer() => Some(n),
-            _ => None,
-        },
         _ => None,
     }
 }
@@ -220,15 +216,12 @@ fn same_letters(name: &str, product: &Expr) -> bool {
     match product {
         Expr::E => name == "e",
         Expr::Mul(factors) => {
-            let mut spelled = String::new();
-            for it in factors {
-                match it {
-                    Expr::Sym { name, .. } => spelled.push_str(name),
-                    Expr::E => spelled.push('e'),
-                    _ => return false,
-                }
-            }
-            spelled == name
+            let letters = factors.iter().map(|it| match it {
+                Expr::Sym { name, .. } => Some(&**name),
+                Expr::E => Some("e"),
+                _ => None,
+            });
+            letters.collect::<Option<String>>().is_some_and(|it| it == name)
         }
         _ => false,
     }

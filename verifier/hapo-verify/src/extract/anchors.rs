@@ -4,9 +4,7 @@ use super::{Candidate, Dots, Scan};
 
 /// Where "answer" and "final answer" stand, in any case.
 pub(super) struct Anchors {
-    /// Byte ranges of "answer".
     answers: Vec<usize>,
-    /// Starts of "final answer".
     finals: Vec<usize>,
 }
 
@@ -42,34 +40,23 @@ impl Anchors {
         out: &mut Vec<Candidate>,
         mut read: impl FnMut(usize) -> Option<Candidate>,
     ) {
-        let mut from = 0;
-        for start in self.finals.iter().copied() {
-            if start < from {
-                continue;
-            }
-            let rest = &text[start + 12..];
-            let Some(rest) = strip_ignore_case(rest, " is") else {
-                continue;
-            };
+        out.extend(after_each(&self.finals, |start| {
+            let rest = strip_ignore_case(&text[start + 12..], " is")?;
             let rest = rest.strip_prefix(':').unwrap_or(rest);
             // The expression's own prefix may need the last white space, so both ends are tried.
             let after_space = text.len() - rest.trim_start().len();
             let before_space = text.len() - rest.len();
-            let candidates = [after_space, last_char_start(text, before_space, after_space)];
-            for at in candidates {
-                let Some(mut it) = read(at) else { continue };
+            let mut starts =
+                [after_space, last_char_start(text, before_space, after_space)].into_iter();
+            starts.find_map(|at| {
+                let it = read(at)?;
                 let tail = &text[it.end..];
                 let tail = tail.strip_prefix('.').unwrap_or(tail);
                 let tail = tail.strip_prefix(|c: char| c.is_whitespace()).unwrap_or(tail);
-                if tail.starts_with("I hope") {
-                    it.start = start;
-                    it.end = text.len() - tail.len() + 6;
-                    from = it.end;
-                    out.push(it);
-                    break;
-                }
-            }
-        }
+                let end = text.len() - tail.len() + 6;
+                tail.starts_with("I hope").then_some(Candidate { end, ..it })
+            })
+        }));
     }
 
     /// `final answer … is X` with at most 100 characters between. X may begin with white space.
@@ -80,31 +67,22 @@ impl Anchors {
         dots: Dots,
         mut read: impl FnMut(usize) -> Option<Candidate>,
     ) {
-        let mut from = 0;
-        for start in self.finals.iter().copied() {
-            if start < from {
-                continue;
-            }
-            let anchor_end = start + 12;
-            for (idx, c) in text[anchor_end..].char_indices().take(101) {
-                let at = anchor_end + idx;
-                if c.is_whitespace() {
-                    let rest = text[at..].trim_start();
-                    if let Some(rest) = rest.strip_prefix("is") {
-                        let rest = rest.strip_prefix(':').unwrap_or(rest);
-                        if let Some(mut it) = read(text.len() - rest.len()) {
-                            it.start = start;
-                            from = it.end;
-                            out.push(it);
-                            break;
-                        }
-                    }
+        out.extend(after_each(&self.finals, |start| {
+            for (idx, c) in text[start + 12..].char_indices().take(101) {
+                let rest = text[start + 12 + idx..].trim_start();
+                if c.is_whitespace()
+                    && let Some(rest) = rest.strip_prefix("is")
+                    && let Some(it) =
+                        read(text.len() - rest.strip_prefix(':').unwrap_or(rest).len())
+                {
+                    return Some(it);
                 }
                 if dots == Dots::StopAtNewlines && c == '\n' {
                     break;
                 }
             }
-        }
+            None
+        }));
     }
 
     /// `answer[:] … X` with at most `reach` characters between.
@@ -129,7 +107,7 @@ impl Anchors {
         })
     }
 
-    /// What `read` finds behind each `answer[:]`, beginning with that word. A word inside the last find is passed over.
+    /// What `read` finds behind each `answer[:]`.
     fn after_answers(
         &self,
         text: &str,
@@ -137,18 +115,10 @@ impl Anchors {
         mut read: impl FnMut(usize) -> Option<Candidate>,
     ) -> Vec<Candidate> {
         let anchor = if colon { "answer:" } else { "answer" };
-        let (mut found, mut from) = (Vec::new(), 0);
-        for start in self.answers.iter().copied() {
-            if start < from || colon && !text[start + 6..].starts_with(':') {
-                continue;
-            }
-            if let Some(mut it) = read(start + anchor.len()) {
-                it.start = start;
-                from = it.end;
-                found.push(it);
-            }
-        }
-        found
+        after_each(&self.answers, |start| {
+            let is_here = !colon || text[start + 6..].starts_with(':');
+            if is_here { read(start + anchor.len()) } else { None }
+        })
     }
 
     /// `answer … = X`, at the last equals sign within 100 characters, else `answer … X` within 50; not before another
@@ -175,6 +145,23 @@ impl Anchors {
             })
         })
     }
+}
+
+/// What `read` finds at each place, beginning there. A place inside the last find is passed over.
+fn after_each(
+    starts: &[usize],
+    mut read: impl FnMut(usize) -> Option<Candidate>,
+) -> Vec<Candidate> {
+    let (mut found, mut from) = (Vec::new(), 0);
+    for start in starts.iter().copied() {
+        if start >= from
+            && let Some(it) = read(start)
+        {
+            from = it.end;
+            found.push(Candidate { start, ..it });
+        }
+    }
+    found
 }
 
 /// The start of the last character in `text[from..to]`, or `to` if that is empty.

@@ -3,6 +3,7 @@
 use crate::normalise::{content_of, last_command};
 
 use super::{Candidate, Context, Formula, Found, Scan};
+use std::ops::Range;
 
 impl Scan<'_> {
     /// Boxes: in delimiters, and bare.
@@ -14,13 +15,7 @@ impl Scan<'_> {
         if let Some(last) = self.text.rfind('}')
             && last > first + 7
         {
-            let content = first..last + 1;
-            let formula = Formula { content: content.clone(), percent: false, bare_box: true };
-            out.push(Candidate {
-                start: first,
-                end: last + 1,
-                found: Found::Formulas(vec![formula]),
-            });
+            out.push(bare(first, first..last + 1, last + 1));
         }
     }
 
@@ -28,11 +23,13 @@ impl Scan<'_> {
     pub(super) fn loose_box(&self) -> Option<Candidate> {
         let start = last_command(self.text)?;
         let content = content_of(self.text, start)?;
-        if self.text[content.clone()].trim().is_empty() {
-            return None;
-        }
         let end = content.end + 1;
-        let formula = Formula { content, percent: false, bare_box: true };
-        Some(Candidate { start, end, found: Found::Formulas(vec![formula]) })
+        let is_empty = self.text[content.clone()].trim().is_empty();
+        (!is_empty).then(|| bare(start, content, end))
     }
+}
+
+fn bare(start: usize, content: Range<usize>, end: usize) -> Candidate {
+    let formula = Formula { content, percent: false, bare_box: true };
+    Candidate { start, end, found: Found::Formulas(vec![formula]) }
 }

@@ -4,14 +4,14 @@ use crate::work;
 
 /// Remembers where a needle is next found, so that asking at increasing positions costs one pass in all.
 pub(super) struct Next<'a> {
-    pub(super) text: &'a [u8],
-    needle: [u8; 2],
+    text: &'a [u8],
+    needle: &'static [u8],
     from: usize,
-    pub(super) at: usize,
+    at: usize,
 }
 
 impl<'a> Next<'a> {
-    pub(super) fn new(text: &'a [u8], needle: [u8; 2]) -> Next<'a> {
+    pub(super) fn new(text: &'a [u8], needle: &'static [u8]) -> Next<'a> {
         Next { text, needle, from: usize::MAX, at: 0 }
     }
 
@@ -29,29 +29,28 @@ impl<'a> Next<'a> {
                 return self.at;
             }
             // A step back: only what is before the known stretch is new.
-            let end = (self.from + 1).min(self.text.len());
-            let found = self.text[from..end].windows(2).position(|it| it == self.needle);
+            let end = (self.from + self.needle.len() - 1).min(self.text.len());
+            let found = self.position(from, end);
             self.from = from;
-            if let Some(found) = found {
-                self.at = from + found;
-            }
+            self.at = found.unwrap_or(self.at);
             return self.at;
         }
-        let from = from.min(self.text.len());
-        self.from = from;
-        let mut at = from;
-        while at + 1 < self.text.len() {
-            match self.text[at..self.text.len() - 1].iter().position(|b| *b == self.needle[0]) {
-                Some(next) if self.text[at + next + 1] == self.needle[1] => {
-                    self.at = at + next;
-                    return self.at;
-                }
-                Some(next) => at += next + 1,
-                None => break,
-            }
-        }
-        self.at = self.text.len();
+        self.from = from.min(self.text.len());
+        self.at = self.position(self.from, self.text.len()).unwrap_or(self.text.len());
         self.at
+    }
+
+    fn position(&self, from: usize, end: usize) -> Option<usize> {
+        let last = (end + 1).checked_sub(self.needle.len())?;
+        let mut at = from;
+        while at < last {
+            at += self.text[at..last].iter().position(|b| *b == self.needle[0])?;
+            if self.text[at..].starts_with(self.needle) {
+                return Some(at);
+            }
+            at += 1;
+        }
+        None
     }
 }
 
@@ -59,39 +58,16 @@ pub(super) struct Finders<'a> {
     pub(super) dollars: Next<'a>,
     pub(super) square: Next<'a>,
     pub(super) round: Next<'a>,
-    pub(super) text: &'a [u8],
-    pub(super) line_end: usize,
-    line_from: usize,
+    pub(super) newline: Next<'a>,
 }
 
 impl<'a> Finders<'a> {
     pub(super) fn new(text: &'a [u8]) -> Finders<'a> {
         Finders {
-            dollars: Next::new(text, *b"$$"),
-            square: Next::new(text, *b"\\]"),
-            round: Next::new(text, *b"\\)"),
-            text,
-            line_end: 0,
-            line_from: usize::MAX,
+            dollars: Next::new(text, b"$$"),
+            square: Next::new(text, b"\\]"),
+            round: Next::new(text, b"\\)"),
+            newline: Next::new(text, b"\n"),
         }
-    }
-
-    /// The end of the line that holds `at`.
-    pub(super) fn line_end(&mut self, at: usize) -> usize {
-        let newline = |text: &[u8]| text.iter().position(|b| *b == b'\n');
-        if self.line_from != usize::MAX && at <= self.line_end {
-            if at < self.line_from {
-                let before = newline(&self.text[at..self.line_from]);
-                self.line_from = at;
-                if let Some(found) = before {
-                    self.line_end = at + found;
-                }
-            }
-            return self.line_end;
-        }
-        self.line_from = at;
-        self.line_end = newline(&self.text[at..]).map_or(self.text.len(), |it| at + it);
-        work::count(self.line_end - at);
-        self.line_end
     }
 }

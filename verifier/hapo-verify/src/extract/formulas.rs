@@ -3,6 +3,7 @@
 use super::anchors::last_char_start;
 use super::finders::Finders;
 use super::{Candidate, Context, Formula, Found, Scan};
+use crate::cursor::Cursor;
 use crate::work;
 use std::ops::Range;
 
@@ -60,18 +61,11 @@ impl<'a> Scan<'a> {
         while all.len() < 6 {
             let mut next = end + self.spaces(end);
             let rest = &self.text[next..];
-            next += if rest.starts_with(",and") {
-                4
-            } else if rest.starts_with("and") || rest.starts_with(",or") {
-                3
-            } else if rest.starts_with("or") {
-                2
-            } else {
-                usize::from(rest.starts_with(','))
-            };
-            if next == end + self.spaces(end) {
+            let joints = [",and", "and", ",or", "or", ","];
+            let Some(joint) = joints.iter().find(|it| rest.starts_with(**it)) else {
                 break;
-            }
+            };
+            next += joint.len();
             next += self.spaces(next);
             // White space may be the delimiter's own.
             let Some((formula, formula_end)) = self
@@ -144,7 +138,7 @@ impl<'a> Scan<'a> {
                 if escaped || self.before(at).is_some_and(|b| b.is_ascii_digit()) {
                     return None;
                 }
-                let close = self.closing_dollar(at, finders.line_end(at))?;
+                let close = self.closing_dollar(at, finders.newline.after(at))?;
                 let content = at + 1..close;
                 fits(&content).then_some((content, close + 1))
             }
@@ -153,7 +147,7 @@ impl<'a> Scan<'a> {
                     b'[' if !escaped => double(finders.square.after(at + 2), self.bytes.len()),
                     b'(' if !escaped => {
                         let close = finders.round.after(at + 2);
-                        double(close, finders.line_end(at))
+                        double(close, finders.newline.after(at))
                     }
                     _ => None,
                 };
@@ -208,31 +202,25 @@ impl<'a> Scan<'a> {
         if context == Context::Boxed {
             return None;
         }
-        let sign = usize::from(self.byte(at) == Some(b'-'));
-        let rest = self.text[at + sign..].strip_prefix("\\frac{")?;
-        let number = |text: &str| {
-            let start = usize::from(text.starts_with('-'));
-            let digits = |from: usize| {
-                text.as_bytes()[from..].iter().take_while(|b| b.is_ascii_digit()).count()
-            };
-            let whole = digits(start);
-            if whole == 0 {
-                return None;
-            }
-            let mut end = start + whole;
-            if text[end..].starts_with(['.', ',']) {
-                let fraction = digits(end + 1);
-                if fraction > 0 {
-                    end += 1 + fraction;
-                }
-            }
-            Some(end)
-        };
-        let upper = number(rest)?;
-        let rest = rest[upper..].strip_prefix("}{")?;
-        let lower = number(rest)?;
-        let rest = rest[lower..].strip_prefix('}')?;
-        let end = self.text.len() - rest.len();
+        let mut cursor = Cursor::new(&self.text[at..]);
+        cursor.eat("-");
+        cursor.eat("\\frac{")?;
+        number(&mut cursor)?;
+        cursor.eat("}{")?;
+        number(&mut cursor)?;
+        cursor.eat("}")?;
+        let end = at + cursor.before().len();
         Some((at..end, end))
     }
+}
+
+/// Moves over a number with its sign and decimals.
+fn number(cursor: &mut Cursor<'_>) -> Option<()> {
+    cursor.eat("-");
+    cursor.digits()?;
+    let mut decimals = *cursor;
+    if decimals.one_of(&[".", ","]).is_some() && decimals.digits().is_some() {
+        *cursor = decimals;
+    }
+    Some(())
 }

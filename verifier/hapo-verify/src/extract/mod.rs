@@ -15,6 +15,7 @@ mod strings;
 use crate::normalise::CleanUp;
 use anchors::Anchors;
 use finders::Finders;
+use numbers::Run;
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -34,14 +35,15 @@ pub(crate) enum Found {
     /// One formula, or several joined by commas, "and" or "or".
     Formulas(Vec<Formula>),
     /// A number in plain text: its integer part (with a sign and separators), its decimal part, and a percent sign.
-    Number { integer: Range<usize>, decimal: Range<usize>, percent: bool },
-    /// Digits and operators in plain text.
+    Number {
+        integer: Range<usize>,
+        decimal: Range<usize>,
+        percent: bool,
+    },
     Arithmetic(Range<usize>),
-    /// One of the given strings.
     Word(Range<usize>),
 }
 
-/// One candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) start: usize,
@@ -146,8 +148,9 @@ pub(crate) fn candidates(
                     .final_is(text, &mut found, Dots::StopAtNewlines, |at| scan.expression_at(at)),
                 100 | 200 => found.extend(anchors.near_expression(&scan, priority == 100)),
                 300 => {
-                    scan.all_arithmetic(&mut found);
-                    scan.all_numbers(&mut found);
+                    let mut memo = Run::default();
+                    scan.each_start(&mut found, |at| scan.arithmetic_at(at, &mut memo));
+                    scan.each_start(&mut found, |at| scan.number_at(at));
                 }
                 _ => {}
             }
@@ -177,7 +180,6 @@ pub(crate) fn candidates(
 
 #[derive(Clone, Copy, PartialEq)]
 enum Context {
-    /// Any formula.
     Plain,
     /// Only formulas that hold a box.
     Boxed,

@@ -3,25 +3,18 @@
 use super::{Candidate, Found, Scan};
 use crate::work;
 
+/// Marks behind arithmetic.
+const MARKS: &str = ".,:)$";
+
 impl Scan<'_> {
     /// Arithmetic or, failing that, a number.
     pub(super) fn expression_at(&self, at: usize) -> Option<Candidate> {
-        let starts =
-            at == 0 || self.text.get(at..)?.starts_with(|c: char| c.is_whitespace() || c == '=');
-        if !starts {
-            return None;
-        }
         let mut memo = Run::default();
         self.arithmetic_at(at, &mut memo).or_else(|| self.number_at(at))
     }
 
     /// As [`Scan::expression_at`], but not where an equals sign follows; a number then gives up its last digit.
     pub(super) fn expression_not_before_equals(&self, at: usize) -> Option<Candidate> {
-        let starts =
-            at == 0 || self.text.get(at..)?.starts_with(|c: char| c.is_whitespace() || c == '=');
-        if !starts {
-            return None;
-        }
         let equals_follows = |end: usize| self.text[end..].trim_start().starts_with('=');
         let mut memo = Run::default();
         if let Some(it) = self.arithmetic_at(at, &mut memo)
@@ -44,15 +37,6 @@ impl Scan<'_> {
         shortened.end -= 1;
         it.end = shortened.end;
         Some(it)
-    }
-
-    pub(super) fn all_arithmetic(&self, out: &mut Vec<Candidate>) {
-        let mut memo = Run::default();
-        self.each_start(out, |at| self.arithmetic_at(at, &mut memo));
-    }
-
-    pub(super) fn all_numbers(&self, out: &mut Vec<Candidate>) {
-        self.each_start(out, |at| self.number_at(at));
     }
 
     /// The next position at which a number or arithmetic may start: the text's start, white space, or `=`.
@@ -102,7 +86,7 @@ impl Scan<'_> {
         Some(after)
     }
 
-    fn arithmetic_at(&self, at: usize, memo: &mut Run) -> Option<Candidate> {
+    pub(super) fn arithmetic_at(&self, at: usize, memo: &mut Run) -> Option<Candidate> {
         let start = self.after_prefix(at)?;
         let mut digit = start;
         digit += usize::from(self.byte(digit) == Some(b'-'));
@@ -121,10 +105,10 @@ impl Scan<'_> {
             return None;
         }
         let mut match_end = end;
-        if self.byte(match_end) == Some(b')') && self.suffix(match_end + 1).is_some() {
+        if self.byte(match_end) == Some(b')') && self.suffix(match_end + 1, MARKS).is_some() {
             match_end += 1;
         }
-        let stop = self.suffix(match_end)?;
+        let stop = self.suffix(match_end, MARKS)?;
         Some(Candidate { start: at, end: stop, found: Found::Arithmetic(start..match_end) })
     }
 
@@ -135,7 +119,7 @@ impl Scan<'_> {
         // The last two operators: one that touches the end of the match does not count.
         let mut operators: [Option<(usize, usize)>; 2] = [None; 2];
         let visit = |run: &mut Run, operators: &[Option<(usize, usize)>; 2], at: usize| {
-            if self.ends_match(at) {
+            if self.suffix(at, MARKS).is_some() {
                 run.last_end = Some(at);
                 run.operator = operators.iter().flatten().find(|it| it.1 < at).map(|it| it.0);
             }
@@ -156,30 +140,18 @@ impl Scan<'_> {
         run
     }
 
-    /// True if arithmetic may end: before a closing parenthesis and a suffix, or before a suffix.
-    fn ends_match(&self, at: usize) -> bool {
-        self.suffix(at).is_some() || self.byte(at) == Some(b')') && self.suffix(at + 1).is_some()
-    }
-
-    /// Past the suffix that must follow arithmetic: `.`, `,`, `:`, white space, `)`, `$` or the end.
-    fn suffix(&self, at: usize) -> Option<usize> {
+    /// Past the suffix that must follow: maybe two asterisks, and one of `marks`, white space or the end.
+    pub(super) fn suffix(&self, at: usize, marks: &str) -> Option<usize> {
         let rest = self.text.get(at..)?;
-        let one = |rest: &str| match rest.chars().next() {
-            None => Some(0),
-            Some(c) if matches!(c, '.' | ',' | ':' | ')' | '$') || c.is_whitespace() => {
-                Some(c.len_utf8())
-            }
-            _ => None,
-        };
-        if let Some(after) = rest.strip_prefix("**")
-            && let Some(len) = one(after)
-        {
-            return Some(at + 2 + len);
+        let rest = rest.strip_prefix("**").unwrap_or(rest);
+        let end = self.text.len() - rest.len();
+        match rest.chars().next() {
+            None => Some(end),
+            Some(c) => (marks.contains(c) || c.is_whitespace()).then(|| end + c.len_utf8()),
         }
-        one(rest).map(|len| at + len)
     }
 
-    fn number_at(&self, at: usize) -> Option<Candidate> {
+    pub(super) fn number_at(&self, at: usize) -> Option<Candidate> {
         let mut start = self.after_prefix(at)?;
         let currency = self.text[start..].chars().next()?;
         if currency == '$' || matches!(currency, '€' | '£' | '¥' | '฿' | '₠'..='₿') {
@@ -239,8 +211,7 @@ impl Scan<'_> {
 
 /// A run of characters that arithmetic is made of.
 #[derive(Default)]
-struct Run {
-    /// One past the run.
+pub(super) struct Run {
     pub(super) end: usize,
     /// The last position in the run where a match may end.
     last_end: Option<usize>,

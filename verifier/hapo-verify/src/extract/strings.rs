@@ -16,23 +16,12 @@ impl Scan<'_> {
             let found = strings.iter().find(|it| rest.starts_with(it.as_str()))?;
             Some(at..at + found.len())
         };
-        let suffix = |at: usize| {
-            let rest = self.text[at..].strip_prefix("**").unwrap_or(&self.text[at..]);
-            let end = self.text.len() - rest.len();
-            match rest.chars().next() {
-                None => Some(end),
-                Some(c) if matches!(c, '.' | ',' | ':') || c.is_whitespace() => {
-                    Some(end + c.len_utf8())
-                }
-                _ => None,
-            }
-        };
         let whole = |at: usize| {
             let start = self
                 .after_prefix(at)
                 .filter(|_| self.text[at..].starts_with(char::is_whitespace) || at == 0)?;
             let word = word_at(start)?;
-            let end = suffix(word.end)?;
+            let end = self.suffix(word.end, ".,:")?;
             Some(Candidate { start: at, end, found: Found::Word(word) })
         };
         let bare = |at: usize| {
@@ -50,7 +39,7 @@ impl Scan<'_> {
             250 => {
                 let start = if self.text.starts_with("**") { 2 } else { 0 };
                 if let Some(word) = word_at(start)
-                    && let Some(end) = suffix(word.end)
+                    && let Some(end) = self.suffix(word.end, ".,:")
                 {
                     out.push(Candidate { start: 0, end, found: Found::Word(word) });
                 }

@@ -3,7 +3,7 @@
 
 use crate::error::GoldError;
 use crate::grader::{FoundAnswer, Grader, PreparedGold};
-use crate::last_box::{LastBox, last_box};
+use crate::last_box::last_box;
 use crate::verdict::{Judgement, Reason, Verdict};
 
 /// Equal text.
@@ -36,9 +36,9 @@ struct Text(String);
 impl PreparedGold for Text {
     fn judge(&self, completion: &str) -> Judgement {
         match last_box(completion) {
-            LastBox::Content(answer) => self.compare(answer),
-            LastBox::Unclosed => Judgement::unparsable(Reason::UnclosedBox, self.0.clone()),
-            LastBox::None => match completion.trim().lines().next_back() {
+            Ok(answer) => self.compare(answer),
+            Err(why @ Reason::UnclosedBox) => Judgement::unparsable(why, self.0.clone()),
+            Err(_) => match completion.trim().lines().next_back() {
                 Some(line) => self.compare(line),
                 None => Judgement::unparsable(Reason::NoAnswer, self.0.clone()),
             },

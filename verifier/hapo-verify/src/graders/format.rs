@@ -4,7 +4,7 @@
 
 use crate::error::GoldError;
 use crate::grader::{Grader, PreparedGold};
-use crate::last_box::{LastBox, last_box};
+use crate::last_box::last_box;
 use crate::verdict::{Judgement, Verdict};
 
 /// The right shape.
@@ -48,7 +48,6 @@ fn options(gold: &str) -> Vec<String> {
     list.split(',').map(|it| it.trim().to_owned()).filter(|it| !it.is_empty()).collect()
 }
 
-/// A shape that a completion can have.
 #[derive(Debug, PartialEq, Eq)]
 enum Shape {
     Boxed,
@@ -74,16 +73,11 @@ impl Shape {
     /// The part of the completion that has the shape.
     fn find<'a>(&self, completion: &'a str) -> Option<&'a str> {
         match self {
-            Shape::Boxed => match last_box(completion) {
-                LastBox::Content(it) if !it.trim().is_empty() => Some(it),
-                _ => None,
-            },
+            Shape::Boxed => last_box(completion).ok().filter(|it| !it.trim().is_empty()),
             Shape::Tags => tagged(completion),
             Shape::OneOf(options) => {
-                let answer = match last_box(completion) {
-                    LastBox::Content(it) => it,
-                    _ => completion.trim().lines().next_back().unwrap_or_default(),
-                };
+                let last_line = || completion.trim().lines().next_back().unwrap_or_default();
+                let answer = last_box(completion).unwrap_or_else(|_| last_line());
                 let known = options.iter().any(|it| it == answer.trim());
                 known.then_some(answer)
             }

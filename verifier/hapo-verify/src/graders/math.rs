@@ -102,7 +102,6 @@ impl Grader for Math {
     }
 }
 
-/// The meaning of one candidate.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Expr(Expr),
@@ -118,7 +117,6 @@ pub struct Reading {
     pub(crate) text: Option<String>,
     /// The normalised text of the candidate that was read.
     pub(crate) read_from: Option<String>,
-    /// True if something was refused for its size.
     pub(crate) too_large: bool,
     /// How many candidates could not be read before one could.
     pub(crate) n_skipped: usize,
@@ -151,7 +149,6 @@ impl Reading {
     }
 }
 
-/// A gold answer, read once.
 #[derive(Debug)]
 pub(crate) struct MathGold {
     reading: Reading,
@@ -183,7 +180,8 @@ impl MathGold {
         let answer = read(completion, &self.options.targets, &self.options);
         let (same, rule) = compare(&self.reading, &answer, &self.options);
         let verdict = verdict_of(&answer, same);
-        let rule = if is_read_otherwise(completion) { as_math_verify(rule) } else { rule.into() };
+        let suffix = if is_read_otherwise(completion) { "; as Math-Verify" } else { "" };
+        let rule = Cow::Owned(format!("{rule}{suffix}"));
         let reason = match verdict {
             Verdict::Unparsable(why) => Cow::Borrowed(why.text()),
             _ if answer.n_skipped > 0 && answer.value.is_some() => Cow::Owned(format!(
@@ -225,30 +223,29 @@ impl PreparedGold for MathGold {
     fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
         let (mut judgement, answer) = self.judged(&found.passage);
         let extracted = judgement.extracted.as_deref().unwrap_or_default();
-        if judgement.verdict.is_correct() {
+        let number = || spaced_number(&found.answer);
+        let (verdict, reason) = if judgement.verdict.is_correct() {
             let capital = capital(self.reading.text.as_deref()).map(|it| it.to_ascii_lowercase());
             if capital.is_some_and(|it| extracted.chars().eq([it])) {
-                judgement.verdict = Verdict::Wrong;
-                judgement.reason = Cow::Borrowed("a small letter against a capital");
+                (Verdict::Wrong, "a small letter against a capital")
             } else if self.is_list_for_inequality(&answer) {
-                judgement.verdict = Verdict::Wrong;
-                judgement.reason = Cow::Borrowed("numbers against an inequality");
+                (Verdict::Wrong, "numbers against an inequality")
+            } else {
+                return judgement;
             }
-        } else if let (Some(Value::Expr(gold)), Some(number)) =
-            (&self.reading.value, spaced_number(&found.answer))
-        {
-            let mut comparison = Comparison::new(&self.options);
-            if comparison.equal(gold, &number) {
-                judgement.verdict = Verdict::Correct;
-                judgement.answer_read = number.to_string();
-                judgement.reason = Cow::Borrowed("groups of three digits are one number");
+        } else if let (Some(Value::Expr(gold)), Some(number)) = (&self.reading.value, number()) {
+            if !Comparison::new(&self.options).equal(gold, &number) {
+                return judgement;
             }
+            judgement.answer_read = number.to_string();
+            (Verdict::Correct, "groups of three digits are one number")
         } else if self.is_same_condition(found) {
-            judgement.verdict = Verdict::Correct;
             judgement.answer_read = reported(found.answer.to_string());
-            judgement.reason = Cow::Borrowed("the same reals meet both");
-        }
-        judgement
+            (Verdict::Correct, "the same reals meet both")
+        } else {
+            return judgement;
+        };
+        Judgement { verdict, reason: Cow::Borrowed(reason), ..judgement }
     }
 
     fn judge(&self, completion: &str) -> Judgement {
@@ -265,10 +262,6 @@ fn is_read_otherwise(completion: &str) -> bool {
 
 /// Longest completion of which the other policies' reading is looked at, in bytes.
 const MAX_EXPLAINED: usize = 65_536;
-
-fn as_math_verify(rule: &'static str) -> Cow<'static, str> {
-    Cow::Owned(format!("{rule}; as Math-Verify"))
-}
 
 fn verdict_of(answer: &Reading, same: bool) -> Verdict {
     if same {
@@ -294,7 +287,7 @@ fn shown(reading: &Reading) -> String {
     }
 }
 
-fn cut(text: &str) -> &str {
+pub(super) fn cut(text: &str) -> &str {
     text.char_indices().nth(120).map_or(text, |(at, _)| &text[..at])
 }
 

@@ -2,6 +2,7 @@
 //!
 //! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
 
+use super::math::cut;
 use super::{residues, unknowns};
 use crate::compare::{
     Comparison, are_joined_otherwise, is_list_for_inequality, same_condition, without_case,
@@ -24,7 +25,6 @@ use crate::policy::Policy;
 use crate::verdict::{Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
 
-/// A gold answer, read once.
 #[derive(Debug)]
 pub(super) struct MeantGold {
     meaning: Meaning,
@@ -65,9 +65,16 @@ impl MeantGold {
         let answer = ratio.as_deref().unwrap_or(answer);
         let mixed = self.asks_for_number().then(|| mixed_in_words(answer)).flatten();
         let answer = mixed.as_deref().unwrap_or(answer);
-        let decimal = self.asks_for_decimal().then(|| decimal_comma(answer)).flatten();
+        let asked = self.meaning.value.as_ref().ok();
+        let decimal = match asked {
+            Some(Expr::Num(n) | Expr::Float(n)) if !n.is_integer() => decimal_comma(answer),
+            _ => None,
+        };
         let answer = decimal.as_deref().unwrap_or(answer);
-        let answer = if self.asks_for_point() { without_point_name(answer) } else { answer };
+        let answer = match asked {
+            Some(Expr::Tuple(_) | Expr::Interval(_)) => without_point_name(answer),
+            _ => answer,
+        };
         let (verdict, answer_read, reason) = match read(answer) {
             _ if answer.trim() == self.text.trim() => {
                 (Verdict::Correct, self.shown.clone(), "the same text")
@@ -103,16 +110,6 @@ impl MeantGold {
         let is_value =
             |it: &Expr| !it.is_relation() && !it.is_set() && !matches!(it, Expr::Tuple(_));
         self.meaning.value.as_ref().is_ok_and(is_value)
-    }
-
-    /// True if the gold answer is a number that is not whole.
-    fn asks_for_decimal(&self) -> bool {
-        matches!(&self.meaning.value, Ok(Expr::Num(n) | Expr::Float(n)) if !n.is_integer())
-    }
-
-    /// True if the gold answer may be a point.
-    fn asks_for_point(&self) -> bool {
-        matches!(&self.meaning.value, Ok(Expr::Tuple(_) | Expr::Interval(_)))
     }
 
     /// The verdict on several boxes that each hold the gold answer, the ones before the last maybe as an equation.
@@ -217,7 +214,6 @@ impl MeantGold {
         same_condition(&self.text, text, Style::Meant)
     }
 
-    /// The verdict where one side has no value.
     fn without_value(&self, answer: &Meaning, text: &str) -> (Verdict, Refusal) {
         let letters = if self.text.contains("\\begin") { joined } else { without_spaces };
         if letters(&answer.text) == letters(&self.meaning.text) {
@@ -337,7 +333,6 @@ fn without_point_name(text: &str) -> &str {
     named.filter(|it| it.starts_with('(') || it.starts_with("\\left(")).unwrap_or(text)
 }
 
-/// The modulus of a residue.
 fn modulus(e: &Expr) -> Option<&Expr> {
     match e {
         Expr::Call(Func::Mod, sides) => sides.last(),
@@ -348,7 +343,6 @@ fn modulus(e: &Expr) -> Option<&Expr> {
     }
 }
 
-/// True for a list of conditions.
 fn has_relation(e: &Expr) -> bool {
     matches!(e, Expr::Set(items) if items.iter().any(Expr::is_relation))
 }
@@ -434,12 +428,8 @@ fn is_unfinished(text: &str) -> bool {
 
 /// True for an equation that names its value, or has equal sides throughout.
 fn is_true_or_assigns(equation: &Expr) -> bool {
-    let links = match equation {
-        Expr::Chain(links) => links.as_slice(),
-        it => std::slice::from_ref(it),
-    };
-    let mut sides = Vec::with_capacity(links.len() + 1);
-    for link in links {
+    let mut sides = Vec::new();
+    for link in equation.links() {
         let Expr::Rel(_, pair) = link else {
             return false;
         };
@@ -459,9 +449,7 @@ fn shown(meaning: &Meaning) -> String {
     match (&meaning.words, &meaning.value) {
         (Some(words), _) => format!("the text {words:?}"),
         (None, Ok(value)) => value.to_string(),
-        (None, Err(_)) => {
-            format!("the text {:?}", meaning.text.chars().take(120).collect::<String>())
-        }
+        (None, Err(_)) => format!("the text {:?}", cut(&meaning.text)),
     }
 }
 

@@ -11,7 +11,6 @@ use std::collections::BTreeSet;
 /// Largest modulus whose residues are listed.
 const MAX_MODULUS: i64 = 2_000;
 
-/// The residues of integers by a modulus.
 struct Classes {
     /// The unknown that has them, where it is named.
     unknown: Option<Expr>,

@@ -38,8 +38,9 @@ fn by_name(
     mut a: Vec<(Expr, Expr)>,
     mut b: Vec<(Expr, Expr)>,
 ) -> Option<Result<(Expr, Expr), Refusal>> {
-    a.sort_by_key(|it| it.0.to_string());
-    b.sort_by_key(|it| it.0.to_string());
+    for pairs in [&mut a, &mut b] {
+        pairs.sort_by_key(|it| it.0.to_string());
+    }
     let has_one_value = |pairs: &[(Expr, Expr)]| pairs.windows(2).all(|it| it[0].0 != it[1].0);
     if !has_one_value(&a) || !has_one_value(&b) {
         return None;

@@ -2,7 +2,6 @@
 
 use num_integer::Integer;
 
-/// A time of the day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Clock {
     hours: u32,

@@ -1,6 +1,7 @@
 //! Marks that change how an answer looks and not what it means.
 
-use crate::cursor::{Cursor, replace_at, replaced_at};
+use crate::cursor::{Cursor, SPACES, replace_at, replaced_at};
+use crate::normalise::replace_all;
 use std::borrow::Cow;
 
 /// Commands of which the last argument alone is kept, with the number of arguments before it.
@@ -25,13 +26,12 @@ pub(super) fn plain(text: &str) -> String {
     if out.contains('\\') {
         out = undressed(&out);
     }
-    if out.contains("\\begin {") || out.contains("\\end {") {
-        out = out.replace("\\begin {", "\\begin{").replace("\\end {", "\\end{");
-    }
     if out.contains("\\langle") && out.contains(',') {
         out = out.replace("\\langle", "(").replace("\\rangle", ")");
     }
     for (from, to) in [
+        ("\\begin {", "\\begin{"),
+        ("\\end {", "\\end{"),
         ("\\limits", ""),
         ("\\nicefrac", "\\frac"),
         ("\\sfrac", "\\frac"),
@@ -50,9 +50,7 @@ pub(super) fn plain(text: &str) -> String {
         ("...", "\\ldots "),
         ("…", "\\ldots "),
     ] {
-        if out.contains(from) {
-            out = out.replace(from, to);
-        }
+        replace_all(&mut out, from, to);
     }
     if out.contains("\\mathbb ") {
         for letter in ["N", "Z", "Q", "R", "C"] {
@@ -70,8 +68,8 @@ pub(super) fn plain(text: &str) -> String {
     });
     let marks = |c: char| c.is_whitespace() || matches!(c, '$' | '*' | '`' | '~');
     let mut rest = out.trim_matches(marks);
-    for space in ["\\,", "\\;", "\\:", "\\!", "\\ "] {
-        rest = rest.strip_prefix(space).unwrap_or(rest).trim_start();
+    for space in &SPACES[..5] {
+        rest = rest.strip_prefix(*space).unwrap_or(rest).trim_start();
     }
     let rest = without_label(rest);
     // A full stop or a comma ends the sentence around the answer.

@@ -16,6 +16,7 @@ mod units;
 mod words;
 
 use crate::compare::integers_that_meet;
+use crate::cursor::Cursor;
 use crate::expr::{Expr, Op};
 use crate::normalise::{Boxes, CleanUp, is_digits, normalise};
 use crate::numeric;
@@ -34,13 +35,11 @@ pub(crate) use words::{
 /// Dots of what goes on.
 pub(crate) const DOTS: [&str; 5] = ["\\ldots", "\\dots", "\\cdots", "...", "…"];
 
-/// Signs of degrees.
 #[rustfmt::skip]
 pub(crate) const DEGREES: [&str; 8] = [
     "^{\\circ}", "^\\circ", "^°", "^\\degree", "°", "˚", "^{\\degree}", "\\degree",
 ];
 
-/// Commands of a fraction.
 const FRACTIONS: [&str; 3] = ["\\frac", "\\dfrac", "\\tfrac"];
 
 /// Longest answer that is rewritten, in bytes.
@@ -49,7 +48,6 @@ const MAX_TEXT: usize = 8_192;
 /// Why an answer is refused, whatever its value.
 pub(crate) type Refusal = &'static str;
 
-/// The content of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Meaning {
     /// The text without marks, in the notation that is read.
@@ -171,7 +169,8 @@ pub(crate) fn is_read_otherwise(text: &str) -> bool {
     match units::split(&plain) {
         Err(_) => true,
         Ok(measured) => {
-            measured.changes_value() || notation(&measured.value) != as_before(&measured.value)
+            let before = normalise(&measured.value, CleanUp::KEEPS_UNITS);
+            measured.changes_value() || notation(&measured.value) != before
         }
     }
 }
@@ -187,20 +186,15 @@ fn notation(text: &str) -> String {
     normalise(&as_meant(&signs::commands(&text)), CleanUp::KEEPS_UNITS)
 }
 
-fn as_before(text: &str) -> String {
-    normalise(text, CleanUp::KEEPS_UNITS)
-}
-
 /// The refusal of a sign without its operand: a relation without its left side, a prime behind a number.
 fn dangling(text: &str) -> Option<Refusal> {
     const SIGNS: [&str; 18] = [
         "<", ">", "=", "≤", "≥", "≠", "¬", "\\leq", "\\geq", "\\le", "\\ge", "\\lt", "\\gt",
         "\\ne", "\\neg", "\\not", "\\lnot", "\\sim",
     ];
-    let is_command = |rest: &str| rest.starts_with(|c: char| c.is_ascii_alphabetic());
+    let mut rest = Cursor::new(text);
     let starts = |sign: &&str| {
-        let rest = text.strip_prefix(*sign);
-        rest.is_some_and(|rest| !sign.starts_with('\\') || !is_command(rest))
+        text.starts_with(*sign) && (!sign.starts_with('\\') || rest.command(sign).is_some())
     };
     if SIGNS.iter().any(starts) {
         return Some("a relation without its left side");

@@ -2,7 +2,7 @@
 //!
 //! One pass over the characters; the price is that a spaced list of three-digit numbers (`1 200`) reads as one number.
 
-use crate::cursor::{Cursor, closing, replaced, replaced_at};
+use crate::cursor::{Cursor, closing, plain_digit, replaced, replaced_at};
 use crate::normalise::is_digits;
 use std::borrow::Cow;
 
@@ -27,6 +27,8 @@ pub(crate) fn as_meant(text: &str) -> String {
                     out.extend(["^{", digit]);
                     out.extend(more.chars().filter_map(superscript));
                     out.push('}');
+                } else if ('\u{ff10}'..='\u{ff19}').contains(&c) {
+                    out.push(char::from(b'0' + (c as u32 - 0xFF10) as u8));
                 } else {
                     out.push(plain_digit(c));
                 }
@@ -87,15 +89,6 @@ fn superscript(c: char) -> Option<&'static str> {
     const PLAIN: &str = "0123456789-";
     let at = SIGNS.iter().position(|it| *it == c)?;
     Some(&PLAIN[at..=at])
-}
-
-/// Digits of the mathematical alphabets and full-width digits as plain ones.
-fn plain_digit(c: char) -> char {
-    match c as u32 {
-        code @ 0x1D7CE..=0x1D7FF => char::from(b'0' + ((code - 0x1D7CE) % 10) as u8),
-        code @ 0xFF10..=0xFF19 => char::from(b'0' + (code - 0xFF10) as u8),
-        _ => c,
-    }
 }
 
 /// `1\,625` and `1 625` as `1625`.

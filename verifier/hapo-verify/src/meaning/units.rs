@@ -2,6 +2,7 @@
 
 use super::words::{TEXTS, changes_value, hedges};
 use super::{DEGREES, FRACTIONS, Refusal, names};
+use crate::cursor::{SPACES, without_spaces};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use crate::work;
@@ -25,14 +26,12 @@ enum Kind {
     Land,
 }
 
-/// How many kinds there are.
 const N_KINDS: usize = 14;
 
 /// A product of powers of units, as a multiple of the bases: metre, second, month, gram, a currency, radian, a degree
 /// of temperature, gallon, and the square metre of land.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unit {
-    /// The power of each kind.
     powers: [i64; N_KINDS],
     size: Rat,
 }
@@ -139,7 +138,7 @@ enum Operation {
 }
 
 /// A value without what stands behind it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Measured {
     pub(super) value: String,
     pub(super) unit: Option<Unit>,
@@ -213,7 +212,6 @@ impl Unit {
         !noun.split('/').any(|it| known(it.trim_end_matches('.')).is_some_and(measures_alike))
     }
 
-    /// Degrees, where they are.
     pub(crate) fn is_degrees(&self) -> bool {
         self.powers == Unit::radians().powers && self.size != Rat::ONE
     }
@@ -223,7 +221,6 @@ impl Unit {
         [Kind::Celsius, Kind::Fahrenheit].iter().any(|it| *self == Unit::of(*it, Rat::ONE))
     }
 
-    /// Radians.
     pub(crate) fn radians() -> Unit {
         Unit::of(Kind::Angle, Rat::ONE)
     }
@@ -234,13 +231,7 @@ const MAX_WORDS: usize = 16;
 
 /// An answer that has no unit.
 pub(super) fn bare(text: &str) -> Measured {
-    Measured {
-        value: text.to_owned(),
-        unit: None,
-        is_counted: false,
-        noun: None,
-        operations: Vec::new(),
-    }
+    Measured { value: text.to_owned(), ..Measured::default() }
 }
 
 /// Parts an answer into its value and what stands around it.
@@ -449,7 +440,6 @@ fn compound(words: &str) -> Option<Unit> {
     Some(unit)
 }
 
-/// The characters of a unit.
 fn is_of_unit(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '/' | '^' | '{' | '}' | '*' | '²' | '³')
 }
@@ -472,7 +462,6 @@ fn quotient(text: &str) -> Option<(&str, &str)> {
     (is_unit && is_behind && (digits == 0 || n_letters > 1)).then_some((before, unit))
 }
 
-/// The unit of a name or a sign.
 fn known(name: &str) -> Option<Unit> {
     listed(name).or_else(|| abbreviated(name)).or_else(|| with_prefix(name))
 }
@@ -509,13 +498,7 @@ fn with_prefix(name: &str) -> Option<Unit> {
 
 /// A text without spaces at its end, of any kind.
 fn trimmed(text: &str) -> &str {
-    let mut text = text.trim();
-    while let Some(shorter) = ["\\,", "\\;", "\\:", "\\!", "\\ ", "~", "\\quad"]
-        .iter()
-        .find_map(|it| text.strip_suffix(it))
-    {
-        text = shorter.trim_end();
-    }
+    let text = without_spaces(text.trim(), &SPACES);
     // The backslash of `\ ` whose space was trimmed.
     text.strip_suffix('\\').filter(|it| !it.ends_with('\\')).unwrap_or(text).trim_end()
 }

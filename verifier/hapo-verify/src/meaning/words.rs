@@ -1,6 +1,6 @@
 //! Answers that are words, and words that take an answer back.
 
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, replaced};
 
 /// Commands whose argument is text.
 pub(super) const TEXTS: [&str; 8] = [
@@ -99,20 +99,16 @@ pub(crate) fn hedges(text: &str) -> bool {
 /// The words of a text: runs of letters that are no command.
 pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_alphabetic() || matches!(c, '\'' | '’');
-    let mut rest = text;
+    let mut cursor = Cursor::new(text);
     std::iter::from_fn(move || {
         loop {
-            let at = rest.find(|c: char| c.is_alphabetic() || c == '\\')?;
-            let found = &rest[at..];
-            if let Some(command) = found.strip_prefix('\\') {
-                let name = command.bytes().take_while(u8::is_ascii_alphabetic).count();
-                rest = found.get(1 + name.max(1)..).unwrap_or_default();
-                continue;
+            cursor.take_while(|c| !c.is_alphabetic() && c != '\\');
+            if cursor.eat("\\").is_none() {
+                return Some(cursor.take_while(is_part)).filter(|word| !word.is_empty());
             }
-            let len = found.find(|c: char| !is_part(c)).unwrap_or(found.len());
-            let (word, after) = found.split_at(len);
-            rest = after;
-            return Some(word);
+            if cursor.letters().is_empty() {
+                cursor.one(|c| c.is_ascii())?;
+            }
         }
     })
 }
@@ -198,37 +194,36 @@ const SPACES: [&str; 7] =
 /// The words of a text in lower case, and the signs, commands and brackets of formulas among them.
 fn with_signs(text: &str) -> Option<String> {
     words(text).next()?;
-    let (mut out, mut rest, mut in_remark) = (String::with_capacity(text.len() + 8), text, false);
-    while let Some(c) = rest.chars().next() {
-        let before = &text[..text.len() - rest.len()];
-        let after = &rest[c.len_utf8()..];
-        let mut len = c.len_utf8();
+    let mut in_remark = false;
+    let out = replaced(text, |cursor, out| {
+        let start = *cursor;
+        let c = cursor.one(|_| true)?.chars().next()?;
         let is_sign = match c {
             '\\' => {
-                len += after.bytes().take_while(u8::is_ascii_alphabetic).count();
-                len > 1 && !TEXTS.contains(&&rest[..len]) && !SPACES.contains(&&rest[..len])
+                cursor.letters();
+                let command = cursor.since(&start);
+                command.len() > 1 && !TEXTS.contains(&command) && !SPACES.contains(&command)
             }
-            '-' => !is_hyphen(before, after),
+            '-' => !is_hyphen(start.before(), cursor.rest()),
             '.' | ':' => {
                 let is_digit = |c: char| c.is_ascii_digit();
-                before.ends_with(is_digit) && after.starts_with(is_digit)
+                start.before().ends_with(is_digit) && cursor.rest().starts_with(is_digit)
             }
             // Words in brackets are a remark.
             '(' | '[' => {
-                in_remark = is_remark(after);
+                in_remark = is_remark(cursor.rest());
                 !in_remark
             }
             ')' | ']' => !std::mem::take(&mut in_remark),
             _ => SIGNS.contains(c),
         };
-        let part = &rest[..len];
-        rest = &rest[len..];
         if is_sign {
-            out.extend([" ", part, " "]);
+            out.extend([" ", cursor.since(&start), " "]);
         } else {
             out.push(if c.is_alphanumeric() || c == '\'' { c } else { ' ' });
         }
-    }
+        Some(())
+    });
     let all: Vec<&str> = out.split_whitespace().collect();
     Some(all.join(" ").to_lowercase())
 }

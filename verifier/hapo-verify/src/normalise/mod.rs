@@ -17,8 +17,9 @@ pub(crate) use boxes::{
 };
 use latex::basic_latex;
 use operators::fix_operators;
-pub(crate) use operators::{brace_pair, is_digits, is_plain_integer};
+pub(crate) use operators::{brace_first, brace_pair, is_digits, is_plain_integer};
 use std::borrow::Cow;
+pub(crate) use units::UNITS;
 use units::drop_units;
 
 /// Which boxes of a text form the answer.
@@ -61,7 +62,6 @@ impl CleanUp {
 /// Longest answer that is rewritten, in bytes. A longer one is only compared as it stands.
 const MAX_TEXT: usize = crate::parse::MAX_FORMULA;
 
-/// The normalised form of `text`.
 pub(crate) fn normalise(text: &str, clean_up: CleanUp) -> String {
     let text = clean_up.boxes.map_or(Cow::Borrowed(text), |boxes| open_boxes(text, boxes));
     // Digits alone are by far the commonest answer, and no rule touches them.
@@ -96,7 +96,7 @@ pub(crate) fn normalise(text: &str, clean_up: CleanUp) -> String {
     text
 }
 
-fn replace_all(text: &mut String, from: &str, to: &str) {
+pub(crate) fn replace_all(text: &mut String, from: &str, to: &str) {
     if text.contains(from) {
         *text = text.replace(from, to);
     }

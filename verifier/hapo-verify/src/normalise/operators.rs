@@ -12,7 +12,11 @@ pub(super) fn fix_operators(text: &mut String) {
     brace_then_digit(text);
     digit_then_brace(text);
     if text.contains("sqrt") {
-        root_digit(text);
+        replace_at(text, "\\sqrt", |cursor, out| {
+            one_space(cursor);
+            out.extend(["\\sqrt{", cursor.digit()?, "}"]);
+            Some(())
+        });
         replace_all(text, " sqrt", "\\sqrt");
         wrap_roots(text);
     }
@@ -90,25 +94,23 @@ fn digit_then_brace(text: &mut String) {
     });
 }
 
-fn root_digit(text: &mut String) {
-    replace_at(text, "\\sqrt", |cursor, out| {
-        one_space(cursor);
-        out.extend(["\\sqrt{", cursor.digit()?, "}"]);
-        Some(())
-    });
-}
-
 /// `\sqrt x` becomes `\sqrt{x}`.
 fn wrap_roots(text: &mut String) {
     let wrapped = behind_each(text, "\\sqrt", |part, out| {
-        let mut part = Cursor::new(part.trim_start());
-        if let Some(c) = part.one(|c| c != '{' && c != '[') {
-            out.extend(["{", c, "}"]);
-        }
-        out.push_str(part.rest());
-        Some(())
+        brace_first(part.trim_start(), &['{', '['], out).or(Some(()))
     });
     *text = wrapped.unwrap_or_default();
+}
+
+/// `a` behind a root as `{a}`, unless it is a bracket that is kept; `None` for nothing.
+pub(crate) fn brace_first(part: &str, kept: &[char], out: &mut String) -> Option<()> {
+    let mut part = Cursor::new(part);
+    part.peek()?;
+    if let Some(c) = part.one(|c| !kept.contains(&c)) {
+        out.extend(["{", c, "}"]);
+    }
+    out.push_str(part.rest());
+    Some(())
 }
 
 /// `ab` behind a fraction as `{a}{b}`; `None` for less than two characters.

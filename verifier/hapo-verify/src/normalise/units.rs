@@ -1,22 +1,29 @@
 //! Units that are dropped at the end.
 
-/// Units that are dropped at the end, as the reference lists them; a `?` here stands for any one character (the
-/// reference's dots are not escaped).
+/// Units that are dropped, as the references list them; a `?` stands for any one character (the dots there are not
+/// escaped). OAT drops all of these, in this order.
 #[rustfmt::skip]
-const UNITS: [&str; 132] = [
-    "integerpoint", "feet", "sue", "digit", "pound", "meal", "edge", "student", "children ticket", "multiple", "east",
-    "degree", "mph", "kmph", "ft", "m square", " m east", "sq m", "deg", "mile", "q ?", "monkey", "prime", "ratio",
-    "profit of rs", "rd", "o", "gm", "p ? m", "lb", "tile", "per", "dm", "lt", "gain", "ab", "way", "west", "a ?",
-    "b ?", "c ?", "d ?", "e ?", "f ?", "g ?", "h ?", "t", "h", "no change", "men", "soldier", "pie", "bc", "excess",
-    "st", "inches", "noon", "cent", "by", "gal", "kmh", "c", "acre", "rise", "a ? m", "th", "π r 2", "sq", "mark", "l",
-    "toy", "coin", "sq ? m", "gallon", "° f", "profit", "minw", "yr", "women", "am", "pm", "hr", "cu cm", "square",
-    "v â € ™", "are", "rupee", "rounds", "cubic", "cc", "mtr", "s", "ohm", "number", "day", "hour", "minute", "min",
-    "second", "man", "woman", "sec", "cube", "mt", "sq inch", "mp", "∏ cm ³", "hectare", "more", "unit", "cu ? m",
-    "cm 2", "rs ?", "rs", "kg", "g", "month", "km", "m", "cm", "mm", "apple", "liter", "loss", "yard", "pure", "year",
-    "increase", "decrease", "d", "less", "Surface",
+pub(crate) const UNITS: [&str; 118] = [
+    "east", "degree", "mph", "kmph", "ft", "deg", "mile", "monkey", "prime", "ratio", "rd", "o", "gm", "lb", "tile",
+    "per", "dm", "lt", "gain", "ab", "way", "west", "t", "a", "h", "men", "soldier", "pie", "bc", "excess", "st",
+    "inches", "noon", "percent", "by", "gal", "kmh", "c", "acre", "rise", "th", "sq", "mark", "l", "toy", "coin",
+    "gallon", "profit", "minw", "yr", "women", "feet", "am", "pm", "hr", "square", "are", "rupee", "rounds", "cubic",
+    "cc", "mtr", "s", "ohm", "number", "day", "hour", "minute", "min", "second", "man", "woman", "sec", "cube", "mt",
+    "mp", "hectare", "more", "unit", "rs", "kg", "g", "month", "km", "m", "cm", "mm", "apple", "liter", "loss", "yard",
+    "pure", "year", "increase", "decrease", "d", "less", "Surface", "litre", "metre", "meter", "inch", "no change",
+    "m sqaure", " m east", "sq m", "profit of rs", "cu cm", "sq inch", "cm 2", "pi sq m", "q ?", "p ? m", "a ? m",
+    "sq ? m", "cu ? m", "rs ?", "s ?",
 ];
 
-const MORE_UNITS: [&str; 7] = ["litre", "pi sq m", "s ?", "metre", "meter", "inch", "kmph"];
+/// Units of that list that Math-Verify does not drop.
+const ONLY_OAT: [&str; 3] = ["a", "percent", "m sqaure"];
+
+/// Units that Math-Verify drops too.
+#[rustfmt::skip]
+const MORE_UNITS: [&str; 23] = [
+    "integerpoint", "sue", "digit", "pound", "meal", "edge", "student", "children ticket", "multiple", "m square",
+    "a ?", "b ?", "c ?", "d ?", "e ?", "f ?", "g ?", "h ?", "cent", "π r 2", "° f", "v â € ™", "∏ cm ³",
+];
 
 pub(super) fn drop_units(text: &mut String) {
     if let Some(start) = trailing_text(text) {
@@ -82,7 +89,7 @@ fn unit_start(text: &str) -> Option<usize> {
         let Some(stem) = trimmed.strip_suffix(plural) else {
             continue;
         };
-        for unit in UNITS.iter().chain(&MORE_UNITS) {
+        for unit in UNITS.iter().filter(|it| !ONLY_OAT.contains(*it)).chain(&MORE_UNITS) {
             let Some(start) = ends_with_unit(stem, unit) else {
                 continue;
             };

@@ -27,13 +27,13 @@ pub(super) fn replace_words(text: &mut String) {
 
 /// Commands that are spelled another way.
 #[rustfmt::skip]
-const COMMANDS: [(&str, &str); 10] = [
+const COMMANDS: [(&str, &str); 14] = [
     ("\\mathrm", "\\text"), ("\\mathit", "\\text"), ("\\mathbf", "\\text"), ("\\textnormal", "\\text"),
     ("\\textbf", "\\text"), ("\\textit", "\\text"), ("\\textrm", "\\text"),
     ("\\dfrac", "\\frac"), ("\\tfrac", "\\frac"), ("\\cfrac", "\\frac"),
+    ("\\ldots", " "), ("\\text{percentage}", "%"), ("\\text{percent}", "%"), ("\\text{pct}", "%"),
 ];
 
-/// How much is replaced, and by what.
 type Replacement = (usize, &'static str);
 
 /// The rule that fits at the character `c`, behind which white space lasts for `n_spaces`.
@@ -83,7 +83,6 @@ fn replacement(cursor: &Cursor<'_>, c: char, n_spaces: usize) -> Option<Replacem
     rest.starts_with(" sqrt").then_some((5, "\\sqrt"))
 }
 
-/// The rule for a command.
 fn command_replacement(rest: &str, before: Option<char>) -> Option<Replacement> {
     if let Some((command, new)) = COMMANDS.iter().find(|it| rest.starts_with(it.0)) {
         return Some((command.len(), new));
@@ -91,16 +90,8 @@ fn command_replacement(rest: &str, before: Option<char>) -> Option<Replacement> 
     if let Some(len) = and_or_text(rest) {
         return Some((len, ","));
     }
-    if before != Some('\\') && rest[1..].starts_with(char::is_whitespace) {
-        let len = rest[1..].chars().next().map_or(0, char::len_utf8);
-        return Some((1 + len, " "));
-    }
-    if rest.starts_with("\\ldots") {
-        return Some((6, " "));
-    }
-    let percent = ["\\text{percentage}", "\\text{percent}", "\\text{pct}"];
-    let word = percent.iter().find(|it| rest.starts_with(**it))?;
-    Some((word.len(), "%"))
+    let space = rest[1..].chars().next().filter(|c| c.is_whitespace() && before != Some('\\'))?;
+    Some((1 + space.len_utf8(), " "))
 }
 
 /// Length of `{,}`, with spaces.

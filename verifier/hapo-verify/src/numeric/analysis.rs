@@ -6,7 +6,7 @@
 
 use super::ball::Double;
 use super::complex::Complex;
-use super::eval::eval;
+use super::eval::Point;
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 
@@ -69,7 +69,7 @@ fn end(e: &Expr) -> Option<f64> {
 fn at(body: &Expr, variable: &Expr, x: f64) -> Option<f64> {
     let point = Complex { re: Double { value: x, error: 0.0 }, im: None };
     let mut budget = POINT_BUDGET;
-    let it = eval::<Double>(body, &[(variable, point)], &mut budget)?;
+    let it = Point { values: vec![(variable, point)], budget: &mut budget }.eval(body)?;
     (it.im.is_none() && it.re.value.is_finite()).then_some(it.re.value)
 }
 

@@ -1,7 +1,7 @@
 //! Values of expressions in complex numbers.
 
 use super::ball::Ball;
-use super::budget::{long_series, spend};
+use super::budget::{BUDGET, long_series, spend};
 use super::complex::Complex;
 use super::exact::{exact, exact_call, exact_in};
 use super::{MAX_LONG_TERMS, MAX_TERMS};
@@ -9,187 +9,183 @@ use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use std::cmp::Ordering;
 
-pub(super) fn eval<T: Ball>(
-    e: &Expr,
-    values: &[(&Expr, Complex<T>)],
-    budget: &mut u32,
-) -> Option<Complex<T>> {
-    spend(budget, 1)?;
-    match e {
-        Expr::Num(n) | Expr::Float(n) => {
-            // A fraction is divided out, which takes an eighth of a function.
-            spend(budget, if n.is_integer() { 0 } else { T::COST / 8 })?;
-            Some(Complex::rat(n))
-        }
-        Expr::Percent(a) => Some(eval(a, values, budget)?.mul(&Complex::rat(&Rat::Small(1, 100)))),
-        Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => {
-            values.iter().rev().find(|it| it.0 == e).map(|it| it.1.clone())
-        }
-        Expr::Pi => Some(Complex::real(T::pi())),
-        Expr::E => Some(Complex::real(T::e())),
-        Expr::EulerGamma => Some(Complex::real(T::euler_gamma())),
-        Expr::I => Some(Complex::i()),
-        Expr::Add(v) => {
-            let mut sum = Complex::int(0);
-            for it in v {
-                sum = sum.add(&eval(it, values, budget)?);
-            }
-            Some(sum)
-        }
-        Expr::Mul(v) => {
-            let mut product = Complex::int(1);
-            for it in v {
-                product = product.mul(&eval(it, values, budget)?);
-            }
-            Some(product)
-        }
-        Expr::Pow(p) => eval_pow(&p.0, &p.1, values, budget),
-        Expr::Call(func, args) => eval_call(func, args, values, budget),
-        _ => None,
-    }
+/// The value of an expression within the steps that one side has.
+pub(super) fn value<T: Ball>(e: &Expr, values: &[(&Expr, Complex<T>)]) -> Option<Complex<T>> {
+    let mut budget = BUDGET;
+    Point { values: values.to_vec(), budget: &mut budget }.eval(e)
 }
 
-fn eval_pow<T: Ball>(
-    base: &Expr,
-    exponent: &Expr,
-    values: &[(&Expr, Complex<T>)],
-    budget: &mut u32,
-) -> Option<Complex<T>> {
-    if *base == Expr::E {
-        spend(budget, T::COST)?;
-        return eval(exponent, values, budget)?.exp();
+/// As [`value`], where it is real up to rounding.
+pub(super) fn real_value<T: Ball>(e: &Expr, values: &[(&Expr, Complex<T>)]) -> Option<T> {
+    value(e, values).filter(|it| it.im.as_ref().is_none_or(Ball::is_negligible)).map(|it| it.re)
+}
+
+/// The values of the atoms, and the steps that are left.
+pub(super) struct Point<'e, 'b, T> {
+    pub(super) values: Vec<(&'e Expr, Complex<T>)>,
+    pub(super) budget: &'b mut u32,
+}
+
+impl<'e, T: Ball> Point<'e, '_, T> {
+    fn spend(&mut self, steps: u32) -> Option<()> {
+        spend(self.budget, steps)
     }
-    let bound = integers(values);
-    let or_bound = |budget: &mut u32| {
-        if bound.is_empty() { None } else { exact_in(exponent, &bound, budget) }
-    };
-    if let Some(n) = exact_in(exponent, &[], budget).or_else(|| or_bound(budget)) {
+
+    pub(super) fn eval(&mut self, e: &'e Expr) -> Option<Complex<T>> {
+        self.spend(1)?;
+        match e {
+            Expr::Num(n) | Expr::Float(n) => {
+                // A fraction is divided out, which takes an eighth of a function.
+                self.spend(if n.is_integer() { 0 } else { T::COST / 8 })?;
+                Some(Complex::rat(n))
+            }
+            Expr::Percent(a) => Some(self.eval(a)?.mul(&Complex::rat(&Rat::Small(1, 100)))),
+            Expr::Sym { .. } | Expr::Call(Func::Named(_), _) => {
+                self.values.iter().rev().find(|it| it.0 == e).map(|it| it.1.clone())
+            }
+            Expr::Pi => Some(Complex::real(T::pi())),
+            Expr::E => Some(Complex::real(T::e())),
+            Expr::EulerGamma => Some(Complex::real(T::euler_gamma())),
+            Expr::I => Some(Complex::i()),
+            Expr::Add(v) => {
+                v.iter().try_fold(Complex::int(0), |sum, it| Some(sum.add(&self.eval(it)?)))
+            }
+            Expr::Mul(v) => {
+                v.iter().try_fold(Complex::int(1), |product, it| Some(product.mul(&self.eval(it)?)))
+            }
+            Expr::Pow(p) => self.power(&p.0, &p.1),
+            Expr::Call(func, args) => self.call(func, args),
+            _ => None,
+        }
+    }
+
+    fn power(&mut self, base: &'e Expr, exponent: &'e Expr) -> Option<Complex<T>> {
+        if *base == Expr::E {
+            self.spend(T::COST)?;
+            return self.eval(exponent)?.exp();
+        }
+        let bound = self.integers();
+        let constant = exact_in(exponent, &[], self.budget);
+        let constant = match constant {
+            None if !bound.is_empty() => exact_in(exponent, &bound, self.budget),
+            it => it,
+        };
+        let Some(n) = constant else {
+            self.spend(2 * T::COST)?;
+            let base = self.eval(base)?;
+            let exponent = self.eval(exponent)?;
+            return base.ln()?.mul(&exponent).exp();
+        };
         if let Some(n) = n.to_i64() {
-            let base = eval(base, values, budget)?;
-            spend(budget, 2 * n.unsigned_abs().checked_ilog2().unwrap_or(0))?;
+            let base = self.eval(base)?;
+            self.spend(2 * n.unsigned_abs().checked_ilog2().unwrap_or(0))?;
             return base.powi(n);
         }
-        spend(budget, T::COST)?;
-        let base = eval(base, values, budget)?;
+        self.spend(T::COST)?;
+        let base = self.eval(base)?;
         if base.is_zero() {
             return (!n.is_negative()).then(|| Complex::int(0));
         }
         if let Rat::Small(p, 2) = n {
             return base.sqrt()?.powi(p);
         }
-        if n.is_integer() {
-            // Beyond a word: only the size decides, through the logarithm.
-            return base.ln()?.mul(&Complex::rat(&n)).exp();
-        }
-        return base.ln()?.mul(&Complex::rat(&n)).exp();
+        base.ln()?.mul(&Complex::rat(&n)).exp()
     }
-    spend(budget, 2 * T::COST)?;
-    let base = eval(base, values, budget)?;
-    let exponent = eval(exponent, values, budget)?;
-    base.ln()?.mul(&exponent).exp()
-}
 
-/// The atoms that are integers, as the variable of a sum is.
-fn integers<'a, T: Ball>(values: &[(&'a Expr, Complex<T>)]) -> Vec<(&'a Expr, Rat)> {
-    let integer = |x: &Complex<T>| x.re.integer().filter(|_| x.im.is_none());
-    values.iter().filter_map(|(atom, x)| Some((*atom, integer(x)?))).collect()
-}
+    /// The atoms that are integers, as the variable of a sum is.
+    fn integers(&self) -> Vec<(&'e Expr, Rat)> {
+        let integer = |x: &Complex<T>| x.re.integer().filter(|_| x.im.is_none());
+        self.values.iter().filter_map(|(atom, x)| Some((*atom, integer(x)?))).collect()
+    }
 
-fn eval_call<T: Ball>(
-    func: &Func,
-    args: &[Expr],
-    values: &[(&Expr, Complex<T>)],
-    budget: &mut u32,
-) -> Option<Complex<T>> {
-    spend(budget, T::COST)?;
-    match func {
-        Func::Sum | Func::Product => eval_series(func, args, values, budget),
-        Func::Factorial
-        | Func::Binomial
-        | Func::Gamma
-        | Func::Gcd
-        | Func::Lcm
-        | Func::Mod
-        | Func::Trace => Some(Complex::rat(&exact_call(func, args, &integers(values), budget)?)),
-        Func::Norm => {
-            let mut sum = T::from_rat(&Rat::ZERO);
-            for it in eval_matrix(args, values, budget)?.0 {
-                let size = it.abs()?;
-                sum = sum.add(&size.mul(&size));
+    fn call(&mut self, func: &Func, args: &'e [Expr]) -> Option<Complex<T>> {
+        self.spend(T::COST)?;
+        match func {
+            Func::Sum | Func::Product => self.series(func, args),
+            Func::Factorial
+            | Func::Binomial
+            | Func::Gamma
+            | Func::Gcd
+            | Func::Lcm
+            | Func::Mod
+            | Func::Trace => {
+                let bound = self.integers();
+                Some(Complex::rat(&exact_call(func, args, &bound, self.budget)?))
             }
-            Some(Complex::real(sum.sqrt()?))
-        }
-        Func::Det => {
-            let (entries, cols) = eval_matrix(args, values, budget)?;
-            laplace(&entries, cols)
-        }
-        Func::Limit | Func::Integral | Func::Derivative | Func::Transpose | Func::Named(_) => None,
-        Func::Log => {
-            let x = eval(args.first()?, values, budget)?;
-            let base = args.get(1)?;
-            if *base == Expr::E {
-                return x.ln();
-            }
-            // A second logarithm.
-            spend(budget, T::COST)?;
-            let base = eval(base, values, budget)?;
-            Some(x.ln()?.mul(&base.ln()?.recip()?))
-        }
-        Func::Max | Func::Min => {
-            let wanted = if *func == Func::Max { Ordering::Greater } else { Ordering::Less };
-            let mut best = eval(args.first()?, values, budget)?;
-            for it in &args[1..] {
-                let next = eval(it, values, budget)?;
-                if next.sub(&best).re.sign()? == wanted {
-                    best = next;
+            Func::Norm => {
+                let mut sum = T::from_rat(&Rat::ZERO);
+                for it in self.matrix(args)?.0 {
+                    let size = it.abs()?;
+                    sum = sum.add(&size.mul(&size));
                 }
+                Some(Complex::real(sum.sqrt()?))
             }
-            Some(best)
+            Func::Det => {
+                let (entries, cols) = self.matrix(args)?;
+                laplace(&entries, cols)
+            }
+            Func::Limit | Func::Integral | Func::Derivative | Func::Transpose | Func::Named(_) => {
+                None
+            }
+            Func::Log => {
+                let x = self.eval(args.first()?)?;
+                let base = args.get(1)?;
+                if *base == Expr::E {
+                    return x.ln();
+                }
+                // A second logarithm.
+                self.spend(T::COST)?;
+                let base = self.eval(base)?;
+                Some(x.ln()?.mul(&base.ln()?.recip()?))
+            }
+            Func::Max | Func::Min => {
+                let wanted = if *func == Func::Max { Ordering::Greater } else { Ordering::Less };
+                let mut best = self.eval(args.first()?)?;
+                for it in &args[1..] {
+                    let next = self.eval(it)?;
+                    if next.sub(&best).re.sign()? == wanted {
+                        best = next;
+                    }
+                }
+                Some(best)
+            }
+            _ => elementary(func, &self.eval(args.first()?)?),
         }
-        _ => elementary(func, &eval(args.first()?, values, budget)?),
     }
-}
 
-/// A finite sum or product, added up.
-fn eval_series<T: Ball>(
-    func: &Func,
-    args: &[Expr],
-    values: &[(&Expr, Complex<T>)],
-    budget: &mut u32,
-) -> Option<Complex<T>> {
-    let [body, variable, first, last] = args else {
-        return None;
-    };
-    let (first, last) = (exact(first)?.to_i64()?, exact(last)?.to_i64()?);
-    let mut inner = values.to_vec();
-    inner.push((variable, Complex::int(0)));
-    let mut add_up = |budget: &mut u32| {
-        let mut total = Complex::int(i64::from(*func == Func::Product));
-        for k in first..=last {
-            inner.last_mut()?.1 = Complex::int(k);
-            let term = eval(body, &inner, budget)?;
-            total = if *func == Func::Sum { total.add(&term) } else { total.mul(&term) };
+    fn series(&mut self, func: &Func, args: &'e [Expr]) -> Option<Complex<T>> {
+        let [body, variable, first, last] = args else {
+            return None;
+        };
+        let (first, last) = (exact(first)?.to_i64()?, exact(last)?.to_i64()?);
+        let add_up = |point: &mut Point<'e, '_, T>| {
+            let mut total = Complex::int(i64::from(*func == Func::Product));
+            for k in first..=last {
+                point.values.push((variable, Complex::int(k)));
+                let term = point.eval(body)?;
+                point.values.pop();
+                total = if *func == Func::Sum { total.add(&term) } else { total.mul(&term) };
+            }
+            Some(total)
+        };
+        match last.checked_sub(first)? {
+            ..MAX_TERMS => add_up(self),
+            MAX_TERMS..MAX_LONG_TERMS => {
+                let values = self.values.clone();
+                long_series(|budget| add_up(&mut Point { values, budget }))
+            }
+            _ => None,
         }
-        Some(total)
-    };
-    match last.checked_sub(first)? {
-        ..MAX_TERMS => add_up(budget),
-        MAX_TERMS..MAX_LONG_TERMS => long_series(add_up),
-        _ => None,
     }
-}
 
-/// The entries of the matrix that is the first argument, and its number of columns.
-fn eval_matrix<T: Ball>(
-    args: &[Expr],
-    values: &[(&Expr, Complex<T>)],
-    budget: &mut u32,
-) -> Option<(Vec<Complex<T>>, usize)> {
-    let Some(Expr::Matrix { cols, cells }) = args.first() else {
-        return None;
-    };
-    let entries: Option<Vec<_>> = cells.iter().map(|it| eval(it, values, budget)).collect();
-    Some((entries?, *cols))
+    /// The entries of the matrix that is the first argument, and its number of columns.
+    fn matrix(&mut self, args: &'e [Expr]) -> Option<(Vec<Complex<T>>, usize)> {
+        let Some(Expr::Matrix { cols, cells }) = args.first() else {
+            return None;
+        };
+        let entries: Option<Vec<_>> = cells.iter().map(|it| self.eval(it)).collect();
+        Some((entries?, *cols))
+    }
 }
 
 /// A function of one argument.

@@ -26,7 +26,6 @@ pub(crate) fn exact(e: &Expr) -> Option<Rat> {
     }
 }
 
-/// A bound variable and its value.
 type Bound<'a> = (&'a Expr, Rat);
 
 pub(super) fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
@@ -35,24 +34,8 @@ pub(super) fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Optio
         Expr::Num(n) | Expr::Float(n) => return Some(n.clone()),
         Expr::Percent(a) => exact_in(a, bound, budget)?.mul(&Rat::Small(1, 100)),
         Expr::Sym { .. } => bound.iter().rev().find(|it| it.0 == e).map(|it| it.1.clone()),
-        Expr::Add(v) => {
-            let mut sum = Rat::ZERO;
-            for it in v {
-                let term = exact_in(it, bound, budget)?;
-                spend(budget, cost(&sum, &term))?;
-                sum = sum.add(&term)?;
-            }
-            Some(sum)
-        }
-        Expr::Mul(v) => {
-            let mut product = Rat::ONE;
-            for it in v {
-                let factor = exact_in(it, bound, budget)?;
-                spend(budget, cost(&product, &factor))?;
-                product = product.mul(&factor)?;
-            }
-            Some(product)
-        }
+        Expr::Add(v) => folded(&Func::Sum, v, bound, budget),
+        Expr::Mul(v) => folded(&Func::Product, v, bound, budget),
         Expr::Pow(p) => exact_pow(&exact_in(&p.0, bound, budget)?, &exact_in(&p.1, bound, budget)?),
         Expr::Call(func, args) => exact_call(func, args, bound, budget),
         _ => None,
@@ -61,6 +44,24 @@ pub(super) fn exact_in(e: &Expr, bound: &[Bound<'_>], budget: &mut u32) -> Optio
     // Large numbers cost in proportion to their size.
     spend(budget, (result.bits() / 64) as u32)?;
     Some(result)
+}
+
+/// Parts added up, or multiplied.
+fn folded<'a>(
+    by: &Func,
+    parts: impl IntoIterator<Item = &'a Expr>,
+    bound: &[Bound<'_>],
+    budget: &mut u32,
+) -> Option<Rat> {
+    let neutral = Rat::int(i64::from(*by == Func::Product));
+    parts.into_iter().try_fold(neutral, |total, part| {
+        joined(by, &total, &exact_in(part, bound, budget)?, budget)
+    })
+}
+
+fn joined(by: &Func, total: &Rat, part: &Rat, budget: &mut u32) -> Option<Rat> {
+    spend(budget, cost(total, part))?;
+    if *by == Func::Sum { total.add(part) } else { total.mul(part) }
 }
 
 fn exact_pow(base: &Rat, exponent: &Rat) -> Option<Rat> {
@@ -101,10 +102,8 @@ pub(super) fn exact_call(
         Func::Det | Func::Trace => return exact_of_matrix(func, args, bound, budget),
         _ => {}
     }
-    let mut values = Vec::with_capacity(args.len());
-    for it in args {
-        values.push(exact_in(it, bound, budget)?);
-    }
+    let values: Vec<Rat> =
+        args.iter().map(|it| exact_in(it, bound, budget)).collect::<Option<_>>()?;
     match (func, values.as_slice()) {
         (Func::Abs, [x]) => Some(if x.is_negative() { x.neg() } else { x.clone() }),
         (Func::Floor, [x]) => Some(x.floor()),
@@ -125,7 +124,6 @@ pub(super) fn exact_call(
     }
 }
 
-/// A finite sum or product, added up.
 fn exact_series(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u32) -> Option<Rat> {
     let [body, variable, first, last] = args else {
         return None;
@@ -141,8 +139,7 @@ fn exact_series(func: &Func, args: &[Expr], bound: &[Bound<'_>], budget: &mut u3
     for k in first..=last {
         inner.last_mut()?.1 = Rat::int(k);
         let term = exact_in(body, &inner, budget)?;
-        spend(budget, cost(&total, &term))?;
-        total = if *func == Func::Sum { total.add(&term)? } else { total.mul(&term)? };
+        total = joined(func, &total, &term, budget)?;
     }
     Some(total)
 }
@@ -158,13 +155,7 @@ fn exact_of_matrix(
         return None;
     };
     if *func == Func::Trace {
-        let mut sum = Rat::ZERO;
-        for it in cells.iter().step_by(cols + 1).take(*cols) {
-            let term = exact_in(it, bound, budget)?;
-            spend(budget, cost(&sum, &term))?;
-            sum = sum.add(&term)?;
-        }
-        return Some(sum);
+        return folded(&Func::Sum, cells.iter().step_by(cols + 1).take(*cols), bound, budget);
     }
     if cells.len() != cols * cols || *cols > 8 {
         return None;

@@ -8,7 +8,7 @@
 use super::ball::{Ball, Big};
 use super::budget::{BUDGET, spend};
 use super::complex::Complex;
-use super::eval::eval;
+use super::eval::real_value;
 use super::leading::{Series, leading};
 use super::{analysis, compare_real, exact};
 use crate::expr::{Expr, Func};
@@ -30,7 +30,7 @@ pub(crate) fn same_when_extrapolated(a: &Expr, b: &Expr) -> Option<bool> {
     if !analysis::concerns(a) && !analysis::concerns(b) {
         return None;
     }
-    let value = |e: &Expr| real(&evaluated(e)?, &[]);
+    let value = |e: &Expr| real_value::<Big>(&evaluated(e)?, &[]);
     let (x, y) = (value(a)?, value(b)?);
     let size = if x.to_f64().abs() > y.to_f64().abs() { &x } else { &y };
     // What is very small is compared with nothing.
@@ -84,15 +84,11 @@ fn limit_by_growth(parts: &[Expr]) -> Option<Expr> {
         tending_value(&bare, variable)
     });
     let first = values.next()??;
-    let same = |it: Option<Expr>| it.is_some_and(|it| it == first || is_equal(&it, &first));
+    let is_first = |it: Expr| it == first || compare_real(&it, &first) == Some(Ordering::Equal);
+    let same = |it: Option<Expr>| it.is_some_and(is_first);
     values.all(same).then_some(first)
 }
 
-fn is_equal(a: &Expr, b: &Expr) -> bool {
-    compare_real(a, b) == Some(Ordering::Equal)
-}
-
-/// What `e` tends to as `n` grows.
 fn tending_value(e: &Expr, n: &Expr) -> Option<Expr> {
     let varies = |it: &Expr| it.any(&mut |it| it == n);
     if let Expr::Pow(p) = e
@@ -217,13 +213,6 @@ fn decimal(value: &Big) -> Option<Expr> {
     Rat::from_big(value.round_scaled(PLACES)?, scale).map(Expr::Num)
 }
 
-/// The value of a real expression at a point.
-fn real(e: &Expr, values: &[(&Expr, Complex<Big>)]) -> Option<Big> {
-    let mut budget = BUDGET;
-    let it = eval::<Big>(e, values, &mut budget)?;
-    it.im.as_ref().is_none_or(Ball::is_negligible).then_some(it.re)
-}
-
 /// True if two values differ by less than their last asked digit, the error of both included.
 fn agree(a: &Big, b: &Big, digits: i64) -> bool {
     let size = a.to_f64().abs().max(b.to_f64().abs()).max(1e-8).log2();
@@ -240,7 +229,7 @@ const MAX_ZEROS: i64 = 4;
 
 /// Levin's u-transformation.
 fn infinite_sum(body: &Expr, variable: &Expr, first: i64) -> Option<Big> {
-    let term = |k: i64| real(body, &[(variable, Complex::int(k))]);
+    let term = |k: i64| real_value::<Big>(body, &[(variable, Complex::int(k))]);
     let start = (first..first.checked_add(MAX_ZEROS)?)
         .find(|k| term(*k).is_some_and(|it| it.sign().is_some_and(Ordering::is_ne)))?;
     // What is left out before is zero, and has a value.
@@ -288,9 +277,9 @@ fn limit(body: &Expr, variable: &Expr, to: &Expr, side: i64) -> Option<Big> {
         let point = at_distance(to, side, &Expr::int(1 << k));
         let point = match exact(&point) {
             Some(it) => Complex::rat(&it),
-            None => Complex::real(real(&point, &[])?),
+            None => Complex::real(real_value::<Big>(&point, &[])?),
         };
-        row.push(real(body, &[(variable, point)])?);
+        row.push(real_value::<Big>(body, &[(variable, point)])?);
     }
     let mut before = row.last()?.clone();
     for level in 1..row.len() {

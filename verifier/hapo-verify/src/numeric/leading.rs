@@ -200,7 +200,6 @@ impl Leading {
         })
     }
 
-    /// The leading term of the natural logarithm.
     fn logarithm(&self) -> Option<Leading> {
         let is_positive = compare_real(&self.coefficient, &Expr::int(0))?.is_gt();
         if !is_positive || self.alternates || !self.factorials.is_zero() {

@@ -20,9 +20,8 @@ mod sums;
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use ball::{Ball, Big, Double};
-use budget::BUDGET;
 pub(crate) use budget::refuel;
-use eval::eval;
+use eval::{real_value, value};
 pub(crate) use exact::exact;
 pub(crate) use extrapolated::same_when_extrapolated;
 use extrapolated::tending;
@@ -43,7 +42,6 @@ const MAX_TERMS: i64 = 2_000;
 /// Longest sum or product that is added up at all: modulo primes, or to 50 digits.
 const MAX_LONG_TERMS: i64 = 10_001;
 
-/// How a comparison of values came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     Same(&'static str),
@@ -67,7 +65,11 @@ pub(crate) fn closed_forms(e: &Expr) -> Expr {
 /// Decides whether `a` and `b` have the same value for all values of their symbols.
 pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
     if let (Some(x), Some(y)) = (exact(a), exact(b)) {
-        return decide(x == y, "equal as exact rationals", "different as exact rationals");
+        return if x == y {
+            Decision::Same("equal as exact rationals")
+        } else {
+            Decision::Different("different as exact rationals")
+        };
     }
     if sums::concerns(a) || sums::concerns(b) {
         let (x, y) = (sums::closed(a), sums::closed(b));
@@ -106,10 +108,6 @@ fn same_by_quadrature(a: &Expr, b: &Expr) -> Decision {
     }
 }
 
-fn decide(same: bool, yes: &'static str, no: &'static str) -> Decision {
-    if same { Decision::Same(yes) } else { Decision::Different(no) }
-}
-
 /// Orders two real constants; `None` where there is no order or it is not known.
 pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
     match (a, b) {
@@ -131,22 +129,16 @@ pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
         return None;
     }
     let difference = a.clone().plus(b.clone().negated());
-    let mut budget = BUDGET;
-    if let Some(it) = eval::<Double>(&difference, &[], &mut budget)
+    if let Some(it) = value::<Double>(&difference, &[])
         && it.im.is_none()
         && let Some(sign) = it.re.sign()
     {
         return Some(sign);
     }
-    let mut budget = BUDGET;
-    let it = eval::<Big>(&difference, &[], &mut budget)?;
-    if it.im.as_ref().is_some_and(|im| !im.is_negligible()) {
-        return None;
-    }
-    it.re.sign().or_else(|| it.re.is_negligible().then_some(Ordering::Equal))
+    let it = real_value::<Big>(&difference, &[])?;
+    it.sign().or_else(|| it.is_negligible().then_some(Ordering::Equal))
 }
 
-/// The sign of an infinite constant.
 pub(crate) fn infinite_sign(e: &Expr) -> Option<Ordering> {
     match e {
         Expr::Infinity => Some(Ordering::Greater),
@@ -197,8 +189,7 @@ pub(crate) fn approximate(e: &Expr) -> Option<f64> {
         Expr::NegInfinity => return Some(f64::NEG_INFINITY),
         _ => {}
     }
-    let mut budget = BUDGET;
-    let it = eval::<Double>(e, &[], &mut budget)?;
+    let it = value::<Double>(e, &[])?;
     it.im.is_none().then_some(it.re.value)
 }
 
@@ -207,12 +198,7 @@ pub(crate) fn rounded(e: &Expr, places: u32) -> Option<BigInt> {
     if let Some(it) = exact(e) {
         return Some(it.round_scaled(places));
     }
-    let mut budget = BUDGET;
-    let it = eval::<Big>(e, &[], &mut budget)?;
-    match &it.im {
-        Some(im) if !im.is_negligible() => None,
-        _ => it.re.round_scaled(places),
-    }
+    real_value::<Big>(e, &[])?.round_scaled(places)
 }
 
 /// A constant in double arithmetic, operation by operation in the order written: what a decimal that took part in a
@@ -258,11 +244,8 @@ pub(crate) fn is_within(e: &Expr, double: f64, slack: f64) -> bool {
         // An irrational number is no double.
         return false;
     }
-    let mut budget = BUDGET;
-    match eval::<Big>(&e.clone().plus(Expr::Num(double.neg())), &[], &mut budget) {
-        Some(it) if it.im.as_ref().is_none_or(Ball::is_negligible) => it.re.to_f64().abs() <= slack,
-        _ => false,
-    }
+    let difference = e.clone().plus(Expr::Num(double.neg()));
+    real_value::<Big>(&difference, &[]).is_some_and(|it| it.to_f64().abs() <= slack)
 }
 
 fn exact_without_decimals(e: &Expr) -> Option<Rat> {

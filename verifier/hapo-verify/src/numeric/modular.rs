@@ -97,7 +97,6 @@ impl Field {
     }
 }
 
-/// Why there is no value.
 enum Stop {
     /// A division by zero at this point.
     Pole,
@@ -162,20 +161,8 @@ impl<'a> Walk<'a> {
                 let idx = self.atoms.iter().position(|it| *it == e).ok_or(Stop::Other)?;
                 Ok(self.atom(idx))
             }
-            Expr::Add(v) => {
-                let mut sum = (0, 1);
-                for it in v {
-                    sum = self.plus(sum, it)?;
-                }
-                Ok(sum)
-            }
-            Expr::Mul(v) => {
-                let mut product = (1, 1);
-                for it in v {
-                    product = self.times(product, it)?;
-                }
-                Ok(product)
-            }
+            Expr::Add(v) => v.iter().try_fold((0, 1), |sum, it| self.plus(sum, it)),
+            Expr::Mul(v) => v.iter().try_fold((1, 1), |product, it| self.times(product, it)),
             Expr::Pow(p) => self.power(&p.0, &p.1),
             Expr::Call(func @ (Func::Sum | Func::Product), args) => self.series(func, args),
             Expr::Call(Func::Factorial, args) => self.factorial(args),

@@ -2,9 +2,8 @@
 
 use super::Decision;
 use super::ball::{Ball, Big, Double};
-use super::budget::BUDGET;
 use super::complex::Complex;
-use super::eval::eval;
+use super::eval::value;
 use crate::expr::Expr;
 use crate::number::Rat;
 use std::cmp::Ordering;
@@ -34,7 +33,7 @@ pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
     for probe in 0..n_points {
         let points: Vec<Rat> = (0..atoms.len()).map(|idx| point(idx, probe)).collect();
         if let Some((x, y)) = pair::<Double>(a, b, atoms, &points)
-            && (differ(&x.re, &y.re) || differ_imaginary(&x, &y))
+            && (differ(&x.re, &y.re) || differ(&x.im.unwrap_or(ZERO), &y.im.unwrap_or(ZERO)))
         {
             return Decision::Different("different values");
         }
@@ -76,15 +75,11 @@ fn pair<T: Ball>(
         .zip(points)
         .map(|(atom, at)| (*atom, Complex { re: T::from_rat(at), im: None }))
         .collect();
-    let (mut budget_a, mut budget_b) = (BUDGET, BUDGET);
-    Some((eval(a, &values, &mut budget_a)?, eval(b, &values, &mut budget_b)?))
+    Some((value(a, &values)?, value(b, &values)?))
 }
+
+const ZERO: Double = Double { value: 0.0, error: 0.0 };
 
 fn differ(a: &Double, b: &Double) -> bool {
     a.add(&b.neg()).sign().is_some_and(Ordering::is_ne)
-}
-
-fn differ_imaginary(a: &Complex<Double>, b: &Complex<Double>) -> bool {
-    let zero = Double { value: 0.0, error: 0.0 };
-    differ(&a.im.unwrap_or(zero), &b.im.unwrap_or(zero))
 }

@@ -77,21 +77,14 @@ fn geometric_sum(body: &Expr, variable: &Expr, first: &Expr) -> Option<Expr> {
         return None;
     }
     // Σ p(k) r^k = Σ_j Δ^j p(0) r^j / (1 - r)^(j + 1).
-    let mut differences = Vec::new();
+    first.checked_add(degree)?;
     let mut budget = BUDGET;
-    for k in 0..=degree {
-        let at = Rat::int(first.checked_add(k)?);
-        differences.push(exact_in(&polynomial, &[(variable, at)], &mut budget)?);
-    }
+    let row = (0..=degree).map(|k| Rat::int(first).add(&Rat::int(k)));
     let mut total = Vec::new();
-    for j in 0..=degree {
+    for (j, difference) in (0..).zip(differences(&polynomial, variable, row, &mut budget)?) {
         let scale = Expr::pow(ratio.clone(), Expr::int(j))
             .times(Expr::pow(rest.clone(), Expr::int(-j - 1)));
-        total.push(term(first).times(Expr::Num(differences.first()?.clone())).times(scale));
-        for idx in 0..differences.len() - 1 {
-            differences[idx] = differences[idx + 1].sub(&differences[idx])?;
-        }
-        differences.pop();
+        total.push(term(first).times(Expr::Num(difference)).times(scale));
     }
     Some(Expr::Add(total))
 }
@@ -128,6 +121,23 @@ pub(crate) fn concerns(e: &Expr) -> bool {
     e.any(&mut |it| matches!(it, Expr::Call(Func::Sum, parts) if parts.len() == 4 && parts[3] != Expr::Infinity))
 }
 
+/// The forward differences of `f` at the first of some points.
+fn differences(
+    f: &Expr,
+    variable: &Expr,
+    points: impl Iterator<Item = Option<Rat>>,
+    budget: &mut u32,
+) -> Option<Vec<Rat>> {
+    let value = |at: Option<Rat>| exact_in(f, &[(variable, at?)], budget);
+    let mut row: Vec<Rat> = points.map(value).collect::<Option<_>>()?;
+    let mut all = Vec::with_capacity(row.len());
+    while let Some(first) = row.first() {
+        all.push(first.clone());
+        row = row.windows(2).map(|pair| pair[1].sub(&pair[0])).collect::<Option<_>>()?;
+    }
+    Some(all)
+}
+
 fn closed_sum(body: &Expr, variable: &Expr, first: &Expr, last: &Expr) -> Option<Expr> {
     let degree = degree(body, variable)?;
     let start = super::exact(first)?;
@@ -137,24 +147,17 @@ fn closed_sum(body: &Expr, variable: &Expr, first: &Expr, last: &Expr) -> Option
         return Some(Expr::int(0));
     }
     let mut budget = BUDGET;
-    let mut differences = Vec::new();
-    for k in 0..=degree {
-        let at = start.add(&Rat::int(k))?;
-        differences.push(exact_in(body, &[(variable, at)], &mut budget)?);
-    }
+    let row = (0..=degree).map(|k| start.add(&Rat::int(k)));
+    let differences = differences(body, variable, row, &mut budget)?;
     // Σ f = Σ_j Δ^j f(first) · C(n, j + 1), where n is the number of terms.
     let n = last.clone().plus(first.clone().negated()).plus(Expr::int(1));
     let mut binomial = n.clone();
     let mut total = Vec::new();
-    for j in 0..=degree {
+    for (j, difference) in (0..).zip(differences) {
         spend(&mut budget, 1)?;
-        total.push(Expr::Num(differences.first()?.clone()).times(binomial.clone()));
+        total.push(Expr::Num(difference).times(binomial.clone()));
         let next = n.clone().plus(Expr::int(-(j + 1)));
         binomial = binomial.times(next).times(Expr::Num(Rat::new(1, i128::from(j + 2))?));
-        for idx in 0..differences.len() - 1 {
-            differences[idx] = differences[idx + 1].sub(&differences[idx])?;
-        }
-        differences.pop();
     }
     Some(Expr::Add(total))
 }

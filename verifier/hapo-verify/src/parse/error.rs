@@ -3,7 +3,6 @@
 /// Deepest nesting that is read. Deeper texts are first folded by [`super::fold`], then refused.
 pub(crate) const MAX_DEPTH: usize = 96;
 
-/// Why a text has no expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParseError {
     /// The text does not fit the grammar.
@@ -14,5 +13,4 @@ pub(crate) enum ParseError {
     Meaning,
 }
 
-/// The result of a rule of a grammar.
 pub(crate) type ParseResult<T> = Result<T, ParseError>;

@@ -7,7 +7,7 @@ pub(crate) mod lexer;
 pub(crate) mod plain;
 
 use crate::expr::Expr;
-use crate::number::Rat;
+use crate::normalise::is_digits;
 pub(crate) use error::{ParseError, ParseResult};
 
 /// Whose reading of an ambiguous notation is taken.
@@ -28,8 +28,12 @@ pub(crate) fn latex(text: &str, style: Style) -> ParseResult<Expr> {
     if text.len() > MAX_FORMULA {
         return Err(ParseError::Depth);
     }
-    if let Some(n) = plain_integer(text) {
-        return Ok(Expr::Num(n));
+    // Up to 18 digits: the common case, without tokens.
+    if text.len() <= 18
+        && is_digits(text)
+        && let Ok(n) = text.parse()
+    {
+        return Ok(Expr::int(n));
     }
     let whole = latex_once(text, style);
     if whole.is_err()
@@ -46,27 +50,11 @@ pub(crate) fn scientific(text: &str) -> Option<Expr> {
     let magnitude = text.strip_prefix('-').unwrap_or(text);
     let (mantissa, exponent) = magnitude.split_once(['e', 'E'])?;
     let digits = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
-    let all_digits = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
-    if !all_digits(digits) || !mantissa.starts_with(|c: char| c.is_ascii_digit()) {
+    if !is_digits(digits) || !mantissa.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
     let number = grammar::e_notation(magnitude).ok()?;
     Some(if magnitude.len() < text.len() { number.negated() } else { number })
-}
-
-/// Up to 18 digits: the common case, without tokens.
-fn plain_integer(text: &str) -> Option<Rat> {
-    if text.is_empty() || text.len() > 18 {
-        return None;
-    }
-    let mut value = 0_i64;
-    for b in text.bytes() {
-        if !b.is_ascii_digit() {
-            return None;
-        }
-        value = value * 10 + i64::from(b - b'0');
-    }
-    Some(Rat::int(value))
 }
 
 fn latex_once(text: &str, style: Style) -> ParseResult<Expr> {
@@ -85,29 +73,25 @@ fn latex_once(text: &str, style: Style) -> ParseResult<Expr> {
 fn grouped_number(text: &str) -> Option<ParseResult<Expr>> {
     let trimmed = text.trim();
     let digits = trimmed.strip_prefix('-').unwrap_or(trimmed);
+    let negative = digits.len() < trimmed.len();
     let (whole, fraction) = match digits.split_once('.') {
         Some((whole, fraction)) => (whole, Some(fraction)),
         None => (digits, None),
     };
-    let mut groups = whole.split(',');
-    let first = groups.next()?;
-    let all_digits = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_digit());
-    if first.len() > 3 || !all_digits(first) || !whole.contains(',') {
+    let (first, groups) = whole.split_once(',')?;
+    let is_grouped = first.len() <= 3
+        && is_digits(first)
+        && groups.split(',').all(|it| it.len() == 3 && is_digits(it))
+        && fraction.is_none_or(is_digits);
+    if !is_grouped {
         return None;
     }
-    if !groups.all(|it| it.len() == 3 && all_digits(it))
-        || fraction.is_some_and(|it| !all_digits(it))
-    {
-        return None;
-    }
-    let negative = trimmed.starts_with('-');
-    let text = if !negative && first.starts_with('0') {
-        if whole.matches(',').count() > 1 || fraction.is_some() {
-            return Some(Err(ParseError::Syntax));
-        }
-        whole.replace(',', ".")
-    } else {
+    let text = if negative || !first.starts_with('0') {
         digits.replace(',', "")
+    } else if groups.contains(',') || fraction.is_some() {
+        return Some(Err(ParseError::Syntax));
+    } else {
+        whole.replace(',', ".")
     };
     Some(grammar::number(&text).map(|it| if negative { it.negated() } else { it }))
 }

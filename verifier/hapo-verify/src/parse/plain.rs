@@ -7,7 +7,6 @@ use crate::cursor::Cursor;
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 
-/// The notation of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// Digits and `+ - * / ** ( )` with spaces between them; `^` is a power.
@@ -26,16 +25,13 @@ const MAX_STEPS: usize = 4_096;
 const MAX_QUOTIENTS: usize = 512;
 const MAX_FACTORIALS: usize = 64;
 
-/// Functions that Python knows.
 #[rustfmt::skip]
 const FUNCTIONS: [&str; 14] = [
     "sqrt", "exp", "log", "ln", "abs", "sin", "cos", "tan", "cot", "sec", "csc", "asin", "acos", "atan",
 ];
 
-/// Symbols of more than one letter.
 const SYMBOLS: [&str; 8] = ["pi", "alpha", "beta", "theta", "mu", "omega", "phi", "sigma"];
 
-/// Reads `text`.
 pub(crate) fn parse(text: &str, dialect: Dialect) -> ParseResult<Expr> {
     if dialect == Dialect::Python && text.len() > MAX_TEXT {
         return Err(ParseError::Depth);

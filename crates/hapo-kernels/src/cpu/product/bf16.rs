@@ -133,11 +133,19 @@ pub(in crate::cpu) fn weight_grad(
 #[derive(Clone, Copy)]
 enum Right<'a> {
     /// Packed weights with `pairs` pairs of inputs.
-    Packed { words: &'a [u32], pairs: usize },
-    /// The same, transposed.
-    Turned { words: &'a [u32], pairs: usize },
+    Packed {
+        words: &'a [u32],
+        pairs: usize,
+    },
+    Turned {
+        words: &'a [u32],
+        pairs: usize,
+    },
     /// Numbers `[steps, columns]` that are still to be packed.
-    Columns { numbers: &'a [f32], shape: [usize; 2] },
+    Columns {
+        numbers: &'a [f32],
+        shape: [usize; 2],
+    },
 }
 
 impl Right<'_> {
@@ -194,7 +202,6 @@ fn multiply(
 
 /// A part of a result that one task computes.
 struct Tile {
-    /// Begin on blocks.
     rows: std::ops::Range<usize>,
     panels: std::ops::Range<usize>,
     m: usize,
@@ -323,7 +330,6 @@ fn pack_rows(cpu: &Cpu, x: &[f32], [rows, steps]: [usize; 2], left: &mut [u32]) 
 }
 
 kernel! {
-    /// A block of rows.
     fn pack_block<FMA>(x: &[f32], steps: usize, to: &mut [u32]) {
         let height = x.len() / steps;
         let mut words = [[0_u32; WIDTH]; ROWS];

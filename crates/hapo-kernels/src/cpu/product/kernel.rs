@@ -37,12 +37,21 @@ pub(in crate::cpu) struct Left<'a> {
 /// The right factor `[k, n]`.
 #[derive(Clone, Copy)]
 pub(in crate::cpu) enum Right<'a> {
-    /// In f32.
-    Numbers { data: &'a [f32], step_stride: usize, column_stride: usize },
+    Numbers {
+        data: &'a [f32],
+        step_stride: usize,
+        column_stride: usize,
+    },
     /// Weights `[steps, columns]` in panels of bf16 numbers ([`super::panels`]).
-    Panels { words: &'a [u32], steps: usize },
+    Panels {
+        words: &'a [u32],
+        steps: usize,
+    },
     /// The same, transposed: weights `[columns, steps]`.
-    Turned { words: &'a [u32], columns: usize },
+    Turned {
+        words: &'a [u32],
+        columns: usize,
+    },
 }
 
 /// One product on the calling thread: the columns `column..column + n` of a right factor.

@@ -110,7 +110,6 @@ fn turn(
     }
 }
 
-/// The numbers, then zeros.
 fn padded(from: &[f32]) -> [f32; WIDTH] {
     let mut all = [0.0; WIDTH];
     all[..from.len()].copy_from_slice(from);

@@ -32,7 +32,6 @@ pub(super) trait Columns: Copy {
     unsafe fn load<V: Lanes, const N: usize>(self, step: usize, at: *const f32) -> [V; N];
 }
 
-/// In f32.
 #[derive(Clone, Copy)]
 pub(super) struct Numbers;
 

@@ -13,20 +13,12 @@ pub(super) fn flat_equal(gold: &str, answer: &str) -> Option<&'static str> {
         return None;
     }
     let (gold_parts, answer_parts) = (split_tuple(gold), split_tuple(answer));
-    let (first, last) = (gold.chars().next(), gold.chars().next_back());
-    if gold_parts.len() > 1
-        && (first != answer.chars().next() || last != answer.chars().next_back())
-    {
-        return None;
-    }
-    if gold_parts.len() != answer_parts.len() || gold_parts.is_empty() {
-        return None;
-    }
-    gold_parts
-        .iter()
-        .zip(&answer_parts)
-        .all(|(a, b)| flat_element_equal(a, b))
-        .then_some("equal element by element")
+    let ends = |it: &str| (it.chars().next(), it.chars().next_back());
+    let may_be = gold_parts.len() == answer_parts.len()
+        && !gold_parts.is_empty()
+        && (gold_parts.len() == 1 || ends(gold) == ends(answer));
+    let mut parts = gold_parts.iter().zip(&answer_parts);
+    (may_be && parts.all(|(a, b)| flat_element_equal(a, b))).then_some("equal element by element")
 }
 
 fn flat_element_equal(gold: &str, answer: &str) -> bool {
@@ -35,10 +27,7 @@ fn flat_element_equal(gold: &str, answer: &str) -> bool {
     }
     let is_integer =
         |it: &str| python_float(&without_separators(it)).and_then(near_integer).is_some();
-    if is_integer(gold) != is_integer(answer) {
-        return false;
-    }
-    if !may_be_evaluated(gold, answer) {
+    if is_integer(gold) != is_integer(answer) || !may_be_evaluated(gold, answer) {
         return false;
     }
     match (parse(gold, Dialect::Python), parse(answer, Dialect::Python)) {

@@ -33,7 +33,10 @@ pub(super) fn flatten(text: &str) -> String {
         "inch",
         "yard",
     ] {
-        replace_at(&mut s, unit, |cursor, _| Some(without_measure(cursor)));
+        replace_at(&mut s, unit, |cursor, _| {
+            without_measure(cursor);
+            Some(())
+        });
     }
     replace_at(&mut s, "^", |cursor, _| {
         blanks(cursor);
@@ -42,7 +45,10 @@ pub(super) fn flatten(text: &str) -> String {
     if let Some(inner) = s.strip_prefix('{').and_then(|it| it.strip_suffix('}')) {
         s = String::from(inner);
     }
-    replace_at(&mut s, ",\\!", |cursor, _| Some(blanks(cursor)));
+    replace_at(&mut s, ",\\!", |cursor, _| {
+        blanks(cursor);
+        Some(())
+    });
     if let Some(integer) = python_float(&s).and_then(near_integer) {
         s = integer;
     }
@@ -51,7 +57,8 @@ pub(super) fn flatten(text: &str) -> String {
     }
     replace_at(&mut s, "-", |cursor, out| {
         out.push('-');
-        Some(blanks(cursor))
+        blanks(cursor);
+        Some(())
     });
     // `7 3/4` is `7+3/4`.
     s = replaced(&s, |cursor, out| {

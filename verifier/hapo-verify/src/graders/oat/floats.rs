@@ -1,21 +1,16 @@
 //! Numbers as Python's `float()` reads them.
 
+use crate::cursor::plain_digit;
+
 /// The numbers that Python's `float()` reads, apart from the infinities.
 pub(super) fn python_float(s: &str) -> Option<f64> {
-    let text: String =
-        s.trim().chars().map(|c| digit_value(c).map_or(c, |d| (b'0' + d) as char)).collect();
+    let text: String = s.trim().chars().map(plain_digit).collect();
     let valid =
         text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     if !valid || !text.bytes().any(|b| b.is_ascii_digit()) {
         return None;
     }
     text.parse::<f64>().ok().filter(|it| it.is_finite())
-}
-
-/// Decimal digits of the mathematical alphabets count as digits.
-fn digit_value(c: char) -> Option<u8> {
-    let code = c as u32;
-    if (0x1D7CE..=0x1D7FF).contains(&code) { Some(((code - 0x1D7CE) % 10) as u8) } else { None }
 }
 
 /// The integer within 1e-7 of a float.
@@ -27,20 +22,16 @@ pub(super) fn near_integer(x: f64) -> Option<String> {
 
 /// `1,234` as `1234`; commas that separate anything else stay.
 pub(super) fn without_separators(s: &str) -> String {
-    if !s.contains(',') {
-        return s.to_owned();
+    let groups: Vec<&str> = s.split(',').collect();
+    let mut out = String::new();
+    for (idx, group) in groups.iter().enumerate() {
+        out.push_str(group);
+        let Some(next) = groups.get(idx + 1) else {
+            break;
+        };
+        let digits = next.bytes().take_while(u8::is_ascii_digit).count();
+        let separates = digits == 3 && out.ends_with(|c: char| c.is_ascii_digit());
+        out.push_str(if separates { "" } else { "," });
     }
-    let chars: Vec<char> = s.chars().collect();
-    let digit = |at: usize| chars.get(at).is_some_and(char::is_ascii_digit);
-    let separates = |at: usize| {
-        at > 0 && digit(at - 1) && digit(at + 1) && digit(at + 2) && digit(at + 3) && !digit(at + 4)
-    };
-    // A separator further left becomes one when the groups to its right are joined.
-    let mut drop = vec![false; chars.len()];
-    for at in (0..chars.len()).rev() {
-        if chars[at] == ',' {
-            drop[at] = separates(at);
-        }
-    }
-    chars.iter().enumerate().filter(|(at, _)| !drop[*at]).map(|it| it.1).collect()
+    out
 }

@@ -1,8 +1,8 @@
 //! Hendrycks' string normalisation of the MATH benchmark.
 
 use super::whole_text;
-use crate::cursor::{Cursor, behind_each};
-use crate::normalise::{brace_pair, is_plain_integer};
+use crate::cursor::behind_each;
+use crate::normalise::{UNITS, brace_first, brace_pair, is_plain_integer, replace_all};
 
 /// The MATH benchmark's string normalisation with OAT's list of units.
 pub(super) fn hendrycks(answer: &str) -> String {
@@ -33,7 +33,7 @@ fn strip_string(text: &str) -> Option<String> {
     {
         s = String::from(right);
     }
-    s = behind_each(&s, "\\sqrt", brace_root)?.replace(' ', "");
+    s = behind_each(&s, "\\sqrt", |part, out| brace_first(part, &['{'], out))?.replace(' ', "");
     let is_cut = |part: &&str| !part.starts_with('{') && part.chars().nth(1).is_none();
     match s.split("\\frac").skip(1).find(is_cut) {
         Some("") => return None,
@@ -63,9 +63,7 @@ fn without_dressing(text: &str) -> Option<String> {
         s = s.replace("\\end{array}", "\\end{pmatrix}");
     }
     for (from, to) in SPELLINGS {
-        if s.contains(from) {
-            s = s.replace(from, to);
-        }
+        replace_all(&mut s, from, to);
     }
     if let Some(start) = s.find("\\text{")
         && s.ends_with('}')
@@ -87,30 +85,7 @@ fn without_dressing(text: &str) -> Option<String> {
     Some(s.replace("{.", "{0."))
 }
 
-fn brace_root(part: &str, out: &mut String) -> Option<()> {
-    let mut part = Cursor::new(part);
-    part.peek()?;
-    if let Some(root) = part.one(|c| c != '{') {
-        out.extend(["{", root, "}"]);
-    }
-    out.push_str(part.rest());
-    Some(())
-}
-
 /// Units that stand alone between non-word characters; each also with an `s`.
-#[rustfmt::skip]
-const UNITS: [&str; 118] = [
-    "east", "degree", "mph", "kmph", "ft", "deg", "mile", "monkey", "prime", "ratio", "rd", "o", "gm", "lb", "tile",
-    "per", "dm", "lt", "gain", "ab", "way", "west", "t", "a", "h", "men", "soldier", "pie", "bc", "excess", "st",
-    "inches", "noon", "percent", "by", "gal", "kmh", "c", "acre", "rise", "th", "sq", "mark", "l", "toy", "coin",
-    "gallon", "profit", "minw", "yr", "women", "feet", "am", "pm", "hr", "square", "are", "rupee", "rounds", "cubic",
-    "cc", "mtr", "s", "ohm", "number", "day", "hour", "minute", "min", "second", "man", "woman", "sec", "cube", "mt",
-    "mp", "hectare", "more", "unit", "rs", "kg", "g", "month", "km", "m", "cm", "mm", "apple", "liter", "loss", "yard",
-    "pure", "year", "increase", "decrease", "d", "less", "Surface", "litre", "metre", "meter", "inch", "no change",
-    "m sqaure", " m east", "sq m", "profit of rs", "cu cm", "sq inch", "cm 2", "pi sq m", "q ?", "p ? m", "a ? m",
-    "sq ? m", "cu ? m", "rs ?", "s ?",
-];
-
 /// Drops units, in the order of the list, twice over; never everything.
 fn without_units(text: &str) -> String {
     let has_letters = text.bytes().any(|b| b.is_ascii_alphabetic());

@@ -14,7 +14,7 @@ mod plain_text;
 use super::math::MathGold;
 use crate::error::GoldError;
 use crate::grader::{Grader, PreparedGold};
-use crate::last_box::{LastBox, last_box};
+use crate::last_box::last_box;
 use crate::numeric;
 use crate::options::{Fallback, MathOptions};
 use crate::verdict::{Judgement, Reason, Verdict, reported};
@@ -51,10 +51,7 @@ impl Grader for Oat {
     }
 
     fn prepare(&self, gold: &str) -> Result<Box<dyn PreparedGold>, GoldError> {
-        let text = match last_box(gold) {
-            LastBox::Content(it) => it,
-            _ => gold,
-        };
+        let text = last_box(gold).unwrap_or(gold);
         if text.trim().is_empty() {
             return Err(GoldError::Empty);
         }
@@ -75,7 +72,6 @@ impl Grader for Oat {
     }
 }
 
-/// A gold answer, normalised once in each way.
 #[derive(Debug)]
 struct OatGold {
     hendrycks: String,
@@ -88,9 +84,9 @@ impl PreparedGold for OatGold {
     fn judge(&self, completion: &str) -> Judgement {
         numeric::refuel();
         let answer = match last_box(completion) {
-            LastBox::Content(it) if !later_box(completion) => it,
-            LastBox::None => return Judgement::unparsable(Reason::NoAnswer, self.text.clone()),
-            _ => return Judgement::unparsable(Reason::UnclosedBox, self.text.clone()),
+            Ok(it) if !later_box(completion) => it,
+            Ok(_) => return Judgement::unparsable(Reason::UnclosedBox, self.text.clone()),
+            Err(why) => return Judgement::unparsable(why, self.text.clone()),
         };
         let judgement = |verdict, read: String, reason| Judgement {
             extracted: Some(reported(answer.to_owned())),

@@ -1,5 +1,7 @@
 //! LaTeX as plain text.
 
+use crate::cursor::Cursor;
+
 /// LaTeX as the text that a reader of the source would type: `\frac{a}{b}` is `a/b` and `\sqrt[3]{x}` is `sqrt(x)`,
 /// brackets and index lost.
 pub(super) fn plain_text(s: &str) -> String {
@@ -17,105 +19,83 @@ fn write_plain(s: &str, out: &mut String, depth: usize) {
         out.push_str(s);
         return;
     }
-    let mut rest = s;
-    while let Some(c) = rest.chars().next() {
+    let mut cursor = Cursor::new(s);
+    while let Some(c) = cursor.peek() {
+        cursor.take(c.len_utf8());
         match c {
-            '\\' => rest = write_command(rest, out, depth),
-            '{' | '}' => rest = &rest[1..],
-            '~' => {
-                out.push(' ');
-                rest = &rest[1..];
-            }
-            '&' => {
-                out.push_str("   ");
-                rest = &rest[1..];
-            }
-            _ => {
-                out.push(c);
-                rest = &rest[c.len_utf8()..];
-            }
-        }
-    }
-}
-
-/// The argument at the start of `rest`: a group, a command, or one character; and what follows it.
-fn argument(rest: &str) -> (&str, &str) {
-    let rest = rest.trim_start();
-    let Some(first) = rest.chars().next() else {
-        return ("", "");
-    };
-    if first == '{' {
-        return match crate::normalise::closing_brace(rest, 0, rest.len()) {
-            Some(close) => (&rest[1..close], &rest[close + 1..]),
-            None => (&rest[1..], ""),
-        };
-    }
-    if first == '\\' {
-        let letters = rest[1..].bytes().take_while(u8::is_ascii_alphabetic).count().max(1);
-        let end = (1 + letters).min(rest.len());
-        let end = (end..=rest.len()).find(|it| rest.is_char_boundary(*it)).unwrap_or(rest.len());
-        return rest.split_at(end);
-    }
-    rest.split_at(first.len_utf8())
-}
-
-/// Writes the command at the start of `rest` and gives what follows it.
-fn write_command<'a>(rest: &'a str, out: &mut String, depth: usize) -> &'a str {
-    let letters = rest[1..].bytes().take_while(u8::is_ascii_alphabetic).count();
-    if letters == 0 {
-        let Some(c) = rest[1..].chars().next() else {
-            return "";
-        };
-        match c {
-            ',' | ';' | ':' | ' ' => out.push(' '),
-            '\\' => out.push(';'),
-            '!' => {}
+            '\\' => write_command(&mut cursor, out, depth),
+            '{' | '}' => {}
+            '~' => out.push(' '),
+            '&' => out.push_str("   "),
             _ => out.push(c),
         }
-        return &rest[1 + c.len_utf8()..];
     }
-    let name = &rest[1..=letters];
-    let after = &rest[1 + letters..];
-    // White space after a command belongs to it.
-    let next = after.trim_start();
-    match name {
+}
+
+/// The argument here: a group, a command, or one character.
+fn argument<'a>(cursor: &mut Cursor<'a>) -> &'a str {
+    cursor.spaces();
+    let start = *cursor;
+    match cursor.peek() {
+        None => "",
+        Some('{') => match cursor.group() {
+            Some(inner) => inner,
+            None => &cursor.take(cursor.rest().len())[1..],
+        },
+        Some('\\') => {
+            cursor.take(1);
+            if cursor.letters().is_empty() {
+                cursor.one(|_| true);
+            }
+            cursor.since(&start)
+        }
+        Some(c) => cursor.take(c.len_utf8()),
+    }
+}
+
+/// Writes the command whose backslash was read.
+fn write_command(cursor: &mut Cursor<'_>, out: &mut String, depth: usize) {
+    match cursor.letters() {
+        "" => match cursor.one(|_| true) {
+            Some("," | ";" | ":" | " ") => out.push(' '),
+            Some("\\") => out.push(';'),
+            Some("!") | None => {}
+            Some(sign) => out.push_str(sign),
+        },
         "frac" | "cfrac" => {
-            let (upper, after) = argument(after);
-            let (lower, after) = argument(after);
-            write_plain(upper, out, depth + 1);
+            write_plain(argument(cursor), out, depth + 1);
             out.push('/');
-            write_plain(lower, out, depth + 1);
-            after
+            write_plain(argument(cursor), out, depth + 1);
         }
         "sqrt" => {
-            let index = next.strip_prefix('[').and_then(|it| it.split_once(']'));
-            let (inner, after) = argument(index.map_or(after, |it| it.1));
+            let mut index = *cursor;
+            index.spaces();
+            if index.eat("[").is_some()
+                && let Some(len) = index.rest().find(']')
+            {
+                index.take(len + 1);
+                *cursor = index;
+            }
             out.push_str("sqrt(");
-            write_plain(inner, out, depth + 1);
+            write_plain(argument(cursor), out, depth + 1);
             out.push(')');
-            after
         }
-        "mathbf" => {
-            let (inner, after) = argument(after);
-            out.extend(inner.chars().map(bold));
-            after
-        }
-        "begin" | "end" => {
+        "mathbf" => out.extend(argument(cursor).chars().map(bold)),
+        name @ ("begin" | "end") => {
             out.push(if name == "begin" { '[' } else { ']' });
-            argument(after).1
+            argument(cursor);
         }
-        _ => {
+        name => {
             if FUNCTIONS.contains(&name) {
                 out.push_str(name);
             } else if let Some((_, sign)) = SIGNS.iter().find(|it| it.0.contains(&name)) {
                 out.push_str(sign);
             } else {
                 // Any other symbol is a sign different from all others.
-                out.push('\u{1}');
-                out.push_str(name);
-                out.push('\u{1}');
+                out.extend(["\u{1}", name, "\u{1}"]);
             }
-            next
+            // White space after a command belongs to it.
+            cursor.spaces();
         }
     }
 }

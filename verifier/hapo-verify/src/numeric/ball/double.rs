@@ -4,7 +4,6 @@ use super::Ball;
 use crate::number::Rat;
 use std::cmp::Ordering;
 
-/// A double and an absolute error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Double {
     pub(crate) value: f64,

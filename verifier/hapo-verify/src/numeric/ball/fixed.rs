@@ -16,28 +16,22 @@ fn constants(scale: i64) -> (BigInt, BigInt) {
         let wide = scale + 32;
         let one = BigInt::one() << wide as u64;
         // Machin: π = 16 atan(1/5) − 4 atan(1/239).
-        let pi: BigInt = (inverse_atan(5, &one) * 16 - inverse_atan(239, &one) * 4) >> 32_u32;
+        let pi = inverse_atan(5, -1, &one) * 16 - inverse_atan(239, -1, &one) * 4;
         // ln 2 = 2 atanh(1/3).
-        let mut power: BigInt = &one / 3;
-        let mut sum = power.clone();
-        let mut k = 1_u32;
-        while !power.is_zero() {
-            power /= 9;
-            sum += &power / (2 * k + 1);
-            k += 1;
-        }
-        let ln2: BigInt = (sum * 2_u32) >> 32_u32;
+        let ln2 = inverse_atan(3, 1, &one) * 2;
+        let [pi, ln2]: [BigInt; 2] = [pi >> 32_u32, ln2 >> 32_u32];
         known.push((scale, pi.clone(), ln2.clone()));
         (pi, ln2)
     })
 }
 
-fn inverse_atan(n: u32, one: &BigInt) -> BigInt {
+/// atan(1/n), or atanh(1/n) where the terms keep their sign.
+fn inverse_atan(n: i32, sign: i32, one: &BigInt) -> BigInt {
     let mut power: BigInt = one / n;
     let mut sum = power.clone();
     let mut k = 1_u32;
     while !power.is_zero() {
-        power = -power / (n * n);
+        power = power / (n * n) * sign;
         sum += &power / (2 * k + 1);
         k += 1;
     }

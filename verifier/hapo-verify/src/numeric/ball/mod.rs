@@ -12,7 +12,6 @@ pub(crate) use big::Big;
 pub(crate) use double::Double;
 use std::cmp::Ordering;
 
-/// A real number with an error bound.
 pub(crate) trait Ball: Clone + Sized {
     /// Steps that an elementary function costs.
     const COST: u32;

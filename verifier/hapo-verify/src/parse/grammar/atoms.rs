@@ -4,7 +4,7 @@ use super::super::Style;
 use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Token};
 use super::literals::{e_notation, number};
-use super::relations::power;
+use super::relations::raised;
 use super::{Parser, TopLevel};
 use crate::expr::{Expr, Func};
 
@@ -19,10 +19,12 @@ impl Parser<'_, '_> {
     pub(super) fn atom(&mut self) -> ParseResult<Expr> {
         use Token as T;
         let token = self.peek().ok_or(ParseError::Syntax)?;
+        if token.is_name() {
+            return self.atom_expr();
+        }
+        self.pos += 1;
         match token {
-            T::Letter(_) | T::Greek(_) | T::Symbol(_) | T::Accent(..) => self.atom_expr(),
             T::Number(text) => {
-                self.pos += 1;
                 if self.peek() == Some(T::Underscore) {
                     if self.style == Style::Meant {
                         return Err(ParseError::Meaning);
@@ -32,38 +34,16 @@ impl Parser<'_, '_> {
                 }
                 number(text)
             }
-            T::Percent(text) => {
-                self.pos += 1;
-                Ok(Expr::Percent(Box::new(number(text)?)))
-            }
-            T::ENotation(text) => {
-                self.pos += 1;
-                e_notation(text)
-            }
-            T::BigE => {
-                self.pos += 1;
-                Ok(self.symbol("E"))
-            }
-            T::Gamma(name) => {
-                self.pos += 1;
-                Ok(self.symbol(name))
-            }
-            T::Differential(name) => {
-                self.pos += 1;
-                Ok(self.symbol(&format!("d{name}")))
-            }
-            T::Infinity | T::InfinityPercent => {
-                self.pos += 1;
-                Ok(Expr::Infinity)
-            }
+            T::Percent(text) => Ok(Expr::Percent(Box::new(number(text)?))),
+            T::ENotation(text) => e_notation(text),
+            T::BigE => Ok(self.symbol("E")),
+            T::Gamma(name) => Ok(self.symbol(name)),
+            T::Differential(name) => Ok(self.symbol(&format!("d{name}"))),
+            T::Infinity | T::InfinityPercent => Ok(Expr::Infinity),
             T::Variable(text) => {
-                self.pos += 1;
-                Ok(match self.style {
-                    Style::Peer => {
-                        Expr::Sym { name: text.to_lowercase().into(), complex: self.complex }
-                    }
-                    Style::Meant => Expr::Sym { name: text.into(), complex: self.complex },
-                })
+                let is_lowered = self.style == Style::Peer;
+                let name = if is_lowered { text.to_lowercase() } else { text.to_owned() };
+                Ok(Expr::Sym { name: name.into(), complex: self.complex })
             }
             T::Partial => Err(ParseError::Meaning),
             _ => Err(ParseError::Syntax),
@@ -104,11 +84,7 @@ impl Parser<'_, '_> {
                 self.pos = start;
             }
         }
-        let base = self.symbol(&name);
-        Ok(match exponent {
-            Some(it) => power(base, it),
-            None => base,
-        })
+        Ok(raised(self.symbol(&name), exponent))
     }
 
     /// A subscript as the text that becomes part of the symbol's name.
@@ -126,22 +102,11 @@ impl Parser<'_, '_> {
             self.pos = close + 1;
         } else {
             let token = self.peek().ok_or(ParseError::Syntax)?;
-            match token {
-                Token::Letter(_)
-                | Token::Greek(_)
-                | Token::Symbol(_)
-                | Token::Accent(..)
-                | Token::Number(_)
-                | Token::BigE
-                | Token::Infinity
-                | Token::Percent(_)
-                | Token::Differential(_)
-                | Token::ENotation(_) => {
-                    push_token(&mut inner, token);
-                    self.pos += 1;
-                }
-                _ => return Err(ParseError::Syntax),
+            if !token.is_atom() {
+                return Err(ParseError::Syntax);
             }
+            push_token(&mut inner, token);
+            self.pos += 1;
         }
         if inner.len() > 1 { Ok(format!("_{{{inner}}}")) } else { Ok(format!("_{inner}")) }
     }
@@ -152,42 +117,29 @@ impl Parser<'_, '_> {
         let Some(paren) = self.application_bracket() else {
             return Ok(None);
         };
-        let name = {
-            let mut name = self.atom_name()?;
-            if self.peek() == Some(Token::Underscore) {
-                name.push_str(&self.subscript_text()?);
-            }
-            name
-        };
+        let mut name = self.atom_name()?;
+        if self.peek() == Some(Token::Underscore) {
+            name.push_str(&self.subscript_text()?);
+        }
         let exponent = if self.eat(Token::Caret) { Some(self.script()?) } else { None };
         if self.pos != paren {
             self.pos = start;
             return Ok(None);
         }
         let close = self.pairs[paren] as usize;
-        let outer_end = self.end;
-        self.end = close;
         self.pos = paren + 1;
-        let args = self.nested(|it| {
+        let args = self.within(close, |it| {
             let mut args = vec![it.expr()?];
-            while it.eat(Token::Comma) {
-                if it.at_end() {
-                    break;
-                }
+            while it.eat(Token::Comma) && !it.at_end() {
                 args.push(it.expr()?);
             }
             Ok(args)
         });
-        let consumed = self.pos;
-        self.end = outer_end;
         match args {
-            Ok(args) if consumed == close => {
+            Ok(args) if self.pos == close => {
                 self.pos = close + 1;
                 let it = Expr::Call(Func::Named(name.into()), args);
-                Ok(Some(match exponent {
-                    Some(exponent) => power(it, exponent),
-                    None => it,
-                }))
+                Ok(Some(raised(it, exponent)))
             }
             Err(ParseError::Depth) => Err(ParseError::Depth),
             _ => {
@@ -224,37 +176,17 @@ impl Parser<'_, '_> {
         );
         let inner = &self.tokens[at + 1..close];
         let one_atom = match inner {
-            [
-                Token::Letter(_)
-                | Token::Greek(_)
-                | Token::Symbol(_)
-                | Token::Accent(..)
-                | Token::Number(_)
-                | Token::BigE
-                | Token::Infinity
-                | Token::Percent(_)
-                | Token::ENotation(_)
-                | Token::Differential(_),
-            ] => true,
+            [atom] => atom.is_atom(),
             // An atom may carry one subscript or power.
-            [
-                Token::Letter(_)
-                | Token::Greek(_)
-                | Token::Symbol(_)
-                | Token::Accent(..)
-                | Token::Number(_),
-                Token::Underscore,
-                rest @ ..,
-            ]
-            | [
-                Token::Letter(_) | Token::Greek(_) | Token::Symbol(_) | Token::Accent(..),
-                Token::Caret,
-                rest @ ..,
-            ] => match rest {
-                [Token::Open(Bracket::Brace), ..] => self.pairs[at + 3] as usize + 1 == close,
-                [_] => true,
-                _ => false,
-            },
+            [atom, script @ (Token::Underscore | Token::Caret), rest @ ..]
+                if atom.is_name()
+                    || matches!((atom, script), (Token::Number(_), Token::Underscore)) =>
+            {
+                match rest {
+                    [Token::Open(Bracket::Brace), ..] => self.pairs[at + 3] as usize + 1 == close,
+                    rest => rest.len() == 1,
+                }
+            }
             _ => false,
         };
         (same && (one_atom || TopLevel::of(inner).n_commas > 0)).then_some(at)
@@ -303,28 +235,13 @@ fn accent_name(command: &str, body: &str) -> String {
 fn push_token(out: &mut String, token: Token<'_>) {
     match token {
         Token::Letter(c) => out.push(c),
-        Token::Number(text) | Token::ENotation(text) => out.push_str(text),
-        Token::Percent(text) => {
+        Token::Number(text) | Token::ENotation(text) | Token::Symbol(text) | Token::Word(text) => {
             out.push_str(text);
-            out.push('%');
         }
-        Token::Greek(name) => {
-            out.push('\\');
-            out.push_str(name);
-        }
-        Token::Symbol(name) => out.push_str(name),
-        Token::Accent(command, body) => {
-            out.push('\\');
-            out.push_str(command);
-            out.push('{');
-            out.push_str(body);
-            out.push('}');
-        }
-        Token::Differential(name) => {
-            out.push('d');
-            out.push_str(name);
-        }
-        Token::Word(word) => out.push_str(word),
+        Token::Percent(text) => out.extend([text, "%"]),
+        Token::Greek(name) => out.extend(["\\", name]),
+        Token::Accent(command, body) => out.extend(["\\", command, "{", body, "}"]),
+        Token::Differential(name) => out.extend(["d", name]),
         Token::ExpE => out.push('e'),
         Token::BigE => out.push('E'),
         Token::Infinity => out.push_str("\\infty"),

@@ -75,21 +75,17 @@ impl Parser<'_, '_> {
                     name,
                     "sin" | "cos" | "tan" | "csc" | "sec" | "cot" | "sinh" | "cosh" | "tanh"
                 );
-                if minus_one && inverse {
-                    exponent = None;
-                    Expr::call(
-                        function_by_name(&format!("a{name}")).ok_or(ParseError::Syntax)?,
-                        arg,
-                    )
+                let is_inverse = minus_one && inverse;
+                exponent = exponent.filter(|_| !is_inverse);
+                let func = if is_inverse {
+                    function_by_name(&format!("a{name}"))
                 } else {
-                    Expr::call(function_by_name(name).ok_or(ParseError::Syntax)?, arg)
-                }
+                    function_by_name(name)
+                };
+                Expr::call(func.ok_or(ParseError::Syntax)?, arg)
             }
         };
-        Ok(match exponent {
-            Some(exponent) => Expr::pow(it, exponent),
-            None => it,
-        })
+        Ok(to_power(it, exponent))
     }
 
     /// `(x)` alone, or everything up to the next sum or function.
@@ -135,10 +131,7 @@ impl Parser<'_, '_> {
                 Expr::call(func, arg)
             }
         };
-        Ok(match exponent {
-            Some(exponent) => Expr::pow(it, exponent),
-            None => it,
-        })
+        Ok(to_power(it, exponent))
     }
 
     fn integral(&mut self) -> ParseResult<Expr> {
@@ -168,18 +161,10 @@ impl Parser<'_, '_> {
                 return Err(ParseError::Syntax);
             };
             let variable = self.symbol(variable);
-            let body = if at == self.pos {
-                Expr::int(1)
-            } else {
-                let outer_end = std::mem::replace(&mut self.end, at);
-                let body = self.nested(Self::expr);
-                self.end = outer_end;
-                let body = body?;
-                if self.pos != at {
-                    return Err(ParseError::Syntax);
-                }
-                body
-            };
+            let body = if at == self.pos { Expr::int(1) } else { self.within(at, Self::expr)? };
+            if self.pos != at {
+                return Err(ParseError::Syntax);
+            }
             self.pos = at + 1;
             (body, variable)
         } else {
@@ -203,11 +188,7 @@ impl Parser<'_, '_> {
                 None => (body, self.symbol("x")),
             }
         };
-        let mut parts = vec![body, variable];
-        if let (Some(from), Some(to)) = (from, to) {
-            parts.push(from);
-            parts.push(to);
-        }
+        let parts = [Some(body), Some(variable), from, to].into_iter().flatten().collect();
         Ok(Expr::Call(Func::Integral, parts))
     }
 
@@ -249,13 +230,7 @@ impl Parser<'_, '_> {
             _ => return Err(ParseError::Syntax),
         };
         self.expect(Token::Approach)?;
-        let outer_end = self.end;
-        if let Some((sign, _)) = side {
-            self.end = sign;
-        }
-        let to = self.nested(Self::expr);
-        self.end = outer_end;
-        let to = to?;
+        let to = self.within(side.map_or(self.end, |(sign, _)| sign), Self::expr)?;
         if let Some((sign, close)) = side {
             if self.pos != sign {
                 return Err(ParseError::Syntax);
@@ -288,5 +263,12 @@ impl Parser<'_, '_> {
             _ => return None,
         };
         Some((close - len, close))
+    }
+}
+
+fn to_power(base: Expr, exponent: Option<Expr>) -> Expr {
+    match exponent {
+        Some(exponent) => Expr::pow(base, exponent),
+        None => base,
     }
 }

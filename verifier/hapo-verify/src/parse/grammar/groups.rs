@@ -6,20 +6,22 @@ use super::Parser;
 use super::relations::Functions;
 use crate::expr::{Expr, Func};
 
+const OPEN: Token<'_> = Token::Open(Bracket::Brace);
+const CLOSE: Token<'_> = Token::Close(Bracket::Brace);
+
 impl Parser<'_, '_> {
     pub(super) fn factor(&mut self, functions: Functions) -> ParseResult<Expr> {
         use Token as T;
         let token = self.peek().ok_or(ParseError::Syntax)?;
         match token {
             T::Open(Bracket::Angle) => Err(ParseError::Meaning),
-            T::Open(Bracket::Floor) => {
-                self.group(T::Close(Bracket::Floor)).map(|it| Expr::call(Func::Floor, it))
-            }
-            T::Open(Bracket::Ceil) => {
-                self.group(T::Close(Bracket::Ceil)).map(|it| Expr::call(Func::Ceil, it))
-            }
-            T::Open(Bracket::VertBar) => {
-                self.group(T::Close(Bracket::VertBar)).map(|it| Expr::call(Func::Abs, it))
+            T::Open(it @ (Bracket::Floor | Bracket::Ceil | Bracket::VertBar)) => {
+                let func = match it {
+                    Bracket::Floor => Func::Floor,
+                    Bracket::Ceil => Func::Ceil,
+                    _ => Func::Abs,
+                };
+                self.group(T::Close(it)).map(|it| Expr::call(func, it))
             }
             T::Open(it) if it != Bracket::ParenVisual => {
                 self.pos += 1;
@@ -32,8 +34,7 @@ impl Parser<'_, '_> {
                 self.expect(T::Close(it))?;
                 Ok(inner)
             }
-            T::Bar => self.bars(T::Bar).map(|it| Expr::call(Func::Abs, it)),
-            T::Vert => self.bars(T::Vert).map(|it| Expr::call(Func::Abs, it)),
+            T::Bar | T::Vert => self.bars(token).map(|it| Expr::call(Func::Abs, it)),
             T::Norm => self.bars(T::Norm).map(|it| Expr::call(Func::Norm, it)),
             T::Phantom | T::Boxed => {
                 self.pos += 1;
@@ -59,13 +60,9 @@ impl Parser<'_, '_> {
                 let arg = self.group(T::Close(Bracket::Paren))?;
                 Ok(Expr::call(Func::Gamma, arg))
             }
-            T::Letter(_) | T::Greek(_) | T::Symbol(_) | T::Accent(..)
-                if functions == Functions::Allowed =>
-            {
-                if let Some(it) = self.application()? {
-                    return Ok(it);
-                }
-                self.atom()
+            _ if functions == Functions::Allowed && token.is_name() => {
+                let applied = self.application()?;
+                applied.map_or_else(|| self.atom(), Ok)
             }
             _ => self.atom(),
         }
@@ -80,10 +77,7 @@ impl Parser<'_, '_> {
     }
 
     pub(super) fn braced(&mut self) -> ParseResult<Expr> {
-        if self.peek() != Some(Token::Open(Bracket::Brace)) {
-            return Err(ParseError::Syntax);
-        }
-        self.group(Token::Close(Bracket::Brace))
+        if self.peek() == Some(OPEN) { self.group(CLOSE) } else { Err(ParseError::Syntax) }
     }
 
     pub(super) fn bars(&mut self, bar: Token<'_>) -> ParseResult<Expr> {
@@ -99,21 +93,9 @@ impl Parser<'_, '_> {
 
     fn fraction(&mut self) -> ParseResult<Expr> {
         self.pos += 1;
-        if let (
-            Some(Token::Open(Bracket::Brace)),
-            Some(Token::Letter('d')),
-            Some(Token::Close(Bracket::Brace)),
-            Some(Token::Open(Bracket::Brace)),
-            Some(Token::Differential(variable)),
-            Some(Token::Close(Bracket::Brace)),
-        ) = (
-            self.peek(),
-            self.peek_at(1),
-            self.peek_at(2),
-            self.peek_at(3),
-            self.peek_at(4),
-            self.peek_at(5),
-        ) {
+        if let [OPEN, Token::Letter('d'), CLOSE, OPEN, Token::Differential(variable), CLOSE, ..] =
+            self.tokens[self.pos.min(self.end)..self.end]
+        {
             self.pos += 6;
             let variable = self.symbol(variable);
             return Ok(Expr::Call(Func::Derivative, vec![variable]));
@@ -142,11 +124,12 @@ impl Parser<'_, '_> {
             }
             cols = width;
             n_rows += 1;
-            if self.eat(end) {
-                return Ok(Expr::Matrix { cols, cells });
+            // A row may be ended once more than there are rows.
+            let is_last = self.eat(end);
+            if !is_last {
+                self.expect(Token::RowEnd)?;
             }
-            self.expect(Token::RowEnd)?;
-            if self.eat(end) {
+            if is_last || self.eat(end) {
                 return Ok(Expr::Matrix { cols, cells });
             }
         }

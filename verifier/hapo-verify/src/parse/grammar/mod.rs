@@ -29,61 +29,40 @@ pub(crate) fn parse(tokens: &[Token<'_>], style: Style, complex: bool) -> ParseR
         return Err(ParseError::Syntax);
     }
     let pairs = match_brackets(tokens);
-    let parser = |pos| Parser {
+    let parser = || Parser {
         tokens,
         pairs: &pairs,
-        pos,
+        pos: 0,
         end: tokens.len(),
         depth: 0,
         style,
         complex,
         bars: 0,
     };
-    let mut error = None;
-    let mut keep = |result: ParseResult<Expr>| match result {
-        Ok(it) => Some(it),
-        Err(ParseError::Syntax) => None,
-        Err(it) => {
-            error.get_or_insert(it);
-            None
-        }
-    };
-    if let Some(it) = keep(parser(0).set_elements_relation()) {
-        return Ok(it);
+    let set_words =
+        |it: &Token<'_>| it.joins_sets() || matches!(it, Token::In | Token::NotIn | Token::Assign);
+    let is_syntax = |result: &ParseResult<Expr>| *result == Err(ParseError::Syntax);
+    let first = parser().set_elements_relation();
+    if first.is_ok() {
+        return first;
     }
-    if let Some(it) = keep(parser(0).all_elements(Elements::WithRelations)) {
-        return Ok(it);
+    let second = parser().all_elements(Elements::WithRelations);
+    if second.is_ok() {
+        return second;
     }
-    let set_words = |it: &Token<'_>| {
-        matches!(
-            it,
-            Token::Union
-                | Token::Intersection
-                | Token::SetMinus
-                | Token::In
-                | Token::NotIn
-                | Token::Assign
-        )
-    };
-    if tokens.iter().any(set_words)
-        && let Some(it) = keep(parser(0).whole_set_relation())
-    {
-        return Ok(it);
+    let is_set = tokens.iter().any(set_words);
+    let third = if is_set { parser().whole_set_relation() } else { Err(ParseError::Syntax) };
+    // What was too deep, or has no meaning, is not a matter of syntax.
+    match [first, second].into_iter().find(|it| !is_syntax(it)) {
+        Some(error) if third.is_err() => error,
+        _ => third,
     }
-    Err(error.unwrap_or(ParseError::Syntax))
 }
 
 /// For each opening bracket the index of its partner. Round and square ones pair with each other (half-open
 /// intervals); all others with their own kind.
 fn match_brackets(tokens: &[Token<'_>]) -> Vec<u32> {
-    let class = |it: Bracket| match it {
-        Bracket::Paren
-        | Bracket::ParenVisual
-        | Bracket::Group
-        | Bracket::Square
-        | Bracket::SquareCommand => 0,
-        other => 1 + other as u8,
-    };
+    let class = |it: Bracket| if it.is_round() { 0 } else { 1 + it as u8 };
     let mut pairs = vec![u32::MAX; tokens.len()];
     let mut open: Vec<(usize, u8)> = Vec::new();
     for (idx, token) in tokens.iter().enumerate() {
@@ -140,6 +119,18 @@ impl<'a> Parser<'_, 'a> {
         self.pos >= self.end
     }
 
+    /// As [`Parser::nested`], of the tokens before `end` alone.
+    fn within<T>(
+        &mut self,
+        end: usize,
+        read: impl FnOnce(&mut Self) -> ParseResult<T>,
+    ) -> ParseResult<T> {
+        let outer_end = std::mem::replace(&mut self.end, end);
+        let result = self.nested(read);
+        self.end = outer_end;
+        result
+    }
+
     fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> ParseResult<T>) -> ParseResult<T> {
         if self.depth >= MAX_DEPTH {
             return Err(ParseError::Depth);
@@ -182,7 +173,7 @@ impl TopLevel {
                 }
                 Token::PlusMinus => top.plus_minus = true,
                 Token::Choose => top.choose = true,
-                Token::Union | Token::Intersection | Token::SetMinus => top.set_operator = true,
+                it if it.joins_sets() => top.set_operator = true,
                 _ => {}
             }
         }

@@ -29,16 +29,16 @@ impl Parser<'_, '_> {
             };
             self.pos += 1;
             let right = self.expr()?;
-            left = match left {
-                Expr::Chain(mut links) => {
-                    links.push(Expr::rel(op, last_side(&links), right));
-                    Expr::Chain(links)
-                }
-                it @ Expr::Rel(..) => {
-                    let next = Expr::rel(op, last_side(std::slice::from_ref(&it)), right);
-                    Expr::Chain(vec![it, next])
-                }
-                it => Expr::rel(op, it, right),
+            left = if let Some(Expr::Rel(_, sides)) = left.links().last() {
+                let next = Expr::rel(op, sides.1.clone(), right);
+                let mut links = match left {
+                    Expr::Chain(links) => links,
+                    it => vec![it],
+                };
+                links.push(next);
+                Expr::Chain(links)
+            } else {
+                Expr::rel(op, left, right)
             };
             if matches!(&left, Expr::Chain(links) if links.len() > MAX_CHAIN) {
                 return Err(ParseError::Depth);
@@ -233,13 +233,21 @@ pub(super) enum Functions {
 }
 
 /// `base^exponent`; a small power of one, or of zero, is folded so that towers stay shallow.
-pub(super) fn power(base: Expr, exponent: Expr) -> Expr {
+fn power(base: Expr, exponent: Expr) -> Expr {
     if let (Expr::Num(b), Expr::Num(_)) = (&base, &exponent)
         && b.is_one()
     {
         return Expr::int(1);
     }
     Expr::pow(base, exponent)
+}
+
+/// `base` to a power, if there is one.
+pub(super) fn raised(base: Expr, exponent: Option<Expr>) -> Expr {
+    match exponent {
+        Some(exponent) => power(base, exponent),
+        None => base,
+    }
 }
 
 fn transpose(cols: usize, cells: &[Expr]) -> Expr {
@@ -293,11 +301,4 @@ fn mixed_number(left: &Expr, right: &Expr, style: Style) -> Option<Expr> {
     }
     let sum = if whole.is_negative() { whole.sub(part) } else { whole.add(part) };
     sum.map(Expr::Num)
-}
-
-fn last_side(links: &[Expr]) -> Expr {
-    match links.last() {
-        Some(Expr::Rel(_, sides)) => sides.1.clone(),
-        _ => Expr::Undefined,
-    }
 }

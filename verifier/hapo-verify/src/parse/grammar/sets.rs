@@ -135,39 +135,22 @@ impl Parser<'_, '_> {
         if top_level.choose {
             return Ok(None);
         }
-        let round = |it: Bracket| {
-            matches!(
-                it,
-                Bracket::Paren
-                    | Bracket::ParenVisual
-                    | Bracket::Group
-                    | Bracket::Square
-                    | Bracket::SquareCommand
-            )
-        };
-        let outer_end = self.end;
-        let value = self.nested(|it| {
-            it.pos = inner;
-            it.end = close;
-            match open {
-                Token::Open(opening) if round(opening) => {
-                    it.round_brackets(opening, closing, &top_level)
-                }
-                Token::Open(Bracket::Brace | Bracket::BraceVisual | Bracket::BraceCommand) => {
-                    if inner == close {
-                        return Ok(Some(Expr::Set(Vec::new())));
-                    }
-                    let groups = it.element_groups(Elements::WithRelations)?;
-                    Ok(Some(Expr::Set(groups.into_iter().flatten().collect())))
-                }
-                Token::Boxed => {
-                    Ok(Some(set_of_groups(it.element_groups(Elements::WithRelations)?)))
-                }
-                _ => Ok(None),
+        self.pos = inner;
+        let value = self.within(close, |it| match open {
+            Token::Open(opening) if opening.is_round() => {
+                it.round_brackets(opening, closing, &top_level)
             }
+            Token::Open(Bracket::Brace | Bracket::BraceVisual | Bracket::BraceCommand) => {
+                if inner == close {
+                    return Ok(Some(Expr::Set(Vec::new())));
+                }
+                let groups = it.element_groups(Elements::WithRelations)?;
+                Ok(Some(Expr::Set(groups.into_iter().flatten().collect())))
+            }
+            Token::Boxed => Ok(Some(set_of_groups(it.element_groups(Elements::WithRelations)?))),
+            _ => Ok(None),
         });
         let consumed = self.pos;
-        self.end = outer_end;
         match value? {
             Some(it) if consumed == close => {
                 self.pos = close + 1;
@@ -251,27 +234,28 @@ impl Parser<'_, '_> {
     }
 
     fn set_union(&mut self) -> ParseResult<Expr> {
-        let first = self.set_intersection()?;
-        if self.peek() != Some(Token::Union) {
-            return Ok(first);
-        }
-        let mut parts = vec![tuple_as_set(first)?];
-        while self.eat(Token::Union) {
-            parts.push(tuple_as_set(self.set_intersection()?)?);
-        }
-        Ok(Expr::Union(parts))
+        self.joined_sets(Token::Union, Self::set_intersection, Expr::Union)
     }
 
     fn set_intersection(&mut self) -> ParseResult<Expr> {
-        let first = self.set_group()?;
-        if self.peek() != Some(Token::Intersection) {
+        self.joined_sets(Token::Intersection, Self::set_group, Expr::Intersection)
+    }
+
+    fn joined_sets(
+        &mut self,
+        sign: Token<'_>,
+        part: fn(&mut Self) -> ParseResult<Expr>,
+        join: fn(Vec<Expr>) -> Expr,
+    ) -> ParseResult<Expr> {
+        let first = part(self)?;
+        if self.peek() != Some(sign) {
             return Ok(first);
         }
         let mut parts = vec![tuple_as_set(first)?];
-        while self.eat(Token::Intersection) {
-            parts.push(tuple_as_set(self.set_group()?)?);
+        while self.eat(sign) {
+            parts.push(tuple_as_set(part(self)?)?);
         }
-        Ok(Expr::Intersection(parts))
+        Ok(join(parts))
     }
 
     fn set_group(&mut self) -> ParseResult<Expr> {

@@ -4,6 +4,7 @@ use super::Bracket as B;
 use super::Token as T;
 use super::letters::GREEK;
 use super::{Fn1, Token};
+use crate::cursor::Cursor;
 use crate::expr::{Domain, Op};
 
 /// Commands that are one token, whatever follows; `None` is skipped.
@@ -96,14 +97,12 @@ const SYMBOLS: [&str; 43] = [
     "natural", "surd", "circledS",
 ];
 
-/// Functions of one argument.
 #[rustfmt::skip]
 const FUNCTIONS: [&str; 24] = [
     "sin", "cos", "tan", "csc", "sec", "cot", "arcsin", "arccos", "arctan", "arccsc", "arcsec", "arccot", "sinh",
     "cosh", "tanh", "arsinh", "arcosh", "artanh", "arcsinh", "arccosh", "arctanh", "floor", "ceil", "det",
 ];
 
-/// A token that starts with a backslash.
 pub(super) fn command(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
     let some = |token, len| Some((Some(token), len));
     let bytes = rest.as_bytes();
@@ -163,36 +162,35 @@ fn named_symbol(name: &str) -> Option<Token<'_>> {
 
 /// Length of `{array}{ccc}`.
 fn array_columns(after: &str) -> Option<usize> {
-    let columns = after.strip_prefix("{array}{")?;
-    let rest = columns.trim_start_matches(['c', 'l', 'r', ' ', '|']);
-    let rest = rest.strip_prefix('}')?;
-    Some(after.len() - rest.len())
+    let mut cursor = Cursor::new(after);
+    cursor.eat("{array}{")?;
+    cursor.take_while(|c| matches!(c, 'c' | 'l' | 'r' | ' ' | '|'));
+    cursor.eat("}").map(|()| cursor.before().len())
 }
 
 /// `{name}` after `\variable`.
 fn variable(after: &str) -> Option<(Token<'_>, usize)> {
-    let close = after.find('}')?;
-    let inner = after.strip_prefix('{')?.get(..close.checked_sub(1)?)?;
-    let is_named = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'\\';
-    let valid = !inner.is_empty() && inner.bytes().all(is_named);
-    valid.then_some((T::Variable(inner), close + 1))
+    let mut cursor = Cursor::new(after);
+    cursor.eat("{")?;
+    let name = cursor.take_while(|c| c.is_ascii_alphanumeric() || c == '_' || c == '\\');
+    cursor.eat("}").filter(|()| !name.is_empty())?;
+    Some((T::Variable(name), cursor.before().len()))
 }
 
 /// A code point after `\char`.
 fn code_point(after: &str) -> Option<(Token<'_>, usize)> {
     let digits = after.strip_prefix('"').unwrap_or(after);
-    let code = digits.get(..6)?;
-    let (_, greek) = CODE_POINTS.iter().find(|it| it.0 == code)?;
-    Some((T::Greek(greek), after.len() - digits.len() + 6))
+    let (code, greek) = CODE_POINTS.iter().find(|it| digits.starts_with(it.0))?;
+    Some((T::Greek(greek), after.len() - digits.len() + code.len()))
 }
 
 /// An accent or text command with its braces.
 fn accent(rest: &str, len: usize) -> Option<(Option<Token<'_>>, usize)> {
-    let name = &rest[1..=len];
-    let after = &rest[1 + len..];
-    let space = usize::from(after.starts_with([' ', '\t', '\r', '\n']));
-    let body = after[space..].strip_prefix('{')?;
-    let close = body.find('}')?;
-    let total = 1 + len + space + 1 + close + 1;
-    Some((Some(Token::Accent(name, &body[..close])), total))
+    let mut cursor = Cursor::new(rest);
+    cursor.take(1);
+    let name = cursor.take(len);
+    cursor.one(|c| matches!(c, ' ' | '\t' | '\r' | '\n'));
+    cursor.eat("{")?;
+    let body = cursor.take_while(|c| c != '}');
+    cursor.eat("}").map(|()| (Some(Token::Accent(name, body)), cursor.before().len()))
 }

@@ -1,6 +1,8 @@
 //! Letters, reserved words and Unicode signs.
 
 use super::Token;
+use super::Token as T;
+use crate::cursor::Cursor;
 use crate::expr::{Domain, Op};
 
 /// Greek letters but γ and Γ, by sign and by command.
@@ -44,59 +46,37 @@ pub(super) fn letters(rest: &str, first: u8) -> (Option<Token<'_>>, usize) {
 
 /// Length of `d`, white space, and a letter or command; and where the variable starts.
 fn differential_len(rest: &str) -> Option<(usize, usize)> {
-    let bytes = rest.as_bytes();
-    if bytes[0] != b'd' {
-        return None;
-    }
-    let space = bytes[1..].iter().take_while(|b| matches!(b, b' ' | b'\t' | b'\r' | b'\n')).count();
-    let start = 1 + space;
-    match bytes.get(start)? {
-        b'a'..=b'z' | b'A'..=b'Z' => Some((start + 1, start)),
-        b'\\' => {
-            let letters = bytes[start + 1..].iter().take_while(|b| b.is_ascii_alphabetic()).count();
-            (letters > 0).then_some((start + 1 + letters, start + 1))
-        }
-        _ => None,
-    }
+    let mut cursor = Cursor::new(rest);
+    cursor.eat("d")?;
+    cursor.take_while(|c| matches!(c, ' ' | '\t' | '\r' | '\n'));
+    let is_command = cursor.eat("\\").is_some();
+    let start = cursor.before().len();
+    let is_named = if is_command {
+        !cursor.letters().is_empty()
+    } else {
+        cursor.one(|c| c.is_ascii_alphabetic()).is_some()
+    };
+    is_named.then_some((cursor.before().len(), start))
 }
 
+/// Signs beyond ASCII.
+#[rustfmt::skip]
+const SIGNS: [(&str, Token<'_>); 27] = [
+    ("∔⊕⊞", T::Add), ("−∸", T::Sub), ("×⋅⋄⊡∗⋆∘∙⊗⊠⋈⋉⋊", T::Mul), ("÷∕", T::Div), ("≡≣≟≎≏≐≑≒≓≔≕≖≗", T::Assign),
+    ("≈≊≋≃≅", T::Approx), ("≪≺⋖", T::Relation(Op::Lt)), ("≤≦≲≾", T::Relation(Op::Le)), ("≫≻⋗", T::Relation(Op::Gt)),
+    ("≥≧≳≿", T::Relation(Op::Ge)), ("≠≁≄≇≉≢", T::Relation(Op::Ne)), ("ℕ", T::Domain(Domain::Naturals)),
+    ("ℤ", T::Domain(Domain::Integers)), ("ℚ", T::Domain(Domain::Rationals)), ("ℝ", T::Domain(Domain::Reals)),
+    ("ℂ", T::Domain(Domain::Complexes)), ("ℙ", T::Primes), ("∅", T::Domain(Domain::Empty)), ("∪", T::Union),
+    ("∩", T::Intersection), ("∖", T::SetMinus), ("±∓", T::PlusMinus), ("⊇", T::Superset), ("⊆", T::Subset),
+    ("∉", T::NotIn), ("γ", T::Gamma("gamma")), ("Γ", T::Gamma("Gamma")),
+];
+
 pub(super) fn unicode(rest: &str) -> Option<(Option<Token<'_>>, usize)> {
-    use Token as T;
     let c = rest.chars().next()?;
-    let token = match c {
-        '∔' | '⊕' | '⊞' => T::Add,
-        '−' | '∸' => T::Sub,
-        '×' | '⋅' | '⋄' | '⊡' | '∗' | '⋆' | '∘' | '∙' | '⊗' | '⊠' | '⋈' | '⋉' | '⋊' => {
-            T::Mul
-        }
-        '÷' | '∕' => T::Div,
-        '≡' | '≣' | '≟' | '≎' | '≏' | '≐' | '≑' | '≒' | '≓' | '≔' | '≕' | '≖' | '≗' => {
-            T::Assign
-        }
-        '≈' | '≊' | '≋' | '≃' | '≅' => T::Approx,
-        '≪' | '≺' | '⋖' => T::Relation(Op::Lt),
-        '≤' | '≦' | '≲' | '≾' => T::Relation(Op::Le),
-        '≫' | '≻' | '⋗' => T::Relation(Op::Gt),
-        '≥' | '≧' | '≳' | '≿' => T::Relation(Op::Ge),
-        '≠' | '≁' | '≄' | '≇' | '≉' | '≢' => T::Relation(Op::Ne),
-        'ℕ' => T::Domain(Domain::Naturals),
-        'ℤ' => T::Domain(Domain::Integers),
-        'ℚ' => T::Domain(Domain::Rationals),
-        'ℝ' => T::Domain(Domain::Reals),
-        'ℂ' => T::Domain(Domain::Complexes),
-        'ℙ' => T::Primes,
-        '∅' => T::Domain(Domain::Empty),
-        '∪' => T::Union,
-        '∩' => T::Intersection,
-        '∖' => T::SetMinus,
-        '±' | '∓' => T::PlusMinus,
-        '⊇' => T::Superset,
-        '⊆' => T::Subset,
-        '∉' => T::NotIn,
-        'γ' => T::Gamma("gamma"),
-        'Γ' => T::Gamma("Gamma"),
-        'ℵ' | 'ℶ' | 'ℷ' | 'ℸ' => T::Symbol(&rest[..c.len_utf8()]),
-        _ => T::Greek(GREEK.iter().find(|it| it.0 == c)?.1),
+    let token = match SIGNS.iter().find(|it| it.0.contains(c)) {
+        Some((_, token)) => *token,
+        None if "ℵℶℷℸ".contains(c) => T::Symbol(&rest[..c.len_utf8()]),
+        None => T::Greek(GREEK.iter().find(|it| it.0 == c)?.1),
     };
     Some((Some(token), c.len_utf8()))
 }

@@ -7,10 +7,12 @@
 mod commands;
 mod letters;
 
+use crate::cursor::Cursor;
 use crate::expr::{Domain, Func, Op};
 use crate::work;
 use commands::command;
 use letters::{letters, unicode};
+use {Bracket as B, Token as T};
 
 /// One token. Text is borrowed from the input.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,6 +116,14 @@ pub(crate) enum Bracket {
     Angle,
 }
 
+impl Bracket {
+    /// True for those that pair with each other, as in half-open intervals.
+    pub(crate) fn is_round(self) -> bool {
+        use Bracket as B;
+        matches!(self, B::Paren | B::ParenVisual | B::Group | B::Square | B::SquareCommand)
+    }
+}
+
 /// A function of one argument.
 #[derive(Clone, Debug, PartialEq, Eq, Copy)]
 pub(crate) enum Fn1 {
@@ -124,16 +134,30 @@ pub(crate) enum Fn1 {
 }
 
 impl Token<'_> {
+    /// True for what may be the name of a symbol or a function.
+    pub(crate) fn is_name(self) -> bool {
+        matches!(self, Token::Letter(_) | Token::Greek(_) | Token::Symbol(_) | Token::Accent(..))
+    }
+
+    /// True for a name, a number, or another value of one token.
+    pub(crate) fn is_atom(self) -> bool {
+        use Token as T;
+        self.is_name()
+            || matches!(self, T::Number(_) | T::Percent(_) | T::ENotation(_) | T::Differential(_))
+            || matches!(self, T::BigE | T::Infinity)
+    }
+
     /// True for the start of a value, functions and bars aside.
     pub(crate) fn is_operand(self) -> bool {
         use Token as T;
-        matches!(self, T::Number(_) | T::Percent(_) | T::ENotation(_))
-            || matches!(self, T::Letter(_) | T::BigE | T::Greek(_) | T::Gamma(_))
-            || matches!(self, T::Symbol(_) | T::Accent(..) | T::Variable(_))
-            || matches!(self, T::Differential(_) | T::Partial)
-            || matches!(self, T::Infinity | T::InfinityPercent)
+        self.is_atom()
+            || matches!(self, T::Gamma(_) | T::Variable(_) | T::Partial | T::InfinityPercent)
             || matches!(self, T::Phantom | T::Boxed | T::Frac | T::Binom)
             || matches!(self, T::Open(_) | T::MatrixStart | T::DetStart)
+    }
+
+    pub(crate) fn joins_sets(self) -> bool {
+        matches!(self, Token::Union | Token::Intersection | Token::SetMinus)
     }
 
     /// True for the start of a function with its arguments.
@@ -144,7 +168,6 @@ impl Token<'_> {
     }
 }
 
-/// Functions by their names.
 #[rustfmt::skip]
 static FUNCTION_NAMES: [(&str, Func); 40] = [
     ("sin", Func::Sin), ("cos", Func::Cos), ("tan", Func::Tan), ("csc", Func::Csc), ("sec", Func::Sec),
@@ -159,7 +182,6 @@ static FUNCTION_NAMES: [(&str, Func); 40] = [
     ("norm", Func::Norm), ("gcd", Func::Gcd), ("lcm", Func::Lcm), ("max", Func::Max), ("min", Func::Min),
 ];
 
-/// The meaning of a function's name.
 pub(crate) fn function_by_name(name: &str) -> Option<Func> {
     let found = FUNCTION_NAMES.iter().find(|it| it.0 == name);
     found.map(|it| it.1.clone())
@@ -189,89 +211,55 @@ pub(crate) fn lex(text: &str) -> Result<Vec<Token<'_>>, usize> {
     Ok(tokens)
 }
 
+/// Signs of ASCII, a longer one before a shorter one.
+#[rustfmt::skip]
+const SIGNS: [(&str, Token<'_>); 42] = [
+    ("{", T::Open(B::Brace)), ("}", T::Close(B::Brace)), ("(", T::Open(B::Paren)), (")", T::Close(B::Paren)),
+    ("^{\\circle}", T::Degree), ("^{\\degree}", T::Degree), ("^{\\circ}", T::Degree), ("^\\circle", T::Degree),
+    ("^\\degree", T::Degree), ("^\\circ", T::Degree), ("^{°}", T::Degree), ("^°", T::Degree),
+    ("^{\\\\top}", T::Transpose), ("^{T}", T::Transpose), ("^T", T::Transpose), ("^", T::Caret),
+    ("+", T::Add), ("-", T::Sub), ("*", T::Mul), ("/", T::Div), (":", T::Div), ("==", T::Relation(Op::Eq)),
+    ("=", T::Assign), (",", T::Comma), (";", T::Semicolon), (".", T::Period), ("_", T::Underscore), ("|", T::Bar),
+    ("[", T::Open(B::Square)), ("]", T::Close(B::Square)), ("&", T::Ampersand), ("'", T::Transpose),
+    ("!==", T::Relation(Op::Ne)), ("!=", T::Relation(Op::Ne)), ("!", T::Bang), ("~=", T::Approx), ("<->", T::Other),
+    ("<=>", T::Other), ("<=", T::Relation(Op::Le)), ("<", T::Relation(Op::Lt)), (">=", T::Relation(Op::Ge)),
+    (">", T::Relation(Op::Gt)),
+];
+
 /// The next token and its length; a skipped one has no token.
 fn next_token(rest: &str, first: u8) -> Option<(Option<Token<'_>>, usize)> {
-    use Token as T;
-    let some = |token, len| Some((Some(token), len));
     match first {
         b' ' | b'\t' | b'\r' | b'\n' => Some((None, 1)),
         b'0'..=b'9' => Some(number(rest)),
         b'.' if rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit) => Some(number(rest)),
         b'\\' => command(rest),
         b'a'..=b'z' | b'A'..=b'Z' => Some(letters(rest, first)),
-        b'+' => some(T::Add, 1),
-        b'-' => some(T::Sub, 1),
-        b'*' => some(T::Mul, 1),
-        b'/' | b':' => some(T::Div, 1),
-        b'(' => some(T::Open(Bracket::Paren), 1),
-        b')' => some(T::Close(Bracket::Paren), 1),
-        b'[' => some(T::Open(Bracket::Square), 1),
-        b']' => some(T::Close(Bracket::Square), 1),
-        b'{' => some(T::Open(Bracket::Brace), 1),
-        b'}' => some(T::Close(Bracket::Brace), 1),
-        b'|' => some(T::Bar, 1),
-        b'_' => some(T::Underscore, 1),
-        b'^' => {
-            const WHOLE: [(&str, Token<'_>); 11] = [
-                ("^{\\circle}", Token::Degree),
-                ("^{\\degree}", Token::Degree),
-                ("^{\\circ}", Token::Degree),
-                ("^\\circle", Token::Degree),
-                ("^\\degree", Token::Degree),
-                ("^\\circ", Token::Degree),
-                ("^{°}", Token::Degree),
-                ("^°", Token::Degree),
-                ("^{\\\\top}", Token::Transpose),
-                ("^{T}", Token::Transpose),
-                ("^T", Token::Transpose),
-            ];
-            let whole = WHOLE.iter().find(|(text, _)| rest.starts_with(text));
-            whole.map_or(some(T::Caret, 1), |(text, token)| some(*token, text.len()))
-        }
-        b'\'' => some(T::Transpose, 1),
-        b';' => some(T::Semicolon, 1),
-        b',' => some(T::Comma, 1),
-        b'.' => some(T::Period, 1),
-        b'&' => some(T::Ampersand, 1),
-        b'!' if rest.starts_with("!==") => some(T::Relation(Op::Ne), 3),
-        b'!' if rest.starts_with("!=") => some(T::Relation(Op::Ne), 2),
-        b'!' => some(T::Bang, 1),
-        b'=' if rest.starts_with("==") => some(T::Relation(Op::Eq), 2),
-        b'=' => some(T::Assign, 1),
-        b'~' if rest.starts_with("~=") => some(T::Approx, 2),
-        b'<' if rest.starts_with("<->") || rest.starts_with("<=>") => some(T::Other, 3),
-        b'<' if rest.starts_with("<=") => some(T::Relation(Op::Le), 2),
-        b'<' => some(T::Relation(Op::Lt), 1),
-        b'>' if rest.starts_with(">=") => some(T::Relation(Op::Ge), 2),
-        b'>' => some(T::Relation(Op::Gt), 1),
         0x80.. => unicode(rest),
-        _ => None,
+        _ => {
+            let (sign, token) = SIGNS.iter().find(|it| rest.starts_with(it.0))?;
+            Some((Some(*token), sign.len()))
+        }
     }
 }
 
 fn number(rest: &str) -> (Option<Token<'_>>, usize) {
-    let bytes = rest.as_bytes();
-    let digits = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
-    let mut len = digits(0);
-    if bytes.get(len) == Some(&b'.') {
-        let fraction = digits(len + 1);
-        if fraction > 0 {
-            len += 1 + fraction;
+    let mut cursor = Cursor::new(rest);
+    cursor.digits();
+    let mut end = cursor;
+    if end.eat(".").and_then(|()| end.digits()).is_some() {
+        cursor = end;
+    }
+    end = cursor;
+    if end.eat("E").is_some() {
+        end.one_of(&["+", "-"]);
+        if end.digits().is_some() {
+            return (Some(Token::ENotation(end.before())), end.before().len());
         }
     }
-    if bytes.get(len) == Some(&b'E') {
-        let sign = usize::from(matches!(bytes.get(len + 1), Some(b'+' | b'-')));
-        let exponent = digits((len + 1 + sign).min(bytes.len()));
-        if exponent > 0 {
-            let end = len + 1 + sign + exponent;
-            return (Some(Token::ENotation(&rest[..end])), end);
-        }
+    let number = cursor.before();
+    cursor.one(|c| matches!(c, ' ' | '\t' | '\r' | '\n'));
+    match cursor.one_of(&["\\%", "%"]) {
+        Some(_) => (Some(Token::Percent(number)), cursor.before().len()),
+        None => (Some(Token::Number(number)), number.len()),
     }
-    let space = usize::from(matches!(bytes.get(len), Some(b' ' | b'\t' | b'\r' | b'\n')));
-    let after = &rest[len + space..];
-    let sign = if after.starts_with("\\%") { 2 } else { usize::from(after.starts_with('%')) };
-    if sign > 0 {
-        return (Some(Token::Percent(&rest[..len])), len + space + sign);
-    }
-    (Some(Token::Number(&rest[..len])), len)
 }

@@ -1,0 +1,239 @@
+//! Help: what enters a group, and what is sampled for it.
+//!
+//! A help is one of five: the teacher's whole trajectory ([`Help::trace`]), a rollout behind a prefix of it, rollouts
+//! under hints, the prompt's own earlier successes, or distillation from a second model. A method is a gate, a help
+//! and terms; HAPO's gate puts the help of [`INJECTIONS`] that a recipe names in the place of the method's own. The
+//! price of plain functions is that a help prints as its requirements alone.
+
+mod hint;
+mod offer;
+mod prefix;
+mod replay;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::credit::{Credit, Moment, Ratio, Term};
+use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
+use crate::growth::{Growing, Growth, Needs};
+use crate::memory::Memory;
+use crate::rollout::Step;
+use crate::scores::Scores;
+
+pub(crate) use hint::{Hints, hints};
+pub(crate) use offer::injecting;
+pub use offer::{Offer, Slot, TeacherPick, apply_gate, rollouts_to_sample};
+pub(crate) use replay::replaying;
+
+/// The next part of a group (D35).
+pub type Grow = dyn Fn(&Growing<'_>) -> Growth + Send + Sync;
+/// The group that is trained on, of everything that was sampled, and of whether its gate is open (Eq. 5).
+pub type Mix = dyn Fn(ScoredGroup, &Offer<'_>, bool) -> MixedGroup + Send + Sync;
+/// The memory after a step, of the one before and of the groups that were trained on (D39).
+pub type Remember = dyn Fn(Memory, &[MixedGroup], Step) -> Memory + Send + Sync;
+/// The worth of each span of tokens of each member (Eq. 2, Eq. 11).
+pub type Terms = dyn Fn(&MixedGroup, Moment, &Scores) -> Credit + Send + Sync;
+
+/// What enters the groups of a method, by what it asks the sampler for.
+#[derive(Clone)]
+pub struct Help {
+    /// The requirements of a run, those of the group's own rollouts included.
+    pub needs: Needs,
+    /// The prompt behind which rollouts are trained on (D36).
+    pub trained_behind: Behind,
+    /// The ratio of the policy's terms on rollouts with help and on members that are not the policy's own;
+    /// [`Ratio::Recorded`] leaves it to the terms.
+    pub ratio: Ratio,
+    /// Terms of the groups that it entered, in the place of the method's.
+    pub terms: Option<Arc<Terms>>,
+    /// By default all of the group at once.
+    pub grow: Arc<Grow>,
+    /// By default every rollout, and the teacher's trajectory if the gate is open.
+    pub mix: Arc<Mix>,
+    /// By default the memory stays as it was.
+    pub remember: Arc<Remember>,
+}
+
+impl fmt::Debug for Help {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.needs.fmt(f)
+    }
+}
+
+/// The prompt behind which a rollout is trained on (D36).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behind {
+    /// That behind which it was sampled.
+    Sampled,
+    /// The plain one.
+    Plain,
+}
+
+impl Help {
+    /// The teacher's whole trajectory at an open gate, as in the paper.
+    pub fn trace() -> Self {
+        Self {
+            needs: Needs::ROLLOUTS,
+            trained_behind: Behind::Sampled,
+            ratio: Ratio::Recorded,
+            terms: None,
+            grow: Arc::new(Growth::once),
+            mix: Arc::new(|group, offer, is_open| offer.mix(group, is_open)),
+            remember: Arc::new(|before, _, _| before),
+        }
+    }
+
+    /// Nothing enters: the rollouts of the group are distilled from the second model, as `opd` does, in the place of
+    /// the method's terms (D38).
+    fn distill() -> Self {
+        let enter = |group: ScoredGroup, _: &Offer<'_>| group.unchanged(Intervention::Injected);
+        Self {
+            terms: Some(Arc::new(|group, _, scores| scores.gaps(group, f32::INFINITY))),
+            ..Self::needing(Needs { reference: true, ..Needs::ROLLOUTS }).entering(enter)
+        }
+    }
+
+    /// [`Help::trace`] with other requirements.
+    pub fn needing(needs: Needs) -> Self {
+        Self { needs, ..Self::trace() }
+    }
+
+    /// The same with parts of its own.
+    #[must_use]
+    pub fn growing(self, grow: impl Fn(&Growing<'_>) -> Growth + Send + Sync + 'static) -> Self {
+        Self { grow: Arc::new(grow), ..self }
+    }
+
+    /// The same with another group to train on.
+    #[must_use]
+    pub fn mixing(
+        self,
+        mix: impl Fn(ScoredGroup, &Offer<'_>, bool) -> MixedGroup + Send + Sync + 'static,
+    ) -> Self {
+        Self { mix: Arc::new(mix), ..self }
+    }
+
+    /// The same with another group to train on where the gate is open.
+    #[must_use]
+    pub fn entering(
+        self,
+        enter: impl Fn(ScoredGroup, &Offer<'_>) -> MixedGroup + Send + Sync + 'static,
+    ) -> Self {
+        self.mixing(move |group, offer, is_open| {
+            if is_open { enter(group, offer) } else { group.unchanged(Intervention::GateClosed) }
+        })
+    }
+
+    /// The same with a memory (D39).
+    #[must_use]
+    pub fn remembering(
+        self,
+        remember: impl Fn(Memory, &[MixedGroup], Step) -> Memory + Send + Sync + 'static,
+    ) -> Self {
+        Self { remember: Arc::new(remember), ..self }
+    }
+
+    /// Whether a teacher's trajectory enters, or a part of one.
+    pub fn takes_trace(&self) -> bool {
+        !(self.needs.hints || self.needs.reference || self.needs.memory)
+    }
+
+    /// Whether something may enter the prompt's group.
+    pub fn has_any(&self, offer: &Offer<'_>) -> bool {
+        let Needs { memory, .. } = self.needs;
+        (!self.takes_trace() || !offer.teachers.is_empty()) && (!memory || !offer.stored.is_empty())
+    }
+
+    /// The credit of a group by the terms of a method.
+    pub(crate) fn credit(
+        &self,
+        terms: &Terms,
+        group: &MixedGroup,
+        at: Moment,
+        scores: &Scores,
+    ) -> Credit {
+        let own = self.terms.as_deref().filter(|_| group.injected());
+        let mut credit = own.unwrap_or(terms)(group, at, scores);
+        if self.ratio == Ratio::Recorded {
+            return credit;
+        }
+        let is_unaided = |member: &Member| {
+            member.is_own() && member.sampled().is_some_and(|it| it.rollout.is_unaided())
+        };
+        let helped = credit.iter_mut().zip(group.members()).filter(|(_, it)| !is_unaided(it));
+        for span in helped.flat_map(|(spans, _)| spans) {
+            if let Term::Policy { ratio, .. } = &mut span.term {
+                *ratio = self.ratio;
+            }
+        }
+        credit
+    }
+}
+
+/// A help of HAPO's gate, by its name in recipes.
+#[derive(Clone, Copy, Debug)]
+pub struct Injection {
+    /// Name in recipes.
+    pub name: &'static str,
+    /// One line for lists.
+    pub summary: &'static str,
+    /// What enters.
+    pub help: fn() -> Help,
+}
+
+/// Every help that HAPO's gate may let in; the first is the paper's.
+pub const INJECTIONS: &[Injection] = &[
+    Injection {
+        name: "trace",
+        summary: "the teacher's whole trajectory, as in the paper",
+        help: Help::trace,
+    },
+    Injection {
+        name: "prefix",
+        summary: "a rollout that succeeds behind 25, 50 or 75 % of the teacher's trajectory",
+        help: prefix::prefix,
+    },
+    Injection {
+        name: "hint",
+        summary: "a rollout that succeeds under a hint, trained on behind the plain prompt",
+        help: hint::at_gate,
+    },
+    Injection {
+        name: "distill",
+        summary: "no trajectory: the group's rollouts are distilled from [reference]",
+        help: Help::distill,
+    },
+    Injection {
+        name: "replay",
+        summary: "the policy's own latest success of the same prompt",
+        help: replay::replay,
+    },
+];
+
+/// The injection of that name.
+pub fn injection(name: &str) -> Option<&'static Injection> {
+    INJECTIONS.iter().find(|injection| injection.name == name)
+}
+
+/// Whether a rollout with help has succeeded.
+fn help_succeeded(group: &Growing<'_>) -> bool {
+    group.members().iter().any(|member| member.rollout.part > 0 && member.is_success)
+}
+
+/// The group with its first success among the rollouts with help; the others of them are thrown away (D35).
+fn let_help_in(mut group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup {
+    let slot = offer.slot_in(&group);
+    let is_helped = |member: &PolicyMember| member.rollout.part > 0;
+    let intervention = if group.members.iter().any(is_helped) {
+        Intervention::HelpFailed
+    } else {
+        Intervention::OpenWithoutTeacher
+    };
+    let success = group.members.iter().position(|member| is_helped(member) && member.is_success);
+    let success = success.map(|index| group.members.remove(index));
+    let mixed = group.unchanged(intervention).discarding(|member| !is_helped(member));
+    match success {
+        Some(member) => mixed.with(|replaced| Member::Helped { member, replaced }, slot),
+        None => mixed,
+    }
+}

@@ -1,0 +1,384 @@
+//! Completions of problems from anywhere: a local model or an OpenAI-compatible server. They are graded, journalled and
+//! counted as they come, so a killed command resumes where its journal ends.
+//!
+//! The scores of an evaluation and the traces of a teacher are two summaries of them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use hapo_core::{CounterRng, PromptId, Refusal, Remedy, RngCounter, RngStream, Rollout};
+use hapo_data::Dataset;
+use hapo_kernels::Device;
+use hapo_model::Model;
+use hapo_net::chat::Client;
+use hapo_run::{Journal, JournalFormat, OpenMode, Span};
+use hapo_sampler::{ChatFormat, GroupRequest, InGroup, SampleSettings};
+use hapo_verify::Grader;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::grading::Judge;
+use crate::plan::Plan;
+
+/// One completion as its source gave it, or why there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RawCompletion {
+    pub text: Option<String>,
+    /// Why there is no text.
+    pub failed: Option<String>,
+    /// Why it ended: `stop`, `length` and others.
+    pub finish_reason: Option<String>,
+    /// The name under which a server answered.
+    pub served_by: Option<String>,
+    pub prompt_tokens: Option<u64>,
+    pub completion_tokens: Option<u64>,
+    pub requests: u32,
+    pub milliseconds: u64,
+    /// When it ended, in seconds since 1970.
+    pub at: u64,
+}
+
+impl RawCompletion {
+    pub(crate) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or_default()
+    }
+
+    /// Whether it is whole.
+    pub(crate) fn ended(&self) -> bool {
+        self.finish_reason.as_deref() != Some("length")
+    }
+
+    /// A completion of a local model.
+    pub(crate) fn local(text: String, tokens: usize, ended: bool) -> Self {
+        let finish_reason = if ended { "stop" } else { "length" };
+        Self {
+            text: Some(text),
+            finish_reason: Some(finish_reason.to_owned()),
+            completion_tokens: Some(tokens as u64),
+            ..Self::default()
+        }
+    }
+}
+
+/// Completions of one problem that are graded and journalled together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Piece {
+    pub(crate) set: usize,
+    pub(crate) problem: usize,
+    /// The number of the first completion.
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+/// How far a command is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub completions: usize,
+    pub correct: usize,
+    /// Ones without a text.
+    pub failed: usize,
+}
+
+impl Progress {
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            completions: self.completions + other.completions,
+            correct: self.correct + other.correct,
+            failed: self.failed + other.failed,
+        }
+    }
+}
+
+/// What becomes of completions.
+pub trait Summarise: Sized {
+    type Line: DeserializeOwned;
+    const FORMAT: JournalFormat;
+    /// Where the seeds of requests are drawn.
+    const STREAM: RngStream;
+    /// Whether there may be no completion; otherwise the first failure ends the command.
+    const TAKES_FAILURES: bool;
+
+    /// The settings that a journal must share to be resumed.
+    fn settings(plan: &Plan) -> Value;
+
+    /// A journal's refusal with what the commands can do about it.
+    fn mended(refusal: Refusal) -> Refusal;
+
+    /// Takes what a journal holds.
+    fn read(&mut self, judges: &[Judge<'_>], line: Self::Line, span: Span) -> Result<(), Refusal>;
+
+    /// What is missing, in the order in which it is asked for.
+    fn missing(&self, plan: &Plan) -> Vec<Piece>;
+
+    fn progress(&self) -> Progress;
+
+    /// Grades and journals a piece; returns its part of the progress, and the piece that is wanted because of it.
+    fn add(
+        &mut self,
+        judge: &Judge<'_>,
+        journal: Option<&mut Journal>,
+        piece: Piece,
+        completions: Vec<RawCompletion>,
+    ) -> Result<(Progress, Option<Piece>), Refusal>;
+}
+
+/// Completions that are wanted, and the summary of those there are.
+pub struct Completions<'a, S> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) judges: Vec<Judge<'a>>,
+    pub(crate) journal: Option<Journal>,
+    pub(crate) summary: S,
+    pub(crate) progress: Progress,
+    observer: &'a dyn Fn(Progress),
+}
+
+impl<'a, S: Summarise> Completions<'a, S> {
+    /// Reads the gold answers, and opens the journal if there is one.
+    pub(crate) fn begin(
+        plan: &'a Plan,
+        mut summary: S,
+        journal: Option<(&Path, OpenMode)>,
+    ) -> Result<Self, Refusal> {
+        let other = plan.other.as_ref().map(|grader| grader as &dyn Grader);
+        let judge = |dataset| Judge::new(dataset, &plan.grader, other, plan.truncated);
+        let judges: Vec<Judge<'a>> =
+            plan.sets.iter().map(|set| judge(&set.dataset)).collect::<Result<_, _>>()?;
+        let mut refused = None;
+        let opened = journal.map(|(path, mode)| {
+            Journal::open(path, &S::FORMAT, &S::settings(plan), mode, |line, span| {
+                summary.read(&judges, line, span).map_err(|refusal| {
+                    refused = Some(refusal.at(path.display()));
+                    String::new()
+                })
+            })
+        });
+        if let Some(refusal) = refused {
+            return Err(refusal);
+        }
+        let journal = opened.transpose().map_err(S::mended)?;
+        let progress = summary.progress();
+        Ok(Self { plan, judges, journal, summary, progress, observer: &|_| {} })
+    }
+
+    /// With an observer that hears how far it is after each piece.
+    pub fn observed(self, observer: &'a dyn Fn(Progress)) -> Self {
+        Self { observer, ..self }
+    }
+
+    pub(crate) fn missing(&self) -> Vec<Piece> {
+        self.summary.missing(self.plan)
+    }
+
+    /// Grades, journals and counts a piece; returns the one that is wanted because of it.
+    pub(crate) fn add(
+        &mut self,
+        piece: Piece,
+        completions: Vec<RawCompletion>,
+    ) -> Result<Option<Piece>, Refusal> {
+        let (judge, journal) = (&self.judges[piece.set], self.journal.as_mut());
+        let (added, next) = self.summary.add(judge, journal, piece, completions)?;
+        self.progress = self.progress.and(added);
+        (self.observer)(self.progress);
+        Ok(next)
+    }
+
+    pub fn flush(&mut self) -> Result<(), Refusal> {
+        self.journal.as_mut().map_or(Ok(()), Journal::flush)
+    }
+
+    /// Requests what is missing from a server, as many completions at once as the client allows, until `stop`. Each
+    /// piece is journalled before the next request starts, so at most what is in flight is lost.
+    pub async fn request(
+        &mut self,
+        client: &Client,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Refusal> {
+        let requested = self.request_all(client, stop).await;
+        let flushed = self.flush();
+        requested.and(flushed)
+    }
+
+    async fn request_all(
+        &mut self,
+        client: &Client,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Refusal> {
+        let (plan, concurrency) = (self.plan, client.retry_policy().concurrency.max(1));
+        let each =
+            |piece: Piece| (piece.first..).take(piece.count as usize).map(move |n| (piece, n));
+        let mut queue: VecDeque<(Piece, u32)> = self.missing().into_iter().flat_map(each).collect();
+        let wanted = self.progress.completions + queue.len();
+        let mut incomplete: BTreeMap<Piece, BTreeMap<u32, RawCompletion>> = BTreeMap::new();
+        let (mut in_flight, mut failures) = (FuturesUnordered::new(), 0);
+        tokio::pin!(stop);
+        loop {
+            while in_flight.len() < concurrency
+                && let Some((piece, number)) = queue.pop_front()
+            {
+                in_flight.push(ask(client, plan, S::STREAM, piece, number));
+            }
+            let next = tokio::select! {
+                biased;
+                () = &mut stop => return Err(self.stopped(wanted)),
+                asked = in_flight.next() => asked,
+            };
+            let Some(asked) = next else {
+                return Ok(());
+            };
+            let Asked { piece, number, completion, given_up } = asked?;
+            if let Some(reason) = completion.failed.as_ref().filter(|_| !S::TAKES_FAILURES) {
+                let asked =
+                    format!("problem {} after {} requests", piece.problem, completion.requests);
+                let failed = format!("{} has no answer for {asked}: {reason}", client.address());
+                return Err(Refusal::machine(failed).hint(
+                    "see what the server says; with --out, the same command resumes where it stopped",
+                ));
+            }
+            let of_piece = incomplete.entry(piece).or_default();
+            of_piece.insert(number, completion);
+            if of_piece.len() == piece.count as usize {
+                let completions = incomplete.remove(&piece).unwrap_or_default();
+                if let Some(next) = self.add(piece, completions.into_values().collect())? {
+                    queue.push_front((next, next.first));
+                }
+            }
+            let Some(reason) = given_up else {
+                failures = 0;
+                continue;
+            };
+            failures += 1;
+            if failures >= (2 * concurrency).max(8) {
+                let failed =
+                    format!("{failures} attempts failed in a row, the last with: {reason}");
+                let down = format!("{} does not answer: {failed}", client.address());
+                return Err(Refusal::machine(down).hint(Remedy::RetryFailed));
+            }
+        }
+    }
+
+    fn stopped(&self, wanted: usize) -> Refusal {
+        let far = format!("stopped; {} of {wanted} attempts are", self.progress.completions);
+        let place = self.journal.as_ref().map(|journal| journal.path().display().to_string());
+        let far = format!("{far} in {}", place.unwrap_or_else(|| "no journal".to_owned()));
+        Refusal::machine(far).hint("the same command resumes where it stopped")
+    }
+}
+
+/// A completion that was asked for.
+struct Asked {
+    piece: Piece,
+    number: u32,
+    completion: RawCompletion,
+    /// Why the server was given up on, if it was.
+    given_up: Option<String>,
+}
+
+async fn ask(
+    client: &Client,
+    plan: &Plan,
+    stream: RngStream,
+    piece: Piece,
+    number: u32,
+) -> Result<Asked, Refusal> {
+    let sampling = &plan.sampling;
+    let example = &plan.sets[piece.set].dataset.examples[piece.problem];
+    let counter = RngCounter {
+        step: piece.set as u64,
+        prompt: piece.problem as u64,
+        rollout: u64::from(number),
+        position: u64::MAX,
+    };
+    // Servers take 31 bits.
+    let seed = CounterRng::new(sampling.seed, stream, counter).word() >> 33;
+    let started = Instant::now();
+    let exchange = client.ask(&sampling.request(example, seed), seed).await?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let mut completion = RawCompletion {
+        requests: exchange.requests,
+        milliseconds: started.elapsed().as_millis() as u64,
+        at: now.unwrap_or(Duration::ZERO).as_secs(),
+        ..RawCompletion::default()
+    };
+    let mut given_up = None;
+    match exchange.reply {
+        Ok(reply) => {
+            completion.text = Some(reply.text);
+            completion.finish_reason = reply.finish_reason;
+            completion.served_by = reply.model;
+            completion.prompt_tokens = reply.prompt_tokens;
+            completion.completion_tokens = reply.completion_tokens;
+        }
+        Err(reason) => {
+            given_up = exchange.retried_out.then(|| reason.clone());
+            completion.failed = Some(reason);
+        }
+    }
+    Ok(Asked { piece, number, completion, given_up })
+}
+
+/// A local model and the format of its prompts.
+#[derive(Clone, Debug)]
+pub struct LocalModel<'a, D: Device> {
+    pub model: &'a Model<D>,
+    pub chat_format: &'a ChatFormat,
+}
+
+impl<D: Device> Copy for LocalModel<'_, D> {}
+
+impl<D: Device> LocalModel<'_, D> {
+    pub(crate) fn prompts(self, dataset: &Dataset) -> Result<Vec<Vec<u32>>, Refusal> {
+        let prompts = dataset.examples.iter().map(|problem| self.chat_format.prompt_of(problem));
+        prompts.collect()
+    }
+
+    /// Samples whole pieces of one set, and hands over each as soon as its completions are there. A completion depends
+    /// on its problem's index and its own only.
+    pub(crate) fn sample(
+        self,
+        plan: &Plan,
+        pieces: &[Piece],
+        mut finished: impl FnMut(Piece, Vec<RawCompletion>) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let Some(set) = pieces.first().map(|piece| &plan.sets[piece.set]) else {
+            return Ok(());
+        };
+        let Self { model, chat_format } = self;
+        let prompts = self.prompts(&set.dataset)?;
+        let request = |piece: &Piece| {
+            let prompt = PromptId(piece.problem as u64);
+            GroupRequest::new(prompt, &prompts[piece.problem], piece.count as usize)
+        };
+        let requests: Vec<GroupRequest<'_>> = pieces.iter().map(request).collect();
+        let sampling = SampleSettings {
+            decoding: plan.decoding()?,
+            stop: &chat_format.stop,
+            max_new_tokens: plan.max_tokens(),
+            max_sequences: plan.local.max_sequences,
+            kv_memory: plan.local.kv_memory,
+            usable_vocab: chat_format.tokenizer.vocab_size(),
+            seed: plan.sampling.seed,
+            rng_stream: RngStream::Evaluate,
+            step: set.draws,
+        };
+        let raw = |rollout: &Rollout| {
+            let text = chat_format.text(&rollout.tokens)?;
+            Ok(RawCompletion::local(text, rollout.tokens.len(), rollout.ended))
+        };
+        let sampled = hapo_sampler::sample_each(model, &requests, &sampling, |index, sampled| {
+            let rollouts = sampled.group.rollouts().iter();
+            let completions = rollouts.map(raw).collect::<Result<_, Refusal>>()?;
+            finished(pieces[index], completions)
+        });
+        sampled.map_err(|refusal| match refusal.cause::<InGroup>() {
+            Some(InGroup { index, source }) => {
+                let id = &set.dataset.examples[pieces[*index].problem].id;
+                Refusal::input(format!("problem {id}: {source}")).hint(Remedy::ShortenCompletions)
+            }
+            None => refusal,
+        })
+    }
+}

@@ -1,0 +1,349 @@
+//! The scores of an evaluation, and its record: the settings, then one line for each problem with all its completions.
+//!
+//! The price: the text of every completion stays in memory until the scores are computed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hapo_core::{Hint, Refusal, Remedy, RngStream};
+use hapo_data::Dataset;
+use hapo_kernels::{Compute, Device, NumberFormat};
+use hapo_run::{Journal, JournalFormat, OpenMode, Span};
+use hapo_verify::Grader;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::benchmark::text_checksum;
+use crate::completions::{Completions, LocalModel, Piece, Progress, RawCompletion, Summarise};
+use crate::grading::{Judge, ProblemResult};
+use crate::plan::{Plan, ProblemSet};
+use crate::score::{Score, score};
+
+/// The graded completions of an evaluation.
+pub struct Scores<'a> {
+    sets: &'a [ProblemSet],
+    /// Of each set, by the problem's index.
+    results: Vec<BTreeMap<usize, ProblemResult>>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct Line {
+    benchmark: String,
+    problem: usize,
+    #[serde(rename = "answers")]
+    result: ProblemResult,
+}
+
+impl Summarise for Scores<'_> {
+    type Line = Line;
+    const FORMAT: JournalFormat = JournalFormat {
+        name: "hapo_eval",
+        version: 1,
+        settings: "settings",
+        first_line: "the settings of an evaluation",
+        line: "the completions of one problem",
+    };
+    const STREAM: RngStream = RngStream::Evaluate;
+    /// Leaving a completion out would change the score.
+    const TAKES_FAILURES: bool = false;
+
+    fn settings(plan: &Plan) -> Value {
+        let of_sets = |value: fn(&Dataset) -> Value| -> Map<String, Value> {
+            plan.sets.iter().map(|set| (set.name.clone(), value(&set.dataset))).collect()
+        };
+        let sampling = &plan.sampling;
+        let mut settings = json!({
+            "texts": of_sets(|problems| text_checksum(problems).into()),
+            "problems": of_sets(|problems| problems.examples.len().into()),
+            "model": sampling.model, "endpoint": sampling.endpoint.as_deref().map(without_secrets),
+            "k": plan.completions, "temperature": decimal(sampling.temperature), "top_p": decimal(sampling.top_p),
+            "max_tokens": sampling.max_tokens, "grader": plan.grader.name(),
+            "extraction": plan.grader.extraction(), "truncated": plan.truncated,
+            "prompt": sampling.prompt.name(), "seed": sampling.seed,
+        });
+        if let Some(fingerprints) = &plan.local.fingerprints {
+            settings["weights"] = json!(fingerprints.weights);
+            settings["template"] = json!(fingerprints.template);
+        }
+        let has_dialogue = |set: &ProblemSet| {
+            set.dataset.examples.iter().any(|problem| !problem.messages.is_empty())
+        };
+        // A record without it has answers to the last turns of dialogues alone.
+        if sampling.endpoint.is_some() && plan.sets.iter().any(has_dialogue) {
+            settings["turns"] = json!("all");
+        }
+        // A record without them is of f32.
+        if plan.local.compute != Compute::F32 {
+            settings["compute"] = json!(plan.local.compute);
+        }
+        if plan.local.kv_dtype != NumberFormat::F32 {
+            settings["kv_dtype"] = json!(plan.local.kv_dtype);
+        }
+        settings
+    }
+
+    /// No option starts a file afresh that holds no record of an evaluation.
+    fn mended(refusal: Refusal) -> Refusal {
+        match refusal.how_to_mend() {
+            Some(Hint::Remedy(Remedy::OtherOutput | Remedy::StartFirst)) => {
+                refusal.hint("name a file that `hapo eval --out` wrote, or a new one for --out")
+            }
+            _ => refusal,
+        }
+    }
+
+    fn read(&mut self, judges: &[Judge<'_>], line: Line, _: Span) -> Result<(), Refusal> {
+        let Some(set) = self.sets.iter().position(|set| set.name == line.benchmark) else {
+            return Ok(());
+        };
+        let (index, result) = (line.problem, &line.result);
+        let same = judges[set].dataset().examples.get(index).is_some_and(|example| {
+            example.id == result.id
+                && example.answer == result.gold
+                && result.completions.len() == self.sets[set].completions
+        });
+        if !same {
+            let other = format!("answers to other problems of {}", line.benchmark);
+            return Err(Refusal::input(format!("{other}: number {index} is {}", result.id))
+                .hint(Remedy::SameData));
+        }
+        self.results[set].insert(index, line.result);
+        Ok(())
+    }
+
+    fn missing(&self, plan: &Plan) -> Vec<Piece> {
+        let sets = plan.sets.iter().zip(&self.results).enumerate();
+        sets.flat_map(|(set, (problems, results))| {
+            let missing = (0..problems.dataset.examples.len())
+                .filter(|problem| !results.contains_key(problem));
+            let count = problems.completions as u32;
+            missing.map(move |problem| Piece { set, problem, first: 0, count })
+        })
+        .collect()
+    }
+
+    fn progress(&self) -> Progress {
+        let results = || self.results.iter().flat_map(BTreeMap::values);
+        Progress {
+            completions: results().map(|result| result.completions.len()).sum(),
+            correct: results().map(ProblemResult::correct).sum(),
+            failed: 0,
+        }
+    }
+
+    fn add(
+        &mut self,
+        judge: &Judge<'_>,
+        journal: Option<&mut Journal>,
+        piece: Piece,
+        completions: Vec<RawCompletion>,
+    ) -> Result<(Progress, Option<Piece>), Refusal> {
+        let Piece { set, problem, .. } = piece;
+        let result = judge.grade(problem, completions)?;
+        let line = Line { benchmark: self.sets[set].name.clone(), problem, result };
+        if let Some(journal) = journal {
+            journal.append(&line)?;
+        }
+        let (completions, correct) = (line.result.completions.len(), line.result.correct());
+        self.results[set].insert(problem, line.result);
+        Ok((Progress { completions, correct, failed: 0 }, None))
+    }
+}
+
+impl<'a> Completions<'a, Scores<'a>> {
+    /// An evaluation, with the results of its record if there is one.
+    pub fn of_evaluation(plan: &'a Plan, record: Option<&Path>) -> Result<Self, Refusal> {
+        let scores = Scores { sets: &plan.sets, results: vec![BTreeMap::new(); plan.sets.len()] };
+        Self::begin(plan, scores, record.map(|path| (path, OpenMode::ResumeOrStart)))
+    }
+
+    /// Samples what is missing from a local model.
+    pub fn sample<D: Device>(&mut self, model: LocalModel<'_, D>) -> Result<(), Refusal> {
+        const FLUSH_EVERY: Duration = Duration::from_secs(1);
+        let missing = self.missing();
+        let mut flushed = Instant::now();
+        for pieces in missing.chunk_by(|one, next| one.set == next.set) {
+            model.sample(self.plan, pieces, |piece, completions| {
+                self.add(piece, completions)?;
+                if flushed.elapsed() >= FLUSH_EVERY {
+                    self.flush()?;
+                    flushed = Instant::now();
+                }
+                Ok(())
+            })?;
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// A warning before a local model is sampled: sequences beyond its maximum position.
+    pub fn warning<D: Device>(&self, model: LocalModel<'_, D>) -> Result<Option<String>, Refusal> {
+        let mut longest = 0;
+        for set in &self.plan.sets {
+            let prompts = model.prompts(&set.dataset)?;
+            longest = prompts.iter().map(Vec::len).fold(longest, usize::max);
+        }
+        Ok(model.model.config().beyond_positions(longest + self.plan.max_tokens()))
+    }
+
+    pub fn results(self) -> Vec<Vec<ProblemResult>> {
+        self.summary.results.into_iter().map(|set| set.into_values().collect()).collect()
+    }
+
+    /// The scores of the sets that have results.
+    pub fn scores(self) -> Vec<Score> {
+        let plan = self.plan;
+        let sets = plan.sets.iter().zip(self.results());
+        sets.filter_map(|(set, results)| score(&set.name, &results, plan.sampling.seed)).collect()
+    }
+}
+
+/// The shortest decimal of a number as a model computes with it: 0.6, not 0.6000000238418579.
+fn decimal(value: f64) -> f64 {
+    (value as f32).to_string().parse().expect("the decimal of a number is a number")
+}
+
+/// An address without user, password and query.
+fn without_secrets(endpoint: &str) -> String {
+    let rest = endpoint.split(['?', '#']).next().unwrap_or_default();
+    match (rest.find("://"), rest.rfind('@')) {
+        (Some(scheme), Some(at)) if at > scheme => {
+            format!("{}{}", &rest[..scheme + 3], &rest[at + 1..])
+        }
+        _ => rest.to_owned(),
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Recorded {
+    /// The settings it was begun with.
+    pub settings: Value,
+    /// The benchmarks in the order in which they were begun, each with its results by the problem's index.
+    pub benchmarks: Vec<(String, BTreeMap<usize, ProblemResult>)>,
+}
+
+impl Recorded {
+    pub fn read(path: &Path) -> Result<Self, Refusal> {
+        let mut benchmarks: Vec<(String, BTreeMap<_, _>)> = Vec::new();
+        let settings = Journal::read(path, &Scores::FORMAT, |line: Line, _| {
+            let index = benchmarks.iter().position(|known| known.0 == line.benchmark);
+            let index = index.unwrap_or_else(|| {
+                benchmarks.push((line.benchmark, BTreeMap::new()));
+                benchmarks.len() - 1
+            });
+            benchmarks[index].1.insert(line.problem, line.result);
+            Ok(())
+        });
+        Ok(Self { settings: settings.map_err(Scores::mended)?, benchmarks })
+    }
+
+    pub fn benchmark(&self, name: &str) -> Option<&BTreeMap<usize, ProblemResult>> {
+        let recorded = self.benchmarks.iter().find(|recorded| recorded.0 == name);
+        recorded.map(|recorded| &recorded.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Fingerprints, LocalSampling, PromptForm, Sampling};
+    use hapo_core::Truncated;
+    use hapo_data::Example;
+    use hapo_verify::{Extracting, Extraction, MATH};
+
+    /// Two benchmarks of one problem.
+    fn plan() -> Plan {
+        let example =
+            |id: &str| Example { id: id.into(), answer: "1".into(), ..Example::default() };
+        let set = |name: &str| ProblemSet {
+            name: name.into(),
+            dataset: Dataset { examples: vec![example(name)] },
+            completions: 2,
+            draws: 0,
+        };
+        Plan {
+            sets: vec![set("a"), set("b")],
+            sampling: Sampling {
+                model: "m".into(),
+                endpoint: None,
+                prompt: PromptForm::Template("chatml".into()),
+                system: None,
+                temperature: 0.6,
+                top_p: 1.0,
+                max_tokens: Some(9),
+                seed: 0,
+                extra: Map::new(),
+            },
+            local: LocalSampling::default(),
+            completions: Some(2),
+            grader: Extracting::new(&MATH, Extraction::Announced),
+            other: None,
+            truncated: Truncated::Wrong,
+        }
+    }
+
+    fn finish(plan: &Plan, path: &Path, order: [usize; 2]) {
+        let mut session = Completions::of_evaluation(plan, Some(path)).unwrap();
+        for piece in order.map(|set| Piece { set, problem: 0, first: 0, count: 2 }) {
+            let completions = vec![RawCompletion::local("\\boxed{1}".into(), 3, true); 2];
+            if session.missing().contains(&piece) {
+                assert_eq!(session.add(piece, completions).unwrap(), None);
+            }
+        }
+        assert_eq!(session.progress, Progress { completions: 4, correct: 4, failed: 0 });
+    }
+
+    fn refused(plan: &Plan, path: &Path) -> Refusal {
+        Completions::of_evaluation(plan, Some(path)).err().unwrap()
+    }
+
+    #[test]
+    fn a_record_resumes_after_any_cut_and_refuses_other_settings() {
+        let folder = tempfile::tempdir().unwrap();
+        let (plan, path) = (plan(), folder.path().join("r.jsonl"));
+        let session = Completions::of_evaluation(&plan, Some(&path)).unwrap();
+        let busy = refused(&plan, &path).to_string();
+        assert!(busy.ends_with("is in use by another process"), "{busy}");
+        drop(session);
+        finish(&plan, &path, [1, 0]);
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 0..=whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            finish(&plan, &path, [1, 0]);
+            assert_eq!(std::fs::read(&path).unwrap(), whole, "{cut}");
+        }
+        let recorded = Recorded::read(&path).unwrap();
+        let names: Vec<&str> = recorded.benchmarks.iter().map(|it| it.0.as_str()).collect();
+        assert_eq!(names, ["b", "a"]);
+        let other = refused(&Plan { completions: Some(4), ..plan.clone() }, &path).to_string();
+        assert!(other.ends_with("other settings: k was 2, is 4"), "{other}");
+        for text in ["{\"id\":1}\n", "hello"] {
+            std::fs::write(&path, text).unwrap();
+            let refusal = refused(&plan, &path);
+            assert!(refusal.to_string().contains("expected the settings of an evaluation"));
+            assert!(matches!(refusal.how_to_mend(), Some(Hint::Text(_))), "{text}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn other_weights_at_the_same_path_and_other_answers_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut one, path) = (plan(), folder.path().join("r.jsonl"));
+        let fingerprints =
+            |weights: &str| Some(Fingerprints { weights: weights.into(), template: "t".into() });
+        one.local.fingerprints = fingerprints("a");
+        finish(&one, &path, [0, 1]);
+        let mut other = one.clone();
+        other.local.fingerprints = fingerprints("b");
+        let message = refused(&other, &path).to_string();
+        assert!(message.ends_with(r#"other settings: weights was "a", is "b""#), "{message}");
+        let mut renamed = one.clone();
+        renamed.sets[1].dataset.examples[0].id = "c".into();
+        let message = refused(&renamed, &path).to_string();
+        let expected =
+            format!("answers to other problems of b: number 0 is b ({})", path.display());
+        assert_eq!(message, expected);
+    }
+}

@@ -1,0 +1,271 @@
+//! The keys of `config.json` that no family takes: ignored, fixed or refused.
+
+use hapo_core::{Refusal, expected};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::fields::shown;
+use crate::files::{excerpt, several};
+
+/// Keys that leave the decoder's arithmetic alone: bookkeeping of transformers, defaults of
+/// generation, initialisation, and marks of common tools.
+const HARMLESS: &[&str] = &[
+    "attn_implementation",
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "bf16",
+    "chunk_size_feed_forward",
+    "classifier_dropout",
+    "cross_attention_hidden_size",
+    "datasets",
+    "do_sample",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "export_model_type",
+    "finetuning_task",
+    "fp16",
+    "gradient_checkpointing",
+    "id2label",
+    "ignore_index",
+    "initializer_range",
+    "is_llama_config",
+    "label2id",
+    "library_name",
+    "license",
+    "max_length",
+    "max_sequence_length",
+    "max_window_layers",
+    "min_length",
+    "model_max_length",
+    "model_name",
+    "name_or_path",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_labels",
+    "num_return_sequences",
+    "output_attentions",
+    "output_hidden_states",
+    "output_past",
+    "output_scores",
+    "prefix",
+    "pretraining_tp",
+    "problem_type",
+    "remove_invalid_values",
+    "return_dict",
+    "return_dict_in_generate",
+    "suppress_tokens",
+    "task",
+    "task_specific_params",
+    "temperature",
+    "tf_legacy_loss",
+    "tie_encoder_decoder",
+    "tokenizer_class",
+    "tokenizer_model_max_length",
+    "tokenizer_padding_side",
+    "top_k",
+    "top_p",
+    "torchscript",
+    "transformers.js_config",
+    "typical_p",
+    "unsloth_fixed",
+    "use_bfloat16",
+    "use_cache",
+    "use_return_dict",
+];
+
+/// How further such keys end.
+const HARMLESS_ENDINGS: [&str; 3] = ["_penalty", "_token_id", "_version"];
+
+/// Keys with the value that changes nothing, as JSON. Of several rows of a key, the first is the one to say.
+const FIXED: &[Fixed] = &[
+    ("hidden_act", "\"silu\""),
+    ("hidden_act", "\"swish\""),
+    ("mlp_bias", "false"),
+    ("bias", "false"),
+    ("use_bias", "false"),
+    ("no_bias", "true"),
+    ("use_qk_norm", "false"),
+    ("partial_rotary_factor", "1.0"),
+    ("rotary_pct", "1.0"),
+    ("rope_interleaved", "false"),
+    ("use_mrope", "false"),
+    ("is_causal", "true"),
+    ("is_decoder", "false"),
+    ("is_encoder_decoder", "false"),
+    ("add_cross_attention", "false"),
+    ("pruned_heads", "{}"),
+];
+
+/// A row of [`FIXED`].
+pub(crate) type Fixed = (&'static str, &'static str);
+
+/// Keys of mixtures of experts: refused unless they say that there is none.
+const EXPERTS: &[&str] = &[
+    "num_experts",
+    "num_local_experts",
+    "n_routed_experts",
+    "num_experts_per_tok",
+    "moe_intermediate_size",
+    "shared_expert_intermediate_size",
+    "decoder_sparse_step",
+    "mlp_only_layers",
+    "norm_topk_prob",
+    "router_aux_loss_coef",
+    "output_router_logits",
+];
+
+/// How the words begin that speak of a decoder's arithmetic. A key that is in no table and has such a
+/// word is refused; any other is taken for a note that somebody's tool left, and named in a warning.
+const OF_THE_DECODER: &[&str] = &[
+    "activ",
+    "adapter",
+    "alibi",
+    "attention",
+    "attn",
+    "bias",
+    "causal",
+    "clip",
+    "compress",
+    "cross",
+    "decoder",
+    "depth",
+    "dim",
+    "drop",
+    "dual",
+    "embd",
+    "embed",
+    "encoder",
+    "exit",
+    "expert",
+    "ffn",
+    "freq",
+    "gate",
+    "head",
+    "hidden",
+    "intermediate",
+    "kv",
+    "latent",
+    "layer",
+    "linear",
+    "logit",
+    "lora",
+    "mamba",
+    "mlp",
+    "moe",
+    "mrope",
+    "mtp",
+    "multiplier",
+    "nextn",
+    "norm",
+    "ntk",
+    "pdrop",
+    "position",
+    "prun",
+    "qk",
+    "quant",
+    "query",
+    "rank",
+    "residual",
+    "rms",
+    "rope",
+    "rotary",
+    "router",
+    "scal",
+    "sharing",
+    "sink",
+    "skip",
+    "sliding",
+    "softcap",
+    "softmax",
+    "sparse",
+    "ssm",
+    "theta",
+    "tie",
+    "tying",
+    "vocab",
+    "window",
+    "yarn",
+];
+
+/// What nobody took of an object: refusals of the keys that may change the result, and the names of the others. `fixed`
+/// are a family's own rows of [`FIXED`]; `place` is the prefix of the keys, inside of which every key is arithmetic.
+pub(crate) fn left(
+    fields: &impl Serialize,
+    fixed: &[Fixed],
+    place: &str,
+) -> (Vec<Refusal>, Vec<String>) {
+    let fields = serde_json::to_value(fields).expect("fields that were read can be written");
+    let fields: Map<String, Value> = serde_json::from_value(fields).expect("fields are an object");
+    let (mut refused, mut unread) = (Vec::new(), Vec::new());
+    for (key, value) in &fields {
+        let is_ignored = value.is_null()
+            || key.starts_with('_')
+            || HARMLESS.contains(&key.as_str())
+            || HARMLESS_ENDINGS.iter().any(|ending| key.ends_with(ending));
+        let mut rows = fixed.iter().chain(FIXED).filter(|row| row.0 == key).peekable();
+        let refusal = if is_ignored {
+            continue;
+        } else if let Some((_, first)) = rows.peek() {
+            if rows.any(|row| is_equal(row.1, value)) {
+                continue;
+            }
+            expected(first)
+        } else if is_dropout(key) {
+            if value.as_f64() == Some(0.0) {
+                continue;
+            }
+            let hint = "set the dropout to 0.0; the decoder trains without dropout";
+            expected("0.0").hint(hint)
+        } else if EXPERTS.contains(&key.as_str()) {
+            if is_none(value) {
+                continue;
+            }
+            expected("a dense model, without experts")
+        } else if key == "quantization_config" {
+            let hint = "use the folder of the model before quantisation, in bf16, f16 or f32";
+            expected("unquantised weights").hint(hint)
+        } else if key == "auto_map" {
+            expected("an architecture of transformers itself, without code of its own")
+        } else if !place.is_empty() || speaks_of_the_decoder(key) {
+            let hint = "remove the field when it does not change what the model computes";
+            expected("no such field, as the decoder does not implement it").hint(hint)
+        } else {
+            unread.push(excerpt(key));
+            continue;
+        };
+        refused.push(refusal.got(shown(value)).at(format!("{place}{}", excerpt(key))));
+    }
+    (refused, unread)
+}
+
+/// Refuses an object with keys that nobody took.
+pub(crate) fn none_left(fields: &impl Serialize, place: &str) -> Result<(), Refusal> {
+    several(left(fields, &[], place).0).map_or(Ok(()), Err)
+}
+
+fn is_equal(json: &str, value: &Value) -> bool {
+    let wanted: Value = serde_json::from_str(json).expect("the table holds JSON");
+    match (wanted.as_f64(), value.as_f64()) {
+        (Some(wanted), Some(got)) => wanted == got,
+        _ => wanted == *value,
+    }
+}
+
+/// True if a key of experts says that there are none.
+fn is_none(value: &Value) -> bool {
+    value.as_f64() == Some(0.0)
+        || *value == Value::Bool(false)
+        || value.as_array().is_some_and(Vec::is_empty)
+}
+
+fn is_dropout(key: &str) -> bool {
+    ["dropout", "pdrop"].iter().any(|ending| key.ends_with(ending))
+}
+
+/// True if an unknown key may change a decoder's result.
+fn speaks_of_the_decoder(key: &str) -> bool {
+    let lower = key.to_ascii_lowercase();
+    let words = lower.split(|it: char| !it.is_ascii_alphabetic());
+    words.into_iter().any(|word| OF_THE_DECODER.iter().any(|it| word.starts_with(it)))
+}

@@ -1,0 +1,413 @@
+//! A chat-completions client that retries server errors.
+//!
+//! One question is one [`Client::ask`]. Temporary failures (429, 5xx, cut connections, timeouts, invalid answers) are
+//! retried, with waits that double, up to a bound; then the failure is the answer: [`Exchange`] with the reason.
+//! Permanent failures (a wrong key, an unknown model, a wrong address) are a [`Refusal`] that ends the run.
+//! `Retry-After` is honoured, as seconds or as a date, and so is an exhausted `x-ratelimit-*`.
+//!
+//! The price: answers are read whole, there is no streaming, and one client holds one endpoint.
+
+mod address;
+mod headers;
+mod pace;
+mod reply;
+mod transport;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use crate::http::retry_after;
+use crate::http::ureq::http::{HeaderMap, StatusCode};
+use hapo_core::{Fault, Hint, Refusal, Remedy, RngCounter, RngStream, uniform};
+use serde_json::Value;
+
+use address::address;
+use headers::spent;
+use pace::Pace;
+pub use reply::Reply;
+use reply::{complaint, is_of_prompt, read_reply};
+use transport::{Received, Transport};
+
+/// How long a client waits and how often it tries again.
+#[derive(Clone, Copy, Debug)]
+pub struct RetryPolicy {
+    /// Most requests in flight.
+    pub concurrency: usize,
+    /// Longest time of one request, its answer included.
+    pub timeout: Duration,
+    /// Retries of a question after faults. A 429 does not count here; ten times as many are tolerated.
+    pub retries: u32,
+    /// The wait after the first fault; it doubles with each, up to a minute, and varies by half either way.
+    pub first_wait: Duration,
+    /// Longest wait that a server may ask for.
+    pub longest_wait: Duration,
+    pub response_limit: usize,
+    pub seed: u64,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            concurrency: 16,
+            timeout: Duration::from_mins(10),
+            retries: 6,
+            first_wait: Duration::from_secs(1),
+            longest_wait: Duration::from_mins(10),
+            response_limit: 16 << 20,
+            seed: 0,
+        }
+    }
+}
+
+/// The result of a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The answer, or the last failure.
+    pub reply: Result<Reply, String>,
+    /// Without an answer: all retries were spent. Otherwise the server cannot take the question.
+    pub retried_out: bool,
+    pub requests: u32,
+}
+
+/// A client of one endpoint.
+#[derive(Debug)]
+pub struct Client {
+    transport: Transport,
+    shown: String,
+    key: Option<Key>,
+    retry_policy: RetryPolicy,
+    pace: Pace,
+    waiting: fn(Duration, &str),
+}
+
+struct Key(String);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+enum Sent {
+    Answered(Reply),
+    /// Too much for the server just now.
+    Busy {
+        reason: String,
+        wait: Option<Duration>,
+    },
+    /// A fault that may mend.
+    Fault(String),
+    /// This question cannot be answered; others can.
+    Hopeless(String),
+    /// No question can be answered.
+    Stop(Refusal),
+}
+
+impl Client {
+    /// A client of the endpoint at `url`: the base address (`http://localhost:8000/v1`) or the whole one, with or without
+    /// a key. Certificates of https are judged by the system's rules.
+    pub fn new(url: &str, key: Option<&str>, retry_policy: RetryPolicy) -> Result<Self, Refusal> {
+        let address = address(url)?;
+        let authorization = match key {
+            Some(key) => Some(format!("Bearer {key}")),
+            None => address.basic_authorization.clone(),
+        };
+        Ok(Self {
+            shown: address.shown.clone(),
+            transport: Transport::new(address, authorization, &retry_policy)?,
+            key: key.map(|it| Key(it.to_owned())),
+            retry_policy,
+            pace: Pace::new(retry_policy.concurrency.max(1)),
+            waiting: |_, _| {},
+        })
+    }
+
+    /// The same client; `waiting` hears how long all requests wait, and why, each time that the server slows them down.
+    pub fn on_wait(self, waiting: fn(Duration, &str)) -> Self {
+        Self { waiting, ..self }
+    }
+
+    /// The address of requests, without secrets.
+    pub fn address(&self) -> &str {
+        &self.shown
+    }
+
+    pub fn retry_policy(&self) -> &RetryPolicy {
+        &self.retry_policy
+    }
+
+    /// Sends a question, the body of a request, until there is an answer or the retries are spent. `number` identifies
+    /// the question in the jitter of waits.
+    pub async fn ask(&self, question: &Value, number: u64) -> Result<Exchange, Refusal> {
+        let body: Arc<[u8]> = question.to_string().into_bytes().into();
+        let (mut faults, mut refusals, mut requests) = (0, 0, 0);
+        let backoff = |n: u32, request: u32| {
+            let counter = RngCounter {
+                prompt: number,
+                rollout: u64::from(request),
+                position: u64::MAX,
+                ..RngCounter::default()
+            };
+            let jitter = 0.5 + uniform(self.retry_policy.seed, RngStream::Generate, counter);
+            let doubled = self.retry_policy.first_wait.as_secs_f64() * 2_f64.powi(n.min(30) as i32);
+            Duration::from_secs_f64(doubled.min(60.0) * jitter)
+        };
+        loop {
+            let permit = self.pace.enter().await;
+            requests += 1;
+            let sent = self.send(body.clone()).await;
+            let ended = |reply, retried_out| Ok(Exchange { reply, retried_out, requests });
+            match sent {
+                Sent::Answered(reply) => {
+                    permit.answered();
+                    return ended(Ok(reply), false);
+                }
+                Sent::Hopeless(reason) => return ended(Err(reason), false),
+                Sent::Stop(refusal) => return Err(refusal),
+                Sent::Busy { reason, wait } => {
+                    let longest = self.retry_policy.longest_wait;
+                    if let Some(it) = wait.filter(|it| *it > longest) {
+                        let (asked, longest) = (it.as_secs(), longest.as_secs());
+                        let long = format!("asks to wait {asked} s, expected at most {longest} s");
+                        return Err(Refusal::machine(format!("{} {long}", self.shown))
+                            .hint("the same command resumes where it stopped"));
+                    }
+                    if let Some(it) =
+                        permit.refused(|before| wait.unwrap_or_else(|| backoff(before, requests)))
+                    {
+                        (self.waiting)(it, &reason);
+                    }
+                    refusals += 1;
+                    if refusals > self.retry_policy.retries.saturating_mul(10) {
+                        return ended(Err(reason), true);
+                    }
+                }
+                Sent::Fault(reason) => {
+                    drop(permit);
+                    if faults >= self.retry_policy.retries {
+                        return ended(Err(reason), true);
+                    }
+                    let wait = backoff(faults, requests);
+                    (self.waiting)(wait, &reason);
+                    tokio::time::sleep(wait).await;
+                    faults += 1;
+                }
+            }
+        }
+    }
+
+    async fn send(&self, body: Arc<[u8]>) -> Sent {
+        let Received { status, headers, body, cut } = match self.transport.post(body).await {
+            Ok(it) => it,
+            Err(reason) => return Sent::Fault(reason),
+        };
+        if status.is_success() {
+            if let Some(it) = spent(&headers) {
+                self.pace.hold(it.min(self.retry_policy.longest_wait));
+            }
+            return match cut {
+                Some(reason) => Sent::Fault(reason),
+                None => read_reply(&self.redacted(&body)).map_or_else(Sent::Fault, Sent::Answered),
+            };
+        }
+        self.unsuccessful(status, &headers, &body)
+    }
+
+    fn unsuccessful(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Sent {
+        let (mut message, code) = complaint(&self.redacted(body));
+        let reason = format!("status {}: {message}", status.as_u16());
+        match status.as_u16() {
+            429 if code == "insufficient_quota" => Sent::Stop(self.refused(status, &message)),
+            429 => Sent::Busy {
+                reason,
+                wait: retry_after(headers, SystemTime::now()).or_else(|| spent(headers)),
+            },
+            503 | 529 if retry_after(headers, SystemTime::now()).is_some() => {
+                Sent::Busy { reason, wait: retry_after(headers, SystemTime::now()) }
+            }
+            408 | 409 | 425 | 500.. => Sent::Fault(reason),
+            413 => Sent::Hopeless(reason),
+            400 | 422 if is_of_prompt(&message, &code) => Sent::Hopeless(reason),
+            300..=399 => {
+                let target =
+                    headers.get("location").map_or(&b"an unnamed place"[..], |it| it.as_bytes());
+                let target = self.redacted(target);
+                message = format!("it has moved to {}", String::from_utf8_lossy(&target));
+                Sent::Stop(self.refused(status, &message))
+            }
+            _ => Sent::Stop(self.refused(status, &message)),
+        }
+    }
+
+    /// The server refuses, and would refuse again.
+    fn refused(&self, status: StatusCode, message: &str) -> Refusal {
+        let status = status.as_u16();
+        let (fault, hint): (_, Hint) = match status {
+            402 | 429 => (Fault::Machine, "the account has no credit left".into()),
+            300..=399 => (Fault::Input, "give the address that it points to".into()),
+            401 | 403 => (Fault::Input, Remedy::SetApiKey.into()),
+            404 => (Fault::Input, Remedy::CheckEndpoint.into()),
+            _ => (Fault::Input, Remedy::CheckRequest.into()),
+        };
+        let problem = format!("{} refuses with status {status}: {message}", self.shown);
+        Refusal::input(problem).with_fault(fault).hint(hint)
+    }
+
+    /// A server's text without the key: servers and proxies quote it, in refusals and in answers, and JSON may escape
+    /// it.
+    fn redacted<'a>(&self, body: &'a [u8]) -> Cow<'a, [u8]> {
+        let Some(Key(key)) = self.key.as_ref().filter(|it| !it.0.is_empty()) else {
+            return Cow::Borrowed(body);
+        };
+        let text = String::from_utf8_lossy(body);
+        let json = hapo_core::without_lone_surrogates(&text);
+        let Ok(mut value) = serde_json::from_str::<Value>(&json) else {
+            return Cow::Owned(text.replace(key, "***").into_bytes());
+        };
+        if redact(&mut value, key) {
+            Cow::Owned(value.to_string().into_bytes())
+        } else {
+            Cow::Borrowed(body)
+        }
+    }
+}
+
+/// Replaces a key in every text of a value and says whether it was there.
+fn redact(value: &mut Value, key: &str) -> bool {
+    match value {
+        Value::String(it) if it.contains(key) => {
+            *it = it.replace(key, "***");
+            true
+        }
+        Value::Array(items) => items.iter_mut().fold(false, |found, it| redact(it, key) | found),
+        Value::Object(fields) => {
+            let has_key = fields.keys().any(|it| it.contains(key));
+            if has_key {
+                let renamed = std::mem::take(fields).into_iter();
+                *fields = renamed.map(|(name, it)| (name.replace(key, "***"), it)).collect();
+            }
+            fields.values_mut().fold(has_key, |found, it| redact(it, key) | found)
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_do_not_quote_the_key() {
+        let client = Client::new("http://h/v1", Some("sk-secret"), RetryPolicy::default()).unwrap();
+        let body = br#"{"error":{"message":"bad key sk-secret"}}"#;
+        let Sent::Stop(error) =
+            client.unsuccessful(StatusCode::UNAUTHORIZED, &HeaderMap::new(), body)
+        else {
+            panic!("a wrong key does not mend")
+        };
+        assert_eq!(
+            error.to_string(),
+            "http://h/v1/chat/completions refuses with status 401: bad key ***"
+        );
+        assert!(!format!("{client:?}").contains("secret"));
+    }
+
+    /// Bodies as the servers send them, but for their numbers.
+    #[test]
+    fn a_prompt_that_a_server_refuses_is_no_reason_to_stop() {
+        let client = Client::new("http://h/v1", None, RetryPolicy::default()).unwrap();
+        let sent = |status: u16, body: &str| {
+            let status = StatusCode::from_u16(status).unwrap();
+            client.unsuccessful(status, &HeaderMap::new(), body.as_bytes())
+        };
+        for (status, body) in [
+            // OpenAI, hapo serve.
+            (
+                400,
+                r#"{"error":{"message":"m","type":"invalid_request_error","param":"messages","code":"context_length_exceeded"}}"#,
+            ),
+            // vLLM, by its version.
+            (
+                400,
+                r#"{"error":{"message":"This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (4900 in the messages, 100 in the completion).","type":"BadRequestError","param":null,"code":400}}"#,
+            ),
+            (
+                400,
+                r#"{"object":"error","message":"The decoder prompt (length 5000) is longer than the maximum model length of 4096.","type":"BadRequestError","param":null,"code":400}"#,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"The prompt (total length 5000) is too long to fit into the model (context length 4096).","type":"BadRequestError","param":null,"code":400}}"#,
+            ),
+            (
+                400,
+                r#"{"object":"error","message":"max_tokens must be at least 1, got -186.","type":"BadRequestError","param":null,"code":400}"#,
+            ),
+            // SGLang.
+            (
+                400,
+                r#"{"object":"error","message":"The input (61709 tokens) is longer than the model's context length (40960 tokens).","type":"BadRequestError","param":null,"code":400}"#,
+            ),
+            (
+                400,
+                r#"{"object":"error","message":"Requested token count exceeds the model's maximum context length of 4096 tokens.","type":"BadRequestError","param":null,"code":400}"#,
+            ),
+            // llama.cpp.
+            (
+                400,
+                r#"{"error":{"code":400,"message":"request (4390 tokens) exceeds the available context size (4096 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":4390,"n_ctx":4096}}"#,
+            ),
+            (400, r#"{"error":{"code":400,"message":"m","type":"exceed_context_size_error"}}"#),
+            // Text Generation Inference.
+            (
+                422,
+                r#"{"error":"Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4900 `inputs` tokens and 100 `max_new_tokens`","error_type":"validation"}"#,
+            ),
+            // Gemini, whose error is in a list.
+            (
+                400,
+                r#"[{"error":{"code":400,"message":"The input token count (5000) exceeds the maximum number of tokens allowed (4096).","status":"INVALID_ARGUMENT"}}]"#,
+            ),
+            // A filter of Azure's, and of OpenAI's.
+            (
+                400,
+                r#"{"error":{"message":"The response was filtered due to the prompt triggering Azure OpenAI's content management policy.","type":null,"param":"prompt","code":"content_filter","status":400}}"#,
+            ),
+            (
+                400,
+                r#"{"error":{"message":"m","type":"invalid_request_error","param":null,"code":"invalid_prompt"}}"#,
+            ),
+            (413, "too large"),
+        ] {
+            let Sent::Hopeless(reason) = sent(status, body) else {
+                panic!("status {status} would end the run: {body}")
+            };
+            assert!(reason.starts_with(&format!("status {status}: ")), "{reason}");
+        }
+        for (status, body) in [
+            (
+                400,
+                r#"{"error":{"message":"max_tokens must be at least 1, got 0","type":"BadRequestError","code":400}}"#,
+            ),
+            (400, r#"{"error":{"message":"unknown field `x`","code":"invalid_request_error"}}"#),
+            (422, r#"{"detail":[{"loc":["body","model"],"msg":"field required"}]}"#),
+            (401, r#"{"error":{"message":"the key has no access to this context length"}}"#),
+        ] {
+            assert!(matches!(sent(status, body), Sent::Stop(_)), "{body}");
+        }
+    }
+
+    #[test]
+    fn answers_do_not_quote_the_key() {
+        let client = Client::new("http://h/v1", Some("sk/secret"), RetryPolicy::default()).unwrap();
+        for (body, expected) in [
+            (r#"{"error":"key sk\/secret"}"#, r#"{"error":"key ***"}"#),
+            (r#"{"a":[{"sk/secret":1}],"b":"\u0073k/secret"}"#, r#"{"a":[{"***":1}],"b":"***"}"#),
+            ("<b>sk/secret</b>", "<b>***</b>"),
+            (r#"{ "a": "nothing" }"#, r#"{ "a": "nothing" }"#),
+        ] {
+            assert_eq!(client.redacted(body.as_bytes()), expected.as_bytes(), "{body}");
+        }
+    }
+}
