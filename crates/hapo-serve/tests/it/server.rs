@@ -752,7 +752,7 @@ async fn the_tokenizer_answers() {
         (
             "/tokenize",
             json!({ "prompt": "a", "add_special_tokens": true }),
-            "add_special_tokens: expected false, got true",
+            "add_special_tokens: not supported, got true",
         ),
         ("/tokenize", json!({ "prompt": "a", "x": 1 }), "x: unknown field"),
         (
