@@ -4,10 +4,11 @@
 
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
+use hapo::core::Truncated;
 use hapo::data::find_template;
 use hapo::eval::{
-    Completions, LocalModel, LocalSampling, Plan, ProblemSet, PromptForm, Sampling, average,
-    benchmark, draws_of,
+    Completions, LocalModel, LocalSampling, Plan, ProblemSet, PromptForm, Sampling, Truncated,
+    average, benchmark, draws_of,
 };
 use hapo::sampler::ChatFormat;
 use hapo::train::{BUILTIN_BASE, open_model};
@@ -15,6 +16,10 @@ use hapo::verify::{Extracting, Extraction, MATH};
 
 const BENCHMARK: &str = "multiply-6";
 
+#[expect(
+    clippy::default_trait_access,
+    reason = "no field beside the usual ones: the type is the JSON crate's"
+)]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| BUILTIN_BASE.to_owned());
     let loaded = open_model(&path, 256, 2)?;
@@ -40,7 +45,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         completions: Some(4),
         grader: Extracting::new(&MATH, Extraction::Announced),
         other: None,
-        truncated: Default::default(),
+        truncated: Truncated::default(),
     };
     let mut completions = Completions::of_evaluation(&plan, None)?;
     completions.sample(LocalModel { model: &loaded.model, chat_format: &chat_format })?;

@@ -53,14 +53,14 @@ fn greedy_continuations_are_those_of_transformers() {
 /// Tensors are read by several threads onto a GPU: the numbers, their names and the hashes are those that the CPU has.
 #[test]
 fn weights_that_are_read_onto_a_gpu_are_the_folders() {
+    fn context(_: &Config) -> usize {
+        64
+    }
     for (name, is_frozen) in [("tiny-qwen2", false), ("tiny-qwen2-bf16-sharded", true)] {
         for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
             let Some(gpu) = support::gpu(products) else {
                 return;
             };
-            fn context(_: &Config) -> usize {
-                64
-            }
             let here = if is_frozen {
                 hapo_model::load_frozen(&model_dir(name), gpu, context)
             } else {

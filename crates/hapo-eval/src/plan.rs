@@ -137,14 +137,14 @@ fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Refusal> {
                 "`hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME",
             )
         })?;
-    Ok(make_set(&TaskSet {
+    make_set(&TaskSet {
         seed: 0,
         levels: vec![(family.to_owned(), level)],
         split: choice.split,
         count: choice.problems,
         teacher_coverage: 0.0,
         teacher_steps: TeacherSteps::Exact,
-    })?)
+    })
 }
 
 /// A local model by its contents: other weights may come to lie under the same name.

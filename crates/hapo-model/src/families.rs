@@ -15,6 +15,7 @@ use crate::lora::LoraShape;
 use crate::param_layout::Projection;
 
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "defaults of four independent fields of a file")]
 pub struct Family {
     /// `model_type` in `config.json`.
     pub name: &'static str,
@@ -214,7 +215,6 @@ pub const FAMILIES: &[Family] = &[
             "rope_local_base_freq",
             "sliding_window",
         ],
-        ..LLAMA
     },
     // q, k and v in one matrix, gate and up in one; a part of each head is turned, by one of two sets of frequencies.
     Family {

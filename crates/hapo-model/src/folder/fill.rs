@@ -134,7 +134,9 @@ fn hash_of(values: &[f32]) -> [u8; 32] {
         if cfg!(target_endian = "little") {
             hash.update(bytemuck::cast_slice::<f32, u8>(part));
         } else {
-            part.iter().for_each(|value| hash.update(value.to_le_bytes()));
+            for value in part {
+                hash.update(value.to_le_bytes());
+            }
         }
     }
     hash.finalize().into()

@@ -177,7 +177,7 @@ pub(crate) fn write_folder<L: Learner>(folder: &Path, contents: &Contents<'_, L>
         remove(folder)?;
     }
     fs::rename(&aside, folder).map_err(Refusal::io("rename", &aside))?;
-    Ok(sync_parent(folder)?)
+    sync_parent(folder)
 }
 
 /// Removes a checkpoint: renamed first, so that a kill on the way leaves no incomplete one behind.
@@ -201,7 +201,7 @@ fn fill<L: Learner>(aside: &Path, contents: &Contents<'_, L>) -> Result<()> {
     }
     let checksums =
         serde_json::to_vec_pretty(&checksums(aside)?).expect("checksums are plain data");
-    Ok(write_atomically(&aside.join("checksums.json"), &checksums)?)
+    write_atomically(&aside.join("checksums.json"), &checksums)
 }
 
 /// SHA-256 of every file below `folder` but the list itself, by relative path.

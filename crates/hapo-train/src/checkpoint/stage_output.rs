@@ -26,7 +26,7 @@ impl Start {
 
     pub(crate) fn write(&self, run_dir: &Path) -> Result<()> {
         let json = serde_json::to_vec_pretty(self).expect("numbers are plain data");
-        Ok(write_atomically(&RunFolder(run_dir).start(), &json)?)
+        write_atomically(&RunFolder(run_dir).start(), &json)
     }
 }
 

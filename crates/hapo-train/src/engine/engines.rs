@@ -223,7 +223,7 @@ impl<D: Device> Sampler<Model<D>> for LocalSampler {
             progress: &|share| self.meter.tell("sampling", share),
         };
         sample_watched(weights.model, requests, settings, watch)
-            .map_err(|error| naming_memory_keys(error.into(), SAMPLING))
+            .map_err(|error| naming_memory_keys(error, SAMPLING))
     }
 
     fn set_meter(&mut self, meter: Meter) {

@@ -60,7 +60,7 @@ pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result
 }
 
 pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
-    Ok(Cpu::computing(threads, compute)?)
+    Cpu::computing(threads, compute)
 }
 
 pub struct Run<L: Learner = Trainer> {
@@ -398,7 +398,6 @@ impl<L: Learner> Run<L> {
     pub fn warnings(&self) -> Vec<String> {
         let gate = self.method.schedule().into_iter();
         let gate = gate.flat_map(Schedule::warnings);
-        let gate = gate.map(|it| it.to_string());
         let of_data = self.source.warnings(self.wants_teacher());
         self.warnings.iter().cloned().chain(gate).chain(of_data).collect()
     }

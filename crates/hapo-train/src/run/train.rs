@@ -272,7 +272,7 @@ fn record_early_end(files: RunFolder<'_>, step: u64, because: Option<&str>) -> R
     let Some(because) = because else {
         return Ok(());
     };
-    Ok(EarlyEnd { step, because: because.to_owned() }.write(files)?)
+    EarlyEnd { step, because: because.to_owned() }.write(files)
 }
 
 /// Makes the files that are written once.
@@ -487,7 +487,6 @@ impl Session<'_> {
         let saved = self
             .file
             .sync()
-            .map_err(Refusal::from)
             .and_then(|()| run.rollouts.wait())
             .and_then(|()| run.save(&mut self.shelf, self.resolved, score));
         let (folder, warnings) = saved.map_err(|cause| {
@@ -547,7 +546,7 @@ pub fn keep_stages(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
         return Ok(());
     }
     create_folder(run_dir)?;
-    Ok(write_atomically(&RunFolder(run_dir).stages(), Recipe::stages_text(stages).as_bytes())?)
+    write_atomically(&RunFolder(run_dir).stages(), Recipe::stages_text(stages).as_bytes())
 }
 
 /// Folder of a stage: the run's own for a recipe of one.
