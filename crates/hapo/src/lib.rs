@@ -58,7 +58,7 @@
 //!
 //! let typo = Recipe::parse(&text.replace("steps", "stpes"), "my recipe", &Overrides::default());
 //! assert!(typo.unwrap_err().to_string().contains("stpes"));
-//! # Ok::<(), hapo::train::Error>(())
+//! # Ok::<(), hapo::core::Refusal>(())
 //! ```
 //!
 //! [`train::RunPlan`] settles what it leaves open, and [`train::train`] runs that into a folder. The programs under `examples/` are one idea each: `grade`, `gate`,

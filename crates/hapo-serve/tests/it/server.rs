@@ -454,7 +454,7 @@ async fn bad_requests_are_refused_by_field() {
         json!({ "prompt": [99_999] }),
         400,
         json!("prompt"),
-        "token 99999 at row 0: the vocabulary has 384",
+        "prompt: expected tokens below 384, the size of the vocabulary, got 99999 at position 0",
     )
     .await;
     let expected = "prompt: expected a string, a list of strings, a list of token ids, or a list of such lists, got [1,\"a\"]";
