@@ -13,7 +13,6 @@ use crate::advantage::{AdvantageRule, advantages};
 use crate::group::{Member, MixedGroup};
 use crate::operators::Operator;
 use crate::rollout::{Rollout, Step};
-use crate::scores::Scores;
 use crate::teacher_weight::{TeacherWeight, teacher_weight};
 
 /// The spans of each member of a group, in the order of members. A member without spans is not trained on, and
@@ -258,13 +257,6 @@ pub struct PolicyAndTeacher {
 }
 
 impl PolicyAndTeacher {
-    /// These terms as those of a method.
-    pub(crate) fn terms(
-        self,
-    ) -> impl Fn(&MixedGroup, StepContext, &Scores) -> Credit + Send + Sync + 'static {
-        move |group, at, _| self.credit(group, at)
-    }
-
     /// One span for each member.
     pub fn credit(&self, group: &MixedGroup, at: StepContext) -> Credit {
         let advantages = advantages(group, self.advantage);

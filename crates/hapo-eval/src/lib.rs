@@ -6,6 +6,7 @@ mod compare;
 mod completions;
 mod grading;
 mod plan;
+mod raw_completion;
 mod score;
 mod scores;
 mod statistics;
@@ -13,7 +14,7 @@ mod traces;
 
 pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text_checksum};
 pub use compare::{Cell, Comparison, Layout, Row, compare, warnings};
-pub use completions::{Completions, LocalModel, Progress, RawCompletion, Summarise};
+pub use completions::{Completions, LocalModel, Progress, Summarise};
 pub use grading::{CUT_OFF, GradedCompletion, Judge, ProblemResult, average, gold_of};
 pub use hapo_net::chat::{Client, RetryPolicy};
 pub use hapo_run::OpenMode;
@@ -21,6 +22,7 @@ pub use plan::{
     Fingerprints, LocalSampling, Plan, ProblemSet, ProblemSets, PromptForm, Sampling, SetChoice,
     counterpart, draws_of,
 };
+pub use raw_completion::RawCompletion;
 pub use score::{Other, Score, score};
 pub use scores::{Recorded, Scores};
 pub use statistics::{

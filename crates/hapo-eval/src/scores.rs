@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::benchmark::text_checksum;
-use crate::completions::{Completions, LocalModel, Piece, Progress, RawCompletion, Summarise};
+use crate::completions::{Completions, LocalModel, Piece, Progress, Summarise};
 use crate::grading::{Judge, ProblemResult};
 use crate::plan::{Plan, ProblemSet};
+use crate::raw_completion::RawCompletion;
 use crate::score::{Score, score};
 
 /// The graded completions of an evaluation.

@@ -215,3 +215,8 @@ pub(crate) fn behind_each(
     }
     Some(out)
 }
+
+/// One digit or more, and nothing else.
+pub(crate) fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}

@@ -31,7 +31,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
             plan: Plan { can_be_gated: false, ..switch(false) },
             help,
             unread_keys: &["teacher.weight", "teacher.pick"],
-            ..Method::new(terms.terms())
+            ..Method::new(move |group, at, _| terms.credit(group, at))
         })
     },
     ..MethodEntry::NEW

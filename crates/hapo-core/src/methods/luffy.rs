@@ -10,7 +10,10 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     summary: "GRPO with the teacher in every group, shaped by π/(π+d)",
     make: |settings| {
         let terms = settings.with(&operators::luffy::OPERATOR);
-        Ok(Method { plan: Plan::TEACHER_SLOT, ..Method::new(terms.terms()) })
+        Ok(Method {
+            plan: Plan::TEACHER_SLOT,
+            ..Method::new(move |group, at, _| terms.credit(group, at))
+        })
     },
     ..MethodEntry::NEW
 };

@@ -17,7 +17,10 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
         let prefixes = settings.trapo.prefixes;
         let terms = settings.with(&operators::trapo::OPERATOR);
         if prefixes == Prefixes::Off {
-            return Ok(Method { plan: Plan::TEACHER_SLOT, ..Method::new(terms.terms()) });
+            return Ok(Method {
+                plan: Plan::TEACHER_SLOT,
+                ..Method::new(move |group, at, _| terms.credit(group, at))
+            });
         }
         let size = settings.group_size;
         let got = format!("{size}; groups are sampled in parts of 4 + 2 + 1 + 1");

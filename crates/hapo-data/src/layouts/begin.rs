@@ -4,9 +4,15 @@ use super::fields::{
     completion_of, dialogue, gold, gold_of_solution, is_worked, messages, optional_text,
     problem_in, set_text_or_messages, solution, solutions, text, with_solutions, without_end_token,
 };
-use super::table::{ANSWERS, GOLDS, SOLUTIONS};
 use crate::example::{Example, Message};
 use crate::value::{Fault, Object, Value, fault, unexpected};
+
+/// The golds of TRL's columns, which its reward functions read.
+pub(super) const GOLDS: &[&str] = &["answer", "solution", "ground_truth", "label"];
+/// The answers and the solutions of plain rows, the first of each that a row has.
+pub(super) const ANSWERS: &[&str] =
+    &["answer", "final_answer", "expected_answer", "gold", "ground_truth"];
+pub(super) const SOLUTIONS: &[&str] = &["solution", "solutions", "teacher", "rationale"];
 
 pub(super) fn own(example: &mut Example, row: &Object) -> Result<(), Fault> {
     match row.get("id") {

@@ -1,5 +1,6 @@
 //! The layouts, a row for each.
 
+use super::begin::{ANSWERS, GOLDS, SOLUTIONS};
 use super::{Gold, Labels, Layout, Prompt, Teachers, begin};
 
 const IDS: &[&str] = &["id", "unique_id", "uuid"];
@@ -8,13 +9,8 @@ const SOURCES: &[&str] = &["source", "data_source", "dataset"];
 const USUAL: Labels = Labels { id: IDS, source: SOURCES, level: &["level"], subject: &["subject"] };
 const USUAL_KEYS: &[&str] =
     &["id", "unique_id", "uuid", "source", "data_source", "dataset", "level", "subject"];
-/// The golds of TRL's columns, which its reward functions read.
-pub(super) const GOLDS: &[&str] = &["answer", "solution", "ground_truth", "label"];
 /// Plain rows: the first of each that a row has.
 const PROBLEMS: &[&str] = &["problem", "question", "query"];
-pub(super) const ANSWERS: &[&str] =
-    &["answer", "final_answer", "expected_answer", "gold", "ground_truth"];
-pub(super) const SOLUTIONS: &[&str] = &["solution", "solutions", "teacher", "rationale"];
 const LEVELS: &[&str] = &["level", "difficulty"];
 const SUBJECTS: &[&str] = &["subject", "type"];
 

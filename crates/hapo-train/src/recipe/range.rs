@@ -7,10 +7,6 @@ use std::ops::Bound::{self, Excluded, Included, Unbounded};
 use std::ops::{self, RangeBounds, RangeFrom, RangeInclusive};
 
 use serde_json::{Map, json};
-use toml::{Table, Value};
-
-use super::sections::{path_of, sections_and_keys};
-use super::text::{Problem, find};
 
 /// The numbers that a key takes.
 #[derive(Clone, Debug)]
@@ -92,29 +88,5 @@ impl From<RangeFrom<f64>> for Range {
     fn from(range: RangeFrom<f64>) -> Self {
         let words = format!("a number from {}", range.start);
         Self::of(range, words)
-    }
-}
-
-/// Refuses the first key whose number is out of its range.
-pub(super) fn check_ranges(settings: &Table) -> Result<(), Problem> {
-    for (section, key) in sections_and_keys() {
-        let Some(range) = key.range.map(|range| range()) else { continue };
-        let path = path_of(section, key.name);
-        let numbers = find(settings, &path).map(numbers).unwrap_or_default();
-        if let Some(number) = numbers.into_iter().find(|number| !range.takes(*number)) {
-            let what = format!("expected {range}, got {number}");
-            return Err(Problem::new(&path, what, "`hapo recipe` lists every key"));
-        }
-    }
-    Ok(())
-}
-
-/// The numbers of a value; none of a word.
-fn numbers(value: &Value) -> Vec<f64> {
-    match value {
-        Value::Integer(number) => vec![*number as f64],
-        Value::Float(number) => vec![*number],
-        Value::Array(values) => values.iter().flat_map(numbers).collect(),
-        _ => Vec::new(),
     }
 }

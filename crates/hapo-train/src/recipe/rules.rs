@@ -12,10 +12,11 @@ use hapo_run::{METRICS, REWARD_PARTS};
 use hapo_sampler::{Decoding, Truncation};
 use toml::{Table, Value};
 
-use super::range::check_ranges;
 use super::registered::registered;
-use super::sections::{EvalSection, HapoSection, InitSection, Settings};
-use super::text::Problem;
+use super::sections::{
+    EvalSection, HapoSection, InitSection, Settings, path_of, sections_and_keys,
+};
+use super::text::{Problem, find};
 use super::values::{AUTO, DataSource};
 use super::words::{did_you_mean, explain};
 use super::{ModelSource, StageCheckpoint, decoding};
@@ -463,5 +464,29 @@ pub(super) fn loss_of(it: &Settings, method: &Method) -> Loss {
         entropy_over: loss.entropy_over,
         teacher_apart: method.plan.teacher_apart,
         kl: (loss.kl_coef > 0.0).then_some(Kl { coef: loss.kl_coef, estimator: loss.kl_estimator }),
+    }
+}
+
+/// Refuses the first key whose number is out of its range.
+fn check_ranges(settings: &Table) -> Result<(), Problem> {
+    for (section, key) in sections_and_keys() {
+        let Some(range) = key.range.map(|range| range()) else { continue };
+        let path = path_of(section, key.name);
+        let numbers = find(settings, &path).map(numbers).unwrap_or_default();
+        if let Some(number) = numbers.into_iter().find(|number| !range.takes(*number)) {
+            let what = format!("expected {range}, got {number}");
+            return Err(Problem::new(&path, what, "`hapo recipe` lists every key"));
+        }
+    }
+    Ok(())
+}
+
+/// The numbers of a value; none of a word.
+fn numbers(value: &Value) -> Vec<f64> {
+    match value {
+        Value::Integer(number) => vec![*number as f64],
+        Value::Float(number) => vec![*number],
+        Value::Array(values) => values.iter().flat_map(numbers).collect(),
+        _ => Vec::new(),
     }
 }

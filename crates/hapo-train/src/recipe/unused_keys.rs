@@ -5,6 +5,7 @@ use hapo_core::{AnnealingMode, GATES, Gate, GateRule, Method, Needs};
 
 use super::registered::method_names;
 use super::rules::{imitates, needs_of};
+use super::scope::Scope;
 use super::sections::{SECTIONS, Settings, path_of};
 use super::values::DataSource;
 
@@ -45,35 +46,6 @@ pub(super) fn idle_keys(it: &Settings, method: &Method) -> Vec<Idle> {
         because: format!("the section is for method = \"{other}\""),
     });
     keys.chain(tables).collect()
-}
-
-/// Which recipes read a key; [`refusal`] says what the others lack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
-    Every,
-    Rollouts,
-    Samples,
-    Teacher,
-    MixedGroups,
-    Trace,
-    Operator,
-    Hints,
-    Slot,
-    Memory,
-    Annealed,
-    Task,
-    Files,
-    Corpus,
-    Rendered,
-    Answers,
-    Verdicts,
-    CustomReward,
-    Reference,
-    Entropy,
-    Kl,
-    Served,
-    Corrected,
-    AllWeights,
 }
 
 /// Why a recipe does not read the keys of this scope; `None` if it does.

@@ -4,7 +4,7 @@
 //! ([`crate::parse`]) until one has a meaning, and that meaning is compared with the gold answer's
 //! ([`crate::compare`]). Both sides also keep the normalised text of their first candidate, and equal texts are a match too.
 
-use super::meant::MeantGold;
+use super::meant::{MeantGold, cut};
 use crate::compare::{Comparison, is_list_for_inequality, same_condition};
 use crate::error::GoldError;
 use crate::expr::Expr;
@@ -285,10 +285,6 @@ fn shown(reading: &Reading) -> String {
             reading.text.as_ref().map_or_else(String::new, |it| format!("the text {:?}", cut(it)))
         }
     }
-}
-
-pub(super) fn cut(text: &str) -> &str {
-    text.char_indices().nth(120).map_or(text, |(at, _)| &text[..at])
 }
 
 /// True if any meaning or text of the two readings meets.

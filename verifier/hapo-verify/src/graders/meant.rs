@@ -2,7 +2,6 @@
 //!
 //! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
 
-use super::math::cut;
 use super::{residues, unknowns};
 use crate::compare::{
     Comparison, are_joined_otherwise, is_list_for_inequality, same_condition, without_case,
@@ -571,4 +570,9 @@ fn best_candidate(text: &str, options: &MathOptions) -> Option<String> {
         best.is_some()
     });
     best
+}
+
+/// The first characters of a text, for a reason.
+pub(super) fn cut(text: &str) -> &str {
+    text.char_indices().nth(120).map_or(text, |(at, _)| &text[..at])
 }

@@ -10,6 +10,7 @@ mod operators;
 mod units;
 mod words;
 
+pub(crate) use crate::cursor::is_digits;
 use crate::work;
 pub(crate) use boxes::{
     are_one_list, bare, closing_brace, content_of, contents, last_command, offers_another,
@@ -17,7 +18,7 @@ pub(crate) use boxes::{
 };
 use latex::basic_latex;
 use operators::fix_operators;
-pub(crate) use operators::{brace_first, brace_pair, is_digits, is_plain_integer};
+pub(crate) use operators::{brace_first, brace_pair, is_plain_integer};
 use std::borrow::Cow;
 pub(crate) use units::UNITS;
 use units::drop_units;

@@ -139,11 +139,6 @@ fn slash_fraction(text: &mut String) {
     }
 }
 
-/// One digit or more, and nothing else.
-pub(crate) fn is_digits(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
-}
-
 /// Written as a computer prints it: no sign but a minus, no leading zero.
 pub(crate) fn is_plain_integer(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);

@@ -6,8 +6,8 @@ pub(crate) mod grammar;
 pub(crate) mod lexer;
 pub(crate) mod plain;
 
+use crate::cursor::is_digits;
 use crate::expr::Expr;
-use crate::normalise::is_digits;
 pub(crate) use error::{ParseError, ParseResult};
 
 /// Whose reading of an ambiguous notation is taken.

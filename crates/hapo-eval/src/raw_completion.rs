@@ -1,0 +1,43 @@
+//! A completion before it is graded.
+
+use serde::{Deserialize, Serialize};
+
+/// One completion as its source gave it, or why there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RawCompletion {
+    pub text: Option<String>,
+    /// Why there is no text.
+    pub failed: Option<String>,
+    /// Why it ended: `stop`, `length` and others.
+    pub finish_reason: Option<String>,
+    /// The name under which a server answered.
+    pub served_by: Option<String>,
+    pub prompt_tokens: Option<u64>,
+    pub completion_tokens: Option<u64>,
+    pub requests: u32,
+    pub milliseconds: u64,
+    /// When it ended, in seconds since 1970.
+    pub at: u64,
+}
+
+impl RawCompletion {
+    pub(crate) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or_default()
+    }
+
+    /// Whether it is whole.
+    pub(crate) fn ended(&self) -> bool {
+        self.finish_reason.as_deref() != Some("length")
+    }
+
+    /// A completion of a local model.
+    pub(crate) fn local(text: String, tokens: usize, ended: bool) -> Self {
+        let finish_reason = if ended { "stop" } else { "length" };
+        Self {
+            text: Some(text),
+            finish_reason: Some(finish_reason.to_owned()),
+            completion_tokens: Some(tokens as u64),
+            ..Self::default()
+        }
+    }
+}
