@@ -5,8 +5,8 @@
 #![expect(clippy::print_stdout, reason = "an example shows what it does")]
 
 use hapo::core::{
-    Annealing, Behind, Gate, Gated, HapoGate, Loss, MethodSettings, Normaliser, Offer, RngStream,
-    Rollout, Scores, Slot, Step, Threshold, method,
+    Annealing, Candidate, Gate, Gated, HapoGate, Loss, MethodSettings, Normaliser, RngStream,
+    Rollout, Scores, Slot, Step, Threshold, TrainPrompt, method,
 };
 use hapo::data::find_template;
 use hapo::data::task::{Split, TaskSet, TeacherSteps, make_set};
@@ -64,11 +64,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let verdicts: Result<_, hapo::core::Refusal> = sampled.group.rollouts().iter().map(verdict).collect();
             let scored = sampled.group.score(verdicts?);
             successes += scored.successes();
-            let offer = Offer { teachers: &prompt.teachers, stored: &[], scores: &[], slot };
+            let offer = Candidate { teachers: &prompt.teachers, stored: &[], scores: &[], slot };
             let is_open = method.success_limit(step).is_open(scored.successes());
             let mixed = method.mix(scored, &offer, is_open);
             let members = mixed.members().iter().zip(method.credit(&mixed, step, Scores::NONE));
-            groups.push(token_group(members, prompt.tokens.clone(), |_| Behind::Sampled, &loss));
+            groups.push(token_group(members, prompt.tokens.clone(), |_| TrainPrompt::Sampled, &loss));
         }
         let stats = trainer.gradient(&loss, &groups, batching)?;
         let norm = trainer.gradient_norm()?;

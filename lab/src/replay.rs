@@ -12,9 +12,9 @@ use hapo_cli::failure::bad_input;
 use hapo_cli::support::device::DeviceArg;
 use hapo_cli::{on_device, outln};
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, Behind, Clip, Gate, Loss, Moment, Normaliser, OPERATORS,
-    PolicyAndTeacher, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule, Step,
-    TeacherWeight, Verdict, admit_teacher, apply_gate, operator,
+    AdvantageGroup, AdvantageRule, Clip, Gate, Loss, Normaliser, OPERATORS, PolicyAndTeacher,
+    PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule, Step, StepContext, TeacherWeight,
+    TrainPrompt, Verdict, admit_teacher, apply_gate, operator,
 };
 use hapo_kernels::{AdamW, Device};
 use hapo_model::ActivationCheckpointing;
@@ -256,8 +256,8 @@ fn group_of(
     let schedule = Schedule::new(&gate, members.len(), 1).map_err(|it| bad(it.to_string()))?;
     let slot = Slot { rule: SlotRule::Fixed, seed: 0, step: Step(1) };
     let mixed = apply_gate(scored, teacher.as_ref(), schedule.success_limit(Step(1)), slot);
-    let at = Moment { step: Step(1), initial_threshold: 0.0 };
+    let at = StepContext { step: Step(1), initial_threshold: 0.0 };
     let credit = terms.credit(&mixed, at);
     let members_of_group = mixed.members().iter().zip(credit);
-    Ok(token_group(members_of_group, members[0].prompt.clone(), |_| Behind::Sampled, loss))
+    Ok(token_group(members_of_group, members[0].prompt.clone(), |_| TrainPrompt::Sampled, loss))
 }

@@ -229,7 +229,7 @@ def test_an_ambiguous_signature_is_refused_with_the_three_forms(tmp_path: Path) 
         ([], "expected a list of one reward, got 0"),
         ([None], "expected a number, got None"),
         (["1"], "expected a number, got str"),
-        ([float("nan")], "expected a finite reward, got `NaN`"),
+        ([float("nan")], "expected a finite reward, in the answer `NaN`"),
     ],
 )
 def test_what_is_no_reward_names_row_and_completion(tmp_path: Path, answer: Any, said: str) -> None:

@@ -119,7 +119,6 @@ fn by_options(remedy: Remedy, output: &str) -> String {
         Remedy::NameRun => {
             "name the --run-dir of a `hapo train`, or a folder of such folders; `hapo quickstart` makes three in minutes"
         }
-        Remedy::FreePort => "another program may hold the port; --port 0 takes a free one",
     };
     text.to_owned()
 }

@@ -5,12 +5,9 @@ use std::path::Path;
 use anyhow::Result;
 use hapo_core::Truncated;
 use hapo_data::{Dataset, TemplateChoice};
-use hapo_eval::{
-    Completions, LocalModel, LocalSampling, Plan, ProblemResult, ProblemSet, PromptForm, Sampling,
-};
+use hapo_eval::{Completions, LocalModel, Plan, ProblemResult, ProblemSet, PromptForm, Sampling};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Extracting, Extraction, MATH};
-use serde_json::Map;
 
 use crate::failure::bad_input;
 
@@ -77,7 +74,7 @@ pub fn evaluate_sets(
     let ScoringLimits { max_new_tokens, seed, threads } = limits;
     let mut loaded = hapo_train::open_model(model, PROMPT_TOKENS + max_new_tokens, threads)?;
     let template = hapo_sampler::choose_template(format.template, model, &loaded.tokenizer_files)?;
-    loaded.model.quicken()?;
+    loaded.model.pack_for_decode()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     let set = |(n, dataset): (usize, &Dataset)| {
         let (name, draws) = match draws {
@@ -87,25 +84,14 @@ pub fn evaluate_sets(
         let (dataset, completions) = (dataset.clone(), format.completions);
         ProblemSet { name, dataset, completions, draws }
     };
-    let plan = Plan {
-        sets: sets.iter().enumerate().map(set).collect(),
-        sampling: Sampling {
-            model: model.to_owned(),
-            endpoint: None,
-            prompt: PromptForm::Template(format.template.name.to_owned()),
-            system: None,
-            temperature: f64::from(TEMPERATURE),
-            top_p: 1.0,
-            max_tokens: Some(max_new_tokens),
-            seed,
-            extra: Map::new(),
-        },
-        local: LocalSampling::default(),
-        completions: Some(format.completions),
-        grader: grader(),
-        other: None,
-        truncated: format.truncated,
+    let sampling = Sampling {
+        temperature: f64::from(TEMPERATURE),
+        max_tokens: Some(max_new_tokens),
+        seed,
+        ..Sampling::new(model, PromptForm::Template(format.template.name.to_owned()))
     };
+    let sets = sets.iter().enumerate().map(set).collect();
+    let plan = Plan { truncated: format.truncated, ..Plan::new(sets, sampling, grader()) };
     let mut completions = Completions::of_evaluation(&plan, None)?;
     completions.sample(LocalModel { model: &loaded.model, chat_format: &chat_format })?;
     Ok(completions.results())

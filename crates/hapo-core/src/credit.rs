@@ -237,7 +237,7 @@ impl Span {
 
 /// When credit is given.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Moment {
+pub struct StepContext {
     /// The training step.
     pub step: Step,
     /// γ0 of the gate, which [`TeacherWeight::Relative`] reads.
@@ -261,12 +261,12 @@ impl PolicyAndTeacher {
     /// These terms as those of a method.
     pub(crate) fn terms(
         self,
-    ) -> impl Fn(&MixedGroup, Moment, &Scores) -> Credit + Send + Sync + 'static {
+    ) -> impl Fn(&MixedGroup, StepContext, &Scores) -> Credit + Send + Sync + 'static {
         move |group, at, _| self.credit(group, at)
     }
 
     /// One span for each member.
-    pub fn credit(&self, group: &MixedGroup, at: Moment) -> Credit {
+    pub fn credit(&self, group: &MixedGroup, at: StepContext) -> Credit {
         let advantages = advantages(group, self.advantage);
         let members = group.members().iter().zip(advantages);
         members
@@ -283,7 +283,7 @@ impl PolicyAndTeacher {
     }
 
     /// Puts λ·F in the place of the policy's term on the teacher's tokens: a trace's, or those of a prefix.
-    pub(crate) fn replace_policy(&self, credit: &mut Credit, group: &MixedGroup, at: Moment) {
+    pub(crate) fn replace_policy(&self, credit: &mut Credit, group: &MixedGroup, at: StepContext) {
         for (spans, member) in credit.iter_mut().zip(group.members()) {
             let given = match member {
                 Member::Teacher { trajectory, .. } => trajectory.tokens().len(),
@@ -301,7 +301,7 @@ impl PolicyAndTeacher {
     }
 
     /// λ·F in a group, for tokens of a member with this advantage.
-    pub fn teacher_term(&self, group: &MixedGroup, at: Moment, advantage: f64) -> Term {
+    pub fn teacher_term(&self, group: &MixedGroup, at: StepContext, advantage: f64) -> Term {
         Term::Teacher {
             weight: teacher_weight(self.weight, group, at.initial_threshold, advantage),
             operator: self.operator,

@@ -1,10 +1,10 @@
 //! How a prompt's group comes about: part by part, as its method asks (D35).
 //!
 //! A method looks at the group as far as it is there and asks for the next part, or says that the group is complete.
-//! It keeps no state: everything that it may look at is in [`Growing`], and a part's index is the key of its draws.
+//! It keeps no state: everything that it may look at is in [`GroupSoFar`], and a part's index is the key of its draws.
 //! The price is one call of the sampler for each part.
 
-use crate::credit::Moment;
+use crate::credit::StepContext;
 use crate::group::{PolicyMember, ScoredGroup};
 use crate::rng::{CounterRng, RngCounter, RngStream};
 use crate::rollout::{Context, PromptId, TeacherTrajectory, TokenId};
@@ -47,12 +47,12 @@ pub enum Prefix {
 
 impl Growth {
     /// The whole group in one part.
-    pub fn once(group: &Growing<'_>) -> Self {
+    pub fn once(group: &GroupSoFar<'_>) -> Self {
         Self::once_behind(group, Prefix::None)
     }
 
     /// The whole group in one part, all of it behind one prefix.
-    pub fn once_behind(group: &Growing<'_>, prefix: Prefix) -> Self {
+    pub fn once_behind(group: &GroupSoFar<'_>, prefix: Prefix) -> Self {
         match group.part {
             0 => Self::behind(group.size, prefix),
             _ => Self::Complete,
@@ -77,7 +77,7 @@ impl Growth {
 
 /// A group as far as it is sampled and scored.
 #[derive(Clone, Copy)]
-pub struct Growing<'a> {
+pub struct GroupSoFar<'a> {
     /// The parts so far, joined.
     pub group: &'a ScoredGroup,
     /// Index of the part that would be next.
@@ -91,14 +91,14 @@ pub struct Growing<'a> {
     /// True if HAPO's gate is open; it looks at the group after its first part.
     pub is_open: bool,
     /// The step, and γ0 of the gate.
-    pub at: Moment,
+    pub at: StepContext,
     /// Seed of the run.
     pub seed: u64,
     /// Whether a token ends a paragraph.
     pub ends_paragraph: &'a dyn Fn(TokenId) -> bool,
 }
 
-impl<'a> Growing<'a> {
+impl<'a> GroupSoFar<'a> {
     /// The prompt.
     pub fn prompt(&self) -> PromptId {
         self.group.prompt()

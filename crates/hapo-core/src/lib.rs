@@ -37,6 +37,7 @@
 //! The price of purity: nothing here reads a clock, a file or hidden randomness, so every caller passes
 //! the step, the seed and the prompt; in return nothing here fails once its settings are accepted.
 
+#![warn(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod advantage;
@@ -64,8 +65,8 @@ mod words;
 
 pub use advantage::{AdvantageGroup, AdvantageRule, advantages, advantages_among, deviation, mean};
 pub use credit::{
-    Advantage, Credit, Kl, KlEstimator, Moment, PolicyAndTeacher, Ratio, Span, Term, behind_prefix,
-    has_terms, unmasked,
+    Advantage, Credit, Kl, KlEstimator, PolicyAndTeacher, Ratio, Span, StepContext, Term,
+    behind_prefix, has_terms, unmasked,
 };
 pub use decimal::Decimal;
 pub use gate::{
@@ -73,15 +74,15 @@ pub use gate::{
     SuccessLimit, Threshold, check_slot_rule,
 };
 pub use gates::{
-    GATES, GateMemory, GateRule, GateSettings, Glance, Round, gate_rule, refused_as_table,
+    GATES, GateMemory, GateRule, GateSettings, GroupStats, Round, gate_rule, refused_as_table,
 };
 pub use group::{
     Intervention, Member, MixedGroup, PolicyMember, SampledGroup, ScoredGroup, drop_short_groups,
 };
-pub use growth::{Growing, Growth, Needs, Part, Prefix, Scored};
+pub use growth::{GroupSoFar, Growth, Needs, Part, Prefix, Scored};
 pub use help::{
-    Behind, Grow, Help, INJECTIONS, Injection, Mix, Offer, Remember, Slot, TeacherPick, Terms,
-    apply_gate, injection, rollouts_to_sample,
+    Candidate, Grow, Help, INJECTIONS, Injection, Mix, Remember, Slot, TeacherPick, Terms,
+    TrainPrompt, apply_gate, injection, rollouts_to_sample,
 };
 pub use hex::hex;
 pub use loss::{

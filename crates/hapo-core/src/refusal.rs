@@ -57,7 +57,6 @@ remedies! {
     CheckRequest: "check the model, the longest completion and the extra fields; a null there removes a field of the request",
     RetryFailed: "once it is up again, resume and retry the failed attempts",
     NameRun: "name the folder of a run, or a folder of such folders; `hapo quickstart` makes three in minutes",
-    FreePort: "another program may hold the port; port 0 takes a free one",
 }
 
 /// What the reader can do.

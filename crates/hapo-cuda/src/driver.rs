@@ -392,7 +392,7 @@ impl Driver {
         let begun = self.checked(unsafe { trace.begin(stream) }, what)?;
         work()?;
         // SAFETY: as above.
-        self.checked(unsafe { trace.end(stream, name(), begun) }, what)
+        self.checked(unsafe { trace.end(stream, name(), &begun) }, what)
     }
 
     /// There is no memory for `bytes` more.

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use half::bf16;
 use hapo_kernels::{
     Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, Device,
-    DeviceError, DrawRow, DrawnToken, EmbeddingLayout, Habits, HeadPart, HeadTarget, Heads, Held,
-    LowRank, MatShape, MomentsMut, NumberFormat, Numbers, Output, PairPlace, Paired, Placed,
+    DeviceCaps, DeviceError, DrawRow, DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, Heads,
+    Held, LowRank, MatShape, MomentsMut, NumberFormat, Numbers, Output, PairPlace, Paired, Placed,
     SegmentRow, Span, SpanMut, TableItem,
 };
 
@@ -26,8 +26,8 @@ impl<L: Launcher> Device for CudaDevice<L> {
     type Weight = CudaWeight<L>;
     type Table<T: TableItem> = CudaTable<L, T>;
 
-    fn habits(&self) -> Habits {
-        Habits::gpu(self.inner.products.compute())
+    fn caps(&self) -> DeviceCaps {
+        DeviceCaps::gpu(self.inner.products.compute())
     }
 
     fn alloc(
@@ -36,7 +36,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         format: NumberFormat,
     ) -> Result<CudaBuf<L>, DeviceError> {
         let size = size.into();
-        let stride = self.habits().row_stride(size.width, size.room);
+        let stride = self.caps().row_stride(size.width, size.room);
         let bytes = (size.rows * stride).checked_mul(format.bytes());
         let bytes = bytes.ok_or(DeviceError::Allocation { bytes: usize::MAX })?;
         Ok(CudaBuf::new(self.inner.launcher.alloc(bytes)?, size, stride, format))
@@ -158,7 +158,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
     }
 
     // No other form would decode faster.
-    fn quicken(&self, _: &mut CudaWeight<L>) -> Result<bool, DeviceError> {
+    fn pack_for_decode(&self, _: &mut CudaWeight<L>) -> Result<bool, DeviceError> {
         Ok(false)
     }
 
@@ -175,7 +175,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
     }
 
-    // Behind a row of x lies the s·(x·A) of every pair, and below W its B: one product of a longer inner dimension adds up
+    // TrainPrompt a row of x lies the s·(x·A) of every pair, and below W its B: one product of a longer inner dimension adds up
     // both, and rounds once.
     fn product_with_pairs<const N: usize>(
         &self,

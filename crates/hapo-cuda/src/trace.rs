@@ -148,7 +148,7 @@ impl Trace {
         &self,
         stream: sys::CUstream,
         name: String,
-        begun: Begun,
+        begun: &Begun,
     ) -> Result<(), DriverError> {
         if let Some(events) = begun.events {
             // SAFETY: the event was made in this context.

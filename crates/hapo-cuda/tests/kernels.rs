@@ -48,7 +48,7 @@ fn buf_as<D: Device>(device: &D, values: &[f32], format: NumberFormat) -> D::Buf
 
 /// The same values in the device's format for factors.
 fn factor<D: Device>(device: &D, values: &[f32]) -> D::Buf {
-    buf_as(device, values, device.habits().factors())
+    buf_as(device, values, device.caps().factors())
 }
 
 fn weight<D: Device>(device: &D, shape: [usize; 2], held: Held, values: &[f32]) -> D::Weight {
@@ -197,7 +197,7 @@ fn products() {
 /// added, and the gradients that read or write rows with room behind them.
 fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
     let MatShape { rows, inputs, outputs } = shape;
-    let factors = device.habits().factors();
+    let factors = device.caps().factors();
     // Results of about 1.
     let small = |n: usize, seed| -> Vec<f32> {
         halves_of(n, seed).into_iter().map(|it| it / 8.0).collect()
@@ -289,7 +289,7 @@ fn a_pair_is_exchanged_with_its_copy() {
         let Some(gpu) = support::gpu(products) else {
             return;
         };
-        let factors = gpu.habits().factors();
+        let factors = gpu.caps().factors();
         let mut w = weight(&gpu, [16, 24], Held::Trained, &halves_of(16 * 24, 1));
         let a = weight(&gpu, [16, rank], Held::Pair, &halves_of(16 * rank, 2));
         let mut b = gpu.pair_weight(&mut w, [rank, 24], PairPlace { index: 0, of: 1 }).unwrap();
@@ -443,7 +443,7 @@ fn heads_are_stored_as_attention_reads_them() {
         let from = [2, 3, 4].map(|i| numbers(rows * widths[i as usize - 2], i));
         let on_gpu = from.each_ref().map(|it| buf(&gpu, it));
         let [mut q, mut k, mut v] =
-            from.each_ref().map(|it| gpu.alloc(it.len(), gpu.habits().attention(shape)).unwrap());
+            from.each_ref().map(|it| gpu.alloc(it.len(), gpu.caps().attention(shape)).unwrap());
         let heads = Heads::Stored {
             from: on_gpu.each_ref().map(all),
             to: [all_mut(&mut q), all_mut(&mut k), all_mut(&mut v)],
@@ -660,7 +660,7 @@ fn attend_to<D: Device>(
 ) -> Vec<Vec<f32>> {
     let (wide, narrow) = (rows * shape.q_dim(), rows * shape.kv_dim());
     let table = device.table(segments);
-    let held = |values: &[f32]| buf_as(device, values, device.habits().attention(shape));
+    let held = |values: &[f32]| buf_as(device, values, device.caps().attention(shape));
     let (q, k, v) = (
         held(&prepare(numbers(wide, 1))),
         held(&prepare(numbers(narrow, 2))),
@@ -837,7 +837,7 @@ fn the_cache_and_decoding() {
                 .alloc(format.words(10 * PAGE * layers * width * 2), NumberFormat::F32)
                 .unwrap();
             // Attention rounds this step's own key as it rounds the cached ones.
-            let held = device.habits().attention(shape);
+            let held = device.caps().attention(shape);
             let buf = |device: &D, values: &[f32]| {
                 let mut it = buf_as(device, values, held);
                 if format == NumberFormat::Bf16 {

@@ -53,14 +53,14 @@ fn greedy_continuations_are_those_of_transformers() {
 /// Tensors are read by several threads onto a GPU: the numbers, their names and the hashes are those that the CPU has.
 #[test]
 fn weights_that_are_read_onto_a_gpu_are_the_folders() {
+    fn context(_: &Config) -> usize {
+        64
+    }
     for (name, is_frozen) in [("tiny-qwen2", false), ("tiny-qwen2-bf16-sharded", true)] {
         for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
             let Some(gpu) = support::gpu(products) else {
                 return;
             };
-            fn context(_: &Config) -> usize {
-                64
-            }
             let here = if is_frozen {
                 hapo_model::load_frozen(&model_dir(name), gpu, context)
             } else {
@@ -467,7 +467,7 @@ fn what_is_counted_is_what_a_gpu_allocates() {
         let held = take(gpu.clone(), config.clone());
         let allocated = machine.held() - before;
         drop(held);
-        let counting = Counting::new(gpu.habits());
+        let counting = Counting::new(gpu.caps());
         let tally = counting.tally().clone();
         let held = take(counting, config);
         assert_eq!(tally.now(), allocated, "{name}, {products:?}");
@@ -513,7 +513,7 @@ fn bf16_products_stay_near() {
         assert!(off < 0.01 * largest, "position {i}: {off} of {largest}");
     }
     // Products read the upper half of the weights, and there is no faster form.
-    assert!(!model.quicken().unwrap());
+    assert!(!model.pack_for_decode().unwrap());
 }
 
 /// The trained weights are read by the next pass, in bf16 too: its loss goes down.

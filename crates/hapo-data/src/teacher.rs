@@ -62,7 +62,7 @@ pub fn admit(
                 break;
             }
             let (reward, verdict) = grade(example, teacher);
-            match admitted_as(solution, reward, verdict, rule, &encode) {
+            match admitted_as(solution, reward, &verdict, rule, &encode) {
                 Ok(trajectory) => admitted.push(trajectory),
                 Err(refusal) => {
                     let why = refusal.to_string();
@@ -78,13 +78,13 @@ pub fn admit(
 fn admitted_as(
     solution: &str,
     reward: f64,
-    verdict: Verdict,
+    verdict: &Verdict,
     rule: AdmissionRule<'_>,
     encode: impl Fn(&str) -> Vec<TokenId>,
 ) -> Result<TeacherTrajectory, Refusal> {
     // A verdict says more than the reward that follows from it.
     if reward < rule.success_at && reward == verdict.reward() && !verdict.is_correct() {
-        return admit_teacher(Vec::new(), rule.stop, &verdict, rule.response_limit);
+        return admit_teacher(Vec::new(), rule.stop, verdict, rule.response_limit);
     }
     let tokens = encode(solution);
     admit_graded_teacher(tokens, rule.stop, reward, rule.success_at, rule.response_limit)

@@ -137,14 +137,14 @@ fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Refusal> {
                 "`hapo list benchmarks` names them; for a dataset: --data FILE or hf://datasets/ORG/NAME",
             )
         })?;
-    Ok(make_set(&TaskSet {
+    make_set(&TaskSet {
         seed: 0,
         levels: vec![(family.to_owned(), level)],
         split: choice.split,
         count: choice.problems,
         teacher_coverage: 0.0,
         teacher_steps: TeacherSteps::Exact,
-    })?)
+    })
 }
 
 /// A local model by its contents: other weights may come to lie under the same name.
@@ -218,6 +218,21 @@ pub struct Sampling {
 }
 
 impl Sampling {
+    /// Of a local model at temperature 0.6.
+    pub fn new(model: impl Into<String>, prompt: PromptForm) -> Self {
+        Self {
+            model: model.into(),
+            endpoint: None,
+            prompt,
+            system: None,
+            temperature: 0.6,
+            top_p: 1.0,
+            max_tokens: None,
+            seed: 0,
+            extra: Map::new(),
+        }
+    }
+
     /// The body of a request to a server. A dialogue is sent with all of its turns.
     pub(crate) fn request(&self, example: &Example, seed: u64) -> Value {
         let mut messages = match &example.messages[..] {
@@ -298,6 +313,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A completion that is cut off is wrong.
+    pub fn new(sets: Vec<ProblemSet>, sampling: Sampling, grader: Extracting<'static>) -> Self {
+        let (local, truncated) = (LocalSampling::default(), Truncated::Wrong);
+        Self { sets, sampling, local, completions: None, grader, other: None, truncated }
+    }
+
     pub(crate) fn decoding(&self) -> Result<Decoding, Refusal> {
         let Sampling { temperature, top_p, .. } = self.sampling;
         let truncation = Truncation { top_p: top_p as f32, ..Truncation::NONE };
@@ -320,17 +341,8 @@ mod tests {
     use super::*;
 
     fn sampling(prompt: PromptForm) -> Sampling {
-        Sampling {
-            model: "m".into(),
-            endpoint: None,
-            prompt,
-            system: None,
-            temperature: 0.7,
-            top_p: 0.9,
-            max_tokens: Some(5),
-            seed: 0,
-            extra: Map::new(),
-        }
+        let of = Sampling::new("m", prompt);
+        Sampling { temperature: 0.7, top_p: 0.9, max_tokens: Some(5), ..of }
     }
 
     #[test]

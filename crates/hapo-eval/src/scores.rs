@@ -247,8 +247,7 @@ impl Recorded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Fingerprints, LocalSampling, PromptForm, Sampling};
-    use hapo_core::Truncated;
+    use crate::plan::{Fingerprints, PromptForm, Sampling};
     use hapo_data::Example;
     use hapo_verify::{Extracting, Extraction, MATH};
 
@@ -262,25 +261,10 @@ mod tests {
             completions: 2,
             draws: 0,
         };
-        Plan {
-            sets: vec![set("a"), set("b")],
-            sampling: Sampling {
-                model: "m".into(),
-                endpoint: None,
-                prompt: PromptForm::Template("chatml".into()),
-                system: None,
-                temperature: 0.6,
-                top_p: 1.0,
-                max_tokens: Some(9),
-                seed: 0,
-                extra: Map::new(),
-            },
-            local: LocalSampling::default(),
-            completions: Some(2),
-            grader: Extracting::new(&MATH, Extraction::Announced),
-            other: None,
-            truncated: Truncated::Wrong,
-        }
+        let sampling = Sampling::new("m", PromptForm::Template("chatml".into()));
+        let grader = Extracting::new(&MATH, Extraction::Announced);
+        let plan = Plan::new(vec![set("a"), set("b")], sampling, grader);
+        Plan { completions: Some(2), ..plan }
     }
 
     fn finish(plan: &Plan, path: &Path, order: [usize; 2]) {

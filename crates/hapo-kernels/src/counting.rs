@@ -1,7 +1,7 @@
 //! A device that counts bytes and computes nothing.
 //!
 //! Purpose: the real code plans its own memory. A model, its tape and its cache on this device take the bytes that they
-//! take on a device of the same [`Habits`], in host vectors of tokens only.
+//! take on a device of the same [`DeviceCaps`], in host vectors of tokens only.
 //!
 //! Price: every number is 0. What a GPU holds between the kernels of one operation is not counted.
 
@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cpu::Form;
 use crate::device::Device;
+use crate::device_caps::DeviceCaps;
 use crate::error::DeviceError;
-use crate::habits::Habits;
+use crate::memory_counter::{Counted, MemoryCounter};
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
@@ -18,14 +19,13 @@ use crate::shapes::{
     DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
-use crate::tally::{Counted, Tally};
 use crate::weight::{Heads, Held, Matrix, Numbers, Output, PairPlace, Placed};
 
-/// A device that counts bytes as one with some habits would take them.
+/// A device that counts bytes as one with some caps would take them.
 #[derive(Clone, Debug)]
 pub struct Counting {
-    habits: Habits,
-    tally: Tally,
+    caps: DeviceCaps,
+    tally: MemoryCounter,
     /// The copy that a CPU's products keep, and its numbers.
     copy: Arc<Mutex<Option<(usize, Counted)>>>,
 }
@@ -64,13 +64,13 @@ impl Matrix for CountedWeight {
 }
 
 impl Counting {
-    /// One with these habits, without a buffer.
-    pub fn new(habits: Habits) -> Self {
-        Self { habits, tally: Tally::default(), copy: Arc::default() }
+    /// One with these caps, without a buffer.
+    pub fn new(caps: DeviceCaps) -> Self {
+        Self { caps, tally: MemoryCounter::default(), copy: Arc::default() }
     }
 
     /// The bytes of its buffers.
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &MemoryCounter {
         &self.tally
     }
 
@@ -82,7 +82,7 @@ impl Counting {
 
     /// Bytes of a matrix: a GPU has whole ones in the order of the f32.
     fn weight_bytes(&self, shape: [usize; 2], form: Form) -> usize {
-        if self.habits.is_cpu() {
+        if self.caps.is_cpu() {
             return form.words(shape).into_iter().sum::<usize>() * size_of::<f32>();
         }
         let bytes = match form {
@@ -100,7 +100,7 @@ impl Counting {
     /// A product copies `numbers`, and keeps the room for the next one.
     fn copies(&self, numbers: usize) {
         let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.habits.is_cpu() && numbers > copy.as_ref().map_or(0, |it| it.0) {
+        if self.caps.is_cpu() && numbers > copy.as_ref().map_or(0, |it| it.0) {
             *copy = None;
             *copy = Some((numbers, self.tally.add(numbers * size_of::<f32>())));
         }
@@ -116,8 +116,8 @@ impl Device for Counting {
     type Weight = CountedWeight;
     type Table<T: TableItem> = Vec<T>;
 
-    fn habits(&self) -> Habits {
-        self.habits
+    fn caps(&self) -> DeviceCaps {
+        self.caps
     }
 
     fn alloc(
@@ -126,7 +126,7 @@ impl Device for Counting {
         format: NumberFormat,
     ) -> Result<CountedBuf, DeviceError> {
         let size = size.into();
-        let bytes = size.rows * self.habits.row_stride(size.width, size.room) * format.bytes();
+        let bytes = size.rows * self.caps.row_stride(size.width, size.room) * format.bytes();
         Ok(CountedBuf { len: size.len(), bytes, _counted: self.tally.add(bytes) })
     }
 
@@ -161,8 +161,8 @@ impl Device for Counting {
     }
 
     fn weight(&self, shape: [usize; 2], held: Held) -> Result<CountedWeight, DeviceError> {
-        let form = Form::of(&self.habits, held);
-        let is_widened = form == Form::Panels && !self.habits.is_cpu();
+        let form = Form::of(&self.caps, held);
+        let is_widened = form == Form::Panels && !self.caps.is_cpu();
         Ok(self.counted(shape, if is_widened { Form::F32 } else { form }))
     }
 
@@ -178,14 +178,14 @@ impl Device for Counting {
         shape: [usize; 2],
         place: PairPlace,
     ) -> Result<CountedWeight, DeviceError> {
-        if self.habits.is_cpu() {
+        if self.caps.is_cpu() {
             return self.weight(shape, Held::Pair);
         }
-        let (len, number) = (shape[0] * shape[1], self.habits.factors().bytes());
+        let (len, number) = (shape[0] * shape[1], self.caps.factors().bytes());
         let bytes = self.weight_bytes(w.shape, w.form) + place.of * len * number;
         (w.bytes, w.counted) = (bytes, self.tally.add(bytes));
         let bytes = len * (NumberFormat::F32.bytes() - number);
-        let form = Form::of(&self.habits, Held::Pair);
+        let form = Form::of(&self.caps, Held::Pair);
         Ok(CountedWeight { shape, form, bytes, counted: self.tally.add(bytes) })
     }
 
@@ -195,7 +195,7 @@ impl Device for Counting {
         to.fill(0.0);
     }
 
-    fn quicken(&self, _: &mut CountedWeight) -> Result<bool, DeviceError> {
+    fn pack_for_decode(&self, _: &mut CountedWeight) -> Result<bool, DeviceError> {
         Ok(false)
     }
 
@@ -222,7 +222,7 @@ impl Device for Counting {
     }
 
     fn product_weight_grad(&self, shape: MatShape, _: ToRead, _: ToRead, _: Onto, _: ToWrite) {
-        self.copies(Form::weight_grad_copy(self.habits.compute, shape));
+        self.copies(Form::weight_grad_copy(self.caps.compute, shape));
     }
 
     fn add_column_sums(&self, _: usize, _: ToRead, _: ToWrite) {}

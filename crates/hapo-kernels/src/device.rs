@@ -9,8 +9,8 @@
 
 use std::fmt::Debug;
 
+use crate::device_caps::DeviceCaps;
 use crate::error::DeviceError;
-use crate::habits::Habits;
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
@@ -34,9 +34,9 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// A small table of integers, written once per batch.
     type Table<T: TableItem>: Send + Sync + Debug;
 
-    /// Its habits, by which buffers are laid out and memory is counted.
-    fn habits(&self) -> Habits;
-    /// A buffer of `size` zeros in f32, or in a format that [`Habits`] names; lengths and offsets count numbers. Factors
+    /// Its caps, by which buffers are laid out and memory is counted.
+    fn caps(&self) -> DeviceCaps;
+    /// A buffer of `size` zeros in f32, or in a format that [`DeviceCaps`] names; lengths and offsets count numbers. Factors
     /// and results of products, and operations between two products, may be in bf16: results are computed in f32 and
     /// rounded when stored. Of an operation's buffers that may be in bf16, all are or none.
     fn alloc(
@@ -109,7 +109,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// Device to host: the same.
     fn read(&self, w: &Self::Weight, first: usize, to: &mut [f32]);
     /// Prepares a matrix for decoding, without a change of any result; whether it will be faster. Writes undo it.
-    fn quicken(&self, w: &mut Self::Weight) -> Result<bool, DeviceError>;
+    fn pack_for_decode(&self, w: &mut Self::Weight) -> Result<bool, DeviceError>;
     /// `y [rows, outputs] = onto + x [rows, inputs] · w` for each of some matrices of one shape.
     fn product<const N: usize>(
         &self,

@@ -17,6 +17,7 @@
 //! [`Compute`] is the rounding of products' factors. In bf16 the CPU holds weights as the numbers that products read
 //! plus tails, together exactly f32; everything but products stays f32.
 
+#![warn(missing_docs)]
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 #![allow(clippy::too_many_arguments, reason = "an operation names its buffers one by one")]
 #![expect(
@@ -32,17 +33,17 @@ mod compute;
 mod counting;
 mod cpu;
 mod device;
+mod device_caps;
 mod draw;
 mod error;
-mod habits;
 mod isa;
 mod lanes;
+mod memory_counter;
 mod moments;
 mod number_format;
 mod row;
 mod shapes;
 mod span;
-mod tally;
 mod weight;
 
 /// The name of the order and of the rounding of all sums on a CPU: another name, other bits. docs/compute.md defines it.
@@ -52,10 +53,11 @@ pub use compute::Compute;
 pub use counting::{CountedBuf, CountedWeight, Counting};
 pub use cpu::{Cpu, CpuBuf, CpuWeight};
 pub use device::Device;
+pub use device_caps::{CPU_LOGIT_BYTES, DeviceCaps, GPU_LOGIT_BYTES, Machine};
 pub use draw::draw;
 pub use error::{DeviceError, is_out_of_memory};
-pub use habits::{CPU_LOGIT_BYTES, GPU_LOGIT_BYTES, Habits, Machine};
 pub use isa::{Isa, multiplies_bf16};
+pub use memory_counter::MemoryCounter;
 pub use moments::MomentsMut;
 pub use number_format::NumberFormat;
 pub use row::{RowStats, entropy, exp, exp_sum, log_prob, max, row_stats};
@@ -65,7 +67,6 @@ pub use shapes::{
     SegmentRow, TableItem,
 };
 pub use span::{Buffer, Span, SpanMut};
-pub use tally::Tally;
 pub use weight::{
     Heads, Held, LowRank, Matrix, Numbers, NumbersMut, Output, PairPlace, Paired, Placed,
 };

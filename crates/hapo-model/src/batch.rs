@@ -147,7 +147,7 @@ pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), Refu
         Some(row) => {
             let token = tokens[row];
             let problem = format!("token {token} at row {row}: the vocabulary has {vocabulary}");
-            Err(Refusal::bug(problem))
+            Err(Refusal::input(problem))
         }
     }
 }

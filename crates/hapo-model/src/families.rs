@@ -4,17 +4,18 @@
 //! [`Decoder`]. It holds no arithmetic.
 
 use hapo_core::{Refusal, expected};
-use hapo_kernels::{Activation, Habits};
+use hapo_kernels::{Activation, DeviceCaps};
 
 use crate::config::Config;
 use crate::config::decoder::{Decoder, LayerKind, Multipliers, Norms, QkNorm};
-use crate::config_json::fields::{HfConfig, positive, shown};
-use crate::config_json::keys::Fixed;
-use crate::config_json::rope::Beside;
+use crate::fields::keys::Fixed;
+use crate::fields::rope::Beside;
+use crate::fields::{HfConfig, positive, shown};
 use crate::lora::LoraShape;
-use crate::places::Projection;
+use crate::param_layout::Projection;
 
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "defaults of four independent fields of a file")]
 pub struct Family {
     /// `model_type` in `config.json`.
     pub name: &'static str,
@@ -214,7 +215,6 @@ pub const FAMILIES: &[Family] = &[
             "rope_local_base_freq",
             "sliding_window",
         ],
-        ..LLAMA
     },
     // q, k and v in one matrix, gate and up in one; a part of each head is turned, by one of two sets of frequencies.
     Family {
@@ -328,15 +328,15 @@ fn exaone4(fields: &mut HfConfig) -> Result<Decoder, Refusal> {
     Ok(Decoder { norms: Norms::After, qk_norm: Some(QkNorm::Head), layers, ..plain })
 }
 
-/// Checks that a model of this configuration, with this adapter, runs on a device of these habits: before memory is
+/// Checks that a model of this configuration, with this adapter, runs on a device of these caps: before memory is
 /// taken.
 pub fn check_run(
     config: &Config,
-    habits: Habits,
+    caps: DeviceCaps,
     adapter: Option<&LoraShape>,
 ) -> Result<(), Refusal> {
-    let family = family_of(config);
-    if !(habits.is_cpu() || family.on_gpu) {
+    let family = family_of(config)?;
+    if !(caps.is_cpu() || family.on_gpu) {
         let problem = format!("{}: this family runs on a CPU only", family.name);
         return Err(Refusal::input(problem).hint("run it with --device cpu"));
     }
@@ -354,10 +354,7 @@ pub fn check_run(
 }
 
 /// The family of a configuration.
-///
-/// # Panics
-/// When there is none of its name.
-pub(crate) fn family_of(config: &Config) -> &'static Family {
-    let found = FAMILIES.iter().find(|it| it.name == config.family);
-    found.expect("a configuration names a family of the table")
+pub(crate) fn family_of(config: &Config) -> Result<&'static Family, Refusal> {
+    let found = FAMILIES.iter().find(|family| family.name == config.family);
+    found.ok_or_else(|| expected("the name of a family").got(config.family).at("model_type"))
 }

@@ -3,7 +3,7 @@
 use hapo_core::Refusal;
 use hapo_kernels::{Accumulate, Buffer, Device, MatShape, NumberFormat, Span, SpanMut};
 
-use crate::places::Range;
+use crate::param_layout::Range;
 
 /// The sum of gradients of the batches since [`Gradients::clear`], laid out as the trained parameters.
 #[derive(Debug)]

@@ -79,7 +79,7 @@ impl<D: Device> Head<D> {
             targets,
             logit_rows,
             x: device.alloc(rows * hidden, NumberFormat::F32)?,
-            norm: device.alloc(rows * hidden, device.habits().factors())?,
+            norm: device.alloc(rows * hidden, device.caps().factors())?,
             norm_inverse: device.alloc(rows, NumberFormat::F32)?,
             d_norm: device.alloc(rows * hidden, NumberFormat::F32)?,
             dx: device.alloc(rows * hidden, NumberFormat::F32)?,

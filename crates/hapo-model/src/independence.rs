@@ -3,7 +3,7 @@
 use hapo_kernels::{Accumulate, Buffer, Device, MatShape, NumberFormat, Output};
 
 use crate::model::Model;
-use crate::places::Projection;
+use crate::param_layout::Projection;
 use hapo_core::Refusal;
 
 /// Rows of the product that others are compared with, and of those.
@@ -14,10 +14,10 @@ impl<D: Device> Model<D> {
     /// True if some rows times the matrices of the first layer and the head have the same bits alone and among many, on
     /// which rests that sampled log-probabilities are the trainer's. `None` on a CPU, where tests say so.
     pub fn rows_are_independent(&self) -> Result<Option<bool>, Refusal> {
-        if self.device.habits().is_cpu() {
+        if self.device.caps().is_cpu() {
             return Ok(None);
         }
-        let factors = self.device.habits().factors();
+        let factors = self.device.caps().factors();
         let all = self.layers[0].linears().into_iter().zip(Projection::ALL);
         let of_layer = all.map(|(linear, which)| match which {
             Projection::Gate | Projection::Up => (linear, factors, false),

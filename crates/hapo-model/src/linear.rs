@@ -14,7 +14,7 @@ use hapo_kernels::{
 
 use crate::gradients::Gradients;
 use crate::lora::LoraShape;
-use crate::places::{Param, Range};
+use crate::param_layout::{Param, Range};
 
 pub(crate) type Tensor<'a, D> = Numbers<'a, <D as Device>::Buf, <D as Device>::Weight>;
 
@@ -198,8 +198,8 @@ impl<D: Device> Linear<D> {
     }
 
     /// Prepares the matrix for decoding; whether it will be faster.
-    pub(crate) fn quicken(&mut self, device: &D) -> Result<bool, Refusal> {
-        Ok(device.quicken(&mut self.weight)?)
+    pub(crate) fn pack_for_decode(&mut self, device: &D) -> Result<bool, Refusal> {
+        Ok(device.pack_for_decode(&mut self.weight)?)
     }
 
     /// `y = x·W + bias + s·(x·A)·B`.

@@ -5,7 +5,7 @@
 //! moments and checkpoints treat both alike.
 
 use crate::config::{Config, TensorSpec};
-use crate::places::{ParamLayout, Projection};
+use crate::param_layout::{ParamLayout, Projection};
 
 /// The shape of an adapter.
 #[derive(Clone, Debug, PartialEq)]

@@ -16,7 +16,7 @@ use crate::families;
 use crate::gradients::Gradients;
 use crate::linear::{Linear, Tensor, TensorMut, Vector};
 use crate::lora::LoraShape;
-use crate::places::{Param, ParamLayout, Projection};
+use crate::param_layout::{Param, ParamLayout, Projection};
 
 /// A decoder on a device.
 #[derive(Debug)]
@@ -163,7 +163,7 @@ impl<D: Device> Model<D> {
     /// As [`Model::new`], with matrices for a purpose.
     pub fn held(device: D, config: Config, positions: usize, held: Held) -> Result<Self, Refusal> {
         config.check()?;
-        families::check_run(&config, device.habits(), None)?;
+        families::check_run(&config, device.caps(), None)?;
         // An embedding that is looked up only is held by tokens if it is trained, else as the head is.
         let (layout, looked_up) = match held {
             Held::Frozen(NumberFormat::Bf16) => (ParamLayout::transposed(&config), held),
@@ -184,7 +184,7 @@ impl<D: Device> Model<D> {
             Ok::<_, Refusal>(angles)
         });
         let angles = angles.collect::<Result<Vec<_>, _>>()?;
-        let kv_format = device.habits().attention(config.attention_shape());
+        let kv_format = device.caps().attention(config.attention_shape());
         let mut model = Self {
             device,
             config,
@@ -214,7 +214,7 @@ impl<D: Device> Model<D> {
     /// in bf16 from the start, at no loss.
     pub fn round_keys_and_values_to(&mut self, format: NumberFormat) {
         self.kv_format = match format {
-            NumberFormat::F32 => self.device.habits().attention(self.config.attention_shape()),
+            NumberFormat::F32 => self.device.caps().attention(self.config.attention_shape()),
             NumberFormat::Bf16 => format,
         };
     }
@@ -261,11 +261,11 @@ impl<D: Device> Model<D> {
     }
 
     /// Prepares the matrices for decoding where that changes no bit of a result; whether all of them are faster.
-    pub fn quicken(&mut self) -> Result<bool, Refusal> {
+    pub fn pack_for_decode(&mut self) -> Result<bool, Refusal> {
         let Self { device, layers, head, .. } = self;
         let mut all = true;
         for linear in layers.iter_mut().flat_map(Layer::linears_mut).chain([head]) {
-            all &= linear.quicken(device)?;
+            all &= linear.pack_for_decode(device)?;
         }
         Ok(all)
     }
@@ -296,7 +296,7 @@ impl<D: Device> Model<D> {
                 return Ok(Found { param: &layout.params()[index], index, is_adapters });
             }
         }
-        Err(crate::places::unknown_tensor(name))
+        Err(crate::param_layout::unknown_tensor(name))
     }
 
     /// The same of any buffer laid out as the trained parameters: gradients, moments.
@@ -413,7 +413,7 @@ impl<D: Device> Model<D> {
     /// Puts an adapter of zeros beside the weights, in the place of the one before; updates then leave the weights as they
     /// are. Fill it with [`Model::set_tensor`].
     pub fn add_adapter(&mut self, shape: LoraShape) -> Result<(), Refusal> {
-        families::check_run(&self.config, self.device.habits(), Some(&shape))?;
+        families::check_run(&self.config, self.device.caps(), Some(&shape))?;
         let layout = shape.layout(&self.config);
         let mut places = layout.params().iter().map(Param::place);
         for layer in &mut self.layers {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, BatchStatistics, Credit, Intervention, Member, MixedGroup,
-    Offer, PromptId, Rollout, SampledGroup, ScoredGroup, Scores, Slot, SlotRule, Step,
+    AdvantageGroup, AdvantageRule, BatchStatistics, Candidate, Credit, Intervention, Member,
+    MixedGroup, PromptId, Rollout, SampledGroup, ScoredGroup, Scores, Slot, SlotRule, Step,
     SuccessLimit, TeacherTrajectory, Term, Truncated, Verdict, admit_graded_teacher, apply_gate,
     drop_short_groups,
 };
@@ -207,7 +207,7 @@ impl Batch<'_> {
         let Some(scored) = kept.pop() else { return Ok(None) };
         let slot = Slot { rule: method.gated.slot(), ..self.slot };
         let is_open = method.gated.success_limit(slot.step).is_open(scored.successes());
-        let offer = Offer { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
+        let offer = Candidate { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
         Ok(Some(method.gated.mix(scored, &offer, is_open)))
     }
 

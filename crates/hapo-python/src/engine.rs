@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hapo_core::{
-    Behind, Clip, Loss, NormaliserKind, Offer, RngStream, SampledGroup, Scores, Slot, Step,
-    TeacherTrajectory, Verdict,
+    Candidate, Clip, Loss, NormaliserKind, RngStream, SampledGroup, Scores, Slot, Step,
+    TeacherTrajectory, TrainPrompt, Verdict,
 };
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
 use hapo_kernels::AdamW;
@@ -257,7 +257,7 @@ impl Engine {
         for (prompt, group, raw) in &groups {
             let members = group.get().mixed.members().iter().zip(credit_of(raw)?);
             let tokens = prompt.get().0.tokens.clone();
-            token_groups.push(token_group(members, tokens, |_| Behind::Sampled, &made));
+            token_groups.push(token_group(members, tokens, |_| TrainPrompt::Sampled, &made));
         }
         let batching = self.batching(loss.temperature);
         let stats = py.detach(|| {
@@ -398,7 +398,7 @@ pub(crate) fn group(
     let rollouts: Vec<_> = rollouts.iter().map(|it| it.get().rollout.clone()).collect();
     let sampled = SampledGroup::new(prompt.id, rollouts.len(), rollouts);
     let slot = Slot { rule: gated.slot(), seed, step };
-    let offer = Offer { teachers: &prompt.teachers, stored: &[], scores: &[], slot };
+    let offer = Candidate { teachers: &prompt.teachers, stored: &[], scores: &[], slot };
     let scored = sampled.score_with_rewards(graded, success_at);
     let is_open = gated.success_limit(step).is_open(scored.successes());
     let mixed = gated.mix(scored, &offer, is_open);

@@ -1,8 +1,8 @@
 //! Groups as methods in Python see them, and the generator's draws.
 
 use hapo_core::{
-    CounterRng, Credit, Growing, Member, MixedGroup, Moment, Offer, PolicyMember, RngCounter,
-    RngStream, ScoredGroup, Scores, StoredTrace, TeacherTrajectory, Term,
+    Candidate, CounterRng, Credit, GroupSoFar, Member, MixedGroup, PolicyMember, RngCounter,
+    RngStream, ScoredGroup, Scores, StepContext, StoredTrace, TeacherTrajectory, Term,
 };
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
@@ -35,7 +35,7 @@ pub(crate) fn arrays<'py, 'a, T: numpy::Element + Clone + 'a>(
 #[pyclass(frozen, module = "hapo")]
 pub(crate) struct Group {
     pub(crate) mixed: MixedGroup,
-    pub(crate) at: Moment,
+    pub(crate) at: StepContext,
     pub(crate) scores: Scores,
     #[pyo3(get)]
     pub(crate) memory: Option<Py<PyAny>>,
@@ -193,7 +193,7 @@ pub(crate) struct Sampled {
     stored: Vec<StoredTrace>,
     #[pyo3(get)]
     hints: usize,
-    at: Moment,
+    at: StepContext,
     seed: u64,
     #[pyo3(get)]
     is_open: bool,
@@ -204,7 +204,7 @@ pub(crate) struct Sampled {
 }
 
 impl Sampled {
-    pub(crate) fn growing(it: &Growing<'_>, memory: Option<Py<PyAny>>) -> Self {
+    pub(crate) fn growing(it: &GroupSoFar<'_>, memory: Option<Py<PyAny>>) -> Self {
         Self {
             group: it.group.clone(),
             part: it.part,
@@ -222,7 +222,7 @@ impl Sampled {
 
     pub(crate) fn offered(
         group: &ScoredGroup,
-        offer: &Offer<'_>,
+        offer: &Candidate<'_>,
         is_open: bool,
         memory: Option<Py<PyAny>>,
     ) -> Self {
@@ -233,7 +233,7 @@ impl Sampled {
             teachers: offer.teachers.to_vec(),
             stored: offer.stored.to_vec(),
             hints: 0,
-            at: Moment { step: offer.slot.step, initial_threshold: 0.0 },
+            at: StepContext { step: offer.slot.step, initial_threshold: 0.0 },
             seed: offer.slot.seed,
             is_open,
             slot: offer.slot_in(group),

@@ -4,11 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hapo_core::{
-    Advantage, Annealing, Context, CounterRng, Credit, Foreign, Gate, Gated, Growing, Growth, Help,
-    Loss, Member, Memory, Method, MixedGroup, Moment, Needs, Normaliser, Offer, Part, Plan, Prefix,
+    Advantage, Annealing, Candidate, Context, CounterRng, Credit, Foreign, Gate, Gated, GroupSoFar,
+    Growth, Help, Loss, Member, Memory, Method, MixedGroup, Needs, Normaliser, Part, Plan, Prefix,
     PromptId, Ratio, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot,
-    SlotRule, Span, SpanTokens, Step, StoredTrace, Term, Threshold, TokenScores, Verdict,
-    admit_teacher,
+    SlotRule, Span, SpanTokens, Step, StepContext, StoredTrace, Term, Threshold, TokenScores,
+    Verdict, admit_teacher,
 };
 use hapo_train::recipe::{BuildMethod, register_method as register};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
@@ -242,7 +242,7 @@ pub(crate) fn credit_of(raw: &[Vec<RawSpan<'_>>]) -> PyResult<Credit> {
 }
 
 impl PythonMethod {
-    fn grow(&self, group: &Growing<'_>) -> Growth {
+    fn grow(&self, group: &GroupSoFar<'_>) -> Growth {
         let at = format!("grow, {}, part {}", group_at(group.prompt(), group.at.step), group.part);
         let asked = self.ask(&at, |module| {
             let sampled = Sampled::growing(group, self.memory(module.py()));
@@ -264,7 +264,7 @@ impl PythonMethod {
         Growth::Sample(Part { rollouts, prefix, context })
     }
 
-    fn mix(&self, group: ScoredGroup, offer: &Offer<'_>, is_open: bool) -> MixedGroup {
+    fn mix(&self, group: ScoredGroup, offer: &Candidate<'_>, is_open: bool) -> MixedGroup {
         let at = format!("mix, {}", group_at(group.prompt(), offer.slot.step));
         let entries = self.ask(&at, |module| {
             let sampled = Sampled::offered(&group, offer, is_open, self.memory(module.py()));
@@ -297,7 +297,7 @@ impl PythonMethod {
 
     fn remember(&self, mut before: Memory, step: &[MixedGroup], at: Step) -> Memory {
         let notes = self.ask(&format!("remember, step {}", at.0), |module| {
-            let moment = Moment { step: at, initial_threshold: 0.0 };
+            let moment = StepContext { step: at, initial_threshold: 0.0 };
             let group = |it: &MixedGroup| Group {
                 mixed: it.clone(),
                 at: moment,
@@ -314,7 +314,7 @@ impl PythonMethod {
         before
     }
 
-    fn credit(&self, group: &MixedGroup, at: Moment, scores: &Scores) -> Credit {
+    fn credit(&self, group: &MixedGroup, at: StepContext, scores: &Scores) -> Credit {
         let named = format!("credit, {}", group_at(group.prompt(), at.step));
         let credit = self.ask(&named, |module| {
             let memory = self.memory(module.py());
@@ -391,7 +391,7 @@ pub(crate) fn trial_groups(
             let group = SampledGroup::new(PromptId(case), sampled, rollouts);
             let scored = group.score_with_rewards(graded, 1.0);
             foreign.recall(&Memory::default());
-            let offer = Offer { teachers: &teachers, stored: &[], scores: &[], slot };
+            let offer = Candidate { teachers: &teachers, stored: &[], scores: &[], slot };
             let is_open = gated.success_limit(slot.step).is_open(scored.successes());
             let mixed = gated.mix(scored, &offer, is_open);
             if let Some(problem) = foreign.failure() {

@@ -29,16 +29,11 @@ pub(crate) struct Table {
 pub(crate) enum Cell {
     /// A mean and its interval.
     Estimate {
-        /// The mean.
         mean: f64,
-        /// Lower end.
         low: f64,
-        /// Upper end.
         high: f64,
     },
-    /// A number.
     Number(f64),
-    /// Anything else.
     Text(String),
 }
 

@@ -180,7 +180,7 @@ fn last(parts: &[String], count: usize) -> String {
 fn read(path: &Path) -> Run {
     let folder = RunFolder(path);
     let (mut notes, mut unreadable) = (Vec::new(), Vec::new());
-    let columns = Columns::read(&folder.metrics(), &mut notes).map_err(Refusal::from);
+    let columns = Columns::read(&folder.metrics(), &mut notes);
     let columns = found_or(&mut unreadable, columns);
     let recipe = read_recipe(folder, &mut notes);
     let (recipe, build) = found_or(&mut unreadable, recipe);

@@ -15,7 +15,6 @@ use crate::summary::ends;
 pub struct RunLine {
     /// As much of its path as tells it from the others.
     pub name: String,
-    /// Its folder.
     #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// The method of its recipe.

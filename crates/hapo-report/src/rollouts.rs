@@ -16,7 +16,6 @@ const GROUPS: usize = 16;
 /// Longest completion that a page carries, in bytes.
 const COMPLETION_BYTES: usize = 2 << 20;
 
-/// One step's rollouts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct StepRollouts {
     pub(crate) step: u64,

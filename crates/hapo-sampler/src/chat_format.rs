@@ -83,7 +83,7 @@ impl ChatFormat {
 
     /// The tokens of a problem's prompt.
     pub fn prompt(&self, problem: &str) -> Result<Vec<u32>, Refusal> {
-        Ok(self.tokenizer.encode(&self.template.render(problem)?)?)
+        self.tokenizer.encode(&self.template.render(problem)?)
     }
 
     /// The text of a completion before the stop string that ended it.
@@ -120,7 +120,7 @@ impl ChatFormat {
             Some((last, rest)) if self.stop.contains(last) => rest,
             _ => completion,
         };
-        Ok(self.tokenizer.decode(text)?)
+        self.tokenizer.decode(text)
     }
 }
 

@@ -157,9 +157,7 @@ async fn model(State(app): State<App>, Path(name): Path<String>) -> Result<Json<
     if app.served.settings.is_model(&name) {
         return Ok(Json(model_json(&app.served)));
     }
-    let message =
-        format!("model `{name}` is not served here, expected `{}`", app.served.settings.name);
-    Err(ApiError::of_status(StatusCode::NOT_FOUND, message).coded("model_not_found"))
+    Err(app.served.settings.not_served(&name))
 }
 
 async fn no_such_route(method: Method, uri: Uri) -> ApiError {

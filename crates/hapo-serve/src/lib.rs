@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use hapo_core::Refusal;
 use hapo_kernels::{Device, PAGE};
 use hapo_model::Model;
@@ -40,6 +41,7 @@ use tokio::sync::{Semaphore, watch};
 pub use handlers::example_call;
 pub use weights::{NewWeights, OpenWeights, ServedModel};
 
+use crate::api_error::ApiError;
 use crate::listen::ConnectionLimits;
 use crate::metrics::Stats;
 use crate::worker::{Died, Step, Worker};
@@ -86,6 +88,11 @@ impl Settings {
     /// True of the model's name and of the alias.
     fn is_model(&self, name: &str) -> bool {
         name == self.name || name == ALIAS
+    }
+
+    fn not_served(&self, name: &str) -> ApiError {
+        let message = format!("model `{name}` is not served here, expected `{}`", self.name);
+        ApiError::of_status(StatusCode::NOT_FOUND, message).coded("model_not_found")
     }
 }
 

@@ -1,16 +1,14 @@
-//! Bodies of requests, read field by field so that a refusal names the field.
+//! Requests for completions.
 
-use axum::http::StatusCode;
-use hapo_core::{PromptId, RngStream, UniqueFields};
+use hapo_core::{PromptId, RngStream};
 use hapo_data::{Message, Rendering};
 use hapo_sampler::{Decoding, Request, RngKey, Truncation};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::api_error::{ApiError, excerpt};
-use crate::fields::{self, Endpoint, is_empty};
-use crate::{Served, Settings};
+use crate::Served;
+use crate::api_error::ApiError;
+use crate::fields::{Endpoint, Fields};
 
 /// Most completions of one prompt.
 const MAX_COMPLETIONS: usize = 128;
@@ -67,26 +65,6 @@ struct Prompt {
     text: Option<String>,
 }
 
-/// The fields of a body, for the model that is served.
-pub(crate) fn object(body: &[u8], settings: &Settings) -> Result<Map<String, Value>, ApiError> {
-    let no_object = |it: &dyn std::fmt::Display| {
-        ApiError::of_status(StatusCode::BAD_REQUEST, format!("expected a JSON object: {it}"))
-    };
-    let text = std::str::from_utf8(body).map_err(|it| no_object(&it))?;
-    let text = hapo_core::without_lone_surrogates(text);
-    let fields: UniqueFields<Value> = serde_json::from_str(&text).map_err(|it| no_object(&it))?;
-    let fields: Map<String, Value> = fields.0.into_iter().collect();
-    if let Some(name) = take::<String>(&fields, "model", "a string")?
-        && !settings.is_model(&name)
-    {
-        let message = format!("model `{name}` is not served here, expected `{}`", settings.name);
-        let mut error = ApiError::bad("model", message).coded("model_not_found");
-        error.status = StatusCode::NOT_FOUND;
-        return Err(error);
-    }
-    Ok(fields)
-}
-
 /// Reads a body.
 pub(crate) fn read(
     endpoint: Endpoint,
@@ -94,74 +72,41 @@ pub(crate) fn read(
     served: &Served,
     number: u64,
 ) -> Result<ParsedRequest, ApiError> {
-    let fields = object(body, &served.settings)?;
-    fields::check(endpoint, &fields)?;
-    let n = within(&fields, "n", 1, 1..=MAX_COMPLETIONS)?;
+    let fields = Fields::of_body(body, &served.settings, endpoint.fields())?;
+    let n = fields.within("n", 1, 1..=MAX_COMPLETIONS)?;
     let log_probs = log_probs(endpoint, &fields)?;
     let stop_strings = stop_strings(&fields)?;
     let decoding = decoding(&fields)?;
-    let seed = take::<i64>(&fields, "seed", "an integer")?;
-    let prompts = match endpoint {
-        Endpoint::Chat => vec![Prompt { tokens: chat_prompt(&fields, served)?, text: None }],
-        Endpoint::Completions => text_prompts(&fields, served)?,
+    let (prompts, param) = match endpoint {
+        Endpoint::Chat => {
+            let tokens = chat_prompt(&fields, served)?;
+            (vec![Prompt { tokens, text: None }], "messages")
+        }
+        Endpoint::Completions => (text_prompts(&fields, served)?, "prompt"),
     };
-    let echoes = endpoint == Endpoint::Completions
-        && take::<bool>(&fields, "echo", "true or false")?.unwrap_or(false);
-    if let Some(it) = take::<usize>(&fields, "best_of", "a whole number")?
-        && it != n
-    {
-        return Err(unexpected("best_of", "as many as n", &fields["best_of"]));
+    let echoes = fields.is_set("echo")?;
+    fields.take_if("best_of", "as many as n", |best_of: &usize| *best_of == n)?;
+    let streams = fields.is_set("stream")?;
+    let token_ids = fields.is_set("return_token_ids")?;
+    if token_ids && (echoes || streams || log_probs != Some(0)) {
+        let expected = "false, or logprobs 0 without echo and stream";
+        return Err(fields.refuse("return_token_ids", expected));
     }
-    let token_ids = take::<bool>(&fields, "return_token_ids", "true or false")?.unwrap_or(false);
-    if token_ids && (echoes || log_probs != Some(0)) {
-        let expected = "false, or logprobs 0 without echo";
-        return Err(unexpected("return_token_ids", expected, &Value::from(true)));
-    }
-    let key = "an object of seed, rng_stream, step and prompt, for one prompt";
-    let key = take::<Key>(&fields, "rng", key)?;
-    if key.is_some() && prompts.len() > 1 {
-        return Err(unexpected("prompt", "one prompt for one rng", &fields["prompt"]));
-    }
+    let keys = keys(&fields, served.settings.seed, number, prompts.len())?;
     let stop_tokens = stop_tokens(&fields, served)?;
-    let wanted = max_tokens(endpoint, &fields, echoes)?;
-    let param = match endpoint {
-        Endpoint::Chat => "messages",
-        Endpoint::Completions => "prompt",
-    };
+    let wanted = max_tokens(&fields, echoes)?;
     let mut requests = Vec::with_capacity(prompts.len());
     let mut echo = echoes.then(Vec::new);
-    for (index, Prompt { tokens: prompt, text }) in prompts.into_iter().enumerate() {
+    for (Prompt { tokens: prompt, text }, rng) in prompts.into_iter().zip(keys) {
         if let Some(echo) = &mut echo {
-            let decode = |()| served.chat_format.tokenizer.decode(&prompt);
-            echo.push(text.map_or_else(|| decode(()), Ok)?);
+            let decode = || served.chat_format.tokenizer.decode(&prompt);
+            echo.push(text.map_or_else(decode, Ok)?);
         }
-        let max_tokens = completion_length(served, prompt.len(), wanted, endpoint, param)?;
-        let rng = match (&key, seed) {
-            (Some(key), _) => RngKey {
-                seed: key.seed,
-                rng_stream: key.rng_stream,
-                step: key.step,
-                prompt: PromptId(key.prompt),
-            },
-            (None, Some(seed)) => RngKey {
-                seed: seed as u64,
-                rng_stream: RngStream::Generate,
-                step: 0,
-                prompt: PromptId(index as u64),
-            },
-            // A key of its own for every request that brings no seed.
-            (None, None) => RngKey {
-                seed: served.settings.seed,
-                rng_stream: RngStream::Generate,
-                step: number + 1,
-                prompt: PromptId(index as u64),
-            },
-        };
         requests.push(Request {
+            max_tokens: completion_length(served, prompt.len(), wanted, endpoint, param)?,
             prompt,
             completions: n,
             decoding,
-            max_tokens,
             stop_tokens: stop_tokens.clone(),
             stop_strings: stop_strings.clone(),
             text: true,
@@ -170,16 +115,29 @@ pub(crate) fn read(
         });
     }
     bound(&requests, log_probs.map(|top| (top, echoes)), echo.as_deref())?;
-    let streams = take::<bool>(&fields, "stream", "true or false")?.unwrap_or(false);
-    let options: Option<Map<String, Value>> = take(&fields, "stream_options", "an object")?;
-    let streams_usage = match options {
-        Some(it) => take::<bool>(&it, "include_usage", "true or false")?.unwrap_or(false),
-        None => false,
-    };
-    if streams && token_ids {
-        return Err(unexpected("return_token_ids", "false in a stream", &Value::from(true)));
-    }
+    let options: Option<Map<String, Value>> = fields.take("stream_options", "an object")?;
+    let options = Fields::at("stream_options.", options.unwrap_or_default());
+    let streams_usage = options.is_set("include_usage")?;
     Ok(ParsedRequest { requests, n, streams, streams_usage, log_probs, token_ids, echo })
+}
+
+/// The keys of the prompts' random numbers: the request's own, or those of its seed, or, for a request that brings no
+/// seed, of its number.
+fn keys(fields: &Fields, seed: u64, number: u64, n: usize) -> Result<Vec<RngKey>, ApiError> {
+    let own = fields.take::<i64>("seed", "an integer")?;
+    let expected = "an object of seed, rng_stream, step and prompt, for one prompt";
+    let key = fields.take_if("rng", expected, |_: &Key| n == 1)?;
+    if let Some(Key { seed, rng_stream, step, prompt }) = key {
+        return Ok(vec![RngKey { seed, rng_stream, step, prompt: PromptId(prompt) }]);
+    }
+    let (seed, step) = match own {
+        Some(own) => (own as u64, 0),
+        None => (seed, number + 1),
+    };
+    let prompts = (0..n as u64).map(PromptId);
+    Ok(prompts
+        .map(|prompt| RngKey { seed, rng_stream: RngStream::Generate, step, prompt })
+        .collect())
 }
 
 /// Refuses answers that are far larger than their requests. `told` holds the likeliest tokens told with each token, and
@@ -266,92 +224,75 @@ fn completion_length(
 }
 
 /// `None` where a request does not say. None at all may be generated behind a prompt that is echoed.
-fn max_tokens(
-    endpoint: Endpoint,
-    fields: &Map<String, Value>,
-    echoes: bool,
-) -> Result<Option<usize>, ApiError> {
-    let newer = match endpoint {
-        Endpoint::Chat => "max_completion_tokens",
-        Endpoint::Completions => "max_tokens",
-    };
-    for name in [newer, "max_tokens"] {
-        let expected = if echoes { "a whole number" } else { "a whole number from 1" };
-        if let Some(it) = take::<usize>(fields, name, expected)? {
-            if it == 0 && !echoes {
-                return Err(unexpected(name, expected, &Value::from(0)));
-            }
-            return Ok(Some(it));
-        }
-    }
-    Ok(None)
+fn max_tokens(fields: &Fields, echoes: bool) -> Result<Option<usize>, ApiError> {
+    let expected = if echoes { "a whole number" } else { "a whole number from 1" };
+    let take = |name| fields.take_if(name, expected, |most: &usize| *most > 0 || echoes);
+    Ok(take("max_completion_tokens")?.or(take("max_tokens")?))
 }
 
-fn log_probs(endpoint: Endpoint, fields: &Map<String, Value>) -> Result<Option<usize>, ApiError> {
-    match endpoint {
-        Endpoint::Chat => {
-            let is_wanted = take::<bool>(fields, "logprobs", "true or false")?.unwrap_or(false);
-            let top = within(fields, "top_logprobs", 0, 0..=MAX_TOP)?;
-            if top > 0 && !is_wanted {
-                return Err(ApiError::bad(
-                    "top_logprobs",
-                    "top_logprobs: expected logprobs to be true as well",
-                ));
-            }
-            Ok(is_wanted.then_some(top))
+fn log_probs(endpoint: Endpoint, fields: &Fields) -> Result<Option<usize>, ApiError> {
+    if endpoint == Endpoint::Completions {
+        return match fields.get("logprobs") {
+            Value::Null | Value::Bool(false) => Ok(None),
+            _ => Ok(Some(fields.within("logprobs", 0, 0..=MAX_TOP)?)),
+        };
+    }
+    let is_wanted = fields.is_set("logprobs")?;
+    let top = fields.within("top_logprobs", 0, 0..=MAX_TOP)?;
+    if top > 0 && !is_wanted {
+        let message = "top_logprobs: expected logprobs to be true as well";
+        return Err(ApiError::bad("top_logprobs", message));
+    }
+    Ok(is_wanted.then_some(top))
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Stop {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Stop {
+    fn strings(&self) -> &[String] {
+        match self {
+            Self::One(text) => std::slice::from_ref(text),
+            Self::Several(texts) => texts,
         }
-        Endpoint::Completions => match fields.get("logprobs") {
-            None | Some(Value::Null | Value::Bool(false)) => Ok(None),
-            Some(_) => Ok(Some(within(fields, "logprobs", 0, 0..=MAX_TOP)?)),
-        },
     }
 }
 
-fn stop_strings(fields: &Map<String, Value>) -> Result<Vec<String>, ApiError> {
+fn stop_strings(fields: &Fields) -> Result<Vec<String>, ApiError> {
     let expected = "a string, or a list of at most 16, each of 1 to 1000 bytes";
-    let found: Vec<String> = match fields.get("stop") {
-        None | Some(Value::Null) => return Ok(Vec::new()),
-        Some(Value::String(it)) => vec![it.clone()],
-        Some(it) => {
-            serde_json::from_value(it.clone()).map_err(|_| unexpected("stop", expected, it))?
-        }
+    let is_good = |stop: &Stop| {
+        let texts = stop.strings();
+        let fits = |text: &String| (1..=MAX_STOP_BYTES).contains(&text.len());
+        texts.len() <= MAX_STOPS && texts.iter().all(fits)
     };
-    let is_good = |it: &String| (1..=MAX_STOP_BYTES).contains(&it.len());
-    if found.len() > MAX_STOPS || !found.iter().all(is_good) {
-        return Err(unexpected("stop", expected, &fields["stop"]));
-    }
-    Ok(found)
+    let stop = fields.take_if("stop", expected, is_good)?;
+    Ok(stop.map_or_else(Vec::new, |stop| stop.strings().to_vec()))
 }
 
 /// Tokens that end a completion: the model's own, unless ignored, and the request's.
-fn stop_tokens(fields: &Map<String, Value>, served: &Served) -> Result<Vec<u32>, ApiError> {
-    let ignores = take::<bool>(fields, "ignore_eos", "true or false")?.unwrap_or(false);
+fn stop_tokens(fields: &Fields, served: &Served) -> Result<Vec<u32>, ApiError> {
+    let ignores = fields.is_set("ignore_eos")?;
     let mut tokens = if ignores { Vec::new() } else { served.chat_format.stop.clone() };
-    let expected = "a list of at most 256 token ids";
-    let own = take::<Vec<u32>>(fields, "stop_token_ids", expected)?.unwrap_or_default();
-    if own.len() > MAX_STOP_TOKENS {
-        return Err(unexpected("stop_token_ids", expected, &fields["stop_token_ids"]));
-    }
-    tokens.extend(own);
+    let is_good = |own: &Vec<u32>| own.len() <= MAX_STOP_TOKENS;
+    let own = fields.take_if("stop_token_ids", "a list of at most 256 token ids", is_good)?;
+    tokens.extend(own.unwrap_or_default());
     Ok(tokens)
 }
 
-fn decoding(fields: &Map<String, Value>) -> Result<Decoding, ApiError> {
-    let number = |name: &str, default: f64, expected: &str, ok: fn(f64) -> bool| {
-        let found = take::<f64>(fields, name, expected)?.unwrap_or(default);
-        if ok(found) { Ok(found as f32) } else { Err(unexpected(name, expected, &fields[name])) }
+fn decoding(fields: &Fields) -> Result<Decoding, ApiError> {
+    let number = |name: &str, default: f64, expected: &str, is_good: fn(&f64) -> bool| {
+        Ok::<_, ApiError>(fields.take_if(name, expected, is_good)?.unwrap_or(default) as f32)
     };
     let temperature =
-        number("temperature", 1.0, "a number from 0 to 100", |it| (0.0..=100.0).contains(&it))?;
-    let top_p = number("top_p", 1.0, "a number in (0, 1]", |it| it > 0.0 && it <= 1.0)?;
-    let min_p = number("min_p", 0.0, "a number in [0, 1]", |it| (0.0..=1.0).contains(&it))?;
-    let top_k = match take::<i64>(fields, "top_k", "a whole number from -1")? {
-        Some(it) if it < -1 => {
-            return Err(unexpected("top_k", "a whole number from -1", &fields["top_k"]));
-        }
-        Some(it) => it.max(0) as usize,
-        None => 0,
-    };
+        number("temperature", 1.0, "a number from 0 to 100", |it| (0.0..=100.0).contains(it))?;
+    let top_p = number("top_p", 1.0, "a number in (0, 1]", |it| *it > 0.0 && *it <= 1.0)?;
+    let min_p = number("min_p", 0.0, "a number in [0, 1]", |it| (0.0..=1.0).contains(it))?;
+    let top_k = fields.take_if("top_k", "a whole number from -1", |most: &i64| *most >= -1)?;
+    let top_k = top_k.unwrap_or(0).max(0) as usize;
     // Colder than this, every other token's share is below the smallest number.
     Ok(if temperature < 1e-4 {
         Decoding::Greedy
@@ -360,129 +301,113 @@ fn decoding(fields: &Map<String, Value>) -> Result<Decoding, ApiError> {
     })
 }
 
-pub(crate) fn chat_prompt(
-    fields: &Map<String, Value>,
-    served: &Served,
-) -> Result<Vec<u32>, ApiError> {
-    let Some(turns) = fields.get("messages").and_then(Value::as_array) else {
-        let got = fields.get("messages").unwrap_or(&Value::Null);
-        return Err(unexpected("messages", "a list of messages", got));
-    };
+pub(crate) fn chat_prompt(fields: &Fields, served: &Served) -> Result<Vec<u32>, ApiError> {
+    let turns: Option<Vec<Value>> = fields.take("messages", "a list of messages")?;
+    let turns = turns.ok_or_else(|| fields.refuse("messages", "a list of messages"))?;
     if turns.is_empty() {
-        return Err(unexpected("messages", "at least one message", &fields["messages"]));
+        return Err(fields.refuse("messages", "at least one message"));
     }
-    let messages = turns
-        .iter()
+    let messages: Vec<Message> = turns
+        .into_iter()
         .enumerate()
         .map(|(index, turn)| message(index, turn))
-        .collect::<Result<Vec<_>, _>>()?;
-    let variables: Option<Map<String, Value>> = take(fields, "chat_template_kwargs", "an object")?;
+        .collect::<Result<_, _>>()?;
+    let variables = fields.take("chat_template_kwargs", "an object")?;
     let rendering = Rendering {
         add_generation_prompt: true,
         variables: variables.unwrap_or_default(),
         unix_time: (served.settings.clock)(),
     };
-    let blame = |it: &dyn std::fmt::Display| ApiError::bad("messages", it.to_string());
-    let chat_format = &served.chat_format;
-    let text =
-        chat_format.template.render_dialogue(&messages, &rendering).map_err(|it| blame(&it))?;
-    tokens_of("messages", &text, served)
+    let text = served.chat_format.template.render_dialogue(&messages, &rendering);
+    tokens_of(
+        "messages",
+        &text.map_err(|error| ApiError::bad("messages", error.to_string()))?,
+        served,
+    )
 }
 
-fn message(index: usize, turn: &Value) -> Result<Message, ApiError> {
-    let field = format!("messages[{index}]");
-    let role = match turn["role"].as_str() {
-        // The newer word for the same turn.
-        Some("developer") => "system",
-        Some(it @ ("system" | "user" | "assistant")) => it,
-        _ => {
-            return Err(unexpected(
-                &format!("{field}.role"),
-                "system, user or assistant",
-                &turn["role"],
-            ));
-        }
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Role {
+    /// `developer` is the newer word for the same turn.
+    #[serde(alias = "developer")]
+    System,
+    User,
+    Assistant,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Content {
+    Text(String),
+    Parts(Vec<Value>),
+}
+
+fn message(index: usize, turn: Value) -> Result<Message, ApiError> {
+    let turn = match turn {
+        Value::Object(turn) => turn,
+        _ => Map::new(),
     };
-    if turn.get("tool_calls").is_some_and(|it| !it.is_null() && !is_empty(it)) {
-        let name = format!("{field}.tool_calls");
+    let fields = Fields::at(format!("messages[{index}]."), turn);
+    let expected = "system, user or assistant";
+    let role = match fields.take("role", expected)? {
+        Some(Role::System) => "system",
+        Some(Role::User) => "user",
+        Some(Role::Assistant) => "assistant",
+        None => return Err(fields.refuse("role", expected)),
+    };
+    let calls = fields.get("tool_calls");
+    if !calls.is_null() && calls.as_array().is_none_or(|calls| !calls.is_empty()) {
+        let name = format!("messages[{index}].tool_calls");
         return Err(ApiError::bad(&name, format!("{name}: not supported")));
     }
-    let content = &turn["content"];
     let expected = "a text, or a list of parts of type text";
-    let name = format!("{field}.content");
-    let text = match content {
-        Value::String(it) => it.clone(),
-        Value::Null if role == "assistant" => String::new(),
-        Value::Array(parts) => parts
+    let text = match fields.take("content", expected)? {
+        Some(Content::Text(text)) => text,
+        Some(Content::Parts(parts)) => parts
             .iter()
             .map(|part| match (part["type"].as_str(), part["text"].as_str()) {
-                (Some("text"), Some(it)) => Ok(it),
-                _ => Err(unexpected(&name, expected, part)),
+                (Some("text"), Some(text)) => Ok(text),
+                _ => Err(fields.refuse_value("content", expected, part)),
             })
-            .collect::<Result<Vec<_>, _>>()?
-            .concat(),
-        _ => return Err(unexpected(&name, expected, content)),
+            .collect::<Result<String, _>>()?,
+        None if role == "assistant" => String::new(),
+        None => return Err(fields.refuse("content", expected)),
     };
     Ok(Message::new(role, text))
 }
 
-fn text_prompts(fields: &Map<String, Value>, served: &Served) -> Result<Vec<Prompt>, ApiError> {
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum PromptField {
+    Text(String),
+    Tokens(Vec<u32>),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum PromptsField {
+    One(PromptField),
+    Several(Vec<PromptField>),
+}
+
+fn text_prompts(fields: &Fields, served: &Served) -> Result<Vec<Prompt>, ApiError> {
     let expected = "a string, a list of strings, a list of token ids, or a list of such lists";
-    let found = fields.get("prompt").unwrap_or(&Value::Null);
-    let bad = || unexpected("prompt", expected, found);
-    let encode = |text: &str| {
-        let tokens = tokens_of("prompt", text, served)?;
-        Ok(Prompt { tokens, text: Some(text.to_owned()) })
+    let is_good = |prompts: &PromptsField| match prompts {
+        PromptsField::One(PromptField::Tokens(tokens)) => !tokens.is_empty(),
+        PromptsField::One(PromptField::Text(_)) => true,
+        PromptsField::Several(all) => all.len() <= MAX_PROMPTS,
     };
-    let ids = |list: &Value| {
-        let tokens = serde_json::from_value(list.clone()).map_err(|_| bad())?;
-        Ok(Prompt { tokens, text: None })
+    let prompts = match fields.take_if("prompt", expected, is_good)? {
+        Some(PromptsField::One(prompt)) => vec![prompt],
+        Some(PromptsField::Several(prompts)) => prompts,
+        None => return Err(fields.refuse("prompt", expected)),
     };
-    let prompts = match found {
-        Value::String(text) => vec![encode(text)?],
-        Value::Array(list) if list.first().is_some_and(Value::is_number) => vec![ids(found)?],
-        Value::Array(list) if !list.is_empty() && list.len() <= MAX_PROMPTS => list
-            .iter()
-            .map(|it| match it {
-                Value::String(text) => encode(text),
-                Value::Array(_) => ids(it),
-                _ => Err(bad()),
-            })
-            .collect::<Result<_, _>>()?,
-        _ => return Err(bad()),
+    let read = |prompt| match prompt {
+        PromptField::Text(text) => {
+            Ok(Prompt { tokens: tokens_of("prompt", &text, served)?, text: Some(text) })
+        }
+        PromptField::Tokens(tokens) => Ok(Prompt { tokens, text: None }),
     };
-    Ok(prompts)
-}
-
-fn within(
-    fields: &Map<String, Value>,
-    name: &str,
-    default: usize,
-    range: std::ops::RangeInclusive<usize>,
-) -> Result<usize, ApiError> {
-    let expected = format!("a whole number from {} to {}", range.start(), range.end());
-    match take::<usize>(fields, name, &expected)? {
-        None => Ok(default),
-        Some(it) if range.contains(&it) => Ok(it),
-        Some(_) => Err(unexpected(name, &expected, &fields[name])),
-    }
-}
-
-/// A field, where it is there and not null.
-pub(crate) fn take<T: DeserializeOwned>(
-    fields: &Map<String, Value>,
-    name: &str,
-    expected: &str,
-) -> Result<Option<T>, ApiError> {
-    match fields.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(it) => match serde_json::from_value(it.clone()) {
-            Ok(value) => Ok(Some(value)),
-            Err(_) => Err(unexpected(name, expected, it)),
-        },
-    }
-}
-
-pub(crate) fn unexpected(name: &str, expected: &str, got: &Value) -> ApiError {
-    ApiError::bad(name, format!("{name}: expected {expected}, got {}", excerpt(got)))
+    prompts.into_iter().map(read).collect()
 }

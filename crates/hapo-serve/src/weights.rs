@@ -7,7 +7,7 @@ use hapo_kernels::Device;
 use hapo_model::Model;
 
 use crate::api_error::ApiError;
-use crate::request::{object, take, unexpected};
+use crate::fields::Fields;
 use crate::{Served, Settings};
 
 /// Opens a model folder, or an adapter's, as the server's first model was opened.
@@ -56,18 +56,11 @@ fn forbidden(message: String) -> ApiError {
 
 /// Reads a request for new weights.
 pub(crate) fn read(body: &[u8], inside: &Path, settings: &Settings) -> Result<Wanted, ApiError> {
-    let fields = object(body, settings)?;
-    let known = ["model", "model_path", "weight_version", "flush_cache"];
-    if let Some((name, value)) = fields.iter().find(|(name, _)| !known.contains(&name.as_str())) {
-        return Err(unexpected(&hapo_core::excerpt(name, 80), "no such field", value));
-    }
-    if take::<bool>(&fields, "flush_cache", "true")? == Some(false) {
-        return Err(unexpected("flush_cache", "true", &fields["flush_cache"]));
-    }
+    let fields = Fields::of_body(body, settings, &["model_path weight_version flush_cache"])?;
+    fields.take_if("flush_cache", "true", |flushes: &bool| *flushes)?;
     let text = |name: &str| {
-        let found = take::<String>(&fields, name, "a string")?.filter(|it| !it.is_empty());
-        let got = fields.get(name).cloned().unwrap_or_default();
-        found.ok_or_else(|| unexpected(name, "a string", &got))
+        let found = fields.take_if(name, "a string", |text: &String| !text.is_empty())?;
+        found.ok_or_else(|| fields.refuse(name, "a string"))
     };
     let (path, version) = (text("model_path")?, text("weight_version")?);
     // A link may lead out of the folder.

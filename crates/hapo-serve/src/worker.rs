@@ -128,7 +128,7 @@ impl Worker {
         let thread = thread.map_err(no_thread)?;
         match ready.recv() {
             Ok(Ok(())) => Ok(Self { commands, thread, died }),
-            Ok(Err(error)) => Err(error.into()),
+            Ok(Err(error)) => Err(error),
             Err(_) => Err(Refusal::machine("the engine's thread has ended")),
         }
     }

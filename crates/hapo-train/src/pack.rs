@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use hapo_core::{Behind, Loss, Member, Ratio, Span, has_terms};
+use hapo_core::{Loss, Member, Ratio, Span, TrainPrompt, has_terms};
 use hapo_model::PackedBatch;
 
 /// One sequence to train on: a response and what its tokens are worth.
@@ -88,7 +88,7 @@ pub struct MicroBatch {
 pub fn token_group<'a>(
     members: impl IntoIterator<Item = (&'a Member, Vec<Span>)>,
     prompt: Vec<u32>,
-    behind: impl Fn(&Member) -> Behind,
+    behind: impl Fn(&Member) -> TrainPrompt,
     loss: &Loss,
 ) -> TokenGroup {
     let mut it = TokenGroup { prompts: vec![prompt], ..TokenGroup::default() };
@@ -112,15 +112,15 @@ pub fn token_group<'a>(
 }
 
 /// The prompt that a member is trained on behind, if that is not the plain one (D36).
-pub(crate) fn privileged_prompt(member: &Member, behind: Behind) -> Option<&[u32]> {
+pub(crate) fn privileged_prompt(member: &Member, behind: TrainPrompt) -> Option<&[u32]> {
     let sampled_behind = member.sampled().map(|it| it.rollout.privileged.as_slice());
-    sampled_behind.filter(|it| behind == Behind::Sampled && !it.is_empty())
+    sampled_behind.filter(|it| behind == TrainPrompt::Sampled && !it.is_empty())
 }
 
 /// True if a member's log-probabilities are of other weights, or of another prompt than the one that it is trained on behind.
-pub(crate) fn is_moved(member: &Member, behind: Behind) -> bool {
+pub(crate) fn is_moved(member: &Member, behind: TrainPrompt) -> bool {
     let has_privileged = member.sampled().is_some_and(|it| !it.rollout.privileged.is_empty());
-    matches!(member, Member::Replayed { .. }) || (behind == Behind::Plain && has_privileged)
+    matches!(member, Member::Replayed { .. }) || (behind == TrainPrompt::Plain && has_privileged)
 }
 
 /// Packs the sequences that `wanted` picks into micro-batches of at most `budget` tokens (one

@@ -58,11 +58,13 @@
 //!
 //! let typo = Recipe::parse(&text.replace("steps", "stpes"), "my recipe", &Overrides::default());
 //! assert!(typo.unwrap_err().to_string().contains("stpes"));
-//! # Ok::<(), hapo::train::Error>(())
+//! # Ok::<(), hapo::core::Refusal>(())
 //! ```
 //!
 //! [`train::RunPlan`] settles what it leaves open, and [`train::train`] runs that into a folder. The programs under `examples/` are one idea each: `grade`, `gate`,
 //! `objective`, `sample`, `train`. They run by `cargo run --release --example NAME`.
+
+#![warn(missing_docs)]
 
 pub use hapo_core as core;
 pub use hapo_data as data;

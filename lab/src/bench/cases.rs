@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_core::{
-    Behind, Gated, Loss, MethodSettings, Normaliser, PromptId, RngStream, SampledGroup, Scores,
-    Slot, SlotRule, Step, SuccessLimit, Verdict, apply_gate,
+    Gated, Loss, MethodSettings, Normaliser, PromptId, RngStream, SampledGroup, Scores, Slot,
+    SlotRule, Step, SuccessLimit, TrainPrompt, Verdict, apply_gate,
 };
 use hapo_kernels::{AdamW, Cpu, NumberFormat};
 use hapo_model::{ActivationCheckpointing, Config, Model, Moments, PackedBatch, Tape, Target};
@@ -251,7 +251,7 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
                 token_group(
                     group.members().iter().zip(credit),
                     prompt.clone(),
-                    |_| Behind::Sampled,
+                    |_| TrainPrompt::Sampled,
                     &loss,
                 )
             })

@@ -330,7 +330,7 @@ impl Report {
             let plain = format_of(compute);
             let formats = [Some(plain), (plain == NumberFormat::F32).then_some(NumberFormat::Bf16)];
             for format in formats.into_iter().flatten() {
-                if format != plain && !model.quicken()? {
+                if format != plain && !model.pack_for_decode()? {
                     continue;
                 }
                 for sequences in [1, 4, 8, 64] {

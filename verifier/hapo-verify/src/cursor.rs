@@ -17,18 +17,22 @@ impl<'a> Cursor<'a> {
         Cursor { text, at: 0 }
     }
 
+    #[inline]
     pub(crate) fn rest(&self) -> &'a str {
         &self.text[self.at..]
     }
 
+    #[inline]
     pub(crate) fn before(&self) -> &'a str {
         &self.text[..self.at]
     }
 
+    #[inline]
     pub(crate) fn peek(&self) -> Option<char> {
         self.rest().chars().next()
     }
 
+    #[inline]
     pub(crate) fn take(&mut self, len: usize) -> &'a str {
         let (taken, _) = self.rest().split_at(len);
         self.at += len;
@@ -46,6 +50,7 @@ impl<'a> Cursor<'a> {
         Some(self.take(c.len_utf8()))
     }
 
+    #[inline]
     pub(crate) fn eat(&mut self, token: &str) -> Option<()> {
         self.rest().starts_with(token).then(|| self.at += token.len())
     }
@@ -69,10 +74,12 @@ impl<'a> Cursor<'a> {
         self.take_while(|c| c.is_ascii_alphabetic())
     }
 
+    #[inline]
     pub(crate) fn digit(&mut self) -> Option<&'a str> {
         self.one(|c| c.is_ascii_digit())
     }
 
+    #[inline]
     pub(crate) fn digits(&mut self) -> Option<&'a str> {
         Some(self.take_while(|c| c.is_ascii_digit())).filter(|digits| !digits.is_empty())
     }

@@ -45,6 +45,7 @@
 //! Scans of a completion are linear: a megabyte takes a few milliseconds. [`grade`] on a boxed number takes a few
 //! microseconds, and [`grade_batch`] uses all cores.
 
+#![warn(missing_docs)]
 #![forbid(unsafe_code)]
 
 mod around;

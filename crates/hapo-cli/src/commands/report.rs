@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Write each figure as SVG into this folder
     #[arg(long, value_name = "DIR")]
     figures: Option<PathBuf>,
-    /// Write the page again every so many seconds, until the runs have ended or Ctrl-C; the browser follows
+    /// Write the page again every SECONDS until the runs end; the browser follows
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     every: Option<u64>,
     /// Open the page in a browser

@@ -5,11 +5,11 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
-use hapo_core::{Truncated, counted};
+use hapo_core::counted;
 use hapo_data::Dataset;
 use hapo_eval::{
-    Client, Completions, Leaked, Length, LocalSampling, OpenMode, Plan, Prices, ProblemSet,
-    Progress, PromptForm, RetryPolicy, Rule, Rules, Sampling, Summary, Traces,
+    Client, Completions, Leaked, Length, OpenMode, Plan, Prices, ProblemSet, Progress, PromptForm,
+    RetryPolicy, Rule, Rules, Sampling, Summary, Traces,
 };
 use hapo_sampler::Truncation;
 use hapo_train::ReadAs;
@@ -234,25 +234,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 impl Args {
     fn plan(&self, dataset: Dataset, grader: Extracting<'static>, client: &Client) -> Result<Plan> {
         let (name, completions) = (self.input.display().to_string(), self.attempts as usize);
-        Ok(Plan {
-            sets: vec![ProblemSet { name, dataset, completions, draws: 0 }],
-            sampling: Sampling {
-                model: self.model.clone(),
-                endpoint: Some(client.address().to_owned()),
-                prompt: self.prompt.clone(),
-                system: self.system.clone(),
-                temperature: self.temperature,
-                top_p: self.top_p,
-                max_tokens: self.max_tokens,
-                seed: self.seed,
-                extra: self.extra()?,
-            },
-            local: LocalSampling::default(),
-            completions: Some(completions),
-            grader,
-            other: None,
-            truncated: Truncated::Wrong,
-        })
+        let sampling = Sampling {
+            endpoint: Some(client.address().to_owned()),
+            system: self.system.clone(),
+            temperature: self.temperature,
+            top_p: self.top_p,
+            max_tokens: self.max_tokens,
+            seed: self.seed,
+            extra: self.extra()?,
+            ..Sampling::new(&self.model, self.prompt.clone())
+        };
+        let set = ProblemSet { name, dataset, completions, draws: 0 };
+        Ok(Plan::new(vec![set], sampling, grader))
     }
 
     fn begin(&self) -> OpenMode {

@@ -105,7 +105,7 @@ impl Solutions {
             return Err(it);
         }
         for it in &admission.refused {
-            *self.refused.entry(it.why.to_string()).or_default() += 1;
+            *self.refused.entry(it.why.clone()).or_default() += 1;
         }
         self.rows += 1;
         let admitted = admission.teachers.pop().and_then(|mut it| it.pop());

@@ -134,7 +134,7 @@ pub(crate) fn open<D: Device>(
     let mut loaded = open_loaded(named, PROMPT_TOKENS + max_new_tokens, device)?;
     let files = &loaded.tokenizer_files;
     let template = hapo_sampler::choose_template(template.choice(), named.model, files)?;
-    loaded.model.quicken()?;
+    loaded.model.pack_for_decode()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     Ok(Opened { model: loaded.model, chat_format, fingerprint: loaded.fingerprint })
 }

@@ -237,7 +237,7 @@ fn a_run_that_its_reward_ended_resumes_where_it_was() {
     let sets = [grader(&command), "reward.workers=1".to_owned()];
     let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
     let stopped = fails(dir.path(), "run", &sets);
-    assert!(stopped.contains("got `broken`"), "{stopped}");
+    assert!(stopped.contains("in the answer `broken`"), "{stopped}");
     assert_eq!(metrics(&dir.path().join("run")).len(), 1);
     let log = fs::read_to_string(dir.path().join("run/reward.log")).unwrap();
     assert!(log.contains("unexpected answer: broken"), "{log}");

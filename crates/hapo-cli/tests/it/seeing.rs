@@ -186,7 +186,7 @@ fn a_report_is_written_again_until_ctrl_c_or_the_end_of_the_run() {
         report.stdout(std::process::Stdio::null()).spawn().unwrap()
     };
     let changed = |before: &[u8]| {
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let until = std::time::Instant::now() + std::time::Duration::from_mins(1);
         loop {
             match std::fs::read(&page) {
                 Ok(now) if now != before => return now,

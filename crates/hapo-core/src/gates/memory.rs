@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Glance;
+use super::GroupStats;
 use crate::group::MixedGroup;
 use crate::rollout::PromptId;
 
@@ -25,7 +25,7 @@ impl GateMemory {
     }
 
     /// Successes and rollouts of a prompt, those of this visit included.
-    pub(super) fn counts(&self, discount: f64, group: &Glance) -> (f64, f64) {
+    pub(super) fn counts(&self, discount: f64, group: &GroupStats) -> (f64, f64) {
         self.with_visit(discount, group.prompt, (group.successes, group.n_eff))
     }
 

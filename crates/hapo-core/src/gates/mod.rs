@@ -4,17 +4,10 @@
 //! step alone (D1), so that other trainers can follow it. The others look at earlier visits, at the other groups or at
 //! draws; they run here alone, and the price is that a round's groups are all sampled before one is open.
 //!
-//! A gate is one file in this folder and one line in [`GATES`].
+//! A gate is one row of [`GATES`].
 
-mod always;
-mod budget;
-mod confidence;
 mod memory;
-mod never;
-mod no_signal;
-mod posterior;
-mod thompson;
-mod yoked;
+mod rows;
 
 use std::sync::Arc;
 
@@ -24,6 +17,7 @@ use crate::rng::{CounterRng, RngStream};
 use crate::rollout::{PromptId, Step, Truncated};
 
 pub use memory::GateMemory;
+pub use rows::GATES;
 
 /// A rule for when something enters.
 #[derive(Clone, Copy, Debug)]
@@ -62,21 +56,6 @@ impl GateRule {
     };
 }
 
-/// The keys of the success limit and its annealing.
-const ANNEALED: &[&str] = &["success_limit", "gamma0", "annealing", "turn_off_epoch", "steepness"];
-
-/// Every gate; the first is the paper's.
-pub const GATES: &[GateRule] = &[
-    confidence::GATE,
-    always::GATE,
-    never::GATE,
-    posterior::GATE,
-    thompson::GATE,
-    no_signal::GATE,
-    budget::GATE,
-    yoked::GATE,
-];
-
 /// The gate of that name.
 pub fn gate_rule(name: &str) -> Option<&'static GateRule> {
     GATES.iter().find(|rule| rule.name == name)
@@ -107,7 +86,7 @@ pub struct GateSettings {
 
 /// A group as a gate sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Glance {
+pub struct GroupStats {
     /// The prompt.
     pub prompt: PromptId,
     /// S.
@@ -120,7 +99,7 @@ pub struct Glance {
     pub can_help: bool,
 }
 
-impl Glance {
+impl GroupStats {
     /// A glance at the first part of a group (D35). What later parts or D31 make of its rewards is not looked at, so that
     /// the gate says the same before and after the group has grown.
     pub fn of(group: &ScoredGroup, truncated: Truncated, wrong: f64, can_help: bool) -> Self {
@@ -138,7 +117,7 @@ impl Glance {
 #[derive(Clone, Copy, Debug)]
 pub struct Round<'a> {
     /// The groups.
-    pub groups: &'a [Glance],
+    pub groups: &'a [GroupStats],
     /// The step.
     pub step: Step,
     /// Seed of the run.
@@ -162,13 +141,13 @@ impl Round<'_> {
     }
 
     /// The posterior's mean of a group's success rate: its counts and those of earlier visits, discounted, under Beta(1, 1).
-    fn posterior_mean(&self, group: &Glance) -> f64 {
+    fn posterior_mean(&self, group: &GroupStats) -> f64 {
         let (successes, rollouts) = self.memory.counts(self.settings.discount, group);
         (1.0 + successes) / (2.0 + rollouts)
     }
 
     /// The draws for a group.
-    fn rng(&self, group: &Glance) -> CounterRng {
+    fn rng(&self, group: &GroupStats) -> CounterRng {
         CounterRng::of_prompt(self.seed, RngStream::Gate, self.step.0, group.prompt.0)
     }
 
@@ -176,8 +155,8 @@ impl Round<'_> {
     fn lowest(
         &self,
         most: u64,
-        may: impl Fn(&Glance) -> bool,
-        key: impl Fn(&Glance) -> f64,
+        may: impl Fn(&GroupStats) -> bool,
+        key: impl Fn(&GroupStats) -> f64,
     ) -> Vec<bool> {
         let candidates = self.groups.iter().enumerate().filter(|(_, group)| may(group));
         let mut ranked: Vec<_> = candidates

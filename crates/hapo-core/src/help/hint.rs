@@ -1,7 +1,7 @@
-use super::{Behind, Help, help_succeeded, let_help_in};
+use super::{Help, TrainPrompt, help_succeeded, let_help_in};
 use crate::credit::Ratio;
 use crate::group::{Intervention, MixedGroup, ScoredGroup};
-use crate::growth::{Growing, Growth, Needs};
+use crate::growth::{GroupSoFar, Growth, Needs};
 use crate::rollout::{Context, Step};
 
 /// How rollouts under hints are sampled: under each hint of the prompt, the weakest first, until one succeeds.
@@ -25,7 +25,7 @@ impl Hints {
 /// Rollouts under hints.
 pub(crate) fn hints(hints: Hints) -> Help {
     let needs = Needs { parts: 1 + Context::MOST_HINTS, hints: true, ..Needs::ROLLOUTS };
-    let grow = move |group: &Growing<'_>| {
+    let grow = move |group: &GroupSoFar<'_>| {
         let Some(level) = group.part.checked_sub(1) else { return Growth::once(group) };
         let is_open = hints.help(group.group, group.at.step, group.is_open);
         if level >= group.hints.min(Context::MOST_HINTS) || !is_open || help_succeeded(group) {
@@ -43,7 +43,7 @@ pub(crate) fn hints(hints: Hints) -> Help {
         }
     });
     if hints.plain {
-        return Help { trained_behind: Behind::Plain, ratio: Ratio::Rescored, ..help };
+        return Help { trained_behind: TrainPrompt::Plain, ratio: Ratio::Rescored, ..help };
     }
     help
 }

@@ -5,34 +5,34 @@
 //! and terms; HAPO's gate puts the help of [`INJECTIONS`] that a recipe names in the place of the method's own. The
 //! price of plain functions is that a help prints as its requirements alone.
 
+mod candidate;
 mod hint;
-mod offer;
 mod prefix;
 mod replay;
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::credit::{Credit, Moment, Ratio, Term};
+use crate::credit::{Credit, Ratio, StepContext, Term};
 use crate::group::{Intervention, Member, MixedGroup, PolicyMember, ScoredGroup};
-use crate::growth::{Growing, Growth, Needs};
+use crate::growth::{GroupSoFar, Growth, Needs};
 use crate::memory::Memory;
 use crate::rollout::Step;
 use crate::scores::Scores;
 
+pub(crate) use candidate::injecting;
+pub use candidate::{Candidate, Slot, TeacherPick, apply_gate, rollouts_to_sample};
 pub(crate) use hint::{Hints, hints};
-pub(crate) use offer::injecting;
-pub use offer::{Offer, Slot, TeacherPick, apply_gate, rollouts_to_sample};
 pub(crate) use replay::replaying;
 
 /// The next part of a group (D35).
-pub type Grow = dyn Fn(&Growing<'_>) -> Growth + Send + Sync;
+pub type Grow = dyn Fn(&GroupSoFar<'_>) -> Growth + Send + Sync;
 /// The group that is trained on, of everything that was sampled, and of whether its gate is open (Eq. 5).
-pub type Mix = dyn Fn(ScoredGroup, &Offer<'_>, bool) -> MixedGroup + Send + Sync;
+pub type Mix = dyn Fn(ScoredGroup, &Candidate<'_>, bool) -> MixedGroup + Send + Sync;
 /// The memory after a step, of the one before and of the groups that were trained on (D39).
 pub type Remember = dyn Fn(Memory, &[MixedGroup], Step) -> Memory + Send + Sync;
 /// The worth of each span of tokens of each member (Eq. 2, Eq. 11).
-pub type Terms = dyn Fn(&MixedGroup, Moment, &Scores) -> Credit + Send + Sync;
+pub type Terms = dyn Fn(&MixedGroup, StepContext, &Scores) -> Credit + Send + Sync;
 
 /// What enters the groups of a method, by what it asks the sampler for.
 #[derive(Clone)]
@@ -40,7 +40,7 @@ pub struct Help {
     /// The requirements of a run, those of the group's own rollouts included.
     pub needs: Needs,
     /// The prompt behind which rollouts are trained on (D36).
-    pub trained_behind: Behind,
+    pub trained_behind: TrainPrompt,
     /// The ratio of the policy's terms on rollouts with help and on members that are not the policy's own;
     /// [`Ratio::Recorded`] leaves it to the terms.
     pub ratio: Ratio,
@@ -62,7 +62,7 @@ impl fmt::Debug for Help {
 
 /// The prompt behind which a rollout is trained on (D36).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Behind {
+pub enum TrainPrompt {
     /// That behind which it was sampled.
     Sampled,
     /// The plain one.
@@ -74,7 +74,7 @@ impl Help {
     pub fn trace() -> Self {
         Self {
             needs: Needs::ROLLOUTS,
-            trained_behind: Behind::Sampled,
+            trained_behind: TrainPrompt::Sampled,
             ratio: Ratio::Recorded,
             terms: None,
             grow: Arc::new(Growth::once),
@@ -86,7 +86,7 @@ impl Help {
     /// Nothing enters: the rollouts of the group are distilled from the second model, as `opd` does, in the place of
     /// the method's terms (D38).
     fn distill() -> Self {
-        let enter = |group: ScoredGroup, _: &Offer<'_>| group.unchanged(Intervention::Injected);
+        let enter = |group: ScoredGroup, _: &Candidate<'_>| group.unchanged(Intervention::Injected);
         Self {
             terms: Some(Arc::new(|group, _, scores| scores.gaps(group, f32::INFINITY))),
             ..Self::needing(Needs { reference: true, ..Needs::ROLLOUTS }).entering(enter)
@@ -100,7 +100,7 @@ impl Help {
 
     /// The same with parts of its own.
     #[must_use]
-    pub fn growing(self, grow: impl Fn(&Growing<'_>) -> Growth + Send + Sync + 'static) -> Self {
+    pub fn growing(self, grow: impl Fn(&GroupSoFar<'_>) -> Growth + Send + Sync + 'static) -> Self {
         Self { grow: Arc::new(grow), ..self }
     }
 
@@ -108,7 +108,7 @@ impl Help {
     #[must_use]
     pub fn mixing(
         self,
-        mix: impl Fn(ScoredGroup, &Offer<'_>, bool) -> MixedGroup + Send + Sync + 'static,
+        mix: impl Fn(ScoredGroup, &Candidate<'_>, bool) -> MixedGroup + Send + Sync + 'static,
     ) -> Self {
         Self { mix: Arc::new(mix), ..self }
     }
@@ -117,7 +117,7 @@ impl Help {
     #[must_use]
     pub fn entering(
         self,
-        enter: impl Fn(ScoredGroup, &Offer<'_>) -> MixedGroup + Send + Sync + 'static,
+        enter: impl Fn(ScoredGroup, &Candidate<'_>) -> MixedGroup + Send + Sync + 'static,
     ) -> Self {
         self.mixing(move |group, offer, is_open| {
             if is_open { enter(group, offer) } else { group.unchanged(Intervention::GateClosed) }
@@ -139,7 +139,7 @@ impl Help {
     }
 
     /// Whether something may enter the prompt's group.
-    pub fn has_any(&self, offer: &Offer<'_>) -> bool {
+    pub fn has_any(&self, offer: &Candidate<'_>) -> bool {
         let Needs { memory, .. } = self.needs;
         (!self.takes_trace() || !offer.teachers.is_empty()) && (!memory || !offer.stored.is_empty())
     }
@@ -149,7 +149,7 @@ impl Help {
         &self,
         terms: &Terms,
         group: &MixedGroup,
-        at: Moment,
+        at: StepContext,
         scores: &Scores,
     ) -> Credit {
         let own = self.terms.as_deref().filter(|_| group.injected());
@@ -216,12 +216,12 @@ pub fn injection(name: &str) -> Option<&'static Injection> {
 }
 
 /// Whether a rollout with help has succeeded.
-fn help_succeeded(group: &Growing<'_>) -> bool {
+fn help_succeeded(group: &GroupSoFar<'_>) -> bool {
     group.members().iter().any(|member| member.rollout.part > 0 && member.is_success)
 }
 
 /// The group with its first success among the rollouts with help; the others of them are thrown away (D35).
-fn let_help_in(mut group: ScoredGroup, offer: &Offer<'_>) -> MixedGroup {
+fn let_help_in(mut group: ScoredGroup, offer: &Candidate<'_>) -> MixedGroup {
     let slot = offer.slot_in(&group);
     let is_helped = |member: &PolicyMember| member.rollout.part > 0;
     let intervention = if group.members.iter().any(is_helped) {

@@ -41,7 +41,7 @@ own! {
 /// The replayed success and its slot: with probability exp(−(S − N/2)²/2), which is 1 where half of the group succeeded.
 fn least_uncertain(
     group: &ScoredGroup,
-    offer: &Offer<'_>,
+    offer: &Candidate<'_>,
     size: usize,
 ) -> Option<(StoredTrace, Option<usize>)> {
     let mut rng = offer.rng(group.prompt);

@@ -1,11 +1,11 @@
 use super::{Method, TeacherRule};
 use crate::advantage::AdvantageRule;
-use crate::credit::{Credit, Moment, PolicyAndTeacher};
+use crate::credit::{Credit, PolicyAndTeacher, StepContext};
 use crate::gate::{Gate, Schedule, SlotRule, SuccessLimit, check_slot_rule};
-use crate::gates::{GATES, GateRule, GateSettings, Glance, Round};
+use crate::gates::{GATES, GateRule, GateSettings, GroupStats, Round};
 use crate::group::{Member, MixedGroup, ScoredGroup};
-use crate::growth::{Growing, Growth, Needs};
-use crate::help::{Behind, Help, INJECTIONS, Injection, Offer, Slot, rollouts_to_sample};
+use crate::growth::{GroupSoFar, Growth, Needs};
+use crate::help::{Candidate, Help, INJECTIONS, Injection, Slot, TrainPrompt, rollouts_to_sample};
 use crate::memory::Memory;
 use crate::refusal::{Refusal, expected};
 use crate::rollout::{Context, Step, TeacherTrajectory};
@@ -137,17 +137,17 @@ impl Gated {
     }
 
     /// The next part of a group (D35). HAPO's gate looks at full groups.
-    pub fn grow(&self, group: &Growing<'_>) -> Growth {
+    pub fn grow(&self, group: &GroupSoFar<'_>) -> Growth {
         (self.help.grow)(group)
     }
 
     /// True if something may enter a group.
-    pub fn can_help(&self, offer: &Offer<'_>) -> bool {
+    pub fn can_help(&self, offer: &Candidate<'_>) -> bool {
         self.help.has_any(offer)
     }
 
     /// The gate's decision for each group of a round, in order.
-    pub fn open(&self, groups: &[Glance], at: Slot, memory: &Memory) -> Vec<bool> {
+    pub fn open(&self, groups: &[GroupStats], at: Slot, memory: &Memory) -> Vec<bool> {
         (self.rule.open)(&Round {
             groups,
             step: at.step,
@@ -160,7 +160,7 @@ impl Gated {
     }
 
     /// The group that is trained on, of everything that was sampled (Eq. 5).
-    pub fn mix(&self, group: ScoredGroup, offer: &Offer<'_>, is_open: bool) -> MixedGroup {
+    pub fn mix(&self, group: ScoredGroup, offer: &Candidate<'_>, is_open: bool) -> MixedGroup {
         (self.help.mix)(group, offer, is_open)
     }
 
@@ -185,8 +185,8 @@ impl Gated {
     }
 
     /// The step, as a method is told it.
-    pub fn moment(&self, step: Step) -> Moment {
-        Moment { step, initial_threshold: self.schedule.initial_threshold() }
+    pub fn moment(&self, step: Step) -> StepContext {
+        StepContext { step, initial_threshold: self.schedule.initial_threshold() }
     }
 
     /// What each span of tokens of each member is worth in this step (Eq. 2, Eq. 11).
@@ -225,10 +225,10 @@ impl Gated {
     }
 
     /// The prompt behind which a member is trained on (D36).
-    pub fn trained_behind(&self, member: &Member) -> Behind {
+    pub fn trained_behind(&self, member: &Member) -> TrainPrompt {
         match member.sampled() {
             Some(it) if !it.rollout.is_unaided() => self.help.trained_behind,
-            _ => Behind::Sampled,
+            _ => TrainPrompt::Sampled,
         }
     }
 }

@@ -48,7 +48,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
 /// GRPO's terms: the clipped surrogate with the advantages of a rule.
 pub(super) fn grpo(
     rule: AdvantageRule,
-) -> impl Fn(&MixedGroup, Moment, &Scores) -> Credit + Send + Sync + 'static {
+) -> impl Fn(&MixedGroup, StepContext, &Scores) -> Credit + Send + Sync + 'static {
     move |group, _, _| on_policy(group, advantages(group, rule))
 }
 

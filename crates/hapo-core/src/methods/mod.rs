@@ -61,7 +61,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::advantage::AdvantageRule;
-use crate::credit::{Credit, Moment, PolicyAndTeacher};
+use crate::credit::{Credit, PolicyAndTeacher, StepContext};
 use crate::gate::{Gate, SlotRule};
 use crate::group::MixedGroup;
 use crate::growth::Needs;
@@ -133,7 +133,7 @@ impl fmt::Debug for Method {
 impl Method {
     /// A method of rollouts alone, with these terms; its entry names it.
     pub fn new(
-        terms: impl Fn(&MixedGroup, Moment, &Scores) -> Credit + Send + Sync + 'static,
+        terms: impl Fn(&MixedGroup, StepContext, &Scores) -> Credit + Send + Sync + 'static,
     ) -> Self {
         Self {
             name: "",
@@ -163,7 +163,7 @@ impl Method {
     }
 
     /// The credit of a group without HAPO.
-    pub fn credit(&self, group: &MixedGroup, at: Moment, scores: &Scores) -> Credit {
+    pub fn credit(&self, group: &MixedGroup, at: StepContext, scores: &Scores) -> Credit {
         self.help.credit(&*self.terms, group, at, scores)
     }
 }

@@ -71,7 +71,7 @@ impl Own {
         half_cosine(self.high, self.low, PI * at)
     }
 
-    fn grow(self, group: &Growing<'_>) -> Growth {
+    fn grow(self, group: &GroupSoFar<'_>) -> Growth {
         match (group.part, group.teacher()) {
             (0, Some(_)) => Growth::plain(group.size - 1),
             (1, Some(teacher)) => {

@@ -63,7 +63,7 @@ enum Among {
 }
 
 impl Own {
-    fn chosen<'a>(self, offer: &Offer<'a>, prompt: PromptId) -> Vec<&'a StoredTrace> {
+    fn chosen<'a>(self, offer: &Candidate<'a>, prompt: PromptId) -> Vec<&'a StoredTrace> {
         let mut chosen = Vec::new();
         if offer.stored.len() >= self.begin {
             chosen = offer.stored.iter().collect();

@@ -58,7 +58,7 @@ enum Prefixes {
     MicroGroups,
 }
 
-fn grow(group: &Growing<'_>) -> Growth {
+fn grow(group: &GroupSoFar<'_>) -> Growth {
     match (MICRO_GROUPS.get(group.part), group.teacher()) {
         (Some(part), Some(teacher)) => {
             let prefix = part.prefix(group.succeeded(), teacher, group.ends_paragraph);
@@ -73,7 +73,7 @@ fn grow(group: &Growing<'_>) -> Growth {
     }
 }
 
-fn credit(terms: &PolicyAndTeacher, group: &MixedGroup, at: Moment) -> Credit {
+fn credit(terms: &PolicyAndTeacher, group: &MixedGroup, at: StepContext) -> Credit {
     let mut credit = terms.credit(group, at);
     let members = group.members().iter().zip(advantages(group, terms.advantage));
     for (spans, (member, advantage)) in credit.iter_mut().zip(members) {

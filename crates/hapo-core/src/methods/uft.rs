@@ -75,7 +75,7 @@ enum Schedule {
 }
 
 impl Own {
-    fn grow(self, group: &Growing<'_>) -> Growth {
+    fn grow(self, group: &GroupSoFar<'_>) -> Growth {
         let Some(teacher) = group.teacher() else { return Growth::once(group) };
         let tokens = teacher.tokens().len() - 1;
         let most = self.segments.min(tokens);

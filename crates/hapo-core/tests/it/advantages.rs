@@ -132,7 +132,7 @@ fn d34_a_teacher_s_weight_is_never_negative() {
     let settings = r#"{ "group_size": 4, "teacher": { "weight": "advantage" } }"#;
     let settings: MethodSettings = serde_json::from_str(settings).unwrap();
     let luffy = method("luffy").unwrap().build(&settings).unwrap();
-    let at = Moment { step: Step(1), initial_threshold: 0.15 };
+    let at = StepContext { step: Step(1), initial_threshold: 0.15 };
     let credit = luffy.credit(&mixed, at, Scores::NONE);
     let Term::Teacher { weight, .. } = credit[0][0].term else { panic!("the teacher is first") };
     assert_eq!(weight, 0.0);

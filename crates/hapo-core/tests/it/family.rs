@@ -119,7 +119,7 @@ impl Case {
         let scores: Vec<_> =
             group.traces.iter().chain(&group.stored).map(Sequence::scores).collect();
         let slot = Slot { rule: gated.slot(), seed: 0, step: Step(2) };
-        let offer = Offer { teachers: &teachers, stored: &stored, scores: &scores, slot };
+        let offer = Candidate { teachers: &teachers, stored: &stored, scores: &scores, slot };
         let scored = sampled.score_with_rewards(graded, 1.0);
         let is_open = gated.success_limit(offer.slot.step).is_open(scored.successes());
         gated.mix(scored, &offer, is_open)

@@ -91,9 +91,9 @@ fn d4_an_eroded_first_step_warns() {
     let closed = warnings("0.01", 0);
     assert_eq!((closed.len(), warnings("0.1", 3).len()), (1, 1));
     expect!["the gate is closed at the first step already, with success limit 0: the turn-off epoch is too small for it"]
-        .assert_eq(&closed[0].to_string());
+        .assert_eq(&closed[0]);
     expect!["the gate is open up to 2 successes at the first step, not up to the success limit 3: the turn-off epoch is too small for it"]
-        .assert_eq(&warnings("0.1", 3)[0].to_string());
+        .assert_eq(&warnings("0.1", 3)[0]);
 }
 
 #[test]

@@ -61,9 +61,9 @@ fn at(seed: u64, step: u64) -> Slot {
     Slot { rule: SlotRule::LowestReward, seed, step: Step(step) }
 }
 
-fn glance(prompt: u64, successes: usize) -> Glance {
+fn glance(prompt: u64, successes: usize) -> GroupStats {
     let prompt = PromptId(prompt);
-    Glance { prompt, successes, n_eff: N, is_constant: false, can_help: true }
+    GroupStats { prompt, successes, n_eff: N, is_constant: false, can_help: true }
 }
 
 /// A group of a prompt, with the trace in it or without.
@@ -145,7 +145,7 @@ fn exposures_go_to_the_lowest_posteriors_until_they_are_spent() {
         let gated = gated("budget", derived(case.success_limit), settings);
         let mut memory = Memory::default();
         for (row, step) in case.rows.iter().zip(1..) {
-            let of_prompt = |(prompt, successes): (usize, &usize)| Glance {
+            let of_prompt = |(prompt, successes): (usize, &usize)| GroupStats {
                 can_help: prompt < 5,
                 ..glance(prompt as u64, *successes)
             };
@@ -169,7 +169,7 @@ fn a_yoked_gate_opens_as_often_as_the_record_at_random() {
     let settings = GateSettings { record, ..GateSettings::default() };
     let gated = gated("yoked", derived(0), settings);
     let glances: Vec<_> =
-        (0..10).map(|it| Glance { can_help: it > 0, ..glance(it, it as usize % 9) }).collect();
+        (0..10).map(|it| GroupStats { can_help: it > 0, ..glance(it, it as usize % 9) }).collect();
     let mut opened = [0_u32; 10];
     for step in 1..=9000 {
         let open = gated.open(&glances, at(2, step), &Memory::default());
@@ -194,9 +194,9 @@ fn a_group_without_a_signal_has_equal_rewards_and_no_success() {
         let graded = rewards.iter().map(|it| (it.0, Verdict::Wrong)).collect();
         let sampled = SampledGroup::new(PromptId(1), rewards.len(), rollouts);
         let group = sampled.score_with_rewards(graded, 1.0);
-        let before = Glance::of(&group, Truncated::Wrong, wrong, true);
+        let before = GroupStats::of(&group, Truncated::Wrong, wrong, true);
         let paid = group.paying_unjudged(Truncated::Wrong, wrong);
-        assert_eq!(Glance::of(&paid, Truncated::Wrong, wrong, true), before);
+        assert_eq!(GroupStats::of(&paid, Truncated::Wrong, wrong, true), before);
         let rewards = paid.rewards();
         assert_eq!(before.is_constant, rewards.iter().all(|it| *it == rewards[0]));
         gated.open(&[before], at(0, 1), &Memory::default())[0]
@@ -223,12 +223,12 @@ fn tables_are_the_papers_three_gates() {
     }
     // A table decides by S alone, with what could enter or without.
     let gated = gated("confidence", derived(1), GateSettings::default());
-    let blind = Glance { can_help: false, ..glance(1, 1) };
+    let blind = GroupStats { can_help: false, ..glance(1, 1) };
     assert_eq!(gated.open(&[blind, glance(2, 2)], at(0, 1), &Memory::default()), [true, false]);
     assert_eq!(gated.mix(scored("cw"), &offer(), false).intervention(), Intervention::GateClosed);
     assert!(kept("w").members().len() == 1);
 }
 
-fn offer() -> Offer<'static> {
-    Offer { teachers: &[], stored: &[], scores: &[], slot: slot(SlotRule::First) }
+fn offer() -> Candidate<'static> {
+    Candidate { teachers: &[], stored: &[], scores: &[], slot: slot(SlotRule::First) }
 }

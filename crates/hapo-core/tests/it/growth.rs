@@ -43,7 +43,7 @@ impl World<'_> {
         let mut group = ScoredGroup::empty(PromptId(412));
         let mut parts = Vec::new();
         for part in 0..self.gated.needs().parts {
-            let growing = Growing {
+            let growing = GroupSoFar {
                 group: &group,
                 part,
                 size: self.gated.rollouts(self.group_size, self.teachers.first()),
@@ -78,7 +78,7 @@ impl World<'_> {
         let slot = Slot { step: Step(self.step), ..slot(self.gated.slot()) };
         let is_open = self.gated.success_limit(slot.step).is_open(group.successes());
         let teachers = self.teachers;
-        self.gated.mix(group, &Offer { teachers, stored: &[], scores: &[], slot }, is_open)
+        self.gated.mix(group, &Candidate { teachers, stored: &[], scores: &[], slot }, is_open)
     }
 }
 
@@ -193,11 +193,11 @@ fn d36_a_hint_enters_at_the_weakest_level_that_succeeds_and_is_trained_on_withou
     assert!(mixed.injected());
     let helped = mixed.foreign().next().unwrap();
     assert_eq!(helped.sampled().unwrap().rollout.context, Context::Hint(1));
-    assert_eq!(gated.trained_behind(helped), Behind::Plain);
+    assert_eq!(gated.trained_behind(helped), TrainPrompt::Plain);
     let credit = gated.credit(&mixed, Step(1), Scores::NONE);
     let ratios: Vec<_> = credit.iter().map(|it| it[0].ratio().unwrap()).collect();
     assert_eq!(ratios, [Ratio::Recorded, Ratio::Recorded, Ratio::Recorded, Ratio::One]);
-    assert_eq!(gated.trained_behind(&mixed.members()[0]), Behind::Sampled);
+    assert_eq!(gated.trained_behind(&mixed.members()[0]), TrainPrompt::Sampled);
     let without_hints = World { hints: 0, ..world };
     let (parts, group) = without_hints.grow(&["wwww"]);
     assert_eq!(parts.len(), 1);
@@ -230,7 +230,7 @@ fn d36_an_own_prefix_keeps_its_log_probabilities() {
     let gated = Gated::bare(build("grpo", "{}"), 4).unwrap();
     let mut group = ScoredGroup::empty(PromptId(1));
     group.join(scored_with(vec![rollout(5, true)], "w"));
-    let growing = Growing {
+    let growing = GroupSoFar {
         group: &group,
         part: 1,
         size: 4,
@@ -306,10 +306,10 @@ fn scaf_grpo_lets_the_weakest_hint_that_succeeds_in() {
     assert_eq!(credit[0][0].ratio(), Some(Ratio::Recorded));
     let helped = mixed.foreign().next().unwrap();
     assert_eq!(helped.replaced().unwrap().index, 0);
-    assert_eq!(gated.trained_behind(helped), Behind::Sampled);
+    assert_eq!(gated.trained_behind(helped), TrainPrompt::Sampled);
 
     let plain = Gated::bare(build("scaf-grpo", r#"{"warmup":50,"plain":true}"#), 4).unwrap();
-    assert_eq!(plain.trained_behind(helped), Behind::Plain);
+    assert_eq!(plain.trained_behind(helped), TrainPrompt::Plain);
     assert_eq!(plain.credit(&mixed, Step(51), Scores::NONE)[0][0].ratio(), Some(Ratio::Rescored));
 
     for (step, answers, parts) in [(50, "wwww", 1), (51, "cwww", 1)] {
@@ -337,7 +337,7 @@ fn ghpo_trains_on_the_last_group_alone() {
     let credit = gated.credit(&mixed, Step(1), Scores::NONE);
     let factors: Vec<f64> = credit.iter().map(|it| factor(&it[0].term)).collect();
     assert_eq!(factors, [0.75, -0.25, -0.25, -0.25, -0.25, -0.25, -0.25, 0.75]);
-    assert!(mixed.members().iter().all(|it| gated.trained_behind(it) == Behind::Sampled));
+    assert!(mixed.members().iter().all(|it| gated.trained_behind(it) == TrainPrompt::Sampled));
 
     let (parts, group) = world.grow(&["wwwwwwww"; 4]);
     assert_eq!(parts.len(), 4);

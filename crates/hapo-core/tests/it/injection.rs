@@ -282,7 +282,7 @@ fn d20_signal_is_the_teacher_or_unequal_rewards() {
 /// The statistics of groups whose credit is LUFFY's.
 fn statistics(groups: &[MixedGroup], dropped: usize) -> BatchStatistics {
     let luffy = method("luffy").unwrap().build(&MethodSettings::default()).unwrap();
-    let at = Moment { step: Step(1), initial_threshold: 0.15 };
+    let at = StepContext { step: Step(1), initial_threshold: 0.15 };
     let credits: Vec<Credit> = groups.iter().map(|it| luffy.credit(it, at, Scores::NONE)).collect();
     BatchStatistics::of(groups.iter().zip(&credits), dropped)
 }
@@ -378,7 +378,7 @@ fn one_of_several_trajectories_is_picked_by_seed_step_and_prompt() {
         |log_probs: &[f32]| TokenScores { log_probs: log_probs.to_vec(), ..TokenScores::default() };
     let scores = [scored(&[-1.0, -3.0]), scored(&[-1.0, -2.0]), scored(&[-1.0])];
     let picked = |pick, at: Slot, prompt| {
-        let offer = Offer { teachers: &teachers, stored: &[], scores: &scores, slot: at };
+        let offer = Candidate { teachers: &teachers, stored: &[], scores: &scores, slot: at };
         let left = offer.picking(pick, PromptId(prompt)).teachers;
         left.iter().map(|it| it.tokens()[0]).collect::<Vec<_>>()
     };
@@ -397,7 +397,7 @@ fn one_of_several_trajectories_is_picked_by_seed_step_and_prompt() {
         let again = (0..3000).map(|it| picked(TeacherPick::Random, other, it)[0]);
         assert!(again.ne(drawn.iter().copied()));
     }
-    let none = Offer { teachers: &[], stored: &[], scores: &[], slot: at };
+    let none = Candidate { teachers: &[], stored: &[], scores: &[], slot: at };
     for pick in [TeacherPick::Random, TeacherPick::Shortest, TeacherPick::Likeliest] {
         assert!(none.picking(pick, PromptId(1)).teachers.is_empty());
     }

@@ -14,7 +14,7 @@ fn mix(gated: &Gated, group: ScoredGroup, memory: &Memory) -> MixedGroup {
     let stored = memory.traces(group.prompt());
     let is_open = gated.success_limit(Step(1)).is_open(group.successes());
     let slot = slot(SlotRule::LowestReward);
-    gated.mix(group, &Offer { teachers: &[], stored, scores: &[], slot }, is_open)
+    gated.mix(group, &Candidate { teachers: &[], stored, scores: &[], slot }, is_open)
 }
 
 fn of_prompt(prompt: u64, lengths: &[usize], verdicts: &str) -> MixedGroup {
@@ -184,7 +184,7 @@ fn d43_the_newest_of_the_queue_are_due_once_they_fill_a_batch() {
     let group = |verdicts, teachers| {
         let (group, slot) = (scored(verdicts), slot(SlotRule::LowestReward));
         let is_open = gated.success_limit(slot.step).is_open(group.successes());
-        gated.mix(group, &Offer { teachers, stored: &[], scores: &[], slot }, is_open)
+        gated.mix(group, &Candidate { teachers, stored: &[], scores: &[], slot }, is_open)
     };
     let step = [group("wwww", &teacher[..]), group("cwww", &teacher), group("wwww", &[])];
     let events =
@@ -218,7 +218,7 @@ fn d44_a_prompt_replays_by_the_weight_of_its_successes() {
         let at = |step| {
             let slot = Slot { rule: gated.slot(), seed: 7, step: Step(step) };
             let stored = memory.traces(PromptId(412));
-            let offer = Offer { teachers: &[], stored, scores: &[], slot };
+            let offer = Candidate { teachers: &[], stored, scores: &[], slot };
             gated.mix(scored("wwwwwwww"), &offer, true).injected()
         };
         (2..1002).filter(|step| at(*step)).count()

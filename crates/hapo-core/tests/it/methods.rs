@@ -21,8 +21,8 @@ fn refused(name: &str, settings: &MethodSettings) -> Refusal {
     method(name).unwrap().build(settings).unwrap_err()
 }
 
-fn at(step: u64) -> Moment {
-    Moment { step: Step(step), initial_threshold: 0.15 }
+fn at(step: u64) -> StepContext {
+    StepContext { step: Step(step), initial_threshold: 0.15 }
 }
 
 /// (policy or the operator's name, A or λ, entropy exponent) of each span of each member.

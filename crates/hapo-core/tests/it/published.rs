@@ -171,7 +171,7 @@ impl Case {
         let step = Step(self.step);
         let slot = Slot { rule: gated.slot(), seed: 0, step };
         let is_open = gated.success_limit(slot.step).is_open(scored.successes());
-        let offer = Offer { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
+        let offer = Candidate { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
         gated.mix(scored, &offer, is_open)
     }
 }
@@ -206,7 +206,7 @@ fn losses_and_gradients_are_those_of_the_published_formulas() {
                 };
                 left.retain(|it| !std::ptr::eq(*it, recorded));
                 if recorded.hint.is_some() {
-                    let is_plain = gated.trained_behind(member) == Behind::Plain;
+                    let is_plain = gated.trained_behind(member) == TrainPrompt::Plain;
                     assert_eq!(is_plain, !recorded.rescored.is_empty(), "{name}");
                 }
                 let old = recorded.old(spans);

@@ -167,7 +167,7 @@ fn mixed(gated: &Gated, id: usize, group: &[Row]) -> MixedGroup {
     let scored = SampledGroup::new(PromptId(id as u64), sampled.len(), sampled).score(verdicts);
     let slot = Slot { rule: gated.slot(), seed: 0, step: Step(1) };
     let is_open = gated.success_limit(slot.step).is_open(scored.successes());
-    let offer = Offer { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
+    let offer = Candidate { teachers: teacher.as_slice(), stored: &[], scores: &[], slot };
     gated.mix(scored, &offer, is_open)
 }
 

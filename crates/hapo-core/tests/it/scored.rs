@@ -61,7 +61,7 @@ impl Case {
         let graded = self.rollouts.iter().map(|it| (it.reward, Verdict::Wrong)).collect();
         let sampled = SampledGroup::new(PromptId(1), rollouts.len(), rollouts);
         let slot = Slot { rule: gated.slot(), seed: 0, step: Step(1) };
-        let offer = Offer { teachers: &[], stored: &[], scores: &[], slot };
+        let offer = Candidate { teachers: &[], stored: &[], scores: &[], slot };
         gated.mix(sampled.score_with_rewards(graded, 1.0), &offer, false)
     }
 }
@@ -122,7 +122,7 @@ fn groups_grow_as_the_papers_say() {
     let teacher = admit_teacher(vec![7; 99], &[0], &Verdict::Correct, 200).unwrap();
     let group = ScoredGroup::empty(PromptId(5));
     let asked = |gated: &Gated, part: usize, hints: usize, step: u64| {
-        let growing = Growing {
+        let growing = GroupSoFar {
             group: &group,
             part,
             size: 4,

@@ -198,7 +198,7 @@ impl Reader<'_> {
         part
     }
 
-    /// The sum of numbers in Parquet's DELTA_BINARY_PACKED, where that is of a length that its bytes can hold.
+    /// The sum of numbers in Parquet's `DELTA_BINARY_PACKED`, where that is of a length that its bytes can hold.
     fn sum_of_deltas(&mut self) -> Option<i64> {
         let (block, parts) = (self.unsigned()?, usize::try_from(self.unsigned()?).ok()?);
         let mut left = usize::try_from(self.unsigned()?).ok()?;

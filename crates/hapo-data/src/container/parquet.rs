@@ -38,19 +38,21 @@ fn checked(file: &mut File) -> io::Result<SerializedFileReader<File>> {
             let levels = u32::from(descriptor.max_rep_level() > 0)
                 + u32::from(descriptor.max_def_level() > 0);
             let checked = fenced(|| check_pages(file, chunk, length)).map_err(io::Error::other);
-            let checked = checked.flatten().and_then(|has_delta| match has_delta {
-                false => Ok(()),
-                true => flatten(fenced(|| {
+            let checked = checked.flatten().and_then(|has_delta| {
+                if !has_delta {
+                    return Ok(());
+                }
+                flatten(fenced(|| {
                     let group = reader.get_row_group(number)?;
                     check_deltas(group.get_column_page_reader(column)?, levels)
-                })),
+                }))
             });
-            checked.map_err(|error| match error.raw_os_error() {
-                Some(_) => error,
-                None => {
-                    let place = format!("row group {}, column {}", number + 1, column + 1);
-                    io::Error::other(format!("{place}: {error}"))
+            checked.map_err(|error| {
+                if error.raw_os_error().is_some() {
+                    return error;
                 }
+                let place = format!("row group {}, column {}", number + 1, column + 1);
+                io::Error::other(format!("{place}: {error}"))
             })?;
             // A column has a value, if only a null, for every row.
             if !(0..=chunk.num_values()).contains(&group.num_rows()) {

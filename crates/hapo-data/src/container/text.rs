@@ -128,13 +128,11 @@ pub(super) fn elements<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize)
             }
         }
         // Reading on also shows whether a compressed file is cut.
-        match pieces.next(|byte| !byte.is_ascii_whitespace()).map_err(damage)? {
-            None => Ok(None),
-            Some(_) => {
-                let problem = "something follows the closing bracket of the JSON array";
-                Err(damaged(&path, Some(number), problem))
-            }
+        if pieces.next(|byte| !byte.is_ascii_whitespace()).map_err(damage)?.is_none() {
+            return Ok(None);
         }
+        let problem = "something follows the closing bracket of the JSON array";
+        Err(damaged(&path, Some(number), problem))
     })
 }
 
@@ -245,7 +243,8 @@ pub(super) fn delimiter(head: &[u8], path: &Path) -> Option<u8> {
     let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase());
     let name = name.unwrap_or_default();
     let name = name.trim_end_matches(".gz").trim_end_matches(".zst");
-    if name.ends_with(".tsv") {
+    let ending = name.rsplit('.').next().unwrap_or_default();
+    if ending == "tsv" {
         return Some(b'\t');
     }
     let names_a_problem = || {
@@ -253,10 +252,10 @@ pub(super) fn delimiter(head: &[u8], path: &Path) -> Option<u8> {
         let mut names = text.split([',', '\t', ';']);
         names.any(|name| ["problem", "question", "prompt"].contains(&name.trim().trim_matches('"')))
     };
-    if !name.ends_with(".csv") && (first.contains(&b'{') || !names_a_problem()) {
+    if ending != "csv" && (first.contains(&b'{') || !names_a_problem()) {
         return None;
     }
-    let count = |delimiter: &u8| first.iter().filter(|byte| *byte == delimiter).count();
+    let count = |delimiter: &u8| first.split(|byte| byte == delimiter).count();
     // Of equals the comma, which a file of one column has none of either.
     [b'\t', b';', b','].into_iter().max_by_key(count)
 }

@@ -213,7 +213,7 @@ impl Traces<'_> {
     }
 
     fn chosen(&self, prompt: usize) -> Vec<u32> {
-        self.rules.chosen(self.done[prompt].range(..self.attempts))
+        self.rules.chosen(&self.done[prompt].range(..self.attempts))
     }
 
     fn summary(&self) -> Summary {

@@ -65,7 +65,7 @@ impl Rules<'_> {
 
     pub(crate) fn chosen<'t>(
         &self,
-        attempts: impl Iterator<Item = (&'t u32, &'t Attempt)> + Clone,
+        attempts: &(impl Iterator<Item = (&'t u32, &'t Attempt)> + Clone),
     ) -> Vec<u32> {
         let correct = |leaked: bool| -> Vec<(usize, u32)> {
             let attempts = attempts.clone().filter(|(_, attempt)| {

@@ -1,10 +1,9 @@
 use super::*;
-use hapo_core::Truncated;
 use hapo_data::{Columns, Example, Loaded, Message, load_rows, open_all};
 use hapo_verify::{Extracting, Extraction, MATH};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::plan::{LocalSampling, ProblemSet, Sampling};
+use crate::plan::{ProblemSet, Sampling};
 
 fn dataset() -> Dataset {
     let example = |id: &str, answer: &str| Example {
@@ -17,25 +16,13 @@ fn dataset() -> Dataset {
 }
 
 fn plan_of(dataset: Dataset) -> Plan {
-    Plan {
-        sets: vec![ProblemSet { name: "prompts".into(), dataset, completions: 3, draws: 0 }],
-        sampling: Sampling {
-            model: "m".into(),
-            endpoint: Some("http://h/v1/chat/completions".into()),
-            prompt: PromptForm::Conditioned,
-            system: None,
-            temperature: 0.5,
-            top_p: 1.0,
-            max_tokens: None,
-            seed: 0,
-            extra: Map::new(),
-        },
-        local: LocalSampling::default(),
-        completions: None,
-        grader: Extracting::new(&MATH, Extraction::Announced),
-        other: None,
-        truncated: Truncated::Wrong,
-    }
+    let set = ProblemSet { name: "prompts".into(), dataset, completions: 3, draws: 0 };
+    let sampling = Sampling {
+        endpoint: Some("http://h/v1/chat/completions".into()),
+        temperature: 0.5,
+        ..Sampling::new("m", PromptForm::Conditioned)
+    };
+    Plan::new(vec![set], sampling, Extracting::new(&MATH, Extraction::Announced))
 }
 
 fn plan() -> Plan {

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hapo_core::{Refusal, Truncated};
+use hapo_core::Refusal;
 use hapo_data::Dataset;
 use hapo_eval::{
-    Client, Completions, Leaked, LocalSampling, OpenMode, Plan, ProblemSet, PromptForm,
-    RetryPolicy, Rule, Rules, Sampling, Summary, Traces,
+    Client, Completions, Leaked, OpenMode, Plan, ProblemSet, PromptForm, RetryPolicy, Rule, Rules,
+    Sampling, Summary, Traces,
 };
 use hapo_verify::{Extracting, Extraction, MATH};
 
@@ -26,25 +26,15 @@ fn retry_policy() -> RetryPolicy {
 }
 
 fn plan(client: &Client, dataset: Dataset) -> Plan {
-    Plan {
-        sets: vec![ProblemSet { name: "sums".into(), dataset, completions: 4, draws: 0 }],
-        sampling: Sampling {
-            model: "sums".into(),
-            endpoint: Some(client.address().to_owned()),
-            prompt: PromptForm::Conditioned,
-            system: None,
-            temperature: 1.0,
-            top_p: 1.0,
-            max_tokens: Some(100),
-            seed: 5,
-            extra: serde_json::Map::new(),
-        },
-        local: LocalSampling::default(),
-        completions: None,
-        grader: Extracting::new(&MATH, Extraction::Announced),
-        other: None,
-        truncated: Truncated::Wrong,
-    }
+    let set = ProblemSet { name: "sums".into(), dataset, completions: 4, draws: 0 };
+    let sampling = Sampling {
+        endpoint: Some(client.address().to_owned()),
+        temperature: 1.0,
+        max_tokens: Some(100),
+        seed: 5,
+        ..Sampling::new("sums", PromptForm::Conditioned)
+    };
+    Plan::new(vec![set], sampling, Extracting::new(&MATH, Extraction::Announced))
 }
 
 fn open<'a>(

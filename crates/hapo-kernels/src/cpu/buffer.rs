@@ -3,8 +3,8 @@
 //! Price: they are over-allocated by one line.
 
 use crate::error::DeviceError;
+use crate::memory_counter::{Counted, MemoryCounter};
 use crate::span::{Buffer, Span, SpanMut};
-use crate::tally::{Counted, Tally};
 
 /// Elements of a cache line.
 pub(super) const LINE: usize = 16;
@@ -36,12 +36,12 @@ impl CpuBuf {
     }
 
     /// The same, counted among a device's buffers.
-    pub(super) fn counted(len: usize, tally: &Tally) -> Result<Self, DeviceError> {
+    pub(super) fn counted(len: usize, tally: &MemoryCounter) -> Result<Self, DeviceError> {
         let counted = tally.add(len * size_of::<f32>());
         Ok(Self { _counted: Some(counted), ..Self::zeros(len)? })
     }
 
-    pub(super) fn copied(&self, tally: &Tally) -> Result<Self, DeviceError> {
+    pub(super) fn copied(&self, tally: &MemoryCounter) -> Result<Self, DeviceError> {
         let mut copy = Self::counted(self.len, tally)?;
         copy.as_mut_slice().copy_from_slice(self.as_slice());
         Ok(copy)

@@ -12,9 +12,9 @@ use super::weight::{CpuWeight, Form};
 use super::{convert, embedding, gated, head, memory, norm, product, rope, update};
 use crate::compute::Compute;
 use crate::device::Device;
+use crate::device_caps::DeviceCaps;
 use crate::draw::draw;
 use crate::error::DeviceError;
-use crate::habits::Habits;
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
@@ -29,8 +29,8 @@ impl Device for Cpu {
     type Weight = CpuWeight;
     type Table<T: TableItem> = Vec<T>;
 
-    fn habits(&self) -> Habits {
-        Habits::cpu(self.compute(), self.threads())
+    fn caps(&self) -> DeviceCaps {
+        DeviceCaps::cpu(self.compute(), self.threads())
     }
 
     fn alloc(
@@ -79,7 +79,7 @@ impl Device for Cpu {
     }
 
     fn weight(&self, shape: [usize; 2], held: Held) -> Result<CpuWeight, DeviceError> {
-        CpuWeight::zeros(self, shape, Form::of(&self.habits(), held))
+        CpuWeight::zeros(self, shape, Form::of(&self.caps(), held))
     }
 
     fn copy_of(&self, w: &CpuWeight) -> Result<CpuWeight, DeviceError> {
@@ -94,8 +94,8 @@ impl Device for Cpu {
         w.read(self, first, to);
     }
 
-    fn quicken(&self, w: &mut CpuWeight) -> Result<bool, DeviceError> {
-        w.quicken(self)
+    fn pack_for_decode(&self, w: &mut CpuWeight) -> Result<bool, DeviceError> {
+        w.pack_for_decode(self)
     }
 
     fn product<const N: usize>(

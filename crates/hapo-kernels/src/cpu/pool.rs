@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::buffer::CpuBuf;
 use crate::compute::Compute;
 use crate::isa::multiplies_bf16;
-use crate::tally::Tally;
+use crate::memory_counter::MemoryCounter;
 
 /// The CPU: a pool of threads of its own.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Cpu {
     /// The largest copy that a product has made.
     copy: Arc<Mutex<Option<CpuBuf>>>,
     /// The bytes of its buffers.
-    tally: Tally,
+    tally: MemoryCounter,
 }
 
 impl Cpu {
@@ -52,7 +52,14 @@ impl Cpu {
                 Refusal::machine(format!("cannot start {threads} worker threads")).source(error)
             })?;
         let (pool, serial) = (Arc::new(pool), threads == 1);
-        Ok(Self { pool, threads, serial, compute, copy: Arc::default(), tally: Tally::default() })
+        Ok(Self {
+            pool,
+            threads,
+            serial,
+            compute,
+            copy: Arc::default(),
+            tally: MemoryCounter::default(),
+        })
     }
 
     /// Number of workers.
@@ -61,7 +68,7 @@ impl Cpu {
     }
 
     /// The bytes of its buffers.
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &MemoryCounter {
         &self.tally
     }
 

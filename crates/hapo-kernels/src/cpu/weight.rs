@@ -19,12 +19,12 @@ use super::squares::{squared_norm, squared_norm_split};
 use super::update::Parameter;
 use super::{embedding, split};
 use crate::compute::Compute;
+use crate::device_caps::DeviceCaps;
 use crate::error::DeviceError;
-use crate::habits::Habits;
+use crate::memory_counter::MemoryCounter;
 use crate::number_format::NumberFormat;
 use crate::shapes::{EmbeddingLayout, MatShape};
 use crate::span::Buffer;
-use crate::tally::Tally;
 use crate::weight::{Held, Matrix};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +40,11 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// The form for a purpose on a device of these habits.
-    pub(crate) fn of(habits: &Habits, held: Held) -> Self {
-        match (habits.compute, held) {
+    /// The form for a purpose on a device of these caps.
+    pub(crate) fn of(caps: &DeviceCaps, held: Held) -> Self {
+        match (caps.compute, held) {
             (_, Held::Plain) => Self::F32,
-            (_, Held::Pair) if habits.is_cpu() => Self::F32,
+            (_, Held::Pair) if caps.is_cpu() => Self::F32,
             (Compute::Bf16, Held::Frozen(NumberFormat::Bf16)) => Self::Pairs,
             (Compute::Bf16, _) => Self::Split,
             (_, Held::Frozen(NumberFormat::Bf16)) => Self::Panels,
@@ -121,7 +121,7 @@ impl CpuWeight {
     }
 
     /// A copy of the part that products read.
-    pub(super) fn copy_of(&self, tally: &Tally) -> Result<Self, DeviceError> {
+    pub(super) fn copy_of(&self, tally: &MemoryCounter) -> Result<Self, DeviceError> {
         let (form, numbers) = (self.form.copied(), self.numbers.copied(tally)?);
         Ok(Self { shape: self.shape, form, numbers, tails: None, quick: None })
     }
@@ -158,7 +158,7 @@ impl CpuWeight {
     }
 
     /// Makes the copy that few rows are multiplied by, where it gives the same bits.
-    pub(super) fn quicken(&mut self, cpu: &Cpu) -> Result<bool, DeviceError> {
+    pub(super) fn pack_for_decode(&mut self, cpu: &Cpu) -> Result<bool, DeviceError> {
         if self.form != Form::F32 || self.quick.is_some() {
             return Ok(true);
         }

@@ -4,7 +4,6 @@ use hapo_core::{Refusal, expected};
 
 use super::decoder::{Decoder, Rope, Scaling, YarnScaling};
 use super::{Config, TensorSpec};
-use crate::families::FAMILIES;
 
 /// Most parameters a model may have (2^40); larger sums in a file are taken for damage.
 pub const MAX_PARAMETERS: u64 = 1 << 40;
@@ -53,9 +52,6 @@ impl Config {
                 let wanted = format!("an id below vocab_size ({})", self.vocab_size);
                 return Err(expected(wanted).got(id).at(field));
             }
-        }
-        if FAMILIES.iter().all(|it| it.name != self.family) {
-            return Err(expected("the name of a family").got(self.family).at("model_type"));
         }
         self.check_parameters()
     }

@@ -8,11 +8,8 @@
 //! keys with a decoder's word in them. Any other unknown key is returned by name, for a warning. Keys that are `null`
 //! or begin with `_` pass.
 
-pub(crate) mod fields;
-pub(crate) mod keys;
 mod parse;
 mod render;
-pub(crate) mod rope;
 
 pub use crate::config::check::MAX_PARAMETERS;
 pub use parse::{ParsedConfig, parse};

@@ -4,12 +4,11 @@ use std::path::Path;
 
 use hapo_core::{Refusal, expected};
 
-use super::fields::{HfConfig, from_json, required, shown};
-use super::keys;
 use crate::config::Config;
 use crate::config::decoder::Decoder;
 use crate::config::dtype::Dtype;
 use crate::families::{FAMILIES, Family};
+use crate::fields::{HfConfig, from_json, keys, required, shown};
 use crate::files::{in_file, several};
 
 /// The contents of a folder's JSON files.

@@ -3,16 +3,16 @@
 use hapo_kernels::Activation;
 use serde_json::{Map, Value, json};
 
-use super::fields::KINDS;
 use crate::config::Config;
 use crate::config::decoder::{Decoder, Scaling};
 use crate::config::dtype::Dtype;
 use crate::families::family_of;
+use crate::fields::KINDS;
 
 /// `config.json` of a configuration whose weights are stored as `dtype`, in the dialect of
 /// transformers 4, keys sorted, with a final newline.
 pub fn render(config: &Config, dtype: Dtype) -> String {
-    let family = family_of(config);
+    let family = family_of(config).expect("a configuration names a family of the table");
     let (activation_key, activation) = match config.decoder.activation {
         Activation::Silu => ("hidden_act", "silu"),
         Activation::GeluTanh => ("hidden_activation", "gelu_pytorch_tanh"),

@@ -216,7 +216,7 @@ impl<D: Device> KvCache<D> {
         let shape = model.config.attention_shape();
         let first = self.layer(0);
         for (work, cells) in blocks.iter().zip(cells.chunks(size)) {
-            let n = model.device.habits().decoded_rows(cells.len());
+            let n = model.device.caps().decoded_rows(cells.len());
             let all = model.config.layers * n * shape.kv_dim();
             let (k, v) = (work.saved.k.first(all), work.saved.v.first(all));
             let cells = model.device.table(&padded(cells, n, NO_CELL));
@@ -231,12 +231,12 @@ fn reserve_blocks<D: Device>(
     blocks: &mut Vec<Workspace<D>>,
     rows: usize,
 ) -> Result<usize, Refusal> {
-    let habits = model.device.habits();
-    let size = rows.div_ceil(habits.blocks(rows, model.weight_bytes()).max(1));
+    let caps = model.device.caps();
+    let size = rows.div_ceil(caps.blocks(rows, model.weight_bytes()).max(1));
     for (i, first) in (0..rows).step_by(size).enumerate() {
         let here = size.min(rows - first);
         if blocks.get(i).is_none_or(|it| it.rows < here || it.rank != model.rank()) {
-            let rows = habits.decoded_rows(here).next_multiple_of(4);
+            let rows = caps.decoded_rows(here).next_multiple_of(4);
             let of = BlockRows { rows, head_rows: rows, kv_layers: model.config.layers };
             let block = Workspace::new(&model.device, &model.config, model.rank(), of)?;
             if i < blocks.len() {
@@ -254,7 +254,7 @@ impl<D: Device> Task<'_, D> {
     fn run(&mut self, model: &Model<D>, device: &D, cache: &D::Buf, pages: &D::Table<u32>) {
         let Task { work, rows, tokens, out } = self;
         let (wanted, config) = (rows.len(), &model.config);
-        let n = device.habits().decoded_rows(wanted);
+        let n = device.caps().decoded_rows(wanted);
         let (rows, tokens) = (padded(rows, n, rows[0]), padded(tokens, n, tokens[0]));
         let shape = config.attention_shape();
         let (tokens, positions) = (device.table(&tokens), device.table(&positions_of(&rows)));

@@ -1,7 +1,7 @@
 //! Buffers of generation: one block of rows from its tokens to its logits.
 
 use hapo_core::Refusal;
-use hapo_kernels::{Buffer, BufferSize, Counting, Device, Habits, NumberFormat};
+use hapo_kernels::{Buffer, BufferSize, Counting, Device, DeviceCaps, NumberFormat};
 
 use crate::config::Config;
 use crate::layer::{AttentionArgs, LayerActivations, LayerPass, Scratch};
@@ -19,10 +19,15 @@ pub struct GenerationRows {
     pub prompts: usize,
 }
 
-/// Bytes of the activations and logits of generation, without the cache, on a device of these habits; `rank` is the
+/// Bytes of the activations and logits of generation, without the cache, on a device of these caps; `rank` is the
 /// adapter's, or 0.
-pub fn generation_bytes(habits: Habits, config: &Config, of: GenerationRows, rank: usize) -> usize {
-    let device = Counting::new(habits);
+pub fn generation_bytes(
+    caps: DeviceCaps,
+    config: &Config,
+    of: GenerationRows,
+    rank: usize,
+) -> usize {
+    let device = Counting::new(caps);
     let decoded = BlockRows { rows: of.decoded, head_rows: of.decoded, kv_layers: config.layers };
     let prefill = BlockRows { rows: of.prefill, head_rows: of.prompts, kv_layers: 1 };
     let held = [decoded, prefill].map(|it| Workspace::new(&device, config, rank, it));
@@ -74,7 +79,7 @@ impl<D: Device> Workspace<D> {
             saved: LayerActivations::new(device, config, rows, rank, kv_layers)?,
             scratch: Scratch::new(device, config, rows, rank)?,
             last: buf(head_rows * hidden)?,
-            norm: device.alloc(head_rows * hidden, device.habits().factors())?,
+            norm: device.alloc(head_rows * hidden, device.caps().factors())?,
             norm_inverse: buf(head_rows)?,
             logits: buf(head_rows * config.vocab_size)?,
         })
@@ -124,7 +129,7 @@ impl<D: Device> Pieces<D> {
     ) -> Result<Self, Refusal> {
         let shape = config.attention_shape();
         let all = config.layers * len * shape.kv_dim();
-        let format = device.habits().attention(shape);
+        let format = device.caps().attention(shape);
         let numbers = |len| device.alloc(len, format);
         Ok(Self {
             keys: numbers(all)?,
@@ -145,14 +150,14 @@ pub fn workspace_bytes<D: Device>(
     prefill: usize,
     prompts: usize,
 ) -> usize {
-    let (config, habits) = (model.config(), model.device().habits());
+    let (config, caps) = (model.config(), model.device().caps());
     let weight_bytes = model.weight_bytes();
     // A block keeps the size of the largest step it was part of.
     let mut blocks: Vec<usize> = Vec::new();
     for n in 1..=rows {
-        let size = n.div_ceil(habits.blocks(n, weight_bytes).max(1));
+        let size = n.div_ceil(caps.blocks(n, weight_bytes).max(1));
         for (i, first) in (0..n).step_by(size).enumerate() {
-            let here = habits.decoded_rows(size.min(n - first)).next_multiple_of(4);
+            let here = caps.decoded_rows(size.min(n - first)).next_multiple_of(4);
             match blocks.get_mut(i) {
                 Some(it) => *it = here.max(*it),
                 None => blocks.push(here),
@@ -160,8 +165,8 @@ pub fn workspace_bytes<D: Device>(
         }
     }
     let of = GenerationRows { decoded: blocks.iter().sum(), prefill, prompts };
-    let device = Counting::new(habits);
+    let device = Counting::new(caps);
     let pieces = Pieces::new(&device, config, model.rank(), model.positions());
     debug_assert!(pieces.is_ok(), "counting refuses nothing");
-    generation_bytes(habits, config, of, model.rank()) + device.tally().now()
+    generation_bytes(caps, config, of, model.rank()) + device.tally().now()
 }

@@ -17,11 +17,11 @@ use super::weight_file::{Stored, WeightFile};
 use super::write::{refuse_file_names, sync_dir, write_file, write_weights};
 use crate::config::Config;
 use crate::config::dtype::Dtype;
-use crate::config_json::fields::{from_json, required, shown};
+use crate::fields::{from_json, required, shown};
 use crate::files::{MAX_JSON_BYTES, excerpt, in_file, io, read_bounded, refused, require_finite};
 use crate::lora::LoraShape;
 use crate::model::Model;
-use crate::places::Projection;
+use crate::param_layout::Projection;
 
 /// Key of the base's fingerprint in the metadata of the weights.
 const BASE: &str = "base_fingerprint";

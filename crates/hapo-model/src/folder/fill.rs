@@ -17,7 +17,7 @@ use crate::config::TensorSpec;
 use crate::files::require_finite;
 use crate::linear::TensorMut;
 use crate::model::{Model, write};
-use crate::places::Param;
+use crate::param_layout::Param;
 use hapo_core::Refusal;
 
 /// What is known of weights that were read.
@@ -49,7 +49,7 @@ pub(super) fn fill<D: Device>(
     folder: &ModelFolder,
 ) -> Result<Filled, Refusal> {
     let device = model.device().clone();
-    let is_cpu = device.habits().is_cpu();
+    let is_cpu = device.caps().is_cpu();
     let params = model.layout().params().to_vec();
     let jobs = folder.stored().iter().zip(params.into_iter().zip(model.tensors_mut())).enumerate();
     let mut jobs: Vec<Job<'_, D>> = jobs
@@ -118,7 +118,7 @@ fn put<D: Device>(
     let file = folder.file_of(stored);
     let values = stored.values(file, buffer);
     require_finite(&file.path, &spec.name, values)?;
-    let hash = (!device.habits().is_cpu()).then(|| hash_of(values));
+    let hash = (!device.caps().is_cpu()).then(|| hash_of(values));
     let sampled = Fingerprint::sampled(values).collect();
     param
         .held(values, |first, from| write(device, &mut tensor, first, from))
@@ -134,7 +134,9 @@ fn hash_of(values: &[f32]) -> [u8; 32] {
         if cfg!(target_endian = "little") {
             hash.update(bytemuck::cast_slice::<f32, u8>(part));
         } else {
-            part.iter().for_each(|value| hash.update(value.to_le_bytes()));
+            for value in part {
+                hash.update(value.to_le_bytes());
+            }
         }
     }
     hash.finalize().into()

@@ -10,7 +10,7 @@ use super::read::{Fingerprint, ModelFolder, read_weights};
 use super::write::{Layout, write};
 use crate::config::TensorSpec;
 use crate::files::refused;
-use crate::places::transpose;
+use crate::param_layout::transpose;
 
 /// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor unchanged, in the number format of most of
 /// the model's weights. One tensor is in memory at a time, as f32.

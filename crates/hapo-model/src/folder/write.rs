@@ -13,6 +13,7 @@ use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
 use crate::config::dtype::{self, Dtype};
 use crate::config::{Config, TensorSpec};
 use crate::config_json;
+use crate::families::family_of;
 use crate::files::{excerpt, in_file, io, malformed, refused, require_finite};
 
 /// Numbers converted at a time: their bytes stay in the cache until they are written.
@@ -50,7 +51,8 @@ pub fn write(
     layout: &Layout<'_>,
     mut source: impl FnMut(&TensorSpec) -> Vec<f32>,
 ) -> Result<(), Refusal> {
-    config.check().map_err(|refusal| in_file(&dir.join(CONFIG), refusal))?;
+    let checked = config.check().and_then(|()| family_of(config));
+    checked.map_err(|refusal| in_file(&dir.join(CONFIG), refusal))?;
     refuse_file_names(dir, layout.tokenizer_files)?;
     fs::create_dir_all(dir).map_err(io("create", dir))?;
     refuse_existing_weights(dir)?;

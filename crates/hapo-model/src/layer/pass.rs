@@ -127,7 +127,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
         self.enter(before.as_ref(), x.first(all), &mut saved.attn_norm_inverse, to);
         self.qkv(x, saved, scratch);
         let (kv_at, kv_len) = (self.kv_at, rows * kv_dim);
-        if self.kv_format != self.device.habits().attention(c.attention_shape()) {
+        if self.kv_format != self.device.caps().attention(c.attention_shape()) {
             self.device.round_to_bf16(saved.k.at_mut(kv_at, kv_len));
             self.device.round_to_bf16(saved.v.at_mut(kv_at, kv_len));
         }

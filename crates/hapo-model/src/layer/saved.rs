@@ -40,11 +40,11 @@ impl<D: Device> Scratch<D> {
         rows: usize,
         rank: usize,
     ) -> Result<Self, Refusal> {
-        let factors = device.habits().factors();
+        let factors = device.caps().factors();
         let mlp_hidden =
             device.alloc(BufferSize { rows, width: config.ffn, room: rank }, factors)?;
         let shape = config.attention_shape();
-        let heads = match device.habits().attention(shape) {
+        let heads = match device.caps().attention(shape) {
             NumberFormat::F32 => None,
             NumberFormat::Bf16 => Some([
                 device.alloc(rows * shape.q_dim(), NumberFormat::F32)?,
@@ -108,7 +108,7 @@ impl<D: Device> LayerActivations<D> {
     ) -> Result<Self, Refusal> {
         let shape = config.attention_shape();
         let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
-        let (factors, attention) = (device.habits().factors(), device.habits().attention(shape));
+        let (factors, attention) = (device.caps().factors(), device.caps().attention(shape));
         let buf = |width: usize| device.alloc(rows * width, NumberFormat::F32);
         let factor = |width: usize| device.alloc(rows * width, factors);
         let of_attention = |width: usize| device.alloc(rows * width, attention);
@@ -167,7 +167,7 @@ impl<D: Device> LayerGradients<D> {
     pub(crate) fn new(device: &D, config: &Config, rows: usize) -> Result<Self, Refusal> {
         let shape = config.attention_shape();
         let (q_dim, kv_dim) = (shape.q_dim(), shape.kv_dim());
-        let format = device.habits().attention(shape);
+        let format = device.caps().attention(shape);
         let buf = |width: usize| device.alloc(rows * width, NumberFormat::F32);
         let of_attention = |width: usize| device.alloc(rows * width, format);
         Ok(Self {

@@ -66,7 +66,7 @@ impl<D: Device> Tape<D> {
         Self { checkpointing, keep_logits: None, body: None, head: None, prepared: None }
     }
 
-    /// Bytes of logits held at once, instead of the device's [`Habits`](hapo_kernels::Habits). A batch within the limit
+    /// Bytes of logits held at once, instead of the device's [`DeviceCaps`](hapo_kernels::DeviceCaps). A batch within the limit
     /// keeps its logits for the backward pass; a larger one goes through in chunks that are computed twice.
     #[must_use]
     pub fn with_logit_bytes(mut self, bytes: usize) -> Self {
@@ -108,7 +108,7 @@ impl<D: Device> Tape<D> {
             return Ok(true);
         };
         let (config, rank) = (&model.config, model.rank());
-        let counting = Counting::new(model.device.habits());
+        let counting = Counting::new(model.device.caps());
         let _body = Body::new(&counting, config, rows, rank, config.layers)?;
         let _gradients = LayerGradients::new(&counting, config, rows)?;
         let head = 4 * rows * (3 * config.hidden + rank)
@@ -142,7 +142,7 @@ impl<D: Device> Tape<D> {
     }
 
     fn chunk_rows(&self, model: &Model<D>) -> usize {
-        let bytes = self.keep_logits.unwrap_or_else(|| model.device.habits().logit_bytes);
+        let bytes = self.keep_logits.unwrap_or_else(|| model.device.caps().logit_bytes);
         chunk_rows(model.config.vocab_size, bytes)
     }
 
@@ -291,7 +291,7 @@ fn pass<'a, D: Device>(
     index: usize,
 ) -> LayerPass<'a, D> {
     let mut pass = LayerPass::new(model, index, batch.rows, &batch.positions);
-    pass.kv_format = model.device.habits().attention(model.config.attention_shape());
+    pass.kv_format = model.device.caps().attention(model.config.attention_shape());
     pass
 }
 

@@ -146,7 +146,7 @@ fn a_folder_in_bf16_is_read_as_it_is() {
         cache.prefill(model, &[&case.tokens]).unwrap().logits
     };
     let mut plain = computing(name, 2, Compute::F32);
-    plain.quicken().unwrap();
+    plain.pack_for_decode().unwrap();
     let rounded = logits(&computing(name, 2, Compute::Bf16));
     let scale = rounded.iter().fold(0.0_f32, |most, it| most.max(it.abs()));
     let off = gap(&logits(&plain), &rounded);

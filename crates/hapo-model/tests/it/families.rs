@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hapo_kernels::{AdamW, Compute, Counting, Cpu, Habits};
+use hapo_kernels::{AdamW, Compute, Counting, Cpu, DeviceCaps};
 use hapo_model::folder::{self, Layout};
 use hapo_model::{
     ActivationCheckpointing, FAMILIES, KvCache, LoraShape, Model, Moments, PackedBatch, Projection,
@@ -211,7 +211,7 @@ fn adapters_of_every_family_merge() {
 fn families_that_have_not_run_on_a_gpu_are_refused_there() {
     for family in recorded() {
         let config = folder::open(&dir(family)).unwrap().config;
-        let gpu = Counting::new(Habits::gpu(Compute::F32));
+        let gpu = Counting::new(DeviceCaps::gpu(Compute::F32));
         let refused = Model::new(gpu, config, 64).unwrap_err().to_string();
         assert_eq!(refused, format!("{family}: this family runs on a CPU only"));
     }

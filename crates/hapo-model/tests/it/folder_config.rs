@@ -4,6 +4,7 @@ use std::path::Path;
 
 use hapo_core::Refusal;
 use hapo_model::config_json::{ParsedConfig, parse, render, render_generation};
+use hapo_model::folder::{Layout, write};
 use hapo_model::{Config, Decoder, Dtype, FAMILIES, Llama3Scaling, QkNorm, Rope, Scaling};
 use serde_json::{Value, json};
 
@@ -726,8 +727,11 @@ fn texts_that_are_no_object_are_refused() {
 fn a_configuration_made_by_hand_is_checked_too() {
     let (config, _) = read(&qwen3(), None).unwrap();
     let wrong = Config { family: "qwen4", ..config };
+    let out = tempfile::tempdir().unwrap();
+    let refused = write(out.path(), &wrong, &Layout::default(), |_| Vec::new()).unwrap_err();
+    let file = out.path().join("config.json");
     assert_eq!(
-        wrong.check().unwrap_err().to_string(),
-        "expected the name of a family, got qwen4 (model_type)"
+        refused.to_string(),
+        format!("expected the name of a family, got qwen4 ({}: model_type)", file.display())
     );
 }

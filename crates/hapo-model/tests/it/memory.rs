@@ -2,7 +2,7 @@
 
 use crate::support::MODELS;
 use hapo_kernels::{
-    AdamW, Compute, Counting, Cpu, Device, Held, NumberFormat, Tally, multiplies_bf16,
+    AdamW, Compute, Counting, Cpu, Device, Held, MemoryCounter, NumberFormat, multiplies_bf16,
 };
 use hapo_model::flops::forward_flops;
 use hapo_model::{
@@ -22,7 +22,7 @@ struct Case {
 
 /// A model, a sampling step, a batch forward and backward, an update: the bytes that are held after each of them, and the
 /// most that there were.
-fn take<D: Device>(device: D, tally: &Tally, config: Config, case: Case) -> Vec<usize> {
+fn take<D: Device>(device: D, tally: &MemoryCounter, config: Config, case: Case) -> Vec<usize> {
     let mut held = Vec::new();
     let mut model = Model::held(device, config, 96, case.held).unwrap();
     held.push(tally.now());
@@ -91,7 +91,7 @@ fn what_is_counted_is_what_a_cpu_allocates() {
                 };
                 let cpu = Cpu::computing(2, compute).unwrap();
                 let tally = cpu.tally().clone();
-                let counting = Counting::new(cpu.habits());
+                let counting = Counting::new(cpu.caps());
                 let allocated = take(cpu, &tally, config.clone(), case);
                 let counted = counting.tally().clone();
                 let counted = take(counting, &counted, config.clone(), case);

@@ -32,7 +32,7 @@ fn a_folder_in_bf16_decodes_to_the_same_bits_from_the_copy() {
         let mut model = model(name, threads);
         let plain = sampled(&model, name);
         let before = model.bytes();
-        assert!(model.quicken().unwrap());
+        assert!(model.pack_for_decode().unwrap());
         assert!(model.bytes() > before, "there is a copy");
         assert!(sampled(&model, name) == plain);
     }
@@ -48,7 +48,7 @@ fn a_matrix_in_bf16_is_quicker_whatever_the_others_are() {
     values[0] = 0.1;
     model.set_tensor(matrix, &values).unwrap();
     let (plain, before) = (sampled(&model, name), model.bytes());
-    assert!(!model.quicken().unwrap());
+    assert!(!model.pack_for_decode().unwrap());
     assert!(model.bytes() > before);
     assert!(sampled(&model, name) == plain);
 }
@@ -58,7 +58,7 @@ fn changed_weights_are_not_read_from_an_old_copy() {
     let name = "tiny-qwen2-bf16-sharded";
     let mut model = model(name, 2);
     let before = model.bytes();
-    model.quicken().unwrap();
+    model.pack_for_decode().unwrap();
     let mut flat = vec![0.0; model.trained_len()];
     model.read_trained(0, &mut flat);
     for it in &mut flat {
@@ -67,6 +67,6 @@ fn changed_weights_are_not_read_from_an_old_copy() {
     model.write_trained(0, &flat);
     assert_eq!(model.bytes(), before);
     let halved = sampled(&model, name);
-    assert!(model.quicken().unwrap());
+    assert!(model.pack_for_decode().unwrap());
     assert!(sampled(&model, name) == halved);
 }

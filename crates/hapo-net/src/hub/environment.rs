@@ -17,7 +17,6 @@ pub trait Progress {
     fn note(&mut self, text: &str);
 }
 
-/// Observes nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoProgress;
 
@@ -31,7 +30,6 @@ impl Progress for NoProgress {
 /// A repository's files in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Their folder.
     pub folder: PathBuf,
     /// The commit that the revision stood for.
     pub commit: String,

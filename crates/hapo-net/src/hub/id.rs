@@ -26,7 +26,6 @@ impl fmt::Display for RepoId {
 /// A file of a data set; without a path its only data file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetFile {
-    /// The data set.
     pub repo: RepoId,
     /// The file's path in it.
     pub path: Option<String>,

@@ -33,7 +33,6 @@ const LFS: &str = "application/vnd.git-lfs+json";
 pub struct Upload {
     /// Its path in the repository.
     pub path: String,
-    /// The contents.
     pub content: Content,
 }
 
@@ -42,7 +41,6 @@ pub struct Upload {
 pub enum Content {
     /// The contents of a file on disk.
     File(PathBuf),
-    /// These bytes.
     Bytes(Vec<u8>),
 }
 
@@ -51,16 +49,13 @@ pub enum Content {
 pub struct PushSettings {
     /// A new repository is private.
     pub private: bool,
-    /// The commit's title.
     pub message: String,
 }
 
 /// A commit that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushed {
-    /// Its page.
     pub url: String,
-    /// Its hash.
     pub commit: String,
     /// Bytes sent to LFS.
     pub sent: u64,

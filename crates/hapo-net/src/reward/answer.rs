@@ -38,6 +38,7 @@ struct Fields {
     #[serde(default, deserialize_with = "there")]
     reward: Option<Number>,
     #[serde(default, deserialize_with = "there")]
+    #[expect(clippy::option_option, reason = "`null` is told from a field that is not there")]
     verdict: Option<Option<Word>>,
     reason: Option<Value>,
     parts: Option<BTreeMap<String, Number>>,

@@ -78,7 +78,6 @@ pub enum OnFailure {
     /// It is an error.
     #[default]
     Stop,
-    /// It is wrong.
     Wrong,
 }
 

@@ -41,7 +41,6 @@ impl XAxis {
     }
 }
 
-/// The vertical axis.
 pub(super) struct YAxis {
     scale: Scale,
     low: f64,

@@ -5,8 +5,8 @@
 //! `step-000100` is complete. `checksums.json` holds the SHA-256 of every file; a checkpoint that does
 //! not match is refused by name and the one before it is used.
 
-pub(crate) mod handed_on;
 pub(crate) mod resume;
+pub(crate) mod stage_output;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -108,7 +108,7 @@ pub(crate) fn read_memory(folder: &Path) -> Result<Memory> {
     serde_json::from_slice(&text).map_err(|it| refuse(&it))
 }
 
-pub(crate) struct Shelf {
+pub(crate) struct CheckpointStore {
     run_dir: PathBuf,
     /// How many of the latest stay, beside the best.
     keep: usize,
@@ -116,7 +116,7 @@ pub(crate) struct Shelf {
     complete: BTreeSet<u64>,
 }
 
-impl Shelf {
+impl CheckpointStore {
     /// The checkpoints of a run that starts, or resumes from one that was verified.
     pub(crate) fn new(run_dir: &Path, keep: usize, resumed_from: Option<u64>) -> Self {
         let complete = resumed_from.into_iter().collect();
@@ -177,7 +177,7 @@ pub(crate) fn write_folder<L: Learner>(folder: &Path, contents: &Contents<'_, L>
         remove(folder)?;
     }
     fs::rename(&aside, folder).map_err(Refusal::io("rename", &aside))?;
-    Ok(sync_parent(folder)?)
+    sync_parent(folder)
 }
 
 /// Removes a checkpoint: renamed first, so that a kill on the way leaves no incomplete one behind.
@@ -201,7 +201,7 @@ fn fill<L: Learner>(aside: &Path, contents: &Contents<'_, L>) -> Result<()> {
     }
     let checksums =
         serde_json::to_vec_pretty(&checksums(aside)?).expect("checksums are plain data");
-    Ok(write_atomically(&aside.join("checksums.json"), &checksums)?)
+    write_atomically(&aside.join("checksums.json"), &checksums)
 }
 
 /// SHA-256 of every file below `folder` but the list itself, by relative path.

@@ -80,7 +80,7 @@ pub trait Learner {
     fn weights_are_finite(&self) -> Result<bool>;
 
     /// Gives back the memory that only training uses, where that is cheap: something is sampled next.
-    fn lend_memory(&mut self) {}
+    fn release_training_memory(&mut self) {}
 
     /// Mean KL of the rollouts' tokens to the initial weights (D18). Is `None` where these are not kept, or nothing
     /// was sampled.
@@ -149,7 +149,7 @@ impl<L: Learner> Engines<'_, L> {
         requests: &[GroupRequest<'_>],
         settings: &SampleSettings<'_>,
     ) -> Result<Vec<Sampled>> {
-        self.learner.lend_memory();
+        self.learner.release_training_memory();
         let sampled = self.sampler.sample(self.learner.weights(), requests, settings)?;
         match self.rescoring {
             Some(batching) => rescored(self.learner, requests, sampled, batching),
@@ -223,7 +223,7 @@ impl<D: Device> Sampler<Model<D>> for LocalSampler {
             progress: &|share| self.meter.tell("sampling", share),
         };
         sample_watched(weights.model, requests, settings, watch)
-            .map_err(|error| naming_memory_keys(error.into(), SAMPLING))
+            .map_err(|error| naming_memory_keys(error, SAMPLING))
     }
 
     fn set_meter(&mut self, meter: Meter) {

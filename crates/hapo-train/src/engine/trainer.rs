@@ -261,8 +261,8 @@ impl<D: Device> Learner for Trainer<D> {
         Ok(self.model.device().check()?)
     }
 
-    fn lend_memory(&mut self) {
-        if self.model.device().habits().lends_memory {
+    fn release_training_memory(&mut self) {
+        if self.model.device().caps().lends_memory {
             self.gradients.release();
             self.tape.release();
         }

@@ -60,13 +60,13 @@ pub(crate) fn write_model<D: Device>(
     let tokenizer_files: Vec<(&str, &[u8])> =
         files.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
     if model.adapter().is_some() {
-        return Ok(write_adapter(folder, model, files.base, &tokenizer_files)?);
+        return write_adapter(folder, model, files.base, &tokenizer_files);
     }
     let (dtype, shard_bytes) = (files.dtype, SHARD_BYTES);
     let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
-    Ok(hapo_model::folder::write(folder, model.config(), &layout, |spec| {
+    hapo_model::folder::write(folder, model.config(), &layout, |spec| {
         model.tensor(&spec.name).expect("the folder's tensors are those of the decoder")
-    })?)
+    })
 }
 
 /// The files of both moments, in f32 whatever they are held in.

@@ -1,6 +1,6 @@
 //! Devices to plan for: this machine's CPU as it is measured, and GPUs by their data sheets.
 
-use hapo_kernels::{Compute, Habits};
+use hapo_kernels::{Compute, DeviceCaps};
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -67,8 +67,8 @@ impl DeviceSpec {
     }
 
     /// How it lays out memory; blocks of rows on a CPU are not planned for.
-    pub(super) fn habits(&self) -> Habits {
-        if self.is_cpu { Habits::cpu(self.compute, 1) } else { Habits::gpu(self.compute) }
+    pub(super) fn caps(&self) -> DeviceCaps {
+        if self.is_cpu { DeviceCaps::cpu(self.compute, 1) } else { DeviceCaps::gpu(self.compute) }
     }
 
     pub fn gpus() -> impl Iterator<Item = &'static str> {

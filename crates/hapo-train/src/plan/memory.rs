@@ -1,7 +1,7 @@
 //! Memory by part, at the longest prompts and responses that a recipe allows.
 
 use hapo_core::{Memory, Refusal};
-use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Counting, Cpu, Habits, Held, NumberFormat};
+use hapo_kernels::{CPU_LOGIT_BYTES, Compute, Counting, Cpu, DeviceCaps, Held, NumberFormat};
 use hapo_model::{
     ActivationCheckpointing, Config, Dtype, GenerationRows, KvCache, Model, Moments,
     PREFILL_TOKENS, PackedBatch, ParamLayout, REREAD_TOKENS, Tape, Target, generation_bytes,
@@ -13,7 +13,7 @@ use crate::recipe::{EvalSet, LoraSection, MicroBatch, ModelSource, Overrides, Re
 
 /// The format that attention reads, and so the cache's.
 pub(super) fn kv_format(config: &Config, device: &DeviceSpec) -> NumberFormat {
-    device.habits().attention(config.attention_shape())
+    device.caps().attention(config.attention_shape())
 }
 
 /// Resident bytes of the program before it opens a model.
@@ -74,21 +74,21 @@ impl Sampling {
     }
 
     /// Tokens of the cache with which nothing is preempted, and what it has buffers for.
-    pub(super) fn buffers(self, habits: Habits) -> (usize, GenerationRows) {
+    pub(super) fn buffers(self, caps: DeviceCaps) -> (usize, GenerationRows) {
         let Self { prompts, sequences: rows, prompt, response, .. } = self;
         let room = hapo_sampler::cache_tokens::<Cpu>(rows, prompts, prompt, response);
         let prompts = prompts.min(hapo_sampler::MAX_PREFILL_PROMPTS).min(rows);
         let prefill = (prompts * prompt).min(PREFILL_TOKENS.max(prompt));
         let prefill = prefill.max(REREAD_TOKENS.min(response));
-        let decoded = habits.decoded_rows(rows).next_multiple_of(4);
+        let decoded = caps.decoded_rows(rows).next_multiple_of(4);
         (room, GenerationRows { decoded, prefill, prompts })
     }
 
     /// The memory it takes if `free` bytes are available.
     fn memory(self, of: Workload<'_>, free: u64) -> SampledMemory {
         let Workload { recipe, config, device, .. } = of;
-        let (most, rows) = self.buffers(device.habits());
-        let generation = generation_bytes(device.habits(), config, rows, rank(recipe)) as u64;
+        let (most, rows) = self.buffers(device.caps());
+        let generation = generation_bytes(device.caps(), config, rows, rank(recipe)) as u64;
         let format = kv_format(config, device);
         let one = Longest { prompt: self.prompt, completion: self.response };
         let bytes = recipe.sampling().kv_memory.limit(Some(free), generation).unwrap_or(u64::MAX);
@@ -251,7 +251,7 @@ impl Counted {
 
     fn count(of: Workload<'_>) -> Result<Self, Refusal> {
         let Workload { recipe, eval_sets, config, device } = of;
-        let counting = Counting::new(device.habits());
+        let counting = Counting::new(device.caps());
         let tally = counting.tally().clone();
         let mut before = 0;
         let mut taken = || {
@@ -349,7 +349,7 @@ pub(super) fn trained_bytes(recipe: &Recipe, config: &Config) -> u64 {
 
 /// Bytes of all weights that are read to decode a token.
 pub(super) fn weight_bytes(recipe: &Recipe, config: &Config, device: &DeviceSpec) -> u64 {
-    let counting = Counting::new(device.habits());
+    let counting = Counting::new(device.caps());
     let read = Model::held(counting, config.clone(), 1, purpose(recipe)).and_then(|mut model| {
         let base = model.copy_trained()?.bytes();
         let Some(lora) = recipe.lora() else {
@@ -383,7 +383,7 @@ fn scratch(config: &Config, rows: usize, sampled: &[Sampling], device: &DeviceSp
     });
     let trained = rows * config.heads * (1 + 2 * config.head_dim);
     let numbers = decoded.chain([trained]).max().unwrap_or_default();
-    let rounded = if device.habits().factors() == kv_format(config, device) {
+    let rounded = if device.caps().factors() == kv_format(config, device) {
         0
     } else {
         2 * rows * config.attention_shape().q_dim()
@@ -394,7 +394,7 @@ fn scratch(config: &Config, rows: usize, sampled: &[Sampling], device: &DeviceSp
 /// The largest gradient that two products read in bf16 and that is f32: of logits, of the stream of residuals, or of
 /// attention's output where that is.
 fn rounded_gradient(config: &Config, rows: usize, device: &DeviceSpec) -> u64 {
-    let logit_rows = (device.habits().logit_bytes / (4 * config.vocab_size)).min(rows);
+    let logit_rows = (device.caps().logit_bytes / (4 * config.vocab_size)).min(rows);
     let width = match kv_format(config, device) {
         NumberFormat::F32 => config.hidden.max(config.attention_shape().q_dim()),
         NumberFormat::Bf16 => config.hidden,

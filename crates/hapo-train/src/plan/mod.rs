@@ -2,7 +2,7 @@
 //! a recipe and a model's shape alone.
 //!
 //! Memory is counted by the code that takes it, on a device that only counts ([`hapo_kernels::Counting`]) and is told the
-//! habits of the device that is planned for. Time is operations at a share of the
+//! caps of the device that is planned for. Time is operations at a share of the
 //! device's peak, and after them the bytes that decoding and the optimiser move, at a share of its bandwidth. The shares
 //! are stated with each device.
 
@@ -12,7 +12,7 @@ mod record;
 pub(crate) mod run_plan;
 mod work;
 
-use hapo_kernels::Habits;
+use hapo_kernels::DeviceCaps;
 use hapo_model::{Config, Dtype};
 use serde::Serialize;
 
@@ -77,7 +77,7 @@ impl<'a> Workload<'a> {
     /// A family of models or an adapter that does not run there.
     pub fn check(&self) -> Result<()> {
         let adapter = self.recipe.lora().map(LoraSection::shape);
-        Ok(hapo_model::check_run(self.config, self.device.habits(), adapter.as_ref())?)
+        hapo_model::check_run(self.config, self.device.caps(), adapter.as_ref())
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Co
     let config = shape_of(recipe, model)?;
     config.check()?;
     if let Some(lora) = recipe.lora() {
-        let anywhere = Habits::cpu(recipe.compute(), 1);
+        let anywhere = DeviceCaps::cpu(recipe.compute(), 1);
         hapo_model::check_run(&config, anywhere, Some(&lora.shape()))?;
     }
     Ok(config)

@@ -14,7 +14,7 @@ use hapo_run::RunFolder;
 use hapo_verify::Extracting;
 
 use crate::Result;
-use crate::checkpoint::handed_on::{HandedOn, handed_on};
+use crate::checkpoint::stage_output::{HandedOn, stage_output};
 use crate::engine::engines::Batching;
 use crate::grading::RunGrader;
 use crate::grading::verifier::{GradingPolicy, VerdictNoise};
@@ -81,7 +81,7 @@ fn located(
         (ModelSource::Folder(_), Some(found), _) => Ok(ModelSource::Folder(found.clone())),
         (ModelSource::Stage(name, which), _, Some(run_dir)) => {
             let stage = beside(run_dir, name);
-            Ok(ModelSource::Folder(handed_on(&stage, *which)?.verified(&stage)?.model))
+            Ok(ModelSource::Folder(stage_output(&stage, *which)?.verified(&stage)?.model))
         }
         (model, ..) => Ok(model.clone()),
     }
@@ -168,12 +168,12 @@ impl RunPlan {
     }
 
     /// The checkpoint of an earlier stage that it starts from, and why (D33).
-    pub(crate) fn handed_on(&self) -> Result<Option<HandedOn>> {
+    pub(crate) fn stage_output(&self) -> Result<Option<HandedOn>> {
         let (ModelSource::Stage(name, which), Some(run_dir)) = (self.recipe.model(), &self.run_dir)
         else {
             return Ok(None);
         };
-        handed_on(&beside(run_dir, name), *which).map(Some)
+        stage_output(&beside(run_dir, name), *which).map(Some)
     }
 
     /// The grader of completions, shown what the recipe takes for an answer (D26).

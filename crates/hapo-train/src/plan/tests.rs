@@ -168,7 +168,7 @@ fn planned_bytes_are_the_allocators() {
         let model = init::init_model(init, 64, 0, cpu.clone()).unwrap().model;
         let model = assert_trained(&cpu, model, recipe.optim(), &parts, &["weights"]);
 
-        let (room, generation) = Sampling::of_step(&recipe).unwrap().buffers(device.habits());
+        let (room, generation) = Sampling::of_step(&recipe).unwrap().buffers(device.caps());
         let limits = hapo_sampler::EngineLimits {
             max_sequences: generation.decoded,
             cache_tokens: room,

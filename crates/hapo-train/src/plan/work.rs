@@ -159,7 +159,7 @@ impl TrainingWork {
         }
         let (longest_prompt, longest_response) = (prompt.ceil() as usize, response.ceil() as usize);
         let rows = rows_of(recipe, config, mini_batch(recipe), longest_prompt, longest_response);
-        if !keeps_logits(config, rows, device.habits().logit_bytes) {
+        if !keeps_logits(config, rows, device.caps().logit_bytes) {
             flops = flops.plus(head);
         }
         let passes = recipe.optim().passes as f64;

@@ -137,7 +137,7 @@ impl PromptTable {
                 bad_row(problem, "correct or remove the row")
             })?;
             let tokens = chat_format.prompt_of(example);
-            let tokens = tokens.map_err(|error| Refusal::from(error).at(origin))?;
+            let tokens = tokens.map_err(|error| error.at(origin))?;
             if tokens.is_empty() || tokens.len() > limits.prompt_tokens {
                 let (limit, n) = (limits.prompt_tokens, tokens.len());
                 let problem = format!("expected a prompt of 1 to {limit} tokens, got {n}");
@@ -307,7 +307,7 @@ fn admit_teachers(
         return Err(it);
     }
     match encoding_failed.into_inner() {
-        Some(it) => Err(it.into()),
+        Some(it) => Err(it),
         None => Ok(admission),
     }
 }

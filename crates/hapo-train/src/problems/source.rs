@@ -152,7 +152,7 @@ pub fn builtin_prompts(recipe: &Recipe) -> Result<Dataset> {
         teacher_coverage: data.teacher_coverage,
         teacher_steps: data.teacher_steps,
     };
-    Ok(hapo_data::task::make_set(&set)?)
+    hapo_data::task::make_set(&set)
 }
 
 pub(crate) fn load_source(

@@ -27,7 +27,7 @@ pub(super) fn idle_keys(it: &Settings, method: &Method) -> Vec<Idle> {
     let gate_does_not_read = |path: &str| {
         let key = path.strip_prefix("hapo.")?;
         let reads = |rule: &GateRule| rule.reads.contains(&key);
-        let unread = GATES.iter().any(|rule| reads(rule)) && !reads(gate);
+        let unread = GATES.iter().any(&reads) && !reads(gate);
         unread.then(|| format!("hapo.gate = \"{}\" does not read it", gate.name))
     };
     let all =

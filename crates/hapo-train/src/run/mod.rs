@@ -19,7 +19,7 @@ use hapo_sampler::{ChatFormat, KvMemory, choose_template};
 use sha2::{Digest, Sha256};
 
 use crate::Result;
-use crate::checkpoint::{self, Contents, Shelf, TrainerState};
+use crate::checkpoint::{self, CheckpointStore, Contents, TrainerState};
 use crate::engine::engines::{
     Engines, Learner, LocalSampler, ModelFiles, Sampler, TRAINING, naming_memory_keys,
 };
@@ -60,7 +60,7 @@ pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result
 }
 
 pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
-    Ok(Cpu::computing(threads, compute)?)
+    Cpu::computing(threads, compute)
 }
 
 pub struct Run<L: Learner = Trainer> {
@@ -138,7 +138,7 @@ impl<D: Device> Run<Trainer<D>> {
         laps.lap("data");
         let mut inputs = inputs_of(&model, &tokenizer_files);
         inputs.set("template", chat_format.template.hash());
-        if model.device().habits().is_cpu() {
+        if model.device().caps().is_cpu() {
             inputs.set("arithmetic", hapo_kernels::ARITHMETIC.to_owned());
             inputs.set(WEIGHTS, hash_of_weights(&model));
         } else {
@@ -291,7 +291,7 @@ impl<D: Device> Reference<D> {
 
 /// Refuses a device whose products are of other factors.
 fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
-    let (asked, got) = (recipe.compute(), device.habits().compute);
+    let (asked, got) = (recipe.compute(), device.caps().compute);
     if asked == got {
         return Ok(());
     }
@@ -398,7 +398,6 @@ impl<L: Learner> Run<L> {
     pub fn warnings(&self) -> Vec<String> {
         let gate = self.method.schedule().into_iter();
         let gate = gate.flat_map(Schedule::warnings);
-        let gate = gate.map(|it| it.to_string());
         let of_data = self.source.warnings(self.wants_teacher());
         self.warnings.iter().cloned().chain(gate).chain(of_data).collect()
     }
@@ -599,7 +598,7 @@ impl<L: Learner> Run<L> {
     /// Writes the checkpoint after the steps done, and tells which others are incomplete.
     pub(crate) fn save(
         &self,
-        shelf: &mut Shelf,
+        shelf: &mut CheckpointStore,
         resolved: &str,
         score: Option<f64>,
     ) -> Result<(PathBuf, Vec<String>)> {

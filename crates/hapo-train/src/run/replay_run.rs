@@ -49,7 +49,7 @@ pub fn recipe_of(run_dir: &Path) -> Result<Recipe> {
 }
 
 fn read(path: &Path) -> Result<String> {
-    Ok(std::fs::read_to_string(path).map_err(Refusal::io("read", path))?)
+    std::fs::read_to_string(path).map_err(Refusal::io("read", path))
 }
 
 /// Computes step `step` of the run in `run_dir` again, on the CPU.

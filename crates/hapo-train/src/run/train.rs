@@ -14,9 +14,9 @@ use hapo_run::{
 use serde_json::Value;
 
 use crate::Result;
-use crate::checkpoint::Shelf;
-use crate::checkpoint::handed_on::Start;
+use crate::checkpoint::CheckpointStore;
 use crate::checkpoint::resume::{self, Found, ResumePolicy};
+use crate::checkpoint::stage_output::Start;
 use crate::engine::engines::Learner;
 use crate::grading::no_reward;
 use crate::observe::early_stopping::EarlyStopping;
@@ -149,7 +149,7 @@ fn train_locked<D: Device>(
     if let Some(it) = plan.template().note() {
         observer.note(&format!("{it} (data.template names another)"));
     }
-    if let Some(it) = plan.handed_on()? {
+    if let Some(it) = plan.stage_output()? {
         observer.note(&it.because);
     }
     for it in recipe.warnings().into_iter().chain(run.warnings()) {
@@ -201,7 +201,7 @@ fn train_locked<D: Device>(
         score,
         is_best: false,
         has_below_wrong: history.iter().any(|it| it.get(REWARD_BELOW_WRONG).is_some()),
-        shelf: Shelf::new(
+        shelf: CheckpointStore::new(
             run_dir,
             recipe.checkpoint().keep,
             found.checkpoint.as_ref().map(|it| it.0.step),
@@ -272,7 +272,7 @@ fn record_early_end(files: RunFolder<'_>, step: u64, because: Option<&str>) -> R
     let Some(because) = because else {
         return Ok(());
     };
-    Ok(EarlyEnd { step, because: because.to_owned() }.write(files)?)
+    EarlyEnd { step, because: because.to_owned() }.write(files)
 }
 
 /// Makes the files that are written once.
@@ -302,7 +302,7 @@ fn evaluate_start<L: Learner>(
         return Ok(None);
     };
     observer.note(&format!("step 0: eval/avg@k {average:.4}"));
-    let model = match plan.handed_on()? {
+    let model = match plan.stage_output()? {
         Some(it) => Some(it.model),
         None => match plan.model()? {
             ModelSource::Folder(path) => Some(path),
@@ -350,7 +350,7 @@ struct Session<'a> {
     is_best: bool,
     /// True if a reward was below `reward.wrong`, which is reported once.
     has_below_wrong: bool,
-    shelf: Shelf,
+    shelf: CheckpointStore,
     saved_at: Option<(u64, PathBuf)>,
 }
 
@@ -487,7 +487,6 @@ impl Session<'_> {
         let saved = self
             .file
             .sync()
-            .map_err(Refusal::from)
             .and_then(|()| run.rollouts.wait())
             .and_then(|()| run.save(&mut self.shelf, self.resolved, score));
         let (folder, warnings) = saved.map_err(|cause| {
@@ -547,7 +546,7 @@ pub fn keep_stages(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
         return Ok(());
     }
     create_folder(run_dir)?;
-    Ok(write_atomically(&RunFolder(run_dir).stages(), Recipe::stages_text(stages).as_bytes())?)
+    write_atomically(&RunFolder(run_dir).stages(), Recipe::stages_text(stages).as_bytes())
 }
 
 /// Folder of a stage: the run's own for a recipe of one.

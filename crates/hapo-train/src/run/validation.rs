@@ -170,12 +170,12 @@ struct Shares {
 
 impl Shares {
     fn of(groups: &[ScoredGroup]) -> Self {
-        let mean = |of: fn(&ScoredGroup) -> f64| {
-            groups.iter().map(of).sum::<f64>() / groups.len().max(1) as f64
-        };
         fn share(part: usize, group: &ScoredGroup) -> f64 {
             part as f64 / group.n_eff().max(1) as f64
         }
+        let mean = |of: fn(&ScoredGroup) -> f64| {
+            groups.iter().map(of).sum::<f64>() / groups.len().max(1) as f64
+        };
         let cut = |group: &ScoredGroup| {
             let members = group.members().iter();
             share(members.filter(|member| !member.rollout.ended).count(), group)

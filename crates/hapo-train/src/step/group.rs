@@ -6,8 +6,9 @@
 use std::borrow::Cow;
 
 use hapo_core::{
-    Context, Credit, Gated, Glance, Growing, Growth, Member, Memory, MixedGroup, Offer, PromptId,
-    Refusal, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot, Step, TokenScores,
+    Candidate, Context, Credit, Gated, GroupSoFar, GroupStats, Growth, Member, Memory, MixedGroup,
+    PromptId, Refusal, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot, Step,
+    TokenScores,
 };
 use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
 
@@ -72,12 +73,12 @@ impl<'a> Task<'a> {
         prompt: PromptId,
         step: Step,
         scores: &'b [TokenScores],
-    ) -> Offer<'b>
+    ) -> Candidate<'b>
     where
         'a: 'b,
     {
         let found = self.table.prompt(prompt);
-        let offer = Offer {
+        let offer = Candidate {
             teachers: &found.teachers,
             stored: self.memory.traces(prompt),
             scores,
@@ -91,7 +92,7 @@ impl<'a> Task<'a> {
         let policy = self.verifier.policy;
         let glances = groups.iter().map(|group| {
             let can_help = self.method.can_help(&self.offer(group.prompt(), step, &[]));
-            Glance::of(group, policy.truncated, policy.wrong, can_help)
+            GroupStats::of(group, policy.truncated, policy.wrong, can_help)
         });
         self.method.open(&glances.collect::<Vec<_>>(), self.slot(step), self.memory)
     }
@@ -181,7 +182,7 @@ fn ask(
     let (recipe, chat_format) = (task.plan.recipe(), &task.verifier.chat_format);
     let limit = recipe.sampling().max_new_tokens;
     let tokenizer = &chat_format.tokenizer;
-    let growing = Growing {
+    let growing = GroupSoFar {
         group,
         part,
         size: task.method.rollouts(task.group_size(), prompt.teacher()),

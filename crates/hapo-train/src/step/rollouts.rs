@@ -48,7 +48,7 @@ impl RolloutLog {
         if !step.0.is_multiple_of(self.every) {
             return Ok(());
         }
-        let text = |tokens: &[u32]| Ok(self.chat_format.text(tokens)?);
+        let text = |tokens: &[u32]| self.chat_format.text(tokens);
         let mut lines = Vec::new();
         for (group, credit) in groups {
             let prompt = table.prompt(group.prompt());
@@ -66,12 +66,12 @@ impl RolloutLog {
         }
         self.sampled = lines.iter().find(|it| it.role == Role::Policy).map(markdown);
         let path = RunFolder(run_dir).rollouts_of(step.0);
-        Ok(self.writer.write(path, lines)?)
+        self.writer.write(path, lines)
     }
 
     /// Waits until the rollouts of the steps done are on the disk.
     pub(crate) fn wait(&mut self) -> Result<()> {
-        Ok(self.writer.wait()?)
+        self.writer.wait()
     }
 }
 

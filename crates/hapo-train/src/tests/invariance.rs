@@ -315,7 +315,7 @@ fn after_extinction_every_hapo_run_is_grpo_bit_for_bit() {
         let open = [hapo.step().unwrap(), hapo.step().unwrap()];
         assert!(open.iter().any(|it| it.get("gate/beta").unwrap() > 0.0));
         std::fs::create_dir(dir.path().join("checkpoints")).unwrap();
-        let mut shelf = crate::checkpoint::Shelf::new(dir.path(), 1, None);
+        let mut shelf = crate::checkpoint::CheckpointStore::new(dir.path(), 1, None);
         let (folder, _) = hapo.save(&mut shelf, "", None).unwrap();
         let state = crate::checkpoint::verify(&folder).unwrap();
         let mut grpo = start(&tiny("method = \"grpo\""), 2);

@@ -2,8 +2,9 @@
 //! keys and reads what the run will do.
 
 use hapo_core::{
-    AdvantageGroup, Annealing, Clip, Gate, ImportanceRatioLevel, Needs, Normaliser, SlotRule, Step,
-    TeacherWeight, Threshold,
+    AdvantageGroup, Annealing, Clip, Gate, ImportanceRatioLevel, Needs, Normaliser, PromptId,
+    Rollout, SampledGroup, Schedule, Scores, Slot, SlotRule, Step, StepContext, TeacherWeight,
+    Threshold, Verdict, admit_teacher, apply_gate,
 };
 use hapo_sampler::{Decoding, Truncation};
 use hapo_train::{Overrides, Recipe};
@@ -96,6 +97,25 @@ fn d12_d13_advantages() {
     assert_eq!(it.group, AdvantageGroup::Sampled);
 }
 
+/// The terms that a recipe's method gives a group of two failures in which a teacher stands.
+fn terms_of(recipe: &str) -> String {
+    let rollout =
+        Rollout { tokens: vec![5, 2], log_probs: vec![-0.5; 2], ended: true, ..Rollout::default() };
+    let scored = SampledGroup::new(PromptId(0), 2, vec![rollout; 2]).score(vec![Verdict::Wrong; 2]);
+    let teacher = admit_teacher(vec![7, 2], &[2], &Verdict::Correct, 80).unwrap();
+    let gate = Gate::Confidence {
+        threshold: Threshold::Derived { success_limit: 0 },
+        annealing: Annealing::Off,
+    };
+    let step = Step(50);
+    let limit = Schedule::new(&gate, 2, 10).unwrap().success_limit(step);
+    let slot = Slot { rule: SlotRule::LowestReward, seed: 0, step };
+    let mixed = apply_gate(scored, Some(&teacher), limit, slot);
+    let at = StepContext { step, initial_threshold: 0.1 };
+    let method = resolve(recipe).unwrap().method().clone();
+    format!("{:?}", method.credit(&mixed, at, &Scores::default()))
+}
+
 #[test]
 fn d14_operators_come_with_their_hosts() {
     for (host, operator, settings, d) in [
@@ -106,9 +126,8 @@ fn d14_operators_come_with_their_hosts() {
         ("chord-phi", "chord", "", 0.1),
         ("hpt", "srft", "", 0.1),
     ] {
-        let it = resolve(&format!("method = \"{host}\"\n{settings}")).unwrap().method().clone();
-        let terms = format!("operator: {operator}, d: {d}");
-        assert!(format!("{it:?}").contains(&terms), "{it:?}");
+        let terms = terms_of(&format!("method = \"{host}\"\n{settings}"));
+        assert!(terms.contains(&format!("operator: {operator}, d: {d}")), "{host}: {terms}");
     }
 }
 
@@ -148,12 +167,10 @@ fn d18_d19_d20_kl_mini_batches_and_passes() {
 
 #[test]
 fn d21_srft_weights() {
-    let of = |text: &str| {
-        let it = resolve(&format!("method = \"srft\"\n{text}")).unwrap();
-        format!("{:?}", it.method())
-    };
-    assert!(of("").contains("weights: Plain"));
-    assert!(of("srft.weights = \"entropy\"").contains("weights: Entropy"));
+    let of = |text: &str| terms_of(&format!("method = \"srft\"\n{text}"));
+    let (plain, entropy) = (of(""), of("srft.weights = \"entropy\""));
+    assert!(!plain.contains("entropy_exponent: 1") && !plain.contains("entropy_exponent: -1"));
+    assert!(entropy.contains("entropy_exponent: 1") && entropy.contains("entropy_exponent: -1"));
 }
 
 #[test]
@@ -230,12 +247,15 @@ fn the_extra_methods_are_a_key_each() {
     let chord = |text: &str| {
         let it = resolve(&format!("method = \"chord-{text}")).unwrap();
         assert!(it.loss().teacher_apart);
-        format!("{:?}", it.method())
+        terms_of(&format!("method = \"chord-{text}"))
     };
-    assert!(chord("mu\"").contains("peak: 0.9, valley: 0.05, warmup: 0, decay: 200"));
-    assert!(chord("phi\"").contains("peak: 0.1, valley: 0.1, warmup: 0, decay: 0"));
+    // A schedule written out is the default's, and another one is not.
+    let written = "mu\"\nchord-mu = { peak = 0.9, valley = 0.05, warmup = 0, decay = 200 }";
+    assert_eq!(chord("mu\""), chord(written));
+    let written = "phi\"\nchord-phi = { peak = 0.1, valley = 0.1, warmup = 0, decay = 0 }";
+    assert_eq!(chord("phi\""), chord(written));
     let own = "mu\"\nchord-mu = { peak = 1, valley = 0, warmup = 3, decay = 9 }";
-    assert!(chord(own).contains("peak: 1.0, valley: 0.0, warmup: 3, decay: 9"));
+    assert_ne!(chord("mu\""), chord(own));
     let refused = resolve("method = \"chord-mu\"\nchord-mu.peak = 2");
     assert!(refused.unwrap_err().contains("[0, 1], got 2 and 0.05"));
     let old = resolve("method = \"chord\"").unwrap_err();

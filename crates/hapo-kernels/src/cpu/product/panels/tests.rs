@@ -60,7 +60,7 @@ fn bf16_weights_give_the_bits_of_the_other_products() {
             let matrix = [inputs, outputs];
             let wide = weight(&cpu, matrix, Held::Trained, &w);
             let mut quick = weight(&cpu, matrix, Held::Trained, &w);
-            assert!(cpu.quicken(&mut quick).unwrap());
+            assert!(cpu.pack_for_decode(&mut quick).unwrap());
             let packed = weight(&cpu, matrix, FROZEN, &w);
             for kind in 0..3 {
                 let onto = || match kind {
@@ -129,7 +129,7 @@ fn packed_weights_are_all_that_is_needed() {
 fn other_weights_are_told_apart_and_rounded() {
     let cpu = Cpu::new(1).unwrap();
     let mut wide = weight(&cpu, [1, 2], Held::Trained, &[1.0, 1.001]);
-    assert!(!cpu.quicken(&mut wide).unwrap());
+    assert!(!cpu.pack_for_decode(&mut wide).unwrap());
     let packed = weight(&cpu, [1, 2], FROZEN, &[1.0, 1.001]);
     let mut back = [0.0; 2];
     cpu.read(&packed, 0, &mut back);
@@ -141,7 +141,7 @@ fn other_weights_are_told_apart_and_rounded() {
 fn a_write_and_an_update_undo_the_copy_for_few_rows() {
     let cpu = Cpu::new(1).unwrap();
     let mut w = weight(&cpu, [1, 2], Held::Trained, &[1.0, 2.0]);
-    assert!(cpu.quicken(&mut w).unwrap());
+    assert!(cpu.pack_for_decode(&mut w).unwrap());
     cpu.write(&mut w, 1, &[4.0]);
     let (x, mut y) = (buf(&cpu, &[1.0]), buf(&cpu, &[0.0; 2]));
     let shape = MatShape { rows: 1, inputs: 1, outputs: 2 };

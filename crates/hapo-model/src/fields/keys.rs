@@ -4,7 +4,7 @@ use hapo_core::{Refusal, expected};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::fields::shown;
+use super::shown;
 use crate::files::{excerpt, several};
 
 /// Keys that leave the decoder's arithmetic alone: bookkeeping of transformers, defaults of

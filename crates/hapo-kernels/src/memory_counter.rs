@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The bytes of a device's buffers, and the most that they were.
 #[derive(Clone, Debug, Default)]
-pub struct Tally(Arc<Bytes>);
+pub struct MemoryCounter(Arc<Bytes>);
 
 #[derive(Debug, Default)]
 struct Bytes {
@@ -13,7 +13,7 @@ struct Bytes {
     peak: AtomicUsize,
 }
 
-impl Tally {
+impl MemoryCounter {
     /// Bytes that are held now.
     pub fn now(&self) -> usize {
         self.0.now.load(Ordering::Relaxed)
@@ -35,7 +35,7 @@ impl Tally {
 /// The bytes of one buffer.
 #[derive(Debug)]
 pub(crate) struct Counted {
-    tally: Tally,
+    tally: MemoryCounter,
     bytes: usize,
 }
 

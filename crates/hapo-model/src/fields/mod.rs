@@ -1,20 +1,24 @@
 //! The fields of `config.json` as transformers names them.
 
+pub(crate) mod keys;
+pub(crate) mod rope;
+
 use hapo_core::{Refusal, expected};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_path_to_error::{Path, Segment};
 
-use super::rope::HfRope;
+use crate::config::check::MAX_LAYERS;
 use crate::config::decoder::LayerKind;
 use crate::files::excerpt;
+use rope::HfRope;
 
 /// The two kinds of layers in `layer_types`; the first has no window.
 pub(crate) const KINDS: [&str; 2] = ["full_attention", "sliding_attention"];
 
 /// The fields of a model, of all families: optional, and in the dialects of transformers 4 and 5. A family takes those
-/// that its class has; what nobody took is refused or named by [`left`](super::keys::left).
+/// that its class has; what nobody took is refused or named by [`keys::left`].
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct HfConfig {
@@ -77,7 +81,7 @@ impl HfConfig {
     /// The number of layers, for what families derive from it before it is checked.
     pub(crate) fn depth(&self) -> Result<usize, Refusal> {
         let layers = required(self.num_hidden_layers, "num_hidden_layers", "a positive integer")?;
-        Ok(layers.min(crate::config::check::MAX_LAYERS))
+        Ok(layers.min(MAX_LAYERS))
     }
 
     /// The kinds of the layers by `layer_types`, with the window of the sliding ones and the embeddings of

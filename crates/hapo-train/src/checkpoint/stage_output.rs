@@ -26,7 +26,7 @@ impl Start {
 
     pub(crate) fn write(&self, run_dir: &Path) -> Result<()> {
         let json = serde_json::to_vec_pretty(self).expect("numbers are plain data");
-        Ok(write_atomically(&RunFolder(run_dir).start(), &json)?)
+        write_atomically(&RunFolder(run_dir).start(), &json)
     }
 }
 
@@ -47,7 +47,7 @@ impl HandedOn {
 }
 
 /// The model that the stage whose run is in `run_dir` hands on.
-pub(crate) fn handed_on(run_dir: &Path, which: StageCheckpoint) -> Result<HandedOn> {
+pub(crate) fn stage_output(run_dir: &Path, which: StageCheckpoint) -> Result<HandedOn> {
     let name = run_dir.file_name().unwrap_or_default().to_string_lossy();
     let recipe = fs::read_to_string(RunFolder(run_dir).recipe()).ok();
     let recipe = recipe.and_then(|it| Recipe::parse_resolved(&it, "recipe.toml").ok());

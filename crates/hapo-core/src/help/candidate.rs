@@ -15,7 +15,7 @@ use crate::scores::TokenScores;
 
 /// A candidate to enter a group, and its slot.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer<'a> {
+pub struct Candidate<'a> {
     /// The prompt's admitted trajectories (D9).
     pub teachers: &'a [TeacherTrajectory],
     /// The prompt's earlier successes, the latest first (D39).
@@ -43,7 +43,7 @@ pub enum TeacherPick {
     Likeliest,
 }
 
-impl Offer<'_> {
+impl Candidate<'_> {
     /// The offer with the trajectory that is picked; whole with [`TeacherPick::First`], which leaves the choice to what enters.
     #[must_use]
     pub fn picking(self, pick: TeacherPick, prompt: PromptId) -> Self {
@@ -118,7 +118,7 @@ pub fn apply_gate(
 ) -> MixedGroup {
     let is_open = success_limit.is_open(group.successes());
     let teachers = teacher.map_or(&[][..], std::slice::from_ref);
-    Offer { teachers, stored: &[], scores: &[], slot }.mix(group, is_open)
+    Candidate { teachers, stored: &[], scores: &[], slot }.mix(group, is_open)
 }
 
 /// How many rollouts to sample for a prompt of a group of `group_size` trajectories: one fewer where a

@@ -4,8 +4,7 @@ use hapo_core::{Refusal, expected};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::fields::{HfConfig, required, shown};
-use super::keys;
+use super::{HfConfig, keys, required, shown};
 use crate::config::decoder::{Llama3Scaling, LongScaling, Rope, Scaling, YarnScaling};
 use crate::files::inside;
 

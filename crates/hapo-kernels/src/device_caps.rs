@@ -24,9 +24,9 @@ pub enum Machine {
     Gpu,
 }
 
-/// The habits of a device.
+/// The caps of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Habits {
+pub struct DeviceCaps {
     /// Its kind.
     pub machine: Machine,
     /// The rounding of products' factors.
@@ -37,7 +37,7 @@ pub struct Habits {
     pub lends_memory: bool,
 }
 
-impl Habits {
+impl DeviceCaps {
     /// Those of a CPU.
     pub fn cpu(compute: Compute, workers: usize) -> Self {
         let machine = Machine::Cpu { workers };
