@@ -137,8 +137,7 @@ fn a_run_with_the_older_hash_of_its_weights_resumes_by_it() {
     let text = "method = \"grpo\"\nsteps = 2\n\
         model.init = { hidden = 16, layers = 1, heads = 2, kv_heads = 1, ffn = 32 }\n\
         data = { prompts = 2, levels = [\"multiply:2\"], max_prompt_tokens = 20 }\n\
-        sampling = { group_size = 2, prompts_per_step = 2, max_new_tokens = 3 }\n\
-        checkpoint.every = 1\n";
+        sampling = { group_size = 2, prompts_per_step = 2, max_new_tokens = 3 }\n";
     let recipe = Recipe::parse(text, "r", &Overrides::default()).unwrap();
     let plan = RunPlan::settle(&recipe).unwrap();
     let folder = tempfile::tempdir().unwrap();
