@@ -18,7 +18,6 @@ use hapo_run::{Journal, JournalFormat, OpenMode, Span};
 use hapo_sampler::{ChatFormat, GroupRequest, InGroup, SampleSettings};
 use hapo_verify::Grader;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::grading::Judge;

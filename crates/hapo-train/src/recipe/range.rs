@@ -37,7 +37,7 @@ impl Range {
         Self { words: words.into(), least, most, takes_inf: false }
     }
 
-    fn takes(&self, number: f64) -> bool {
+    pub(super) fn takes(&self, number: f64) -> bool {
         let is_inside = number.is_finite() && (self.least, self.most).contains(&number);
         is_inside || self.takes_inf && number == f64::INFINITY
     }
