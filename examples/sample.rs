@@ -7,8 +7,8 @@
 use hapo::core::Truncated;
 use hapo::data::find_template;
 use hapo::eval::{
-    Completions, LocalModel, LocalSampling, Plan, ProblemSet, PromptForm, Sampling, Truncated,
-    average, benchmark, draws_of,
+    Completions, LocalModel, LocalSampling, Plan, ProblemSet, PromptForm, Sampling, average,
+    benchmark, draws_of,
 };
 use hapo::sampler::ChatFormat;
 use hapo::train::{BUILTIN_BASE, open_model};
