@@ -1,1 +1,1 @@
-../../../crates/hapo-verify-python/python/hapo_verify/__main__.py
+../../../verifier/hapo-verify-python/python/hapo_verify/__main__.py

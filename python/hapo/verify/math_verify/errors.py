@@ -1,1 +1,1 @@
-../../../../crates/hapo-verify-python/python/hapo_verify/math_verify/errors.py
+../../../../verifier/hapo-verify-python/python/hapo_verify/math_verify/errors.py
