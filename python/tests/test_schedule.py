@@ -68,7 +68,7 @@ def test_what_is_wrong_names_the_argument() -> None:
         ({"turn_off_epoch": -1.5}, "turn_off_epoch: decimal number"),
         (
             {"turn_off_epoch": 1.5, "success_limit": 8},
-            "success limit for groups of 8, expected 0 to 7, got 8",
+            "success limit for groups of 8: expected 0 to 7, got 8",
         ),
         ({"turn_off_epoch": 1.5, "success_limit": -1}, "success_limit: expected a number from 0, got -1"),
         ({"turn_off_epoch": 1.5, "gamma0": 0.05}, "gamma0"),
