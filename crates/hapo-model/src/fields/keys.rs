@@ -16,13 +16,20 @@ const HARMLESS: &[&str] = &[
     "bf16",
     "chunk_size_feed_forward",
     "classifier_dropout",
+    "cls_token_id",
     "cross_attention_hidden_size",
     "datasets",
+    "decoder_start_token_id",
+    "diversity_penalty",
     "do_sample",
     "early_stopping",
     "encoder_no_repeat_ngram_size",
+    "end_token_id",
+    "exponential_decay_length_penalty",
     "export_model_type",
     "finetuning_task",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
     "fp16",
     "gradient_checkpointing",
     "id2label",
@@ -30,8 +37,10 @@ const HARMLESS: &[&str] = &[
     "initializer_range",
     "is_llama_config",
     "label2id",
+    "length_penalty",
     "library_name",
     "license",
+    "mask_token_id",
     "max_length",
     "max_sequence_length",
     "max_window_layers",
@@ -52,8 +61,10 @@ const HARMLESS: &[&str] = &[
     "pretraining_tp",
     "problem_type",
     "remove_invalid_values",
+    "repetition_penalty",
     "return_dict",
     "return_dict_in_generate",
+    "sep_token_id",
     "suppress_tokens",
     "task",
     "task_specific_params",
@@ -67,15 +78,16 @@ const HARMLESS: &[&str] = &[
     "top_p",
     "torchscript",
     "transformers.js_config",
+    "transformers_version",
+    "trl_version",
     "typical_p",
+    "unk_token_id",
     "unsloth_fixed",
+    "unsloth_version",
     "use_bfloat16",
     "use_cache",
     "use_return_dict",
 ];
-
-/// How further such keys end.
-const HARMLESS_ENDINGS: [&str; 3] = ["_penalty", "_token_id", "_version"];
 
 /// Keys with the value that changes nothing, as JSON. Of several rows of a key, the first is the one to say.
 const FIXED: &[Fixed] = &[
@@ -99,6 +111,10 @@ const FIXED: &[Fixed] = &[
 
 /// A row of [`FIXED`].
 pub(crate) type Fixed = (&'static str, &'static str);
+
+/// Dropouts of the families: refused unless they are 0.
+const DROPOUTS: &[&str] =
+    &["attention_dropout", "attn_pdrop", "dropout", "embd_pdrop", "hidden_dropout", "resid_pdrop"];
 
 /// Keys of mixtures of experts: refused unless they say that there is none.
 const EXPERTS: &[&str] = &[
@@ -199,10 +215,8 @@ pub(crate) fn left(
     let fields: Map<String, Value> = serde_json::from_value(fields).expect("fields are an object");
     let (mut refused, mut unread) = (Vec::new(), Vec::new());
     for (key, value) in &fields {
-        let is_ignored = value.is_null()
-            || key.starts_with('_')
-            || HARMLESS.contains(&key.as_str())
-            || HARMLESS_ENDINGS.iter().any(|ending| key.ends_with(ending));
+        let is_ignored =
+            value.is_null() || key.starts_with('_') || HARMLESS.contains(&key.as_str());
         let mut rows = fixed.iter().chain(FIXED).filter(|row| row.0 == key).peekable();
         let refusal = if is_ignored {
             continue;
@@ -211,7 +225,7 @@ pub(crate) fn left(
                 continue;
             }
             expected(first)
-        } else if is_dropout(key) {
+        } else if DROPOUTS.contains(&key.as_str()) {
             if value.as_f64() == Some(0.0) {
                 continue;
             }
@@ -259,13 +273,27 @@ fn is_none(value: &Value) -> bool {
         || value.as_array().is_some_and(Vec::is_empty)
 }
 
-fn is_dropout(key: &str) -> bool {
-    ["dropout", "pdrop"].iter().any(|ending| key.ends_with(ending))
-}
-
 /// True if an unknown key may change a decoder's result.
 fn speaks_of_the_decoder(key: &str) -> bool {
     let lower = key.to_ascii_lowercase();
     let words = lower.split(|it: char| !it.is_ascii_alphabetic());
     words.into_iter().any(|word| OF_THE_DECODER.iter().any(|it| word.starts_with(it)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_ending_excuses_a_key_of_the_decoder() {
+        let keys = ["attention_version", "rope_penalty", "head_token_id", "gate_dropout"];
+        for key in keys {
+            let fields = Map::from_iter([(key.to_owned(), Value::from(0.0))]);
+            assert_eq!(left(&fields, &[], "").0.len(), 1, "{key}");
+        }
+        for key in ["transformers_version", "repetition_penalty", "sep_token_id", "attn_pdrop"] {
+            let fields = Map::from_iter([(key.to_owned(), Value::from(0.0))]);
+            assert!(left(&fields, &[], "").0.is_empty(), "{key}");
+        }
+    }
 }
