@@ -101,11 +101,11 @@ impl Retries {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use ureq::http::{HeaderName, HeaderValue};
 
-    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+    pub(crate) fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
         pairs
             .iter()
             .map(|(name, value)| {

@@ -45,17 +45,8 @@ fn reset(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::ureq::http::{HeaderName, HeaderValue};
+    use crate::http::tests::headers;
     use proptest::prelude::*;
-
-    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
-        pairs
-            .iter()
-            .map(|(name, value)| {
-                (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
-            })
-            .collect()
-    }
 
     #[test]
     fn spent_limits_hold_until_they_are_filled_again() {

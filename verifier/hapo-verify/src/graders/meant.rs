@@ -6,6 +6,7 @@ use super::{residues, unknowns};
 use crate::compare::{
     Comparison, are_joined_otherwise, is_list_for_inequality, same_condition, without_case,
 };
+use crate::cursor::is_digits;
 use crate::error::GoldError;
 use crate::expr::{Expr, Func};
 use crate::extract::{Found, candidates};
@@ -16,7 +17,7 @@ use crate::meaning::{
     changes_number, clock, hedges, is_date, is_integer_ratio, is_ratio, is_unreduced_residue,
     mixed_in_words, names_nothing, opened, ratio_in_words, read, read_measured, same_words,
 };
-use crate::normalise::{Boxes, bare, contents, is_digits, offers_another, open_boxes};
+use crate::normalise::{Boxes, bare, contents, offers_another, open_boxes};
 use crate::numeric;
 use crate::options::MathOptions;
 use crate::parse::{ParseError, Style};

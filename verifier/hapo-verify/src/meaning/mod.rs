@@ -16,9 +16,9 @@ mod units;
 mod words;
 
 use crate::compare::integers_that_meet;
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, is_digits};
 use crate::expr::{Expr, Op};
-use crate::normalise::{Boxes, CleanUp, is_digits, normalise};
+use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::numeric;
 use crate::parse::{self, ParseResult, Style};
 pub(crate) use clock::{Clock, clock, is_date};

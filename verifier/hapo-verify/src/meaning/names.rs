@@ -2,8 +2,7 @@
 
 use super::FRACTIONS;
 use super::words::text_command;
-use crate::cursor::{replaced, replaced_at};
-use crate::normalise::is_digits;
+use crate::cursor::{is_digits, replaced, replaced_at};
 
 /// Most words of a number.
 const MAX_WORDS: usize = 12;

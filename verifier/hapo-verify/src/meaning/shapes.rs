@@ -1,8 +1,7 @@
 //! Matrices, vectors and sets in other notations than the grammar's.
 
 use super::DOTS;
-use crate::cursor::replaced_at;
-use crate::normalise::is_digits;
+use crate::cursor::{is_digits, replaced_at};
 use std::borrow::Cow;
 
 /// `text` in the grammar's notation.

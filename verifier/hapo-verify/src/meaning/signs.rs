@@ -2,8 +2,7 @@
 //!
 //! One pass over the characters; the price is that a spaced list of three-digit numbers (`1 200`) reads as one number.
 
-use crate::cursor::{Cursor, closing, plain_digit, replaced, replaced_at};
-use crate::normalise::is_digits;
+use crate::cursor::{Cursor, closing, is_digits, plain_digit, replaced, replaced_at};
 use std::borrow::Cow;
 
 /// `text` with signs as commands and thousands groups joined.

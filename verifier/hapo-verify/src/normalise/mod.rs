@@ -10,7 +10,6 @@ mod operators;
 mod units;
 mod words;
 
-pub(crate) use crate::cursor::is_digits;
 use crate::work;
 pub(crate) use boxes::{
     are_one_list, bare, closing_brace, content_of, contents, last_command, offers_another,

@@ -1,5 +1,5 @@
 //! Builders of groups for the tests.
-#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test binary uses its part")]
+#![allow(missing_docs, unreachable_pub, reason = "a module of a test program")]
 
 use hapo_core::*;
 

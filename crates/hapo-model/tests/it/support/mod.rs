@@ -1,7 +1,5 @@
 //! The reference models on the CPU.
 
-#![allow(dead_code, reason = "every test binary uses its own part, so no expectation holds in all")]
-
 use hapo_kernels::{Compute, Cpu, multiplies_bf16};
 use hapo_model::Model;
 use hapo_testing::reference::load;
