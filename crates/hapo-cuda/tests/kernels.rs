@@ -320,8 +320,10 @@ fn a_pair_is_exchanged_with_its_copy() {
 
 /// Every error of the table is found by the test that it names, in a process whose kernels have it.
 #[test]
-#[ignore = "a minute of C++; .ci/run asks for it"]
 fn mutants_of_the_kernels_are_caught() {
+    if hapo_testing::slow() {
+        return;
+    }
     let page = include_str!("../../../docs/cuda.md");
     if !support::is_emulator() || support::mutants::wanted().is_some() {
         return;
@@ -739,6 +741,9 @@ fn attention_of_a_prompt_that_many_queries_see() {
 /// probabilities, and backward on their rounded gradients.
 #[test]
 fn attention_on_the_tensor_cores() {
+    if hapo_testing::slow() {
+        return;
+    }
     let cases: [(usize, usize, usize, &[Cut]); 7] = [
         (1, 1, 16, &[(1, None)]),
         (4, 2, 16, &[(5, None), (1, None), (270, None)]),
@@ -820,6 +825,9 @@ fn heads_too_wide_are_refused_by_name() {
 
 #[test]
 fn the_cache_and_decoding() {
+    if hapo_testing::slow() {
+        return;
+    }
     // Query heads that fill no block of eight, exactly one, and more; contexts beyond one part.
     for (heads, kv_heads, head_dim, layers) in
         [(2, 2, 16, 2), (16, 2, 32, 1), (11, 1, 64, 1), (14, 2, 128, 2), (8, 1, 128, 1)]
@@ -974,6 +982,9 @@ fn rows_without_a_cell_are_left_out() {
 /// between the kernels', contexts of one tile to more than 1,024 positions.
 #[test]
 fn a_decoded_row_has_the_bits_of_the_forward_pass() {
+    if hapo_testing::slow() {
+        return;
+    }
     let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
         return;
     };
@@ -1306,6 +1317,9 @@ fn a_logit_that_is_nan_shows_in_the_statistics() {
 
 #[test]
 fn draws_are_those_of_the_cpu() {
+    if hapo_testing::slow() {
+        return;
+    }
     let Some(gpu) = fibers() else { return };
     for (vocabulary, usable) in [(7, 7), (300, 290), (5000, 4800)] {
         let rows = 3;

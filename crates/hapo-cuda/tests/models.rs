@@ -173,6 +173,9 @@ fn step<D: Device>(mut model: Model<D>, recompute: ActivationCheckpointing) -> [
 
 #[test]
 fn a_training_step_is_that_of_the_cpu_and_always_the_same() {
+    if hapo_testing::slow() {
+        return;
+    }
     for name in MODELS {
         let Some(model) = fibers(name, MatmulPrecision::F32) else {
             return;
@@ -317,6 +320,9 @@ fn change_by_small_gates<D: Device>(device: D) -> Vec<f32> {
 /// not after it, where nothing of it would be left.
 #[test]
 fn a_small_adapter_of_the_gate_acts_in_bf16() {
+    if hapo_testing::slow() {
+        return;
+    }
     let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
         return;
     };
@@ -336,6 +342,9 @@ fn a_small_adapter_of_the_gate_acts_in_bf16() {
 /// their direction.
 #[test]
 fn a_step_in_bf16_is_near_that_of_the_cpu() {
+    if hapo_testing::slow() {
+        return;
+    }
     for name in MODELS {
         let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
             return;
@@ -519,6 +528,9 @@ fn bf16_products_stay_near() {
 /// The trained weights are read by the next pass, in bf16 too: its loss goes down.
 #[test]
 fn rounded_products_read_the_weights_after_an_update() {
+    if hapo_testing::slow() {
+        return;
+    }
     let Some(model) = fibers("tiny-qwen2", MatmulPrecision::Bf16) else {
         return;
     };

@@ -17,6 +17,9 @@ use support::Machine;
 
 #[test]
 fn steps_of_a_recipe_are_those_of_the_cpu() {
+    if hapo_testing::slow() {
+        return;
+    }
     let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
         return;
     };
@@ -56,6 +59,9 @@ fn steps_of_a_recipe_are_those_of_the_cpu() {
 /// products that do not depend on the rows beside. The emulator's products do, unless they are asked not to.
 #[test]
 fn sampled_log_probabilities_have_the_bits_of_the_trainers() {
+    if hapo_testing::slow() {
+        return;
+    }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/smoke.toml");
     let small = [
         "compute=bf16",
@@ -227,6 +233,9 @@ fn no_update_is_made_after_a_failure() {
 /// A run on a GPU allocates the planned bytes, to a tenth, beside an adapter too.
 #[test]
 fn planned_bytes_are_the_devices() {
+    if hapo_testing::slow() {
+        return;
+    }
     let (f32, bf16) = (MatmulPrecision::F32, MatmulPrecision::Bf16);
     let modes = [
         (Compute::F32, f32, "method=grpo"),

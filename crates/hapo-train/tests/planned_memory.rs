@@ -69,6 +69,9 @@ fn check(sets: &[&str]) {
 /// One after the other: the allocator counts those of the whole process.
 #[test]
 fn planned_bytes_are_held() {
+    if hapo_testing::slow() {
+        return;
+    }
     check(&[]);
     check(&["optim.activation_checkpointing = \"layers\""]);
     check(&["metrics.kl_every = 1", "optim.mini_batch_prompts = 4"]);

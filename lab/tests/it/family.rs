@@ -45,6 +45,9 @@ fn record(out: &Path) -> Vec<serde_json::Value> {
 
 #[test]
 fn a_killed_family_continues_and_ends_with_the_same_record() {
+    if hapo_testing::slow() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let (whole, killed) = (folder.path().join("whole"), folder.path().join("killed"));
     let message = done(family(&whole, "1"));
@@ -123,6 +126,9 @@ fn scores_of_other_settings_are_refused(out: &Path) {
 /// Every arm on a split of a file, by the model's own template; a problem in two parts is refused.
 #[test]
 fn a_pretrained_model_is_compared_on_a_files_problems() {
+    if hapo_testing::slow() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let row = |problem: String, answer: &str| {
         let solution = format!("It is \\boxed{{{answer}}}");
@@ -173,6 +179,9 @@ fn a_pretrained_model_is_compared_on_a_files_problems() {
 /// `hapo-lab evidence` writes the tables and the picture that are committed, in less than a minute.
 #[test]
 fn the_records_give_the_committed_tables_and_picture() {
+    if hapo_testing::slow() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let started = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_hapo-lab"));

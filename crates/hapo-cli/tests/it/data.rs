@@ -334,6 +334,9 @@ fn a_gold_that_can_never_be_answered_is_a_bad_row() {
 /// Training on the written file gives the same bits as the recipe's own data.
 #[test]
 fn the_built_in_task_as_a_file_trains_to_the_same_bits() {
+    if hapo_testing::slow() {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let recipe = repository("recipes/smoke.toml");
     let recipe = recipe.to_str().unwrap();

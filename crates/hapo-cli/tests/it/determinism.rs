@@ -83,6 +83,9 @@ fn formats() -> impl Iterator<Item = [&'static str; 4]> {
 
 #[test]
 fn same_seed_same_bits_with_one_thread_or_two() {
+    if hapo_testing::slow() {
+        return;
+    }
     for formats in formats() {
         same_bits(formats);
     }
@@ -111,6 +114,9 @@ fn same_bits(formats: [&str; 4]) {
 
 #[test]
 fn a_resumed_run_is_the_unbroken_one() {
+    if hapo_testing::slow() {
+        return;
+    }
     for formats in formats() {
         resumed_bits(formats);
     }

@@ -18,6 +18,9 @@ fn problems(count: u32) -> String {
 
 #[test]
 fn a_new_recipe_fits_the_model_and_the_data_and_trains() {
+    if hapo_testing::slow() {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("gsm.jsonl"), problems(40)).unwrap();
     let files = ["new", "--model", "builtin:base", "--data", "gsm.jsonl", "-o", "my.toml"];
@@ -137,6 +140,9 @@ fn sums(has_solutions: bool) -> String {
 
 #[test]
 fn every_method_writes_a_recipe_that_settles() {
+    if hapo_testing::slow() {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("sums.jsonl").display().to_string();
     fs::write(&data, sums(true)).unwrap();
@@ -169,6 +175,9 @@ fn every_method_writes_a_recipe_that_settles() {
 
 #[test]
 fn a_method_of_solutions_is_refused_where_rows_have_none() {
+    if hapo_testing::slow() {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("sums.jsonl"), sums(false)).unwrap();
     let new = ["new", "--model", "builtin:base", "--data", "sums.jsonl", "--no-sample"];
@@ -407,6 +416,9 @@ fn a_column_that_no_row_has_is_named_with_the_nearest() {
 /// A folder of each family with tiny random weights: recipe, a step with an adapter, the adapter merged, a completion.
 #[test]
 fn every_family_goes_from_a_new_recipe_to_a_merged_model() {
+    if hapo_testing::slow() {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let row = |it: u32| format!("{{\"problem\":\"{it}+7\",\"answer\":\"{}\"}}\n", it + 7);
     fs::write(dir.path().join("sums.jsonl"), (0..20).map(row).collect::<String>()).unwrap();

@@ -71,6 +71,9 @@ fn numbers(run: &Path) -> Vec<(serde_json::Value, serde_json::Value, serde_json:
 /// weights and ends with the rollouts and the weights of a run that needed no server, bit for bit.
 #[test]
 fn d41_a_server_killed_in_the_middle_loses_nothing() {
+    if hapo_testing::slow() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     std::fs::write(folder.join("alone.toml"), RECIPE).unwrap();

@@ -757,6 +757,9 @@ fn a_killed_run_with_an_evaluation_equals_an_unbroken_one() {
 /// A second model scores the rollouts of each step; a memory of earlier successes is part of the checkpoint.
 #[test]
 fn killed_runs_with_a_second_model_or_a_memory_equal_unbroken_ones() {
+    if hapo_testing::slow() {
+        return;
+    }
     let base =
         ["--set", "model={ path = \"builtin:base\" }", "--set", "data.levels=[\"multiply:5\"]"];
     let with = |more: &[&'static str]| killed_equals_unbroken(&[&base[..], more].concat());
@@ -768,6 +771,9 @@ fn killed_runs_with_a_second_model_or_a_memory_equal_unbroken_ones() {
 /// Shown prefixes follow from the step, hints from the step's own rollouts: nothing is kept between steps.
 #[test]
 fn a_killed_run_whose_groups_grow_equals_an_unbroken_one() {
+    if hapo_testing::slow() {
+        return;
+    }
     killed_equals_unbroken(&[
         "--unset",
         "hapo",
@@ -801,6 +807,9 @@ fn a_killed_run_whose_groups_grow_equals_an_unbroken_one() {
 /// GRPO of the tiny recorded model of each family, 20 steps.
 #[test]
 fn killed_runs_of_every_family_equal_unbroken_ones() {
+    if hapo_testing::slow() {
+        return;
+    }
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/fixtures/families");
     let folders = std::fs::read_dir(recorded).unwrap().map(|it| it.unwrap().path());
     let folders: Vec<PathBuf> = folders.filter(|it| it.is_dir()).collect();

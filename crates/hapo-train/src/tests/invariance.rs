@@ -460,6 +460,9 @@ fn every_method_trains() {
 /// Every CPU-sized recipe makes its first steps, with a decoder and a batch small enough for a test.
 #[test]
 fn every_mini_recipe_runs() {
+    if hapo_testing::slow() {
+        return;
+    }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/mini");
     let mut seen = 0;
     for entry in std::fs::read_dir(folder).unwrap() {

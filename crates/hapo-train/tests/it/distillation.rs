@@ -64,6 +64,9 @@ fn run(recipe: &Recipe, folder: &Path, policy: ResumePolicy) -> Result<Logged, S
 
 #[test]
 fn d38_distillation_halves_the_gap_to_the_teacher_and_is_replayed_bit_for_bit() {
+    if hapo_testing::slow() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let all = stages(&[]);
     run(&all[0], folder.path(), ResumePolicy::Fresh).unwrap();

@@ -108,6 +108,9 @@ fn logged(run_dir: &Path, name: &str) -> Vec<f64> {
 
 #[test]
 fn every_method_goes_on_with_the_same_bits() {
+    if hapo_testing::slow() {
+        return;
+    }
     for entry in METHODS {
         let (recipe, name) = (recipe(entry), entry.name);
         let folder = tempfile::tempdir().unwrap();

@@ -56,6 +56,9 @@ fn sum(log: &[Metrics], name: &str) -> f64 {
 
 #[test]
 fn d39_a_resumed_run_opens_for_the_groups_of_an_unbroken_one() {
+    if hapo_testing::slow() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let record = format!("hapo.record={:?}", folder.path().join("posterior").display().to_string());
     let settings = |rule: &GateRule| match rule.name {

@@ -156,6 +156,9 @@ fn d36_hints_of_a_column_are_shown_in_its_order() {
 /// The look at the first prompts moves no bit of a run whose groups grow.
 #[test]
 fn preflight_leaves_a_growing_run_as_it_is() {
+    if hapo_testing::slow() {
+        return;
+    }
     for injection in ["hapo.injection=\"prefix\"", "hapo.injection=\"hint\""] {
         let folder = tempfile::tempdir().unwrap();
         let run_with =
@@ -171,6 +174,9 @@ fn preflight_leaves_a_growing_run_as_it_is() {
 /// was sampled behind another one: with the policy's own weights it is 0 in the first step.
 #[test]
 fn d38_the_second_model_reads_what_is_trained_on() {
+    if hapo_testing::slow() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let reference = ["reference.path=\"builtin:base\"", "loss.kl_coef=0.1"];
     let plain = ["hapo.injection=\"hint\"", "hapo.success_limit=7", "data.verdict_noise=0.4"];
@@ -202,6 +208,9 @@ fn hints_that_do_not_fit_are_refused_before_the_run() {
 
 #[test]
 fn uft_shows_prefixes_and_then_none() {
+    if hapo_testing::slow() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let uft = ["method=\"uft\"", "uft.steps=1", "uft.low=0.5", "uft.weight=0.1"];
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/mini/uft.toml");
@@ -240,6 +249,9 @@ fn uft_shows_prefixes_and_then_none() {
 /// Two steps on problems that the base model solves now and then: failed groups are sampled again under hints.
 #[test]
 fn methods_with_hints_replace_what_failed() {
+    if hapo_testing::slow() {
+        return;
+    }
     for (method, own) in [("ghpo", "seed=0"), ("scaf-grpo", "scaf-grpo.warmup=1")] {
         let folder = tempfile::tempdir().unwrap();
         let recipe =

@@ -60,6 +60,9 @@ fn lines(run_dir: &Path) -> Vec<RolloutLine> {
 
 #[test]
 fn d39_an_earlier_success_enters_and_a_resumed_run_remembers_it() {
+    if hapo_testing::slow() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let run_dir = folder.path().join("run");
     let recipe = recipe(&["hapo.injection=\"replay\""]);
@@ -132,6 +135,9 @@ fn d39_an_earlier_success_enters_and_a_resumed_run_remembers_it() {
 
 #[test]
 fn d38_failed_groups_are_distilled_and_the_others_keep_their_rewards() {
+    if hapo_testing::slow() {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let run_dir = folder.path().join("run");
     let sets = ["hapo.injection=\"distill\"", "reference.path=\"builtin:base\""];

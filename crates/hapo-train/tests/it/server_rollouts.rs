@@ -372,6 +372,9 @@ fn d6_a_completion_that_was_broken_off_is_lost() {
 /// measured over all tokens; nor with masks and several updates of a batch.
 #[test]
 fn d41_our_own_sampler_corrected_keeps_its_bits() {
+    if hapo_testing::slow() {
+        return;
+    }
     let run = |more: &str| {
         let mut run =
             Run::new(&RunPlan::settle(&recipe(&format!("{GRPO}{more}"))).unwrap(), 1).unwrap();
