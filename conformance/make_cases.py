@@ -1139,7 +1139,7 @@ def places() -> None:
     product = {"tis": {"level": "sequence-product", "mode": "clip", "high": 1.05}}
     geometric = {"tis": {"level": "sequence-geometric", "mode": "mask", "keeps": "weight", "low": 0.97, "high": 1.05}}
     gmpo = {"surrogate": "gmpo", "clip_low": 0.4, "clip_high": 0.4, "aggregate": "seq-mean-token-mean"}
-    masked = {
+    masked: dict[str, Json] = {
         "seq-mean": SEQ_MEAN,
         "constant": CONSTANT,
         "prompt-mean": PROMPT_MEAN,
@@ -1181,17 +1181,15 @@ def padded() -> None:
         pair = {"layout": layout}
         case(number, f"law/padding-{name}", law, kind="law", batch="small5", hyper=hyper, cuts=one, pair=pair)
 
-    kl = {**SEQ_MEAN, **K3}
-    for layout, name, hyper in (
+    sides: list[tuple[str, str, Json]] = [
         ("left", "gspo", GSPO),
-        ("left", "kl", kl),
         ("left", "sft", SFT),
         ("packed", "gspo", GSPO),
-        ("packed", "sft", SFT),
-    ):
+    ]
+    for layout, name, hyper in sides:
         law = f"padding at the right or {layout}: the same step"
         of(39, f"{layout}/{name}", law, hyper, {"pad": layout})
-    filled = {
+    filled: dict[str, tuple[Json, Json]] = {
         "nan/cispo": (CISPO, {"logp": math.nan}),
         "nan/gspo": (GSPO, {"logp": math.nan}),
         "nan/old": (CISPO, {"old_logp": math.nan}),
@@ -1264,7 +1262,6 @@ def rules() -> None:
         ("luffy", {**TOKEN_MEAN, "teacher": "luffy", "d": 0.1}, {}),
         ("srft", srft, {}),
         ("hpt", hpt, {}),
-        ("chord-mu", {**PPO, "teacher": "chord-mu", "mu": 0.3}, {}),
         ("trapo", {"surrogate": "ppo", **constant, "teacher": "trapo", "d": 0.1}, {"prefix": [2, 0, 1, 0, 0]}),
     ):
         law = "tokens out of the loss are in no sum, no mean and no divisor of a teacher's terms"
@@ -1309,11 +1306,12 @@ def more_advantages() -> None:
     graded = [1.0, 0.25, 0.5, 0.0, 0.75]
     of(
         61,
-        "interleaved/std",
-        "members of a group need not stand together",
+        "std/groups",
+        "members of a group need not stand together; beside it a constant group and a pair with negative rewards",
         std,
-        [*graded, 0.5],
-        group=[7, 3, 7, 3, 3, 7],
+        [1.0, 0.25, 0.5, 0.3, -1.0, 0.3, 0.0, 0.3, -0.25],
+        group=[7, 7, 7, 3, 4, 3, 7, 3, 4],
+        variants=other_deviations(),
     )
     of(
         62,
@@ -1322,22 +1320,6 @@ def more_advantages() -> None:
         loo,
         [*graded, 0.5],
         group=[7, 3, 7, 3, 3, 7],
-    )
-    of(
-        61,
-        "pairs/std",
-        "groups of two, one of them with negative rewards",
-        std,
-        [1.0, 0.25, -1.0, -0.5],
-        group=[0, 0, 1, 1],
-    )
-    of(
-        63,
-        "mixed-groups/std",
-        "a constant group has 0 beside another that has not",
-        std,
-        [0.3, 0.3, 0.3, 0.0, 1.0, 0.0],
-        group=[0, 0, 0, 1, 1, 1],
     )
     taught = ["teacher", *["policy"] * 4]
     outside = {**std, "teacher_in_mean": False}
@@ -1364,6 +1346,7 @@ def more_advantages() -> None:
         outside,
         [1.0, 0.0, 0.0, 0.0, 0.0],
         source=taught,
+        variants={"all-zero": {"constant_rest": "zero"}},
     )
     of(
         68,

@@ -293,8 +293,8 @@ def surrogate(row: Row, hyper: Hyper, logp: Array, advantage: Array) -> tuple[Ar
         side = "positive" if (row.advantage >= 0).all() else "negative"
         k, rate = hyper[f"k_{side}"], hyper[f"lambda_{side}"]
         log_weight = row.sum(row.logp - row.old)
-        weight = math.exp(rate + k * log_weight - rate * math.exp(log_weight))
-        return -weight * advantage * logp, -weight * advantage
+        scale = advantage * math.exp(rate + k * log_weight - rate * math.exp(log_weight))
+        return -scale * logp, -scale
     if name == "dro":
         return -advantage * logp + hyper["dro_beta"] / 2 * delta**2, -advantage + hyper["dro_beta"] * delta
     if name == "ppo":
@@ -495,10 +495,10 @@ def mean(values: Array) -> float:
 
 
 def spread(values: Array, hyper: Hyper) -> float:
-    """σ + ε; 1 without a deviation in the definition, and where the spread is 0."""
+    """σ + ε; 1 without a deviation in the definition, and where the spread is 0, unless all have 0 there."""
     rule = hyper.get("std")
     if not rule or (values == values[0]).all():
-        return 1.0
+        return math.inf if rule and hyper.get("constant_rest") == "zero" else 1.0
     return float(values.std(ddof=rule["ddof"])) + float(rule["epsilon"])
 
 
