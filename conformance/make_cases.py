@@ -1226,7 +1226,7 @@ def empty() -> None:
         "2+1,1+1": [[[[0, 1], [2]]], [[[3], [4]]]],
     }
     law = "two optimiser steps on one generation batch divide by their own counts each"
-    case(48, "law/window/constant", law, batch="small5", hyper=CONSTANT, cuts=windows)
+    case(48, "law/window/prompt-mean", law, batch="small5", hyper=PROMPT_MEAN, cuts=windows)
     case(
         35,
         "law/permutation/prompt-mean",

@@ -78,6 +78,7 @@ MUTANTS = [
     ("token sum as a mean", 'case "token-sum":\n            return ones', 'case "token-sum":\n            return ones / max(whole.tokens, 1.0)', "agg/token-sum/ppo"),
     ("sequence sum over tokens", 'case "seq-mean-token-sum":\n            return ones / whole.sequences', 'case "seq-mean-token-sum":\n            return ones / whole.tokens', "agg/luspo"),
     ("constant without B", "return ones / (whole.sequences * float(hyper.get(", "return ones / (float(hyper.get(", "agg/seq-mean-token-sum-norm/ppo"),
+    ("prompts of the generation batch", "len(whole.prompt_tokens) * max(", "2 * max(", "law/window/prompt-mean"),
     ("prompts by rollouts", "len(whole.prompt_tokens) * max(whole.prompt_tokens[row.group], 1.0)", "whole.tokens", "agg/prompt-mean/uneven"),
     ("n of masked tokens too", "    n = max(row.n, 1.0)\n    match", "    n = float(len(row.mask))\n    match", "law/masked-tokens/seq-mean"),
     ("NaN multiplied by the mask", "return float(np.where(self.mask > 0, values, 0.0).sum())", "return float((self.mask * values).sum())", "law/masked-nan/gspo"),
@@ -196,7 +197,7 @@ MUTANTS = [
     ("mask not read", 'mask=tokens("mask", np.ones_like(logp))', "mask=np.ones_like(logp)", "law/masked-tokens/constant"),
     ("log-probabilities in half precision", "logp = np.array(values, dtype=np.float64)", "logp = np.array(values, dtype=np.float16).astype(np.float64)", "agg/token-mean/ppo"),
     ("one rank of two", "            for micro in rank:\n", "            for micro in rank if rank is ranks[0] else []:\n", "law/ranks/seq-mean"),
-    ("one optimiser step of two", '    for ranks in cut["steps"]:\n', '    for ranks in cut["steps"][:1]:\n', "law/window/constant"),
+    ("one optimiser step of two", '    for ranks in cut["steps"]:\n', '    for ranks in cut["steps"][:1]:\n', "law/window/prompt-mean"),
 ]  # fmt: skip
 
 
