@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from lossproof import reference
+from lossproof.cases import numbers
 
 HERE = Path(__file__).resolve().parent
-SPEC = "1.0"
+SPEC = "1.1"
 Json = dict[str, Any]
 FILES: dict[str, str] = {}
 BATCHES: dict[str, Json] = {}
+FIELDS = ("logp", "old_logp", "ref_logp", "sampler_logp", "entropy")
 
 
 def f32(values: Any) -> Any:
@@ -79,6 +81,30 @@ def core6() -> None:
         **fields,
         **more_fields(8, lengths),
     )
+
+
+def small5() -> None:
+    """The batch of cases that need no more, and the same with a token out of the loss at which nothing is a number."""
+    lengths = [3, 5, 2, 1, 4]
+    rewards = [1.0, 0.0, 0.0, 0.0, 1.0]
+    fields = {
+        "group": [0, 0, 0, 1, 1],
+        "reward": rewards,
+        "advantage": np.concatenate([group_advantages(rewards[:3]), group_advantages(rewards[3:])]),
+        **draw_sequences(np.random.default_rng(21), lengths),
+        **more_fields(22, lengths),
+    }
+    batch("small5", "groups of three and two; PCG64 seed 21, seed 22 for entropies and ids", **fields)
+    holed("hole5", "small5", (1, 3))
+    holed("hole6", "core6", (1, 3))
+
+
+def holed(name: str, source: str, at: tuple[int, int]) -> None:
+    fields = json.loads(json.dumps({key: it for key, it in BATCHES[source].items() if key not in ("name", "about")}))
+    for field in FIELDS:
+        fields[field][at[0]][at[1]] = math.nan
+    fields["mask"][at[0]][at[1]] = 0
+    batch(name, f"{source}, with no number at token {at[1]} of sequence {at[0]}, which is out of the loss", **fields)
 
 
 def switch9() -> None:
@@ -163,16 +189,24 @@ CUTS: Json = {
     "2x3": [[[[0, 1, 2], [3, 4, 5]]]],
     "3x2": [[[[0, 1], [2, 3], [4, 5]]]],
     "by-length": [[[[2], [1, 4], [5, 0, 3]]]],
+    "4+2": [[[[0, 1, 2, 3], [4, 5]]]],
+    "5+1": [[[[0, 1, 2, 3, 4], [5]]]],
     "2x3@2": [[[[0, 1, 2]], [[3, 4, 5]]]],
+    "2+1@2": [[[[0, 1], [2]], [[3, 4], [5]]]],
 }
 WINDOWS: Json = {
     "1x3,1x3": [[[[0, 1, 2]]], [[[3, 4, 5]]]],
     "3x1,3x1": [[[[0], [1], [2]]], [[[3], [4], [5]]]],
+    "2+1,2+1": [[[[0, 1], [2]]], [[[3, 4], [5]]]],
 }
 
 
 def cuts_over(n: int) -> Json:
-    return {f"1x{n}": [[[list(range(n))]]], f"{n}x1": [[[[i] for i in range(n)]]]}
+    return {
+        f"1x{n}": [[[list(range(n))]]],
+        f"{n}x1": [[[[i] for i in range(n)]]],
+        f"{n - 1}+1": [[[list(range(n - 1)), [n - 1]]]],
+    }
 
 
 # ---------------------------------------------------------------- cases
@@ -203,7 +237,7 @@ def case(number: int, name: str, law: str, /, **fields: Any) -> None:
 
 def resolved(record: Json) -> Json:
     source = BATCHES[record["batch"]] if isinstance(record["batch"], str) else plain(record["batch"])
-    return {**record, "batch": {**source, **plain(record.get("with", {}))}}
+    return {**record, "batch": numbers({**source, **plain(record.get("with", {}))})}
 
 
 def answer(record: Json) -> Json:
@@ -493,6 +527,7 @@ NAMED = {"token-mean": TOKEN_MEAN, "seq-mean": SEQ_MEAN}
 GSPO = {"surrogate": "gspo", "clip_low": 0.2, "clip_high": 0.2, "aggregate": "seq-mean-token-mean"}
 CISPO = {"surrogate": "cispo", "clip_low": 0.2, "clip_high": 0.2, "aggregate": "token-mean"}
 SFT = {"surrogate": "nll", "aggregate": "token-mean"}
+CONSTANT = {**PPO, "aggregate": "seq-mean-token-sum-norm", "length": 12}
 
 
 def laws() -> None:
@@ -511,7 +546,7 @@ def laws() -> None:
         )
     uncut = {"name": "1x6", "steps": WHOLE}
     dual = {**TOKEN_MEAN, "clip_high": 0.28, "dual_clip": 3.0}
-    parts = {key: CUTS[key] for key in ("6x1", "2x3", "3x2", "by-length")}
+    parts = {key: CUTS[key] for key in ("6x1", "2x3", "3x2", "by-length", "4+2")}
     for name, hyper in {**NAMED, "dual": dual, "gspo": GSPO, "cispo": CISPO}.items():
         case(
             36,
@@ -529,7 +564,7 @@ def laws() -> None:
             "two ranks with 26 and 17 tokens give the gradient of one",
             kind="law",
             hyper=hyper,
-            cuts={"2x3@2": CUTS["2x3@2"]},
+            cuts={key: CUTS[key] for key in ("2x3@2", "2+1@2")},
             pair={"cut": uncut},
         )
     prompted = {"mask": [[0] * (1 + i % 3) + [1] * (len(it) - 1 - i % 3) for i, it in enumerate(core["logp"])]}
@@ -564,8 +599,7 @@ def laws() -> None:
                 cuts=one,
                 pair={"layout": {"fill": {field: value}}},
             )
-    constant = {**PPO, "aggregate": "seq-mean-token-sum-norm", "length": 12}
-    for name, hyper in {"token-mean": TOKEN_MEAN, "constant": constant}.items():
+    for name, hyper in {"token-mean": TOKEN_MEAN, "constant": CONSTANT}.items():
         case(
             41,
             f"law/width/{name}",
@@ -686,6 +720,7 @@ CUTS_OF_NINE = {
     "1x9": [[[list(range(9))]]],
     "3x3": [[[[0, 1, 2], [3, 4, 5], [6, 7, 8]]]],
     "9x1": [[[[i] for i in range(9)]]],
+    "4+4+1": [[[[0, 1, 2, 3], [4, 5, 6, 7], [8]]]],
 }
 
 
@@ -727,6 +762,7 @@ def whole_groups(off: dict[str, Any], srft: dict[str, Any]) -> None:
             "1x8": [[[list(range(8))]]],
             "4x2": [[[[0, 1], [2, 3], [4, 5], [6, 7]]]],
             "8x1": [[[[i] for i in range(8)]]],
+            "3+3+2": [[[[0, 1, 2], [3, 4, 5], [6, 7]]]],
         },
     )
 
@@ -910,12 +946,7 @@ def advantage_cases() -> None:
         kind="advantage",
         batch=graded,
         hyper=std,
-        variants={
-            f"n{'-1' if ddof else ''}, epsilon {epsilon:g}": {"std": {"ddof": ddof, "epsilon": epsilon}}
-            for ddof in (1, 0)
-            for epsilon in (0.0, 1e-9, 1e-8, 1e-6, 1e-4)
-            if (ddof, epsilon) != (1, 1e-6)
-        },
+        variants=other_deviations(),
     )
     case(61, "adv/mean", "R − mean (Dr. GRPO)", kind="advantage", batch=graded, hyper={"baseline": "mean"})
     loo = {"baseline": "leave-one-out"}
@@ -973,6 +1004,15 @@ def advantage_cases() -> None:
             hyper=hyper,
             pair={"with": {"reward": [r + 2.0 for r in rewards]}},
         )
+    case(
+        65,
+        "adv/inf-reward/std",
+        "a reward that is no finite number is refused, or that member alone is out",
+        kind="advantage",
+        batch={"group": [0, 0, 0, 1, 1, 1], "reward": [-math.inf, 0.0, 1.0, 1.0, 0.0, 0.0]},
+        hyper=std,
+        expect={"refused": True},
+    )
     member_out()
     case(
         67,
@@ -1004,14 +1044,343 @@ def advantage_cases() -> None:
 
 
 def member_out() -> None:
-    """The registered answer to a NaN reward besides a refusal: that member has 0 and the others their own group."""
-    for name in ("std", "mean", "leave-one-out"):
-        path = f"cases/adv/nan-reward/{name}.json"
+    """The registered answer to a reward that is no finite number, besides a refusal: that member has 0 and the others
+    their own group."""
+    names = [f"nan-reward/{it}" for it in ("std", "mean", "leave-one-out")]
+    for name in (*names, "inf-reward/std"):
+        path = f"cases/adv/{name}.json"
         record = json.loads(FILES[path])
         others = {**record, "batch": {"group": [0, 0, 1, 1, 1], "reward": [0.0, 1.0, 1.0, 0.0, 0.0]}}
         expect = {"advantage": [0.0, *reference.step(others, None)["advantage"]]}
         record["variants"] = {"member-out": {"hyper": {}, "expect": expect}}
         FILES[path] = dumps(plain(record))
+
+
+# ---------------------------------------------------------------- what a bug needs to show
+
+
+CUTS_OF_FIVE: Json = {
+    "1x5": [[[[0, 1, 2, 3, 4]]]],
+    "5x1": [[[[0], [1], [2], [3], [4]]]],
+    "by-length": [[[[2, 3], [0], [4, 1]]]],
+    "3+2": [[[[0, 1, 2], [3, 4]]]],
+    "4+1": [[[[0, 1, 2, 3], [4]]]],
+    "2+1@2": [[[[0, 1], [2]], [[3], [4]]]],
+}
+TAUGHT = ["policy", "teacher", "policy", "policy", "teacher"]
+K3 = {"kl": "k3", "beta": 1.0}
+BOUNDS = {"low": 0.9, "high": 1.1}
+TIS = {"tis": {"level": "token", "mode": "clip", **BOUNDS}}
+VESPO = {"surrogate": "vespo", "k_positive": 2.0, "lambda_positive": 3.0, "k_negative": 3.0, "lambda_negative": 2.0,
+         "aggregate": "token-mean"}  # fmt: skip
+PROMPT_MEAN = {**PPO, "aggregate": "prompt-mean"}
+
+
+def small(number: int, name: str, law: str, hyper: Json, /, **change: Any) -> None:
+    """A case of small5, with some of its fields replaced."""
+    source = change.pop("batch", "small5")
+    more = {"with": change} if change else {}
+    case(number, name, law, hyper=hyper, batch=source, cuts=CUTS_OF_FIVE, **more)
+
+
+def newer_surrogates() -> None:
+    logp = BATCHES["small5"]["logp"]
+    for name, hyper in {"ppo": TOKEN_MEAN, "gspo": GSPO}.items():
+        law = "where π_old is π every ratio is 1, and the slope is that of −A·log π"
+        small(70, f"agg/on-policy/{name}", law, hyper, old_logp=logp)
+    total = {**PPO, "aggregate": "token-sum"}
+    small(71, "agg/token-sum/ppo", "the sum over all tokens of the step (verl's token-sum)", total)
+    dro = {"surrogate": "dro", "dro_beta": 0.1, "aggregate": "token-mean"}
+    small(72, "agg/dro", "−A·log π + 0.1/2·Δ² (DRO, arXiv 2405.19107, without its value function)", dro)
+    about = "log π weighted by A and by exp(λ + k·ΣΔ − λ·exp(ΣΔ)), a constant of the sequence (VESPO, arXiv 2602.10693)"
+    small(73, "agg/vespo", about, VESPO)
+    luspo = {**GSPO, "aggregate": "seq-mean-token-sum"}
+    small(74, "agg/luspo", "the sequence's ratio with the sum of its tokens (LUSPO, arXiv 2602.05261)", luspo)
+    far = "a bad sequence whose mean of log π_sampler − log π is above 0.05 has no surrogate; N keeps it (DeepSeek-V3.2, arXiv 2512.02556)"
+    small(75, "agg/off-policy-mask", far, {**TOKEN_MEAN, "off_policy_limit": 0.05})
+    small(17, "agg/prompt-mean/uneven", "prompts of three and two rollouts weigh the same", PROMPT_MEAN)
+
+
+def products() -> None:
+    """Two terms in one loss: what one of them does not touch in the other."""
+    mask = {"tis": {"level": "token", "mode": "mask", "keeps": "weight", **BOUNDS}}
+    luffy = {**TOKEN_MEAN, "teacher": "luffy", "d": 0.1}
+    with_kl = "the correction weighs the surrogate, not the KL"
+    case(18, "tis/with-kl", with_kl, hyper={**TOKEN_MEAN, **TIS, **K3})
+    with_teacher = "the correction weighs rollouts; nobody sampled a demonstration"
+    case(18, "tis/with-teacher", with_teacher, hyper={**luffy, **TIS}, **{"with": {"source": SOURCES}})
+    keeps = "a token whose surrogate is masked keeps its KL"
+    small(19, "tis/mask-with-kl", keeps, {**TOKEN_MEAN, **mask, **K3})
+    entropy = "the correction does not weigh the entropy bonus"
+    small(18, "tis/with-entropy", entropy, {**TOKEN_MEAN, **TIS, "entropy_coef": 0.1})
+    product = {"tis": {"level": "sequence-product", "mode": "clip", "high": 1.05}}
+    small(21, "tis/gspo", "the correction of a sequence beside the sequence's ratio", {**GSPO, **product})
+    upper = {"tis": {"level": "token", "mode": "clip", "high": 1.1}}
+    small(18, "tis/token-truncate", "each token's loss times min(π_old/π_sampler, 1.1)", {**TOKEN_MEAN, **upper})
+    for name, hyper in {"constant": CONSTANT, "gspo": GSPO}.items():
+        law = "the KL of every token, by the aggregation of the surrogate"
+        small(27, f"kl/beside/{name}", law, {**hyper, **K3})
+    ratio = {"surrogate": "none", "kl": "k3-times-ratio", "beta": 1.0, "aggregate": "token-mean"}
+    small(76, "kl/k3-times-ratio", "ρ·k3, whose slope goes through ρ too (DeepSeek-V3.2, arXiv 2512.02556)", ratio)
+    small(27, "kl/with-teacher", "a demonstration's tokens have no KL", {**luffy, **K3}, source=TAUGHT)
+    for name, hyper in {"seq-mean": SEQ_MEAN, "constant": CONSTANT}.items():
+        law = "−c·(mean entropy) by the loss's own aggregation"
+        small(32, f"entropy/bonus/{name}", law, {**hyper, "entropy_coef": 0.1})
+    for name, hyper in {
+        "above": {**SEQ_MEAN, "temperature": 1.6},
+        "gspo": {**GSPO, "temperature": 0.7},
+    }.items():
+        law = "logits are divided by T for the current and the old policy alike; grad is by the logits"
+        case(34, f"temperature/{name}", law, batch="logits4", hyper=hyper, cuts=cuts_over(4))
+
+
+def places() -> None:
+    """Tokens out of the loss, padded places, empty parts of a cut."""
+    product = {"tis": {"level": "sequence-product", "mode": "clip", "high": 1.05}}
+    geometric = {"tis": {"level": "sequence-geometric", "mode": "mask", "keeps": "weight", "low": 0.97, "high": 1.05}}
+    gmpo = {"surrogate": "gmpo", "clip_low": 0.4, "clip_high": 0.4, "aggregate": "seq-mean-token-mean"}
+    masked: dict[str, Json] = {
+        "seq-mean": SEQ_MEAN,
+        "constant": CONSTANT,
+        "prompt-mean": PROMPT_MEAN,
+        "gmpo": gmpo,
+        "kl": {**SEQ_MEAN, **K3},
+        "entropy": {**TOKEN_MEAN, "entropy_coef": 0.1},
+        "tis-product": {**TOKEN_MEAN, **product},
+        "tis-geometric": {**TOKEN_MEAN, **geometric},
+        "off-policy-mask": {**TOKEN_MEAN, "off_policy_limit": 0.05},
+        "sft-seq-mean": {**SFT, "aggregate": "seq-mean-token-mean"},
+    }
+    for name, hyper in masked.items():
+        law = "tokens out of the loss are in no sum, no mean and no divisor"
+        small(77, f"law/masked-tokens/{name}", law, hyper, mask=holes("small5"))
+    unread = {
+        "ppo": TOKEN_MEAN,
+        "gspo": GSPO,
+        "kl": {**TOKEN_MEAN, **K3},
+        "tis": {**TOKEN_MEAN, **TIS},
+        "entropy": {**TOKEN_MEAN, "entropy_coef": 0.1},
+    }
+    law = "what stands at a token out of the loss changes nothing, NaN included"
+    case(78, "law/masked-nan/cispo", law, batch="hole6", hyper=CISPO)
+    for name, hyper in unread.items():
+        small(78, f"law/masked-nan/{name}", law, hyper, batch="hole5")
+    padded()
+    empty()
+
+
+def holes(name: str) -> list[list[int]]:
+    """Every third token is out of the loss."""
+    return [[int(t % 3 != 1) for t in range(len(it))] for it in BATCHES[name]["logp"]]
+
+
+def padded() -> None:
+    one = {"1x5": CUTS_OF_FIVE["1x5"]}
+
+    def of(number: int, name: str, law: str, hyper: Json, layout: Json) -> None:
+        pair = {"layout": layout}
+        case(number, f"law/padding-{name}", law, kind="law", batch="small5", hyper=hyper, cuts=one, pair=pair)
+
+    sides: list[tuple[str, str, Json]] = [
+        ("left", "gspo", GSPO),
+        ("left", "sft", SFT),
+        ("packed", "gspo", GSPO),
+    ]
+    for layout, name, hyper in sides:
+        law = f"padding at the right or {layout}: the same step"
+        of(39, f"{layout}/{name}", law, hyper, {"pad": layout})
+    filled: dict[str, tuple[Json, Json]] = {
+        "nan/cispo": (CISPO, {"logp": math.nan}),
+        "nan/gspo": (GSPO, {"logp": math.nan}),
+        "nan/old": (CISPO, {"old_logp": math.nan}),
+        "nan/kl": ({**TOKEN_MEAN, **K3}, {"ref_logp": math.nan}),
+        "nan/tis": ({**TOKEN_MEAN, **TIS}, {"sampler_logp": math.nan}),
+        "nan/entropy": ({**TOKEN_MEAN, "entropy_coef": 0.1}, {"entropy": math.nan}),
+        "nan/sft": (SFT, {"logp": math.nan}),
+        "low/kl": ({**TOKEN_MEAN, **K3}, {"logp": -1e10}),
+    }
+    for name, (hyper, fill) in filled.items():
+        law = f"what lies in padded places of {', '.join(fill)} changes nothing, and their own slopes are 0"
+        of(40, name, law, hyper, {"fill": fill})
+
+
+def empty() -> None:
+    """Parts of a cut without a token in the loss."""
+    batch = BATCHES["small5"]
+    first = [[0] * len(it) if i < 2 else [1] * len(it) for i, it in enumerate(batch["logp"])]
+    some = {key: CUTS_OF_FIVE[key] for key in ("1x5", "5x1")} | {"2+3": [[[[0, 1], [2, 3, 4]]]]}
+    law = "a micro-batch with no token in the loss adds 0 and no NaN"
+    more = {"with": {"mask": first}}
+    case(44, "law/dead-micro-batch/kl", law, batch="small5", hyper={**TOKEN_MEAN, **K3}, cuts=some, **more)
+    case(
+        44,
+        "law/dead-rank",
+        "a rank with no token in the loss adds 0 and no NaN",
+        batch="small5",
+        hyper=TOKEN_MEAN,
+        cuts={"1x5": CUTS_OF_FIVE["1x5"], "2+3@2": [[[[0, 1]], [[2, 3, 4]]]]},
+        **{"with": {"mask": first}},
+    )
+    windows = {
+        "1x3,1x2": [[[[0, 1, 2]]], [[[3, 4]]]],
+        "2+1,1+1": [[[[0, 1], [2]]], [[[3], [4]]]],
+    }
+    law = "two optimiser steps on one generation batch divide by their own counts each"
+    case(48, "law/window/prompt-mean", law, batch="small5", hyper=PROMPT_MEAN, cuts=windows)
+    case(
+        35,
+        "law/permutation/prompt-mean",
+        "gradients move with their sequences, whose prompts need not stand together",
+        kind="law",
+        batch="small5",
+        hyper=PROMPT_MEAN,
+        cuts={"1x5": CUTS_OF_FIVE["1x5"]},
+        pair={"select": [3, 0, 4, 1, 2]},
+    )
+
+
+def rules() -> None:
+    """What success is, and who is imitated, with rewards between 0 and 1 and with tokens out of the loss."""
+    constant = {"aggregate": "seq-mean-token-sum-norm", "length": 12}
+    hpt = {"surrogate": "ppo", "teacher": "hpt", "length": 12}
+    case(
+        52,
+        "teacher/hpt/graded",
+        "a reward of 0.1 is no success: `success_at` is 1",
+        batch="switch9",
+        hyper={**hpt, "switch": True, "success_at": 1.0},
+        cuts=CUTS_OF_NINE,
+        **{"with": {"reward": [0, 0.1, 1, 1, 0, 1, 0, 0, 1]}},
+    )
+    srft = {**PPO, **constant, "teacher": "srft", "d": 0.1}
+    graded = "SRFT's correct rollouts are those with a reward of at least `success_at`"
+    half = {**srft, "success_at": 0.5}
+    small(51, "teacher/srft/graded", graded, half, source=TAUGHT, reward=[0.6, 1.0, 0.4, 0.5, 1.0])
+    constants = "SRFT's weights e^±H are constants: no slope by an entropy"
+    small(51, "teacher/srft/detached", constants, {**srft, "entropy_coef": 0.0}, source=TAUGHT)
+    for name, hyper, more in (
+        ("luffy", {**TOKEN_MEAN, "teacher": "luffy", "d": 0.1}, {}),
+        ("srft", srft, {}),
+        ("hpt", hpt, {}),
+        ("trapo", {"surrogate": "ppo", **constant, "teacher": "trapo", "d": 0.1}, {"prefix": [2, 0, 1, 0, 0]}),
+    ):
+        law = "tokens out of the loss are in no sum, no mean and no divisor of a teacher's terms"
+        small(77, f"teacher/masked/{name}", law, hyper, source=TAUGHT, mask=holes("small5"), **more)
+    for name, what in (("failures", "rollouts below `success_at`"), ("failed-groups", "groups without a success")):
+        law = f"the pull to a teacher's model, k2, is on {what} alone; the divisor keeps all"
+        hyper = {**TOKEN_MEAN, "kl": "k2", "beta": 1.0, "kl_on": name, "success_at": 1.0}
+        small(79, f"kl/on-{name}", law, hyper, reward=[1.0, 0.4, 0.0, 0.0, 0.6])
+    within = [
+        [int((t < len(it) - 1 and t != 1) or len(it) == 1) for t in range(len(it))] for it in BATCHES["small5"]["logp"]
+    ]
+    case(
+        30,
+        "kl/in-reward/masked",
+        "the reward stands at the last token in the loss; a token out of it has none",
+        kind="reward",
+        batch="small5",
+        hyper={"kl": "k1", "beta": 0.04},
+        **{"with": {"mask": within}},
+    )
+
+
+def more_advantages() -> None:
+    std = {"baseline": "mean", "std": {"ddof": 1, "epsilon": 1e-6}}
+    loo = {"baseline": "leave-one-out"}
+
+    def of(number: int, name: str, law: str, hyper: Json, rewards: list[float], **more: Any) -> None:
+        variants = more.pop("variants", {})
+        batch = {"group": [0] * len(rewards), "reward": rewards, **more}
+        case(number, f"adv/{name}", law, kind="advantage", batch=batch, hyper=hyper, variants=variants)
+
+    placed = "ε is added to σ, not to its square, and does not take its place"
+    for name, reward in (("small", 2.0**-10), ("tiny", 2.0**-18)):
+        of(61, f"std/{name}", placed, std, [0.0, 0.0, reward], variants=other_deviations())
+    of(
+        62,
+        "leave-one-out/std",
+        "R less the mean of the others, over their σ + ε",
+        {**loo, "std": {"ddof": 1, "epsilon": 1e-6}},
+        [0.0, 2.0**-18, 2.0**-17, 2.0**-18],
+    )
+    graded = [1.0, 0.25, 0.5, 0.0, 0.75]
+    of(
+        61,
+        "std/groups",
+        "members of a group need not stand together; beside it a constant group and a pair with negative rewards",
+        std,
+        [1.0, 0.25, 0.5, 0.3, -1.0, 0.3, 0.0, 0.3, -0.25],
+        group=[7, 7, 7, 3, 4, 3, 7, 3, 4],
+        variants=other_deviations(),
+    )
+    of(
+        62,
+        "interleaved/leave-one-out",
+        "members of a group need not stand together",
+        loo,
+        [*graded, 0.5],
+        group=[7, 3, 7, 3, 3, 7],
+    )
+    taught = ["teacher", *["policy"] * 4]
+    outside = {**std, "teacher_in_mean": False}
+    of(
+        68,
+        "teacher-out-std",
+        "a teacher that is out of the mean is out of the deviation",
+        outside,
+        [1.0, 1.0, 0.0, 0.0, 0.0],
+        source=taught,
+    )
+    of(
+        68,
+        "teacher-out-std/alone",
+        "the rollouts' deviation alone, the teacher's reward far off",
+        outside,
+        [1.0, 0.0, 0.0, 0.0, 1.0],
+        source=taught,
+    )
+    of(
+        68,
+        "teacher-out-std/failed",
+        "where all rollouts failed their spread is 0 and divides nothing",
+        outside,
+        [1.0, 0.0, 0.0, 0.0, 0.0],
+        source=taught,
+        variants={"all-zero": {"constant_rest": "zero"}},
+    )
+    of(
+        68,
+        "teacher-in-std",
+        "a teacher that is in the mean is in the deviation",
+        {**std, "teacher_in_mean": True},
+        [1.0, 0.0, 0.0, 0.5, 0.0],
+        source=taught,
+    )
+    of(
+        68,
+        "teacher-out-leave-one-out",
+        "the mean of the other rollouts; a teacher's baseline is all of them",
+        {**loo, "teacher_in_mean": False},
+        [1.0, 0.0, 0.25, 0.5, 0.0],
+        source=taught,
+    )
+    of(
+        69,
+        "untrainable-member/std",
+        "a member without a trainable token is in its group's mean and deviation",
+        {**std, "untrainable_in_mean": True},
+        [1.0, 0.0, 0.0, 0.5],
+        trainable=[1, 1, 1, 0],
+    )
+
+
+def other_deviations() -> Json:
+    return {
+        f"n{'-1' if ddof else ''}, epsilon {epsilon:g}": {"std": {"ddof": ddof, "epsilon": epsilon}}
+        for ddof in (1, 0)
+        for epsilon in (0.0, 1e-9, 1e-8, 1e-6, 1e-4)
+        if (ddof, epsilon) != (1, 1e-6)
+    }
 
 
 # ---------------------------------------------------------------- files
@@ -1052,9 +1421,11 @@ def depth(it: Any) -> int:
 
 
 def main() -> int:
-    for make in (core6, switch9, micro8, logits4, far6):
+    for make in (core6, small5, switch9, micro8, logits4, far6):
         make()
     for make in (surrogates, corrections, divergences, laws, teachers, supervised, advantage_cases):
+        make()
+    for make in (newer_surrogates, products, places, rules, more_advantages):
         make()
     for name, record in BATCHES.items():
         FILES[f"batches/{name}.json"] = dumps(record)

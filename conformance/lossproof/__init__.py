@@ -3,14 +3,14 @@
 >>> import lossproof
 >>> case = lossproof.load("agg/token-mean/ppo")
 >>> case["hyper"]["aggregate"], len(case["cuts"])
-('token-mean', 6)
+('token-mean', 9)
 """
 
 from lossproof.cases import NotApplicable, Refused, load, load_all, micro_batches
 from lossproof.run import run
 from lossproof.verdict import Comparison, compare
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 __all__ = [
     "Comparison",

@@ -101,7 +101,7 @@ def paired_batch(case: Case) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Case:
-    case: Case = _numbers(json.loads(path.read_text()))
+    case: Case = numbers(json.loads(path.read_text()))
     return case
 
 
@@ -116,10 +116,10 @@ def _batch(folder: Path, name: str) -> dict[str, Any]:
     return _read(folder / "batches" / f"{name}.json")
 
 
-def _numbers(it: Any) -> Any:
+def numbers(it: Any) -> Any:
     """JSON has no infinity: "inf", "-inf" and "nan" stand for it."""
     if isinstance(it, dict):
-        return {key: _numbers(value) for key, value in it.items()}
+        return {key: numbers(value) for key, value in it.items()}
     if isinstance(it, list):
-        return [_numbers(value) for value in it]
+        return [numbers(value) for value in it]
     return {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}.get(it, it) if isinstance(it, str) else it

@@ -8,6 +8,8 @@ import platform
 import shlex
 import sys
 import time
+import traceback
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from typing import Any
 import lossproof
 from lossproof import cases as data
 from lossproof import page
-from lossproof.run import adapter, cuts_of, run, worst
+from lossproof.run import Declared, adapter, cuts_of, run, worst
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,9 +33,10 @@ def main(arguments: list[str] | None = None) -> int:
     it.add_argument("--engine-version", default="", help="its version")
     it.add_argument("--about", default="", help="how the answers were made")
     it.add_argument("--case", action="append", default=[], metavar="PREFIX", help="only cases whose id begins so")
+    it.add_argument("--traceback", action="store_true", help="print the traceback of every error of the adapter")
     it.add_argument("--json", type=Path, metavar="FILE", help="write the records to a file")
     it.set_defaults(run=run_command)
-    it = commands.add_parser("show", help="print a case: its law, hyperparameters, cuts and numbers")
+    it = commands.add_parser("show", help="print a case: its law, hyperparameters, inputs, cuts and numbers")
     it.add_argument("case")
     it.set_defaults(run=show_command)
     it = commands.add_parser("diff", help="print what changed between two files of records")
@@ -64,19 +67,23 @@ def run_command(options: argparse.Namespace) -> int:
     begun = time.process_time()
     module: Any = None
     if options.answers:
-        step = from_answers(options.answers)
+        step, declared = from_answers(options.answers)
     else:
         module, step = adapter(options.adapter)
+        declared = Declared.of(module)
     tier = "function"
     if options.through_trainer:
         tier, step = "trainer", step if options.answers else through_trainer(module)
         chosen = [it for it in chosen if it["kind"] == "loss"]
-    records = run(step, chosen)
-    expected = expected_failures(module)
+        declared = replace(declared, covers=())  # They are of the function.
+    records = run(step, chosen, declared, print_error if options.traceback else None)
+    expected = {record["id"] for record in records if declared.known_failure(record["id"])}
     for record in records:
         print(line(record, expected))
     summary = {word: sum(record["verdict"] == word for record in records) for word in page.ORDER}
     print(", ".join(f"{count} {word}" for word, count in summary.items() if count))
+    if any(record["errors"] for record in records) and not options.traceback:
+        print("--traceback prints where the adapter's errors come from", file=sys.stderr)
     if options.json:
         about = header(module, tier)
         if options.answers:
@@ -95,10 +102,10 @@ def through_trainer(module: Any) -> Any:
     return step
 
 
-def expected_failures(module: Any) -> set[str]:
-    """Ids that the adapter declares as known failures, each with a link and a date until which it holds."""
-    today = date.today().isoformat()
-    return {name for name, known in getattr(module, "expected_failures", {}).items() if known["until"] >= today}
+def print_error(case: data.Case, cut: data.Cut, error: Exception) -> None:
+    """The traceback of an adapter's error."""
+    print(f"{case['id']} [{cut['name']}]", file=sys.stderr)
+    traceback.print_exception(error)
 
 
 def line(record: dict[str, Any], expected: set[str]) -> str:
@@ -107,7 +114,8 @@ def line(record: dict[str, Any], expected: set[str]) -> str:
     numbers = ""
     if found and record["verdict"] not in ("exact", "n/a"):
         name, it = found
-        numbers = f"  r {short(it['r'])}  s {short(it['s'])}  [{name}]"
+        loss = it["loss_error"]
+        numbers = f"  r {short(it['r'])}  s {short(it['s'])}{'' if loss is None else f'  loss {short(loss)}'}  [{name}]"
     mark = "ok  " if record["passed"] else ("known" if record["id"] in expected else "FAIL")
     because = f"  ({record['because']})" if record["because"] else ""
     return f"{mark:5} {record['id']:42} {record['verdict']}{numbers}{because}"
@@ -157,12 +165,17 @@ def write(path: Path, about: dict[str, Any], records: list[dict[str, Any]]) -> N
     path.write_text(f'{lines},\n "records": [\n{rows}\n ]\n}}\n')
 
 
-def from_answers(path: Path) -> Any:
-    """A step that looks its answers up. A line is {"id", "cut", "call", …} with what a step returns, "refused" or "n/a"."""
+def from_answers(path: Path) -> tuple[Any, Declared]:
+    """A step that looks its answers up. A line is {"id", "cut", "call", …} with what a step returns, "refused" or "n/a".
+    The first line may hold the declarations of an adapter's module instead: `definitions`, `covers` and the like."""
     answers: dict[tuple[str, str, int], dict[str, Any]] = {}
+    declared = Declared()
     for number, text in enumerate(path.read_text().splitlines(), 1):
         try:
             row = json.loads(text)
+            if number == 1 and "id" not in row and row.keys() & {"definitions", "covers", "expected_failures"}:
+                declared = Declared.read(row)
+                continue
             answers[row["id"], row["cut"], row.get("call", 0)] = row
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path}:{number}: expected an object with id and cut: {error!r}") from None
@@ -190,7 +203,7 @@ def from_answers(path: Path) -> Any:
         names = waiting.setdefault(case["id"], [name["name"] for name in cuts_of(case) for _ in range(2)])
         return names.pop(0)
 
-    return step
+    return step, declared
 
 
 def show_command(options: argparse.Namespace) -> int:
@@ -198,24 +211,41 @@ def show_command(options: argparse.Namespace) -> int:
     print(f"{case['id']}  (number {case['number']}, {case['kind']}, spec {case['spec']})\n\n{case['law']}\n")
     print("hyper      " + ", ".join(f"{key} = {value}" for key, value in sorted(case["hyper"].items())))
     print(f"batch      {case['batch_name']}")
+    show_fields(case["batch"])
     for name, steps in case.get("cuts", {}).items():
         print(f"cut        {name:14} {steps}")
-    expect = case.get("expect", {})
-    for key in ("loss", "surrogate", "grad_l2", "refused"):
-        if expect.get(key) is not None:
-            print(f"{key:10} {expect[key]}")
-    for i, row in enumerate(expect.get("grad", [])):
-        print(
-            f"grad {i:<5} " + (" ".join(f"{x:+.6f}" if isinstance(x, float) else str(x) for x in row) or "(no token)")
-        )
-    for key in ("advantage", "reward", "value"):
-        if key in expect:
-            print(f"{key:10} {expect[key]}")
+    for key in ("steps", "may_refuse", "sum_to_zero"):
+        if key in case:
+            print(f"{key:10} {case[key]}")
+    show_answer(case.get("expect", {}))
     if "pair" in case:
         print(f"pair       the second call changes {case['pair']}")
     for name, variant in case.get("variants", {}).items():
-        print(f"registered {name}: {variant['hyper'] or 'see SPEC.md'}")
+        print(f"registered {name}: {variant['hyper'] or 'other numbers'}")
+        show_answer({key: it for key, it in variant["expect"].items() if not key.startswith("grad")})
     return 0
+
+
+def show_fields(batch: data.Case) -> None:
+    """The inputs as they are, a line for each sequence where a sequence has several numbers."""
+    for key, values in batch.items():
+        if key in ("name", "about"):
+            continue
+        if isinstance(values, list) and any(isinstance(row, list) for row in values):
+            for i, row in enumerate(values):
+                print(f"  {key:12} {i:<3} {' '.join(map(str, row)) or '(no token)'}")
+        else:
+            print(f"  {key:12}     {values}")
+
+
+def show_answer(expect: dict[str, Any]) -> None:
+    for key in ("loss", "surrogate", "grad_l2", "refused", "advantage", "reward", "value"):
+        if expect.get(key) is not None:
+            print(f"{key:10} {expect[key]}")
+    for key in ("grad", "grad_entropy"):
+        for i, row in enumerate(expect.get(key, [])):
+            numbers = " ".join(f"{x:+.6f}" if isinstance(x, float) else str(x) for x in row)
+            print(f"{key} {i:<{10 - len(key)}} {numbers or '(no token)'}")
 
 
 def list_command(_: argparse.Namespace) -> int:

@@ -1,19 +1,18 @@
 """The pytest plugin: `pytest --lossproof module:step` collects one test for each case and cut.
 
-An adapter may declare `covers` (prefixes of ids), `definitions` (case or family to the name of a registered variant)
-and `expected_failures` (id to {"link": …, "until": "YYYY-MM-DD"}), which expire.
+The judge is that of `lossproof run`: a case is judged once, over all of its cuts, and where it fails, so do the tests of
+the cuts that are at fault.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
 from typing import Any
 
 import pytest
 
-from lossproof.cases import NotApplicable, Refused, load_all
-from lossproof.run import adapter, compare_call, cuts_of
+from lossproof.cases import load_all
+from lossproof.run import Declared, adapter, cuts_of, judge
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,7 +32,7 @@ class Collected:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    @pytest.hookimpl(trylast=True)
+    @pytest.hookimpl(tryfirst=True)  # Before `-k` chooses.
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         items.extend(Cases.from_parent(session, name=f"lossproof[{self.name}]", adapter_name=self.name).collect())
 
@@ -47,52 +46,64 @@ class Cases(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item]:
         module, step = adapter(self.adapter_name)
-        covers = tuple(getattr(module, "covers", ()))
+        declared = Declared.of(module)
         for case in load_all():
-            if "planted" in case or (covers and not case["id"].startswith(covers)):
+            if "planted" in case:
                 continue
+            asked = Asked(step, case, declared)
             for cut in cuts_of(case):
                 label = case["id"] if cut["name"] == "-" else f"{case['id']}[{cut['name']}]"
-                yield CaseItem.from_parent(self, name=label, step=step, case=case, cut=cut, module=module)
+                yield CaseItem.from_parent(self, name=label, asked=asked, cut=cut["name"])
+
+
+class Asked:
+    """One case, judged when the first of its tests runs."""
+
+    def __init__(self, step: Any, case: dict[str, Any], declared: Declared) -> None:
+        self.step, self.case, self.declared = step, case, declared
+        self.errors: dict[str, Exception] = {}
+        self._record: dict[str, Any] | None = None
+
+    @property
+    def record(self) -> dict[str, Any]:
+        if self._record is None:
+            self._record = judge(self.step, self.case, self.declared, self._keep)
+        return self._record
+
+    def _keep(self, _: dict[str, Any], cut: dict[str, Any], error: Exception) -> None:
+        self.errors[cut["name"]] = error
 
 
 class CaseItem(pytest.Item):
     """One case under one cut."""
 
-    def __init__(self, *, step: Any, case: dict[str, Any], cut: dict[str, Any], module: Any, **more: Any) -> None:
+    def __init__(self, *, asked: Asked, cut: str, **more: Any) -> None:
         super().__init__(**more)
-        self.step, self.case, self.cut = step, case, cut
-        self.definition = definition(case["id"], getattr(module, "definitions", {}))
-        known = getattr(module, "expected_failures", {}).get(case["id"])
-        if known and known["until"] >= date.today().isoformat():
+        self.asked, self.cut = asked, cut
+        known = asked.declared.known_failure(asked.case["id"])
+        if known:
             self.add_marker(pytest.mark.xfail(reason=f"{known['link']} (until {known['until']})", strict=False))
 
     def runtest(self) -> None:
-        wants_refusal = self.case.get("expect", {}).get("refused")
-        try:
-            main, variants = compare_call(self.step, self.case, self.cut)
-        except NotApplicable as why:
-            pytest.skip(str(why))
-        except Refused:
-            if wants_refusal or self.case.get("may_refuse"):
-                return
-            raise
-        if self.definition is not None:
-            if self.definition not in variants:
-                raise CaseFailed(
-                    f"no registered variant {self.definition!r}; there are {', '.join(variants) or 'none'}"
-                )
-            main = variants[self.definition]
-        elif wants_refusal and any(it.equal for it in variants.values()):
-            return
-        if not main.equal:
-            others = [name for name, it in variants.items() if it.equal]
-            hint = f"\nit equals the registered variant {others[0]!r}; declare it in `definitions`" if others else ""
-            raise CaseFailed(f"{self.case['law']}\nr = {main.r:.3g}, s = {main.s:.4g}, d = {main.d:.3g}{hint}")
+        record = self.asked.record
+        if self.cut in record["failed"]:
+            if self.cut in self.asked.errors:
+                raise self.asked.errors[self.cut]
+            raise CaseFailed(f"{self.asked.case['law']}\n{record['verdict']}  {record['because']}{self.numbers()}")
+        skipped = [it for it in record["skipped"] if it.startswith(f"{self.cut}: ")]
+        if skipped:
+            pytest.skip(skipped[0].partition(": ")[2])
+
+    def numbers(self) -> str:
+        it = self.asked.record["cuts"].get(self.cut)
+        if it is None:
+            return ""
+        shown = [(key, it[key]) for key in ("r", "s", "d", "loss_error") if it[key] is not None]
+        return "\n" + ", ".join(f"{key} = {x if isinstance(x, str) else format(x, '.3g')}" for key, x in shown)
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         if isinstance(excinfo.value, CaseFailed):
-            return f"{self.name}: {excinfo.value}\nsee `lossproof show {self.case['id']}`"
+            return f"{self.name}: {excinfo.value}\nsee `lossproof show {self.asked.case['id']}`"
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[str, int, str]:
@@ -100,10 +111,4 @@ class CaseItem(pytest.Item):
 
 
 class CaseFailed(Exception):
-    """The gradient is not the answer."""
-
-
-def definition(name: str, definitions: dict[str, str]) -> str | None:
-    """The variant that an adapter declares: for the id, or for the longest prefix of it."""
-    found = [prefix for prefix in definitions if name == prefix or name.startswith(prefix + "/")]
-    return definitions[max(found, key=len)] if found else None
+    """The answer is not that of the case."""

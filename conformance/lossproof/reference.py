@@ -42,6 +42,14 @@ class Row:
         """Tokens in the loss."""
         return float(self.mask.sum())
 
+    def sum(self, values: Array) -> float:
+        """The sum over the tokens in the loss; what stands at the others is not read, so it may be NaN."""
+        return float(np.where(self.mask > 0, values, 0.0).sum())
+
+    def mean(self, values: Array) -> float:
+        """The mean over the tokens in the loss; 0 without any."""
+        return self.sum(values) / max(self.n, 1.0)
+
 
 @dataclass
 class Totals:
@@ -85,18 +93,18 @@ def rows_of(batch: dict[str, Any]) -> list[Row]:
     for i, values in enumerate(batch["logp"]):
         logp = np.array(values, dtype=np.float64)
 
-        def tokens(name: str, i: int = i, default: Array = logp) -> Array:
+        def tokens(name: str, default: Array, i: int = i) -> Array:
             return np.array(batch[name][i], dtype=np.float64) if name in batch else default
 
         advantage = np.array(batch["advantage"][i] if "advantage" in batch else 0.0, dtype=np.float64)
         rows.append(
             Row(
                 logp=logp,
-                mask=tokens("mask", default=np.ones_like(logp)),
-                old=tokens("old_logp"),
-                ref=tokens("ref_logp"),
-                sampler=tokens("sampler_logp", default=tokens("old_logp")),
-                entropy=tokens("entropy", default=np.zeros_like(logp)),
+                mask=tokens("mask", np.ones_like(logp)),
+                old=tokens("old_logp", logp),
+                ref=tokens("ref_logp", logp),
+                sampler=tokens("sampler_logp", tokens("old_logp", logp)),
+                entropy=tokens("entropy", np.zeros_like(logp)),
                 advantage=np.broadcast_to(advantage, logp.shape).astype(np.float64),
                 reward=float(batch["reward"][i]) if "reward" in batch else 0.0,
                 group=int(batch["group"][i]) if "group" in batch else 0,
@@ -131,7 +139,11 @@ def _sums(rows: list[Row], hyper: Hyper, cut: Cut, logp: list[Array]) -> dict[st
 
 def value_means_nothing(hyper: Hyper) -> bool:
     """Surrogates in the manner of REINFORCE: only their gradient is defined."""
-    return hyper.get("surrogate") in ("cispo", "reinforce") or hyper.get("teacher") in ("srft", "chord-phi", "trapo")
+    return hyper.get("surrogate") in ("cispo", "reinforce", "vespo") or hyper.get("teacher") in (
+        "srft",
+        "chord-phi",
+        "trapo",
+    )
 
 
 def totals(rows: list[Row], hyper: Hyper) -> Totals:
@@ -141,7 +153,7 @@ def totals(rows: list[Row], hyper: Hyper) -> Totals:
     solved: dict[int, bool] = {}
     for row, n in zip(rows, counted, strict=True):
         prompts[row.group] = prompts.get(row.group, 0.0) + n
-        solved[row.group] = solved.get(row.group, False) or (not row.teacher and row.reward > 0)
+        solved[row.group] = solved.get(row.group, False) or (not row.teacher and succeeds(row, hyper))
     taught = [n for row, n in zip(rows, counted, strict=True) if row.teacher and imitated(row, hyper, solved)]
     return Totals(
         sequences=float(sum(1 for row in rows if in_mean(row, hyper))),
@@ -151,6 +163,11 @@ def totals(rows: list[Row], hyper: Hyper) -> Totals:
         prompt_tokens=prompts,
         solved=solved,
     )
+
+
+def succeeds(row: Row, hyper: Hyper) -> bool:
+    """A reward of at least `success_at`."""
+    return bool(row.reward >= hyper.get("success_at", 1.0))
 
 
 def in_mean(row: Row, hyper: Hyper) -> bool:
@@ -176,7 +193,7 @@ def imitated(row: Row, hyper: Hyper, solved: dict[int, bool]) -> bool:
 
 def sequence_loss(row: Row, hyper: Hyper, whole: Totals, logp: Array) -> tuple[float, Array, Array]:
     """One sequence's part of the loss, its slope by each log-probability and by each entropy."""
-    value, slope = token_terms(row, hyper, logp)
+    value, slope = token_terms(row, hyper, logp, whole)
     weight = token_weights(row, hyper, whole) * row.mask
     value, slope = np.where(row.mask > 0, value, 0.0), np.where(row.mask > 0, slope, 0.0)
     total, slope = float((weight * value).sum()), weight * slope
@@ -184,7 +201,7 @@ def sequence_loss(row: Row, hyper: Hyper, whole: Totals, logp: Array) -> tuple[f
     entropy_slope = np.zeros_like(logp)
     if coefficient and not row.teacher:
         entropy_slope = -coefficient * weight
-        total += float((entropy_slope * row.entropy).sum())
+        total += row.sum(entropy_slope * row.entropy)
     return total, slope, entropy_slope
 
 
@@ -204,6 +221,8 @@ def token_weights(row: Row, hyper: Hyper, whole: Totals) -> Array:
     match hyper["aggregate"]:
         case "token-mean":
             return ones / max(whole.tokens, 1.0)
+        case "token-sum":
+            return ones
         case "seq-mean-token-mean":
             return ones / (whole.sequences * n)
         case "seq-mean-token-sum":
@@ -216,26 +235,43 @@ def token_weights(row: Row, hyper: Hyper, whole: Totals) -> Array:
             raise Refused(f"aggregate: {other!r} is not defined")
 
 
-def token_terms(row: Row, hyper: Hyper, logp: Array) -> tuple[Array, Array]:
+def token_terms(row: Row, hyper: Hyper, logp: Array, whole: Totals) -> tuple[Array, Array]:
     """Each token's term and its slope, before the mean."""
     teacher = hyper.get("teacher")
     if teacher and row.teacher:
         return imitation(row, hyper, logp)
     advantage = row.advantage
     if teacher == "srft":
-        advantage = np.full_like(logp, 0.1 * math.exp(mean_entropy(row)) if row.reward > 0 else -1.0)
+        advantage = np.full_like(logp, 0.1 * math.exp(mean_entropy(row)) if succeeds(row, hyper) else -1.0)
     value, slope = surrogate(row, hyper, logp, advantage)
+    if hyper.get("tis"):
+        weight = tis_weight(row, hyper)
+        value, slope = weight * value, weight * slope
+    if is_far_off_policy(row, hyper):
+        value, slope = 0 * value, 0 * slope
+    if hyper.get("kl") and has_kl(row, hyper, whole):
+        k, k_slope = bounded_kl(hyper, row, logp)
+        value, slope = value + hyper["beta"] * k, slope + hyper["beta"] * k_slope
     if teacher == "trapo" and row.prefix:
         taught, taught_slope = imitation(row, hyper, logp)
         inside = np.arange(len(logp)) < row.prefix
         value, slope = np.where(inside, taught, value), np.where(inside, taught_slope, slope)
-    if hyper.get("tis"):
-        weight = tis_weight(row, hyper)
-        value, slope = weight * value, weight * slope
-    if hyper.get("kl"):
-        k, k_slope = bounded_kl(hyper, row, logp)
-        value, slope = value + hyper["beta"] * k, slope + hyper["beta"] * k_slope
     return value, slope
+
+
+def is_far_off_policy(row: Row, hyper: Hyper) -> bool:
+    """A bad sequence whose mean of log π_sampler − log π is above the limit has no surrogate."""
+    limit = hyper.get("off_policy_limit")
+    if limit is None:
+        return False
+    return bool((row.advantage < 0).all()) and row.mean(row.sampler - row.logp) > limit
+
+
+def has_kl(row: Row, hyper: Hyper, whole: Totals) -> bool:
+    """Two methods distil a part of the rollouts alone."""
+    if hyper.get("kl_on") == "failures":
+        return not succeeds(row, hyper)
+    return hyper.get("kl_on") != "failed-groups" or not whole.solved[row.group]
 
 
 def surrogate(row: Row, hyper: Hyper, logp: Array, advantage: Array) -> tuple[Array, Array]:
@@ -253,15 +289,23 @@ def surrogate(row: Row, hyper: Hyper, logp: Array, advantage: Array) -> tuple[Ar
     if name == "cispo":
         weight = np.clip(np.exp(row.logp - row.old), low, high)
         return -weight * advantage * logp, -weight * advantage
+    if name == "vespo":
+        side = "positive" if (row.advantage >= 0).all() else "negative"
+        k, rate = hyper[f"k_{side}"], hyper[f"lambda_{side}"]
+        log_weight = row.sum(row.logp - row.old)
+        scale = advantage * math.exp(rate + k * log_weight - rate * math.exp(log_weight))
+        return -scale * logp, -scale
+    if name == "dro":
+        return -advantage * logp + hyper["dro_beta"] / 2 * delta**2, -advantage + hyper["dro_beta"] * delta
     if name == "ppo":
         return clipped(ratio, advantage, low, high, hyper)
     if name == "gspo":
-        ratio = np.full_like(logp, np.exp((row.mask * delta).sum() / max(row.n, 1.0)))
+        ratio = np.full_like(logp, np.exp(row.mean(delta)))
         return clipped(ratio, advantage, low, high, hyper)
     if name == "gmpo":
         bound = np.clip(delta, -hyper["clip_low"], hyper["clip_high"])
         chosen = np.where(advantage >= 0, np.minimum(delta, bound), np.maximum(delta, bound))
-        mean = np.exp((row.mask * chosen).sum() / max(row.n, 1.0))
+        mean = np.exp(row.mean(chosen))
         return -advantage * mean, -advantage * mean * (chosen == delta)
     if name == "sapo":
         above, below = float(hyper["temperature_positive"]), float(hyper["temperature_negative"])
@@ -291,13 +335,15 @@ def clipped(ratio: Array, advantage: Array, low: float, high: float, hyper: Hype
 
 
 def tis_weight(row: Row, hyper: Hyper) -> Array:
-    """The correction of each token for the sampler's other numbers; a constant."""
+    """The correction of each token for the sampler's other numbers; a constant. A teacher was not sampled."""
     rule = hyper["tis"]
+    if hyper.get("teacher") and row.teacher:
+        return np.ones_like(row.old)
     log_weight = row.old - row.sampler
     if rule["level"] == "sequence-geometric":
-        log_weight = np.full_like(log_weight, (row.mask * log_weight).sum() / max(row.n, 1.0))
+        log_weight = np.full_like(log_weight, row.mean(log_weight))
     if rule["level"] == "sequence-product":
-        log_weight = np.full_like(log_weight, (row.mask * log_weight).sum())
+        log_weight = np.full_like(log_weight, row.sum(log_weight))
     weight = np.exp(log_weight)
     low, high = rule.get("low", 0.0), rule["high"]
     if rule["mode"] == "clip":
@@ -313,8 +359,13 @@ def bounded_kl(hyper: Hyper, row: Row, logp: Array) -> tuple[Array, Array]:
     delta, value = bounds.get("delta", math.inf), bounds.get("value", math.inf)
     inside = np.abs(logp - row.ref) <= delta
     near = row.ref + np.clip(logp - row.ref, -delta, delta)
-    k, slope = kl(hyper["kl"], row.ref, near, row.ref + np.clip(row.logp - row.ref, -delta, delta))
-    return np.clip(k, -value, value), np.where(inside & (np.abs(k) <= value), slope, 0.0)
+    name = hyper["kl"].removesuffix("-times-ratio")
+    k, slope = kl(name, row.ref, near, row.ref + np.clip(row.logp - row.ref, -delta, delta))
+    k, slope = np.clip(k, -value, value), np.where(inside & (np.abs(k) <= value), slope, 0.0)
+    if name == hyper["kl"]:
+        return k, slope
+    ratio = np.exp(logp - row.old)  # Its slope counts: ρ is not a constant.
+    return ratio * k, ratio * (slope + k)
 
 
 def kl(name: str, ref: Array, logp: Array, frozen: Array) -> tuple[Array, Array]:
@@ -367,7 +418,7 @@ def shaped(row: Row, hyper: Hyper, logp: Array) -> tuple[Array, Array]:
 
 
 def mean_entropy(row: Row) -> float:
-    return float((row.mask * row.entropy).sum() / max(row.n, 1.0))
+    return row.mean(row.entropy)
 
 
 def _through_logits(case: Case, cut: Cut) -> dict[str, Any]:
@@ -422,25 +473,33 @@ def advantages(rewards: Array, counted: NDArray[np.bool_], hyper: Hyper) -> Arra
     """One group's advantages. A constant group has exactly 0."""
     if not np.isfinite(rewards).all():
         raise Refused("reward: expected a finite number")
-    known = rewards[counted]
-    if len(known) < 2 or ((known == known[0]).all() and (rewards == known[0]).all()):
-        return np.zeros_like(rewards)
     rule = hyper["baseline"]
     if rule == "mean":
-        mean, scale = float(known.mean()), 1.0
-        if hyper.get("std"):
-            scale = float(known.std(ddof=hyper["std"]["ddof"])) + float(hyper["std"]["epsilon"])
-        return (rewards - mean) / scale
+        known = rewards[counted]
+        if len(known) < 2:
+            return np.zeros_like(rewards)
+        return (rewards - mean(known)) / spread(known, hyper)
     if rule == "leave-one-out":
         result = np.zeros_like(rewards)
         for i, reward in enumerate(rewards):
-            rest = np.delete(rewards, i)
-            constant = (rest == rest[0]).all()
-            mean = rest[0] if constant else rest.mean()
-            scale = rest.std(ddof=1) if hyper.get("std") and not constant else 1.0
-            result[i] = (reward - mean) / scale
+            rest = rewards[counted & (np.arange(len(rewards)) != i)]
+            if len(rest):
+                result[i] = (reward - mean(rest)) / spread(rest, hyper)
         return result
     raise Refused(f"baseline: {rule!r} is not defined")
+
+
+def mean(values: Array) -> float:
+    """A sum of equal numbers may round; their mean is the number itself."""
+    return float(values[0] if (values == values[0]).all() else values.mean())
+
+
+def spread(values: Array, hyper: Hyper) -> float:
+    """σ + ε; 1 without a deviation in the definition, and where the spread is 0, unless all have 0 there."""
+    rule = hyper.get("std")
+    if not rule or (values == values[0]).all():
+        return math.inf if rule and hyper.get("constant_rest") == "zero" else 1.0
+    return float(values.std(ddof=rule["ddof"])) + float(rule["epsilon"])
 
 
 def shaped_rewards(case: Case) -> list[list[float]]:
@@ -449,7 +508,7 @@ def shaped_rewards(case: Case) -> list[list[float]]:
     result = []
     for row in rows_of(batch):
         k, _ = kl(hyper["kl"], row.ref, row.old, row.old)
-        values = -hyper["beta"] * k * row.mask
+        values = np.where(row.mask > 0, -hyper["beta"] * k, 0.0)
         values[np.flatnonzero(row.mask)[-1]] += row.reward
         result.append(values.tolist())
     return result

@@ -6,7 +6,10 @@ import importlib
 import importlib.util
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,74 +17,161 @@ from typing import Any
 import numpy as np
 
 from lossproof.cases import Case, Cut, NotApplicable, Refused, calls, load_all
-from lossproof.verdict import EQUAL, Comparison, compare, flat, of_case
+from lossproof.verdict import EQUAL, Comparison, compare, flat, loss_error, of_case
 
 Step = Callable[[Case, "Cut | None"], dict[str, Any]]
+OnError = Callable[[Case, Cut, Exception], None]
 UNCUT: Cut = {"name": "-", "steps": []}
 
 
-def run(step: Step, cases: Iterable[Case] | None = None) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Declared:
+    """What an adapter says of itself beside its answers."""
+
+    definitions: dict[str, str] = field(default_factory=dict)
+    """Id, or prefix of ids, to the registered variant that the engine means."""
+    covers: tuple[str, ...] = ()
+    """Prefixes of the ids that it answers: "n/a" fails there."""
+    expected_failures: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Id to the link of a known failure, and the date until which it is known."""
+
+    @classmethod
+    def of(cls, module: Any) -> Declared:
+        """The declarations of an adapter's module."""
+        names = ("definitions", "covers", "expected_failures")
+        return cls.read({name: getattr(module, name) for name in names if hasattr(module, name)})
+
+    @classmethod
+    def read(cls, given: dict[str, Any]) -> Declared:
+        """The declarations by name."""
+        covers = tuple(given.get("covers", ()))
+        return cls(dict(given.get("definitions", {})), covers, dict(given.get("expected_failures", {})))
+
+    def definition(self, case: Case) -> str | None:
+        """The variant that is meant: by the id, or by its longest prefix of which the case has the variant."""
+        name = case["id"]
+        if name in self.definitions:
+            return self.definitions[name]
+        registered = case.get("variants", {})
+        found = [
+            it for it, to in self.definitions.items() if name.startswith(it.rstrip("/") + "/") and to in registered
+        ]
+        return self.definitions[max(found, key=len)] if found else None
+
+    def known_failure(self, name: str) -> dict[str, str] | None:
+        """The link and the date of a failure that is known today."""
+        known = self.expected_failures.get(name)
+        return known if known and known["until"] >= date.today().isoformat() else None
+
+
+def run(
+    step: Step,
+    cases: Iterable[Case] | None = None,
+    declared: Declared | None = None,
+    on_error: OnError | None = None,
+) -> list[dict[str, Any]]:
     """One record for each case: verdict, the numbers of every cut, and the seconds it took. Planted cases are left
     out: they hold what a broken engine would answer, for the suite's own tests."""
     chosen = load_all() if cases is None else cases
-    return [judge(step, case) for case in chosen if "planted" not in case]
+    return [judge(step, case, declared, on_error) for case in chosen if "planted" not in case]
 
 
-def judge(step: Step, case: Case) -> dict[str, Any]:
-    """The record of one case."""
+@dataclass
+class _Found:
+    """What came under each cut."""
+
+    results: dict[str, Comparison] = field(default_factory=dict)
+    variants: dict[str, dict[str, Comparison]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+def judge(step: Step, case: Case, declared: Declared | None = None, on_error: OnError | None = None) -> dict[str, Any]:
+    """The record of one case, the same for `lossproof run` and for pytest."""
     begun = time.perf_counter()
-    results: dict[str, Comparison] = {}
-    variants: dict[str, dict[str, Comparison]] = {name: {} for name in case.get("variants", {})}
-    refused: list[str] = []
-    missing: list[str] = []
-    errors: list[str] = []
-    for cut in cuts_of(case):
-        try:
-            main, others = compare_call(step, case, cut)
-        except Refused as error:
-            refused.append(f"{cut['name']}: {error}")
-            continue
-        except NotApplicable as error:
-            missing.append(f"{cut['name']}: {error}")
-            continue
-        except Exception as error:
-            errors.append(f"{cut['name']}: {type(error).__name__}: {error}")
-            continue
-        results[cut["name"]] = main
-        for name, comparison in others.items():
-            variants[name][cut["name"]] = comparison
-    verdict, because = _verdict(case, results, variants, (refused, missing, errors))
+    declared = declared or Declared()
+    meant = declared.definition(case)
+    found = _ask(step, case, on_error)
+    if meant in found.variants:  # Of variants that agree, the declared one is named.
+        found.variants = {meant: found.variants[meant], **found.variants}
+    verdict, because = _verdict(case, found)
+    fault = _fault(case, verdict, because, declared, found)
     return {
         "id": case["id"],
         "number": case["number"],
         "verdict": verdict,
-        "because": because,
-        "passed": passes(case, verdict),
-        "cuts": {name: it.as_record() for name, it in results.items()},
-        "skipped": missing,
-        "refused": refused,
-        "errors": errors,
+        "because": fault or because,
+        "passed": fault is None,
+        "failed": [] if fault is None else _at_fault(case, found, meant),
+        "cuts": {name: it.as_record() for name, it in found.results.items()},
+        "skipped": [f"{name}: {why}" for name, why in found.missing.items()],
+        "refused": [f"{name}: {why}" for name, why in found.refused.items()],
+        "errors": [f"{name}: {why}" for name, why in found.errors.items()],
         "seconds": round(time.perf_counter() - begun, 4),
     }
 
 
-def _verdict(
-    case: Case,
-    results: dict[str, Comparison],
-    variants: dict[str, dict[str, Comparison]],
-    failures: tuple[list[str], list[str], list[str]],
-) -> tuple[str, str]:
-    refused, missing, errors = failures
-    if errors:
-        return "different", errors[0]
-    if not results and refused:
-        return "refused", refused[0].partition(": ")[2]
-    if not results:
-        return "n/a", missing[0].partition(": ")[2] if missing else ""
-    verdict, because = _of_answers(case, results, variants)
-    if refused and passes(case, verdict):
+def _at_fault(case: Case, found: _Found, meant: str | None) -> list[str]:
+    """The cuts that a failure rests on; all of them where each is right by itself."""
+    answers = found.variants.get(meant or "", found.results)
+    names = [cut["name"] for cut in cuts_of(case)]
+    bad = [name for name in names if name in found.refused or name in found.errors]
+    bad += [name for name, it in answers.items() if not it.equal]
+    return [name for name in names if name in bad] or names
+
+
+def _ask(step: Step, case: Case, on_error: OnError | None) -> _Found:
+    """Calls the adapter with every cut."""
+    found = _Found(variants={name: {} for name in case.get("variants", {})})
+    losses: list[float] = []
+    for cut in cuts_of(case):
+        name = cut["name"]
+        try:
+            main, variants, loss = compare_call(step, case, cut)
+        except Refused as error:
+            found.refused[name] = str(error)
+            continue
+        except NotApplicable as error:
+            found.missing[name] = str(error)
+            continue
+        except Exception as error:
+            found.errors[name] = f"{type(error).__name__}: {error}{_place(error)}"
+            if on_error is not None:
+                on_error(case, cut, error)
+            continue
+        if loss is not None and case.get("expect", {}).get("loss", 0) is None:
+            # A value that means nothing is still the same under every cut.
+            losses.append(loss)
+            error_of_loss = loss_error(loss, losses[0], case["expect"].get("grad_l2", 0.0))
+            main = replace(main, loss_error=error_of_loss)
+            variants = {key: replace(it, loss_error=error_of_loss) for key, it in variants.items()}
+        found.results[name] = main
+        for key, comparison in variants.items():
+            found.variants[key][name] = comparison
+    return found
+
+
+def _place(error: Exception) -> str:
+    """File and line where an error was raised, outside this package."""
+    frames = [
+        it for it in traceback.extract_tb(error.__traceback__) if Path(it.filename).parent != Path(__file__).parent
+    ]
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
+def _verdict(case: Case, found: _Found) -> tuple[str, str]:
+    if found.errors:
+        return "different", next(iter(found.errors.values()))
+    if not found.results and found.refused:
+        return "refused", next(iter(found.refused.values()))
+    if not found.results:
+        return "n/a", next(iter(found.missing.values()), "")
+    verdict, because = _of_answers(case, found.results, found.variants)
+    if found.refused and verdict in ("exact", "equal", "other definition"):
         # Right answers to the other cuts say nothing about this one; wrong ones weigh more than a refusal.
-        return "refused", refused[0]
+        name, why = next(iter(found.refused.items()))
+        return "refused", f"{name}: {why}"
     return verdict, because
 
 
@@ -99,11 +189,23 @@ def _of_answers(
     return verdict, because
 
 
-def passes(case: Case, verdict: str) -> bool:
-    """Whether a verdict is as it should be; a definition that the case registers is no failure."""
+def _fault(case: Case, verdict: str, because: str, declared: Declared, found: _Found) -> str | None:
+    """Why a verdict fails, or None where it is as it should be."""
+    meant = declared.definition(case)
+    if meant is not None and meant not in found.variants:
+        return f"no registered variant {meant!r}; there are {', '.join(found.variants) or 'none'}"
+    if verdict == "n/a":
+        return f"`covers` has it, yet: {because}" if case["id"].startswith(declared.covers) else None
     if verdict == "refused":
-        return bool(case.get("expect", {}).get("refused")) or bool(case.get("may_refuse"))
-    return verdict in ("exact", "equal", "other definition", "n/a")
+        may_be = case.get("expect", {}).get("refused") or case.get("may_refuse")
+        return None if may_be else because
+    if verdict == "other definition":
+        return None if because == meant else f"{because}; declare it in `definitions`"
+    if verdict not in ("exact", "equal"):
+        return because
+    if meant is not None and not all(it.equal for it in found.variants[meant].values()):
+        return f"`definitions` says {meant!r}"
+    return None
 
 
 def cuts_of(case: Case) -> list[Cut]:
@@ -111,17 +213,22 @@ def cuts_of(case: Case) -> list[Cut]:
     return [{"name": name, "steps": steps} for name, steps in case.get("cuts", {}).items()] or [UNCUT]
 
 
-def compare_call(step: Step, case: Case, cut: Cut) -> tuple[Comparison, dict[str, Comparison]]:
-    """The comparison under one cut: with the answer, or of the two calls that a law compares."""
+def compare_call(step: Step, case: Case, cut: Cut) -> tuple[Comparison, dict[str, Comparison], float | None]:
+    """The comparison under one cut, with the answer or of the two calls that a law compares; those with the registered
+    variants; and the loss that was given."""
     answers = [step(c, where) for c, where in calls(case, cut)]
+    for it in answers:
+        if flat(it.get("padded") or []).any():  # NaN counts.
+            raise ValueError("padded: expected a slope of 0 in every place without a token")
     if "pair" in case:
-        return _compare_pair(case, answers), {}
+        return _compare_pair(case, answers), {}, None
     answer = answers[0]
     if "sum_to_zero" in case:
-        return _sums_to_zero(case, answer), {}
+        return _sums_to_zero(case, answer), {}, None
     expect = case["expect"]
     main = Comparison(float("inf"), float("nan"), float("inf")) if expect.get("refused") else _compare(answer, expect)
-    return main, {name: _compare(answer, variant["expect"]) for name, variant in case.get("variants", {}).items()}
+    variants = {name: _compare(answer, variant["expect"]) for name, variant in case.get("variants", {}).items()}
+    return main, variants, answer.get("loss")
 
 
 KEYS = ("grad", "grad_entropy", "advantage", "reward", "value")
@@ -147,11 +254,7 @@ def _compare_pair(case: Case, answers: list[dict[str, Any]]) -> Comparison:
         for j, i in enumerate(pair["select"]):
             back[i] = back[i] + flat(second[key][j])
         back = [it.tolist() for it in back]
-    loss = (second.get("loss"), first.get("loss"))
-    result = compare(back, first[key], loss)
-    if loss[0] is not None and not np.isfinite(loss[0]):
-        return Comparison(float("nan"), float("nan"), float("nan"), result.loss_error)
-    return result
+    return compare(back, first[key], (second.get("loss"), first.get("loss")))
 
 
 def _sums_to_zero(case: Case, answer: dict[str, Any]) -> Comparison:
@@ -190,4 +293,4 @@ def worst(record: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
     return name, cuts[name]
 
 
-__all__ = ["EQUAL", "adapter", "compare_call", "cuts_of", "judge", "passes", "run", "worst"]
+__all__ = ["EQUAL", "Declared", "adapter", "compare_call", "cuts_of", "judge", "run", "worst"]

@@ -174,6 +174,9 @@ def test_advantages_and_weights() -> None:
     assert hapo.teacher_weight("relative", 1, 8, initial_threshold=0.25) == pytest.approx(1 / 3)
     assert hapo.teacher_weight(0.3, 0, 8) == 0.3
     assert hapo.teacher_weight("advantage", 0, 8, advantage=0.875) == 0.875
+    for reward, word in ((np.nan, "NaN"), (np.inf, "inf"), (-np.inf, "-inf")):
+        with pytest.raises(ValueError, match=f"rewards: row 1 is {word}, expected a finite number"):
+            hapo.advantages([0.0, reward])
 
 
 def test_what_is_wrong_names_the_argument() -> None:

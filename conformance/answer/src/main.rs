@@ -48,6 +48,9 @@ impl Batch {
     }
 }
 
+/// Where all rollouts beside a teacher have one reward, none of the group has an advantage.
+const FAILED_REST: &str = "adv/teacher-out-std/failed";
+
 /// One call that a case makes.
 struct Call {
     cut: String,
@@ -92,7 +95,8 @@ fn answers(folder: &Path) -> Result<Vec<Value>> {
     collect(&folder.join("cases"), &mut paths)?;
     paths.sort();
     anyhow::ensure!(!paths.is_empty(), "{}: no cases", folder.join("cases").display());
-    let mut lines = Vec::new();
+    // The declarations that `lossproof run --answers` reads: the registered variants that are meant.
+    let mut lines = vec![json!({ "definitions": { FAILED_REST: "all-zero" } })];
     for path in paths {
         let case = read(&path)?;
         for call in calls(&case, folder).with_context(|| path.display().to_string())? {

@@ -27,6 +27,16 @@ pub(super) struct Hyper {
     d: Option<f64>,
     mu: Option<f64>,
     switch: Option<bool>,
+    success_at: Option<f64>,
+    kl_on: Option<KlOn>,
+}
+
+/// The rollouts that a divergence pulls at.
+#[derive(Clone, Copy, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum KlOn {
+    Failures,
+    FailedGroups,
 }
 
 #[derive(Clone, Copy, PartialEq, Deserialize)]
@@ -57,6 +67,8 @@ pub(super) struct Objective {
     d: f64,
     mu: Option<f64>,
     switch: bool,
+    success_at: f64,
+    kl_on: Option<KlOn>,
 }
 
 impl Objective {
@@ -81,6 +93,8 @@ impl Objective {
             d: hyper.d.unwrap_or(0.1),
             mu: hyper.mu,
             switch: hyper.switch == Some(true),
+            success_at: hyper.success_at.unwrap_or(1.0),
+            kl_on: hyper.kl_on,
         })
     }
 
@@ -130,8 +144,8 @@ impl Objective {
         }
         for (name, found, is_read) in [
             ("advantage", batch.advantage.len(), has_ratio),
-            ("reward", batch.reward.len(), self.switch || is_srft),
-            ("group", batch.group.len(), self.switch),
+            ("reward", batch.reward.len(), self.switch || is_srft || self.kl_on.is_some()),
+            ("group", batch.group.len(), self.switch || self.kl_on == Some(KlOn::FailedGroups)),
             ("source", batch.source.len(), self.teacher.is_some()),
             ("prefix", batch.prefix.len(), false),
         ] {
@@ -188,7 +202,7 @@ impl Objective {
         let n = kept.len();
         let is_taught = self.teacher.is_some() && batch.is_teacher(row);
         // HPT imitates where no rollout succeeds, and reinforces elsewhere.
-        if n == 0 || self.switch && batch.is_solved(row) == is_taught {
+        if n == 0 || self.switch && self.is_solved(batch, row) == is_taught {
             return Vec::new();
         }
         if is_taught && self.teacher != Some(Teacher::Trapo) || self.surrogate == Surrogate::Nll {
@@ -196,7 +210,7 @@ impl Objective {
         }
         let advantage = match (self.surrogate, self.teacher) {
             (Surrogate::None, _) => 0.0,
-            (_, Some(Teacher::Srft)) if batch.succeeds(row) => 0.1,
+            (_, Some(Teacher::Srft)) if self.succeeds(batch, row) => 0.1,
             (_, Some(Teacher::Srft)) => -1.0,
             _ => self.mu.map_or(1.0, |mu| 1.0 - mu) * batch.advantage[row],
         };
@@ -210,9 +224,29 @@ impl Objective {
         if self.teacher == Some(Teacher::Srft) && advantage > 0.0 {
             own.entropy_exponent = 1.0;
         }
+        let is_spared = match self.kl_on {
+            Some(KlOn::Failures) => self.succeeds(batch, row),
+            Some(KlOn::FailedGroups) => self.is_solved(batch, row),
+            None => false,
+        };
+        if is_spared {
+            own.kl = Some(Kl { coef: 0.0, estimator: KlEstimator::K2 });
+        }
         let mut spans = vec![self.imitated(batch, row, 0..prefix), own];
         spans.retain(|span| !span.tokens.is_empty());
         spans
+    }
+
+    fn succeeds(&self, batch: &Batch, row: usize) -> bool {
+        let reward = batch.reward.get(row).and_then(Value::as_f64);
+        reward.is_some_and(|reward| reward >= self.success_at)
+    }
+
+    /// True if a rollout of the sequence's prompt succeeded.
+    fn is_solved(&self, batch: &Batch, row: usize) -> bool {
+        let is_of_prompt = |other: &usize| batch.group[*other] == batch.group[row];
+        let mut rows = (0..batch.group.len()).filter(is_of_prompt);
+        rows.any(|other| !batch.is_teacher(other) && self.succeeds(batch, other))
     }
 
     /// The teacher's term on some tokens of a sequence.
@@ -266,15 +300,5 @@ impl Batch {
     fn kept(&self, row: usize) -> Vec<usize> {
         let is_kept = |token: &usize| self.mask.get(row).is_none_or(|mask| mask[*token] == 1);
         (0..self.logp[row].len()).filter(is_kept).collect()
-    }
-
-    fn succeeds(&self, row: usize) -> bool {
-        self.reward.get(row).and_then(Value::as_f64).is_some_and(|reward| reward > 0.0)
-    }
-
-    /// True if a rollout of the sequence's prompt succeeded.
-    fn is_solved(&self, row: usize) -> bool {
-        let mut rows = (0..self.group.len()).filter(|other| self.group[*other] == self.group[row]);
-        rows.any(|other| !self.is_teacher(other) && self.succeeds(other))
     }
 }

@@ -78,6 +78,8 @@ class Rows:
         batch = case["batch"]
         if case.get("layout") or "logits" in batch or any(not row for row in batch["logp"]):
             raise NotApplicable("rows as the trainer pads them, none empty")
+        if any(math.isnan(it) for row in batch["logp"] for it in row):
+            raise NotApplicable("a table of logits has a log-probability for every token")
         self.logp: list[list[float]] = batch["logp"]
         self.mask: list[list[int]] = batch.get("mask") or [[1] * len(row) for row in self.logp]
         ids = iter(range(END + 1, 10_000))

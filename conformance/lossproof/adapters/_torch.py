@@ -55,6 +55,8 @@ class Batch:
         self.logp = [torch.tensor(it, dtype=dtype, requires_grad=True) for it in self.batch["logp"]]
         entropy = self.batch.get("entropy") or [[0.0] * len(it) for it in self.batch["logp"]]
         self.entropy = [torch.tensor(it, dtype=dtype, requires_grad=True) for it in entropy]
+        self.places: list[Tensor] = []
+        """Log-probabilities of places that hold no token; none may get a slope."""
         self.width = max(map(len, self.batch["logp"])) + self.layout.get("extra", 0)
         if self.layout.get("pad") == "packed":
             raise NotApplicable("takes padded rows")
@@ -81,16 +83,18 @@ class Batch:
 
     def padded(self, name: str, rows: list[Tensor]) -> Tensor:
         """Rows of one width, with the layout's padding and what lies in it."""
-        fill = self.layout.get("fill", {}).get(name, 0.0)
+        # A log-probability of 0 has no other ids beside it, which adapters with logits need.
+        fill = self.layout.get("fill", {}).get(name, -1.0 if name == "logp" else 0.0)
         parts = []
         for row in rows:
-            rest = torch.full((self.width - len(row),), fill, dtype=self.dtype)
+            rest = torch.full((self.width - len(row),), fill, dtype=self.dtype, requires_grad=name == "logp")
+            self.places += [rest] if name == "logp" else []
             parts.append(torch.cat([rest, row] if self.layout.get("pad") == "left" else [row, rest]))
         return torch.stack(parts)
 
     def answer(self, loss: float | None) -> dict[str, Any]:
         """What a step returns: the gradients that `backward` left at the leaves."""
-        result: dict[str, Any] = {"loss": loss, "grad": gradients(self.logp)}
+        result: dict[str, Any] = {"loss": loss, "grad": gradients(self.logp), "padded": gradients(self.places)}
         if self.with_entropy:
             result["grad_entropy"] = gradients(self.entropy)
         return result
@@ -165,9 +169,10 @@ def trl_settings(hyper: dict[str, Any], by_token: str = "dapo") -> dict[str, Any
     types = {"token-mean": by_token, "seq-mean-token-mean": "grpo", "seq-mean-token-sum-norm": "dr_grpo",
              "seq-mean-token-sum": "luspo"}  # fmt: skip
     name = hyper["surrogate"]
-    kind = {"cispo": "cispo", "sapo": "sapo"}.get(name) or types.get(hyper["aggregate"], "")
-    wanted = {"cispo": "token-mean", "sapo": "seq-mean-token-mean"}.get(name, hyper["aggregate"])
-    if name not in ("ppo", "gspo", "cispo", "sapo", "none", "nll") or not kind or wanted != hyper["aggregate"]:
+    own = {"cispo": "token-mean", "vespo": "token-mean", "sapo": "seq-mean-token-mean"}
+    kind = name if name in own else types.get(hyper["aggregate"], "")
+    wanted = own.get(name, hyper["aggregate"])
+    if name not in ("ppo", "gspo", "none", "nll", *own) or not kind or wanted != hyper["aggregate"]:
         raise NotApplicable(f"no {name} by {hyper['aggregate']}")
     if name == "nll" and hyper["aggregate"] != "token-mean":
         raise NotApplicable("SFT by token mean")

@@ -42,6 +42,8 @@ def step(case: Case, cut: Cut | None) -> dict[str, Any]:
     name = hyper["surrogate"]
     if name not in ("ppo", "gspo", "sapo") or (name == "ppo" and hyper["aggregate"] != "token-mean"):
         raise NotApplicable(f"no {name} by {hyper['aggregate']}")
+    if name != "ppo" and "by-token-mean" not in case.get("variants", {}) and "pair" not in case:
+        raise NotApplicable("its terms are a token mean")
 
     def loss(micro: Micro, window: Window) -> Tensor:
         if micro.tokens == 0:  # As the engine does.

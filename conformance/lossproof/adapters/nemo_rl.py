@@ -34,6 +34,9 @@ definitions = {
     "kl/clamped": "with-score-term, delta-20, value-10",
     "kl/k3-in-grpo": "with-score-term",
     "law/masked-sequence": "not-counted",
+    "law/dead-micro-batch": "not-counted",
+    "law/empty-response": "not-counted",
+    "tis/seq-mask": "token-weights",
 }
 CORRECTIONS = {("token", "clip"): "tis", ("token", "mask"): "icepop", ("sequence-geometric", "mask"): "seq-mask-tis"}
 
@@ -88,6 +91,8 @@ def loss_function(case: Case) -> Any:
         return loss_functions.NLLLossFn()
     if hyper.get("kl", "k3") not in ("k1", "k2", "k3") or hyper.get("divisor"):
         raise NotApplicable(f"no {hyper.get('kl')}")
+    if hyper.get("kl") and "pair" not in case and not any("score" in it for it in case.get("variants", {})):
+        raise NotApplicable("its KL has the score term")
     config = loss_functions.ClippedPGLossConfig(
         disable_ppo_ratio=name == "reinforce",
         token_level_loss=by_token,
@@ -121,7 +126,7 @@ def correction(hyper: dict[str, Any]) -> dict[str, Any]:
         "use_importance_sampling_correction": True,
         "truncated_importance_sampling_type": kind,
         "truncated_importance_sampling_ratio": rule["high"],
-        "truncated_importance_sampling_ratio_min": rule["low"],
+        "truncated_importance_sampling_ratio_min": rule.get("low", 0.0),
     }
 
 

@@ -29,7 +29,13 @@ engine = "OpenRLHF"
 licence = "Apache-2.0"
 adapter_version = "1"
 about = "PolicyLoss and SFTLoss with the counts of loss_utils.py where the version has them."
-definitions = {"law/masked-sequence": "not-counted"}
+definitions = {
+    "law/masked-sequence": "not-counted",
+    "law/dead-micro-batch": "not-counted",
+    "law/empty-response": "not-counted",
+    "tis/seq-mask": "token-weights",
+    "adv/std": "n-1, epsilon 1e-09",
+}
 GLOBAL = "batch_num_tokens" in inspect.signature(SFTLoss.forward).parameters
 
 
@@ -112,7 +118,7 @@ def correction(hyper: dict[str, Any], parameters: Any) -> dict[str, Any]:
     return {
         "is_correction_level": "token" if rule["level"] == "token" else "seq",
         "is_correction_mode": rule["mode"],
-        "is_correction_threshold": [rule["low"], rule["high"]],
+        "is_correction_threshold": [rule.get("low", 0.0), rule["high"]],
     }
 
 

@@ -32,9 +32,11 @@ from lossproof.cases import Case, Cut, NotApplicable
 
 engine = "TRL"
 licence = "Apache-2.0"
-adapter_version = "1"
-about = "GRPOTrainer._compute_loss with loss types dapo, grpo, dr_grpo, luspo, cispo and sapo; SFT by ForCausalLMLoss."
+adapter_version = "2"
+about = "GRPOTrainer._compute_loss with loss types dapo, grpo, dr_grpo, luspo, cispo, sapo and vespo; SFT by ForCausalLMLoss."
 definitions = {"agg/cispo/both": "upper-only"}
+VESPO = {"k_positive": "vespo_k_pos", "lambda_positive": "vespo_lambda_pos", "k_negative": "vespo_k_neg",
+         "lambda_negative": "vespo_lambda_neg"}  # fmt: skip
 OLD = tuple(int(it) for it in version("trl").split(".")[:2]) < (1, 10)
 
 
@@ -58,11 +60,13 @@ local.row = "TRL, loss type bnpo"  # type: ignore[attr-defined]
 def _step(case: Case, cut: Cut | None, by_token: str) -> dict[str, Any]:
     if case["kind"] not in ("loss", "law") or cut is None:
         raise NotApplicable("advantages are an expression inside a method that generates")
-    hyper = only(
-        case, "surrogate", "ratio_cap", "kl", "beta", "entropy_coef", "temperature_positive", "temperature_negative"
-    )
+    hyper = only(case, "surrogate", "ratio_cap", "kl", "beta", "entropy_coef", "off_policy_limit",
+                 "temperature_positive", "temperature_negative", *VESPO)  # fmt: skip
+    if hyper.get("kl") == "k3-times-ratio":
+        hyper = {**hyper, "kl": "k3", "kl_times_ratio": True}
     settings = trl_settings(hyper, by_token)
-    if OLD and (hyper.get("entropy_coef") or hyper["aggregate"] == "seq-mean-token-sum"):
+    newer = {"entropy_coef", "off_policy_limit", "kl_times_ratio", *VESPO} & {key for key, it in hyper.items() if it}
+    if OLD and (newer or hyper["aggregate"] == "seq-mean-token-sum"):
         raise NotApplicable("no such loss in this version")
     one_size(cut)
 
@@ -109,6 +113,7 @@ def surrogate(micro: Micro, window: Window, settings: dict[str, Any], hyper: dic
         "advantages": micro.advantage * (0.0 if hyper["surrogate"] == "none" else 1.0),
         "old_per_token_logps": micro.old,
         "ref_per_token_logps": micro.ref,
+        "sampling_per_token_logps": micro.sampler,
         "num_items_in_batch": torch.tensor(float(window.generation_tokens)),
     }
     return GRPOTrainer._compute_loss(trainer(micro, window, settings, hyper), None, inputs)
@@ -123,7 +128,9 @@ def trainer(micro: Micro, window: Window, settings: dict[str, Any], hyper: dict[
         _get_per_token_logps_and_entropies=lambda *_, **__: outputs,
         aux_loss_enabled=False,
         top_entropy_quantile=1.0,
-        off_policy_mask_threshold=None,
+        off_policy_mask_threshold=hyper.get("off_policy_limit"),
+        get_off_policy_mask=getattr(GRPOTrainer, "get_off_policy_mask", None),
+        get_gamma_weights=getattr(GRPOTrainer, "get_gamma_weights", None),
         use_vllm=False,
         vllm_importance_sampling_correction=False,
         use_liger_kernel=False,
@@ -141,7 +148,8 @@ def trainer(micro: Micro, window: Window, settings: dict[str, Any], hyper: dict[
         ),
         _metrics={"train": defaultdict(list)},
         args=SimpleNamespace(
-            use_bias_correction_kl=False,
+            use_bias_correction_kl=hyper.get("kl_times_ratio", False),
+            **{word: hyper.get(key) for key, word in VESPO.items()},
             delta=hyper.get("ratio_cap"),
             steps_per_generation=window.generation_micros,
             sapo_temperature_pos=hyper.get("temperature_positive", 1.0),

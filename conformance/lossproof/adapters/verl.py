@@ -25,7 +25,7 @@ from lossproof.cases import Case, Cut, NotApplicable
 
 engine = "verl"
 licence = "Apache-2.0"
-adapter_version = "1"
+adapter_version = "2"
 about = "Policy losses, KL and advantages by verl.trainer.ppo.core_algos with the global counts of ppo_loss."
 definitions = {
     "law/masked-sequence": "not-counted",
@@ -40,7 +40,9 @@ SURROGATES = {
     "gmpo": "geo_mean",
     "reinforce": "gpg",
     "dppo-tv": "dppo_tv",
+    "dro": "dro",
 }
+AGGREGATES = ("token-mean", "token-sum", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
 KL = {"k1": "k1", "k2": "k2", "k3": "k3", "k3-straight-through": "k3+"}
 
 
@@ -71,26 +73,28 @@ def train_step(case: Case, cut: Cut | None) -> dict[str, Any]:
     """Real optimiser steps by verl's FSDP engine."""
     assert cut is not None
     loss_of(case, alone=False)  # Raises for what verl has no word for.
-    hyper = only(case, "surrogate", "dual_clip", "tv_limit", "temperature_positive", "temperature_negative")
+    hyper = only(case, "surrogate", "dual_clip", "tv_limit", "dro_beta", "temperature_positive", "temperature_negative")
     if hyper["surrogate"] == "none":
         raise NotApplicable("a policy's term")
     from lossproof.adapters._verl_trainer import train
 
     if hyper["surrogate"] == "nll":
+        if hyper["aggregate"] != "token-mean":
+            raise NotApplicable("SFT by token mean")
         return train(case, cut, partial(sft_loss, None))
     return train(case, cut, partial(ppo_loss, configuration(hyper)))
 
 
 def loss_of(case: Case, *, alone: bool) -> Any:
     """The loss of a micro-batch as `ppo_loss` puts it together."""
-    hyper = only(case, "surrogate", "dual_clip", "kl", "beta", "entropy_coef", "tis", "tv_limit", "kl_coef",
+    hyper = only(case, "surrogate", "dual_clip", "kl", "beta", "entropy_coef", "tis", "tv_limit", "kl_coef", "dro_beta",
                  "temperature_positive", "temperature_negative")  # fmt: skip
     name = hyper["surrogate"]
     if name not in SURROGATES and name not in ("none", "nll"):
         raise NotApplicable(f"no {name}")
     if hyper.get("kl") and hyper["kl"] not in KL:
         raise NotApplicable(f"no {hyper['kl']}")
-    if hyper["aggregate"] not in ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"):
+    if hyper["aggregate"] not in AGGREGATES:
         raise NotApplicable(f"no {hyper['aggregate']}")
     if hyper.get("kl_coef"):
         raise NotApplicable("no squared log-ratio beside DPPO")
@@ -174,7 +178,7 @@ def configuration(hyper: dict[str, Any]) -> ActorConfig:
         tau_pos=hyper.get("temperature_positive", 1.0),
         tau_neg=hyper.get("temperature_negative", 1.05),
         use_torch_compile=False,
-        policy_loss=PolicyLossConfig(loss_mode=SURROGATES.get(name, "vanilla")),
+        policy_loss=PolicyLossConfig(loss_mode=SURROGATES.get(name, "vanilla"), dro_beta=hyper.get("dro_beta")),
     )
 
 
@@ -226,6 +230,8 @@ def estimator(hyper: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def rewards(case: Case) -> list[list[float]]:
     """`trainer/ppo/ray_trainer.py apply_kl_penalty`: β times the estimate is subtracted from token scores."""
     batch, hyper = case["batch"], case["hyper"]
+    if any(0 in row for row in batch["mask"]):
+        raise NotApplicable("scores are placed by the attention mask, before the mask of the loss")
     result = []
     for i, old in enumerate(batch["old_logp"]):
         kld = kl_penalty(torch.tensor(old), torch.tensor(batch["ref_logp"][i]), kl_penalty=KL[hyper["kl"]])

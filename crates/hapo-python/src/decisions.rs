@@ -338,8 +338,9 @@ pub(crate) fn advantages<'py>(
     let groups: PyReadonlyArray<'_, i64, Ix1> = array("uids", groups)?;
     let (rewards, groups) = (rewards.as_slice()?, groups.as_slice()?);
     same("uids", &groups.len(), "rewards", &rewards.len())?;
-    if let Some(row) = rewards.iter().position(|it| it.is_nan()) {
-        return Err(value_error("rewards", format!("row {row} is NaN, expected a number")));
+    if let Some(row) = rewards.iter().position(|it| !it.is_finite()) {
+        let problem = format!("row {row} is {}, expected a finite number", rewards[row]);
+        return Err(value_error("rewards", problem));
     }
     let rule = AdvantageRule { group: AdvantageGroup::Mixed, std };
     let mut all = vec![0.0; rewards.len()];

@@ -53,7 +53,7 @@ fn advantage(case: &Case, reward: f64, others: &[f64]) -> f64 {
     let apart = reward - mean;
     let Some(rule) = case.hyper.get("std") else { return apart };
     if is_constant {
-        return apart;
+        return if case.word("constant_rest") == "zero" { 0.0 } else { apart };
     }
     let squares: f64 = others.iter().map(|other| (other - mean) * (other - mean)).sum();
     let deviation = (squares / (n - number(&rule["ddof"]))).sqrt();

@@ -43,7 +43,7 @@ pub fn loss(case: &Case, rows: &[Row], steps: &[Vec<Vec<Vec<usize>>>], at: &[Vec
             let bonus = if row.teacher { 0.0 } else { case.number("entropy_coef").unwrap_or(0.0) };
             for t in (0..row.logp.len()).filter(|t| row.mask[*t]) {
                 let weight = weight(case, row, &counts);
-                let (value, slope) = term(case, row, t, &at[i]);
+                let (value, slope) = term(case, row, t, (&at[i], &counts));
                 answer.value += weight * (value - bonus * row.entropy[t]);
                 answer.grad[i][t] += weight * slope;
                 answer.by_entropy[i][t] -= weight * bonus;
@@ -63,7 +63,7 @@ fn count(case: &Case, rows: &[Row], whole: &[usize]) -> Counts {
         solved: BTreeMap::new(),
     };
     for row in whole.iter().map(|i| &rows[*i]) {
-        *counts.solved.entry(row.group).or_default() |= !row.teacher && row.reward > 0.0;
+        *counts.solved.entry(row.group).or_default() |= !row.teacher && succeeds(case, row);
     }
     for row in whole.iter().map(|i| &rows[*i]) {
         let is_empty = case.word("empty_sequences") == "out" && row.n() == 0;
@@ -88,6 +88,11 @@ fn divisor_tokens(case: &Case, row: &Row) -> f64 {
     row.masked_sum(|t| if correction(case, row, t) > 0.0 { 1.0 } else { 0.0 })
 }
 
+/// A reward of at least `success_at`.
+fn succeeds(case: &Case, row: &Row) -> bool {
+    row.reward >= case.number("success_at").unwrap_or(1.0)
+}
+
 /// HPT: the demonstration of a solved prompt, and the rollouts of an unsolved one, are out.
 fn switched_off(case: &Case, row: &Row, counts: &Counts) -> bool {
     case.flag("switch") == Some(true) && counts.solved[&row.group] == row.teacher
@@ -108,6 +113,7 @@ fn weight(case: &Case, row: &Row, counts: &Counts) -> f64 {
     }
     1.0 / match case.word("aggregate") {
         "token-mean" => counts.tokens.max(1.0),
+        "token-sum" => 1.0,
         "seq-mean-token-mean" => counts.sequences * n,
         "seq-mean-token-sum" => counts.sequences,
         "seq-mean-token-sum-norm" => counts.sequences * length,
@@ -116,12 +122,12 @@ fn weight(case: &Case, row: &Row, counts: &Counts) -> f64 {
     }
 }
 
-fn term(case: &Case, row: &Row, t: usize, at: &[f64]) -> Term {
+fn term(case: &Case, row: &Row, t: usize, (at, counts): (&[f64], &Counts)) -> Term {
     let teacher = case.word("teacher");
     if !teacher.is_empty() && row.teacher || teacher == "trapo" && t < row.prefix {
         return imitation(case, row, t, at[t]);
     }
-    let advantage = match (teacher, row.reward > 0.0) {
+    let advantage = match (teacher, succeeds(case, row)) {
         ("srft", true) => 0.1 * row.masked_mean(|t| row.entropy[t]).exp(),
         ("srft", false) => -1.0,
         _ => row.advantage,
@@ -131,10 +137,25 @@ fn term(case: &Case, row: &Row, t: usize, at: &[f64]) -> Term {
         let weight = correction(case, row, t);
         (value, slope) = (weight * value, weight * slope);
     }
-    if case.hyper.contains_key("kl") {
+    if let Some(limit) = case.number("off_policy_limit") {
+        let gap = row.masked_mean(|u| row.sampler[u] - row.logp[u]);
+        if row.advantage < 0.0 && gap > limit {
+            (value, slope) = (0.0, 0.0);
+        }
+    }
+    let is_pulled = match case.word("kl_on") {
+        "failures" => !succeeds(case, row),
+        "failed-groups" => !counts.solved[&row.group],
+        _ => true,
+    };
+    if case.hyper.contains_key("kl") && is_pulled {
         let beta = case.number("beta").unwrap();
-        let (k, k_slope) =
+        let (mut k, mut k_slope) =
             divergence(case, at[t] - row.reference[t], row.logp[t] - row.reference[t]);
+        if case.word("kl").ends_with("-times-ratio") {
+            let ratio = (at[t] - row.old[t]).exp();
+            (k, k_slope) = (ratio * k, ratio * (k_slope + k));
+        }
         (value, slope) = (value + beta * k, slope + beta * k_slope);
     }
     (value, slope)
@@ -151,6 +172,18 @@ fn surrogate(case: &Case, row: &Row, t: usize, (at, a): (&[f64], f64)) -> Term {
         "cispo" => {
             let constant = (row.logp[t] - row.old[t]).exp().clamp(low, high);
             (-constant * a * at[t], -constant * a)
+        }
+        "vespo" => {
+            let side = if row.advantage >= 0.0 { "positive" } else { "negative" };
+            let of = |name: &str| case.number(&format!("{name}_{side}")).unwrap();
+            let (k, lambda) = (of("k"), of("lambda"));
+            let log_weight = row.masked_sum(|u| row.logp[u] - row.old[u]);
+            let weight = log_weight.mul_add(k, lambda * (1.0 - log_weight.exp())).exp();
+            (-weight * a * at[t], -weight * a)
+        }
+        "dro" => {
+            let (beta, delta) = (case.number("dro_beta").unwrap(), at[t] - row.old[t]);
+            (0.5 * beta * delta * delta - a * at[t], beta * delta - a)
         }
         "ppo" => bounded(case, ratio, a, (low, high)),
         "gspo" => {
@@ -196,6 +229,9 @@ fn bounded(case: &Case, ratio: f64, a: f64, (low, high): (f64, f64)) -> Term {
 
 /// The correction of one token for the sampler's numbers.
 fn correction(case: &Case, row: &Row, t: usize) -> f64 {
+    if row.teacher && !case.word("teacher").is_empty() {
+        return 1.0;
+    }
     let rule = &case.hyper["tis"];
     let apart = |u: usize| row.old[u] - row.sampler[u];
     let log_weight = match rule["level"].as_str().unwrap_or_default() {
@@ -225,9 +261,10 @@ fn divergence(case: &Case, delta: f64, now: f64) -> Term {
     let (of_delta, of_value) = (bound("delta"), bound("value"));
     let is_outside = delta.abs() > of_delta;
     let (delta, now) = (delta.clamp(-of_delta, of_delta), now.clamp(-of_delta, of_delta));
-    let (name, has_score) = match case.word("kl").strip_suffix("-with-score-term") {
+    let plain = case.word("kl").trim_end_matches("-times-ratio");
+    let (name, has_score) = match plain.strip_suffix("-with-score-term") {
         Some(name) => (name, true),
-        None => (case.word("kl"), false),
+        None => (plain, false),
     };
     let third = |x: f64| (-x).exp_m1() + x;
     let (mut value, mut slope) = match name {

@@ -33,7 +33,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
 own! {
     /// `[exgrpo]`; what is not written is as published.
     Own {
-        /// Share of a step's prompts with a success above which the store begins.
+        /// Share of a step's rollouts that succeed, above which the store begins.
         start: f64 = 0.35,
     }
 }
@@ -59,8 +59,9 @@ fn least_uncertain(
 
 /// The store with the successes of partly solved prompts, once it has begun.
 fn partly_solved(before: Memory, step: &[MixedGroup], at: Step, start: f64) -> Memory {
-    let solved = step.iter().filter(|group| group.successes() > 0).count();
-    let begins = solved as f64 > start * step.len() as f64;
+    let successes: usize = step.iter().map(MixedGroup::successes).sum();
+    let sampled: usize = step.iter().map(MixedGroup::n_eff).sum();
+    let begins = successes as f64 > start * sampled as f64;
     if !begins && before.tokens() == 0 {
         return before;
     }

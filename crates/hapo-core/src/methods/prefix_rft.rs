@@ -77,8 +77,7 @@ impl Own {
             (1, Some(teacher)) => {
                 let least = self.least(group.at.step.0.saturating_sub(1));
                 let share = least + (self.high - least) * group.rng().uniform();
-                let tokens = (share * teacher.tokens().len() as f64) as usize;
-                Growth::behind(1, Prefix::Teacher(tokens))
+                Growth::behind(1, Prefix::Teacher(shown(teacher.tokens().len(), share)))
             }
             _ => Growth::once(group),
         }
@@ -123,6 +122,11 @@ impl Own {
     }
 }
 
+/// Tokens of a prefix, at least one: the group's mean counts on a rollout behind one.
+fn shown(tokens: usize, share: f64) -> usize {
+    ((share * tokens as f64) as usize).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +138,12 @@ mod tests {
         for (steps, expected) in [(0, 0.95), (150, 0.5), (300, 0.05), (999, 0.05)] {
             assert!((own.least(steps) - expected).abs() < 1e-12, "after {steps} steps");
         }
+    }
+
+    /// A share of 0.05 of twelve tokens is less than one.
+    #[test]
+    fn the_shortest_prefix_has_a_token() {
+        assert_eq!([2, 12, 19, 20, 60].map(|it| shown(it, 0.05)), [1, 1, 1, 1, 3]);
     }
 
     /// By hand: 8 of 10 tokens are masked; tokens 1 and 3 are the uncertain ones.

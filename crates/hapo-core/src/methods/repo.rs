@@ -88,27 +88,44 @@ impl Own {
     }
 }
 
-/// Leaves `count` rollouts of those that come the latest first.
+/// Leaves `count` rollouts of those that come the latest first. Of equal rewards the oldest stay, as in the authors' code.
 fn choose(from: &mut Vec<&StoredTrace>, choice: Choice, count: usize) {
-    let n = from.len();
-    let count = count.min(n);
+    let count = count.min(from.len());
     match choice {
         Choice::Recent | Choice::Random => {}
-        Choice::Highest => from.sort_by(|a, b| b.reward.total_cmp(&a.reward)),
-        // The subset of the largest variance has the highest and the lowest rewards; of equals that with the largest sum.
-        Choice::Variance => {
+        Choice::Highest => {
+            from.reverse();
             from.sort_by(|a, b| b.reward.total_cmp(&a.reward));
-            let variance = |low: &usize| {
-                let both = from[..count - low].iter().chain(&from[n - low..]).map(|it| it.reward);
-                let mean = both.clone().sum::<f64>() / count as f64;
-                both.map(|it| (it - mean) * (it - mean)).sum::<f64>()
-            };
-            let best = (0..=count).rev().max_by(|a, b| variance(a).total_cmp(&variance(b)));
-            let low = best.unwrap_or(0);
-            from.drain(count - low..n - low);
+        }
+        Choice::Variance => {
+            from.reverse();
+            *from = most_varied(from, count).into_iter().map(|it| from[it]).collect();
         }
     }
     from.truncate(count);
+}
+
+/// The subset of the largest variance, which has the highest and the lowest rewards; of equals the first by its indices.
+fn most_varied(from: &[&StoredTrace], count: usize) -> Vec<usize> {
+    let mut falling: Vec<usize> = (0..from.len()).collect();
+    let mut rising = falling.clone();
+    falling.sort_by(|a, b| from[*b].reward.total_cmp(&from[*a].reward));
+    rising.sort_by(|a, b| from[*a].reward.total_cmp(&from[*b].reward));
+    let with_lowest = |low: usize| {
+        let high = &falling[..count - low];
+        let lowest = rising.iter().filter(|it| !high.contains(it)).take(low);
+        let mut chosen: Vec<usize> = high.iter().chain(lowest).copied().collect();
+        chosen.sort_unstable();
+        chosen
+    };
+    let variance = |chosen: &[usize]| {
+        let rewards = chosen.iter().map(|it| from[*it].reward);
+        let mean = rewards.clone().sum::<f64>() / count as f64;
+        rewards.map(|it| (it - mean) * (it - mean)).sum::<f64>()
+    };
+    let best = (0..=count).map(with_lowest);
+    best.max_by(|a, b| variance(a).total_cmp(&variance(b)).then_with(|| b.cmp(a)))
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -129,8 +146,42 @@ mod tests {
         assert_eq!(chosen(Choice::Recent, 3), [0.0, 1.0, 0.5]);
         assert_eq!(chosen(Choice::Highest, 4), [1.0, 1.0, 1.0, 0.5]);
         assert_eq!(chosen(Choice::Variance, 4), [1.0, 1.0, 0.0, 0.0]);
-        // 1, 1, 0 and 1, 0, 0 vary alike; the first has the larger sum.
         assert_eq!(chosen(Choice::Variance, 3), [1.0, 1.0, 0.0]);
         assert_eq!(chosen(Choice::Highest, 9).len(), 6);
+        assert_eq!(chosen(Choice::Variance, 0), [0.0; 0]);
+    }
+
+    /// By brute force, as the authors' code has it: a stable sort of the oldest first, and the first combination of the
+    /// largest variance.
+    #[test]
+    fn of_equal_rewards_the_oldest_are_replayed() {
+        for rewards in 0_u32..256 {
+            let stored: Vec<_> = (0..8)
+                .rev()
+                .map(|age| StoredTrace {
+                    reward: f64::from(rewards >> age & 1),
+                    step: Step(age),
+                    ..StoredTrace::default()
+                })
+                .collect();
+            let ages = |choice| {
+                let mut from: Vec<_> = stored.iter().collect();
+                choose(&mut from, choice, 4);
+                from.into_iter().map(|it| it.step.0).collect::<Vec<_>>()
+            };
+            let reward = |age: u64| u64::from(rewards >> age & 1);
+            let mut highest: Vec<u64> = (0..8).collect();
+            highest.sort_by_key(|age| 1 - reward(*age));
+            assert_eq!(ages(Choice::Highest), highest[..4], "{rewards:08b}");
+            // The indices of four of eight in lexicographic order are the sets by their reversed bits, falling.
+            let sets = (0_u8..=255).rev().filter(|it| it.count_ones() == 4);
+            let sets = sets.map(|it| (0..8).filter(|at| it >> (7 - at) & 1 == 1).collect());
+            let spread = |set: &Vec<u64>| {
+                let right: u64 = set.iter().map(|age| reward(*age)).sum();
+                right * (4 - right)
+            };
+            let first = sets.reduce(|best, it| if spread(&it) > spread(&best) { it } else { best });
+            assert_eq!(Some(ages(Choice::Variance)), first, "{rewards:08b}");
+        }
     }
 }

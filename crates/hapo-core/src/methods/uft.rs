@@ -4,7 +4,7 @@ use super::prelude::*;
 /// `−β·mean(log π)` over the teacher's tokens that were shown.
 ///
 /// UFT: every rollout of a group continues the same first part of the teacher's trajectory. The trajectory is cut into
-/// `segments` parts of equal length; how many of them are shown is drawn for each prompt and step from a binomial
+/// `segments` parts of as many whole steps, its paragraphs (of one paragraph: tokens); how many of them are shown is drawn for each prompt and step from a binomial
 /// distribution, whose share falls from `high` to `low` along half a cosine over the first `steps` steps. After those
 /// nothing is shown. The part that is shown has the cross-entropy, once a group, as a mean over its own tokens
 /// (liumy2010/UFT).
@@ -23,7 +23,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
         Variant {
             name: "stage",
             summary: "the same prefix for all prompts, a segment shorter in each stage of the schedule",
-            settings: &["uft.schedule=stage", "uft.weight=0"],
+            settings: &["uft.schedule=stage"],
         },
     ],
     make: |settings| {
@@ -47,7 +47,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
 own! {
     /// `[uft]`; what is not written is as published.
     Own {
-        /// Parts of equal length that a trajectory is cut into.
+        /// Parts that a trajectory is cut into, at most as many as it has paragraphs.
         segments: usize = 5,
         /// How many of them are shown.
         schedule: Schedule = Schedule::Cosine,
@@ -77,11 +77,12 @@ enum Schedule {
 impl Own {
     fn grow(self, group: &GroupSoFar<'_>) -> Growth {
         let Some(teacher) = group.teacher() else { return Growth::once(group) };
-        let tokens = teacher.tokens().len() - 1;
-        let most = self.segments.min(tokens);
+        let (_, tokens) = teacher.tokens().split_last().expect("an end token");
+        let ends = step_ends(tokens, group.ends_paragraph);
+        let most = self.segments.min(ends.len());
         match self.shown(group.at.step.0, most, &mut group.rng()) {
             None => Growth::once(group),
-            Some(it) => Growth::once_behind(group, Prefix::Teacher(self.bound(it, tokens))),
+            Some(it) => Growth::once_behind(group, Prefix::Teacher(self.bound(it, &ends))),
         }
     }
 
@@ -106,14 +107,19 @@ impl Own {
         (step <= self.steps && self.steps > 0).then_some(share)
     }
 
-    /// Tokens before the end of segment `shown`, of `tokens`; as Python rounds, half to even.
-    fn bound(self, shown: usize, tokens: usize) -> usize {
-        let segments = self.segments.min(tokens);
-        match segments {
-            0 => 0,
-            _ => (shown as f64 / segments as f64 * tokens as f64).round_ties_even() as usize,
-        }
+    /// Tokens before the end of segment `shown`, for steps that end after `ends` tokens; as Python rounds, half to even.
+    fn bound(self, shown: usize, ends: &[usize]) -> usize {
+        let segments = self.segments.min(ends.len()).max(1);
+        let steps = (shown as f64 / segments as f64 * ends.len() as f64).round_ties_even();
+        (steps as usize).checked_sub(1).map_or(0, |last| ends[last])
     }
+}
+
+/// Tokens up to the end of each step: of each paragraph, or of each token where there is one paragraph.
+fn step_ends(tokens: &[TokenId], ends_paragraph: &dyn Fn(TokenId) -> bool) -> Vec<usize> {
+    let inner = (1..tokens.len()).filter(|it| ends_paragraph(tokens[it - 1]));
+    let ends: Vec<usize> = inner.chain([tokens.len()]).collect();
+    if ends.len() > 1 { ends } else { (1..=tokens.len()).collect() }
 }
 
 fn credit(group: &MixedGroup, rule: AdvantageRule, weight: f64) -> Credit {
@@ -167,12 +173,34 @@ mod tests {
     fn bounds_are_rounded_as_python_rounds() {
         let of = |segments, tokens| {
             let own = Own { segments, ..Own::default() };
-            (0..=segments.min(tokens)).map(|it| own.bound(it, tokens)).collect::<Vec<_>>()
+            let ends: Vec<_> = (1..=tokens).collect();
+            (0..=segments.min(tokens)).map(|it| own.bound(it, &ends)).collect::<Vec<_>>()
         };
         assert_eq!(of(5, 12), [0, 2, 5, 7, 10, 12]);
         assert_eq!(of(2, 5), [0, 2, 5]);
         assert_eq!(of(2, 7), [0, 4, 7]);
         assert_eq!(of(5, 3), [0, 1, 2, 3]);
         assert_eq!(of(5, 0), [0]);
+    }
+
+    /// By the authors' `rl_dataset.py`: steps of 3, 20, 2, 9, 6, 4 and 12 tokens, and of 10 and 50.
+    #[test]
+    fn bounds_are_those_of_whole_steps() {
+        let of = |lengths: &[usize]| {
+            let steps = lengths.iter().flat_map(|it| [vec![0; it - 1], vec![1]]);
+            let ends = step_ends(&steps.flatten().collect::<Vec<_>>(), &|it| it == 1);
+            let most = Own::default().segments.min(ends.len());
+            (0..=most).map(|it| Own::default().bound(it, &ends)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[3, 20, 2, 9, 6, 4, 12]), [0, 3, 25, 34, 44, 56]);
+        assert_eq!(of(&[10, 50]), [0, 10, 60]);
+        // One paragraph is cut by tokens.
+        assert_eq!(of(&[10]), [0, 2, 4, 6, 8, 10]);
+    }
+
+    #[test]
+    fn the_variant_of_stages_imitates() {
+        let stage = METHOD.variants.iter().find(|it| it.name == "stage").unwrap();
+        assert_eq!(stage.settings, ["uft.schedule=stage"]);
     }
 }

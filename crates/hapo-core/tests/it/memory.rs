@@ -194,19 +194,29 @@ fn d43_the_newest_of_the_queue_are_due_once_they_fill_a_batch() {
     assert_eq!(gated.remember(Memory::default(), &step, Step(1)).waiting(), 1);
 }
 
+/// The authors' `batch/solved` is a share of rollouts: 100 prompts with a success of 8 each have 0.125, with three 0.375.
+#[test]
+fn the_store_of_exgrpo_starts_by_the_share_of_right_rollouts() {
+    let settings = MethodSettings::default();
+    let gated = Gated::bare(method("exgrpo").unwrap().build(&settings).unwrap(), 8).unwrap();
+    let empty = Memory::default().limited_to(9999);
+    let kept = |verdicts, prompts| {
+        let step: Vec<_> =
+            (0..prompts).map(|it| of_prompt(it, &[1, 2, 3, 4, 5, 6, 7, 8], verdicts)).collect();
+        let memory = gated.remember(empty.clone(), &step, Step(1));
+        (0..prompts).map(|it| memory.traces(PromptId(it)).len()).sum::<usize>()
+    };
+    assert_eq!(kept("cwwwwwww", 100), 0);
+    assert_eq!(kept("ccwwwwww", 100), 0);
+    assert_eq!(kept("cccwwwww", 100), 300);
+}
+
 /// Weights of N = 8 by hand: exp(−(S − 4)²/2) is 1 at 4, 0.6065 at 5 and 0.0111 at 1. A solved prompt leaves the store.
 #[test]
 fn d44_a_prompt_replays_by_the_weight_of_its_successes() {
-    let settings = MethodSettings::default();
+    let settings: MethodSettings = serde_json::from_str(r#"{"exgrpo":{"start":0.0}}"#).unwrap();
     let gated = Gated::bare(method("exgrpo").unwrap().build(&settings).unwrap(), 8).unwrap();
-    let lengths = [3; 8];
     let start = Memory::default().limited_to(9999);
-    let few = [
-        of_prompt(4, &lengths, "cwwwwwww"),
-        of_prompt(5, &lengths, "wwwwwwww"),
-        of_prompt(6, &lengths, "wwwwwwww"),
-    ];
-    assert_eq!(gated.remember(start.clone(), &few, Step(1)), start, "0.33 of the prompts");
     let memory = |verdicts| {
         gated.remember(
             start.clone(),

@@ -7,7 +7,11 @@ from itertools import product
 from typing import Any
 
 from .._native import same_answer
+from .errors import TimeoutException
 from .parser import Expression, parse
+from .utils import timeout
+
+__all__ = ["TimeoutException", "sympy_expr_eq", "timeout", "verify"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
+from .errors import TimeoutException
 from .grader import verify
 from .parser import ExprExtractionConfig, ExtractionTarget, parse
+from .utils import timeout
+
+__all__ = ["ExprExtractionConfig", "ExtractionTarget", "TimeoutException", "math_metric", "parse", "timeout", "verify"]
 
 logger = logging.getLogger(__name__)
 

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from numbers import Number
 from typing import Any, Literal
 
 from .._native import read_answer
 from .errors import TimeoutException
+from .utils import timeout
+
+__all__ = [
+    "DEFAULT_TARGETS",
+    "ExprExtractionConfig",
+    "Expression",
+    "ExtractionTarget",
+    "LatexExtractionConfig",
+    "NormalizationConfig",
+    "StringExtractionConfig",
+    "TimeoutException",
+    "parse",
+    "timeout",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -76,20 +93,74 @@ class Request:
     only_first: bool
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Expression:
-    """A value that was read. It prints as SymPy's object of Math-Verify does, and ``sympy.sympify`` takes it."""
+    """A value that was read. It prints as SymPy's object of Math-Verify does, and ``sympy.sympify`` takes it.
+
+    A value that is a number equals that number: ``parse("so 1/2")[0] == 0.5``.
+    """
 
     shown: str
-    source: tuple[str, Request] = field(compare=False)
+    source: tuple[str, Request]
 
     def __repr__(self) -> str:
         return self.shown
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Expression):
+            one, two = _number(self.shown), _number(other.shown)
+            return self.shown == other.shown if one is None or two is None else one == two
+        number = _number(self.shown)
+        if number is None or not isinstance(other, Number):
+            return NotImplemented
+        # A float is compared with the nearest one, as 0.1 and 1/3 have no exact double.
+        return float(number) == other if isinstance(other, float) else bool(number == other)
+
+    def __hash__(self) -> int:
+        number = _number(self.shown)
+        return hash(self.shown if number is None else number)
+
+    def __float__(self) -> float:
+        number = _number(self.shown)
+        if number is not None:
+            return float(number)
+        from sympy import sympify
+
+        return float(sympify(self.shown))
 
     def _sympy_(self) -> Any:
         from sympy import sympify
 
         return sympify(self.shown)
+
+
+def _number(shown: str) -> Fraction | None:
+    """The rational number that a printed value is, or None where it is something else."""
+    if len(shown) > 200:
+        return None
+    try:
+        return _rational(ast.parse(shown, mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, OverflowError):
+        return None
+
+
+def _rational(node: ast.expr) -> Fraction:
+    match node:
+        case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
+            return Fraction(str(node.value))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_rational(operand)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _rational(left) + _rational(right)
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            return _rational(left) - _rational(right)
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            return _rational(left) * _rational(right)
+        case ast.BinOp(left=left, op=ast.Div(), right=right):
+            return _rational(left) / _rational(right)
+        case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int(power))) if power <= 64:
+            return _rational(left) ** power
+    raise ValueError("not a rational number")
 
 
 def _request(targets: Sequence[ExtractionTarget], only_first: bool) -> tuple[Request, bool]:

@@ -1,0 +1,1 @@
+../../../../verifier/hapo-verify-python/python/hapo_verify/math_verify/utils.py
