@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 use crate::Result;
 use crate::checkpoint::{self, CheckpointStore, Contents, TrainerState};
 use crate::engine::engines::{
-    Engines, Learner, LocalSampler, ModelFiles, Sampler, TRAINING, naming_memory_keys,
+    Engines, LocalSampler, ModelFiles, Sampler, TRAINING, naming_memory_keys,
 };
 use crate::engine::scorer::{LocalScorer, Scorer};
 use crate::engine::server::{PublishedFiles, ServerSampler};
@@ -63,10 +63,10 @@ pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
     Cpu::computing(threads, compute)
 }
 
-pub struct Run<L: Learner = Trainer> {
+pub struct Run<D: Device = Cpu> {
     plan: RunPlan,
-    pub(crate) learner: L,
-    sampler: Box<dyn Sampler<L::Model>>,
+    pub(crate) learner: Trainer<D>,
+    sampler: Box<dyn Sampler<Model<D>>>,
     reference: Option<Box<dyn Scorer>>,
     method: Gated,
     source: Source,
@@ -96,7 +96,7 @@ impl Run {
     }
 }
 
-impl<D: Device> Run<Trainer<D>> {
+impl<D: Device> Run<D> {
     /// As [`Run::new`], on any device that computes as the recipe says.
     pub fn on(device: D, plan: &RunPlan) -> Result<Self> {
         Self::open(device, plan).map_err(|refusal| naming_memory_keys(refusal, TRAINING))
@@ -201,7 +201,7 @@ impl<D: Device> Run<Trainer<D>> {
     }
 }
 
-impl<D: Device> Run<Trainer<D>> {
+impl<D: Device> Run<D> {
     /// Hashes the weights as `before` has them hashed, a run of another device or version.
     pub(crate) fn hash_weights_as_in(&mut self, before: &Inputs) {
         let model = &self.learner.model;
@@ -368,12 +368,12 @@ fn method_of(plan: &RunPlan, steps_per_epoch: u64) -> Result<Gated> {
     gated.map_err(|error| Refusal::because(error).hint("`hapo recipe hapo` lists the gate's keys"))
 }
 
-impl<L: Learner> Run<L> {
+impl<D: Device> Run<D> {
     /// The run with another sampler, made from the one that it has.
     #[must_use]
-    pub fn with_sampler<S: Sampler<L::Model> + 'static>(
+    pub fn with_sampler<S: Sampler<Model<D>> + 'static>(
         mut self,
-        wrap: impl FnOnce(Box<dyn Sampler<L::Model>>) -> S,
+        wrap: impl FnOnce(Box<dyn Sampler<Model<D>>>) -> S,
     ) -> Self {
         self.sampler = Box::new(wrap(self.sampler));
         self
@@ -403,12 +403,12 @@ impl<L: Learner> Run<L> {
     }
 
     /// A step's inputs, and the machines that it runs on. Is `None` for imitation, which samples nothing.
-    pub(crate) fn task(&mut self) -> Option<(Task<'_>, Engines<'_, L>)> {
+    pub(crate) fn task(&mut self) -> Option<(Task<'_>, Engines<'_, D>)> {
         let (task, engines, _) = self.parts()?;
         Some((task, engines))
     }
 
-    fn parts(&mut self) -> Option<(Task<'_>, Engines<'_, L>, &mut RolloutLog)> {
+    fn parts(&mut self) -> Option<(Task<'_>, Engines<'_, D>, &mut RolloutLog)> {
         let Source::Prompts { table, order } = &self.source else {
             return None;
         };
@@ -644,7 +644,7 @@ impl<L: Learner> Run<L> {
         AdapterNote { base: base_name(self.plan.recipe(), folder), folder, fingerprint }
     }
 
-    fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, L> {
+    fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, D> {
         Contents {
             learner: &self.learner,
             files: ModelFiles {

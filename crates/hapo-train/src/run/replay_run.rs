@@ -13,14 +13,14 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::checkpoint;
-use crate::engine::engines::{Engines, Learner};
+use crate::engine::engines::Engines;
 use crate::engine::trainer::loss_of;
 use crate::grading::verifier::Verifier;
 use crate::plan::run_plan::{RunPlan, Sources};
 use crate::problems::prompts::PromptTable;
 use crate::recipe::Recipe;
 use crate::run::{Run, cpu};
-use crate::step::update::{LaterGaps, update};
+use crate::step::update::update;
 use crate::step::{Credited, Task, credited, mix};
 
 /// A step as it was logged and as it is computed again.
@@ -87,7 +87,7 @@ pub fn replay_run_on<D: Device>(
         let credited = groups_of(task, &mut engines, &lines, Step(it))?;
         let (mixed, mut groups): (Vec<_>, Vec<_>) =
             credited.into_iter().map(|it| (it.group, it.tokens)).unzip();
-        report = Some(update(engines.learner, &mut groups, plan, Step(it), LaterGaps::Skipped)?);
+        report = Some(update(engines.learner, &mut groups, plan, Step(it))?);
         run.remember(&mixed, Step(it), &mut Metrics::default())?;
     }
     let report = report.expect("the checkpoint is of a step before");
@@ -113,9 +113,9 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
 }
 
 /// The kept trajectories as groups, through the gate again.
-fn groups_of<L: Learner>(
+fn groups_of<D: Device>(
     task: Task<'_>,
-    engines: &mut Engines<'_, L>,
+    engines: &mut Engines<'_, D>,
     lines: &[RolloutLine],
     step: Step,
 ) -> Result<Vec<Credited>> {

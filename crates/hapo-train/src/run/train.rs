@@ -17,7 +17,6 @@ use crate::Result;
 use crate::checkpoint::CheckpointStore;
 use crate::checkpoint::resume::{self, Found, ResumePolicy};
 use crate::checkpoint::stage_output::Start;
-use crate::engine::engines::Learner;
 use crate::grading::no_reward;
 use crate::observe::early_stopping::EarlyStopping;
 use crate::observe::guard::Guard;
@@ -276,7 +275,7 @@ fn record_early_end(files: RunFolder<'_>, step: u64, because: Option<&str>) -> R
 }
 
 /// Makes the files that are written once.
-fn prepare_folder<L: Learner>(files: RunFolder<'_>, run: &Run<L>, resolved: &str) -> Result<()> {
+fn prepare_folder<D: Device>(files: RunFolder<'_>, run: &Run<D>, resolved: &str) -> Result<()> {
     create_folder(&files.checkpoints())?;
     files.remove_leftovers()?;
     EarlyEnd::forget(files)?;
@@ -290,8 +289,8 @@ fn prepare_folder<L: Learner>(files: RunFolder<'_>, run: &Run<L>, resolved: &str
 }
 
 /// Evaluates what a run with `[eval]` starts from, keeps and tells it: step 0 counts (D33).
-fn evaluate_start<L: Learner>(
-    run: &mut Run<L>,
+fn evaluate_start<D: Device>(
+    run: &mut Run<D>,
     plan: &RunPlan,
     run_dir: &Path,
     observer: &mut dyn Observer,
@@ -316,8 +315,8 @@ fn evaluate_start<L: Learner>(
 }
 
 /// Samples some prompts before the first step, keeps what was met and tells the observer.
-fn look_ahead<L: Learner>(
-    run: &mut Run<L>,
+fn look_ahead<D: Device>(
+    run: &mut Run<D>,
     prompts: usize,
     files: RunFolder<'_>,
     observer: &mut dyn Observer,
@@ -356,9 +355,9 @@ struct Session<'a> {
 
 impl Session<'_> {
     /// Makes the steps that are left, after the evaluation of the last one where that is missing.
-    fn train<L: Learner>(
+    fn train<D: Device>(
         mut self,
-        mut run: Run<L>,
+        mut run: Run<D>,
         lacks_evaluation: bool,
         observer: &mut dyn Observer,
     ) -> Result<Outcome> {
@@ -411,9 +410,9 @@ impl Session<'_> {
     }
 
     /// Makes and logs the next step. One that cannot be finished leaves the weights in the folder (D23).
-    fn step<L: Learner>(
+    fn step<D: Device>(
         &mut self,
-        run: &mut Run<L>,
+        run: &mut Run<D>,
         observer: &mut dyn Observer,
     ) -> Result<Metrics> {
         let updates_before = run.updates();
@@ -460,9 +459,9 @@ impl Session<'_> {
 
     /// Writes a checkpoint where the recipe has one, and without a score where the run is stopped between them: an
     /// unbroken run compares none there.
-    fn save_if_due<L: Learner>(
+    fn save_if_due<D: Device>(
         &mut self,
-        run: &mut Run<L>,
+        run: &mut Run<D>,
         stop: bool,
         observer: &mut dyn Observer,
     ) -> Result<()> {
@@ -477,9 +476,9 @@ impl Session<'_> {
     }
 
     /// Writes the checkpoint of the steps done, after what must not be behind it.
-    fn save<L: Learner>(
+    fn save<D: Device>(
         &mut self,
-        run: &mut Run<L>,
+        run: &mut Run<D>,
         score: Option<f64>,
         observer: &mut dyn Observer,
     ) -> Result<()> {

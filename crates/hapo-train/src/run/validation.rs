@@ -7,12 +7,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use hapo_core::{PromptId, Refusal, RngStream, ScoredGroup, Step, counted};
+use hapo_kernels::Device;
 use hapo_run::{Metrics, metric_of_set};
 use hapo_sampler::{ChatFormat, SampleSettings};
 use hapo_verify::Grader;
 
 use crate::Result;
-use crate::engine::engines::{Engines, Learner};
+use crate::engine::engines::Engines;
 use crate::grading::verifier::{AnswerCounts, Verifier};
 use crate::plan::run_plan::RunPlan;
 use crate::problems::duplicates::Texts;
@@ -96,10 +97,10 @@ impl Validation {
     }
 
     /// Samples and grades every problem, and logs the means over problems, then over sets.
-    pub(crate) fn evaluate<L: Learner>(
+    pub(crate) fn evaluate<D: Device>(
         &self,
         plan: &RunPlan,
-        engines: &mut Engines<'_, L>,
+        engines: &mut Engines<'_, D>,
         verifier: &Verifier,
         metrics: &mut Metrics,
     ) -> Result<()> {

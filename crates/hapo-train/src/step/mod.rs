@@ -15,6 +15,7 @@ use hapo_core::{
     Advantage, Credit, ImportanceRatioLevel, Member, MixedGroup, Refusal, ScoredGroup, Span, Step,
     Term, drop_short_groups,
 };
+use hapo_kernels::Device;
 use hapo_run::Metrics;
 use hapo_sampler::{GroupRequest, Sampled};
 
@@ -22,19 +23,20 @@ pub(crate) use group::{Credited, SampledTokens, Task, sample_settings};
 pub(crate) use imitation::imitation_step;
 
 use crate::Result;
-use crate::engine::engines::{Engines, Learner};
+use crate::engine::engines::Engines;
+use crate::engine::trainer::Trainer;
 use crate::grading::verifier::{AnswerCounts, Verifier};
 use crate::pack::{TokenGroup, token_group};
 use crate::problems::prompts::Prompt;
 use crate::step::rollouts::RolloutLog;
-use crate::step::update::{LaterGaps, update};
+use crate::step::update::update;
 use group::{Batch, grow};
 use scores::{attach_reference, scores_of, scores_of_offers};
 
 /// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it, with the groups that were trained on.
-pub(crate) fn rollout_step<L: Learner>(
+pub(crate) fn rollout_step<D: Device>(
     task: Task<'_>,
-    engines: &mut Engines<'_, L>,
+    engines: &mut Engines<'_, D>,
     log: &mut RolloutLog,
     step: Step,
 ) -> Result<(Metrics, Vec<MixedGroup>)> {
@@ -66,8 +68,7 @@ pub(crate) fn rollout_step<L: Learner>(
     let measure = || learner.kl_to_initial(&groups, batching);
     let kl = plan.measures_kl(step).then(measure).transpose()?;
     batch.clock.lap("kl");
-    let later_gaps = if plan.measures_gap(step) { LaterGaps::Measured } else { LaterGaps::Skipped };
-    let stats = update(learner, &mut groups, plan, step, later_gaps)?;
+    let stats = update(learner, &mut groups, plan, step)?;
     batch.clock.lap("train");
 
     let metrics = report::step(task, &batch, (&stats, kl.flatten()), step);
@@ -91,9 +92,9 @@ pub(crate) fn score(
 }
 
 /// The groups that can be used, with what enters where the gate is open (Eq. 5), and how many cannot (D6).
-pub(crate) fn mix<L: Learner>(
+pub(crate) fn mix<D: Device>(
     task: Task<'_>,
-    learner: &mut L,
+    learner: &mut Trainer<D>,
     scored: Vec<ScoredGroup>,
     step: Step,
 ) -> Result<(Vec<MixedGroup>, usize)> {
@@ -111,9 +112,9 @@ pub(crate) fn mix<L: Learner>(
 }
 
 /// The credit of groups by the method, and their tokens.
-pub(crate) fn credited<L: Learner>(
+pub(crate) fn credited<D: Device>(
     task: Task<'_>,
-    engines: &mut Engines<'_, L>,
+    engines: &mut Engines<'_, D>,
     groups: Vec<MixedGroup>,
     step: Step,
 ) -> Result<Vec<Credited>> {
