@@ -279,11 +279,9 @@ struct Answer {
     counted: Arc<Counted>,
 }
 
-/// A change of an answer.
 enum Progress {
     /// A request's prompt has its log-probabilities.
     Scored(usize, Vec<ScoredToken>),
-    /// Something happened to a choice.
     Choice(usize, EventKind),
 }
 
@@ -331,7 +329,6 @@ impl Answer {
         Ok(true)
     }
 
-    /// The choices of a request.
     fn choices_of(&self, request: usize) -> std::ops::Range<usize> {
         request * self.n..(request + 1) * self.n
     }
@@ -442,7 +439,6 @@ impl Answer {
         all.map(|(index, it)| self.envelope.piece(index, Some(&it.text), None, None)).collect()
     }
 
-    /// New pieces of the stream.
     fn pieces(&mut self, progress: Progress) -> Result<Vec<Value>, ApiError> {
         let mut pieces = Vec::new();
         match progress {

@@ -48,7 +48,6 @@ impl Envelope {
         it
     }
 
-    /// A piece of a streamed answer.
     pub(crate) fn chunk(&self, choices: &[Value]) -> Value {
         self.json(
             match self.endpoint {
@@ -66,7 +65,6 @@ impl Envelope {
         })
     }
 
-    /// A choice of the whole answer.
     pub(crate) fn choice(&self, index: usize, choice: Choice) -> Value {
         let log_probs = choice.log_probs.map(|it| it.json(self.endpoint));
         let reason = choice.finish.map(finish_reason);
