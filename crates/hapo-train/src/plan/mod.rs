@@ -123,13 +123,8 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
     config_of_model(recipe, recipe.model())
 }
 
-/// The shape of a recipe's model, whose config.json is in this folder.
-pub fn config_in(recipe: &Recipe, folder: &str) -> Result<Config> {
-    config_of_model(recipe, &ModelSource::Folder(folder.to_owned()))
-}
-
 /// The shape of a recipe's model where it was found.
-pub(crate) fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
+pub fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
     let config = shape_of(recipe, model)?;
     config.check()?;
     if let Some(lora) = recipe.lora() {

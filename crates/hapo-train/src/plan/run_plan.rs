@@ -53,7 +53,7 @@ impl Sources {
     }
 
     /// The files, folders and patterns of `data.train`; none for what is built in.
-    fn train_files(&self, recipe: &Recipe) -> Vec<PathBuf> {
+    pub(crate) fn train_files(&self, recipe: &Recipe) -> Vec<PathBuf> {
         match (&self.train, &recipe.data().train) {
             (Some(found), _) => found.clone(),
             (None, DataSource::Files(names)) => names.iter().map(PathBuf::from).collect(),
@@ -162,7 +162,6 @@ impl RunPlan {
         format!("# resolved by {build}\n{}", self.recipe.resolved())
     }
 
-    /// The model to start from, a folder or a shape.
     pub(crate) fn model(&self) -> Result<ModelSource> {
         self.sources.model(&self.recipe, self.run_dir.as_deref())
     }
@@ -184,7 +183,7 @@ impl RunPlan {
                 hapo_verify::grader(&data.grader).map_err(Refusal::because)?,
                 data.extraction,
             );
-            return Ok(RunGrader::built_in(grader));
+            return Ok(RunGrader { grader: Arc::new(grader), log: None });
         }
         let settings = RewardSettings {
             timeout: Duration::from_secs_f64(reward.timeout),
@@ -195,10 +194,11 @@ impl RunPlan {
             wrong: reward.wrong,
             extraction: data.extraction,
         };
-        Ok(RunGrader::own(match &self.sources.reward {
+        let own = match &self.sources.reward {
             Some(it) => OwnReward::function(&data.grader, it.clone(), settings),
             None => OwnReward::new(&data.grader, settings)?,
-        }))
+        };
+        Ok(RunGrader { log: Some(own.log().clone()), grader: Arc::new(own) })
     }
 
     pub(crate) fn grading_policy(&self) -> GradingPolicy {
@@ -218,16 +218,10 @@ impl RunPlan {
         self.recipe.reference().map(|model| located(model, found, run_dir)).transpose()
     }
 
-    /// Checks that the files which are read before the model are there.
-    pub(crate) fn check_files(&self) -> Result<()> {
-        self.sources.check(&self.recipe)
+    pub(crate) fn sources(&self) -> &Sources {
+        &self.sources
     }
 
-    pub(crate) fn train_files(&self) -> Vec<PathBuf> {
-        self.sources.train_files(&self.recipe)
-    }
-
-    /// The problems of `[eval]`, where they were found.
     pub(crate) fn eval_sets(&self) -> Option<&[EvalSet]> {
         self.sources.eval.as_deref()
     }
