@@ -138,7 +138,7 @@ impl Request {
             set.push(format!("{key}={value}"));
         }
         let written_as = WrittenAs { set: "key", unset: "None for" };
-        let overrides = Overrides { set, unset: self.unset.clone(), written_as };
+        let overrides = Overrides { set, unset: self.unset.clone(), written_as, of_many: false };
         // A recipe keeps the method that it was read with; the name is given back to whoever had it.
         let _reading = READING.lock().unwrap_or_else(PoisonError::into_inner);
         let register = |name: &str, build| {

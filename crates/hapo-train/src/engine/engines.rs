@@ -19,7 +19,6 @@ use crate::engine::scorer::{ScoreRequest, Scorer};
 use crate::engine::trainer::Trainer;
 use crate::observe::meter::Meter;
 
-/// The weights of a learner, as a sampler meets them.
 #[derive(Debug)]
 pub struct Weights<'a, W> {
     pub model: &'a W,

@@ -178,14 +178,15 @@ impl<D: Device> Trainer<D> {
 
     /// Norm of each trained tensor's gradient, by its published name.
     pub fn gradient_norms(&self) -> Vec<(String, f64)> {
-        let squares = self.model.gradient_norms(&self.gradients);
-        let names = self.model.trained_layout().params().iter().map(|it| it.name.clone());
-        names.zip(squares.into_iter().map(f64::sqrt)).collect()
+        self.named_roots(self.model.gradient_norms(&self.gradients))
     }
 
     /// Norm of each trained tensor, by its published name.
     pub fn parameter_norms(&self) -> Vec<(String, f64)> {
-        let squares = self.model.trained_squared_norms();
+        self.named_roots(self.model.trained_squared_norms())
+    }
+
+    fn named_roots(&self, squares: Vec<f64>) -> Vec<(String, f64)> {
         let names = self.model.trained_layout().params().iter().map(|it| it.name.clone());
         names.zip(squares.into_iter().map(f64::sqrt)).collect()
     }

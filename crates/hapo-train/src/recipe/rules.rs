@@ -216,7 +216,7 @@ pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Method> {
             "as in { problem = \"question\", answer = \"final_answer\", teacher = [\"solution\"] }";
         return Err(Problem::new("data.columns", error.to_string(), hint));
     }
-    if it.data.train == DataSource::Corpus && !imitates(&method) {
+    if it.data.train == DataSource::Corpus && method.samples() {
         let hint = "use data.train = \"builtin\", or method = \"sft\"";
         let what = "the corpus has no answers to reward";
         return Err(Problem::new("data.train", what, hint));
@@ -325,10 +325,6 @@ pub(super) fn check_rewards(it: &Settings, method: &Method) -> Checked {
     }
     let what = format!("`{}` cannot learn from rewards below 0", method.name);
     Err(Problem::new("reward.wrong", what, "write 0, or take method = \"grpo\""))
-}
-
-pub(super) fn imitates(method: &Method) -> bool {
-    !method.samples()
 }
 
 /// The gate, its slot rule and what enters; `None` for the bare method.
@@ -455,7 +451,7 @@ pub(super) fn loss_of(it: &Settings, method: &Method) -> Loss {
         clip: Clip { low: loss.clip_low, high: loss.clip_high },
         importance_ratio_level: loss.importance_ratio_level,
         // Plain imitation is a mean over tokens (the table of methods); it has no constant form.
-        normaliser: if imitates(method) {
+        normaliser: if !method.samples() {
             Normaliser::TokenMean
         } else {
             loss.normaliser.of(it.sampling.max_new_tokens)
@@ -467,7 +463,6 @@ pub(super) fn loss_of(it: &Settings, method: &Method) -> Loss {
     }
 }
 
-/// Refuses the first key whose number is out of its range.
 fn check_ranges(settings: &Table) -> Result<(), Problem> {
     for (section, key) in sections_and_keys() {
         let Some(range) = key.range.map(|range| range()) else { continue };

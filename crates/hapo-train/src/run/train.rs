@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use hapo_core::{Fault, Refusal, Remedy, counted};
-use hapo_kernels::Device;
+use hapo_kernels::{Cpu, Device};
 use hapo_run::{
     Busy, EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder,
     create_folder, write_atomically,
@@ -25,8 +25,8 @@ use crate::observe::score::Score;
 use crate::observe::tensorboard::Events;
 use crate::plan::run_plan::RunPlan;
 use crate::recipe::{ModelSource, Recipe};
+use crate::run::Run;
 use crate::run::preflight::preflight;
-use crate::run::{Run, cpu};
 
 pub trait Observer {
     fn step(&mut self, step: u64, metrics: &Metrics);
@@ -93,10 +93,9 @@ pub fn train(
     threads: usize,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    train_on(cpu(threads, plan.recipe().compute())?, plan, run_dir, resume, observer)
+    train_on(Cpu::computing(threads, plan.recipe().compute())?, plan, run_dir, resume, observer)
 }
 
-/// As [`train`], on any device.
 pub fn train_on<D: Device>(
     device: D,
     plan: &RunPlan,

@@ -22,7 +22,6 @@ use crate::problems::prompts::{Prompt, PromptLimits, PromptTable, ReadAs, load_f
 use crate::recipe::{EvalSection, EvalSet};
 use crate::step::{requests, sample_settings, score};
 
-/// The evaluation sets of a run.
 pub(crate) struct Validation {
     sets: Vec<(String, PromptTable)>,
 }
@@ -73,12 +72,10 @@ impl Validation {
         Ok(Some(Self { sets }))
     }
 
-    /// Hashes of its problems.
     pub(crate) fn inputs(&self) -> Inputs {
         Inputs::of_evaluation(self.sets.iter().map(|it| &it.1.inputs))
     }
 
-    /// Warnings about its problems and those that are trained on.
     pub(crate) fn warnings(&self, trained: &PromptTable) -> Vec<String> {
         let (known, mut warnings) = (Texts::of(trained), Vec::new());
         for (name, table) in &self.sets {
