@@ -110,24 +110,6 @@ impl Engine {
     }
 }
 
-fn opened(
-    (path, template): (&str, Option<&str>),
-    (context, micro_batch_tokens): (usize, usize),
-    threads: usize,
-) -> anyhow::Result<Engine> {
-    let folder = hapo_cli::support::hub::model_folder(path)?;
-    let template = template_of(TemplateRequest { name: template, ..Default::default() }, &folder)?;
-    let loaded = open_model(&folder, context, threads)?;
-    let files = loaded.tokenizer_files;
-    let template = choose_template(template.choice(), path, &files)?;
-    Ok(Engine {
-        chat: ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?,
-        trainer: Mutex::new(Trainer::new(loaded.model, ActivationCheckpointing::None)?),
-        tokenizer_files: files,
-        micro_batch_tokens,
-    })
-}
-
 #[pymethods]
 impl Engine {
     #[new]
@@ -140,9 +122,21 @@ impl Engine {
         threads: Option<usize>,
         micro_batch_tokens: usize,
     ) -> PyResult<Self> {
-        let threads = hapo_cli::threads(threads);
-        py.detach(|| opened((path, template), (context, micro_batch_tokens), threads))
-            .map_err(|it| raised(py, &it, None))
+        let open = || -> anyhow::Result<Self> {
+            let folder = hapo_cli::support::hub::model_folder(path)?;
+            let request = TemplateRequest { name: template, ..Default::default() };
+            let template = template_of(request, &folder)?;
+            let loaded = open_model(&folder, context, hapo_cli::threads(threads))?;
+            let files = loaded.tokenizer_files;
+            let template = choose_template(template.choice(), path, &files)?;
+            Ok(Self {
+                chat: ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?,
+                trainer: Mutex::new(Trainer::new(loaded.model, ActivationCheckpointing::None)?),
+                tokenizer_files: files,
+                micro_batch_tokens,
+            })
+        };
+        py.detach(open).map_err(|it| raised(py, &it, None))
     }
 
     /// Reads rows, JSON lines in any layout, renders and checks them.

@@ -68,11 +68,9 @@ pub(crate) fn train(py: Python<'_>, request: Request) -> PyResult<(PathBuf, Stri
     }
 }
 
-fn json_of(it: &Outcome, interrupted: usize) -> String {
-    let json = serde_json::json!({
-        "steps": it.steps, "steps_now": it.steps_now, "checkpoint": it.checkpoint, "finished": it.finished,
-        "stopped_early": it.stopped_early, "stopped_by": it.stopped_by, "interrupted": interrupted > 0,
-    });
+fn json_of(outcome: &Outcome, interrupted: usize) -> String {
+    let mut json = serde_json::json!(outcome);
+    json["interrupted"] = (interrupted > 0).into();
     json.to_string()
 }
 

@@ -39,7 +39,7 @@ const fn line(metric: &'static str, label: &'static str) -> Line<'static> {
 }
 
 /// A figure of shares from zero.
-const PLAIN: Figure<'static> = Figure {
+pub(crate) const PLAIN: Figure<'static> = Figure {
     id: "",
     title: "",
     unit: "",

@@ -11,6 +11,7 @@ use hapo_run::{
     Busy, EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder,
     create_folder, write_atomically,
 };
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::Result;
@@ -66,7 +67,7 @@ pub trait Observer {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     pub steps: u64,
     /// Steps done by this call; 0 when the run was finished already.

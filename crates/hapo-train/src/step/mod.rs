@@ -5,7 +5,6 @@
 
 pub(crate) mod clock;
 mod group;
-mod imitation;
 mod report;
 pub(crate) mod rollouts;
 mod scores;
@@ -20,13 +19,13 @@ use hapo_run::Metrics;
 use hapo_sampler::{GroupRequest, Sampled};
 
 pub(crate) use group::{Credited, SampledTokens, Task, sample_settings};
-pub(crate) use imitation::imitation_step;
 
 use crate::Result;
 use crate::engine::engines::Engines;
-use crate::engine::trainer::Trainer;
+use crate::engine::trainer::{Trainer, loss_of};
 use crate::grading::verifier::{AnswerCounts, Verifier};
 use crate::pack::{TokenGroup, token_group};
+use crate::plan::run_plan::RunPlan;
 use crate::problems::prompts::Prompt;
 use crate::step::rollouts::RolloutLog;
 use crate::step::update::update;
@@ -73,6 +72,30 @@ pub(crate) fn rollout_step<D: Device>(
 
     let metrics = report::step(task, &batch, (&stats, kl.flatten()), step);
     Ok((metrics, batch.into_trained()))
+}
+
+/// A step of imitation: the demonstrations of a batch and the update made from them.
+pub(crate) fn imitation_step<D: Device>(
+    learner: &mut Trainer<D>,
+    demonstrations: &mut [TokenGroup],
+    plan: &RunPlan,
+    step: Step,
+    epoch: f64,
+) -> Result<Metrics> {
+    let mut clock = clock::Clock::start();
+    let stats = update(learner, demonstrations, plan, step)?;
+    clock.lap("train");
+    let mut metrics = Metrics::default();
+    metrics.set("step", step.0 as f64);
+    metrics.set("epoch", epoch);
+    metrics.set("loss", loss_of(&stats));
+    for name in ["teacher/mean_prob", "grad_norm", "lr"] {
+        if let Some(it) = stats.value(name) {
+            metrics.set(name, it);
+        }
+    }
+    report::times(&mut metrics, &clock, 0, stats.tokens);
+    Ok(metrics)
 }
 
 /// One request for each prompt, for the plain prompt's completions.
