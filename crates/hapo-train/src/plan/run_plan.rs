@@ -91,11 +91,11 @@ fn located(
 #[derive(Clone, Debug)]
 pub struct RunPlan {
     recipe: Recipe,
-    sources: Sources,
+    pub(crate) sources: Sources,
     template: ChosenTemplate,
     micro_batch_tokens: usize,
-    /// Injections in each step of the run of `hapo.record`.
-    record: Arc<[u64]>,
+    /// Injections in each step of the run that the gate is yoked to; empty for any other gate.
+    pub(crate) record: Arc<[u64]>,
     run_dir: Option<PathBuf>,
 }
 
@@ -105,18 +105,14 @@ impl RunPlan {
         Self::of(recipe, Sources::default(), None)
     }
 
-    /// Settles a recipe whose files were found, for no folder.
-    pub fn settle_from(recipe: &Recipe, sources: Sources) -> Result<Self> {
-        Self::of(recipe, sources, None)
-    }
-
     /// Settles a recipe for the run of a folder: an earlier stage's model is beside it, and what the run there settled
     /// when it began stays.
     pub fn settle_in(run_dir: &Path, recipe: &Recipe, sources: Sources) -> Result<Self> {
         Self::of(recipe, sources, Some(run_dir))
     }
 
-    fn of(recipe: &Recipe, sources: Sources, run_dir: Option<&Path>) -> Result<Self> {
+    /// The same, or for no folder.
+    pub fn of(recipe: &Recipe, sources: Sources, run_dir: Option<&Path>) -> Result<Self> {
         let before = run_dir.and_then(kept_recipe);
         let model = || sources.model(recipe, run_dir);
         let template = match &before {
@@ -146,11 +142,6 @@ impl RunPlan {
     /// The recipe with nothing left open: the one that reproduces the run.
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
-    }
-
-    /// Injections in each step of the run that the gate is yoked to; empty for any other gate.
-    pub(crate) fn record(&self) -> &Arc<[u64]> {
-        &self.record
     }
 
     pub fn template(&self) -> &ChosenTemplate {
@@ -216,10 +207,6 @@ impl RunPlan {
     pub(crate) fn reference(&self) -> Result<Option<ModelSource>> {
         let (found, run_dir) = (self.sources.reference.as_ref(), self.run_dir.as_deref());
         self.recipe.reference().map(|model| located(model, found, run_dir)).transpose()
-    }
-
-    pub(crate) fn sources(&self) -> &Sources {
-        &self.sources
     }
 
     pub(crate) fn eval_sets(&self) -> Option<&[EvalSet]> {

@@ -101,15 +101,6 @@ impl SamplingWork {
         }
     }
 
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self {
-            tokens: self.tokens + other.tokens,
-            prefill: self.prefill.plus(other.prefill),
-            decoding: self.decoding.plus(other.decoding),
-            bytes_read: self.bytes_read + other.bytes_read,
-        }
-    }
-
     pub(super) fn flops(&self) -> f64 {
         self.prefill.all + self.decoding.all
     }

@@ -100,7 +100,7 @@ impl<D: Device> Run<D> {
     fn open(device: D, plan: &RunPlan) -> Result<Self> {
         let (recipe, mut laps) = (plan.recipe(), Clock::start());
         check_compute(&device, recipe)?;
-        plan.sources().check(recipe)?;
+        plan.sources.check(recipe)?;
         let (model_source, context) = (plan.model()?, plan.context());
         let reference = open_reference(&device, plan)?;
         let lora = recipe.lora().map(|it| (it, recipe.seed()));
@@ -128,7 +128,7 @@ impl<D: Device> Run<D> {
         let chat_format = Arc::new(chat_format);
         let grader = plan.grader()?;
         let source =
-            load_source(recipe, &plan.sources().train_files(recipe), &chat_format, grader.get())?;
+            load_source(recipe, &plan.sources.train_files(recipe), &chat_format, grader.get())?;
         let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
         laps.lap("data");
@@ -155,8 +155,8 @@ impl<D: Device> Run<D> {
         if let Some((table, _)) = source.prompts() {
             inputs = inputs.and(&table.inputs);
         }
-        if !plan.record().is_empty() {
-            let text = serde_json::to_string(&**plan.record()).expect("counts are plain data");
+        if !plan.record.is_empty() {
+            let text = serde_json::to_string(&*plan.record).expect("counts are plain data");
             inputs.set("record", hex(Sha256::digest(text)));
         }
         let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
@@ -339,7 +339,7 @@ pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
     let template = choose_template(plan.template().choice(), "the model", &files)?;
     let config = config_of_model(recipe, &model)?;
     let chat_format = ChatFormat::new(tokenizer, template, &config.eos)?;
-    let files = plan.sources().train_files(recipe);
+    let files = plan.sources.train_files(recipe);
     let source = load_source(recipe, &files, &chat_format, plan.grader()?.get())?;
     let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
     Ok(method.schedule().cloned())
@@ -352,7 +352,7 @@ fn method_of(plan: &RunPlan, steps_per_epoch: u64) -> Result<Gated> {
     let gated = match recipe.gate() {
         None => Gated::bare(method, group_size),
         Some(hapo) => {
-            let record = plan.record().clone();
+            let record = plan.record.clone();
             let settings = GateSettings { record, ..hapo.settings.clone() };
             let hapo = HapoGate { settings, ..hapo.clone() };
             Gated::hapo(method, hapo, group_size, steps_per_epoch)

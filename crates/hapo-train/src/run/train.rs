@@ -486,7 +486,7 @@ impl Session<'_> {
         let saved = self
             .file
             .sync()
-            .and_then(|()| run.rollouts.wait())
+            .and_then(|()| run.rollouts.writer.wait())
             .and_then(|()| run.save(&mut self.shelf, self.resolved, score));
         let (folder, warnings) = saved.map_err(|cause| {
             let kept = match &self.saved_at {
