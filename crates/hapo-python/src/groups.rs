@@ -28,6 +28,7 @@ macro_rules! getters {
     ($class:ident |$self:ident, $py:ident| {
         $($name:ident: $type:ty = $value:expr;)+
     } $($rest:tt)*) => {
+        #[allow(clippy::elidable_lifetime_names, reason = "arrays name it, numbers do not")]
         #[pymethods]
         impl $class {
             $(#[getter]

@@ -296,7 +296,7 @@ impl<D: Device> Trainer<D> {
     /// Mean KL of the rollouts' tokens to the initial weights (D18). Is `None` where these are not kept, or nothing
     /// was sampled.
     ///
-    /// The k3 estimator of KL(π_old ‖ π_initial), exp(q) − q − 1 with q = log π_initial − log π_old, both at
+    /// The k3 estimator of `KL(π_old ‖ π_initial)`, exp(q) − q − 1 with q = `log π_initial − log π_old`, both at
     /// the sampling temperature.
     pub fn kl_to_initial(
         &mut self,

@@ -422,10 +422,10 @@ pub(super) fn loss_of(it: &Settings, method: &Method) -> Loss {
         clip: Clip { low: loss.clip_low, high: loss.clip_high },
         importance_ratio_level: loss.importance_ratio_level,
         // Plain imitation is a mean over tokens (the table of methods); it has no constant form.
-        normaliser: if !method.samples() {
-            Normaliser::TokenMean
-        } else {
+        normaliser: if method.samples() {
             loss.normaliser.of(it.sampling.max_new_tokens)
+        } else {
+            Normaliser::TokenMean
         },
         entropy_coef: loss.entropy_coef,
         entropy_over: loss.entropy_over,
