@@ -19,7 +19,7 @@ use hapo::sampler::{
 use hapo::train::pack::token_group;
 use hapo::train::recipe::Overlong;
 use hapo::train::{BUILTIN_BASE, Batching, Order, PromptLimits, PromptTable, Trainer, open_model};
-use hapo::train::{Learner, grading::verdict_of, loss_of};
+use hapo::train::{grading::verdict_of, loss_of};
 use hapo::verify::MATH;
 
 const GROUP_SIZE: usize = 8;

@@ -19,7 +19,7 @@ use hapo_core::{
 use hapo_kernels::{AdamW, Device};
 use hapo_model::ActivationCheckpointing;
 use hapo_train::pack::{TokenGroup, token_group};
-use hapo_train::{Batching, Learner, Trainer, loss_of};
+use hapo_train::{Batching, Trainer, loss_of};
 use serde::{Deserialize, Serialize};
 
 /// Recompute a recorded batch; prints JSON: per case, losses, gradient norms and parameter norms of each step.

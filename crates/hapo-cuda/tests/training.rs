@@ -10,8 +10,7 @@ use hapo_kernels::{AdamW, Compute, Device};
 use hapo_model::ActivationCheckpointing;
 use hapo_train::plan::{DeviceSpec, Lengths, Workload, config_of, estimate};
 use hapo_train::{
-    Learner, Metrics, Observer, Overrides, Recipe, ResumePolicy, Run, RunPlan, Trainer, is_clock,
-    train_on,
+    Metrics, Observer, Overrides, Recipe, ResumePolicy, Run, RunPlan, Trainer, is_clock, train_on,
 };
 use support::Machine;
 

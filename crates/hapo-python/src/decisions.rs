@@ -83,14 +83,11 @@ struct Batch<'a> {
     /// Of an answer without a verdict (D31).
     wrong: f64,
     slot: Slot,
-    /// For truncated rows.
     rule: Truncated,
 }
 
-/// A row's part of the decision.
 #[derive(Clone, Copy, Default)]
 struct Row {
-    /// Of the sampled row.
     reward: f64,
     replaced: bool,
     trained: bool,
@@ -101,7 +98,6 @@ struct Row {
     entropy_exponent: f64,
 }
 
-/// A group's part of the decision.
 #[derive(Clone, Copy, Default)]
 struct Group {
     successes: i64,

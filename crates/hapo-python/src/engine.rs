@@ -19,15 +19,15 @@ use hapo_sampler::{
 use hapo_train::pack::{TokenGroup, token_group};
 use hapo_train::recipe::Overlong;
 use hapo_train::{
-    Batching, Learner, Order, PromptLimits, PromptTable, ScoreRequest, TemplateRequest, Trainer,
-    loss_of, open_model, template_of,
+    Batching, Order, PromptLimits, PromptTable, ScoreRequest, TemplateRequest, Trainer, loss_of,
+    open_model, template_of,
 };
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
 use crate::arguments::{value_error, word};
 use crate::engine_error::raised;
-use crate::groups::{Group, arrays};
+use crate::groups::{Group, arrays, getters};
 use crate::method::Method;
 use crate::python_method::{RawSpan, credit_of};
 
@@ -110,24 +110,6 @@ impl Engine {
     }
 }
 
-fn opened(
-    (path, template): (&str, Option<&str>),
-    (context, micro_batch_tokens): (usize, usize),
-    threads: usize,
-) -> anyhow::Result<Engine> {
-    let folder = hapo_cli::support::hub::model_folder(path)?;
-    let template = template_of(TemplateRequest { name: template, ..Default::default() }, &folder)?;
-    let loaded = open_model(&folder, context, threads)?;
-    let files = loaded.tokenizer_files;
-    let template = choose_template(template.choice(), path, &files)?;
-    Ok(Engine {
-        chat: ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?,
-        trainer: Mutex::new(Trainer::new(loaded.model, ActivationCheckpointing::None)?),
-        tokenizer_files: files,
-        micro_batch_tokens,
-    })
-}
-
 #[pymethods]
 impl Engine {
     #[new]
@@ -140,9 +122,21 @@ impl Engine {
         threads: Option<usize>,
         micro_batch_tokens: usize,
     ) -> PyResult<Self> {
-        let threads = hapo_cli::threads(threads);
-        py.detach(|| opened((path, template), (context, micro_batch_tokens), threads))
-            .map_err(|it| raised(py, &it, None))
+        let open = || -> anyhow::Result<Self> {
+            let folder = hapo_cli::support::hub::model_folder(path)?;
+            let request = TemplateRequest { name: template, ..Default::default() };
+            let template = template_of(request, &folder)?;
+            let loaded = open_model(&folder, context, hapo_cli::threads(threads))?;
+            let files = loaded.tokenizer_files;
+            let template = choose_template(template.choice(), path, &files)?;
+            Ok(Self {
+                chat: ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?,
+                trainer: Mutex::new(Trainer::new(loaded.model, ActivationCheckpointing::None)?),
+                tokenizer_files: files,
+                micro_batch_tokens,
+            })
+        };
+        py.detach(open).map_err(|it| raised(py, &it, None))
     }
 
     /// Reads rows, JSON lines in any layout, renders and checks them.
@@ -315,36 +309,14 @@ impl Engine {
     }
 }
 
-#[pymethods]
-impl Prompt {
-    #[getter]
-    fn number(&self) -> u64 {
-        self.0.id.0
-    }
-
-    #[getter]
-    fn id(&self) -> &str {
-        &self.0.name
-    }
-
-    #[getter]
-    fn problem(&self) -> &str {
-        &self.0.problem
-    }
-
-    #[getter]
-    fn answer(&self) -> &str {
-        &self.0.answer
-    }
-
-    #[getter]
-    fn tokens<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
-        self.0.tokens.clone().into_pyarray(py)
-    }
-
-    #[getter]
-    fn teachers<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyArray1<u32>>> {
-        arrays(py, self.0.teachers.iter().map(TeacherTrajectory::tokens))
+getters! { Prompt |self, py| {
+        number: u64 = self.0.id.0;
+        id: &str = &self.0.name;
+        problem: &str = &self.0.problem;
+        answer: &str = &self.0.answer;
+        tokens: Bound<'py, PyArray1<u32>> = self.0.tokens.clone().into_pyarray(py);
+        teachers: Vec<Bound<'py, PyArray1<u32>>> =
+            arrays(py, self.0.teachers.iter().map(TeacherTrajectory::tokens));
     }
 
     fn __repr__(&self) -> String {
@@ -352,21 +324,10 @@ impl Prompt {
     }
 }
 
-#[pymethods]
-impl Rollout {
-    #[getter]
-    fn tokens<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<u32>> {
-        self.rollout.tokens.clone().into_pyarray(py)
-    }
-
-    #[getter]
-    fn log_probs<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f32>> {
-        self.rollout.log_probs.clone().into_pyarray(py)
-    }
-
-    #[getter]
-    fn ended(&self) -> bool {
-        self.rollout.ended
+getters! { Rollout |self, py| {
+        tokens: Bound<'py, PyArray1<u32>> = self.rollout.tokens.clone().into_pyarray(py);
+        log_probs: Bound<'py, PyArray1<f32>> = self.rollout.log_probs.clone().into_pyarray(py);
+        ended: bool = self.rollout.ended;
     }
 
     fn __repr__(&self) -> String {

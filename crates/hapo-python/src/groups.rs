@@ -23,6 +23,26 @@ pub(crate) fn arrays<'py, 'a, T: numpy::Element + Clone + 'a>(
     values.map(|it| it.to_vec().into_pyarray(py)).collect()
 }
 
+/// The methods of a class: lines `name: type = value;` for what Python reads as attributes, then functions.
+macro_rules! getters {
+    ($class:ident |$self:ident, $py:ident| {
+        $($name:ident: $type:ty = $value:expr;)+
+    } $($rest:tt)*) => {
+        #[allow(clippy::elidable_lifetime_names, reason = "arrays name it, numbers do not")]
+        #[pymethods]
+        impl $class {
+            $(#[getter]
+            fn $name<'py>(&$self, $py: Python<'py>) -> $type {
+                let _ = $py;
+                $value
+            })+
+
+            $($rest)*
+        }
+    };
+}
+pub(crate) use getters;
+
 /// A group after the gate: n members that get credit.
 ///
 /// Of each member, arrays of n: rewards, `is_success`, ended, lengths (tokens of the response), prefixes (of them given
@@ -57,112 +77,39 @@ impl Group {
     }
 }
 
-#[pymethods]
-impl Group {
-    #[getter]
-    fn prompt(&self) -> u64 {
-        self.mixed.prompt().0
+fn role_of(member: &Member) -> &'static str {
+    match member {
+        Member::Policy(_) => "policy",
+        Member::Teacher { .. } => "teacher",
+        Member::Helped { .. } => "helped",
+        Member::Replayed { .. } => "replayed",
     }
+}
 
-    #[getter]
-    fn step(&self) -> u64 {
-        self.at.step.0
-    }
-
-    #[getter]
-    fn initial_threshold(&self) -> f64 {
-        self.at.initial_threshold
-    }
-
-    #[getter]
-    fn requested(&self) -> usize {
-        self.mixed.requested()
-    }
-
-    #[getter]
-    fn successes(&self) -> usize {
-        self.mixed.successes()
-    }
-
-    #[getter]
-    fn n_eff(&self) -> usize {
-        self.mixed.n_eff()
-    }
-
-    #[getter]
-    fn confidence(&self) -> f64 {
-        self.mixed.confidence()
-    }
-
-    #[getter]
-    fn injected(&self) -> bool {
-        self.mixed.injected()
-    }
-
-    #[getter]
-    fn rewards<'py>(&self, py: Python<'py>) -> Column<'py, f64> {
-        column(py, self.members().map(Member::reward))
-    }
-
-    #[getter]
-    fn roles(&self) -> Vec<&'static str> {
-        let role = |it: &Member| match it {
-            Member::Policy(_) => "policy",
-            Member::Teacher { .. } => "teacher",
-            Member::Helped { .. } => "helped",
-            Member::Replayed { .. } => "replayed",
-        };
-        self.members().map(role).collect()
-    }
-
-    #[getter]
-    fn is_success<'py>(&self, py: Python<'py>) -> Column<'py, bool> {
-        self.numbers(py, |it| it.is_success, true)
-    }
-
-    #[getter]
-    fn ended<'py>(&self, py: Python<'py>) -> Column<'py, bool> {
-        self.numbers(py, |it| it.rollout.ended, true)
-    }
-
-    #[getter]
-    fn prefixes<'py>(&self, py: Python<'py>) -> Column<'py, i64> {
-        self.numbers(py, |it| it.rollout.prefix as i64, 0)
-    }
-
-    #[getter]
-    fn parts<'py>(&self, py: Python<'py>) -> Column<'py, i64> {
-        self.numbers(py, |it| it.rollout.part as i64, 0)
-    }
-
-    #[getter]
-    fn lengths<'py>(&self, py: Python<'py>) -> Column<'py, i64> {
-        column(py, self.members().map(|it| it.tokens().len() as i64))
-    }
-
-    #[getter]
-    fn tokens<'py>(&self, py: Python<'py>) -> Vec<Column<'py, u32>> {
-        arrays(py, self.members().map(Member::tokens))
-    }
-
-    #[getter]
-    fn log_probs<'py>(&self, py: Python<'py>) -> Vec<Column<'py, f32>> {
-        arrays(py, self.members().map(Member::log_probs))
-    }
-
-    #[getter]
-    fn recorded<'py>(&self, py: Python<'py>) -> Column<'py, i64> {
-        column(py, self.members().map(|it| it.log_probs().len() as i64))
-    }
-
-    #[getter]
-    fn reference<'py>(&self, py: Python<'py>) -> Vec<Column<'py, f32>> {
-        arrays(py, self.scores.reference.iter().map(|it| it.log_probs.as_slice()))
-    }
-
-    #[getter]
-    fn entropies<'py>(&self, py: Python<'py>) -> Vec<Column<'py, f32>> {
-        arrays(py, self.scores.own.iter().map(|it| it.entropies.as_slice()))
+getters! { Group |self, py| {
+        prompt: u64 = self.mixed.prompt().0;
+        step: u64 = self.at.step.0;
+        initial_threshold: f64 = self.at.initial_threshold;
+        requested: usize = self.mixed.requested();
+        successes: usize = self.mixed.successes();
+        n_eff: usize = self.mixed.n_eff();
+        confidence: f64 = self.mixed.confidence();
+        injected: bool = self.mixed.injected();
+        rewards: Column<'py, f64> = column(py, self.members().map(Member::reward));
+        roles: Vec<&'static str> = self.members().map(role_of).collect();
+        is_success: Column<'py, bool> = self.numbers(py, |it| it.is_success, true);
+        ended: Column<'py, bool> = self.numbers(py, |it| it.rollout.ended, true);
+        prefixes: Column<'py, i64> = self.numbers(py, |it| it.rollout.prefix as i64, 0);
+        parts: Column<'py, i64> = self.numbers(py, |it| it.rollout.part as i64, 0);
+        lengths: Column<'py, i64> = column(py, self.members().map(|it| it.tokens().len() as i64));
+        tokens: Vec<Column<'py, u32>> = arrays(py, self.members().map(Member::tokens));
+        log_probs: Vec<Column<'py, f32>> = arrays(py, self.members().map(Member::log_probs));
+        recorded: Column<'py, i64> =
+            column(py, self.members().map(|it| it.log_probs().len() as i64));
+        reference: Vec<Column<'py, f32>> =
+            arrays(py, self.scores.reference.iter().map(|it| it.log_probs.as_slice()));
+        entropies: Vec<Column<'py, f32>> =
+            arrays(py, self.scores.own.iter().map(|it| it.entropies.as_slice()));
     }
 
     fn __len__(&self) -> usize {
@@ -170,8 +117,8 @@ impl Group {
     }
 
     fn __repr__(&self) -> String {
-        let (prompt, step) = (self.prompt(), self.step());
-        let (n, successes) = (self.__len__(), self.successes());
+        let (prompt, step) = (self.mixed.prompt().0, self.at.step.0);
+        let (n, successes) = (self.__len__(), self.mixed.successes());
         format!("Group(prompt {prompt}, step {step}: {n} members, {successes} successes)")
     }
 }
@@ -247,71 +194,29 @@ impl Sampled {
     }
 }
 
-#[pymethods]
-impl Sampled {
-    #[getter]
-    fn prompt(&self) -> u64 {
-        self.group.prompt().0
-    }
-
-    #[getter]
-    fn step(&self) -> u64 {
-        self.at.step.0
-    }
-
-    #[getter]
-    fn successes(&self) -> usize {
-        self.group.successes()
-    }
-
-    #[getter]
-    fn teachers<'py>(&self, py: Python<'py>) -> Vec<Column<'py, u32>> {
-        arrays(py, self.teachers.iter().map(TeacherTrajectory::tokens))
-    }
-
-    #[getter]
-    fn stored<'py>(&self, py: Python<'py>) -> Vec<Column<'py, u32>> {
-        arrays(py, self.stored.iter().map(|it| it.tokens.as_slice()))
-    }
-
-    #[getter]
-    fn rewards<'py>(&self, py: Python<'py>) -> Column<'py, f64> {
-        column(py, self.members().map(|it| it.reward))
-    }
-
-    #[getter]
-    fn is_success<'py>(&self, py: Python<'py>) -> Column<'py, bool> {
-        column(py, self.members().map(|it| it.is_success))
-    }
-
-    #[getter]
-    fn ended<'py>(&self, py: Python<'py>) -> Column<'py, bool> {
-        column(py, self.members().map(|it| it.rollout.ended))
-    }
-
-    #[getter]
-    fn parts<'py>(&self, py: Python<'py>) -> Column<'py, i64> {
-        column(py, self.members().map(|it| it.rollout.part as i64))
-    }
-
-    #[getter]
-    fn lengths<'py>(&self, py: Python<'py>) -> Column<'py, i64> {
-        column(py, self.members().map(|it| it.rollout.tokens.len() as i64))
-    }
-
-    #[getter]
-    fn tokens<'py>(&self, py: Python<'py>) -> Vec<Column<'py, u32>> {
-        arrays(py, self.members().map(|it| it.rollout.tokens.as_slice()))
-    }
-
-    #[getter]
-    fn log_probs<'py>(&self, py: Python<'py>) -> Vec<Column<'py, f32>> {
-        arrays(py, self.members().map(|it| it.rollout.log_probs.as_slice()))
+getters! { Sampled |self, py| {
+        prompt: u64 = self.group.prompt().0;
+        step: u64 = self.at.step.0;
+        successes: usize = self.group.successes();
+        teachers: Vec<Column<'py, u32>> =
+            arrays(py, self.teachers.iter().map(TeacherTrajectory::tokens));
+        stored: Vec<Column<'py, u32>> =
+            arrays(py, self.stored.iter().map(|it| it.tokens.as_slice()));
+        rewards: Column<'py, f64> = column(py, self.members().map(|it| it.reward));
+        is_success: Column<'py, bool> = column(py, self.members().map(|it| it.is_success));
+        ended: Column<'py, bool> = column(py, self.members().map(|it| it.rollout.ended));
+        parts: Column<'py, i64> = column(py, self.members().map(|it| it.rollout.part as i64));
+        lengths: Column<'py, i64> =
+            column(py, self.members().map(|it| it.rollout.tokens.len() as i64));
+        tokens: Vec<Column<'py, u32>> =
+            arrays(py, self.members().map(|it| it.rollout.tokens.as_slice()));
+        log_probs: Vec<Column<'py, f32>> =
+            arrays(py, self.members().map(|it| it.rollout.log_probs.as_slice()));
     }
 
     /// Draws of the method at this step, prompt and part.
     fn rng(&self) -> Rng {
-        let (step, prompt) = (self.at.step.0, self.prompt());
+        let (step, prompt) = (self.at.step.0, self.group.prompt().0);
         let counter = RngCounter { step, prompt, rollout: self.part as u64, position: 0 };
         Rng(CounterRng::new(self.seed, RngStream::Growth, counter))
     }
@@ -321,7 +226,7 @@ impl Sampled {
     }
 
     fn __repr__(&self) -> String {
-        let (prompt, step, part) = (self.prompt(), self.step(), self.part);
+        let (prompt, step, part) = (self.group.prompt().0, self.at.step.0, self.part);
         format!("Sampled(prompt {prompt}, step {step}, part {part}: {} rollouts)", self.__len__())
     }
 }

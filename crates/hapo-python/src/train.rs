@@ -68,11 +68,9 @@ pub(crate) fn train(py: Python<'_>, request: Request) -> PyResult<(PathBuf, Stri
     }
 }
 
-fn json_of(it: &Outcome, interrupted: usize) -> String {
-    let json = serde_json::json!({
-        "steps": it.steps, "steps_now": it.steps_now, "checkpoint": it.checkpoint, "finished": it.finished,
-        "stopped_early": it.stopped_early, "stopped_by": it.stopped_by, "interrupted": interrupted > 0,
-    });
+fn json_of(outcome: &Outcome, interrupted: usize) -> String {
+    let mut json = serde_json::json!(outcome);
+    json["interrupted"] = (interrupted > 0).into();
     json.to_string()
 }
 
@@ -138,7 +136,7 @@ impl Request {
             set.push(format!("{key}={value}"));
         }
         let written_as = WrittenAs { set: "key", unset: "None for" };
-        let overrides = Overrides { set, unset: self.unset.clone(), written_as };
+        let overrides = Overrides { set, unset: self.unset.clone(), written_as, of_many: false };
         // A recipe keeps the method that it was read with; the name is given back to whoever had it.
         let _reading = READING.lock().unwrap_or_else(PoisonError::into_inner);
         let register = |name: &str, build| {

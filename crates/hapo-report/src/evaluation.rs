@@ -15,7 +15,6 @@ const MAX_BYTES: u64 = 4 << 20;
 /// Most rows of a table that are shown.
 const MAX_ROWS: usize = 500;
 
-/// A table of the page.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Table {
     pub(crate) title: String,
@@ -23,7 +22,6 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<Cell>>,
 }
 
-/// A cell of a table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Cell {

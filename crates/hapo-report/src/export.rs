@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 
 use crate::folder::{self, Run, State};
 
-/// The numbers of one run.
 #[derive(Clone, Debug)]
 pub struct LoggedRun {
     run: Run,

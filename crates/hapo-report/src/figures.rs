@@ -8,7 +8,6 @@ pub(crate) struct Figure<'a> {
     pub(crate) title: &'a str,
     /// The unit of the vertical axis; empty for a share.
     pub(crate) unit: &'a str,
-    /// Advice to the reader.
     pub(crate) help: &'a str,
     pub(crate) lines: &'a [Line<'a>],
     pub(crate) scale: Scale,
@@ -32,7 +31,6 @@ pub(crate) enum Scale {
     Fitted,
     /// From zero, the lines on top of each other; a frame for each run.
     Stacked,
-    /// Powers of ten.
     Log,
 }
 
@@ -41,7 +39,7 @@ const fn line(metric: &'static str, label: &'static str) -> Line<'static> {
 }
 
 /// A figure of shares from zero.
-const PLAIN: Figure<'static> = Figure {
+pub(crate) const PLAIN: Figure<'static> = Figure {
     id: "",
     title: "",
     unit: "",

@@ -25,10 +25,8 @@ pub(crate) struct Run {
     pub(crate) gate: Option<ScheduleTable>,
     /// avg@k of what it starts from.
     pub(crate) start_evaluation: Option<f64>,
-    /// Steps whose rollouts are kept.
     pub(crate) rollout_steps: Vec<u64>,
     pub(crate) state: State,
-    /// Why it has ended before its last step.
     pub(crate) ended_early: Option<String>,
     /// Its files that cannot be read, each with the reason; they are among the notes too.
     pub(crate) unreadable: Vec<String>,
@@ -43,7 +41,6 @@ pub(crate) enum State {
     Finished,
     /// A process holds the folder's lock.
     Running,
-    /// Neither.
     Unfinished,
 }
 
@@ -54,7 +51,6 @@ pub(crate) fn annealing_from(gate: &ScheduleTable) -> Option<u64> {
 }
 
 impl Run {
-    /// The recipe's steps.
     pub(crate) fn planned(&self) -> Option<u64> {
         self.recipe.get("steps")?.parse().ok()
     }
@@ -72,7 +68,6 @@ impl Run {
         start.into_iter().chain(values.filter(|it| it.0.is_finite())).collect()
     }
 
-    /// The first and the last of its evaluations.
     pub(crate) fn evaluation_ends(&self) -> Option<[f64; 2]> {
         let all = self.evaluations();
         Some([all.first()?.0, all.last()?.0])
@@ -83,7 +78,6 @@ impl Run {
         ["seed", "data.seed"].map(|key| self.recipe.get(key))
     }
 
-    /// The recipe without seeds and names.
     pub(crate) fn recipe_without_seed(&self) -> Vec<(&String, &String)> {
         let seedless = |key: &str| !matches!(key, "seed" | "name" | "data.seed");
         self.recipe.iter().filter(|it| seedless(it.0)).collect()

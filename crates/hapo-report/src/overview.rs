@@ -10,18 +10,14 @@ use serde::{Serialize, Serializer};
 use crate::folder::{self, Run, State};
 use crate::summary::ends;
 
-/// A run in a line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunLine {
     /// As much of its path as tells it from the others.
     pub name: String,
     #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
-    /// The method of its recipe.
     pub method: Option<String>,
-    /// The last step that is logged.
     pub steps: u64,
-    /// The steps of its recipe.
     pub planned: Option<u64>,
     /// `finished`, `running`, or `unfinished` where no process trains in the folder.
     pub state: &'static str,

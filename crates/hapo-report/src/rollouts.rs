@@ -24,7 +24,6 @@ pub(crate) struct StepRollouts {
     pub(crate) groups: Vec<Group>,
 }
 
-/// A prompt and its group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Group {
     pub(crate) prompt_id: u64,
@@ -38,7 +37,6 @@ pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
 }
 
-/// One trajectory.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Member {
     pub(crate) slot: usize,

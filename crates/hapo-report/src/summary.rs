@@ -6,14 +6,12 @@ use serde::Serialize;
 use crate::figures::TIME_PARTS;
 use crate::folder::{Run, State};
 
-/// A line of a run's card.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Fact {
     pub(crate) label: &'static str,
     pub(crate) text: String,
 }
 
-/// The facts of a run.
 pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     let mut all = Vec::new();
     let mut add = |label, text: Option<String>| {
@@ -116,7 +114,6 @@ fn answers(run: &Run) -> Option<String> {
     Some(causes.first().map_or(said.clone(), |it| format!("{said}; {it}")))
 }
 
-/// The first, the last and the best evaluation.
 fn evaluation(run: &Run) -> Option<String> {
     let made = run.evaluations();
     let (first, last) = (made.first()?, made.last()?);

@@ -7,7 +7,6 @@ use hapo_core::Refusal;
 use hapo_sampler::BadField;
 use serde_json::{Value, json};
 
-/// An answer that is an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,

@@ -12,7 +12,6 @@ use serde_json::{Map, Value};
 use crate::Settings;
 use crate::api_error::{ApiError, excerpt};
 
-/// The two kinds of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     Chat,
@@ -27,7 +26,6 @@ impl Endpoint {
         }
     }
 
-    /// The fields that are read.
     pub(crate) fn fields(self) -> &'static [&'static str] {
         match self {
             Self::Chat => {

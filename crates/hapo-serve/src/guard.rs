@@ -16,7 +16,6 @@ use axum::response::{IntoResponse, Response};
 
 use crate::api_error::ApiError;
 
-/// Refuses requests that no program of the user's would send.
 pub(crate) async fn guarded(
     State(names): State<Arc<[String]>>,
     request: Request,

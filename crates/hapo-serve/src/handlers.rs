@@ -1,6 +1,7 @@
 //! Routes.
 
 use std::convert::Infallible;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -279,11 +280,9 @@ struct Answer {
     counted: Arc<Counted>,
 }
 
-/// A change of an answer.
 enum Progress {
     /// A request's prompt has its log-probabilities.
     Scored(usize, Vec<ScoredToken>),
-    /// Something happened to a choice.
     Choice(usize, EventKind),
 }
 
@@ -318,52 +317,50 @@ impl Answer {
         }
     }
 
-    /// Adds a token's log-probability where it is told: of a chat without the end token, which is no part of its text.
-    fn push(&self, log_probs: &mut LogProbs, it: &NewToken) -> Result<bool, ApiError> {
+    /// Adds an event to its choices, and says which these are.
+    fn grow(&mut self, progress: Progress) -> Result<Range<usize>, ApiError> {
         let chat_format = &self.served.chat_format;
-        let is_end = chat_format.stop.contains(&it.drawn.token);
-        if is_end && self.envelope.endpoint == Endpoint::Chat {
-            return Ok(false);
+        let (index, event) = match progress {
+            Progress::Choice(index, event) => (index, event),
+            Progress::Scored(request, tokens) => {
+                let changed = request * self.n..(request + 1) * self.n;
+                for choice in &mut self.choices[changed.clone()] {
+                    if let Some(it) = &mut choice.log_probs {
+                        it.push_prompt(&chat_format.tokenizer, &tokens)?;
+                    }
+                }
+                return Ok(changed);
+            }
+        };
+        let choice = &mut self.choices[index];
+        match event {
+            EventKind::Token(NewToken { drawn, text, top }) => {
+                // A chat tells nothing of its end token, which is no part of its text.
+                let is_chat = self.envelope.endpoint == Endpoint::Chat;
+                let is_told = !(is_chat && chat_format.stop.contains(&drawn.token));
+                if let Some(log_probs) = choice.log_probs.as_mut().filter(|_| is_told) {
+                    let is_sampled = self.token_ids;
+                    let log_prob = if is_sampled { drawn.log_prob } else { drawn.log_prob_t1 };
+                    log_probs.push(&chat_format.tokenizer, drawn.token, Some(log_prob), &top)?;
+                }
+                choice.text += &text;
+                if let Some(ids) = &mut choice.ids {
+                    ids.tokens.push(drawn.token);
+                    ids.entropies.push(drawn.entropy);
+                }
+            }
+            EventKind::Finished { reason, text } => {
+                choice.text += &text;
+                choice.finish = Some(reason);
+            }
         }
-        let drawn = it.drawn;
-        let log_prob = Some(if self.token_ids { drawn.log_prob } else { drawn.log_prob_t1 });
-        log_probs.push(&chat_format.tokenizer, it.drawn.token, log_prob, &it.top)?;
-        Ok(true)
-    }
-
-    /// The choices of a request.
-    fn choices_of(&self, request: usize) -> std::ops::Range<usize> {
-        request * self.n..(request + 1) * self.n
+        Ok(index..index + 1)
     }
 
     async fn whole(mut self) -> Result<Response, ApiError> {
         while !self.is_whole() {
-            match self.next().await? {
-                Progress::Scored(request, tokens) => {
-                    let tokenizer = &self.served.chat_format.tokenizer;
-                    for index in self.choices_of(request) {
-                        if let Some(it) = &mut self.choices[index].log_probs {
-                            it.push_prompt(tokenizer, &tokens)?;
-                        }
-                    }
-                }
-                Progress::Choice(index, EventKind::Token(it)) => {
-                    if let Some(mut log_probs) = self.choices[index].log_probs.take() {
-                        self.push(&mut log_probs, &it)?;
-                        self.choices[index].log_probs = Some(log_probs);
-                    }
-                    let choice = &mut self.choices[index];
-                    choice.text += &it.text;
-                    if let Some(ids) = &mut choice.ids {
-                        ids.tokens.push(it.drawn.token);
-                        ids.entropies.push(it.drawn.entropy);
-                    }
-                }
-                Progress::Choice(index, EventKind::Finished { reason, text }) => {
-                    self.choices[index].text += &text;
-                    self.choices[index].finish = Some(reason);
-                }
-            }
+            let progress = self.next().await?;
+            self.grow(progress)?;
         }
         self.counted.ended_with(StatusCode::OK);
         let envelope = &self.envelope;
@@ -434,49 +431,31 @@ impl Answer {
     }
 
     /// Prompts that are echoed as texts alone; those with log-probabilities come with them.
-    fn echoes(&self) -> Vec<Value> {
+    fn echoes(&mut self) -> Vec<Value> {
         if self.unscored > 0 {
             return Vec::new();
         }
-        let all = self.choices.iter().enumerate().filter(|(_, it)| !it.text.is_empty());
-        all.map(|(index, it)| self.envelope.piece(index, Some(&it.text), None, None)).collect()
+        let texts = self.choices.iter_mut().map(|it| std::mem::take(&mut it.text)).enumerate();
+        let echoed = texts.filter(|(_, text)| !text.is_empty());
+        echoed.map(|(index, text)| self.envelope.piece(index, Some(&text), None, None)).collect()
     }
 
-    /// New pieces of the stream.
     fn pieces(&mut self, progress: Progress) -> Result<Vec<Value>, ApiError> {
+        let is_scored = matches!(progress, Progress::Scored(..));
         let mut pieces = Vec::new();
-        match progress {
-            Progress::Scored(request, tokens) => {
-                for index in self.choices_of(request) {
-                    let choice = &mut self.choices[index];
-                    let mut log_probs = choice.log_probs.is_some().then(LogProbs::default);
-                    if let Some(it) = &mut log_probs {
-                        it.push_prompt(&self.served.chat_format.tokenizer, &tokens)?;
-                        choice.log_probs = Some(LogProbs::at(it.offset()));
-                    }
-                    let (text, finish) = (Some(choice.text.as_str()), choice.finish);
-                    pieces.push(self.envelope.piece(index, text, log_probs, finish));
-                }
+        for index in self.grow(progress)? {
+            let choice = &mut self.choices[index];
+            let text = std::mem::take(&mut choice.text);
+            let log_probs = choice.log_probs.as_mut().and_then(LogProbs::take);
+            if is_scored {
+                pieces.push(self.envelope.piece(index, Some(&text), log_probs, choice.finish));
+                continue;
             }
-            Progress::Choice(index, EventKind::Token(it)) => {
-                let mut log_probs = None;
-                if let Some(offset) = self.choices[index].log_probs.as_ref().map(LogProbs::offset) {
-                    let mut now = LogProbs::at(offset);
-                    if self.push(&mut now, &it)? {
-                        self.choices[index].log_probs = Some(LogProbs::at(now.offset()));
-                        log_probs = Some(now);
-                    }
-                }
-                if !it.text.is_empty() || log_probs.is_some() {
-                    pieces.push(self.envelope.piece(index, Some(&it.text), log_probs, None));
-                }
+            if !text.is_empty() || log_probs.is_some() {
+                pieces.push(self.envelope.piece(index, Some(&text), log_probs, None));
             }
-            Progress::Choice(index, EventKind::Finished { reason, text }) => {
-                self.choices[index].finish = Some(reason);
-                if !text.is_empty() {
-                    pieces.push(self.envelope.piece(index, Some(&text), None, None));
-                }
-                pieces.push(self.envelope.piece(index, None, None, Some(reason)));
+            if choice.finish.is_some() {
+                pieces.push(self.envelope.piece(index, None, None, choice.finish));
             }
         }
         Ok(pieces)

@@ -46,7 +46,6 @@ use crate::listen::ConnectionLimits;
 use crate::metrics::Stats;
 use crate::worker::{Died, Step, Worker};
 
-/// How a model is served.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The model's name in requests and answers.
@@ -55,7 +54,6 @@ pub struct Settings {
     pub max_sequences: usize,
     /// Tokens of the key/value cache at most, over all sequences.
     pub cache_tokens: usize,
-    /// Memory of keys and values.
     pub kv_memory: KvMemory,
     /// Prompt tokens read between two decoded tokens of the others.
     pub prefill_tokens: usize,

@@ -53,7 +53,6 @@ impl Counted {
         Self { stats: stats.clone(), endpoint, begun, status }
     }
 
-    /// How the answer ended.
     pub(crate) fn ended_with(&self, status: StatusCode) {
         self.status.store(status.as_u16(), Ordering::Relaxed);
     }

@@ -10,17 +10,13 @@ use crate::Served;
 use crate::api_error::ApiError;
 use crate::fields::{Endpoint, Fields};
 
-/// Most completions of one prompt.
 const MAX_COMPLETIONS: usize = 128;
-/// Most prompts of one request.
 const MAX_PROMPTS: usize = 256;
 /// Most likely tokens listed with each token.
 const MAX_TOP: usize = 20;
-/// Stop strings of one request.
 const MAX_STOPS: usize = 16;
 /// Longest of them, in bytes.
 const MAX_STOP_BYTES: usize = 1000;
-/// Stop tokens of one request.
 const MAX_STOP_TOKENS: usize = 256;
 /// Tokens and their alternatives that one answer may tell log-probabilities of.
 const MAX_LOG_PROBS: usize = 1 << 20;
@@ -65,7 +61,6 @@ struct Prompt {
     text: Option<String>,
 }
 
-/// Reads a body.
 pub(crate) fn read(
     endpoint: Endpoint,
     body: &[u8],

@@ -36,11 +36,7 @@ impl Usage {
 impl Envelope {
     /// The whole answer, with the version of the weights where they have changed.
     pub(crate) fn answer(&self, choices: &[Value], usage: Usage, version: &str) -> Value {
-        let object = match self.endpoint {
-            Endpoint::Chat => "chat.completion",
-            Endpoint::Completions => "text_completion",
-        };
-        let mut it = self.json(object, choices);
+        let mut it = self.json("chat.completion", choices);
         it["usage"] = usage.json();
         if !version.is_empty() {
             it["weight_version"] = version.into();
@@ -48,46 +44,35 @@ impl Envelope {
         it
     }
 
-    /// A piece of a streamed answer.
     pub(crate) fn chunk(&self, choices: &[Value]) -> Value {
-        self.json(
-            match self.endpoint {
-                Endpoint::Chat => "chat.completion.chunk",
-                Endpoint::Completions => "text_completion",
-            },
-            choices,
-        )
+        self.json("chat.completion.chunk", choices)
     }
 
-    fn json(&self, object: &str, choices: &[Value]) -> Value {
+    fn json(&self, of_chat: &str, choices: &[Value]) -> Value {
+        let object = match self.endpoint {
+            Endpoint::Chat => of_chat,
+            Endpoint::Completions => "text_completion",
+        };
         json!({
             "id": self.id, "object": object, "created": self.created, "model": self.model,
             "choices": choices,
         })
     }
 
-    /// A choice of the whole answer.
     pub(crate) fn choice(&self, index: usize, choice: Choice) -> Value {
-        let log_probs = choice.log_probs.map(|it| it.json(self.endpoint));
-        let reason = choice.finish.map(finish_reason);
+        let mut it = self.fields(index, choice.log_probs, choice.finish);
         match self.endpoint {
-            Endpoint::Chat => json!({
-                "index": index,
-                "message": { "role": "assistant", "content": choice.text, "refusal": null },
-                "logprobs": log_probs, "finish_reason": reason,
-            }),
-            Endpoint::Completions => {
-                let mut it = json!({
-                    "index": index, "text": choice.text, "logprobs": log_probs,
-                    "finish_reason": reason,
-                });
-                if let Some(ids) = choice.ids {
-                    it["token_ids"] = ids.tokens.into();
-                    it["entropies"] = ids.entropies.into();
-                }
-                it
+            Endpoint::Chat => {
+                let text = choice.text;
+                it["message"] = json!({ "role": "assistant", "content": text, "refusal": null });
             }
+            Endpoint::Completions => it["text"] = choice.text.into(),
         }
+        if let Some(ids) = choice.ids {
+            it["token_ids"] = ids.tokens.into();
+            it["entropies"] = ids.entropies.into();
+        }
+        it
     }
 
     /// A choice of a piece: new text, or the end.
@@ -98,36 +83,38 @@ impl Envelope {
         log_probs: Option<LogProbs>,
         finish: Option<FinishReason>,
     ) -> Value {
-        let log_probs = log_probs.map(|it| it.json(self.endpoint));
-        let reason = finish.map(finish_reason);
+        let mut it = self.fields(index, log_probs, finish);
         match self.endpoint {
-            Endpoint::Chat => json!({
-                "index": index,
-                "delta": text.map_or_else(|| json!({}), |it| json!({ "content": it })),
-                "logprobs": log_probs, "finish_reason": reason,
-            }),
-            Endpoint::Completions => json!({
-                "index": index, "text": text.unwrap_or_default(), "logprobs": log_probs,
-                "finish_reason": reason,
-            }),
+            Endpoint::Chat => {
+                it["delta"] = text.map_or_else(|| json!({}), |text| json!({ "content": text }));
+            }
+            Endpoint::Completions => it["text"] = text.unwrap_or_default().into(),
         }
+        it
     }
 
     /// The piece that opens a choice, where the endpoint has one.
     pub(crate) fn opening(&self, index: usize) -> Option<Value> {
         (self.endpoint == Endpoint::Chat).then(|| {
-            json!({
-                "index": index, "delta": { "role": "assistant", "content": "" },
-                "logprobs": null, "finish_reason": null,
-            })
+            let mut it = self.fields(index, None, None);
+            it["delta"] = json!({ "role": "assistant", "content": "" });
+            it
         })
     }
-}
 
-fn finish_reason(it: FinishReason) -> &'static str {
-    match it {
-        FinishReason::EndToken | FinishReason::StopString(_) => "stop",
-        FinishReason::Length => "length",
+    /// The fields that a choice and its pieces share.
+    fn fields(
+        &self,
+        index: usize,
+        log_probs: Option<LogProbs>,
+        finish: Option<FinishReason>,
+    ) -> Value {
+        let reason = finish.map(|it| match it {
+            FinishReason::EndToken | FinishReason::StopString(_) => "stop",
+            FinishReason::Length => "length",
+        });
+        let log_probs = log_probs.map(|it| it.json(self.endpoint));
+        json!({ "index": index, "logprobs": log_probs, "finish_reason": reason })
     }
 }
 
@@ -165,13 +152,10 @@ struct TokenDetails {
 }
 
 impl LogProbs {
-    /// Starts after `offset` characters of the completion.
-    pub(crate) fn at(offset: usize) -> Self {
-        Self { tokens: Vec::new(), offset }
-    }
-
-    pub(crate) fn offset(&self) -> usize {
-        self.offset
+    /// The tokens since the last call, if there are any.
+    pub(crate) fn take(&mut self) -> Option<Self> {
+        let tokens = std::mem::take(&mut self.tokens);
+        (!tokens.is_empty()).then_some(Self { tokens, offset: self.offset })
     }
 
     pub(crate) fn push(

@@ -17,13 +17,10 @@ pub type OpenWeights<D> = dyn Fn(&Path) -> Result<Model<D>, String> + Send + Syn
 pub struct NewWeights<D: Device> {
     /// They are read from folders inside this one.
     pub inside: PathBuf,
-    /// Opens them.
     pub open: Box<OpenWeights<D>>,
 }
 
-/// A model to serve.
 pub struct ServedModel<D: Device> {
-    /// Its first weights.
     pub model: Model<D>,
     /// Where new ones come from; absent = they stay.
     pub new_weights: Option<NewWeights<D>>,
@@ -35,7 +32,6 @@ impl<D: Device> From<Model<D>> for ServedModel<D> {
     }
 }
 
-/// Weights to load.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     pub(crate) folder: PathBuf,
@@ -54,7 +50,6 @@ fn forbidden(message: String) -> ApiError {
     ApiError::of_status(StatusCode::FORBIDDEN, message)
 }
 
-/// Reads a request for new weights.
 pub(crate) fn read(body: &[u8], inside: &Path, settings: &Settings) -> Result<Wanted, ApiError> {
     let fields = Fields::of_body(body, settings, &["model_path weight_version flush_cache"])?;
     fields.take_if("flush_cache", "true", |flushes: &bool| *flushes)?;

@@ -26,11 +26,9 @@ use crate::weights::{ServedModel, Wanted};
 pub(crate) enum WorkerEvent {
     /// The version of the weights that everything else of the answer is made by.
     Begun(Arc<str>),
-    /// Something happened to a completion.
     Event {
         /// Index of the request within its answer.
         request: usize,
-        /// Which of its completions.
         completion: usize,
         kind: EventKind,
     },
@@ -40,9 +38,7 @@ pub(crate) enum WorkerEvent {
         request: usize,
         tokens: Vec<ScoredToken>,
     },
-    /// The request cannot be served.
     Refused(Refusal),
-    /// The engine failed.
     Failed(String),
 }
 
@@ -70,7 +66,6 @@ enum Command {
     Stop,
 }
 
-/// Where submissions go.
 #[derive(Clone)]
 pub(crate) struct WorkerSender(mpsc::Sender<Command>);
 
@@ -220,7 +215,6 @@ struct Weights<'a, D: Device> {
     version: &'a Arc<str>,
 }
 
-/// Running answers.
 #[derive(Default)]
 struct Jobs {
     /// Those with prompts to score, and how many of each are.
@@ -336,7 +330,6 @@ fn score<D: Device>(
     jobs.scoring.pop_front().map(|it| it.0)
 }
 
-/// Sends an event to its request.
 fn tell(jobs: &mut Jobs, event: Event) {
     let Some(job) = jobs.by_request.get_mut(&event.request) else {
         return;

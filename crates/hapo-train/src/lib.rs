@@ -26,7 +26,7 @@ mod tests;
 pub type Result<T, E = hapo_core::Refusal> = std::result::Result<T, E>;
 
 pub use checkpoint::resume::{ResumePolicy, changed_keys};
-pub use engine::engines::{Batching, Learner, LocalSampler, ModelFiles, Sampler, Weights};
+pub use engine::engines::{Batching, LocalSampler, ModelFiles, Sampler, Weights};
 pub use engine::scorer::{LocalScorer, ScoreRequest, Scorer};
 pub use engine::trainer::{Trainer, loss_of};
 pub use hapo_net::reward::Answers;

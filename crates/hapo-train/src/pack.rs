@@ -143,14 +143,14 @@ pub fn pack(
         let read = (0..group.prompts.len()).filter(|p| picked.iter().any(|it| it.1.prompt == *p));
         let prompts: usize = read.map(|it| group.prompts[it].len()).sum();
         let whole = prompts + picked.iter().map(|it| fed_tokens(it.1)).sum::<usize>();
-        if !open.is_empty() && open.tokens() + whole > budget {
+        if !open.spans.is_empty() && open.packed.tokens.len() + whole > budget {
             done.push(open.close());
         }
         open.begin_group(group);
         let mut in_this_batch = 0;
         for (s, sequence) in picked {
             let more = open.tokens_of_prompt(group, sequence) + fed_tokens(sequence);
-            if in_this_batch > 0 && open.tokens() + more > budget {
+            if in_this_batch > 0 && open.packed.tokens.len() + more > budget {
                 done.push(open.close());
                 open.begin_group(group);
                 in_this_batch = 0;
@@ -159,7 +159,7 @@ pub fn pack(
             in_this_batch += 1;
         }
     }
-    if !open.is_empty() {
+    if !open.spans.is_empty() {
         done.push(open.close());
     }
     done
@@ -179,14 +179,6 @@ struct Packer {
 }
 
 impl Packer {
-    fn is_empty(&self) -> bool {
-        self.spans.is_empty()
-    }
-
-    fn tokens(&self) -> usize {
-        self.packed.tokens.len()
-    }
-
     fn begin_group(&mut self, group: &TokenGroup) {
         self.prompts = vec![None; group.prompts.len()];
     }

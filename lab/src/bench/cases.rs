@@ -13,7 +13,7 @@ use hapo_sampler::{
     Decoding, Engine, EngineLimits, GroupRequest, KvMemory, Request, RngKey, SampleSettings,
     Truncation, sample,
 };
-use hapo_train::{Batching, Learner, Trainer, pack::token_group};
+use hapo_train::{Batching, Trainer, pack::token_group};
 
 /// One case, measured.
 #[derive(Default)]

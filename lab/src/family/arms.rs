@@ -352,8 +352,9 @@ mod tests {
             if arm.base == Base::Pretrained {
                 sets.push("data.train=train.jsonl".to_owned());
             }
-            let sets = Overrides { unset: arm.unset.clone(), ..Overrides::set(sets) };
-            Recipe::parse_one_of_many(text, &arm.name, &arm.name, &sets).unwrap();
+            let unset = arm.unset.clone();
+            let sets = Overrides { unset, of_many: true, ..Overrides::set(sets) };
+            Recipe::parse_stages(text, &arm.name, &arm.name, &sets).unwrap();
             let search = SEARCHES.iter().find(|search| search.name == arm.search).unwrap();
             assert_eq!(search.values.len(), 3, "as many settings for every arm");
             find(&search.arm);

@@ -81,7 +81,8 @@ impl Job {
             overrides.set.push(format!("{key}={value}"));
         }
         let origin = format!("family recipe {name}");
-        let mut stages = Recipe::parse_one_of_many(text, &origin, name, &overrides)?;
+        overrides.of_many = true;
+        let mut stages = Recipe::parse_stages(text, &origin, name, &overrides)?;
         let model = self.model(plan)?;
         let count = stages.len();
         let of_recipes: Vec<u64> = stages.iter().map(Recipe::steps).collect();

@@ -298,7 +298,7 @@ impl Found {
         // Fewer completions of a prompt than in the run: this is a look.
         let few = Overrides::set(["sampling.group_size=4"]);
         let recipe = Recipe::parse(&text, "new recipe", &Overrides::default())?.with(&few)?;
-        let plan = RunPlan::settle_from(&recipe, train::sources_of(&recipe)?)?;
+        let plan = RunPlan::of(&recipe, train::sources_of(&recipe)?, None)?;
         if args.no_sample || !planned.fits || seconds > LOOK {
             if let Some(it) = hapo_train::schedule_of(&plan)? {
                 chosen.steps_per_epoch = it.steps_per_epoch();

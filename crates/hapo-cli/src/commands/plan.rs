@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use hapo_core::counted;
 use hapo_kernels::Compute;
-use hapo_train::plan::{DeviceSpec, Estimate, Lengths, Workload, config_in, config_of, estimate};
+use hapo_train::plan::{DeviceSpec, Estimate, Lengths, Workload, config_of_model, estimate};
 use hapo_train::{EvalSet, ModelSource, Recipe, RunPlan};
 
 use crate::commands::train;
@@ -76,10 +76,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
                 ModelSource::Folder(name) => hub::config_folder(name)?,
                 _ => None,
             };
-            config = Some(match fetched {
-                Some(folder) => config_in(recipe, &folder)?,
-                None => config_of(recipe)?,
-            });
+            let model = fetched.map_or_else(|| recipe.model().clone(), ModelSource::Folder);
+            config = Some(config_of_model(recipe, &model)?);
         }
         let Some(config) = &config else {
             continue;

@@ -31,6 +31,7 @@ impl OverrideArgs {
             set: self.set.clone(),
             unset: self.unset.clone(),
             written_as: WrittenAs { set: "--set", unset: "--unset" },
+            of_many: false,
         }
     }
 }

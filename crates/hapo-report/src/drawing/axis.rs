@@ -18,7 +18,6 @@ impl XAxis {
         Some(Self { first, last: last.max(first + 1.0) })
     }
 
-    /// Its ends.
     pub(super) fn ends(&self) -> [f64; 2] {
         [self.first, self.last]
     }
@@ -93,7 +92,6 @@ impl YAxis {
         at.is_finite().then(|| at.clamp(0.0, 1.0))
     }
 
-    /// About `n` ticks.
     pub(super) fn ticks(&self, n: usize) -> Vec<f64> {
         match self.scale {
             Scale::Log => {

@@ -91,7 +91,6 @@ impl Drawing<'_> {
 const COLOURS: usize = 7;
 pub(super) const DASHES: usize = 4;
 
-/// One metric of one set.
 #[derive(Debug)]
 pub(crate) struct Curve {
     pub(super) set: usize,
@@ -106,7 +105,6 @@ pub(crate) struct Curve {
     pub(super) smoothed: Vec<[f64; 3]>,
 }
 
-/// The values of a set at a step.
 #[derive(Debug)]
 pub(super) struct Point {
     pub(super) step: u64,

@@ -167,7 +167,6 @@ impl Drawing<'_> {
     }
 }
 
-/// The beginning of a file.
 pub(super) fn opened(height: f64, title: &str) -> String {
     let title = escaped(title);
     format!(
@@ -256,7 +255,6 @@ fn areas(svg: &mut String, first: usize, curves: &[Curve], x: &XAxis, frame: &Fr
     y
 }
 
-/// Grid lines with their values.
 fn vertical(svg: &mut String, ticks: &[f64], y: &YAxis, frame: &Frame) {
     for tick in ticks {
         let Some(at) = y.place(*tick) else { continue };

@@ -16,7 +16,6 @@ use curves::{Curve, DASHES, Set, sets};
 use crate::figures::FIGURES;
 use crate::folder::Run;
 
-/// A figure that was drawn.
 pub(crate) struct Drawn {
     pub(crate) id: &'static str,
     pub(crate) svg: String,

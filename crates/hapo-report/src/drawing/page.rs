@@ -6,7 +6,7 @@ use super::axis::XAxis;
 use super::curves::Curve;
 use super::svg::Frame;
 use super::{Drawing, mark};
-use crate::figures::{FIGURES, Figure, Line, Scale, others};
+use crate::figures::{FIGURES, Figure, Line, PLAIN, Scale, others};
 
 /// Columns of all paths of a page together, and the most and the fewest of one path, bounded by a figure's width.
 const ALL_COLUMNS: usize = 600_000;
@@ -23,11 +23,9 @@ impl Drawing<'_> {
         let own = others.iter().zip(&lines).map(|((title, id), lines)| Figure {
             id,
             title,
-            unit: "",
-            help: "",
             lines,
             scale: Scale::Fitted,
-            phases: false,
+            ..PLAIN
         });
         let more: Vec<Figure<'_>> = own.collect();
         // Those of the second kind stand below the others, folded.

@@ -15,12 +15,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use hapo_core::{Memory, Refusal, hex};
+use hapo_kernels::Device;
 use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::Result;
-use crate::engine::engines::{Learner, ModelFiles};
+use crate::engine::engines::ModelFiles;
+use crate::engine::trainer::Trainer;
 use crate::engine::trainer_files::broken_checkpoint;
 use crate::problems::inputs::Inputs;
 use crate::recipe::{AUTO, Recipe};
@@ -88,8 +90,8 @@ pub fn trained_template(folder: &Path) -> Option<TrainedTemplate> {
     })
 }
 
-pub(crate) struct Contents<'a, L: Learner> {
-    pub(crate) learner: &'a L,
+pub(crate) struct Contents<'a, D: Device> {
+    pub(crate) learner: &'a Trainer<D>,
     pub(crate) files: ModelFiles<'a>,
     pub(crate) state: &'a TrainerState,
     pub(crate) memory: Option<&'a Memory>,
@@ -125,9 +127,9 @@ impl CheckpointStore {
 
     /// Writes the checkpoint after `state.step` and removes those that are neither among the latest nor the best.
     /// Incomplete ones are set aside and told.
-    pub(crate) fn write<L: Learner>(
+    pub(crate) fn write<D: Device>(
         &mut self,
-        contents: &Contents<'_, L>,
+        contents: &Contents<'_, D>,
     ) -> Result<(PathBuf, Vec<String>)> {
         let run = RunFolder(&self.run_dir);
         let folder = run.checkpoint_of(contents.state.step);
@@ -164,7 +166,7 @@ pub(crate) fn set_aside(run: RunFolder<'_>, step: u64, problem: &Refusal) -> Res
 }
 
 /// Writes a checkpoint as `folder`, which appears complete or not at all.
-pub(crate) fn write_folder<L: Learner>(folder: &Path, contents: &Contents<'_, L>) -> Result<()> {
+pub(crate) fn write_folder<D: Device>(folder: &Path, contents: &Contents<'_, D>) -> Result<()> {
     let aside = folder.with_extension("partial");
     let written = fill(&aside, contents);
     if written.is_err() {
@@ -187,7 +189,7 @@ fn remove(folder: &Path) -> Result<()> {
     fs::remove_dir_all(&aside).map_err(Refusal::io("remove", &aside))
 }
 
-fn fill<L: Learner>(aside: &Path, contents: &Contents<'_, L>) -> Result<()> {
+fn fill<D: Device>(aside: &Path, contents: &Contents<'_, D>) -> Result<()> {
     if aside.exists() {
         fs::remove_dir_all(aside).map_err(Refusal::io("remove", aside))?;
     }

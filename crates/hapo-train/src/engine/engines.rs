@@ -1,15 +1,13 @@
-//! The two places where a step meets a machine: a [`Sampler`] makes rollouts, a [`Learner`] holds the weights and
-//! moves them.
+//! The two places where a step meets a machine: a [`Sampler`] makes rollouts, a [`Trainer`] holds the weights and moves
+//! them.
 //!
-//! Here are the local ones: [`LocalSampler`] samples the weights where they lie, [`Trainer`](crate::Trainer) moves them. A sampler on
-//! another machine is another [`Sampler`], several GPUs are another [`Learner`]; no stage of a step changes. The
-//! price of weights that lie with the learner is a type parameter on the sampler.
+//! Here is the local one: [`LocalSampler`] samples the weights where they lie. A sampler on another machine is another
+//! [`Sampler`]; no stage of a step changes.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use hapo_core::{Fault, Loss, Refusal, SampledGroup, TokenScores};
-use hapo_kernels::{AdamW, Device, is_out_of_memory};
+use hapo_core::{Fault, Refusal, SampledGroup};
+use hapo_kernels::{Device, is_out_of_memory};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, Model};
 use hapo_sampler::{
@@ -18,11 +16,9 @@ use hapo_sampler::{
 
 use crate::Result;
 use crate::engine::scorer::{ScoreRequest, Scorer};
+use crate::engine::trainer::Trainer;
 use crate::observe::meter::Meter;
-use crate::observe::stats::Stats;
-use crate::pack::TokenGroup;
 
-/// The weights of a learner, as a sampler meets them.
 #[derive(Debug)]
 pub struct Weights<'a, W> {
     pub model: &'a W,
@@ -44,79 +40,6 @@ pub trait Sampler<W> {
     fn set_meter(&mut self, _meter: Meter) {}
 }
 
-/// Where the weights lie and updates are made.
-pub trait Learner {
-    type Model;
-
-    fn weights(&self) -> Weights<'_, Self::Model>;
-
-    /// Computes the loss of a mini-batch and its gradient, and returns its numbers.
-    fn gradient(&mut self, loss: &Loss, groups: &[TokenGroup], batching: Batching)
-    -> Result<Stats>;
-
-    /// Puts the log-probabilities of the weights of this moment in the place of the recorded ones, where a ratio is
-    /// taken to them ([`hapo_core::Ratio::Rescored`]).
-    fn rescore(&mut self, groups: &mut [TokenGroup], batching: Batching) -> Result<()>;
-
-    /// Scores every request with the weights of this moment: one answer for each, in order.
-    ///
-    /// # Errors
-    /// A request that does not fit the model, no memory.
-    fn score(
-        &mut self,
-        requests: &[ScoreRequest<'_>],
-        batching: Batching,
-    ) -> Result<Vec<TokenScores>>;
-
-    fn gradient_norm(&self) -> Result<f64>;
-
-    /// Clips the gradient, whose global norm is `norm`, and makes one update.
-    ///
-    /// # Errors
-    /// A device that failed: nothing may be made of the weights then.
-    fn apply(&mut self, settings: AdamW, norm: f64, max_norm: f64) -> Result<()>;
-
-    /// True if the norm of the weights is a finite number.
-    fn weights_are_finite(&self) -> Result<bool>;
-
-    /// Gives back the memory that only training uses, where that is cheap: something is sampled next.
-    fn release_training_memory(&mut self) {}
-
-    /// Mean KL of the rollouts' tokens to the initial weights (D18). Is `None` where these are not kept, or nothing
-    /// was sampled.
-    fn kl_to_initial(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>>;
-
-    /// The largest difference between a log-probability that was recorded while sampling and that of the weights of
-    /// this moment, over the groups that have a signal. Is `None` where it cannot be measured.
-    fn sampler_gap(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>>;
-
-    /// Bytes of weights, gradients, moments and the copy for the KL, and of weights that are not trained.
-    fn state_bytes(&self) -> u64;
-
-    /// The most bytes of the device in use at once since the last call; `None` where nothing says so.
-    fn peak_bytes(&self) -> Option<u64> {
-        None
-    }
-
-    /// Forward products so far whose rows may depend on the rows beside them; `None` where nothing counts them.
-    fn refused_products(&self) -> Option<u64> {
-        None
-    }
-
-    /// Writes the weights as a model folder, or their adapter as one of PEFT's, and beside it what [`Learner::restore`] reads.
-    fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()>;
-
-    /// Puts the state in `folder` back, bit for bit, as that after `updates` updates.
-    fn restore(&mut self, folder: &Path, updates: u64) -> Result<()>;
-
-    /// Where it tells how far it is, if it does.
-    fn set_meter(&mut self, _meter: Meter) {}
-
-    fn meter(&self) -> Meter {
-        Meter::default()
-    }
-}
-
 /// How a mini-batch is run. None of it changes the loss.
 #[derive(Clone, Copy, Debug)]
 pub struct Batching {
@@ -134,16 +57,16 @@ pub struct ModelFiles<'a> {
     pub tokenizer_files: &'a [(&'static str, Vec<u8>)],
 }
 
-pub(crate) struct Engines<'a, L: Learner> {
-    pub(crate) learner: &'a mut L,
-    pub(crate) sampler: &'a mut dyn Sampler<L::Model>,
+pub(crate) struct Engines<'a, D: Device> {
+    pub(crate) learner: &'a mut Trainer<D>,
+    pub(crate) sampler: &'a mut dyn Sampler<Model<D>>,
     /// The second model, where something reads its log-probabilities (D38).
     pub(crate) reference: Option<&'a mut dyn Scorer>,
     /// How rollouts are scored, where `π_old` is the learner's own forward pass (D41).
     pub(crate) rescoring: Option<Batching>,
 }
 
-impl<L: Learner> Engines<'_, L> {
+impl<D: Device> Engines<'_, D> {
     pub(crate) fn sample(
         &mut self,
         requests: &[GroupRequest<'_>],
@@ -159,8 +82,8 @@ impl<L: Learner> Engines<'_, L> {
 }
 
 /// The rollouts with the learner's own numbers as `π_old`, and the sampler's beside them (D41).
-fn rescored<L: Learner>(
-    learner: &mut L,
+fn rescored<D: Device>(
+    learner: &mut Trainer<D>,
     requests: &[GroupRequest<'_>],
     sampled: Vec<Sampled>,
     batching: Batching,

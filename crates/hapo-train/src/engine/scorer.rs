@@ -103,7 +103,6 @@ fn pack_first(requests: &[ScoreRequest<'_>], micro_batch_tokens: usize) -> (Pack
     (packed, requests.len())
 }
 
-/// The likeliest tokens in each place of a response.
 fn likeliest<D: Device>(
     model: &Model<D>,
     tape: &mut Tape<D>,

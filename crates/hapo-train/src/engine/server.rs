@@ -380,7 +380,9 @@ impl OwnFolder {
         for entry in std::fs::read_dir(&weights)? {
             let path = entry?.path();
             let lock = File::open(path.join(Self::LOCK));
-            if is_named_by_us(&path) && lock.is_ok_and(|it| it.try_lock().is_ok()) {
+            let is_ours =
+                path.file_name().is_some_and(|it| it.to_string_lossy().starts_with("hapo-"));
+            if is_ours && lock.is_ok_and(|it| it.try_lock().is_ok()) {
                 // Another process may be removing it, too.
                 let _ = std::fs::remove_dir_all(&path);
             }
@@ -394,10 +396,6 @@ impl OwnFolder {
         std::fs::rename(new, &path)?;
         Ok(Self { path, _lock: lock })
     }
-}
-
-fn is_named_by_us(path: &Path) -> bool {
-    path.file_name().is_some_and(|it| it.to_string_lossy().starts_with("hapo-"))
 }
 
 impl Drop for OwnFolder {

@@ -7,7 +7,7 @@ use hapo_kernels::{AdamW, Cpu, Device};
 use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Tape, WeightsCopy};
 
 use crate::Result;
-use crate::engine::engines::{Batching, Learner, ModelFiles, Weights};
+use crate::engine::engines::{Batching, ModelFiles, Weights};
 use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer_files::{read_state, write_state};
 use crate::observe::meter::Meter;
@@ -178,30 +178,29 @@ impl<D: Device> Trainer<D> {
 
     /// Norm of each trained tensor's gradient, by its published name.
     pub fn gradient_norms(&self) -> Vec<(String, f64)> {
-        let squares = self.model.gradient_norms(&self.gradients);
-        let names = self.model.trained_layout().params().iter().map(|it| it.name.clone());
-        names.zip(squares.into_iter().map(f64::sqrt)).collect()
+        self.named_roots(self.model.gradient_norms(&self.gradients))
     }
 
     /// Norm of each trained tensor, by its published name.
     pub fn parameter_norms(&self) -> Vec<(String, f64)> {
-        let squares = self.model.trained_squared_norms();
+        self.named_roots(self.model.trained_squared_norms())
+    }
+
+    fn named_roots(&self, squares: Vec<f64>) -> Vec<(String, f64)> {
         let names = self.model.trained_layout().params().iter().map(|it| it.name.clone());
         names.zip(squares.into_iter().map(f64::sqrt)).collect()
     }
-}
 
-impl<D: Device> Learner for Trainer<D> {
-    type Model = Model<D>;
-
-    fn weights(&self) -> Weights<'_, Model<D>> {
+    pub fn weights(&self) -> Weights<'_, Model<D>> {
         Weights { model: &self.model, version: self.updates }
     }
 
-    // The teacher's sequences are run first, so that the norm of their gradient alone is known
-    // without a second backward pass; the price is that an injected group's prompt is read twice. A
-    // sequence with tokens of both is run with the rollouts.
-    fn gradient(
+    /// Computes the loss of a mini-batch and its gradient, and returns its numbers.
+    ///
+    /// The teacher's sequences are run first, so that the norm of their gradient alone is known
+    /// without a second backward pass; the price is that an injected group's prompt is read twice. A
+    /// sequence with tokens of both is run with the rollouts.
+    pub fn gradient(
         &mut self,
         loss: &Loss,
         groups: &[TokenGroup],
@@ -220,7 +219,9 @@ impl<D: Device> Learner for Trainer<D> {
         Ok(stats)
     }
 
-    fn rescore(&mut self, groups: &mut [TokenGroup], batching: Batching) -> Result<()> {
+    /// Puts the log-probabilities of the weights of this moment in the place of the recorded ones, where a ratio is
+    /// taken to them ([`hapo_core::Ratio::Rescored`]).
+    pub fn rescore(&mut self, groups: &mut [TokenGroup], batching: Batching) -> Result<()> {
         for micro_batch in pack(
             groups,
             batching.micro_batch_tokens,
@@ -237,7 +238,11 @@ impl<D: Device> Learner for Trainer<D> {
         Ok(())
     }
 
-    fn score(
+    /// Scores every request with the weights of this moment: one answer for each, in order.
+    ///
+    /// # Errors
+    /// A request that does not fit the model, no memory.
+    pub fn score(
         &mut self,
         requests: &[ScoreRequest<'_>],
         batching: Batching,
@@ -245,13 +250,17 @@ impl<D: Device> Learner for Trainer<D> {
         score_with(&self.model, &mut self.tape, requests, batching.micro_batch_tokens)
     }
 
-    fn gradient_norm(&self) -> Result<f64> {
+    pub fn gradient_norm(&self) -> Result<f64> {
         let norm = self.model.gradient_norms(&self.gradients).iter().sum::<f64>().sqrt();
         self.model.device().check()?;
         Ok(norm)
     }
 
-    fn apply(&mut self, mut settings: AdamW, norm: f64, max_norm: f64) -> Result<()> {
+    /// Clips the gradient, whose global norm is `norm`, and makes one update.
+    ///
+    /// # Errors
+    /// A device that failed: nothing may be made of the weights then.
+    pub fn apply(&mut self, mut settings: AdamW, norm: f64, max_norm: f64) -> Result<()> {
         self.updates += 1;
         settings.step = self.updates;
         // As torch.nn.utils.clip_grad_norm_.
@@ -261,30 +270,39 @@ impl<D: Device> Learner for Trainer<D> {
         Ok(self.model.device().check()?)
     }
 
-    fn release_training_memory(&mut self) {
+    /// Gives back the memory that only training uses, where that is cheap: something is sampled next.
+    pub fn release_training_memory(&mut self) {
         if self.model.device().caps().lends_memory {
             self.gradients.release();
             self.tape.release();
         }
     }
 
-    fn set_meter(&mut self, meter: Meter) {
+    pub(crate) fn set_meter(&mut self, meter: Meter) {
         self.meter = meter;
     }
 
-    fn meter(&self) -> Meter {
+    pub(crate) fn meter(&self) -> Meter {
         self.meter.clone()
     }
 
-    fn weights_are_finite(&self) -> Result<bool> {
+    /// True if the norm of the weights is a finite number.
+    pub fn weights_are_finite(&self) -> Result<bool> {
         let norm = self.model.trained_squared_norms().iter().sum::<f64>();
         self.model.device().check()?;
         Ok(norm.is_finite())
     }
 
-    // The k3 estimator of KL(π_old ‖ π_initial), exp(q) − q − 1 with q = log π_initial − log π_old, both at
-    // the sampling temperature.
-    fn kl_to_initial(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
+    /// Mean KL of the rollouts' tokens to the initial weights (D18). Is `None` where these are not kept, or nothing
+    /// was sampled.
+    ///
+    /// The k3 estimator of `KL(π_old ‖ π_initial)`, exp(q) − q − 1 with q = `log π_initial − log π_old`, both at
+    /// the sampling temperature.
+    pub fn kl_to_initial(
+        &mut self,
+        groups: &[TokenGroup],
+        batching: Batching,
+    ) -> Result<Option<f64>> {
         let Some(mut initial) = self.initial.take() else {
             return Ok(None);
         };
@@ -295,7 +313,9 @@ impl<D: Device> Learner for Trainer<D> {
         measured
     }
 
-    fn sampler_gap(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
+    /// The largest difference between a log-probability that was recorded while sampling and that of the weights of
+    /// this moment, over the groups that have a signal.
+    pub fn sampler_gap(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<f64> {
         let mut gap = 0.0;
         self.each_rollout_token(
             groups,
@@ -305,28 +325,33 @@ impl<D: Device> Learner for Trainer<D> {
                 gap = f64::max(gap, f64::from((now - old).abs()));
             },
         )?;
-        Ok(Some(gap))
+        Ok(gap)
     }
 
-    fn state_bytes(&self) -> u64 {
+    /// Bytes of weights, gradients, moments and the copy for the KL, and of weights that are not trained.
+    pub fn state_bytes(&self) -> u64 {
         let gradient = (self.model.trained_len() * size_of::<f32>()) as u64;
         let initial = self.initial.as_ref().map_or(0, WeightsCopy::bytes);
         self.model.bytes() as u64 + gradient + self.moments.bytes() + initial
     }
 
-    fn peak_bytes(&self) -> Option<u64> {
+    /// The most bytes of the device in use at once since the last call; `None` where nothing says so.
+    pub fn peak_bytes(&self) -> Option<u64> {
         self.model.device().peak_bytes()
     }
 
-    fn refused_products(&self) -> Option<u64> {
+    /// Forward products so far whose rows may depend on the rows beside them; `None` where nothing counts them.
+    pub fn refused_products(&self) -> Option<u64> {
         self.model.device().refused_products()
     }
 
-    fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {
+    /// Writes the weights as a model folder, or their adapter as one of PEFT's, and beside it what [`Trainer::restore`] reads.
+    pub fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {
         write_state(folder, (&self.model, &self.moments), files)
     }
 
-    fn restore(&mut self, folder: &Path, updates: u64) -> Result<()> {
+    /// Puts the state in `folder` back, bit for bit, as that after `updates` updates.
+    pub fn restore(&mut self, folder: &Path, updates: u64) -> Result<()> {
         read_state(folder, (&mut self.model, &mut self.moments))?;
         self.updates = updates;
         Ok(())

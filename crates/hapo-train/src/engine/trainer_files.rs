@@ -28,27 +28,21 @@ pub(crate) fn write_state<D: Device>(
     (model, moments): (&Model<D>, &Moments<D>),
     files: ModelFiles<'_>,
 ) -> Result<()> {
-    let written = write_files(folder, (model, moments), files);
+    let write = || {
+        write_model(folder, model, files)?;
+        // Trained weights in f32, whatever the folder's number format, and moments.
+        let state = folder.join("trainer_state");
+        let len = model.trained_len();
+        write_numbers(&state.join("parameters.f32"), len, |at, to| model.read_trained(at, to))?;
+        MOMENTS.iter().enumerate().try_for_each(|(moment, name)| {
+            let read = |at, to: &mut [f32]| moments.read(model.device(), moment, at, to);
+            write_numbers(&state.join(name), len, read)
+        })
+    };
+    let written = write();
     // A device that failed gave numbers that are none, whatever was made of them.
     model.device().check()?;
     written
-}
-
-fn write_files<D: Device>(
-    folder: &Path,
-    (model, moments): (&Model<D>, &Moments<D>),
-    files: ModelFiles<'_>,
-) -> Result<()> {
-    write_model(folder, model, files)?;
-    // Trained weights in f32, whatever the folder's number format, and moments.
-    let state = folder.join("trainer_state");
-    let len = model.trained_len();
-    write_numbers(&state.join("parameters.f32"), len, |at, to| model.read_trained(at, to))?;
-    for (moment, name) in MOMENTS.iter().enumerate() {
-        let read = |at, to: &mut [f32]| moments.read(model.device(), moment, at, to);
-        write_numbers(&state.join(name), len, read)?;
-    }
-    Ok(())
 }
 
 /// Writes the weights as a model folder, or the adapter as PEFT's.
@@ -108,18 +102,18 @@ fn turn_little_endian(values: &mut [f32]) {
 /// SHA-256 of a model's weights in f32, its adapter's last.
 pub(crate) fn hash_of_weights<D: Device>(model: &Model<D>) -> String {
     let mut hash = Sha256::new();
-    let mut add = |len, read: &dyn Fn(usize, &mut [f32])| {
-        each_piece(len, read, |bytes| {
-            hash.update(bytes);
-            Ok::<_, Infallible>(())
-        })
-        .unwrap_or_else(|it| match it {});
-    };
     if model.adapter().is_some() {
-        add(model.layout().len(), &|at, to| model.read_weights(at, to));
+        add_to(&mut hash, model.layout().len(), |at, to| model.read_weights(at, to));
     }
-    add(model.trained_len(), &|at, to| model.read_trained(at, to));
+    add_to(&mut hash, model.trained_len(), |at, to| model.read_trained(at, to));
     hex(hash.finalize())
+}
+
+fn add_to(hash: &mut Sha256, len: usize, read: impl Fn(usize, &mut [f32])) {
+    let Ok(()) = each_piece(len, read, |bytes| {
+        hash.update(bytes);
+        Ok::<_, Infallible>(())
+    });
 }
 
 /// The same, of each tensor by itself: a hash of the base's that was known while it was read, else of the numbers that the
@@ -131,15 +125,7 @@ pub(crate) fn published_hash_of<D: Device>(model: &Model<D>, known: Option<Strin
     }
     let mut hash = Sha256::new();
     hash.update(base);
-    each_piece(
-        model.trained_len(),
-        |at, to| model.read_trained(at, to),
-        |bytes| {
-            hash.update(bytes);
-            Ok::<_, Infallible>(())
-        },
-    )
-    .unwrap_or_else(|it| match it {});
+    add_to(&mut hash, model.trained_len(), |at, to| model.read_trained(at, to));
     hex(hash.finalize())
 }
 

@@ -6,38 +6,24 @@ use std::sync::Arc;
 
 use hapo_core::{Refusal, Verdict};
 pub use hapo_eval::gold_of;
-use hapo_net::reward::{OwnReward, RewardLog};
-use hapo_verify::{Extracting, Gold, Grader, Judgement};
+use hapo_net::reward::RewardLog;
+use hapo_verify::{Gold, Grader, Judgement};
 
 use crate::Result;
 
-/// The grader of a run.
 #[derive(Clone, Debug)]
 pub struct RunGrader {
-    grader: Arc<dyn Grader>,
+    pub(crate) grader: Arc<dyn Grader>,
     /// The log of a custom program's output; `None` for a built-in grader.
     pub(crate) log: Option<RewardLog>,
 }
 
 impl RunGrader {
-    /// One of the table.
-    pub(crate) fn built_in(grader: Extracting<'static>) -> Self {
-        Self { grader: Arc::new(grader), log: None }
-    }
-
-    /// A program or a server.
-    pub(crate) fn own(reward: OwnReward) -> Self {
-        let log = Some(reward.log().clone());
-        Self { grader: Arc::new(reward), log }
-    }
-
-    /// The grader.
     pub fn get(&self) -> &dyn Grader {
         self.grader.as_ref()
     }
 }
 
-/// The reward and the verdict of a judgement.
 pub fn graded(judgement: &Judgement) -> Result<(f64, Verdict)> {
     if let Some(problem) = judgement.failure() {
         return Err(no_reward(problem));

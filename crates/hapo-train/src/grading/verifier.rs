@@ -27,7 +27,6 @@ pub(crate) struct GradingPolicy {
     pub(crate) noise: Option<VerdictNoise>,
 }
 
-/// Gives every rollout its verdict.
 #[derive(Clone, Debug)]
 pub(crate) struct Verifier {
     pub(crate) chat_format: Arc<ChatFormat>,
@@ -48,7 +47,6 @@ impl Verifier {
         group.score_with_rewards(graded, self.policy.success_at)
     }
 
-    /// Grades all rollouts of some prompts.
     pub(crate) fn grade(&self, all: &[Ungraded<'_>], step: Step) -> Result<Vec<Vec<Graded>>> {
         let each = all.iter().flat_map(|it| {
             let counter = move |number| {
@@ -96,7 +94,6 @@ impl Verifier {
     }
 }
 
-/// Rollouts of a prompt.
 pub(crate) struct Ungraded<'a> {
     pub(crate) prompt: PromptId,
     /// None where nothing is graded.
@@ -106,14 +103,12 @@ pub(crate) struct Ungraded<'a> {
     pub(crate) first: usize,
 }
 
-/// The grading of one rollout.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Graded {
     pub(crate) reward: f64,
     pub(crate) verdict: Verdict,
     /// Where an answer stands in it, whichever rule the run's grader follows.
     pub(crate) form: Option<AnswerForm>,
-    /// The parts of the reward.
     pub(crate) parts: Vec<(String, f64)>,
     /// True if a reward program gave none.
     pub(crate) failed: bool,
@@ -134,7 +129,6 @@ pub(crate) struct AnswerCounts {
     pub(crate) parts: BTreeMap<String, (f64, usize)>,
 }
 
-/// Most parts of rewards that are counted.
 const MOST_PARTS: usize = 64;
 
 impl AnswerCounts {

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use hapo_core::Refusal;
 use hapo_model::{Config, config_json};
-use hapo_run::create_folder;
 
 use crate::Result;
 
@@ -32,21 +31,15 @@ pub(crate) fn config() -> Result<Config> {
     Ok(parsed?.config)
 }
 
-pub(crate) fn write_base(folder: &Path) -> Result<()> {
-    create_folder(folder)?;
-    for (name, bytes) in FILES {
-        let path = folder.join(name);
-        fs::write(&path, bytes).map_err(Refusal::io("write", &path))?;
-    }
-    Ok(())
-}
-
 /// The base model as a Hugging Face folder that is removed again.
 pub fn base_folder() -> Result<tempfile::TempDir> {
     let folder = tempfile::Builder::new()
         .prefix("hapo-base-")
         .tempdir()
         .map_err(Refusal::io("create", &std::env::temp_dir()))?;
-    write_base(folder.path())?;
+    for (name, bytes) in FILES {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).map_err(Refusal::io("write", &path))?;
+    }
     Ok(folder)
 }

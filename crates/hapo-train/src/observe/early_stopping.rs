@@ -39,7 +39,6 @@ impl<'a> EarlyStopping<'a> {
         self.see(metrics.get(self.metric))
     }
 
-    /// As [`EarlyStopping::add`], of a line of the log.
     pub(crate) fn add_line(&mut self, line: &Value) -> bool {
         self.see(line.get(self.metric).and_then(Value::as_f64))
     }

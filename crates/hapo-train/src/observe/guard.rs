@@ -91,7 +91,6 @@ impl<'a> Guard<'a> {
 const BOUNDED: f64 = 0.05;
 const EFFECTIVE: f64 = 0.9;
 
-/// What is alarming about the sampler's mismatch (D41).
 fn mismatch(metrics: &Metrics) -> Option<String> {
     let bounded = metrics.get("sampler/bounded")?;
     let effective = metrics.get("sampler/effective")?;

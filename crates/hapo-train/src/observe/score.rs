@@ -23,7 +23,6 @@ impl<'a> Score<'a> {
         self.see(metrics.get(self.metric));
     }
 
-    /// As [`Score::add`], of a line of the log.
     pub(crate) fn add_line(&mut self, line: &Value) {
         self.see(line.get(self.metric).and_then(Value::as_f64));
     }

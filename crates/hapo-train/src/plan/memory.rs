@@ -22,10 +22,6 @@ const PROGRAM: u64 = 14_000_000;
 /// Bytes of a tokenizer for each token of the vocabulary.
 const PER_TOKEN: u64 = 400;
 
-pub(super) fn samples(recipe: &Recipe) -> bool {
-    recipe.method().samples()
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sampling {
     pub(super) prompts: usize,
@@ -184,39 +180,73 @@ pub(crate) fn longest_sequences(
 }
 
 fn parts_beside_sampling(of: Workload<'_>) -> Vec<Part> {
+    counted(of).expect("counting refuses no shape that was checked")
+}
+
+/// Bytes of a trainer, each as a device that counts was asked for them while the largest micro-batch is run forward and
+/// backward.
+fn counted(of: Workload<'_>) -> Result<Vec<Part>, Refusal> {
     let Workload { recipe, eval_sets, config, device } = of;
     let always = |name, bytes| Part { name, bytes, phase: Phase::Always };
     let training = |name, bytes| Part { name, bytes, phase: Phase::Training };
-    let it = Counted::of(of);
-    let mut parts = match recipe.lora() {
-        Some(_) => vec![always("frozen weights", it.weights), always("adapter", it.adapter)],
-        None => vec![always("weights", it.weights)],
+    let counting = Counting::new(device.caps());
+    let tally = counting.tally().clone();
+    let mut before = 0;
+    let mut taken = || {
+        let bytes = tally.now() - before;
+        before = tally.now();
+        bytes as u64
     };
-    parts.extend([training("gradients", it.gradients), always("moments", it.moments)]);
-    if recipe.metrics().kl_every > 0 {
-        parts.push(always("initial weights", it.initial));
+    let demonstration = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
+    let sequences = longest_sequences(recipe, eval_sets).map(|it| it.prompt + it.completion);
+    let positions = sequences.fold(demonstration, usize::max);
+    let mut model = Model::held(counting.clone(), config.clone(), positions, purpose(recipe))?;
+    let weights = if recipe.lora().is_some() { "frozen weights" } else { "weights" };
+    let mut parts = vec![always(weights, taken())];
+    if let Some(lora) = recipe.lora() {
+        model.add_adapter(lora.shape())?;
+        parts.push(always("adapter", taken()));
     }
-    if it.reference > 0 {
-        parts.push(always("reference", it.reference));
+    let mut gradients = model.gradients()?;
+    parts.push(training("gradients", taken()));
+    let _moments = Moments::held_in(recipe.optim().moments, &model, 0)?;
+    parts.push(always("moments", taken()));
+    let is_measured = recipe.metrics().kl_every > 0;
+    let _initial = is_measured.then(|| model.copy_trained()).transpose()?;
+    if is_measured {
+        parts.push(always("initial weights", taken()));
+    }
+    let mut tape = Tape::new(checkpointing(of));
+    let rows = rows(recipe, config);
+    let batch = largest_batch(rows, positions);
+    let slopes = vec![0.0; tape.forward(&model, &batch)?.log_probs.len()];
+    tape.backward(&model, &slopes, &slopes, &mut gradients)?;
+    // What the CPU's products copy.
+    let copied = counting.copied_bytes() as u64;
+    let logits = tape.logit_bytes() as u64;
+    let activations = taken() - copied - logits;
+    if let Some(reference) = reference_shape(recipe, config) {
+        let reference = Model::held(counting.clone(), reference, positions, Held::Trained)?;
+        let mut tape = Tape::new(ActivationCheckpointing::Layers);
+        tape.forward(&reference, &batch)?;
+        parts.push(always("reference", taken()));
     }
     if let remembered @ 1.. = remembered_bytes(recipe) {
         parts.push(always("remembered rollouts", remembered));
     }
-    parts.push(training("activations", it.activations));
-    parts.push(training("logits", it.logits));
+    parts.extend([training("activations", activations), training("logits", logits)]);
     let rounds = device.compute == Compute::Bf16;
     if device.is_cpu {
         let name = if rounds { "bf16 inputs" } else { "transposed copy" };
-        parts.push(always(name, it.copied));
+        parts.push(always(name, copied));
         parts.push(always("program", PROGRAM + PER_TOKEN * config.vocab_size as u64));
     } else {
-        let rows = rows(recipe, config);
         let rounded = if rounds { rounded_gradient(config, rows, device) } else { 0 };
         let bytes = [scratch(config, rows, &sampled(recipe, eval_sets), device), rounded];
         let bytes = bytes.map(|it| it.next_multiple_of(1 << 20));
         parts.push(always("scratch", bytes.iter().sum()));
     }
-    parts
+    Ok(parts)
 }
 
 /// Most bytes of what the method remembers between steps; all that is sampled at the most.
@@ -226,73 +256,6 @@ fn remembered_bytes(recipe: &Recipe) -> u64 {
     let sampled = (of_step as u64).saturating_mul(recipe.steps());
     let tokens = if recipe.needs().memory { sampled.min(s.remembered_tokens as u64) } else { 0 };
     tokens * Memory::TOKEN_BYTES as u64
-}
-
-/// Bytes of a trainer, each as a device that counts was asked for them.
-#[derive(Default)]
-struct Counted {
-    weights: u64,
-    adapter: u64,
-    gradients: u64,
-    moments: u64,
-    initial: u64,
-    activations: u64,
-    logits: u64,
-    reference: u64,
-    /// Copies that the CPU's products make.
-    copied: u64,
-}
-
-impl Counted {
-    /// Runs the largest micro-batch forward and backward.
-    fn of(workload: Workload<'_>) -> Self {
-        Self::count(workload).expect("counting refuses no shape that was checked")
-    }
-
-    fn count(of: Workload<'_>) -> Result<Self, Refusal> {
-        let Workload { recipe, eval_sets, config, device } = of;
-        let counting = Counting::new(device.caps());
-        let tally = counting.tally().clone();
-        let mut before = 0;
-        let mut taken = || {
-            let bytes = tally.now() - before;
-            before = tally.now();
-            bytes as u64
-        };
-        let mut counted = Self::default();
-        let demonstration = recipe.data().max_prompt_tokens + recipe.sampling().max_new_tokens;
-        let sampled =
-            longest_sequences(recipe, eval_sets).map(|longest| longest.prompt + longest.completion);
-        let positions = sampled.fold(demonstration, usize::max);
-        let purpose = purpose(recipe);
-        let mut model = Model::held(counting.clone(), config.clone(), positions, purpose)?;
-        counted.weights = taken();
-        if let Some(lora) = recipe.lora() {
-            model.add_adapter(lora.shape())?;
-            counted.adapter = taken();
-        }
-        let mut gradients = model.gradients()?;
-        counted.gradients = taken();
-        let moments = Moments::held_in(recipe.optim().moments, &model, 0)?;
-        counted.moments = taken();
-        let initial = model.copy_trained()?;
-        counted.initial = taken();
-        let mut tape = Tape::new(checkpointing(of));
-        let batch = largest_batch(rows(recipe, config), positions);
-        let slopes = vec![0.0; tape.forward(&model, &batch)?.log_probs.len()];
-        tape.backward(&model, &slopes, &slopes, &mut gradients)?;
-        counted.copied = counting.copied_bytes() as u64;
-        counted.logits = tape.logit_bytes() as u64;
-        counted.activations = taken() - counted.copied - counted.logits;
-        if let Some(reference) = reference_shape(recipe, config) {
-            let reference = Model::held(counting.clone(), reference, positions, Held::Trained)?;
-            let mut tape = Tape::new(ActivationCheckpointing::Layers);
-            tape.forward(&reference, &batch)?;
-            counted.reference = taken();
-        }
-        drop((moments, initial));
-        Ok(counted)
-    }
 }
 
 /// The shape of the second model: that of its folder, or of the model where the folder is still to be made.
@@ -424,7 +387,7 @@ pub(super) fn rows_of(
     prompt: usize,
     response: usize,
 ) -> usize {
-    let members = if samples(recipe) { recipe.sampling().group_size } else { 1 };
+    let members = if recipe.method().samples() { recipe.sampling().group_size } else { 1 };
     // The last token of a response is predicted and not read.
     let group = members.saturating_mul(response.saturating_sub(1)).saturating_add(prompt);
     let whole = groups.saturating_mul(group);

@@ -123,13 +123,8 @@ pub fn config_of(recipe: &Recipe) -> Result<Config> {
     config_of_model(recipe, recipe.model())
 }
 
-/// The shape of a recipe's model, whose config.json is in this folder.
-pub fn config_in(recipe: &Recipe, folder: &str) -> Result<Config> {
-    config_of_model(recipe, &ModelSource::Folder(folder.to_owned()))
-}
-
 /// The shape of a recipe's model where it was found.
-pub(crate) fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
+pub fn config_of_model(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
     let config = shape_of(recipe, model)?;
     config.check()?;
     if let Some(lora) = recipe.lora() {
@@ -220,13 +215,13 @@ fn evaluation(of: Workload<'_>, lengths: Lengths) -> Option<Evaluation> {
     let lengths = Lengths { response, ..lengths };
     let sets = at_once(Sampling::of_evaluation(recipe, eval_sets), of, lengths);
     let of_set = |it: &Sampling| SamplingWork::of(*it, config, device, weights, lengths);
-    let work = sets.iter().map(of_set).fold(SamplingWork::default(), SamplingWork::plus);
+    let work: Vec<SamplingWork> = sets.iter().map(of_set).collect();
     Some(Evaluation {
         // There is one after the last step as well.
         times: recipe.steps().div_ceil(eval.every),
         completions: sets.iter().map(|it| (it.prompts * it.completions) as u64).sum(),
-        tokens: work.tokens,
-        seconds: work.seconds(device),
+        tokens: work.iter().map(|it| it.tokens).sum(),
+        seconds: work.iter().map(|it| it.seconds(device)).sum(),
     })
 }
 

@@ -11,7 +11,6 @@ use serde_json::Value;
 use crate::Result;
 use crate::recipe::{Recipe, refused_recipe};
 
-/// The metrics that count the groups of a step.
 const GROUPS: [&str; 3] = ["groups/all_fail", "groups/partially_solved", "groups/all_solved"];
 
 /// The injections in each step of the run that `hapo.record` names; none where the gate reads none.

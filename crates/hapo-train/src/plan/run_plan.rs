@@ -53,7 +53,7 @@ impl Sources {
     }
 
     /// The files, folders and patterns of `data.train`; none for what is built in.
-    fn train_files(&self, recipe: &Recipe) -> Vec<PathBuf> {
+    pub(crate) fn train_files(&self, recipe: &Recipe) -> Vec<PathBuf> {
         match (&self.train, &recipe.data().train) {
             (Some(found), _) => found.clone(),
             (None, DataSource::Files(names)) => names.iter().map(PathBuf::from).collect(),
@@ -91,11 +91,11 @@ fn located(
 #[derive(Clone, Debug)]
 pub struct RunPlan {
     recipe: Recipe,
-    sources: Sources,
+    pub(crate) sources: Sources,
     template: ChosenTemplate,
     micro_batch_tokens: usize,
-    /// Injections in each step of the run of `hapo.record`.
-    record: Arc<[u64]>,
+    /// Injections in each step of the run that the gate is yoked to; empty for any other gate.
+    pub(crate) record: Arc<[u64]>,
     run_dir: Option<PathBuf>,
 }
 
@@ -105,18 +105,14 @@ impl RunPlan {
         Self::of(recipe, Sources::default(), None)
     }
 
-    /// Settles a recipe whose files were found, for no folder.
-    pub fn settle_from(recipe: &Recipe, sources: Sources) -> Result<Self> {
-        Self::of(recipe, sources, None)
-    }
-
     /// Settles a recipe for the run of a folder: an earlier stage's model is beside it, and what the run there settled
     /// when it began stays.
     pub fn settle_in(run_dir: &Path, recipe: &Recipe, sources: Sources) -> Result<Self> {
         Self::of(recipe, sources, Some(run_dir))
     }
 
-    fn of(recipe: &Recipe, sources: Sources, run_dir: Option<&Path>) -> Result<Self> {
+    /// The same, or for no folder.
+    pub fn of(recipe: &Recipe, sources: Sources, run_dir: Option<&Path>) -> Result<Self> {
         let before = run_dir.and_then(kept_recipe);
         let model = || sources.model(recipe, run_dir);
         let template = match &before {
@@ -148,11 +144,6 @@ impl RunPlan {
         &self.recipe
     }
 
-    /// Injections in each step of the run that the gate is yoked to; empty for any other gate.
-    pub(crate) fn record(&self) -> &Arc<[u64]> {
-        &self.record
-    }
-
     pub fn template(&self) -> &ChosenTemplate {
         &self.template
     }
@@ -162,7 +153,6 @@ impl RunPlan {
         format!("# resolved by {build}\n{}", self.recipe.resolved())
     }
 
-    /// The model to start from, a folder or a shape.
     pub(crate) fn model(&self) -> Result<ModelSource> {
         self.sources.model(&self.recipe, self.run_dir.as_deref())
     }
@@ -184,7 +174,7 @@ impl RunPlan {
                 hapo_verify::grader(&data.grader).map_err(Refusal::because)?,
                 data.extraction,
             );
-            return Ok(RunGrader::built_in(grader));
+            return Ok(RunGrader { grader: Arc::new(grader), log: None });
         }
         let settings = RewardSettings {
             timeout: Duration::from_secs_f64(reward.timeout),
@@ -195,10 +185,11 @@ impl RunPlan {
             wrong: reward.wrong,
             extraction: data.extraction,
         };
-        Ok(RunGrader::own(match &self.sources.reward {
+        let own = match &self.sources.reward {
             Some(it) => OwnReward::function(&data.grader, it.clone(), settings),
             None => OwnReward::new(&data.grader, settings)?,
-        }))
+        };
+        Ok(RunGrader { log: Some(own.log().clone()), grader: Arc::new(own) })
     }
 
     pub(crate) fn grading_policy(&self) -> GradingPolicy {
@@ -218,16 +209,6 @@ impl RunPlan {
         self.recipe.reference().map(|model| located(model, found, run_dir)).transpose()
     }
 
-    /// Checks that the files which are read before the model are there.
-    pub(crate) fn check_files(&self) -> Result<()> {
-        self.sources.check(&self.recipe)
-    }
-
-    pub(crate) fn train_files(&self) -> Vec<PathBuf> {
-        self.sources.train_files(&self.recipe)
-    }
-
-    /// The problems of `[eval]`, where they were found.
     pub(crate) fn eval_sets(&self) -> Option<&[EvalSet]> {
         self.sources.eval.as_deref()
     }

@@ -3,9 +3,7 @@
 use hapo_kernels::NumberFormat;
 use hapo_model::{ActivationCheckpointing, Config, flops, keeps_logits, kv_bytes_per_token};
 
-use super::memory::{
-    Sampling, checkpointing, kv_format, mini_batch, rows_of, samples, trained_bytes,
-};
+use super::memory::{Sampling, checkpointing, kv_format, mini_batch, rows_of, trained_bytes};
 use super::{DeviceSpec, Lengths, Workload};
 use crate::recipe::Recipe;
 
@@ -103,15 +101,6 @@ impl SamplingWork {
         }
     }
 
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self {
-            tokens: self.tokens + other.tokens,
-            prefill: self.prefill.plus(other.prefill),
-            decoding: self.decoding.plus(other.decoding),
-            bytes_read: self.bytes_read + other.bytes_read,
-        }
-    }
-
     pub(super) fn flops(&self) -> f64 {
         self.prefill.all + self.decoding.all
     }
@@ -138,7 +127,8 @@ impl TrainingWork {
     ) -> Self {
         let Lengths { prompt, response } = lengths;
         let prompts = recipe.sampling().prompts_per_step as f64;
-        let members = if samples(recipe) { recipe.sampling().group_size as f64 } else { 1.0 };
+        let members =
+            if recipe.method().samples() { recipe.sampling().group_size as f64 } else { 1.0 };
         let response_tokens = prompts * members * response;
         let context = prompt + response / 2.0;
         let layers = Flops::of(config, prompts * prompt, 0.0, prompt / 2.0).plus(Flops::of(

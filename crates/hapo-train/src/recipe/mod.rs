@@ -6,7 +6,6 @@ mod range;
 mod registered;
 mod rules;
 mod schema;
-mod scope;
 mod sections;
 mod text;
 mod unused_keys;
@@ -24,7 +23,7 @@ use hapo_sampler::{Decoding, Truncation};
 use toml::{Table, Value};
 
 use crate::Result;
-use text::{Document, Idling, Problem};
+use text::{Document, Problem};
 use unused_keys::{Idle, idle_keys};
 
 pub use builtin::{BUILTIN_RECIPES, BuiltinRecipe};
@@ -60,7 +59,6 @@ pub struct Recipe {
     reference: Option<ModelSource>,
 }
 
-/// Problems that a run is evaluated on while it trains.
 #[derive(Clone, Debug)]
 pub struct EvalSet {
     pub name: String,
@@ -137,22 +135,12 @@ impl Recipe {
         name: &str,
         overrides: &Overrides,
     ) -> Result<Vec<Self>> {
-        let documents = text::documents(text, origin, overrides, Idling::Refused)?;
+        let documents = text::documents(text, origin, overrides)?;
         let all = Self::of_documents(&documents, name)?;
-        refuse_idle(&documents, &all)?;
+        if !overrides.of_many {
+            refuse_idle(&documents, &all)?;
+        }
         Ok(all)
-    }
-
-    /// As [`Recipe::parse_stages`] for one of several recipes that have the same overrides: keys that it does not read, and
-    /// keys to unset that it has not, are passed over.
-    pub fn parse_one_of_many(
-        text: &str,
-        origin: &str,
-        name: &str,
-        overrides: &Overrides,
-    ) -> Result<Vec<Self>> {
-        let documents = text::documents(text, origin, overrides, Idling::Ignored)?;
-        Self::of_documents(&documents, name)
     }
 
     fn of_documents(documents: &[(Option<String>, Document)], name: &str) -> Result<Vec<Self>> {
@@ -163,22 +151,18 @@ impl Recipe {
                 [("model.path", Some(&recipe.model)), ("reference.path", recipe.reference())];
             for (key, model) in models {
                 let Some(ModelSource::Stage(from, which)) = model else { continue };
-                let refuse = |what, hint| Err(document.error(Problem::new(key, what, hint)));
-                match all.iter().find(|it| it.stage.as_ref() == Some(from)) {
-                    None => {
-                        let what = format!("no stage `{from}` comes before this one");
-                        return refuse(
-                            what,
-                            "write stage:NAME with the name of an earlier [[stage]]",
-                        );
-                    }
-                    Some(stage) if *which == StageCheckpoint::Best && stage.eval().is_none() => {
-                        let what =
-                            format!("stage `{from}` has no [eval] that a best could be told by");
-                        return refuse(what, "write [eval] in that stage, or stage:NAME@last");
-                    }
-                    Some(_) => {}
-                }
+                let (what, hint) = match all.iter().find(|it| it.stage.as_ref() == Some(from)) {
+                    None => (
+                        format!("no stage `{from}` comes before this one"),
+                        "write stage:NAME with the name of an earlier [[stage]]",
+                    ),
+                    Some(stage) if *which == StageCheckpoint::Best && stage.eval().is_none() => (
+                        format!("stage `{from}` has no [eval] that a best could be told by"),
+                        "write [eval] in that stage, or stage:NAME@last",
+                    ),
+                    Some(_) => continue,
+                };
+                return Err(document.error(Problem::new(key, what, hint)));
             }
             all.push(recipe);
         }
@@ -187,7 +171,7 @@ impl Recipe {
 
     /// The recipe that a run folder or checkpoint keeps.
     pub fn parse_resolved(text: &str, origin: &str) -> Result<Self> {
-        let documents = text::documents(text, origin, &Overrides::default(), Idling::Ignored)?;
+        let documents = text::documents(text, origin, &Overrides::default())?;
         match documents.as_slice() {
             [(stage, document)] => Self::of_document(document, "run", stage.clone()),
             _ => Err(several_stages(origin)),
@@ -334,9 +318,9 @@ fn refuse_idle(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> 
 }
 
 macro_rules! sections {
-    ($($(#[doc = $doc:literal])+ $section:ident: $type:ty,)+) => {
+    ($($section:ident: $type:ty,)+) => {
         impl Recipe {
-            $($(#[doc = $doc])+ pub fn $section(&self) -> &$type {
+            $(pub fn $section(&self) -> &$type {
                 &self.settings.$section
             })+
         }
@@ -344,19 +328,12 @@ macro_rules! sections {
 }
 
 sections! {
-    /// Prompts and teachers.
     data: DataSection,
-    /// Rollouts.
     sampling: SamplingSection,
-    /// The server that samples, and the correction of its rollouts.
     rollouts: RolloutsSection,
-    /// Optimiser and batching.
     optim: OptimSection,
-    /// Checkpoints.
     checkpoint: CheckpointSection,
-    /// Metrics beside the loss.
     metrics: MetricsSection,
-    /// Alarms.
     guard: GuardSection,
 }
 

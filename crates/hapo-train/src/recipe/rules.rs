@@ -41,11 +41,12 @@ pub(super) fn check(it: &Settings) -> Checked {
 }
 
 fn range(key: &str, valid: bool, expected: &str, got: impl Display) -> Checked {
-    if valid {
-        return Ok(());
-    }
     let what = format!("expected {expected}, got {got}");
-    Err(Problem::new(key, what, "`hapo recipe` lists every key"))
+    refuse_if(!valid, key, what, "`hapo recipe` lists every key")
+}
+
+fn refuse_if(is_bad: bool, key: &str, what: impl Into<String>, hint: &str) -> Checked {
+    if is_bad { Err(Problem::new(key, what, hint)) } else { Ok(()) }
 }
 
 /// Which rewards are successes, and what an answer without a verdict is worth.
@@ -85,18 +86,14 @@ fn check_rollouts(it: &Settings) -> Checked {
         range("rollouts.weights", !rollouts.weights.is_empty(), folder, "none")?;
     }
     let Some(correction) = rollouts.correction() else { return Ok(()) };
-    if sampling.top_p < 1.0 || sampling.top_k > 0 || sampling.min_p > 0.0 {
-        let what = "a truncated distribution has no ratio to the trainer's: it lacks tokens";
-        let hint = "leave out sampling.top_p, top_k and min_p, or sample in this process";
-        return Err(Problem::new("rollouts.correction", what, hint));
-    }
+    let is_truncated = sampling.top_p < 1.0 || sampling.top_k > 0 || sampling.min_p > 0.0;
+    let what = "a truncated distribution has no ratio to the trainer's: it lacks tokens";
+    let hint = "leave out sampling.top_p, top_k and min_p, or sample in this process";
+    refuse_if(is_truncated, "rollouts.correction", what, hint)?;
     let by_sequence = it.loss.importance_ratio_level == ImportanceRatioLevel::Sequence;
-    if by_sequence && correction.kind.is_by_token() {
-        let what = "a ratio of a sequence has one weight, not one for each token";
-        let hint = "use correction = \"sequence-truncate\" or \"sequence-mask\"";
-        return Err(Problem::new("rollouts.correction", what, hint));
-    }
-    Ok(())
+    let what = "a ratio of a sequence has one weight, not one for each token";
+    let hint = "use correction = \"sequence-truncate\" or \"sequence-mask\"";
+    refuse_if(by_sequence && correction.kind.is_by_token(), "rollouts.correction", what, hint)
 }
 
 /// The names that data are chosen by, and the built-in task's settings.
@@ -129,20 +126,16 @@ fn check_names(it: &Settings) -> Checked {
     let folder = "a name for a folder, without slashes and no dot first";
     range("name", plain, folder, format!("`{}`", name.escape_debug()))?;
     let (best, _) = it.best_metric();
-    if best.starts_with("eval/") && it.eval.is_none() {
-        let what = format!("`{best}` is only measured with [eval]");
-        return Err(Problem::new("checkpoint.best", what, "write [eval] with data or suite"));
-    }
-    if best == "policy/kl_to_initial" && it.metrics.kl_every == 0 {
-        let what = format!("`{best}` is only measured with metrics.kl_every");
-        return Err(Problem::new("checkpoint.best", what, "set metrics.kl_every"));
-    }
-    if best.is_empty() || METRICS.contains(&best) || best.starts_with(REWARD_PARTS) {
-        return Ok(());
-    }
+    let refuse = |is_bad, what: String, hint| refuse_if(is_bad, "checkpoint.best", what, hint);
+    let is_missing = best.starts_with("eval/") && it.eval.is_none();
+    let what = format!("`{best}` is only measured with [eval]");
+    refuse(is_missing, what, "write [eval] with data or suite")?;
+    let is_missing = best == "policy/kl_to_initial" && it.metrics.kl_every == 0;
+    let what = format!("`{best}` is only measured with metrics.kl_every");
+    refuse(is_missing, what, "set metrics.kl_every")?;
+    let is_one = best.is_empty() || METRICS.contains(&best) || best.starts_with(REWARD_PARTS);
     let hint = did_you_mean(best, METRICS, "", "docs/metrics.md lists them");
-    let what = format!("expected the name of a metric, got `{best}`");
-    Err(Problem::new("checkpoint.best", what, hint))
+    refuse(!is_one, format!("expected the name of a metric, got `{best}`"), &hint)
 }
 
 fn check_eval(it: &EvalSection) -> Checked {
@@ -206,21 +199,18 @@ pub(super) fn model_of(it: &Settings) -> Checked<ModelSource> {
 
 pub(super) fn method_of(it: &Settings, own: &Table) -> Checked<Method> {
     let method = built_method(it, own)?;
-    if it.data.train == DataSource::Files(Vec::new()) {
-        let hint = "name a file, a folder or a pattern";
-        return Err(Problem::new("data.train", "expected at least one name, got none", hint));
-    }
+    let is_empty = it.data.train == DataSource::Files(Vec::new());
+    let hint = "name a file, a folder or a pattern";
+    refuse_if(is_empty, "data.train", "expected at least one name, got none", hint)?;
     let grades = needs_of(it, &method).grades;
     if let Some(Err(error)) = it.data.columns.as_ref().map(|columns| columns.check(grades)) {
         let hint =
             "as in { problem = \"question\", answer = \"final_answer\", teacher = [\"solution\"] }";
         return Err(Problem::new("data.columns", error.to_string(), hint));
     }
-    if it.data.train == DataSource::Corpus && !imitates(&method) {
-        let hint = "use data.train = \"builtin\", or method = \"sft\"";
-        let what = "the corpus has no answers to reward";
-        return Err(Problem::new("data.train", what, hint));
-    }
+    let has_no_answers = it.data.train == DataSource::Corpus && method.samples();
+    let hint = "use data.train = \"builtin\", or method = \"sft\"";
+    refuse_if(has_no_answers, "data.train", "the corpus has no answers to reward", hint)?;
     Ok(method)
 }
 
@@ -230,11 +220,8 @@ fn built_method(it: &Settings, own: &Table) -> Checked<Method> {
         let registered = registered(name).expect("the recipe's method is known");
         return (registered.build)(registered.name, own).map_err(|(key, problem)| {
             let key = if key.is_empty() { name.to_owned() } else { format!("{name}.{key}") };
-            Problem::new(
-                &key,
-                problem,
-                "the method's own settings are those it was registered with",
-            )
+            let hint = "the method's own settings are those it was registered with";
+            Problem::new(&key, problem, hint)
         });
     };
     let settings = method_settings(it, entry, own)?;
@@ -245,10 +232,9 @@ fn built_method(it: &Settings, own: &Table) -> Checked<Method> {
 }
 
 fn method_settings(it: &Settings, entry: &MethodEntry, own: &Table) -> Checked<MethodSettings> {
-    if entry.own_keys.is_empty() && !own.is_empty() {
-        let what = format!("method = \"{}\" has no table", entry.name);
-        return Err(Problem::new(entry.name, what, "leave it out"));
-    }
+    let is_unknown = entry.own_keys.is_empty() && !own.is_empty();
+    let what = format!("method = \"{}\" has no table", entry.name);
+    refuse_if(is_unknown, entry.name, what, "leave it out")?;
     let mut tables = Table::new();
     if !own.is_empty() {
         tables.insert(entry.name.to_owned(), Value::Table(own.clone()));
@@ -279,12 +265,9 @@ pub(super) fn needs_of(it: &Settings, method: &Method) -> Needs {
 
 /// Refuses a pick by scores where a prefix is shown before there are scores.
 pub(super) fn check_pick(it: &Settings, method: &Method) -> Checked {
-    if it.teacher.pick == TeacherPick::Likeliest && needs_of(it, method).prefixes {
-        let what =
-            "a prefix is shown before the weights of the step could score whole trajectories";
-        return Err(Problem::new("teacher.pick", what, "use pick = \"random\" or \"shortest\""));
-    }
-    Ok(())
+    let is_early = it.teacher.pick == TeacherPick::Likeliest && needs_of(it, method).prefixes;
+    let what = "a prefix is shown before the weights of the step could score whole trajectories";
+    refuse_if(is_early, "teacher.pick", what, "use pick = \"random\" or \"shortest\"")
 }
 
 /// The folder of the second model, which is required where something reads it (D38).
@@ -320,15 +303,9 @@ fn source_of(path: &str) -> ModelSource {
 }
 
 pub(super) fn check_rewards(it: &Settings, method: &Method) -> Checked {
-    if method.takes_negative_rewards || it.reward.wrong >= 0.0 {
-        return Ok(());
-    }
+    let is_bad = !method.takes_negative_rewards && it.reward.wrong < 0.0;
     let what = format!("`{}` cannot learn from rewards below 0", method.name);
-    Err(Problem::new("reward.wrong", what, "write 0, or take method = \"grpo\""))
-}
-
-pub(super) fn imitates(method: &Method) -> bool {
-    !method.samples()
+    refuse_if(is_bad, "reward.wrong", what, "write 0, or take method = \"grpo\"")
 }
 
 /// The gate, its slot rule and what enters; `None` for the bare method.
@@ -344,16 +321,15 @@ pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate
     let annealing = if is_annealed { annealing_of(hapo)? } else { Annealing::Off };
     let gate = (rule.table)(threshold_of(hapo)?, annealing);
     check_gate_settings(it, hapo)?;
-    if hapo.slot == SlotRule::Fixed && injection.name != INJECTIONS[0].name {
-        let what = format!("hapo.injection = \"{}\" may leave a fixed slot empty", injection.name);
-        return Err(Problem::new("hapo.slot", what, "use slot = \"lowest-reward\""));
-    }
-    let level = it.loss.importance_ratio_level;
-    if (injection.help)().needs.reference && level == ImportanceRatioLevel::Sequence {
-        let what = "a ratio of a sequence has no token to be weighted, as hapo.injection = \"distill\" does";
-        let hint = "use importance_ratio_level = \"token\"";
-        return Err(Problem::new("loss.importance_ratio_level", what, hint));
-    }
+    let may_be_empty = hapo.slot == SlotRule::Fixed && injection.name != INJECTIONS[0].name;
+    let what = format!("hapo.injection = \"{}\" may leave a fixed slot empty", injection.name);
+    refuse_if(may_be_empty, "hapo.slot", what, "use slot = \"lowest-reward\"")?;
+    let by_sequence = it.loss.importance_ratio_level == ImportanceRatioLevel::Sequence;
+    let is_bad = by_sequence && (injection.help)().needs.reference;
+    let what =
+        "a ratio of a sequence has no token to be weighted, as hapo.injection = \"distill\" does";
+    let hint = "use importance_ratio_level = \"token\"";
+    refuse_if(is_bad, "loss.importance_ratio_level", what, hint)?;
     check_slot_rule(&gate, hapo.slot).map_err(|it| {
         let hint = "use slot = \"lowest-reward\" with a gate that may be closed";
         Problem::new("hapo.slot", it.to_string(), hint)
@@ -369,17 +345,11 @@ pub(super) fn gate_of(it: &Settings, method: &Method) -> Checked<Option<HapoGate
         steps: it.steps,
         ..GateSettings::default()
     };
-    if !method.plan.can_be_gated
-        && (injection.help)().takes_trace()
-        && it.teacher.operator.is_none()
-    {
-        let (what, host) = (injection.name, method.name);
-        let problem =
-            format!("hapo.injection = \"{what}\" needs it: `{host}` has no term for a teacher");
-        let hint = "write teacher.operator = \"luffy\", or another of `hapo list operators`";
-        return Err(Problem::new("teacher.operator", problem, hint));
-    }
-    let slot = hapo.slot;
+    let takes_trace = !method.plan.can_be_gated && (injection.help)().takes_trace();
+    let (what, host, slot) = (injection.name, method.name, hapo.slot);
+    let what = format!("hapo.injection = \"{what}\" needs it: `{host}` has no term for a teacher");
+    let hint = "write teacher.operator = \"luffy\", or another of `hapo list operators`";
+    refuse_if(takes_trace && it.teacher.operator.is_none(), "teacher.operator", what, hint)?;
     Ok(Some(HapoGate { rule, gate, settings, slot, injection, teacher: it.teacher }))
 }
 
@@ -388,17 +358,14 @@ fn check_gate_settings(it: &Settings, hapo: &HapoSection) -> Checked {
     let rule = hapo.gate.0;
     let missing = |key: &str, is_missing: bool, hint: &str| {
         let what = format!("hapo.gate = \"{}\" needs it", rule.name);
-        let is_missing = is_missing && rule.reads.iter().any(|it| key.ends_with(it));
-        if is_missing { Err(Problem::new(key, what, hint)) } else { Ok(()) }
+        refuse_if(is_missing && rule.reads.iter().any(|it| key.ends_with(it)), key, what, hint)
     };
     let hint = "write how many groups of the run something may enter";
     missing("hapo.exposures", hapo.exposures == 0, hint)?;
     missing("hapo.record", hapo.record.is_empty(), "name the folder of a finished run")?;
-    if rule.chooses && it.sampling.dynamic_sampling > 0 {
-        let what = format!("hapo.gate = \"{}\" chooses among all groups of a step", rule.name);
-        return Err(Problem::new("sampling.dynamic_sampling", what, "use dynamic_sampling = 0"));
-    }
-    Ok(())
+    let replaces = rule.chooses && it.sampling.dynamic_sampling > 0;
+    let what = format!("hapo.gate = \"{}\" chooses among all groups of a step", rule.name);
+    refuse_if(replaces, "sampling.dynamic_sampling", what, "use dynamic_sampling = 0")
 }
 
 fn not_gateable(method: &Method) -> Problem {
@@ -455,10 +422,10 @@ pub(super) fn loss_of(it: &Settings, method: &Method) -> Loss {
         clip: Clip { low: loss.clip_low, high: loss.clip_high },
         importance_ratio_level: loss.importance_ratio_level,
         // Plain imitation is a mean over tokens (the table of methods); it has no constant form.
-        normaliser: if imitates(method) {
-            Normaliser::TokenMean
-        } else {
+        normaliser: if method.samples() {
             loss.normaliser.of(it.sampling.max_new_tokens)
+        } else {
+            Normaliser::TokenMean
         },
         entropy_coef: loss.entropy_coef,
         entropy_over: loss.entropy_over,
@@ -467,15 +434,13 @@ pub(super) fn loss_of(it: &Settings, method: &Method) -> Loss {
     }
 }
 
-/// Refuses the first key whose number is out of its range.
-fn check_ranges(settings: &Table) -> Result<(), Problem> {
+fn check_ranges(settings: &Table) -> Checked {
     for (section, key) in sections_and_keys() {
         let Some(range) = key.range.map(|range| range()) else { continue };
         let path = path_of(section, key.name);
         let numbers = find(settings, &path).map(numbers).unwrap_or_default();
         if let Some(number) = numbers.into_iter().find(|number| !range.takes(*number)) {
-            let what = format!("expected {range}, got {number}");
-            return Err(Problem::new(&path, what, "`hapo recipe` lists every key"));
+            return self::range(&path, false, &range.to_string(), number);
         }
     }
     Ok(())

@@ -4,6 +4,7 @@
 //! place; the price is a second parse that keeps positions.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
@@ -22,6 +23,9 @@ pub struct Overrides {
     /// `section.key`, or `stage.NAME.section.key`; taken out before anything is set.
     pub unset: Vec<String>,
     pub written_as: WrittenAs,
+    /// True if several recipes have them: a key that one of these does not read, or has not where it is unset, is passed
+    /// over.
+    pub of_many: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -142,14 +146,12 @@ impl Document {
         places.filter(move |(key, _)| is_it(key))
     }
 
-    /// The error of a problem, at the place of its key.
     pub(super) fn error(&self, problem: Problem) -> Refusal {
         let at = self.place(&problem.key).map(|it| it.at.clone());
         let origin = at.unwrap_or_else(|| self.origin.clone());
         refused_recipe(origin, &problem.key, problem.what, problem.hint)
     }
 
-    /// How a key is taken out, for a hint.
     pub(super) fn how_to_unset(&self, key: &str) -> String {
         format!("leave it out, or add `{} {key}`", self.written_as.unset)
     }
@@ -225,14 +227,6 @@ pub(super) fn find<'a>(table: &'a Table, key: &str) -> Option<&'a Value> {
     }
 }
 
-/// The treatment of keys that nothing reads, and of missing keys to unset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Idling {
-    Refused,
-    /// They are passed over: the same overrides go to several recipes.
-    Ignored,
-}
-
 /// The stages of a recipe, each with its name; one without a name for a recipe of one stage.
 ///
 /// A `[[stage]]` has a `name` and any keys of a recipe; what it does not say it takes from the recipe around
@@ -241,7 +235,6 @@ pub(super) fn documents(
     text: &str,
     origin: &str,
     overrides: &Overrides,
-    idling: Idling,
 ) -> Result<Vec<(Option<String>, Document)>> {
     let mut table: Table = text.parse().map_err(|it| bad_toml(&it, origin, text))?;
     let spanned = DeTable::parse(text).map_err(|it| bad_toml(&it, origin, text))?;
@@ -263,7 +256,7 @@ pub(super) fn documents(
             with_stages(&outer, stages, spans.collect())?
         }
     };
-    lay_on(&mut all, overrides, origin, idling)?;
+    lay_on(&mut all, overrides, origin)?;
     Ok(all)
 }
 
@@ -301,59 +294,50 @@ fn with_stages(
     Ok(all)
 }
 
-/// Lays the overrides on the stages they are for.
 fn lay_on(
     all: &mut [(Option<String>, Document)],
     overrides: &Overrides,
     origin: &str,
-    idling: Idling,
 ) -> Result<()> {
-    let several = all.len() > 1;
-    // The stages that an override is for, and its key there.
-    let targets = |text: &str, names: &[Option<String>]| -> (Vec<usize>, usize) {
-        let Some(rest) = text.strip_prefix("stage.") else {
-            return ((0..names.len()).collect(), 0);
-        };
-        let own = |name: &Option<String>| {
-            let name = name.as_deref()?;
-            rest.strip_prefix(name)?.strip_prefix('.').map(str::len)
-        };
-        let found = names.iter().enumerate();
-        let found = found.filter_map(|(index, it)| Some((index, own(it)?)));
-        let mut found = found.map(|(index, rest)| (vec![index], text.len() - rest));
-        found.next_back().unwrap_or_default()
-    };
-    let names: Vec<Option<String>> = all.iter().map(|it| it.0.clone()).collect();
+    let WrittenAs { set, unset } = overrides.written_as;
     let no_stage = |flag: &str, it: &str| {
         let what = format!("{flag} {it}: the recipe has no such stage");
         refused_recipe(origin, "stage", what, "write stage.NAME.key with the name of a stage")
     };
     for it in &overrides.unset {
-        let (stages, key) = targets(it, &names);
-        if stages.is_empty() {
-            return Err(no_stage(overrides.written_as.unset, it));
-        }
-        let mut found = idling == Idling::Ignored;
-        for index in stages {
-            found |= all[index].1.unset(&it[key..]);
+        let (stages, key) = targets(it, all).ok_or_else(|| no_stage(unset, it))?;
+        let mut found = overrides.of_many;
+        for (_, document) in &mut all[stages] {
+            found |= document.unset(key);
         }
         if !found {
-            let (unset, hint) = (overrides.written_as.unset, "leave it away: the default holds");
             let problem = format!("`{it}` is not in the recipe");
+            let hint = "leave it away: the default holds";
             return Err(refused_recipe(format!("{unset} {it}"), "", problem, hint));
         }
     }
     for it in &overrides.set {
-        let (stages, key) = targets(it, &names);
-        if stages.is_empty() {
-            return Err(no_stage(overrides.written_as.set, it));
-        }
-        let shared = several && key == 0;
-        for index in stages {
-            all[index].1.set(&it[key..], overrides.written_as, shared)?;
+        let (stages, key) = targets(it, all).ok_or_else(|| no_stage(set, it))?;
+        let shared = stages.len() > 1;
+        for (_, document) in &mut all[stages] {
+            document.set(key, overrides.written_as, shared)?;
         }
     }
     Ok(())
+}
+
+/// The stages that an override is for, and its key there.
+fn targets<'a>(
+    text: &'a str,
+    all: &[(Option<String>, Document)],
+) -> Option<(Range<usize>, &'a str)> {
+    let Some(rest) = text.strip_prefix("stage.") else {
+        return Some((0..all.len(), text));
+    };
+    all.iter().enumerate().rev().find_map(|(index, (name, _))| {
+        let key = rest.strip_prefix(name.as_deref()?)?.strip_prefix('.')?;
+        Some((index..index + 1, key))
+    })
 }
 
 /// Lays `over` onto `table`: tables key by key, everything else as a whole.
@@ -368,7 +352,6 @@ fn merge(table: &mut Table, over: Table) {
     }
 }
 
-/// Where every key of a table is.
 fn positions(
     table: &DeTable<'_>,
     text: &str,
@@ -376,18 +359,16 @@ fn positions(
     shared: bool,
 ) -> BTreeMap<String, KeyOrigin> {
     let mut all = BTreeMap::new();
-    let mut found = |path: &str, offset: usize| {
-        let place = KeyOrigin { at: place_of(origin, text, offset), shared };
-        all.insert(path.to_owned(), place);
-    };
-    walk(table, "", &mut found);
+    walk(table, "", &mut |path, offset| {
+        all.insert(path, KeyOrigin { at: place_of(origin, text, offset), shared });
+    });
     all
 }
 
-fn walk(table: &DeTable<'_>, prefix: &str, found: &mut impl FnMut(&str, usize)) {
+fn walk(table: &DeTable<'_>, prefix: &str, found: &mut dyn FnMut(String, usize)) {
     for (key, value) in table {
         let path = format!("{prefix}{}", key.get_ref());
-        found(&path, key.span().start);
+        found(path.clone(), key.span().start);
         match value.get_ref() {
             DeValue::Table(below) => walk(below, &format!("{path}."), found),
             DeValue::Array(items) => {

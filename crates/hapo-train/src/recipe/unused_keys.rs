@@ -4,10 +4,38 @@
 use hapo_core::{AnnealingMode, GATES, Gate, GateRule, Method, Needs};
 
 use super::registered::method_names;
-use super::rules::{imitates, needs_of};
-use super::scope::Scope;
+use super::rules::needs_of;
 use super::sections::{SECTIONS, Settings, path_of};
 use super::values::DataSource;
+
+/// Which recipes read a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    Every,
+    Rollouts,
+    Samples,
+    Teacher,
+    MixedGroups,
+    Trace,
+    Operator,
+    Hints,
+    Slot,
+    Memory,
+    Annealed,
+    Task,
+    Files,
+    Corpus,
+    Rendered,
+    Answers,
+    Verdicts,
+    CustomReward,
+    Reference,
+    Entropy,
+    Kl,
+    Served,
+    Corrected,
+    AllWeights,
+}
 
 /// A key, or the table of a method, that a recipe does not read.
 #[derive(Clone, Debug)]
@@ -16,7 +44,6 @@ pub(super) struct Idle {
     pub(super) because: String,
 }
 
-/// Every key that a recipe does not read.
 pub(super) fn idle_keys(it: &Settings, method: &Method) -> Vec<Idle> {
     let does_not_read = |path: &str| {
         let unread = method.unread_keys.iter().any(|key| {
@@ -63,13 +90,13 @@ fn refusal(scope: Scope, it: &Settings, method: &Method) -> Option<String> {
     let source = &it.data.train;
     match scope {
         Scope::Every => None,
-        Scope::Rollouts => of_method(imitates(method), "samples no rollouts"),
-        Scope::Samples => of_method(imitates(method) && it.eval.is_none(), "samples no rollouts"),
+        Scope::Rollouts => of_method(!method.samples(), "samples no rollouts"),
+        Scope::Samples => of_method(!method.samples() && it.eval.is_none(), "samples no rollouts"),
         Scope::Teacher => {
             let Needs { prefixes, hints, .. } = method.needs();
             let alone = it.hapo.is_none() || !method.is_plain_host();
             let alone = alone && method.plan.gate == Gate::Never && !prefixes && !hints;
-            of_method(imitates(method) || alone, "lets no teacher into a group").or_else(|| {
+            of_method(!method.samples() || alone, "lets no teacher into a group").or_else(|| {
                 let never = it.hapo.as_ref().is_some_and(|hapo| hapo.gate.0.name == "never");
                 refused(never, "hapo.gate = \"never\" lets no teacher in")
             })

@@ -26,7 +26,6 @@ impl Tracker {
     }
 }
 
-/// How A of an adapter is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoraInit {
@@ -37,11 +36,9 @@ pub enum LoraInit {
     Gaussian,
 }
 
-/// The matrices that have a pair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Names", into = "Names")]
 pub enum LoraTargets {
-    /// Every matrix of every layer.
     AllLinear,
     /// These, at least one.
     Named(Vec<Projection>),
@@ -67,16 +64,17 @@ impl TryFrom<Names> for LoraTargets {
             Names::One(it) => vec![it],
             Names::Several(it) => it,
         };
-        let known = || Projection::ALL.map(Projection::name).join(", ");
+        let refused = |got: &str| {
+            let known = Projection::ALL.map(Projection::name).join(", ");
+            format!("expected {ALL_LINEAR} or some of {known}, got {got}")
+        };
         let named = |name: &String| {
             let found = Projection::ALL.into_iter().find(|it| it.name() == name);
-            found.ok_or_else(|| {
-                format!("expected {ALL_LINEAR} or some of {}, got `{name}`", known())
-            })
+            found.ok_or_else(|| refused(&format!("`{name}`")))
         };
         let mut all = names.iter().map(named).collect::<Result<Vec<_>, _>>()?;
         if all.is_empty() {
-            return Err(format!("expected {ALL_LINEAR} or some of {}, got none", known()));
+            return Err(refused("none"));
         }
         all.sort_unstable();
         all.dedup();
@@ -114,8 +112,7 @@ pub enum HintSource {
 
 /// Entries of lists, by their names.
 macro_rules! names {
-    ($($(#[doc = $about:literal])+ $name:ident($entry:ty) of $entries:ident, $find:path;)+) => {$(
-        $(#[doc = $about])+
+    ($($name:ident($entry:ty) of $entries:ident, $find:path;)+) => {$(
         #[derive(Clone, Copy, Debug)]
         pub struct $name(pub &'static $entry);
 
@@ -143,13 +140,10 @@ macro_rules! names {
 }
 
 names! {
-    /// An entry of [`GATES`], by its name.
     GateName(GateRule) of GATES, hapo_core::gate_rule;
-    /// An entry of [`INJECTIONS`], by its name.
     InjectionName(Injection) of INJECTIONS, hapo_core::injection;
 }
 
-/// The treatment of prompts above `data.max_prompt_tokens`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overlong {
@@ -277,7 +271,6 @@ impl<'de> Deserialize<'de> for MethodName {
     }
 }
 
-/// Shape of the learning rate over the run, after its warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LearningRateSchedule {

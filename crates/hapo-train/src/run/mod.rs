@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hapo_core::{
     Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, Refusal, Schedule, Step, hex,
 };
-use hapo_kernels::{Compute, Cpu, Device};
+use hapo_kernels::{Cpu, Device};
 use hapo_model::folder::AdapterNote;
 use hapo_model::{Dtype, LoadedModel, Model, Moments, Tokenizer, config_json};
 use hapo_run::{Metrics, Preflight, RunFolder};
@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 use crate::Result;
 use crate::checkpoint::{self, CheckpointStore, Contents, TrainerState};
 use crate::engine::engines::{
-    Engines, Learner, LocalSampler, ModelFiles, Sampler, TRAINING, naming_memory_keys,
+    Engines, LocalSampler, ModelFiles, Sampler, TRAINING, naming_memory_keys,
 };
 use crate::engine::scorer::{LocalScorer, Scorer};
 use crate::engine::server::{PublishedFiles, ServerSampler};
@@ -51,22 +51,17 @@ use crate::step::{Task, imitation_step, rollout_step};
 ///
 /// `context` is the longest sequence it will see, prompt and response together.
 pub fn open_model(path: &str, context: usize, threads: usize) -> Result<LoadedModel<Cpu>> {
-    open_model_on(path, context, cpu(threads, Compute::F32)?)
+    open_model_on(path, context, Cpu::new(threads)?)
 }
 
-/// As [`open_model`], on any device.
 pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result<LoadedModel<D>> {
     Ok(lora::open(path, context, device, None)?.loaded)
 }
 
-pub(crate) fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
-    Cpu::computing(threads, compute)
-}
-
-pub struct Run<L: Learner = Trainer> {
+pub struct Run<D: Device = Cpu> {
     plan: RunPlan,
-    pub(crate) learner: L,
-    sampler: Box<dyn Sampler<L::Model>>,
+    pub(crate) learner: Trainer<D>,
+    sampler: Box<dyn Sampler<Model<D>>>,
     reference: Option<Box<dyn Scorer>>,
     method: Gated,
     source: Source,
@@ -92,11 +87,11 @@ const ROWS_DEPEND: &str = "a row of a product has other bits among other rows on
 impl Run {
     /// Loads model and data and puts the method together, on the CPU.
     pub fn new(plan: &RunPlan, threads: usize) -> Result<Self> {
-        Self::on(cpu(threads, plan.recipe().compute())?, plan)
+        Self::on(Cpu::computing(threads, plan.recipe().compute())?, plan)
     }
 }
 
-impl<D: Device> Run<Trainer<D>> {
+impl<D: Device> Run<D> {
     /// As [`Run::new`], on any device that computes as the recipe says.
     pub fn on(device: D, plan: &RunPlan) -> Result<Self> {
         Self::open(device, plan).map_err(|refusal| naming_memory_keys(refusal, TRAINING))
@@ -105,7 +100,7 @@ impl<D: Device> Run<Trainer<D>> {
     fn open(device: D, plan: &RunPlan) -> Result<Self> {
         let (recipe, mut laps) = (plan.recipe(), Clock::start());
         check_compute(&device, recipe)?;
-        plan.check_files()?;
+        plan.sources.check(recipe)?;
         let (model_source, context) = (plan.model()?, plan.context());
         let reference = open_reference(&device, plan)?;
         let lora = recipe.lora().map(|it| (it, recipe.seed()));
@@ -132,7 +127,8 @@ impl<D: Device> Run<Trainer<D>> {
         let chat_format = ChatFormat::new(tokenizer, template, &model.config().eos)?;
         let chat_format = Arc::new(chat_format);
         let grader = plan.grader()?;
-        let source = load_source(recipe, &plan.train_files(), &chat_format, grader.get())?;
+        let source =
+            load_source(recipe, &plan.sources.train_files(recipe), &chat_format, grader.get())?;
         let longest = source.longest_prompt() + (context - recipe.data().max_prompt_tokens);
         warnings.extend(model.config().beyond_positions(longest));
         laps.lap("data");
@@ -159,8 +155,8 @@ impl<D: Device> Run<Trainer<D>> {
         if let Some((table, _)) = source.prompts() {
             inputs = inputs.and(&table.inputs);
         }
-        if !plan.record().is_empty() {
-            let text = serde_json::to_string(&**plan.record()).expect("counts are plain data");
+        if !plan.record.is_empty() {
+            let text = serde_json::to_string(&*plan.record).expect("counts are plain data");
             inputs.set("record", hex(Sha256::digest(text)));
         }
         let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
@@ -199,9 +195,7 @@ impl<D: Device> Run<Trainer<D>> {
             plan: plan.clone(),
         })
     }
-}
 
-impl<D: Device> Run<Trainer<D>> {
     /// Hashes the weights as `before` has them hashed, a run of another device or version.
     pub(crate) fn hash_weights_as_in(&mut self, before: &Inputs) {
         let model = &self.learner.model;
@@ -289,7 +283,6 @@ impl<D: Device> Reference<D> {
     }
 }
 
-/// Refuses a device whose products are of other factors.
 fn check_compute<D: Device>(device: &D, recipe: &Recipe) -> Result<()> {
     let (asked, got) = (recipe.compute(), device.caps().compute);
     if asked == got {
@@ -346,12 +339,12 @@ pub fn schedule_of(plan: &RunPlan) -> Result<Option<Schedule>> {
     let template = choose_template(plan.template().choice(), "the model", &files)?;
     let config = config_of_model(recipe, &model)?;
     let chat_format = ChatFormat::new(tokenizer, template, &config.eos)?;
-    let source = load_source(recipe, &plan.train_files(), &chat_format, plan.grader()?.get())?;
+    let files = plan.sources.train_files(recipe);
+    let source = load_source(recipe, &files, &chat_format, plan.grader()?.get())?;
     let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
     Ok(method.schedule().cloned())
 }
 
-/// The method with its own gate or that of the recipe.
 fn method_of(plan: &RunPlan, steps_per_epoch: u64) -> Result<Gated> {
     let recipe = plan.recipe();
     let group_size = recipe.sampling().group_size;
@@ -359,7 +352,7 @@ fn method_of(plan: &RunPlan, steps_per_epoch: u64) -> Result<Gated> {
     let gated = match recipe.gate() {
         None => Gated::bare(method, group_size),
         Some(hapo) => {
-            let record = plan.record().clone();
+            let record = plan.record.clone();
             let settings = GateSettings { record, ..hapo.settings.clone() };
             let hapo = HapoGate { settings, ..hapo.clone() };
             Gated::hapo(method, hapo, group_size, steps_per_epoch)
@@ -368,12 +361,12 @@ fn method_of(plan: &RunPlan, steps_per_epoch: u64) -> Result<Gated> {
     gated.map_err(|error| Refusal::because(error).hint("`hapo recipe hapo` lists the gate's keys"))
 }
 
-impl<L: Learner> Run<L> {
+impl<D: Device> Run<D> {
     /// The run with another sampler, made from the one that it has.
     #[must_use]
-    pub fn with_sampler<S: Sampler<L::Model> + 'static>(
+    pub fn with_sampler<S: Sampler<Model<D>> + 'static>(
         mut self,
-        wrap: impl FnOnce(Box<dyn Sampler<L::Model>>) -> S,
+        wrap: impl FnOnce(Box<dyn Sampler<Model<D>>>) -> S,
     ) -> Self {
         self.sampler = Box::new(wrap(self.sampler));
         self
@@ -403,12 +396,12 @@ impl<L: Learner> Run<L> {
     }
 
     /// A step's inputs, and the machines that it runs on. Is `None` for imitation, which samples nothing.
-    pub(crate) fn task(&mut self) -> Option<(Task<'_>, Engines<'_, L>)> {
+    pub(crate) fn task(&mut self) -> Option<(Task<'_>, Engines<'_, D>)> {
         let (task, engines, _) = self.parts()?;
         Some((task, engines))
     }
 
-    fn parts(&mut self) -> Option<(Task<'_>, Engines<'_, L>, &mut RolloutLog)> {
+    fn parts(&mut self) -> Option<(Task<'_>, Engines<'_, D>, &mut RolloutLog)> {
         let Source::Prompts { table, order } = &self.source else {
             return None;
         };
@@ -533,7 +526,6 @@ impl<L: Learner> Run<L> {
         }
     }
 
-    /// Keeps the output of a custom reward in a run folder.
     pub(crate) fn keep_reward_log_in(&self, run_dir: &Path) -> Result<()> {
         let Some(log) = &self.grader.log else {
             return Ok(());
@@ -575,7 +567,6 @@ impl<L: Learner> Run<L> {
         Ok(())
     }
 
-    /// Evaluates the weights, where the recipe says on what.
     pub(crate) fn evaluate(&mut self, metrics: &mut Metrics) -> Result<()> {
         let Some(validation) = &self.validation else {
             return Ok(());
@@ -644,7 +635,7 @@ impl<L: Learner> Run<L> {
         AdapterNote { base: base_name(self.plan.recipe(), folder), folder, fingerprint }
     }
 
-    fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, L> {
+    fn contents<'a>(&'a self, state: &'a TrainerState) -> Contents<'a, D> {
         Contents {
             learner: &self.learner,
             files: ModelFiles {

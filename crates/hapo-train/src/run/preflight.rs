@@ -8,10 +8,10 @@
 use std::time::Instant;
 
 use hapo_core::{BatchStatistics, RngStream, Step};
+use hapo_kernels::Device;
 use hapo_run::Preflight;
 
 use crate::Result;
-use crate::engine::engines::Learner;
 use crate::grading::verifier::AnswerCounts;
 use crate::observe::memory;
 use crate::pack::TokenGroup;
@@ -22,8 +22,8 @@ use crate::step::{SampledTokens, Task, credited, mix, requests, score};
 /// Samples the first `prompts` prompts of the run, at most those of a step; `None` for a run that samples or grades
 /// nothing.
 /// `begins` is told how many prompts and responses before it starts.
-pub(crate) fn preflight<L: Learner>(
-    run: &mut Run<L>,
+pub(crate) fn preflight<D: Device>(
+    run: &mut Run<D>,
     prompts: usize,
     begins: impl FnOnce(usize, usize),
 ) -> Result<Option<Preflight>> {

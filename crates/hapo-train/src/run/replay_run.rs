@@ -7,20 +7,20 @@
 use std::path::Path;
 
 use hapo_core::{PromptId, Refusal, Rollout, SampledGroup, ScoredGroup, Step};
-use hapo_kernels::Device;
+use hapo_kernels::{Cpu, Device};
 use hapo_run::{Metrics, Role, RolloutLine, RunFolder, read_rollouts};
 use serde::Serialize;
 
 use crate::Result;
 use crate::checkpoint;
-use crate::engine::engines::{Engines, Learner};
+use crate::engine::engines::Engines;
 use crate::engine::trainer::loss_of;
 use crate::grading::verifier::Verifier;
 use crate::plan::run_plan::{RunPlan, Sources};
 use crate::problems::prompts::PromptTable;
 use crate::recipe::Recipe;
-use crate::run::{Run, cpu};
-use crate::step::update::{LaterGaps, update};
+use crate::run::Run;
+use crate::step::update::update;
 use crate::step::{Credited, Task, credited, mix};
 
 /// A step as it was logged and as it is computed again.
@@ -55,7 +55,7 @@ fn read(path: &Path) -> Result<String> {
 /// Computes step `step` of the run in `run_dir` again, on the CPU.
 pub fn replay_run(run_dir: &Path, step: u64, threads: usize) -> Result<ReplayedRunStep> {
     let plan = RunPlan::settle_in(run_dir, &recipe_of(run_dir)?, Sources::default())?;
-    replay_run_on(cpu(threads, plan.recipe().compute())?, &plan, run_dir, step)
+    replay_run_on(Cpu::computing(threads, plan.recipe().compute())?, &plan, run_dir, step)
 }
 
 /// As [`replay_run`], on any device: another one than the run's agrees closely, not bit for bit. `plan` is of the recipe
@@ -87,7 +87,7 @@ pub fn replay_run_on<D: Device>(
         let credited = groups_of(task, &mut engines, &lines, Step(it))?;
         let (mixed, mut groups): (Vec<_>, Vec<_>) =
             credited.into_iter().map(|it| (it.group, it.tokens)).unzip();
-        report = Some(update(engines.learner, &mut groups, plan, Step(it), LaterGaps::Skipped)?);
+        report = Some(update(engines.learner, &mut groups, plan, Step(it))?);
         run.remember(&mixed, Step(it), &mut Metrics::default())?;
     }
     let report = report.expect("the checkpoint is of a step before");
@@ -113,9 +113,9 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
 }
 
 /// The kept trajectories as groups, through the gate again.
-fn groups_of<L: Learner>(
+fn groups_of<D: Device>(
     task: Task<'_>,
-    engines: &mut Engines<'_, L>,
+    engines: &mut Engines<'_, D>,
     lines: &[RolloutLine],
     step: Step,
 ) -> Result<Vec<Credited>> {

@@ -6,18 +6,18 @@
 use std::path::{Path, PathBuf};
 
 use hapo_core::{Fault, Refusal, Remedy, counted};
-use hapo_kernels::Device;
+use hapo_kernels::{Cpu, Device};
 use hapo_run::{
     Busy, EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder,
     create_folder, write_atomically,
 };
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::Result;
 use crate::checkpoint::CheckpointStore;
 use crate::checkpoint::resume::{self, Found, ResumePolicy};
 use crate::checkpoint::stage_output::Start;
-use crate::engine::engines::Learner;
 use crate::grading::no_reward;
 use crate::observe::early_stopping::EarlyStopping;
 use crate::observe::guard::Guard;
@@ -26,8 +26,8 @@ use crate::observe::score::Score;
 use crate::observe::tensorboard::Events;
 use crate::plan::run_plan::RunPlan;
 use crate::recipe::{ModelSource, Recipe};
+use crate::run::Run;
 use crate::run::preflight::preflight;
-use crate::run::{Run, cpu};
 
 pub trait Observer {
     fn step(&mut self, step: u64, metrics: &Metrics);
@@ -67,7 +67,7 @@ pub trait Observer {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     pub steps: u64,
     /// Steps done by this call; 0 when the run was finished already.
@@ -94,10 +94,9 @@ pub fn train(
     threads: usize,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    train_on(cpu(threads, plan.recipe().compute())?, plan, run_dir, resume, observer)
+    train_on(Cpu::computing(threads, plan.recipe().compute())?, plan, run_dir, resume, observer)
 }
 
-/// As [`train`], on any device.
 pub fn train_on<D: Device>(
     device: D,
     plan: &RunPlan,
@@ -276,7 +275,7 @@ fn record_early_end(files: RunFolder<'_>, step: u64, because: Option<&str>) -> R
 }
 
 /// Makes the files that are written once.
-fn prepare_folder<L: Learner>(files: RunFolder<'_>, run: &Run<L>, resolved: &str) -> Result<()> {
+fn prepare_folder<D: Device>(files: RunFolder<'_>, run: &Run<D>, resolved: &str) -> Result<()> {
     create_folder(&files.checkpoints())?;
     files.remove_leftovers()?;
     EarlyEnd::forget(files)?;
@@ -290,8 +289,8 @@ fn prepare_folder<L: Learner>(files: RunFolder<'_>, run: &Run<L>, resolved: &str
 }
 
 /// Evaluates what a run with `[eval]` starts from, keeps and tells it: step 0 counts (D33).
-fn evaluate_start<L: Learner>(
-    run: &mut Run<L>,
+fn evaluate_start<D: Device>(
+    run: &mut Run<D>,
     plan: &RunPlan,
     run_dir: &Path,
     observer: &mut dyn Observer,
@@ -316,8 +315,8 @@ fn evaluate_start<L: Learner>(
 }
 
 /// Samples some prompts before the first step, keeps what was met and tells the observer.
-fn look_ahead<L: Learner>(
-    run: &mut Run<L>,
+fn look_ahead<D: Device>(
+    run: &mut Run<D>,
     prompts: usize,
     files: RunFolder<'_>,
     observer: &mut dyn Observer,
@@ -356,9 +355,9 @@ struct Session<'a> {
 
 impl Session<'_> {
     /// Makes the steps that are left, after the evaluation of the last one where that is missing.
-    fn train<L: Learner>(
+    fn train<D: Device>(
         mut self,
-        mut run: Run<L>,
+        mut run: Run<D>,
         lacks_evaluation: bool,
         observer: &mut dyn Observer,
     ) -> Result<Outcome> {
@@ -411,9 +410,9 @@ impl Session<'_> {
     }
 
     /// Makes and logs the next step. One that cannot be finished leaves the weights in the folder (D23).
-    fn step<L: Learner>(
+    fn step<D: Device>(
         &mut self,
-        run: &mut Run<L>,
+        run: &mut Run<D>,
         observer: &mut dyn Observer,
     ) -> Result<Metrics> {
         let updates_before = run.updates();
@@ -460,9 +459,9 @@ impl Session<'_> {
 
     /// Writes a checkpoint where the recipe has one, and without a score where the run is stopped between them: an
     /// unbroken run compares none there.
-    fn save_if_due<L: Learner>(
+    fn save_if_due<D: Device>(
         &mut self,
-        run: &mut Run<L>,
+        run: &mut Run<D>,
         stop: bool,
         observer: &mut dyn Observer,
     ) -> Result<()> {
@@ -477,9 +476,9 @@ impl Session<'_> {
     }
 
     /// Writes the checkpoint of the steps done, after what must not be behind it.
-    fn save<L: Learner>(
+    fn save<D: Device>(
         &mut self,
-        run: &mut Run<L>,
+        run: &mut Run<D>,
         score: Option<f64>,
         observer: &mut dyn Observer,
     ) -> Result<()> {
@@ -487,7 +486,7 @@ impl Session<'_> {
         let saved = self
             .file
             .sync()
-            .and_then(|()| run.rollouts.wait())
+            .and_then(|()| run.rollouts.writer.wait())
             .and_then(|()| run.save(&mut self.shelf, self.resolved, score));
         let (folder, warnings) = saved.map_err(|cause| {
             let kept = match &self.saved_at {

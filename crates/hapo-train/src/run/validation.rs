@@ -7,12 +7,13 @@ use std::path::Path;
 use std::time::Instant;
 
 use hapo_core::{PromptId, Refusal, RngStream, ScoredGroup, Step, counted};
+use hapo_kernels::Device;
 use hapo_run::{Metrics, metric_of_set};
 use hapo_sampler::{ChatFormat, SampleSettings};
 use hapo_verify::Grader;
 
 use crate::Result;
-use crate::engine::engines::{Engines, Learner};
+use crate::engine::engines::Engines;
 use crate::grading::verifier::{AnswerCounts, Verifier};
 use crate::plan::run_plan::RunPlan;
 use crate::problems::duplicates::Texts;
@@ -21,7 +22,6 @@ use crate::problems::prompts::{Prompt, PromptLimits, PromptTable, ReadAs, load_f
 use crate::recipe::{EvalSection, EvalSet};
 use crate::step::{requests, sample_settings, score};
 
-/// The evaluation sets of a run.
 pub(crate) struct Validation {
     sets: Vec<(String, PromptTable)>,
 }
@@ -72,12 +72,10 @@ impl Validation {
         Ok(Some(Self { sets }))
     }
 
-    /// Hashes of its problems.
     pub(crate) fn inputs(&self) -> Inputs {
         Inputs::of_evaluation(self.sets.iter().map(|it| &it.1.inputs))
     }
 
-    /// Warnings about its problems and those that are trained on.
     pub(crate) fn warnings(&self, trained: &PromptTable) -> Vec<String> {
         let (known, mut warnings) = (Texts::of(trained), Vec::new());
         for (name, table) in &self.sets {
@@ -96,10 +94,10 @@ impl Validation {
     }
 
     /// Samples and grades every problem, and logs the means over problems, then over sets.
-    pub(crate) fn evaluate<L: Learner>(
+    pub(crate) fn evaluate<D: Device>(
         &self,
         plan: &RunPlan,
-        engines: &mut Engines<'_, L>,
+        engines: &mut Engines<'_, D>,
         verifier: &Verifier,
         metrics: &mut Metrics,
     ) -> Result<()> {

@@ -10,11 +10,12 @@ use hapo_core::{
     PromptId, Refusal, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot, Step,
     TokenScores,
 };
+use hapo_kernels::Device;
 use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
 
 use super::clock::Clock;
 use crate::Result;
-use crate::engine::engines::{Engines, Learner};
+use crate::engine::engines::Engines;
 use crate::grading::verifier::{AnswerCounts, Ungraded, Verifier};
 use crate::pack::TokenGroup;
 use crate::plan::run_plan::RunPlan;
@@ -116,9 +117,9 @@ struct NextPart {
 }
 
 /// Samples and scores the groups of some prompts until their method asks for nothing more.
-pub(super) fn grow<L: Learner>(
+pub(super) fn grow<D: Device>(
     task: Task<'_>,
-    engines: &mut Engines<'_, L>,
+    engines: &mut Engines<'_, D>,
     prompts: &[&Prompt],
     step: Step,
     batch: &mut Batch,

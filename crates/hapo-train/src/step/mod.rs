@@ -5,7 +5,6 @@
 
 pub(crate) mod clock;
 mod group;
-mod imitation;
 mod report;
 pub(crate) mod rollouts;
 mod scores;
@@ -15,26 +14,28 @@ use hapo_core::{
     Advantage, Credit, ImportanceRatioLevel, Member, MixedGroup, Refusal, ScoredGroup, Span, Step,
     Term, drop_short_groups,
 };
+use hapo_kernels::Device;
 use hapo_run::Metrics;
 use hapo_sampler::{GroupRequest, Sampled};
 
 pub(crate) use group::{Credited, SampledTokens, Task, sample_settings};
-pub(crate) use imitation::imitation_step;
 
 use crate::Result;
-use crate::engine::engines::{Engines, Learner};
+use crate::engine::engines::Engines;
+use crate::engine::trainer::{Trainer, loss_of};
 use crate::grading::verifier::{AnswerCounts, Verifier};
 use crate::pack::{TokenGroup, token_group};
+use crate::plan::run_plan::RunPlan;
 use crate::problems::prompts::Prompt;
 use crate::step::rollouts::RolloutLog;
-use crate::step::update::{LaterGaps, update};
+use crate::step::update::update;
 use group::{Batch, grow};
 use scores::{attach_reference, scores_of, scores_of_offers};
 
 /// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it, with the groups that were trained on.
-pub(crate) fn rollout_step<L: Learner>(
+pub(crate) fn rollout_step<D: Device>(
     task: Task<'_>,
-    engines: &mut Engines<'_, L>,
+    engines: &mut Engines<'_, D>,
     log: &mut RolloutLog,
     step: Step,
 ) -> Result<(Metrics, Vec<MixedGroup>)> {
@@ -66,12 +67,35 @@ pub(crate) fn rollout_step<L: Learner>(
     let measure = || learner.kl_to_initial(&groups, batching);
     let kl = plan.measures_kl(step).then(measure).transpose()?;
     batch.clock.lap("kl");
-    let later_gaps = if plan.measures_gap(step) { LaterGaps::Measured } else { LaterGaps::Skipped };
-    let stats = update(learner, &mut groups, plan, step, later_gaps)?;
+    let stats = update(learner, &mut groups, plan, step)?;
     batch.clock.lap("train");
 
     let metrics = report::step(task, &batch, (&stats, kl.flatten()), step);
     Ok((metrics, batch.into_trained()))
+}
+
+/// A step of imitation: the demonstrations of a batch and the update made from them.
+pub(crate) fn imitation_step<D: Device>(
+    learner: &mut Trainer<D>,
+    demonstrations: &mut [TokenGroup],
+    plan: &RunPlan,
+    step: Step,
+    epoch: f64,
+) -> Result<Metrics> {
+    let mut clock = clock::Clock::start();
+    let stats = update(learner, demonstrations, plan, step)?;
+    clock.lap("train");
+    let mut metrics = Metrics::default();
+    metrics.set("step", step.0 as f64);
+    metrics.set("epoch", epoch);
+    metrics.set("loss", loss_of(&stats));
+    for name in ["teacher/mean_prob", "grad_norm", "lr"] {
+        if let Some(it) = stats.value(name) {
+            metrics.set(name, it);
+        }
+    }
+    report::times(&mut metrics, &clock, 0, stats.tokens);
+    Ok(metrics)
 }
 
 /// One request for each prompt, for the plain prompt's completions.
@@ -91,9 +115,9 @@ pub(crate) fn score(
 }
 
 /// The groups that can be used, with what enters where the gate is open (Eq. 5), and how many cannot (D6).
-pub(crate) fn mix<L: Learner>(
+pub(crate) fn mix<D: Device>(
     task: Task<'_>,
-    learner: &mut L,
+    learner: &mut Trainer<D>,
     scored: Vec<ScoredGroup>,
     step: Step,
 ) -> Result<(Vec<MixedGroup>, usize)> {
@@ -111,9 +135,9 @@ pub(crate) fn mix<L: Learner>(
 }
 
 /// The credit of groups by the method, and their tokens.
-pub(crate) fn credited<L: Learner>(
+pub(crate) fn credited<D: Device>(
     task: Task<'_>,
-    engines: &mut Engines<'_, L>,
+    engines: &mut Engines<'_, D>,
     groups: Vec<MixedGroup>,
     step: Step,
 ) -> Result<Vec<Credited>> {

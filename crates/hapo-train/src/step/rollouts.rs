@@ -16,7 +16,7 @@ pub(crate) struct RolloutLog {
     every: u64,
     /// Is `None` outside [`train`](crate::train).
     run_dir: Option<PathBuf>,
-    writer: RolloutWriter,
+    pub(crate) writer: RolloutWriter,
     /// The first response of the last step that was kept, for readers.
     pub(crate) sampled: Option<String>,
 }
@@ -67,11 +67,6 @@ impl RolloutLog {
         self.sampled = lines.iter().find(|it| it.role == Role::Policy).map(markdown);
         let path = RunFolder(run_dir).rollouts_of(step.0);
         self.writer.write(path, lines)
-    }
-
-    /// Waits until the rollouts of the steps done are on the disk.
-    pub(crate) fn wait(&mut self) -> Result<()> {
-        self.writer.wait()
     }
 }
 

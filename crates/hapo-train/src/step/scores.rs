@@ -7,20 +7,22 @@ use std::sync::Arc;
 use hapo_core::{
     Context, Credit, Loss, MixedGroup, Scored, ScoredGroup, Scores, TeacherTrajectory, TokenScores,
 };
+use hapo_kernels::Device;
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Extraction, find_answer};
 
 use super::group::Task;
 use crate::Result;
-use crate::engine::engines::{Engines, Learner};
+use crate::engine::engines::Engines;
 use crate::engine::scorer::ScoreRequest;
+use crate::engine::trainer::Trainer;
 use crate::pack::privileged_prompt;
 
 /// The scores of what may enter each group, the teachers' traces first; none where the method asks for none or there is
 /// no choice.
-pub(super) fn scores_of_offers<L: Learner>(
+pub(super) fn scores_of_offers<D: Device>(
     task: Task<'_>,
-    learner: &mut L,
+    learner: &mut Trainer<D>,
     groups: &[ScoredGroup],
     open: &[bool],
 ) -> Result<Vec<Vec<TokenScores>>> {
@@ -71,9 +73,9 @@ fn answer_in(chat_format: &ChatFormat, trace: &[u32]) -> Result<Range<usize>> {
 }
 
 /// The scores of the groups in which something reads them.
-pub(crate) fn scores_of<L: Learner>(
+pub(crate) fn scores_of<D: Device>(
     task: Task<'_>,
-    engines: &mut Engines<'_, L>,
+    engines: &mut Engines<'_, D>,
     groups: &[MixedGroup],
 ) -> Result<Vec<Scores>> {
     let mut scores = of_reference(task, engines, groups)?;
@@ -85,9 +87,9 @@ pub(crate) fn scores_of<L: Learner>(
 }
 
 /// Members behind the prompts that the method names for each, by the weights of the step.
-fn of_weights<L: Learner>(
+fn of_weights<D: Device>(
     task: Task<'_>,
-    learner: &mut L,
+    learner: &mut Trainer<D>,
     groups: &[MixedGroup],
 ) -> Result<Vec<Vec<TokenScores>>> {
     let mut read = Vec::new();
@@ -106,9 +108,9 @@ fn of_weights<L: Learner>(
 }
 
 /// The responses behind their prompts, by the weights of the step.
-fn by_weights<'a, L: Learner>(
+fn by_weights<'a, D: Device>(
     task: Task<'_>,
-    learner: &mut L,
+    learner: &mut Trainer<D>,
     read: impl Iterator<Item = &'a (Vec<u32>, &'a [u32])>,
 ) -> Result<Vec<TokenScores>> {
     let batching = task.plan.batching();
@@ -133,9 +135,9 @@ fn rendered(task: Task<'_>, group: &MixedGroup, context: Context) -> Result<Vec<
 }
 
 /// Every member behind the prompt that it is trained on behind, by the second model; none without one.
-fn of_reference<L: Learner>(
+fn of_reference<D: Device>(
     task: Task<'_>,
-    engines: &mut Engines<'_, L>,
+    engines: &mut Engines<'_, D>,
     groups: &[MixedGroup],
 ) -> Result<Vec<Scores>> {
     let Some(reference) = &mut engines.reference else {

@@ -1,28 +1,19 @@
 //! The updates of one batch: every pass visits every mini-batch of prompts once (D19).
 
 use hapo_core::{Refusal, Remedy, Step};
-use hapo_kernels::AdamW;
+use hapo_kernels::{AdamW, Device};
 
 use crate::Result;
-use crate::engine::engines::Learner;
-use crate::engine::trainer::{SAMPLER_GAP, loss_of};
+use crate::engine::trainer::{SAMPLER_GAP, Trainer, loss_of};
 use crate::observe::stats::{Over, Stats};
 use crate::pack::TokenGroup;
 use crate::plan::run_plan::RunPlan;
 
-/// True if the sampler's gap is measured in the mini-batches after the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LaterGaps {
-    Measured,
-    Skipped,
-}
-
-pub(crate) fn update<L: Learner>(
-    learner: &mut L,
+pub(crate) fn update<D: Device>(
+    learner: &mut Trainer<D>,
     groups: &mut [TokenGroup],
     plan: &RunPlan,
     step: Step,
-    later_gaps: LaterGaps,
 ) -> Result<Stats> {
     let (optim, batching) = (plan.recipe().optim(), plan.batching());
     let per_mini_batch = match optim.mini_batch_prompts {
@@ -31,11 +22,10 @@ pub(crate) fn update<L: Learner>(
     };
     let mut stats = Stats::default();
     let later = groups.get(per_mini_batch..).unwrap_or_default();
-    let gap = match later.is_empty() {
-        true => Some(0.0),
-        false if later_gaps == LaterGaps::Measured => learner.sampler_gap(later, batching)?,
-        false => None,
-    };
+    // Of one mini-batch it is measured by the update itself.
+    let gap = (later.is_empty() || plan.measures_gap(step))
+        .then(|| learner.sampler_gap(later, batching))
+        .transpose()?;
     learner.rescore(groups, batching)?;
     let (mut updates, mut learning_rate) = (0, 0.0);
     let meter = learner.meter();
@@ -70,8 +60,8 @@ pub(crate) fn update<L: Learner>(
 }
 
 /// Makes one update from a mini-batch, and returns its numbers. A loss, gradient or weight that is no number ends the run (D23).
-pub(crate) fn update_once<L: Learner>(
-    learner: &mut L,
+pub(crate) fn update_once<D: Device>(
+    learner: &mut Trainer<D>,
     mini_batch: &[TokenGroup],
     plan: &RunPlan,
     step: Step,

@@ -9,7 +9,7 @@ use hapo_core::{Clip, ImportanceRatioLevel, Loss, Normaliser, Span, Term, operat
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Config, Decoder, Model, Rope};
 use hapo_train::pack::{Sequence, TokenGroup, pack};
-use hapo_train::{Batching, Learner, Trainer};
+use hapo_train::{Batching, Trainer};
 use serde_json::{Value, json};
 
 const HIDDEN: usize = 64;

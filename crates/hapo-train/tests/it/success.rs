@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_kernels::Cpu;
-use hapo_train::{Metrics, Overrides, Recipe, Run, RunPlan, Trainer};
+use hapo_train::{Metrics, Overrides, Recipe, Run, RunPlan};
 
 /// One step of two prompts in groups of four, with a custom reward of .9 for every text that has a box and 0 for any other.
 fn step(method: &str, folder: &Path) -> Metrics {
@@ -11,7 +11,7 @@ fn step(method: &str, folder: &Path) -> Metrics {
 }
 
 /// A run with these rewards for texts with a box and without.
-fn run(method: &str, boxed: &str, other: &str, folder: &Path) -> Result<Run<Trainer<Cpu>>, String> {
+fn run(method: &str, boxed: &str, other: &str, folder: &Path) -> Result<Run<Cpu>, String> {
     let program = folder.join("reward.sh");
     let script = format!(
         "while read -r line; do case $line in *boxed*) echo {boxed};; *) echo {other};; esac; done"
