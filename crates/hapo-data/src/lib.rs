@@ -31,8 +31,8 @@ pub use chat_template::{
 pub use container::Container;
 pub use convert::{Converted, Decision, convert, most_teachers};
 pub use dataset::{
-    Dataset, JsonRows, Loaded, PromptText, Rows, data_files, json_lines, json_rows, load,
-    load_rows, open, open_all, open_reader, prompt_text, question_hash,
+    Dataset, JsonRows, Loaded, Only, PromptText, Reading, Rows, Unread, data_files, json_lines,
+    json_rows, load, load_rows, open, open_all, open_reader, prompt_text, question_hash,
 };
 pub use example::{Example, Message};
 pub use layouts::{Columns, DATASET_LAYOUTS, Layout, NamedColumns};

@@ -91,6 +91,13 @@ impl Value {
         }
     }
 
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
     pub(crate) fn number(&self) -> Option<String> {
         match self {
             Value::Number(digits) => Some(digits.clone()),
@@ -199,6 +206,12 @@ pub(crate) fn parse_row(bytes: &[u8], first: bool) -> Result<Object, Fault> {
         };
         fault("row", "one JSON object", &got)
     })
+}
+
+/// A text that is a JSON list of texts, as that list. `[1, 2]` stays an interval.
+pub(crate) fn json_texts(text: &str) -> Option<Value> {
+    let texts: Vec<String> = serde_json::from_str(text.trim()).ok()?;
+    Some(Value::List(texts.into_iter().map(Value::Text).collect()))
 }
 
 /// An object's keys and values, not read yet.

@@ -246,7 +246,8 @@ impl Args {
             }
             let columns = self.columns.parsed()?;
             let keeps_fields = hapo_net::reward::is_own(&self.grader);
-            let read_as = ReadAs { columns: columns.as_ref(), keeps_fields };
+            let read_as =
+                ReadAs { columns: columns.as_ref(), drop: &self.columns.drop, keeps_fields };
             let dataset = hapo_train::load_file(&hub::data_file(file)?, read_as)?;
             check(&dataset, file, grader)?;
             let name = file.display().to_string();

@@ -6,6 +6,7 @@
 mod begin;
 mod columns;
 mod fields;
+mod question;
 mod table;
 
 use crate::container::Container;
@@ -20,6 +21,7 @@ use fields::{
 pub(crate) use fields::last_boxed;
 
 pub use columns::{Columns, NamedColumns};
+pub(crate) use question::whole;
 pub use table::DATASET_LAYOUTS;
 pub(crate) use table::{COLUMNS, OWN};
 
@@ -95,6 +97,12 @@ pub(crate) struct Labels {
 }
 
 impl Layout {
+    /// True of a key that is read, or rightly left alone.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        let mut keys = self.keys.iter().copied().flatten();
+        keys.any(|it| if self.folds { it.eq_ignore_ascii_case(name) } else { *it == name })
+    }
+
     pub(crate) fn fit(&self, row: &Object, container: Container) -> u32 {
         let meets = |word: &str| match word.strip_prefix('!') {
             Some(name) => !row.has(name),
@@ -291,7 +299,7 @@ impl Teachers {
 }
 
 /// The value under a name, or under the parts of a dotted one.
-fn at<'a>(row: &'a Object, name: &str) -> Option<&'a Value> {
+pub(crate) fn at<'a>(row: &'a Object, name: &str) -> Option<&'a Value> {
     if let Some(value) = row.get(name) {
         return Some(value);
     }

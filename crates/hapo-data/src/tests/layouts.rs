@@ -54,7 +54,7 @@ fn check(name: &str, bytes: &[u8], expected: &Expect) {
     for bad in &loaded.bad_rows {
         text += &format!("bad: {}\n", bad.to_string().split_once(':').unwrap().1);
     }
-    for (field, rows) in &loaded.ignored_fields {
+    for (field, rows) in &loaded.unread.ignored_fields {
         text += &format!("ignored: {field} in {rows}\n");
     }
     text.extend(loaded.dataset.examples.iter().map(show));
@@ -73,7 +73,11 @@ fn every_layout_has_a_sample_that_it_recognises() {
         assert_eq!((loaded.layout, loaded.bad_row_count), (layout, 0), "{name}");
         let n: u64 = loaded.dataset.examples.iter().map(|it| u64::from(it.k())).sum();
         assert_eq!(n, rows, "{layout}, {name}");
-        assert!(loaded.ignored_fields.is_empty(), "{layout}: {:?}", loaded.ignored_fields);
+        assert!(
+            loaded.unread.ignored_fields.is_empty(),
+            "{layout}: {:?}",
+            loaded.unread.ignored_fields
+        );
     }
 }
 

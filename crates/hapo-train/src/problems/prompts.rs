@@ -10,7 +10,7 @@ use hapo_core::{
     Context, CounterRng, PromptId, Refusal, RngCounter, RngStream, TeacherTrajectory, Verdict,
     counted,
 };
-use hapo_data::{AdmissionRule, Columns, Dataset, Example, Loaded, NamedColumns};
+use hapo_data::{AdmissionRule, Columns, Dataset, Example, Loaded, NamedColumns, Reading, Unread};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Gold, Grader, in_order};
 
@@ -81,8 +81,8 @@ pub struct PromptTable {
     pub unused_solutions: usize,
     /// Prompts that are left out as they are too long, with the row.
     pub overlong: Vec<String>,
-    /// Fields of the file that look like solutions and are not read, with the number of rows that have them.
-    pub unread_solutions: BTreeMap<String, u64>,
+    /// Fields of the files that are not read.
+    pub unread: Unread,
     /// Rows of the file that are copies of a prompt; an epoch visits each prompt once.
     pub copies: u64,
     /// Hashes of all rows, in their order.
@@ -173,14 +173,13 @@ impl PromptTable {
         }
         let copies = dataset.examples.iter().map(|it| u64::from(it.copies));
         let (copies, inputs) = (copies.sum(), hashes.finish());
-        let unread_solutions = BTreeMap::new();
         let prompt_limit = limits.prompt_tokens;
         Ok(Self {
             prompts,
             refused_teachers,
             unused_solutions,
             overlong,
-            unread_solutions,
+            unread: Unread::default(),
             copies,
             inputs,
             prompt_limit,
@@ -372,18 +371,25 @@ impl Order {
 pub struct ReadAs<'a> {
     /// Names of the columns, where no layout fits.
     pub columns: Option<&'a Columns>,
+    /// Columns that are left out.
+    pub drop: &'a [String],
     /// True if rows are kept whole, for a custom reward.
     pub keeps_fields: bool,
 }
 
-/// Reads a data set; bad rows are errors that name the first of them.
+/// Reads a data set; bad rows are errors that name the first of them, and so is a part of the question that is not read.
 pub fn load_file(path: &Path, read_as: ReadAs<'_>) -> Result<Dataset> {
-    Ok(load_files(std::slice::from_ref(&path.to_owned()), read_as)?.dataset)
+    let loaded = load_files(std::slice::from_ref(&path.to_owned()), read_as)?;
+    match loaded.unread.not_whole(&path.display().to_string()) {
+        Some(refusal) => Err(refusal),
+        None => Ok(loaded.dataset),
+    }
 }
 
 /// Reads several data sets, one after the other.
 pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loaded> {
-    let rows = hapo_data::open_all(paths, read_as.columns)?;
+    let (columns, drop) = (read_as.columns.cloned(), read_as.drop.to_vec());
+    let rows = hapo_data::open_all(paths, &Reading { columns, drop, ..Reading::default() })?;
     let rows = if read_as.keeps_fields { rows.keeping_fields() } else { rows };
     let loaded = hapo_data::load_rows(rows)?;
     let files: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();

@@ -1,11 +1,10 @@
 //! The training data of a run: prompts in an order, or documents of the built-in corpus.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use hapo_core::{Refusal, Step, counted, demonstration as imitated};
-use hapo_data::Dataset;
 use hapo_data::task::{Corpus, Split, TaskSet};
+use hapo_data::{Dataset, Unread};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Grader;
 
@@ -82,7 +81,11 @@ impl Source {
         let mut all = Vec::new();
         let imitates = matches!(self, Self::Demonstrations { .. });
         let uses_teachers = wants_teacher || imitates;
-        for (name, rows) in table.unread_solutions.iter().filter(|_| uses_teachers) {
+        all.extend(table.unread.not_whole("the data").map(|it| match it.how_to_mend() {
+            Some(hint) => format!("{it}: {hint}"),
+            None => it.to_string(),
+        }));
+        for (name, rows) in table.unread.unread_solutions.iter().filter(|_| uses_teachers) {
             all.push(format!(
                 "`{name}` looks like solutions ({} of the data) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it",
                 counted(*rows, "row", "rows")
@@ -161,7 +164,7 @@ pub(crate) fn load_source(
     chat_format: &ChatFormat,
     grader: &dyn Grader,
 ) -> Result<Source> {
-    let mut unread_solutions = BTreeMap::new();
+    let mut unread = Unread::default();
     let dataset = match &recipe.data().train {
         DataSource::Corpus => {
             let mixture =
@@ -175,10 +178,11 @@ pub(crate) fn load_source(
         DataSource::Files(_) => {
             let read_as = ReadAs {
                 columns: recipe.data().columns.as_ref(),
+                drop: &recipe.data().drop,
                 keeps_fields: recipe.keeps_fields(),
             };
             let loaded = load_files(files, read_as)?;
-            unread_solutions = loaded.unread_solutions;
+            unread = loaded.unread;
             loaded.dataset
         }
     };
@@ -193,7 +197,7 @@ pub(crate) fn load_source(
     };
     let mut table =
         PromptTable::new(&dataset, &recipe.data().train.name(), chat_format, grader, limits)?;
-    table.unread_solutions = unread_solutions;
+    table.unread = unread;
     if !recipe.method().samples() {
         table = table.with_teacher();
     }
