@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::dataset::{Reading, Unread, open_all, question_hash};
+use crate::dataset::{Reading, Unread, open_all, prompt_of, question_hash};
 use crate::example::Example;
 use crate::layouts::NamedColumns;
 use crate::row::Row;
@@ -46,6 +46,9 @@ pub struct FileSummary {
     /// The template of the prompts whose tokens are counted.
     pub template: Option<&'static str>,
     pub tokens_of_prompts: Option<Lengths>,
+    /// Prompts that the template has no place for.
+    pub not_rendered: u64,
+    pub first_not_rendered: Option<String>,
     /// Lengths of the solutions in tokens, the end token included.
     pub tokens_of_teachers: Option<Lengths>,
     #[serde(flatten)]
@@ -154,10 +157,16 @@ impl Counts {
     ) -> Result<(), E> {
         // A prompt that the file renders itself is counted as it stands there.
         let prompt = match &example.rendered {
-            Some(it) => it.clone(),
-            None => count.template.render(&example.problem)?,
+            Some(it) => Ok(it.clone()),
+            None => prompt_of(example, count.template),
         };
-        self.prompts.push((count.tokens)(&prompt)? as u32);
+        match prompt {
+            Ok(prompt) => self.prompts.push((count.tokens)(&prompt)? as u32),
+            Err(refusal) => {
+                self.summary.not_rendered += 1;
+                self.summary.first_not_rendered.get_or_insert_with(|| refusal.to_string());
+            }
+        }
         for solution in &example.teachers {
             // The end token counts, as it does against the response limit.
             self.teachers.push((count.tokens)(solution)? as u32 + 1);

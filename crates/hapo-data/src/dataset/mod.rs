@@ -8,16 +8,17 @@
 //! doubles as it fills.
 
 mod json_rows;
-mod prompt_text;
+mod prompt;
 mod reading;
 mod rows;
 mod sources;
 mod unread;
 
 use crate::container::{self, Container};
-use crate::example::Example;
+use crate::example::{Example, THINK, THOUGHT};
 use crate::layouts::{self, NamedColumns};
 use crate::row::{BadRow, Row};
+use crate::template::PromptTemplate;
 use hapo_core::Refusal;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
@@ -27,7 +28,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use json_rows::{JsonRows, json_lines, json_rows};
-pub use prompt_text::{PromptText, prompt_text};
+pub use prompt::prompt_of;
 pub use reading::{Only, Reading};
 pub use rows::Rows;
 pub use sources::data_files;
@@ -40,23 +41,31 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// The same for prompts that end like this: where they end in `<think>\n`, a teacher's solution does
-    /// not begin with it once more.
-    pub fn after_prompts_ending(&self, end: &str) -> Cow<'_, Dataset> {
-        const OPENING: &str = "<think>\n";
-        let repeats = |it: &String| it.starts_with(OPENING);
-        if !end.ends_with(OPENING)
-            || !self.examples.iter().any(|it| it.teachers.iter().any(repeats))
-        {
-            return Cow::Borrowed(self);
+    /// The same for a template's prompts. Thoughts of solutions stand in the tags that the model's own template writes,
+    /// and where a prompt ends in `<think>` and a line break, a solution does not begin with it once more.
+    pub fn under(&self, template: &PromptTemplate) -> Result<Cow<'_, Dataset>, Refusal> {
+        let thinks = |it: &String| it.starts_with(THINK);
+        if !self.examples.iter().any(|it| it.teachers.iter().any(thinks)) {
+            return Ok(Cow::Borrowed(self));
         }
+        let tags = match template {
+            PromptTemplate::Chat(chat) => chat.template.thought_tags()?,
+            PromptTemplate::Named(_) => None,
+        };
+        let opens = template.render("a problem")?.ends_with(THINK);
         let mut dataset = self.clone();
-        for teacher in dataset.examples.iter_mut().flat_map(|it| &mut it.teachers) {
-            if repeats(teacher) {
-                teacher.drain(..OPENING.len());
-            }
+        let teachers = dataset.examples.iter_mut().flat_map(|it| &mut it.teachers);
+        for teacher in teachers.filter(|it| thinks(it)) {
+            let rest = teacher.split_off(THINK.len());
+            *teacher = match (&tags, rest.split_once(THOUGHT)) {
+                (Some((open, close)), Some((thought, text))) => {
+                    [open, thought, close, text].concat()
+                }
+                _ if opens => rest,
+                _ => [THINK, &rest].concat(),
+            };
         }
-        Cow::Owned(dataset)
+        Ok(Cow::Owned(dataset))
     }
 }
 

@@ -191,6 +191,8 @@ impl<'a> Rows<'a> {
         for (name, value) in &fields.0 {
             if !is_known(name) {
                 self.unread.add(name, value);
+            } else if columns.is_none() && layout.leaves_out(name, value) {
+                self.unread.add_label(name);
             } else if matches!(value, Value::Object(_)) {
                 self.unread.add_questions(name, value);
             }
@@ -288,6 +290,10 @@ fn recognise(
             layouts::whole(&row).ok().flatten().map_or(row, |it| it.row)
         })
         .collect();
+    if let Some(what) = objects.first().and_then(judged) {
+        let hint = "no method here learns from them; --columns problem=prompt,teacher=chosen reads the chosen texts as solutions";
+        return Err(of_file(path, format!("the rows are {what}"), hint));
+    }
     let mut best: Option<(&Layout, u64)> = None;
     for layout in DATASET_LAYOUTS {
         let fit = objects.iter().map(|it| u64::from(layout.fit(it, container))).sum();
@@ -315,9 +321,36 @@ fn recognise(
                 let hint = "a row has a problem and its answer: docs/guides/your-own-data.md";
                 return Err(of_file(path, "expected rows, got none", hint));
             };
+            if let Some(name) = objects.first().and_then(wrapper) {
+                let problem = format!("the rows are in a list of their own, `{name}`");
+                let hint = "write one row a line: jq -c '.NAME[]' FILE > rows.jsonl";
+                return Err(of_file(path, problem, hint));
+            }
             let problem = format!("no known dataset layout has these columns: {found}");
             let hint = "name them: --columns problem=NAME,answer=NAME, in a recipe data.columns; `hapo list layouts` has the layouts";
             Err(of_file(path, problem, hint))
         }
     }
+}
+
+/// What rows are that say which text is better, and have no answer.
+fn judged(row: &Object) -> Option<&'static str> {
+    let begins = |word: &str| row.0.iter().any(|it| it.0.to_lowercase().starts_with(word));
+    let is_judged = |name: &str| match row.get(name) {
+        Some(Value::Bool(_)) => true,
+        Some(Value::List(items)) => matches!(items.first(), Some(Value::Bool(_))),
+        _ => false,
+    };
+    let has_answer = ["answer", "solution", "ground_truth"].iter().any(|it| row.some(it).is_some());
+    if begins("chosen") && begins("rejected") && !has_answer {
+        return Some("preference pairs (chosen, rejected)");
+    }
+    let is_judged = is_judged("label") || is_judged("labels");
+    (is_judged && begins("completion")).then_some("judged completions (completion, label)")
+}
+
+/// The field of a whole file in one object that has its rows.
+fn wrapper(row: &Object) -> Option<&str> {
+    let is_rows = |value: &Value| matches!(value, Value::List(items) if matches!(items.first(), Some(Value::Object(_))));
+    row.0.iter().find(|it| is_rows(&it.1)).map(|it| it.0.as_str())
 }

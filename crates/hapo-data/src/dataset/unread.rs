@@ -13,6 +13,8 @@ pub struct Unread {
     pub ignored_fields: BTreeMap<String, u64>,
     /// Those that look like worked solutions.
     pub unread_solutions: BTreeMap<String, u64>,
+    /// Labels (source, level, subject, id) of a type that no label has.
+    pub labels_left_out: BTreeMap<String, u64>,
     /// Those that look like a part of the question: choices, passages, pictures, tools.
     pub unread_questions: BTreeMap<String, u64>,
 }
@@ -28,15 +30,19 @@ impl Unread {
 
     /// Counts a field, or the fields of a structure, where they look like a part of the question.
     pub(super) fn add_questions(&mut self, name: &str, value: &Value) {
-        if looks_like_question(name) && holds_something(value) {
+        if looks_like_question(name) && value.says_something() {
             count(&mut self.unread_questions, name);
         } else if let Value::Object(Object(fields)) = value {
             for (inner, value) in fields {
-                if looks_like_question(inner) && holds_something(value) {
+                if looks_like_question(inner) && value.says_something() {
                     count(&mut self.unread_questions, &format!("{name}.{inner}"));
                 }
             }
         }
+    }
+
+    pub(super) fn add_label(&mut self, name: &str) {
+        count(&mut self.labels_left_out, name);
     }
 
     pub(super) fn add_question(&mut self, name: &str) {
@@ -147,18 +153,6 @@ fn looks_like_question(name: &str) -> bool {
     let words = words(name);
     let is_part = |it: &String| PARTS.contains(&&**it) || PICTURES.contains(&&**it);
     words.iter().any(is_part) && !words.iter().any(|it| ABOUT.contains(&&**it))
-}
-
-fn holds_something(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(_) | Value::Number(_) => false,
-        Value::Text(text) => !text.trim().is_empty(),
-        Value::List(items) => {
-            items.iter().any(|it| matches!(it, Value::Number(_)) || holds_something(it))
-        }
-        Value::Object(Object(fields)) => fields.iter().any(|it| holds_something(&it.1)),
-        Value::Other(_) => true,
-    }
 }
 
 /// True if an unread field holds worked solutions, by its name or by the end of its text.

@@ -139,14 +139,12 @@ impl Columns {
             },
         }
         with_solutions(&mut example, teachers);
-        let label = |name: &Option<String>| {
-            let name = name.as_deref().unwrap_or_default();
-            label(at(row, name), name, false)
-        };
-        example.id = label(&self.id)?.unwrap_or_default();
-        example.source = label(&self.source)?;
-        example.level = label(&self.level)?;
-        example.subject = label(&self.subject)?;
+        let label =
+            |name: &Option<String>| label(at(row, name.as_deref()?)?, false).map(str::to_owned);
+        example.id = label(&self.id).unwrap_or_default();
+        example.source = label(&self.source);
+        example.level = label(&self.level);
+        example.subject = label(&self.subject);
         Ok(example)
     }
 }

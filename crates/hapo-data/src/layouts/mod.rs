@@ -21,6 +21,7 @@ use fields::{
 pub(crate) use fields::last_boxed;
 
 pub use columns::{Columns, NamedColumns};
+pub use fields::golds_in;
 pub(crate) use question::whole;
 pub use table::DATASET_LAYOUTS;
 pub(crate) use table::{COLUMNS, OWN};
@@ -56,8 +57,6 @@ pub(crate) enum Prompt {
     Text(&'static [&'static str]),
     TextOrMessages(&'static str),
     Messages(&'static str),
-    /// Of messages the last user's alone.
-    LastMessage(&'static str),
     /// The first message, which a template was already put around.
     Rendered(&'static str),
 }
@@ -165,12 +164,12 @@ impl Layout {
         for teachers in self.teachers {
             teachers.read(&mut example, row)?;
         }
-        if let Some(id) = self.label(row, self.labels.id, false)? {
+        if let Some(id) = self.label(row, self.labels.id, false) {
             example.id = id;
         }
-        example.source = self.label(row, self.labels.source, true)?;
-        example.level = self.label(row, self.labels.level, false)?;
-        example.subject = self.label(row, self.labels.subject, true)?;
+        example.source = self.label(row, self.labels.source, true);
+        example.level = self.label(row, self.labels.level, false);
+        example.subject = self.label(row, self.labels.subject, true);
         Ok(example)
     }
 
@@ -190,11 +189,6 @@ impl Layout {
             }
             Prompt::TextOrMessages(name) => set_text_or_messages(example, row.get(name), name)?,
             Prompt::Messages(name) => set_prompt(example, messages(row.get(name), name)?, name)?,
-            Prompt::LastMessage(name) => {
-                set_prompt(example, messages(row.get(name), name)?, name)?;
-                example.system = None;
-                example.messages.clear();
-            }
             Prompt::Rendered(name) => {
                 let rendered = messages(row.get(name), name)?.swap_remove(0).content;
                 let problem = problem_in(&rendered).filter(|problem| !problem.trim().is_empty());
@@ -210,27 +204,23 @@ impl Layout {
         Ok(())
     }
 
-    fn label(
-        &self,
-        row: &Object,
-        paths: &[&'static str],
-        text_only: bool,
-    ) -> Result<Option<String>, Fault> {
-        for path in paths {
-            let is_inside = path.contains('.');
-            let found = if is_inside {
-                at(row, path).map(|value| (*path, value))
-            } else {
-                self.first(row, &[path])
-            };
-            let Some((name, value)) = found else { continue };
-            match label(Some(value), name, text_only) {
-                Ok(None) => {}
-                Err(_) if is_inside => {}
-                other => return other,
-            }
-        }
-        Ok(None)
+    fn label(&self, row: &Object, paths: &[&'static str], text_only: bool) -> Option<String> {
+        let found = paths.iter().filter_map(|path| match path.contains('.') {
+            true => at(row, path),
+            false => self.first(row, &[path]).map(|it| it.1),
+        });
+        let mut labels = found.filter_map(|value| label(value, text_only));
+        labels.next().map(str::to_owned)
+    }
+
+    /// True of a label that is of another type: it is left out.
+    pub(crate) fn leaves_out(&self, name: &str, value: &Value) -> bool {
+        let Labels { id, source, level, subject } = self.labels;
+        let is = |names: &[&str]| names.iter().any(|it| it.eq_ignore_ascii_case(name));
+        let text_only = is(source) || is(subject);
+        (text_only || is(id) || is(level))
+            && *value != Value::Null
+            && label(value, text_only).is_none()
     }
 }
 

@@ -2,7 +2,7 @@
 //! where any is admissible, teacher trajectories.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,9 @@ use hapo_core::{
     Context, CounterRng, PromptId, Refusal, RngCounter, RngStream, TeacherTrajectory, Verdict,
     counted,
 };
-use hapo_data::{AdmissionRule, Columns, Dataset, Example, Loaded, NamedColumns, Reading, Unread};
+use hapo_data::{
+    AdmissionRule, Columns, Dataset, Example, Loaded, NamedColumns, PromptTemplate, Reading, Unread,
+};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Gold, Grader, in_order};
 
@@ -28,6 +30,8 @@ pub struct Prompt {
     pub problem: String,
     /// True if the prompt is the problem alone, behind which a hint may be put.
     pub is_problem: bool,
+    /// The system text of its file.
+    pub system: Option<String>,
     pub answer: String,
     /// The gold answer as the grader reads it; there wherever rollouts are graded (D38).
     pub gold: Option<Gold>,
@@ -61,7 +65,9 @@ impl Prompt {
         let mut shown = response;
         loop {
             let text = hapo_data::with_hint(&self.problem, &chat_format.text(shown)?);
-            let tokens = chat_format.prompt(&text)?;
+            let system = self.system.clone();
+            let problem = Example { problem: text, system, ..Example::default() };
+            let tokens = chat_format.prompt_of(&problem)?;
             let over = tokens.len().saturating_sub(limit);
             if over == 0 || shown.is_empty() {
                 return Ok(tokens);
@@ -83,6 +89,10 @@ pub struct PromptTable {
     pub overlong: Vec<String>,
     /// Fields of the files that are not read.
     pub unread: Unread,
+    /// Problems that have no solution at all.
+    pub without_teacher: usize,
+    /// Prompts with a system text of their file, where it is not used.
+    pub unused_systems: usize,
     /// Rows of the file that are copies of a prompt; an epoch visits each prompt once.
     pub copies: u64,
     /// Hashes of all rows, in their order.
@@ -113,13 +123,17 @@ impl PromptTable {
         grader: &dyn Grader,
         limits: PromptLimits,
     ) -> Result<Self> {
-        let any_prompt = chat_format.template.render("a problem")?;
-        let dataset = &*dataset.after_prompts_ending(&any_prompt);
+        let dataset = &*dataset.under(&chat_format.template)?;
         let admission = admit_teachers(dataset, chat_format, grader, limits)?;
         let refused = admission.refused.iter();
         let refused_teachers =
             refused.map(|it| with_row(dataset, it.example, origin, &it.why)).collect();
-        let unused_solutions = admission.unused;
+        let (unused_solutions, without_teacher) = (admission.unused, admission.without_teacher);
+        let replaces = match &chat_format.template {
+            PromptTemplate::Named(_) => true,
+            PromptTemplate::Chat(chat) => chat.system.is_some(),
+        };
+        let systems = dataset.examples.iter().filter(|it| it.system.is_some()).count();
         let mut prompts = Vec::with_capacity(dataset.examples.len());
         let mut hashes = RowHashes::default();
         let mut overlong = Vec::new();
@@ -161,6 +175,7 @@ impl PromptTable {
                 name: example.id.clone(),
                 problem: example.problem.clone(),
                 is_problem: is_problem(example),
+                system: example.system.clone(),
                 answer: example.answer.clone(),
                 gold,
                 tokens,
@@ -178,6 +193,8 @@ impl PromptTable {
             prompts,
             refused_teachers,
             unused_solutions,
+            without_teacher,
+            unused_systems: if replaces { systems } else { 0 },
             overlong,
             unread: Unread::default(),
             copies,
@@ -250,7 +267,9 @@ fn hints_of(
     }
     let mut hints = Vec::with_capacity(texts.len());
     for text in texts {
-        let tokens = chat_format.prompt(&hapo_data::with_hint(&example.problem, &text))?;
+        let problem = hapo_data::with_hint(&example.problem, &text);
+        let shown = Example { problem, system: example.system.clone(), ..Example::default() };
+        let tokens = chat_format.prompt_of(&shown)?;
         let (limit, n) = (limits.prompt_tokens, tokens.len());
         if n > limit {
             return Ok(Err(format!(

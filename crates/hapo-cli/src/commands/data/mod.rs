@@ -184,13 +184,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn say_written(written: &Written, output: &Path, json: bool) -> Result<()> {
     if json {
-        let Written { rows, teachers_left_out, without_source } = written;
+        let Written { rows, teachers_left_out, systems_left_out, without_source } = written;
         // As text: a path that is no UTF-8 has no JSON.
         let output = output.display().to_string();
         outln!(
             "{}",
             serde_json::json!({"output": output, "rows": rows,
-                "teachers_left_out": teachers_left_out, "without_source": without_source})
+                "teachers_left_out": teachers_left_out,
+                "systems_left_out": systems_left_out, "without_source": without_source})
         );
     }
     Ok(())
@@ -299,6 +300,9 @@ fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
     ];
     let present = counts.into_iter().filter(|it| it.1 > 0);
     lines.extend(present.map(|(name, count)| (name, count.to_string())));
+    if let Some(first) = &it.first_not_rendered {
+        lines.push(("not rendered", format!("{}, the first: {first}", it.not_rendered)));
+    }
     if !it.sources.is_empty() {
         lines.push(("sources", most_frequent(&it.sources)));
     }
@@ -383,7 +387,7 @@ fn check(args: &Check) -> Result<()> {
         solutions.say(args.extraction);
         return Ok(());
     }
-    let mut rows_in_all = 0_u64;
+    let (mut rows_in_all, mut systems) = (0_u64, 0_u64);
     let mut answers: HashMap<String, String> = HashMap::new();
     let (mut contradicted, mut not_whole) = (BTreeSet::new(), Vec::new());
     for file in &args.files {
@@ -399,6 +403,7 @@ fn check(args: &Check) -> Result<()> {
                 None => solutions.add(&row)?,
             }
             if let Row::Good(example) = &row {
+                systems += u64::from(example.system.is_some());
                 let first = answers
                     .entry(example.problem.clone())
                     .or_insert_with(|| example.answer.clone());
@@ -410,11 +415,19 @@ fn check(args: &Check) -> Result<()> {
         warn_of_unread(&rows.unread.unread_solutions, file);
         not_whole.extend(rows.unread.not_whole(&file.display().to_string()));
         report_e_notation(&rows, file);
+        for (name, count) in &rows.unread.labels_left_out {
+            let rows = counted(*count, "row", "rows");
+            errln!("{}: `{name}` is no label in {rows} and is left out", file.display());
+        }
     }
     if args.json {
         outln!("{}", serde_json::json!({"rows": rows_in_all, "bad_rows": bad_rows}));
     }
     solutions.say(args.extraction);
+    if systems > 0 {
+        let rows = counted(systems, "row has a system text", "rows have a system text");
+        errln!("{rows}: template `chat` and servers get it, the other templates have their own");
+    }
     if let Some(first) = contradicted.first() {
         errln!(
             "warning: {} different answers in different rows, the first: {}",
@@ -565,6 +578,12 @@ fn convert(
     not_an_input(output, &files)?;
     let Converted { written, unread } = hapo_data::convert(file, reading, output, format, decide)?;
     warn_of_unread(&unread.unread_solutions, file);
+    if written.systems_left_out > 0 {
+        errln!(
+            "{} left out: this layout has no place for it",
+            counted(written.systems_left_out, "system text is", "system texts are")
+        );
+    }
     if written.teachers_left_out > 0 {
         errln!(
             "{} left out: this layout holds the first of a row",
