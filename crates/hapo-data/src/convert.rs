@@ -41,7 +41,12 @@ pub fn convert<E: From<Refusal>>(
         }
     }
     let unread = std::mem::take(&mut rows.unread);
-    match unread.not_whole(&file.display().to_string()) {
+    let file = file.display().to_string();
+    if writer.is_empty() && !reading.only.is_empty() {
+        let refusal = Refusal::input(format!("{file}: no row meets the conditions"));
+        return Err(refusal.hint("`hapo data stats` counts the sources").into());
+    }
+    match unread.not_whole(&file) {
         Some(refusal) => Err(refusal.into()),
         None => Ok(Converted { written: writer.finish()?, unread }),
     }

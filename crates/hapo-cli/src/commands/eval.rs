@@ -144,7 +144,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         return print_comparison(&args.compare, layout, args.seed);
     }
     let (mut plan, template) = args.plan()?;
-    for warning in plan.text_warnings() {
+    // A part of a benchmark has another text.
+    let whole = args.problems.is_none();
+    for warning in plan.text_warnings().into_iter().filter(|_| whole) {
         errln!("warning: {warning}");
     }
     let completions = plan.sets.iter().map(|it| it.dataset.examples.len() * it.completions);

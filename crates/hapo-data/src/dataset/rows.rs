@@ -291,7 +291,7 @@ fn recognise(
         })
         .collect();
     if let Some(what) = objects.first().and_then(judged) {
-        let hint = "no method here learns from them; --columns problem=prompt,teacher=chosen reads the chosen texts as solutions";
+        let hint = "no method here learns from them; --columns problem=NAME,teacher=NAME reads a column, such as chosen, as solutions";
         return Err(of_file(path, format!("the rows are {what}"), hint));
     }
     let mut best: Option<(&Layout, u64)> = None;
@@ -309,14 +309,20 @@ fn recognise(
         shorten(&keys.join(", "))
     });
     // Where no row can be read, the reason of the first says more than the list of layouts.
-    match head.pop_front() {
-        Some(Err(error)) => Err(error),
-        Some(Ok(RawRow { number, fields: Err(fault) })) => {
+    let first = match head.pop_front().transpose()? {
+        Some(RawRow { number, fields: Err(fault) }) => Some((number, fault)),
+        Some(RawRow { number, fields: Ok(row) }) => {
+            layouts::whole(&row).err().map(|fault| (number, fault))
+        }
+        None => None,
+    };
+    match first {
+        Some((number, fault)) => {
             let first = bad_row(path.display().to_string(), number, container, fault);
             let refusal = Refusal::input(format!("{first}; no row can be read"));
             Err(refusal.hint("`hapo list layouts` says what the rows of each layout have"))
         }
-        _ => {
+        None => {
             let Some(found) = columns else {
                 let hint = "a row has a problem and its answer: docs/guides/your-own-data.md";
                 return Err(of_file(path, "expected rows, got none", hint));

@@ -325,6 +325,11 @@ pub(super) fn gold(value: Option<&Value>, field: &str) -> Result<(String, Vec<St
         "a gold answer: a string that is not empty, a finite number or a list of them";
     let one = |value: &Value| match value {
         Value::Text(text) if !is_missing(text) => Ok(answer_line(text).to_owned()),
+        Value::Text(text) if !text.trim().is_empty() => Err(unexpected(
+            field,
+            "a gold answer, not a word for a missing one or the tests of a program",
+            Some(value),
+        )),
         other => other.number().ok_or_else(|| unexpected(field, EXPECTED, Some(other))),
     };
     let texts = value.and_then(Value::text).and_then(json_texts);

@@ -128,6 +128,10 @@ impl Writer {
         })
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
     pub fn write(&mut self, example: &Example) -> Result<(), Refusal> {
         self.write_with(example, None)
     }

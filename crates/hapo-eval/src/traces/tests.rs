@@ -35,6 +35,7 @@ fn rules(rule: Rule, leaked: Leaked) -> Rules<'static> {
 
 fn completed(text: &str) -> RawCompletion {
     RawCompletion {
+        thought: None,
         text: Some(text.into()),
         failed: None,
         finish_reason: Some("stop".into()),
