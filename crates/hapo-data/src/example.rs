@@ -56,10 +56,10 @@ impl Example {
             [] => vec![Message::new("user", &self.problem)],
             turns => turns.to_vec(),
         };
-        if turns[0].role == "system" {
-            turns.remove(0);
-        }
         if let Some(text) = system.or(self.system.as_deref()) {
+            if turns[0].role == "system" {
+                turns.remove(0);
+            }
             turns.insert(0, Message::new("system", text));
         }
         turns
