@@ -316,27 +316,23 @@ fn recognise(
         }
         None => None,
     };
-    match first {
-        Some((number, fault)) => {
-            let first = bad_row(path.display().to_string(), number, container, fault);
-            let refusal = Refusal::input(format!("{first}; no row can be read"));
-            Err(refusal.hint("`hapo list layouts` says what the rows of each layout have"))
-        }
-        None => {
-            let Some(found) = columns else {
-                let hint = "a row has a problem and its answer: docs/guides/your-own-data.md";
-                return Err(of_file(path, "expected rows, got none", hint));
-            };
-            if let Some(name) = objects.first().and_then(wrapper) {
-                let problem = format!("the rows are in a list of their own, `{name}`");
-                let hint = "write one row a line: jq -c '.NAME[]' FILE > rows.jsonl";
-                return Err(of_file(path, problem, hint));
-            }
-            let problem = format!("no known dataset layout has these columns: {found}");
-            let hint = "name them: --columns problem=NAME,answer=NAME, in a recipe data.columns; `hapo list layouts` has the layouts";
-            Err(of_file(path, problem, hint))
-        }
+    if let Some((number, fault)) = first {
+        let first = bad_row(path.display().to_string(), number, container, fault);
+        let refusal = Refusal::input(format!("{first}; no row can be read"));
+        return Err(refusal.hint("`hapo list layouts` says what the rows of each layout have"));
     }
+    let Some(found) = columns else {
+        let hint = "a row has a problem and its answer: docs/guides/your-own-data.md";
+        return Err(of_file(path, "expected rows, got none", hint));
+    };
+    if let Some(name) = objects.first().and_then(wrapper) {
+        let problem = format!("the rows are in a list of their own, `{name}`");
+        let hint = "write one row a line: jq -c '.NAME[]' FILE > rows.jsonl";
+        return Err(of_file(path, problem, hint));
+    }
+    let problem = format!("no known dataset layout has these columns: {found}");
+    let hint = "name them: --columns problem=NAME,answer=NAME, in a recipe data.columns; `hapo list layouts` has the layouts";
+    Err(of_file(path, problem, hint))
 }
 
 /// What rows are that say which text is better, and have no answer.

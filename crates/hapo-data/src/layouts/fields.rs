@@ -27,7 +27,7 @@ pub(super) fn label(value: &Value, text_only: bool) -> Option<&str> {
 }
 
 /// The messages of a dialogue, at least one: `role` and `content`, or `ShareGPT`'s `from` and `value`. A thought beside the
-/// content stands before it in `<think>`. OpenAI's `developer` is the system.
+/// content stands before it in `<think>`. A `developer` is the system.
 pub(super) fn messages(value: Option<&Value>, field: &str) -> Result<Vec<Message>, Fault> {
     const EXPECTED: &str = "a list of messages with role and content";
     let Some(Value::List(items)) = value else {

@@ -205,9 +205,8 @@ impl Layout {
     }
 
     fn label(&self, row: &Object, paths: &[&'static str], text_only: bool) -> Option<String> {
-        let found = paths.iter().filter_map(|path| match path.contains('.') {
-            true => at(row, path),
-            false => self.first(row, &[path]).map(|it| it.1),
+        let found = paths.iter().filter_map(|path| {
+            if path.contains('.') { at(row, path) } else { Some(self.first(row, &[path])?.1) }
         });
         let mut labels = found.filter_map(|value| label(value, text_only));
         labels.next().map(str::to_owned)

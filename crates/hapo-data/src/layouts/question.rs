@@ -13,7 +13,7 @@ use crate::value::{Fault, Object, Value, fault, json_texts, unexpected};
 /// In the order in which layouts prefer them.
 const QUESTIONS: &[&str] =
     &["problem", "prompt", "question", "query", "instruction", "input", "question_stem", "ctx"];
-/// What stands before a question, in any case. SVAMP's and ASDiv's `body` and their question are one paragraph.
+/// What stands before a question, in any case. A `body` (SVAMP) and its question are one paragraph.
 const CONTEXTS: &[&str] =
     &["context", "passage", "article", "paragraph", "story", "background", "body"];
 const CHOICES: &[&str] = &["choices", "options", "endings"];
@@ -111,17 +111,18 @@ fn lifted(row: &Object) -> Object {
     row
 }
 
-/// The spans of a passage that answer the question: SQuAD's are alternatives. DROP does not say whether several of its
+const DROP_SPANS: &str = "answers_spans.spans";
+
+/// The spans of a passage that answer the question: those of `SQuAD` are alternatives. DROP does not say whether several of its
 /// spans are, or are parts of one answer.
 fn span(row: &Object) -> Result<Option<Value>, Fault> {
     if let Some(it @ Value::List(_)) = at(row, "answers.text") {
         return Ok(Some(it.clone()));
     }
-    const DROP: &str = "answers_spans.spans";
-    let Some(Value::List(spans)) = at(row, DROP) else { return Ok(None) };
+    let Some(Value::List(spans)) = at(row, DROP_SPANS) else { return Ok(None) };
     match &spans[..] {
         [first, rest @ ..] if rest.iter().all(|it| it == first) => Ok(Some(first.clone())),
-        _ => Err(unexpected(DROP, "one span", at(row, DROP))),
+        _ => Err(unexpected(DROP_SPANS, "one span", at(row, DROP_SPANS))),
     }
 }
 
@@ -312,9 +313,12 @@ fn in_columns(row: &Object) -> Option<(Choices, Vec<String>)> {
     LETTERED.iter().find_map(|(begin, first)| {
         let column = |place: u8| {
             let ending = char::from(*first as u8 + place);
-            let is_it = |name: &str| match begin.is_empty() {
-                true => name == ending.to_string(),
-                false => plain(name) == format!("{begin}{ending}"),
+            let is_it = |name: &str| {
+                if begin.is_empty() {
+                    name == ending.to_string()
+                } else {
+                    plain(name) == format!("{begin}{ending}")
+                }
             };
             let (name, value) = row.0.iter().find(|it| is_it(&it.0))?;
             Some((name.clone(), short_text(value)?))
