@@ -1,12 +1,10 @@
 //! A file in another layout.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use hapo_core::{Refusal, Remedy, TokenId};
 
-use crate::dataset::{Rows, open_all};
-use crate::layouts::Columns;
+use crate::dataset::{Reading, Rows, Unread, open_all};
 use crate::row::Row;
 use crate::write::{Format, Writer, Written};
 
@@ -21,13 +19,13 @@ pub enum Decision {
 /// Writes the rows of `file` that `decide` keeps to `output`, or nothing at all.
 pub fn convert<E: From<Refusal>>(
     file: &Path,
-    columns: Option<&Columns>,
+    reading: &Reading,
     output: &Path,
     format: Format,
     mut decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision, E>,
 ) -> Result<Converted, E> {
     let mut writer = Writer::create(output, format)?;
-    let mut rows = open_all(&[file.to_owned()], columns)?;
+    let mut rows = open_all(&[file.to_owned()], reading)?;
     while let Some(row) = rows.next() {
         let row = row?;
         let tokens = match decide(&rows, &row)? {
@@ -42,21 +40,28 @@ pub fn convert<E: From<Refusal>>(
             }
         }
     }
-    let unread_solutions = std::mem::take(&mut rows.unread_solutions);
-    Ok(Converted { written: writer.finish()?, unread_solutions })
+    let unread = std::mem::take(&mut rows.unread);
+    let file = file.display().to_string();
+    if writer.is_empty() && !reading.only.is_empty() {
+        let refusal = Refusal::input(format!("{file}: no row meets the conditions"));
+        return Err(refusal.hint("`hapo data stats` counts the sources").into());
+    }
+    match unread.not_whole(&file) {
+        Some(refusal) => Err(refusal.into()),
+        None => Ok(Converted { written: writer.finish()?, unread }),
+    }
 }
 
 #[derive(Debug)]
 pub struct Converted {
     pub written: Written,
-    /// Fields of the input that look like solutions and are not read, with the number of rows that have them.
-    pub unread_solutions: BTreeMap<String, u64>,
+    pub unread: Unread,
 }
 
 /// The largest number of solutions in a row of a file.
-pub fn most_teachers(file: &Path, columns: Option<&Columns>) -> Result<usize, Refusal> {
+pub fn most_teachers(file: &Path, reading: &Reading) -> Result<usize, Refusal> {
     let mut most = 0;
-    for row in open_all(&[file.to_owned()], columns)? {
+    for row in open_all(&[file.to_owned()], reading)? {
         if let Row::Good(example) = row? {
             most = most.max(example.teachers.len());
         }

@@ -21,9 +21,10 @@ pub struct Example {
     /// How hard it is, in the words of its source.
     pub level: Option<String>,
     pub subject: Option<String>,
-    /// The system's text that the file puts before the problem. Templates bring their own.
+    /// The system's text that the file puts before the problem: used by the model's own template and by servers,
+    /// where the run has none. Other templates bring their own.
     pub system: Option<String>,
-    /// The prompt as a dialogue, where it is more than a system's text and one turn of the user.
+    /// The prompt as a dialogue, with its system text, where it is more than that and one turn of the user.
     pub messages: Vec<Message>,
     /// The whole prompt, where the file holds it with a template already put around the problem.
     pub rendered: Option<String>,
@@ -47,6 +48,37 @@ impl Example {
         std::iter::once(self.answer.as_str()).chain(self.other_answers.iter().map(String::as_str))
     }
 }
+
+impl Example {
+    /// The prompt as messages, under the run's own system text where there is one.
+    pub fn turns(&self, system: Option<&str>) -> Vec<Message> {
+        let mut turns = match &self.messages[..] {
+            [] => vec![Message::new("user", &self.problem)],
+            turns => turns.to_vec(),
+        };
+        if let Some(text) = system.or(self.system.as_deref()) {
+            if turns[0].role == "system" {
+                turns.remove(0);
+            }
+            turns.insert(0, Message::new("system", text));
+        }
+        turns
+    }
+}
+
+/// What an assistant says after a thought, which stands in tags unless the text has it already.
+pub fn with_thought(thought: &str, text: &str) -> String {
+    let thought = thought.trim();
+    if text.contains(thought) {
+        text.to_owned()
+    } else {
+        format!("{THINK}{thought}{THOUGHT}{text}")
+    }
+}
+
+/// The tags of a thought where a template has no others.
+pub(crate) const THINK: &str = "<think>\n";
+pub(crate) const THOUGHT: &str = "\n</think>\n\n";
 
 /// One turn of a dialogue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -31,11 +31,11 @@ pub use chat_template::{
 pub use container::Container;
 pub use convert::{Converted, Decision, convert, most_teachers};
 pub use dataset::{
-    Dataset, JsonRows, Loaded, PromptText, Rows, data_files, json_lines, json_rows, load,
-    load_rows, open, open_all, open_reader, prompt_text, question_hash,
+    Dataset, JsonRows, Loaded, Only, Reading, Rows, Unread, data_files, json_lines, json_rows,
+    load, load_rows, open, open_all, open_reader, prompt_of, question_hash,
 };
-pub use example::{Example, Message};
-pub use layouts::{Columns, DATASET_LAYOUTS, Layout, NamedColumns};
+pub use example::{Example, Message, with_thought};
+pub use layouts::{Columns, DATASET_LAYOUTS, Layout, NamedColumns, golds_in};
 pub use row::{BadRow, LINE_LIMIT, Row};
 pub use summary::{FileSummary, Lengths, TokenCount, summarise};
 pub use teacher::{Admission, AdmissionRule, Refused, admit};

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::dataset::{open_all, question_hash};
+use crate::dataset::{Reading, Unread, open_all, prompt_of, question_hash};
 use crate::example::Example;
-use crate::layouts::{Columns, NamedColumns};
+use crate::layouts::NamedColumns;
 use crate::row::Row;
 use crate::template::PromptTemplate;
 use hapo_core::Refusal;
@@ -46,12 +46,13 @@ pub struct FileSummary {
     /// The template of the prompts whose tokens are counted.
     pub template: Option<&'static str>,
     pub tokens_of_prompts: Option<Lengths>,
+    /// Prompts that the template has no place for.
+    pub not_rendered: u64,
+    pub first_not_rendered: Option<String>,
     /// Lengths of the solutions in tokens, the end token included.
     pub tokens_of_teachers: Option<Lengths>,
-    /// Fields that no layout reads, with how many rows have them.
-    pub ignored_fields: BTreeMap<String, u64>,
-    /// Those of them that look like worked solutions.
-    pub unread_solutions: BTreeMap<String, u64>,
+    #[serde(flatten)]
+    pub unread: Unread,
     /// The columns that were named, and what the rows have.
     #[serde(skip)]
     pub named_columns: NamedColumns,
@@ -74,13 +75,13 @@ pub struct TokenCount<'a, E> {
     pub template: &'a PromptTemplate,
 }
 
-/// Reads a dataset once and counts its rows, by the named columns if any; with `count`, tokens too.
+/// Reads a dataset once and counts its rows; with `count`, tokens too.
 pub fn summarise<E: From<Refusal>>(
     file: &Path,
-    columns: Option<&Columns>,
+    reading: &Reading,
     count: Option<&TokenCount<'_, E>>,
 ) -> Result<FileSummary, E> {
-    let mut rows = open_all(&[file.to_owned()], columns)?;
+    let mut rows = open_all(&[file.to_owned()], reading)?;
     let mut counts = Counts {
         summary: FileSummary {
             file: file.display().to_string(),
@@ -109,8 +110,7 @@ pub fn summarise<E: From<Refusal>>(
         }
     }
     let mut summary = counts.finish();
-    summary.ignored_fields.clone_from(&rows.ignored_fields);
-    summary.unread_solutions.clone_from(&rows.unread_solutions);
+    summary.unread.clone_from(&rows.unread);
     summary.named_columns.clone_from(&rows.named_columns);
     Ok(summary)
 }
@@ -157,10 +157,16 @@ impl Counts {
     ) -> Result<(), E> {
         // A prompt that the file renders itself is counted as it stands there.
         let prompt = match &example.rendered {
-            Some(it) => it.clone(),
-            None => count.template.render(&example.problem)?,
+            Some(it) => Ok(it.clone()),
+            None => prompt_of(example, count.template),
         };
-        self.prompts.push((count.tokens)(&prompt)? as u32);
+        match prompt {
+            Ok(prompt) => self.prompts.push((count.tokens)(&prompt)? as u32),
+            Err(refusal) => {
+                self.summary.not_rendered += 1;
+                self.summary.first_not_rendered.get_or_insert_with(|| refusal.to_string());
+            }
+        }
         for solution in &example.teachers {
             // The end token counts, as it does against the response limit.
             self.teachers.push((count.tokens)(solution)? as u32 + 1);

@@ -4,7 +4,8 @@
 //! hash that a run records. Each text equals the named published code's, byte for byte.
 
 use crate::chat_template::{ChatTemplate, Rendering};
-use crate::example::Message;
+use crate::dataset::prompt_of;
+use crate::example::{Example, Message};
 use crate::refuse::unknown;
 use hapo_core::Refusal;
 use sha2::{Digest, Sha256};
@@ -98,17 +99,12 @@ impl PromptTemplate {
     }
 
     pub fn render(&self, problem: &str) -> Result<String, Refusal> {
-        let chat = match self {
-            Self::Named(it) => return Ok(render(it, problem)),
-            Self::Chat(it) => it,
-        };
-        let content = [problem, chat.suffix.as_deref().unwrap_or_default()].concat();
-        let mut messages = Vec::with_capacity(2);
-        if let Some(system) = &chat.system {
-            messages.push(Message::new("system", system));
+        match self {
+            Self::Named(it) => Ok(render(it, problem)),
+            Self::Chat(_) => {
+                prompt_of(&Example { problem: problem.to_owned(), ..Example::default() }, self)
+            }
         }
-        messages.push(Message::new("user", content));
-        chat.template.render(&messages, &Rendering::prompt())
     }
 
     /// A whole dialogue. A template of the table takes a single user turn, which is its problem.

@@ -91,6 +91,26 @@ impl Value {
         }
     }
 
+    /// True of a text, a list or a structure that is not empty all through.
+    pub(crate) fn says_something(&self) -> bool {
+        match self {
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+            Value::Text(text) => !text.trim().is_empty(),
+            Value::List(items) => {
+                items.iter().any(|it| matches!(it, Value::Number(_)) || it.says_something())
+            }
+            Value::Object(Object(fields)) => fields.iter().any(|it| it.1.says_something()),
+            Value::Other(_) => true,
+        }
+    }
+
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
     pub(crate) fn number(&self) -> Option<String> {
         match self {
             Value::Number(digits) => Some(digits.clone()),
@@ -199,6 +219,19 @@ pub(crate) fn parse_row(bytes: &[u8], first: bool) -> Result<Object, Fault> {
         };
         fault("row", "one JSON object", &got)
     })
+}
+
+/// A text that is a JSON list of objects, as that list.
+pub(crate) fn json_list(text: &str) -> Option<Value> {
+    let is_one = text.trim_start().starts_with('[') && text.contains('{');
+    let objects: Vec<Object> = is_one.then(|| serde_json::from_str(text).ok()).flatten()?;
+    Some(Value::List(objects.into_iter().map(Value::Object).collect()))
+}
+
+/// A text that is a JSON list of texts, as that list. `[1, 2]` stays an interval.
+pub(crate) fn json_texts(text: &str) -> Option<Value> {
+    let texts: Vec<String> = serde_json::from_str(text.trim()).ok()?;
+    (!texts.is_empty()).then(|| Value::List(texts.into_iter().map(Value::Text).collect()))
 }
 
 /// An object's keys and values, not read yet.

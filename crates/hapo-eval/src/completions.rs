@@ -267,6 +267,7 @@ async fn ask(
     match exchange.reply {
         Ok(reply) => {
             completion.text = Some(reply.text);
+            completion.thought = reply.thought;
             completion.finish_reason = reply.finish_reason;
             completion.served_by = reply.model;
             completion.prompt_tokens = reply.prompt_tokens;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hapo_core::{Refusal, Truncated};
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
-use hapo_data::{Dataset, Example, Message};
+use hapo_data::{Dataset, Example};
 use hapo_kernels::{Compute, NumberFormat};
 use hapo_sampler::{Decoding, KvMemory, Truncation};
 use hapo_verify::{Extracting, Grader};
@@ -233,17 +233,12 @@ impl Sampling {
         }
     }
 
-    /// The body of a request to a server. A dialogue is sent with all of its turns.
+    /// The body of a request to a server. A dialogue is sent with all of its turns, and a system text of the file, unless
+    /// there is one of the command's.
     pub(crate) fn request(&self, example: &Example, seed: u64) -> Value {
-        let mut messages = match &example.messages[..] {
-            [] => vec![Message::new("user", &example.problem)],
-            turns => turns.to_vec(),
-        };
+        let mut messages = example.turns(self.system.as_deref());
         if let Some(last) = messages.iter_mut().rev().find(|turn| turn.role == "user") {
             last.content = self.prompt.render(&last.content, &example.answer);
-        }
-        if let Some(system) = &self.system {
-            messages.insert(0, Message::new("system", system));
         }
         let mut body = json!({
             "model": self.model, "messages": messages, "temperature": self.temperature, "seed": seed,
@@ -339,6 +334,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hapo_data::Message;
 
     fn sampling(prompt: PromptForm) -> Sampling {
         let of = Sampling::new("m", prompt);

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RawCompletion {
     pub text: Option<String>,
+    /// What a server's parser took out of the text.
+    #[serde(skip)]
+    pub thought: Option<String>,
     /// Why there is no text.
     pub failed: Option<String>,
     /// Why it ended: `stop`, `length` and others.

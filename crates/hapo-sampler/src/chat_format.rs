@@ -5,8 +5,8 @@ use std::path::Path;
 
 use hapo_core::Refusal;
 use hapo_data::{
-    CHAT, ChatPrompt, ChatTemplate, EndOfTurn, Example, Message, PromptTemplate, PromptText,
-    Rendering, TemplateChoice,
+    CHAT, ChatPrompt, ChatTemplate, EndOfTurn, Example, Message, PromptTemplate, Rendering,
+    TemplateChoice,
 };
 use hapo_model::Tokenizer;
 
@@ -101,17 +101,7 @@ impl ChatFormat {
 
     /// The tokens of an example's prompt, which its file may hold with a template already around it.
     pub fn prompt_of(&self, example: &Example) -> Result<Vec<u32>, Refusal> {
-        match hapo_data::prompt_text(example, &self.template)? {
-            PromptText::Problem(problem) => self.prompt(problem),
-            PromptText::Whole(text) => Ok(self.tokenizer.encode(text)?),
-            PromptText::Turns(messages) => {
-                let PromptTemplate::Chat(chat) = &self.template else {
-                    unreachable!("turns are given to the model's own template only");
-                };
-                let text = chat.template.render(messages, &Rendering::prompt())?;
-                Ok(self.tokenizer.encode(&text)?)
-            }
-        }
+        self.tokenizer.encode(&hapo_data::prompt_of(example, &self.template)?)
     }
 
     /// The text of a completion, without the token that ends it.

@@ -144,7 +144,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         return print_comparison(&args.compare, layout, args.seed);
     }
     let (mut plan, template) = args.plan()?;
-    for warning in plan.text_warnings() {
+    // A part of a benchmark has another text.
+    let whole = args.problems.is_none();
+    for warning in plan.text_warnings().into_iter().filter(|_| whole) {
         errln!("warning: {warning}");
     }
     let completions = plan.sets.iter().map(|it| it.dataset.examples.len() * it.completions);
@@ -246,7 +248,8 @@ impl Args {
             }
             let columns = self.columns.parsed()?;
             let keeps_fields = hapo_net::reward::is_own(&self.grader);
-            let read_as = ReadAs { columns: columns.as_ref(), keeps_fields };
+            let read_as =
+                ReadAs { columns: columns.as_ref(), drop: &self.columns.drop, keeps_fields };
             let dataset = hapo_train::load_file(&hub::data_file(file)?, read_as)?;
             check(&dataset, file, grader)?;
             let name = file.display().to_string();

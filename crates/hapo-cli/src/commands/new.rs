@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_core::{Annealing, Decimal, Gate, Method, MethodSettings, Schedule, Threshold, counted};
-use hapo_data::{CHAT, FileSummary, Lengths, TemplateChoice, TokenCount, summarise};
+use hapo_data::{CHAT, FileSummary, Lengths, Reading, TemplateChoice, TokenCount, summarise};
 use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
 use hapo_run::duration;
@@ -170,7 +170,7 @@ impl Found {
         } else {
             vec![known, (BASE_TEMPLATE.to_owned(), None, "the model has none of its own")]
         };
-        let (file, columns) = (hub::data_file(&args.data)?, args.columns.parsed()?);
+        let (file, reading) = (hub::data_file(&args.data)?, args.columns.reading()?);
         let test = args.test.as_deref().map(hub::data_file).transpose()?;
         let unknown = ["<unk>", "[UNK]"].iter().find_map(|it| tokenizer.id(it));
         let mut templates = Vec::new();
@@ -186,11 +186,13 @@ impl Found {
                 Ok(tokens.len())
             };
             let counts = TokenCount { tokens: &tokens, template: &template };
-            let summary = summarise(&file, columns.as_ref(), Some(&counts))?;
+            let summary = summarise(&file, &reading, Some(&counts))?;
             hapo_train::check_columns(&args.data.display().to_string(), &summary.named_columns)?;
             let unknown = count.get();
             // An evaluation reads its file by its layout, whatever the columns of the data.
-            let test = test.as_deref().map(|it| summarise(it, None, Some(&counts))).transpose()?;
+            let by_layout = Reading::default();
+            let test = test.as_deref().map(|it| summarise(it, &by_layout, Some(&counts)));
+            let test = test.transpose()?;
             let longest_test = longest(test.and_then(|it| it.tokens_of_prompts));
             templates.push(Template { name, suffix, why, summary, longest_test, unknown });
         }
@@ -211,6 +213,9 @@ impl Found {
                     "leave bad rows out: hapo data check FILE --drop-bad -o OUT"
                 },
             ));
+        }
+        if let Some(refusal) = summary.unread.not_whole(&args.data.display().to_string()) {
+            return Err(refusal.into());
         }
         if summary.without_gold == summary.rows {
             return Err(bad_input(
@@ -381,7 +386,7 @@ impl Chosen {
                 counted(self.template.unknown, "text of the data holds", "texts of the data hold")
             );
         }
-        for (name, rows) in &summary.unread_solutions {
+        for (name, rows) in &summary.unread.unread_solutions {
             errln!(
                 "warning: `{name}` looks like solutions ({}) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it",
                 counted(*rows, "row", "rows")
@@ -503,6 +508,9 @@ impl Found {
         line(format!("[data]\ntrain = {}", quoted(&args.data.display().to_string())));
         if let Some(columns) = &self.columns {
             line(format!("columns = {columns}"));
+        }
+        if !args.columns.drop.is_empty() {
+            line(format!("drop = {}", serde_json::json!(args.columns.drop)));
         }
         line(format!("template = {:<20}# {}", quoted(&template.name), template.why));
         if let Some(it) = template.suffix {

@@ -154,7 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let columns = args.columns.parsed()?;
     let keeps_fields = hapo_net::reward::is_own(&args.grader);
-    let read_as = ReadAs { columns: columns.as_ref(), keeps_fields };
+    let read_as = ReadAs { columns: columns.as_ref(), drop: &args.columns.drop, keeps_fields };
     let dataset = hapo_train::load_file(&args.input, read_as)?;
     if dataset.examples.is_empty() {
         return Err(bad_input(

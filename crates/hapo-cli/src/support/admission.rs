@@ -51,17 +51,14 @@ impl AdmissionArgs {
         let format = ChatFormat::new(model::open_tokenizer(folder)?, template, &eos)?;
         let grader = self.reward.grader(&self.grader, self.extraction)?;
         let grader = Extracting::new(grader, self.extraction);
-        let prompt_end = format.template.render("a problem")?;
         let (rows, admitted, refused) = (0, 0, BTreeMap::new());
-        Ok(Some(Solutions { format, prompt_end, grader, longest, rows, admitted, refused }))
+        Ok(Some(Solutions { format, grader, longest, rows, admitted, refused }))
     }
 }
 
 /// The solutions of a file so far.
 pub(crate) struct Solutions {
     format: ChatFormat,
-    /// A prompt, for its end: a solution does not open a thought that it opens.
-    prompt_end: String,
     grader: Extracting<'static>,
     longest: usize,
     rows: u64,
@@ -74,7 +71,7 @@ impl Solutions {
     pub(crate) fn decide(&mut self, _: &Rows<'_>, row: &Row) -> Result<Decision> {
         let Row::Good(example) = row else { return Ok(Decision::Write) };
         let dataset = Dataset { examples: vec![example.clone()] };
-        let dataset = dataset.after_prompts_ending(&self.prompt_end);
+        let dataset = dataset.under(&self.format.template)?;
         let solutions = &dataset.examples[0].teachers;
         let failed = RefCell::new(None);
         let fail = |it: anyhow::Error| {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use clap::builder::{
     PossibleValue, PossibleValuesParser, RangedU64ValueParser, StringValueParser, TypedValueParser,
 };
-use hapo_data::Columns;
+use hapo_data::{Columns, Reading};
 use hapo_kernels::NumberFormat;
 use hapo_net::reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, KvMemory, Truncation};
@@ -195,6 +195,9 @@ pub(crate) struct ColumnsArg {
     /// Names of columns for files that no layout fits: problem=NAME,answer=NAME,teacher=NAME,…
     #[arg(long, value_name = "NAMES")]
     columns: Option<String>,
+    /// Column to leave out, where it holds a part of the question and is not wanted; repeatable
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) drop: Vec<String>,
 }
 
 impl ColumnsArg {
@@ -209,6 +212,10 @@ impl ColumnsArg {
         // Texts and lists of texts are written alike in JSON and TOML.
         let pairs: Vec<String> = columns.iter().map(|(key, it)| format!("{key} = {it}")).collect();
         Ok(Some(format!("{{ {} }}", pairs.join(", "))))
+    }
+
+    pub(crate) fn reading(&self) -> Result<Reading> {
+        Ok(Reading { columns: self.parsed()?, drop: self.drop.clone(), ..Reading::default() })
     }
 
     pub(crate) fn parsed(&self) -> Result<Option<Columns>> {

@@ -256,7 +256,8 @@ fn commands_tell_programs_what_they_did() {
     let arguments = ["data", "convert", "grpo.jsonl", "--to", "verl", "-o", "o.json", "--json"];
     assert_eq!(
         json(&succeed(dir.path(), &arguments)),
-        serde_json::json!({"output": "o.json", "rows": 3, "teachers_left_out": 0, "without_source": 3})
+        serde_json::json!({"output": "o.json", "rows": 3, "teachers_left_out": 0,
+            "systems_left_out": 0, "without_source": 3})
     );
     let list = json(&succeed(dir.path(), &["list", "graders", "--json"]));
     assert!(list["graders"].as_array().unwrap().iter().any(|it| it["name"] == "math"), "{list}");

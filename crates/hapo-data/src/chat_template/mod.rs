@@ -143,6 +143,25 @@ impl ChatTemplate {
         Ok(String::from_utf8(written.bytes).expect("a template writes strings"))
     }
 
+    /// What the template writes between its prompt and a thought, and between that and the answer. Nothing where it
+    /// writes no thoughts.
+    pub(crate) fn thought_tags(&self) -> Result<Option<(String, String)>, Refusal> {
+        const THOUGHT: &str = "the thought";
+        const ANSWER: &str = "the answer";
+        let asked = serde_json::json!({ "role": "user", "content": "a question" });
+        let said = serde_json::json!({ "role": "assistant", "content": ANSWER,
+            "reasoning_content": THOUGHT, "reasoning": THOUGHT, "thinking": THOUGHT });
+        let prompt = self.render(&[&asked], &Rendering::prompt())?;
+        let rendering = Rendering { add_generation_prompt: false, ..Rendering::prompt() };
+        // A template may refuse what others do not know.
+        let Ok(whole) = self.render(&[&asked, &said], &rendering) else { return Ok(None) };
+        let tags = || {
+            let (open, rest) = whole.strip_prefix(&prompt)?.split_once(THOUGHT)?;
+            Some((open.to_owned(), rest.split_once(ANSWER)?.0.to_owned()))
+        };
+        Ok(tags())
+    }
+
     /// SHA-256 over the text and the special tokens that it may name.
     pub(crate) fn digest(&self) -> Sha256 {
         let mut digest = Sha256::new().chain_update(&self.source);

@@ -260,7 +260,9 @@ impl Batch {
     /// Columns of these types in a body.
     fn read(header: Table, fields: &[Field], body: Vec<u8>) -> Found<Self> {
         if header.table(3)?.is_some() {
-            return Err("batches that are compressed within are not read");
+            return Err(
+                "write the file with compression=\"uncompressed\", or as Parquet: compressed batches are not read",
+            );
         }
         let mut places = Places {
             header,

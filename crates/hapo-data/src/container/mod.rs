@@ -89,6 +89,16 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 /// Bytes that suffice to recognise a file; they include the names of a CSV's columns.
 const HEAD: u64 = 4096;
 
+/// Files that are none of these, by their first bytes: what they are, and the way out.
+const OTHERS: &[(&[u8], &str, &str)] = &[
+    (b"\xfd7zXZ\0", "an xz file", "unpack it first: xz -dk FILE"),
+    (b"PK\x03\x04", "a zip file", "unpack it first: unzip FILE"),
+    (b"BZh", "a bzip2 file", "unpack it first: bunzip2 -k FILE"),
+    (b"7z\xbc\xaf", "a 7z file", "unpack it first: 7z x FILE"),
+    (b"version https://git-lfs", "the pointer of a Git LFS file", "fetch the file: git lfs pull"),
+    (b"FEA1", "a Feather file of version 1", "write it again as Parquet: to_parquet"),
+];
+
 /// Opens a reader; `path` is its name in messages.
 pub(crate) fn open_reader(
     reader: impl Read + 'static,
@@ -111,6 +121,9 @@ pub(crate) fn open_reader(
     // A decoder may give its first bytes one by one.
     let mut head = Vec::new();
     reader.by_ref().take(HEAD).read_to_end(&mut head).map_err(|it| damage(path, Some(1), &it))?;
+    if let Some((_, what, hint)) = OTHERS.iter().find(|it| head.starts_with(it.0)) {
+        return Err(of_file(path, format!("expected rows, got {what}"), hint));
+    }
     let delimiter = text::delimiter(&head, path);
     let container = match &head[..] {
         [b'P', b'A', b'R', b'1', ..] => Container::Parquet,
@@ -124,9 +137,11 @@ pub(crate) fn open_reader(
             }
         }
     };
+    let is_one = container == Container::JsonLines && text::is_one_object(&head);
     let mark = if head.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
     let reader = io::Cursor::new(head.split_off(mark)).chain(reader);
     let rows: RawRows<'static> = match container {
+        Container::JsonLines if is_one => text::one(reader, path, LINE_LIMIT),
         Container::JsonLines => lines(reader, path, LINE_LIMIT),
         Container::JsonArray => text::elements(reader, path, LINE_LIMIT),
         Container::Arrow => arrow::rows(reader, path),
@@ -155,7 +170,7 @@ fn damaged(path: &Path, row: Option<u64>, problem: impl AsRef<str>) -> Refusal {
     let row = row.map_or_else(String::new, |it| format!("row {it}: "));
     let problem = crate::value::shorten(problem.as_ref());
     let hint = if problem.contains("write the file with") {
-        "the file is whole, but this program cannot read all of Parquet"
+        "the file is whole, but this program cannot read all of its format"
     } else {
         DAMAGED
     };

@@ -89,6 +89,27 @@ pub(crate) fn lines<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) ->
     })
 }
 
+/// True of the beginning of one object over several lines.
+pub(super) fn is_one_object(head: &[u8]) -> bool {
+    let Some(end) = head.trim_ascii_start().iter().position(|byte| *byte == b'\n') else {
+        return false;
+    };
+    let first = head.trim_ascii_start()[..end].trim_ascii();
+    let read = serde_json::from_slice::<serde::de::IgnoredAny>(first);
+    let is_open = matches!(first.last(), Some(b'{' | b'[' | b',' | b':'));
+    is_open && read.is_err_and(|error| error.is_eof())
+}
+
+/// The one object of a file.
+pub(super) fn one<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> RawRows<'a> {
+    let (mut pieces, path) = (Pieces::new(reader, limit), path.to_owned());
+    rows_of(move || {
+        pieces.next(|_| false).map_err(|error| damage(&path, Some(1), &error))?;
+        let row = || RawRow { number: 1, fields: pieces.object("file", true) };
+        Ok((pieces.length > 0).then(row))
+    })
+}
+
 /// The elements of one JSON array.
 pub(super) fn elements<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> RawRows<'a> {
     let (mut pieces, path, mut row) = (Pieces::new(reader, limit), path.to_owned(), 0);

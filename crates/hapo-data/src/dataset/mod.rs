@@ -8,26 +8,31 @@
 //! doubles as it fills.
 
 mod json_rows;
-mod prompt_text;
+mod prompt;
+mod reading;
 mod rows;
 mod sources;
+mod unread;
 
 use crate::container::{self, Container};
-use crate::example::Example;
-use crate::layouts::{self, Columns, NamedColumns};
+use crate::example::{Example, THINK, THOUGHT};
+use crate::layouts::{self, NamedColumns};
 use crate::row::{BadRow, Row};
+use crate::template::PromptTemplate;
 use hapo_core::Refusal;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use json_rows::{JsonRows, json_lines, json_rows};
-pub use prompt_text::{PromptText, prompt_text};
+pub use prompt::prompt_of;
+pub use reading::{Only, Reading};
 pub use rows::Rows;
 pub use sources::data_files;
+pub use unread::Unread;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dataset {
@@ -36,23 +41,31 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// The same for prompts that end like this: where they end in `<think>\n`, a teacher's solution does
-    /// not begin with it once more.
-    pub fn after_prompts_ending(&self, end: &str) -> Cow<'_, Dataset> {
-        const OPENING: &str = "<think>\n";
-        let repeats = |it: &String| it.starts_with(OPENING);
-        if !end.ends_with(OPENING)
-            || !self.examples.iter().any(|it| it.teachers.iter().any(repeats))
-        {
-            return Cow::Borrowed(self);
+    /// The same for a template's prompts. Thoughts of solutions stand in the tags that the model's own template writes,
+    /// and where a prompt ends in `<think>` and a line break, a solution does not begin with it once more.
+    pub fn under(&self, template: &PromptTemplate) -> Result<Cow<'_, Dataset>, Refusal> {
+        let thinks = |it: &String| it.starts_with(THINK);
+        if !self.examples.iter().any(|it| it.teachers.iter().any(thinks)) {
+            return Ok(Cow::Borrowed(self));
         }
+        let tags = match template {
+            PromptTemplate::Chat(chat) => chat.template.thought_tags()?,
+            PromptTemplate::Named(_) => None,
+        };
+        let opens = template.render("a problem")?.ends_with(THINK);
         let mut dataset = self.clone();
-        for teacher in dataset.examples.iter_mut().flat_map(|it| &mut it.teachers) {
-            if repeats(teacher) {
-                teacher.drain(..OPENING.len());
-            }
+        let teachers = dataset.examples.iter_mut().flat_map(|it| &mut it.teachers);
+        for teacher in teachers.filter(|it| thinks(it)) {
+            let rest = teacher.split_off(THINK.len());
+            *teacher = match (&tags, rest.split_once(THOUGHT)) {
+                (Some((open, close)), Some((thought, text))) => {
+                    [open, thought, close, text].concat()
+                }
+                _ if opens => rest,
+                _ => [THINK, &rest].concat(),
+            };
         }
-        Cow::Owned(dataset)
+        Ok(Cow::Owned(dataset))
     }
 }
 
@@ -69,34 +82,31 @@ pub struct Loaded {
     pub bad_row_count: u64,
     /// The columns that were named, and what the rows have.
     pub named_columns: NamedColumns,
-    /// Ignored fields that seem to hold worked solutions.
-    pub unread_solutions: BTreeMap<String, u64>,
-    /// Fields that no part of this program reads, with the number of rows that have them: a
-    /// misspelt `teacher` shows up here. At most 64 names.
-    pub ignored_fields: BTreeMap<String, u64>,
+    /// Fields that no part of this program reads.
+    pub unread: Unread,
 }
 
 /// Opens a data set in whatever known containers and layouts its content has: a file, a folder as `datasets`
 /// and the hub leave them, or a pattern of file names.
 pub fn open(path: &Path) -> Result<Rows<'static>, Refusal> {
-    Rows::of_files(data_files(path)?, None)
+    Rows::of_files(data_files(path)?, &Reading::default())
 }
 
-/// Opens several data sets one after the other, by the columns that are named where some are.
-pub fn open_all(paths: &[PathBuf], columns: Option<&Columns>) -> Result<Rows<'static>, Refusal> {
+/// Opens several data sets one after the other, as the user says that they are read.
+pub fn open_all(paths: &[PathBuf], reading: &Reading) -> Result<Rows<'static>, Refusal> {
     let mut files = Vec::new();
     for it in paths {
         files.extend(data_files(it)?);
     }
-    if let Some(columns) = columns {
+    if let Some(columns) = &reading.columns {
         columns.check(false)?;
     }
-    Rows::of_files(files, columns.cloned())
+    Rows::of_files(files, reading)
 }
 
 /// Opens a reader; `path` is its name in messages. Parquet, which is read from its end, is copied into a temporary file.
 pub fn open_reader(reader: impl Read + 'static, path: &Path) -> Result<Rows<'static>, Refusal> {
-    Rows::begin(container::open_reader(reader, path)?, path, None)
+    Rows::begin(container::open_reader(reader, path)?, path, &Reading::default())
 }
 
 /// Reads a whole file into memory.
@@ -150,8 +160,7 @@ pub fn load_rows(mut rows: Rows<'_>) -> Result<Loaded, Refusal> {
         bad_rows,
         bad_row_count,
         named_columns: rows.named_columns.clone(),
-        unread_solutions: rows.unread_solutions.clone(),
-        ignored_fields: rows.ignored_fields.clone(),
+        unread: rows.unread.clone(),
     })
 }
 

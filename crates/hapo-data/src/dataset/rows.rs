@@ -1,17 +1,19 @@
 //! The rows of a file, or of several one after the other, under the layout that their content has.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::reading::Reading;
+use super::unread::Unread;
 use super::{Example, first_bytes};
 use crate::container::{self, Container, Opened, RawRow, RawRows};
-use crate::layouts::{self, Columns, DATASET_LAYOUTS, Layout, NamedColumns};
+use crate::layouts::{self, DATASET_LAYOUTS, Layout, NamedColumns};
 use crate::refuse::of_file;
 use crate::row::{BadRow, Row};
-use crate::value::{Fault, Value, fault, shorten, without_exponent};
+use crate::value::{Fault, Object, Value, fault, shorten, without_exponent};
 use hapo_core::Refusal;
 
 /// Rows that are read to find the layout.
@@ -22,8 +24,8 @@ pub struct Rows<'a> {
     file: String,
     /// Files that come after this one.
     further: VecDeque<PathBuf>,
-    /// Named by the user; without them a file is recognised by its first rows.
-    columns: Option<Columns>,
+    /// Where the user names no columns, a file is recognised by its first rows.
+    reading: Reading,
     /// Rows, or lines, of the files before this one.
     base: u64,
     /// The last row of this file that was read.
@@ -38,10 +40,8 @@ pub struct Rows<'a> {
     ended: bool,
     keeps_fields: bool,
     ids: HashMap<u128, u64>,
-    /// Fields that were ignored so far, with the number of rows that had them.
-    pub ignored_fields: BTreeMap<String, u64>,
-    /// Ignored fields that seem to hold worked solutions, with the number of rows that have them.
-    pub unread_solutions: BTreeMap<String, u64>,
+    /// Fields of the rows so far that are not read.
+    pub unread: Unread,
     /// Gold answers that were a number in e-notation and are plain digits now.
     pub e_notation: u64,
     /// The columns that are named, and what the rows so far have.
@@ -69,7 +69,7 @@ impl<'a> Rows<'a> {
         Rows {
             file: path.display().to_string(),
             further: VecDeque::new(),
-            columns: None,
+            reading: Reading::default(),
             base: 0,
             last: 0,
             layout,
@@ -80,8 +80,7 @@ impl<'a> Rows<'a> {
             ended: false,
             keeps_fields: false,
             ids: HashMap::new(),
-            ignored_fields: BTreeMap::new(),
-            unread_solutions: BTreeMap::new(),
+            unread: Unread::default(),
             e_notation: 0,
             named_columns: NamedColumns::default(),
         }
@@ -90,11 +89,11 @@ impl<'a> Rows<'a> {
     /// The rows of files, one after the other; each has a layout of its own.
     pub(super) fn of_files(
         files: Vec<PathBuf>,
-        columns: Option<Columns>,
+        reading: &Reading,
     ) -> Result<Rows<'static>, Refusal> {
         let mut further = VecDeque::from(files);
         let first = further.pop_front().expect("a data set has a file");
-        let mut rows = Rows::begin(container::open(&first)?, &first, columns)?;
+        let mut rows = Rows::begin(container::open(&first)?, &first, reading)?;
         rows.further = further;
         Ok(rows)
     }
@@ -109,10 +108,10 @@ impl<'a> Rows<'a> {
     pub(super) fn begin(
         mut opened: Opened<'static>,
         path: &Path,
-        columns: Option<Columns>,
+        reading: &Reading,
     ) -> Result<Rows<'static>, Refusal> {
         let mut head = VecDeque::new();
-        while columns.is_none() && head.len() < HEAD_ROWS {
+        while reading.columns.is_none() && head.len() < HEAD_ROWS {
             let Some(row) = opened.rows.next() else { break };
             let ends = row.is_err();
             head.push_back(row);
@@ -120,12 +119,12 @@ impl<'a> Rows<'a> {
                 break;
             }
         }
-        let layout = match &columns {
+        let layout = match &reading.columns {
             Some(_) => &layouts::COLUMNS,
-            None => recognise(&mut head, opened.container, path)?,
+            None => recognise(&mut head, opened.container, path, reading)?,
         };
-        let named_columns = columns.as_ref().map(NamedColumns::of).unwrap_or_default();
-        Ok(Rows { columns, named_columns, ..Rows::new(path, layout, head, opened) })
+        let (reading, named_columns) = (reading.clone(), reading.named());
+        Ok(Rows { reading, named_columns, ..Rows::new(path, layout, head, opened) })
     }
 
     /// Opens the next file; `false` when there is none.
@@ -133,7 +132,7 @@ impl<'a> Rows<'a> {
         let Some(path) = self.further.pop_front() else {
             return Ok(false);
         };
-        let next = Rows::begin(container::open(&path)?, &path, self.columns.clone())?;
+        let next = Rows::begin(container::open(&path)?, &path, &self.reading)?;
         self.base += self.last;
         self.last = 0;
         self.file = next.file;
@@ -154,20 +153,23 @@ impl<'a> Rows<'a> {
         bad_row(self.file.clone(), row, self.container, fault)
     }
 
-    fn read(&mut self, raw: RawRow) -> Result<Example, Fault> {
+    /// The example of a row; nothing of a row that is passed over.
+    fn read(&mut self, raw: RawRow) -> Result<Option<Example>, Fault> {
         self.last = raw.number;
-        let fields = raw.fields?;
-        let columns = self.columns.as_ref();
-        if columns.is_some() {
-            self.named_columns.add(&fields);
+        let mut fields = raw.fields?;
+        self.named_columns.add(&fields);
+        if !self.reading.takes(&fields) {
+            return Ok(None);
         }
-        // The plain layout reads names in any case; no other does.
-        let folds = self.layout.folds;
-        let keys = self.layout.keys;
+        let kept = self.keeps_fields.then(|| fields.clone());
+        self.reading.without_dropped(&mut fields);
+        let columns = self.reading.columns.as_ref();
+        let whole = if columns.is_none() { layouts::whole(&fields)? } else { None };
+        let fields = whole.as_ref().map_or(&fields, |it| &it.row);
+        let layout = self.layout;
         let is_known = |name: &str| match columns {
             Some(columns) => columns.reads(name),
-            None if folds => keys.iter().copied().flatten().any(|it| it.eq_ignore_ascii_case(name)),
-            None => keys.iter().any(|it| it.contains(&name)),
+            None => layout.knows(name),
         };
         for (index, (name, _)) in fields.0.iter().enumerate() {
             if is_known(name) && fields.0[..index].iter().any(|it| it.0 == *name) {
@@ -175,8 +177,8 @@ impl<'a> Rows<'a> {
             }
         }
         let mut example = match columns {
-            Some(columns) => columns.read(&fields)?,
-            None => self.layout.read(&fields)?,
+            Some(columns) => columns.read(fields)?,
+            None => layout.read(fields)?,
         };
         example.row = raw.number;
         for gold in std::iter::once(&mut example.answer).chain(&mut example.other_answers) {
@@ -185,26 +187,22 @@ impl<'a> Rows<'a> {
                 self.e_notation += 1;
             }
         }
-        if self.keeps_fields {
-            let fields = serde_json::Value::from(fields.clone().into_json());
-            example.fields = Some(fields.to_string());
-        }
-        let ignored = fields.0.iter().filter(|it| !is_known(&it.0));
-        let ignored: Vec<_> =
-            ignored.map(|(name, it)| (shorten(name), looks_like_solutions(name, it))).collect();
-        self.set_id(&mut example)?;
-        for (name, is_solution) in ignored {
-            let count = |counts: &mut BTreeMap<String, u64>, name: String| {
-                if counts.len() < 64 || counts.contains_key(&name) {
-                    *counts.entry(name).or_default() += 1;
-                }
-            };
-            if is_solution {
-                count(&mut self.unread_solutions, name.clone());
+        example.fields = kept.map(|it| serde_json::Value::from(it.into_json()).to_string());
+        for (name, value) in &fields.0 {
+            if !is_known(name) {
+                self.unread.add(name, value);
+            } else if columns.is_none() && layout.leaves_out(name, value) {
+                self.unread.add_label(name);
+            } else if matches!(value, Value::Object(_)) {
+                self.unread.add_questions(name, value);
             }
-            count(&mut self.ignored_fields, name);
         }
-        Ok(example)
+        // The layout may have read another column as the problem.
+        if let Some(it) = whole.filter(|it| !example.problem.contains(&it.question)) {
+            it.parts.iter().for_each(|name| self.unread.add_question(name));
+        }
+        self.set_id(&mut example)?;
+        Ok(Some(example))
     }
 
     /// An id belongs to one row. A row without an id gets the number of its row; one with the id of another row gets that
@@ -244,34 +242,6 @@ fn bad_row(file: String, row: u64, container: Container, fault: Fault) -> BadRow
     BadRow { file, row, is_line: container == Container::JsonLines, field, expected, got }
 }
 
-/// True if an unread field holds worked solutions, by its name or by the end of its text.
-fn looks_like_solutions(name: &str, value: &Value) -> bool {
-    const NAMES: [&str; 10] = [
-        "solution",
-        "generation",
-        "completion",
-        "response",
-        "rationale",
-        "reasoning",
-        "teacher",
-        "explanation",
-        "trace",
-        "thought",
-    ];
-    /// Shorter texts are answers.
-    const SHORT: usize = 40;
-    match value {
-        Value::Text(text) => {
-            let name = name.to_lowercase();
-            let is_named = NAMES.iter().any(|it| name.contains(it));
-            text.len() > SHORT && (is_named || text.contains("\\boxed") || text.contains("\n####"))
-        }
-        Value::List(items) => items.iter().any(|it| looks_like_solutions(name, it)),
-        Value::Object(turn) => turn.get("content").is_some_and(|it| looks_like_solutions(name, it)),
-        _ => false,
-    }
-}
-
 impl Iterator for Rows<'_> {
     type Item = Result<Row, Refusal>;
 
@@ -279,7 +249,7 @@ impl Iterator for Rows<'_> {
         if self.ended {
             return None;
         }
-        let raw = loop {
+        loop {
             let next = match self.head.pop_front().or_else(|| self.rest.next()) {
                 Some(it) => it,
                 None => match self.next_file() {
@@ -288,19 +258,20 @@ impl Iterator for Rows<'_> {
                     Err(error) => Err(error),
                 },
             };
-            match next {
-                Ok(raw) => break raw,
+            let raw = match next {
+                Ok(raw) => raw,
                 Err(error) => {
                     self.ended = true;
                     return Some(Err(error));
                 }
+            };
+            let number = raw.number;
+            match self.read(raw) {
+                Ok(None) => {}
+                Ok(Some(example)) => return Some(Ok(Row::Good(example))),
+                Err(fault) => return Some(Ok(Row::Bad(self.bad(number, fault)))),
             }
-        };
-        let number = raw.number;
-        Some(Ok(match self.read(raw) {
-            Ok(example) => Row::Good(example),
-            Err(fault) => Row::Bad(self.bad(number, fault)),
-        }))
+        }
     }
 }
 
@@ -309,14 +280,23 @@ fn recognise(
     head: &mut VecDeque<Result<RawRow, Refusal>>,
     container: Container,
     path: &Path,
+    reading: &Reading,
 ) -> Result<&'static Layout, Refusal> {
-    let objects = || {
-        let rows = head.iter().filter_map(|it| it.as_ref().ok());
-        rows.filter_map(|it| it.fields.as_ref().ok())
-    };
+    let rows = head.iter().filter_map(|it| it.as_ref().ok()?.fields.as_ref().ok());
+    let objects: Vec<Object> = rows
+        .map(|it| {
+            let mut row = it.clone();
+            reading.without_dropped(&mut row);
+            layouts::whole(&row).ok().flatten().map_or(row, |it| it.row)
+        })
+        .collect();
+    if let Some(what) = objects.first().and_then(judged) {
+        let hint = "no method here learns from them; --columns problem=NAME,teacher=NAME reads a column, such as chosen, as solutions";
+        return Err(of_file(path, format!("the rows are {what}"), hint));
+    }
     let mut best: Option<(&Layout, u64)> = None;
     for layout in DATASET_LAYOUTS {
-        let fit = objects().map(|it| u64::from(layout.fit(it, container))).sum();
+        let fit = objects.iter().map(|it| u64::from(layout.fit(it, container))).sum();
         if fit > best.map_or(0, |it| it.1) {
             best = Some((layout, fit));
         }
@@ -324,26 +304,55 @@ fn recognise(
     if let Some((layout, _)) = best {
         return Ok(layout);
     }
-    let columns = objects().next().map(|row| {
+    let columns = objects.first().map(|row| {
         let keys: Vec<_> = row.0.iter().map(|it| it.0.as_str()).collect();
         shorten(&keys.join(", "))
     });
     // Where no row can be read, the reason of the first says more than the list of layouts.
-    match head.pop_front() {
-        Some(Err(error)) => Err(error),
-        Some(Ok(RawRow { number, fields: Err(fault) })) => {
-            let first = bad_row(path.display().to_string(), number, container, fault);
-            let refusal = Refusal::input(format!("{first}; no row can be read"));
-            Err(refusal.hint("`hapo list layouts` says what the rows of each layout have"))
+    let first = match head.pop_front().transpose()? {
+        Some(RawRow { number, fields: Err(fault) }) => Some((number, fault)),
+        Some(RawRow { number, fields: Ok(row) }) => {
+            layouts::whole(&row).err().map(|fault| (number, fault))
         }
-        _ => {
-            let Some(found) = columns else {
-                let hint = "a row has a problem and its answer: docs/guides/your-own-data.md";
-                return Err(of_file(path, "expected rows, got none", hint));
-            };
-            let problem = format!("no known dataset layout has these columns: {found}");
-            let hint = "name them: --columns problem=NAME,answer=NAME, in a recipe data.columns; `hapo list layouts` has the layouts";
-            Err(of_file(path, problem, hint))
-        }
+        None => None,
+    };
+    if let Some((number, fault)) = first {
+        let first = bad_row(path.display().to_string(), number, container, fault);
+        let refusal = Refusal::input(format!("{first}; no row can be read"));
+        return Err(refusal.hint("`hapo list layouts` says what the rows of each layout have"));
     }
+    let Some(found) = columns else {
+        let hint = "a row has a problem and its answer: docs/guides/your-own-data.md";
+        return Err(of_file(path, "expected rows, got none", hint));
+    };
+    if let Some(name) = objects.first().and_then(wrapper) {
+        let problem = format!("the rows are in a list of their own, `{name}`");
+        let hint = "write one row a line: jq -c '.NAME[]' FILE > rows.jsonl";
+        return Err(of_file(path, problem, hint));
+    }
+    let problem = format!("no known dataset layout has these columns: {found}");
+    let hint = "name them: --columns problem=NAME,answer=NAME, in a recipe data.columns; `hapo list layouts` has the layouts";
+    Err(of_file(path, problem, hint))
+}
+
+/// What rows are that say which text is better, and have no answer.
+fn judged(row: &Object) -> Option<&'static str> {
+    let begins = |word: &str| row.0.iter().any(|it| it.0.to_lowercase().starts_with(word));
+    let is_judged = |name: &str| match row.get(name) {
+        Some(Value::Bool(_)) => true,
+        Some(Value::List(items)) => matches!(items.first(), Some(Value::Bool(_))),
+        _ => false,
+    };
+    let has_answer = ["answer", "solution", "ground_truth"].iter().any(|it| row.some(it).is_some());
+    if begins("chosen") && begins("rejected") && !has_answer {
+        return Some("preference pairs (chosen, rejected)");
+    }
+    let is_judged = is_judged("label") || is_judged("labels");
+    (is_judged && begins("completion")).then_some("judged completions (completion, label)")
+}
+
+/// The field of a whole file in one object that has its rows.
+fn wrapper(row: &Object) -> Option<&str> {
+    let is_rows = |value: &Value| matches!(value, Value::List(items) if matches!(items.first(), Some(Value::Object(_))));
+    row.0.iter().find(|it| is_rows(&it.1)).map(|it| it.0.as_str())
 }

@@ -89,6 +89,14 @@ fn files_of_folder(folder: &Path) -> Result<Vec<PathBuf>, Refusal> {
         let problem = format!("no training split, name one of {}", others.join(", "));
         return Err(unclear(folder, problem));
     }
+    // The original MATH: a folder for each class, a numbered file for each problem.
+    let is_numbered = |it: &PathBuf| {
+        let stem = it.file_stem().and_then(OsStr::to_str).unwrap_or_default();
+        it.extension() == Some(OsStr::new("json")) && stem.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    if kept.iter().all(is_numbered) {
+        return Ok(kept);
+    }
     let folders: BTreeSet<&Path> = kept.iter().filter_map(|it| it.parent()).collect();
     if folders.len() > 1 {
         let all: Vec<String> = folders.iter().map(|it| it.display().to_string()).collect();

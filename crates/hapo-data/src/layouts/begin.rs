@@ -1,8 +1,9 @@
 //! Parts of rows that depend on one another.
 
 use super::fields::{
-    completion_of, dialogue, gold, gold_of_solution, is_worked, messages, optional_text,
-    problem_in, set_text_or_messages, solution, solutions, text, with_solutions, without_end_token,
+    completion_of, dialogue, gold, gold_of_solution, is_worked, line_after_hashes, messages,
+    optional_text, problem_in, set_prompt, set_text_or_messages, solution, solutions, text,
+    with_solutions, without_end_token,
 };
 use crate::example::{Example, Message};
 use crate::value::{Fault, Object, Value, fault, unexpected};
@@ -25,12 +26,7 @@ pub(super) fn own(example: &mut Example, row: &Object) -> Result<(), Fault> {
         other => return Err(unexpected("id", "a string or a whole number", other)),
     }
     example.problem = text(row, "problem")?;
-    match row.get("answer") {
-        answer @ Some(Value::Number(_) | Value::List(_)) => {
-            (example.answer, example.other_answers) = gold(answer, "answer")?;
-        }
-        _ => example.answer = text(row, "answer")?,
-    }
+    (example.answer, example.other_answers) = gold(row.get("answer"), "answer")?;
     Ok(())
 }
 
@@ -43,7 +39,7 @@ pub(super) fn verl(_: &mut Example, row: &Object) -> Result<(), Fault> {
 
 pub(super) fn simplerl_v0(example: &mut Example, row: &Object) -> Result<(), Fault> {
     let input = text(row, "input")?;
-    let question = optional_text(row, "question")?.filter(|text| !text.trim().is_empty());
+    let question = optional_text(row, "question").map(str::to_owned);
     example.problem = question.or_else(|| problem_in(&input)).unwrap_or_else(|| input.clone());
     example.rendered = Some(input);
     Ok(())
@@ -52,7 +48,7 @@ pub(super) fn simplerl_v0(example: &mut Example, row: &Object) -> Result<(), Fau
 /// The solution becomes the teacher's unchanged; the text after the last `####` is the gold.
 pub(super) fn gsm8k(example: &mut Example, row: &Object) -> Result<(), Fault> {
     let solution = text(row, "answer")?;
-    let gold = solution.rsplit_once("####").map(|(_, gold)| gold.trim().replace(',', ""));
+    let gold = line_after_hashes(&solution).map(|gold| gold.replace(',', ""));
     example.answer = gold.filter(|gold| !gold.is_empty()).ok_or_else(|| {
         let got = Value::Text(solution.clone()).to_string();
         fault("answer", "a solution that ends in #### and the gold", &got)
@@ -72,7 +68,13 @@ pub(super) fn completion(example: &mut Example, row: &Object) -> Result<(), Faul
 pub(super) fn trl_sft(example: &mut Example, row: &Object) -> Result<(), Fault> {
     let has_completion = row.some("completion").is_some();
     if row.has("messages") && !(row.has("prompt") && has_completion) {
-        return dialogue(example, messages(row.get("messages"), "messages")?, "messages");
+        let turns = messages(row.get("messages"), "messages")?;
+        // A dialogue that ends with the user is a prompt, where its answer is beside it (Tulu's RLVR).
+        let is_prompt = turns.last().is_some_and(|it| it.role == "user");
+        if is_prompt && GOLDS.iter().any(|name| row.some(name).is_some()) {
+            return set_prompt(example, turns, "messages");
+        }
+        return dialogue(example, turns, "messages");
     }
     if !row.has("prompt") {
         split_text(example, &text(row, "text")?);
@@ -112,7 +114,7 @@ pub(super) fn input_output(example: &mut Example, row: &Object) -> Result<(), Fa
     set_text_or_messages(example, row.get(input), input)?;
     // Alpaca's rows have an instruction and an input that may be empty.
     if input == "instruction"
-        && let Some(input) = optional_text(row, "input")?.filter(|text| !text.trim().is_empty())
+        && let Some(input) = optional_text(row, "input")
     {
         example.problem = format!("{}\n{input}", example.problem);
         example.rendered = None;
@@ -132,7 +134,7 @@ pub(super) fn luffy_sft(example: &mut Example, row: &Object) -> Result<(), Fault
 pub(super) fn sharegpt(example: &mut Example, row: &Object) -> Result<(), Fault> {
     const FIELD: &str = "conversations";
     let mut turns = messages(row.get(FIELD), FIELD)?;
-    if let Some(system) = optional_text(row, "system")?.filter(|text| !text.trim().is_empty()) {
+    if let Some(system) = optional_text(row, "system") {
         turns.insert(0, Message::new("system", system));
     }
     dialogue(example, turns, FIELD)

@@ -4,9 +4,10 @@ use super::at;
 use super::fields::{
     gold, gold_of_solution, is_worked, label, set_text_or_messages, solutions, with_solutions,
 };
+use super::question::{Choices, put_before};
 use crate::example::Example;
 use crate::refuse::unknown;
-use crate::value::{Fault, Object, Value};
+use crate::value::{Fault, Object, Value, unexpected};
 use hapo_core::{Refusal, expected};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -18,6 +19,12 @@ use std::collections::BTreeSet;
 pub struct Columns {
     /// The problem: a text, or messages.
     pub problem: String,
+    /// What stands before the problem: texts, or lists of texts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub context: Vec<String>,
+    /// Choices, which stand behind the problem with letters: `answer` is then an index from 0, a letter or a text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choices: Option<String>,
     /// The gold answer: a text, a number, or a list of them; of a worked solution, its final answer. Without it, the
     /// first solution's final answer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -47,6 +54,8 @@ impl Columns {
             let name = name.trim().to_owned();
             match field.trim() {
                 "problem" => it.problem = name,
+                "context" => it.context.push(name),
+                "choices" => it.choices = Some(name),
                 "answer" => it.answer = Some(name),
                 "teacher" => it.teacher.push(name),
                 "hint" => it.hint.push(name),
@@ -55,7 +64,7 @@ impl Columns {
                 "level" => it.level = Some(name),
                 "subject" => it.subject = Some(name),
                 other => {
-                    let known = "problem, answer, teacher, hint, id, source, level, subject";
+                    let known = "problem, answer, teacher, context, choices, hint, id, source, level, subject";
                     return Err(unknown("column", other, std::iter::once(known)));
                 }
             }
@@ -80,9 +89,10 @@ impl Columns {
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let optional = [&self.answer, &self.id, &self.source, &self.level, &self.subject];
+        let optional =
+            [&self.choices, &self.answer, &self.id, &self.source, &self.level, &self.subject];
         let optional = optional.into_iter().flatten();
-        let lists = self.teacher.iter().chain(&self.hint);
+        let lists = self.teacher.iter().chain(&self.hint).chain(&self.context);
         std::iter::once(&self.problem).chain(lists).chain(optional).map(String::as_str)
     }
 
@@ -95,6 +105,18 @@ impl Columns {
         let mut example = Example::default();
         let problem = at(row, &self.problem);
         set_text_or_messages(&mut example, problem, &self.problem)?;
+        for name in &self.context {
+            put_before(&mut example.problem, name, at(row, name).unwrap_or(&Value::Null));
+        }
+        let choices = self.choices.as_ref().map(|name| {
+            let value = at(row, name);
+            let read = value.and_then(Choices::read);
+            read.ok_or_else(|| unexpected(name, "a list of 2 to 26 choices", value))
+        });
+        let choices = choices.transpose()?;
+        if let Some(it) = &choices {
+            it.put_behind(&mut example.problem);
+        }
         let mut teachers = Vec::new();
         for (names, texts) in [(&self.teacher, &mut teachers), (&self.hint, &mut example.hints)] {
             for name in names {
@@ -106,22 +128,23 @@ impl Columns {
                 let first = teachers.first().map(|it| gold_of_solution(it, &self.teacher[0]));
                 example.answer = first.transpose()?.unwrap_or_default();
             }
-            Some(name) => match at(row, name) {
-                Some(Value::Text(text)) if is_worked(text) => {
+            Some(name) => match (at(row, name), &choices) {
+                (value, Some(choices)) => {
+                    example.answer = choices.gold(name, value.unwrap_or(&Value::Null))?;
+                }
+                (Some(Value::Text(text)), None) if is_worked(text) => {
                     example.answer = gold_of_solution(text, name)?;
                 }
-                value => (example.answer, example.other_answers) = gold(value, name)?,
+                (value, None) => (example.answer, example.other_answers) = gold(value, name)?,
             },
         }
         with_solutions(&mut example, teachers);
-        let label = |name: &Option<String>| {
-            let name = name.as_deref().unwrap_or_default();
-            label(at(row, name), name, false)
-        };
-        example.id = label(&self.id)?.unwrap_or_default();
-        example.source = label(&self.source)?;
-        example.level = label(&self.level)?;
-        example.subject = label(&self.subject)?;
+        let label =
+            |name: &Option<String>| label(at(row, name.as_deref()?)?, false).map(str::to_owned);
+        example.id = label(&self.id).unwrap_or_default();
+        example.source = label(&self.source);
+        example.level = label(&self.level);
+        example.subject = label(&self.subject);
         Ok(example)
     }
 }
@@ -136,8 +159,7 @@ pub struct NamedColumns {
 }
 
 impl NamedColumns {
-    pub(crate) fn of(columns: &Columns) -> Self {
-        let missing = columns.names().map(str::to_owned).collect();
+    pub(crate) fn of(missing: Vec<String>) -> Self {
         Self { missing, present: BTreeSet::new() }
     }
 

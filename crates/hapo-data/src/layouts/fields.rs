@@ -1,8 +1,8 @@
 //! Fields that several layouts share: prompts of messages, golds, the last box of a solution.
 
-use crate::example::{Example, Message};
+use crate::example::{Example, Message, with_thought};
 use crate::template::{TEMPLATES, render};
-use crate::value::{Fault, Object, Value, fault, unexpected};
+use crate::value::{Fault, Object, Value, fault, json_list, json_texts, unexpected};
 
 /// A text with something in it.
 pub(super) fn text(row: &Object, field: &str) -> Result<String, Fault> {
@@ -12,27 +12,22 @@ pub(super) fn text(row: &Object, field: &str) -> Result<String, Fault> {
     }
 }
 
-/// A text, or nothing.
-pub(super) fn optional_text(row: &Object, field: &str) -> Result<Option<String>, Fault> {
-    label(row.get(field), field, true)
+/// A text with something in it, or nothing.
+pub(super) fn optional_text<'a>(row: &'a Object, field: &str) -> Option<&'a str> {
+    row.get(field)?.text().filter(|text| !text.trim().is_empty())
 }
 
-/// A text or, unless `text_only`, a number, as text, or nothing.
-pub(super) fn label(
-    value: Option<&Value>,
-    field: &str,
-    text_only: bool,
-) -> Result<Option<String>, Fault> {
+/// A text or, unless `text_only`, a number, as text. A value of another type is no label, and no fault of its row.
+pub(super) fn label(value: &Value, text_only: bool) -> Option<&str> {
     match value {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::Text(text)) => Ok(Some(text.clone())),
-        other if text_only => Err(unexpected(field, "a string", other)),
-        Some(Value::Number(digits)) => Ok(Some(digits.clone())),
-        other => Err(unexpected(field, "a string or a number", other)),
+        Value::Text(text) => Some(text),
+        Value::Number(digits) if !text_only => Some(digits),
+        _ => None,
     }
 }
 
-/// The messages of a dialogue, at least one: `role` and `content`, or `ShareGPT`'s `from` and `value`.
+/// The messages of a dialogue, at least one: `role` and `content`, or `ShareGPT`'s `from` and `value`. A thought beside the
+/// content stands before it in `<think>`. A `developer` is the system.
 pub(super) fn messages(value: Option<&Value>, field: &str) -> Result<Vec<Message>, Fault> {
     const EXPECTED: &str = "a list of messages with role and content";
     let Some(Value::List(items)) = value else {
@@ -41,33 +36,83 @@ pub(super) fn messages(value: Option<&Value>, field: &str) -> Result<Vec<Message
     if items.is_empty() {
         return Err(fault(field, EXPECTED, "an empty list"));
     }
-    let message = |(number, item): (usize, &Value)| {
-        let place = |key: &str| format!("{field}[{number}]{key}");
-        let Value::Object(item) = item else {
-            return Err(unexpected(place(""), "a message with role and content", Some(item)));
-        };
-        let is_turn = item.some("role").is_none() && item.some("from").is_some();
-        let part = |key: &str, or: &str| match item.get(key).or(item.some(or)) {
-            Some(Value::Text(text)) => Ok(text.clone()),
-            other => Err(unexpected(place(&format!(".{key}")), "a string", other)),
-        };
-        let role = if is_turn {
-            let from = part("from", "")?;
-            match from.as_str() {
-                "human" | "user" => "user".to_owned(),
-                "gpt" | "assistant" | "chatgpt" | "model" | "bot" => "assistant".to_owned(),
-                "system" => from,
-                other => {
-                    let got = format!("{other:?}");
-                    return Err(fault(place(".from"), "human, gpt or system", &got));
+    let all = items.iter().enumerate();
+    all.map(|(number, item)| message(item, &format!("{field}[{number}]"))).collect()
+}
+
+/// Keys of a message that no prompt here has a place for.
+const NOT_TEXT: [&str; 9] = [
+    "tool_calls",
+    "function_call",
+    "function_calls",
+    "tools",
+    "functions",
+    "images",
+    "image",
+    "audio",
+    "videos",
+];
+const THOUGHTS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
+
+fn message(item: &Value, place: &str) -> Result<Message, Fault> {
+    let key = |name: &str| format!("{place}.{name}");
+    let Value::Object(item) = item else {
+        return Err(unexpected(place, "a message with role and content", Some(item)));
+    };
+    for name in NOT_TEXT {
+        if let Some(value) = item.get(name).filter(|it| it.says_something()) {
+            let expected = "nothing: neither tools nor pictures have a place in a prompt here";
+            return Err(unexpected(key(name), expected, Some(value)));
+        }
+    }
+    let is_turn = item.some("role").is_none() && item.some("from").is_some();
+    let text = |name: &str| match item.get(name) {
+        Some(Value::Text(text)) => Ok(text.clone()),
+        other => Err(unexpected(key(name), "a string", other)),
+    };
+    let role = match (is_turn, text(if is_turn { "from" } else { "role" })?) {
+        (false, role) if role == "developer" => "system".to_owned(),
+        (false, role) => role,
+        (true, from) => match from.as_str() {
+            "human" | "user" => "user".to_owned(),
+            "gpt" | "assistant" | "chatgpt" | "model" | "bot" => "assistant".to_owned(),
+            "system" => from,
+            other => {
+                let got = format!("{other:?}");
+                return Err(fault(key("from"), "human, gpt or system", &got));
+            }
+        },
+    };
+    let (mut content, mut thought) = (String::new(), String::new());
+    match item.get("content").or(item.some("value")) {
+        Some(Value::Text(text)) => content.clone_from(text),
+        Some(Value::List(parts)) => {
+            for (number, part) in parts.iter().enumerate() {
+                let of = |name: &str| match part {
+                    Value::Object(it) => it.get(name).and_then(Value::text),
+                    _ => None,
+                };
+                match (of("type"), of("text").or(part.text()), of("thinking")) {
+                    (None | Some("text"), Some(text), _) => content += text,
+                    (_, _, Some(text)) => thought += text,
+                    (kind, ..) => {
+                        let kind = kind.map_or_else(|| part.to_string(), |it| format!("`{it}`"));
+                        let field = key(&format!("content[{number}]"));
+                        return Err(fault(field, "a part of text", &kind));
+                    }
                 }
             }
-        } else {
-            part("role", "")?
-        };
-        Ok(Message { role, content: part("content", "value")? })
-    };
-    items.iter().enumerate().map(message).collect()
+        }
+        other => return Err(unexpected(key("content"), "a string", other)),
+    }
+    for name in THOUGHTS {
+        match item.get(name).filter(|it| it.says_something()) {
+            None => {}
+            Some(Value::Text(text)) if role == "assistant" => thought.clone_from(text),
+            other => return Err(unexpected(key(name), "a text of the assistant alone", other)),
+        }
+    }
+    Ok(Message { role, content: with_thought(&thought, &content) })
 }
 
 /// Puts the messages of a prompt into an example: the last user's text is the problem, a system text
@@ -102,7 +147,14 @@ pub(super) fn set_text_or_messages(
     value: Option<&Value>,
     field: &str,
 ) -> Result<(), Fault> {
+    let is_python = |text: &str| text.trim_start().starts_with("[{'");
     match value {
+        Some(Value::Text(text)) if json_list(text).is_some() => {
+            set_prompt(example, messages(json_list(text).as_ref(), field)?, field)
+        }
+        Some(Value::Text(text)) if is_python(text) => {
+            Err(unexpected(field, "messages, or a JSON list of them as text", value))
+        }
         Some(Value::Text(text)) if !text.trim().is_empty() => {
             set_rendered_or_plain(example, text);
             Ok(())
@@ -223,10 +275,15 @@ pub(super) fn gold_of_solution(text: &str, field: &str) -> Result<String, Fault>
     })
 }
 
+/// The line after the last `####`.
+pub(super) fn line_after_hashes(text: &str) -> Option<&str> {
+    let (_, rest) = text.rsplit_once("####")?;
+    Some(rest.trim().lines().next().unwrap_or_default().trim_end())
+}
+
 /// The text after the last `####`, without thousands separators.
 fn after_hashes(text: &str) -> Option<String> {
-    let (_, gold) = text.rsplit_once("####")?;
-    let gold = gold.trim();
+    let gold = line_after_hashes(text)?;
     let is_number = gold.bytes().all(|it| it.is_ascii_digit() || b"-+.,$%".contains(&it));
     Some(if is_number { gold.replace(',', "") } else { gold.to_owned() })
 }
@@ -267,10 +324,16 @@ pub(super) fn gold(value: Option<&Value>, field: &str) -> Result<(String, Vec<St
     const EXPECTED: &str =
         "a gold answer: a string that is not empty, a finite number or a list of them";
     let one = |value: &Value| match value {
-        Value::Text(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
+        Value::Text(text) if !is_missing(text) => Ok(answer_line(text).to_owned()),
+        Value::Text(text) if !text.trim().is_empty() => Err(unexpected(
+            field,
+            "a gold answer, not a word for a missing one or the tests of a program",
+            Some(value),
+        )),
         other => other.number().ok_or_else(|| unexpected(field, EXPECTED, Some(other))),
     };
-    match value {
+    let texts = value.and_then(Value::text).and_then(json_texts);
+    match texts.as_ref().or(value) {
         Some(Value::List(items)) if !items.is_empty() => {
             let mut golds = items.iter().map(one).collect::<Result<Vec<_>, _>>()?;
             let first = golds.remove(0);
@@ -279,6 +342,43 @@ pub(super) fn gold(value: Option<&Value>, field: &str) -> Result<(String, Vec<St
         }
         Some(value) => Ok((one(value)?, Vec::new())),
         None => Err(unexpected(field, EXPECTED, None)),
+    }
+}
+
+/// True of what files hold in place of an answer: nothing, a word for it, or the tests of a program. A problem whose answer
+/// is such a word has it in LaTeX: `\text{None}`.
+fn is_missing(text: &str) -> bool {
+    const WORDS: [&str; 13] = [
+        "",
+        "nan",
+        "none",
+        "null",
+        "n/a",
+        "n.a.",
+        "notfound",
+        "not found",
+        "not_found",
+        "proof",
+        "tbd",
+        "todo",
+        "<na>",
+    ];
+    let text = text.trim();
+    WORDS.contains(&&*text.to_lowercase())
+        || text == "NA"
+        || text.starts_with('{') && serde_json::from_str::<Object>(text).is_ok()
+}
+
+/// An answer without the line behind it that `MetaMathQA` ends with.
+pub(crate) fn answer_line(text: &str) -> &str {
+    text.rsplit_once("\nThe answer is").map_or(text, |(answer, _)| answer).trim()
+}
+
+/// The gold answers in a text: one, or those of a JSON list of texts.
+pub fn golds_in(text: &str) -> Vec<String> {
+    match gold(Some(&Value::Text(text.to_owned())), "") {
+        Ok((first, others)) => std::iter::once(first).chain(others).collect(),
+        Err(_) => vec![text.to_owned()],
     }
 }
 

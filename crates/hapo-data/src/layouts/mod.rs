@@ -6,6 +6,7 @@
 mod begin;
 mod columns;
 mod fields;
+mod question;
 mod table;
 
 use crate::container::Container;
@@ -20,6 +21,8 @@ use fields::{
 pub(crate) use fields::last_boxed;
 
 pub use columns::{Columns, NamedColumns};
+pub use fields::golds_in;
+pub(crate) use question::whole;
 pub use table::DATASET_LAYOUTS;
 pub(crate) use table::{COLUMNS, OWN};
 
@@ -54,8 +57,6 @@ pub(crate) enum Prompt {
     Text(&'static [&'static str]),
     TextOrMessages(&'static str),
     Messages(&'static str),
-    /// Of messages the last user's alone.
-    LastMessage(&'static str),
     /// The first message, which a template was already put around.
     Rendered(&'static str),
 }
@@ -95,6 +96,12 @@ pub(crate) struct Labels {
 }
 
 impl Layout {
+    /// True of a key that is read, or rightly left alone.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        let mut keys = self.keys.iter().copied().flatten();
+        keys.any(|it| if self.folds { it.eq_ignore_ascii_case(name) } else { *it == name })
+    }
+
     pub(crate) fn fit(&self, row: &Object, container: Container) -> u32 {
         let meets = |word: &str| match word.strip_prefix('!') {
             Some(name) => !row.has(name),
@@ -157,12 +164,12 @@ impl Layout {
         for teachers in self.teachers {
             teachers.read(&mut example, row)?;
         }
-        if let Some(id) = self.label(row, self.labels.id, false)? {
+        if let Some(id) = self.label(row, self.labels.id, false) {
             example.id = id;
         }
-        example.source = self.label(row, self.labels.source, true)?;
-        example.level = self.label(row, self.labels.level, false)?;
-        example.subject = self.label(row, self.labels.subject, true)?;
+        example.source = self.label(row, self.labels.source, true);
+        example.level = self.label(row, self.labels.level, false);
+        example.subject = self.label(row, self.labels.subject, true);
         Ok(example)
     }
 
@@ -182,11 +189,6 @@ impl Layout {
             }
             Prompt::TextOrMessages(name) => set_text_or_messages(example, row.get(name), name)?,
             Prompt::Messages(name) => set_prompt(example, messages(row.get(name), name)?, name)?,
-            Prompt::LastMessage(name) => {
-                set_prompt(example, messages(row.get(name), name)?, name)?;
-                example.system = None;
-                example.messages.clear();
-            }
             Prompt::Rendered(name) => {
                 let rendered = messages(row.get(name), name)?.swap_remove(0).content;
                 let problem = problem_in(&rendered).filter(|problem| !problem.trim().is_empty());
@@ -202,27 +204,22 @@ impl Layout {
         Ok(())
     }
 
-    fn label(
-        &self,
-        row: &Object,
-        paths: &[&'static str],
-        text_only: bool,
-    ) -> Result<Option<String>, Fault> {
-        for path in paths {
-            let is_inside = path.contains('.');
-            let found = if is_inside {
-                at(row, path).map(|value| (*path, value))
-            } else {
-                self.first(row, &[path])
-            };
-            let Some((name, value)) = found else { continue };
-            match label(Some(value), name, text_only) {
-                Ok(None) => {}
-                Err(_) if is_inside => {}
-                other => return other,
-            }
-        }
-        Ok(None)
+    fn label(&self, row: &Object, paths: &[&'static str], text_only: bool) -> Option<String> {
+        let found = paths.iter().filter_map(|path| {
+            if path.contains('.') { at(row, path) } else { Some(self.first(row, &[path])?.1) }
+        });
+        let mut labels = found.filter_map(|value| label(value, text_only));
+        labels.next().map(str::to_owned)
+    }
+
+    /// True of a label that is of another type: it is left out.
+    pub(crate) fn leaves_out(&self, name: &str, value: &Value) -> bool {
+        let Labels { id, source, level, subject } = self.labels;
+        let is = |names: &[&str]| names.iter().any(|it| it.eq_ignore_ascii_case(name));
+        let text_only = is(source) || is(subject);
+        (text_only || is(id) || is(level))
+            && *value != Value::Null
+            && label(value, text_only).is_none()
     }
 }
 
@@ -291,7 +288,7 @@ impl Teachers {
 }
 
 /// The value under a name, or under the parts of a dotted one.
-fn at<'a>(row: &'a Object, name: &str) -> Option<&'a Value> {
+pub(crate) fn at<'a>(row: &'a Object, name: &str) -> Option<&'a Value> {
     if let Some(value) = row.get(name) {
         return Some(value);
     }

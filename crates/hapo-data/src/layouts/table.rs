@@ -60,7 +60,14 @@ const VERL: Layout = Layout {
     begin: begin::verl,
     prompt: Prompt::Messages("prompt"),
     gold: Gold::In("reward_model", "ground_truth"),
-    teachers: &[Teachers::Beside("extra_info.answer"), Teachers::Beside("extra_info.solution")],
+    // The first solution of LUFFY's and TRAPO's rows may come after those that a file is recognised by.
+    teachers: &[
+        Teachers::Beside("extra_info.answer"),
+        Teachers::Beside("extra_info.solution"),
+        Teachers::FirstMessage("target"),
+        Teachers::FirstMessages("target_lst"),
+        Teachers::Thoughts("extra_info.answer_list"),
+    ],
     labels: Labels {
         id: &["extra_info.id", "extra_info.uuid"],
         source: &["data_source"],
@@ -78,25 +85,13 @@ pub const DATASET_LAYOUTS: &[Layout] = &[
         name: "luffy",
         summary: "verl with target (messages): the teacher's solution",
         fit: &[("prompt reward_model target", 100)],
-        teachers: &[
-            Teachers::Beside("extra_info.answer"),
-            Teachers::Beside("extra_info.solution"),
-            Teachers::FirstMessage("target"),
-            Teachers::FirstMessages("target_lst"),
-        ],
         ..VERL
     },
-    // TRAPO's training files; the system's text is ignored.
+    // TRAPO's training files.
     Layout {
         name: "trapo",
         summary: "verl with extra_info.answer_list: the teachers' solutions",
         fit: &[("prompt extra_info.answer_list", 100)],
-        prompt: Prompt::LastMessage("prompt"),
-        teachers: &[
-            Teachers::Beside("extra_info.answer"),
-            Teachers::Beside("extra_info.solution"),
-            Teachers::Thoughts("extra_info.answer_list"),
-        ],
         ..VERL
     },
     Layout {

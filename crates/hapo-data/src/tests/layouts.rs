@@ -2,8 +2,8 @@
 
 use super::samples::{self, Ipc, Sample};
 use crate::{
-    Container, DATASET_LAYOUTS, Example, Loaded, PromptText, Row, find_template, load, open,
-    open_reader, prompt_text,
+    ChatPrompt, ChatTemplate, Container, DATASET_LAYOUTS, Example, Loaded, PromptTemplate, Row,
+    find_template, load, open, open_reader, prompt_of,
 };
 use expect_test::{Expect, expect};
 use std::io::{Cursor, Write};
@@ -54,7 +54,7 @@ fn check(name: &str, bytes: &[u8], expected: &Expect) {
     for bad in &loaded.bad_rows {
         text += &format!("bad: {}\n", bad.to_string().split_once(':').unwrap().1);
     }
-    for (field, rows) in &loaded.ignored_fields {
+    for (field, rows) in &loaded.unread.ignored_fields {
         text += &format!("ignored: {field} in {rows}\n");
     }
     text.extend(loaded.dataset.examples.iter().map(show));
@@ -73,7 +73,11 @@ fn every_layout_has_a_sample_that_it_recognises() {
         assert_eq!((loaded.layout, loaded.bad_row_count), (layout, 0), "{name}");
         let n: u64 = loaded.dataset.examples.iter().map(|it| u64::from(it.k())).sum();
         assert_eq!(n, rows, "{layout}, {name}");
-        assert!(loaded.ignored_fields.is_empty(), "{layout}: {:?}", loaded.ignored_fields);
+        assert!(
+            loaded.unread.ignored_fields.is_empty(),
+            "{layout}: {:?}",
+            loaded.unread.ignored_fields
+        );
     }
 }
 
@@ -140,11 +144,11 @@ fn trapo_thoughts_are_teachers() {
         "trapo",
         &samples::trapo(),
         &expect![[r#"
-        trapo in Parquet
-        row-1 row 1 x1: "1+1?" = "2" source "m" subject "math" teachers ["\nfirst\n", "plain \\boxed{2}"]
-        row-2 row 2 x1: "2+2?" = "4" source "m" subject "math"
-        row-3 row 3 x1: "3+3?" = "6" source "m" subject "math"
-    "#]],
+            trapo in Parquet
+            row-1 row 1 x1: "1+1?" = "2" source "m" subject "math" system "Think." teachers ["\nfirst\n", "plain \\boxed{2}"]
+            row-2 row 2 x1: "2+2?" = "4" source "m" subject "math"
+            row-3 row 3 x1: "3+3?" = "6" source "m" subject "math"
+        "#]],
     );
 }
 
@@ -318,22 +322,22 @@ fn bad_rows_of_other_layouts_are_named() {
         "grpo",
         rows.as_bytes(),
         &expect![[r#"
-        trl-grpo in JSON lines
-        bad: 2: prompt: expected a list of messages with role and content, got an empty list
-        bad: 3: prompt[0].content: expected a string, got nothing
-        bad: 4: prompt[0].content: expected a string, got 5
-        bad: 5: prompt[0]: expected a message with role and content, got "text"
-        bad: 6: prompt: expected a message of the user, got none
-        bad: 7: solution: expected a gold answer: a string that is not empty, a finite number or a list of them, got null
-        bad: 8: solution: expected a gold answer: a string that is not empty, a finite number or a list of them, got "  "
-        bad: 9: solution: expected an answer in the last box, got an empty box
-        bad: 10: solution: expected a gold answer: a string that is not empty, a finite number or a list of them, got an object
-        bad: 11: solution: expected a gold answer: a string that is not empty, a finite number or a list of them, got a list of 0
-        bad: 12: prompt: expected the field once, got it twice
-        bad: 13: level: expected a string or a number, got a list of 0
-        bad: 14: prompt: expected a string that is not empty or a list of messages, got nothing
-        row-1 row 1 x1: "1+1?" = "2"
-    "#]],
+            trl-grpo in JSON lines
+            bad: 2: prompt: expected a list of messages with role and content, got an empty list
+            bad: 3: prompt[0].content: expected a string, got nothing
+            bad: 4: prompt[0].content: expected a string, got 5
+            bad: 5: prompt[0]: expected a message with role and content, got "text"
+            bad: 6: prompt: expected a message of the user, got none
+            bad: 7: solution: expected a gold answer: a string that is not empty, a finite number or a list of them, got null
+            bad: 8: solution: expected a gold answer: a string that is not empty, a finite number or a list of them, got "  "
+            bad: 9: solution: expected an answer in the last box, got an empty box
+            bad: 10: solution: expected a gold answer: a string that is not empty, a finite number or a list of them, got an object
+            bad: 11: solution: expected a gold answer: a string that is not empty, a finite number or a list of them, got a list of 0
+            bad: 12: prompt: expected the field once, got it twice
+            bad: 14: prompt: expected a string that is not empty or a list of messages, got nothing
+            row-1 row 1 x1: "1+1?" = "2"
+            row-13 row 13 x1: "p" = "2"
+        "#]],
     );
 }
 
@@ -486,20 +490,15 @@ fn the_open_file_says_what_it_is() {
 #[test]
 fn rendered_prompts_go_only_with_their_template() {
     let zoo = load_bytes(&samples::zoo()).unwrap().dataset.examples;
-    let text = |example: &Example, template: &str| match prompt_text(
-        example,
-        &find_template(template).unwrap().into(),
-    ) {
-        Ok(PromptText::Problem(it)) => format!("problem {it}"),
-        Ok(PromptText::Whole(it)) => format!("whole {it}"),
-        Ok(PromptText::Turns(it)) => format!("{} turns", it.len()),
-        Err(it) => it.to_string(),
+    let text = |example: &Example, template: &str| {
+        let prompt = prompt_of(example, &find_template(template).unwrap().into());
+        prompt.unwrap_or_else(|it| it.to_string())
     };
-    assert_eq!(text(&zoo[0], "qwen-boxed"), "problem 1+1?");
-    assert_eq!(text(&zoo[1], "abel"), "problem 2+2?");
+    assert_eq!(text(&zoo[0], "qwen-boxed"), zoo[0].rendered.clone().unwrap());
+    assert_eq!(text(&zoo[1], "abel"), zoo[1].rendered.clone().unwrap());
     // The template's line break at the end may be missing.
-    assert_eq!(text(&zoo[2], "chatml"), "problem 3+3?");
-    let whole = "whole <|im_start|>user\n3+3?<|im_end|>\n<|im_start|>assistant";
+    let whole = "<|im_start|>user\n3+3?<|im_end|>\n<|im_start|>assistant";
+    assert_eq!(text(&zoo[2], "chatml"), format!("{whole}\n"));
     assert_eq!(text(&zoo[2], "none"), whole);
     assert_eq!(
         text(&zoo[1], "chatml"),
@@ -512,10 +511,92 @@ fn rendered_prompts_go_only_with_their_template() {
     );
 }
 
+fn chat(source: &str) -> PromptTemplate {
+    let template = ChatTemplate::new("tiny", source, std::collections::BTreeMap::new()).unwrap();
+    PromptTemplate::Chat(Box::new(ChatPrompt { template, system: None, suffix: None }))
+}
+
 #[test]
-fn thoughts_do_not_begin_twice() {
-    let dataset = load_bytes(&samples::luffy()).unwrap().dataset;
-    let first = |end: &str| dataset.after_prompts_ending(end).examples[0].teachers[0].clone();
-    assert_eq!(first("assistant\n<think>\n"), "well\n</think>\n\\boxed{2}");
-    assert_eq!(first("assistant\n"), "<think>\nwell\n</think>\n\\boxed{2}");
+fn thoughts_do_not_begin_twice_and_stand_in_the_tags_of_the_template() {
+    let first = |bytes: &[u8], template: &PromptTemplate| {
+        let dataset = load_bytes(bytes).unwrap().dataset;
+        dataset.under(template).unwrap().examples[0].teachers[0].clone()
+    };
+    let opens = chat("{{ messages[0].content }}{% if add_generation_prompt %}<think>\n{% endif %}");
+    let plain = find_template("chatml").unwrap().into();
+    let luffy = samples::luffy();
+    assert_eq!(first(&luffy, &opens), "well\n</think>\n\\boxed{2}");
+    assert_eq!(first(&luffy, &plain), "<think>\nwell\n</think>\n\\boxed{2}");
+
+    let row = r#"{"messages":[{"role":"user","content":"1+1?"},{"role":"assistant","KEY":"one and one","content":"\\boxed{2}"}]}"#;
+    for key in ["reasoning_content", "reasoning", "thinking"] {
+        let row = row.replace("KEY", key);
+        let written = "<think>\none and one\n</think>\n\n\\boxed{2}";
+        assert_eq!(first(row.as_bytes(), &plain), written, "{key}");
+        // A template that shows no thoughts has no tags of its own.
+        assert_eq!(first(row.as_bytes(), &chat("{{ messages[-1].content }}")), written, "{key}");
+        let tags = chat(&format!(
+            "{{% for m in messages %}}<{{{{ m.role }}}}>{{% if m.{key} %}}[THINK]{{{{ m.{key} }}}}[/THINK]{{% endif %}}\
+             {{{{ m.content }}}}{{% endfor %}}{{% if add_generation_prompt %}}<assistant>{{% endif %}}"
+        ));
+        let written = "[THINK]one and one[/THINK]\\boxed{2}";
+        assert_eq!(first(row.as_bytes(), &tags), written, "{key}");
+        // Where the prompt opens the thought, the solution goes on from there.
+        let r1 = chat(&format!(
+            "{{% for m in messages %}}<{{{{ m.role }}}}>{{% if m.{key} %}}<think>\n{{{{ m.{key} }}}}\n</think>\n{{% endif %}}\
+             {{{{ m.content }}}}{{% endfor %}}{{% if add_generation_prompt %}}<assistant><think>\n{{% endif %}}"
+        ));
+        assert_eq!(first(row.as_bytes(), &r1), "one and one\n</think>\n\\boxed{2}", "{key}");
+    }
+}
+
+/// The same rule for one turn and for three, under the model's own template.
+#[test]
+fn system_texts_are_rendered_whatever_the_number_of_turns() {
+    let rows = r#"{"prompt":[{"role":"system","content":"s"},{"role":"user","content":"a"}],"answer":"2"}
+{"prompt":[{"role":"developer","content":"s"},{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"answer":"3"}
+"#;
+    let examples = load_bytes(rows.as_bytes()).unwrap().dataset.examples;
+    let source = "{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}";
+    let prompts = |system: Option<&str>| {
+        let PromptTemplate::Chat(mut prompt) = chat(source) else { unreachable!() };
+        (prompt.system, prompt.suffix) = (system.map(str::to_owned), Some("!".to_owned()));
+        let template = PromptTemplate::Chat(prompt);
+        examples.iter().map(|it| prompt_of(it, &template).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(prompts(None), ["system:s;user:a!;", "system:s;user:a;assistant:b;user:c!;"]);
+    assert_eq!(prompts(Some("r")), ["system:r;user:a!;", "system:r;user:a;assistant:b;user:c!;"]);
+    // A template of the table has its own.
+    let named = find_template("chatml").unwrap().into();
+    let prompt = prompt_of(&examples[0], &named).unwrap();
+    assert_eq!(prompt, "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
+    assert!(prompt_of(&examples[1], &named).unwrap_err().to_string().contains("of 4 turns"));
+}
+
+/// What is read of the rows of published sets, or why they are refused.
+#[test]
+fn published_rows_are_read_whole_or_refused_by_name() {
+    let table = include_str!("../../../../docs/data.md");
+    for (set, rows, expected) in samples::PUBLISHED {
+        let outcome = match load_bytes(rows.as_bytes()) {
+            Err(refusal) => refusal.to_string().split_once(": ").unwrap().1.to_owned(),
+            Ok(loaded) => match (loaded.bad_rows.first(), loaded.unread.not_whole("")) {
+                (Some(bad), _) => bad.to_string().splitn(3, ':').nth(2).unwrap().trim().to_owned(),
+                (_, Some(refusal)) => refusal.to_string().trim_start_matches(": ").to_owned(),
+                _ => {
+                    let it = &loaded.dataset.examples[0];
+                    let golds: Vec<&str> = it.golds().collect();
+                    let solutions = it.teachers.concat();
+                    format!(
+                        "{} = {}{}",
+                        it.problem,
+                        golds.join(" or "),
+                        ["", &format!(" by {solutions}")][usize::from(!solutions.is_empty())]
+                    )
+                }
+            },
+        };
+        assert_eq!(outcome, *expected, "{set}");
+        assert!(table.contains(&format!("| {set} |")), "{set} is not in docs/data.md");
+    }
 }

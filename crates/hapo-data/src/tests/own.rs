@@ -104,15 +104,15 @@ fn bad_rows_are_named_and_the_others_read() {
             f.jsonl:7: problem: expected a string that is not empty, got nothing
             f.jsonl:8: problem: expected a string that is not empty, got "  "
             good: b
-            f.jsonl:10: answer: expected a string that is not empty, got null
-            f.jsonl:11: answer: expected a string that is not empty, got ""
+            f.jsonl:10: answer: expected a gold answer: a string that is not empty, a finite number or a list of them, got null
+            f.jsonl:11: answer: expected a gold answer: a string that is not empty, a finite number or a list of them, got ""
             f.jsonl:12: problem: expected a string that is not empty, got a list of 1
             f.jsonl:13: teacher: expected a string or a list of strings, none empty, got 7
             f.jsonl:14: teacher: expected a string or a list of strings, none empty, got null
             f.jsonl:15: teacher: expected a string or a list of strings, none empty, got an empty string
             f.jsonl:16: teacher: expected a solution without its end token, got one that ends in <|im_end|>
-            f.jsonl:17: level: expected a string or a number, got a list of 2
-            f.jsonl:18: source: expected a string, got an object
+            f.jsonl:17: id: expected an id of its own (line 9 has this one), got "b"
+            f.jsonl:18: id: expected an id of its own (line 9 has this one), got "b"
             f.jsonl:19: answer: expected the field once, got it twice
             f.jsonl:20: id: expected an id of its own (line 1 has this one), got "a"
             good: last
@@ -137,9 +137,9 @@ null
             f.jsonl:3: row: expected one JSON object, got null
             f.jsonl:4: row: expected one JSON object, got EOF while parsing a value at column 6 of {"id":
             f.jsonl:5: row: expected one JSON object, got expected value at column 34 of {"id":"a","problem":"p","answer":NaN}
-            f.jsonl:6: level: expected a string or a number, got a number that is not finite
-            f.jsonl:7: row: expected one JSON object, got trailing characters at column 39 of {"id":"a","problem":"p","answer":"1"} extra
             good: a
+            f.jsonl:7: row: expected one JSON object, got trailing characters at column 39 of {"id":"a","problem":"p","answer":"1"} extra
+            f.jsonl:8: id: expected an id of its own (line 6 has this one), got "a"
         "#]],
     );
     check_bad(
@@ -227,7 +227,7 @@ fn fields_nobody_reads_are_counted() {
     );
     assert_eq!(rows.by_ref().filter(|row| matches!(row, Ok(Row::Good(_)))).count(), 2);
     assert_eq!(
-        rows.ignored_fields,
+        rows.unread.ignored_fields,
         BTreeMap::from([("teachers".to_owned(), 2), ("u".to_owned(), 1)])
     );
 }

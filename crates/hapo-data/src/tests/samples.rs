@@ -227,3 +227,218 @@ pub(super) fn ipc(kind: Ipc, columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
     }
     bytes
 }
+
+/// Rows in the layouts of published sets, with what is read of the first, or why it is refused.
+pub(super) const PUBLISHED: &[(&str, &str, &str)] = &[
+    (
+        "MATH",
+        r#"{
+    "problem": "Find it.",
+    "level": "Level 5",
+    "type": "Algebra",
+    "solution": "so that in the end it is \\boxed{7}"
+}
+"#,
+        "Find it. = 7 by so that in the end it is \\boxed{7}",
+    ),
+    (
+        "GSM8K",
+        r#"{"question": "Eggs?", "answer": "3+4=<<3+4=7>>7 eggs.\n#### 7"}"#,
+        "Eggs? = 7 by 3+4=<<3+4=7>>7 eggs.\n#### 7",
+    ),
+    (
+        "MATH-500, DeepScaleR, Big-Math",
+        r#"{"problem": "Find it.", "solution": "so that in the end it is \\boxed{7}", "answer": "7", "subject": "Algebra", "level": 5, "unique_id": "test/1.json"}"#,
+        "Find it. = 7 by so that in the end it is \\boxed{7}",
+    ),
+    (
+        "AIME",
+        r#"{"ID": "2024-I-1", "Problem": "Find it.", "Answer": 7, "Solution": "so that in the end it is \\boxed{7}"}"#,
+        "Find it. = 7 by so that in the end it is \\boxed{7}",
+    ),
+    (
+        "NuminaMath-1.5",
+        r#"{"problem": "Prove it.", "solution": "By hand.", "answer": "proof", "problem_type": "Algebra", "question_type": "proof", "source": "olympiads"}"#,
+        "answer: expected a gold answer, not a word for a missing one or the tests of a program, got \"proof\"",
+    ),
+    (
+        "Skywork-OR1",
+        r#"{"data_source": "train-math", "prompt": [{"role": "user", "content": "Find it."}], "ability": "math", "reward_model": {"ground_truth": "[\"3\", \"-3\"]", "style": "rule"}, "extra_info": {"index": 0}}"#,
+        "Find it. = 3 or -3",
+    ),
+    (
+        "Eurus-2",
+        r#"{"data_source": "codecontests", "prompt": [{"role": "user", "content": "Sort."}], "ability": "code", "reward_model": {"ground_truth": "{\"inputs\": [\"1\"], \"outputs\": [\"1\"]}", "style": "rule"}, "extra_info": {"index": 0}}"#,
+        "reward_model.ground_truth: expected a gold answer, not a word for a missing one or the tests of a program, got \"{\\\"inputs\\\": [\\\"1\\\"], \\\"outputs\\\": [\\\"1\\\"]}\"",
+    ),
+    (
+        "OpenR1-Math",
+        r#"{"problem": "Find it.", "solution": "so that in the end it is \\boxed{7}", "answer": "7", "problem_type": "Algebra", "source": "s", "uuid": "u", "generations": ["a"], "correctness_math_verify": [true], "messages": [{"role": "user", "content": "Find it."}, {"role": "assistant", "content": "so that in the end it is \\boxed{7}"}]}"#,
+        "Find it. = 7 by so that in the end it is \\boxed{7}",
+    ),
+    (
+        "OpenThoughts, ShareGPT",
+        r#"{"system": "Think.", "conversations": [{"from": "user", "value": "Find it."}, {"from": "assistant", "value": "so that in the end it is \\boxed{7}"}]}"#,
+        "Find it. = 7 by so that in the end it is \\boxed{7}",
+    ),
+    (
+        "OpenAI fine-tuning",
+        r#"{"messages": [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Find it."}]}, {"role": "assistant", "content": "\\boxed{7}", "reasoning_content": "three and four"}]}"#,
+        "Find it. = 7 by <think>\nthree and four\n</think>\n\n\\boxed{7}",
+    ),
+    (
+        "tool calls",
+        r#"{"messages": [{"role": "user", "content": "3+4?"}, {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": "{}"}}]}, {"role": "tool", "content": "7"}, {"role": "assistant", "content": "\\boxed{7}"}]}"#,
+        "messages[1].tool_calls: expected nothing: neither tools nor pictures have a place in a prompt here, got a list of 1",
+    ),
+    (
+        "Tulu RLVR, Dolci",
+        r#"{"messages": [{"role": "user", "content": "Find it."}], "ground_truth": "7", "dataset": ["math"]}"#,
+        "Find it. = 7",
+    ),
+    (
+        "Alpaca",
+        r#"{"instruction": "Add.", "input": "3 and 4", "output": "so that in the end it is \\boxed{7}"}"#,
+        "Add.\n3 and 4 = 7 by so that in the end it is \\boxed{7}",
+    ),
+    (
+        "Alpaca with `history`",
+        r#"{"instruction": "Add.", "input": "3 and 4", "output": "so that in the end it is \\boxed{7}", "system": "", "history": [["Hello", "Hi"]]}"#,
+        "a part of the question is in `history` (1 row), and is not read",
+    ),
+    (
+        "Dolly",
+        r#"{"instruction": "Add them.", "context": "3 and 4", "response": "so that in the end it is \\boxed{7}", "category": "qa"}"#,
+        "3 and 4\n\nAdd them. = 7 by so that in the end it is \\boxed{7}",
+    ),
+    (
+        "DPO, UltraFeedback, HH",
+        r#"{"prompt": "Find it.", "chosen": [{"role": "user", "content": "Find it."}, {"role": "assistant", "content": "7"}], "rejected": [{"role": "user", "content": "Find it."}, {"role": "assistant", "content": "8"}]}"#,
+        "the rows are preference pairs (chosen, rejected)",
+    ),
+    (
+        "KTO, PRM",
+        r#"{"prompt": "Find it.", "completion": "7", "label": true}"#,
+        "the rows are judged completions (completion, label)",
+    ),
+    (
+        "MMLU",
+        r#"{"question": "Which is prime?", "subject": "math", "choices": ["4", "6", "7", "8"], "answer": 2}"#,
+        "Which is prime?\n\nA) 4\nB) 6\nC) 7\nD) 8 = C",
+    ),
+    (
+        "MMLU-Pro",
+        r#"{"question_id": 1, "question": "Which is prime?", "options": ["4", "6", "9", "8", "10", "12", "14", "15", "7"], "answer": "I", "answer_index": 8, "cot_content": "", "category": "math", "src": "x"}"#,
+        "Which is prime?\n\nA) 4\nB) 6\nC) 9\nD) 8\nE) 10\nF) 12\nG) 14\nH) 15\nI) 7 = I",
+    ),
+    (
+        "MMMLU, C-Eval",
+        r#"{"Question": "Which is prime?", "A": "4", "B": "6", "C": "7", "D": "8", "Answer": "C", "Subject": "math"}"#,
+        "Which is prime?\n\nA) 4\nB) 6\nC) 7\nD) 8 = C",
+    ),
+    (
+        "GPQA",
+        r#"{"Question": "Which is prime?", "Correct Answer": "7", "Incorrect Answer 1": "4", "Incorrect Answer 2": "6", "Incorrect Answer 3": "8", "Subdomain": "math", "Record ID": "rec1"}"#,
+        "Which is prime?\n\nA) 6\nB) 7\nC) 4\nD) 8 = B",
+    ),
+    (
+        "ARC, OpenBookQA, CommonsenseQA",
+        r#"{"id": "a", "question": "Which is prime?", "choices": {"text": ["4", "6", "7"], "label": ["1", "2", "3"]}, "answerKey": "3"}"#,
+        "Which is prime?\n\nA) 4\nB) 6\nC) 7 = C",
+    ),
+    (
+        "ARC, its own files",
+        r#"{"id": "a", "question": {"stem": "Which is prime?", "choices": [{"text": "4", "label": "A"}, {"text": "7", "label": "B"}]}, "answerKey": "B"}"#,
+        "Which is prime?\n\nA) 4\nB) 7 = B",
+    ),
+    (
+        "MedQA",
+        r#"{"question": "Which is prime?", "answer": "7", "options": {"A": "4", "B": "6", "C": "7"}, "answer_idx": "C"}"#,
+        "Which is prime?\n\nA) 4\nB) 6\nC) 7 = C",
+    ),
+    (
+        "AQuA",
+        r#"{"question": "Which is prime?", "options": ["A)4", "B)6", "C)7"], "rationale": "Seven.", "correct": "C"}"#,
+        "Which is prime?\n\nA) 4\nB) 6\nC) 7 = C by Seven.",
+    ),
+    (
+        "MedMCQA",
+        r#"{"id": "x", "question": "Which is prime?", "opa": "4", "opb": "6", "opc": "7", "opd": "8", "cop": 2}"#,
+        "Which is prime?\n\nA) 4\nB) 6\nC) 7\nD) 8 = C",
+    ),
+    (
+        "an index or a text",
+        r#"{"question": "Which is 2?", "choices": ["2", "3", "1"], "answer": "2"}"#,
+        "answer: expected the letter (A to C), index (from 0) or text of one choice, got \"2\"",
+    ),
+    (
+        "RACE",
+        r#"{"example_id": "h", "article": "Ann has 7 pens.", "question": "How many?", "options": ["6", "7"], "answer": "B"}"#,
+        "Ann has 7 pens.\n\nHow many?\n\nA) 6\nB) 7 = B",
+    ),
+    (
+        "AGIEval, LogiQA",
+        r#"{"passage": "Ann has 7 pens.", "question": "How many?", "options": ["(A)6", "(B)7"], "label": "B", "answer": null}"#,
+        "Ann has 7 pens.\n\nHow many?\n\nA) 6\nB) 7 = B",
+    ),
+    (
+        "SVAMP",
+        r#"{"ID": "c", "Body": "Ann has 3 pens and buys 4.", "Question": "How many has she?", "Equation": "3+4", "Answer": 7.0, "Type": "Addition"}"#,
+        "Ann has 3 pens and buys 4. How many has she? = 7",
+    ),
+    (
+        "ASDiv",
+        r#"{"body": "Ann has 3 pens and buys 4.", "question": "How many has she?", "answer": "7 (pens)", "formula": "3+4=7", "solution_type": "Addition"}"#,
+        "Ann has 3 pens and buys 4. How many has she? = 7 (pens)",
+    ),
+    (
+        "DROP",
+        r#"{"section_id": "n", "query_id": "q", "passage": "They won 7 games.", "question": "How many?", "answers_spans": {"spans": ["7"], "types": ["number"]}}"#,
+        "They won 7 games.\n\nHow many? = 7",
+    ),
+    (
+        "DROP, several spans",
+        r#"{"section_id": "n", "query_id": "q", "passage": "Ann and Bob won.", "question": "Who?", "answers_spans": {"spans": ["Ann", "Bob"], "types": ["span", "span"]}}"#,
+        "answers_spans.spans: expected one span, got a list of 2; no row can be read",
+    ),
+    (
+        "SQuAD",
+        r#"{"id": "1", "title": "T", "context": "Ann has 7 pens.", "question": "How many?", "answers": {"text": ["7", "7 pens"], "answer_start": [8, 8]}}"#,
+        "Ann has 7 pens.\n\nHow many? = 7 or 7 pens",
+    ),
+    (
+        "HotpotQA",
+        r#"{"id": "1", "question": "Who?", "answer": "Bob", "context": {"title": ["t"], "sentences": [["s"]]}}"#,
+        "a part of the question is in `context` (1 row), and is not read",
+    ),
+    (
+        "OlympiadBench",
+        r#"{"id": 1, "question": "Find it.", "solution": ["so that in the end it is \\boxed{7}"], "final_answer": ["7"], "context": "Let $n=3$.", "image_1": null, "difficulty": "C"}"#,
+        "Let $n=3$.\n\nFind it. = 7 by so that in the end it is \\boxed{7}",
+    ),
+    (
+        "Geometry3K, MathVision",
+        r#"{"images": ["a.png"], "problem": "<image>Find it.", "answer": "7"}"#,
+        "a part of the question is in `images` (1 row), and is not read",
+    ),
+    (
+        "verl with tools",
+        r#"{"data_source": "d", "prompt": [{"role": "user", "content": "3+4?"}], "reward_model": {"ground_truth": "7"}, "extra_info": {"tools_kwargs": {"add": {"create_kwargs": {"x": "7"}}}}}"#,
+        "a part of the question is in `extra_info.tools_kwargs` (1 row), and is not read",
+    ),
+    (
+        "messages as JSON text",
+        r#"{"prompt": "[{\"role\": \"user\", \"content\": \"3+4?\"}]", "answer": "7"}"#,
+        "3+4? = 7",
+    ),
+    (
+        "messages as Python text",
+        r#"{"prompt": "[{'role': 'user', 'content': '3+4?'}]", "answer": "7"}"#,
+        "prompt: expected messages, or a JSON list of them as text, got \"[{'role': 'user', 'content': '3+4?'}]\"",
+    ),
+    (
+        "rows in one list",
+        r#"{"version": "1", "data": [{"problem": "3+4?", "answer": "7"}]}"#,
+        "the rows are in a list of their own, `data`",
+    ),
+];

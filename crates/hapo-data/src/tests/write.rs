@@ -248,7 +248,10 @@ fn teachers_beyond_the_first_are_counted_for_trl() {
     let mut rows = examples();
     rows[0].teachers.push("two".into());
     let written = write(&folder.path().join("out"), Format::Trl, &rows).unwrap();
-    assert_eq!(written, Written { rows: 3, teachers_left_out: 1, without_source: 0 });
+    assert_eq!(
+        written,
+        Written { rows: 3, teachers_left_out: 1, systems_left_out: 0, without_source: 0 }
+    );
 }
 
 proptest! {

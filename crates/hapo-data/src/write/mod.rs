@@ -42,6 +42,7 @@ pub struct Writer {
     sink: Sink,
     rows: u64,
     teachers_left_out: u64,
+    systems_left_out: u64,
     without_source: u64,
 }
 
@@ -90,6 +91,8 @@ pub struct Written {
     pub rows: u64,
     /// Teachers' solutions beyond the first of their row that the layout has no place for.
     pub teachers_left_out: u64,
+    /// System texts that the layout has no place for.
+    pub systems_left_out: u64,
     /// Rows without a source, which in verl's layout have [`VERL_SOURCE`] instead.
     pub without_source: u64,
 }
@@ -120,8 +123,13 @@ impl Writer {
             sink,
             rows: 0,
             teachers_left_out: 0,
+            systems_left_out: 0,
             without_source: 0,
         })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows == 0
     }
 
     pub fn write(&mut self, example: &Example) -> Result<(), Refusal> {
@@ -149,13 +157,17 @@ impl Writer {
         if !example.messages.is_empty() && self.format == Format::Own {
             return unwritable("prompt", "a dialogue of several turns");
         }
-        let holds_several = self.format == Format::Trl && !matches!(self.sink, Sink::Table(_));
+        let is_table = matches!(self.sink, Sink::Table(_));
+        let holds_several = matches!(self.format, Format::Trl | Format::Own) && !is_table;
         if !example.other_answers.is_empty() && !holds_several {
             return unwritable("answer", "several gold answers");
         }
         let mut line = Vec::new();
         let written = match self.format {
-            Format::Own => write_row(&mut line, example),
+            Format::Own => {
+                self.systems_left_out += u64::from(example.system.is_some());
+                write_row(&mut line, example)
+            }
             Format::Trl => {
                 self.teachers_left_out += (example.teachers.len() as u64).saturating_sub(1);
                 trl::write_row(&mut line, example)
@@ -196,6 +208,7 @@ impl Writer {
         Ok(Written {
             rows: self.rows,
             teachers_left_out: self.teachers_left_out,
+            systems_left_out: self.systems_left_out,
             without_source: self.without_source,
         })
     }

@@ -4,7 +4,7 @@ use crate::dataset::Dataset;
 use crate::example::Example;
 use crate::refuse::unwritten;
 use hapo_core::Refusal;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -20,12 +20,8 @@ pub fn write_row(writer: &mut impl Write, example: &Example) -> io::Result<()> {
     let fields = WrittenRow {
         id: &example.id,
         problem: &example.problem,
-        answer: &example.answer,
-        teacher: match &example.teachers[..] {
-            [] => None,
-            [teacher] => Some(WrittenTeacher::One(teacher)),
-            several => Some(WrittenTeacher::Several(several)),
-        },
+        answer: example.golds().collect(),
+        teacher: example.teachers.iter().map(String::as_str).collect(),
         source: example.source.as_deref(),
         level: example.level.as_deref(),
         subject: example.subject.as_deref(),
@@ -38,9 +34,10 @@ pub fn write_row(writer: &mut impl Write, example: &Example) -> io::Result<()> {
 struct WrittenRow<'a> {
     id: &'a str,
     problem: &'a str,
-    answer: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    teacher: Option<WrittenTeacher<'a>>,
+    #[serde(serialize_with = "one_or_several")]
+    answer: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "one_or_several")]
+    teacher: Vec<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,11 +46,11 @@ struct WrittenRow<'a> {
     subject: Option<&'a str>,
 }
 
-#[derive(Serialize)]
-#[serde(untagged)]
-enum WrittenTeacher<'a> {
-    One(&'a str),
-    Several(&'a [String]),
+fn one_or_several<S: Serializer>(texts: &[&str], serializer: S) -> Result<S::Ok, S::Error> {
+    match texts {
+        [only] => only.serialize(serializer),
+        several => several.serialize(serializer),
+    }
 }
 
 pub fn write_file(path: &Path, dataset: &Dataset) -> Result<(), Refusal> {

@@ -16,16 +16,8 @@ pub(super) const SCHEMA: &str = "message schema {
 }";
 
 pub(super) fn write_row(writer: &mut impl Write, example: &Example) -> io::Result<()> {
-    let turn = |it: &Message| json!({"role": it.role, "content": it.content});
-    let prompt: Vec<Value> = if example.messages.is_empty() {
-        let system = example.system.iter();
-        system
-            .map(|it| json!({"role": "system", "content": it}))
-            .chain([json!({"role": "user", "content": example.problem})])
-            .collect()
-    } else {
-        example.messages.iter().map(turn).collect()
-    };
+    let turn = |it: Message| json!({"role": it.role, "content": it.content});
+    let prompt: Vec<Value> = example.turns(None).into_iter().map(turn).collect();
     let mut row = Map::new();
     row.insert("prompt".to_owned(), json!(prompt));
     if let Some(teacher) = example.teachers.first() {

@@ -64,12 +64,8 @@ pub(super) fn write_row(
     solution: Option<&[TokenId]>,
 ) -> io::Result<()> {
     let message = |role: &str, content: &str| json!({ "content": content, "role": role });
-    let system = example.system.iter().map(|text| message("system", text));
-    let prompt: Vec<Value> = if example.messages.is_empty() {
-        system.chain([message("user", &example.problem)]).collect()
-    } else {
-        example.messages.iter().map(|turn| message(&turn.role, &turn.content)).collect()
-    };
+    let turns = example.turns(None).into_iter();
+    let prompt: Vec<Value> = turns.map(|turn| message(&turn.role, &turn.content)).collect();
     let target = |text: &String| json!([message("assistant", text)]);
     let has_several = teachers >= 2 && example.teachers.len() >= 2;
     let targets = || example.teachers.iter().map(target).collect::<Vec<_>>();

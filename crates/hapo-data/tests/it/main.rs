@@ -4,3 +4,4 @@ mod arrow_types;
 mod chat_templates;
 mod numbers;
 mod shapes;
+mod whole;

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_data::{Columns, Container, Loaded, data_files, load, load_rows, open_all};
+use hapo_data::{Columns, Container, Loaded, Reading, data_files, load, load_rows, open_all};
 
 fn shapes() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/shapes")
@@ -60,7 +60,7 @@ fn files_and_folders_of_the_ecosystem_are_read_with_their_teachers() {
 #[test]
 fn lists_are_read_one_after_the_other() {
     let all = ["pandas.csv", "hub", "lz4.parquet"].map(|it| shapes().join(it));
-    let loaded = load_rows(open_all(&all, None).unwrap()).unwrap();
+    let loaded = load_rows(open_all(&all, &Reading::default()).unwrap()).unwrap();
     assert_eq!((loaded.layout, loaded.bad_row_count), ("oat", 0));
     // The same eight problems three times.
     let copies: Vec<u32> = loaded.dataset.examples.iter().map(|it| it.copies).collect();
@@ -149,9 +149,10 @@ fn named_columns_read_what_no_layout_fits() {
     assert!(load(&file).unwrap_err().to_string().contains("no known dataset layout"));
     let columns =
         Columns::parse("problem=q, answer=meta.gold, teacher=r1, teacher=qwen, id=meta.n").unwrap();
-    let loaded = load_rows(open_all(std::slice::from_ref(&file), Some(&columns)).unwrap()).unwrap();
+    let loaded =
+        load_rows(open_all(std::slice::from_ref(&file), &columns.into()).unwrap()).unwrap();
     assert_eq!(summary(&loaded), ("columns", 1, 2));
-    assert!(loaded.ignored_fields.is_empty(), "{:?}", loaded.ignored_fields);
+    assert!(loaded.unread.ignored_fields.is_empty(), "{:?}", loaded.unread.ignored_fields);
     let example = &loaded.dataset.examples[0];
     assert_eq!((&*example.id, &*example.answer), ("3", "42"));
     assert_eq!(example.other_answers, ["42.0"]);
@@ -168,7 +169,7 @@ fn named_columns_read_what_no_layout_fits() {
     }
     // A column that is not there is a bad row that names it.
     let columns = Columns::parse("problem=nothing,answer=q").unwrap();
-    let loaded = load_rows(open_all(&[file], Some(&columns)).unwrap()).unwrap();
+    let loaded = load_rows(open_all(&[file], &columns.into()).unwrap()).unwrap();
     assert!(loaded.bad_rows[0].to_string().contains("nothing: expected a string"));
 }
 
@@ -179,7 +180,7 @@ fn solutions_that_nobody_reads_are_noticed() {
         r#"{{"problem":"p","answer":"1","generations":["{long}"],"note":"so \\boxed{{1}} it is, after all that was said","url":"{long}"}}"#
     );
     let loaded = read(&rows);
-    let names: Vec<&str> = loaded.unread_solutions.keys().map(String::as_str).collect();
+    let names: Vec<&str> = loaded.unread.unread_solutions.keys().map(String::as_str).collect();
     assert_eq!(names, ["generations", "note"]);
 }
 

@@ -148,7 +148,10 @@ impl Summarise for Traces<'_> {
     ) -> Result<(Progress, Option<Piece>), Refusal> {
         let journal = journal.expect("a teacher has a journal");
         let (prompt, mut progress) = (piece.problem, Progress::default());
-        for (attempt, completion) in (piece.first..).zip(completions) {
+        for (attempt, mut completion) in (piece.first..).zip(completions) {
+            if let Some(thought) = completion.thought.take() {
+                completion.text = Some(hapo_data::with_thought(&thought, completion.text()));
+            }
             let line = Line { prompt, attempt, completion };
             let span = journal.append(&line)?;
             let judged = self.judge(judge, prompt, &line.completion, span)?;

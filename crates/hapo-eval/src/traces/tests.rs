@@ -1,5 +1,5 @@
 use super::*;
-use hapo_data::{Columns, Example, Loaded, Message, load_rows, open_all};
+use hapo_data::{Columns, Example, Loaded, Message, Reading, load_rows, open_all};
 use hapo_verify::{Extracting, Extraction, MATH};
 use serde_json::Value;
 
@@ -35,6 +35,7 @@ fn rules(rule: Rule, leaked: Leaked) -> Rules<'static> {
 
 fn completed(text: &str) -> RawCompletion {
     RawCompletion {
+        thought: None,
         text: Some(text.into()),
         failed: None,
         finish_reason: Some("stop".into()),
@@ -170,7 +171,8 @@ fn traces_of_the_input_follow_the_new_ones() {
 /// A file with every field of its rows, read by named columns where there are some.
 fn read(path: &Path, columns: Option<&str>) -> Loaded {
     let columns = columns.map(|it| Columns::parse(it).unwrap());
-    let rows = open_all(&[path.to_owned()], columns.as_ref()).unwrap();
+    let reading = Reading { columns, ..Reading::default() };
+    let rows = open_all(&[path.to_owned()], &reading).unwrap();
     let loaded = load_rows(rows.keeping_fields()).unwrap();
     assert!(loaded.bad_rows.is_empty(), "{:?}", loaded.bad_rows);
     loaded

@@ -19,7 +19,7 @@ fn file(name: &str) -> PathBuf {
 fn prompts() -> Dataset {
     let named = "id=id,problem=problem,answer=answer,teacher=teacher,level=level";
     let columns = Columns::parse(named).unwrap();
-    load_rows(open_all(&[file("prompts.jsonl")], Some(&columns)).unwrap()).unwrap().dataset
+    load_rows(open_all(&[file("prompts.jsonl")], &columns.into()).unwrap()).unwrap().dataset
 }
 
 fn plan(completions: usize, sampling: Sampling) -> Plan {

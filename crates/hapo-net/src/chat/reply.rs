@@ -8,6 +8,9 @@ use serde_json::Value;
 pub struct Reply {
     /// The text; empty where the server gave a reason to finish and no text.
     pub text: String,
+    /// What the model thought, where the server keeps it apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thought: Option<String>,
     /// Why it ended: `stop`, `length` and others.
     pub finish_reason: Option<String>,
     pub model: Option<String>,
@@ -41,9 +44,12 @@ pub(super) fn read_reply(body: &[u8]) -> Result<Reply, String> {
         None | Some(Value::Null) if finish_reason.is_some() => String::new(),
         _ => return Err("the answer's message has no text `content`".to_owned()),
     };
+    let thought = ["reasoning_content", "reasoning", "thinking"];
+    let thought = thought.iter().find_map(|it| message.get(it)?.as_str());
     let tokens = |name: &str| value.get("usage")?.get(name)?.as_u64();
     Ok(Reply {
         text,
+        thought: thought.filter(|it| !it.trim().is_empty()).map(str::to_owned),
         finish_reason,
         model: value.get("model").and_then(Value::as_str).map(str::to_owned),
         prompt_tokens: tokens("prompt_tokens"),

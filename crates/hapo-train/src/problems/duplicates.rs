@@ -16,11 +16,15 @@ impl<'a> Texts<'a> {
         Self(texts)
     }
 
-    /// Problems of a table that say what another of these says: how many, and the names of the first two.
-    pub(crate) fn shared<'b>(&self, table: &'b PromptTable) -> Option<(usize, &'b str, &'a str)> {
+    /// Problems of a table that say what another of these says, and are `alike`: how many, and the names of the first two.
+    pub(crate) fn shared<'b>(
+        &self,
+        table: &'b PromptTable,
+        alike: impl Fn(&Prompt, &Prompt) -> bool,
+    ) -> Option<(usize, &'b str, &'a str)> {
         let other = |it: &'b Prompt| {
             let known = *self.0.get(&normalised(&it.problem))?;
-            (!std::ptr::eq(known, it)).then_some((it, known))
+            (!std::ptr::eq(known, it) && alike(it, known)).then_some((it, known))
         };
         let mut both = with_text(table).filter_map(other);
         let (first, known) = both.next()?;

@@ -2,7 +2,7 @@
 //! where any is admissible, teacher trajectories.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,9 @@ use hapo_core::{
     Context, CounterRng, PromptId, Refusal, RngCounter, RngStream, TeacherTrajectory, Verdict,
     counted,
 };
-use hapo_data::{AdmissionRule, Columns, Dataset, Example, Loaded, NamedColumns};
+use hapo_data::{
+    AdmissionRule, Columns, Dataset, Example, Loaded, NamedColumns, PromptTemplate, Reading, Unread,
+};
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Gold, Grader, in_order};
 
@@ -28,6 +30,8 @@ pub struct Prompt {
     pub problem: String,
     /// True if the prompt is the problem alone, behind which a hint may be put.
     pub is_problem: bool,
+    /// The system text of its file.
+    pub system: Option<String>,
     pub answer: String,
     /// The gold answer as the grader reads it; there wherever rollouts are graded (D38).
     pub gold: Option<Gold>,
@@ -61,7 +65,9 @@ impl Prompt {
         let mut shown = response;
         loop {
             let text = hapo_data::with_hint(&self.problem, &chat_format.text(shown)?);
-            let tokens = chat_format.prompt(&text)?;
+            let system = self.system.clone();
+            let problem = Example { problem: text, system, ..Example::default() };
+            let tokens = chat_format.prompt_of(&problem)?;
             let over = tokens.len().saturating_sub(limit);
             if over == 0 || shown.is_empty() {
                 return Ok(tokens);
@@ -81,8 +87,12 @@ pub struct PromptTable {
     pub unused_solutions: usize,
     /// Prompts that are left out as they are too long, with the row.
     pub overlong: Vec<String>,
-    /// Fields of the file that look like solutions and are not read, with the number of rows that have them.
-    pub unread_solutions: BTreeMap<String, u64>,
+    /// Fields of the files that are not read.
+    pub unread: Unread,
+    /// Problems that have no solution at all.
+    pub without_teacher: usize,
+    /// Prompts with a system text of their file, where it is not used.
+    pub unused_systems: usize,
     /// Rows of the file that are copies of a prompt; an epoch visits each prompt once.
     pub copies: u64,
     /// Hashes of all rows, in their order.
@@ -113,13 +123,17 @@ impl PromptTable {
         grader: &dyn Grader,
         limits: PromptLimits,
     ) -> Result<Self> {
-        let any_prompt = chat_format.template.render("a problem")?;
-        let dataset = &*dataset.after_prompts_ending(&any_prompt);
+        let dataset = &*dataset.under(&chat_format.template)?;
         let admission = admit_teachers(dataset, chat_format, grader, limits)?;
         let refused = admission.refused.iter();
         let refused_teachers =
             refused.map(|it| with_row(dataset, it.example, origin, &it.why)).collect();
-        let unused_solutions = admission.unused;
+        let (unused_solutions, without_teacher) = (admission.unused, admission.without_teacher);
+        let replaces = match &chat_format.template {
+            PromptTemplate::Named(_) => true,
+            PromptTemplate::Chat(chat) => chat.system.is_some(),
+        };
+        let systems = dataset.examples.iter().filter(|it| it.system.is_some()).count();
         let mut prompts = Vec::with_capacity(dataset.examples.len());
         let mut hashes = RowHashes::default();
         let mut overlong = Vec::new();
@@ -161,6 +175,7 @@ impl PromptTable {
                 name: example.id.clone(),
                 problem: example.problem.clone(),
                 is_problem: is_problem(example),
+                system: example.system.clone(),
                 answer: example.answer.clone(),
                 gold,
                 tokens,
@@ -173,14 +188,15 @@ impl PromptTable {
         }
         let copies = dataset.examples.iter().map(|it| u64::from(it.copies));
         let (copies, inputs) = (copies.sum(), hashes.finish());
-        let unread_solutions = BTreeMap::new();
         let prompt_limit = limits.prompt_tokens;
         Ok(Self {
             prompts,
             refused_teachers,
             unused_solutions,
+            without_teacher,
+            unused_systems: if replaces { systems } else { 0 },
             overlong,
-            unread_solutions,
+            unread: Unread::default(),
             copies,
             inputs,
             prompt_limit,
@@ -251,7 +267,9 @@ fn hints_of(
     }
     let mut hints = Vec::with_capacity(texts.len());
     for text in texts {
-        let tokens = chat_format.prompt(&hapo_data::with_hint(&example.problem, &text))?;
+        let problem = hapo_data::with_hint(&example.problem, &text);
+        let shown = Example { problem, system: example.system.clone(), ..Example::default() };
+        let tokens = chat_format.prompt_of(&shown)?;
         let (limit, n) = (limits.prompt_tokens, tokens.len());
         if n > limit {
             return Ok(Err(format!(
@@ -372,18 +390,25 @@ impl Order {
 pub struct ReadAs<'a> {
     /// Names of the columns, where no layout fits.
     pub columns: Option<&'a Columns>,
+    /// Columns that are left out.
+    pub drop: &'a [String],
     /// True if rows are kept whole, for a custom reward.
     pub keeps_fields: bool,
 }
 
-/// Reads a data set; bad rows are errors that name the first of them.
+/// Reads a data set; bad rows are errors that name the first of them, and so is a part of the question that is not read.
 pub fn load_file(path: &Path, read_as: ReadAs<'_>) -> Result<Dataset> {
-    Ok(load_files(std::slice::from_ref(&path.to_owned()), read_as)?.dataset)
+    let loaded = load_files(std::slice::from_ref(&path.to_owned()), read_as)?;
+    match loaded.unread.not_whole(&path.display().to_string()) {
+        Some(refusal) => Err(refusal),
+        None => Ok(loaded.dataset),
+    }
 }
 
 /// Reads several data sets, one after the other.
 pub(crate) fn load_files(paths: &[PathBuf], read_as: ReadAs<'_>) -> Result<Loaded> {
-    let rows = hapo_data::open_all(paths, read_as.columns)?;
+    let (columns, drop) = (read_as.columns.cloned(), read_as.drop.to_vec());
+    let rows = hapo_data::open_all(paths, &Reading { columns, drop, ..Reading::default() })?;
     let rows = if read_as.keeps_fields { rows.keeping_fields() } else { rows };
     let loaded = hapo_data::load_rows(rows)?;
     let files: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();

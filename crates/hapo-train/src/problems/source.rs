@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use hapo_core::{Refusal, Step, counted, demonstration as imitated};
-use hapo_data::Dataset;
 use hapo_data::task::{Corpus, Split, TaskSet};
+use hapo_data::{Dataset, Unread};
 use hapo_sampler::ChatFormat;
 use hapo_verify::Grader;
 
@@ -82,11 +82,19 @@ impl Source {
         let mut all = Vec::new();
         let imitates = matches!(self, Self::Demonstrations { .. });
         let uses_teachers = wants_teacher || imitates;
-        for (name, rows) in table.unread_solutions.iter().filter(|_| uses_teachers) {
+        all.extend(table.unread.not_whole("the data").map(|it| match it.how_to_mend() {
+            Some(hint) => format!("{it}: {hint}"),
+            None => it.to_string(),
+        }));
+        for (name, rows) in table.unread.unread_solutions.iter().filter(|_| uses_teachers) {
             all.push(format!(
                 "`{name}` looks like solutions ({} of the data) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it",
                 counted(*rows, "row", "rows")
             ));
+        }
+        if table.unused_systems > 0 {
+            let n = counted(table.unused_systems, "system text", "system texts");
+            all.push(format!("{n} of the data not used: the run's template has its own"));
         }
         if let Some(first) = refused.first().filter(|_| uses_teachers) {
             let n = refused.len();
@@ -111,11 +119,22 @@ impl Source {
             };
             all.push(format!("{copied}; an epoch visits each of the {n} prompts once"));
         }
-        if let Some((n, name, before)) = Texts::of(table).shared(table) {
+        let texts = Texts::of(table);
+        // Dialogues may end alike.
+        let same = |it: &Prompt, known: &Prompt| it.is_problem || it.tokens == known.tokens;
+        let agree = |it: &Prompt, known: &Prompt| same(it, known) && it.answer == known.answer;
+        let differ = |it: &Prompt, known: &Prompt| same(it, known) && it.answer != known.answer;
+        if let Some((n, name, before)) = texts.shared(table, agree) {
             all.push(match n {
                 1 => format!("{name} and {before} are the same problem in two layouts"),
                 n => format!("{n} problems of the data are there in two layouts, the first: {name} and {before}"),
             });
+        }
+        if let Some((n, name, before)) = texts.shared(table, differ) {
+            let n = counted(n, "problem has", "problems have");
+            all.push(format!(
+                "{n} different answers in different rows, the first: {name} and {before}"
+            ));
         }
         all
     }
@@ -155,13 +174,30 @@ pub fn builtin_prompts(recipe: &Recipe) -> Result<Dataset> {
     hapo_data::task::make_set(&set)
 }
 
+/// Why prompts of a table have no admissible solution, with the number of solutions for each rule.
+fn without_teacher(table: &PromptTable) -> String {
+    let mut rules: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+    for it in &table.refused_teachers {
+        let rule = it.split(": expected").next().unwrap_or_default();
+        rules.entry(rule).or_insert((0, it)).0 += 1;
+    }
+    let mut all: Vec<String> = rules
+        .values()
+        .map(|(n, first)| format!("; {n} not admitted, the first: {first}"))
+        .collect();
+    if table.without_teacher > 0 {
+        all.push(format!("; without any solution: {}", table.without_teacher));
+    }
+    all.concat()
+}
+
 pub(crate) fn load_source(
     recipe: &Recipe,
     files: &[PathBuf],
     chat_format: &ChatFormat,
     grader: &dyn Grader,
 ) -> Result<Source> {
-    let mut unread_solutions = BTreeMap::new();
+    let mut unread = Unread::default();
     let dataset = match &recipe.data().train {
         DataSource::Corpus => {
             let mixture =
@@ -175,10 +211,11 @@ pub(crate) fn load_source(
         DataSource::Files(_) => {
             let read_as = ReadAs {
                 columns: recipe.data().columns.as_ref(),
+                drop: &recipe.data().drop,
                 keeps_fields: recipe.keeps_fields(),
             };
             let loaded = load_files(files, read_as)?;
-            unread_solutions = loaded.unread_solutions;
+            unread = loaded.unread;
             loaded.dataset
         }
     };
@@ -193,8 +230,10 @@ pub(crate) fn load_source(
     };
     let mut table =
         PromptTable::new(&dataset, &recipe.data().train.name(), chat_format, grader, limits)?;
-    table.unread_solutions = unread_solutions;
-    if !recipe.method().samples() {
+    table.unread = unread;
+    let samples = recipe.method().samples();
+    let without = if samples { String::new() } else { without_teacher(&table) };
+    if !samples {
         table = table.with_teacher();
     }
     let order = Order {
@@ -207,20 +246,22 @@ pub(crate) fn load_source(
             0 => String::new(),
             n => format!("; left out, as longer than data.max_prompt_tokens: {n}"),
         };
-        let with = if recipe.method().samples() { "" } else { " with an admissible teacher" };
+        let with = if samples { "" } else { " with an admissible teacher" };
         return Err(Refusal::input(format!(
-            "expected at least {}{with} for one step, got {}{left_out} ({})",
+            "expected at least {}{with} for one step, got {}{left_out}{without} ({})",
             counted(order.per_step, "prompt", "prompts"),
             order.prompts,
             recipe.data().train.name()
         ))
         .hint(if order.prompts + table.overlong.len() >= order.per_step {
             "raise data.max_prompt_tokens"
+        } else if !table.refused_teachers.is_empty() {
+            "`hapo data check` says which solutions are correct; sampling.max_new_tokens is their longest length"
         } else {
             "lower sampling.prompts_per_step or add data"
         }));
     }
-    Ok(if recipe.method().samples() {
+    Ok(if samples {
         Source::Prompts { table, order }
     } else {
         Source::Demonstrations { table, order }

@@ -257,8 +257,11 @@ section! {
         /// `hf://datasets/org/name[@revision][/file]` of the hub; `builtin`: prompts of the built-in task; `builtin:corpus`: its documents, for a base model.
         train: DataSource = DataSource::Builtin; aka "dataset" "dataset_name" "datasets" "train_files",
         /// Names of the columns of `data.train`, where no layout fits:
-        /// `{ problem = "q", answer = "gold", teacher = ["solution"] }`; `id`, `source`, `level` and `subject` may be named too.
+        /// `{ problem = "q", answer = "gold", teacher = ["solution"] }`; `context`, `choices`, `id`, `source`, `level` and
+        /// `subject` may be named too.
         columns: Option<Columns> = None; only Files,
+        /// Columns of `data.train` to leave out, where one holds a part of the question and is not wanted: `["images"]`.
+        drop: Vec<String> = Vec::new(); only Files,
         /// Prompts drawn from the built-in task.
         prompts: usize = 640; in 1..=1_000_000; only Task,
         /// Seed of the built-in task's prompts: its own, so that runs of different seeds share them.

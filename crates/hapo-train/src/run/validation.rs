@@ -83,7 +83,7 @@ impl Validation {
                 let n = counted(table.overlong.len(), "problem is", "problems are");
                 warnings.push(format!("{name}: {n} left out, the first: {first}"));
             }
-            if let Some((n, first, trained)) = known.shared(table) {
+            if let Some((n, first, trained)) = known.shared(table, |_, _| true) {
                 let of = counted(table.prompts.len(), "problem", "problems");
                 warnings.push(format!(
                     "the run trains on {n} of {of} of {name} too, the first: {first}, which is {trained} of the data"

@@ -3,15 +3,15 @@
 
 mod make;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_core::counted;
 use hapo_data::{
-    BadRow, Columns, Converted, Decision, FileSummary, Format, Lengths, PromptTemplate, Row, Rows,
-    TemplateChoice, TokenCount, Written, summarise,
+    BadRow, Converted, Decision, FileSummary, Format, Lengths, Only, PromptTemplate, Reading, Row,
+    Rows, TemplateChoice, TokenCount, Written, question_hash, summarise,
 };
 use hapo_train::grading::gold_of;
 use hapo_verify::{Extracting, Extraction, Gold, Grader};
@@ -103,6 +103,9 @@ struct Convert {
     file: PathBuf,
     #[command(flatten)]
     columns: ColumnsArg,
+    /// Take only rows with this value or range of numbers, COLUMN=VALUE[..VALUE], each problem once; repeatable
+    #[arg(long = "where", value_name = "CONDITION")]
+    only: Vec<String>,
     /// Layout to write
     #[arg(long, value_enum)]
     to: To,
@@ -127,12 +130,12 @@ enum To {
 }
 
 impl To {
-    fn format(self, file: &Path, columns: Option<&Columns>, tokens: bool) -> Result<Format> {
+    fn format(self, file: &Path, reading: &Reading, tokens: bool) -> Result<Format> {
         Ok(match self {
             To::Own => Format::Own,
             To::Trl => Format::Trl,
             // The columns of a Parquet file are fixed before its first row.
-            To::Verl => Format::Verl { teachers: hapo_data::most_teachers(file, columns)?, tokens },
+            To::Verl => Format::Verl { teachers: hapo_data::most_teachers(file, reading)?, tokens },
         })
     }
 }
@@ -142,9 +145,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Command::Stats(args) => stats(args),
         Command::Check(args) => check(args),
         Command::Convert(args) => {
-            let columns = args.columns.parsed()?;
-            let (file, columns) = (args.file.as_path(), columns.as_ref());
-            check_columns(file, columns)?;
+            let mut reading = args.columns.reading()?;
+            let only = args.only.iter().map(|it| Only::parse(it));
+            reading.only = only.collect::<Result<_, _>>()?;
+            let file = args.file.as_path();
+            check_columns(file, &reading)?;
             let tokens = args.admission.model.is_some();
             if tokens && args.to != To::Verl {
                 return Err(bad_input(
@@ -153,12 +158,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 ));
             }
             let mut admission = args.admission.open()?;
-            let format = args.to.format(file, columns, tokens)?;
-            let decide = |rows: &Rows<'_>, row: &Row| match &mut admission {
-                None => Ok(Decision::Write),
-                Some(solutions) => solutions.decide(rows, row),
+            let format = args.to.format(file, &reading, tokens)?;
+            let (mut seen, mut copies) = (HashSet::new(), 0_u64);
+            let decide = |rows: &Rows<'_>, row: &Row| match (row, &mut admission) {
+                (Row::Good(it), _) if !args.only.is_empty() && !seen.insert(question_hash(it)) => {
+                    copies += 1;
+                    Ok(Decision::Skip)
+                }
+                (_, None) => Ok(Decision::Write),
+                (_, Some(solutions)) => solutions.decide(rows, row),
             };
-            let written = convert(file, columns, &args.output, format, decide)?;
+            let written = convert(file, &reading, &args.output, format, decide)?;
+            if !args.only.is_empty() {
+                let problems = counted(written.rows, "problem", "problems");
+                errln!("{problems}; {} left out", counted(copies, "copy is", "copies are"));
+            }
             if let Some(solutions) = &admission {
                 solutions.print_counts();
             }
@@ -170,13 +184,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn say_written(written: &Written, output: &Path, json: bool) -> Result<()> {
     if json {
-        let Written { rows, teachers_left_out, without_source } = written;
+        let Written { rows, teachers_left_out, systems_left_out, without_source } = written;
         // As text: a path that is no UTF-8 has no JSON.
         let output = output.display().to_string();
         outln!(
             "{}",
             serde_json::json!({"output": output, "rows": rows,
-                "teachers_left_out": teachers_left_out, "without_source": without_source})
+                "teachers_left_out": teachers_left_out,
+                "systems_left_out": systems_left_out, "without_source": without_source})
         );
     }
     Ok(())
@@ -184,7 +199,7 @@ fn say_written(written: &Written, output: &Path, json: bool) -> Result<()> {
 
 fn stats(args: &Stats) -> Result<()> {
     let template = stats_template(args)?;
-    let columns = args.columns.parsed()?;
+    let reading = args.columns.reading()?;
     let tokenizer = args.tokenizer.as_deref().map(model::open_tokenizer).transpose()?;
     let tokens = |text: &str| -> Result<usize> {
         let tokenizer = tokenizer.as_ref().expect("tokens are counted with one");
@@ -192,7 +207,7 @@ fn stats(args: &Stats) -> Result<()> {
     };
     let count = tokenizer.is_some().then_some(TokenCount { tokens: &tokens, template: &template });
     for (number, file) in args.files.iter().enumerate() {
-        let it = summarise(file, columns.as_ref(), count.as_ref())?;
+        let it = summarise(file, &reading, count.as_ref())?;
         hapo_train::check_columns(&it.file, &it.named_columns)?;
         if args.json {
             outln!("{}", serde_json::to_string(&it)?);
@@ -285,6 +300,9 @@ fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
     ];
     let present = counts.into_iter().filter(|it| it.1 > 0);
     lines.extend(present.map(|(name, count)| (name, count.to_string())));
+    if let Some(first) = &it.first_not_rendered {
+        lines.push(("not rendered", format!("{}, the first: {first}", it.not_rendered)));
+    }
     if !it.sources.is_empty() {
         lines.push(("sources", most_frequent(&it.sources)));
     }
@@ -299,11 +317,14 @@ fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
         let text = format!("min {min}, mean {mean:.1}, median {median}, 95 % {p95}, max {max}");
         Some((name, text))
     }));
-    if !it.unread_solutions.is_empty() {
-        lines.push(("unread solutions?", most_frequent(&it.unread_solutions)));
+    if !it.unread.unread_solutions.is_empty() {
+        lines.push(("unread solutions?", most_frequent(&it.unread.unread_solutions)));
     }
-    if !it.ignored_fields.is_empty() {
-        lines.push(("fields nobody reads", most_frequent(&it.ignored_fields)));
+    if !it.unread.unread_questions.is_empty() {
+        lines.push(("part of the question?", most_frequent(&it.unread.unread_questions)));
+    }
+    if !it.unread.ignored_fields.is_empty() {
+        lines.push(("fields nobody reads", most_frequent(&it.unread.ignored_fields)));
     }
     lines
 }
@@ -324,8 +345,8 @@ fn check(args: &Check) -> Result<()> {
     // Rows that are converted are not kept whole, and a custom reward gets whole rows.
     let whole = !(args.drop_bad && hapo_net::reward::is_own(&args.grader));
     let mut solutions = Solutions::new(grader.filter(|_| whole), args.extraction);
-    let columns = args.columns.parsed()?;
-    args.files.iter().try_for_each(|it| check_columns(it, columns.as_ref()))?;
+    let reading = args.columns.reading()?;
+    args.files.iter().try_for_each(|it| check_columns(it, &reading))?;
     let mut bad_rows = 0_u64;
     let mut report = |bad: &BadRow| -> Result<()> {
         bad_rows += 1;
@@ -347,8 +368,8 @@ fn check(args: &Check) -> Result<()> {
                 "clean the files one by one",
             ));
         };
-        let format = args.to.format(file, columns.as_ref(), false)?;
-        let written = convert(file, columns.as_ref(), output, format, |rows, row| {
+        let format = args.to.format(file, &reading, false)?;
+        let written = convert(file, &reading, output, format, |rows, row| {
             let Some(bad) = judge(rows, row, grader) else {
                 solutions.add(row)?;
                 return Ok(Decision::Write);
@@ -366,11 +387,11 @@ fn check(args: &Check) -> Result<()> {
         solutions.say(args.extraction);
         return Ok(());
     }
-    let mut rows_in_all = 0_u64;
+    let (mut rows_in_all, mut systems) = (0_u64, 0_u64);
     let mut answers: HashMap<String, String> = HashMap::new();
-    let mut contradicted = BTreeSet::new();
+    let (mut contradicted, mut not_whole) = (BTreeSet::new(), Vec::new());
     for file in &args.files {
-        let mut rows = hapo_data::open_all(std::slice::from_ref(file), columns.as_ref())?;
+        let mut rows = hapo_data::open_all(std::slice::from_ref(file), &reading)?;
         if hapo_net::reward::is_own(&args.grader) {
             rows = rows.keeping_fields();
         }
@@ -382,6 +403,7 @@ fn check(args: &Check) -> Result<()> {
                 None => solutions.add(&row)?,
             }
             if let Row::Good(example) = &row {
+                systems += u64::from(example.system.is_some());
                 let first = answers
                     .entry(example.problem.clone())
                     .or_insert_with(|| example.answer.clone());
@@ -390,19 +412,33 @@ fn check(args: &Check) -> Result<()> {
                 }
             }
         }
-        warn_of_unread(&rows.unread_solutions, file);
+        warn_of_unread(&rows.unread.unread_solutions, file);
+        not_whole.extend(rows.unread.not_whole(&file.display().to_string()));
         report_e_notation(&rows, file);
+        for (name, count) in &rows.unread.labels_left_out {
+            let rows = counted(*count, "row", "rows");
+            errln!("{}: `{name}` is no label in {rows} and is left out", file.display());
+        }
     }
     if args.json {
         outln!("{}", serde_json::json!({"rows": rows_in_all, "bad_rows": bad_rows}));
     }
     solutions.say(args.extraction);
+    if systems > 0 {
+        let rows = counted(systems, "row has a system text", "rows have a system text");
+        errln!("{rows}: template `chat` and servers get it, the other templates have their own");
+    }
     if let Some(first) = contradicted.first() {
         errln!(
             "warning: {} different answers in different rows, the first: {}",
             counted(contradicted.len(), "problem has", "problems have"),
             hapo_core::excerpt(first, 80)
         );
+    }
+    let refusal = if bad_rows == 0 { not_whole.pop() } else { None };
+    not_whole.iter().for_each(|it| errln!("{it}"));
+    if let Some(refusal) = refusal {
+        return Err(refusal.into());
     }
     if bad_rows == 0 {
         errln!("{}, none bad", counted(rows_in_all, "row", "rows"));
@@ -415,8 +451,8 @@ fn check(args: &Check) -> Result<()> {
 }
 
 /// Refuses the name of a column that no row has. Reads no further than the row with the last of them.
-fn check_columns(file: &Path, columns: Option<&Columns>) -> Result<()> {
-    let mut rows = hapo_data::open_all(&[file.to_owned()], columns)?;
+fn check_columns(file: &Path, reading: &Reading) -> Result<()> {
+    let mut rows = hapo_data::open_all(&[file.to_owned()], reading)?;
     while !rows.named_columns.missing.is_empty()
         && let Some(row) = rows.next()
     {
@@ -532,7 +568,7 @@ fn is_own_answer(gold: &Gold, answer: &str) -> bool {
 /// Writes the rows of a file, by its named columns where it has some, that `decide` keeps.
 fn convert(
     file: &Path,
-    columns: Option<&Columns>,
+    reading: &Reading,
     output: &Path,
     format: Format,
     decide: impl FnMut(&Rows<'_>, &Row) -> Result<Decision>,
@@ -540,9 +576,14 @@ fn convert(
     let files = hapo_data::data_files(file)?;
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     not_an_input(output, &files)?;
-    let Converted { written, unread_solutions } =
-        hapo_data::convert(file, columns, output, format, decide)?;
-    warn_of_unread(&unread_solutions, file);
+    let Converted { written, unread } = hapo_data::convert(file, reading, output, format, decide)?;
+    warn_of_unread(&unread.unread_solutions, file);
+    if written.systems_left_out > 0 {
+        errln!(
+            "{} left out: this layout has no place for it",
+            counted(written.systems_left_out, "system text is", "system texts are")
+        );
+    }
     if written.teachers_left_out > 0 {
         errln!(
             "{} left out: this layout holds the first of a row",

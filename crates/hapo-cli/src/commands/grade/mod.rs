@@ -266,8 +266,19 @@ impl Output<'_> {
         let grader = self.grader;
         if !hapo_net::reward::is_own(grader.name()) {
             let pairs = read.iter().filter_map(|it| it.as_ref().ok());
-            let pairs: Vec<(&str, &str)> = pairs.map(|it| (&*it.0, &*it.1)).collect();
-            return grade_batch(&self.grader, &pairs);
+            let all: Vec<(Vec<String>, &str)> =
+                pairs.map(|it| (hapo_data::golds_in(&it.0), &*it.1)).collect();
+            let each = all.iter().flat_map(|(golds, pred)| golds.iter().map(|it| (&**it, *pred)));
+            let mut each = grade_batch(&self.grader, &each.collect::<Vec<_>>()).into_iter();
+            // Any gold answer counts; without a match, the first says why.
+            return all
+                .iter()
+                .map(|(golds, _)| {
+                    let mut of_row: Vec<Judgement> = each.by_ref().take(golds.len()).collect();
+                    let correct = of_row.iter().position(|it| it.verdict.is_correct());
+                    of_row.swap_remove(correct.unwrap_or(0))
+                })
+                .collect();
         }
         let pairs = rows
             .iter()

@@ -1,31 +1,20 @@
-//! The source of an example's prompt.
+//! The prompt of an example.
 
-use crate::example::{Example, Message};
+use crate::chat_template::Rendering;
+use crate::example::Example;
 use crate::template::PromptTemplate;
 use hapo_core::Refusal;
 
-/// The text inside the template.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PromptText<'a> {
-    /// A problem; the template goes around it.
-    Problem(&'a str),
-    /// The whole prompt.
-    Whole(&'a str),
-    /// Several turns; the model's own template goes around them.
-    Turns(&'a [Message]),
-}
-
-/// The text inside the template for an example. A prompt that its file holds with a template already around it is taken
-/// whole under the template `none`; any other template must produce exactly that prompt from the problem, except for
-/// white space at its end. A dialogue of several turns needs the model's own template.
+/// The prompt of an example. One that its file holds with a template already around it is taken whole under the template
+/// `none`; any other template must produce exactly that prompt from the problem, except for white space at its end.
+///
+/// The model's own template renders messages whole: a system text of the file, unless the run has one, and all turns; the
+/// run's suffix goes behind the last one of the user. A template of the table brings its own system text.
 ///
 /// # Errors
 /// When the prompt is rendered with another template, is a dialogue that the template has no place for, or
 /// is missing.
-pub fn prompt_text<'a>(
-    example: &'a Example,
-    template: &PromptTemplate,
-) -> Result<PromptText<'a>, Refusal> {
+pub fn prompt_of(example: &Example, template: &PromptTemplate) -> Result<String, Refusal> {
     let refuse = |problem: String| {
         let refusal = Refusal::input(format!("row {}, id {}: {problem}", example.row, example.id));
         Err(refusal.hint(
@@ -36,17 +25,14 @@ pub fn prompt_text<'a>(
     let name = template.name();
     if let Some(whole) = &example.rendered {
         if name == "none" {
-            return Ok(PromptText::Whole(whole));
+            return Ok(whole.clone());
         }
         if template.render(&example.problem)?.trim_end() != whole.trim_end() {
             return refuse(format!(
                 "the prompt is already rendered, and not with template `{name}`"
             ));
         }
-    } else if !example.messages.is_empty() {
-        if let PromptTemplate::Chat(_) = template {
-            return Ok(PromptText::Turns(&example.messages));
-        }
+    } else if let (PromptTemplate::Named(_), [_, ..]) = (template, &example.messages[..]) {
         return refuse(format!(
             "the prompt is a dialogue of {} turns, for which template `{name}` has no place",
             example.messages.len()
@@ -54,5 +40,11 @@ pub fn prompt_text<'a>(
     } else if example.problem.is_empty() {
         return refuse("a document without a problem".to_owned());
     }
-    Ok(PromptText::Problem(&example.problem))
+    let PromptTemplate::Chat(chat) = template else { return template.render(&example.problem) };
+    let mut turns = example.turns(chat.system.as_deref());
+    let last = turns.iter_mut().rev().find(|it| it.role == "user");
+    if let (Some(last), Some(suffix)) = (last, &chat.suffix) {
+        last.content.push_str(suffix);
+    }
+    chat.template.render(&turns, &Rendering::prompt())
 }

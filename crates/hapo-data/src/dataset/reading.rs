@@ -1,0 +1,91 @@
+//! What the user says about the columns of files.
+
+use crate::layouts::{Columns, NamedColumns, at};
+use crate::value::{Object, Value};
+use hapo_core::{Refusal, expected};
+
+/// How the rows of files are read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Names of the columns, where no layout fits.
+    pub columns: Option<Columns>,
+    /// Columns that are left out. A name with dots leads into structures.
+    pub drop: Vec<String>,
+    /// Rows that meet all of these are read, the others passed over.
+    pub only: Vec<Only>,
+}
+
+/// A value of a column, or a range of numbers with both ends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Only {
+    column: String,
+    from: String,
+    to: Option<String>,
+}
+
+impl From<Columns> for Reading {
+    fn from(columns: Columns) -> Self {
+        Self { columns: Some(columns), ..Self::default() }
+    }
+}
+
+impl Reading {
+    pub(super) fn named(&self) -> NamedColumns {
+        let columns = self.columns.iter().flat_map(Columns::names);
+        let only = self.only.iter().map(|it| it.column.as_str());
+        let names = columns.chain(self.drop.iter().map(String::as_str)).chain(only);
+        NamedColumns::of(names.map(str::to_owned).collect())
+    }
+
+    pub(super) fn takes(&self, row: &Object) -> bool {
+        self.only.iter().all(|it| it.takes(row))
+    }
+
+    pub(super) fn without_dropped(&self, row: &mut Object) {
+        for name in &self.drop {
+            remove(row, name);
+        }
+    }
+}
+
+impl Only {
+    /// Reads `COLUMN=VALUE` or `COLUMN=FROM..TO`.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        let hint = "as in data_source=aime or level=3..5";
+        let wanted = || expected("COLUMN=VALUE or COLUMN=FROM..TO").about("where").hint(hint);
+        let (column, value) = text.split_once('=').ok_or_else(wanted)?;
+        let (from, to) = match value.split_once("..") {
+            Some((from, to)) if number(from).and(number(to)).is_some() => {
+                (from, Some(to.to_owned()))
+            }
+            _ => (value, None),
+        };
+        Ok(Self { column: column.to_owned(), from: from.to_owned(), to })
+    }
+
+    fn takes(&self, row: &Object) -> bool {
+        let text = match at(row, &self.column) {
+            Some(Value::Text(text) | Value::Number(text)) => text.clone(),
+            Some(Value::Bool(it)) => it.to_string(),
+            _ => return false,
+        };
+        let Some(to) = &self.to else { return text.trim() == self.from };
+        let bounds = [Some(&*self.from), Some(to), Some(&*text)].map(|it| it.and_then(number));
+        matches!(bounds, [Some(from), Some(to), Some(it)] if from <= it && it <= to)
+    }
+}
+
+/// The number that a text is, or ends in: MATH's levels are `Level 5`.
+fn number(text: &str) -> Option<f64> {
+    text.split_whitespace().next_back()?.parse().ok()
+}
+
+fn remove(row: &mut Object, name: &str) {
+    if row.has(name) {
+        row.0.retain(|it| it.0 != name);
+    } else if let Some((first, rest)) = name.split_once('.')
+        && let Some((_, Value::Object(inner))) = row.0.iter_mut().find(|it| it.0 == first)
+    {
+        remove(inner, rest);
+    }
+}
