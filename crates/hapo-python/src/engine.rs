@@ -36,7 +36,7 @@ use crate::python_method::{RawSpan, credit_of};
 pub(crate) struct Engine {
     trainer: Mutex<Trainer>,
     chat: ChatFormat,
-    tokenizer_files: Vec<(&'static str, Vec<u8>)>,
+    tokenizer_files: Companions,
     micro_batch_tokens: usize,
 }
 
@@ -117,11 +117,14 @@ fn opened(
 ) -> anyhow::Result<Engine> {
     let folder = hapo_cli::support::hub::model_folder(path)?;
     let template = template_of(TemplateRequest { name: template, ..Default::default() }, &folder)?;
-    let loaded = open_model(&folder, context, threads)?;
+    let mut loaded = open_model(&folder, context, threads)?;
     let files = loaded.tokenizer_files;
     let template = choose_template(template.choice(), path, &files)?;
+    let chat = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
+    let files = chat.trained_files(files, path)?;
+    loaded.model.set_eos(&chat.stop);
     Ok(Engine {
-        chat: ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?,
+        chat,
         trainer: Mutex::new(Trainer::new(loaded.model, ActivationCheckpointing::None)?),
         tokenizer_files: files,
         micro_batch_tokens,
