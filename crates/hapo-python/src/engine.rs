@@ -10,7 +10,7 @@ use hapo_core::{
 };
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
 use hapo_kernels::AdamW;
-use hapo_model::folder::Layout;
+use hapo_model::folder::{Companions, Layout};
 use hapo_model::{ActivationCheckpointing, Dtype};
 use hapo_sampler::{
     ChatFormat, Decoding, GroupRequest, KvMemory, SampleSettings, Truncation, choose_template,

@@ -125,7 +125,7 @@ pub(crate) struct KvArgs {
 /// Further fields of requests to a server.
 #[derive(clap::Args)]
 pub(crate) struct ExtraArg {
-    /// Further field of the request, such as top_k=20; replaces one that is sent, null removes it; a JSON object is several
+    /// Further field of the request; replaces one that is sent, null removes it; a JSON object is several
     #[arg(long, value_name = "KEY=VALUE", requires = "endpoint")]
     extra: Vec<String>,
 }
