@@ -9,10 +9,24 @@ from typing import Any
 from hapo._grade import grade
 
 
+def end_of_turn(tokenizer: Any) -> int:
+    """The special token that the chat template writes behind an answer, else the tokenizer's end token."""
+    if getattr(tokenizer, "chat_template", None):
+        answer = "the answer"
+        turns = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": answer}]
+        text = tokenizer.apply_chat_template(turns, tokenize=False)
+        behind = text[text.rfind(answer) + len(answer) :].lstrip() if answer in text else ""
+        ids = tokenizer(behind, add_special_tokens=False)["input_ids"]
+        if ids and not tokenizer.decode(ids[:1], skip_special_tokens=True):
+            return int(ids[0])
+    return int(tokenizer.eos_token_id)
+
+
 class Teachers:
     """The admitted teachers of an engine's tokenizer, in the columns ``teacher`` (text) or ``teacher_ids``."""
 
     def __init__(self, tokenizer: Any, end_tokens: Collection[int], longest: int, grader: str | None) -> None:
+        """The first of ``end_tokens`` ends a teacher that has none."""
         self.tokenizer = tokenizer
         self.end_tokens = end_tokens
         self.longest = longest
@@ -29,7 +43,7 @@ class Teachers:
         if key not in self._tokens:
             tokens = list(ids) if ids else self.tokenizer(text, add_special_tokens=False)["input_ids"]
             if not tokens or tokens[-1] not in self.end_tokens:
-                tokens = [*tokens, self.tokenizer.eos_token_id]
+                tokens = [*tokens, next(iter(self.end_tokens))]
             self._tokens[key] = tokens
         # A text that is right for one row may be wrong for another.
         asked = (key, repr(row["answer"]) if "answer" in row else None)

@@ -25,7 +25,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 import hapo
 from hapo._decide import Decision, in_f32, number_or_word
-from hapo._teachers import Teachers
+from hapo._teachers import Teachers, end_of_turn
 from hapo._writer import RunWriter, Sampled, rollout_lines
 from hapo.torch import teacher_loss
 
@@ -130,6 +130,7 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 f"train_dataset: expected a column `teacher` (text) or `teacher_ids`, got {', '.join(columns)}: "
                 "add one, empty where a row has no teacher, or set method='grpo'"
             )
+        self._end_turns()
         self._gathered_rewards: Tensor | None = None
         self._log_probs: Tensor | None = None
         self._teachers = Teachers(
@@ -149,6 +150,25 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """Of the steps since they were last stored."""
         if config.run_dir is not None:
             self.add_callback(RunFolder(Path(config.run_dir), self))
+
+    def _end_turns(self) -> None:
+        """Ends conversations, and the teachers in them, where the chat template ends turns; saved models name it."""
+        first = next(iter(self.train_dataset), {})
+        is_chat = trl.is_conversational(first)
+        end = end_of_turn(self._tokenizer) if is_chat else int(self._tokenizer.eos_token_id)
+        if end not in self.eos_token_ids and self.use_vllm:
+            name = self._tokenizer.convert_ids_to_tokens
+            raise ValueError(
+                f"model: expected one end token, the chat template ends turns with {name(end)} ({end}), the tokenizer "
+                f"has the eos_token {self._tokenizer.eos_token}, generation_config.json has {self.eos_token_ids}: put "
+                f"{end} first into eos_token_id of generation_config.json and config.json, vLLM stops by them"
+            )
+        self.eos_token_ids = [end, *(it for it in self.eos_token_ids if it != end)]
+        if not self.use_vllm:
+            self.generation_config.eos_token_id = self.generation_kwargs["eos_token_id"] = self.eos_token_ids
+        model = self.accelerator.unwrap_model(self.model)
+        ids = self.eos_token_ids if len(self.eos_token_ids) > 1 else end
+        model.config.eos_token_id = model.generation_config.eos_token_id = ids
 
     def _schedule(self, config: HapoGRPOConfig) -> hapo.Schedule:
         steps = config.steps_per_epoch

@@ -391,3 +391,21 @@ def test_trls_trainer_learns_from_its_accuracy_reward_on_the_drop_in(tmp_path, m
     trainer.train()
     assert [it["reward"] for it in logs(trainer)] == [0.125, 0.125]
     assert any((before[name] != value).any() for name, value in weights(trainer).items())
+
+
+def test_a_conversation_ends_where_its_template_ends_it_and_the_saved_model_says_so(tmp_path, monkeypatch) -> None:
+    """As a Qwen2.5 base: the chat template ends turns with <|im_end|>, every file names <|endoftext|>."""
+    monkeypatch.setattr(worker, "MODEL", str(ROOT / "testdata/fixtures/models/qwen-shaped"))
+    rows = [
+        {"prompt": [{"role": "user", "content": it["prompt"]}], "answer": it["answer"], "teacher": it["teacher"]}
+        for it in worker.data()
+    ]
+    reward = lambda completions, **_: [0.0] * len(completions)  # noqa: E731
+    trainer = worker.trainer(tmp_path, max_steps=1, dataset=worker.Dataset.from_list(rows), reward=reward)
+    end, old = (trainer.processing_class.convert_tokens_to_ids(it) for it in ("<|im_end|>", "<|endoftext|>"))
+    assert trainer.eos_token_ids == trainer.generation_config.eos_token_id == [end, old]
+    assert trainer._teachers.of(rows[0])[-1] == end
+    trainer.train()
+    trainer.save_model(str(tmp_path / "saved"))
+    for name in ("config.json", "generation_config.json"):
+        assert json.loads((tmp_path / "saved" / name).read_text())["eos_token_id"] == [end, old]

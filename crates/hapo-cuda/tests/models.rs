@@ -422,7 +422,7 @@ fn completions_do_not_depend_on_memory_or_preemption() {
         max_tokens: 70 + 5 * i as usize,
         stop_tokens: vec![3],
         stop_strings: Vec::new(),
-        text: false,
+        text: None,
         top_log_probs: 0,
         rng: RngKey { seed: 5, rng_stream: RngStream::Sample, step: 1, prompt: PromptId(i) },
     };
@@ -587,7 +587,7 @@ fn draws_do_not_depend_on_what_a_neighbour_asks_for() {
                 max_tokens: 12,
                 stop_tokens: Vec::new(),
                 stop_strings: Vec::new(),
-                text: false,
+                text: None,
                 top_log_probs: if i == 0 { 0 } else { top },
                 rng: RngKey {
                     seed: 5,

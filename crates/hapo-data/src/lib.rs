@@ -41,7 +41,7 @@ pub use summary::{FileSummary, Lengths, TokenCount, summarise};
 pub use teacher::{Admission, AdmissionRule, Refused, admit};
 pub use template::{
     CHAT, CHAT_ORIGIN, ChatPrompt, EndOfTurn, PromptTemplate, TEMPLATES, Template, TemplateChoice,
-    find_template, render, teacher_prompt, template_hash, with_hint,
+    find_template, jinja, render, teacher_prompt, template_hash, with_hint,
 };
 pub use write::{Format, VERL_SOURCE, Writer, Written, write_file, write_row};
 

@@ -16,6 +16,8 @@ pub struct Template {
     pub origin: &'static str,
     /// The prompt, with `{input}` once where the problem goes.
     pub text: &'static str,
+    /// What opens the user's turn in the text, and the assistant's; empty for a text that is no conversation.
+    pub turns: [&'static str; 2],
     /// The end of the assistant's turn, in sampling and in the teacher's solution (D10).
     pub end_of_turn: EndOfTurn,
 }
@@ -157,6 +159,7 @@ pub enum EndOfTurn {
 }
 
 const IM_END: EndOfTurn = EndOfTurn::Token("<|im_end|>");
+const IM_TURNS: [&str; 2] = ["<|im_start|>user\n", "<|im_start|>assistant\n"];
 
 /// All templates; the first is the default of the presets.
 pub const TEMPLATES: &[Template] = &[
@@ -164,42 +167,49 @@ pub const TEMPLATES: &[Template] = &[
         name: "qwen-boxed",
         origin: "SimpleRL, which the paper cites; the default of the presets",
         text: "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n{input}\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n<|im_start|>assistant\n",
+        turns: IM_TURNS,
         end_of_turn: IM_END,
     },
     Template {
         name: "paper-literal",
         origin: "the training prompt as the paper's appendix prints it, line breaks and blank lines included",
         text: "<|im_start|>system\nYou are a helpful assistant.\n<|im_end|>\n\n<|im_start|>user\n{input}\n\nPlease reason step by step, and put your final answer within \\boxed{}.\n<|im_end|>\n\n<|im_start|>assistant\n",
+        turns: IM_TURNS,
         end_of_turn: IM_END,
     },
     Template {
         name: "qwen25-math-cot",
         origin: "Qwen2.5-Math's evaluation",
         text: "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n<|im_start|>user\n{input}<|im_end|>\n<|im_start|>assistant\n",
+        turns: IM_TURNS,
         end_of_turn: IM_END,
     },
     Template {
         name: "chatml",
         origin: "ChatML without a system turn: the built-in task's own",
         text: "<|im_start|>user\n{input}<|im_end|>\n<|im_start|>assistant\n",
+        turns: IM_TURNS,
         end_of_turn: IM_END,
     },
     Template {
         name: "none",
         origin: "the problem alone",
         text: "{input}",
+        turns: ["", ""],
         end_of_turn: EndOfTurn::TokenizerEos,
     },
     Template {
         name: "abel",
         origin: "Abel",
         text: "Question:\n{input}\nAnswer:\nLet's think step by step.\n",
+        turns: ["Question:\n", "Answer:\nLet's think step by step.\n"],
         end_of_turn: EndOfTurn::TokenizerEos,
     },
     Template {
         name: "r1",
         origin: "OAT, after DeepSeek-R1-Zero",
         text: "A conversation between User and Assistant. The User asks a question, and the Assistant solves it. The Assistant first thinks about the reasoning process in the mind and then provides the User with the answer. The reasoning process is enclosed within <think> </think> and answer is enclosed within <answer> </answer> tags, respectively, i.e., <think> reasoning process here </think> <answer> answer here </answer>.\nUser: {input}\nAssistant: <think>",
+        turns: ["User: ", "Assistant: <think>"],
         end_of_turn: EndOfTurn::TokenizerEos,
     },
 ];
@@ -215,6 +225,39 @@ pub fn render(template: &Template, problem: &str) -> String {
     let (before, after) =
         template.text.split_once("{input}").expect("every template has a place for the problem");
     [before, problem, after].concat()
+}
+
+/// The template as a chat template (Jinja) that renders one user turn as [`render`] does a problem; a system turn takes the
+/// place of the template's own. Is `None` for a text that is no conversation.
+pub fn jinja(template: &Template) -> Option<String> {
+    let [user, assistant] = template.turns;
+    let (before, after) = template.text.split_once("{input}")?;
+    let (system, user) = before.split_at(before.rfind(user).filter(|_| !user.is_empty())?);
+    let (suffix, assistant) = after.split_at(after.rfind(assistant)?);
+    let (head, tail, end) = match template.end_of_turn {
+        EndOfTurn::Token(token) => {
+            let end = &suffix[suffix.rfind(token)?..];
+            (user.replace("user", "system"), end, literal(end))
+        }
+        EndOfTurn::TokenizerEos => (String::new(), "\n", "eos_token".to_owned()),
+    };
+    let [system, user, suffix, assistant, head, tail] =
+        [system, user, suffix, assistant, &head, tail].map(literal);
+    Some(format!(
+        "{{%- for m in messages -%}}\
+         {{%- if loop.first and m['role'] != 'system' -%}}{{{{ {system} }}}}{{%- endif -%}}\
+         {{%- if m['role'] == 'user' -%}}{{{{ {user} + m['content'] + {suffix} }}}}\
+         {{%- elif m['role'] == 'assistant' -%}}{{{{ {assistant} + m['content'] + {end} }}}}\
+         {{%- else -%}}{{{{ {head} + m['content'] + {tail} }}}}{{%- endif -%}}\
+         {{%- endfor -%}}\
+         {{%- if add_generation_prompt -%}}{{{{ {assistant} }}}}{{%- endif -%}}"
+    ))
+}
+
+/// A text as Jinja writes it.
+fn literal(text: &str) -> String {
+    let text = text.replace('\\', r"\\").replace('\n', r"\n").replace('\'', r"\'");
+    format!("'{text}'")
 }
 
 /// SHA-256, in hexadecimal, of the template's text and of the end of its turns: two runs with the same hash used the
@@ -366,6 +409,41 @@ Please reason step by step, and put your final answer within \boxed{}.
             "template `chatml` takes no suffix, only template `chat` does"
         );
         assert_eq!(TemplateChoice::named("chat").check().unwrap(), None);
+    }
+
+    #[test]
+    fn a_template_as_a_chat_template_renders_its_own_prompts_and_ends_its_turns() {
+        for template in TEMPLATES {
+            let Some(source) = jinja(template) else {
+                assert_eq!(template.name, "none");
+                continue;
+            };
+            let chat = chat_prompt(&source, None, None);
+            let problem = "is '1\\n' {{ 1 }}\n1?";
+            assert_eq!(
+                chat.render(problem).unwrap(),
+                render(template, problem),
+                "{}",
+                template.name
+            );
+            let turns = [Message::new("user", "a"), Message::new("assistant", "b")];
+            let rendering = Rendering { add_generation_prompt: false, ..Rendering::prompt() };
+            let text = chat.render_dialogue(&turns, &rendering).unwrap();
+            let end = match template.end_of_turn {
+                EndOfTurn::Token(token) => token,
+                EndOfTurn::TokenizerEos => "</s>",
+            };
+            let expected = [&render(template, "a"), "b", end].concat();
+            assert_eq!(text.trim_end(), expected, "{}", template.name);
+            let system = chat_prompt(&source, Some("Be brief."), None).render("a").unwrap();
+            assert!(!system.contains("You are") && !system.contains("A conversation"), "{system}");
+            assert_eq!(system.matches("Be brief.").count(), 1);
+        }
+        let chatml = jinja(find_template("chatml").unwrap()).unwrap();
+        assert_eq!(
+            chat_prompt(&chatml, Some("s"), None).render("a").unwrap(),
+            "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use hapo_kernels::Device;
 use hapo_model::Model;
 use hapo_net::chat::Client;
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
-use hapo_sampler::{ChatFormat, GroupRequest, InGroup, SampleSettings};
+use hapo_sampler::{ChatFormat, Details, GroupRequest, InGroup, SampleSettings, Sampled, Watch};
 use hapo_verify::Grader;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -61,6 +61,8 @@ pub trait Summarise: Sized {
     const STREAM: RngStream;
     /// Whether there may be no completion; otherwise the first failure ends the command.
     const TAKES_FAILURES: bool;
+    /// Whether there are gold answers to read.
+    const GRADES: bool = true;
 
     /// The settings that a journal must share to be resumed.
     fn settings(plan: &Plan) -> Value;
@@ -104,7 +106,13 @@ impl<'a, S: Summarise> Completions<'a, S> {
         journal: Option<(&Path, OpenMode)>,
     ) -> Result<Self, Refusal> {
         let other = plan.other.as_ref().map(|grader| grader as &dyn Grader);
-        let judge = |dataset| Judge::new(dataset, &plan.grader, other, plan.truncated);
+        let judge = |dataset| {
+            if S::GRADES {
+                Judge::new(dataset, &plan.grader, other, plan.truncated)
+            } else {
+                Ok(Judge::without_golds(dataset, &plan.grader, plan.truncated))
+            }
+        };
         let judges: Vec<Judge<'a>> =
             plan.sets.iter().map(|set| judge(&set.dataset)).collect::<Result<_, _>>()?;
         let mut refused = None;
@@ -144,6 +152,31 @@ impl<'a, S: Summarise> Completions<'a, S> {
         self.progress = self.progress.and(added);
         (self.observer)(self.progress);
         Ok(next)
+    }
+
+    /// Samples what is missing from a local model.
+    pub fn sample<D: Device>(&mut self, model: LocalModel<'_, D>) -> Result<(), Refusal> {
+        const FLUSH_EVERY: Duration = Duration::from_secs(1);
+        let missing = self.missing();
+        let mut flushed = Instant::now();
+        for pieces in missing.chunk_by(|one, next| one.set == next.set) {
+            model.sample(self.plan, pieces, S::STREAM, |piece, completions| {
+                self.add(piece, completions)?;
+                if flushed.elapsed() >= FLUSH_EVERY {
+                    self.flush()?;
+                    flushed = Instant::now();
+                }
+                Ok(())
+            })?;
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// A warning before a local model is sampled: sequences beyond its maximum position.
+    pub fn warning<D: Device>(&self, model: LocalModel<'_, D>) -> Result<Option<String>, Refusal> {
+        let longest = model.longest_prompt(self.plan)?;
+        Ok(model.model.config().beyond_positions(longest + self.plan.max_tokens()))
     }
 
     pub fn flush(&mut self) -> Result<(), Refusal> {
@@ -296,12 +329,23 @@ impl<D: Device> LocalModel<'_, D> {
         prompts.collect()
     }
 
+    /// Tokens of the longest prompt.
+    pub fn longest_prompt(self, plan: &Plan) -> Result<usize, Refusal> {
+        let mut longest = 0;
+        for set in &plan.sets {
+            let prompts = self.prompts(&set.dataset)?;
+            longest = prompts.iter().map(Vec::len).fold(longest, usize::max);
+        }
+        Ok(longest)
+    }
+
     /// Samples whole pieces of one set, and hands over each as soon as its completions are there. A completion depends
     /// on its problem's index and its own only.
     pub(crate) fn sample(
         self,
         plan: &Plan,
         pieces: &[Piece],
+        rng_stream: RngStream,
         mut finished: impl FnMut(Piece, Vec<RawCompletion>) -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         let Some(set) = pieces.first().map(|piece| &plan.sets[piece.set]) else {
@@ -322,18 +366,22 @@ impl<D: Device> LocalModel<'_, D> {
             kv_memory: plan.local.kv_memory,
             usable_vocab: chat_format.tokenizer.vocab_size(),
             seed: plan.sampling.seed,
-            rng_stream: RngStream::Evaluate,
+            rng_stream,
             step: set.draws,
         };
-        let raw = |rollout: &Rollout| {
-            let text = chat_format.text(&rollout.tokens)?;
-            Ok(RawCompletion::local(text, rollout.tokens.len(), rollout.ended))
+        let stop_strings = &plan.local.stop[..];
+        let raw = |(rollout, details): (&Rollout, &Details)| {
+            let text = chat_format.text_before(&rollout.tokens, stop_strings)?;
+            let whole = RawCompletion::local(text, rollout.tokens.len(), rollout.ended);
+            Ok(RawCompletion { drawn: Some((rollout.clone(), details.clone())), ..whole })
         };
-        let sampled = hapo_sampler::sample_each(model, &requests, &sampling, |index, sampled| {
-            let rollouts = sampled.group.rollouts().iter();
-            let completions = rollouts.map(raw).collect::<Result<_, Refusal>>()?;
+        let watch = Watch { tokenizer: &chat_format.tokenizer, stop_strings, progress: &|_| () };
+        let watch = (!stop_strings.is_empty()).then_some(watch);
+        let finished = |index: usize, sampled: Sampled| {
+            let completions = sampled.completions().map(raw).collect::<Result<_, Refusal>>()?;
             finished(pieces[index], completions)
-        });
+        };
+        let sampled = hapo_sampler::sample_each(model, &requests, &sampling, watch, finished);
         sampled.map_err(|refusal| match refusal.cause::<InGroup>() {
             Some(InGroup { index, source }) => {
                 let id = &set.dataset.examples[pieces[*index].problem].id;

@@ -93,6 +93,15 @@ impl<'a> Judge<'a> {
         Ok(Self { dataset, grader, golds, others, truncated })
     }
 
+    /// Of problems whose completions are not graded.
+    pub(crate) fn without_golds(
+        dataset: &'a Dataset,
+        grader: &'a dyn Grader,
+        truncated: Truncated,
+    ) -> Self {
+        Self { dataset, grader, golds: Vec::new(), others: None, truncated }
+    }
+
     pub fn dataset(&self) -> &'a Dataset {
         self.dataset
     }

@@ -4,6 +4,7 @@
 mod benchmark;
 mod compare;
 mod completions;
+mod generations;
 mod grading;
 mod plan;
 mod raw_completion;
@@ -15,6 +16,7 @@ mod traces;
 pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text_checksum};
 pub use compare::{Cell, Comparison, Layout, Row, compare, warnings};
 pub use completions::{Completions, LocalModel, Progress, Summarise};
+pub use generations::Generations;
 pub use grading::{CUT_OFF, GradedCompletion, Judge, ProblemResult, average, gold_of};
 pub use hapo_net::chat::{Client, RetryPolicy};
 pub use hapo_run::OpenMode;

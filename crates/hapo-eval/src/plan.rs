@@ -233,6 +233,11 @@ impl Sampling {
         }
     }
 
+    /// A field of every request to a server as it is sent, null where it is left out; of a local model, its value.
+    pub(crate) fn sent(&self, field: &str) -> Value {
+        self.request(&Example::default(), self.seed).get(field).cloned().unwrap_or_default()
+    }
+
     /// The body of a request to a server. A dialogue is sent with all of its turns, and a system text of the file, unless
     /// there is one of the command's.
     pub(crate) fn request(&self, example: &Example, seed: u64) -> Value {
@@ -241,11 +246,9 @@ impl Sampling {
             last.content = self.prompt.render(&last.content, &example.answer);
         }
         let mut body = json!({
-            "model": self.model, "messages": messages, "temperature": self.temperature, "seed": seed,
+            "model": self.model, "messages": messages, "temperature": decimal(self.temperature),
+            "top_p": decimal(self.top_p), "seed": seed,
         });
-        if self.top_p < 1.0 {
-            body["top_p"] = json!(self.top_p);
-        }
         if let Some(tokens) = self.max_tokens {
             body["max_tokens"] = json!(tokens);
         }
@@ -261,6 +264,11 @@ impl Sampling {
     }
 }
 
+/// The shortest decimal of a number as a model computes with it: 0.6, not 0.6000000238418579.
+fn decimal(value: f64) -> f64 {
+    (value as f32).to_string().parse().expect("the decimal of a number is a number")
+}
+
 /// How a local model samples.
 #[derive(Clone, Debug)]
 pub struct LocalSampling {
@@ -271,6 +279,10 @@ pub struct LocalSampling {
     pub kv_dtype: NumberFormat,
     /// The rounding of products' factors.
     pub compute: Compute,
+    /// Tokens that are drawn from; its `top_p` is that of [`Sampling`].
+    pub truncation: Truncation,
+    /// Strings that end a completion.
+    pub stop: Vec<String>,
 }
 
 impl Default for LocalSampling {
@@ -281,6 +293,24 @@ impl Default for LocalSampling {
             kv_memory: KvMemory::Auto,
             kv_dtype: NumberFormat::F32,
             compute: Compute::F32,
+            truncation: Truncation::NONE,
+            stop: Vec::new(),
+        }
+    }
+}
+
+impl LocalSampling {
+    /// Puts what a local model's completions depend on into the settings of a record. One without formats is of f32.
+    pub(crate) fn record_in(&self, settings: &mut Value) {
+        if let Some(fingerprints) = &self.fingerprints {
+            settings["weights"] = json!(fingerprints.weights);
+            settings["template"] = json!(fingerprints.template);
+        }
+        if self.compute != Compute::F32 {
+            settings["compute"] = json!(self.compute);
+        }
+        if self.kv_dtype != NumberFormat::F32 {
+            settings["kv_dtype"] = json!(self.kv_dtype);
         }
     }
 }
@@ -316,7 +346,7 @@ impl Plan {
 
     pub(crate) fn decoding(&self) -> Result<Decoding, Refusal> {
         let Sampling { temperature, top_p, .. } = self.sampling;
-        let truncation = Truncation { top_p: top_p as f32, ..Truncation::NONE };
+        let truncation = Truncation { top_p: top_p as f32, ..self.local.truncation };
         Ok(Decoding::at_temperature(temperature as f32, truncation)?)
     }
 
@@ -376,5 +406,8 @@ mod tests {
         });
         let example = Example { problem: "u".into(), ..Example::default() };
         assert_eq!(sampling.request(&example, 3), expected);
+        assert_eq!(sampling.sent("temperature"), 0.1);
+        let all = Sampling { top_p: 1.0, extra: Map::new(), ..sampling };
+        assert_eq!(all.request(&example, 3)["top_p"], 1.0);
     }
 }

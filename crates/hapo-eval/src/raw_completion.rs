@@ -1,9 +1,11 @@
 //! A completion before it is graded.
 
+use hapo_core::Rollout;
+use hapo_sampler::Details;
 use serde::{Deserialize, Serialize};
 
 /// One completion as its source gave it, or why there is none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RawCompletion {
     pub text: Option<String>,
     /// What a server's parser took out of the text.
@@ -21,6 +23,9 @@ pub struct RawCompletion {
     pub milliseconds: u64,
     /// When it ended, in seconds since 1970.
     pub at: u64,
+    /// Of a local model, its tokens.
+    #[serde(skip)]
+    pub(crate) drawn: Option<(Rollout, Details)>,
 }
 
 impl RawCompletion {

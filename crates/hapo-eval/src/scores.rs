@@ -4,18 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use hapo_core::{Hint, Refusal, Remedy, RngStream};
 use hapo_data::Dataset;
-use hapo_kernels::{Compute, Device, NumberFormat};
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
 use hapo_verify::Grader;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::benchmark::text_checksum;
-use crate::completions::{Completions, LocalModel, Piece, Progress, Summarise};
+use crate::completions::{Completions, Piece, Progress, Summarise};
 use crate::grading::{Judge, ProblemResult};
 use crate::plan::{Plan, ProblemSet};
 use crate::raw_completion::RawCompletion;
@@ -58,14 +56,14 @@ impl Summarise for Scores<'_> {
             "texts": of_sets(|problems| text_checksum(problems).into()),
             "problems": of_sets(|problems| problems.examples.len().into()),
             "model": sampling.model, "endpoint": sampling.endpoint.as_deref().map(without_secrets),
-            "k": plan.completions, "temperature": decimal(sampling.temperature), "top_p": decimal(sampling.top_p),
-            "max_tokens": sampling.max_tokens, "grader": plan.grader.name(),
+            "k": plan.completions, "temperature": sampling.sent("temperature"), "top_p": sampling.sent("top_p"),
+            "max_tokens": sampling.sent("max_tokens"), "grader": plan.grader.name(),
             "extraction": plan.grader.extraction(), "truncated": plan.truncated,
             "prompt": sampling.prompt.name(), "seed": sampling.seed,
         });
-        if let Some(fingerprints) = &plan.local.fingerprints {
-            settings["weights"] = json!(fingerprints.weights);
-            settings["template"] = json!(fingerprints.template);
+        plan.local.record_in(&mut settings);
+        if !sampling.extra.is_empty() {
+            settings["extra"] = json!(sampling.extra);
         }
         let has_dialogue = |set: &ProblemSet| {
             set.dataset.examples.iter().any(|problem| !problem.messages.is_empty())
@@ -73,13 +71,6 @@ impl Summarise for Scores<'_> {
         // A record without it has answers to the last turns of dialogues alone.
         if sampling.endpoint.is_some() && plan.sets.iter().any(has_dialogue) {
             settings["turns"] = json!("all");
-        }
-        // A record without them is of f32.
-        if plan.local.compute != Compute::F32 {
-            settings["compute"] = json!(plan.local.compute);
-        }
-        if plan.local.kv_dtype != NumberFormat::F32 {
-            settings["kv_dtype"] = json!(plan.local.kv_dtype);
         }
         settings
     }
@@ -159,35 +150,6 @@ impl<'a> Completions<'a, Scores<'a>> {
         Self::begin(plan, scores, record.map(|path| (path, OpenMode::ResumeOrStart)))
     }
 
-    /// Samples what is missing from a local model.
-    pub fn sample<D: Device>(&mut self, model: LocalModel<'_, D>) -> Result<(), Refusal> {
-        const FLUSH_EVERY: Duration = Duration::from_secs(1);
-        let missing = self.missing();
-        let mut flushed = Instant::now();
-        for pieces in missing.chunk_by(|one, next| one.set == next.set) {
-            model.sample(self.plan, pieces, |piece, completions| {
-                self.add(piece, completions)?;
-                if flushed.elapsed() >= FLUSH_EVERY {
-                    self.flush()?;
-                    flushed = Instant::now();
-                }
-                Ok(())
-            })?;
-            self.flush()?;
-        }
-        Ok(())
-    }
-
-    /// A warning before a local model is sampled: sequences beyond its maximum position.
-    pub fn warning<D: Device>(&self, model: LocalModel<'_, D>) -> Result<Option<String>, Refusal> {
-        let mut longest = 0;
-        for set in &self.plan.sets {
-            let prompts = model.prompts(&set.dataset)?;
-            longest = prompts.iter().map(Vec::len).fold(longest, usize::max);
-        }
-        Ok(model.model.config().beyond_positions(longest + self.plan.max_tokens()))
-    }
-
     pub fn results(self) -> Vec<Vec<ProblemResult>> {
         self.summary.results.into_iter().map(|set| set.into_values().collect()).collect()
     }
@@ -198,11 +160,6 @@ impl<'a> Completions<'a, Scores<'a>> {
         let sets = plan.sets.iter().zip(self.results());
         sets.filter_map(|(set, results)| score(&set.name, &results, plan.sampling.seed)).collect()
     }
-}
-
-/// The shortest decimal of a number as a model computes with it: 0.6, not 0.6000000238418579.
-fn decimal(value: f64) -> f64 {
-    (value as f32).to_string().parse().expect("the decimal of a number is a number")
 }
 
 /// An address without user, password and query.

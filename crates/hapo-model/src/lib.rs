@@ -40,6 +40,6 @@ pub use head::{Outputs, keeps_logits};
 pub use lora::LoraShape;
 pub use model::{Model, WeightsCopy};
 pub use param_layout::{Param, ParamLayout, Projection};
-pub use text::chat::{ChatFiles, chat_files};
+pub use text::chat::{ChatFiles, chat_files, with_chat_template};
 pub use text::tokenizer::Tokenizer;
 pub use train::{ActivationCheckpointing, Moments, Reading, Tape};

@@ -204,6 +204,11 @@ impl<D: Device> Model<D> {
         Ok(model)
     }
 
+    /// Names the tokens that end its answers, as written folders have them.
+    pub fn set_eos(&mut self, eos: &[u32]) {
+        self.config.eos = eos.to_vec();
+    }
+
     pub fn config(&self) -> &Config {
         &self.config
     }

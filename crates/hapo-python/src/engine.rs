@@ -10,7 +10,7 @@ use hapo_core::{
 };
 use hapo_data::task::{Split, TaskSet, TeacherSteps, make_set};
 use hapo_kernels::AdamW;
-use hapo_model::folder::Layout;
+use hapo_model::folder::{Companions, Layout};
 use hapo_model::{ActivationCheckpointing, Dtype};
 use hapo_sampler::{
     ChatFormat, Decoding, GroupRequest, KvMemory, SampleSettings, Truncation, choose_template,
@@ -36,7 +36,7 @@ use crate::python_method::{RawSpan, credit_of};
 pub(crate) struct Engine {
     trainer: Mutex<Trainer>,
     chat: ChatFormat,
-    tokenizer_files: Vec<(&'static str, Vec<u8>)>,
+    tokenizer_files: Companions,
     micro_batch_tokens: usize,
 }
 
@@ -126,11 +126,14 @@ impl Engine {
             let folder = hapo_cli::support::hub::model_folder(path)?;
             let request = TemplateRequest { name: template, ..Default::default() };
             let template = template_of(request, &folder)?;
-            let loaded = open_model(&folder, context, hapo_cli::threads(threads))?;
+            let mut loaded = open_model(&folder, context, hapo_cli::threads(threads))?;
             let files = loaded.tokenizer_files;
             let template = choose_template(template.choice(), path, &files)?;
+            let chat = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
+            let files = chat.trained_files(files, path)?;
+            loaded.model.set_eos(&chat.stop);
             Ok(Self {
-                chat: ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?,
+                chat,
                 trainer: Mutex::new(Trainer::new(loaded.model, ActivationCheckpointing::None)?),
                 tokenizer_files: files,
                 micro_batch_tokens,

@@ -9,6 +9,7 @@ use hapo_data::{
     TemplateChoice,
 };
 use hapo_model::Tokenizer;
+use hapo_model::folder::Companions;
 
 use crate::text::first_stop;
 
@@ -81,9 +82,32 @@ impl ChatFormat {
         Ok(Self { tokenizer, template, end_token, stop })
     }
 
+    /// The files of a model that is trained in this format: where they have no chat template, they get this one and the
+    /// token that ends its turns. `model` names it in messages.
+    pub fn trained_files(&self, files: Companions, model: &str) -> Result<Companions, Refusal> {
+        let jinja = match &self.template {
+            PromptTemplate::Named(named) => hapo_data::jinja(named),
+            PromptTemplate::Chat(_) => None,
+        };
+        match jinja.zip(self.tokenizer.token(self.end_token)) {
+            Some((jinja, end)) => {
+                hapo_model::with_chat_template(files, Path::new(model), &jinja, &end)
+            }
+            None => Ok(files),
+        }
+    }
+
     /// The tokens of a problem's prompt.
     pub fn prompt(&self, problem: &str) -> Result<Vec<u32>, Refusal> {
-        self.tokenizer.encode(&self.template.render(problem)?)
+        self.encoded(&self.template.render(problem)?)
+    }
+
+    fn encoded(&self, text: &str) -> Result<Vec<u32>, Refusal> {
+        match &self.template {
+            PromptTemplate::Named(_) => self.tokenizer.encode_prompt(text),
+            // The model's own writes all special tokens.
+            PromptTemplate::Chat(_) => self.tokenizer.encode(text),
+        }
     }
 
     /// The text of a completion before the stop string that ended it.
@@ -101,7 +125,15 @@ impl ChatFormat {
 
     /// The tokens of an example's prompt, which its file may hold with a template already around it.
     pub fn prompt_of(&self, example: &Example) -> Result<Vec<u32>, Refusal> {
-        self.tokenizer.encode(&hapo_data::prompt_of(example, &self.template)?)
+        self.encoded(&hapo_data::prompt_of(example, &self.template)?)
+    }
+
+    /// The id of a special token by its text.
+    pub fn special(&self, text: &str) -> Option<u32> {
+        let is_special = |id: &u32| {
+            self.tokenizer.decode_without_special(&[*id]).is_ok_and(|text| text.is_empty())
+        };
+        self.tokenizer.id(text).filter(is_special)
     }
 
     /// The text of a completion, without the token that ends it.

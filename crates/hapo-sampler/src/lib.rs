@@ -29,5 +29,6 @@ pub use local::{
 };
 pub use request::{
     EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,
+    SpecialTokens,
 };
 pub use score::{ScoredToken, Scoring, score};

@@ -111,15 +111,16 @@ pub fn sample<D: Device>(
     collect(requests, |finished| run(model, requests, settings, None, finished))
 }
 
-/// As [`sample`], but hands over each group, with the index of its request, as soon as its last completion has ended.
-/// Memory holds the cache, the prompts, and the groups in progress.
+/// As [`sample_watched`], but hands over each group, with the index of its request, as soon as its last completion has
+/// ended. Memory holds the cache, the prompts, and the groups in progress.
 pub fn sample_each<D: Device, E: From<Refusal>>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
+    watch: Option<Watch<'_>>,
     finished: impl FnMut(usize, Sampled) -> Result<(), E>,
 ) -> Result<(), E> {
-    run(model, requests, settings, None, finished)
+    run(model, requests, settings, watch, finished)
 }
 
 /// As [`sample`], and a completion ends as well with the token after which its text contains one of
@@ -210,7 +211,7 @@ fn run<D: Device, E: From<Refusal>>(
                 max_tokens: it.limit(settings),
                 stop_tokens: settings.stop.to_vec(),
                 stop_strings: watch.map(|watch| watch.stop_strings.to_vec()).unwrap_or_default(),
-                text: false,
+                text: None,
                 top_log_probs: 0,
                 rng: RngKey {
                     seed: settings.seed,

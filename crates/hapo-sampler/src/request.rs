@@ -46,11 +46,19 @@ pub struct Request {
     /// Strings that end a completion, looked for in its text across tokens. The token that completed
     /// one is kept in full; the text ends before the string.
     pub stop_strings: Vec<String>,
-    /// Events carry text; always true with stop strings.
-    pub text: bool,
+    /// Events carry text of this kind; with stop strings they always carry one.
+    pub text: Option<SpecialTokens>,
     /// Number of most likely tokens reported with each token.
     pub top_log_probs: usize,
     pub rng: RngKey,
+}
+
+/// Special tokens in a completion's text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpecialTokens {
+    #[default]
+    WrittenOut,
+    LeftOut,
 }
 
 /// A request in an engine, never given twice.
@@ -123,7 +131,7 @@ pub(crate) struct Capacity {
 
 impl Request {
     pub(crate) fn wants_text(&self) -> bool {
-        self.text || !self.stop_strings.is_empty()
+        self.text.is_some() || !self.stop_strings.is_empty()
     }
 
     /// Refuses a request that could never be served, by the field that forbids it.

@@ -10,6 +10,8 @@
 use hapo_core::Refusal;
 use hapo_model::Tokenizer;
 
+use crate::request::SpecialTokens;
+
 /// The text of one completion, token by token.
 #[derive(Debug)]
 pub(crate) struct TextStream {
@@ -26,6 +28,7 @@ struct Reading {
     /// Tokens from here on are decoded together; those before `read` are given out already.
     context: usize,
     read: usize,
+    special: SpecialTokens,
     /// Text that may be the beginning of a stop string.
     held: String,
 }
@@ -44,8 +47,9 @@ pub(crate) struct Grown {
 const MOST_CUT: usize = 8;
 
 impl TextStream {
-    pub(crate) fn new() -> Self {
-        Self { tokens: Vec::new(), reading: Reading::default(), run: None }
+    pub(crate) fn new(special: SpecialTokens) -> Self {
+        let reading = Reading { special, ..Reading::default() };
+        Self { tokens: Vec::new(), reading, run: None }
     }
 
     pub(crate) fn push(
@@ -109,12 +113,16 @@ impl Reading {
 
     /// The text of the tokens that are not read yet.
     fn unread(&self, tokenizer: &Tokenizer, tokens: &[u32]) -> Result<String, Refusal> {
-        let before = tokenizer.decode(&tokens[self.context..self.read])?;
-        let now = tokenizer.decode(&tokens[self.context..])?;
+        let decode = |tokens| match self.special {
+            SpecialTokens::WrittenOut => tokenizer.decode(tokens),
+            SpecialTokens::LeftOut => tokenizer.decode_without_special(tokens),
+        };
+        let before = decode(&tokens[self.context..self.read])?;
+        let now = decode(&tokens[self.context..])?;
         match now.strip_prefix(before.as_str()) {
             Some(new) => Ok(new.to_owned()),
             // These tokens change the text before them, which is given out.
-            None => Ok(tokenizer.decode(&tokens[self.read..])?),
+            None => decode(&tokens[self.read..]),
         }
     }
 
@@ -201,7 +209,7 @@ mod tests {
 
     fn stream_of(tokenizer: &Tokenizer, tokens: &[u32], stops: &[&str]) -> Streamed {
         let stops: Vec<String> = stops.iter().map(|it| (*it).to_owned()).collect();
-        let mut stream = TextStream::new();
+        let mut stream = TextStream::new(SpecialTokens::WrittenOut);
         let mut streamed = Streamed::default();
         for token in tokens {
             let grown = stream.push(tokenizer, *token, &stops).unwrap();
@@ -303,7 +311,7 @@ mod tests {
     fn what_may_become_a_stop_string_is_held_back() {
         let tokenizer = tokenizer();
         let stops = ["</answer>".to_owned()];
-        let mut stream = TextStream::new();
+        let mut stream = TextStream::new(SpecialTokens::WrittenOut);
         let mut given = String::new();
         for token in tokenizer.encode("4</answ").unwrap() {
             given.push_str(&stream.push(&tokenizer, token, &stops).unwrap().text);

@@ -8,7 +8,7 @@ use hapo_kernels::{Cpu, DrawnToken, NumberFormat};
 use hapo_model::{KvCache, Model, Tokenizer};
 use hapo_sampler::{
     Decoding, Engine, EngineLimits, EventKind, FinishReason, GroupRequest, KvMemory, Request,
-    RequestId, RngKey, SampleSettings, Truncation, sample,
+    RequestId, RngKey, SampleSettings, SpecialTokens, Truncation, sample,
 };
 
 const STOP: [u32; 12] = [3, 19, 35, 51, 67, 83, 99, 115, 131, 147, 163, 179];
@@ -43,7 +43,7 @@ fn request(i: u64) -> Request {
         max_tokens: 8 + 3 * i as usize,
         stop_tokens: STOP.to_vec(),
         stop_strings: Vec::new(),
-        text: false,
+        text: None,
         top_log_probs: 0,
         rng: RngKey { seed: 5 + i, rng_stream: RngStream::Generate, step: 2, prompt: PromptId(i) },
     }
@@ -308,7 +308,7 @@ fn a_stop_string_ends_a_completion_and_its_text() {
                 max_tokens: 40,
                 stop_tokens: Vec::new(),
                 stop_strings: stops.iter().map(|it| (*it).to_owned()).collect(),
-                text: true,
+                text: Some(SpecialTokens::WrittenOut),
                 ..request(3)
             })
             .unwrap();
@@ -406,7 +406,7 @@ fn what_could_never_be_served_is_refused_by_field() {
         "min_p: expected a number in [0, 1], got 1.5",
     );
     check(
-        refused(Request { text: true, ..good.clone() }),
+        refused(Request { text: Some(SpecialTokens::WrittenOut), ..good.clone() }),
         "stop: expected an engine with a tokenizer, got one without",
     );
     assert!(engine.submit(good).is_ok());

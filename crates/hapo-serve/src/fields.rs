@@ -37,7 +37,7 @@ impl Endpoint {
 }
 
 /// Fields of both kinds.
-const SAMPLING: &str = "n seed stop stop_token_ids ignore_eos temperature top_p top_k min_p max_tokens stream stream_options logprobs";
+const SAMPLING: &str = "n seed stop stop_token_ids ignore_eos skip_special_tokens add_special_tokens temperature top_p top_k min_p max_tokens stream stream_options logprobs";
 
 /// Fields that do not change an answer: labels, accounting, hints for a cache.
 const PASSED_OVER: &str = "user metadata store service_tier safety_identifier prompt_cache_key prompt_cache_retention prediction parallel_tool_calls request_id priority cache_salt cache_prompt guided_decoding_backend";
@@ -48,11 +48,11 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("tool_choice function_call", r#"["none", "auto"]"#),
     ("frequency_penalty presence_penalty min_tokens mirostat", "[0, 0.0]"),
     ("repetition_penalty typical_p length_penalty", "[1, 1.0]"),
-    ("echo use_beam_search early_stopping prompt_logprobs add_special_tokens", "[false]"),
+    ("echo use_beam_search early_stopping prompt_logprobs", "[false]"),
     ("continue_final_message include_stop_str_in_output", "[false]"),
     ("return_token_ids return_tokens_as_token_ids", "[false]"),
     ("add_generation_prompt", "[true]"),
-    ("skip_special_tokens spaces_between_special_tokens", "[true]"),
+    ("spaces_between_special_tokens", "[true]"),
     ("response_format", r#"[{"type": "text"}]"#),
     ("modalities", r#"[["text"]]"#),
     ("verbosity", r#"["medium"]"#),
@@ -156,6 +156,11 @@ impl Fields {
     /// True where a field says so.
     pub(crate) fn is_set(&self, name: &str) -> Result<bool, ApiError> {
         Ok(self.take(name, "true or false")?.unwrap_or(false))
+    }
+
+    /// False where a field says so.
+    pub(crate) fn is_on(&self, name: &str) -> Result<bool, ApiError> {
+        Ok(self.take(name, "true or false")?.unwrap_or(true))
     }
 
     /// A number that is in a range; `default` where there is none.

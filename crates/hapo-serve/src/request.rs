@@ -1,8 +1,8 @@
 //! Requests for completions.
 
 use hapo_core::{PromptId, RngStream};
-use hapo_data::{Message, Rendering};
-use hapo_sampler::{Decoding, Request, RngKey, Truncation};
+use hapo_data::{Message, PromptTemplate, Rendering};
+use hapo_sampler::{Decoding, Request, RngKey, SpecialTokens, Truncation};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -88,7 +88,13 @@ pub(crate) fn read(
         return Err(fields.refuse("return_token_ids", expected));
     }
     let keys = keys(&fields, served.settings.seed, number, prompts.len())?;
-    let stop_tokens = stop_tokens(&fields, served)?;
+    let skips = fields.is_on("skip_special_tokens")?;
+    let special = if skips { SpecialTokens::LeftOut } else { SpecialTokens::WrittenOut };
+    let mut stop_tokens = stop_tokens(&fields, served)?;
+    if skips {
+        // A special token that is to end the text does so out of sight.
+        stop_tokens.extend(stop_strings.iter().filter_map(|it| served.chat_format.special(it)));
+    }
     let wanted = max_tokens(&fields, echoes)?;
     let mut requests = Vec::with_capacity(prompts.len());
     let mut echo = echoes.then(Vec::new);
@@ -104,7 +110,7 @@ pub(crate) fn read(
             decoding,
             stop_tokens: stop_tokens.clone(),
             stop_strings: stop_strings.clone(),
-            text: true,
+            text: Some(special),
             top_log_probs: log_probs.unwrap_or(0),
             rng,
         });
@@ -165,8 +171,13 @@ fn bound(
     Ok(())
 }
 
-/// The tokens of a text, unless it is longer than the longest tokens of a context.
-pub(crate) fn tokens_of(param: &str, text: &str, served: &Served) -> Result<Vec<u32>, ApiError> {
+/// The tokens of a text, behind those that the tokenizer puts in front where `with_special`, unless it is longer than the longest tokens of a context.
+pub(crate) fn tokens_of(
+    param: &str,
+    text: &str,
+    with_special: bool,
+    served: &Served,
+) -> Result<Vec<u32>, ApiError> {
     let most = served.context().saturating_mul(served.longest_token).max(SHORT_TEXT);
     if text.len() > most {
         let context = served.context();
@@ -176,7 +187,8 @@ pub(crate) fn tokens_of(param: &str, text: &str, served: &Served) -> Result<Vec<
         );
         return Err(ApiError::bad(param, message).coded("context_length_exceeded"));
     }
-    let tokens = served.chat_format.tokenizer.encode(text);
+    let tokenizer = &served.chat_format.tokenizer;
+    let tokens = if with_special { tokenizer.encode_prompt(text) } else { tokenizer.encode(text) };
     tokens.map_err(|it| ApiError::bad(param, it.to_string()))
 }
 
@@ -313,12 +325,13 @@ pub(crate) fn chat_prompt(fields: &Fields, served: &Served) -> Result<Vec<u32>, 
         variables: variables.unwrap_or_default(),
         unix_time: (served.settings.clock)(),
     };
-    let text = served.chat_format.template.render_dialogue(&messages, &rendering);
-    tokens_of(
-        "messages",
-        &text.map_err(|error| ApiError::bad("messages", error.to_string()))?,
-        served,
-    )
+    let template = &served.chat_format.template;
+    let text = template.render_dialogue(&messages, &rendering);
+    let text = text.map_err(|error| ApiError::bad("messages", error.to_string()))?;
+    // The model's own template writes all special tokens itself.
+    let is_named = matches!(template, PromptTemplate::Named(_));
+    let asked = fields.take("add_special_tokens", "true or false")?;
+    tokens_of("messages", &text, asked.unwrap_or(is_named), served)
 }
 
 #[derive(Deserialize)]
@@ -398,9 +411,11 @@ fn text_prompts(fields: &Fields, served: &Served) -> Result<Vec<Prompt>, ApiErro
         Some(PromptsField::Several(prompts)) => prompts,
         None => return Err(fields.refuse("prompt", expected)),
     };
+    let with_special = fields.is_on("add_special_tokens")?;
     let read = |prompt| match prompt {
         PromptField::Text(text) => {
-            Ok(Prompt { tokens: tokens_of("prompt", &text, served)?, text: Some(text) })
+            let tokens = tokens_of("prompt", &text, with_special, served)?;
+            Ok(Prompt { tokens, text: Some(text) })
         }
         PromptField::Tokens(tokens) => Ok(Prompt { tokens, text: None }),
     };

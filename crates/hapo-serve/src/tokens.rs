@@ -9,10 +9,12 @@ use crate::request::{chat_prompt, tokens_of};
 
 /// The tokens of a text, or of a conversation as a chat renders it.
 pub(crate) fn tokenize(body: &[u8], served: &Served) -> Result<Value, ApiError> {
-    let read = ["prompt messages chat_template_kwargs return_token_strs"];
+    let read = ["prompt messages chat_template_kwargs return_token_strs add_special_tokens"];
     let fields = Fields::of_body(body, &served.settings, &read)?;
     let tokens = match (fields.get("prompt"), fields.get("messages")) {
-        (Value::String(text), Value::Null) => tokens_of("prompt", text, served)?,
+        (Value::String(text), Value::Null) => {
+            tokens_of("prompt", text, fields.is_on("add_special_tokens")?, served)?
+        }
         (Value::Null, messages) if !messages.is_null() => chat_prompt(&fields, served)?,
         _ => return Err(fields.refuse("prompt", "a string, or messages in its place")),
     };

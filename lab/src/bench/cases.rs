@@ -176,7 +176,7 @@ pub(super) fn request(prompt: Vec<u32>, completions: usize, max_tokens: usize) -
         max_tokens,
         stop_tokens: Vec::new(),
         stop_strings: Vec::new(),
-        text: false,
+        text: None,
         top_log_probs: 0,
         rng: RngKey { seed: 0, rng_stream, step: 0, prompt: PromptId(0) },
     }

@@ -164,7 +164,8 @@ def check(config: Any) -> Settings:
     schedule = settings.schedule(group_size, 1)
     settings.build(group_size, schedule, std=bool(config["algorithm"].get("norm_adv_by_std_in_grpo", True)))
     if settings.has_teacher:
-        check_columns(_files(config["data"]["train_files"]), config["data"]["max_response_length"])
+        ends = model_ends(Path(os.path.expanduser(config["actor_rollout_ref"]["model"]["path"] or "")))
+        check_columns(_files(config["data"]["train_files"]), config["data"]["max_response_length"], ends)
     return settings
 
 
@@ -183,7 +184,17 @@ def check_packages() -> None:
         warnings.warn(f"verl {version} is not tested, expected {TESTED}.*", stacklevel=3)
 
 
-def check_columns(files: list[str], longest: int) -> None:
+def model_ends(folder: Path) -> dict[str, list[int]]:
+    """The end tokens in the files of a model's folder that vLLM and others stop by; none of a model elsewhere."""
+    found = {}
+    for path in (folder / "generation_config.json", folder / "config.json"):
+        if path.is_file():
+            ends = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
+            found[str(path)] = ends if isinstance(ends, list) else [it for it in (ends,) if it is not None]
+    return found
+
+
+def check_columns(files: list[str], longest: int, ends: Mapping[str, list[int]]) -> None:
     """Whether the data have teachers that fit the response, in a column of their own.
 
     A file that cannot be read here is refused: without its teachers a run would be that of another method.
@@ -214,6 +225,12 @@ def check_columns(files: list[str], longest: int) -> None:
                 raise ValueError(
                     f"{path}: row {row}: column {TEACHER}: expected at most data.max_response_length = {longest} "
                     f"tokens, got {len(ids)}"
+                )
+            if ids and any(ids[-1] not in it for it in ends.values()):
+                named = ", ".join(f"eos_token_id {it} in {name}" for name, it in ends.items())
+                raise ValueError(
+                    f"{path}: row {row}: column {TEACHER}: expected one end token in data and model, got {ids[-1]} "
+                    f"last (the chat template's), {named}: put {ids[-1]} first into eos_token_id of both files"
                 )
 
 

@@ -118,6 +118,23 @@ def test_data_without_teachers_or_with_verls_names_are_refused(config, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["array.json", "lines.json", "lines.jsonl"])
+def test_teachers_that_end_where_the_model_does_not_are_refused(config, tmp_path) -> None:
+    # As in a Qwen2.5 base folder, whose chat template ends turns with a token that its files do not name.
+    data = tmp_path / "data.jsonl"
+    data.write_text(json.dumps({"prompt": [], "hapo_teacher_ids": [1, 2, 7]}) + "\n")
+    for name in ("config.json", "generation_config.json"):
+        (tmp_path / name).write_text(json.dumps({"eos_token_id": 5}))
+    it = changed(changed(config, "data.train_files", str(data)), "actor_rollout_ref.model.path", str(tmp_path))
+    words = r"got 7 last \(the chat template's\), eos_token_id \[5\] in .*generation_config\.json, .*\[5\] in .*config"
+    with pytest.raises(ValueError, match=words):
+        prepare(it)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 5]}))
+    with pytest.raises(ValueError, match=r"\[7, 5\] in .* \[5\] in .*/config\.json: put 7 first"):
+        prepare(it)
+    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": [7, 5]}))
+    prepare(it)
+
+
 def test_teachers_in_json_are_checked_as_in_parquet(config, tmp_path, name) -> None:
     import pyarrow.parquet as parquet
 

@@ -9,8 +9,8 @@ use hapo_data::{Message, PromptTemplate, Rendering};
 use hapo_kernels::Device;
 use hapo_model::Model;
 use hapo_sampler::{
-    ChatFormat, Decoding, Engine, EngineLimits, EventKind, Request, RngKey, Truncation,
-    cache_tokens,
+    ChatFormat, Decoding, Engine, EngineLimits, EventKind, Request, RngKey, SpecialTokens,
+    Truncation, cache_tokens,
 };
 use hapo_train::ChosenTemplate;
 
@@ -163,7 +163,7 @@ impl<D: Device> Answerer<'_, D> {
             max_tokens: room,
             stop_tokens: self.chat_format.stop.clone(),
             stop_strings: Vec::new(),
-            text: true,
+            text: Some(SpecialTokens::WrittenOut),
             top_log_probs: 0,
             rng: RngKey {
                 seed: self.seed,

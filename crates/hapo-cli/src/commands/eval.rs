@@ -17,12 +17,11 @@ use hapo_kernels::Device;
 use hapo_sampler::Truncation;
 use hapo_train::{ChosenTemplate, ReadAs};
 use hapo_verify::{Extracting, Extraction, Grader};
-use serde_json::Map;
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    ColumnsArg, GRADERS, KvArgs, RewardArgs, count, decoding, one_of, say_wait, wait_for,
+    ColumnsArg, ExtraArg, GRADERS, KvArgs, RewardArgs, count, decoding, one_of, say_wait, wait_for,
 };
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
@@ -123,6 +122,8 @@ pub(crate) struct Args {
     /// Environment variable that holds the server's key
     #[arg(help_heading = "Server", long, default_value = "OPENAI_API_KEY", value_name = "NAME")]
     api_key_env: String,
+    #[command(flatten, next_help_heading = "Server")]
+    extra: ExtraArg,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -223,7 +224,7 @@ impl Args {
             top_p: f64::from(self.top_p),
             max_tokens: Some(max_tokens),
             seed: self.seed,
-            extra: Map::new(),
+            extra: self.extra.fields()?,
         };
         let local = LocalSampling {
             fingerprints: None,
@@ -231,6 +232,7 @@ impl Args {
             kv_memory: self.kv.kv_memory,
             kv_dtype: self.kv.kv_dtype,
             compute: self.device.compute.or_f32(),
+            ..LocalSampling::default()
         };
         let (completions, truncated, other) = (self.k, self.truncated, counterpart(&grader));
         let plan = Plan { sets, sampling, local, completions, grader, other, truncated };

@@ -4,14 +4,20 @@ use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 
 use anyhow::Result;
-use hapo_core::{PromptId, RngStream};
-use hapo_data::Example;
+use hapo_data::{Dataset, Example};
+use hapo_eval::{
+    Completions, Fingerprints, LocalModel, LocalSampling, Plan, ProblemSet, Progress, PromptForm,
+    Sampling,
+};
 use hapo_kernels::Device;
-use hapo_sampler::{Decoding, GroupRequest, SampleSettings, Truncation};
+use hapo_sampler::Truncation;
 use hapo_train::{ChosenTemplate, ReadAs};
+use serde_json::Value;
 
 use crate::failure::bad_input;
-use crate::support::arguments::{KvArgs, SamplingArgs, count};
+use crate::progress::CountProgress;
+use crate::scoring;
+use crate::support::arguments::{KvArgs, SamplingArgs, count, not_an_input};
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
 
@@ -56,6 +62,9 @@ pub(crate) struct Args {
     /// One JSON object per completion
     #[arg(long)]
     json: bool,
+    /// Write them into this file instead, as JSON, each when it is there; the same command resumes where it ends
+    #[arg(long, value_name = "FILE.jsonl")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     kv: KvArgs,
     #[command(flatten)]
@@ -70,8 +79,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         (None, Some(prompt)) => vec![example(prompt.clone())],
         (None, None) => vec![example(read_prompt()?)],
     };
-    let truncation = Truncation { top_k: args.top_k, min_p: args.min_p, ..Truncation::NONE };
-    let decoding = args.sampling.decoding(truncation)?;
+    if let (Some(out), Some(input)) = (&args.out, &args.input) {
+        not_an_input(out, &[input])?;
+    }
+    args.sampling.decoding(args.truncation())?;
     if args.stop.iter().any(String::is_empty) {
         return Err(bad_input(
             "--stop: expected at least one character, got none",
@@ -81,19 +92,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     if !args.json {
         model::tell_what_it_knows(&args.model.model);
     }
-    let plan = GeneratePlan {
-        model: args.model.named(),
-        template: model::template(args.template.request(), args.model.named())?,
-        problems: &problems,
-        completions: args.completions,
-        decoding,
-        max_new_tokens: args.sampling.max_new_tokens,
-        stop: &args.stop,
-        kv: args.kv,
-        seed: args.sampling.seed,
-        json: args.json,
-    };
-    on_device!(args.device, args.device.compute.or_f32(), threads, |device| sample(&plan, device))
+    let template = model::template(args.template.request(), args.model.named())?;
+    let mut plan = args.plan(problems, &template);
+    on_device!(args.device, args.device.compute.or_f32(), threads, |device| sample(
+        args, &mut plan, &template, device
+    ))
 }
 
 fn example(problem: String) -> Example {
@@ -114,97 +117,118 @@ fn read_prompt() -> Result<String> {
     }
 }
 
-/// The prompts, the sampling and the form of the output.
-struct GeneratePlan<'a> {
-    model: model::Named<'a>,
-    template: ChosenTemplate,
-    problems: &'a [Example],
-    completions: usize,
-    decoding: Decoding,
-    /// None for what the model holds, at most [`DEFAULT_TOKENS`].
-    max_new_tokens: Option<usize>,
-    /// Strings that end a completion.
-    stop: &'a [String],
-    kv: KvArgs,
-    seed: u64,
-    json: bool,
+impl Args {
+    fn truncation(&self) -> Truncation {
+        Truncation { top_k: self.top_k, min_p: self.min_p, ..Truncation::NONE }
+    }
+
+    fn plan(&self, problems: Vec<Example>, template: &ChosenTemplate) -> Plan {
+        let set = ProblemSet {
+            name: String::new(),
+            dataset: Dataset { examples: problems },
+            completions: self.completions,
+            draws: 0,
+        };
+        let sampling = Sampling {
+            temperature: f64::from(self.sampling.temperature),
+            top_p: f64::from(self.sampling.top_p),
+            seed: self.sampling.seed,
+            ..Sampling::new(&self.model.model, PromptForm::Template(template.name.clone()))
+        };
+        let local = LocalSampling {
+            max_sequences: 64,
+            kv_memory: self.kv.kv_memory,
+            kv_dtype: self.kv.kv_dtype,
+            compute: self.device.compute.or_f32(),
+            truncation: self.truncation(),
+            stop: self.stop.clone(),
+            ..LocalSampling::default()
+        };
+        let completions = Some(self.completions);
+        Plan { local, completions, ..Plan::new(vec![set], sampling, scoring::grader()) }
+    }
+
+    fn print(&self, it: &Value, problems: usize) -> Result<()> {
+        if self.json {
+            outln!("{it}");
+            return Ok(());
+        }
+        let text = |key: &str| it[key].as_str().unwrap_or_default();
+        let (id, n) = (text("id"), self.completions);
+        let number = it["index"].as_u64().unwrap_or_default() + 1;
+        match (problems, n) {
+            (1, 1) => {}
+            (1, _) => outln!("--- {number} of {n}"),
+            (_, 1) => outln!("--- {id}"),
+            (_, _) => outln!("--- {id}: {number} of {n}"),
+        }
+        outln!("{}", text("completion"));
+        Ok(())
+    }
 }
 
-fn sample<D: Device>(plan: &GeneratePlan<'_>, device: D) -> Result<()> {
-    let most = plan.max_new_tokens.unwrap_or(DEFAULT_TOKENS);
-    let model::Opened { mut model, chat_format, .. } =
-        model::open(plan.model, &plan.template, most, device)?;
-    model.round_keys_and_values_to(plan.kv.kv_dtype);
-    let prompts = plan
-        .problems
-        .iter()
-        .map(|it| chat_format.prompt_of(it))
-        .collect::<std::result::Result<Vec<_>, _>>()?;
-    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
-    let max_new_tokens = plan.max_new_tokens.unwrap_or_else(|| {
-        // A prompt that leaves no room gets the warning.
-        match model.config().max_positions.saturating_sub(longest) {
-            0 => DEFAULT_TOKENS,
-            room => DEFAULT_TOKENS.min(room),
+fn sample<D: Device>(
+    args: &Args,
+    plan: &mut Plan,
+    template: &ChosenTemplate,
+    device: D,
+) -> Result<()> {
+    let most = args.sampling.max_new_tokens.unwrap_or(DEFAULT_TOKENS);
+    let model::Opened { mut model, chat_format, fingerprint } =
+        model::open(args.model.named(), template, most, device)?;
+    model.round_keys_and_values_to(args.kv.kv_dtype);
+    plan.local.fingerprints =
+        Some(Fingerprints { weights: fingerprint, template: chat_format.template.hash() });
+    let local = LocalModel { model: &model, chat_format: &chat_format };
+    let longest = local.longest_prompt(plan)?;
+    // What the model holds, at most the default; a prompt that leaves no room gets the warning.
+    let room = match model.config().max_positions.saturating_sub(longest) {
+        0 => DEFAULT_TOKENS,
+        room => DEFAULT_TOKENS.min(room),
+    };
+    plan.sampling.max_tokens = Some(args.sampling.max_new_tokens.unwrap_or(room));
+    let problems = plan.sets[0].dataset.examples.len();
+    let total = (problems * args.completions) as u64;
+    // Bar and completions would be written over each other.
+    let shows = args.input.is_some() && (args.out.is_some() || !std::io::stdout().is_terminal());
+    let progress = shows.then(|| CountProgress::new("generate", total, "completions"));
+    let observer = |at: Progress| {
+        if let Some(it) = &progress {
+            it.at(at.completions as u64, "sampled");
         }
-    });
-    if let Some(it) = model.config().beyond_positions(longest + max_new_tokens) {
+    };
+    let (mut has_nan, mut unwritten) = (false, None);
+    let mut each = |it: &Value| {
+        has_nan |= it["logprobs"].as_array().is_some_and(|all| all.iter().any(Value::is_null));
+        if args.out.is_none() && unwritten.is_none() {
+            unwritten = args.print(it, problems).err();
+        }
+    };
+    let session = Completions::of_generation(plan, args.out.as_deref(), &mut each)?;
+    let mut session = session.observed(&observer);
+    if let Some(it) = session.warning(local)? {
         errln!("warning: {it}");
     }
-    let requests: Vec<GroupRequest<'_>> = prompts
-        .iter()
-        .zip(0..)
-        .map(|(tokens, id)| GroupRequest::new(PromptId(id), tokens, plan.completions))
-        .collect();
-    let settings = SampleSettings {
-        decoding: plan.decoding,
-        stop: &chat_format.stop,
-        max_new_tokens,
-        max_sequences: 64,
-        kv_memory: plan.kv.kv_memory,
-        usable_vocab: chat_format.tokenizer.vocab_size(),
-        seed: plan.seed,
-        rng_stream: RngStream::Generate,
-        step: 0,
-    };
-    let sampled =
-        hapo_sampler::sample_until(&model, &requests, &settings, &chat_format.tokenizer, plan.stop)
-            .map_err(|it| {
-                if hapo_kernels::is_out_of_memory(&it) {
-                    bad_input(
-                        it.to_string(),
-                        "lower --kv-memory, --max-tokens or -n, or ask for fewer prompts",
-                    )
-                } else {
-                    it.into()
-                }
-            })?;
-    let is_nan = |it: &hapo_core::Rollout| it.log_probs.iter().any(|it| it.is_nan());
-    if sampled.iter().any(|it| it.group.rollouts().iter().any(is_nan)) {
+    let sampled = session.sample(local);
+    drop(session);
+    if let Some(it) = &progress {
+        it.finish();
+    }
+    sampled.map_err(|it| {
+        if hapo_kernels::is_out_of_memory(&it) {
+            let hint = "lower --kv-memory, --max-tokens or -n, or ask for fewer prompts";
+            bad_input(it.to_string(), hint)
+        } else {
+            it.into()
+        }
+    })?;
+    if has_nan {
         errln!(
             "warning: the model's logits are no numbers: its weights are too large to compute with"
         );
     }
-    for (Example { id, problem, .. }, sampled) in plan.problems.iter().zip(sampled) {
-        let n = sampled.group.rollouts().len();
-        for (index, (it, details)) in sampled.completions().enumerate() {
-            let text = chat_format.text_before(&it.tokens, plan.stop)?;
-            if plan.json {
-                let json = serde_json::json!({
-                    "id": id, "index": index, "problem": problem, "completion": text, "tokens": it.tokens,
-                    "logprobs": it.log_probs, "logprobs_t1": details.log_probs_t1, "ended": it.ended, "finish": details.finish.name(),
-                });
-                outln!("{json}");
-            } else {
-                match (plan.problems.len(), n) {
-                    (1, 1) => {}
-                    (1, _) => outln!("--- {} of {n}", index + 1),
-                    (_, 1) => outln!("--- {id}"),
-                    (_, _) => outln!("--- {id}: {} of {n}", index + 1),
-                }
-                outln!("{text}");
-            }
-        }
+    if let Some(file) = &args.out {
+        errln!("{total} completions are in {}", file.display());
     }
-    Ok(())
+    unwritten.map_or(Ok(()), Err)
 }

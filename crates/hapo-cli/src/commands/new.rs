@@ -180,7 +180,8 @@ impl Found {
             let template = hapo_sampler::choose_template(choice, &args.model, &files)?;
             let count = std::cell::Cell::new(0);
             let tokens = |text: &str| -> Result<usize> {
-                let tokens = tokenizer.encode(text)?;
+                // A solution does not begin a sequence: it is counted a token too long where prompts have one in front.
+                let tokens = tokenizer.encode_prompt(text)?;
                 let has_unknown = unknown.is_some_and(|id| tokens.contains(&id));
                 count.set(count.get() + usize::from(has_unknown));
                 Ok(tokens.len())

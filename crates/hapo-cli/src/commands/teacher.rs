@@ -14,12 +14,13 @@ use hapo_eval::{
 use hapo_sampler::Truncation;
 use hapo_train::ReadAs;
 use hapo_verify::{Extracting, Extraction};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    ColumnsArg, GRADERS, RewardArgs, api_key, decoding, not_an_input, one_of, say_wait, wait_for,
+    ColumnsArg, ExtraArg, GRADERS, RewardArgs, api_key, decoding, not_an_input, one_of, say_wait,
+    wait_for,
 };
 use crate::support::model;
 
@@ -112,9 +113,8 @@ pub(crate) struct Args {
     /// Price of a million tokens of answers
     #[arg(long, requires = "price_in")]
     price_out: Option<f64>,
-    /// Further fields of the request, as a JSON object; null removes a field
-    #[arg(long, value_name = "JSON")]
-    extra: Option<String>,
+    #[command(flatten)]
+    extra: ExtraArg,
     /// Seed of the seeds that are sent with the requests
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -241,7 +241,7 @@ impl Args {
             top_p: self.top_p,
             max_tokens: self.max_tokens,
             seed: self.seed,
-            extra: self.extra()?,
+            extra: self.extra.fields()?,
             ..Sampling::new(&self.model, self.prompt.clone())
         };
         let set = ProblemSet { name, dataset, completions, draws: 0 };
@@ -268,20 +268,6 @@ impl Args {
             ..RetryPolicy::default()
         };
         Ok(Client::new(&self.endpoint, key.as_deref(), policy)?.on_wait(say_wait))
-    }
-
-    /// Fields of `--extra`.
-    fn extra(&self) -> Result<Map<String, Value>> {
-        let Some(text) = &self.extra else {
-            return Ok(Map::new());
-        };
-        match serde_json::from_str(text) {
-            Ok(Value::Object(it)) => Ok(it),
-            _ => Err(bad_input(
-                format!("--extra: expected a JSON object, got {text}"),
-                r#"as in --extra '{"reasoning_effort": "high"}'"#,
-            )),
-        }
     }
 
     /// Refuses numbers out of their ranges.

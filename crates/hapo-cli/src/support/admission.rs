@@ -49,6 +49,13 @@ impl AdmissionArgs {
         let template = hapo_sampler::choose_template(choice, named, &files)?;
         let eos = hapo_model::folder::read_config(folder)?.config.eos;
         let format = ChatFormat::new(model::open_tokenizer(folder)?, template, &eos)?;
+        if !eos.contains(&format.end_token) {
+            let end = format.end_token;
+            errln!(
+                "warning: solutions end with {end} as template `{}` has it, {named} names {eos:?} (eos_token_id of generation_config.json or config.json): engines stop there; put {end} first in both files",
+                self.template
+            );
+        }
         let grader = self.reward.grader(&self.grader, self.extraction)?;
         let grader = Extracting::new(grader, self.extraction);
         let (rows, admitted, refused) = (0, 0, BTreeMap::new());

@@ -14,6 +14,7 @@ use hapo_net::reward::{OwnReward, RewardSettings};
 use hapo_sampler::{Decoding, KvMemory, Truncation};
 use hapo_train::recipe::{KeyEntry, key_entries};
 use hapo_verify::{Extraction, Grader};
+use serde_json::{Map, Value};
 
 use crate::failure::bad_input;
 
@@ -119,6 +120,35 @@ pub(crate) struct KvArgs {
     /// Number format of the KV cache; bf16 halves its memory, results differ slightly
     #[arg(long, value_name = "FORMAT", default_value = "f32", value_parser = one_of(NumberFormat::ALL))]
     pub(crate) kv_dtype: NumberFormat,
+}
+
+/// Further fields of requests to a server.
+#[derive(clap::Args)]
+pub(crate) struct ExtraArg {
+    /// Further field of the request; replaces one that is sent, null removes it; a JSON object is several
+    #[arg(long, value_name = "KEY=VALUE", requires = "endpoint")]
+    extra: Vec<String>,
+}
+
+impl ExtraArg {
+    /// The fields; a value that is no JSON is a text.
+    pub(crate) fn fields(&self) -> Result<Map<String, Value>> {
+        let mut fields = Map::new();
+        for it in &self.extra {
+            match (serde_json::from_str(it), it.split_once('=')) {
+                (Ok(Value::Object(several)), _) => fields.extend(several),
+                (_, Some((key, value))) if !key.is_empty() => {
+                    let json = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+                    fields.insert(key.to_owned(), json);
+                }
+                _ => {
+                    let problem = format!("--extra: expected KEY=VALUE or a JSON object, got {it}");
+                    return Err(bad_input(problem, "as in --extra reasoning_effort=high"));
+                }
+            }
+        }
+        Ok(fields)
+    }
 }
 
 /// Limits of a custom reward.

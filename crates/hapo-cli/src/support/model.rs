@@ -179,7 +179,7 @@ pub(crate) fn open_beside<D: Device>(
     }
     if let Some(dir) = named.adapter {
         let adapter = hapo_model::folder::open_adapter(dir)?;
-        adapter.add_to(&mut loaded.model, &loaded.fingerprint)?;
+        adapter.add_to_loaded(&mut loaded)?;
         loaded.fingerprint += &adapter_fingerprint(&loaded.model, &adapter.shape)?;
     }
     Ok(loaded)

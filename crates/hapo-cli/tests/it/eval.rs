@@ -405,3 +405,80 @@ fn waits_for_a_server_are_told_and_one_without_an_answer_has_a_hint() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+/// A server takes what is left out from the model's own settings, so nothing is; the record holds what was sent.
+#[test]
+fn a_server_is_sent_what_the_record_says() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("p.jsonl"), "{\"problem\":\"2+3=?\",\"answer\":\"5\"}\n").unwrap();
+    let lines = |name: &str| -> serde_json::Value {
+        let text = fs::read_to_string(dir.path().join(name)).unwrap();
+        serde_json::from_str(text.lines().next().unwrap()).unwrap()
+    };
+    let (endpoint, asked) = server_of_one_answer();
+    let eval = ["eval", "--model", "x", "--data", "p.jsonl", "--k", "1", "--out", "e.jsonl"];
+    let extra = ["--extra", "top_k=20", "--extra", "temperature=0.1", "--extra", "max_tokens=null"];
+    succeed(dir.path(), &[&eval[..], &extra, &["--endpoint", &endpoint]].concat());
+    let (body, record) = (asked.join().unwrap(), lines("e.jsonl")["settings"].clone());
+    for (field, value) in [
+        ("top_p", serde_json::json!(1.0)),
+        ("temperature", serde_json::json!(0.1)),
+        ("max_tokens", serde_json::Value::Null),
+    ] {
+        assert_eq!((&body[field], &record[field]), (&value, &value), "{field}");
+    }
+    assert_eq!((&body["top_k"], &record["extra"]["top_k"]), (&20.into(), &20.into()));
+
+    let (endpoint, asked) = server_of_one_answer();
+    let teacher = ["teacher", "--input", "p.jsonl", "--model", "x", "-o", "t.jsonl"];
+    let more =
+        ["--attempts", "1", "--extra", "reasoning_effort=high", "--extra", "{\"seed\": null}"];
+    succeed(dir.path(), &[&teacher[..], &more, &["--endpoint", &endpoint]].concat());
+    let (body, journal) = (asked.join().unwrap(), lines("t.jsonl.journal")["asked"].clone());
+    let (fields, trace) = (&body["reasoning_effort"], lines("t.jsonl")["provenance"].clone());
+    assert_eq!((fields, &body["seed"]), (&"high".into(), &serde_json::Value::Null));
+    for field in ["top_p", "temperature"] {
+        assert!(body[field].is_number(), "{body}");
+        assert_eq!((&body[field], &body[field]), (&journal[field], &trace[field]), "{field}");
+    }
+    for extra in ["top_k", "=1", "[1]"] {
+        let more = ["--endpoint", "http://127.0.0.1:9/v1", "--extra", extra];
+        let message = refuse(dir.path(), &[&eval[..], &more].concat());
+        assert!(message.contains("--extra: expected KEY=VALUE or a JSON object"), "{message}");
+    }
+}
+
+/// Lines come while others are sampled, and a file that was cut off anywhere goes on to the same lines.
+#[test]
+fn completions_of_a_file_are_written_as_they_come_and_go_on_where_they_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |n: usize| format!("{{\"id\":\"p{n}\",\"problem\":\"{n}*7=?\",\"answer\":\"1\"}}\n");
+    fs::write(dir.path().join("in.jsonl"), (1..=40).map(row).collect::<String>()).unwrap();
+    let generate = ["generate", "--model", "builtin:base", "--input", "in.jsonl", "-n", "2"];
+    let generate = [&generate[..], &["--max-tokens", "20", "--stop", "}", "--top-k", "9"]].concat();
+    let out = [&generate[..], &["--out", "out.jsonl"]].concat();
+    let done = hapo(dir.path(), &out);
+    assert!(done.status.success() && done.stdout.is_empty());
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(said.contains("generate 80/80 completions"), "{said}");
+    let whole = fs::read_to_string(dir.path().join("out.jsonl")).unwrap();
+    let (head, lines) = whole.split_once('\n').unwrap();
+    assert!(head.starts_with("{\"hapo_generate\":1,"), "{head}");
+    let sorted = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let printed = succeed(dir.path(), &[&generate[..], &["--json"]].concat());
+    assert_eq!(sorted(&printed), sorted(lines));
+    for cut in [0, head.len() / 2, head.len() + 1, whole.len() / 3, whole.len() - 2] {
+        fs::write(dir.path().join("out.jsonl"), &whole[..cut]).unwrap();
+        succeed(dir.path(), &out);
+        let again = fs::read_to_string(dir.path().join("out.jsonl")).unwrap();
+        assert_eq!(sorted(&again), sorted(&whole), "cut at {cut}");
+    }
+    let other = refuse(dir.path(), &[&out[..], &["--temperature", "0.5"]].concat());
+    assert!(other.contains("other settings: temperature was 1.0, is 0.5"), "{other}");
+    let onto_input = refuse(dir.path(), &[&generate[..], &["--out", "in.jsonl"]].concat());
+    assert!(onto_input.contains("the output in.jsonl is the input"), "{onto_input}");
+}

@@ -9,6 +9,7 @@ mod docs;
 mod documented_commands;
 mod eval;
 mod grade;
+mod handed_on;
 mod lora;
 mod names_and_templates;
 mod new;

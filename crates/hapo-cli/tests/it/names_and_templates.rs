@@ -269,7 +269,7 @@ fn a_template_that_renders_nothing_is_bad_input() {
     let model = ["--model", ".", "--template", "chat", "1+1=?"];
     let done = offline(dir.path(), &[&["generate"], &model[..]].concat());
     assert_eq!(done.status.code(), Some(2));
-    let said = "error: request 0: prompt: expected at least one token, got none\n";
+    let said = "error: problem 0: prompt: expected at least one token, got none\n";
     assert!(text(&done.stderr).contains(said), "{}", text(&done.stderr));
 }
 

@@ -190,7 +190,10 @@ fn bad_arguments_are_named() {
         &[url[0], url[1], "--temperature", "NaN"],
         "error: --temperature: expected a number from 0, got NaN",
     );
-    check(&[url[0], url[1], "--extra", "[]"], "error: --extra: expected a JSON object, got []");
+    check(
+        &[url[0], url[1], "--extra", "[]"],
+        "error: --extra: expected KEY=VALUE or a JSON object, got []",
+    );
     check(
         &[url[0], url[1], "--resume"],
         "error: nothing to resume: o.jsonl.journal does not exist",

@@ -100,8 +100,8 @@ impl Summarise for Traces<'_> {
         let sampling = &plan.sampling;
         json!({
             "endpoint": sampling.endpoint, "model": sampling.model, "prompt": sampling.prompt.name(),
-            "system": sampling.system, "temperature": sampling.temperature, "top_p": sampling.top_p,
-            "max_tokens": sampling.max_tokens, "seed": sampling.seed, "extra": sampling.extra,
+            "system": sampling.system, "temperature": sampling.sent("temperature"),
+            "top_p": sampling.sent("top_p"), "max_tokens": sampling.sent("max_tokens"), "seed": sampling.seed, "extra": sampling.extra,
             "input": fingerprint(&plan.sets[0].dataset),
         })
     }

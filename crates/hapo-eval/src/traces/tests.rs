@@ -45,6 +45,7 @@ fn completed(text: &str) -> RawCompletion {
         requests: 2,
         milliseconds: 5,
         at: 1,
+        drawn: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The shape of a decoder to `config.json`.
 
+use hapo_core::Refusal;
 use hapo_kernels::Activation;
 use serde_json::{Map, Value, json};
 
@@ -7,7 +8,7 @@ use crate::config::Config;
 use crate::config::decoder::{Decoder, Scaling};
 use crate::config::dtype::Dtype;
 use crate::families::family_of;
-use crate::fields::KINDS;
+use crate::fields::{KINDS, from_json};
 
 /// `config.json` of a configuration whose weights are stored as `dtype`, in the dialect of
 /// transformers 4, keys sorted, with a final newline.
@@ -123,21 +124,22 @@ fn rope_scaling(scaling: &Scaling) -> Value {
     }
 }
 
-/// `generation_config.json`: the special tokens and nothing else, so that other programs sample from the model's own
-/// distribution.
-pub fn render_generation(config: &Config) -> String {
+/// `generation_config.json`: the special tokens, and the other fields of the one that the model came with, its sampling
+/// defaults among them.
+pub fn render_generation(config: &Config, kept: Option<&[u8]>) -> Result<String, Refusal> {
     let all = [
         ("bos_token_id", json!(config.bos)),
         ("eos_token_id", eos_value(&config.eos)),
         ("pad_token_id", json!(config.pad)),
     ];
-    let mut fields = Map::new();
-    fields.extend(
-        (all.into_iter())
-            .filter(|(_, value)| !value.is_null())
-            .map(|(name, value)| (name.to_owned(), value)),
-    );
-    pretty(Value::Object(fields))
+    let mut fields: Map<String, Value> = kept.map_or(Ok(Map::new()), from_json)?;
+    for (name, value) in all {
+        match value {
+            Value::Null => drop(fields.remove(name)),
+            value => drop(fields.insert(name.to_owned(), value)),
+        }
+    }
+    Ok(pretty(Value::Object(fields)))
 }
 
 fn eos_value(eos: &[u32]) -> Value {

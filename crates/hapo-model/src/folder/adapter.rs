@@ -3,6 +3,7 @@
 //! A field that would change the computation is refused by name; so is a tensor that is missing, left over or of
 //! another shape. The price: of PEFT's many kinds, only plain `LoRA` on the layers' matrices.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,16 +13,20 @@ use hapo_kernels::Device;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::names::{ADAPTER, ADAPTER_WEIGHTS};
+use super::load::LoadedModel;
+use super::names::{ADAPTER, ADAPTER_WEIGHTS, GENERATION, TOKENIZER};
+use super::read::{Companions, read_tokenizer_files};
 use super::weight_file::{Stored, WeightFile};
-use super::write::{refuse_file_names, sync_dir, write_file, write_weights};
+use super::write::{refuse_file_names, sync_dir, write_companions, write_file, write_weights};
 use crate::config::Config;
 use crate::config::dtype::Dtype;
-use crate::fields::{from_json, required, shown};
+use crate::fields::{HfConfig, from_json, required, shown};
 use crate::files::{MAX_JSON_BYTES, excerpt, in_file, io, read_bounded, refused, require_finite};
 use crate::lora::LoraShape;
 use crate::model::Model;
 use crate::param_layout::Projection;
+use crate::text::chat::chat_files;
+use crate::text::tokenizer::Tokenizer;
 
 /// Key of the base's fingerprint in the metadata of the weights.
 const BASE: &str = "base_fingerprint";
@@ -205,6 +210,47 @@ impl AdapterFolder {
         }
     }
 
+    /// The files that go with the adapter's model and the tokens that end its answers: those of the adapter's folder, which
+    /// were trained with, before the model's `files` and `eos`.
+    pub(super) fn trained_with(
+        &self,
+        mut files: Companions,
+        config: &Config,
+    ) -> Result<(Companions, Vec<u32>), Refusal> {
+        let own = read_tokenizer_files(&self.dir)?;
+        let find = |name: &str| own.iter().find(|it| it.0 == name).map(|it| it.1.as_slice());
+        files.retain(|(name, _)| {
+            find(name).is_none() && (*name == GENERATION || find(TOKENIZER).is_none())
+        });
+        let mut eos: Vec<u32> = Vec::new();
+        if let Some(text) = find(GENERATION) {
+            let fields = from_json::<HfConfig>(text);
+            let fields = fields.map_err(|it| in_file(&self.dir.join(GENERATION), it))?;
+            eos = fields.eos_token_id.map(Into::into).unwrap_or_default();
+        }
+        if let Some(bytes) = find(TOKENIZER) {
+            let tokenizer = Tokenizer::from_bytes(&self.dir.join(TOKENIZER), bytes)?;
+            tokenizer.check_fits(config.vocab_size)?;
+            let named = chat_files(&own, &self.dir)?.special_tokens.remove("eos_token");
+            eos.extend(named.and_then(|named| tokenizer.id(&named)));
+        }
+        eos.extend(&config.eos);
+        let mut seen = BTreeSet::new();
+        eos.retain(|it| seen.insert(*it));
+        files.extend(own);
+        Ok((files, eos))
+    }
+
+    /// As [`AdapterFolder::add_to`], with the chat template and end tokens that the adapter was trained with.
+    pub fn add_to_loaded<D: Device>(&self, loaded: &mut LoadedModel<D>) -> Result<(), Refusal> {
+        self.add_to(&mut loaded.model, &loaded.fingerprint)?;
+        let files = std::mem::take(&mut loaded.tokenizer_files);
+        let (files, eos) = self.trained_with(files, loaded.model.config())?;
+        loaded.model.set_eos(&eos);
+        loaded.tokenizer_files = files;
+        Ok(())
+    }
+
     /// Puts the adapter beside a model's weights, after [`AdapterFolder::check`].
     pub fn add_to<D: Device>(
         &self,
@@ -273,9 +319,7 @@ pub fn write_adapter<D: Device>(
         return Err(it);
     }
     written?;
-    for (name, bytes) in tokenizer_files {
-        write_file(&dir.join(name), |out| out.write_all(bytes))?;
-    }
+    write_companions(dir, model.config(), tokenizer_files)?;
     let text = format!("{:#}\n", config_json(shape, note.base));
     write_file(&dir.join(ADAPTER), |out| out.write_all(text.as_bytes()))?;
     sync_dir(dir)

@@ -10,7 +10,7 @@ use crate::model::Model;
 use crate::text::tokenizer::Tokenizer;
 
 use super::fill::{Filled, fill};
-use super::read::{ModelFolder, open};
+use super::read::{Companions, ModelFolder, open};
 
 /// A model with its tokenizer and settings.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub struct LoadedModel<D: Device> {
     pub model: Model<D>,
     pub tokenizer: Tokenizer,
     /// Tokenizer files and the like, name and bytes, for folders that are written from this one.
-    pub tokenizer_files: Vec<(&'static str, Vec<u8>)>,
+    pub tokenizer_files: Companions,
     /// Unused contents of the folder.
     pub warnings: Vec<String>,
     /// Name of the weights, by which an adapter knows its base.

@@ -8,12 +8,13 @@ use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Out
 use super::adapter::AdapterFolder;
 use super::read::{Fingerprint, ModelFolder, read_weights};
 use super::write::{Layout, write};
-use crate::config::TensorSpec;
+use crate::config::{Config, TensorSpec};
 use crate::files::refused;
 use crate::param_layout::transpose;
 
 /// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor unchanged, in the number format of most of
-/// the model's weights. One tensor is in memory at a time, as f32.
+/// the model's weights. One tensor is in memory at a time, as f32. Tokenizer, chat template and end tokens are those that
+/// the adapter was trained with, where its folder has them.
 pub fn merge<D: Device>(
     out: &Path,
     model: &ModelFolder,
@@ -23,13 +24,14 @@ pub fn merge<D: Device>(
     let mut fingerprint = Fingerprint::default();
     read_weights(model, |spec, values| fingerprint.add(spec, values))?;
     adapter.check(&model.config, &fingerprint.to_string())?;
-    let files = model.tokenizer_files()?;
+    let (files, eos) = adapter.trained_with(model.tokenizer_files()?, &model.config)?;
+    let config = Config { eos, ..model.config.clone() };
     let tokenizer_files: Vec<(&str, &[u8])> =
         files.iter().map(|it| (it.0, it.1.as_slice())).collect();
     let (dtype, shard_bytes) = (model.stored_dtype(), Layout::default().shard_bytes);
     let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
     let mut refused: Option<Refusal> = None;
-    let written = write(out, &model.config, &layout, |spec| {
+    let written = write(out, &config, &layout, |spec| {
         merged(spec, model, adapter, device).unwrap_or_else(|it| {
             refused.get_or_insert(it);
             Vec::new()

@@ -22,5 +22,7 @@ pub use adapter::{AdapterFolder, AdapterNote, open_adapter, write_adapter};
 pub use load::{LoadedModel, load, load_frozen};
 pub use merge::merge;
 pub use names::TOKENIZER_FILES;
-pub use read::{Fingerprint, ModelFolder, open, read_config, read_tokenizer_files, read_weights};
+pub use read::{
+    Companions, Fingerprint, ModelFolder, open, read_config, read_tokenizer_files, read_weights,
+};
 pub use write::{Layout, write};

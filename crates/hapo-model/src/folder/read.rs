@@ -195,14 +195,17 @@ impl ModelFolder {
     }
 
     /// As [`read_tokenizer_files`].
-    pub fn tokenizer_files(&self) -> Result<Vec<(&'static str, Vec<u8>)>, Refusal> {
+    pub fn tokenizer_files(&self) -> Result<Companions, Refusal> {
         read_tokenizer_files(&self.dir)
     }
 }
 
+/// Files that go with a model's weights, name and bytes.
+pub type Companions = Vec<(&'static str, Vec<u8>)>;
+
 /// Name and bytes of the files of [`TOKENIZER_FILES`] that a folder holds, in that order; pass them to
 /// [`write`](super::write()) to keep the tokenizer and its chat template as they are.
-pub fn read_tokenizer_files(dir: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Refusal> {
+pub fn read_tokenizer_files(dir: &Path) -> Result<Companions, Refusal> {
     let mut found = Vec::new();
     for name in TOKENIZER_FILES {
         let file = dir.join(name);

@@ -27,7 +27,8 @@ pub struct Layout<'a> {
     /// Most bytes of weights in one file; a model above it is written in shards with an index. One
     /// tensor is never cut.
     pub shard_bytes: u64,
-    /// Further files, name and bytes: `tokenizer.json`, `tokenizer_config.json`, ….
+    /// Further files, name and bytes: `tokenizer.json`, `tokenizer_config.json`, …. Sampling defaults are kept from a
+    /// `generation_config.json`, its special tokens are the configuration's.
     pub tokenizer_files: &'a [(&'a str, &'a [u8])],
 }
 
@@ -87,16 +88,27 @@ pub fn write(
         });
         write_file(&dir.join(INDEX), |out| writeln!(out, "{index:#}"))?;
     }
-    for (name, bytes) in layout.tokenizer_files {
-        write_file(&dir.join(name), |out| out.write_all(bytes))?;
-    }
-    write_file(&dir.join(GENERATION), |out| {
-        out.write_all(config_json::render_generation(config).as_bytes())
-    })?;
+    write_companions(dir, config, layout.tokenizer_files)?;
     write_file(&dir.join(CONFIG), |out| {
         out.write_all(config_json::render(config, layout.dtype).as_bytes())
     })?;
     sync_dir(dir)
+}
+
+/// Writes the files that go with weights, and `generation_config.json`.
+pub(super) fn write_companions(
+    dir: &Path,
+    config: &Config,
+    files: &[(&str, &[u8])],
+) -> Result<(), Refusal> {
+    let (kept, files): (Vec<_>, Vec<_>) = files.iter().partition(|it| it.0 == GENERATION);
+    for (name, bytes) in files {
+        write_file(&dir.join(name), |out| out.write_all(bytes))?;
+    }
+    let path = dir.join(GENERATION);
+    let text = config_json::render_generation(config, kept.first().map(|it| it.1));
+    let text = text.map_err(|refusal| in_file(&path, refusal))?;
+    write_file(&path, |out| out.write_all(text.as_bytes()))
 }
 
 /// Cuts the tensors into files of at most `shard_bytes`, in order; within a file they are sorted by
@@ -254,9 +266,8 @@ pub(super) fn refuse_file_names(
     dir: &Path,
     tokenizer_files: &[(&str, &[u8])],
 ) -> Result<(), Refusal> {
-    let reserved = |name: &str| {
-        [CONFIG, GENERATION, INDEX, ADAPTER].contains(&name) || name.ends_with(".safetensors")
-    };
+    let reserved =
+        |name: &str| [CONFIG, INDEX, ADAPTER].contains(&name) || name.ends_with(".safetensors");
     match (tokenizer_files.iter()).find(|(name, _)| !is_plain_name(name) || reserved(name)) {
         None => Ok(()),
         Some((name, _)) => {

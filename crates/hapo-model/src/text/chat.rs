@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use hapo_core::Refusal;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::files::{excerpt, malformed, refused};
+use crate::fields::from_json;
+use crate::files::{excerpt, in_file, malformed, refused};
+use crate::folder::Companions;
 
 pub(crate) const JINJA: &str = "chat_template.jinja";
 pub(crate) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
@@ -43,6 +45,33 @@ pub fn chat_files(tokenizer_files: &[(&str, Vec<u8>)], dir: &Path) -> Result<Cha
         }
     }
     Ok(ChatFiles { template: template(tokenizer_files, dir)?, special_tokens })
+}
+
+/// A model's files with a chat template and the token that ends its turns, where they have no template.
+pub fn with_chat_template(
+    mut files: Companions,
+    dir: &Path,
+    chat_template: &str,
+    end: &str,
+) -> Result<Companions, Refusal> {
+    if template(&files, dir)?.is_some() {
+        return Ok(files);
+    }
+    for name in [TOKENIZER_CONFIG, SPECIAL_TOKENS_MAP] {
+        let mut fields: Map<String, Value> = match files.iter().position(|it| it.0 == name) {
+            Some(at) => {
+                from_json(&files.remove(at).1).map_err(|it| in_file(&dir.join(name), it))?
+            }
+            None if name == TOKENIZER_CONFIG => Map::new(),
+            None => continue,
+        };
+        fields.insert("eos_token".to_owned(), end.into());
+        if name == TOKENIZER_CONFIG {
+            fields.insert("chat_template".to_owned(), chat_template.into());
+        }
+        files.push((name, format!("{:#}\n", Value::Object(fields)).into_bytes()));
+    }
+    Ok(files)
 }
 
 /// See [`ModelFolder::chat_template`](crate::ModelFolder::chat_template).

@@ -1,8 +1,8 @@
 //! Text to token ids and back, as `tokenizer.json` says.
 //!
-//! A thin wrapper of the `tokenizers` crate that leaves nothing to settings in the file: no
-//! truncation, no padding, no special tokens added. The templates write those out themselves, and
-//! they become their ids wherever they appear in a text.
+//! A thin wrapper of the `tokenizers` crate that leaves nothing to settings in the file: no truncation, no padding, and
+//! of the special tokens that its post-processor adds only those in front of a prompt. Templates write the others out
+//! themselves, and they become their ids wherever they appear in a text.
 
 use std::fmt;
 use std::panic;
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use hapo_core::Refusal;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use tokenizers::{Encoding, PostProcessor, Token};
 
 use crate::files::{excerpt, read_bounded, refused};
 use crate::text::growth;
@@ -26,6 +27,8 @@ pub struct Tokenizer {
     file: PathBuf,
     inner: tokenizers::Tokenizer,
     vocab_size: usize,
+    /// What the post-processor puts in front of every text.
+    prefix: Vec<u32>,
 }
 
 impl Tokenizer {
@@ -91,7 +94,12 @@ impl Tokenizer {
         if decoded.is_err() {
             return Err(malformed("one whose decoder fails on its own tokens".to_owned()));
         }
-        Ok(Self { file: file.to_owned(), inner, vocab_size: highest as usize + 1 })
+        let prefix = prefix_of(&inner).map_err(|cause| malformed(cause.to_string()))?;
+        if let Some(id) = prefix.iter().find(|id| inner.id_to_token(**id).is_none()) {
+            let expected = "special tokens of the vocabulary";
+            return Err(refused(file, "post_processor", expected, format!("id {id}")).hint(RETAKE));
+        }
+        Ok(Self { file: file.to_owned(), inner, vocab_size: highest as usize + 1, prefix })
     }
 
     /// Refuses a tokenizer that can give an id which the model's embedding has no row for.
@@ -120,6 +128,13 @@ impl Tokenizer {
         }
     }
 
+    /// Token ids of a text that begins a sequence: behind what the post-processor puts in front of every text (`<s>`,
+    /// `<bos>`), once. What it puts behind a text is left out: a completion follows.
+    pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, Refusal> {
+        let ids = self.encode(text)?;
+        Ok(if ids.starts_with(&self.prefix) { ids } else { [&self.prefix[..], &ids].concat() })
+    }
+
     /// Text of token ids, with special tokens written out. Ids without a token are left out, and bytes that are no
     /// UTF-8 (a character cut in two) become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> Result<String, Refusal> {
@@ -146,6 +161,18 @@ impl Tokenizer {
     fn failed(&self, expected: &str, cause: &(dyn std::error::Error + Send + Sync)) -> Refusal {
         refused(&self.file, "model", expected, excerpt(&cause.to_string()))
     }
+}
+
+/// The special tokens that a post-processor puts in front of a text.
+fn prefix_of(inner: &tokenizers::Tokenizer) -> tokenizers::Result<Vec<u32>> {
+    let Some(post_processor) = inner.get_post_processor() else {
+        return Ok(Vec::new());
+    };
+    let text = Encoding::from_tokens(vec![Token::new(0, String::new(), (0, 0))], 0);
+    let whole = post_processor.process(text, None, true)?;
+    let is_special = whole.get_special_tokens_mask().iter();
+    let prefix = whole.get_ids().iter().zip(is_special).take_while(|it| *it.1 == 1);
+    Ok(prefix.map(|it| *it.0).collect())
 }
 
 /// The fields of `tokenizer.json` that are looked at before the library is.

@@ -266,7 +266,7 @@ fn the_same_model_is_written_with_the_same_bytes() {
     let tokenizer_files = folder::open(&fixture("tiny-llama3")).unwrap().tokenizer_files().unwrap();
     assert_eq!(
         tokenizer_files.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
-        ["tokenizer.json", "tokenizer_config.json"]
+        ["tokenizer.json", "tokenizer_config.json", "generation_config.json"]
     );
     let tokenizer_files: Vec<(&str, &[u8])> =
         tokenizer_files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();

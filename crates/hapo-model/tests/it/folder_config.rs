@@ -362,7 +362,7 @@ fn what_is_written_is_read_back_equal() {
         let (config, _) = read(&base, None).unwrap();
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
             let text = render(&config, dtype);
-            let generation = render_generation(&config);
+            let generation = render_generation(&config, None).unwrap();
             let again = parse(
                 Path::new("config.json"),
                 text.as_bytes(),
@@ -429,7 +429,7 @@ fn the_written_dialect_is_that_of_transformers_4() {
           ]
         }
     "#]]
-    .assert_eq(&render_generation(&config));
+    .assert_eq(&render_generation(&config, None).unwrap());
 }
 
 #[test]

@@ -135,6 +135,48 @@ fn special_tokens_of_a_post_processor_are_not_added() {
     assert_eq!(tokenizer.encode("?").unwrap(), [30]);
 }
 
+/// Ids of the Python package (tokenizers 0.23.3) for "a" with each of these, without what stands behind it.
+#[test]
+fn a_prompt_begins_with_what_the_post_processor_puts_in_front() {
+    let special = |id: &str| json!({"SpecialToken": {"id": id, "type_id": 0}});
+    let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+    let (bos, eos) = ("<|im_start|>", "<|endoftext|>");
+    let template = |single: Value| {
+        json!({"type": "TemplateProcessing", "single": single, "pair": [text],
+        "special_tokens": {
+            bos: {"id": bos, "ids": [382], "tokens": [bos]},
+            eos: {"id": eos, "ids": [381], "tokens": [eos]},
+        }})
+    };
+    let byte_level = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": false,
+        "use_regex": true});
+    let front = template(json!([special(bos), text]));
+    for (post_processor, prefix) in [
+        (Value::Null, vec![]),
+        (byte_level.clone(), vec![]),
+        (front.clone(), vec![382]),
+        (template(json!([text, special(eos)])), vec![]),
+        (template(json!([special(bos), special(eos), text, special(eos)])), vec![382, 381]),
+        (json!({"type": "Sequence", "processors": [byte_level, front]}), vec![382]),
+        (json!({"type": "BertProcessing", "sep": [eos, 381], "cls": [bos, 382]}), vec![382]),
+    ] {
+        let bytes = edited(|value| value["post_processor"] = post_processor.clone());
+        let tokenizer = Tokenizer::from_bytes(Path::new("t"), &bytes).unwrap();
+        let plain = tokenizer.encode("1+1").unwrap();
+        let whole = [&prefix[..], &plain].concat();
+        assert_eq!(tokenizer.encode_prompt("1+1").unwrap(), whole, "{post_processor}");
+        let written: String = prefix.iter().map(|it| tokenizer.token(*it).unwrap()).collect();
+        assert_eq!(tokenizer.encode_prompt(&(written + "1+1")).unwrap(), whole, "once");
+    }
+    let bytes = edited(|value| {
+        value["post_processor"] =
+            json!({"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 900]});
+    });
+    let error = Tokenizer::from_bytes(Path::new("t"), &bytes).unwrap_err().to_string();
+    let expected = "expected special tokens of the vocabulary, got id 900 (t: post_processor)";
+    assert!(error.starts_with(expected), "{error}");
+}
+
 #[test]
 fn files_that_are_no_tokenizer_are_refused() {
     let file = Path::new("tokenizer.json");

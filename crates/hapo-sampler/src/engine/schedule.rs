@@ -112,7 +112,8 @@ impl<D: Device> Engine<'_, D> {
         if job.admitted == job.request.completions {
             self.waiting.pop_front();
         }
-        let text = job.request.wants_text().then(TextStream::new);
+        let text = (job.request.wants_text())
+            .then(|| TextStream::new(job.request.text.unwrap_or_default()));
         let sequence = Sequence { id, completion, tokens: Vec::new(), text };
         Ok(Running { sequence, slot })
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hapo_core::{PromptId, RngStream};
 use hapo_data::TemplateChoice;
 use hapo_kernels::Cpu;
-use hapo_model::LoadedModel;
+use hapo_model::{LoadedModel, Model};
 use hapo_sampler::{
     ChatFormat, Decoding, GroupRequest, KvMemory, SampleSettings, Sampled, Truncation,
     choose_template, sample,
@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 
 const CONTEXT: usize = 256;
 
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     hapo_testing::model_dir("tiny-qwen3")
 }
 
-fn load() -> (hapo_model::Model<Cpu>, ChatFormat) {
+pub(crate) fn load() -> (Model<Cpu>, ChatFormat) {
     let LoadedModel { model, tokenizer, tokenizer_files, .. } =
         hapo_model::load(&folder(), Cpu::new(2).unwrap(), |_| CONTEXT).unwrap();
     let template =
@@ -32,7 +32,7 @@ fn load() -> (hapo_model::Model<Cpu>, ChatFormat) {
     (model, chat_format)
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         name: "tiny".to_owned(),
         max_sequences: 8,
@@ -65,7 +65,7 @@ async fn a_browser_finds_a_call_to_paste_and_the_alias_answers_it() {
     assert_eq!(client.ok(CHAT, &body).await["model"], "tiny");
 }
 
-struct Client {
+pub(crate) struct Client {
     address: SocketAddr,
     http: reqwest::Client,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
@@ -73,7 +73,13 @@ struct Client {
 }
 
 async fn start(settings: Settings) -> Client {
-    let (model, chat_format) = load();
+    start_with(load(), settings).await
+}
+
+pub(crate) async fn start_with(
+    (model, chat_format): (Model<Cpu>, ChatFormat),
+    settings: Settings,
+) -> Client {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel();
@@ -113,7 +119,7 @@ impl Client {
         (status, serde_json::from_str(&text).unwrap())
     }
 
-    async fn ok(&self, path: &str, body: &Value) -> Value {
+    pub(crate) async fn ok(&self, path: &str, body: &Value) -> Value {
         let (status, answer) = self.post(path, body).await;
         assert_eq!(status, 200, "{answer}");
         answer
@@ -127,7 +133,7 @@ impl Client {
     }
 
     /// The data of a stream's events; the last must be the end mark.
-    async fn stream(&self, path: &str, body: &Value) -> Vec<Value> {
+    pub(crate) async fn stream(&self, path: &str, body: &Value) -> Vec<Value> {
         let response = self.send(path, body).await;
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -139,7 +145,7 @@ impl Client {
 }
 
 const CHAT: &str = "/v1/chat/completions";
-const COMPLETIONS: &str = "/v1/completions";
+pub(crate) const COMPLETIONS: &str = "/v1/completions";
 
 fn chat(text: &str) -> Value {
     json!({ "model": "tiny", "messages": [{ "role": "user", "content": text }] })
@@ -435,7 +441,7 @@ async fn bad_requests_are_refused_by_field() {
         ("best_of", json!(2), "best_of: expected as many as n, got 2"),
         ("suffix", json!("x"), "suffix: not supported, got \"x\""),
         ("echo", json!("yes"), "echo: expected true or false, got \"yes\""),
-        ("add_special_tokens", json!(true), "add_special_tokens: not supported, got true"),
+        ("add_special_tokens", json!(1), "add_special_tokens: expected true or false, got 1"),
         ("messages", json!([]), "messages: unknown field"),
     ] {
         let body = with(json!({ "prompt": "a" }), json!({ field: value }));
@@ -751,8 +757,8 @@ async fn the_tokenizer_answers() {
         ("/tokenize", json!({}), "prompt: expected a string, or messages in its place, got null"),
         (
             "/tokenize",
-            json!({ "prompt": "a", "add_special_tokens": true }),
-            "add_special_tokens: not supported, got true",
+            json!({ "prompt": "a", "add_special_tokens": 1 }),
+            "add_special_tokens: expected true or false, got 1",
         ),
         ("/tokenize", json!({ "prompt": "a", "x": 1 }), "x: unknown field"),
         (

@@ -47,18 +47,17 @@ pub(crate) fn open<D: Device>(
     };
     let mut loaded =
         if base == BUILTIN_BASE { read(base_folder()?.path())? } else { read(Path::new(&base))? };
-    let fingerprint = &loaded.fingerprint;
     match (&adapter, lora) {
         (None, None) => {}
         (None, Some((section, seed))) => begin(&mut loaded.model, section, seed)?,
         (Some(it), None) => {
-            it.add_to(&mut loaded.model, fingerprint)?;
+            it.add_to_loaded(&mut loaded)?;
             loaded.model.merge_adapter()?;
             loaded.hash = None;
         }
         (Some(it), Some((section, _))) => {
             require_same_shape(it, &section.shape())?;
-            it.add_to(&mut loaded.model, fingerprint)?;
+            it.add_to_loaded(&mut loaded)?;
         }
     }
     Ok(Opened { loaded, base })

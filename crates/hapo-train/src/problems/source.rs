@@ -149,7 +149,7 @@ pub(crate) fn demonstration(prompt: &Prompt) -> TokenGroup {
 /// A document of the built-in corpus as a group of its own.
 fn document(document: &hapo_data::task::Document, chat_format: &ChatFormat) -> Result<TokenGroup> {
     Ok(single(
-        chat_format.tokenizer.encode(&document.prompt)?,
+        chat_format.tokenizer.encode_prompt(&document.prompt)?,
         chat_format.tokenizer.encode(&document.response)?,
     ))
 }

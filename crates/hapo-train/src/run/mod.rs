@@ -115,7 +115,7 @@ impl<D: Device> Run<D> {
             }
             ModelSource::Stage(name, _) => return Err(of_another_recipe(name)),
         };
-        let LoadedModel { model, tokenizer, tokenizer_files, mut warnings, fingerprint, hash } =
+        let LoadedModel { mut model, tokenizer, tokenizer_files, mut warnings, fingerprint, hash } =
             loaded;
         laps.lap("weights");
         check_kv_memory(plan, &model)?;
@@ -165,6 +165,8 @@ impl<D: Device> Run<D> {
         }
         let moments = Moments::held_in(recipe.optim().moments, &model, recipe.seed())?;
         let checkpointing = recipe.optim().activation_checkpointing;
+        let tokenizer_files = chat_format.trained_files(tokenizer_files, name)?;
+        model.set_eos(&chat_format.stop);
         let mut learner = Trainer::with_moments(model, checkpointing, moments)?;
         if recipe.metrics().kl_every > 0 {
             learner.keep_initial()?;
@@ -311,7 +313,8 @@ fn check_kv_memory<D: Device>(plan: &RunPlan, model: &Model<D>) -> Result<()> {
 
 fn inputs_of<D: Device>(model: &Model<D>, files: &[(&'static str, Vec<u8>)]) -> Inputs {
     let (mut inputs, config) = (Inputs::default(), model.config());
-    let text = config_json::render(config, Dtype::F32) + &config_json::render_generation(config);
+    let generation = config_json::render_generation(config, None).expect("nothing is kept");
+    let text = config_json::render(config, Dtype::F32) + &generation;
     inputs.set("config", hex(Sha256::digest(text)));
     if let Some((_, tokenizer)) = files.iter().find(|it| it.0 == "tokenizer.json") {
         inputs.set("tokenizer", hex(Sha256::digest(tokenizer)));
