@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::names::{ADAPTER, ADAPTER_WEIGHTS};
-use super::weight_file::{Stored, WeightFile};
+use super::weight_file::WeightFile;
 use super::write::{refuse_file_names, sync_dir, write_file, write_weights};
 use crate::config::Config;
 use crate::config::dtype::Dtype;
@@ -234,8 +234,7 @@ impl AdapterFolder {
     /// A tensor as f32, row by row; it was checked to be there.
     fn tensor(&self, name: &str) -> Result<Vec<f32>, Refusal> {
         let entry = &self.file.tensors[name];
-        let dtype = Dtype::from_safetensors_name(&entry.dtype).expect("the format was checked");
-        let stored = Stored { file: 0, dtype, start: entry.start, end: entry.end };
+        let stored = entry.stored(0, 1).expect("the format was checked");
         let mut buffer = Vec::new();
         let values = stored.values(&self.file, &mut buffer).to_vec();
         require_finite(&self.file.path, name, &values)?;

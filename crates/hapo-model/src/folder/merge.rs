@@ -7,34 +7,51 @@ use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Out
 
 use super::adapter::AdapterFolder;
 use super::read::{Fingerprint, ModelFolder, read_weights};
-use super::write::{Layout, write};
+use super::write::{Layout, write, write_gguf};
 use crate::config::TensorSpec;
+use crate::config::dtype::Dtype;
 use crate::files::refused;
 use crate::param_layout::transpose;
 
-/// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor unchanged, in the number format of most of
-/// the model's weights. One tensor is in memory at a time, as f32.
+/// A form that a model is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A folder of safetensors.
+    Folder,
+    /// A file for llama.cpp.
+    Gguf,
+}
+
+/// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor unchanged; without an adapter all of them
+/// are. One tensor is in memory at a time, as f32.
 pub fn merge<D: Device>(
     out: &Path,
+    (form, dtype): (Form, Dtype),
     model: &ModelFolder,
-    adapter: &AdapterFolder,
+    adapter: Option<&AdapterFolder>,
     device: &D,
 ) -> Result<(), Refusal> {
-    let mut fingerprint = Fingerprint::default();
-    read_weights(model, |spec, values| fingerprint.add(spec, values))?;
-    adapter.check(&model.config, &fingerprint.to_string())?;
+    if let Some(adapter) = adapter {
+        let mut fingerprint = Fingerprint::default();
+        read_weights(model, |spec, values| fingerprint.add(spec, values))?;
+        adapter.check(&model.config, &fingerprint.to_string())?;
+    }
     let files = model.tokenizer_files()?;
     let tokenizer_files: Vec<(&str, &[u8])> =
         files.iter().map(|it| (it.0, it.1.as_slice())).collect();
-    let (dtype, shard_bytes) = (model.stored_dtype(), Layout::default().shard_bytes);
+    let shard_bytes = Layout::default().shard_bytes;
     let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
     let mut refused: Option<Refusal> = None;
-    let written = write(out, &model.config, &layout, |spec| {
+    let source = |spec: &TensorSpec| {
         merged(spec, model, adapter, device).unwrap_or_else(|it| {
             refused.get_or_insert(it);
             Vec::new()
         })
-    });
+    };
+    let written = match form {
+        Form::Folder => write(out, &model.config, &layout, source),
+        Form::Gguf => write_gguf(out, &model.config, &layout, source),
+    };
     match refused {
         Some(it) => Err(it),
         None => written,
@@ -45,10 +62,11 @@ pub fn merge<D: Device>(
 fn merged<D: Device>(
     spec: &TensorSpec,
     model: &ModelFolder,
-    adapter: &AdapterFolder,
+    adapter: Option<&AdapterFolder>,
     device: &D,
 ) -> Result<Vec<f32>, Refusal> {
     let mut values = model.tensor(&spec.name)?.expect("a folder has the tensors of its model");
+    let Some(adapter) = adapter else { return Ok(values) };
     let Some([mut a, b]) = adapter.pair_of(&spec.name)? else {
         return Ok(values);
     };

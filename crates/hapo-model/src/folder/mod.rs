@@ -20,7 +20,9 @@ mod write;
 
 pub use adapter::{AdapterFolder, AdapterNote, open_adapter, write_adapter};
 pub use load::{LoadedModel, load, load_frozen};
-pub use merge::merge;
+pub use merge::{Form, merge};
 pub use names::TOKENIZER_FILES;
-pub use read::{Fingerprint, ModelFolder, open, read_config, read_tokenizer_files, read_weights};
-pub use write::{Layout, write};
+pub use read::{
+    Fingerprint, ModelFolder, is_model, open, read_config, read_tokenizer_files, read_weights,
+};
+pub use write::{Layout, write, write_gguf};
