@@ -1,6 +1,6 @@
 """Compare what hapo reads of a GGUF file with what the packages gguf and transformers read of it.
 
-    python3 scripts/real_model/check.py FILE.gguf [--hapo HAPO] [--tokenizer FOLDER]
+    scripts/real_model/check.sh FILE.gguf [--hapo HAPO] [--tokenizer FOLDER]
 
 Weights: bit-equal to gguf's dequantisation in f32, and its rounding in bf16. Token ids: those of FOLDER's
 tokenizer.json, or llama.cpp's of the file, on 2,000 texts of this repository. Log-probabilities: transformers' of the

@@ -29,7 +29,7 @@ impl<'a> From<&'a String> for Named<'a> {
 /// A local model, or one of the hub.
 #[derive(clap::Args)]
 pub(crate) struct ModelArgs {
-    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
+    /// Hugging Face folder, GGUF file, org/name@revision of the hub, or builtin:base
     #[arg(long)]
     pub(crate) model: String,
     #[command(flatten)]

@@ -125,38 +125,36 @@ fn map(path: &Path) -> Result<Mmap, Refusal> {
 }
 
 impl Change {
-    /// A folder's numbers of those of the file.
+    /// Makes a folder's numbers of those of the file.
     pub(crate) fn undo(self, values: &mut [f32], columns: usize) {
-        match self {
-            Self::None => {}
-            Self::PlusOne => values.iter_mut().for_each(|it| *it -= 1.0),
-            Self::Interleaved(rows) => self
-                .each_head(values, columns, |half, pair| (half * rows / 2 + pair, 2 * pair + half)),
-        }
+        self.shift(values, -1.0);
+        self.move_rows(values, columns, |row, half| (row % 2 * half + row / 2, row));
     }
 
-    /// The file's numbers of those of a folder.
+    /// Makes the file's numbers of those of a folder.
     pub(crate) fn apply(self, values: &mut [f32], columns: usize) {
-        match self {
-            Self::None => {}
-            Self::PlusOne => values.iter_mut().for_each(|it| *it += 1.0),
-            Self::Interleaved(rows) => self
-                .each_head(values, columns, |half, pair| (2 * pair + half, half * rows / 2 + pair)),
+        self.shift(values, 1.0);
+        self.move_rows(values, columns, |row, half| (row, row % 2 * half + row / 2));
+    }
+
+    fn shift(self, values: &mut [f32], by: f32) {
+        if self == Self::PlusOne {
+            values.iter_mut().for_each(|it| *it += by);
         }
     }
 
-    /// Moves the rows of each head: of a half and its pair's number, `rows` says to which row, and from which.
-    fn each_head(
+    /// Moves the rows of each head: `places` says where to and where from, of the file's row and half a head.
+    fn move_rows(
         self,
         values: &mut [f32],
         columns: usize,
-        rows: impl Fn(usize, usize) -> (usize, usize),
+        places: impl Fn(usize, usize) -> (usize, usize),
     ) {
-        let Self::Interleaved(per_head) = self else { return };
-        for head in values.chunks_exact_mut(per_head * columns) {
+        let Self::Interleaved(rows) = self else { return };
+        for head in values.chunks_exact_mut(rows * columns) {
             let before = head.to_vec();
-            for (half, pair) in (0..per_head).map(|row| (row % 2, row / 2)) {
-                let (to, from) = rows(half, pair);
+            for row in 0..rows {
+                let (to, from) = places(row, rows / 2);
                 head[to * columns..][..columns]
                     .copy_from_slice(&before[from * columns..][..columns]);
             }

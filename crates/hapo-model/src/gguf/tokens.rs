@@ -1,7 +1,7 @@
 //! The tokenizer of a GGUF file as the files of a folder: `tokenizer.json`, `tokenizer_config.json`, the chat template.
 //!
-//! A file has tokens, merges or scores, and the name of a rule that cuts a text before it is merged; [`CUTS`] has the
-//! rules of our families. A rule that it has not is refused, as ids would silently be others.
+//! A file has tokens, merges or scores, and the name of a rule that cuts a text before it is merged; `tokenizers.json` has
+//! the rules of our families. A rule that it has not is refused, as ids would silently be others.
 
 use std::collections::HashMap;
 
@@ -9,68 +9,11 @@ use hapo_core::Refusal;
 use serde_json::{Map, Value as Json, json};
 
 use super::file::{Gguf, Value};
-use super::vocabulary::essence;
 
-/// What is done to a text before its bytes are merged.
-pub(super) struct Cut {
-    /// The values of `tokenizer.ggml.pre`; the first is written.
-    pub(super) names: &'static [&'static str],
-    /// The expression of a piece; without one, single digits and pieces as in GPT-2.
-    split: Split,
-    /// The text is put into Unicode's form NFC first.
-    nfc: bool,
-    /// A piece that is a token is that token, whatever the merges make of it.
-    ignores_merges: bool,
-}
-
-enum Split {
-    Gpt2,
-    DigitsThenGpt2,
-    By(&'static str),
-}
-
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
-const fn cut(names: &'static [&'static str], split: Split) -> Cut {
-    Cut { names, split, nfc: false, ignores_merges: false }
-}
-
-pub(super) const CUTS: [Cut; 7] = [
-    Cut { nfc: true, ..cut(&["qwen2", "deepseek-r1-qwen"], Split::By(QWEN2)) },
-    Cut { ignores_merges: true, ..cut(&["llama-bpe", "llama3", "llama-v3"], Split::By(LLAMA3)) },
-    cut(&["dbrx", "smaug-bpe"], Split::By(LLAMA3)),
-    Cut { ignores_merges: true, ..cut(&["tekken"], Split::By(TEKKEN)) },
-    cut(&["gpt-4o"], Split::By(GPT4O)),
-    cut(&["smollm", "refact", "starcoder"], Split::DigitsThenGpt2),
-    cut(&["gpt-2", "olmo"], Split::Gpt2),
-];
-
-impl Cut {
-    /// True if a `tokenizer.json` with this pre-tokenizer cuts a text so.
-    pub(super) fn is(&self, pre_tokenizer: &Json, whole: &Json) -> bool {
-        let normalizer = if self.nfc { json!({"type": "NFC"}) } else { Json::Null };
-        essence(&self.pre_tokenizer()) == *pre_tokenizer
-            && whole["normalizer"] == normalizer
-            && (whole["model"]["ignore_merges"] == true) == self.ignores_merges
-    }
-
-    fn pre_tokenizer(&self) -> Json {
-        let bytes = |use_regex: bool| json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": use_regex});
-        let both = |first: Json, second: Json| json!({"type": "Sequence", "pretokenizers": [first, second]});
-        match self.split {
-            Split::Gpt2 => bytes(true),
-            Split::DigitsThenGpt2 => {
-                both(json!({"type": "Digits", "individual_digits": true}), bytes(true))
-            }
-            Split::By(regex) => {
-                let split = json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
-                both(split, bytes(false))
-            }
-        }
-    }
+/// Rules that cut a text, by their names in `tokenizer.ggml.pre` (the first is written), and a `tokenizer.json` without
+/// tokens for each `tokenizer.ggml.model`.
+pub(super) fn skeletons() -> Json {
+    serde_json::from_str(include_str!("tokenizers.json")).expect("the file is JSON")
 }
 
 /// `tokenizer.ggml.token_type`.
@@ -144,6 +87,8 @@ impl<'a> Tokens<'a> {
     fn read(gguf: &Gguf<'a>) -> Result<Self, Refusal> {
         const TOKENS: &str = "tokenizer.ggml.tokens";
         const KINDS: &str = "tokenizer.ggml.token_type";
+        // Every way of cutting a piece in two is looked at.
+        const LONGEST: usize = 1024;
         let text = |value: Value<'a>| match value {
             Value::Text(it) => Some(it),
             _ => None,
@@ -159,6 +104,11 @@ impl<'a> Tokens<'a> {
         same_length(gguf, KINDS, kinds.len(), texts.len())?;
         let mut ids = HashMap::new();
         for (id, text) in texts.iter().enumerate().filter(|(id, _)| kinds[*id] != UNUSED) {
+            if text.len() > LONGEST {
+                let (place, expected) =
+                    (format!("{TOKENS}[{id}]"), format!("at most {LONGEST} bytes"));
+                return Err(gguf.refuse(&place, &expected, &text.len().to_string()));
+            }
             // A SentencePiece vocabulary in GGUF may write its runs of spaces as they are.
             let is_spaces = kinds[id] == USER_DEFINED && is_spaces(text);
             let text = if is_spaces { text.replace(' ', SPACE) } else { (*text).to_owned() };
@@ -200,6 +150,16 @@ impl<'a> Tokens<'a> {
         ids.map(token).collect()
     }
 
+    /// The `tokenizer.json` of a `tokenizer.ggml.model`.
+    fn whole(&self, model: &str, is_added: impl Fn(usize) -> bool, merges: Vec<Json>) -> Json {
+        let mut whole = skeletons()[model].take();
+        whole["added_tokens"] = self.added(is_added).into();
+        whole["model"]["unk_token"] = json!(self.unknown());
+        whole["model"]["vocab"] = self.vocabulary().into();
+        whole["model"]["merges"] = merges.into();
+        whole
+    }
+
     /// Every token with its id, in the order of the ids.
     fn vocabulary(&self) -> Map<String, Json> {
         let mut all: Vec<_> = self.ids.iter().collect();
@@ -223,8 +183,11 @@ fn same_length(gguf: &Gguf<'_>, key: &str, got: usize, tokens: usize) -> Result<
 fn byte_level(gguf: &Gguf<'_>, tokens: &Tokens<'_>) -> Result<Json, Refusal> {
     const PRE: &str = "tokenizer.ggml.pre";
     let pre = gguf.text(PRE)?.unwrap_or("nothing");
-    let Some(cut) = CUTS.iter().find(|it| it.names.contains(&pre)) else {
-        let names: Vec<&str> = CUTS.iter().flat_map(|it| it.names).copied().collect();
+    let Json::Array(cuts) = skeletons()["cuts"].take() else { unreachable!("rules are a list") };
+    let names = |cut: &Json| cut["names"].as_array().cloned().unwrap_or_default();
+    let Some(cut) = cuts.iter().find(|cut| names(cut).contains(&json!(pre))) else {
+        let names: Vec<Json> = cuts.iter().flat_map(names).collect();
+        let names: Vec<&str> = names.iter().filter_map(Json::as_str).collect();
         let hint = "the tokenizer.json of the model's own folder says how it cuts a text";
         return Err(gguf.refuse(PRE, &format!("one of {}", names.join(", ")), pre).hint(hint));
     };
@@ -236,19 +199,13 @@ fn byte_level(gguf: &Gguf<'_>, tokens: &Tokens<'_>) -> Result<Json, Refusal> {
     let Some(merges) = gguf.list(MERGES, pair)? else {
         return Err(gguf.refuse(MERGES, "a list of pairs of tokens", "none"));
     };
-    Ok(json!({
-        "version": "1.0",
-        "added_tokens": tokens.added(|id| matches!(tokens.kinds[id], CONTROL | USER_DEFINED)),
-        "normalizer": cut.nfc.then(|| json!({"type": "NFC"})),
-        "pre_tokenizer": cut.pre_tokenizer(),
-        "post_processor": null,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": tokens.unknown(), "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
-            "ignore_merges": cut.ignores_merges, "vocab": tokens.vocabulary(), "merges": merges,
-        },
-    }))
+    let is_added = |id: usize| matches!(tokens.kinds[id], CONTROL | USER_DEFINED);
+    let mut whole = tokens.whole("gpt2", is_added, merges);
+    for key in ["normalizer", "pre_tokenizer"] {
+        whole[key] = cut[key].clone();
+    }
+    whole["model"]["ignore_merges"] = cut["ignore_merges"].clone();
+    Ok(whole)
 }
 
 /// `SentencePiece`'s merges of characters, best score first, with unknown ones as bytes.
@@ -284,33 +241,17 @@ fn sentence_piece(gguf: &Gguf<'_>, tokens: &Tokens<'_>) -> Result<Json, Refusal>
     });
     let merges: Vec<Json> = merges.iter().map(|(_, left, right, _)| json!([left, right])).collect();
     let has_prefix = gguf.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
-    let spaces = json!({"type": "Replace", "pattern": {"String": " "}, "content": SPACE});
-    let prefix = json!({"type": "Prepend", "prepend": SPACE});
-    let mut decoders = vec![
-        json!({"type": "Replace", "pattern": {"String": SPACE}, "content": " "}),
-        json!({"type": "ByteFallback"}),
-        json!({"type": "Fuse"}),
-    ];
-    if has_prefix {
-        decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
-    }
-    let normalizers = if has_prefix { vec![prefix, spaces] } else { vec![spaces] };
     let is_added = |id: usize| match tokens.kinds[id] {
         UNKNOWN | CONTROL => true,
         USER_DEFINED => !is_spaces(tokens.texts[id]),
         _ => false,
     };
-    Ok(json!({
-        "version": "1.0",
-        "added_tokens": tokens.added(is_added),
-        "normalizer": {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": null,
-        "post_processor": null,
-        "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": tokens.unknown(), "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": true, "byte_fallback": true,
-            "ignore_merges": false, "vocab": tokens.vocabulary(), "merges": merges,
-        },
-    }))
+    let mut whole = tokens.whole("llama", is_added, merges);
+    if !has_prefix {
+        for (list, at) in [("/normalizer/normalizers", 0), ("/decoder/decoders", 3)] {
+            let list = whole.pointer_mut(list).and_then(Json::as_array_mut);
+            list.expect("the file has a list").remove(at);
+        }
+    }
+    Ok(whole)
 }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use hapo_core::Refusal;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
-use super::tokens::{CONTROL, CUTS, NORMAL, SPACE, UNKNOWN, UNUSED, USER_DEFINED};
+use super::tokens::{BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, UNUSED, USER_DEFINED, skeletons};
 use super::write::{Keys, put_text};
 use crate::config::Config;
 use crate::files::{excerpt, refused};
@@ -20,11 +20,11 @@ pub(super) fn write(
     let refuse = |place: &str, expected: &str, got: &str| {
         Err(refused(path, format!("tokenizer.json: {place}"), expected, excerpt(got)))
     };
-    let json = |name: &str| {
+    let file = |name: &str| {
         let (_, bytes) = files.iter().find(|it| it.0 == name)?;
         serde_json::from_slice::<Json>(bytes).ok()
     };
-    let Some(whole) = json("tokenizer.json") else {
+    let Some(whole) = file("tokenizer.json") else {
         return refuse("", "the tokenizer of the model", "none");
     };
     let model = &whole["model"];
@@ -60,15 +60,22 @@ pub(super) fn write(
         scores(keys, &mut tokens, &merges);
         keys.bool("tokenizer.ggml.add_space_prefix", normalizer.contains("\"Prepend\""));
     } else {
-        let got = essence(&whole["pre_tokenizer"]);
         // Without merges every way of cutting gives the same bytes.
-        let fits = |it: &&super::tokens::Cut| merges.is_empty() || it.is(&got, &whole);
-        let Some(cut) = CUTS.iter().rev().find(fits) else {
+        let fits = |cut: &&Json| {
+            let is = |key: &str, own: &Json| essence(&cut[key]) == essence(own);
+            merges.is_empty()
+                || is("pre_tokenizer", &whole["pre_tokenizer"])
+                    && is("normalizer", &whole["normalizer"])
+                    && cut["ignore_merges"] == json!(model["ignore_merges"] == true)
+        };
+        let skeletons = skeletons();
+        let Some(cut) = skeletons["cuts"].as_array().and_then(|it| it.iter().rev().find(fits))
+        else {
             let expected = "a way of cutting a text that has a name in GGUF";
             return refuse("pre_tokenizer", expected, &whole["pre_tokenizer"].to_string());
         };
         keys.text("tokenizer.ggml.model", "gpt2");
-        keys.text("tokenizer.ggml.pre", cut.names[0]);
+        keys.text("tokenizer.ggml.pre", cut["names"][0].as_str().unwrap_or_default());
         let lines = merges.iter().map(|(left, right)| format!("{left} {right}"));
         keys.list("tokenizer.ggml.merges", 8, lines, |to, it| put_text(to, &it));
     }
@@ -86,7 +93,7 @@ pub(super) fn write(
         }
     }
     let named =
-        json("tokenizer_config.json").and_then(|it| Some(it["unk_token"].as_str()?.to_owned()));
+        file("tokenizer_config.json").and_then(|it| Some(it["unk_token"].as_str()?.to_owned()));
     let is_unknown = |it: &(String, i128)| it.1 == UNKNOWN || named.as_ref() == Some(&it.0);
     let unknown = tokens.iter().position(is_unknown).map(|id| id as u32);
     for (key, id) in [("bos", config.bos), ("padding", config.pad), ("unknown", unknown)] {
@@ -125,7 +132,7 @@ fn scores(keys: &mut Keys, tokens: &mut [(String, i128)], merges: &[(&str, &str)
     for (text, kind) in tokens {
         let is_byte = text.len() == 6 && text.starts_with("<0x") && text.ends_with('>');
         if is_byte && *kind == NORMAL {
-            *kind = super::tokens::BYTE;
+            *kind = BYTE;
         }
         if *kind == USER_DEFINED {
             *text = text.replace(SPACE, " ");
