@@ -11,6 +11,7 @@ mod fields;
 mod files;
 pub mod flops;
 pub mod folder;
+mod gguf;
 mod gradients;
 mod head;
 mod independence;

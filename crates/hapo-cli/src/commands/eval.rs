@@ -33,7 +33,7 @@ use crate::support::{hub, model};
     before_help = "Examples: hapo eval --model builtin:base --suite mini6 --k 4\n          hapo eval --model ./run/best --suite math6 --data benchmarks/ --template qwen-boxed --out best.jsonl\n          hapo eval --compare GRPO=grpo.jsonl TRAPO=trapo.jsonl TRAPO-HAPO=hapo.jsonl"
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder, org/name@revision, builtin:base, or the name at the --endpoint
+    /// Hugging Face folder, GGUF file, org/name@revision, builtin:base, or the name at the --endpoint
     #[arg(long, required_unless_present = "compare")]
     model: Option<String>,
     #[command(flatten)]

@@ -1,39 +1,75 @@
-//! `hapo merge`: a model and its adapter as one model.
+//! `hapo merge`: a model, with its adapter or without, as one folder or file.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_kernels::Compute;
-use hapo_model::folder;
+use hapo_model::Dtype;
+use hapo_model::folder::{self, Form};
 
 use crate::support::{device, hub};
 
-/// Add an adapter to the weights of its model and write the sum as a whole model.
+/// Write a model as a whole: its adapter added, or in another form or number format.
 ///
-/// The folder has the number format of most of the model's weights, its tokenizer and its chat template. Every sum is
+/// The output has the number format of most of the model's weights, its tokenizer and its chat template. Every sum is
 /// made in f32 and rounded once.
 #[derive(clap::Args)]
 #[command(
-    before_help = "Example: hapo merge --model builtin:base --adapter runs/try/checkpoints/step-000016 -o merged"
+    before_help = "Examples: hapo merge --model builtin:base --adapter runs/try/checkpoints/step-000016 -o merged\n          hapo merge --model merged --to gguf -o merged.gguf"
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
+    /// Hugging Face folder, GGUF file, org/name@revision of the hub, or builtin:base
     #[arg(long)]
     model: String,
     /// PEFT folder of an adapter of the model
-    #[arg(long, value_name = "DIR")]
-    adapter: PathBuf,
-    /// The folder to write
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["to", "dtype"])]
+    adapter: Option<PathBuf>,
+    /// Form of the output: a folder of safetensors, or a GGUF file for llama.cpp and Ollama
+    #[arg(long, value_name = "FORM")]
+    to: Option<To>,
+    /// Number format of the output; `f32` keeps what a quantised GGUF file has beyond bf16 [default: the model's]
+    #[arg(long, value_name = "FORMAT")]
+    dtype: Option<Written>,
+    /// The folder or file to write
+    #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum To {
+    Folder,
+    Gguf,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Written {
+    F32,
+    Bf16,
+    F16,
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let model = hub::model_folder(&args.model)?;
     let built_in = (model == hapo_train::BUILTIN_BASE).then(hapo_train::base_folder).transpose()?;
     let model = built_in.as_ref().map_or(Path::new(&model), |it| it.path());
-    let (model, adapter) = (folder::open(model)?, folder::open_adapter(&args.adapter)?);
-    folder::merge(&args.output, &model, &adapter, &device::cpu(threads, Compute::F32)?)?;
+    let (mut model, mut adapter) = (folder::open(model)?, None);
+    if let Some(dir) = &args.adapter {
+        adapter = Some(folder::open_adapter(dir)?);
+    } else if matches!(args.dtype, Some(Written::F32)) {
+        model = model.in_f32();
+    }
+    let dtype = match args.dtype {
+        Some(Written::F32) => Dtype::F32,
+        Some(Written::Bf16) => Dtype::Bf16,
+        Some(Written::F16) => Dtype::F16,
+        None => model.stored_dtype(),
+    };
+    let form = match args.to {
+        Some(To::Gguf) => Form::Gguf(dtype),
+        Some(To::Folder) | None => Form::Folder(dtype),
+    };
+    let device = device::cpu(threads, Compute::F32)?;
+    folder::merge(&args.output, form, &model, adapter.as_ref(), &device)?;
     errln!("written {}", args.output.display());
     Ok(())
 }

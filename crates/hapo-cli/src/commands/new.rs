@@ -23,7 +23,7 @@ use crate::support::{hub, machine};
     before_help = "Example: hapo new --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl -o my.toml && hapo train my.toml"
 )]
 pub(crate) struct Args {
-    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
+    /// Hugging Face folder, GGUF file, org/name@revision of the hub, or builtin:base
     #[arg(long)]
     model: String,
     /// File or folder of problems in any layout of `hapo list layouts`, or `hf://datasets/…`

@@ -20,7 +20,7 @@ pub fn model_folder(name: &str) -> Result<String> {
         ParsedName::Path => {
             let checkpoints = RunFolder(Path::new(name)).list_checkpoints();
             match checkpoints.first() {
-                Some((_, latest)) if !Path::new(name).join("config.json").exists() => {
+                Some((_, latest)) if !hapo_model::folder::is_model(Path::new(name)) => {
                     Err(bad_input(
                         format!("{name}: expected a model, got the folder of a run"),
                         format!("its latest model is {}", latest.display()),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_kernels::Device;
-use hapo_model::folder::Fingerprint;
+use hapo_model::folder::{Fingerprint, is_model};
 use hapo_model::{LoadedModel, LoraShape, Model, Tokenizer};
 use hapo_sampler::ChatFormat;
 use hapo_train::{ChosenTemplate, TemplateRequest};
@@ -29,7 +29,7 @@ impl<'a> From<&'a String> for Named<'a> {
 /// A local model, or one of the hub.
 #[derive(clap::Args)]
 pub(crate) struct ModelArgs {
-    /// Hugging Face folder, org/name@revision of the hub, or builtin:base
+    /// Hugging Face folder, GGUF file, org/name@revision of the hub, or builtin:base
     #[arg(long)]
     pub(crate) model: String,
     #[command(flatten)]
@@ -141,7 +141,7 @@ pub(crate) fn open<D: Device>(
 
 /// A tokenizer by its `tokenizer.json` or the folder that has one.
 pub(crate) fn open_tokenizer(path: &Path) -> Result<Tokenizer> {
-    if path.is_dir() {
+    if path.is_dir() || is_model(path) {
         return Ok(Tokenizer::open(path)?);
     }
     let bytes = std::fs::read(path).map_err(|it| {

@@ -7,36 +7,54 @@ use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Out
 
 use super::adapter::AdapterFolder;
 use super::read::{Fingerprint, ModelFolder, read_weights};
-use super::write::{Layout, write};
+use super::write::{Layout, write, write_gguf};
 use crate::config::{Config, TensorSpec};
+use crate::config::dtype::Dtype;
 use crate::files::refused;
 use crate::param_layout::transpose;
 
-/// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor unchanged, in the number format of most of
-/// the model's weights. One tensor is in memory at a time, as f32. Tokenizer, chat template and end tokens are those that
-/// the adapter was trained with, where its folder has them.
+/// A form that a model is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A folder of safetensors.
+    Folder(Dtype),
+    /// A file for llama.cpp.
+    Gguf(Dtype),
+}
+
+/// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor unchanged; without an adapter all of them
+/// are. One tensor is in memory at a time, as f32. Tokenizer, chat template and end tokens are those that the adapter was
+/// trained with, where its folder has them.
 pub fn merge<D: Device>(
     out: &Path,
+    form: Form,
     model: &ModelFolder,
-    adapter: &AdapterFolder,
+    adapter: Option<&AdapterFolder>,
     device: &D,
 ) -> Result<(), Refusal> {
-    let mut fingerprint = Fingerprint::default();
-    read_weights(model, |spec, values| fingerprint.add(spec, values))?;
-    adapter.check(&model.config, &fingerprint.to_string())?;
-    let (files, eos) = adapter.trained_with(model.tokenizer_files()?, &model.config)?;
-    let config = Config { eos, ..model.config.clone() };
+    let (mut files, mut config) = (model.tokenizer_files()?, model.config.clone());
+    if let Some(adapter) = adapter {
+        let mut fingerprint = Fingerprint::default();
+        read_weights(model, |spec, values| fingerprint.add(spec, values))?;
+        adapter.check(&config, &fingerprint.to_string())?;
+        (files, config.eos) = adapter.trained_with(files, &config)?;
+    }
     let tokenizer_files: Vec<(&str, &[u8])> =
         files.iter().map(|it| (it.0, it.1.as_slice())).collect();
-    let (dtype, shard_bytes) = (model.stored_dtype(), Layout::default().shard_bytes);
+    let (Form::Folder(dtype) | Form::Gguf(dtype)) = form;
+    let shard_bytes = Layout::default().shard_bytes;
     let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
     let mut refused: Option<Refusal> = None;
-    let written = write(out, &config, &layout, |spec| {
+    let source = |spec: &TensorSpec| {
         merged(spec, model, adapter, device).unwrap_or_else(|it| {
             refused.get_or_insert(it);
             Vec::new()
         })
-    });
+    };
+    let written = match form {
+        Form::Folder(_) => write(out, &config, &layout, source),
+        Form::Gguf(_) => write_gguf(out, &config, &layout, source),
+    };
     match refused {
         Some(it) => Err(it),
         None => written,
@@ -47,10 +65,11 @@ pub fn merge<D: Device>(
 fn merged<D: Device>(
     spec: &TensorSpec,
     model: &ModelFolder,
-    adapter: &AdapterFolder,
+    adapter: Option<&AdapterFolder>,
     device: &D,
 ) -> Result<Vec<f32>, Refusal> {
     let mut values = model.tensor(&spec.name)?.expect("a folder has the tensors of its model");
+    let Some(adapter) = adapter else { return Ok(values) };
     let Some([mut a, b]) = adapter.pair_of(&spec.name)? else {
         return Ok(values);
     };

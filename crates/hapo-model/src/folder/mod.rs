@@ -20,9 +20,10 @@ mod write;
 
 pub use adapter::{AdapterFolder, AdapterNote, open_adapter, write_adapter};
 pub use load::{LoadedModel, load, load_frozen};
-pub use merge::merge;
+pub use merge::{Form, merge};
 pub use names::TOKENIZER_FILES;
 pub use read::{
-    Companions, Fingerprint, ModelFolder, open, read_config, read_tokenizer_files, read_weights,
+    Companions, Fingerprint, ModelFolder, is_model, open, read_config, read_tokenizer_files,
+    read_weights,
 };
-pub use write::{Layout, write};
+pub use write::{Layout, write, write_gguf};

@@ -14,6 +14,7 @@ use crate::config::dtype::Dtype;
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json::{self, ParsedConfig};
 use crate::files::{MAX_JSON_BYTES, excerpt, malformed, read_bounded, refused, require_finite};
+use crate::gguf;
 use crate::text::chat;
 
 /// A tokenizer of 250,000 entries takes about 20 MB.
@@ -38,14 +39,22 @@ pub struct ModelFolder {
 /// `config.json`, headers, names, shapes, number formats, offsets and lengths.
 ///
 /// `model.safetensors` is preferred to `model.safetensors.index.json`, as transformers does.
+/// `dir` may also be a GGUF file, or a folder with one and without safetensors.
 /// Buffers of rotary frequencies (`….rotary_emb.inv_freq`), which old folders carry, are passed
 /// over: they follow from the configuration.
 pub fn open(dir: &Path) -> Result<ModelFolder, Refusal> {
-    let ParsedConfig { config, dtype: declared_dtype, unread } = read_config(dir)?;
-    let mut files = Vec::new();
-    for name in weight_files(dir)? {
-        files.push(WeightFile::open(dir.join(name))?);
-    }
+    let (parsed, files) = match gguf::find(dir)? {
+        Some(file) => {
+            let (parsed, file) = WeightFile::of_gguf(file)?;
+            (parsed, vec![file])
+        }
+        None => {
+            let (parsed, names) = (read_config(dir)?, weight_files(dir)?);
+            let files = names.into_iter().map(|name| WeightFile::open(dir.join(name)));
+            (parsed, files.collect::<Result<_, _>>()?)
+        }
+    };
+    let ParsedConfig { config, dtype: declared_dtype, unread } = parsed;
     let stored = locate(dir, &config, &files)?;
     let warnings = warnings(dir, &unread);
     Ok(ModelFolder { dir: dir.to_owned(), config, declared_dtype, warnings, files, stored })
@@ -67,9 +76,17 @@ fn warnings(dir: &Path, unread: &[String]) -> Vec<String> {
     all
 }
 
+/// True for a folder of a model, whatever else is in it, and for a GGUF file.
+pub fn is_model(path: &Path) -> bool {
+    path.join(CONFIG).exists() || gguf::find(path).is_ok_and(|it| it.is_some())
+}
+
 /// The shape of a folder's model and the number format it declares, from `config.json` and
-/// `generation_config.json` alone; the weights need not be there.
+/// `generation_config.json` alone; the weights need not be there. Those of a GGUF file are in its keys.
 pub fn read_config(dir: &Path) -> Result<ParsedConfig, Refusal> {
+    if let Some(file) = gguf::find(dir)? {
+        return gguf::read_config(&file);
+    }
     let config_file = dir.join(CONFIG);
     if !config_file.exists() && dir.join(ADAPTER).exists() {
         return Err(refused(dir, "", "a model", "an adapter of one")
@@ -166,6 +183,14 @@ impl ModelFolder {
         &self.files[stored.file]
     }
 
+    /// The same folder, whose blocks of small integers are read as f32.
+    #[must_use]
+    pub fn in_f32(mut self) -> Self {
+        let blocks = self.stored.iter_mut().filter(|it| it.1.encoding.plain().is_none());
+        blocks.for_each(|it| it.1.dtype = Dtype::F32);
+        self
+    }
+
     /// True if every matrix is stored in bf16, so that bf16 in memory loses nothing.
     pub fn matrices_are_bf16(&self) -> bool {
         let mut matrices = self.stored.iter().filter(|(spec, _)| spec.shape.len() == 2);
@@ -206,6 +231,9 @@ pub type Companions = Vec<(&'static str, Vec<u8>)>;
 /// Name and bytes of the files of [`TOKENIZER_FILES`] that a folder holds, in that order; pass them to
 /// [`write`](super::write()) to keep the tokenizer and its chat template as they are.
 pub fn read_tokenizer_files(dir: &Path) -> Result<Companions, Refusal> {
+    if let Some(file) = gguf::find(dir)? {
+        return gguf::tokenizer_files(&file);
+    }
     let mut found = Vec::new();
     for name in TOKENIZER_FILES {
         let file = dir.join(name);
@@ -221,14 +249,7 @@ impl ModelFolder {
     /// `tokenizer_config.json`, there the one named `default` when it holds several. `None` when the
     /// folder has none, as base models often do.
     pub fn chat_template(&self) -> Result<Option<String>, Refusal> {
-        let mut found = Vec::new();
-        for name in [chat::JINJA, chat::TOKENIZER_CONFIG] {
-            let file = self.dir.join(name);
-            if file.exists() {
-                found.push((name, read_bounded(&file, MAX_JSON_BYTES)?));
-            }
-        }
-        chat::template(&found, &self.dir)
+        chat::template(&self.tokenizer_files()?, &self.dir)
     }
 }
 
@@ -296,7 +317,7 @@ fn locate(
         let whole = accept(&files[i], i, &spec)?;
         let mut start = whole.start;
         for part in parts {
-            let end = start + part.shape.iter().product::<usize>() * whole.dtype.size();
+            let end = start + (whole.end - whole.start) / spec.shape[0] * part.shape[0];
             located.push((part, Stored { start, end, ..whole }));
             start = end;
         }
@@ -327,7 +348,8 @@ fn accept(file: &WeightFile, index: usize, spec: &TensorSpec) -> Result<Stored, 
         Err(refused(&file.path, &spec.name, expected, excerpt(got)).hint(hint))
     };
     let same_shape = (entry.shape.iter().copied()).eq(spec.shape.iter().map(|size| *size as u64));
-    let Some(dtype) = Dtype::from_safetensors_name(&entry.dtype) else {
+    let columns = spec.shape.get(1).copied().unwrap_or(1);
+    let Some(stored) = entry.stored(index, columns) else {
         let hint = "use the folder of the model before quantisation, in bf16, f16 or f32";
         return refuse("dtype F32, BF16 or F16".to_owned(), &entry.dtype, hint);
     };
@@ -335,7 +357,7 @@ fn accept(file: &WeightFile, index: usize, spec: &TensorSpec) -> Result<Stored, 
         let hint = "config.json and the weights are of different models";
         return refuse(format!("shape {:?}", spec.shape), &format!("{:?}", entry.shape), hint);
     }
-    Ok(Stored { file: index, dtype, start: entry.start, end: entry.end })
+    Ok(stored)
 }
 
 fn is_rotary_buffer(name: &str) -> bool {

@@ -1,4 +1,4 @@
-//! One safetensors file: its header, checked, and the bytes of its tensors.
+//! One file of weights, safetensors or GGUF: its header, checked, and the bytes of its tensors.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,15 @@ use hapo_core::UniqueFields;
 use memmap2::Mmap;
 use serde_json::Value;
 
-use crate::config::dtype::{self, Dtype};
+use crate::config::dtype::Dtype;
+use crate::config_json::ParsedConfig;
 use crate::files::{RELOAD, excerpt, io, malformed, refused};
+use crate::gguf::{self, Change, Encoding};
 
 /// A header of 1024 layers takes about 2 MB.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
 
-/// One safetensors file: its bytes and its header.
+/// One file: its bytes and its header.
 #[derive(Debug)]
 pub(super) struct WeightFile {
     pub(super) path: PathBuf,
@@ -27,7 +29,10 @@ pub(super) struct WeightFile {
 /// A tensor of a header; the range counts from the start of the file.
 #[derive(Debug)]
 pub(super) struct Entry {
+    /// The format as the file names it.
     pub(super) dtype: String,
+    pub(super) encoding: Option<Encoding>,
+    pub(super) change: Change,
     pub(super) shape: Vec<u64>,
     pub(super) start: usize,
     pub(super) end: usize,
@@ -37,9 +42,22 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stored {
     pub(super) file: usize,
+    /// The format of the numbers: blocks are read as bf16, unless f32 was asked for.
     pub(super) dtype: Dtype,
+    pub(super) encoding: Encoding,
+    pub(super) change: Change,
+    pub(super) columns: usize,
     pub(super) start: usize,
     pub(super) end: usize,
+}
+
+impl Entry {
+    /// Where its numbers are, and how they are read; none if its format is not.
+    pub(super) fn stored(&self, file: usize, columns: usize) -> Option<Stored> {
+        let (encoding, &Self { change, start, end, .. }) = (self.encoding?, self);
+        let dtype = encoding.plain().unwrap_or(Dtype::Bf16);
+        Some(Stored { file, dtype, encoding, change, columns, start, end })
+    }
 }
 
 impl Stored {
@@ -50,13 +68,18 @@ impl Stored {
     pub(super) fn values<'a>(&self, file: &'a WeightFile, buffer: &'a mut Vec<f32>) -> &'a [f32] {
         let bytes = self.bytes(file);
         // Nearly every writer pads the header, so that f32 needs no copy.
-        if self.dtype == Dtype::F32
+        if self.encoding == Encoding::Plain(Dtype::F32)
+            && self.change == Change::None
             && cfg!(target_endian = "little")
             && let Ok(values) = bytemuck::try_cast_slice(bytes)
         {
             return values;
         }
-        dtype::decode(self.dtype, bytes, buffer);
+        self.encoding.decode(bytes, buffer);
+        self.change.undo(buffer, self.columns);
+        if self.encoding.plain().is_none() && self.dtype == Dtype::Bf16 {
+            buffer.iter_mut().for_each(|it| *it = half::bf16::from_f32(*it).to_f32());
+        }
         buffer
     }
 }
@@ -76,6 +99,18 @@ impl WeightFile {
 
     #[cfg(not(unix))]
     pub(super) fn forget(&self, _: &Stored) {}
+
+    /// A GGUF file, whose tensors have the names of a folder, and its configuration.
+    pub(super) fn of_gguf(path: PathBuf) -> Result<(ParsedConfig, Self), Refusal> {
+        let (parsed, map, entries) = gguf::open(&path)?;
+        let entry = |it: gguf::Entry| {
+            let gguf::Entry { name, encoding, shape, start, end, change } = it;
+            let dtype = encoding.to_string();
+            (name, Entry { dtype, encoding: Some(encoding), change, shape, start, end })
+        };
+        let tensors = entries.into_iter().map(entry).collect();
+        Ok((parsed, Self { path, map, tensors, metadata: BTreeMap::new() }))
+    }
 
     pub(super) fn open(path: PathBuf) -> Result<Self, Refusal> {
         let file = crate::files::open(&path)?;
@@ -142,7 +177,8 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Refusal> {
                 format!("{} bytes", bytes.len()),
             );
         }
-        if let Some(dtype) = Dtype::from_safetensors_name(&dtype) {
+        let known = Dtype::from_safetensors_name(&dtype);
+        if let Some(dtype) = known {
             let elements =
                 (shape.iter()).try_fold(1_u64, |product, size| product.checked_mul(*size));
             let size = elements.and_then(|elements| elements.checked_mul(dtype.size() as u64));
@@ -156,6 +192,8 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Refusal> {
         previous_end = end;
         let entry = Entry {
             dtype,
+            encoding: known.map(Encoding::Plain),
+            change: Change::None,
             shape,
             start: data_start + start as usize,
             end: data_start + end as usize,

@@ -7,14 +7,15 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use hapo_core::Refusal;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
 use crate::config::dtype::{self, Dtype};
-use crate::config::{Config, TensorSpec};
+use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json;
 use crate::families::family_of;
 use crate::files::{excerpt, in_file, io, malformed, refused, require_finite};
+use crate::gguf;
 
 /// Numbers converted at a time: their bytes stay in the cache until they are written.
 const CHUNK: usize = 1 << 16;
@@ -60,13 +61,7 @@ pub fn write(
 
     let tensors = config.file_tensors();
     let shards = plan_shards(tensors.iter().map(|it| it.spec.clone()).collect(), layout);
-    let mut whole = |spec: &TensorSpec| {
-        let it = tensors.iter().find(|it| it.spec == *spec).expect("a shard has known tensors");
-        match &it.parts[..] {
-            [one] => source(one),
-            parts => parts.iter().flat_map(&mut source).collect(),
-        }
-    };
+    let mut whole = |spec: &TensorSpec| whole(&tensors, spec, &mut source);
     let n_shards = shards.len();
     let mut weight_map = BTreeMap::new();
     let mut total_bytes = 0;
@@ -109,6 +104,87 @@ pub(super) fn write_companions(
     let text = config_json::render_generation(config, kept.first().map(|it| it.1));
     let text = text.map_err(|refusal| in_file(&path, refusal))?;
     write_file(&path, |out| out.write_all(text.as_bytes()))
+}
+
+/// Writes a model as one GGUF file for llama.cpp: matrices as `layout.dtype`, vectors as f32, the tokenizer and the chat
+/// template of `layout` as keys. `source` is as in [`write()`].
+pub fn write_gguf(
+    path: &Path,
+    config: &Config,
+    layout: &Layout<'_>,
+    mut source: impl FnMut(&TensorSpec) -> Vec<f32>,
+) -> Result<(), Refusal> {
+    config.check().map_err(|refusal| in_file(path, refusal))?;
+    if path.exists() {
+        let hint = "write into a new file; an old model is never replaced";
+        return Err(refused(path, "", "no file of this name", "one").hint(hint));
+    }
+    let header = gguf::header(path, config, layout.dtype, layout.tokenizer_files)?;
+    let files = config.file_tensors();
+    let mut refused = None;
+    let written = write_file(path, |out| {
+        out.write_all(&header.bytes)?;
+        let mut bytes = Vec::new();
+        for it in &header.tensors {
+            let mut values = match &it.values {
+                Some(values) => values.clone(),
+                None => whole(&files, &it.spec, &mut source),
+            };
+            let columns = it.spec.shape.get(1).copied().unwrap_or(1);
+            let checked = require_writable(path, &it.spec, it.dtype, &values);
+            if let Err(error) = checked {
+                refused = Some(error);
+                return Err(std::io::ErrorKind::InvalidData.into());
+            }
+            it.change.apply(&mut values, columns);
+            dtype::encode(it.dtype, &values, &mut bytes);
+            bytes.resize(it.padded(), 0);
+            out.write_all(&bytes)?;
+        }
+        Ok(())
+    });
+    refused.map_or(written, Err)?;
+    require_same_shape(path, config).inspect_err(|_| {
+        // Nothing to add when this fails too: the first cause is the one to report.
+        let _ = fs::remove_file(path);
+    })
+}
+
+/// Checks that a file says what `config.json` would: not every field has a key, and what llama.cpp takes for the others
+/// is what reading takes.
+fn require_same_shape(path: &Path, config: &Config) -> Result<(), Refusal> {
+    let fields = |config: &Config| -> Map<String, Value> {
+        let text = config_json::render(config, Dtype::F32);
+        serde_json::from_str(&text).expect("an object was written")
+    };
+    let mut read = gguf::read_config(path)?.config;
+    (read.eos, read.bos, read.pad) = (config.eos.clone(), config.bos, config.pad);
+    if read.family == "llama" && config.family == "mistral" {
+        read.family = config.family;
+    }
+    let (read, wanted) = (fields(&read), fields(config));
+    let differs = |(key, value): &(&String, &Value)| read.get(*key) != Some(value);
+    match wanted.iter().find(differs) {
+        None => Ok(()),
+        Some((key, value)) => {
+            let expected = read.get(key).unwrap_or(&Value::Null);
+            let expected = format!("{expected}, which is what GGUF stands for");
+            Err(refused(path, key, expected, excerpt(&value.to_string())))
+        }
+    }
+}
+
+/// The values of a file's tensor, whose parts may be several of the decoder's.
+fn whole(
+    tensors: &[FileTensor],
+    spec: &TensorSpec,
+    source: &mut impl FnMut(&TensorSpec) -> Vec<f32>,
+) -> Vec<f32> {
+    let it = tensors.iter().find(|it| it.spec == *spec).expect("a file has known tensors");
+    match &it.parts[..] {
+        [one] => source(one),
+        parts => parts.iter().flat_map(source).collect(),
+    }
 }
 
 /// Cuts the tensors into files of at most `shard_bytes`, in order; within a file they are sorted by

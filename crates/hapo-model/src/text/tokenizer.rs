@@ -14,6 +14,7 @@ use serde::{Deserialize, Deserializer};
 use tokenizers::{Encoding, PostProcessor, Token};
 
 use crate::files::{excerpt, read_bounded, refused};
+use crate::gguf;
 use crate::text::growth;
 
 /// A tokenizer of 250,000 entries takes about 20 MB.
@@ -32,8 +33,13 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json` of a model folder.
+    /// Reads `tokenizer.json` of a model folder, or the tokenizer of a GGUF file.
     pub fn open(dir: &Path) -> Result<Self, Refusal> {
+        if let Some(file) = gguf::find(dir)? {
+            let files = gguf::tokenizer_files(&file)?;
+            let (_, bytes) = &files[0];
+            return Self::from_bytes(&file, bytes);
+        }
         let file = dir.join("tokenizer.json");
         let bytes = read_bounded(&file, MAX_BYTES)?;
         Self::from_bytes(&file, &bytes)

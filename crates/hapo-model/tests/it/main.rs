@@ -4,6 +4,7 @@ mod bf16;
 mod families;
 mod folder;
 mod folder_config;
+mod gguf;
 mod lora;
 mod losses;
 mod memory;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
 use hapo_kernels::Device;
-use hapo_model::folder::Fingerprint;
+use hapo_model::folder::{Fingerprint, is_model, read_tokenizer_files};
 use hapo_model::{Config, Decoder, LoadedModel, Model, Rope, Tokenizer};
 
 use crate::Result;
@@ -88,6 +88,11 @@ pub(crate) fn tokenizer_of(init: &InitSection) -> Result<(Tokenizer, Companions)
         return Ok((tokenizer, files.to_vec()));
     };
     let path = Path::new(path);
+    if is_model(path) {
+        let mut files = read_tokenizer_files(path)?;
+        files.retain(|it| it.0.starts_with("tokenizer"));
+        return Ok((Tokenizer::open(path)?, files));
+    }
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
     let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
     let read = |file: &Path| std::fs::read(file).map_err(Refusal::io("read", file));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
 use hapo_kernels::Device;
-use hapo_model::folder::{AdapterFolder, open_adapter};
+use hapo_model::folder::{AdapterFolder, is_model, open_adapter};
 use hapo_model::{LoadedModel, LoraShape, Model, load, load_frozen};
 
 use crate::Result;
@@ -85,7 +85,7 @@ pub(crate) fn begin<D: Device>(model: &mut Model<D>, lora: &LoraSection, seed: u
 /// The adapter in a folder that holds one and no model.
 pub(crate) fn adapter_of(path: &str) -> Result<Option<AdapterFolder>> {
     let folder = Path::new(path);
-    if folder.join("config.json").exists() || !folder.join("adapter_config.json").exists() {
+    if is_model(folder) || !folder.join("adapter_config.json").exists() {
         return Ok(None);
     }
     Ok(Some(open_adapter(folder)?))
@@ -93,7 +93,7 @@ pub(crate) fn adapter_of(path: &str) -> Result<Option<AdapterFolder>> {
 
 /// The folder of an adapter's base, or [`BUILTIN_BASE`].
 pub(crate) fn base_of(adapter: &AdapterFolder) -> Result<String> {
-    let here = |it: &&str| *it == BUILTIN_BASE || Path::new(it).join("config.json").exists();
+    let here = |it: &&str| *it == BUILTIN_BASE || is_model(Path::new(it));
     let named = [adapter.base_folder(), adapter.base.as_deref()];
     match named.into_iter().flatten().find(here) {
         Some(it) => Ok(it.to_owned()),

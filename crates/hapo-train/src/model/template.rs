@@ -96,14 +96,7 @@ fn of_folder(asked: TemplateRequest<'_>, folder: &Path) -> Result<ChosenTemplate
         return Ok(ChosenTemplate::new(asked, &trained.name, "which it was trained with"));
     }
     hapo_model::folder::read_config(folder)?;
-    let mut files = Vec::new();
-    for name in ["tokenizer_config.json", "chat_template.jinja"] {
-        let path = folder.join(name);
-        if path.exists() {
-            let bytes = std::fs::read(&path).map_err(Refusal::io("read", &path))?;
-            files.push((name, bytes));
-        }
-    }
+    let files = hapo_model::folder::read_tokenizer_files(folder)?;
     let tokenizer = || Tokenizer::open(folder);
     of_files(asked, &files, folder, tokenizer)
 }

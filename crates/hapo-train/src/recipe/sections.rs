@@ -190,7 +190,7 @@ section! {
 section! {
     /// `[model]`: exactly one of `path` and `init`.
     ModelSection {
-        /// A Hugging Face folder, `org/name[@revision]` of the hub, `builtin:base`, or an earlier stage (D33):
+        /// A Hugging Face folder, a GGUF file, `org/name[@revision]` of the hub, `builtin:base`, or an earlier stage (D33):
         /// `stage:NAME` hands on its best checkpoint where it has `[eval]`, what it started from included, else its
         /// last; `stage:NAME@best` and `stage:NAME@last` say which.
         path: Option<String> = None; aka "base_model" "model_name_or_path" "pretrained_model_name_or_path",

@@ -13,6 +13,7 @@ use hapo_data::{
     BadRow, Converted, Decision, FileSummary, Format, Lengths, Only, PromptTemplate, Reading, Row,
     Rows, TemplateChoice, TokenCount, Written, question_hash, summarise,
 };
+use hapo_model::folder::is_model;
 use hapo_train::grading::gold_of;
 use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
@@ -230,7 +231,7 @@ fn stats_template(args: &Stats) -> Result<PromptTemplate> {
     if let Some(named) = choice.check()? {
         return Ok(named.into());
     }
-    let Some(folder) = args.tokenizer.as_deref().filter(|it| it.is_dir()) else {
+    let Some(folder) = args.tokenizer.as_deref().filter(|it| it.is_dir() || is_model(it)) else {
         return Err(bad_input(
             "--template chat: expected the folder of a model as --tokenizer",
             "the model's own template lies beside its tokenizer",

@@ -1,0 +1,188 @@
+//! The number formats of GGUF: plain ones, and blocks of small integers with factors.
+//!
+//! The operations and their order are those of the Python package `gguf`, in f32, so that the numbers have its bits.
+
+use std::fmt;
+
+use half::f16;
+
+use crate::config::dtype::{self, Dtype};
+
+/// A number format of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Plain(Dtype),
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    Q4K,
+    Q5K,
+    Q6K,
+}
+
+/// `ggml_type`, by number; an empty name is one that was removed.
+const NAMES: [&str; 42] = [
+    "F32", "F16", "Q4_0", "Q4_1", "", "", "Q5_0", "Q5_1", "Q8_0", "Q8_1", "Q2_K", "Q3_K", "Q4_K",
+    "Q5_K", "Q6_K", "Q8_K", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S",
+    "IQ4_XS", "I8", "I16", "I32", "I64", "F64", "IQ1_M", "BF16", "", "", "", "TQ1_0", "TQ2_0", "",
+    "", "", "MXFP4", "NVFP4", "Q1_0",
+];
+
+const ALL: [Encoding; 11] = [
+    Encoding::Plain(Dtype::F32),
+    Encoding::Plain(Dtype::F16),
+    Encoding::Plain(Dtype::Bf16),
+    Encoding::Q4_0,
+    Encoding::Q4_1,
+    Encoding::Q5_0,
+    Encoding::Q5_1,
+    Encoding::Q8_0,
+    Encoding::Q4K,
+    Encoding::Q5K,
+    Encoding::Q6K,
+];
+
+impl Encoding {
+    pub(super) const KNOWN: &str =
+        "F32, F16, BF16, Q8_0, Q6_K, Q5_K, Q4_K, Q5_1, Q5_0, Q4_1 or Q4_0";
+
+    /// The format of a number of `ggml_type`, or the name of one that is not read.
+    pub(super) fn of(number: u32) -> Result<Self, String> {
+        let name = NAMES.get(number as usize).copied().unwrap_or_default();
+        let found = ALL.into_iter().find(|it| it.name() == name);
+        let unnamed = || format!("type {number}");
+        found.ok_or_else(|| if name.is_empty() { unnamed() } else { name.to_owned() })
+    }
+
+    /// Its number in `ggml_type`.
+    pub(super) fn number(self) -> u32 {
+        let found = NAMES.iter().position(|name| *name == self.name());
+        found.expect("every format has a number") as u32
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain(dtype) => dtype.safetensors_name(),
+            Self::Q4_0 => "Q4_0",
+            Self::Q4_1 => "Q4_1",
+            Self::Q5_0 => "Q5_0",
+            Self::Q5_1 => "Q5_1",
+            Self::Q8_0 => "Q8_0",
+            Self::Q4K => "Q4_K",
+            Self::Q5K => "Q5_K",
+            Self::Q6K => "Q6_K",
+        }
+    }
+
+    /// The format of plain numbers.
+    pub(crate) fn plain(self) -> Option<Dtype> {
+        match self {
+            Self::Plain(dtype) => Some(dtype),
+            _ => None,
+        }
+    }
+
+    /// Numbers and bytes of a block.
+    pub(crate) fn block(self) -> (u64, u64) {
+        match self {
+            Self::Plain(dtype) => (1, dtype.size() as u64),
+            Self::Q4_0 => (32, 18),
+            Self::Q4_1 => (32, 20),
+            Self::Q5_0 => (32, 22),
+            Self::Q5_1 => (32, 24),
+            Self::Q8_0 => (32, 34),
+            Self::Q4K => (256, 144),
+            Self::Q5K => (256, 176),
+            Self::Q6K => (256, 210),
+        }
+    }
+
+    /// Replaces the contents of `values` by the numbers of whole blocks.
+    pub(crate) fn decode(self, bytes: &[u8], values: &mut Vec<f32>) {
+        let decode: fn(&[u8], &mut Vec<f32>) = match self {
+            Self::Plain(dtype) => return dtype::decode(dtype, bytes, values),
+            Self::Q4_0 => {
+                |b, to| to.extend(nibbles(&b[2..]).map(|q| half(b) * (f32::from(q) - 8.0)))
+            }
+            Self::Q4_1 => {
+                |b, to| to.extend(nibbles(&b[4..]).map(|q| half(b) * f32::from(q) + half(&b[2..])))
+            }
+            Self::Q5_0 => |b, to| to.extend(with_high_bits(&b[2..]).map(|q| half(b) * (q - 16.0))),
+            Self::Q5_1 => {
+                |b, to| to.extend(with_high_bits(&b[4..]).map(|q| half(b) * q + half(&b[2..])))
+            }
+            Self::Q8_0 => {
+                |b, to| to.extend(b[2..].iter().map(|q| half(b) * f32::from(q.cast_signed())))
+            }
+            Self::Q4K => |b, to| groups_of_32(b, &b[16..], None, to),
+            Self::Q5K => |b, to| groups_of_32(b, &b[48..], Some(&b[16..48]), to),
+            Self::Q6K => q6_k,
+        };
+        let size = self.block().1 as usize;
+        values.clear();
+        values.reserve(bytes.len() / size * self.block().0 as usize);
+        for block in bytes.chunks_exact(size) {
+            decode(block, values);
+        }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+fn half(bytes: &[u8]) -> f32 {
+    f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
+}
+
+/// The lower halves of bytes, then the upper ones.
+fn nibbles(bytes: &[u8]) -> impl Iterator<Item = u8> {
+    bytes.iter().map(|it| it & 15).chain(bytes.iter().map(|it| it >> 4))
+}
+
+/// 32 integers of 5 bits, whose highest come first.
+fn with_high_bits(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    let high = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    let low = nibbles(&bytes[4..20]).zip(0..32);
+    low.map(move |(q, at)| f32::from(q | (((high >> at) & 1) as u8) << 4))
+}
+
+/// `Q4_K` and `Q5_K`: groups of 32, each with a factor and an offset of 6 bits. Bit `i` of `high` is the fifth of group
+/// `i`.
+fn groups_of_32(block: &[u8], low: &[u8], high: Option<&[u8]>, to: &mut Vec<f32>) {
+    let (d, dmin, packed) = (half(block), half(&block[2..]), &block[4..16]);
+    for group in 0..8 {
+        let (scale, offset) = match group {
+            0..4 => (packed[group] & 63, packed[group + 4] & 63),
+            _ => {
+                let (both, top) = (packed[group + 4], |at: usize| (packed[at] >> 2) & 48);
+                ((both & 15) | top(group - 4), (both >> 4) | top(group))
+            }
+        };
+        let (scale, offset) = (d * f32::from(scale), dmin * f32::from(offset));
+        let pair = &low[group / 2 * 32..][..32];
+        to.extend(pair.iter().enumerate().map(|(at, byte)| {
+            let q = if group % 2 == 0 { byte & 15 } else { byte >> 4 };
+            let fifth = high.map_or(0, |bits| (bits[at] >> group) & 1);
+            scale * f32::from(q | fifth << 4) - offset
+        }));
+    }
+}
+
+/// 16 groups of 16 integers of 6 bits: the lower four in 128 bytes, the upper two in 64, then factors.
+fn q6_k(block: &[u8], to: &mut Vec<f32>) {
+    let (low, high, scales, d) =
+        (&block[..128], &block[128..192], &block[192..208], half(&block[208..]));
+    for at in 0..256 {
+        let (half, quarter, within) = (at / 128, at / 32 % 4, at % 32);
+        let byte = low[half * 64 + quarter % 2 * 32 + within];
+        let q = if quarter < 2 { byte & 15 } else { byte >> 4 };
+        let upper = (high[half * 32 + within] >> (2 * quarter)) & 3;
+        let scale = d * f32::from(scales[at / 16].cast_signed());
+        to.push(scale * (f32::from(q | upper << 4) - 32.0));
+    }
+}
