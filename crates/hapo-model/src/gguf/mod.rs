@@ -161,3 +161,29 @@ impl Change {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_each_format_have_the_bits_of_the_package_gguf() {
+        let path = hapo_testing::repository("testdata/gguf/blocks.gguf");
+        let map = map(&path).unwrap();
+        let gguf = Gguf::parse(&path, &map).unwrap();
+        let values = |name: &str| {
+            let (tensor, mut values) = (&gguf.tensors[name], Vec::new());
+            tensor.encoding.decode(&map[tensor.start..tensor.end], &mut values);
+            values.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        let names = gguf.tensors.keys().filter(|it| !it.ends_with(".f32"));
+        let mut count = 0;
+        for name in names {
+            assert_eq!(gguf.tensors[name].encoding.to_string(), *name);
+            assert_eq!(values(name), values(&format!("{name}.f32")), "{name}");
+            assert!(values(name).len() >= 32);
+            count += 1;
+        }
+        assert_eq!(count, 10);
+    }
+}
