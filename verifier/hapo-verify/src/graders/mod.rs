@@ -7,6 +7,7 @@ pub(crate) mod math;
 mod meant;
 pub(crate) mod oat;
 mod residues;
+mod spellings;
 mod unknowns;
 
 use crate::error::GoldError;

@@ -7,6 +7,7 @@
 
 mod angles;
 mod clock;
+mod letters;
 mod markup;
 mod names;
 mod numerals;
@@ -18,18 +19,21 @@ mod words;
 use crate::compare::integers_that_meet;
 use crate::cursor::{Cursor, is_digits};
 use crate::expr::{Expr, Op};
+use crate::marks::is_value;
 use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::numeric;
 use crate::parse::{self, ParseResult, Style};
 pub(crate) use clock::{Clock, clock, is_date};
+pub(crate) use letters::{as_letter, labelled, lists_letters};
+pub(crate) use markup::plain;
 pub(crate) use names::{mixed_in_words, ratio_in_words};
 pub(crate) use signs::{as_meant, is_unreduced_residue};
 use std::borrow::Cow;
 use units::Measured;
-pub(crate) use units::Unit;
+pub(crate) use units::{Unit, is_counted_noun};
 pub(crate) use words::{
-    announced_part, as_words, asserted, begins_with_decision, capital, hedges, names_nothing,
-    same_words,
+    announced_part, as_words, asserted, begins_with_decision, capital, hedges, is_function,
+    names_nothing, same_words,
 };
 
 /// Dots of what goes on.
@@ -150,9 +154,10 @@ pub(crate) fn is_integer_ratio(text: &str) -> bool {
     text.split_once(':').is_some_and(|(a, b)| is_digits(a.trim()) && is_digits(b.trim()))
 }
 
-/// True if words around the first number of an announcement change it.
-pub(crate) fn changes_number(text: &str) -> bool {
-    words::changes_number(text, units::is_operation)
+/// The end of an announced sentence from its value on, where no words change it.
+pub(crate) fn said_value(text: &str) -> Option<&str> {
+    let value = if is_value(text) { text } else { words::from_value(text)? };
+    (!words::changes_number(text, value, units::is_operation)).then_some(value)
 }
 
 /// True if Math-Verify reads an answer in its own way, or pays for it where the policies refuse it.

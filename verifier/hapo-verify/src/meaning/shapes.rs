@@ -118,8 +118,38 @@ fn is_remark(text: &str) -> bool {
         text.replace("\\text", "").replace("\\quad", "").chars().filter(kept).collect();
     let plain = plain.trim_start_matches("where").trim_start_matches("for");
     let is_symbol = |it: &str| it.len() == 1 && it.bytes().all(|b| b.is_ascii_lowercase());
-    let before = ["\\in\\mathbbZ", "\\inℤ", "isaninteger", "isanyinteger", "anyinteger", "integer"];
-    let behind = ["someinteger", "anyinteger", "integer", "allintegers", "integers", "eachinteger"];
+    let before = [
+        "\\in\\mathbbR",
+        "isaconstant",
+        "isanyconstant",
+        "isrealconstant",
+        "isanyrealnumber",
+        "isanarbitraryconstant",
+        "\\in\\mathbbZ",
+        "\\inℤ",
+        "isaninteger",
+        "isanyinteger",
+        "anyinteger",
+        "integer",
+    ];
+    let behind = [
+        "anyrealnumber",
+        "anyreal",
+        "allreal",
+        "allrealnumbers",
+        "somereal",
+        "somerealnumber",
+        "anyconstant",
+        "someconstant",
+        "areal",
+        "aconstant",
+        "someinteger",
+        "anyinteger",
+        "integer",
+        "allintegers",
+        "integers",
+        "eachinteger",
+    ];
     before.iter().any(|it| plain.strip_suffix(it).is_some_and(is_symbol))
         || behind.iter().any(|it| plain.strip_prefix(it).is_some_and(is_symbol))
 }

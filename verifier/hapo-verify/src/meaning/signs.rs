@@ -180,12 +180,23 @@ pub(super) fn commands(text: &str) -> String {
         if out.ends_with(|c: char| c.is_ascii_alphabetic() || c == '\\' || c == '{') {
             return None;
         }
+        let start = *cursor;
         let rest = cursor.rest();
         let is_pi = |it: &str| !it.starts_with(|c: char| c.is_alphanumeric());
         if rest.strip_prefix("pi").is_some_and(is_pi) {
             out.push_str("\\pi ");
             return cursor.eat("pi");
         }
+        // `log2(5)` is by the base 2, and a root of plain text has its argument in brackets.
+        if let Some(base) = cursor
+            .eat("log")
+            .and_then(|()| cursor.digits())
+            .filter(|_| cursor.rest().starts_with('('))
+        {
+            out.extend(["\\log_{", base, "}"]);
+            return Some(());
+        }
+        *cursor = start;
         let name = cursor.one_of(&FUNCTIONS)?;
         cursor.rest().starts_with(['(', ' ', '^', '_', '\\']).then(|| out.extend(["\\", name]))
     })

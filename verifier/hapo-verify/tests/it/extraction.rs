@@ -56,14 +56,14 @@ fn an_answer_is_a_closed_box_or_announced() {
         ("7", "The answer to the question of how many is 7.", "unparsable correct"),
         ("7", "answer = 7", "unparsable correct"),
         ("7", "The answer is 6. No: the answer is 7.", "unparsable correct"),
-        ("7", "The answer is not 7", "unparsable unparsable"),
+        ("7", "The answer is not 7", "unparsable wrong"),
         ("7", "Answer choices: 5, 6, 7", "unparsable unparsable"),
         ("7", "What is the answer? We see 7", "unparsable unparsable"),
         ("7", "The answer is: ", "unparsable unparsable"),
         ("7", "<answer> 7 </answer>", "unparsable correct"),
         ("7", "<answer> 7", "unparsable unparsable"),
         ("42", "6 times 7\n#### 42\n", "unparsable correct"),
-        ("42", "#### 42\nand so on", "unparsable unparsable"),
+        ("42", "#### 42\nand so on", "unparsable correct"),
         ("1000", "#### 1,000 people in 3 days", "unparsable correct"),
     ] {
         assert_eq!(by_rule(gold, text), expected, "{text:?} against {gold}");
