@@ -2,7 +2,7 @@
 //!
 //! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
 
-use super::{residues, spellings, unknowns};
+use super::{spellings, unknowns};
 use crate::compare::{
     Comparison, are_joined_otherwise, is_list_for_inequality, same_condition, without_case,
 };
@@ -13,9 +13,9 @@ use crate::extraction::{Extraction, find_answer, judge_found};
 use crate::grader::{AnswerForm, FoundAnswer, PreparedGold};
 use crate::meaning::{
     self, Clock, DOTS, Meaning, Refusal, Unit, announced_part, as_letter, as_words, asserted,
-    begins_with_decision, clock, hedges, is_date, is_integer_ratio, is_ratio, is_unreduced_residue,
-    labelled, mixed_in_words, names_nothing, opened, ratio_in_words, read, read_measured,
-    said_value, same_words,
+    begins_with_decision, clock, hedges, is_date, is_integer_ratio, is_ratio, labelled,
+    mixed_in_words, names_nothing, opened, ratio_in_words, read, read_measured, said_value,
+    same_words,
 };
 use crate::normalise::{Boxes, bare, contents, offers_another, open_boxes};
 use crate::numeric;
@@ -204,12 +204,6 @@ impl MeantGold {
             return self.without_value(answer, text);
         };
         let [gold, value] = &without_case([gold, value]);
-        if let Some(same) = residues::same_classes((gold, &self.text), value) {
-            return of(same, "the same classes of residues", "other classes of residues");
-        }
-        if is_unreduced_residue(text) && modulus(gold).is_none() {
-            return (Verdict::Wrong, "a residue that is not reduced against a number");
-        }
         match unknowns::in_order((gold, &self.text), (value, text)) {
             Some(Ok((gold, value))) => {
                 let same = Comparison::new(&self.options).equal(&gold, &value);
@@ -236,7 +230,7 @@ impl MeantGold {
             );
         }
         let (gold, value) = (&as_union(gold, &value), as_union(&value, gold));
-        let (gold, value) = (&numeric::closed_forms(gold), numeric::closed_forms(&value));
+        let (gold, value) = (&numeric::geometric_closed(gold), numeric::geometric_closed(&value));
         let mut comparison = Comparison::new(&self.options);
         if comparison.equal(&as_tuple(gold, &value), &as_tuple(&value, gold)) {
             return (Verdict::Correct, comparison.reason);

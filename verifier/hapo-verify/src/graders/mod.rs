@@ -6,7 +6,6 @@ pub(crate) mod format;
 pub(crate) mod math;
 mod meant;
 pub(crate) mod oat;
-mod residues;
 mod spellings;
 mod unknowns;
 

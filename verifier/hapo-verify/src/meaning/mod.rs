@@ -27,7 +27,7 @@ pub(crate) use clock::{Clock, clock, is_date};
 pub(crate) use letters::{as_letter, labelled, lists_letters};
 pub(crate) use markup::plain;
 pub(crate) use names::{mixed_in_words, ratio_in_words};
-pub(crate) use signs::{as_meant, is_unreduced_residue};
+pub(crate) use signs::as_meant;
 use std::borrow::Cow;
 use units::Measured;
 pub(crate) use units::{Unit, is_counted_noun};
@@ -183,10 +183,7 @@ pub(crate) fn is_read_otherwise(text: &str) -> bool {
 /// `text` in the notation that the grammar reads.
 fn notation(text: &str) -> String {
     let text = numerals::rewritten(&signs::exponents(text));
-    let text = signs::residues(&text)
-        .or_else(|| signs::ratios(&text))
-        .or_else(|| signs::sets(&text))
-        .unwrap_or(text);
+    let text = signs::ratios(&text).or_else(|| signs::sets(&text)).unwrap_or(text);
     let text = shapes::with_dots(&text);
     normalise(&as_meant(&signs::commands(&text)), CleanUp::KEEPS_UNITS)
 }

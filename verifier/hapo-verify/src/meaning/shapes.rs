@@ -9,31 +9,10 @@ pub(super) fn rewritten(text: &str) -> Cow<'_, str> {
     if let Some(it) = nested_rows(text).or_else(|| parted_rows(text)).or_else(|| transposed(text)) {
         return Cow::Owned(it);
     }
-    if let Some(it) =
-        modulus_of_sign(text).or_else(|| modulus_in_text(text)).or_else(|| combinations(text))
-    {
+    if let Some(it) = combinations(text) {
         return Cow::Owned(it);
     }
     half_lines(without_parameters(text))
-}
-
-/// `x \equiv_9 2` as `x \equiv 2 \pmod{9}`.
-fn modulus_of_sign(text: &str) -> Option<String> {
-    let (head, rest) = text.split_once("\\equiv_")?;
-    let (modulus, value) = match rest.strip_prefix('{') {
-        Some(inner) => inner.split_once('}')?,
-        None => rest.split_at_checked(1)?,
-    };
-    is_digits(modulus).then(|| format!("{head}\\equiv {} \\pmod{{{modulus}}}", value.trim()))
-}
-
-/// `15 \text{ (mod 20)}` as `15 \pmod{20}`.
-fn modulus_in_text(text: &str) -> Option<String> {
-    let (at, len) = ["\\text{ (mod ", "\\text{(mod "]
-        .iter()
-        .find_map(|it| text.find(it).map(|at| (at, it.len())))?;
-    let (modulus, rest) = text[at + len..].split_once(")}")?;
-    Some(format!("{}\\pmod{{{}}}{rest}", &text[..at], modulus.trim()))
 }
 
 /// `[[1,2],[3,4]]` is a matrix.

@@ -11,8 +11,6 @@ mod budget;
 mod complex;
 mod eval;
 mod exact;
-mod extrapolated;
-mod leading;
 mod modular;
 mod points;
 mod sums;
@@ -23,15 +21,11 @@ use ball::{Ball, Big, Double};
 pub(crate) use budget::refuel;
 use eval::{real_value, value};
 pub(crate) use exact::exact;
-pub(crate) use extrapolated::same_when_extrapolated;
-use extrapolated::tending;
-pub(crate) use leading::linear;
 use modular::same_rational_function;
 use num_bigint::BigInt;
 use points::{same_at_points, same_at_real_points};
 use std::cmp::Ordering;
-use sums::geometric_closed;
-pub(crate) use sums::{degree, geometric_continued};
+pub(crate) use sums::{degree, geometric_closed, geometric_continued};
 
 /// Most distinct symbols in a comparison.
 const MAX_ATOMS: usize = 48;
@@ -55,11 +49,6 @@ impl Decision {
     pub(crate) fn is_same(self) -> bool {
         matches!(self, Decision::Same(_) | Decision::Near(_))
     }
-}
-
-/// `e` with every infinite sum and limit in closed form whose value its form tells.
-pub(crate) fn closed_forms(e: &Expr) -> Expr {
-    tending(&geometric_closed(e))
 }
 
 /// Decides whether `a` and `b` have the same value for all values of their symbols.
