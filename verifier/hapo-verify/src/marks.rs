@@ -123,6 +123,7 @@ pub(crate) fn is_denied_behind(rest: &str, word: &str) -> bool {
         || near.contains("ない")
         || near.contains("ません")
         || near.contains("아니")
+        || near.contains("아닙")
 }
 
 /// [`after_marker`] behind a word of another language than English.

@@ -14,8 +14,7 @@ use crate::grader::{AnswerForm, FoundAnswer, PreparedGold};
 use crate::meaning::{
     self, Clock, DOTS, Meaning, Refusal, Unit, announced_part, as_letter, as_words, asserted,
     begins_with_decision, clock, hedges, is_date, is_integer_ratio, is_ratio, labelled,
-    mixed_in_words, names_nothing, opened, ratio_in_words, read, read_measured, said_value,
-    same_words,
+    names_nothing, opened, read, read_measured, said_value, same_words,
 };
 use crate::normalise::{Boxes, bare, contents, offers_another, open_boxes};
 use crate::numeric;
@@ -101,13 +100,12 @@ impl MeantGold {
         let is_value = self.asks_for_number();
         // An answer that is said to be rounded is one, unless it rounds to the gold answer.
         let answer = answer.strip_prefix("approximately ").unwrap_or(answer);
-        let ratio = is_integer_ratio(&self.text).then(|| ratio_in_words(answer)).flatten();
-        let mut text = ratio.unwrap_or_else(|| answer.to_owned());
+        let mut text = answer.to_owned();
         let mut is_named = false;
         if is_value && self.meaning.words.is_none() {
-            let spelled = mixed_in_words(&text)
-                .or_else(|| spellings::without_remark(&text).map(str::to_owned));
-            text = spelled.unwrap_or(text);
+            if let Some(value) = spellings::without_remark(&text) {
+                text = value.to_owned();
+            }
             if let Some(value) = spellings::behind_name(&text) {
                 (text, is_named) = (value.to_owned(), true);
             }

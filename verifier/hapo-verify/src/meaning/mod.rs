@@ -26,7 +26,6 @@ use crate::parse::{self, ParseResult, Style};
 pub(crate) use clock::{Clock, clock, is_date};
 pub(crate) use letters::{as_letter, labelled, lists_letters};
 pub(crate) use markup::plain;
-pub(crate) use names::{mixed_in_words, ratio_in_words};
 pub(crate) use signs::as_meant;
 use std::borrow::Cow;
 use units::Measured;
@@ -77,8 +76,7 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
         let text = text.trim().to_owned();
         return Ok(Meaning { text, value, unit: None, is_counted: false, noun: None, words: None });
     }
-    let vector = shapes::components(text.trim().trim_matches('$'));
-    let plain = vector.unwrap_or_else(|| markup::plain(text));
+    let plain = markup::plain(text);
     let plain = names::numeral(&plain).unwrap_or(plain);
     let plain = angles::with_minutes(&plain).unwrap_or(plain);
     let plain = angles::rewritten(&plain);
