@@ -546,7 +546,7 @@ fn json_string(text: &str, quote: char) -> Option<(String, &str)> {
                 it @ ('\\' | '"' | '\'' | '/') => out.push(it),
                 // Commands of LaTeX are often written with one backslash.
                 'n' if !text[at + 2..].starts_with(|c: char| c.is_ascii_lowercase()) => {
-                    out.push('\n')
+                    out.push('\n');
                 }
                 it => out.extend(['\\', it]),
             },

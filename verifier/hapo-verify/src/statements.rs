@@ -379,25 +379,8 @@ fn boxes(text: &str, start: usize) -> Option<Statement<'_>> {
         let next = text[it.end..].chars().next().map_or(0, char::len_utf8);
         (it.clone(), it.end + next)
     };
-    let (passage, answer) = match enclosing_box(text, start, last.end) {
-        Some(outer) => outer,
-        None => {
-            let (mut first, mut next) = (start, last.clone());
-            for _ in 1..MAX_LISTED {
-                if let Some(start) = box_before(text, first)
-                    && let Some(content) = content_of(&text[..first], start)
-                    && let between = &text[content.end + 1..first]
-                    && (are_one_list(between, &text[content.clone()], &text[next.clone()])
-                        || between.len() < MAX_BETWEEN && offers_another(between))
-                {
-                    (first, next) = (start, content);
-                } else {
-                    break;
-                }
-            }
-            (first..end, last)
-        }
-    };
+    let (passage, answer) = enclosing_box(text, start, last.end)
+        .unwrap_or_else(|| (listed(text, start, &last)..end, last));
     // A box without braces ends with its number.
     let end = if text[answer.end..].starts_with('}') { passage.end } else { answer.end };
     let found = FoundAnswer {
@@ -411,6 +394,24 @@ fn boxes(text: &str, start: usize) -> Option<Statement<'_>> {
         is_exclaimed: false,
     };
     Some(Statement { range: passage.start..end, found, is_weak: false })
+}
+
+/// Where the list begins that the box at `start` ends.
+fn listed(text: &str, start: usize, last: &Range<usize>) -> usize {
+    let (mut first, mut next) = (start, last.clone());
+    for _ in 1..MAX_LISTED {
+        if let Some(start) = box_before(text, first)
+            && let Some(content) = content_of(&text[..first], start)
+            && let between = &text[content.end + 1..first]
+            && (are_one_list(between, &text[content.clone()], &text[next.clone()])
+                || between.len() < MAX_BETWEEN && offers_another(between))
+        {
+            (first, next) = (start, content);
+        } else {
+            break;
+        }
+    }
+    first
 }
 
 /// The outermost box that holds the one which begins at `start` and ends at `end`, where it says more than that one.

@@ -134,9 +134,12 @@ impl Anchors {
             // Nothing further than a hundred characters counts.
             let line = head_of_line(&text[anchor_end..], 102);
             let is_ascii = line.is_ascii();
-            let within = |n: usize| match is_ascii {
-                true => n.min(line.len()),
-                false => line.char_indices().nth(n).map_or(line.len(), |(idx, _)| idx),
+            let within = |n: usize| {
+                if is_ascii {
+                    n.min(line.len())
+                } else {
+                    line.char_indices().nth(n).map_or(line.len(), |(idx, _)| idx)
+                }
             };
             // The equals sign itself comes after at most 100 characters.
             let mut signs = line[..within(101)].rmatch_indices('=');

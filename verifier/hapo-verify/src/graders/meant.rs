@@ -104,7 +104,7 @@ impl MeantGold {
         let mut is_named = false;
         if is_value && self.meaning.words.is_none() {
             if let Some(value) = spellings::without_remark(&text) {
-                text = value.to_owned();
+                text = String::from(value);
             }
             if let Some(value) = spellings::behind_name(&text) {
                 (text, is_named) = (value.to_owned(), true);

@@ -1,8 +1,8 @@
 //! Extraction: the text of a completion that a grader is shown.
 
 use hapo_verify::{
-    AnswerForm, EXACT, Extracting, Extraction, FORMAT, GRADERS, Gold, Grader, MATH, OAT, Reason,
-    Verdict, find_answer,
+    AnswerForm, BENCHMARK, EXACT, Extracting, Extraction, FORMAT, GRADERS, Gold, Grader, MATH, OAT,
+    Reason, Verdict, find_answer,
 };
 
 fn verdict(grader: &dyn Grader, extraction: Extraction, gold: &str, text: &str) -> Verdict {
@@ -135,4 +135,28 @@ fn long_texts_end() {
             let _ = find_answer(&text, *rule);
         }
     }
+}
+
+#[test]
+fn a_whole_text_is_the_answer_where_it_states_none() {
+    let whole = |gold, text| verdict(&BENCHMARK, Extraction::Whole, gold, text).name();
+    assert_eq!(whole("42", "42"), "correct");
+    assert_eq!(whole("42", r"\boxed{42}"), "correct");
+    assert_eq!(whole("42", r"\boxed{The answer is 42.}"), "correct");
+    assert_eq!(whole("5 meters", "5 feet"), "wrong");
+    assert_ne!(whole("42", "I cannot solve this. It is certainly not 42, though."), "correct");
+}
+
+/// Thoughts of Magistral, Seed and gpt-oss.
+#[test]
+fn a_thought_has_many_tags() {
+    for text in [
+        r"[THINK]\boxed{4}[/THINK]\boxed{5}",
+        "<thinking>the answer is 4</thinking>The answer is 5.",
+        r"<seed:think>\boxed{4}</seed:think>\boxed{5}",
+        r"<|channel|>analysis<|message|>\boxed{4}<|end|><|start|>assistant<|channel|>final<|message|>\boxed{5}<|return|>",
+    ] {
+        assert_eq!(by_rule("5", text).split(' ').next_back(), Some("correct"), "{text}");
+    }
+    assert_eq!(by_rule("5", r"[THINK]\boxed{5}"), "unparsable unparsable");
 }
