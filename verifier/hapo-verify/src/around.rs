@@ -1,4 +1,4 @@
-//! What stands around a box and changes what it says.
+//! What stands around an answer and changes what it says.
 //!
 //! `\boxed{21}+1` is 22, `not \boxed{7}` is no answer, and `\boxed{7} or 8` is two. Looked at by the policies that read
 //! meaning alone. The price is that signs in a sentence may be taken for signs of a formula.
@@ -14,8 +14,10 @@ pub(crate) struct Around<'a> {
     /// The formula goes on: the box holds a part of it.
     pub(crate) is_part: bool,
     pub(crate) is_denied: bool,
-    /// Another value that is offered behind it.
-    pub(crate) alternative: Option<Cow<'a, str>>,
+    /// Other values that are offered beside it.
+    pub(crate) alternatives: Vec<Cow<'a, str>>,
+    /// The letter of a choice that is announced behind a box with its content.
+    pub(crate) letter: Option<Cow<'a, str>>,
 }
 
 impl<'a> Around<'a> {
@@ -26,7 +28,8 @@ impl<'a> Around<'a> {
             is_part: leads_on(before, after, is_in_formula)
                 || goes_on(before, after, is_in_formula),
             is_denied: is_denied(before) || is_taken_back(after),
-            alternative: alternative(after).map(Cow::Borrowed),
+            alternatives: alternative(after).map(Cow::Borrowed).into_iter().collect(),
+            letter: None,
         }
     }
 }

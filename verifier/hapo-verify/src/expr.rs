@@ -392,11 +392,6 @@ impl Expr {
         self.any(&mut |it| matches!(it, Expr::Float(_)))
     }
 
-    /// True if the imaginary unit occurs anywhere, or a symbol that may be complex.
-    pub(crate) fn has_imaginary(&self) -> bool {
-        self.any(&mut |it| matches!(it, Expr::I | Expr::Sym { complex: true, .. }))
-    }
-
     pub(crate) fn has_symbol(&self) -> bool {
         self.any(&mut |it| matches!(it, Expr::Sym { .. } | Expr::Call(Func::Named(_), _)))
     }

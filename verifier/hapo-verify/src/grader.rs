@@ -41,6 +41,8 @@ pub enum AnswerForm {
     Boxed,
     /// Behind words that announce it.
     Announced,
+    /// The whole text is it.
+    Whole,
 }
 
 /// An answer that a completion gives.
@@ -52,7 +54,7 @@ pub struct FoundAnswer<'a> {
     pub passage: Cow<'a, str>,
     /// The answer alone, without the marks of a text around it.
     pub answer: Cow<'a, str>,
-    /// What stands around its box.
+    /// What stands around it.
     pub(crate) around: Around<'a>,
     /// It ends a sentence with an exclamation mark, which is no factorial.
     pub(crate) is_exclaimed: bool,

@@ -59,6 +59,7 @@ mod gold;
 mod grader;
 mod graders;
 mod last_box;
+mod marks;
 mod meaning;
 mod normalise;
 mod number;
@@ -68,6 +69,8 @@ mod ordered;
 mod parse;
 mod policy;
 mod printed;
+mod retractions;
+mod statements;
 mod verdict;
 mod work;
 

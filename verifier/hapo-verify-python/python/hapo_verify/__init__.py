@@ -82,9 +82,13 @@ class Answer:
     """"boxed", "announced", or "whole" where the text is taken for the answer."""
 
 
-def verify(gold: str | Sequence[str], answer: str, *, policy: str = "training") -> Verdict:
-    """Judges the answer of a completion against a gold answer, or against several of which any counts."""
-    return Verdict(*judge_all([gold], [answer], _policy(policy), 1)[0])
+def verify(
+    gold: str | Sequence[str], answer: str, *, policy: str = "training", extraction: str | None = None
+) -> Verdict:
+    """Judges the answer of a completion against a gold answer, or against several of which any counts.
+
+    ``extraction`` is "boxed", "announced", "whole" (the text is the answer) or "any"; by default the policy's."""
+    return Verdict(*judge_all([gold], [answer], _policy(policy, extraction), 1)[0])
 
 
 def grade_batch(
@@ -92,10 +96,11 @@ def grade_batch(
     answers: Sequence[str],
     *,
     policy: str = "training",
+    extraction: str | None = None,
     threads: int | None = None,
 ) -> list[Verdict]:
     """Judges many completions, in order, on ``threads`` threads, by default as many as there are cores."""
-    return [Verdict(*it) for it in judge_all(golds, answers, _policy(policy), threads)]
+    return [Verdict(*it) for it in judge_all(golds, answers, _policy(policy, extraction), threads)]
 
 
 def parse(text: str) -> Answer | None:
@@ -104,7 +109,8 @@ def parse(text: str) -> Answer | None:
     return None if found is None else Answer(*found)
 
 
-def _policy(policy: str) -> Policy:
+def _policy(policy: str, extraction: str | None = None) -> Policy:
     if policy not in POLICIES:
         raise ValueError(f"policy: expected one of {', '.join(POLICIES)}, got {policy!r}")
-    return POLICIES[policy]
+    found = POLICIES[policy]
+    return found if extraction is None else Policy(found.grader, extraction)

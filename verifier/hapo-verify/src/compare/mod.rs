@@ -18,7 +18,6 @@ pub(crate) use conditions::{
     are_joined_otherwise, integers_that_meet, is_list_for_inequality, same_condition,
 };
 use solve::as_set;
-pub(crate) use solve::only_symbol;
 pub(crate) use symbols::{complex, renamed, with_imaginary_unit, without_case};
 
 /// Most pairs of elements that one comparison looks at.

@@ -5,8 +5,9 @@
 //! option's text is compared; the price is that an answer which gives the text alone is unparsable.
 
 use crate::error::GoldError;
-use crate::extraction::{Extraction, find_answer};
+use crate::extraction::{Extraction, find_answer, judge_found};
 use crate::grader::{AnswerForm, FoundAnswer, Grader, PreparedGold};
+use crate::meaning::lists_letters;
 use crate::verdict::{Judgement, Reason, Verdict};
 use std::borrow::Cow;
 
@@ -43,15 +44,22 @@ struct Letter(char);
 impl PreparedGold for Letter {
     fn judge(&self, completion: &str) -> Judgement {
         if let Ok(it) = find_answer(completion, Extraction::Announced) {
-            return self.judge_answer(&it);
+            return judge_found(self, &it);
         }
         let chosen = concluded(completion).or_else(|| leading_letter(completion));
         self.compare(chosen)
     }
 
     fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
+        if let Some(letter) = &found.around.letter {
+            return self.compare(leading_letter(letter));
+        }
+        if lists_letters(&found.answer) {
+            let gold = self.0.to_string();
+            return Judgement::new(Verdict::Wrong, &found.answer, gold, "more than one letter");
+        }
         let chosen = match found.form {
-            AnswerForm::Boxed => leading_letter(&found.answer),
+            AnswerForm::Boxed | AnswerForm::Whole => leading_letter(&found.answer),
             AnswerForm::Announced => {
                 leading_letter(&found.answer).or_else(|| concluded(&found.answer))
             }

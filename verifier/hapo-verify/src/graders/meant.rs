@@ -2,20 +2,19 @@
 //!
 //! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
 
-use super::{residues, unknowns};
+use super::{spellings, unknowns};
 use crate::compare::{
     Comparison, are_joined_otherwise, is_list_for_inequality, same_condition, without_case,
 };
-use crate::cursor::is_digits;
 use crate::error::GoldError;
 use crate::expr::{Expr, Func};
 use crate::extract::{Found, candidates};
-use crate::extraction::{Extraction, find_answer};
+use crate::extraction::{Extraction, find_answer, judge_found};
 use crate::grader::{AnswerForm, FoundAnswer, PreparedGold};
 use crate::meaning::{
-    Clock, DOTS, Meaning, Refusal, Unit, announced_part, as_words, asserted, begins_with_decision,
-    changes_number, clock, hedges, is_date, is_integer_ratio, is_ratio, is_unreduced_residue,
-    mixed_in_words, names_nothing, opened, ratio_in_words, read, read_measured, same_words,
+    self, Clock, DOTS, Meaning, Refusal, Unit, announced_part, as_letter, as_words, asserted,
+    begins_with_decision, clock, hedges, is_date, is_integer_ratio, is_ratio, labelled,
+    names_nothing, opened, read, read_measured, said_value, same_words,
 };
 use crate::normalise::{Boxes, bare, contents, offers_another, open_boxes};
 use crate::numeric;
@@ -61,30 +60,26 @@ impl MeantGold {
     fn compared_within(&self, answer: &str) -> Judgement {
         let extracted = Some(reported(answer.trim().to_owned()));
         let read = if self.meaning.unit.is_some() { read_measured } else { read };
-        let ratio = is_integer_ratio(&self.text).then(|| ratio_in_words(answer)).flatten();
-        let answer = ratio.as_deref().unwrap_or(answer);
-        let mixed = self.asks_for_number().then(|| mixed_in_words(answer)).flatten();
-        let answer = mixed.as_deref().unwrap_or(answer);
-        let asked = self.meaning.value.as_ref().ok();
-        let decimal = match asked {
-            Some(Expr::Num(n) | Expr::Float(n)) if !n.is_integer() => decimal_comma(answer),
-            _ => None,
-        };
-        let answer = decimal.as_deref().unwrap_or(answer);
-        let answer = match asked {
-            Some(Expr::Tuple(_) | Expr::Interval(_)) => without_point_name(answer),
-            _ => answer,
-        };
+        let is_rounded = spellings::rounds_to(&self.text, answer);
+        let (answer, is_named) = self.respelled(answer);
+        let answer = answer.as_str();
         let (verdict, answer_read, reason) = match read(answer) {
             _ if answer.trim() == self.text.trim() => {
                 (Verdict::Correct, self.shown.clone(), "the same text")
+            }
+            _ if spellings::without_base(&self.text) == Some(answer.trim()) => {
+                (Verdict::Correct, answer.to_owned(), "the same digits without their base")
+            }
+            _ if is_rounded => (Verdict::Correct, answer.to_owned(), "equal when rounded"),
+            _ if spellings::same_cases(&self.text, answer, &self.options) => {
+                (Verdict::Correct, answer.to_owned(), "the same cases")
             }
             _ if is_unfinished(answer) && !is_unfinished(&self.text) => {
                 (Verdict::Wrong, String::new(), "an answer that goes on")
             }
             Err(why) => (Verdict::Wrong, String::new(), why),
             Ok(meaning) => {
-                let (verdict, reason) = self.meets(&meaning, answer);
+                let (verdict, reason) = self.meets(&meaning, answer, is_named);
                 (verdict, shown(&meaning), reason)
             }
         };
@@ -96,6 +91,49 @@ impl MeantGold {
             extracted,
             answer_read,
             ..Judgement::new(verdict, "", self.shown.clone(), reason)
+        }
+    }
+
+    /// The answer in the spelling that the gold answer asks for, and whether it had a name.
+    fn respelled(&self, answer: &str) -> (String, bool) {
+        let asked = self.meaning.value.as_ref().ok();
+        let is_value = self.asks_for_number();
+        // An answer that is said to be rounded is one, unless it rounds to the gold answer.
+        let answer = answer.strip_prefix("approximately ").unwrap_or(answer);
+        let mut text = answer.to_owned();
+        let mut is_named = false;
+        if is_value && self.meaning.words.is_none() {
+            if let Some(value) = spellings::without_remark(&text) {
+                text = String::from(value);
+            }
+            if let Some(value) = spellings::behind_name(&text) {
+                (text, is_named) = (value.to_owned(), true);
+            }
+        }
+        let spelled = match asked {
+            Some(Expr::Num(_) | Expr::Float(_) | Expr::Percent(_)) => {
+                let number = spellings::in_sentence(&text).unwrap_or_else(|| text.clone());
+                let has_comma = self.asks_for_decimals() && number.contains(',');
+                let decimal = has_comma.then(|| spellings::decimal_comma(&meaning::plain(&number)));
+                Some(decimal.flatten().unwrap_or(number))
+            }
+            Some(Expr::Tuple(_) | Expr::Interval(_)) => Some(without_point_name(&text).to_owned()),
+            Some(Expr::Set(items)) => {
+                let roots = (!self.text.contains('_')).then(|| spellings::without_indices(&text));
+                let are_values = !items.iter().any(Expr::is_relation);
+                let listed = are_values.then(|| spellings::listed(&text));
+                listed.flatten().or_else(|| roots.flatten())
+            }
+            _ => None,
+        };
+        (spelled.unwrap_or(text), is_named)
+    }
+
+    fn asks_for_decimals(&self) -> bool {
+        match &self.meaning.value {
+            Ok(Expr::Num(n) | Expr::Float(n)) => !n.is_integer() || self.text.contains('.'),
+            Ok(Expr::Percent(_)) => self.text.contains(['.', '/']) || self.text.contains("frac"),
+            _ => false,
         }
     }
 
@@ -132,7 +170,7 @@ impl MeantGold {
     }
 
     /// The verdict on an answer that was read, and the rule that decided.
-    fn meets(&self, answer: &Meaning, text: &str) -> (Verdict, Refusal) {
+    fn meets(&self, answer: &Meaning, text: &str, is_named: bool) -> (Verdict, Refusal) {
         let of = |same, yes, no| if same { (Verdict::Correct, yes) } else { (Verdict::Wrong, no) };
         if let Some(letter) = as_letter(&self.text).filter(char::is_ascii_uppercase) {
             let same = [text, &answer.text].iter().any(|it| as_letter(it) == Some(letter))
@@ -164,12 +202,6 @@ impl MeantGold {
             return self.without_value(answer, text);
         };
         let [gold, value] = &without_case([gold, value]);
-        if let Some(same) = residues::same_classes((gold, &self.text), value) {
-            return of(same, "the same classes of residues", "other classes of residues");
-        }
-        if is_unreduced_residue(text) && modulus(gold).is_none() {
-            return (Verdict::Wrong, "a residue that is not reduced against a number");
-        }
         match unknowns::in_order((gold, &self.text), (value, text)) {
             Some(Ok((gold, value))) => {
                 let same = Comparison::new(&self.options).equal(&gold, &value);
@@ -178,7 +210,7 @@ impl MeantGold {
             Some(Err(why)) => return (Verdict::Wrong, why),
             None => {}
         }
-        if let Some(why) = self.other_shape(gold, value) {
+        if let Some(why) = self.other_shape(gold, value, is_named) {
             let are_reals = is_interval_and_conditions(gold, value) && self.is_same_condition(text);
             return of(are_reals, "the same reals meet both", why);
         }
@@ -196,7 +228,7 @@ impl MeantGold {
             );
         }
         let (gold, value) = (&as_union(gold, &value), as_union(&value, gold));
-        let (gold, value) = (&numeric::closed_forms(gold), numeric::closed_forms(&value));
+        let (gold, value) = (&numeric::geometric_closed(gold), numeric::geometric_closed(&value));
         let mut comparison = Comparison::new(&self.options);
         if comparison.equal(&as_tuple(gold, &value), &as_tuple(&value, gold)) {
             return (Verdict::Correct, comparison.reason);
@@ -205,6 +237,9 @@ impl MeantGold {
             && **number == value
         {
             return (Verdict::Correct, "a percentage without its sign");
+        }
+        if numeric::same_where_real(gold, &value) {
+            return (Verdict::Correct, "equal to 50 digits wherever both are real");
         }
         of(self.is_same_condition(text), "the same reals meet both", comparison.reason)
     }
@@ -230,7 +265,7 @@ impl MeantGold {
     }
 
     /// The reason why the answer has not the shape of the gold answer.
-    fn other_shape(&self, gold: &Expr, value: &Expr) -> Option<Refusal> {
+    fn other_shape(&self, gold: &Expr, value: &Expr, is_named: bool) -> Option<Refusal> {
         let is_tuple = |it: &Expr| matches!(it, Expr::Tuple(_) | Expr::Interval(_));
         let is_list = |it: &Expr| matches!(it, Expr::Set(_));
         if is_tuple(gold) && is_list(value) || is_tuple(value) && is_list(gold) {
@@ -251,7 +286,7 @@ impl MeantGold {
         }
         let asks_for_value = !gold.is_relation() && !gold.is_set();
         if value.is_equation() && !gold.is_relation() && !(gold.is_set() && is_membership(value)) {
-            if self.options.policy == Policy::Training {
+            if self.options.policy == Policy::Training && !is_named {
                 return Some("an equation where a value is asked");
             }
             if !is_true_or_assigns(value) {
@@ -317,15 +352,6 @@ fn without_spaces(text: &str) -> String {
     out
 }
 
-/// `3,14` with a decimal point.
-fn decimal_comma(text: &str) -> Option<String> {
-    let text = text.trim().trim_matches('$').replace("{,}", ",");
-    let (whole, decimals) = text.split_once(',')?;
-    let is_group = decimals.len() == 3 && !whole.starts_with('0');
-    let is_decimal = is_digits(whole.strip_prefix('-').unwrap_or(whole)) && is_digits(decimals);
-    (is_decimal && !is_group).then(|| format!("{whole}.{decimals}"))
-}
-
 /// `P(1,2)` without the name of the point.
 fn without_point_name(text: &str) -> &str {
     let text = text.trim();
@@ -357,35 +383,6 @@ fn is_interval_and_conditions(a: &Expr, b: &Expr) -> bool {
     let is_inequality = |it: &Expr| it.is_relation() && !it.is_equation();
     let has_one = |it: &Expr| matches!(it, Expr::Set(items) if items.iter().any(is_inequality));
     is_interval(a) && has_one(b) || is_interval(b) && has_one(a)
-}
-
-/// The letter of a choice, such as `(B)` or `\text{B.}`.
-fn as_letter(text: &str) -> Option<char> {
-    let is_mark = |c: char| c.is_whitespace() || "\\{}()[].,:;$*~`\"".contains(c);
-    if !text.chars().all(|c| c.is_ascii_alphabetic() || is_mark(c)) {
-        return None;
-    }
-    let words = text.split(is_mark).filter(|it| !it.is_empty());
-    let is_command =
-        |it: &str| it.starts_with("text") || matches!(it, "mathrm" | "mathbf" | "mbox");
-    let is_label = |it: &str| matches!(it, "Option" | "option" | "Choice" | "choice");
-    let mut letters = words.filter(|it| !is_command(it) && !is_label(it));
-    let mut only = letters.next()?.chars();
-    let letter = only.next()?;
-    (only.next().is_none() && letters.next().is_none()).then_some(letter)
-}
-
-/// The letter of a choice before its content, such as `(B) 15` or `\text{B) } 15`, where no other letter follows.
-fn labelled(text: &str) -> Option<char> {
-    const COMMANDS: [&str; 5] = ["\\textbf", "\\textrm", "\\text", "\\mathrm", "\\mathbf"];
-    let text = COMMANDS.iter().fold(text.to_owned(), |text, it| text.replace(it, ""));
-    let text = text.replace(['{', '}', '$'], "");
-    let text = text.trim().trim_start_matches(['(', ' ']);
-    let letter = text.chars().next().filter(char::is_ascii_uppercase)?;
-    let content = text[1..].trim_start_matches(' ').strip_prefix([')', ':', '.'])?;
-    let is_other = |word: &str| word.len() == 1 && word.bytes().all(|b| b.is_ascii_uppercase());
-    let has_other = content.split(|c: char| !c.is_ascii_alphanumeric()).any(is_other);
-    (!has_other && !hedges(content)).then_some(letter)
 }
 
 /// `x \in [1,4]` and `x = 3, 8`: a set, and no value.
@@ -455,19 +452,14 @@ fn shown(meaning: &Meaning) -> String {
 
 impl PreparedGold for MeantGold {
     fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
+        if let Some(letter) = &found.around.letter
+            && as_letter(&self.text).is_some_and(|it| it.is_ascii_uppercase())
+        {
+            return self.compared(letter);
+        }
         match answer_of(found, &self.text) {
-            Ok(_) if found.around.is_part => {
-                self.refused(found, "a box that holds a part of a formula")
-            }
-            Ok(_) if found.around.is_denied => self.refused(found, "a box that is denied"),
             Ok(answer) => {
                 let judgement = self.compared(&answer);
-                if let Some(other) = &found.around.alternative
-                    && judgement.verdict.is_correct()
-                    && !self.compared_within(other).verdict.is_correct()
-                {
-                    return self.refused(found, "another value is offered behind the box");
-                }
                 let is_repeated = !judgement.verdict.is_correct() && found.n_boxes() > 1;
                 let repeated = is_repeated.then(|| self.repeated(&found.passage)).flatten();
                 repeated.unwrap_or(judgement)
@@ -479,11 +471,14 @@ impl PreparedGold for MeantGold {
 
     fn judge(&self, completion: &str) -> Judgement {
         match find_answer(completion, Extraction::Announced) {
-            Ok(found) => self.judge_answer(&found),
+            Ok(found) => judge_found(self, &found),
             Err(why) if self.options.policy == Policy::Training || why == Reason::UnclosedThink => {
                 Judgement::unparsable(why, self.shown.clone())
             }
             Err(why) => match best_candidate(completion, &self.options) {
+                Some(_) if is_in_doubt(completion) => {
+                    Judgement::unparsable(why, self.shown.clone())
+                }
                 Some(answer) => self.compared(&answer),
                 None => Judgement::unparsable(why, self.shown.clone()),
             },
@@ -491,8 +486,19 @@ impl PreparedGold for MeantGold {
     }
 }
 
+/// True if the last line of a text says that its value is none or may be another.
+fn is_in_doubt(text: &str) -> bool {
+    let line = text.trim_end().lines().next_back().unwrap_or_default();
+    let words = as_words(&line[line.floor_char_boundary(line.len().saturating_sub(200))..]);
+    let doubts = ["might", "could", "maybe", "perhaps", "cannot", "guess", "unsure", "not"];
+    words.is_some_and(|it| it.split(' ').any(|word| doubts.contains(&word)))
+}
+
 /// The whole answer of a box, or what an announcement says.
 fn answer_of<'a>(found: &'a FoundAnswer<'_>, gold: &str) -> Result<Cow<'a, str>, Refusal> {
+    if found.form == AnswerForm::Whole {
+        return Ok(Cow::Borrowed(asserted(&found.answer).unwrap_or(&found.answer)));
+    }
     if found.form == AnswerForm::Boxed {
         if found.answer.trim().is_empty() {
             return Err("an empty box");
@@ -519,19 +525,28 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>, gold: &str) -> Result<Cow<'a, str>,
     let prose = all
         .split(' ')
         .filter(|it| it.len() > 1 && it.contains(char::is_alphabetic) && !is_joined(it))
+        .filter(|it| !meaning::is_function(it))
         .count();
     if hedges(part) && (prose > 0 || part.contains('(')) {
         return Err("more than one answer, or none, is announced");
     }
-    let has_value = part.contains(|c: char| c.is_ascii_digit() || matches!(c, '$' | '\\'));
     for sign in ["negative ", "minus "] {
         if let Some(number) = part.strip_prefix(sign) {
             return Ok(Cow::Owned(format!("-{number}")));
         }
     }
-    if prose > 0 && has_value && !hedges(part) && !changes_number(part) {
-        let candidate = best_candidate(&format!("answer: {part}"), &MathOptions::DEFAULT);
-        return Ok(candidate.map_or(Cow::Borrowed(part), Cow::Owned));
+    let is_formula = part.len() > 2
+        && part.matches('$').count() == 2
+        && part.starts_with('$')
+        && part.ends_with('$');
+    if prose > 0
+        && !is_formula
+        && !hedges(part)
+        && let Some(value) = said_value(part)
+    {
+        let candidate = best_candidate(&format!("answer: {value}"), &MathOptions::DEFAULT);
+        let rounded = if part.starts_with("approximately ") { "approximately " } else { "" };
+        return Ok(candidate.map_or(Cow::Borrowed(part), |it| Cow::Owned(format!("{rounded}{it}"))));
     }
     Ok(Cow::Borrowed(part))
 }

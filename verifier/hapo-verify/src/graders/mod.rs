@@ -6,7 +6,7 @@ pub(crate) mod format;
 pub(crate) mod math;
 mod meant;
 pub(crate) mod oat;
-mod residues;
+mod spellings;
 mod unknowns;
 
 use crate::error::GoldError;

@@ -20,7 +20,7 @@ const UNSEEN: [&str; 6] = ["phantom", "hphantom", "vphantom", "cancel", "bcancel
 const LABELS: [&str; 4] = ["final answer", "the answer is", "answer", "ans"];
 
 /// `text` without marks, labels and invisible characters, its dashes and wide characters plain.
-pub(super) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let text = undelimited(text);
     let mut out: String = text.chars().filter(|c| !is_invisible(*c)).map(plain_character).collect();
     if out.contains('\\') {
@@ -47,6 +47,8 @@ pub(super) fn plain(text: &str) -> String {
         ("\\\\ \\\\", "\\\\"),
         ("\\\\\\\\", "\\\\"),
         ("\\varnothing", "\\emptyset"),
+        ("\\begin{array} {", "\\begin{array}{"),
+        ("\\sqrt(", "sqrt("),
         ("...", "\\ldots "),
         ("…", "\\ldots "),
     ] {
@@ -78,7 +80,17 @@ pub(super) fn plain(text: &str) -> String {
     let rest = rest.trim_start_matches(',').trim_start();
     let rest = rest.strip_suffix("\\").unwrap_or(rest).trim_end();
     let rest = MARKS.iter().find_map(|it| rest.strip_suffix(it)).unwrap_or(rest).trim_end();
-    without_text(ungrouped(rest)).into_owned()
+    let rest = without_text(ungrouped(rest));
+    with_noun(&rest).unwrap_or(rest.into_owned())
+}
+
+/// `15개` with its noun as text: a letter that is neither Latin nor Greek is no symbol.
+fn with_noun(text: &str) -> Option<String> {
+    let is_noun = |c: char| c.is_alphabetic() && !matches!(c as u32, 0..0x400);
+    let value = text.trim_end_matches(|c: char| is_noun(c) || c == ' ').trim_end();
+    let noun = text[value.len()..].trim();
+    let is_behind = value.ends_with(|c: char| c.is_ascii_digit() || matches!(c, '}' | ')' | '%'));
+    (!noun.is_empty() && is_behind).then(|| format!("{value}\\text{{ {noun}}}"))
 }
 
 /// An answer without the delimiters of a formula around it.

@@ -7,6 +7,7 @@
 
 mod angles;
 mod clock;
+mod letters;
 mod markup;
 mod names;
 mod numerals;
@@ -18,18 +19,20 @@ mod words;
 use crate::compare::integers_that_meet;
 use crate::cursor::{Cursor, is_digits};
 use crate::expr::{Expr, Op};
+use crate::marks::is_value;
 use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::numeric;
 use crate::parse::{self, ParseResult, Style};
 pub(crate) use clock::{Clock, clock, is_date};
-pub(crate) use names::{mixed_in_words, ratio_in_words};
-pub(crate) use signs::{as_meant, is_unreduced_residue};
+pub(crate) use letters::{as_letter, labelled, lists_letters};
+pub(crate) use markup::plain;
+pub(crate) use signs::as_meant;
 use std::borrow::Cow;
 use units::Measured;
-pub(crate) use units::Unit;
+pub(crate) use units::{Unit, is_counted_noun};
 pub(crate) use words::{
-    announced_part, as_words, asserted, begins_with_decision, capital, hedges, names_nothing,
-    same_words,
+    announced_part, as_words, asserted, begins_with_decision, capital, hedges, is_function,
+    names_nothing, same_words,
 };
 
 /// Dots of what goes on.
@@ -73,8 +76,7 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
         let text = text.trim().to_owned();
         return Ok(Meaning { text, value, unit: None, is_counted: false, noun: None, words: None });
     }
-    let vector = shapes::components(text.trim().trim_matches('$'));
-    let plain = vector.unwrap_or_else(|| markup::plain(text));
+    let plain = markup::plain(text);
     let plain = names::numeral(&plain).unwrap_or(plain);
     let plain = angles::with_minutes(&plain).unwrap_or(plain);
     let plain = angles::rewritten(&plain);
@@ -150,9 +152,10 @@ pub(crate) fn is_integer_ratio(text: &str) -> bool {
     text.split_once(':').is_some_and(|(a, b)| is_digits(a.trim()) && is_digits(b.trim()))
 }
 
-/// True if words around the first number of an announcement change it.
-pub(crate) fn changes_number(text: &str) -> bool {
-    words::changes_number(text, units::is_operation)
+/// The end of an announced sentence from its value on, where no words change it.
+pub(crate) fn said_value(text: &str) -> Option<&str> {
+    let value = if is_value(text) { text } else { words::from_value(text)? };
+    (!words::changes_number(text, value, units::is_operation)).then_some(value)
 }
 
 /// True if Math-Verify reads an answer in its own way, or pays for it where the policies refuse it.
@@ -178,10 +181,7 @@ pub(crate) fn is_read_otherwise(text: &str) -> bool {
 /// `text` in the notation that the grammar reads.
 fn notation(text: &str) -> String {
     let text = numerals::rewritten(&signs::exponents(text));
-    let text = signs::residues(&text)
-        .or_else(|| signs::ratios(&text))
-        .or_else(|| signs::sets(&text))
-        .unwrap_or(text);
+    let text = signs::ratios(&text).or_else(|| signs::sets(&text)).unwrap_or(text);
     let text = shapes::with_dots(&text);
     normalise(&as_meant(&signs::commands(&text)), CleanUp::KEEPS_UNITS)
 }

@@ -1,8 +1,7 @@
-//! Numbers in words: `\text{seven}`, `15 \text{ and a half}`.
+//! Numbers in words: `\text{seven}`.
 
-use super::FRACTIONS;
 use super::words::text_command;
-use crate::cursor::{is_digits, replaced, replaced_at};
+use crate::cursor::{replaced, replaced_at};
 
 /// Most words of a number.
 const MAX_WORDS: usize = 12;
@@ -18,9 +17,6 @@ const TENS: [&str; 8] = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy
 
 const GROUPS: [(&str, u64); 3] =
     [("thousand", 1_000), ("million", 1_000_000), ("billion", 1_000_000_000)];
-
-const PARTS: [(&str, u64); 6] =
-    [("half", 2), ("third", 3), ("quarter", 4), ("fourth", 4), ("fifth", 5), ("eighth", 8)];
 
 /// The numeral for an answer that is a number in words.
 pub(super) fn numeral(text: &str) -> Option<String> {
@@ -121,54 +117,6 @@ fn value(text: &str) -> Option<u64> {
         }
     }
     Some(total + group)
-}
-
-/// An answer such as `3 and 1/2` or `15 \text{ and a half}` as one mixed number.
-pub(crate) fn mixed_in_words(text: &str) -> Option<String> {
-    if text.len() > 80 || !text.contains("and") {
-        return None;
-    }
-    let plain = without_texts(text)?.replace("\\ ", " ").replace('$', "");
-    let (whole, part) = plain.split_once("and")?;
-    let number = |it: &str| {
-        let it = it.trim();
-        (it.len() < 9 && is_digits(it)).then(|| it.parse::<u64>().ok())?
-    };
-    let whole = number(whole).or_else(|| value(&whole.to_lowercase()))?;
-    let (n, d) = part_in_words(part.trim()).or_else(|| fraction(part.trim(), number))?;
-    ((1..d).contains(&n)).then(|| format!("\\frac{{{}}}{{{d}}}", whole * d + n))
-}
-
-/// `3 \text{ to } 2` as `3:2`.
-pub(crate) fn ratio_in_words(text: &str) -> Option<String> {
-    if text.len() > 80 {
-        return None;
-    }
-    let plain = without_texts(text)?.replace(['$', '~'], " ");
-    let (a, b) = plain.split_once(" to ")?;
-    (is_digits(a.trim()) && is_digits(b.trim())).then(|| format!("{}:{}", a.trim(), b.trim()))
-}
-
-/// `a half` and `two thirds`.
-fn part_in_words(text: &str) -> Option<(u64, u64)> {
-    let (count, name) = text.trim_end_matches('.').split_once(' ')?;
-    let n = if count == "a" { 1 } else { value(&count.to_lowercase())? };
-    let name = name.trim();
-    let singular = name.strip_suffix('s').filter(|_| n > 1).unwrap_or(name);
-    PARTS.iter().find(|it| it.0 == singular).map(|it| (n, it.1))
-}
-
-/// `1/2` or `\frac{1}{2}`.
-fn fraction(text: &str, number: impl Fn(&str) -> Option<u64>) -> Option<(u64, u64)> {
-    if let Some((n, d)) = text.split_once('/') {
-        return Some((number(n)?, number(d)?));
-    }
-    let inner = FRACTIONS.iter().find_map(|it| text.strip_prefix(it))?;
-    let (n, d) = match inner.strip_prefix('{') {
-        Some(inner) => inner.strip_suffix('}')?.split_once("}{")?,
-        None => inner.trim_start().split_at_checked(1)?,
-    };
-    Some((number(n)?, number(d)?))
 }
 
 /// A text with its text commands opened.

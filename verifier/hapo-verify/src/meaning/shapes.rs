@@ -9,31 +9,10 @@ pub(super) fn rewritten(text: &str) -> Cow<'_, str> {
     if let Some(it) = nested_rows(text).or_else(|| parted_rows(text)).or_else(|| transposed(text)) {
         return Cow::Owned(it);
     }
-    if let Some(it) =
-        modulus_of_sign(text).or_else(|| modulus_in_text(text)).or_else(|| combinations(text))
-    {
+    if let Some(it) = combinations(text) {
         return Cow::Owned(it);
     }
     half_lines(without_parameters(text))
-}
-
-/// `x \equiv_9 2` as `x \equiv 2 \pmod{9}`.
-fn modulus_of_sign(text: &str) -> Option<String> {
-    let (head, rest) = text.split_once("\\equiv_")?;
-    let (modulus, value) = match rest.strip_prefix('{') {
-        Some(inner) => inner.split_once('}')?,
-        None => rest.split_at_checked(1)?,
-    };
-    is_digits(modulus).then(|| format!("{head}\\equiv {} \\pmod{{{modulus}}}", value.trim()))
-}
-
-/// `15 \text{ (mod 20)}` as `15 \pmod{20}`.
-fn modulus_in_text(text: &str) -> Option<String> {
-    let (at, len) = ["\\text{ (mod ", "\\text{(mod "]
-        .iter()
-        .find_map(|it| text.find(it).map(|at| (at, it.len())))?;
-    let (modulus, rest) = text[at + len..].split_once(")}")?;
-    Some(format!("{}\\pmod{{{}}}{rest}", &text[..at], modulus.trim()))
 }
 
 /// `[[1,2],[3,4]]` is a matrix.
@@ -118,8 +97,38 @@ fn is_remark(text: &str) -> bool {
         text.replace("\\text", "").replace("\\quad", "").chars().filter(kept).collect();
     let plain = plain.trim_start_matches("where").trim_start_matches("for");
     let is_symbol = |it: &str| it.len() == 1 && it.bytes().all(|b| b.is_ascii_lowercase());
-    let before = ["\\in\\mathbbZ", "\\inℤ", "isaninteger", "isanyinteger", "anyinteger", "integer"];
-    let behind = ["someinteger", "anyinteger", "integer", "allintegers", "integers", "eachinteger"];
+    let before = [
+        "\\in\\mathbbR",
+        "isaconstant",
+        "isanyconstant",
+        "isrealconstant",
+        "isanyrealnumber",
+        "isanarbitraryconstant",
+        "\\in\\mathbbZ",
+        "\\inℤ",
+        "isaninteger",
+        "isanyinteger",
+        "anyinteger",
+        "integer",
+    ];
+    let behind = [
+        "anyrealnumber",
+        "anyreal",
+        "allreal",
+        "allrealnumbers",
+        "somereal",
+        "somerealnumber",
+        "anyconstant",
+        "someconstant",
+        "areal",
+        "aconstant",
+        "someinteger",
+        "anyinteger",
+        "integer",
+        "allintegers",
+        "integers",
+        "eachinteger",
+    ];
     before.iter().any(|it| plain.strip_suffix(it).is_some_and(is_symbol))
         || behind.iter().any(|it| plain.strip_prefix(it).is_some_and(is_symbol))
 }
@@ -179,52 +188,4 @@ fn combinations(text: &str) -> Option<String> {
     let is_number = |it: &str| !it.is_empty() && it.bytes().all(|b| b.is_ascii_alphanumeric());
     (is_number(n) && is_number(k) && !before.ends_with(|c: char| c.is_alphanumeric()))
         .then(|| format!("{before}\\binom{{{n}}}{{{k}}}{rest}"))
-}
-
-/// The names of the unit vectors, as a vector's components are written.
-#[rustfmt::skip]
-const AXES: [[&str; 7]; 3] = [
-    ["\\mathbf{i}", "\\hat{i}", "\\hat{\\imath}", "\\vec{i}", "\\hat{\\mathbf{i}}", "\\boldsymbol{i}", "\\hat i"],
-    ["\\mathbf{j}", "\\hat{j}", "\\hat{\\jmath}", "\\vec{j}", "\\hat{\\mathbf{j}}", "\\boldsymbol{j}", "\\hat j"],
-    ["\\mathbf{k}", "\\hat{k}", "\\hat k", "\\vec{k}", "\\hat{\\mathbf{k}}", "\\boldsymbol{k}", "\\mathbf k"],
-];
-
-/// `3\mathbf{i} - \mathbf{j}` as `(3,-1)`.
-pub(super) fn components(text: &str) -> Option<String> {
-    let has_axis = |axis: usize| AXES[axis].iter().any(|it| text.contains(it));
-    if !has_axis(1) && !has_axis(2) {
-        return None;
-    }
-    let mut found: [Option<String>; 3] = [None, None, None];
-    let (mut level, mut start) = (0_i32, 0);
-    let mut ends: Vec<usize> = Vec::new();
-    for (at, c) in text.char_indices() {
-        match c {
-            '{' | '(' => level += 1,
-            '}' | ')' => level -= 1,
-            '+' | '-' | '−' if level == 0 && at > 0 => ends.push(at),
-            _ => {}
-        }
-    }
-    ends.push(text.len());
-    for end in ends {
-        let term = text[start..end].trim();
-        start = end;
-        let (axis, coefficient) = AXES.iter().enumerate().find_map(|(axis, names)| {
-            names.iter().find_map(|it| term.strip_suffix(it)).map(|it| (axis, it.trim()))
-        })?;
-        let bare = coefficient.trim_start_matches('+').trim();
-        let value = match bare {
-            "" => "1".to_owned(),
-            "-" | "−" => "-1".to_owned(),
-            it => it.to_owned(),
-        };
-        if value.contains(',') || found[axis].replace(value).is_some() {
-            return None;
-        }
-    }
-    let n = if found[2].is_some() { 3 } else { 2 };
-    let all: Vec<String> =
-        found.into_iter().take(n).map(|it| it.unwrap_or_else(|| "0".to_owned())).collect();
-    Some(format!("({})", all.join(",")))
 }

@@ -2,7 +2,7 @@
 //!
 //! One pass over the characters; the price is that a spaced list of three-digit numbers (`1 200`) reads as one number.
 
-use crate::cursor::{Cursor, closing, is_digits, plain_digit, replaced, replaced_at};
+use crate::cursor::{Cursor, closing, plain_digit, replaced, replaced_at};
 use std::borrow::Cow;
 
 /// `text` with signs as commands and thousands groups joined.
@@ -180,12 +180,23 @@ pub(super) fn commands(text: &str) -> String {
         if out.ends_with(|c: char| c.is_ascii_alphabetic() || c == '\\' || c == '{') {
             return None;
         }
+        let start = *cursor;
         let rest = cursor.rest();
         let is_pi = |it: &str| !it.starts_with(|c: char| c.is_alphanumeric());
         if rest.strip_prefix("pi").is_some_and(is_pi) {
             out.push_str("\\pi ");
             return cursor.eat("pi");
         }
+        // `log2(5)` is by the base 2, and a root of plain text has its argument in brackets.
+        if let Some(base) = cursor
+            .eat("log")
+            .and_then(|()| cursor.digits())
+            .filter(|_| cursor.rest().starts_with('('))
+        {
+            out.extend(["\\log_{", base, "}"]);
+            return Some(());
+        }
+        *cursor = start;
         let name = cursor.one_of(&FUNCTIONS)?;
         cursor.rest().starts_with(['(', ' ', '^', '_', '\\']).then(|| out.extend(["\\", name]))
     })
@@ -220,95 +231,4 @@ pub(super) fn sets(text: &str) -> Option<String> {
         let right = if text.ends_with('[') { ')' } else { ']' };
         format!("{left}{inner}{right}")
     })
-}
-
-/// A residue: what stands before its last sign, its number, and its modulus where it names one.
-struct Residue<'a> {
-    head: &'a str,
-    value: &'a str,
-    modulus: Option<&'a str>,
-}
-
-/// `7 \pmod{10}`, `17 \bmod 10` and `x \equiv 7 (mod 10)`: the residue, of what stands behind the last sign. Of a list
-/// such as `x \equiv 1, 3 \pmod 8` each part is one, and all have one modulus.
-pub(super) fn residues(text: &str) -> Option<String> {
-    let text =
-        ["\\text{ or }", "\\text{or}", " or "].iter().fold(Cow::Borrowed(text), |text, or| {
-            if text.contains(or) { text.replace(or, ", ").into() } else { text }
-        });
-    // Both signs are two residues.
-    let text = match ["\\pm", "±"].iter().find_map(|it| text.split_once(it)) {
-        Some((head, rest)) if rest.trim_start().starts_with(|c: char| c.is_ascii_digit()) => {
-            let rest = rest.trim_start();
-            let number = rest.bytes().take_while(u8::is_ascii_digit).count();
-            Cow::Owned(format!("{head} {}, -{rest}", &rest[..number]))
-        }
-        _ => text,
-    };
-    let parts: Vec<Residue<'_>> = text.split([',', ';']).map(residue).collect::<Option<_>>()?;
-    let modulus = parts.last()?.modulus?;
-    let is_number = |it: &str| it.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'-' | b' '));
-    let is_list = parts.len() > 1;
-    if parts.iter().any(|it| it.modulus.is_some_and(|it| it != modulus))
-        || is_list && !parts.iter().all(|it| is_number(it.value))
-    {
-        return None;
-    }
-    let first = parts.first()?.head;
-    let shown = parts.iter().map(|it| {
-        let head = if it.head.is_empty() { first } else { it.head };
-        format!("{} ({}) \\mod {modulus}", head.replace("\\equiv", "=").replace('≡', "="), it.value)
-    });
-    Some(shown.collect::<Vec<_>>().join(", "))
-}
-
-/// True for a number by a modulus in brackets that is no residue of it, as `15 \pmod{11}`: it names a class and not its
-/// residue, which `15 \bmod 11` computes.
-pub(crate) fn is_unreduced_residue(text: &str) -> bool {
-    let in_brackets = text.contains("\\pmod")
-        || ["(mod", "(\\mod", "(\\bmod", "(\\text{mod", "(\\mathrm{mod"]
-            .iter()
-            .any(|it| text.contains(it));
-    let Some(Residue { head: "", value, modulus: Some(modulus) }) =
-        residue(text.trim().trim_matches('$')).filter(|_| in_brackets)
-    else {
-        return false;
-    };
-    match (value.parse::<i64>(), modulus.parse::<i64>()) {
-        (Ok(value), Ok(modulus)) => !(0..modulus).contains(&value),
-        _ => false,
-    }
-}
-
-/// One part of a list of residues.
-fn residue(text: &str) -> Option<Residue<'_>> {
-    const MARKS: [&str; 10] = [
-        "\\pmod",
-        "(\\bmod",
-        "(\\mod",
-        "(mod",
-        "(\\mathrm{mod}",
-        "(\\text{mod}",
-        "(\\text{mod }",
-        "\\bmod",
-        "\\mod",
-        "\\text{ mod }",
-    ];
-    let (value, modulus) = match MARKS.iter().find_map(|it| text.find(it).map(|at| (it, at))) {
-        Some((mark, at)) => {
-            let modulus = text[at + mark.len()..].trim_start_matches("\\ ").trim();
-            let modulus = modulus.trim_end_matches(')').trim();
-            let inner = modulus.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
-            (&text[..at], Some(inner.unwrap_or(modulus).trim()))
-        }
-        None => (text, None),
-    };
-    if !modulus.is_none_or(is_digits) {
-        return None;
-    }
-    let value = value.trim().trim_end_matches(['\\', ' ']);
-    let sign =
-        ["\\equiv", "≡", "="].iter().filter_map(|it| value.rfind(it).map(|at| at + it.len())).max();
-    let (head, value) = value.split_at(sign.unwrap_or(0));
-    Some(Residue { head, value: value.trim(), modulus })
 }

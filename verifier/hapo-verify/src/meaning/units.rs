@@ -249,7 +249,9 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     }
     // The grammar reads the percent sign of a plain number.
     let quotient = rest.strip_suffix('%').map(|it| trimmed(it.strip_suffix('\\').unwrap_or(it)));
-    if let Some(before) = quotient.filter(|it| it.ends_with(['}', ')'])) {
+    let is_fraction =
+        |it: &str| it.ends_with(['}', ')']) || it.contains("frac") || it.contains('/');
+    if let Some(before) = quotient.filter(|it| is_fraction(it)) {
         found.operations.push(Operation::Percent);
         rest = before;
     }
@@ -302,6 +304,18 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     found.noun = noun.filter(|it| found.unit.is_none() && !REMARKS.contains(&it.as_str()));
     found.is_counted = is_counted;
     Ok(found)
+}
+
+/// True for words behind a value that neither measure nor change it.
+pub(crate) fn is_counted_noun(words: &str) -> bool {
+    let lower = words.to_lowercase();
+    compound(words).is_none()
+        && operation(&lower).is_none()
+        && leading_factor(&lower).is_none()
+        && !hedges(&lower)
+        && !changes_value(&lower)
+        && !has_number(&lower)
+        && lower.split(' ').count() < 4
 }
 
 /// Words behind a value that are neither a unit nor what is counted.
@@ -602,7 +616,8 @@ fn text_command(text: &str) -> Option<usize> {
     let command = TEXTS.iter().find(|it| text[..open].ends_with(**it))?;
     // One upright letter is a symbol, unless it is a unit.
     let inner = text[open + 1..text.len() - 1].trim_matches(['~', ' ']);
-    (inner.chars().count() != 1 || known(inner).is_some()).then(|| open - command.len())
+    let is_symbol = inner.chars().count() == 1 && inner.chars().all(|c| (c as u32) < 0x400);
+    (!is_symbol || known(inner).is_some()).then(|| open - command.len())
 }
 
 /// The brace that opens the group at the end of a text.

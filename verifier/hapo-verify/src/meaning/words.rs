@@ -48,15 +48,10 @@ const CHANGES: [&str; 26] = [
 /// Words that join two numbers to one, or to a range.
 const JOINTS: [&str; 9] = ["times", "over", "divided", "by", "to", "base", "and", "less", "out"];
 
-/// Words that may stand between an announcement and its number. Any other may make another number of it, as "half of"
-/// and "log" do.
-#[rustfmt::skip]
-const FILLERS: [&str; 48] = [
-    "the", "a", "an", "is", "are", "be", "equal", "equals", "to", "of", "total", "exactly", "simply", "just", "only",
-    "precisely", "therefore", "thus", "then", "hence", "so", "indeed", "in", "fact", "given", "by", "value", "number",
-    "result", "answer", "final", "correct", "that", "there", "we", "get", "have", "has", "find", "obtain", "it", "must",
-    "also", "still", "option", "choice", "point", "pair",
-];
+/// True for the name of a function or a constant.
+pub(crate) fn is_function(word: &str) -> bool {
+    NAMES.contains(&word)
+}
 
 /// True if words behind a value change it.
 pub(super) fn changes_value(text: &str) -> bool {
@@ -64,17 +59,63 @@ pub(super) fn changes_value(text: &str) -> bool {
     names_one_of(text, &CHANGES) || text.split(' ').next_back() == Some("negative")
 }
 
-/// True if words around the first number of an announcement change it.
-pub(super) fn changes_number(text: &str, is_operation: fn(&str) -> bool) -> bool {
+/// Words before a number that make another one of it.
+#[rustfmt::skip]
+const MODIFIERS: [&str; 30] = [
+    "half", "third", "quarter", "double", "twice", "triple", "thrice", "negative", "minus", "plus", "times", "under", "above",
+    "below", "than", "log", "ln", "sqrt", "root", "without", "except", "least", "most", "between", "until", "sin", "cos",
+    "roughly", "nearly", "almost",
+];
+
+/// Quantities of which "of" gives the value, as in "a total of 12".
+#[rustfmt::skip]
+const QUANTITIES: [&str; 22] = [
+    "total", "sum", "value", "area", "volume", "length", "width", "height", "distance", "perimeter", "cost", "price", "profit",
+    "amount", "average", "mean", "probability", "speed", "age", "answer", "weight", "balance",
+];
+
+/// A sentence from the value on that it gives: the only number of it, or the one behind its last verb.
+pub(crate) fn from_value(text: &str) -> Option<&str> {
+    const VERBS: [&str; 9] =
+        [" is ", " are ", " was ", " were ", " be ", " equals ", " = ", " total of ", " is: "];
+    let start = |at: usize| {
+        let head = text[..at].trim_end_matches(['.', '-', '$', '\\', '(', '*', '−', '€', '£']);
+        &text[head.len()..]
+    };
     let is_digit = |c: char| c.is_ascii_digit();
-    let (before, rest) = text.split_at(text.find(is_digit).unwrap_or(text.len()));
+    let first = text.find(is_digit)?;
+    let number =
+        text[first..].find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | ',' | '/' | '%')));
+    let rest = number.map_or("", |len| &text[first + len..]);
+    if !rest.contains(is_digit) {
+        return Some(start(first));
+    }
+    let verb = VERBS.iter().filter_map(|it| text.rfind(it).map(|at| at + it.len())).max()?;
+    let value = &text[verb..];
+    let at = value.find(is_digit).filter(|at| *at < 24)?;
+    Some(start(verb + at))
+}
+
+/// True if words around the value at the end of a sentence change it. `value` is the end of `text`.
+pub(super) fn changes_number(text: &str, value: &str, is_operation: fn(&str) -> bool) -> bool {
+    let is_digit = |c: char| c.is_ascii_digit();
+    let before = text[..text.len() - value.len()].to_lowercase();
+    let rest = &value[value.find(is_digit).unwrap_or(value.len())..];
     let after = rest.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | ','));
     let factor = words(after).next().is_some_and(|it| is_operation(&it.to_lowercase()));
-    let is_filler = |word: &str| word.len() < 2 || FILLERS.contains(&word.to_lowercase().as_str());
+    let changing =
+        CHANGES.iter().filter(|it| !matches!(**it, "is" | "are" | "if" | "when" | "off"));
+    let changing: Vec<&str> = changing.copied().collect();
+    let mut last = words(&before).collect::<Vec<_>>().into_iter().rev();
+    let is_modified = match last.next() {
+        Some("of") => !last.next().is_some_and(|it| QUANTITIES.contains(&it)),
+        word => word.is_some_and(|it| MODIFIERS.contains(&it)),
+    };
     factor
-        || !words(before).all(is_filler)
+        || is_modified
+        || names_one_of(&before, &["twice", "double", "thrice", "not"])
         || after.starts_with(char::is_alphabetic)
-        || names_one_of(after, &CHANGES)
+        || names_one_of(after, &changing)
         || after.contains(is_digit) && names_one_of(after, &JOINTS)
 }
 
@@ -136,7 +177,7 @@ const SUBJECTS: [&str; 6] =
 
 /// True for the same words and signs, the number of their nouns and common synonyms aside.
 pub(crate) fn same_words(a: &str, b: &str) -> bool {
-    const SYNONYMS: [(&str, &str); 7] = [
+    const SYNONYMS: [(&str, &str); 12] = [
         ("dne", "does not exist"),
         ("divergent", "diverge"),
         ("convergent", "converge"),
@@ -144,6 +185,11 @@ pub(crate) fn same_words(a: &str, b: &str) -> bool {
         ("there is no solution", "no solution"),
         ("there are no solution", "no solution"),
         ("empty set", "no solution"),
+        ("no real solution", "no solution"),
+        ("no real root", "no solution"),
+        ("no root", "no solution"),
+        ("infinitely many solution", "infinitely many"),
+        ("there are infinitely many solution", "infinitely many"),
     ];
     let plain = |text: &str| {
         let singular = |word: &str| match word.strip_suffix('s') {
@@ -277,7 +323,7 @@ pub(crate) fn announced_part(text: &str) -> &str {
 fn is_more_values(text: &str) -> bool {
     let is_prose = |word: &str| word.chars().count() > 2 && word != "and";
     // What is in brackets is a remark.
-    text.contains(|c: char| c.is_ascii_digit())
+    (text.contains(|c: char| c.is_ascii_digit()) || super::as_letter(text).is_some())
         && !text.trim_start().starts_with(['(', '['])
         && !words(text).any(is_prose)
 }

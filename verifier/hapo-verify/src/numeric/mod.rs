@@ -11,8 +11,6 @@ mod budget;
 mod complex;
 mod eval;
 mod exact;
-mod extrapolated;
-mod leading;
 mod modular;
 mod points;
 mod sums;
@@ -23,15 +21,11 @@ use ball::{Ball, Big, Double};
 pub(crate) use budget::refuel;
 use eval::{real_value, value};
 pub(crate) use exact::exact;
-pub(crate) use extrapolated::same_when_extrapolated;
-use extrapolated::tending;
-pub(crate) use leading::linear;
 use modular::same_rational_function;
 use num_bigint::BigInt;
-use points::same_at_points;
+use points::{same_at_points, same_at_real_points};
 use std::cmp::Ordering;
-use sums::geometric_closed;
-pub(crate) use sums::{degree, geometric_continued};
+pub(crate) use sums::{degree, geometric_closed, geometric_continued};
 
 /// Most distinct symbols in a comparison.
 const MAX_ATOMS: usize = 48;
@@ -55,11 +49,6 @@ impl Decision {
     pub(crate) fn is_same(self) -> bool {
         matches!(self, Decision::Same(_) | Decision::Near(_))
     }
-}
-
-/// `e` with every infinite sum and limit in closed form whose value its form tells.
-pub(crate) fn closed_forms(e: &Expr) -> Expr {
-    tending(&geometric_closed(e))
 }
 
 /// Decides whether `a` and `b` have the same value for all values of their symbols.
@@ -90,6 +79,30 @@ pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
         return decision;
     }
     same_at_points(a, b, &atoms)
+}
+
+/// True if roots or logarithms of symbols are equal wherever both sides are real. Absolute values say that signs count.
+pub(crate) fn same_where_real(a: &Expr, b: &Expr) -> bool {
+    let is_partial = |it: &Expr| match it {
+        Expr::Call(Func::Log, _) => it.has_symbol(),
+        Expr::Pow(sides) => {
+            sides.0.has_symbol() && exact(&sides.1).is_some_and(|it| !it.is_integer())
+        }
+        _ => false,
+    };
+    let has = |test: &dyn Fn(&Expr) -> bool| [a, b].iter().any(|it| it.any(&mut |it| test(it)));
+    let is_other =
+        |it: &Expr| matches!(it, Expr::Call(Func::Abs, _)) || it.is_relation() || it.is_set();
+    let mut atoms = Vec::new();
+    if !has(&is_partial)
+        || has(&is_other)
+        || !collect_atoms(a, &mut atoms)
+        || !collect_atoms(b, &mut atoms)
+    {
+        return false;
+    }
+    atoms.sort_by_cached_key(ToString::to_string);
+    same_at_real_points(a, b, &atoms)
 }
 
 /// Compares constants with integrals, infinite sums or limits in them.

@@ -64,6 +64,27 @@ pub(super) fn same_at_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> Decision {
     }
 }
 
+/// True if `a` and `b` have the same value wherever both are real, at three points or more.
+pub(super) fn same_at_real_points(a: &Expr, b: &Expr, atoms: &[&Expr]) -> bool {
+    let mut n_good = 0;
+    for probe in 0..6 {
+        let points: Vec<Rat> = (0..atoms.len()).map(|idx| point(idx, probe)).collect();
+        let Some((x, y)) = pair::<Big>(a, b, atoms, &points) else {
+            continue;
+        };
+        let zero = || Big::from_rat(&Rat::ZERO);
+        let is_real =
+            |it: &Complex<Big>| it.im.as_ref().is_none_or(|it| it.same(&zero()) == Some(true));
+        if is_real(&x) && is_real(&y) {
+            match x.re.same(&y.re) {
+                Some(true) => n_good += 1,
+                _ => return false,
+            }
+        }
+    }
+    n_good > 2
+}
+
 fn pair<T: Ball>(
     a: &Expr,
     b: &Expr,

@@ -246,7 +246,7 @@ fn nested_sums_and_products_end_within_a_budget_of_operations() {
 }
 
 #[test]
-fn series_and_limits_are_extrapolated_within_a_budget_of_operations() {
+fn series_and_limits_end_within_a_budget_of_operations() {
     let parts = [
         "\\sum_{n=1}^{\\infty}\\frac{1}{n^2}",
         "\\sum_{n=0}^{\\infty}\\frac{(-1)^n}{(2n+1)!}",

@@ -1,8 +1,8 @@
 //! Extraction: the text of a completion that a grader is shown.
 
 use hapo_verify::{
-    AnswerForm, EXACT, Extracting, Extraction, FORMAT, GRADERS, Gold, Grader, MATH, OAT, Reason,
-    Verdict, find_answer,
+    AnswerForm, BENCHMARK, EXACT, Extracting, Extraction, FORMAT, GRADERS, Gold, Grader, MATH, OAT,
+    Reason, Verdict, find_answer,
 };
 
 fn verdict(grader: &dyn Grader, extraction: Extraction, gold: &str, text: &str) -> Verdict {
@@ -56,14 +56,14 @@ fn an_answer_is_a_closed_box_or_announced() {
         ("7", "The answer to the question of how many is 7.", "unparsable correct"),
         ("7", "answer = 7", "unparsable correct"),
         ("7", "The answer is 6. No: the answer is 7.", "unparsable correct"),
-        ("7", "The answer is not 7", "unparsable unparsable"),
+        ("7", "The answer is not 7", "unparsable wrong"),
         ("7", "Answer choices: 5, 6, 7", "unparsable unparsable"),
         ("7", "What is the answer? We see 7", "unparsable unparsable"),
         ("7", "The answer is: ", "unparsable unparsable"),
         ("7", "<answer> 7 </answer>", "unparsable correct"),
         ("7", "<answer> 7", "unparsable unparsable"),
         ("42", "6 times 7\n#### 42\n", "unparsable correct"),
-        ("42", "#### 42\nand so on", "unparsable unparsable"),
+        ("42", "#### 42\nand so on", "unparsable correct"),
         ("1000", "#### 1,000 people in 3 days", "unparsable correct"),
     ] {
         assert_eq!(by_rule(gold, text), expected, "{text:?} against {gold}");
@@ -135,4 +135,28 @@ fn long_texts_end() {
             let _ = find_answer(&text, *rule);
         }
     }
+}
+
+#[test]
+fn a_whole_text_is_the_answer_where_it_states_none() {
+    let whole = |gold, text| verdict(&BENCHMARK, Extraction::Whole, gold, text).name();
+    assert_eq!(whole("42", "42"), "correct");
+    assert_eq!(whole("42", r"\boxed{42}"), "correct");
+    assert_eq!(whole("42", r"\boxed{The answer is 42.}"), "correct");
+    assert_eq!(whole("5 meters", "5 feet"), "wrong");
+    assert_ne!(whole("42", "I cannot solve this. It is certainly not 42, though."), "correct");
+}
+
+/// Thoughts of Magistral, Seed and gpt-oss.
+#[test]
+fn a_thought_has_many_tags() {
+    for text in [
+        r"[THINK]\boxed{4}[/THINK]\boxed{5}",
+        "<thinking>the answer is 4</thinking>The answer is 5.",
+        r"<seed:think>\boxed{4}</seed:think>\boxed{5}",
+        r"<|channel|>analysis<|message|>\boxed{4}<|end|><|start|>assistant<|channel|>final<|message|>\boxed{5}<|return|>",
+    ] {
+        assert_eq!(by_rule("5", text).split(' ').next_back(), Some("correct"), "{text}");
+    }
+    assert_eq!(by_rule("5", r"[THINK]\boxed{5}"), "unparsable unparsable");
 }

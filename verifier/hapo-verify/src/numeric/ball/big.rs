@@ -72,11 +72,6 @@ impl Big {
         (self.mantissa.bits() as i64).saturating_add(self.exponent) as f64
     }
 
-    /// Logarithm (base 2) of the absolute value with its error, rounded up.
-    pub(crate) fn log_bound(&self) -> f64 {
-        log_add(self.log_size(), self.log_error)
-    }
-
     /// As an integer multiple of `2^-scale`.
     fn fixed(&self, scale: i64) -> BigInt {
         let shift = self.exponent + scale;
