@@ -43,16 +43,13 @@ pub struct ModelFolder {
 /// Buffers of rotary frequencies (`….rotary_emb.inv_freq`), which old folders carry, are passed
 /// over: they follow from the configuration.
 pub fn open(dir: &Path) -> Result<ModelFolder, Refusal> {
-    let (parsed, files) = match gguf::find(dir)? {
-        Some(file) => {
-            let (parsed, file) = WeightFile::of_gguf(file)?;
-            (parsed, vec![file])
-        }
-        None => {
-            let (parsed, names) = (read_config(dir)?, weight_files(dir)?);
-            let files = names.into_iter().map(|name| WeightFile::open(dir.join(name)));
-            (parsed, files.collect::<Result<_, _>>()?)
-        }
+    let (parsed, files) = if let Some(file) = gguf::find(dir)? {
+        let (parsed, file) = WeightFile::of_gguf(file)?;
+        (parsed, vec![file])
+    } else {
+        let (parsed, names) = (read_config(dir)?, weight_files(dir)?);
+        let files = names.into_iter().map(|name| WeightFile::open(dir.join(name)));
+        (parsed, files.collect::<Result<_, _>>()?)
     };
     let ParsedConfig { config, dtype: declared_dtype, unread } = parsed;
     let stored = locate(dir, &config, &files)?;

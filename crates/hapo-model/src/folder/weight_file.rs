@@ -78,7 +78,9 @@ impl Stored {
         self.encoding.decode(bytes, buffer);
         self.change.undo(buffer, self.columns);
         if self.encoding.plain().is_none() && self.dtype == Dtype::Bf16 {
-            buffer.iter_mut().for_each(|it| *it = half::bf16::from_f32(*it).to_f32());
+            for it in buffer.iter_mut() {
+                *it = half::bf16::from_f32(*it).to_f32();
+            }
         }
         buffer
     }

@@ -134,7 +134,7 @@ impl Architecture {
         let is_tied = !gguf.tensors.contains_key("output.weight");
         fields.insert("tie_word_embeddings".to_owned(), json!(is_tied));
         self.heads(gguf, &mut keys, &mut fields)?;
-        self.rope(gguf, &mut keys, &mut fields)?;
+        rope(gguf, &mut keys, &mut fields)?;
         special_tokens(gguf, &mut fields)?;
         // Converters of old write that there are none.
         keys.retain(|key, value| !(key.starts_with("expert_") && *value == json!(0)));
@@ -160,17 +160,13 @@ impl Architecture {
         fields.entry("rope_theta").or_insert(json!(1e4));
         for key in ["attention.value_length", "rope.dimension_count"] {
             let Some(got) = keys.remove(key).filter(|it| *it != json!(width)) else { continue };
-            match got.as_f64().filter(|_| key == "rope.dimension_count" && width > 0) {
-                Some(turned) => {
-                    let share = json!(turned / width as f64);
-                    fields.insert("partial_rotary_factor".to_owned(), share);
-                }
-                None => {
-                    let expected = format!("{width}, the width of a head");
-                    let key = format!("{}.{key}", self.name);
-                    return Err(gguf.refuse(&key, &expected, &got.to_string()));
-                }
-            }
+            let turned = got.as_f64().filter(|_| key == "rope.dimension_count" && width > 0);
+            let Some(turned) = turned else {
+                let expected = format!("{width}, the width of a head");
+                let key = format!("{}.{key}", self.name);
+                return Err(gguf.refuse(&key, &expected, &got.to_string()));
+            };
+            fields.insert("partial_rotary_factor".to_owned(), json!(turned / width as f64));
         }
         let kinds = |it: &Json| Some(json!(KINDS[usize::from(it.as_bool()?)]));
         match keys.remove("attention.sliding_window_pattern") {
@@ -192,47 +188,46 @@ impl Architecture {
         }
         Ok(())
     }
+}
 
-    /// How the context is stretched: by keys, or by a tensor with a divisor for each pair of a head.
-    fn rope(
-        self,
-        gguf: &Gguf<'_>,
-        keys: &mut Map<String, Json>,
-        fields: &mut Map<String, Json>,
-    ) -> Result<(), Refusal> {
-        let mut scaling = Map::new();
-        for (key, field) in [
-            ("type", "rope_type"),
-            ("factor", "factor"),
-            ("yarn_beta_fast", "beta_fast"),
-            ("yarn_beta_slow", "beta_slow"),
-        ] {
-            if let Some(value) = keys.remove(&format!("rope.scaling.{key}")) {
-                scaling.insert(field.to_owned(), value);
-            }
+/// How the context is stretched: by keys, or by a tensor with a divisor for each pair of a head.
+fn rope(
+    gguf: &Gguf<'_>,
+    keys: &mut Map<String, Json>,
+    fields: &mut Map<String, Json>,
+) -> Result<(), Refusal> {
+    let mut scaling = Map::new();
+    for (key, field) in [
+        ("type", "rope_type"),
+        ("factor", "factor"),
+        ("yarn_beta_fast", "beta_fast"),
+        ("yarn_beta_slow", "beta_slow"),
+    ] {
+        if let Some(value) = keys.remove(&format!("rope.scaling.{key}")) {
+            scaling.insert(field.to_owned(), value);
         }
-        if scaling.get("rope_type") == Some(&json!("none")) {
-            scaling.clear();
-        }
-        let original = "original_max_position_embeddings";
-        let [long, short] =
-            ["rope_factors_long.weight", "rope_factors_short.weight"].map(|it| gguf.numbers(it));
-        if let (Some(long), Some(short)) = (long, short) {
-            // The factor on q and k follows from the two lengths.
-            keys.remove("rope.scaling.attn_factor");
-            scaling.insert("rope_type".to_owned(), json!("longrope"));
-            scaling.insert("long_factor".to_owned(), json!(long));
-            scaling.insert("short_factor".to_owned(), json!(short));
-        } else if let Some(divisors) = gguf.numbers(FREQUENCIES) {
-            scaling = llama3(gguf, &divisors, fields["rope_theta"].as_f64().unwrap_or(1e4))?;
-        } else if let Some(length) = fields.remove(original).filter(|_| !scaling.is_empty()) {
-            scaling.insert(original.to_owned(), length);
-        }
-        if !scaling.is_empty() {
-            fields.insert("rope_scaling".to_owned(), Json::Object(scaling));
-        }
-        Ok(())
     }
+    if scaling.get("rope_type") == Some(&json!("none")) {
+        scaling.clear();
+    }
+    let original = "original_max_position_embeddings";
+    let [long, short] =
+        ["rope_factors_long.weight", "rope_factors_short.weight"].map(|it| gguf.numbers(it));
+    if let (Some(long), Some(short)) = (long, short) {
+        // The factor on q and k follows from the two lengths.
+        keys.remove("rope.scaling.attn_factor");
+        scaling.insert("rope_type".to_owned(), json!("longrope"));
+        scaling.insert("long_factor".to_owned(), json!(long));
+        scaling.insert("short_factor".to_owned(), json!(short));
+    } else if let Some(divisors) = gguf.numbers(FREQUENCIES) {
+        scaling = llama3(gguf, &divisors, fields["rope_theta"].as_f64().unwrap_or(1e4))?;
+    } else if let Some(length) = fields.remove(original).filter(|_| !scaling.is_empty()) {
+        scaling.insert(original.to_owned(), length);
+    }
+    if !scaling.is_empty() {
+        fields.insert("rope_scaling".to_owned(), Json::Object(scaling));
+    }
+    Ok(())
 }
 
 const FREQUENCIES: &str = "rope_freqs.weight";

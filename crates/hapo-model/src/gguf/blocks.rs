@@ -156,12 +156,11 @@ fn with_high_bits(bytes: &[u8]) -> impl Iterator<Item = f32> {
 fn groups_of_32(block: &[u8], low: &[u8], high: Option<&[u8]>, to: &mut Vec<f32>) {
     let (d, dmin, packed) = (half(block), half(&block[2..]), &block[4..16]);
     for group in 0..8 {
-        let (scale, offset) = match group {
-            0..4 => (packed[group] & 63, packed[group + 4] & 63),
-            _ => {
-                let (both, top) = (packed[group + 4], |at: usize| (packed[at] >> 2) & 48);
-                ((both & 15) | top(group - 4), (both >> 4) | top(group))
-            }
+        let (scale, offset) = if group < 4 {
+            (packed[group] & 0x3f, packed[group + 4] & 0x3f)
+        } else {
+            let (both, top) = (packed[group + 4], |at: usize| (packed[at] >> 2) & 0x30);
+            ((both & 0x0f) | top(group - 4), (both >> 4) | top(group))
         };
         let (scale, offset) = (d * f32::from(scale), dmin * f32::from(offset));
         let pair = &low[group / 2 * 32..][..32];

@@ -182,6 +182,7 @@ fn same_length(gguf: &Gguf<'_>, key: &str, got: usize, tokens: usize) -> Result<
 /// Bytes as letters, cut by a rule and merged.
 fn byte_level(gguf: &Gguf<'_>, tokens: &Tokens<'_>) -> Result<Json, Refusal> {
     const PRE: &str = "tokenizer.ggml.pre";
+    const MERGES: &str = "tokenizer.ggml.merges";
     let pre = gguf.text(PRE)?.unwrap_or("nothing");
     let Json::Array(cuts) = skeletons()["cuts"].take() else { unreachable!("rules are a list") };
     let names = |cut: &Json| cut["names"].as_array().cloned().unwrap_or_default();
@@ -191,7 +192,6 @@ fn byte_level(gguf: &Gguf<'_>, tokens: &Tokens<'_>) -> Result<Json, Refusal> {
         let hint = "the tokenizer.json of the model's own folder says how it cuts a text";
         return Err(gguf.refuse(PRE, &format!("one of {}", names.join(", ")), pre).hint(hint));
     };
-    const MERGES: &str = "tokenizer.ggml.merges";
     let pair = |value: Value<'_>| match value {
         Value::Text(it) => it.split_once(' ').map(|(left, right)| json!([left, right])),
         _ => None,

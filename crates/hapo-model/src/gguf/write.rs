@@ -134,7 +134,7 @@ fn fields(keys: &mut Keys, architecture: Architecture, config: &Config, has_wind
     if has_window && config.decoder.layers.len() > 1 {
         let windows = (0..config.layers).map(|it| config.decoder.kind(it).window.is_some());
         keys.list(&key("attention.sliding_window_pattern"), 7, windows, |to, it| {
-            to.push(it.into())
+            to.push(it.into());
         });
     }
     let scaling = |name: &str| key(&format!("rope.scaling.{name}"));

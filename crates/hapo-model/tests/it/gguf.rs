@@ -187,7 +187,9 @@ fn every_family_is_written_and_read_back_with_the_same_bits() {
                 let [got, mut wanted] =
                     [&back, &opened].map(|it| it.tensor(&spec.name).unwrap().unwrap());
                 if spec.shape.len() == 2 && dtype == Dtype::Bf16 {
-                    wanted.iter_mut().for_each(|it| *it = half(*it));
+                    for it in &mut wanted {
+                        *it = half(*it);
+                    }
                 }
                 // The norms of Gemma are written with 1 added.
                 let is_shifted = name == "gemma3_text" && spec.name.contains("norm");
