@@ -49,6 +49,7 @@
 #![forbid(unsafe_code)]
 
 mod around;
+mod code;
 mod compare;
 mod cursor;
 mod error;
@@ -58,6 +59,7 @@ mod extraction;
 mod gold;
 mod grader;
 mod graders;
+mod json;
 mod last_box;
 mod marks;
 mod meaning;

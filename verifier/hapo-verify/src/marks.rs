@@ -1,6 +1,8 @@
 //! What an announcement announces: the rest of a line, a display, a cell of a table, elements of a list, a value of JSON.
 
+use crate::json::json_value;
 use crate::meaning::announced_part;
+use crate::normalise::is_value;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -499,92 +501,11 @@ fn only_cell(text: &str) -> Option<(&str, usize)> {
     matches!(rows.len(), 1 | 3).then_some((value, len))
 }
 
-/// The value behind a key of JSON that names the answer, and where it ends in `rest`.
-fn json_value(before: &str, rest: &str) -> Option<(String, usize)> {
-    let quote = rest.chars().next().filter(|c| matches!(c, '"' | '\''))?;
-    let key = before.rsplit(quote).next().filter(|it| it.len() < before.len())?;
-    let is_key =
-        key.len() < 16 && key.chars().all(|c| c.is_ascii_alphabetic() || "_ -".contains(c));
-    let value = rest[1..].trim_start().strip_prefix(':').filter(|_| is_key)?.trim_start();
-    let (value, left) = json(value, 0)?;
-    worth_reading(&value)?;
-    Some((value, rest.len() - left.len()))
-}
-
-/// A value of JSON as text, the elements of a list joined by commas, and what follows it.
-fn json(text: &str, depth: usize) -> Option<(String, &str)> {
-    let quote = text.chars().next()?;
-    if matches!(quote, '"' | '\'') {
-        return json_string(&text[1..], quote);
-    }
-    if !matches!(quote, '[' | '{') {
-        let end = text.find([',', '}', ']', '\n']).unwrap_or(text.len());
-        return Some((text[..end].trim().to_owned(), &text[end..]));
-    }
-    let (mut values, mut rest) = (Vec::new(), text[1..].trim_start());
-    while !rest.starts_with([']', '}']) && values.len() < MAX_ELEMENTS && depth < 2 {
-        if quote == '{' {
-            rest = rest[rest.find(':')? + 1..].trim_start();
-        }
-        let (value, after) = json(rest, depth + 1)?;
-        values.push(value);
-        rest = after.trim_start().trim_start_matches(',').trim_start();
-    }
-    // Names tell several values apart, and nothing says which one is asked.
-    let rest = rest.strip_prefix([']', '}']).filter(|_| quote == '[' || values.len() == 1)?;
-    let is_list_of_lists = quote == '[' && depth > 0;
-    let joined = values.join(", ");
-    Some((if is_list_of_lists { format!("({joined})") } else { joined }, rest))
-}
-
-fn json_string(text: &str, quote: char) -> Option<(String, &str)> {
-    let mut out = String::new();
-    let mut chars = text.char_indices().take(MAX_LINE);
-    while let Some((at, c)) = chars.next() {
-        match c {
-            '\\' => match chars.next()?.1 {
-                it @ ('\\' | '"' | '\'' | '/') => out.push(it),
-                // Commands of LaTeX are often written with one backslash.
-                'n' if !text[at + 2..].starts_with(|c: char| c.is_ascii_lowercase()) => {
-                    out.push('\n');
-                }
-                it => out.extend(['\\', it]),
-            },
-            c if c == quote => return Some((out, &text[at + 1..])),
-            c => out.push(c),
-        }
-    }
-    None
-}
-
 /// The text, if it holds more than marks.
 pub(crate) fn worth_reading(text: &str) -> Option<&str> {
     let text = text.trim();
     let holds = |c: char| c.is_alphanumeric() || c == '\\' || !c.is_ascii();
     text.contains(holds).then_some(text)
-}
-
-/// True for a text that begins with a value: a number, a formula, or one letter.
-pub(crate) fn is_value(text: &str) -> bool {
-    let text = text.trim_start_matches(|c: char| c.is_whitespace() || "*_([{\"'`~".contains(c));
-    let text = ["Option ", "option ", "Choice ", "choice "]
-        .iter()
-        .find_map(|it| text.strip_prefix(it))
-        .unwrap_or(text);
-    let text = text.trim_start_matches(['(', '*']);
-    let unsigned = text.trim_start_matches(['-', '+', '−', '±', '.', ' ']);
-    let mut chars = unsigned.chars();
-    let Some(first) = chars.next() else {
-        return false;
-    };
-    let next = chars.next();
-    let is_letter = first.is_ascii_alphabetic()
-        && !next.is_some_and(|c| c.is_alphanumeric() || c == '\'')
-        && !(matches!(first, 'a' | 'A' | 'I')
-            && text[1..].trim_start().starts_with(|c: char| c.is_ascii_lowercase()));
-    first.is_numeric()
-        || matches!(first, '\\' | '$' | '€' | '£' | '¥' | '√' | '∞' | 'π' | '∅' | '|')
-        || is_letter
 }
 
 /// True for `3. Check the result`: the heading of a part.

@@ -3,8 +3,9 @@
 //! Read to its end, sentence by sentence. The price is that a remark on another value (`If n is odd, it is 13`) makes the
 //! answer none.
 
-use crate::marks::{head, is_value};
+use crate::marks::head;
 use crate::meaning::announced_part;
+use crate::normalise::is_value;
 
 /// What follows a statement.
 #[derive(Debug, Default)]

@@ -5,10 +5,11 @@
 //! nothing else does. The price is that a sentence which only looks like an announcement may be taken for one.
 
 use crate::around::Around;
+use crate::code::code_spans;
 use crate::grader::{AnswerForm, FoundAnswer};
 use crate::marks::{self, Content};
 use crate::meaning::as_letter;
-use crate::normalise::{are_one_list, bare, content_of, last_command, offers_another};
+use crate::normalise::{are_one_list, bare, content_of, is_value, last_command, offers_another};
 use crate::retractions::{self, is_another_case, is_correction};
 use crate::verdict::Reason;
 use std::borrow::Cow;
@@ -237,7 +238,7 @@ impl<'a> Search<'a> {
         let line = marks::head(rest, MAX_LINE).lines().next().unwrap_or_default();
         let is_last = rest[line.len()..].trim_start().is_empty();
         let content = marks::worth_reading(line)?;
-        if !is_last && (!marks::is_value(content) || marks::is_numbered_heading(content)) {
+        if !is_last && (!is_value(content) || marks::is_numbered_heading(content)) {
             return None;
         }
         let end = at + 4 + line.len();
@@ -316,36 +317,6 @@ impl<'a> FoundAnswer<'a> {
             around: Around::default(),
         }
     }
-}
-
-/// Fenced blocks of a programming language, and comments.
-fn code_spans(text: &str) -> Vec<Range<usize>> {
-    const TEXTS: [&str; 10] =
-        ["", "json", "text", "txt", "plaintext", "markdown", "md", "latex", "tex", "math"];
-    let mut spans = Vec::new();
-    let mut open: Option<(usize, bool)> = None;
-    let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        let plain = line.trim();
-        if let Some(name) = plain.strip_prefix("```") {
-            open = match open {
-                Some((start, is_code)) => {
-                    if is_code {
-                        spans.push(start..at);
-                    }
-                    None
-                }
-                None => Some((at, !TEXTS.contains(&name.trim().to_ascii_lowercase().as_str()))),
-            };
-        } else if open.is_none() && (plain.starts_with("<!--") || plain.starts_with("% ")) {
-            spans.push(at..at + line.len());
-        }
-        at += line.len();
-    }
-    if let Some((start, true)) = open {
-        spans.push(start..text.len());
-    }
-    spans
 }
 
 /// Most bytes on each side of a box that are read for what is around it.

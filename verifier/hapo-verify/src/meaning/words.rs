@@ -322,8 +322,9 @@ pub(crate) fn announced_part(text: &str) -> &str {
 /// True for values without a sentence around them, as in `12; 13`: they belong to the answer before them.
 fn is_more_values(text: &str) -> bool {
     let is_prose = |word: &str| word.chars().count() > 2 && word != "and";
+    let is_letter = |it: &str| it.len() == 1 && it.bytes().all(|b| b.is_ascii_uppercase());
     // What is in brackets is a remark.
-    (text.contains(|c: char| c.is_ascii_digit()) || super::as_letter(text).is_some())
+    (text.contains(|c: char| c.is_ascii_digit()) || is_letter(text.trim()))
         && !text.trim_start().starts_with(['(', '['])
         && !words(text).any(is_prose)
 }

@@ -127,3 +127,26 @@ pub(crate) fn bare(content: &str) -> &str {
     let marks = |c: char| c.is_whitespace() || "*_$`".contains(c);
     content.trim_matches(marks).trim_end_matches(['.', ',', ';']).trim_matches(marks)
 }
+
+/// True for a text that begins with a value: a number, a formula, or one letter.
+pub(crate) fn is_value(text: &str) -> bool {
+    let text = text.trim_start_matches(|c: char| c.is_whitespace() || "*_([{\"'`~".contains(c));
+    let text = ["Option ", "option ", "Choice ", "choice "]
+        .iter()
+        .find_map(|it| text.strip_prefix(it))
+        .unwrap_or(text);
+    let text = text.trim_start_matches(['(', '*']);
+    let unsigned = text.trim_start_matches(['-', '+', '−', '±', '.', ' ']);
+    let mut chars = unsigned.chars();
+    let Some(first) = chars.next() else {
+        return false;
+    };
+    let next = chars.next();
+    let is_letter = first.is_ascii_alphabetic()
+        && !next.is_some_and(|c| c.is_alphanumeric() || c == '\'')
+        && !(matches!(first, 'a' | 'A' | 'I')
+            && text[1..].trim_start().starts_with(|c: char| c.is_ascii_lowercase()));
+    first.is_numeric()
+        || matches!(first, '\\' | '$' | '€' | '£' | '¥' | '√' | '∞' | 'π' | '∅' | '|')
+        || is_letter
+}
