@@ -202,10 +202,10 @@ on_stand_in!(steps_that_repeat_are_begun_by_one_call, ["", "pools=0", "refuse_gr
 #[test]
 #[expect(clippy::print_stdout, reason = "its own child says what it computed")]
 fn graphs_change_no_bit() {
+    const NAME: &str = "graphs_change_no_bit";
     if hapo_testing::slow() {
         return;
     }
-    const NAME: &str = "graphs_change_no_bit";
     if is_child(NAME) {
         let model = load("tiny-qwen3", open(MatmulPrecision::Bf16).unwrap());
         let mut cache = KvCache::new(&model, 4096).unwrap();

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::load::LoadedModel;
 use super::names::{ADAPTER, ADAPTER_WEIGHTS, GENERATION, TOKENIZER};
 use super::read::{Companions, read_tokenizer_files};
-use super::weight_file::{Stored, WeightFile};
+use super::weight_file::WeightFile;
 use super::write::{refuse_file_names, sync_dir, write_companions, write_file, write_weights};
 use crate::config::Config;
 use crate::config::dtype::Dtype;

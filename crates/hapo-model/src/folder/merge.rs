@@ -8,7 +8,7 @@ use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Out
 use super::adapter::AdapterFolder;
 use super::read::{Fingerprint, ModelFolder, read_weights};
 use super::write::{Layout, write, write_gguf};
-use crate::config::{Config, TensorSpec};
+use crate::config::TensorSpec;
 use crate::config::dtype::Dtype;
 use crate::files::refused;
 use crate::param_layout::transpose;

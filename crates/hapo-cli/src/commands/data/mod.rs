@@ -437,7 +437,9 @@ fn check(args: &Check) -> Result<()> {
         );
     }
     let refusal = if bad_rows == 0 { not_whole.pop() } else { None };
-    not_whole.iter().for_each(|it| errln!("{it}"));
+    for it in &not_whole {
+        errln!("{it}");
+    }
     if let Some(refusal) = refusal {
         return Err(refusal.into());
     }
