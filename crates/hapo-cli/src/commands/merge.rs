@@ -64,9 +64,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         Some(Written::F16) => Dtype::F16,
         None => model.stored_dtype(),
     };
-    let form = if matches!(args.to, Some(To::Gguf)) { Form::Gguf } else { Form::Folder };
+    let form = match args.to {
+        Some(To::Gguf) => Form::Gguf(dtype),
+        _ => Form::Folder(dtype),
+    };
     let device = device::cpu(threads, Compute::F32)?;
-    folder::merge(&args.output, (form, dtype), &model, adapter.as_ref(), &device)?;
+    folder::merge(&args.output, form, &model, adapter.as_ref(), &device)?;
     errln!("written {}", args.output.display());
     Ok(())
 }

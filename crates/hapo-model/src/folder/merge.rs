@@ -13,20 +13,20 @@ use crate::config::dtype::Dtype;
 use crate::files::refused;
 use crate::param_layout::transpose;
 
-/// A form that a model is written in.
+/// A form that a model is written in, and its number format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A folder of safetensors.
-    Folder,
+    Folder(Dtype),
     /// A file for llama.cpp.
-    Gguf,
+    Gguf(Dtype),
 }
 
 /// Writes W + s·(A·B)ᵀ for every matrix with a pair, and every other tensor unchanged; without an adapter all of them
 /// are. One tensor is in memory at a time, as f32.
 pub fn merge<D: Device>(
     out: &Path,
-    (form, dtype): (Form, Dtype),
+    form: Form,
     model: &ModelFolder,
     adapter: Option<&AdapterFolder>,
     device: &D,
@@ -40,6 +40,7 @@ pub fn merge<D: Device>(
     let tokenizer_files: Vec<(&str, &[u8])> =
         files.iter().map(|it| (it.0, it.1.as_slice())).collect();
     let shard_bytes = Layout::default().shard_bytes;
+    let (Form::Folder(dtype) | Form::Gguf(dtype)) = form;
     let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
     let mut refused: Option<Refusal> = None;
     let source = |spec: &TensorSpec| {
@@ -49,8 +50,8 @@ pub fn merge<D: Device>(
         })
     };
     let written = match form {
-        Form::Folder => write(out, &model.config, &layout, source),
-        Form::Gguf => write_gguf(out, &model.config, &layout, source),
+        Form::Folder(_) => write(out, &model.config, &layout, source),
+        Form::Gguf(_) => write_gguf(out, &model.config, &layout, source),
     };
     match refused {
         Some(it) => Err(it),

@@ -23,9 +23,9 @@ fn expected() -> Value {
 }
 
 /// A model as a folder, or as a file, in a number format.
-fn converted(model: &ModelFolder, out: &Path, form: Form, dtype: Dtype) -> Result<(), String> {
+fn converted(model: &ModelFolder, out: &Path, form: Form) -> Result<(), String> {
     let device = Cpu::computing(1, Compute::F32).unwrap();
-    folder::merge(out, (form, dtype), model, None, &device).map_err(|it| it.to_string())
+    folder::merge(out, form, model, None, &device).map_err(|it| it.to_string())
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn log_probabilities_in_f32_are_those_of_transformers() {
     for name in NAMES {
         let out = tempfile::tempdir().unwrap();
         let dir = out.path().join("f32");
-        converted(&folder::open(&file(name)).unwrap().in_f32(), &dir, Form::Folder, Dtype::F32)
+        converted(&folder::open(&file(name)).unwrap().in_f32(), &dir, Form::Folder(Dtype::F32))
             .unwrap();
         let model = hapo_model::load(&dir, Cpu::new(2).unwrap(), |_| 256).unwrap().model;
         let rows = all[name]["ids"].as_array().unwrap().iter();
@@ -180,7 +180,7 @@ fn every_family_is_written_and_read_back_with_the_same_bits() {
         let opened = folder::open(&adapted(name, out.path())).unwrap();
         for dtype in [Dtype::F32, Dtype::Bf16, Dtype::F16] {
             let path = out.path().join(format!("{name}-{dtype}.gguf"));
-            converted(&opened, &path, Form::Gguf, dtype).unwrap();
+            converted(&opened, &path, Form::Gguf(dtype)).unwrap();
             let back = folder::open(&path).unwrap();
             assert_eq!(back.stored_dtype(), dtype, "{name}");
             for spec in opened.config.tensors() {
@@ -221,14 +221,14 @@ fn what_gguf_cannot_say_is_not_written() {
     ] {
         let opened = folder::open(&fixtures().join("families").join(name)).unwrap();
         let path = out.path().join(format!("{name}.gguf"));
-        let error = converted(&opened, &path, Form::Gguf, Dtype::Bf16).unwrap_err();
+        let error = converted(&opened, &path, Form::Gguf(Dtype::Bf16)).unwrap_err();
         assert!(error.contains(why), "{error}");
         assert!(!path.exists());
     }
     let opened = folder::open(&model_dir("tiny-qwen2")).unwrap();
     let path = out.path().join("there.gguf");
     fs::write(&path, "kept").unwrap();
-    let error = converted(&opened, &path, Form::Gguf, Dtype::Bf16).unwrap_err();
+    let error = converted(&opened, &path, Form::Gguf(Dtype::Bf16)).unwrap_err();
     assert!(error.contains("expected no file of this name"), "{error}");
     assert_eq!(fs::read(&path).unwrap(), b"kept");
     // A way of cutting that has no name.
