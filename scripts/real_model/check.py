@@ -64,7 +64,7 @@ class Folder:
 
     def __init__(self, folder: pathlib.Path) -> None:
         opened = [safetensors.safe_open(it, "pt") for it in sorted(folder.glob("*.safetensors"))]
-        self.files = {name: file for file in opened for name in file.keys()}
+        self.files = {name: file for file in opened for name in file}
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.files[name].get_tensor(name).float().numpy()
@@ -73,9 +73,7 @@ class Folder:
 def dequantised(reader: gguf.GGUFReader) -> Iterator[tuple[str, np.ndarray]]:
     """Each tensor in the order and by the name of a folder."""
     architecture = str(reader.fields["general.architecture"].contents())
-    heads = {
-        kind: int(reader.fields[f"{architecture}.attention.head_count{kind}"].contents()) for kind in ("", "_kv")
-    }
+    heads = {kind: int(reader.fields[f"{architecture}.attention.head_count{kind}"].contents()) for kind in ("", "_kv")}
     layers = int(reader.fields[f"{architecture}.block_count"].contents())
     number = next(it for it, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     # The package has one direction: from the names of a folder.

@@ -45,7 +45,9 @@ FAMILIES = {
                                   full_attention=dict(rope_type="default", rope_theta=1e6))),
     ),
 }  # fmt: skip
-QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 CORPUS = [f"What is {a} * {b}? {a} * {b} = {a * b}, isn't it?\n" for a in range(12) for b in range(12)]
 
 
@@ -91,7 +93,7 @@ def byte_level(writer: gguf.GGUFWriter) -> int:
     )
     model.train_from_iterator(CORPUS, trainer)
     state = json.loads(model.to_str())["model"]
-    tokens = sorted(state["vocab"], key=state["vocab"].get) + ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>"]
+    tokens = [*sorted(state["vocab"], key=state["vocab"].get), "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>"]
     kinds = [1] * len(state["vocab"]) + [3, 3, 3, 4, 5]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")

@@ -13,7 +13,7 @@ use crate::config::dtype::Dtype;
 use crate::files::refused;
 use crate::param_layout::transpose;
 
-/// A form that a model is written in.
+/// A form that a model is written in, and its number format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// A folder of safetensors.
@@ -41,8 +41,8 @@ pub fn merge<D: Device>(
     }
     let tokenizer_files: Vec<(&str, &[u8])> =
         files.iter().map(|it| (it.0, it.1.as_slice())).collect();
-    let (Form::Folder(dtype) | Form::Gguf(dtype)) = form;
     let shard_bytes = Layout::default().shard_bytes;
+    let (Form::Folder(dtype) | Form::Gguf(dtype)) = form;
     let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
     let mut refused: Option<Refusal> = None;
     let source = |spec: &TensorSpec| {

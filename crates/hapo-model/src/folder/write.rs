@@ -16,6 +16,7 @@ use crate::config_json;
 use crate::families::family_of;
 use crate::files::{excerpt, in_file, io, malformed, refused, require_finite};
 use crate::gguf;
+use crate::text::chat;
 
 /// Numbers converted at a time: their bytes stay in the cache until they are written.
 const CHUNK: usize = 1 << 16;
@@ -119,7 +120,11 @@ pub fn write_gguf(
         let hint = "write into a new file; an old model is never replaced";
         return Err(refused(path, "", "no file of this name", "one").hint(hint));
     }
-    let header = gguf::header(path, config, layout.dtype, layout.tokenizer_files)?;
+    let owned: Vec<(&str, Vec<u8>)> =
+        layout.tokenizer_files.iter().map(|it| (it.0, it.1.to_vec())).collect();
+    let template = chat::template(&owned, path)?;
+    let files = (layout.tokenizer_files, template.as_deref());
+    let header = gguf::header(path, config, layout.dtype, files)?;
     let files = config.file_tensors();
     let mut refused = None;
     let written = write_file(path, |out| {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json, json};
 use super::Change;
 use super::file::{Gguf, Value};
 use crate::config::Config;
-use crate::config::decoder::Norms;
+use crate::config::decoder::{Llama3Scaling, Norms};
 use crate::config::dtype::Dtype;
 use crate::families::FAMILIES;
 use crate::fields::KINDS;
@@ -237,38 +237,43 @@ pub(super) fn is_rope(name: &str) -> bool {
     [FREQUENCIES, "rope_factors_long.weight", "rope_factors_short.weight"].contains(&name)
 }
 
-/// Low and high frequency factor, and original context, of all published models with this scaling: a file has only
-/// what they make of a factor.
-const LLAMA3: [f64; 3] = [1.0, 4.0, 8192.0];
-
-/// The `llama3` scaling whose divisors these are.
+/// The `llama3` scaling whose divisors these are. A file has only what they make of a factor: the other numbers are those
+/// of all published models.
 fn llama3(gguf: &Gguf<'_>, divisors: &[f64], theta: f64) -> Result<Map<String, Json>, Refusal> {
-    let factor = divisors.iter().copied().fold(1.0, f64::max);
-    let wanted = llama3_divisors(factor, LLAMA3, theta, divisors.len());
+    let scaling = Llama3Scaling {
+        factor: divisors.iter().copied().fold(1.0, f64::max),
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_positions: 8192,
+    };
+    let wanted = llama3_divisors(scaling, theta, divisors.len());
     let agree = |(got, wanted): (&f64, f64)| (got - wanted).abs() <= 1e-4 * wanted;
     if !divisors.iter().zip(wanted).all(agree) {
         let expected = "divisors of llama3's scaling from a context of 8192";
         return Err(gguf.refuse(FREQUENCIES, expected, "others"));
     }
-    let [low, high, original] = LLAMA3;
     let fields = json!({
-        "rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
-        "original_max_position_embeddings": original as u64,
+        "rope_type": "llama3",
+        "factor": scaling.factor,
+        "low_freq_factor": scaling.low_freq_factor,
+        "high_freq_factor": scaling.high_freq_factor,
+        "original_max_position_embeddings": scaling.original_max_positions,
     });
     Ok(serde_json::from_value(fields).expect("an object"))
 }
 
 /// What the frequencies of a head's pairs are divided by.
 pub(super) fn llama3_divisors(
-    factor: f64,
-    [low, high, original]: [f64; 3],
+    scaling: Llama3Scaling,
     theta: f64,
     pairs: usize,
 ) -> impl Iterator<Item = f64> {
+    let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
     (0..pairs).map(move |pair| {
         let wavelength = std::f64::consts::TAU * libm::pow(theta, pair as f64 / pairs as f64);
-        let kept = ((original / wavelength - low) / (high - low)).clamp(0.0, 1.0);
-        1.0 / ((1.0 - kept) / factor + kept)
+        let turns = scaling.original_max_positions as f64 / wavelength;
+        let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
+        1.0 / ((1.0 - kept) / scaling.factor + kept)
     })
 }
 

@@ -9,6 +9,7 @@
 mod architecture;
 mod blocks;
 mod file;
+mod keys;
 mod tokens;
 mod vocabulary;
 mod write;

@@ -6,8 +6,8 @@ use std::path::Path;
 use hapo_core::Refusal;
 use serde_json::{Value as Json, json};
 
+use super::keys::{Keys, put_text};
 use super::tokens::{BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, UNUSED, USER_DEFINED, skeletons};
-use super::write::{Keys, put_text};
 use crate::config::Config;
 use crate::files::{excerpt, refused};
 
@@ -107,15 +107,7 @@ pub(super) fn write(
     let is_bos =
         |step: &&Json| bos.is_some_and(|it| step["single"][0]["SpecialToken"]["id"] == **it);
     keys.bool("tokenizer.ggml.add_bos_token", steps.iter().any(is_bos));
-    let chat = crate::text::chat::template(&owned(files), path)?;
-    if let Some(template) = chat {
-        keys.text("tokenizer.chat_template", &template);
-    }
     Ok(())
-}
-
-fn owned<'a>(files: &[(&'a str, &[u8])]) -> Vec<(&'a str, Vec<u8>)> {
-    files.iter().map(|it| (it.0, it.1.to_vec())).collect()
 }
 
 /// The scores of `SentencePiece` that lead to these merges: that of the first merge that makes a token.

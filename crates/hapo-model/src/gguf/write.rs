@@ -7,6 +7,7 @@ use serde_json::{Map, Value as Json};
 
 use super::architecture::{ARCHITECTURES, Architecture, KEYS, llama3_divisors, name};
 use super::file::ALIGNMENT;
+use super::keys::{Keys, put_text};
 use super::{Change, Encoding, vocabulary};
 use crate::config::decoder::Scaling;
 use crate::config::dtype::Dtype;
@@ -41,7 +42,7 @@ pub(crate) fn header(
     path: &Path,
     config: &Config,
     dtype: Dtype,
-    files: &[(&str, &[u8])],
+    (files, template): (&[(&str, &[u8])], Option<&str>),
 ) -> Result<Header, Refusal> {
     let refuse = |expected: &str, got: &str| Err(refused(path, "", expected, got));
     let has_window = config.decoder.layers.iter().any(|kind| kind.window.is_some());
@@ -66,8 +67,7 @@ pub(crate) fn header(
     let ropes = &config.decoder.ropes;
     let divisors = match &ropes[0].scaling {
         Scaling::Llama3(it) => {
-            let range = [it.low_freq_factor, it.high_freq_factor, it.original_max_positions as f64];
-            let all = llama3_divisors(it.factor, range, ropes[0].theta, config.head_dim / 2);
+            let all = llama3_divisors(*it, ropes[0].theta, config.head_dim / 2);
             vec![("rope_freqs", all.map(|it| it as f32).collect())]
         }
         Scaling::Long(it) => {
@@ -78,6 +78,9 @@ pub(crate) fn header(
     };
     fields(&mut keys, *architecture, config, has_window);
     vocabulary::write(&mut keys, path, config, files)?;
+    if let Some(template) = template {
+        keys.text("tokenizer.chat_template", template);
+    }
     for (name, values) in divisors {
         let spec = TensorSpec { name: format!("{name}.weight"), shape: vec![values.len()] };
         let change = Change::None;
@@ -174,59 +177,3 @@ const FLOATS: [&str; 7] = [
     "attention_multiplier",
     "logits_scaling",
 ];
-
-/// Keys with their values, as they stand in the file.
-#[derive(Default)]
-pub(super) struct Keys {
-    bytes: Vec<u8>,
-    count: u64,
-}
-
-impl Keys {
-    fn value(&mut self, key: &str, kind: u32, value: &[u8]) {
-        self.count += 1;
-        put_text(&mut self.bytes, key);
-        self.bytes.extend(kind.to_le_bytes());
-        self.bytes.extend(value);
-    }
-
-    pub(super) fn u32(&mut self, key: &str, value: u32) {
-        self.value(key, 4, &value.to_le_bytes());
-    }
-
-    fn f32(&mut self, key: &str, value: f32) {
-        self.value(key, 6, &value.to_le_bytes());
-    }
-
-    pub(super) fn bool(&mut self, key: &str, value: bool) {
-        self.value(key, 7, &[value.into()]);
-    }
-
-    pub(super) fn text(&mut self, key: &str, value: &str) {
-        let mut bytes = Vec::new();
-        put_text(&mut bytes, value);
-        self.value(key, 8, &bytes);
-    }
-
-    /// A list of values of a type, each written by `put`.
-    pub(super) fn list<T>(
-        &mut self,
-        key: &str,
-        kind: u32,
-        values: impl Iterator<Item = T>,
-        put: impl Fn(&mut Vec<u8>, T),
-    ) {
-        let (mut bytes, mut count) = (Vec::new(), 0_u64);
-        for it in values {
-            put(&mut bytes, it);
-            count += 1;
-        }
-        let start = [&kind.to_le_bytes()[..], &count.to_le_bytes(), &bytes].concat();
-        self.value(key, 9, &start);
-    }
-}
-
-pub(super) fn put_text(to: &mut Vec<u8>, text: &str) {
-    to.extend((text.len() as u64).to_le_bytes());
-    to.extend(text.as_bytes());
-}
