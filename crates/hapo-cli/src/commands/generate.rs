@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// One JSON object per completion
     #[arg(long)]
     json: bool,
-    /// Write them into this file instead, as JSON, each when it is there; the same command resumes where it ends
+    /// Write each into this file when it is there, as JSON; resumes
     #[arg(long, value_name = "FILE.jsonl")]
     out: Option<PathBuf>,
     #[command(flatten)]

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// PEFT folder of an adapter of the model
     #[arg(long, value_name = "DIR", required_unless_present_any = ["to", "dtype"])]
     adapter: Option<PathBuf>,
-    /// Form of the output: a folder of safetensors, or a GGUF file for llama.cpp and Ollama
+    /// Output: a folder of safetensors, or a GGUF file for llama.cpp
     #[arg(long, value_name = "FORM")]
     to: Option<To>,
     /// Number format of the output; `f32` keeps what a quantised GGUF file has beyond bf16 [default: the model's]

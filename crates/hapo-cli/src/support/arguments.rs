@@ -125,7 +125,7 @@ pub(crate) struct KvArgs {
 /// Further fields of requests to a server.
 #[derive(clap::Args)]
 pub(crate) struct ExtraArg {
-    /// Further field of the request; replaces one that is sent, null removes it; a JSON object is several
+    /// Further field of the request, or a JSON object of several; null removes one
     #[arg(long, value_name = "KEY=VALUE", requires = "endpoint")]
     extra: Vec<String>,
 }
@@ -225,7 +225,7 @@ pub(crate) struct ColumnsArg {
     /// Names of columns for files that no layout fits: problem=NAME,answer=NAME,teacher=NAME,…
     #[arg(long, value_name = "NAMES")]
     columns: Option<String>,
-    /// Column to leave out, where it holds a part of the question and is not wanted; repeatable
+    /// Column with a part of the question to leave out; repeatable
     #[arg(long, value_name = "COLUMN")]
     pub(crate) drop: Vec<String>,
 }

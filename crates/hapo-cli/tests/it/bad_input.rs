@@ -187,7 +187,7 @@ fn bad_rows() {
     check(
         &refuse(dir.path(), &["train", "recipe.toml"]),
         &expect![[r#"
-            error: rows.jsonl:2: answer: expected a string that is not empty, got nothing (1 bad row in all)
+            error: rows.jsonl:2: answer: expected a gold answer: a string that is not empty, a finite number or a list of them, got nothing (1 bad row in all)
             hint: `hapo data check rows.jsonl --drop-bad -o OUT` names them and writes the others
         "#]],
     );

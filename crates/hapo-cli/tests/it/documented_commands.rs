@@ -16,6 +16,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("recipes/paper", "the paper's model and data"),
     ("recipes/real", "a model of a Python package"),
     ("runs/real", "the run of that model"),
+    (".gguf", "a file that a package or a hub has"),
     ("--suite math6", "the paper's benchmarks, and a model"),
     ("step-000060", "the minutes of the run before it"),
     ("--endpoint", "a server"),
