@@ -4,7 +4,6 @@
 //! hash that a run records. Each text equals the named published code's, byte for byte.
 
 use crate::chat_template::{ChatTemplate, Rendering};
-use crate::dataset::prompt_of;
 use crate::example::{Example, Message};
 use crate::refuse::unknown;
 use hapo_core::Refusal;
@@ -92,6 +91,19 @@ impl From<&'static Template> for PromptTemplate {
     }
 }
 
+impl ChatPrompt {
+    /// The turns of an example with the run's words: its system text in front unless the example has one, its suffix
+    /// behind the user's last turn.
+    pub(crate) fn render(&self, example: &Example) -> Result<String, Refusal> {
+        let mut turns = example.turns(self.system.as_deref());
+        let last = turns.iter_mut().rev().find(|it| it.role == "user");
+        if let (Some(last), Some(suffix)) = (last, &self.suffix) {
+            last.content.push_str(suffix);
+        }
+        self.template.render(&turns, &Rendering::prompt())
+    }
+}
+
 impl PromptTemplate {
     pub fn name(&self) -> &'static str {
         match self {
@@ -103,8 +115,8 @@ impl PromptTemplate {
     pub fn render(&self, problem: &str) -> Result<String, Refusal> {
         match self {
             Self::Named(it) => Ok(render(it, problem)),
-            Self::Chat(_) => {
-                prompt_of(&Example { problem: problem.to_owned(), ..Example::default() }, self)
+            Self::Chat(it) => {
+                it.render(&Example { problem: problem.to_owned(), ..Example::default() })
             }
         }
     }

@@ -7,6 +7,9 @@ use std::path::Path;
 
 use hapo_core::{Refusal, expected};
 
+/// Files that go with a model's weights, name and bytes.
+pub type Companions = Vec<(&'static str, Vec<u8>)>;
+
 /// Where a model's configuration ends and 16 MiB of something else begins.
 pub(crate) const MAX_JSON_BYTES: u64 = 16 << 20;
 

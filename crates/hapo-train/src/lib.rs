@@ -26,9 +26,10 @@ mod tests;
 pub type Result<T, E = hapo_core::Refusal> = std::result::Result<T, E>;
 
 pub use checkpoint::resume::{ResumePolicy, changed_keys};
-pub use engine::engines::{Batching, LocalSampler, ModelFiles, Sampler, Weights};
+pub use engine::engines::{LocalSampler, Sampler};
 pub use engine::scorer::{LocalScorer, ScoreRequest, Scorer};
-pub use engine::trainer::{Trainer, loss_of};
+pub use engine::trainer::{Batching, Trainer, Weights, loss_of};
+pub use engine::trainer_files::ModelFiles;
 pub use hapo_net::reward::Answers;
 pub use hapo_run::{Metrics, MetricsFile, Preflight, is_clock};
 pub use model::builtin::{BUILTIN_BASE, base_folder};

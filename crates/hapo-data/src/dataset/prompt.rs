@@ -1,6 +1,5 @@
 //! The prompt of an example.
 
-use crate::chat_template::Rendering;
 use crate::example::Example;
 use crate::template::PromptTemplate;
 use hapo_core::Refusal;
@@ -40,11 +39,8 @@ pub fn prompt_of(example: &Example, template: &PromptTemplate) -> Result<String,
     } else if example.problem.is_empty() {
         return refuse("a document without a problem".to_owned());
     }
-    let PromptTemplate::Chat(chat) = template else { return template.render(&example.problem) };
-    let mut turns = example.turns(chat.system.as_deref());
-    let last = turns.iter_mut().rev().find(|it| it.role == "user");
-    if let (Some(last), Some(suffix)) = (last, &chat.suffix) {
-        last.content.push_str(suffix);
+    match template {
+        PromptTemplate::Named(_) => template.render(&example.problem),
+        PromptTemplate::Chat(chat) => chat.render(example),
     }
-    chat.template.render(&turns, &Rendering::prompt())
 }

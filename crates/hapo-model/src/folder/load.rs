@@ -6,11 +6,12 @@ use hapo_core::{Fault, Refusal};
 use hapo_kernels::{Device, Held, NumberFormat};
 
 use crate::config::Config;
+use crate::files::Companions;
 use crate::model::Model;
 use crate::text::tokenizer::Tokenizer;
 
 use super::fill::{Filled, fill};
-use super::read::{Companions, ModelFolder, open};
+use super::read::{ModelFolder, open};
 
 /// A model with its tokenizer and settings.
 #[derive(Debug)]

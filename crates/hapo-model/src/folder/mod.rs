@@ -18,12 +18,12 @@ mod read;
 mod weight_file;
 mod write;
 
+pub use crate::files::Companions;
 pub use adapter::{AdapterFolder, AdapterNote, open_adapter, write_adapter};
 pub use load::{LoadedModel, load, load_frozen};
 pub use merge::{Form, merge};
 pub use names::TOKENIZER_FILES;
 pub use read::{
-    Companions, Fingerprint, ModelFolder, is_model, open, read_config, read_tokenizer_files,
-    read_weights,
+    Fingerprint, ModelFolder, is_model, open, read_config, read_tokenizer_files, read_weights,
 };
 pub use write::{Layout, write, write_gguf};

@@ -13,7 +13,9 @@ use super::weight_file::{Stored, WeightFile};
 use crate::config::dtype::Dtype;
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json::{self, ParsedConfig};
-use crate::files::{MAX_JSON_BYTES, excerpt, malformed, read_bounded, refused, require_finite};
+use crate::files::{
+    Companions, MAX_JSON_BYTES, excerpt, malformed, read_bounded, refused, require_finite,
+};
 use crate::gguf;
 use crate::text::chat;
 
@@ -221,9 +223,6 @@ impl ModelFolder {
         read_tokenizer_files(&self.dir)
     }
 }
-
-/// Files that go with a model's weights, name and bytes.
-pub type Companions = Vec<(&'static str, Vec<u8>)>;
 
 /// Name and bytes of the files of [`TOKENIZER_FILES`] that a folder holds, in that order; pass them to
 /// [`write`](super::write()) to keep the tokenizer and its chat template as they are.

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::Result;
-use crate::engine::engines::ModelFiles;
 use crate::engine::trainer::Trainer;
+use crate::engine::trainer_files::ModelFiles;
 use crate::engine::trainer_files::broken_checkpoint;
 use crate::problems::inputs::Inputs;
 use crate::recipe::{AUTO, Recipe};

@@ -8,23 +8,15 @@ use std::sync::Arc;
 
 use hapo_core::{Fault, Refusal, SampledGroup};
 use hapo_kernels::{Device, is_out_of_memory};
-use hapo_model::folder::AdapterNote;
-use hapo_model::{Dtype, Model};
+use hapo_model::Model;
 use hapo_sampler::{
     ChatFormat, GroupRequest, SampleSettings, Sampled, TooLittleKvMemory, Watch, sample_watched,
 };
 
 use crate::Result;
 use crate::engine::scorer::{ScoreRequest, Scorer};
-use crate::engine::trainer::Trainer;
+use crate::engine::trainer::{Batching, Trainer, Weights};
 use crate::observe::meter::Meter;
-
-#[derive(Debug)]
-pub struct Weights<'a, W> {
-    pub model: &'a W,
-    /// Updates that made them. A sampler elsewhere fetches them where this is new to it.
-    pub version: u64,
-}
 
 pub trait Sampler<W> {
     /// Samples every request's completions with these weights: one group for each request, in order. A group may
@@ -38,23 +30,6 @@ pub trait Sampler<W> {
 
     /// Where it tells how far it is, if it does.
     fn set_meter(&mut self, _meter: Meter) {}
-}
-
-/// How a mini-batch is run. None of it changes the loss.
-#[derive(Clone, Copy, Debug)]
-pub struct Batching {
-    pub micro_batch_tokens: usize,
-    /// 1 ÷ sampling temperature: that of the ratio's log-probabilities (D25).
-    pub inverse_temperature: f32,
-}
-
-/// The contents of a folder besides the weights or the adapter.
-#[derive(Clone, Copy, Debug)]
-pub struct ModelFiles<'a> {
-    pub base: AdapterNote<'a>,
-    pub dtype: Dtype,
-    /// Files of the tokenizer: name and bytes.
-    pub tokenizer_files: &'a [(&'static str, Vec<u8>)],
 }
 
 pub(crate) struct Engines<'a, D: Device> {

@@ -22,9 +22,11 @@ use hapo_sampler::{
 use serde_json::Value;
 
 use crate::Result;
-use crate::engine::engines::{ModelFiles, Sampler, Weights};
+use crate::engine::engines::Sampler;
 use crate::engine::protocol::{Answer, Call, Completion, End, Version};
 use crate::engine::scorer::{ScoreRequest, score_with};
+use crate::engine::trainer::Weights;
+use crate::engine::trainer_files::ModelFiles;
 use crate::engine::trainer_files::write_model;
 use crate::observe::meter::Meter;
 use crate::recipe::{RolloutEngine, RolloutsSection};

@@ -7,12 +7,26 @@ use hapo_kernels::{AdamW, Cpu, Device};
 use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Tape, WeightsCopy};
 
 use crate::Result;
-use crate::engine::engines::{Batching, ModelFiles, Weights};
 use crate::engine::scorer::{ScoreRequest, score_with};
-use crate::engine::trainer_files::{read_state, write_state};
+use crate::engine::trainer_files::{ModelFiles, read_state, write_state};
 use crate::observe::meter::Meter;
 use crate::observe::stats::{Over, Stats};
 use crate::pack::{MicroBatch, Sequence, TokenGroup, pack};
+
+#[derive(Debug)]
+pub struct Weights<'a, W> {
+    pub model: &'a W,
+    /// Updates that made them. A sampler elsewhere fetches them where this is new to it.
+    pub version: u64,
+}
+
+/// How a mini-batch is run. None of it changes the loss.
+#[derive(Clone, Copy, Debug)]
+pub struct Batching {
+    pub micro_batch_tokens: usize,
+    /// 1 ÷ sampling temperature: that of the ratio's log-probabilities (D25).
+    pub inverse_temperature: f32,
+}
 
 #[derive(Debug)]
 pub struct Trainer<D: Device = Cpu> {

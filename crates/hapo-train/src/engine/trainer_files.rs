@@ -9,15 +9,23 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use hapo_kernels::Device;
-use hapo_model::folder::{Layout, write_adapter};
-use hapo_model::{Model, Moments};
+use hapo_model::folder::{AdapterNote, Layout, write_adapter};
+use hapo_model::{Dtype, Model, Moments};
 use hapo_run::write_atomically_with;
 use sha2::{Digest, Sha256};
 
 use crate::Result;
-use crate::engine::engines::ModelFiles;
 use hapo_core::Remedy;
 use hapo_core::{Refusal, hex};
+
+/// The contents of a folder besides the weights or the adapter.
+#[derive(Clone, Copy, Debug)]
+pub struct ModelFiles<'a> {
+    pub base: AdapterNote<'a>,
+    pub dtype: Dtype,
+    /// Files of the tokenizer: name and bytes.
+    pub tokenizer_files: &'a [(&'static str, Vec<u8>)],
+}
 
 /// Most bytes of weights in one file, as transformers has it.
 const SHARD_BYTES: u64 = 5_000_000_000;

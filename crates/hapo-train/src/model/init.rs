@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
 use hapo_kernels::Device;
-use hapo_model::folder::{Fingerprint, is_model, read_tokenizer_files};
+use hapo_model::folder::{Companions, Fingerprint, is_model, read_tokenizer_files};
 use hapo_model::{Config, Decoder, LoadedModel, Model, Rope, Tokenizer};
 
 use crate::Result;
@@ -14,9 +14,6 @@ use crate::recipe::InitSection;
 /// Tokens that end an assistant's turn in published vocabularies.
 const END_TOKENS: &[&str] =
     &["<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "</s>"];
-
-/// Files that go with a model: name and bytes.
-type Companions = Vec<(&'static str, Vec<u8>)>;
 
 /// A Qwen2-shaped decoder with random weights, and its tokenizer.
 pub(crate) fn init_model<D: Device>(

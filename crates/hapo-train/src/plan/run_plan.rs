@@ -15,7 +15,7 @@ use hapo_verify::Extracting;
 
 use crate::Result;
 use crate::checkpoint::stage_output::{HandedOn, stage_output};
-use crate::engine::engines::Batching;
+use crate::engine::trainer::Batching;
 use crate::grading::RunGrader;
 use crate::grading::verifier::{GradingPolicy, VerdictNoise};
 use crate::model::template::{ChosenTemplate, template_of_recipe};

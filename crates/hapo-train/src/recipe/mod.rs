@@ -6,6 +6,7 @@ mod range;
 mod registered;
 mod rules;
 mod schema;
+mod scope;
 mod sections;
 mod text;
 mod unused_keys;

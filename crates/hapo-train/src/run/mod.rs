@@ -20,12 +20,11 @@ use sha2::{Digest, Sha256};
 
 use crate::Result;
 use crate::checkpoint::{self, CheckpointStore, Contents, TrainerState};
-use crate::engine::engines::{
-    Engines, LocalSampler, ModelFiles, Sampler, TRAINING, naming_memory_keys,
-};
+use crate::engine::engines::{Engines, LocalSampler, Sampler, TRAINING, naming_memory_keys};
 use crate::engine::scorer::{LocalScorer, Scorer};
 use crate::engine::server::{PublishedFiles, ServerSampler};
 use crate::engine::trainer::{Trainer, loss_of};
+use crate::engine::trainer_files::ModelFiles;
 use crate::engine::trainer_files::{hash_of_weights, published_hash_of};
 use crate::grading::RunGrader;
 use crate::grading::verifier::Verifier;

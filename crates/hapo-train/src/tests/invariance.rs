@@ -10,7 +10,7 @@ use hapo_core::{
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Model, Tape};
 
-use crate::engine::engines::Batching;
+use crate::engine::trainer::Batching;
 use crate::engine::trainer::{Trainer, loss_of};
 use crate::pack::{Sequence, TokenGroup, pack};
 use crate::plan::run_plan::RunPlan;

@@ -429,13 +429,7 @@ fn check(args: &Check) -> Result<()> {
         let rows = counted(systems, "row has a system text", "rows have a system text");
         errln!("{rows}: template `chat` and servers get it, the other templates have their own");
     }
-    if let Some(first) = contradicted.first() {
-        errln!(
-            "warning: {} different answers in different rows, the first: {}",
-            counted(contradicted.len(), "problem has", "problems have"),
-            hapo_core::excerpt(first, 80)
-        );
-    }
+    warn_of_contradictions(&contradicted);
     let refusal = if bad_rows == 0 { not_whole.pop() } else { None };
     for it in &not_whole {
         errln!("{it}");
@@ -451,6 +445,16 @@ fn check(args: &Check) -> Result<()> {
         format!("{} of {rows_in_all}", counted(bad_rows, "bad row", "bad rows")),
         "correct them, or write the others: hapo data check FILE --drop-bad -o OUT",
     ))
+}
+
+fn warn_of_contradictions(problems: &BTreeSet<String>) {
+    if let Some(first) = problems.first() {
+        errln!(
+            "warning: {} different answers in different rows, the first: {}",
+            counted(problems.len(), "problem has", "problems have"),
+            hapo_core::excerpt(first, 80)
+        );
+    }
 }
 
 /// Refuses the name of a column that no row has. Reads no further than the row with the last of them.
