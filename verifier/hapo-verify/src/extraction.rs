@@ -250,14 +250,14 @@ impl PreparedGold for ExtractingGold {
     }
 }
 
-/// Judges a found answer by what stands around it, too: no part of a formula, nothing that is taken back, and no value
+/// Judges a found answer by what stands around it, too: no part of a formula where the grader asks, nothing that is taken back, and no value
 /// beside which another one is offered.
 pub(crate) fn judge_found(gold: &dyn PreparedGold, found: &FoundAnswer<'_>) -> Judgement {
     let refused = |why| {
         let answer = reported(found.answer.to_string());
         Judgement::new(Verdict::Wrong, &answer, gold.judge("").gold_read, why)
     };
-    if found.around.is_part {
+    if found.around.is_part && gold.wants_whole_answers() {
         return refused("a box that holds a part of a formula");
     }
     if found.around.is_denied {

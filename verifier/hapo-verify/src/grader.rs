@@ -125,6 +125,11 @@ pub trait PreparedGold: fmt::Debug + Send + Sync {
         self.judge(completion.text)
     }
 
+    /// Whether a box that is a part of a formula, as in `\boxed{3}^2`, is no answer. Math-Verify reads such a box.
+    fn wants_whole_answers(&self) -> bool {
+        false
+    }
+
     /// Judges an answer that was found in a completion.
     fn judge_answer(&self, found: &FoundAnswer<'_>) -> Judgement {
         self.judge(&found.passage)

@@ -290,9 +290,9 @@ section! {
         /// Grader of completions, `hapo list graders`; or a custom reward: `command:PROGRAM`, `python:FILE.py:FUNCTION`,
         /// or the `http://` address of a server, see [own-reward.md](guides/own-reward.md).
         grader: String = "math".to_owned(); only Rendered; aka "reward_funcs" "reward_model",
-        /// Where an answer is read (D26): `boxed`, the last closed box; `announced`, that or else an announced answer
-        /// ("the answer is …", "Final answer: …", a last line `#### …`); `any`, whatever the grader finds, the last
-        /// number of a text with `math`.
+        /// Where an answer is read (D26): `boxed`, the last closed box; `announced`, the last statement that nothing
+        /// takes back (a box, "the answer is …", a heading "Final answer", a line `#### …`); `whole`, that or else the
+        /// whole text; `any`, whatever the grader finds, the last number of a text with `math`.
         extraction: Extraction = Extraction::Announced; only Answers,
         /// A response without its end token (D27, D31): `wrong`, a wrong answer; `mask`, a wrong answer that is left out
         /// of the loss; `grade`, judged like any other.

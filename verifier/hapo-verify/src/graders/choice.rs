@@ -42,6 +42,10 @@ impl Grader for Choice {
 struct Letter(char);
 
 impl PreparedGold for Letter {
+    fn wants_whole_answers(&self) -> bool {
+        true
+    }
+
     fn judge(&self, completion: &str) -> Judgement {
         if let Ok(it) = find_answer(completion, Extraction::Announced) {
             return judge_found(self, &it);

@@ -469,6 +469,10 @@ impl PreparedGold for MeantGold {
         }
     }
 
+    fn wants_whole_answers(&self) -> bool {
+        true
+    }
+
     fn judge(&self, completion: &str) -> Judgement {
         match find_answer(completion, Extraction::Announced) {
             Ok(found) => judge_found(self, &found),
