@@ -153,7 +153,7 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _end_turns(self) -> None:
         """Ends conversations, and the teachers in them, where the chat template ends turns; saved models name it."""
-        first = next(iter(self.train_dataset), {})
+        first: dict[str, Any] = next(iter(self.train_dataset), {})
         is_chat = trl.is_conversational(first)
         end = end_of_turn(self._tokenizer) if is_chat else int(self._tokenizer.eos_token_id)
         if end not in self.eos_token_ids and self.use_vllm:
@@ -163,7 +163,7 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 f"has the eos_token {self._tokenizer.eos_token}, generation_config.json has {self.eos_token_ids}: put "
                 f"{end} first into eos_token_id of generation_config.json and config.json, vLLM stops by them"
             )
-        self.eos_token_ids = [end, *(it for it in self.eos_token_ids if it != end)]
+        self.eos_token_ids: list[int] = [end, *(it for it in self.eos_token_ids if it != end)]
         if not self.use_vllm:
             self.generation_config.eos_token_id = self.generation_kwargs["eos_token_id"] = self.eos_token_ids
         model = self.accelerator.unwrap_model(self.model)

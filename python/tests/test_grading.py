@@ -60,7 +60,7 @@ def test_what_counts_as_an_answer() -> None:
         assert hapo.compute_score("math", text, "7") == expected["announced"]
         assert hapo.compute_score("math", text, "7", extraction="boxed") == expected["boxed"]
     assert hapo.grade("7", "<think> 7", extraction="announced").reason == "the thought is not closed"
-    with pytest.raises(ValueError, match="extraction: expected one of boxed, announced, any, got"):
+    with pytest.raises(ValueError, match="extraction: expected one of boxed, announced, whole, any, got"):
         hapo.grade("7", "7", extraction="last")
 
 

@@ -88,7 +88,7 @@ def test_what_is_wrong_with_a_part_is_named(model: hapo.Model) -> None:
         model.gradient([(prompts[0], group, [0.0] * 2)], hapo.Loss("mean"))
     with pytest.raises(ValueError, match="temperature: expected"):
         model.sample(prompts, 1, temperature=-1.0)
-    with pytest.raises(hapo.Error, match=r"rows\.jsonl:1: answer: expected a string") as row:
+    with pytest.raises(hapo.Error, match=r"rows\.jsonl:1: answer: expected a gold answer") as row:
         model.prompts([{"problem": "1 + 1 = ?"}])
     assert row.value.row == 1
     with pytest.raises(hapo.Error, match="absent"):

@@ -91,7 +91,7 @@ def test_what_is_wrong_is_said_by_the_core_with_its_key(tmp_path: Path) -> None:
     with pytest.raises(hapo.Error, match="data: row 2: expected a dictionary, got int"):
         small(tmp_path, "a", data=[{"problem": "1", "answer": "1"}, 2])
     bare = {**SMALL, "method": "grpo", "data": {}}
-    with pytest.raises(hapo.Error, match="jsonl:2: answer: expected a string") as row:
+    with pytest.raises(hapo.Error, match="jsonl:2: answer: expected a gold answer") as row:
         hapo.train(bare, data=[*ROWS[:1], {"problem": "2 + 2 = ?"}], run_dir=tmp_path / "a", quiet=True)
     assert row.value.row == 2
 
