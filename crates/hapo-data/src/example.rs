@@ -47,9 +47,7 @@ impl Example {
     pub fn golds(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.answer.as_str()).chain(self.other_answers.iter().map(String::as_str))
     }
-}
 
-impl Example {
     /// The prompt as messages, under the run's own system text where there is one.
     pub fn turns(&self, system: Option<&str>) -> Vec<Message> {
         let mut turns = match &self.messages[..] {

@@ -1,11 +1,12 @@
 //! What stands around an answer and changes what it says.
 //!
-//! `\boxed{21}+1` is 22, `not \boxed{7}` is no answer, and `\boxed{7} or 8` is two. Looked at by the policies that read
-//! meaning alone. The price is that signs in a sentence may be taken for signs of a formula.
+//! `\boxed{21}+1` is 22, `not \boxed{7}` is no answer, and `\boxed{7} or 8` is two. Looked at where an extraction finds
+//! the answer, the first by the policies that read meaning alone. The price is that signs in a sentence may be taken for signs of a formula.
 
 use std::borrow::Cow;
 
 use crate::cursor::{SPACES, without_spaces};
+use crate::marks::tail;
 use crate::meaning::DEGREES;
 use crate::normalise::bare;
 
@@ -185,9 +186,7 @@ const MAX_WORDS_BEFORE: usize = 200;
 fn is_denied(before: &str) -> bool {
     const DENIALS: [&str; 7] = ["not", "not be", "n't", "n't be", "cannot", "cannot be", "never"];
     const NOT: [&str; 7] = ["\\ne", "\\neq", "≠", "\\neg", "\\lnot", "¬", "\\not="];
-    let from = before.len().saturating_sub(MAX_WORDS_BEFORE);
-    let from = (from..before.len()).find(|at| before.is_char_boundary(*at)).unwrap_or(0);
-    let before = before[from..].trim_end();
+    let before = tail(before, MAX_WORDS_BEFORE).trim_end();
     let sentence = before.rsplit(['\n', '.', ';']).next().unwrap_or_default();
     let words = sentence.trim_end_matches(|c: char| c.is_whitespace() || "$*([\\{}".contains(c));
     let words = words.to_lowercase().replace('’', "'");

@@ -103,14 +103,13 @@ fn takes_back(lower: &str) -> bool {
     ];
     const SELF: [&str; 10] =
         ["this", "that", "that's", "it", "it's", "answer", "above", "result", "my", "value"];
-    let mut words = lower.split(|c: char| !(c.is_alphanumeric() || c == '\''));
-    let is_wrong = |it: &&str| matches!(*it, "wrong" | "incorrect" | "mistaken");
-    let before: Vec<&str> = words.by_ref().take_while(|it| !is_wrong(it)).collect();
-    let is_said = before.len() < lower.split(|c: char| !(c.is_alphanumeric() || c == '\'')).count();
-    let is_other = before
-        .iter()
-        .any(|it| matches!(*it, "not" | "if" | "option" | "choice" | "would" | "any" | "other"));
-    let is_wrong = is_said && !is_other && before.iter().any(|it| SELF.contains(it));
+    const OTHERS: [&str; 7] = ["not", "if", "option", "choice", "would", "any", "other"];
+    let words: Vec<&str> = lower.split(|c: char| !(c.is_alphanumeric() || c == '\'')).collect();
+    let wrong = words.iter().position(|it| matches!(*it, "wrong" | "incorrect" | "mistaken"));
+    let is_wrong = wrong.is_some_and(|at| {
+        let before = &words[..at];
+        !before.iter().any(|it| OTHERS.contains(it)) && before.iter().any(|it| SELF.contains(it))
+    });
     let is_no = LEADS.iter().any(|it| is_led_by(lower, it)) && !is_innocent(lower);
     is_no || is_wrong || PHRASES.iter().any(|it| lower.contains(it))
 }

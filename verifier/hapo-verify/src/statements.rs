@@ -248,17 +248,13 @@ impl<'a> Search<'a> {
     fn announced(&mut self, mark: Mark) -> Option<Statement<'a>> {
         let (before, after) = (&self.text[..mark.at], &self.text[mark.at + mark.word.len()..]);
         if after.starts_with('>') {
-            let tag = ["", "final_", "final-"]
-                .iter()
-                .find_map(|it| before.strip_suffix(it)?.strip_suffix('<'));
-            let closing = ["", "final_", "final-"]
-                .iter()
-                .find_map(|it| before.strip_suffix(it)?.strip_suffix("</"));
-            if let Some(before) = closing {
+            let finals = ["final_", "final-"];
+            let before = finals.iter().find_map(|it| before.strip_suffix(it)).unwrap_or(before);
+            if let Some(before) = before.strip_suffix("</") {
                 self.closing_tag = Some(before.len());
                 return None;
             }
-            let (start, close) = (tag?.len(), self.closing_tag.take()?);
+            let (start, close) = (before.strip_suffix('<')?.len(), self.closing_tag.take()?);
             let from = mark.at + mark.word.len() + 1;
             let content = marks::worth_reading(self.text.get(from..close)?)?;
             return Some(Statement {

@@ -206,7 +206,7 @@ fn sample<D: Device>(
     };
     let session = Completions::of_generation(plan, args.out.as_deref(), &mut each)?;
     let mut session = session.observed(&observer);
-    if let Some(it) = session.warning(local)? {
+    if let Some(it) = model.config().beyond_positions(longest + plan.max_tokens()) {
         errln!("warning: {it}");
     }
     let sampled = session.sample(local);

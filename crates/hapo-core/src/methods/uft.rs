@@ -4,10 +4,10 @@ use super::prelude::*;
 /// `−β·mean(log π)` over the teacher's tokens that were shown.
 ///
 /// UFT: every rollout of a group continues the same first part of the teacher's trajectory. The trajectory is cut into
-/// `segments` parts of as many whole steps, its paragraphs (of one paragraph: tokens); how many of them are shown is drawn for each prompt and step from a binomial
-/// distribution, whose share falls from `high` to `low` along half a cosine over the first `steps` steps. After those
-/// nothing is shown. The part that is shown has the cross-entropy, once a group, as a mean over its own tokens
-/// (liumy2010/UFT).
+/// `segments` parts of as many whole steps, its paragraphs (of one paragraph: tokens); how many of them are shown is
+/// drawn for each prompt and step from a binomial distribution, whose share falls from `high` to `low` along half a
+/// cosine over the first `steps` steps. After those nothing is shown. The part that is shown has the cross-entropy,
+/// once a group, as a mean over its own tokens (liumy2010/UFT).
 ///
 /// Left out: its KL to the initial model (0.001). Here a prefix is part of the response and uses up its limit (D36);
 /// the end token is never shown, so that the policy ends the response even behind a whole solution.

@@ -143,8 +143,7 @@ impl ChatTemplate {
         Ok(String::from_utf8(written.bytes).expect("a template writes strings"))
     }
 
-    /// What the template writes between its prompt and a thought, and between that and the answer. Nothing where it
-    /// writes no thoughts.
+    /// The tags that the template writes before a thought and behind it. Nothing where it writes no thoughts.
     pub(crate) fn thought_tags(&self) -> Result<Option<(String, String)>, Refusal> {
         const THOUGHT: &str = "the thought";
         const ANSWER: &str = "the answer";

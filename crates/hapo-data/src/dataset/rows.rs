@@ -335,7 +335,7 @@ fn recognise(
     Err(of_file(path, problem, hint))
 }
 
-/// What rows are that say which text is better, and have no answer.
+/// The kind of rows that compare texts and have no answer.
 fn judged(row: &Object) -> Option<&'static str> {
     let begins = |word: &str| row.0.iter().any(|it| it.0.to_lowercase().starts_with(word));
     let is_judged = |name: &str| match row.get(name) {

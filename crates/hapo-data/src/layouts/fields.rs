@@ -148,10 +148,8 @@ pub(super) fn set_text_or_messages(
     field: &str,
 ) -> Result<(), Fault> {
     let is_python = |text: &str| text.trim_start().starts_with("[{'");
-    match value {
-        Some(Value::Text(text)) if json_list(text).is_some() => {
-            set_prompt(example, messages(json_list(text).as_ref(), field)?, field)
-        }
+    let listed = value.and_then(Value::text).and_then(json_list);
+    match listed.as_ref().or(value) {
         Some(Value::Text(text)) if is_python(text) => {
             Err(unexpected(field, "messages, or a JSON list of them as text", value))
         }

@@ -5,6 +5,8 @@
 //!
 //! Price: the columns are known by their names. Others that look like a part are counted ([`Unread`](crate::Unread)).
 
+use std::borrow::Cow;
+
 use sha2::{Digest, Sha256};
 
 use super::at;
@@ -54,7 +56,7 @@ pub(crate) struct Whole {
 
 /// The row with its question in one column; nothing where it is in one already.
 pub(crate) fn whole(row: &Object) -> Result<Option<Whole>, Fault> {
-    let mut row = lifted(row);
+    let row = lifted(row);
     let asked = QUESTIONS.iter().find_map(|name| match row.any_case(name) {
         Some((name, Value::Text(text))) if !text.trim().is_empty() => Some((name, text.clone())),
         _ => None,
@@ -73,23 +75,25 @@ pub(crate) fn whole(row: &Object) -> Result<Option<Whole>, Fault> {
         Some((Choices::read(value)?, vec![name.to_owned()]))
     });
     let found = listed.or_else(|| in_columns(&row)).or_else(|| right_and_wrong(&row, &question));
-    let mut answer = None;
-    if let Some((choices, columns)) = found {
-        let keys = choices.keys(&row)?;
-        if let Some((right, names)) = keys {
-            choices.put_behind(&mut question);
-            answer = Some(Value::Text(letter(right).to_string()));
-            parts.extend(columns);
-            row.0.retain(|it| !names.contains(&it.0) && !it.0.eq_ignore_ascii_case("answer"));
-        }
-    }
-    if answer.is_none() && row.any_case("answer").is_none() {
+    let (mut answer, mut keys) = (None, Vec::new());
+    if let Some((choices, columns)) = found
+        && let Some((right, names)) = choices.keys(&row)?
+    {
+        choices.put_behind(&mut question);
+        answer = Some(Value::Text(letter(right).to_string()));
+        parts.extend(columns);
+        keys = names;
+    } else if row.any_case("answer").is_none() {
         answer = span(&row)?;
     }
     if parts.is_empty() && answer.is_none() {
         return Ok(None);
     }
-    row.0.retain(|it| it.0 != name && !parts.contains(&it.0));
+    let mut row = row.into_owned();
+    row.0.retain(|it| {
+        let is_answered = answer.is_some() && it.0.eq_ignore_ascii_case("answer");
+        it.0 != name && !parts.contains(&it.0) && !keys.contains(&it.0) && !is_answered
+    });
     // `plain` knows these two by their meaning alone.
     let name = if matches!(&*name, "question_stem" | "ctx") { "question".to_owned() } else { name };
     row.0.insert(0, (name, Value::Text(question.clone())));
@@ -98,17 +102,18 @@ pub(crate) fn whole(row: &Object) -> Result<Option<Whole>, Fault> {
 }
 
 /// ARC's own files have question and choices in a structure.
-fn lifted(row: &Object) -> Object {
-    let mut row = row.clone();
+fn lifted(row: &Object) -> Cow<'_, Object> {
+    let holds_stem = |it: &Value| matches!(it, Value::Object(inner) if inner.has("stem"));
     let place = row.0.iter().position(|it| it.0 == "question");
-    if let Some(place) = place
-        && matches!(&row.0[place].1, Value::Object(inner) if inner.has("stem"))
-        && let (_, Value::Object(inner)) = row.0.remove(place)
-    {
+    let Some(place) = place.filter(|it| holds_stem(&row.0[*it].1)) else {
+        return Cow::Borrowed(row);
+    };
+    let mut row = row.clone();
+    if let (_, Value::Object(inner)) = row.0.remove(place) {
         let name = |name: String| if name == "stem" { "question".to_owned() } else { name };
         row.0.extend(inner.0.into_iter().map(|(key, value)| (name(key), value)));
     }
-    row
+    Cow::Owned(row)
 }
 
 const DROP_SPANS: &str = "answers_spans.spans";
@@ -250,19 +255,18 @@ impl Choices {
         if let Some(right) = self.right {
             return Ok(Some((right, columns.into_iter().map(|it| it.0.clone()).collect())));
         }
-        let found = |it: &&&(String, Value)| self.place(&it.1).is_some();
-        let named: Vec<_> = columns.iter().filter(found).collect();
-        let (Some(first), all) = (named.first(), &named) else {
+        let named = columns.iter().filter_map(|it| Some((self.place(&it.1)?, *it)));
+        let named: Vec<_> = named.collect();
+        let Some((right, (first, _))) = named.first() else {
             let Some((name, value)) = columns.first() else { return Ok(None) };
             return Err(self.fault(name, value));
         };
-        let right = self.place(&first.1).expect("it was found");
-        match all.iter().find(|it| self.place(&it.1) != Some(right)) {
-            Some((name, value)) => {
-                let expected = format!("{}, as `{}` says", letter(right), first.0);
+        match named.iter().find(|it| it.0 != *right) {
+            Some((_, (name, value))) => {
+                let expected = format!("{}, as `{first}` says", letter(*right));
                 Err(unexpected(name, &expected, Some(value)))
             }
-            None => Ok(Some((right, all.iter().map(|it| it.0.clone()).collect()))),
+            None => Ok(Some((*right, named.iter().map(|it| it.1.0.clone()).collect()))),
         }
     }
 

@@ -26,7 +26,10 @@ fn frequencies(config: &Config, rope: &Rope, positions: usize) -> (Vec<f32>, f32
     match &rope.scaling {
         Scaling::None => (all.collect(), 1.0),
         Scaling::Linear(factor) => (all.map(|it| it / *factor as f32).collect(), 1.0),
-        Scaling::Llama3(it) => (all.map(|frequency| stretched(frequency, *it)).collect(), 1.0),
+        Scaling::Llama3(it) => {
+            let stretched = |frequency| stretched(f64::from(frequency), *it) as f32;
+            (all.map(stretched).collect(), 1.0)
+        }
         Scaling::Yarn(it) => {
             let ramp = yarn_ramp(*it, rope.theta, width);
             let slow = |i| 1.0 / (it.factor as f32 * wavelength(i));
@@ -41,11 +44,15 @@ fn frequencies(config: &Config, rope: &Rope, positions: usize) -> (Vec<f32>, f32
             let original = it.original_max_positions;
             let divisors = if positions > original { &it.long } else { &it.short };
             let all = divisors.iter().enumerate().map(|(i, by)| 1.0 / (*by as f32 * wavelength(i)));
-            let stretch = config.max_positions as f64 / original as f64;
-            let factor = (1.0 + libm::log(stretch.max(1.0)) / libm::log(original as f64)).sqrt();
-            (all.collect(), factor as f32)
+            (all.collect(), long_factor(original, config.max_positions) as f32)
         }
     }
+}
+
+/// longrope's factor on cosines and sines.
+pub(crate) fn long_factor(original: usize, positions: usize) -> f64 {
+    let stretch = positions as f64 / original as f64;
+    (1.0 + libm::log(stretch.max(1.0)) / libm::log(original as f64)).sqrt()
 }
 
 /// How far a pair's frequency is divided by `YaRN`'s factor, from 0 to 1.
@@ -62,11 +69,10 @@ fn yarn_ramp(it: YarnScaling, theta: f64, width: usize) -> impl Fn(usize) -> f32
 
 /// Llama 3's stretch: low frequencies are divided by the factor, high ones kept, those between
 /// interpolated.
-fn stretched(frequency: f32, scaling: Llama3Scaling) -> f32 {
-    let frequency = f64::from(frequency);
+pub(crate) fn stretched(frequency: f64, scaling: Llama3Scaling) -> f64 {
     let original = scaling.original_max_positions as f64;
     let wavelength = std::f64::consts::TAU / frequency;
-    let result = if wavelength > original / scaling.low_freq_factor {
+    if wavelength > original / scaling.low_freq_factor {
         frequency / scaling.factor
     } else if wavelength < original / scaling.high_freq_factor {
         frequency
@@ -74,6 +80,5 @@ fn stretched(frequency: f32, scaling: Llama3Scaling) -> f32 {
         let smooth = (original / wavelength - scaling.low_freq_factor)
             / (scaling.high_freq_factor - scaling.low_freq_factor);
         (1.0 - smooth) * frequency / scaling.factor + smooth * frequency
-    };
-    result as f32
+    }
 }

@@ -8,6 +8,7 @@ use super::file::{Gguf, Value};
 use crate::config::Config;
 use crate::config::decoder::{Llama3Scaling, Norms};
 use crate::config::dtype::Dtype;
+use crate::config::rope::stretched;
 use crate::families::FAMILIES;
 use crate::fields::KINDS;
 
@@ -268,12 +269,9 @@ pub(super) fn llama3_divisors(
     theta: f64,
     pairs: usize,
 ) -> impl Iterator<Item = f64> {
-    let (low, high) = (scaling.low_freq_factor, scaling.high_freq_factor);
     (0..pairs).map(move |pair| {
-        let wavelength = std::f64::consts::TAU * libm::pow(theta, pair as f64 / pairs as f64);
-        let turns = scaling.original_max_positions as f64 / wavelength;
-        let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
-        1.0 / ((1.0 - kept) / scaling.factor + kept)
+        let frequency = 1.0 / libm::pow(theta, pair as f64 / pairs as f64);
+        frequency / stretched(frequency, scaling)
     })
 }
 
@@ -295,14 +293,13 @@ fn special_tokens(gguf: &Gguf<'_>, fields: &mut Map<String, Json>) -> Result<(),
     };
     let named = gguf.list("tokenizer.ggml.tokens", text)?.unwrap_or_default();
     ends.extend(named.iter().enumerate().filter(|it| *it.1).map(|(id, _)| json!(id)));
-    let mut seen = Vec::new();
-    ends.retain(|id| {
-        !seen.contains(id) && {
-            seen.push(id.clone());
-            true
+    let mut once: Vec<Json> = Vec::new();
+    for id in ends {
+        if !once.contains(&id) {
+            once.push(id);
         }
-    });
-    fields.insert("eos_token_id".to_owned(), Json::Array(ends));
+    }
+    fields.insert("eos_token_id".to_owned(), Json::Array(once));
     Ok(())
 }
 

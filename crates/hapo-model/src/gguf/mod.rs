@@ -22,7 +22,7 @@ use memmap2::Mmap;
 
 use crate::config::TensorSpec;
 use crate::config_json::{self, ParsedConfig};
-use crate::files::{io, malformed, refused};
+use crate::files::{Companions, io, malformed, refused};
 use architecture::Architecture;
 use file::Gguf;
 
@@ -60,7 +60,7 @@ pub(crate) fn read_config(path: &Path) -> Result<ParsedConfig, Refusal> {
 }
 
 /// Name and bytes of the tokenizer's files, as they would be in a folder.
-pub(crate) fn tokenizer_files(path: &Path) -> Result<Vec<(&'static str, Vec<u8>)>, Refusal> {
+pub(crate) fn tokenizer_files(path: &Path) -> Result<Companions, Refusal> {
     let map = map(path)?;
     tokens::files(&Gguf::parse(path, &map)?)
 }

@@ -9,6 +9,7 @@ use hapo_core::Refusal;
 use serde_json::{Map, Value as Json, json};
 
 use super::file::{Gguf, Value};
+use crate::files::Companions;
 
 /// Rules that cut a text, by their names in `tokenizer.ggml.pre` (the first is written), and a `tokenizer.json` without
 /// tokens for each `tokenizer.ggml.model`.
@@ -36,7 +37,7 @@ struct Tokens<'a> {
     ids: HashMap<String, usize>,
 }
 
-pub(super) fn files(gguf: &Gguf<'_>) -> Result<Vec<(&'static str, Vec<u8>)>, Refusal> {
+pub(super) fn files(gguf: &Gguf<'_>) -> Result<Companions, Refusal> {
     let tokens = Tokens::read(gguf)?;
     let model = gguf.text("tokenizer.ggml.model")?.unwrap_or("nothing");
     let mut whole = match model {

@@ -11,6 +11,7 @@ use super::keys::{Keys, put_text};
 use super::{Change, Encoding, vocabulary};
 use crate::config::decoder::Scaling;
 use crate::config::dtype::Dtype;
+use crate::config::rope::long_factor;
 use crate::config::{Config, TensorSpec};
 use crate::config_json::render;
 use crate::files::refused;
@@ -23,8 +24,8 @@ pub(crate) struct Header {
 
 /// A tensor of the file.
 pub(crate) struct Out {
-    /// The folder's tensor; none for the divisors of a stretched context.
     pub(crate) spec: TensorSpec,
+    /// The divisors of a stretched context; none of a folder's tensor.
     pub(crate) values: Option<Vec<f32>>,
     pub(crate) dtype: Dtype,
     pub(crate) change: Change,
@@ -158,9 +159,7 @@ fn fields(keys: &mut Keys, architecture: Architecture, config: &Config, has_wind
             keys.u32(&scaling("original_context_length"), it.original_max_positions as u32);
         }
         Scaling::Long(it) => {
-            let original = it.original_max_positions as f64;
-            let stretch = (config.max_positions as f64 / original).max(1.0);
-            let factor = (1.0 + libm::log(stretch) / libm::log(original)).sqrt();
+            let factor = long_factor(it.original_max_positions, config.max_positions);
             keys.f32(&scaling("attn_factor"), factor as f32);
         }
         Scaling::None | Scaling::Llama3(_) => {}
