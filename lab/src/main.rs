@@ -4,9 +4,11 @@
 #![expect(clippy::print_stderr, reason = "a command prints")]
 
 mod bench;
+mod chart;
 mod evidence;
 mod exact;
 mod family;
+mod paper;
 mod replay;
 mod seeds;
 
@@ -33,6 +35,8 @@ struct Cli {
 enum Command {
     /// Ways of using a teacher side by side: methods, bases, teachers, seeds
     Family(Box<family::Args>),
+    /// Each table and figure of the paper at CPU size
+    Paper(paper::Args),
     /// Every table and picture of docs/results, from its records
     Evidence(evidence::Args),
     /// This machine's tokens per second: training, sampling, decoding, a whole step, grading
@@ -46,6 +50,7 @@ fn main() -> std::process::ExitCode {
     let threads = hapo_cli::threads(cli.threads);
     let done = match &cli.command {
         Command::Family(args) => family::run(args, threads),
+        Command::Paper(args) => paper::run(args, threads),
         Command::Evidence(args) => evidence::run(args),
         Command::Bench(args) => bench::run(args, threads),
         Command::Replay(args) => replay::run(args, threads),

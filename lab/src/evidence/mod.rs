@@ -15,7 +15,7 @@ use hapo_run::write_atomically;
 use crate::exact::{SignFlips, Time, coverage, log_rank_p, median};
 use crate::family::arm::Section;
 use crate::family::record::Record;
-use crate::family::scores::{REWARD, Scores};
+use crate::family::scores::Scores;
 use crate::family::tables::{Done, FOUND, LEVEL, StudyResults, found, p_value};
 
 /// Every table and picture of docs/results, from its records.
@@ -165,7 +165,8 @@ fn time_to_find(run: &Scores) -> Time {
     const SMOOTHED: usize = 5;
     const REWARD_WITH_LEVEL: f64 = 0.7;
     let before: u64 = run.made.imitation_steps();
-    let rewards: Vec<f64> = run.curves.metric(REWARD).iter().map(|it| it.unwrap_or(0.0)).collect();
+    let rewards: Vec<f64> =
+        run.curves.metric("reward/policy_only").iter().map(|it| it.unwrap_or(0.0)).collect();
     let end = before + rewards.len() as u64;
     let is_found = run.at_level(LEVEL).is_some_and(|success| success >= FOUND);
     let by_look =

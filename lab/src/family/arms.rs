@@ -9,6 +9,7 @@ use hapo_data::task::TeacherSteps;
 use crate::family::arm::{Arm, Base, RowName, Search, Section, recipe};
 use crate::family::ladder::RUNGS;
 use crate::family::real;
+use crate::paper::rows;
 
 /// Seed of the searches.
 pub(crate) const SEARCH_SEED: u64 = 1000;
@@ -19,7 +20,7 @@ const RATES: &[f64] = &[5e-5, 1e-4, 2e-4];
 const IMITATION_RATES: &[f64] = &[1e-4, 2e-4, 4e-4];
 const IMITATION_STEPS: &[f64] = &[10.0, 20.0, 40.0];
 
-const LEVELS: &[(&str, u32)] =
+pub(crate) const LEVELS: &[(&str, u32)] =
     &[("multiply", 5), ("multiply", 6), ("add", 4), ("add", 5), ("linear", 3), ("linear", 4)];
 
 /// The method in a group of arms.
@@ -289,7 +290,7 @@ pub(crate) fn has_stage(recipe: &str, set: &str) -> bool {
 
 /// Every arm; a table is a choice of them, so that no run is made twice.
 pub(crate) static ARMS: LazyLock<Vec<Arm>> = LazyLock::new(|| {
-    let mut arms: Vec<Arm> = real::arms().collect();
+    let mut arms: Vec<Arm> = real::arms().chain(rows::arms()).collect();
     // A search may be of a method that its cell's table does not have.
     let searched = CELLS.iter().filter(|cell| cell.name == SEARCHED_ON);
     let searched = searched.flat_map(|cell| METHODS.iter().map(|method| cell.arm(method)));
@@ -355,7 +356,10 @@ mod tests {
             let unset = arm.unset.clone();
             let sets = Overrides { unset, of_many: true, ..Overrides::set(sets) };
             Recipe::parse_stages(text, &arm.name, &arm.name, &sets).unwrap();
-            let search = SEARCHES.iter().find(|search| search.name == arm.search).unwrap();
+            // The paper's rows have their recipes' rates.
+            let search = SEARCHES.iter().find(|search| search.name == arm.search);
+            assert_eq!(search.is_none(), arm.name.starts_with("paper-"), "{}", arm.name);
+            let Some(search) = search else { continue };
             assert_eq!(search.values.len(), 3, "as many settings for every arm");
             find(&search.arm);
         }

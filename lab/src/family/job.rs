@@ -18,6 +18,7 @@ use crate::family::scores::{
 };
 use crate::family::training::train;
 use crate::family::{ladder, real};
+use crate::paper::rows::in_folder;
 
 /// A run to make.
 #[derive(Clone, Debug)]
@@ -73,7 +74,8 @@ impl Job {
         let followed = self.followed(plan);
         let followed = model_name(&followed)?;
         let sets = self.arm.sets.iter().map(|set| set.replace(FOLLOWED, followed));
-        let own = sets.chain(of_data).chain(self.common_sets(plan));
+        let sets = sets.map(|set| in_folder(&set, &plan.out)).collect::<Result<Vec<_>>>()?;
+        let own = sets.into_iter().chain(of_data).chain(self.common_sets(plan));
         overrides.set.splice(0..0, own);
         overrides.unset.splice(0..0, self.arm.unset.iter().cloned());
         let (name, rate) = (&self.arm.name, self.value.filter(|_| self.arm.tuned.is_none()));
@@ -92,7 +94,7 @@ impl Job {
                 let steps = plan.pretrained().steps(&of_recipes)[n];
                 *stage = stage.with(&Overrides::set([format!("steps={steps}")]))?;
             }
-            sets.extend(of_stage(stage, &plan.overrides));
+            sets.extend(of_stage(stage, self.arm.sets.iter().chain(&plan.overrides.set)));
             if n == 0 && self.arm.base != Base::Shipped {
                 sets.push(format!("model.path={model}"));
             }
@@ -386,12 +388,12 @@ fn imitates(recipe: &Recipe) -> bool {
     !recipe.method().samples()
 }
 
-/// When a stage is looked at and saved, unless the user says it.
-fn of_stage(stage: &Recipe, user: &Overrides) -> Vec<String> {
+/// When a stage is looked at and saved, unless one of the keys that are `set` says it.
+fn of_stage<'a>(stage: &Recipe, set: impl Iterator<Item = &'a String> + Clone) -> Vec<String> {
     let every = stage.steps().div_ceil(LOOKS);
     let patience = if imitates(stage) { PATIENCE } else { 0 };
     let keys = [("eval.every", every), ("checkpoint.every", every), ("eval.patience", patience)];
-    let said = |key: &str| user.set.iter().any(|it| it.starts_with(&format!("{key}=")));
+    let said = |key: &str| set.clone().any(|it| it.starts_with(&format!("{key}=")));
     keys.iter().filter(|it| !said(it.0)).map(|(key, value)| format!("{key}={value}")).collect()
 }
 

@@ -5,11 +5,11 @@
 //! means the same in every checkout.
 
 pub(crate) mod arm;
-mod arms;
+pub(crate) mod arms;
 mod job;
 mod ladder;
-mod make;
-mod plan;
+pub(crate) mod make;
+pub(crate) mod plan;
 mod rates;
 mod real;
 pub(crate) mod record;
@@ -28,7 +28,7 @@ use hapo_cli::ProgressObserver;
 use hapo_cli::failure::bad_input;
 use hapo_cli::outln;
 use hapo_cli::support::overrides::OverrideArgs;
-use hapo_cli::support::{arguments, hub, interrupt, machine};
+use hapo_cli::support::{arguments, hub, interrupt};
 use hapo_train::{Observer, ReadAs};
 
 use self::arm::Section;
@@ -117,11 +117,7 @@ pub(crate) fn sections_of(done: &Done) -> Vec<&'static Section> {
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let mut plan = args.plan(threads)?;
-    let observer = StudyProgress {
-        quiet: args.quiet,
-        one_at_a_time: args.jobs == 1,
-        stop: interrupt::flag()?,
-    };
+    let observer = StudyProgress::new(args.quiet, args.jobs == 1)?;
     let dropped = args.hours.map_or_else(|| Ok(Vec::new()), |hours| drop_to(&mut plan, hours))?;
     if !dropped.is_empty() {
         eprintln!("dropped, since they do not fit into the hours: {}", dropped.join(", "));
@@ -157,13 +153,10 @@ impl Args {
         let sections = sections(&self.only, real.is_some())?;
         require_arms(&self.arms, &sections)?;
         Ok(StudyPlan {
-            sections,
             arms: self.arms.clone(),
             real,
             seeds: self.seeds,
             jobs: self.jobs,
-            threads,
-            out: self.out.clone(),
             problems: self.problems,
             record: match &self.record {
                 Some(it) => Record::read(it)?,
@@ -173,8 +166,7 @@ impl Args {
             rates: self.rate.iter().cloned().collect(),
             overrides: self.overrides.overrides(),
             train: !self.tables,
-            build: hapo_cli::VERSION.to_owned(),
-            cpu: format!("{}, {}", machine::cpu_name(), machine::instructions()),
+            ..StudyPlan::new(sections, threads, self.out.clone())
         })
     }
 
@@ -203,10 +195,16 @@ fn named_rate(text: &str) -> std::result::Result<(String, f64), String> {
 }
 
 /// Shows the runs of a study and passes on the user's wish to stop.
-struct StudyProgress {
+pub(crate) struct StudyProgress {
     quiet: bool,
     one_at_a_time: bool,
     stop: Arc<AtomicBool>,
+}
+
+impl StudyProgress {
+    pub(crate) fn new(quiet: bool, one_at_a_time: bool) -> Result<Self> {
+        Ok(Self { quiet, one_at_a_time, stop: interrupt::flag()? })
+    }
 }
 
 impl StudyObserver for StudyProgress {

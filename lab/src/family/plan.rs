@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hapo_cli::support::machine;
 use hapo_train::{Observer, Overrides};
 
 use crate::family::arm::Section;
@@ -66,26 +67,31 @@ impl StudyPlan {
         (self.threads / self.jobs).max(1)
     }
 
-    /// As the command makes it without options, in a folder without runs.
-    #[cfg(test)]
-    pub(crate) fn of_tests(sections: Vec<&'static Section>) -> Self {
+    /// Runs of tables by the recipes' own rates, on this machine, one at a time.
+    pub(crate) fn new(sections: Vec<&'static Section>, threads: usize, out: PathBuf) -> Self {
         Self {
             sections,
             arms: Vec::new(),
             seeds: None,
-            jobs: 2,
-            threads: 2,
-            out: PathBuf::from("out"),
+            jobs: 1,
+            threads,
+            out,
             problems: 200,
             real: None,
             record: Record::default(),
-            search: true,
+            search: false,
             rates: BTreeMap::new(),
             overrides: Overrides::default(),
             train: true,
-            build: String::new(),
-            cpu: String::new(),
+            build: hapo_cli::VERSION.to_owned(),
+            cpu: format!("{}, {}", machine::cpu_name(), machine::instructions()),
         }
+    }
+
+    /// As `hapo-lab family --jobs 2` makes it, in a folder without runs.
+    #[cfg(test)]
+    pub(crate) fn of_tests(sections: Vec<&'static Section>) -> Self {
+        Self { jobs: 2, search: true, ..Self::new(sections, 2, PathBuf::from("out")) }
     }
 }
 

@@ -128,7 +128,7 @@ pub(crate) struct Curves {
 }
 
 /// Metrics whose curves are recorded.
-const CURVES: [&str; 7] = [
+const CURVES: [&str; 8] = [
     "eval/avg@k",
     "reward/policy_only",
     "gate/beta",
@@ -136,12 +136,8 @@ const CURVES: [&str; 7] = [
     "entropy/all",
     "policy/kl_to_initial",
     "response_length/mean",
+    "gate/threshold",
 ];
-
-/// Places in [`CURVES`].
-pub(crate) const REWARD: usize = 1;
-const BETA: usize = 2;
-const LENGTH: usize = 6;
 
 impl Curves {
     /// Those of a run's log.
@@ -156,9 +152,10 @@ impl Curves {
         }
     }
 
-    /// The values of a metric of [`CURVES`].
-    pub(crate) fn metric(&self, index: usize) -> &[Option<f64>] {
-        self.steps.get(index).map_or(&[], Vec::as_slice)
+    /// The values of a metric of [`CURVES`]; none of one that was not recorded yet.
+    pub(crate) fn metric(&self, name: &str) -> &[Option<f64>] {
+        let steps = CURVES.iter().zip(&self.steps).find(|(metric, _)| **metric == name);
+        steps.map_or(&[], |(_, steps)| steps)
     }
 }
 
@@ -343,9 +340,10 @@ impl Scores {
             if entries.get("method").is_some_and(|method| method == "\"sft\"") {
                 cost.exposures += prompts * number("steps");
             } else if n + 1 == self.made.recipes.len() {
-                let sum = |metric: usize| self.curves.metric(metric).iter().flatten().sum::<f64>();
-                cost.exposures += prompts * sum(BETA);
-                cost.sampled += prompts * number("sampling.group_size") * sum(LENGTH);
+                let sum = |metric: &str| self.curves.metric(metric).iter().flatten().sum::<f64>();
+                cost.exposures += prompts * sum("gate/beta");
+                cost.sampled +=
+                    prompts * number("sampling.group_size") * sum("response_length/mean");
             }
         }
         cost

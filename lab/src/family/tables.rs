@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::exact::{Count, fisher};
 use crate::family::arm::Section;
-use crate::family::scores::{Cost, REWARD, Scores, mean};
+use crate::family::scores::{Cost, Scores, mean};
 use crate::seeds::{SeedEstimate, difference_over_seeds, estimate_over_seeds, holm};
 
 /// The scores of runs that are done, by arm and seed.
@@ -236,7 +236,7 @@ fn row(arm: &str, label: &str, scores: &[&Scores]) -> Result<Option<Row>> {
 /// Mean reward of rollouts without help in the first five steps, or in the last; `None` where there was none.
 fn reward(scores: &[&Scores], end: usize) -> Option<f64> {
     let steps = scores.iter().flat_map(|run| {
-        let all = run.curves.metric(REWARD);
+        let all = run.curves.metric("reward/policy_only");
         [&all[..all.len().min(5)], &all[all.len().saturating_sub(5)..]][end]
     });
     let rewards: Vec<f64> = steps.flatten().copied().collect();
@@ -324,7 +324,7 @@ fn share(value: Option<f64>) -> String {
 }
 
 /// A mean with its interval; of one seed with that over its problems, in other brackets, since seeds differ by more.
-fn estimated(it: &SeedEstimate, signed: bool) -> String {
+pub(crate) fn estimated(it: &SeedEstimate, signed: bool) -> String {
     let number = |value: f64| if signed { format!("{value:+.3}") } else { format!("{value:.3}") };
     let mean = number(it.mean);
     match (it.interval, it.over_problems) {
