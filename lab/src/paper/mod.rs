@@ -74,16 +74,22 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             );
         }
     }
-    write_page(&args.records)
+    write_page(&record, &args.records)
 }
 
-/// Writes the page and its figures beside the record.
-pub(crate) fn write_page(records: &Path) -> Result<()> {
-    let done = Record::read(&records.join(RECORD))?.of_tables();
+/// Writes the page and its figures of a record.
+fn write_page(record: &Path, out: &Path) -> Result<()> {
+    let done = Record::read(record)?.of_tables();
     for (name, svg) in figures::all(&done) {
-        write_atomically(&records.join(name), svg.as_bytes())?;
+        write_atomically(&out.join(name), svg.as_bytes())?;
     }
-    Ok(write_atomically(&records.join("paper.md"), page::of(&done)?.as_bytes())?)
+    Ok(write_atomically(&out.join("paper.md"), page::of(&done)?.as_bytes())?)
+}
+
+/// The page and its figures in `out`, where `records` have a record.
+pub(crate) fn write_results(records: &Path, out: &Path) -> Result<()> {
+    let record = records.join(RECORD);
+    if record.exists() { write_page(&record, out) } else { Ok(()) }
 }
 
 impl Args {

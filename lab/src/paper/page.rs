@@ -150,6 +150,10 @@ fn sensitivity(done: &Done) -> String {
     for (host, _, rows, _) in HOSTS {
         for (row, gamma0) in rows.iter().zip([".3", ".5", ".7"]) {
             let runs = runs_of(done, row);
+            if runs.is_empty() {
+                let _ = writeln!(text, "| {host} | {gamma0} | 0 | not made | not made | not made |");
+                continue;
+            }
             let mean_of = |of: &dyn Fn(&Scores) -> f64| {
                 mean(&runs.iter().map(|run| of(run)).collect::<Vec<_>>())
             };
