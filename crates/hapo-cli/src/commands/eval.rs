@@ -20,6 +20,7 @@ use hapo_verify::{Extracting, Extraction, Grader};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
+use crate::support::admission::engine_format;
 use crate::support::arguments::{
     ColumnsArg, ExtraArg, GRADERS, KvArgs, RewardArgs, count, decoding, one_of, say_wait, wait_for,
 };
@@ -159,6 +160,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let scores = match (&args.endpoint, &template) {
         (Some(endpoint), _) => {
             let client = args.client(endpoint)?;
+            check_served(&client, plan.sampling.model.as_str())?;
             let session = Completions::of_evaluation(&plan, args.out.as_deref())?;
             let mut session = session.observed(&observer);
             let requests = session.request(&client, std::future::pending());
@@ -293,6 +295,18 @@ impl Args {
         };
         Ok(Client::new(endpoint, key.as_deref().map(str::trim), policy)?.on_wait(say_wait))
     }
+}
+
+/// Refuses a server on this machine whose model ends its answers with a token that its files do not name: every one
+/// would run on to the limit. A server that names no folder is asked as it is.
+fn check_served(client: &Client, model: &str) -> Result<()> {
+    let folder = client.served_folder(model).or_else(|| Some(model.to_owned()));
+    let is_model = |it: &String| Path::new(it).join("config.json").is_file();
+    let Some((_, end)) = folder.filter(is_model).and_then(|it| engine_format(&it, "chat").ok())
+    else {
+        return Ok(());
+    };
+    Ok(end?)
 }
 
 /// Scores a local model. It is opened before its record, which is of its weights and not of their path.
