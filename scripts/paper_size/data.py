@@ -114,12 +114,12 @@ def prepare(paper: Paper) -> None:
     """The rows that verl trains on, the pairs that imitation reads, and the part that is held out, once."""
     if paper.pairs.exists():
         return
+    if not paper.is_mini and not paper.traces.exists():
+        sys.exit(f"scripts/paper: {paper.traces}: expected the traces: scripts/paper teacher")
     paper.name_end()
     paper.trained.parent.mkdir(parents=True, exist_ok=True)
     if paper.is_mini:
         made(paper, paper.traces)
-    elif not paper.traces.exists():
-        sys.exit(f"scripts/paper: {paper.traces}: expected the traces: scripts/paper teacher")
     rows = for_verl(paper, paper.traces)
     if paper.is_mini:
         other = paper.traces.with_name("held-out.jsonl")

@@ -160,7 +160,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let scores = match (&args.endpoint, &template) {
         (Some(endpoint), _) => {
             let client = args.client(endpoint)?;
-            check_served(&client, plan.sampling.model.as_str())?;
+            check_served(&client, &plan.sampling.model)?;
             let session = Completions::of_evaluation(&plan, args.out.as_deref())?;
             let mut session = session.observed(&observer);
             let requests = session.request(&client, std::future::pending());
@@ -297,16 +297,15 @@ impl Args {
     }
 }
 
-/// Refuses a server on this machine whose model ends its answers with a token that its files do not name: every one
-/// would run on to the limit. A server that names no folder is asked as it is.
+/// Refuses a server that says that its model is in a folder whose files do not name the end of an answer, as they are
+/// found here: every answer would run on to the limit.
 fn check_served(client: &Client, model: &str) -> Result<()> {
-    let folder = client.served_folder(model).or_else(|| Some(model.to_owned()));
-    let is_model = |it: &String| Path::new(it).join("config.json").is_file();
-    let Some((_, end)) = folder.filter(is_model).and_then(|it| engine_format(&it, "chat").ok())
-    else {
-        return Ok(());
-    };
-    Ok(end?)
+    let folder = client.served_folder(model).filter(|it| Path::new(it).is_dir());
+    match folder.and_then(|it| engine_format(&it, "chat").ok()) {
+        Some((_, end)) => Ok(end?),
+        // A name of the hub, another machine's folder, or a family that is not read here.
+        None => Ok(()),
+    }
 }
 
 /// Scores a local model. It is opened before its record, which is of its weights and not of their path.
