@@ -82,7 +82,7 @@ def test_a_record_is_graded_in_both_ways_and_stands_beside_the_papers_numbers(pa
     def completion(text: str, verdict: str, ended: bool) -> dict:
         return {"text": text, "verdict": verdict, "tokens": 3, "ended": ended}
 
-    for row, texts in {"luffy": ("\\boxed{1}", "It was 3"), "luffy-hapo": ("So it is 1, and", "\\boxed{2}")}.items():
+    for row, texts in {"luffy": ("\\boxed{1}", "no idea"), "luffy-hapo": ("So it is 1, and", "\\boxed{2}")}.items():
         lines = []
         for problem, text in enumerate(texts):
             is_ours = "boxed" in text

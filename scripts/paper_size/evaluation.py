@@ -96,14 +96,16 @@ def grade_again(paper: Paper, record: Path, to: Path) -> None:
     rows, graded = to.with_suffix(".rows"), to.with_suffix(".graded")
     rows.write_text("".join(json.dumps(it) + "\n" for it in asked), encoding="utf-8")
     call([paper.hapo, "grade", rows, "--extraction", "any", "--out", graded], capture_output=True, text=True)
-    verdicts = iter([json.loads(it)["verdict"] for it in graded.read_text(encoding="utf-8").splitlines()])
+    verdicts = map(json.loads, graded.read_text(encoding="utf-8").splitlines())
     for line in lines:
         for it in line["answers"]["completions"]:
             of_golds = [next(verdicts) for _ in golds(line["answers"]["gold"])]
-            verdict = "correct" if "correct" in of_golds else of_golds[0]
+            first, *_ = sorted(of_golds, key=lambda verdict: verdict["verdict"] != "correct")
             kept = {key: it[key] for key in ("text", "tokens", "ended")}
             it.clear()
-            it.update(kept, verdict=verdict)
+            it.update(kept, verdict=first["verdict"] or "unparsable")
+            if it["verdict"] == "unparsable":
+                it["reason"] = first["reason"]
     aside = to.with_suffix(".aside")
     aside.write_text("".join(json.dumps(it, ensure_ascii=False) + "\n" for it in [head, *lines]), encoding="utf-8")
     aside.rename(to)
@@ -139,6 +141,8 @@ def tables_of(paper: Paper, grading: str, rows: list[str], names: dict[str, str]
     told = call([paper.hapo, "eval", "--compare", *files, "--layout", "json"], capture_output=True, text=True)
     found = json.loads(told)
     columns = found["benchmarks"]
+    if not columns:
+        return print("no benchmark is evaluated whole\n")
     print("\n| |", " | ".join(COLUMNS.get(it, it) for it in columns), "| mean |")
     print("|---" * (len(columns) + 2) + "|")
     differences = []
