@@ -9,19 +9,6 @@ from typing import Any
 from hapo._grade import grade
 
 
-def end_of_turn(tokenizer: Any) -> int:
-    """The special token that the chat template writes behind an answer, else the tokenizer's end token."""
-    if getattr(tokenizer, "chat_template", None):
-        answer = "the answer"
-        turns = [{"role": "user", "content": "a question"}, {"role": "assistant", "content": answer}]
-        text = tokenizer.apply_chat_template(turns, tokenize=False)
-        behind = text[text.rfind(answer) + len(answer) :].lstrip() if answer in text else ""
-        ids = tokenizer(behind, add_special_tokens=False)["input_ids"]
-        if ids and not tokenizer.decode(ids[:1], skip_special_tokens=True):
-            return int(ids[0])
-    return int(tokenizer.eos_token_id)
-
-
 class Teachers:
     """The admitted teachers of an engine's tokenizer, in the columns ``teacher`` (text) or ``teacher_ids``."""
 

@@ -25,8 +25,9 @@ from trl import GRPOConfig, GRPOTrainer
 
 import hapo
 from hapo._decide import Decision, in_f32, number_or_word
-from hapo._teachers import Teachers, end_of_turn
+from hapo._teachers import Teachers
 from hapo._writer import RunWriter, Sampled, rollout_lines
+from hapo.ends import Ends, end_of_turn
 from hapo.torch import teacher_loss
 
 TESTED = "1.16"
@@ -156,13 +157,10 @@ class HapoGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         first: dict[str, Any] = next(iter(self.train_dataset), {})
         is_chat = trl.is_conversational(first)
         end = end_of_turn(self._tokenizer) if is_chat else int(self._tokenizer.eos_token_id)
-        if end not in self.eos_token_ids and self.use_vllm:
-            name = self._tokenizer.convert_ids_to_tokens
-            raise ValueError(
-                f"model: expected one end token, the chat template ends turns with {name(end)} ({end}), the tokenizer "
-                f"has the eos_token {self._tokenizer.eos_token}, generation_config.json has {self.eos_token_ids}: put "
-                f"{end} first into eos_token_id of generation_config.json and config.json, vLLM stops by them"
-            )
+        if is_chat and self.use_vllm:
+            name, eos = self._tokenizer.convert_ids_to_tokens(end), self._tokenizer.eos_token_id
+            files = {"generation_config.json": [*self.eos_token_ids]}
+            Ends("model", end, name, self._tokenizer.eos_token, eos, files).check()
         self.eos_token_ids: list[int] = [end, *(it for it in self.eos_token_ids if it != end)]
         if not self.use_vllm:
             self.generation_config.eos_token_id = self.generation_kwargs["eos_token_id"] = self.eos_token_ids

@@ -82,6 +82,28 @@ impl ChatFormat {
         Ok(Self { tokenizer, template, end_token, stop })
     }
 
+    /// That the files of the model `named` name the token that ends answers: engines stop by them. `eos_token` is the
+    /// tokenizer's, `eos` are the ids of [`ChatFormat::new`].
+    pub fn check_one_end(
+        &self,
+        named: &str,
+        eos_token: Option<&str>,
+        eos: &[u32],
+    ) -> Result<(), Refusal> {
+        let end = self.end_token;
+        if eos.contains(&end) {
+            return Ok(());
+        }
+        let text = self.tokenizer.token(end).unwrap_or_default();
+        let found = format!(
+            "template `{}` ends answers with {text} ({end}), tokenizer_config.json has the eos_token {}, generation_config.json or config.json the eos_token_id {eos:?}",
+            self.template.name(),
+            eos_token.unwrap_or("none"),
+        );
+        Err(Refusal::input(format!("{named}: expected one end token, got three answers: {found}"))
+            .hint(format!("`python -m hapo.ends {named} OUT` writes a folder that names {text}, or put {end} first into eos_token_id of both files")))
+    }
+
     /// The files of a model that is trained in this format: where they have no chat template, they get this one and the
     /// token that ends its turns. `model` names it in messages.
     pub fn trained_files(&self, files: Companions, model: &str) -> Result<Companions, Refusal> {

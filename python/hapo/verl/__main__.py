@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hapo.verl import plugin
-from hapo.verl.settings import MODE, check, check_packages
+from hapo.verl.settings import MODE, check, check_packages, model_ends
 
 
 def prepare(config: Any) -> None:
@@ -19,6 +19,11 @@ def prepare(config: Any) -> None:
     with open_dict(config):
         if config.trainer.v1.trainer_mode == "sync":
             config.trainer.v1.trainer_mode = MODE
+        # What verl saves names it too; else it writes the tokenizer's alone.
+        changed = config.actor_rollout_ref.model.override_config
+        changed = changed.get("model_config", changed)
+        if "eos_token_id" not in changed:
+            changed.eos_token_id = model_ends(config).stops
         if settings.run_dir is not None:
             # Ray's processes may stand in another folder.
             config.hapo.run_dir = str(Path(settings.run_dir).resolve())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import hapo
+from hapo import ends
 from hapo._decide import number_or_word
 
 TESTED = "0.9"
@@ -163,9 +164,9 @@ def check(config: Any) -> Settings:
     group_size = config["actor_rollout_ref"]["rollout"]["n"]
     schedule = settings.schedule(group_size, 1)
     settings.build(group_size, schedule, std=bool(config["algorithm"].get("norm_adv_by_std_in_grpo", True)))
+    found = model_ends(config)
     if settings.has_teacher:
-        ends = model_ends(Path(os.path.expanduser(config["actor_rollout_ref"]["model"]["path"] or "")))
-        check_columns(_files(config["data"]["train_files"]), config["data"]["max_response_length"], ends)
+        check_columns(_files(config["data"]["train_files"]), config["data"]["max_response_length"], found)
     return settings
 
 
@@ -184,17 +185,24 @@ def check_packages() -> None:
         warnings.warn(f"verl {version} is not tested, expected {TESTED}.*", stacklevel=3)
 
 
-def model_ends(folder: Path) -> dict[str, list[int]]:
-    """The end tokens in the files of a model's folder that vLLM and others stop by; none of a model elsewhere."""
-    found = {}
-    for path in (folder / "generation_config.json", folder / "config.json"):
-        if path.is_file():
-            ends = json.loads(path.read_text(encoding="utf-8")).get("eos_token_id")
-            found[str(path)] = ends if isinstance(ends, list) else [it for it in (ends,) if it is not None]
+def model_ends(config: Any) -> ends.Ends:
+    """Where answers end: verl renders prompts with the tokenizer's chat template, and its engines stop by the files."""
+    from transformers import AutoTokenizer
+
+    model = config["actor_rollout_ref"]["model"]
+    path = os.path.expanduser(model["path"] or "")
+    named = os.path.expanduser(model.get("tokenizer_path") or path)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(named, trust_remote_code=bool(model.get("trust_remote_code")))
+        found = ends.read(path, tokenizer, model.get("custom_chat_template"))
+    except OSError as problem:
+        line = str(problem).splitlines()[0]
+        raise ValueError(f"actor_rollout_ref.model.path: cannot read the end token of {path!r}: {line}") from None
+    found.check()
     return found
 
 
-def check_columns(files: list[str], longest: int, ends: Mapping[str, list[int]]) -> None:
+def check_columns(files: list[str], longest: int, found: ends.Ends) -> None:
     """Whether the data have teachers that fit the response, in a column of their own.
 
     A file that cannot be read here is refused: without its teachers a run would be that of another method.
@@ -226,11 +234,10 @@ def check_columns(files: list[str], longest: int, ends: Mapping[str, list[int]])
                     f"{path}: row {row}: column {TEACHER}: expected at most data.max_response_length = {longest} "
                     f"tokens, got {len(ids)}"
                 )
-            if ids and any(ids[-1] not in it for it in ends.values()):
-                named = ", ".join(f"eos_token_id {it} in {name}" for name, it in ends.items())
+            if ids and ids[-1] != found.answer:
                 raise ValueError(
-                    f"{path}: row {row}: column {TEACHER}: expected one end token in data and model, got {ids[-1]} "
-                    f"last (the chat template's), {named}: put {ids[-1]} first into eos_token_id of both files"
+                    f"{path}: row {row}: column {TEACHER}: expected {found.text} ({found.answer}) last, as the chat "
+                    f"template of {found.model} ends answers, got {ids[-1]}: convert the data again with that --model"
                 )
 
 

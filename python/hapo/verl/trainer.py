@@ -25,7 +25,7 @@ import hapo
 from hapo._decide import Decision, in_f32
 from hapo.verl.loss import WEIGHT, hapo_loss
 from hapo.verl.rows import Row, read_rows, scores
-from hapo.verl.settings import MODE, Settings, one_update
+from hapo.verl.settings import MODE, Settings, model_ends, one_update
 from hapo.verl.writer import HapoRunWriter
 
 OVERRIDDEN = {
@@ -65,7 +65,7 @@ class HapoTrainer(PPOTrainerSync):  # type: ignore[misc]
         std = bool(self.config.algorithm.get("norm_adv_by_std_in_grpo", True))
         self.hapo_schedule = self.hapo.schedule(group_size, self.steps_per_epoch)
         self.hapo_method = self.hapo.build(group_size, self.hapo_schedule, std=std)
-        self.end_tokens = end_tokens(self.tokenizer, self.config.actor_rollout_ref.model.path)
+        self.end_tokens = set(model_ends(self.config).stops)
 
     def _setup(self) -> None:
         super()._setup()
@@ -148,12 +148,14 @@ class HapoTrainer(PPOTrainerSync):  # type: ignore[misc]
         names = ["old_log_probs", "entropy", "response_mask"]
         found = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
         columns = [found[name].unbind() for name in names]
-        taught, entropies = [], []
+        taught, entropies, everything = [], [], []
         for key, old, entropy, mask in zip(batch.keys, *columns, strict=True):
             row = self.hapo_rows.get(key)
             if row is not None and row.replaced:
                 taught.append((key, old.float().cpu()))
             entropies.append(entropy[mask.bool()].float())
+            everything.append(entropy.float() if row is not None and row.replaced else entropies[-1])
+        metrics["hapo/entropy/all"] = float(torch.cat(everything).mean())
         metrics["hapo/policy/entropy"] = float(torch.cat(entropies).mean())
         if taught:
             tokens = torch.cat([old for _, old in taught])
@@ -169,7 +171,11 @@ class HapoTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch = super()._compute_advantage(batch, metrics)
         names = ["response_mask", "rollout_is_weights"]
+        if self.use_reference_policy:
+            names += ["old_log_probs", "ref_log_prob"]
         found = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=names)
+        if self.use_reference_policy:
+            metrics["hapo/policy/kl_to_initial"] = kl_to_initial(*(found[it].unbind() for it in (*names[2:], names[0])))
         worth = []
         for key, mask in zip(batch.keys, found["response_mask"].unbind(), strict=True):
             row = self.hapo_rows.get(key)
@@ -197,23 +203,17 @@ class HapoTrainer(PPOTrainerSync):  # type: ignore[misc]
             self.writer.log(global_steps, metrics)
 
 
+def kl_to_initial(old: Any, initial: Any, masks: Any) -> float:
+    """The k3 estimate of the KL to the initial policy over the policy's tokens, as `metrics.kl_every` has it."""
+    rows = zip(initial, old, masks, strict=True)
+    tokens = torch.cat([(theirs.double() - ours.double())[mask.bool()] for theirs, ours, mask in rows])
+    return float((tokens.exp() - tokens - 1).mean())
+
+
 def put(batch: Any, keys: list[str], fields: Any, tags: dict[str, Any] | None = None) -> None:
     """Overwrites fields of rows in the queue."""
     known = None if tags is None else [tags[key] for key in keys]
     tq.kv_batch_put(keys=keys, partition_id=batch.partition_id, fields=fields, tags=known)
-
-
-def end_tokens(tokenizer: Any, model: str) -> set[int]:
-    """The tokenizer's end token and those of the model's generation."""
-    from transformers import GenerationConfig
-
-    found = {tokenizer.eos_token_id}
-    try:
-        ends = GenerationConfig.from_pretrained(model).eos_token_id
-    except OSError:
-        ends = None
-    found.update(ends if isinstance(ends, list) else [ends])
-    return found - {None}
 
 
 def check_verl() -> int:

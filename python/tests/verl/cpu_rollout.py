@@ -16,12 +16,12 @@ import torch
 class Sampler:
     """Holds the weights and answers requests; those that wait are sampled together."""
 
-    def __init__(self, model_path: str, end: int, pad: int, longest: int, forbid_end: bool) -> None:
+    def __init__(self, model_path: str, ends: list[int], pad: int, longest: int, forbid_end: bool) -> None:
         from transformers import AutoConfig, AutoModelForCausalLM
 
         torch.set_num_threads(1)
         self.model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(model_path)).float().eval()
-        self.end, self.pad, self.longest, self.forbid_end = end, pad, longest, forbid_end
+        self.ends, self.pad, self.longest, self.forbid_end = ends, pad, longest, forbid_end
         self.steps = 0
         self.waiting: list[tuple[list[int], dict[str, Any], asyncio.Future]] = []
         self.asked: dict[tuple[int, ...], int] = {}
@@ -45,7 +45,7 @@ class Sampler:
         if self.task is None or self.task.done():
             self.task = asyncio.create_task(self.serve())
         tokens, log_probs = await found
-        reason = "completed" if tokens and tokens[-1] == self.end else "length"
+        reason = "completed" if tokens and tokens[-1] in self.ends else "length"
         return TokenOutput(
             token_ids=tokens, log_probs=log_probs, stop_reason=reason, extra_fields={"global_steps": self.steps}
         )
@@ -90,7 +90,7 @@ class Sampler:
             cache = out.past_key_values
             logits = out.logits[:, -1].float()
             if self.forbid_end:
-                logits[:, self.end] = -torch.inf
+                logits[:, self.ends] = -torch.inf
             of_rows = (logits / heat).log_softmax(-1)
             below = of_rows.exp().cumsum(-1)
             # The token at which the cumulated probability passes the row's own number.
@@ -103,7 +103,7 @@ class Sampler:
                 if open_[row]:
                     tokens[row].append(token)
                     log_probs[row].append(taken[row])
-                    open_[row] = token != self.end and len(tokens[row]) < self.longest
+                    open_[row] = token not in self.ends and len(tokens[row]) < self.longest
             if not any(open_):
                 break
             ids = drawn
@@ -145,15 +145,18 @@ def __getattr__(name: str) -> Any:
         """The server's side."""
 
         async def launch_servers(self) -> None:
-            from transformers import AutoTokenizer
+            from transformers import AutoTokenizer, GenerationConfig
 
             path = self.model_config.path
             tokenizer = AutoTokenizer.from_pretrained(path)
+            # As vLLM: the tokenizer's end token, and those of generation_config.json.
+            named = GenerationConfig.from_pretrained(path).eos_token_id
+            ends = [tokenizer.eos_token_id, *(named if isinstance(named, list) else [named])]
             actor = ray.remote(Sampler).options(
                 name=f"hapo_cpu_server_{self.replica_rank}", num_cpus=0.1, max_concurrency=2000
             )
             server = actor.remote(
-                path, tokenizer.eos_token_id, tokenizer.pad_token_id, self.config.response_length,
+                path, ends, tokenizer.pad_token_id, self.config.response_length,
                 bool(os.environ.get("HAPO_TEST_FORBID_END")),
             )  # fmt: skip
             self.servers = [server]

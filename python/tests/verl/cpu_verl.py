@@ -105,6 +105,8 @@ def gloo_once(*arguments: Any, backend: str | None = None, **keywords: Any) -> A
     return _init_process_group(*arguments, backend=backend, **keywords)
 
 
+# FSDP pins what it offloads, for copies to a GPU: verl offloads a reference model always.
+torch.Tensor.pin_memory = lambda tensor, *_: tensor
 _init_process_group = torch.distributed.init_process_group
 torch.distributed.init_process_group = gloo_once
 

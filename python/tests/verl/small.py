@@ -54,10 +54,22 @@ def on_a_cpu(ranks: int = 1, rows: int = 32) -> list[str]:
         "actor_rollout_ref.actor.use_torch_compile=False", "actor_rollout_ref.rollout.name=hapo_cpu",
         f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={rows}",
         f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={rows}",
+        f"actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu={rows}",
+        "+actor_rollout_ref.ref.fsdp_config.mixed_precision={param_dtype:fp32}",
         "actor_rollout_ref.rollout.agent.num_workers=1", "actor_rollout_ref.rollout.free_cache_engine=False",
         "reward.num_workers=1", "transfer_queue.backend.SimpleStorage.num_data_storage_units=1", "trainer.device=cpu",
         "data.dataloader_num_workers=0", f"+ray_kwargs.ray_init.num_gpus={ranks}", "ray_kwargs.ray_init.num_cpus=32",
         "+ray_kwargs.ray_init.include_dashboard=false",
+    ]  # fmt: skip
+
+
+def imitation_on_a_cpu() -> list[str]:
+    """The same for verl's trainer of imitation."""
+    return [
+        "model.use_remove_padding=False", "+model.override_config.attn_implementation=eager",
+        "model.enable_gradient_checkpointing=False", "engine.strategy=fsdp2", "engine.use_torch_compile=False",
+        "+engine.mixed_precision={param_dtype:fp32}", "data.use_dynamic_bsz=False", "data.micro_batch_size_per_gpu=8",
+        "data.num_workers=0", "trainer.device=cpu",
     ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ pytest.importorskip("verl.trainer")
 from omegaconf import OmegaConf
 
 import hapo.verl.settings as settings
+from hapo import ends
 from hapo.verl.__main__ import prepare
 
 
@@ -117,24 +118,29 @@ def test_data_without_teachers_or_with_verls_names_are_refused(config, tmp_path)
             settings.check(changed(config, "data.train_files", str(path)))
 
 
-@pytest.mark.parametrize("name", ["array.json", "lines.json", "lines.jsonl"])
-def test_teachers_that_end_where_the_model_does_not_are_refused(config, tmp_path) -> None:
-    # As in a Qwen2.5 base folder, whose chat template ends turns with a token that its files do not name.
-    data = tmp_path / "data.jsonl"
-    data.write_text(json.dumps({"prompt": [], "hapo_teacher_ids": [1, 2, 7]}) + "\n")
-    for name in ("config.json", "generation_config.json"):
-        (tmp_path / name).write_text(json.dumps({"eos_token_id": 5}))
-    it = changed(changed(config, "data.train_files", str(data)), "actor_rollout_ref.model.path", str(tmp_path))
-    words = r"got 7 last \(the chat template's\), eos_token_id \[5\] in .*generation_config\.json, .*\[5\] in .*config"
-    with pytest.raises(ValueError, match=words):
-        prepare(it)
-    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 5]}))
-    with pytest.raises(ValueError, match=r"\[7, 5\] in .* \[5\] in .*/config\.json: put 7 first"):
-        prepare(it)
-    (tmp_path / "config.json").write_text(json.dumps({"eos_token_id": [7, 5]}))
+def test_a_model_whose_files_do_not_name_the_end_of_an_answer_is_refused(config, tmp_path) -> None:
+    """As a Qwen2.5 base: vLLM would stop at <|endoftext|>, and every rollout would run on to the limit."""
+    base = small.ROOT / "testdata/fixtures/models/qwen-shaped"
+    words = (
+        r"expected one end token.*<\|im_end\|> \(2002\).*eos_token is <\|endoftext\|> \(2000\).*\[2000\] in generation"
+    )
+    for method in ("grpo", "luffy"):
+        it = changed(changed(config, "hapo.method", method), "actor_rollout_ref.model.path", str(base))
+        with pytest.raises(ValueError, match=words):
+            prepare(it)
+    ends.name(base, tmp_path / "named")
+    it = changed(changed(config, "hapo.method", "grpo"), "actor_rollout_ref.model.path", str(tmp_path / "named"))
     prepare(it)
+    # verl's saved config.json names it.
+    assert it.actor_rollout_ref.model.override_config.eos_token_id == [2002, 2000]
+    taught = changed(it, "hapo.method", "luffy")
+    with pytest.raises(ValueError, match=r"row 0: column hapo_teacher_ids: expected .*\(2002\) last, .* got 383"):
+        settings.check(taught)
+    with pytest.raises(ValueError, match=r"actor_rollout_ref\.model\.path: cannot read the end token of '.*/nowhere'"):
+        settings.check(changed(config, "actor_rollout_ref.model.path", str(tmp_path / "nowhere")))
 
 
+@pytest.mark.parametrize("name", ["array.json", "lines.json", "lines.jsonl"])
 def test_teachers_in_json_are_checked_as_in_parquet(config, tmp_path, name) -> None:
     import pyarrow.parquet as parquet
 

@@ -20,6 +20,7 @@ use hapo_verify::{Extracting, Extraction, Grader};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
+use crate::support::admission::engine_format;
 use crate::support::arguments::{
     ColumnsArg, ExtraArg, GRADERS, KvArgs, RewardArgs, count, decoding, one_of, say_wait, wait_for,
 };
@@ -159,6 +160,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let scores = match (&args.endpoint, &template) {
         (Some(endpoint), _) => {
             let client = args.client(endpoint)?;
+            check_served(&client, &plan.sampling.model)?;
             let session = Completions::of_evaluation(&plan, args.out.as_deref())?;
             let mut session = session.observed(&observer);
             let requests = session.request(&client, std::future::pending());
@@ -292,6 +294,17 @@ impl Args {
             ..RetryPolicy::default()
         };
         Ok(Client::new(endpoint, key.as_deref().map(str::trim), policy)?.on_wait(say_wait))
+    }
+}
+
+/// Refuses a server that says that its model is in a folder whose files do not name the end of an answer, as they are
+/// found here: every answer would run on to the limit.
+fn check_served(client: &Client, model: &str) -> Result<()> {
+    let folder = client.served_folder(model).filter(|it| Path::new(it).is_dir());
+    match folder.and_then(|it| engine_format(&it, "chat").ok()) {
+        Some((_, end)) => Ok(end?),
+        // A name of the hub, another machine's folder, or a family that is not read here.
+        None => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Result;
-use hapo_core::Verdict;
+use hapo_core::{Refusal, Verdict};
 use hapo_data::{AdmissionRule, Dataset, Decision, Row, Rows, TemplateChoice};
 use hapo_sampler::ChatFormat;
 use hapo_train::grading::{gold_of, graded};
@@ -42,25 +42,29 @@ impl AdmissionArgs {
         let (Some(named), Some(longest)) = (&self.model, self.max_response) else {
             return Ok(None);
         };
-        let folder = hub::model_folder(named)?;
-        let folder = Path::new(&folder);
-        let files = hapo_model::folder::read_tokenizer_files(folder)?;
-        let choice = TemplateChoice::named(&self.template);
-        let template = hapo_sampler::choose_template(choice, named, &files)?;
-        let eos = hapo_model::folder::read_config(folder)?.config.eos;
-        let format = ChatFormat::new(model::open_tokenizer(folder)?, template, &eos)?;
-        if !eos.contains(&format.end_token) {
-            let end = format.end_token;
-            errln!(
-                "warning: solutions end with {end} as template `{}` has it, {named} names {eos:?} (eos_token_id of generation_config.json or config.json): engines stop there; put {end} first in both files",
-                self.template
-            );
-        }
+        let (format, end) = engine_format(named, &self.template)?;
+        end?;
         let grader = self.reward.grader(&self.grader, self.extraction)?;
         let grader = Extracting::new(grader, self.extraction);
         let (rows, admitted, refused) = (0, 0, BTreeMap::new());
         Ok(Some(Solutions { format, grader, longest, rows, admitted, refused }))
     }
+}
+
+/// The chats of a model in another engine, and whether its files name the token that ends them there.
+pub(crate) fn engine_format(
+    named: &str,
+    template: &str,
+) -> Result<(ChatFormat, Result<(), Refusal>)> {
+    let folder = hub::model_folder(named)?;
+    let folder = Path::new(&folder);
+    let files = hapo_model::folder::read_tokenizer_files(folder)?;
+    let template = hapo_sampler::choose_template(TemplateChoice::named(template), named, &files)?;
+    let eos = hapo_model::folder::read_config(folder)?.config.eos;
+    let eos_token = hapo_model::chat_files(&files, folder)?.special_tokens.remove("eos_token");
+    let format = ChatFormat::new(model::open_tokenizer(folder)?, template, &eos)?;
+    let end = format.check_one_end(named, eos_token.as_deref(), &eos);
+    Ok((format, end))
 }
 
 /// The solutions of a file so far.

@@ -216,6 +216,52 @@ fn convert_writes_the_tokens_of_admitted_solutions_for_verl() {
     assert!(refused.contains("--model: expected --to verl"), "{refused}");
 }
 
+/// As a Qwen2.5 base: the chat template ends turns with <|im_end|>, every file names <|endoftext|>.
+#[test]
+fn solutions_that_would_end_where_no_engine_stops_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = "{\"problem\":\"2+3=?\",\"answer\":\"5\",\"teacher\":\"\\\\boxed{5}\"}\n";
+    fs::write(dir.path().join("rows.jsonl"), row).unwrap();
+    let base = repository("testdata/fixtures/models/qwen-shaped");
+    let convert = |model: &str, more: &[&str]| {
+        let to = ["data", "convert", "rows.jsonl", "--to", "verl", "-o", "o.jsonl"];
+        hapo(dir.path(), &[&to[..], &["--max-response", "24", "--model", model], more].concat())
+    };
+    let last = || -> u32 {
+        let text = fs::read_to_string(dir.path().join("o.jsonl")).unwrap();
+        let row: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let ids: Vec<u32> = serde_json::from_value(row["hapo_teacher_ids"].clone()).unwrap();
+        *ids.last().unwrap()
+    };
+    let told = convert(base.to_str().unwrap(), &[]);
+    let said = String::from_utf8(told.stderr).unwrap();
+    assert_eq!(told.status.code(), Some(2), "{said}");
+    for place in [
+        "template `chat` ends answers with <|im_end|> (2002)",
+        "tokenizer_config.json has the eos_token <|endoftext|>",
+        "generation_config.json or config.json the eos_token_id [2000]",
+        "or put 2002 first into eos_token_id of both files",
+    ] {
+        assert!(said.contains(place), "{said}");
+    }
+    assert!(!dir.path().join("o.jsonl").exists());
+    assert!(convert(base.to_str().unwrap(), &["--template", "none"]).status.success());
+    assert_eq!(last(), 2000);
+    let named = dir.path().join("named");
+    fs::create_dir(&named).unwrap();
+    for entry in fs::read_dir(&base).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap();
+        if name == "generation_config.json" {
+            fs::write(named.join(name), "{\"eos_token_id\": [2002, 2000]}").unwrap();
+        } else {
+            fs::copy(&path, named.join(name)).unwrap();
+        }
+    }
+    assert!(convert(named.to_str().unwrap(), &[]).status.success());
+    assert_eq!(last(), 2002);
+}
+
 #[test]
 fn check_counts_the_solutions_that_the_rule_of_answers_loses() {
     let dir = tempfile::tempdir().unwrap();

@@ -335,28 +335,64 @@ fn an_unfinished_record_has_no_score_and_another_file_is_none() {
 
 /// A server of one answer, and what it was asked.
 fn server_of_one_answer() -> (String, JoinHandle<serde_json::Value>) {
+    server_from("nowhere")
+}
+
+/// The same, which says that its model `m` is in this folder.
+fn server_from(root: &str) -> (String, JoinHandle<serde_json::Value>) {
     const REPLY: &str = r#"{"choices":[{"message":{"role":"assistant","content":"\\boxed{5}"},"finish_reason":"stop"}]}"#;
+    let models = serde_json::json!({ "data": [{ "id": "m", "root": root }] }).to_string();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}/v1", listener.local_addr().unwrap());
     let asked = std::thread::spawn(move || {
-        let (stream, _) = listener.accept().unwrap();
-        let (mut from, mut to) = (BufReader::new(&stream), &stream);
-        let (mut line, mut length) = (String::new(), 0);
-        while line != "\r\n" {
-            line.clear();
-            assert!(from.read_line(&mut line).unwrap() > 0, "the request is cut off");
-            let header = line.to_ascii_lowercase();
-            if let Some(value) = header.strip_prefix("content-length:") {
-                length = value.trim().parse().unwrap();
+        loop {
+            let (stream, _) = listener.accept().unwrap();
+            let (mut from, mut to) = (BufReader::new(&stream), &stream);
+            let (mut line, mut length, mut is_get) = (String::new(), 0, false);
+            while line != "\r\n" {
+                line.clear();
+                assert!(from.read_line(&mut line).unwrap() > 0, "the request is cut off");
+                is_get |= line.starts_with("GET /v1/models ");
+                let header = line.to_ascii_lowercase();
+                if let Some(value) = header.strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+            }
+            let mut body = vec![0; length];
+            from.read_exact(&mut body).unwrap();
+            let reply = if is_get { &models } else { REPLY };
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n";
+            write!(to, "{head}Content-Length: {}\r\n\r\n{reply}", reply.len()).unwrap();
+            if !is_get {
+                return serde_json::from_slice(&body).unwrap();
             }
         }
-        let mut body = vec![0; length];
-        from.read_exact(&mut body).unwrap();
-        let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n";
-        write!(to, "{head}Content-Length: {}\r\n\r\n{REPLY}", REPLY.len()).unwrap();
-        serde_json::from_slice(&body).unwrap()
     });
     (endpoint, asked)
+}
+
+/// vLLM says where it has a model from, and stops at what that folder's files name.
+#[test]
+fn a_server_whose_model_does_not_stop_is_refused_before_it_is_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("p.jsonl"), "{\"problem\":\"2+3=?\",\"answer\":\"5\"}\n").unwrap();
+    let folder = repository("testdata/fixtures/models/qwen-shaped");
+    let named = folder.to_str().unwrap();
+    let (endpoint, asked) = server_from(named);
+    let eval = ["eval", "--data", "p.jsonl", "--k", "1", "--endpoint", &endpoint, "--model"];
+    let said = refuse(dir.path(), &[&eval[..], &["m"]].concat());
+    let places = "expected one end token, got three answers: template `chat` ends answers with <|im_end|> (2002), tokenizer_config.json has the eos_token <|endoftext|>, generation_config.json or config.json the eos_token_id [2000]\n";
+    assert!(
+        said.contains(&format!("{named}: {places}hint: `python -m hapo.ends {named} OUT`")),
+        "{said}"
+    );
+    // Nothing is known of another model of that server.
+    succeed(dir.path(), &[&eval[..], &["n"]].concat());
+    assert_eq!(asked.join().unwrap()["model"], "n");
+    let (endpoint, asked) = server_from(repository("models/base").to_str().unwrap());
+    let eval = ["eval", "--data", "p.jsonl", "--k", "1", "--endpoint", &endpoint, "--model", "m"];
+    succeed(dir.path(), &eval);
+    assert_eq!(asked.join().unwrap()["model"], "m");
 }
 
 #[test]

@@ -133,6 +133,13 @@ impl Client {
         &self.shown
     }
 
+    /// The folder that the server says it has this model from, as vLLM does (`root` in the answer to GET `/models`).
+    pub fn served_folder(&self, model: &str) -> Option<String> {
+        let known = self.transport.models()?;
+        let is_it = |it: &&Value| it["id"] == model;
+        known["data"].as_array()?.iter().find(is_it)?["root"].as_str().map(str::to_owned)
+    }
+
     pub fn retry_policy(&self) -> &RetryPolicy {
         &self.retry_policy
     }

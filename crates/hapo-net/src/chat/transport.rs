@@ -8,6 +8,7 @@ use crate::http::ureq::http::{HeaderMap, HeaderValue, StatusCode, header};
 use crate::http::ureq::tls::{RootCerts, TlsConfig};
 use crate::http::ureq::{self, Agent, Timeout};
 use hapo_core::Refusal;
+use serde_json::Value;
 
 use super::RetryPolicy;
 use super::address::Address;
@@ -58,6 +59,20 @@ impl Transport {
             authorization,
             response_limit: policy.response_limit,
         })
+    }
+
+    /// What the server says of its models; none where it does not.
+    pub(super) fn models(&self) -> Option<Value> {
+        let address = self.address.replacen("/chat/completions", "/models", 1);
+        let longest = Some(Duration::from_secs(10));
+        let mut request = self.agent.get(address).config().timeout_global(longest).build();
+        if let Some(it) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, it);
+        }
+        let mut body = Vec::new();
+        let answer = request.call().ok()?.into_body().into_reader();
+        answer.take(self.response_limit as u64).read_to_end(&mut body).ok()?;
+        serde_json::from_slice(&body).ok()
     }
 
     pub(super) async fn post(&self, body: Arc<[u8]>) -> Result<Received, String> {

@@ -105,6 +105,10 @@ fn paper_presets_have_the_papers_numbers() {
         "hapo-table1",
         "hapo-method",
         "hindsight",
+        "gated-m0",
+        "annealed-03",
+        "luffy-hapo-method",
+        "srft-hapo-method",
     ];
     for size in ["3b", "7b"] {
         let load = |name: &str| {
@@ -135,6 +139,40 @@ fn paper_presets_have_the_papers_numbers() {
         let method = load("hapo-method").hapo.unwrap();
         assert_eq!((method.success_limit, method.annealing), (Some(0), AnnealingMode::Sigmoid));
         assert_eq!(method.turn_off_epoch, Some("1.5".parse().unwrap()));
+    }
+}
+
+/// The paper's table is cumulative: in each reading its last two rows differ by the schedule and nothing else.
+#[test]
+fn the_pairs_of_table_2_differ_in_annealing_alone() {
+    for size in ["mini", "paper/3b", "paper/7b"] {
+        let load = |name: &str| {
+            let text = std::fs::read_to_string(root().join(format!("{size}/{name}.toml"))).unwrap();
+            let mut table: toml::Table = text.parse().unwrap();
+            table.remove("name");
+            table
+        };
+        let pairs = [("gated-m0", "hapo-method"), ("hapo-table1", "annealed-03")];
+        for (open, annealed) in pairs {
+            let (mut open, mut annealed) = (load(open), load(annealed));
+            let gate = annealed["hapo"].as_table_mut().unwrap();
+            for key in ["annealing", "turn_off_epoch", "steepness"] {
+                assert!(gate.remove(key).is_some(), "{size}: {key}");
+            }
+            let off = open["hapo"].as_table_mut().unwrap().remove("annealing");
+            assert_eq!(off, Some("off".into()));
+            assert_eq!(open, annealed, "{size}");
+        }
+        let (mut gated, mut table1) = (load("gated-m0"), load("hapo-table1"));
+        let m = gated["hapo"].as_table_mut().unwrap().remove("success_limit");
+        let gamma0 = table1["hapo"].as_table_mut().unwrap().remove("gamma0");
+        assert_eq!((m, gamma0), (Some(0.into()), Some(0.3.into())));
+        assert_eq!(gated, table1, "{size}");
+        for host in ["luffy", "srft"] {
+            let (of_host, method) = (load(&format!("{host}-hapo-method")), load("hapo-method"));
+            assert_eq!(of_host["hapo"], method["hapo"], "{size}");
+            assert_eq!(of_host["method"].as_str(), Some(host));
+        }
     }
 }
 
