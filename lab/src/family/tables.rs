@@ -267,7 +267,7 @@ pub(crate) fn paired(ours: &[&Scores], theirs: &[&Scores]) -> (Vec<Sets>, Vec<Se
 impl Table {
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!(
-            "| | seeds | {} | average | {LEVEL} found | at the end | reward, first and last 5 steps | exposures | traces | tokens sampled | s | memory | single seeds |\n",
+            "| | seeds | {} | average | {LEVEL} found | at the end | reward, first and last 5 steps | exposures | traces | thousand tokens sampled | s | GB | single seeds |\n",
             self.benchmarks.join(" | ")
         );
         text += &format!("|---|{}\n", "---|".repeat(self.benchmarks.len() + 11));
@@ -283,11 +283,11 @@ impl Table {
             };
             let memory = match row.cost.memory {
                 0.0 => "–".to_owned(),
-                bytes => format!("{:.1} GB", bytes / 1e9),
+                bytes => format!("{:.1}", bytes / 1e9),
             };
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {} | {found} | {:.3} | {} | {:.0} | {traces} | {:.0} k | {:.0} | {memory} | {} |",
+                "| {} | {} | {} | {} | {found} | {:.3} | {} | {:.0} | {traces} | {:.0} | {:.0} | {memory} | {} |",
                 row.label,
                 row.seeds.len(),
                 levels.join(" | "),
