@@ -52,6 +52,29 @@ def end_copy(process: int, what: str) -> None:
 
 
 def main(file: str, name: str) -> None:
+    """Answers lines by the function of that name in a file."""
+
+    def load() -> Reward:
+        sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
+        spec = importlib.util.spec_from_file_location(os.path.basename(file).removesuffix(".py"), file)
+        if spec is None or spec.loader is None:
+            sys.exit(f"{file} is no module of Python")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        if not hasattr(module, name):
+            sys.exit(f"{file} has no function {name}")
+        reward: Reward = getattr(module, name)
+        try:
+            _call_of(reward)
+        except TypeError as problem:
+            sys.exit(f"{file}: {problem}")
+        return reward
+
+    answer_lines(load)
+
+
+def answer_lines(load: Callable[[], Reward]) -> None:
     """Answers lines of standard input on standard output; whatever the function prints goes to standard error.
 
     The function's standard input is empty: it and the programs that it starts would take the next question.
@@ -62,19 +85,7 @@ def main(file: str, name: str) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
-    spec = importlib.util.spec_from_file_location(os.path.basename(file).removesuffix(".py"), file)
-    if spec is None or spec.loader is None:
-        sys.exit(f"{file} is no module of Python")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    if not hasattr(module, name):
-        sys.exit(f"{file} has no function {name}")
-    try:
-        answer = answers_of(getattr(module, name))
-    except TypeError as problem:
-        sys.exit(f"{file}: {problem}")
+    answer = answers_of(load())
     for line in lines:
         about = json.loads(line)
         reply: dict[str, Any] = {"id": about["id"]}
@@ -101,7 +112,13 @@ def _call_of(reward: Reward) -> Callable[[dict[str, Any]], Any]:
 
     def columns(about: dict[str, Any]) -> dict[str, Any]:
         if own:
-            return {"completions": [about["completion"]], "rows": [about["row"]]}
+            if "answers" in parameters and about.get("extraction") == "any":
+                raise ValueError('answers: extraction "any" extracts none; expected "boxed", "announced" or "whole"')
+            return {
+                "completions": [about["completion"]],
+                "rows": [about["row"]],
+                "answers": [about.get("answer")],
+            }
         if trl:
             of_row = {name: [it] for name, it in about["row"].items()}
             return {**of_row, "prompts": [about["prompt"]], "completions": [about["completion"]]}

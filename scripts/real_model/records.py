@@ -7,6 +7,7 @@ FOLDER is what arms.sh wrote into. A line is a step of a run, the score of a mod
 """
 
 import json
+import math
 import pathlib
 import statistics
 import sys
@@ -53,16 +54,31 @@ def answers_of(folder: pathlib.Path, name: str) -> dict[str, list]:
 def table(rows: list[dict]) -> None:
     base = next(it for it in rows if it.get("model") == "base")
     print("| | correct, by seed | mean | cut off | teacher's answers used |\n|---|---|---|---|---|")
-    mean = base["average"]
+    mean, by_arm = base["average"], {}
     print(f"| before | {mean['mean']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}] | | {base['truncated']:.2f} | |")
     for arm, label in ARMS.items():
         scores = [it for it in rows if it.get("model") == arm]
         if not scores:
             continue
         each = ", ".join(f"{it['average']['mean']:.3f}" for it in scores)
-        mean = statistics.mean(it["average"]["mean"] for it in scores)
+        seeds = by_arm[arm] = [it["average"]["mean"] for it in scores]
         cut = statistics.mean(it["truncated"] for it in scores)
-        print(f"| {label} | {each} | {mean:.3f} | {cut:.2f} | {used(rows, arm)} |")
+        print(f"| {label} | {each} | {over_seeds(seeds)} | {cut:.2f} | {used(rows, arm)} |")
+    for arm in ("grpo", "sft"):
+        if arm in by_arm and "hapo" in by_arm:
+            apart = [ours - other for ours, other in zip(by_arm["hapo"], by_arm[arm])]
+            print(f"\nHAPO over {ARMS[arm]}: {over_seeds(apart, signed=True)}")
+
+
+def over_seeds(values: list[float], signed: bool = False) -> str:
+    """The mean with its 95 % interval over three seeds, by Student's t; a share's is cut at 0 and 1."""
+    mean = statistics.mean(values)
+    if len(values) != len(SEEDS):
+        return f"{mean:.3f}"
+    half = 4.3027 * statistics.stdev(values) / math.sqrt(len(SEEDS))
+    if signed:
+        return f"{mean:+.3f} [{mean - half:+.3f}, {mean + half:+.3f}]"
+    return f"{mean:.3f} [{max(0, mean - half):.3f}, {min(1, mean + half):.3f}]"
 
 
 def used(rows: list[dict], arm: str) -> str:

@@ -39,7 +39,7 @@
 //! ```
 
 use crate::rollout::{
-    PromptId, Rollout, StoredTrace, TeacherTrajectory, TokenId, Truncated, Verdict,
+    Context, PromptId, Rollout, StoredTrace, TeacherTrajectory, TokenId, Truncated, Verdict,
 };
 
 /// The rollouts of one prompt, as the sampler returns them.
@@ -445,6 +445,14 @@ impl MixedGroup {
     /// Where the teacher is among the members.
     pub fn teacher_index(&self) -> Option<usize> {
         self.members.iter().position(|it| matches!(it, Member::Teacher { .. }))
+    }
+
+    /// Whether the policy is shown the teacher's trajectory, or a part of it: as a member, or before a sampled rollout.
+    pub fn shows_teacher(&self) -> bool {
+        let behind = |it: &PolicyMember| {
+            it.rollout.prefix > 0 || matches!(it.rollout.context, Context::Hint(_))
+        };
+        self.teacher_index().is_some() || self.all_sampled().any(behind)
     }
 
     /// The members that are not the policy's own (D37).

@@ -94,6 +94,7 @@ pub const METRICS: &[&str] = &[
     "gate/beta",
     "gate/beta_trajectories",
     "gate/open_no_teacher",
+    "teacher/distinct",
     "teacher/token_share",
     "teacher/mean_prob",
     "teacher/loss",

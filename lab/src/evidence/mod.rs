@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use hapo_run::write_atomically;
 
-use crate::exact::{SignFlips, Time, coverage, log_rank_p, median};
+use crate::exact::{Count, SignFlips, Time, coverage, log_rank_p, median};
 use crate::family::arm::Section;
 use crate::family::record::Record;
 use crate::family::scores::Scores;
 use crate::family::tables::{Done, FOUND, LEVEL, StudyResults, found, p_value};
+use crate::seeds::holm;
 
 /// Every table and picture of docs/results, from its records.
 #[derive(clap::Args)]
@@ -32,6 +33,8 @@ pub(crate) struct Args {
 
 /// The margin of equivalence.
 const MARGIN: f64 = 0.02;
+/// The baseline of the primary comparison: the plan's null hypothesis.
+const PRIMARY: &str = "SFT, then GRPO";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let done = first_round::read(&args.records)?;
@@ -40,24 +43,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut text = String::from(
         "# The tables\n\n`hapo-lab evidence` writes this page from the records beside it. *found*: seeds whose success at five-digit sums is at \
          least .5; an arm with found and missed seeds has no interval. *exposures*: gradient terms of a teacher's trajectory or of a \
-         part of it; of SFT stages at most, since an early stop is not recorded. *tokens sampled*: with the prefixes that were shown. \
+         part of it; of SFT stages at most, since an early stop is not recorded. *traces*: distinct problems whose trace was shown, of 160; \
+         a range where the record bounds the count (an epoch visits a prompt once). *tokens sampled*: with the prefixes that were shown. \
          *s*: wall seconds of one thread beside other work. In square brackets the 95 % interval over seeds and problems, of one seed in \
          round ones that over its problems alone.\n\n",
     );
     let results = StudyResults::of(&all, None, &BTreeMap::new(), &done)?;
     text += &results.markdown();
     text += &levels("Found or missed", &all, &done);
-    let groups = [
-        ("the ladder", all[..5].to_vec()),
-        ("the ladder, exact", all[..6].to_vec()),
-        ("the ladder, exact, ceiling", all[..7].to_vec()),
-    ];
-    let pools = pools(&groups, &["GRPO", "SFT, then GRPO", "TRAPO"]);
-    text += &pooled("Pooled over regimes", &pools, &done);
+    let pools = pools(&all[..7], &["GRPO", "SFT, then GRPO", "TRAPO"], &done);
+    text += &pooled("Pooled over regimes", &pools, None);
     text += &coverages(&done);
     hapo_run::create_folder(&args.out)?;
     let write = |name: &str, text: &str| write_atomically(&args.out.join(name), text.as_bytes());
-    let family = args.records.join("family.runs.jsonl");
+    let family = args.records.join("family.runs.jsonl.zst");
     if family.exists() {
         let (tables, picture) = second_round(&family)?;
         text += &tables;
@@ -66,7 +65,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let panels = ["0 %", "0.1 %", "exact", "ceiling"].map(|name| {
         results.tables.iter().find(|table| table.name == name).expect("the first round's tables")
     });
-    write("exposures.svg", &picture::exposures(&panels))?;
+    write("exposures.svg", &picture::of_costs(&panels))?;
+    crate::paper::write_results(&args.records, &args.out)?;
     Ok(write("tables.md", &text)?)
 }
 
@@ -76,23 +76,18 @@ fn second_round(path: &Path) -> Result<(String, String)> {
     let made = crate::family::sections_of(&done);
     let results = StudyResults::of(&made, None, &BTreeMap::new(), &done)?;
     let is_cell = |name: &str| name.ends_with("-exact") || name.ends_with("-repeated");
-    let cells: Vec<&Section> = made.iter().copied().filter(|it| is_cell(&it.name)).collect();
-    let of = |teacher| cells.iter().copied().filter(|it| it.name.ends_with(teacher)).collect();
-    let groups = [
-        ("exact traces", of("-exact")),
-        ("a style that imitation does not learn", of("-repeated")),
-        ("both", of("")),
-    ];
-    let baselines = ["SFT, then GRPO", "5 steps of SFT, then GRPO", "TRAPO", "SuperRL", "GRPO"];
-    let pools = pools(&groups, &baselines);
+    let exact: Vec<&Section> =
+        made.iter().copied().filter(|it| it.name.ends_with("-exact")).collect();
+    let baselines = [PRIMARY, "5 steps of SFT, then GRPO", "TRAPO", "SuperRL", "GRPO"];
+    let pools = pools(&exact, &baselines, &done);
     let panels: Vec<_> = results.tables.iter().filter(|table| is_cell(&table.name)).collect();
     let text = format!(
         "\n# The second round\n\n{}{}{}",
         results.markdown(),
         levels("The second round's levels, found or missed", &made, &done),
-        pooled("Pooled over cells", &pools, &done)
+        pooled("Pooled over the cells with exact traces", &pools, Some(PRIMARY))
     );
-    Ok((text, picture::exposures(&panels)))
+    Ok((text, picture::of_costs(&panels)))
 }
 
 /// The runs of an arm, seed by seed.
@@ -100,28 +95,57 @@ fn runs_of<'a>(done: &'a Done, arm: &str) -> Vec<&'a Scores> {
     done.iter().filter(|((name, _), _)| name == arm).map(|(_, run)| run).collect()
 }
 
-/// Regimes whose differences are pooled.
+/// A baseline's tables whose differences are pooled.
 struct Pool {
     baseline: &'static str,
-    regimes: &'static str,
-    /// HAPO's arm and the baseline's, a pair a regime.
-    pairs: Vec<(String, String)>,
+    /// Each table's name and differences, seed by seed.
+    cells: Vec<(String, Vec<f64>)>,
+    /// Names of tables in which seeds of either arm find the level and others miss it: their mean has two modes.
+    mixed: Vec<String>,
 }
 
-/// HAPO against each baseline over each group of tables that all have both rows.
-fn pools(groups: &[(&'static str, Vec<&Section>)], baselines: &[&'static str]) -> Vec<Pool> {
-    let mut pools = Vec::new();
-    for &baseline in baselines {
-        for (regimes, sections) in groups {
-            let pair = |section: &&Section| {
-                Some((arm_of(section, "HAPO")?.to_owned(), arm_of(section, baseline)?.to_owned()))
+/// HAPO against each baseline over the tables that have both rows.
+fn pools(sections: &[&Section], baselines: &[&'static str], done: &Done) -> Vec<Pool> {
+    let pool = |&baseline: &&'static str| {
+        let mut pool = Pool { baseline, cells: Vec::new(), mixed: Vec::new() };
+        for section in sections {
+            let arms = arm_of(section, "HAPO").zip(arm_of(section, baseline));
+            let Some((ours, theirs)) =
+                arms.map(|(hapo, baseline)| (runs_of(done, hapo), runs_of(done, baseline)))
+            else {
+                continue;
             };
-            let pairs: Option<Vec<_>> = sections.iter().map(pair).collect();
-            let pairs = pairs.filter(|pairs| pairs.len() > 1);
-            pools.extend(pairs.map(|pairs| Pool { baseline, regimes, pairs }));
+            let of_seed = |run: &&Scores| {
+                let other = theirs.iter().find(|other| other.seed == run.seed)?;
+                Some(run.mean() - other.mean())
+            };
+            let differences: Vec<f64> = ours.iter().filter_map(of_seed).collect();
+            if [&ours, &theirs].iter().any(|runs| found(runs).is_some_and(Count::is_mixed)) {
+                pool.mixed.push(section.name.clone());
+            } else if !differences.is_empty() {
+                pool.cells.push((section.name.clone(), differences));
+            }
         }
+        pool
+    };
+    baselines.iter().map(pool).filter(|pool| pool.cells.len() > 1).collect()
+}
+
+impl Pool {
+    /// Its differences, without the table of that place.
+    fn flips(&self, without: Option<usize>) -> SignFlips {
+        let cells = self.cells.iter().enumerate().filter(|(place, _)| Some(*place) != without);
+        SignFlips::new(&cells.map(|(_, (_, pairs))| pairs.clone()).collect::<Vec<_>>())
     }
-    pools
+
+    /// The difference without each table, and its p, where that p is the largest.
+    fn without_one(&self) -> String {
+        let without = self.cells.iter().enumerate().map(|(place, (name, _))| {
+            let rest = self.flips(Some(place)).pooled();
+            (rest.p, format!("{:+.4}, p {}, without {name}", rest.mean, p_value(Some(rest.p))))
+        });
+        without.max_by(|a, b| a.0.total_cmp(&b.0)).map_or_else(String::new, |(_, text)| text)
+    }
 }
 
 /// The arm of a table's row.
@@ -179,37 +203,40 @@ fn time_to_find(run: &Scores) -> Time {
     Time { step: if is_found { at.unwrap_or(end) } else { end }, happened: is_found }
 }
 
-/// HAPO's differences over all regimes, and whether they are equivalent to none.
-fn pooled(title: &str, pools: &[Pool], done: &Done) -> String {
+/// HAPO's pooled differences, and whether they are equivalent to none, corrected over the table.
+fn pooled(title: &str, pools: &[Pool], primary: Option<&str>) -> String {
+    let named = primary.map_or_else(String::new, |baseline| {
+        format!(" HAPO over {baseline} is the primary comparison.")
+    });
     let mut text = format!(
-        "\n## {title}\n\nMean over regimes of paired differences; signs are flipped within seeds (20,000 draws), the interval is the test's inversion. \
-         *equivalent*: p that the true difference is ±.02 or more, the larger of two one-sided tests.\n\n\
-         | | regimes | pairs | difference | p | equivalent within ±.02, p |\n|---|---|---|---|---|---|\n",
+        "\n## {title}\n\nMean over cells of paired differences; signs are flipped within seeds (20,000 draws), the interval is the test's inversion. \
+         Cells in which some seeds of either arm find the level and others miss it have two modes and are left out; their counts stand above. \
+         *p (Holm)* is corrected over the rows of this table.{named} *equivalent*: p that the true difference is ±.02 or more, the larger of two \
+         one-sided tests, corrected over its column. *without one cell*: that with the largest p.\n\n\
+         | | cells | left out | pairs | difference | p | p (Holm) | equivalent within ±.02, p (Holm) | without one cell |\n|---|---|---|---|---|---|---|---|---|\n",
     );
-    for pool in pools {
-        let differences = |(hapo, baseline): &(String, String)| -> Vec<f64> {
-            let theirs = runs_of(done, baseline);
-            let of_seed = |run: &&Scores| {
-                let other = theirs.iter().find(|other| other.seed == run.seed)?;
-                Some(run.mean() - other.mean())
-            };
-            runs_of(done, hapo).iter().filter_map(of_seed).collect()
-        };
-        let strata: Vec<Vec<f64>> =
-            pool.pairs.iter().map(differences).filter(|pairs| !pairs.is_empty()).collect();
-        let flips = SignFlips::new(&strata);
-        let it = flips.pooled();
+    let flips: Vec<SignFlips> = pools.iter().map(|pool| pool.flips(None)).collect();
+    let of_rows: Vec<_> = flips.iter().map(SignFlips::pooled).collect();
+    let corrected = holm(&of_rows.iter().map(|row| Some(row.p)).collect::<Vec<_>>());
+    let equivalent = holm(&flips.iter().map(|it| Some(it.equivalence(MARGIN))).collect::<Vec<_>>());
+    for (((pool, row), p_holm), equivalent) in
+        pools.iter().zip(&of_rows).zip(corrected).zip(equivalent)
+    {
+        let names: Vec<&str> = pool.cells.iter().map(|(name, _)| name.as_str()).collect();
         let _ = writeln!(
             text,
-            "| HAPO over {} | {} | {} | {:+.4} [{:+.4}, {:+.4}] | {} | {} |",
+            "| HAPO over {} | {} | {} | {} | {:+.4} [{:+.4}, {:+.4}] | {} | {} | {} | {} |",
             pool.baseline,
-            pool.regimes,
-            strata.iter().map(Vec::len).sum::<usize>(),
-            it.mean,
-            it.interval.0,
-            it.interval.1,
-            p_value(Some(it.p)),
-            p_value(Some(flips.equivalence(MARGIN)))
+            names.join(", "),
+            pool.mixed.join(", "),
+            pool.cells.iter().map(|(_, pairs)| pairs.len()).sum::<usize>(),
+            row.mean,
+            row.interval.0,
+            row.interval.1,
+            p_value(Some(row.p)),
+            p_value(p_holm),
+            p_value(equivalent),
+            pool.without_one()
         );
     }
     text
@@ -240,4 +267,19 @@ fn coverages(done: &Done) -> String {
 fn range(values: &[f64]) -> String {
     let end = |from: f64, of: fn(f64, f64) -> f64| values.iter().copied().fold(from, of);
     format!("{:.3} to {:.3}", end(f64::INFINITY, f64::min), end(f64::NEG_INFINITY, f64::max))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pooled_number_says_what_one_cell_does_to_it() {
+        let cells = vec![("one".to_owned(), vec![0.1; 8]), ("two".to_owned(), vec![0.0; 8])];
+        let pool = Pool { baseline: "TRAPO", cells, mixed: vec!["three".to_owned()] };
+        assert_eq!(pool.without_one(), "+0.0000, p 1.000, without one");
+        let text = pooled("Pooled", &[pool], None);
+        let row = "| HAPO over TRAPO | one, two | three | 16 | +0.0500 [";
+        assert!(text.contains(row), "{text}");
+    }
 }

@@ -34,6 +34,8 @@ enum Group {
     Controls,
     /// Other numbers of steps.
     Budgets,
+    /// Imitation then GRPO, each step and rate an arm.
+    Tuned,
 }
 
 struct Method {
@@ -109,6 +111,18 @@ const METHODS: &[Method] = methods! {
     "sft-grpo-4" "SFT, then GRPO, 4 times" Budgets "sft-grpo" ["stage.sft.steps=160", "stage.grpo.steps=240"];
     "trapo-4" "TRAPO, 4 times" Budgets "trapo" ["steps=240"];
     "hapo-4" "HAPO, 4 times" Budgets "hapo-method" ["steps=240", "hapo.turn_off_epoch=6"];
+    "sft1-5e-5" "1 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=1", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
+    "sft1-1e-4" "1 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=1", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
+    "sft1-2e-4" "1 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=1", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
+    "sft2-5e-5" "2 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=2", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
+    "sft2-1e-4" "2 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=2", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
+    "sft2-2e-4" "2 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=2", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
+    "sft5-5e-5" "5 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
+    "sft5-1e-4" "5 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
+    "sft5-2e-4" "5 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=5", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
+    "sft10-5e-5" "10 of SFT at 5e-5, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.grpo.steps=60", "stage.sft.optim.lr=5e-5", "stage.grpo.optim.lr=1e-4"];
+    "sft10-1e-4" "10 of SFT at 1e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.grpo.steps=60", "stage.sft.optim.lr=1e-4", "stage.grpo.optim.lr=1e-4"];
+    "sft10-2e-4" "10 of SFT at 2e-4, then GRPO" Tuned "sft-grpo" ["stage.sft.steps=10", "stage.grpo.steps=60", "stage.sft.optim.lr=2e-4", "stage.grpo.optim.lr=1e-4"];
 };
 
 /// Keys of the confidence gate, which others refuse.
@@ -158,11 +172,14 @@ const CELLS: &[Cell] = cells! {
     "5-repeated" "5 %, a style that imitation does not learn" Base::Rung(2), Repeated, 5, Core &[];
     "others" "0 %, exact traces: every other method (one cell)" Base::Rung(0), Exact, 5, Others &["grpo", "sft-grpo", "hapo-method"];
     "budgets" "0 %, exact traces: ¼, 1 and 4 times the steps" Base::Rung(0), Exact, 5, Budgets COMPARED;
+    "0-repeated-tuned" "0 %, a style that imitation does not learn: SFT, then GRPO, tuned there" Base::Rung(0), Repeated, 3, Tuned COMPARED;
+    "0.1-repeated-tuned" "0.1 %, a style that imitation does not learn: SFT, then GRPO, tuned there" Base::Rung(1), Repeated, 3, Tuned COMPARED;
     "pilot" "The shipped base, exact traces (pilot)" Base::Shipped, Exact, 2, Core &[];
     "methods" "Every method, 40 steps from the shipped base" Base::Shipped, Exact, 1, Others &[];
 };
 /// Tables that are made only where they are named.
-pub(crate) const ONLY_NAMED: [&str; 2] = ["pilot", METHODS_TABLE];
+pub(crate) const ONLY_NAMED: [&str; 4] =
+    ["0-repeated-tuned", "0.1-repeated-tuned", "pilot", METHODS_TABLE];
 const METHODS_TABLE: &str = "methods";
 
 /// Keys of the runs of [`METHODS_TABLE`], for 40 steps of the method.
@@ -228,9 +245,13 @@ impl Cell {
             } else {
                 Vec::new()
             },
-            // A control is HAPO with one thing changed: it has HAPO's rate.
-            search: if method.group == Group::Controls { "hapo-method" } else { method.name }
-                .to_owned(),
+            search: match method.group {
+                // A control is HAPO with one thing changed: it has HAPO's rate.
+                Group::Controls => "hapo-method",
+                Group::Tuned => "",
+                _ => method.name,
+            }
+            .to_owned(),
             tuned: (method.name == "sft-grpo").then_some("stage.sft.steps"),
             base: self.base,
             levels: LEVELS,
@@ -311,7 +332,8 @@ pub(crate) static SECTIONS: LazyLock<Vec<Section>> =
 pub(crate) static SEARCHES: LazyLock<Vec<Search>> = LazyLock::new(|| {
     let cell =
         CELLS.iter().find(|cell| cell.name == SEARCHED_ON).expect("the cell is in the table");
-    let searched = METHODS.iter().filter(|method| method.group != Group::Controls);
+    let searched =
+        METHODS.iter().filter(|method| !matches!(method.group, Group::Controls | Group::Tuned));
     let of_methods = searched.map(|method| Search {
         name: method.name.to_owned(),
         arm: cell.arm_name(method.name),
@@ -356,10 +378,13 @@ mod tests {
             let unset = arm.unset.clone();
             let sets = Overrides { unset, of_many: true, ..Overrides::set(sets) };
             Recipe::parse_stages(text, &arm.name, &arm.name, &sets).unwrap();
-            // The paper's rows have their recipes' rates.
-            let search = SEARCHES.iter().find(|search| search.name == arm.search);
-            assert_eq!(search.is_none(), arm.name.starts_with("paper-"), "{}", arm.name);
-            let Some(search) = search else { continue };
+            // The paper's rows have their recipes' rates; of an arm for each value there is nothing to search.
+            if arm.search.is_empty() {
+                let is_set = arm.sets.contains(&"stage.grpo.optim.lr=1e-4".to_owned());
+                assert!(is_set || arm.name.starts_with("paper-"), "{}", arm.name);
+                continue;
+            }
+            let search = SEARCHES.iter().find(|search| search.name == arm.search).unwrap();
             assert_eq!(search.values.len(), 3, "as many settings for every arm");
             find(&search.arm);
         }
@@ -373,6 +398,8 @@ mod tests {
         assert_eq!((rows("5-repeated").rows.len(), rows("5-repeated").seeds), (12, 5));
         assert_eq!((rows("controls").rows.len(), rows("flawed").rows.len()), (8, 4));
         assert_eq!((rows("others").rows.len(), rows("budgets").rows.len()), (28, 12));
+        // Four numbers of steps, three rates.
+        assert_eq!((rows("0-repeated-tuned").rows.len(), rows("0-repeated-tuned").seeds), (16, 3));
         assert_eq!(rows(METHODS_TABLE).rows.len(), hapo_core::METHODS.len() + 1);
         // GRPO's runs are those of both teachers.
         assert_eq!(rows("0-exact").rows[0].arm, rows("0-repeated").rows[0].arm);

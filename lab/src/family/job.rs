@@ -522,6 +522,28 @@ mod tests {
         );
     }
 
+    /// Four traces a step for 25 steps: 80 in the first epoch of 20 steps, and 20 that may be the same.
+    #[test]
+    fn traces_are_bounded_by_an_epoch_unless_they_were_counted() {
+        let plan = plan(&[]);
+        let line = serde_json::json!({"gate/beta": 4.0 / 32.0});
+        let traces = |arm: &str, exposures: f64, distinct| {
+            let (arm, split) = (find(arm), Split::HeldOut);
+            let job = Job { arm, seed: 0, value: None, folder: PathBuf::from("out"), split };
+            let mut scores = job.scores_of_tests(&plan, 0.5);
+            scores.curves = Curves::of(&vec![line.clone(); 25]);
+            scores.cost = Some(Cost { exposures, distinct, ..Cost::default() });
+            scores.traces()
+        };
+        assert_eq!(traces("pilot-exact-hapo-method", 100.0, None), Some([80.0, 100.0]));
+        assert_eq!(traces("pilot-exact-hapo-method", 100.0, Some(93.0)), Some([93.0; 2]));
+        assert_eq!(traces("pilot-exact-ampo", 150.0, None), None, "several traces enter a group");
+        let mut cost = Cost::default();
+        cost.add(&[serde_json::json!({"teacher/distinct": 7})], "sft", 32);
+        cost.add(&[serde_json::json!({"teacher/distinct": 0})], "grpo", 32);
+        assert_eq!(cost.distinct, Some(7.0));
+    }
+
     /// Three of 32 groups in two steps, 256 rollouts of 20 and of 30 tokens; imitation of 32 traces. Eight rollouts
     /// behind a prefix are eight exposures of Prefix-RFT; of UFT they are a group, which is one.
     #[test]

@@ -27,10 +27,10 @@ struct Line {
 }
 
 impl Record {
-    /// Reads the file that a study wrote.
+    /// Reads the file that a study wrote, as it is or compressed by zstd.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let refuse = |what: String| bad_input(what, "give a file like family.runs.jsonl");
-        let text = std::fs::read_to_string(path)
+        let text = text_of(path)
             .map_err(|error| refuse(format!("cannot read {}: {error}", path.display())))?;
         let mut record = Self { path: path.to_owned(), ..Self::default() };
         for (index, text) in text.lines().enumerate() {
@@ -82,4 +82,14 @@ impl Record {
         }
         Ok(write_atomically(path, text.as_bytes())?)
     }
+}
+
+/// The text of a file, decompressed where it begins as a zstd frame does.
+fn text_of(path: &Path) -> std::io::Result<String> {
+    const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+    let mut bytes = std::fs::read(path)?;
+    if bytes.starts_with(&ZSTD) {
+        bytes = zstd::decode_all(&*bytes)?;
+    }
+    String::from_utf8(bytes).map_err(std::io::Error::other)
 }

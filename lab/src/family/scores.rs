@@ -48,6 +48,9 @@ pub(crate) struct Scores {
 pub(crate) struct Cost {
     /// Gradient terms of a teacher's trajectory.
     pub(crate) exposures: f64,
+    /// Distinct problems whose trace was shown, in the stage with the most. Nothing in records of runs that did not log it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) distinct: Option<f64>,
     /// Tokens sampled in training, discarded ones included.
     pub(crate) sampled: f64,
     /// Largest resident memory of the process at the end of a step, in bytes.
@@ -60,6 +63,9 @@ impl Cost {
         for line in log {
             let value = |key: &str| line[key].as_f64().unwrap_or(0.0);
             self.memory = self.memory.max(value("memory/rss"));
+            if let Some(distinct) = line["teacher/distinct"].as_f64() {
+                self.distinct = Some(self.distinct.map_or(distinct, |most| most.max(distinct)));
+            }
             if line.get("response_length/mean").is_none() {
                 self.exposures += prompts as f64;
                 continue;
@@ -276,6 +282,9 @@ fn different_keys(before: &[String], now: &[String]) -> Vec<String> {
     before.iter().zip(now).flat_map(of_stage).map(show).collect()
 }
 
+/// Methods that show a trace as it is, at most one a group.
+const ONE_TRACE: [&str; 6] = ["grpo", "maxrl", "luffy", "trapo", "superrl", "srft"];
+
 impl Scores {
     /// The scores in a run's folder. `None` where there are none, or no readable ones: they are made again.
     pub(crate) fn read(folder: &Path, made: &Made) -> Result<Option<Self>> {
@@ -347,6 +356,34 @@ impl Scores {
             }
         }
         cost
+    }
+
+    /// The least and the most distinct problems whose trace was shown. Where no count was logged, by the exposures of each
+    /// epoch, which visits a prompt once; imitation repeats none before it has shown all. `None` where that does not tell.
+    pub(crate) fn traces(&self) -> Option<[f64; 2]> {
+        let cost = self.took();
+        if let Some(distinct) = cost.distinct {
+            return Some([distinct; 2]);
+        }
+        let recipe = hapo_run::recipe_entries(self.made.recipes.last()?).ok()?;
+        let number = |key: &str| recipe.get(key)?.parse::<f64>().ok();
+        let (prompts, a_step) = (number("data.prompts")?, number("sampling.prompts_per_step")?);
+        let all = (prompts * number("data.teacher_coverage")?).round();
+        let shares = self.curves.metric("gate/beta").iter().map(|share| share.unwrap_or(0.0));
+        let shown: Vec<f64> = shares.map(|share| (share * a_step).round()).collect();
+        let of_groups: f64 = shown.iter().sum();
+        let imitated = (cost.exposures - of_groups).max(0.0);
+        let is = |key: &str, names: &[&str]| {
+            recipe.get(key).is_none_or(|text| names.contains(&text.trim_matches('"')))
+        };
+        if is("method", &["sft"]) || (of_groups == 0.0 && is("method", &["grpo"])) {
+            return Some([imitated.min(all); 2]);
+        }
+        let epoch = (prompts / a_step).max(1.0) as usize;
+        let least = shown.chunks(epoch).map(|epoch| epoch.iter().sum()).fold(0.0, f64::max);
+        let tells = is("method", &ONE_TRACE) && is("hapo.injection", &["trace"]);
+        let tells = tells && is("trapo.prefixes", &["off"]) && imitated < 0.5;
+        (tells && least <= all).then(|| [least, of_groups.min(all)])
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) struct Row {
     pub(crate) reward: [Option<f64>; 2],
     /// Means over the seeds, but the largest memory.
     pub(crate) cost: Cost,
+    /// Means over the seeds of the least and the most distinct problems whose trace was shown.
+    pub(crate) traces: Option<[f64; 2]>,
     pub(crate) seconds: f64,
 }
 
@@ -226,11 +228,18 @@ fn row(arm: &str, label: &str, scores: &[&Scores]) -> Result<Option<Row>> {
         reward: [0, 1].map(|end| reward(scores, end)),
         cost: Cost {
             exposures: of_runs(&|run| run.took().exposures),
+            distinct: None,
             sampled: of_runs(&|run| run.took().sampled),
             memory,
         },
+        traces: traces(scores),
         seconds: of_runs(&|run| run.seconds),
     }))
+}
+
+fn traces(scores: &[&Scores]) -> Option<[f64; 2]> {
+    let all: Vec<[f64; 2]> = scores.iter().map(|run| run.traces()).collect::<Option<_>>()?;
+    Some([0, 1].map(|end| mean(&all.iter().map(|range| range[end]).collect::<Vec<_>>())))
 }
 
 /// Mean reward of rollouts without help in the first five steps, or in the last; `None` where there was none.
@@ -258,22 +267,27 @@ pub(crate) fn paired(ours: &[&Scores], theirs: &[&Scores]) -> (Vec<Sets>, Vec<Se
 impl Table {
     pub(crate) fn markdown(&self) -> String {
         let mut text = format!(
-            "| | seeds | {} | average | {LEVEL} found | at the end | reward, first and last 5 steps | exposures | tokens sampled | s | memory | single seeds |\n",
+            "| | seeds | {} | average | {LEVEL} found | at the end | reward, first and last 5 steps | exposures | traces | thousand tokens sampled | s | GB | single seeds |\n",
             self.benchmarks.join(" | ")
         );
-        text += &format!("|---|{}\n", "---|".repeat(self.benchmarks.len() + 10));
+        text += &format!("|---|{}\n", "---|".repeat(self.benchmarks.len() + 11));
         for row in &self.rows {
             let levels = row.by_benchmark.iter().map(|it| format!("{it:.3}")).collect::<Vec<_>>();
             let seeds: Vec<String> =
                 row.average.of_seeds.iter().map(|it| format!("{it:.3}")).collect();
             let found = row.found.map_or_else(|| "–".to_owned(), |count| count.to_string());
+            let traces = match row.traces.map(|range| range.map(|end| format!("{end:.0}"))) {
+                None => "–".to_owned(),
+                Some([least, most]) if least == most => least,
+                Some([least, most]) => format!("{least}–{most}"),
+            };
             let memory = match row.cost.memory {
                 0.0 => "–".to_owned(),
-                bytes => format!("{:.1} GB", bytes / 1e9),
+                bytes => format!("{:.1}", bytes / 1e9),
             };
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {} | {found} | {:.3} | {} | {:.0} | {:.0} k | {:.0} | {memory} | {} |",
+                "| {} | {} | {} | {} | {found} | {:.3} | {} | {:.0} | {traces} | {:.0} | {:.0} | {memory} | {} |",
                 row.label,
                 row.seeds.len(),
                 levels.join(" | "),
@@ -287,7 +301,7 @@ impl Table {
             );
         }
         for label in &self.not_made {
-            let cells = " not made |".repeat(self.benchmarks.len() + 9);
+            let cells = " not made |".repeat(self.benchmarks.len() + 10);
             let _ = writeln!(text, "| {label} | 0 |{cells}");
         }
         text += "\n| difference | seeds | average | p (Holm) | p (found, Fisher) | single seeds |\n|---|---|---|---|---|---|\n";

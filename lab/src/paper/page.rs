@@ -151,7 +151,8 @@ fn sensitivity(done: &Done) -> String {
         for (row, gamma0) in rows.iter().zip([".3", ".5", ".7"]) {
             let runs = runs_of(done, row);
             if runs.is_empty() {
-                let _ = writeln!(text, "| {host} | {gamma0} | 0 | not made | not made | not made |");
+                let _ =
+                    writeln!(text, "| {host} | {gamma0} | 0 | not made | not made | not made |");
                 continue;
             }
             let mean_of = |of: &dyn Fn(&Scores) -> f64| {

@@ -98,6 +98,9 @@ fn the_record_alone_gives_the_tables(out: &Path, elsewhere: &Path) {
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(read(&elsewhere.join("family.md")), read(&out.join("family.md")));
     assert!(!elsewhere.join("runs").exists(), "nothing was made");
+    let packed = elsewhere.join("record.zst");
+    std::fs::write(&packed, zstd::encode_all(read(&record).as_bytes(), 3).unwrap()).unwrap();
+    assert!(with(&packed).status.success());
     let first = read(&record).lines().next().unwrap().to_owned();
     let broken = elsewhere.join("broken.jsonl");
     for second in ["{}", &first] {

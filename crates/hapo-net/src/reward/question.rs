@@ -44,9 +44,9 @@ impl Question {
         let answer = found.map(|it| it.answer.into_owned());
         let (text, truncated) = (Value::from(completion.text), completion.truncated);
         let found = Value::from(answer.clone());
+        let (head, rule) = (&self.head, extraction.name());
         let body = format!(
-            "{}\"completion\":{text},\"answer\":{found},\"truncated\":{truncated}}}",
-            self.head
+            "{head}\"completion\":{text},\"answer\":{found},\"extraction\":\"{rule}\",\"truncated\":{truncated}}}"
         );
         // The same line has the same id: nothing in it tells when, or by which process, it is judged.
         let digest = Sha256::digest(&body);
@@ -75,7 +75,8 @@ mod tests {
             line,
             serde_json::json!({
                 "id": asked.id, "prompt": "1 + 1 =\n\"?\"", "gold": "2", "golds": ["2", "two"],
-                "row": {"tests": ["a"], "id": 3}, "completion": "so\n\\boxed{2}", "answer": "2", "truncated": true,
+                "row": {"tests": ["a"], "id": 3}, "completion": "so\n\\boxed{2}", "answer": "2",
+                "extraction": "boxed", "truncated": true,
             })
         );
         let again = Question::new(&problem).about(completion, Extraction::Boxed);

@@ -14,7 +14,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Memory, Refusal, hex};
+use hapo_core::{Memory, PromptId, Refusal, hex};
 use hapo_kernels::Device;
 use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically};
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,9 @@ pub struct TrainerState {
     pub score: Option<f64>,
     /// Hashes of what the run reads besides its recipe.
     pub inputs: Inputs,
+    /// Prompts whose trace was shown.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub shown: BTreeSet<PromptId>,
 }
 
 /// The complete checkpoint with the highest score, the earliest of equals.

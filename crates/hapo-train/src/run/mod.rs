@@ -5,11 +5,12 @@ pub mod replay_run;
 pub(crate) mod train;
 pub(crate) mod validation;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hapo_core::{
-    Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, Refusal, Schedule, Step, hex,
+    Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, PromptId, Refusal, Schedule, Step, hex,
 };
 use hapo_kernels::{Cpu, Device};
 use hapo_model::folder::AdapterNote;
@@ -75,6 +76,8 @@ pub struct Run<D: Device = Cpu> {
     steps_done: u64,
     /// The method's memory (D39).
     memory: Memory,
+    /// Prompts whose trace was shown so far.
+    shown: BTreeSet<PromptId>,
     warnings: Vec<String>,
     laps: Clock,
 }
@@ -192,6 +195,7 @@ impl<D: Device> Run<D> {
             validation: None,
             steps_done: 0,
             memory: Memory::default().limited_to(recipe.sampling().remembered_tokens),
+            shown: BTreeSet::new(),
             warnings,
             plan: plan.clone(),
         })
@@ -463,14 +467,23 @@ impl<D: Device> Run<D> {
         let mut metrics = if let Some(mut batch) = self.source.demonstrations(chat_format, step)? {
             let steps_per_epoch = self.source.steps_per_epoch();
             let epoch = step.0 as f64 / steps_per_epoch.unwrap_or(self.steps()) as f64;
+            let imitated = self.source.prompts().map(|(table, order)| {
+                table.at(&order.of_step(step.0)).into_iter().map(|prompt| prompt.id)
+            });
+            self.shown.extend(imitated.into_iter().flatten());
             imitation_step(&mut self.learner, &mut batch, &self.plan, step, epoch)?
         } else {
             let parts = self.parts();
             let (task, mut engines, log) = parts.expect("only prompts have no demonstrations");
             let (mut metrics, groups) = rollout_step(task, &mut engines, log, step)?;
             self.remember(&groups, step, &mut metrics)?;
+            let shown = groups.iter().filter(|group| group.shows_teacher());
+            self.shown.extend(shown.map(MixedGroup::prompt).chain(self.memory.due.iter().copied()));
             metrics
         };
+        if self.source.prompts().is_some() {
+            metrics.set("teacher/distinct", self.shown.len() as f64);
+        }
         if let Some(bytes) = self.learner.peak_bytes() {
             metrics.set("memory/gpu_peak", bytes as f64);
         }
@@ -550,6 +563,7 @@ impl<D: Device> Run<D> {
             let memory = checkpoint::read_memory(folder)?;
             self.memory = memory.limited_to(self.plan.recipe().sampling().remembered_tokens);
         }
+        self.shown = if same_rows { state.shown.clone() } else { BTreeSet::new() };
         self.learner.restore(folder, state.updates)?;
         self.steps_done = state.step;
         let dropped = "the data are others: what the method remembers of earlier steps is dropped";
@@ -628,6 +642,7 @@ impl<D: Device> Run<D> {
             template_hash: self.verifier.chat_format.template.hash(),
             score,
             inputs: self.inputs.clone(),
+            shown: self.shown.clone(),
         }
     }
 

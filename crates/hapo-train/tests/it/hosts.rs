@@ -95,6 +95,27 @@ fn every_injection_runs_around_every_host_or_is_refused() {
     assert_eq!(ran, 11 * INJECTIONS.len());
 }
 
+/// Eight prompts are two steps: the third shows no trace that was not shown before.
+#[test]
+fn distinct_traces_are_counted_once_over_all_epochs() {
+    let open = ["hapo.annealing=\"off\"", "hapo.success_limit=3", "hapo.injection=\"prefix\""];
+    let replay = ["hapo.annealing=\"off\"", "hapo.success_limit=3", "hapo.injection=\"replay\""];
+    for (method, sets, shown) in [
+        ("luffy", &[][..], 8.0),
+        ("sft", &[], 8.0),
+        ("ghpo", &[], 8.0),
+        ("relift", &[], 8.0),
+        ("grpo", &open, 8.0),
+        ("grpo", &replay, 0.0),
+        ("grpo", &[], 0.0),
+    ] {
+        let recipe = recipe(method, &[&["data.prompts=8"], sets].concat()).unwrap();
+        let distinct = |after| steps(&recipe, after).get("teacher/distinct").unwrap();
+        assert_eq!(distinct(3), shown, "{method} {sets:?}");
+        assert!(distinct(1) <= shown / 2.0, "{method} {sets:?}");
+    }
+}
+
 /// GSPO's ratio of a sequence has no token that a distilled one could weigh; a trace has no ratio.
 #[test]
 fn a_ratio_of_a_sequence_is_refused_where_tokens_are_weighed() {
