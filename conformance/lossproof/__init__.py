@@ -10,7 +10,7 @@ from lossproof.cases import NotApplicable, Refused, load, load_all, micro_batche
 from lossproof.run import run
 from lossproof.verdict import Comparison, compare
 
-__version__ = "1.1.0"
+__version__ = "1.1.1"
 
 __all__ = [
     "Comparison",

@@ -59,7 +59,8 @@ def load(name: str, folder: Path | None = None) -> Case:
     folder = folder or root()
     path = folder / "cases" / f"{name}.json"
     if not path.is_file():
-        raise KeyError(f"no case {name!r} in {folder / 'cases'}")
+        near = [it["id"] for it in load_all(folder) if str(it["id"]).startswith(name.rpartition("/")[0])]
+        raise KeyError(f"no case {name!r}; near it: {', '.join(near[:12]) or 'none'}; `lossproof list` has all")
     return _resolve(_read(path), folder)
 
 

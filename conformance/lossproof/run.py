@@ -247,14 +247,19 @@ def _compare_pair(case: Case, answers: list[dict[str, Any]]) -> Comparison:
     """The second call's gradient, carried back to the sequences of the first."""
     first, second = answers
     pair = case["pair"]
-    key = "advantage" if case["kind"] == "advantage" else "grad"
-    back = second[key]
-    if "select" in pair:
-        back = [np.zeros_like(flat(it)) for it in first[key]]
-        for j, i in enumerate(pair["select"]):
-            back[i] = back[i] + flat(second[key][j])
-        back = [it.tolist() for it in back]
-    return compare(back, first[key], (second.get("loss"), first.get("loss")))
+    keys = ["advantage"] if case["kind"] == "advantage" else ["grad"]
+    if "entropy_coef" in case["hyper"]:
+        keys.append("grad_entropy")
+    carried = []
+    for key in keys:
+        back = second[key]
+        if "select" in pair:
+            back = [np.zeros_like(flat(it)) for it in first[key]]
+            for j, i in enumerate(pair["select"]):
+                back[i] = back[i] + flat(second[key][j])
+            back = [it.tolist() for it in back]
+        carried.append(back)
+    return compare(carried, [first[key] for key in keys], (second.get("loss"), first.get("loss")))
 
 
 def _sums_to_zero(case: Case, answer: dict[str, Any]) -> Comparison:

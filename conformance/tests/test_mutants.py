@@ -160,8 +160,8 @@ MUTANTS = [
     ("HPT imitates where it succeeds", 'return not hyper.get("switch") or not solved[row.group]', 'return not hyper.get("switch") or solved[row.group]', "teacher/hpt/switch"),
     ("HPT's rollouts by B·L", "return 0 * ones if dropped else ones / float(hyper[\"length\"])", "return 0 * ones if dropped else ones / (whole.sequences * float(hyper[\"length\"]))", "teacher/hpt/code"),
     ("HPT by each demonstration", "return ones / whole.teacher_tokens if imitated", "return ones / max(row.n, 1.0) if imitated", "teacher/hpt/code"),
-    ("demonstrations' mean over all tokens", "taught = [n for row, n in zip(rows, counted, strict=True) if row.teacher and imitated(row, hyper, solved)]", "taught = [sum(counted)]", "teacher/chord-mu/0.5"),
-    ("rollouts' mean over all tokens", "policy_tokens=sum(n for row, n in zip(rows, counted, strict=True) if not row.teacher)", "policy_tokens=sum(counted)", "teacher/chord-mu/0.5"),
+    ("demonstrations' mean over all tokens", "taught = [n for row, n in zip(rows, counted, strict=True) if row.teacher and imitated(row, hyper, solved)]", "taught = [sum(counted)]", "teacher/chord-mu/0.1"),
+    ("rollouts' mean over all tokens", "policy_tokens=sum(n for row, n in zip(rows, counted, strict=True) if not row.teacher)", "policy_tokens=sum(counted)", "teacher/chord-mu/0.1"),
     ("LUFFY detached", "return -row.advantage * p / (p + d), -row.advantage * d * p / (p + d) ** 2", "w = p / (p + d)\n    return -row.advantage * w, -row.advantage * w", "teacher/luffy/token-mean"),
     ("LUFFY without shaping", "return -row.advantage * p / (p + d), -row.advantage * d * p / (p + d) ** 2", "return -row.advantage * p, -row.advantage * p", "teacher/luffy/constant"),
     ("LUFFY's ratio to the old policy", "p, d = np.exp(logp), hyper[\"d\"]", "p, d = np.exp(logp - row.old), hyper[\"d\"]", "teacher/luffy/token-mean"),
@@ -198,6 +198,37 @@ MUTANTS = [
     ("log-probabilities in half precision", "logp = np.array(values, dtype=np.float64)", "logp = np.array(values, dtype=np.float16).astype(np.float64)", "agg/token-mean/ppo"),
     ("one rank of two", "            for micro in rank:\n", "            for micro in rank if rank is ranks[0] else []:\n", "law/ranks/seq-mean"),
     ("one optimiser step of two", '    for ranks in cut["steps"]:\n', '    for ranks in cut["steps"][:1]:\n', "law/window/prompt-mean"),
+    # One term beside another, and steps that lack one.
+    ("a masked token out of its sequence's mean", "    n = max(row.n, 1.0)\n    match", "    n = max(float((row.mask * (tis_weight(row, hyper) > 0)).sum()) if hyper.get(\"tis\") else row.n, 1.0)\n    match", "tis/cispo"),
+    ("correction of PPO alone", '    if hyper.get("tis"):\n        weight', '    if hyper.get("tis") and hyper["surrogate"] == "ppo":\n        weight', "tis/cispo"),
+    ("kept tokens out of the loss too", "return float((row.mask * (tis_weight(row, hyper) > 0)).sum())", "return float((tis_weight(row, hyper) > 0).sum())", "law/masked-tokens/divisor"),
+    ("far off policy without KL", "if is_far_off_policy(row, hyper):\n        value, slope = 0 * value, 0 * slope", "if is_far_off_policy(row, hyper):\n        hyper = {**hyper, \"beta\": 0.0}\n        value, slope = 0 * value, 0 * slope", "law/masked-tokens/off-policy-mask"),
+    ("VESPO's sum over masked tokens", "log_weight = row.sum(row.logp - row.old)", "log_weight = float((row.logp - row.old).sum())", "law/masked-tokens/vespo"),
+    ("dual clip of single tokens alone", "ratio = np.full_like(logp, np.exp(row.mean(delta)))", 'ratio = np.full_like(logp, np.exp(row.mean(delta)))\n        hyper = {**hyper, "dual_clip": None}', "agg/gspo/dual"),
+    ("dual clip at 3 for all", "    if dual is not None:", "    dual = dual and 3.0\n    if dual is not None:", "agg/gspo/dual"),
+    ("KL beside prompts by the token mean", "k, k_slope = bounded_kl(hyper, row, logp)", "k, k_slope = bounded_kl(hyper, row, logp)\n        if hyper[\"aggregate\"] == \"prompt-mean\":\n            scale = len(whole.prompt_tokens) * whole.prompt_tokens[row.group] / whole.tokens\n            k, k_slope = scale * k, scale * k_slope", "kl/beside/prompt-mean"),
+    ("a demonstration solves its group for the pull", 'return hyper.get("kl_on") != "failed-groups" or not whole.solved[row.group]', 'return hyper.get("kl_on") != "failed-groups" or row.group == 1', "kl/on-failed-groups/taught"),
+    ("a mean reward solves the group for the pull", 'return bool(row.reward >= hyper.get("success_at", 1.0))', "return row.reward >= 0.9", "kl/on-failed-groups/taught"),
+    ("SRFT's demonstrations with KL", "        return imitation(row, hyper, logp)\n    advantage", "        k, k_slope = bounded_kl(hyper, row, logp) if hyper.get(\"kl\") else (0, 0)\n        value, slope = imitation(row, hyper, logp)\n        return value + k, slope + k_slope\n    advantage", "teacher/terms/srft"),
+    ("HPT's demonstrations with entropy", "if coefficient and not row.teacher:", 'if coefficient and (not row.teacher or hyper["teacher"] == "hpt"):', "teacher/terms/hpt"),
+    ("CHORD without KL", 'if hyper.get("kl") and has_kl(row, hyper, whole):', 'if hyper.get("kl") and has_kl(row, hyper, whole) and teacher != "chord-mu":', "teacher/terms/chord-mu"),
+    ("TRAPO's prefix corrected", "        inside = np.arange(len(logp)) < row.prefix\n", "        inside = np.arange(len(logp)) < row.prefix\n        w = tis_weight(row, hyper) if hyper.get(\"tis\") else 1.0\n        taught, taught_slope = w * taught, w * taught_slope\n", "teacher/terms/trapo"),
+    ("CHORD's counts of the generation batch", 'whole = totals([rows[i] for rank in ranks for micro in rank for i in micro], hyper)', 'whole = totals([rows[i] for rank in ranks for micro in rank for i in micro], hyper)\n        whole.policy_tokens = sum(row.n for row in rows if not row.teacher)', "law/window/chord"),
+    ("NaN without a demonstration", "return ones * (mu / whole.teacher_tokens if row.teacher else (1 - mu) / whole.policy_tokens)", "return ones * (mu / whole.teacher_tokens if row.teacher else (1 - mu) / whole.policy_tokens) * (1.0 if whole.teacher_tokens else math.nan)", "law/window/chord"),
+    ("HPT's counts of the generation batch", "        teacher_tokens=sum(taught),", '        teacher_tokens=sum(taught) * (2 if hyper.get("teacher") == "hpt" and len(rows) < 3 else 1),', "law/window/hpt"),
+    ("B of the generation batch", 'whole = totals([rows[i] for rank in ranks for micro in rank for i in micro], hyper)', 'whole = totals([rows[i] for rank in ranks for micro in rank for i in micro], hyper)\n        whole.sequences = float(len(rows))', "law/window/constant"),
+    ("CHORD over masked tokens", "policy_tokens=sum(n for row, n in zip(rows, counted, strict=True) if not row.teacher)", "policy_tokens=float(sum(len(row.mask) for row in rows if not row.teacher))", "teacher/masked/chord"),
+    ("prompts of one rank", 'whole = totals([rows[i] for rank in ranks for micro in rank for i in micro], hyper)\n        scale = len(ranks)\n        for rank in ranks:\n', 'scale = len(ranks)\n        for rank in ranks:\n            whole = totals([rows[i] for rank in ranks for micro in rank for i in micro], hyper)\n            local = totals([rows[i] for micro in rank for i in micro], hyper).prompt_tokens\n            whole.prompt_tokens = {**whole.prompt_tokens, **local}\n', "agg/prompt-mean/uneven"),
+    ("a masked sequence out of B", "sequences=float(sum(1 for row in rows if in_mean(row, hyper)))", "sequences=float(sum(1 for row in rows if row.n))", "law/masked-sequence/constant"),
+    ("rollouts of failed groups too", 'dropped = hyper.get("switch") and not whole.solved[row.group]', "dropped = False", "teacher/hpt/graded"),
+    ("d of 0.1 for all", 'factors = np.minimum(1.0, now / hyper["d"])', "factors = np.minimum(1.0, now / 0.1)", "teacher/masked/trapo"),
+    ("LUFFY's d of 0.1 for all", 'p, d = np.exp(logp), hyper["d"]', "p, d = np.exp(logp), 0.1", "teacher/masked/luffy"),
+    ("no reward below 0", "values[np.flatnonzero(row.mask)[-1]] += row.reward", "values[np.flatnonzero(row.mask)[-1]] += max(row.reward, 0.0)", "kl/in-reward/masked"),
+    ("rewards in whole numbers", "values[np.flatnonzero(row.mask)[-1]] += row.reward", "values[np.flatnonzero(row.mask)[-1]] += round(row.reward)", "kl/in-reward/masked"),
+    ("the first teacher alone", 'batch["source"][i] == "teacher"\n    out_empty', 'batch["source"].index("teacher") == i\n    out_empty', "adv/teacher-out-std/several"),
+    ("a teacher's advantage is no loss", "result[i] = float(value)", 'result[i] = max(float(value), 0.0) if batch.get("source", ["policy"] * len(result))[i] == "teacher" else float(value)', "adv/teacher-out-std/several"),
+    ("leave-one-out without a teacher", "rest = rewards[counted & (np.arange(len(rewards)) != i)]", 'rest = rewards[counted & (np.arange(len(rewards)) != i) & (np.arange(len(rewards)) > 0)]', "adv/teacher-in-leave-one-out"),
+    ("leave-one-out of trainable members", "rest = rewards[counted & (np.arange(len(rewards)) != i)]", 'rest = rewards[counted & (np.arange(len(rewards)) != i) & (np.arange(len(rewards)) < 3)]', "adv/untrainable-member/leave-one-out"),
 ]  # fmt: skip
 
 
@@ -221,4 +252,4 @@ def test_every_catcher_is_a_case_that_the_reference_passes():
     catchers = {it[3] for it in MUTANTS}
     assert catchers <= {case["id"] for case in load_all()}
     assert all(it["passed"] for it in lossproof.run(reference.step, [lossproof.load(name) for name in catchers]))
-    assert len(MUTANTS) > 140
+    assert len(MUTANTS) > 170
