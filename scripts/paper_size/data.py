@@ -150,7 +150,7 @@ def for_verl(paper: Paper, file: Path) -> list[Row]:
     import pyarrow.parquet as pq
 
     recipe = paper.recipe("grpo")[0]
-    aside = file.with_suffix(".verl.parquet")
+    aside = paper.trained.with_name(f"{file.stem}.verl.parquet")
     longest = str(recipe["sampling.max_new_tokens"])
     call([
         paper.hapo, "data", "convert", file, "--to", "verl", "-o", aside, "--model", paper.model,

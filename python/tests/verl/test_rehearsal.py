@@ -28,7 +28,6 @@ SMALL = {
     "sampling.group_size": 4,
     "optim.mini_batch_prompts": 4,
     "optim.micro_batch_tokens": 4096,
-    "hapo.turn_off_epoch": 0.5,
 }
 SUMS = 48
 SIZES = {"math500": 500, "olympiad": 675, "minerva": 272, "aime24": 30, "amc": 83, "aime25": 30}
