@@ -130,13 +130,16 @@ def prepare(paper: Paper) -> None:
         size = min(HELD_OUT, len(rows) // 20)
         held_out, rows = by_hash[:size], [it for it in rows if it not in by_hash[:size]]
     print(f"{len(rows)} prompts to train on, {len(held_out)} held out")
-    table(paper.held_out, held_out)
-    table(paper.trained, rows)
-    table(paper.pairs, [
+    pairs = [
         {"messages": [*it["prompt"], {"role": "assistant", "content": next(filter(None, it["target"]))["content"]}]}
         for it in rows
         if it.get("target") and it.get("hapo_teacher_ids")
-    ])  # fmt: skip
+    ]
+    if not pairs:
+        sys.exit(f"scripts/paper: {paper.traces}: no row has a solution that is correct and fits")
+    table(paper.held_out, held_out)
+    table(paper.trained, rows)
+    table(paper.pairs, pairs)
 
 
 def made(paper: Paper, file: Path, *more: str) -> None:

@@ -109,6 +109,7 @@ def test_a_lab_goes_from_the_sources_to_the_tables(lab) -> None:
     assert run.metrics["entropy/all"][0] != run.metrics["policy/entropy"][0]
 
     lab("eval", "--benchmarks", "benchmarks", "--rows", ",".join(ROWS))
+    assert lab("eval", "--benchmarks", "benchmarks", "--rows", "base,luffy").count(": evaluated") == 2
     table = lab("tables", "--benchmarks", "benchmarks")
     assert "# Graded the paper's way" in table
     assert "| LUFFY | 0.00 (63.60) | 0.00 (26.81) |" in table
