@@ -104,7 +104,7 @@ def test_a_lab_goes_from_the_sources_to_the_tables(lab) -> None:
     run = hapo.Run(folder / "runs/paper-3b/hapo-method/stage-1/run")
     # At the start there is no way to go yet.
     assert run.metrics["policy/kl_to_initial"][0] == pytest.approx(0, abs=1e-6)
-    assert run.metrics["policy/kl_to_initial"][1] > 1e-7
+    assert run.metrics["policy/kl_to_initial"][1] > 0
     assert run.metrics["gate/beta"].tolist()[0] > 0
     assert run.metrics["entropy/all"][0] != run.metrics["policy/entropy"][0]
 
