@@ -91,23 +91,23 @@ def hours(paper: Paper) -> Iterator[Finding]:
         if not stages:
             continue
         longest, likely = planned(paper, name, []), planned(paper, name, ["--response-tokens", str(RESPONSE)])
-        if longest is None or likely is None:
-            yield False, f"{name}: hapo plan has no estimate (it needs {paper.base}/config.json)"
+        if isinstance(longest, str) or isinstance(likely, str):
+            yield False, f"{name}: hapo plan has no estimate: {longest}"
             continue
         total += likely
         yield True, f"{name}: {likely:.1f} hours at {RESPONSE} tokens a response, at most {longest:.1f}"
     yield True, f"{total:.0f} hours for {len(paper.rows)} rows on {paper.args.gpus} {paper.args.device}, by hapo plan"
 
 
-def planned(paper: Paper, name: str, more: list[str]) -> float | None:
-    """Hours of a row, if so many GPUs are so many times as fast as one."""
+def planned(paper: Paper, name: str, more: list[str]) -> float | str:
+    """Hours of a row, if so many GPUs are so many times as fast as one; what `hapo plan` says where it has none."""
     file = paper.folder / f"{name}.toml"
     given = [part for it in paper.args.set for part in ("--set", it)]
     sized = ["--device", paper.args.device, "--compute", "bf16", "--model", str(paper.base)]
     command = [paper.hapo, "plan", str(file), *sized, "--json", *given, *more]
     told = subprocess.run(command, capture_output=True, text=True)
     if told.returncode != 0:
-        return None
+        return told.stderr.splitlines()[0]
     seconds = [
         (it["sampling_seconds"] + it["training_seconds"]) * paper.steps(stage)
         for it, stage in zip(json.loads(told.stdout), paper.rows[name], strict=True)

@@ -130,13 +130,16 @@ def prepare(paper: Paper) -> None:
         size = min(HELD_OUT, len(rows) // 20)
         held_out, rows = by_hash[:size], [it for it in rows if it not in by_hash[:size]]
     print(f"{len(rows)} prompts to train on, {len(held_out)} held out")
-    table(paper.held_out, held_out)
-    table(paper.trained, rows)
-    table(paper.pairs, [
+    pairs = [
         {"messages": [*it["prompt"], {"role": "assistant", "content": next(filter(None, it["target"]))["content"]}]}
         for it in rows
         if it.get("target") and it.get("hapo_teacher_ids")
-    ])  # fmt: skip
+    ]
+    if not pairs:
+        sys.exit(f"scripts/paper: {paper.traces}: no row has a solution that is correct and fits")
+    table(paper.held_out, held_out)
+    table(paper.trained, rows)
+    table(paper.pairs, pairs)
 
 
 def made(paper: Paper, file: Path, *more: str) -> None:
@@ -150,7 +153,7 @@ def for_verl(paper: Paper, file: Path) -> list[Row]:
     import pyarrow.parquet as pq
 
     recipe = paper.recipe("grpo")[0]
-    aside = file.with_suffix(".verl.parquet")
+    aside = paper.trained.with_name(f"{file.stem}.verl.parquet")
     longest = str(recipe["sampling.max_new_tokens"])
     call([
         paper.hapo, "data", "convert", file, "--to", "verl", "-o", aside, "--model", paper.model,

@@ -66,14 +66,16 @@ def evaluate(paper: Paper) -> None:
         suite = ["--suite", "math6", "--data", str(paper.benchmarks), "--concurrency", "512"]
     paper.name_end()
     for name in paper.rows:
-        model = paper.checkpoint(name)
+        model, record = paper.checkpoint(name), paper.out / f"{name}.announced.jsonl"
+        if (paper.out / f"{name}.any.jsonl").exists():
+            print(f"{name}: evaluated", flush=True)
+            continue
         if not has_weights(model):
             print(f"{name}: not trained yet", flush=True)
             continue
         ends.read(str(model)).check()
         port = free_port()
         command = paper.args.server.format(model=model, name=name, port=port, tokens=CONTEXT, gpus=paper.args.gpus)
-        record = paper.out / f"{name}.announced.jsonl"
         with served(command, port) as address:
             call([
                 paper.hapo, "eval", "--endpoint", address, "--model", name, "--instruction", instruction(paper),

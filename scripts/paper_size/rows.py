@@ -56,6 +56,8 @@ class Paper:
 
     def __init__(self, args: Any) -> None:
         self.args = args
+        if "model.path" in self.overrides():
+            sys.exit("scripts/paper: --set model.path: expected --model DIR, a second stage has a model of its own")
         self.is_mini = args.size == "mini"
         self.out = Path(args.out or f"runs/paper-{args.size}").resolve()
         self.hapo = str(Path(args.hapo).resolve()) if os.sep in args.hapo else args.hapo

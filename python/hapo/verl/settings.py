@@ -197,7 +197,9 @@ def model_ends(config: Any) -> ends.Ends:
         found = ends.read(path, tokenizer, model.get("custom_chat_template"))
     except OSError as problem:
         line = str(problem).splitlines()[0]
-        raise ValueError(f"actor_rollout_ref.model.path: cannot read the end token of {path!r}: {line}") from None
+        raise ValueError(
+            f"actor_rollout_ref.model.path: cannot read the end token of {path!r} from {Path.cwd()}: {line}"
+        ) from None
     found.check()
     return found
 

@@ -69,5 +69,6 @@ def test_a_run_learns_as_the_command_does(binary, tmp_path) -> None:
 
     run("eval")
     table = run("tables")
-    assert "Table 2" in table
-    assert ROW in table
+    assert "## Table 2, the text's m = 0" in table
+    assert "| + Hindsight + Gating + Annealing |" in table
+    assert "figure-2: none of its rows has run" in run("figures")

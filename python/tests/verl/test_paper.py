@@ -62,6 +62,8 @@ def test_every_rows_command_is_one_that_verl_takes(size, binary, tmp_path) -> No
             assert config.trainer.total_training_steps == 500
             continue
         compose(stages[0])
+        # What a stage before it would have written.
+        config.actor_rollout_ref.model.path = str(tmp_path / "model")
         it = settings.check(config)
         schedule = it.schedule(config.actor_rollout_ref.rollout.n, 62)
         gates[name] = None if schedule is None else [schedule.success_limit(step) for step in (1, 186)]

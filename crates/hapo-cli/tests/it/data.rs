@@ -216,7 +216,7 @@ fn convert_writes_the_tokens_of_admitted_solutions_for_verl() {
     assert!(refused.contains("--model: expected --to verl"), "{refused}");
 }
 
-/// As a Qwen2.5 base: the chat template ends turns with <|im_end|>, every file names <|endoftext|>.
+/// As a Qwen2.5 base: the chat template ends turns with another token than every file names.
 #[test]
 fn solutions_that_would_end_where_no_engine_stops_are_refused() {
     let dir = tempfile::tempdir().unwrap();

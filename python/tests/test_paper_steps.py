@@ -66,6 +66,7 @@ def test_data_that_cannot_be_are_refused(paper, tmp_path) -> None:
     given = ("data", "--source", "math.jsonl", "--benchmarks", "b")
     assert "no row has a level: --all-levels" in paper(*given, status=1)
     paper(*given, "--all-levels")
+    assert "--set model.path: expected --model DIR" in paper("check", "--set", "model.path=m", status=1)
     assert "expected a row of" in paper("check", "--rows", "grop", status=1)
     assert "expected the traces: scripts/paper teacher" in paper(
         "train", "--model", str(ROOT / "models/base"), status=1
