@@ -5,11 +5,12 @@ use hapo_run::is_clock;
 use hapo_train::{Metrics, Overrides, Recipe, Run, RunPlan};
 
 fn recipe(method: &str, sets: &[&str]) -> Result<Recipe, String> {
+    let group = if method == "sft" { "" } else { "group_size = 4, " };
     let text = format!(
         "method = \"{method}\"\nsteps = 8\n\
          model.init = {{ hidden = 32, layers = 2, heads = 4, kv_heads = 2, ffn = 64, std = 0.3 }}\n\
          data = {{ prompts = 4, levels = [\"multiply:2\"], teacher_coverage = 1.0, max_prompt_tokens = 96 }}\n\
-         sampling = {{ group_size = 4, prompts_per_step = 4, max_new_tokens = 48 }}\n"
+         sampling = {{ {group}prompts_per_step = 4, max_new_tokens = 48 }}\n"
     );
     let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
     let recipe = Recipe::parse(&text, "r.toml", &Overrides::set(sets));
