@@ -99,14 +99,15 @@ fn every_injection_runs_around_every_host_or_is_refused() {
 /// Eight prompts are two steps: the third shows no trace that was not shown before.
 #[test]
 fn distinct_traces_are_counted_once_over_all_epochs() {
-    let open = ["hapo.annealing=\"off\"", "hapo.success_limit=3", "hapo.injection=\"prefix\""];
-    let replay = ["hapo.annealing=\"off\"", "hapo.success_limit=3", "hapo.injection=\"replay\""];
+    let open = ["hapo.annealing=\"off\"", "hapo.success_limit=3"];
+    let prefix = [&open[..], &["hapo.injection=\"prefix\"", "teacher.operator=\"luffy\""]].concat();
+    let replay = [&open[..], &["hapo.injection=\"replay\""]].concat();
     for (method, sets, shown) in [
         ("luffy", &[][..], 8.0),
         ("sft", &[], 8.0),
         ("ghpo", &[], 8.0),
-        ("relift", &[], 8.0),
-        ("grpo", &open, 8.0),
+        ("relift", &["relift.batch=4"], 8.0),
+        ("grpo", &prefix, 8.0),
         ("grpo", &replay, 0.0),
         ("grpo", &[], 0.0),
     ] {
