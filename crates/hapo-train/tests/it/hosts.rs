@@ -5,11 +5,12 @@ use hapo_run::is_clock;
 use hapo_train::{Metrics, Overrides, Recipe, Run, RunPlan};
 
 fn recipe(method: &str, sets: &[&str]) -> Result<Recipe, String> {
+    let group = if method == "sft" { "" } else { "group_size = 4, " };
     let text = format!(
         "method = \"{method}\"\nsteps = 8\n\
          model.init = {{ hidden = 32, layers = 2, heads = 4, kv_heads = 2, ffn = 64, std = 0.3 }}\n\
          data = {{ prompts = 4, levels = [\"multiply:2\"], teacher_coverage = 1.0, max_prompt_tokens = 96 }}\n\
-         sampling = {{ group_size = 4, prompts_per_step = 4, max_new_tokens = 48 }}\n"
+         sampling = {{ {group}prompts_per_step = 4, max_new_tokens = 48 }}\n"
     );
     let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
     let recipe = Recipe::parse(&text, "r.toml", &Overrides::set(sets));
@@ -98,14 +99,15 @@ fn every_injection_runs_around_every_host_or_is_refused() {
 /// Eight prompts are two steps: the third shows no trace that was not shown before.
 #[test]
 fn distinct_traces_are_counted_once_over_all_epochs() {
-    let open = ["hapo.annealing=\"off\"", "hapo.success_limit=3", "hapo.injection=\"prefix\""];
-    let replay = ["hapo.annealing=\"off\"", "hapo.success_limit=3", "hapo.injection=\"replay\""];
+    let open = ["hapo.annealing=\"off\"", "hapo.success_limit=3"];
+    let prefix = [&open[..], &["hapo.injection=\"prefix\"", "teacher.operator=\"luffy\""]].concat();
+    let replay = [&open[..], &["hapo.injection=\"replay\""]].concat();
     for (method, sets, shown) in [
         ("luffy", &[][..], 8.0),
         ("sft", &[], 8.0),
         ("ghpo", &[], 8.0),
-        ("relift", &[], 8.0),
-        ("grpo", &open, 8.0),
+        ("relift", &["relift.batch=4"], 8.0),
+        ("grpo", &prefix, 8.0),
         ("grpo", &replay, 0.0),
         ("grpo", &[], 0.0),
     ] {
