@@ -297,7 +297,7 @@ impl Engine {
                 trainer.model.tensor(&spec.name).expect("the tensors are those of the decoder")
             })
         });
-        written.map_err(|it| raised(py, &it.into(), None))
+        written.map(drop).map_err(|it| raised(py, &it.into(), None))
     }
 
     /// The text of tokens.

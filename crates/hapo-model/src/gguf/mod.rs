@@ -15,9 +15,10 @@ mod vocabulary;
 mod write;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use hapo_core::Refusal;
+use hapo_core::{Refusal, if_there};
 use memmap2::Mmap;
 
 use crate::config::TensorSpec;
@@ -32,8 +33,9 @@ pub(crate) use write::header;
 /// The GGUF file that a path names: itself, or the only one of a folder without safetensors.
 pub(crate) fn find(path: &Path) -> Result<Option<PathBuf>, Refusal> {
     let is_gguf = |path: &Path| path.extension().is_some_and(|it| it == "gguf");
-    if !path.is_dir() {
-        return Ok((path.is_file() && is_gguf(path)).then(|| path.to_owned()));
+    let Some(is_of) = if_there(path, path.metadata())? else { return Ok(None) };
+    if !is_of.is_dir() {
+        return Ok((is_of.is_file() && is_gguf(path)).then(|| path.to_owned()));
     }
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path).map_err(io("read", path))? {
@@ -55,13 +57,13 @@ pub(crate) fn find(path: &Path) -> Result<Option<PathBuf>, Refusal> {
 
 /// As [`read_config`](crate::folder::read_config).
 pub(crate) fn read_config(path: &Path) -> Result<ParsedConfig, Refusal> {
-    let map = map(path)?;
+    let (_, map) = map(path)?;
     parsed(&Gguf::parse(path, &map)?)
 }
 
 /// Name and bytes of the tokenizer's files, as they would be in a folder.
 pub(crate) fn tokenizer_files(path: &Path) -> Result<Companions, Refusal> {
-    let map = map(path)?;
+    let (_, map) = map(path)?;
     tokens::files(&Gguf::parse(path, &map)?)
 }
 
@@ -85,9 +87,9 @@ pub(crate) enum Change {
     PlusOne,
 }
 
-/// The configuration of a file and its tensors.
-pub(crate) fn open(path: &Path) -> Result<(ParsedConfig, Mmap, Vec<Entry>), Refusal> {
-    let map = map(path)?;
+/// The configuration of a file, the file, and its tensors.
+pub(crate) fn open(path: &Path) -> Result<(ParsedConfig, File, Vec<Entry>), Refusal> {
+    let (file, map) = map(path)?;
     let gguf = Gguf::parse(path, &map)?;
     let parsed = parsed(&gguf)?;
     let (architecture, config) = (Architecture::of(&gguf)?, &parsed.config);
@@ -107,7 +109,7 @@ pub(crate) fn open(path: &Path) -> Result<(ParsedConfig, Mmap, Vec<Entry>), Refu
         }
     });
     let entries = entries.collect();
-    Ok((parsed, map, entries))
+    Ok((parsed, file, entries))
 }
 
 fn parsed(gguf: &Gguf<'_>) -> Result<ParsedConfig, Refusal> {
@@ -116,13 +118,15 @@ fn parsed(gguf: &Gguf<'_>) -> Result<ParsedConfig, Refusal> {
     config_json::parse(gguf.path, &text, None)
 }
 
-fn map(path: &Path) -> Result<Mmap, Refusal> {
+/// A file and, of its header alone, what is read through a map.
+fn map(path: &Path) -> Result<(File, Mmap), Refusal> {
     let file = crate::files::open(path)?;
     if file.metadata().map_err(io("read", path))?.len() == 0 {
         return Err(malformed(path, "a GGUF file", "an empty one"));
     }
     // SAFETY: as for safetensors: the map is only read, and every value of its bytes is valid.
-    unsafe { Mmap::map(&file) }.map_err(io("map", path))
+    let map = unsafe { Mmap::map(&file) }.map_err(io("map", path))?;
+    Ok((file, map))
 }
 
 impl Change {

@@ -17,8 +17,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::http::retry_after;
 use crate::http::ureq::http::{HeaderMap, StatusCode};
+use crate::http::{redacted, retry_after};
 use hapo_core::{Fault, Hint, Refusal, Remedy, RngCounter, RngStream, uniform};
 use serde_json::Value;
 
@@ -263,7 +263,7 @@ impl Client {
         let text = String::from_utf8_lossy(body);
         let json = hapo_core::without_lone_surrogates(&text);
         let Ok(mut value) = serde_json::from_str::<Value>(&json) else {
-            return Cow::Owned(text.replace(key, "***").into_bytes());
+            return Cow::Owned(redacted(&text, Some(key), "").into_bytes());
         };
         if redact(&mut value, key) {
             Cow::Owned(value.to_string().into_bytes())

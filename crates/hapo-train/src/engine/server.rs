@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hapo_core::{Refusal, RngStream, Rollout, SampledGroup, excerpt};
+use hapo_core::{Fault, Refusal, RngStream, Rollout, SampledGroup, excerpt};
 use hapo_kernels::Device;
 use hapo_model::folder::AdapterNote;
 use hapo_model::{ActivationCheckpointing, Dtype, Model, Tape};
 use hapo_net::http::ureq::{self, Agent};
-use hapo_net::http::{Failure, Retries, may_pass, retry_after};
+use hapo_net::http::{Failure, Retries, may_pass, redacted, retry_after, shown};
 use hapo_sampler::{
     Decoding, Details, FinishReason, GroupRequest, SampleSettings, Sampled, Truncation,
 };
@@ -108,7 +108,8 @@ impl ServerSampler {
 
     fn error(&self, problem: impl Display) -> Refusal {
         let hint = "docs/guides/rollouts-from-a-server.md says how servers are started; the run resumes from its last checkpoint";
-        Refusal::input(format!("no rollouts from {}: {problem}", self.address)).hint(hint)
+        let problem = redacted(&problem.to_string(), None, &self.address);
+        Refusal::input(format!("no rollouts from {}: {problem}", shown(&self.address))).hint(hint)
     }
 
     fn publish<D: Device>(&mut self, weights: &Weights<'_, Model<D>>) -> Result<()> {
@@ -179,7 +180,7 @@ impl ServerSampler {
             self.probe(batch)?;
             self.is_probed = true;
         }
-        let sampled = self.all(batch);
+        let sampled = self.all(batch).and_then(|groups| self.some_whole(batch, groups));
         // Whoever comes back may have begun with other weights.
         self.is_announced = sampled.is_ok();
         sampled
@@ -206,6 +207,27 @@ impl ServerSampler {
         let mut stripes = stripes.collect::<Attempt<Vec<_>>>()?;
         let next = |index: usize| stripes[index % at_once].next();
         Ok((0..requests.len()).filter_map(next).collect())
+    }
+
+    /// The groups of a batch, unless none of them can be used: to go on would be a step that trains nothing.
+    fn some_whole<D: Device>(
+        &self,
+        batch: &Batch<'_, D>,
+        groups: Vec<Sampled>,
+    ) -> Attempt<Vec<Sampled>> {
+        let came = |it: &Sampled| it.group.rollouts().len();
+        let asked: usize = batch.requests.iter().map(|it| it.completions).sum();
+        let pairs = batch.requests.iter().zip(&groups);
+        // Two rollouts make a group (D6); of one that was asked for alone, one is all.
+        if asked > 0 && !pairs.clone().any(|(it, group)| came(group) >= it.completions.clamp(1, 2))
+        {
+            let lost = asked - groups.iter().map(came).sum::<usize>();
+            let problem = format!(
+                "{lost} of {asked} completions are lost: they ended before their limit without a stop, or are of no tokens of the vocabulary"
+            );
+            return Err(Failure::Later(problem, None));
+        }
+        Ok(groups)
     }
 
     /// The completions of one prompt, without lost ones (D6).
@@ -249,7 +271,22 @@ impl ServerSampler {
                 let problem = format!("expected an answer by weights {label}, got {made_by}");
                 Err(Failure::Later(problem, None))
             }
-            Some(answer) => Ok(answer.completions),
+            Some(answer) => {
+                let limit = settings.max_new_tokens.saturating_sub(request.given);
+                for it in answer.completions.iter().filter(|it| it.end != End::Lost) {
+                    let wrong = it.log_probs.iter().find(|it| !(it.is_finite() && **it <= 1e-3));
+                    let problem = match wrong {
+                        Some(it) => format!("expected log-probabilities of at most 0, got {it}"),
+                        None if it.tokens.len() > limit => {
+                            let n = it.tokens.len();
+                            format!("expected completions of at most {limit} tokens, got {n}")
+                        }
+                        None => continue,
+                    };
+                    return Err(Failure::Never(self.error(problem)));
+                }
+                Ok(answer.completions)
+            }
         }
     }
 
@@ -309,9 +346,9 @@ impl ServerSampler {
         let problem = if own > 0.05 && own > 2.0 * raw {
             let hint = self.engine.processed_hint();
             format!("its log-probabilities are those before the temperature: {hint}")
-        } else if own > 1.0 {
+        } else if own > self.engine.largest_gap() {
             format!(
-                "its log-probabilities are {own:.2} nats from the trainer's: it has another model"
+                "its log-probabilities are {own:.2e} nats from the trainer's: it has another model"
             )
         } else {
             return Ok(());
@@ -355,7 +392,7 @@ impl<D: Device> Sampler<Model<D>> for ServerSampler {
         let batch = Batch { model: weights.model, requests, settings };
         let waiting = |it: &mut Self, _: &str, _| it.meter.tell("waiting for the server", 0.0);
         RETRIES.run(self, |it| it.attempt(&batch), waiting).map_err(|failure| match failure {
-            Failure::Later(problem, _) => self.error(problem),
+            Failure::Later(problem, _) => self.error(problem).with_fault(Fault::Machine),
             Failure::Never(error) => error,
         })
     }
@@ -384,6 +421,7 @@ impl OwnFolder {
             let lock = File::open(path.join(Self::LOCK));
             let is_ours =
                 path.file_name().is_some_and(|it| it.to_string_lossy().starts_with("hapo-"));
+            // On EIO the weights of a killed process stay for the next one to remove.
             if is_ours && lock.is_ok_and(|it| it.try_lock().is_ok()) {
                 // Another process may be removing it, too.
                 let _ = std::fs::remove_dir_all(&path);

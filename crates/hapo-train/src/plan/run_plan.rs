@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapo_core::{Refusal, Step};
+use hapo_core::{Refusal, Step, if_there};
 use hapo_kernels::AdamW;
 use hapo_net::reward::{Answers, OwnReward, RewardSettings};
 use hapo_run::RunFolder;
@@ -113,7 +113,7 @@ impl RunPlan {
 
     /// The same, or for no folder.
     pub fn of(recipe: &Recipe, sources: Sources, run_dir: Option<&Path>) -> Result<Self> {
-        let before = run_dir.and_then(kept_recipe);
+        let before = run_dir.map(kept_recipe).transpose()?.flatten();
         let model = || sources.model(recipe, run_dir);
         let template = match &before {
             Some(before) if recipe.data().template == AUTO && before.data().template != AUTO => {
@@ -270,7 +270,9 @@ impl RunPlan {
 }
 
 /// The recipe that the run of a folder settled when it began.
-fn kept_recipe(run_dir: &Path) -> Option<Recipe> {
-    let text = std::fs::read_to_string(RunFolder(run_dir).recipe()).ok()?;
-    Recipe::parse_resolved(&text, "recipe.toml").ok()
+pub(crate) fn kept_recipe(run_dir: &Path) -> Result<Option<Recipe>> {
+    let path = RunFolder(run_dir).recipe();
+    let text = if_there(&path, std::fs::read_to_string(&path))?;
+    // A recipe of another version settles nothing.
+    Ok(text.and_then(|it| Recipe::parse_resolved(&it, "recipe.toml").ok()))
 }

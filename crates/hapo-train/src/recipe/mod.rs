@@ -16,7 +16,9 @@ mod words;
 use std::io::Read;
 use std::path::Path;
 
-use hapo_core::{Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal};
+use hapo_core::{
+    Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal, if_there,
+};
 use hapo_data::{Dataset, TemplateChoice};
 use hapo_kernels::Compute;
 use hapo_run::RunFolder;
@@ -103,14 +105,16 @@ impl Recipe {
         }
         builtin::refuse_bare_name(path)?;
         let folder = RunFolder(path);
-        let file = match (path.is_dir(), folder.stages()) {
-            (false, _) => path.to_owned(),
-            (true, stages) if stages.exists() => stages,
-            (true, _) => folder.recipe(),
+        let found = |path: &Path| if_there(path, path.metadata());
+        let is_dir = found(path)?.is_some_and(|it| it.is_dir());
+        let file = match folder.stages() {
+            _ if !is_dir => path.to_owned(),
+            stages if found(&stages)?.is_some() => stages,
+            _ => folder.recipe(),
         };
         let io = |error| Refusal::io("read", &file)(error);
         // A link of a run folder may lead to a file without an end.
-        if path.is_dir() && file.exists() && !file.is_file() {
+        if is_dir && found(&file)?.is_some_and(|it| !it.is_file()) {
             return Err(io(std::io::Error::other("it is no file")));
         }
         let mut text = String::new();
