@@ -132,13 +132,6 @@ pub fn expected(expected: impl Display) -> Refusal {
 
 /// What a system call read of `path`, or `None` where nothing is there. Another error is no absence: whoever takes an
 /// unreadable file for a missing one goes on with something else.
-///
-/// ```
-/// use std::{fs, path::Path};
-///
-/// let path = Path::new("no-such-file");
-/// assert!(hapo_core::if_there(path, fs::read(path)).unwrap().is_none());
-/// ```
 pub fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>, Refusal> {
     match read {
         Err(error) if is_absence(&error) => Ok(None),
@@ -189,14 +182,13 @@ impl Refusal {
         move |source| {
             let is_missing = is_absence(&source);
             let is_refused = matches!(source.kind(), Kind::PermissionDenied | Kind::IsADirectory);
-            let is_input = is_missing || is_refused || source.raw_os_error().is_none();
-            match action {
-                "read" | "open" | "map" if is_missing => Self::input(what)
-                    .source(source)
-                    .hint("paths are relative to the current folder"),
-                "read" | "open" | "map" if is_input => Self::input(what).source(source),
-                _ => Self::machine(what).source(source),
+            let is_of_system = source.raw_os_error().is_some() && !is_missing && !is_refused;
+            if is_of_system || !matches!(action, "read" | "open" | "map") {
+                return Self::machine(what).source(source);
             }
+            let refusal = Self::input(what).source(source);
+            let hint = "paths are relative to the current folder";
+            if is_missing { refusal.hint(hint) } else { refusal }
         }
     }
 

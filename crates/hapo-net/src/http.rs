@@ -47,10 +47,8 @@ pub fn shown(address: &str) -> String {
 
 /// A text of a server, or about one, without a token and without what stands before the host of an address.
 pub fn redacted(text: &str, token: Option<&str>, address: &str) -> String {
-    let user = address.split_once("://").and_then(|it| {
-        let authority = it.1.split('/').next().unwrap_or("");
-        authority.rsplit_once('@').map(|it| it.0)
-    });
+    let authority = address.split_once("://").map_or("", |it| it.1.split('/').next().unwrap_or(""));
+    let user = authority.rsplit_once('@').map(|it| it.0);
     let password = user.and_then(|it| it.split_once(':')).map(|it| it.1);
     let secrets = [token, user, password].into_iter().flatten().filter(|it| !it.is_empty());
     secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
@@ -167,6 +165,38 @@ pub(crate) mod tests {
             "***@host says invalid Bearer ***, not ***"
         );
         assert_eq!(redacted("plain", Some(""), "http://host"), "plain");
+    }
+
+    /// A server that sends every answer twice.
+    #[test]
+    fn an_answer_that_nobody_asked_for_shifts_nothing() {
+        use std::io::{BufRead, BufReader, Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                let (mut reader, mut writer) = (BufReader::new(&stream), &stream);
+                let mut line = String::new();
+                while reader.read_line(&mut line).is_ok_and(|n| n > 2) {
+                    line.clear();
+                }
+                let mut body = [0; 1];
+                reader.read_exact(&mut body).unwrap();
+                for _ in 0..2 {
+                    let answer =
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{}", body[0] as char);
+                    let _ = writer.write_all(answer.as_bytes());
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        });
+        let agent = config(false).build().new_agent();
+        for it in ["a", "b", "c", "d"] {
+            let answer = agent.post(&url).send(it).unwrap().body_mut().read_to_string().unwrap();
+            assert_eq!(answer, it);
+            std::thread::sleep(Duration::from_millis(30));
+        }
     }
 
     #[test]

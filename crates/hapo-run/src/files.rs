@@ -68,7 +68,7 @@ fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
     // As many links as Linux follows.
     const LINKS: usize = 40;
     match fs::metadata(path) {
-        Ok(it) if !it.is_file() && !it.is_dir() => return Ok(None),
+        Ok(found) if !found.is_file() && !found.is_dir() => return Ok(None),
         Err(it) if it.kind() != ErrorKind::NotFound => return Err(it),
         _ => {}
     }

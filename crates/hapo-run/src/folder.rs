@@ -117,13 +117,6 @@ impl RunFolder<'_> {
         Ok(found)
     }
 
-    /// Removes checkpoints that were not finished, or whose removal was not.
-    pub fn remove_partial_checkpoints(self) -> Result<(), Refusal> {
-        let all = entries(&self.checkpoints())?.into_iter();
-        let mut partial = all.filter(|it| it.extension().is_some_and(|it| it == "partial"));
-        partial.try_for_each(|it| fs::remove_dir_all(&it).map_err(Refusal::io("remove", &it)))
-    }
-
     /// Removes unfinished files of a killed process.
     pub fn remove_leftovers(self) -> Result<(), Refusal> {
         for folder in [self.0.to_owned(), self.checkpoints(), self.rollouts()] {

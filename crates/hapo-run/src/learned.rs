@@ -14,12 +14,7 @@ pub fn nothing_learned(metrics: &Columns) -> Option<&'static str> {
         return None;
     }
     if values("verify/correct").iter().sum::<f64>() == 0.0 && looks.iter().all(|it| *it == 0.0) {
-        let are_lost = values("groups/dropped").iter().any(|it| *it > 0.0);
-        return Some(if are_lost {
-            "no answer that came was correct, and groups are lost whose answers never came"
-        } else {
-            "no answer was ever correct"
-        });
+        return Some("no answer was ever correct");
     }
     (rewards.len() > 1).then_some("the reward was the same in every step")
 }

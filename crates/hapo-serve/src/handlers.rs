@@ -260,13 +260,9 @@ async fn whole_body(body: Body, served: &Served) -> Result<Bytes, ApiError> {
         ApiError::of_status(StatusCode::REQUEST_TIMEOUT, message)
     })?;
     read.map_err(|error| {
-        let mut below: Option<&dyn std::error::Error> = Some(&error);
-        while let Some(it) = below {
-            if it.is::<hyper::Error>() {
-                let message = format!("expected a whole body: {it}");
-                return ApiError::of_status(StatusCode::BAD_REQUEST, message);
-            }
-            below = it.source();
+        if !error.to_string().contains("length limit") {
+            let message = format!("expected a whole body: {error}");
+            return ApiError::of_status(StatusCode::BAD_REQUEST, message);
         }
         too_long()
     })

@@ -243,7 +243,7 @@ impl Args {
         let mut folder = self.data.as_deref();
         if let Some(path) = folder {
             let found = if_there(path, path.metadata())?;
-            folder = folder.filter(|_| found.is_some_and(|it| it.is_dir()));
+            folder = folder.filter(|_| found.is_some_and(|found| found.is_dir()));
         }
         if let (Some(file), None) = (&self.data, folder) {
             if self.suite.is_some() {

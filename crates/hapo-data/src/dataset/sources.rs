@@ -27,7 +27,7 @@ pub fn data_files(path: &Path) -> Result<Vec<PathBuf>, Refusal> {
     let found = if_there(path, path.metadata())?;
     let is_pattern = path.to_string_lossy().contains(['*', '?', '[']);
     match found {
-        Some(it) if it.is_dir() => return files_of_folder(path),
+        Some(found) if found.is_dir() => return files_of_folder(path),
         None if is_pattern => return files_of_pattern(path),
         _ => {}
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::names::{
     ADAPTER, CONFIG, EMBEDDING, GENERATION, HEAD, INDEX, SINGLE, TOKENIZER_FILES, is_plain_name,
 };
-use super::weight_file::{PIECE, Piece, Stored, WeightFile};
+use super::weight_file::{Stored, WeightFile};
 use crate::config::dtype::Dtype;
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json::{self, ParsedConfig};
@@ -371,19 +371,14 @@ pub(super) fn require_equal_head(folder: &ModelFolder) -> Result<(), Refusal> {
     let head =
         accept(file, i, &TensorSpec { name: HEAD.to_owned(), shape: embedding.shape.clone() })?;
     let other = &folder.files[at.file];
-    let (mut left, mut right) = (Piece::default(), Piece::default());
-    for start in (0..head.count()).step_by(PIECE) {
-        let one = head.piece(file, start, &mut left)?;
-        let two = at.piece(other, start, &mut right)?;
-        head.round(one);
-        at.round(two);
-        let Some(within) = one.iter().zip(two.iter()).position(|(one, two)| one != two) else {
-            continue;
-        };
-        let expected = format!("a copy of {EMBEDDING}, as tie_word_embeddings is true");
-        let got = format!("{} for {} at position {}", one[within], two[within], start + within);
-        return Err(refused(&file.path, HEAD, expected, got)
-            .hint("set tie_word_embeddings to false in config.json to use both"));
-    }
-    Ok(())
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    head.read(file, &mut left)?;
+    at.read(other, &mut right)?;
+    let Some(at) = left.iter().zip(&right).position(|(one, two)| one != two) else {
+        return Ok(());
+    };
+    let expected = format!("a copy of {EMBEDDING}, as tie_word_embeddings is true");
+    let got = format!("{} for {} at position {at}", left[at], right[at]);
+    Err(refused(&file.path, HEAD, expected, got)
+        .hint("set tie_word_embeddings to false in config.json to use both"))
 }

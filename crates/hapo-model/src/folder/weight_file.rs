@@ -62,57 +62,29 @@ impl Entry {
 }
 
 impl Stored {
-    /// Reads the tensor into `values`, row by row.
+    /// Reads the tensor into `values`, row by row, piece by piece.
     pub(super) fn read(&self, file: &WeightFile, values: &mut Vec<f32>) -> Result<(), Refusal> {
+        /// Blocks read at a time.
+        const PIECE: usize = 1 << 16;
+        let (numbers, bytes) = self.encoding.block();
+        let piece = PIECE * bytes as usize;
         values.clear();
-        values.reserve_exact(self.count());
-        let mut piece = Piece::default();
-        for at in (0..self.count()).step_by(PIECE) {
-            values.extend_from_slice(self.piece(file, at, &mut piece)?);
+        values.reserve_exact((self.end - self.start) / bytes as usize * numbers as usize);
+        let (mut read, mut decoded) = (vec![0; piece.min(self.end - self.start)], Vec::new());
+        for start in (self.start..self.end).step_by(piece) {
+            let read = &mut read[..piece.min(self.end - start)];
+            file.read_at(start, read)?;
+            self.encoding.decode(read, &mut decoded);
+            values.extend_from_slice(&decoded);
         }
         self.change.undo(values, self.columns);
-        self.round(values);
-        Ok(())
-    }
-
-    /// Rounds numbers of blocks to the format that they are held in.
-    pub(super) fn round(&self, values: &mut [f32]) {
         if self.encoding.plain().is_none() && self.dtype == Dtype::Bf16 {
             for it in values {
                 *it = half::bf16::from_f32(*it).to_f32();
             }
         }
+        Ok(())
     }
-
-    pub(super) fn count(&self) -> usize {
-        let (numbers, bytes) = self.encoding.block();
-        (self.end - self.start) / bytes as usize * numbers as usize
-    }
-
-    /// At most [`PIECE`] numbers from one on, as they are stored.
-    pub(super) fn piece<'p>(
-        &self,
-        file: &WeightFile,
-        at: usize,
-        piece: &'p mut Piece,
-    ) -> Result<&'p mut [f32], Refusal> {
-        let (numbers, bytes) = self.encoding.block();
-        let bytes_of = |count: usize| count / numbers as usize * bytes as usize;
-        piece.bytes.resize(bytes_of(PIECE.min(self.count() - at)), 0);
-        file.read_at(self.start + bytes_of(at), &mut piece.bytes)?;
-        self.encoding.decode(&piece.bytes, &mut piece.values);
-        Ok(&mut piece.values)
-    }
-}
-
-/// Numbers that are read at a time: whole blocks of every format.
-pub(super) const PIECE: usize = 1 << 18;
-
-/// A part of a tensor on its way from the file.
-#[derive(Default)]
-pub(super) struct Piece {
-    bytes: Vec<u8>,
-    values: Vec<f32>,
 }
 
 impl WeightFile {
@@ -122,14 +94,10 @@ impl WeightFile {
         #[cfg(unix)]
         let read = std::os::unix::fs::FileExt::read_exact_at(&self.file, bytes, place as u64);
         #[cfg(windows)]
-        let read = {
-            use std::io::{Read, Seek, SeekFrom};
-            // A handle of its own: threads read side by side.
-            let opened = File::open(&self.path);
-            opened.and_then(|mut file| {
-                file.seek(SeekFrom::Start(place as u64)).and_then(|_| file.read_exact(bytes))
-            })
-        };
+        let read = std::os::windows::fs::FileExt::seek_read(&self.file, bytes, place as u64)
+            .and_then(
+                |n| if n < bytes.len() { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) },
+            );
         read.map_err(|cause| match cause.kind() {
             ErrorKind::UnexpectedEof => {
                 malformed(&self.path, format!("{} more bytes", bytes.len()), "the end of the file")

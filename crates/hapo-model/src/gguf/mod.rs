@@ -33,25 +33,25 @@ pub(crate) use write::header;
 /// The GGUF file that a path names: itself, or the only one of a folder without safetensors.
 pub(crate) fn find(path: &Path) -> Result<Option<PathBuf>, Refusal> {
     let is_gguf = |path: &Path| path.extension().is_some_and(|it| it == "gguf");
-    let Some(is_of) = if_there(path, path.metadata())? else { return Ok(None) };
-    if !is_of.is_dir() {
-        return Ok((is_of.is_file() && is_gguf(path)).then(|| path.to_owned()));
+    let Some(found) = if_there(path, path.metadata())? else { return Ok(None) };
+    if !found.is_dir() {
+        return Ok((found.is_file() && is_gguf(path)).then(|| path.to_owned()));
     }
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(io("read", path))? {
         let file = entry.map_err(io("read", path))?.path();
         if file.extension().is_some_and(|it| it == "safetensors") {
             return Ok(None);
         }
-        found.extend(is_gguf(&file).then_some(file));
+        files.extend(is_gguf(&file).then_some(file));
     }
-    found.sort_unstable();
-    match found.as_slice() {
+    files.sort_unstable();
+    match files.as_slice() {
         [one, another, ..] => {
             let got = format!("{} and {}", one.display(), another.display());
             Err(refused(path, "", "one GGUF file", got).hint("name one of the files as the model"))
         }
-        _ => Ok(found.pop()),
+        _ => Ok(files.pop()),
     }
 }
 
@@ -177,6 +177,7 @@ mod tests {
     fn blocks_of_each_format_have_the_bits_of_the_package_gguf() {
         let path = hapo_testing::repository("testdata/gguf/blocks.gguf");
         let map = map(&path).unwrap();
+        let (_, map) = map;
         let gguf = Gguf::parse(&path, &map).unwrap();
         let values = |name: &str| {
             let (tensor, mut values) = (&gguf.tensors[name], Vec::new());

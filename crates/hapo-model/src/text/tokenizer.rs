@@ -4,11 +4,9 @@
 //! of the special tokens that its post-processor adds only those in front of a prompt. Templates write the others out
 //! themselves, and they become their ids wherever they appear in a text.
 
-use std::cell::Cell;
 use std::fmt;
 use std::panic;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 
 use hapo_core::Refusal;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -85,15 +83,11 @@ impl Tokenizer {
             let got = format!("one of {made} bytes where the longest token has {known}");
             return Err(refused(file, "model.merges", expected, got).hint(RETAKE));
         }
-        if let Some(most) = model.max_input_chars_per_word.filter(|most| *most > MOST_PIECE) {
-            let (place, expected) =
-                ("model.max_input_chars_per_word", format!("at most {MOST_PIECE}"));
-            return Err(refused(file, place, expected, most));
-        }
-        if model.vocab.is_list && model.vocab.longest as u64 > MOST_PIECE {
-            let (expected, got) =
-                (format!("pieces of at most {MOST_PIECE} bytes"), model.vocab.longest);
-            return Err(refused(file, "model.vocab", expected, format!("one of {got}")));
+        let piece = if model.vocab.is_list { model.vocab.longest as u64 } else { 0 };
+        let most = model.max_input_chars_per_word.unwrap_or(0).max(piece);
+        if most > MOST_PIECE {
+            let expected = format!("pieces and words of at most {MOST_PIECE} bytes");
+            return Err(refused(file, "model", expected, format!("up to {most}")));
         }
         let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(text)).map_err(malformed)?;
         inner
@@ -179,22 +173,8 @@ impl Tokenizer {
 
 /// What the library gives, or why not. A file can make it panic while it is read and later, at a text or at ids.
 fn guarded<T>(ask: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
-    thread_local!(static IS_GUARDED: Cell<bool> = const { Cell::new(false) });
-    static HOOK: Once = Once::new();
-    // What is told as a refusal is not told as a panic, too.
-    HOOK.call_once(|| {
-        let tell = panic::take_hook();
-        panic::set_hook(Box::new(move |panic| {
-            if !IS_GUARDED.get() {
-                tell(panic);
-            }
-        }));
-    });
-    IS_GUARDED.set(true);
     // Nothing outlives a panic: the library changes nothing of a tokenizer that it only asks.
-    let given = panic::catch_unwind(panic::AssertUnwindSafe(ask));
-    IS_GUARDED.set(false);
-    match given {
+    match panic::catch_unwind(panic::AssertUnwindSafe(ask)) {
         Ok(given) => given.map_err(|cause| cause.to_string()),
         Err(_) => Err("one on which the library fails".to_owned()),
     }

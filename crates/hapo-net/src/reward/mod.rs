@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::http::{redacted, shown};
+use crate::http::redacted;
 use hapo_core::{Refusal, expected, if_there};
 use hapo_verify::{
     Completion, Extraction, GoldError, Grader, Judgement, PreparedGold, Problem, Reason, Verdict,
@@ -114,7 +114,7 @@ pub fn check(name: &str) -> Result<(), Refusal> {
     if name.starts_with(FUNCTION) {
         let Some((file, _)) = file_and_function(name) else { return Ok(()) };
         let found = if_there(Path::new(file), Path::new(file).metadata())?;
-        let is_there = found.is_some_and(|it| it.is_file());
+        let is_there = found.is_some_and(|found| found.is_file());
         return if is_there { Ok(()) } else { Err(bad("a file that is there")) };
     }
     match name.strip_prefix(COMMAND) {
@@ -353,12 +353,8 @@ impl Shared {
                 Ok(it)
             }
             Err(mut failure) => {
-                let name = match self.source {
-                    Source::Server(_) => &shown(self.name),
-                    Source::Program(_) | Source::Function(_) => self.name,
-                };
-                failure.message =
-                    format!("{name}: {}", redacted(&failure.message, None, self.name));
+                let name = self.name;
+                failure.message = redacted(&format!("{name}: {}", failure.message), None, name);
                 if !self.has_answered.load(Ordering::Relaxed) {
                     failure.fatal = true;
                     failure.message += "; it has not answered anything yet";

@@ -148,7 +148,6 @@ impl CheckpointStore {
     /// where one cannot be read, none is removed.
     pub(crate) fn prune(&mut self, warnings: &mut Vec<String>) -> Result<()> {
         let run = RunFolder(&self.run_dir);
-        run.remove_partial_checkpoints()?;
         let mut listed = run.list_checkpoints()?;
         for (step, it) in &listed {
             if self.complete.contains_key(step) {

@@ -60,12 +60,6 @@ impl RolloutEngine {
         self != Self::Vllm || version.is_adapter
     }
 
-    /// How far the mean log-probability of the same model may be from the trainer's: our own server computes as the trainer
-    /// does, in whatever format it keeps keys and values.
-    pub(crate) fn largest_gap(self) -> f64 {
-        if self == Self::Hapo { 0.1 } else { 1.0 }
-    }
-
     /// How to start the server so that its log-probabilities are those that are sampled from.
     pub(crate) fn processed_hint(self) -> &'static str {
         match self {

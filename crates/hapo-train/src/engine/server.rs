@@ -15,7 +15,7 @@ use hapo_kernels::Device;
 use hapo_model::folder::AdapterNote;
 use hapo_model::{ActivationCheckpointing, Dtype, Model, Tape};
 use hapo_net::http::ureq::{self, Agent};
-use hapo_net::http::{Failure, Retries, may_pass, redacted, retry_after, shown};
+use hapo_net::http::{Failure, Retries, may_pass, redacted, retry_after};
 use hapo_sampler::{
     Decoding, Details, FinishReason, GroupRequest, SampleSettings, Sampled, Truncation,
 };
@@ -108,8 +108,8 @@ impl ServerSampler {
 
     fn error(&self, problem: impl Display) -> Refusal {
         let hint = "docs/guides/rollouts-from-a-server.md says how servers are started; the run resumes from its last checkpoint";
-        let problem = redacted(&problem.to_string(), None, &self.address);
-        Refusal::input(format!("no rollouts from {}: {problem}", shown(&self.address))).hint(hint)
+        let problem = format!("no rollouts from {}: {problem}", self.address);
+        Refusal::input(redacted(&problem, None, &self.address)).hint(hint)
     }
 
     fn publish<D: Device>(&mut self, weights: &Weights<'_, Model<D>>) -> Result<()> {
@@ -180,7 +180,7 @@ impl ServerSampler {
             self.probe(batch)?;
             self.is_probed = true;
         }
-        let sampled = self.all(batch).and_then(|groups| self.some_whole(batch, groups));
+        let sampled = self.all(batch);
         // Whoever comes back may have begun with other weights.
         self.is_announced = sampled.is_ok();
         sampled
@@ -206,26 +206,13 @@ impl ServerSampler {
         let stripes = stripes.into_iter().map(|it| it.map(Vec::into_iter));
         let mut stripes = stripes.collect::<Attempt<Vec<_>>>()?;
         let next = |index: usize| stripes[index % at_once].next();
-        Ok((0..requests.len()).filter_map(next).collect())
-    }
-
-    /// The groups of a batch, unless none of them can be used: to go on would be a step that trains nothing.
-    fn some_whole<D: Device>(
-        &self,
-        batch: &Batch<'_, D>,
-        groups: Vec<Sampled>,
-    ) -> Attempt<Vec<Sampled>> {
-        let came = |it: &Sampled| it.group.rollouts().len();
-        let asked: usize = batch.requests.iter().map(|it| it.completions).sum();
-        let pairs = batch.requests.iter().zip(&groups);
-        // Two rollouts make a group (D6); of one that was asked for alone, one is all.
-        if asked > 0 && !pairs.clone().any(|(it, group)| came(group) >= it.completions.clamp(1, 2))
-        {
-            let lost = asked - groups.iter().map(came).sum::<usize>();
-            let problem = format!(
-                "{lost} of {asked} completions are lost: they ended before their limit without a stop, or are of no tokens of the vocabulary"
-            );
-            return Err(Failure::Later(problem, None));
+        let groups: Vec<Sampled> = (0..requests.len()).filter_map(next).collect();
+        // Two rollouts make a group (D6). A step without one would train nothing.
+        let came = groups.iter().map(|it| it.group.rollouts().len());
+        let asked = requests.iter().map(|it| it.completions);
+        if asked.clone().any(|it| it > 0) && asked.zip(came).all(|(n, came)| came < n.clamp(1, 2)) {
+            let problem = "no group has two whole completions: they end without a stop or a limit, or are of other tokens";
+            return Err(Failure::Never(self.error(problem).with_fault(Fault::Machine)));
         }
         Ok(groups)
     }
@@ -273,16 +260,13 @@ impl ServerSampler {
             }
             Some(answer) => {
                 let limit = settings.max_new_tokens.saturating_sub(request.given);
-                for it in answer.completions.iter().filter(|it| it.end != End::Lost) {
-                    let wrong = it.log_probs.iter().find(|it| !(it.is_finite() && **it <= 1e-3));
-                    let problem = match wrong {
-                        Some(it) => format!("expected log-probabilities of at most 0, got {it}"),
-                        None if it.tokens.len() > limit => {
-                            let n = it.tokens.len();
-                            format!("expected completions of at most {limit} tokens, got {n}")
-                        }
-                        None => continue,
-                    };
+                let mut whole = answer.completions.iter().filter(|it| it.end != End::Lost);
+                let is_wrong = |it: &f32| !it.is_finite() || *it > 1e-3;
+                if whole.any(|it| it.tokens.len() > limit || it.log_probs.iter().any(is_wrong)) {
+                    let problem = format!(
+                        "expected at most {limit} tokens and log-probabilities below 0, got {}",
+                        excerpt(&text, 200)
+                    );
                     return Err(Failure::Never(self.error(problem)));
                 }
                 Ok(answer.completions)
@@ -346,7 +330,7 @@ impl ServerSampler {
         let problem = if own > 0.05 && own > 2.0 * raw {
             let hint = self.engine.processed_hint();
             format!("its log-probabilities are those before the temperature: {hint}")
-        } else if own > self.engine.largest_gap() {
+        } else if own > 1.0 {
             format!(
                 "its log-probabilities are {own:.2e} nats from the trainer's: it has another model"
             )
@@ -392,7 +376,7 @@ impl<D: Device> Sampler<Model<D>> for ServerSampler {
         let batch = Batch { model: weights.model, requests, settings };
         let waiting = |it: &mut Self, _: &str, _| it.meter.tell("waiting for the server", 0.0);
         RETRIES.run(self, |it| it.attempt(&batch), waiting).map_err(|failure| match failure {
-            Failure::Later(problem, _) => self.error(problem).with_fault(Fault::Machine),
+            Failure::Later(problem, _) => self.error(problem),
             Failure::Never(error) => error,
         })
     }

@@ -7,7 +7,7 @@
 //! drops what older files hold of that step and later ones.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,16 +26,13 @@ impl Events {
     pub(crate) fn open(run_dir: &Path, steps_done: u64, recipe: &str) -> Result<Self> {
         let seconds = now() as u64;
         // Names sort by age; two starts within a second need different ones.
-        let named = |n: u32| run_dir.join(format!("events.out.tfevents.{seconds:010}.hapo.{n}"));
-        let open = |path: &Path| OpenOptions::new().create_new(true).append(true).open(path);
-        let mut number = 0;
-        let (file, path) = loop {
-            let path = named(number);
-            match open(&path) {
-                Err(it) if it.kind() == ErrorKind::AlreadyExists => number += 1,
-                opened => break (opened.map_err(Refusal::io("create", &path))?, path),
-            }
-        };
+        let path = (0..1000)
+            .map(|n| run_dir.join(format!("events.out.tfevents.{seconds:010}.hapo.{n}")))
+            // On EIO the name counts as free, and one that is taken is not opened below.
+            .find(|it| !it.exists())
+            .unwrap_or_else(|| run_dir.join("events.out.tfevents"));
+        let file = OpenOptions::new().create_new(true).append(true).open(&path);
+        let file = file.map_err(Refusal::io("create", &path))?;
         let mut it = Self { file, path };
         it.write(&event(0, |out| string(out, 3, b"brain.Event:2")))?;
         // SessionLog { status: START }: what older files hold from this step on is stale.

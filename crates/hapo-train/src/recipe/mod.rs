@@ -87,7 +87,7 @@ pub enum ModelSource {
     Init(InitSection),
 }
 
-const MOST_BYTES: u64 = 16 << 20;
+const MOST_BYTES: u64 = 1 << 20;
 
 impl Recipe {
     /// Reads and checks a recipe file of one stage.
@@ -105,22 +105,22 @@ impl Recipe {
         }
         builtin::refuse_bare_name(path)?;
         let folder = RunFolder(path);
-        let found = |path: &Path| if_there(path, path.metadata());
-        let is_dir = found(path)?.is_some_and(|it| it.is_dir());
+        let metadata = |path: &Path| if_there(path, path.metadata());
+        let is_dir = metadata(path)?.is_some_and(|it| it.is_dir());
         let file = match folder.stages() {
             _ if !is_dir => path.to_owned(),
-            stages if found(&stages)?.is_some() => stages,
+            stages if metadata(&stages)?.is_some() => stages,
             _ => folder.recipe(),
         };
         let io = |error| Refusal::io("read", &file)(error);
         // A link of a run folder may lead to a file without an end.
-        if is_dir && found(&file)?.is_some_and(|it| !it.is_file()) {
+        if is_dir && metadata(&file)?.is_some_and(|it| !it.is_file()) {
             return Err(io(std::io::Error::other("it is no file")));
         }
         let mut text = String::new();
         let mut limited = std::fs::File::open(&file).map_err(io)?.take(MOST_BYTES + 1);
         if limited.read_to_string(&mut text).map_err(io)? as u64 > MOST_BYTES {
-            return Err(io(std::io::Error::other("it has more than 16 MiB")));
+            return Err(io(std::io::Error::other("it has more than 1 MiB")));
         }
         let stem = path
             .file_stem()

@@ -530,7 +530,7 @@ pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
     }
     let problem = match if_there(run_dir, run_dir.metadata())? {
         None => "does not exist",
-        Some(it) if !it.is_dir() => "is no folder",
+        Some(found) if !found.is_dir() => "is no folder",
         Some(_) if entries(run_dir)?.is_empty() => "is empty",
         Some(_) => "holds no run",
     };

@@ -38,14 +38,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
             "only a recipe with data.train = \"builtin\" has problems that are made",
         ));
     }
-    let form = args.output.extension().and_then(|it| it.to_str());
-    if !form.is_some_and(|it| ["jsonl", "json", "parquet"].contains(&it)) {
-        let got = args.output.display();
-        return Err(bad_input(
-            format!("--output: expected .jsonl, .json or .parquet, got {got}"),
-            "name a file with one of these endings",
-        ));
-    }
     not_an_input(&args.output, &[&args.recipe], "")?;
     let mut writer = Writer::create(&args.output, Format::Own)?;
     for example in &hapo_train::builtin_prompts(recipe)?.examples {
