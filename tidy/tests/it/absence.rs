@@ -67,7 +67,7 @@ fn losses(source: &Source) -> Vec<(usize, bool)> {
         if !loses(statement) {
             continue;
         }
-        let beside = &text[begin.saturating_sub(4)..line.min(text.len())];
+        let beside = &text[begin.saturating_sub(6)..line.min(text.len())];
         found.push((begin, beside.iter().any(|it| it.contains("//") && it.contains("EIO"))));
     }
     found
@@ -75,10 +75,12 @@ fn losses(source: &Source) -> Vec<(usize, bool)> {
 
 fn loses(statement: &str) -> bool {
     let is_word = |it: char| it.is_alphanumeric() || it == '_';
+    // Also a body of HTTP has a method of that name.
+    let is_method = |at: usize, call: &str| call == "read_to_string(" && statement[..at].ends_with('.');
     let begins = |at: usize| !statement[..at].ends_with(is_word);
     let asks = CALLS.iter().any(|call| {
         let mut found = statement.match_indices(call);
-        found.any(|(at, _)| !call.starts_with(is_word) || begins(at))
+        found.any(|(at, _)| (!call.starts_with(is_word) || begins(at)) && !is_method(at, call))
     });
     let is_lost = LOSSES.iter().any(|loss| statement.contains(loss));
     // `if_there` has told the errors from absence.
