@@ -76,7 +76,8 @@ fn losses(source: &Source) -> Vec<(usize, bool)> {
 fn loses(statement: &str) -> bool {
     let is_word = |it: char| it.is_alphanumeric() || it == '_';
     // Also a body of HTTP has a method of that name.
-    let is_method = |at: usize, call: &str| call == "read_to_string(" && statement[..at].ends_with('.');
+    let is_method =
+        |at: usize, call: &str| call == "read_to_string(" && statement[..at].ends_with('.');
     let begins = |at: usize| !statement[..at].ends_with(is_word);
     let asks = CALLS.iter().any(|call| {
         let mut found = statement.match_indices(call);

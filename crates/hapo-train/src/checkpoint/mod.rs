@@ -23,16 +23,14 @@ use sha2::{Digest, Sha256};
 
 use crate::Result;
 use crate::engine::trainer::Trainer;
-use crate::engine::trainer_files::{MOMENTS, ModelFiles, PARAMETERS, broken_checkpoint};
+use crate::engine::trainer_files::{
+    CHECKSUMS, DIFFERS, MOMENTS, ModelFiles, PARAMETERS, broken_checkpoint, checksums_of, open_of,
+};
 use crate::problems::inputs::Inputs;
 use crate::recipe::{AUTO, Recipe};
 
 /// What a resumed run needs besides weights and moments.
 const STATE: &str = "trainer_state/state.json";
-/// SHA-256 of all other files, as they were written.
-const CHECKSUMS: &str = "checksums.json";
-/// What is wrong with a file that is not as it was written.
-pub(crate) const DIFFERS: &str = " differs from its checksum";
 /// Files without which a run cannot be resumed.
 const ESSENTIAL: [&str; 4] = [STATE, PARAMETERS, MOMENTS[0], MOMENTS[1]];
 
@@ -234,22 +232,6 @@ fn fill<D: Device>(aside: &Path, contents: &Contents<'_, D>) -> Result<()> {
     }
     keep(CHECKSUMS, serde_json::to_vec_pretty(&written).expect("checksums are plain data"))?;
     [STATE, CHECKSUMS].iter().try_for_each(|name| sync_parent(&aside.join(name)))
-}
-
-/// The checksums of a checkpoint's files, by their names.
-pub(crate) fn checksums_of(folder: &Path) -> Result<Checksums> {
-    let mut text = Vec::new();
-    let read = open_of(folder, CHECKSUMS)?.read_to_end(&mut text);
-    read.map_err(Refusal::io("read", &folder.join(CHECKSUMS)))?;
-    serde_json::from_slice(&text)
-        .map_err(|it| broken_checkpoint(folder, &format!("{CHECKSUMS}: {it}")))
-}
-
-/// A file of a checkpoint. One that is not there is missing; one that cannot be opened may be whole.
-pub(crate) fn open_of(folder: &Path, name: &str) -> Result<fs::File> {
-    let path = folder.join(name);
-    let missing = || broken_checkpoint(folder, &format!("{name} is missing"));
-    if_there(&path, fs::File::open(&path))?.ok_or_else(missing)
 }
 
 /// The bytes of a file of a checkpoint, which are those that were written.

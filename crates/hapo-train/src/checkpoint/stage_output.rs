@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use hapo_core::if_there;
 use hapo_run::{RunFolder, read_json, write_atomically};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Result;
 use crate::checkpoint;
-use crate::plan::run_plan::kept_recipe;
 use crate::recipe::{Recipe, StageCheckpoint, wrong_stage};
 
 /// The model that a run with `[eval]` starts from, and its evaluation: `start.json`.
@@ -87,4 +87,12 @@ fn best_of(run_dir: &Path, recipe: &Recipe) -> Result<Option<(String, String)>> 
             (folder.display().to_string(), format!("step {step}, its best {metric}, {value:.4}"))
         }
     }))
+}
+
+/// The recipe that the run of a folder settled when it began.
+pub(crate) fn kept_recipe(run_dir: &Path) -> Result<Option<Recipe>> {
+    let path = RunFolder(run_dir).recipe();
+    let text = if_there(&path, std::fs::read_to_string(&path))?;
+    // A recipe of another version settles nothing.
+    Ok(text.and_then(|it| Recipe::parse_resolved(&it, "recipe.toml").ok()))
 }

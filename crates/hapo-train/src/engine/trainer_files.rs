@@ -4,6 +4,7 @@
 //! The price of both is that the weights are written twice, once in the folder's number format and once in f32.
 
 use std::convert::Infallible;
+use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
@@ -13,9 +14,8 @@ use hapo_model::{Dtype, Model, Moments};
 use sha2::{Digest, Sha256};
 
 use crate::Result;
-use crate::checkpoint::{DIFFERS, checksums_of, open_of};
 use hapo_core::Remedy;
-use hapo_core::{Refusal, hex};
+use hapo_core::{Refusal, hex, if_there};
 
 /// The contents of a folder besides the weights or the adapter.
 #[derive(Clone, Copy, Debug)]
@@ -175,6 +175,27 @@ pub(crate) fn read_state<D: Device>(
         read(name, &mut |at, part| moments.set(device, moment, at, part))?;
     }
     Ok(device.check()?)
+}
+
+/// SHA-256 of all other files, as they were written.
+pub(crate) const CHECKSUMS: &str = "checksums.json";
+/// What is wrong with a file that is not as it was written.
+pub(crate) const DIFFERS: &str = " differs from its checksum";
+
+/// The checksums of a checkpoint's files, by their names.
+pub(crate) fn checksums_of(folder: &Path) -> Result<Checksums> {
+    let mut text = Vec::new();
+    let read = open_of(folder, CHECKSUMS)?.read_to_end(&mut text);
+    read.map_err(Refusal::io("read", &folder.join(CHECKSUMS)))?;
+    serde_json::from_slice(&text)
+        .map_err(|it| broken_checkpoint(folder, &format!("{CHECKSUMS}: {it}")))
+}
+
+/// A file of a checkpoint. One that is not there is missing; one that cannot be opened may be whole.
+pub(crate) fn open_of(folder: &Path, name: &str) -> Result<fs::File> {
+    let path = folder.join(name);
+    let missing = || broken_checkpoint(folder, &format!("{name} is missing"));
+    if_there(&path, fs::File::open(&path))?.ok_or_else(missing)
 }
 
 /// The refusal of a checkpoint that is incomplete, altered or of another run.

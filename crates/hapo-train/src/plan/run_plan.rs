@@ -7,14 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapo_core::{Refusal, Step, if_there};
+use hapo_core::{Refusal, Step};
 use hapo_kernels::AdamW;
 use hapo_net::reward::{Answers, OwnReward, RewardSettings};
-use hapo_run::RunFolder;
 use hapo_verify::Extracting;
 
 use crate::Result;
-use crate::checkpoint::stage_output::{HandedOn, stage_output};
+use crate::checkpoint::stage_output::{HandedOn, kept_recipe, stage_output};
 use crate::engine::trainer::Batching;
 use crate::grading::RunGrader;
 use crate::grading::verifier::{GradingPolicy, VerdictNoise};
@@ -267,12 +266,4 @@ impl RunPlan {
         let every = self.recipe.metrics().kl_every;
         every > 0 && step.0.is_multiple_of(every)
     }
-}
-
-/// The recipe that the run of a folder settled when it began.
-pub(crate) fn kept_recipe(run_dir: &Path) -> Result<Option<Recipe>> {
-    let path = RunFolder(run_dir).recipe();
-    let text = if_there(&path, std::fs::read_to_string(&path))?;
-    // A recipe of another version settles nothing.
-    Ok(text.and_then(|it| Recipe::parse_resolved(&it, "recipe.toml").ok()))
 }
