@@ -132,14 +132,22 @@ class Model:
 
     def text(self, tokens: ArrayLike) -> str:
         """The text of tokens."""
-        return self._engine.text(np.asarray(tokens, np.uint32).tolist())
+        return self._engine.text(_ids(tokens))
 
     def _tokens(self, it: str | ArrayLike) -> list[int]:
-        tokens = self._engine.encode(it) if isinstance(it, str) else np.asarray(it, np.uint32)
-        return tokens.tolist()  # type: ignore[no-any-return]
+        return _ids(self._engine.encode(it) if isinstance(it, str) else it)
 
     def __repr__(self) -> str:
         return f"Model({self._path!r})"
+
+
+def _ids(tokens: ArrayLike) -> list[int]:
+    ids = np.asarray(tokens)
+    if ids.ndim != 1 or (ids.size and not np.issubdtype(ids.dtype, np.integer)):
+        raise TypeError(f"tokens: expected a list of integers, got {ids.ndim} dimensions of {ids.dtype}")
+    if ids.size and not 0 <= ids.min() <= ids.max() < 2**32:
+        raise ValueError(f"tokens: expected ids from 0 to 4294967295, got {ids.min()} to {ids.max()}")
+    return ids.tolist()  # type: ignore[no-any-return]
 
 
 def load(

@@ -6,19 +6,28 @@
 /// `println!` that hands a closed pipe to the caller as an error instead of panicking.
 #[macro_export]
 macro_rules! outln {
+    () => { $crate::outln!("") };
     ($($arg:tt)*) => {{
         use std::io::Write as _;
-        writeln!(std::io::stdout(), $($arg)*)?
+        writeln!(std::io::stdout(), "{}", $crate::shown(&format!($($arg)*)))?
     }};
 }
 
 /// `eprintln!` that goes on where standard error is closed: a run must not end with the reader of its progress.
 #[macro_export]
 macro_rules! errln {
+    () => { $crate::errln!("") };
     ($($arg:tt)*) => {{
         use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), $($arg)*);
+        let _ = writeln!(std::io::stderr(), "{}", $crate::printable(&format!($($arg)*)));
     }};
+}
+
+pub use hapo_core::printable;
+
+/// A text for standard output. Models, files and servers wrote parts of it: on a terminal their escapes are not obeyed.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    if std::io::stdout().is_terminal() { printable(text).into() } else { text.into() }
 }
 
 #[macro_use]
@@ -30,7 +39,9 @@ mod help;
 mod progress;
 pub mod scoring;
 
+use std::borrow::Cow;
 use std::ffi::OsString;
+use std::io::IsTerminal;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 

@@ -96,7 +96,7 @@ pub use methods::{
     Variant, demonstration, method,
 };
 pub use operators::{OPERATORS, Operator, operator};
-pub use refusal::{Fault, Hint, Refusal, Remedy, expected};
+pub use refusal::{Fault, Hint, Refusal, Remedy, expected, if_there};
 pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, random_words, uniform};
 pub use rollout::{
     Context, PromptId, Rollout, Step, StoredTrace, TeacherTrajectory, TokenId, Truncated, Verdict,
@@ -107,4 +107,4 @@ pub use statistics::BatchStatistics;
 pub use surrogates::without_lone_surrogates;
 pub use teacher_weight::{TeacherWeight, teacher_weight};
 pub use unique::UniqueFields;
-pub use words::{counted, excerpt, panic_message};
+pub use words::{counted, excerpt, panic_message, printable};

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::{self, Display};
+use std::io::{self, ErrorKind as Kind};
 use std::path::Path;
 
 /// Whose fault a refusal is.
@@ -129,6 +130,23 @@ pub fn expected(expected: impl Display) -> Refusal {
     refusal
 }
 
+/// What a system call read of `path`, or `None` where nothing is there. Another error is no absence: whoever takes an
+/// unreadable file for a missing one goes on with something else.
+pub fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>, Refusal> {
+    match read {
+        Err(error) if is_absence(&error) => Ok(None),
+        read => read.map(Some).map_err(Refusal::io("read", path)),
+    }
+}
+
+/// Errors by which a system says that a path leads to nothing.
+fn is_absence(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        Kind::NotFound | Kind::NotADirectory | Kind::InvalidFilename | Kind::InvalidInput
+    )
+}
+
 impl Refusal {
     /// A refusal of the input.
     pub fn input(what: impl Into<Cow<'static, str>>) -> Self {
@@ -157,15 +175,20 @@ impl Refusal {
         Self::input("").source(source)
     }
 
-    /// A failed system call on `path`; `action` is `read`, `write`, `create`, … What cannot be read is the input's
-    /// fault, anything else the machine's.
-    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+    /// A failed system call on `path`; `action` is `read`, `write`, `create`, … It is the input's fault where there is
+    /// nothing to read at the path, or nothing that may be read; a disk that fails is the machine's.
+    pub fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let what = format!("cannot {action} {}", path.display());
-        move |source| match action {
-            "read" => {
-                Self::input(what).source(source).hint("paths are relative to the current folder")
+        move |source| {
+            let is_missing = is_absence(&source);
+            let is_refused = matches!(source.kind(), Kind::PermissionDenied | Kind::IsADirectory);
+            let is_of_system = source.raw_os_error().is_some() && !is_missing && !is_refused;
+            if is_of_system || !matches!(action, "read" | "open" | "map") {
+                return Self::machine(what).source(source);
             }
-            _ => Self::machine(what).source(source),
+            let refusal = Self::input(what).source(source);
+            let hint = "paths are relative to the current folder";
+            if is_missing { refusal.hint(hint) } else { refusal }
         }
     }
 
@@ -286,6 +309,12 @@ mod tests {
         assert_eq!(read.fault(), Fault::Input);
         assert!(read.cause::<std::io::Error>().is_some());
         assert_eq!(Refusal::io("write", path)(io()).fault(), Fault::Machine);
+        let of_system = |code| Refusal::io("read", path)(std::io::Error::from_raw_os_error(code));
+        // ENOENT and EACCES are the input's, EIO and EMFILE the machine's.
+        assert_eq!(
+            [2, 13, 5, 24].map(|it| of_system(it).is_bad_input()),
+            [true, true, false, false]
+        );
         let bare = Refusal::because(io()).about("row 3").at("b.jsonl:3");
         assert_eq!(bare.to_string(), "row 3: disk on fire (b.jsonl:3)");
         let nested = Refusal::because(Refusal::because(io()).hint("call"));

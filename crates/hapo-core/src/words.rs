@@ -28,6 +28,12 @@ pub fn excerpt(text: &str, most: usize) -> String {
     quoted
 }
 
+/// A text that a terminal only shows: what would move its cursor or change its colours is U+FFFD.
+pub fn printable(text: &str) -> String {
+    let is_shown = |it: &char| !it.is_control() || *it == '\n' || *it == '\t';
+    text.chars().map(|it| Some(it).filter(is_shown).unwrap_or('\u{fffd}')).collect()
+}
+
 /// The message of a caught panic.
 pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     let owned = panic.downcast_ref::<String>().map(String::as_str);

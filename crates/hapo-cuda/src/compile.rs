@@ -198,6 +198,7 @@ fn load_kept<M>(
     made: impl FnOnce() -> Result<Vec<u8>, DeviceError>,
     load: &mut impl FnMut(&[u8]) -> Result<M, String>,
 ) -> Result<Result<M, String>, DeviceError> {
+    // On EIO it is compiled again.
     if let Some(image) = kept.and_then(|it| std::fs::read(it).ok())
         && let Ok(it) = load(&image)
     {

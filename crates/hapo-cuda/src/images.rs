@@ -79,6 +79,7 @@ impl Images {
     fn find(device: &str) -> Result<Option<Self>, DeviceError> {
         let named = std::env::var_os(FILE).filter(|it| !it.is_empty()).map(PathBuf::from);
         let beside = || Some(std::env::current_exe().ok()?.parent()?.join(NAME));
+        // On EIO the kernels are compiled by the machine's own NVRTC.
         let Some(path) = named.or_else(|| beside().filter(|it| it.exists())) else {
             return Ok(None);
         };

@@ -166,6 +166,7 @@ fn open(names: &'static [&'static str]) -> impl Iterator<Item = (&'static Librar
 
 /// The versions of a library in a folder, the newest first, the one without a version last.
 fn versions_in(folder: &Path, stem: &str) -> Vec<PathBuf> {
+    // On EIO the library is looked for in the next place, and named where there is none.
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let mut found: Vec<(Vec<u32>, PathBuf)> = entries
         .filter_map(|it| {
@@ -189,6 +190,7 @@ fn version_of(name: &str, stem: &str) -> Option<Vec<u32>> {
 /// Where the system found a library that was opened by its name.
 fn mapped(name: &Path) -> Option<PathBuf> {
     let name = name.to_str()?;
+    // On EIO the place is not told.
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let paths = maps.lines().filter_map(|it| it.find('/').map(|at| &it[at..]));
     let mut here = paths.filter(|it| it.rsplit('/').next().is_some_and(|it| it.starts_with(name)));

@@ -14,8 +14,13 @@ pub(crate) fn of_file(path: &Path, problem: impl Display, hint: &'static str) ->
 
 /// A file that cannot be written where the user asks for it.
 pub(crate) fn unwritten(path: &Path, source: std::io::Error) -> Refusal {
-    let refusal = Refusal::io("write", path)(source).with_fault(Fault::Input);
-    refusal.hint("paths are relative to the current folder")
+    use std::io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
+    let kind = source.kind();
+    let refusal = Refusal::io("write", path)(source);
+    if !matches!(kind, NotFound | NotADirectory | IsADirectory | PermissionDenied) {
+        return refusal;
+    }
+    refusal.with_fault(Fault::Input).hint("paths are relative to the current folder")
 }
 
 /// A name that is in none of the tables of this crate.

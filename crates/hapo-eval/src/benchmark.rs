@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, Remedy};
+use hapo_core::{Refusal, Remedy, if_there};
 use hapo_data::Dataset;
 use hapo_data::task::{HeldOutSet, MINI6, Split, set_of};
 use sha2::{Digest, Sha256};
@@ -132,14 +132,7 @@ fn grouped(dataset: Dataset) -> Dataset {
 
 /// The file whose name up to the first dot is one of `stems`; of several, the first by name.
 fn find(folder: &Path, stems: &[&str]) -> Result<Option<PathBuf>, Refusal> {
-    let io = |source| Refusal::io("read", folder)(source);
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
-        .map_err(io)?
-        .map(|it| it.map(|it| it.path()))
-        .collect::<Result<_, _>>()
-        .map_err(io)?;
-    files.sort();
-    Ok(files.into_iter().find(|it| {
+    let is_named = |it: &PathBuf| {
         let name = it.file_name().and_then(|it| it.to_str()).unwrap_or("");
         let plain: String = name
             .split('.')
@@ -149,8 +142,16 @@ fn find(folder: &Path, stems: &[&str]) -> Result<Option<PathBuf>, Refusal> {
             .filter(char::is_ascii_alphanumeric)
             .map(|it| it.to_ascii_lowercase())
             .collect();
-        it.is_file() && stems.contains(&plain.as_str())
-    }))
+        stems.contains(&plain.as_str())
+    };
+    let mut files = hapo_run::entries(folder)?;
+    files.sort();
+    for file in files.into_iter().filter(is_named) {
+        if if_there(&file, file.metadata())?.is_some_and(|it| it.is_file()) {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
 }
 
 /// `mini6`: the six held-out sets of the built-in task.

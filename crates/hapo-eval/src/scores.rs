@@ -55,7 +55,7 @@ impl Summarise for Scores<'_> {
         let mut settings = json!({
             "texts": of_sets(|problems| text_checksum(problems).into()),
             "problems": of_sets(|problems| problems.examples.len().into()),
-            "model": sampling.model, "endpoint": sampling.endpoint.as_deref().map(without_secrets),
+            "model": sampling.model, "endpoint": sampling.endpoint.as_deref().map(hapo_net::http::shown),
             "k": plan.completions, "temperature": sampling.sent("temperature"), "top_p": sampling.sent("top_p"),
             "max_tokens": sampling.sent("max_tokens"), "grader": plan.grader.name(),
             "extraction": plan.grader.extraction(), "truncated": plan.truncated,
@@ -159,17 +159,6 @@ impl<'a> Completions<'a, Scores<'a>> {
         let plan = self.plan;
         let sets = plan.sets.iter().zip(self.results());
         sets.filter_map(|(set, results)| score(&set.name, &results, plan.sampling.seed)).collect()
-    }
-}
-
-/// An address without user, password and query.
-fn without_secrets(endpoint: &str) -> String {
-    let rest = endpoint.split(['?', '#']).next().unwrap_or_default();
-    match (rest.find("://"), rest.rfind('@')) {
-        (Some(scheme), Some(at)) if at > scheme => {
-            format!("{}{}", &rest[..scheme + 3], &rest[at + 1..])
-        }
-        _ => rest.to_owned(),
     }
 }
 

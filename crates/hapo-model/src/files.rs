@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use hapo_core::{Refusal, expected};
+use hapo_core::{Refusal, expected, if_there};
 
 /// Files that go with a model's weights, name and bytes.
 pub type Companions = Vec<(&'static str, Vec<u8>)>;
@@ -94,12 +94,16 @@ pub(crate) fn several(mut refused: Vec<Refusal>) -> Option<Refusal> {
 
 /// A failed system call on a file of a model folder, whatever it was to do.
 pub(crate) fn io(action: &'static str, file: &Path) -> impl FnOnce(std::io::Error) -> Refusal {
-    let what = format!("cannot {action} {}", file.display());
+    let refuse = Refusal::io(action, file);
     move |cause| {
         let is_missing = cause.kind() == std::io::ErrorKind::NotFound;
-        let refusal = Refusal::input(what).source(cause);
+        let refusal = refuse(cause);
         if is_missing { refusal.hint(FOLDER) } else { refusal }
     }
+}
+
+pub(crate) fn is_there(path: &Path) -> Result<bool, Refusal> {
+    Ok(if_there(path, path.metadata())?.is_some())
 }
 
 /// At most the first 80 characters, so that a hostile file cannot fill the terminal.

@@ -21,6 +21,9 @@ pub fn config(is_https: bool) -> ConfigBuilder<AgentScope> {
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
+        // A connection that is used again may still hold what was sent too much: every later answer would be another's.
+        .max_idle_connections(0)
+        .max_idle_connections_per_host(0)
         .user_agent(concat!("hapo/", env!("CARGO_PKG_VERSION")))
         .proxy(proxy(is_https))
 }
@@ -31,6 +34,24 @@ fn proxy(is_https: bool) -> Option<Proxy> {
     let names = ["ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"];
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if is_https || names.into_iter().any(is_set) { Proxy::try_from_env() } else { None }
+}
+
+/// An address for messages: without user, password and query, which may be secrets.
+pub fn shown(address: &str) -> String {
+    let whole = address.split(['?', '#']).next().unwrap_or("");
+    let Some((scheme, rest)) = whole.split_once("://") else { return whole.to_owned() };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or("");
+    format!("{scheme}://{host}{path}")
+}
+
+/// A text of a server, or about one, without a token and without what stands before the host of an address.
+pub fn redacted(text: &str, token: Option<&str>, address: &str) -> String {
+    let authority = address.split_once("://").map_or("", |it| it.1.split('/').next().unwrap_or(""));
+    let user = authority.rsplit_once('@').map(|it| it.0);
+    let password = user.and_then(|it| it.split_once(':')).map(|it| it.1);
+    let secrets = [token, user, password].into_iter().flatten().filter(|it| !it.is_empty());
+    secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
 }
 
 /// Whether a request with this status may succeed later.
@@ -130,6 +151,51 @@ pub(crate) mod tests {
         check(&[("retry-after", "99999999999999999999")], Some(1e9));
         for it in ["-1", "NaN", "inf", "soon", "", "1e400"] {
             check(&[("retry-after", it)], None);
+        }
+    }
+
+    #[test]
+    fn tokens_and_passwords_are_in_no_text() {
+        let address = "http://ada:open@host:8/v1?key=s";
+        assert_eq!(shown(address), "http://host:8/v1");
+        assert_eq!(shown("https://host"), "https://host");
+        let said = "ada:open@host says invalid Bearer hf_1, not open";
+        assert_eq!(
+            redacted(said, Some("hf_1"), address),
+            "***@host says invalid Bearer ***, not ***"
+        );
+        assert_eq!(redacted("plain", Some(""), "http://host"), "plain");
+    }
+
+    /// A server that sends every answer twice.
+    #[test]
+    fn an_answer_that_nobody_asked_for_shifts_nothing() {
+        use std::io::{BufRead, BufReader, Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                let (mut reader, mut writer) = (BufReader::new(&stream), &stream);
+                let mut line = String::new();
+                while reader.read_line(&mut line).is_ok_and(|n| n > 2) {
+                    line.clear();
+                }
+                let mut body = [0; 1];
+                reader.read_exact(&mut body).unwrap();
+                for _ in 0..2 {
+                    let answer =
+                        format!("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{}", body[0] as char);
+                    let _ = writer.write_all(answer.as_bytes());
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        });
+        let agent = config(false).build().new_agent();
+        for it in ["a", "b", "c", "d"] {
+            let answer = agent.post(&url).send(it).unwrap().body_mut().read_to_string().unwrap();
+            assert_eq!(answer, it);
+            std::thread::sleep(Duration::from_millis(30));
         }
     }
 

@@ -1,5 +1,8 @@
 //! Errors of an argument: its name, the expected and the given value.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
 use hapo_core::{Decimal, excerpt};
 use numpy::ndarray::Dimension;
 use numpy::{Element, PyArrayDescrMethods, PyReadonlyArray, PyReadwriteArray, PyUntypedArray};
@@ -12,6 +15,19 @@ pub(crate) use verify_python::arguments::{same, text, type_error, value_error};
 /// A decimal setting as it prints: `1.5`, `"1.5"` or `Decimal("1.5")`.
 pub(crate) fn decimal(name: &str, it: &Bound<'_, PyAny>) -> PyResult<Decimal> {
     it.str()?.to_string_lossy().parse().map_err(|problem| value_error(name, problem))
+}
+
+/// A number within the bounds of a recipe's: beyond them is no memory, or no meaning.
+pub(crate) fn within<T: PartialOrd + Display>(
+    name: &str,
+    it: T,
+    bounds: RangeInclusive<T>,
+) -> PyResult<T> {
+    if bounds.contains(&it) {
+        return Ok(it);
+    }
+    let (least, most) = bounds.into_inner();
+    Err(value_error(name, format!("expected a number from {least} to {most}, got {it}")))
 }
 
 /// A word of a recipe.

@@ -1,6 +1,7 @@
 //! A model by hand: prompts, samples, scores, gradients, updates, files.
 
 use std::io::Cursor;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -25,11 +26,15 @@ use hapo_train::{
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
-use crate::arguments::{value_error, word};
+use crate::arguments::{value_error, within, word};
 use crate::engine_error::raised;
 use crate::groups::{Group, arrays, getters};
 use crate::method::Method;
 use crate::python_method::{RawSpan, credit_of};
+
+/// As a recipe's.
+const MOST_TOKENS: usize = 1 << 20;
+const TEMPERATURES: RangeInclusive<f32> = 1e-3..=1e3;
 
 /// The weights of a model, with what trains and samples them. Its calls wait for each other.
 #[pyclass(frozen, module = "hapo")]
@@ -122,6 +127,9 @@ impl Engine {
         threads: Option<usize>,
         micro_batch_tokens: usize,
     ) -> PyResult<Self> {
+        within("context", context, 1..=2 * MOST_TOKENS)?;
+        within("threads", threads.unwrap_or(1), 1..=1024)?;
+        within("micro_batch_tokens", micro_batch_tokens, 1..=1 << 30)?;
         let open = || -> anyhow::Result<Self> {
             let folder = hapo_cli::support::hub::model_folder(path)?;
             let request = TemplateRequest { name: template, ..Default::default() };
@@ -153,6 +161,8 @@ impl Engine {
         max_tokens: usize,
     ) -> PyResult<Vec<Prompt>> {
         let grader = hapo_verify::grader(grader).map_err(|it| value_error("grader", it))?;
+        within("max_prompt_tokens", max_prompt_tokens, 1..=MOST_TOKENS)?;
+        within("max_tokens", max_tokens, 1..=MOST_TOKENS)?;
         let limits = PromptLimits {
             prompt_tokens: max_prompt_tokens,
             response_tokens: max_tokens,
@@ -181,6 +191,8 @@ impl Engine {
         prompts: Vec<Bound<'_, Prompt>>,
         sampling: Sampling,
     ) -> PyResult<Vec<Vec<Rollout>>> {
+        within("n", sampling.n, 0..=65_535)?;
+        within("max_tokens", sampling.max_tokens, 1..=MOST_TOKENS)?;
         let prompts: Vec<&hapo_train::Prompt> = prompts.iter().map(|it| &it.get().0).collect();
         let decoding =
             Decoding::at_temperature(sampling.temperature, Truncation::NONE).map_err(|it| {
@@ -217,7 +229,12 @@ impl Engine {
         temperature: f32,
         top: usize,
     ) -> PyResult<Vec<Scored<'py>>> {
-        let inverse_temperature = 1.0 / temperature;
+        let inverse_temperature = 1.0 / within("temperature", temperature, TEMPERATURES)?;
+        let config = self.trainer().model.config().clone();
+        within("top", top, 0..=config.vocab_size)?;
+        for id in pairs.iter().flat_map(|it| it.0.iter().chain(&it.1)) {
+            within("tokens", *id, 0..=config.vocab_size as u32 - 1)?;
+        }
         if let Some(index) = pairs.iter().position(|(prompt, _)| prompt.is_empty()) {
             return Err(value_error("prompts", format!("{index} is empty, expected a token")));
         }
@@ -242,6 +259,9 @@ impl Engine {
         loss: LossSettings,
     ) -> PyResult<Vec<(&'static str, f64)>> {
         let normaliser: NormaliserKind = word("normaliser", &loss.normaliser)?;
+        within("temperature", loss.temperature, TEMPERATURES)?;
+        within("clip_low", loss.clip_low.min(loss.clip_high), 0.0..=f64::MAX)?;
+        within("entropy_coef", loss.entropy_coef, -1e6..=1e6)?;
         let made = Loss {
             clip: Clip { low: loss.clip_low, high: loss.clip_high },
             importance_ratio_level: word("importance_ratio_level", &loss.importance_ratio_level)?,
@@ -268,19 +288,26 @@ impl Engine {
 
     /// Moves the weights along the gradient, and gives its norm before it was clipped.
     fn update(&self, py: Python<'_>, settings: UpdateSettings) -> PyResult<f64> {
+        let UpdateSettings { lr, betas: (beta1, beta2), eps, weight_decay, max_norm } = settings;
+        for (name, it) in [("lr", lr), ("eps", eps), ("weight_decay", weight_decay)] {
+            within(name, it, 0.0..=1e6)?;
+        }
+        within("betas", beta1.max(beta2), 0.0..=1.0 - f64::EPSILON)?;
+        within("betas", beta1.min(beta2), 0.0..=1.0)?;
+        within("max_norm", max_norm, 0.0..=f64::MAX)?;
         let optimizer = AdamW {
-            learning_rate: settings.lr,
-            beta1: settings.betas.0,
-            beta2: settings.betas.1,
-            epsilon: settings.eps,
-            weight_decay: settings.weight_decay,
+            learning_rate: lr,
+            beta1,
+            beta2,
+            epsilon: eps,
+            weight_decay,
             step: 0,
             gradient_scale: 1.0,
         };
         let moved = py.detach(|| {
             let mut trainer = self.trainer();
             let norm = trainer.gradient_norm()?;
-            trainer.apply(optimizer, norm, settings.max_norm)?;
+            trainer.apply(optimizer, norm, max_norm)?;
             Ok::<_, hapo_core::Refusal>(norm)
         });
         moved.map_err(|it| raised(py, &it.into(), None))
@@ -297,7 +324,7 @@ impl Engine {
                 trainer.model.tensor(&spec.name).expect("the tensors are those of the decoder")
             })
         });
-        written.map_err(|it| raised(py, &it.into(), None))
+        written.map(drop).map_err(|it| raised(py, &it.into(), None))
     }
 
     /// The text of tokens.
@@ -377,6 +404,7 @@ pub(crate) fn task_rows(
     seed: u64,
     teacher_coverage: f64,
 ) -> PyResult<Vec<TaskRow>> {
+    within("count", count, 1..=1_000_000)?;
     let (split, teacher_steps) = (Split::Train, TeacherSteps::Exact);
     let set = TaskSet { seed, levels, split, count, teacher_coverage, teacher_steps };
     let made = make_set(&set).map_err(|it| value_error("task", it))?;
@@ -388,11 +416,12 @@ pub(crate) fn task_rows(
 /// The prompts of a step, as indices: a new order in each epoch.
 #[pyfunction]
 pub(crate) fn order(step: u64, prompts: usize, per_step: usize, seed: u64) -> PyResult<Vec<usize>> {
-    if step == 0 || per_step == 0 || prompts < per_step {
+    within("step", step, 1..=1_000_000_000)?;
+    if per_step == 0 || prompts < per_step || prompts > 1 << 24 {
         let got = format!("step {step}, {prompts} prompts, {per_step} in a step");
         return Err(value_error(
             "order",
-            format!("expected a step from 1 and enough prompts, got {got}"),
+            format!("expected enough prompts, and at most 16777216, got {got}"),
         ));
     }
     let order = Order { seed, prompts, per_step };

@@ -8,7 +8,7 @@ use numpy::ndarray::{Ix1, Ix2};
 use numpy::{PyReadonlyArray, PyUntypedArrayMethods};
 use pyo3::prelude::*;
 
-use crate::arguments::{array, output, same, unknown, value_error, word};
+use crate::arguments::{array, output, same, unknown, value_error, within, word};
 use crate::schedule::count;
 
 /// Sums of the policy's terms: loss, clipped tokens, sum of ratios, largest ratio, tokens.
@@ -132,6 +132,10 @@ pub(crate) fn divisor(
         }
         (_, it) => count("max_response", it.unwrap_or_default())?,
     };
+    within("max_response", max_response, 0..=1 << 40)?;
+    for it in &lengths {
+        within("lengths", *it, 0..=1 << 40)?;
+    }
     Ok(kind.of(max_response).divisor(lengths))
 }
 

@@ -1,7 +1,8 @@
 //! Run folders, by the reader that everything else uses.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use hapo_core::Refusal;
 use hapo_run::{Columns, RolloutLine, RolloutWriter, RunFolder, create_folder, read_rollouts};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -66,16 +67,12 @@ type Parts = (Vec<u64>, Vec<(u64, PathBuf)>, PathBuf, PathBuf, bool);
 
 /// Where things are in a run folder.
 #[pyfunction]
-pub(crate) fn folder(run: PathBuf) -> Parts {
-    let run: &Path = &run;
-    let it = RunFolder(run);
-    let mut checkpoints = it.list_checkpoints();
-    checkpoints.reverse();
-    (
-        it.rollout_steps(),
-        checkpoints,
-        it.recipe(),
-        it.gate(),
-        it.holds_run() || it.metrics().exists(),
-    )
+pub(crate) fn folder(run: PathBuf) -> PyResult<Parts> {
+    let it = RunFolder(&run);
+    let parts = || -> Result<Parts, Refusal> {
+        let mut checkpoints = it.list_checkpoints()?;
+        checkpoints.reverse();
+        Ok((it.rollout_steps()?, checkpoints, it.recipe(), it.gate(), it.holds_run()?))
+    };
+    parts().map_err(|refusal| PyOSError::new_err(refusal.to_string()))
 }

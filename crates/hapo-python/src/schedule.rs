@@ -4,7 +4,7 @@ use hapo_core::{Annealing, AnnealingMode, GATES, Gate, GateRule, Step, Threshold
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::arguments::{decimal, unknown, value_error, word};
+use crate::arguments::{decimal, unknown, value_error, within, word};
 
 /// The confidence gate over the steps of a run, decided by integers: at step t (from 1) the teacher may enter a group of
 /// at most `success_limit(t)` successes.
@@ -71,6 +71,7 @@ impl Schedule {
         let gate = (rule.table)(threshold, annealing);
         let (group_size, steps) =
             (count("group_size", group_size)?, count("steps_per_epoch", steps_per_epoch)?);
+        within("group_size", group_size, 1..=65_535)?;
         let steps_per_epoch = steps as u64;
         let schedule = hapo_core::Schedule::new(&gate, group_size, steps_per_epoch)
             .map_err(|problem| value_error("Schedule", problem))?;
@@ -113,6 +114,7 @@ impl Schedule {
 
     /// The table of steps 1 to `steps`, as a run folder keeps it in `gate.json`.
     fn table<'py>(&self, py: Python<'py>, steps: u64) -> PyResult<Bound<'py, PyAny>> {
+        within("steps", steps, 1..=1_000_000)?;
         let table = serde_json::to_string(&self.schedule.table(steps))
             .map_err(|problem| value_error("steps", problem))?;
         py.import("json")?.call_method1("loads", (table,))

@@ -80,6 +80,17 @@ fn run(request: &Request, link: &Arc<Link>) -> anyhow::Result<(PathBuf, Outcome)
         failure::bad_input(format!("device: {it}"), "device=\"cpu\" or \"cuda:0\"")
     })?;
     let device = DeviceArg { device: choice, compute: ComputeArg::default(), verbose: false };
+    let refused = |problem: &str| Err(failure::bad_input(problem, "leave it out for the default"));
+    if request.threads.is_some_and(|it| !(1..=1024).contains(&it)) {
+        return refused("threads: expected a number from 1 to 1024");
+    }
+    // A function of this process cannot be ended.
+    let is_limited = stages.iter().any(|it| it.settings().reward.timeout != 30.0);
+    if request.reward.is_some() && is_limited {
+        return refused(
+            "reward.timeout: expected none beside a function, got a limit for programs",
+        );
+    }
     let threads = hapo_cli::threads(request.threads);
     let compute = stages[0].compute();
     on_device!(device, compute, threads, |device| run_stages(

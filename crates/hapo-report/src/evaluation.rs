@@ -3,6 +3,7 @@
 //! Sources are the output of `hapo eval --json`, saved as `eval*.json` in the run folder, and `table.json` of `hapo
 //! quickstart` in the folder above. Any JSON list of objects becomes a table.
 
+use std::io::{ErrorKind::NotFound, Read};
 use std::path::Path;
 
 use serde::Serialize;
@@ -44,23 +45,25 @@ pub(crate) fn tables(runs: &mut [Run]) -> Vec<Table> {
             continue;
         };
         let path = parent.join("table.json");
-        if seen.insert(path.clone()) && path.is_file() {
+        // On EIO the file is opened, and named in the notes.
+        let is_file = path.metadata().map_or_else(|it| it.kind() != NotFound, |it| it.is_file());
+        if seen.insert(path.clone()) && is_file {
             add(&path, "Held-out problems", run, &mut all);
         }
     }
     for run in runs {
-        let Ok(entries) = std::fs::read_dir(&run.path) else {
-            continue;
+        let mut files = match hapo_run::entries(&run.path) {
+            Ok(files) => files,
+            Err(refusal) => {
+                run.notes.push(format!("Left out: {refusal}."));
+                continue;
+            }
         };
-        let mut files: Vec<_> = entries
-            .filter_map(std::result::Result::ok)
-            .map(|it| it.path())
-            .filter(|it| {
-                let name = it.file_name().and_then(|it| it.to_str()).unwrap_or("");
-                name.starts_with("eval")
-                    && it.extension().is_some_and(|it| it.eq_ignore_ascii_case("json"))
-            })
-            .collect();
+        files.retain(|it| {
+            let name = it.file_name().and_then(|it| it.to_str()).unwrap_or("");
+            name.starts_with("eval")
+                && it.extension().is_some_and(|it| it.eq_ignore_ascii_case("json"))
+        });
         files.sort();
         for path in files {
             let file = path.file_name().unwrap_or_default().to_string_lossy();
@@ -72,14 +75,15 @@ pub(crate) fn tables(runs: &mut [Run]) -> Vec<Table> {
 }
 
 fn add(path: &Path, title: &str, run: &mut Run, all: &mut Vec<Table>) {
-    let small = std::fs::metadata(path).is_ok_and(|it| it.len() <= MAX_BYTES);
-    let json = small
-        .then(|| std::fs::read(path).ok())
-        .flatten()
-        .and_then(|it| serde_json::from_slice::<Value>(&it).ok());
-    match json.as_ref().and_then(|it| table_of(title, it)) {
-        Some(it) => all.push(it),
-        None => run.notes.push(format!("{} is no table of an evaluation.", path.display())),
+    let mut text = Vec::new();
+    let read = std::fs::File::open(path).and_then(|it| it.take(MAX_BYTES).read_to_end(&mut text));
+    let json: Option<Value> = serde_json::from_slice(&text).ok();
+    match (read, json.as_ref().and_then(|it| table_of(title, it))) {
+        (Ok(_), Some(it)) => all.push(it),
+        (Ok(_), None) => {
+            run.notes.push(format!("{} is no table of an evaluation.", path.display()));
+        }
+        (Err(it), _) => run.notes.push(format!("Left out: {}: {it}.", path.display())),
     }
 }
 

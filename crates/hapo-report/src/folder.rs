@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use hapo_core::{Refusal, Remedy, ScheduleTable};
-use hapo_run::{Columns, EarlyEnd, RunFolder, is_locked, recipe_entries};
+use hapo_core::{Refusal, Remedy, ScheduleTable, if_there};
+use hapo_run::{Columns, EarlyEnd, RunFolder, entries, is_locked, recipe_entries};
 use serde::Serialize;
 
 /// How far below a named folder runs are looked for.
@@ -89,7 +89,7 @@ pub(crate) fn find(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
     let mut all = Vec::new();
     for folder in folders {
         let before = all.len();
-        expand(folder, DEPTH, &mut all);
+        expand(folder, DEPTH, &mut all)?;
         if all.len() == before {
             let text = format!(
                 "{} holds no run: expected recipe.toml or metrics.jsonl in it, or in folders below it",
@@ -106,27 +106,31 @@ pub(crate) fn find(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
 
 /// A path without links, where there is something at it.
 pub(crate) fn canonical(path: &Path) -> PathBuf {
+    // On EIO the path is as it was given: a link to a run counts as another run, under another name.
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn expand(folder: &Path, depth: usize, all: &mut Vec<PathBuf>) {
+fn expand(folder: &Path, depth: usize, all: &mut Vec<PathBuf>) -> Result<(), Refusal> {
     let run = RunFolder(folder);
-    if run.recipe().is_file() || run.metrics().is_file() {
-        all.push(folder.to_owned());
-        return;
+    for file in [run.recipe(), run.metrics()] {
+        if if_there(&file, file.metadata())?.is_some_and(|it| it.is_file()) {
+            all.push(folder.to_owned());
+            return Ok(());
+        }
     }
-    let Ok(entries) = fs::read_dir(folder) else {
-        return;
-    };
-    if depth == 0 {
-        return;
+    if depth == 0 || if_there(folder, folder.metadata())?.is_none_or(|it| !it.is_dir()) {
+        return Ok(());
     }
-    let mut below: Vec<PathBuf> =
-        entries.filter_map(Result::ok).map(|it| it.path()).filter(|it| it.is_dir()).collect();
+    let mut below = entries(folder)?;
     below.sort();
     for it in below {
-        expand(&it, depth - 1, all);
+        match expand(&it, depth - 1, all) {
+            // Somebody else's folder, which may not be read.
+            Err(refusal) if refusal.is_bad_input() => {}
+            expanded => expanded?,
+        }
     }
+    Ok(())
 }
 
 /// Reads runs and gives each a name of its own: as much of the end of its path as it takes, and all that is below the folder
@@ -180,6 +184,9 @@ fn read(path: &Path) -> Run {
     let (recipe, build) = found_or(&mut unreadable, recipe);
     let gate = read_gate(folder, &mut notes);
     let gate = found_or(&mut unreadable, gate);
+    let start_evaluation = found_or(&mut unreadable, folder.start_evaluation());
+    let rollout_steps = found_or(&mut unreadable, folder.rollout_steps());
+    let end = found_or(&mut unreadable, EarlyEnd::read(folder));
     notes.extend(unreadable.iter().map(|it| format!("Left out: {it}.")));
     let mut run = Run {
         name: String::new(),
@@ -188,16 +195,15 @@ fn read(path: &Path) -> Run {
         recipe,
         build,
         gate,
-        start_evaluation: folder.start_evaluation(),
-        rollout_steps: folder.rollout_steps(),
+        start_evaluation,
+        rollout_steps,
         state: State::Unfinished,
         ended_early: None,
         unreadable,
         notes,
     };
     let logged = run.columns.steps().last().copied().unwrap_or(0.0);
-    let end = EarlyEnd::read(folder).filter(|it| logged == it.step as f64);
-    run.ended_early = end.map(|it| it.because);
+    run.ended_early = end.filter(|it| logged == it.step as f64).map(|it| it.because);
     run.state = match run.planned() {
         _ if run.ended_early.is_some() => State::Finished,
         Some(planned) if logged >= planned as f64 => State::Finished,
@@ -220,11 +226,8 @@ fn found_or<T: Default>(reasons: &mut Vec<String>, read: Result<T, Refusal>) -> 
 }
 
 fn read_text(path: &Path) -> Result<Option<String>, Refusal> {
-    match fs::read(path) {
-        Ok(it) => Ok(Some(String::from_utf8_lossy(&it).into_owned())),
-        Err(it) if it.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(it) => Err(Refusal::io("read", path)(it)),
-    }
+    let bytes = if_there(path, fs::read(path))?;
+    Ok(bytes.map(|it| String::from_utf8_lossy(&it).into_owned()))
 }
 
 /// The recipe's entries, and the build that its first line names.

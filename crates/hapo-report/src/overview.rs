@@ -44,6 +44,7 @@ pub fn overview(folders: &[PathBuf]) -> Result<Vec<RunLine>, Refusal> {
 }
 
 fn line(run: &Run) -> RunLine {
+    // On EIO the age is not told; what cannot be read is named beside the line.
     let written = std::fs::metadata(RunFolder(&run.path).metrics()).and_then(|it| it.modified());
     let age = written.ok().and_then(|it| SystemTime::now().duration_since(it).ok());
     let tenth = run.columns.rows().div_ceil(10);

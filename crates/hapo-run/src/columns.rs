@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use hapo_core::{Refusal, counted};
+use hapo_core::{Refusal, counted, if_there};
 use serde_json::{Map, Value};
 
 /// Most names that are read; a run has fewer than a hundred.
@@ -62,13 +62,9 @@ impl Columns {
     /// A step that comes again replaces what followed it: a resumed run has gone back.
     pub fn read(path: &Path, notes: &mut Vec<String>) -> Result<Self, Refusal> {
         let mut columns = Self::default();
-        let file = match std::fs::File::open(path) {
-            Ok(it) => it,
-            Err(it) if it.kind() == std::io::ErrorKind::NotFound => {
-                notes.push("metrics.jsonl is missing: no step is logged.".to_owned());
-                return Ok(columns);
-            }
-            Err(it) => return Err(Refusal::io("read", path)(it)),
+        let Some(file) = if_there(path, std::fs::File::open(path))? else {
+            notes.push("metrics.jsonl is missing: no step is logged.".to_owned());
+            return Ok(columns);
         };
         let (mut number, mut unreadable, mut went_back) = (0, Vec::new(), 0);
         let mut reader = BufReader::new(file);

@@ -4,10 +4,10 @@ use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-use hapo_core::Refusal;
+use hapo_core::{Refusal, if_there};
 
 use crate::files::write_atomically;
-use crate::folder::RunFolder;
+use crate::folder::{RunFolder, read_json};
 
 /// The early end of a run that needs no further step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,19 +23,14 @@ impl EarlyEnd {
         write_atomically(&folder.early_end(), &json)
     }
 
-    /// The early end of the run in a folder; `None` if there was none or it cannot be read.
-    pub fn read(folder: RunFolder<'_>) -> Option<Self> {
-        serde_json::from_slice(&fs::read(folder.early_end()).ok()?).ok()
+    /// The early end of the run in a folder; `None` if there was none.
+    pub fn read(folder: RunFolder<'_>) -> Result<Option<Self>, Refusal> {
+        read_json(&folder.early_end())
     }
 
     /// Forgets it: the run continues.
     pub fn forget(folder: RunFolder<'_>) -> Result<(), Refusal> {
         let path = folder.early_end();
-        match fs::remove_file(&path) {
-            Err(it) if it.kind() != std::io::ErrorKind::NotFound => {
-                Err(Refusal::io("remove", &path)(it))
-            }
-            _ => Ok(()),
-        }
+        if_there(&path, fs::remove_file(&path)).map(drop)
     }
 }

@@ -1,11 +1,11 @@
 //! Files that are either complete or absent.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hapo_core::Refusal;
+use hapo_core::{Refusal, if_there};
 
 /// Writes a file under a temporary name, flushes it to the disk and renames it. A link to a file stays a link; a device
 /// or a pipe, such as `/dev/null`, is written into. Where the disk refuses, the file is as it was before.
@@ -33,7 +33,7 @@ pub struct NewFile {
 impl NewFile {
     /// Creates the file under a temporary name beside its own.
     pub fn create(path: &Path) -> io::Result<(Self, File)> {
-        let Some(place) = replaceable(path) else {
+        let Some(place) = replaceable(path)? else {
             return Ok((Self { names: None }, OpenOptions::new().append(true).open(path)?));
         };
         let temporary = temporary_name(&place);
@@ -64,24 +64,28 @@ impl Drop for NewFile {
 
 /// The file that a new one may take the place of: `path`, or what it links to, even if that is not there yet. `None` for
 /// a device, a pipe or a socket: a rename would put a file where every other program expects the device.
-fn replaceable(path: &Path) -> Option<PathBuf> {
+fn replaceable(path: &Path) -> io::Result<Option<PathBuf>> {
     // As many links as Linux follows.
     const LINKS: usize = 40;
-    if fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
-        return None;
+    match fs::metadata(path) {
+        Ok(found) if !found.is_file() && !found.is_dir() => return Ok(None),
+        Err(it) if it.kind() != ErrorKind::NotFound => return Err(it),
+        _ => {}
     }
     let mut place = path.to_owned();
     for _ in 0..LINKS {
-        let Ok(target) = fs::read_link(&place) else {
-            break;
+        let target = match fs::read_link(&place) {
+            // No link, or nothing yet.
+            Err(it) if matches!(it.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => break,
+            target => target?,
         };
         // `/dev/stdout` of a shell's `>> FILE`: a rename would lose what FILE has.
         if place.starts_with("/proc") || place.starts_with("/dev/fd") {
-            return None;
+            return Ok(None);
         }
         place = place.parent().unwrap_or(Path::new("")).join(target);
     }
-    Some(place)
+    Ok(Some(place))
 }
 
 /// A name in the folder of `path` that no other writer uses. It does not contain the file's own name, which may be
@@ -104,8 +108,11 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Creates a folder, whose name survives a power cut.
 pub fn create_folder(path: &Path) -> Result<(), Refusal> {
-    fs::create_dir_all(path).map_err(Refusal::io("create", path))
+    let is_new = if_there(path, path.metadata())?.is_none();
+    fs::create_dir_all(path).map_err(Refusal::io("create", path))?;
+    if is_new { sync_parent(path) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_core::Refusal;
+use hapo_core::{Refusal, if_there};
+use serde::de::DeserializeOwned;
 
 /// A run folder by its path. It need not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +45,9 @@ impl RunFolder<'_> {
     }
 
     /// avg@k of what the run starts from; `None` where it was not evaluated.
-    pub fn start_evaluation(self) -> Option<f64> {
-        let start = fs::read(self.start()).ok()?;
-        let start: serde_json::Value = serde_json::from_slice(&start).ok()?;
-        start["metrics"]["eval/avg@k"].as_f64()
+    pub fn start_evaluation(self) -> Result<Option<f64>, Refusal> {
+        let start = read_json::<serde_json::Value>(&self.start())?;
+        Ok(start.and_then(|it| it["metrics"]["eval/avg@k"].as_f64()))
     }
 
     /// Why the run has ended before its last step, an [`crate::EarlyEnd`].
@@ -93,33 +93,38 @@ impl RunFolder<'_> {
     }
 
     /// True if training started in this folder.
-    pub fn holds_run(self) -> bool {
-        self.recipe().exists() || self.metrics().exists() || !self.list_checkpoints().is_empty()
+    pub fn holds_run(self) -> Result<bool, Refusal> {
+        let is_there = |path: PathBuf| Ok(if_there(&path, path.metadata())?.is_some());
+        Ok(is_there(self.recipe())?
+            || is_there(self.metrics())?
+            || !self.list_checkpoints()?.is_empty())
     }
 
     /// Steps whose rollouts are stored, in order.
-    pub fn rollout_steps(self) -> Vec<u64> {
-        let mut steps: Vec<u64> =
-            entries(&self.rollouts()).filter_map(|it| step_of(&it, ".jsonl.zst")).collect();
+    pub fn rollout_steps(self) -> Result<Vec<u64>, Refusal> {
+        let all = entries(&self.rollouts())?.into_iter();
+        let mut steps: Vec<u64> = all.filter_map(|it| step_of(&it, ".jsonl.zst")).collect();
         steps.sort_unstable();
-        steps
+        Ok(steps)
     }
 
     /// The checkpoints by their names, the latest first.
-    pub fn list_checkpoints(self) -> Vec<(u64, PathBuf)> {
+    pub fn list_checkpoints(self) -> Result<Vec<(u64, PathBuf)>, Refusal> {
+        let all = entries(&self.checkpoints())?.into_iter();
         let mut found: Vec<(u64, PathBuf)> =
-            entries(&self.checkpoints()).filter_map(|it| Some((step_of(&it, "")?, it))).collect();
+            all.filter_map(|it| Some((step_of(&it, "")?, it))).collect();
         found.sort_unstable_by_key(|it| std::cmp::Reverse(it.0));
-        found
+        Ok(found)
     }
 
     /// Removes unfinished files of a killed process.
     pub fn remove_leftovers(self) -> Result<(), Refusal> {
         for folder in [self.0.to_owned(), self.checkpoints(), self.rollouts()] {
-            for path in entries(&folder) {
-                let removed = match path.extension().and_then(|it| it.to_str()) {
-                    Some("partial") if path.is_dir() => fs::remove_dir_all(&path),
-                    Some("tmp") if path.is_file() => fs::remove_file(&path),
+            for path in entries(&folder)? {
+                let is_dir = if_there(&path, path.symlink_metadata())?.map(|it| it.is_dir());
+                let removed = match (path.extension().and_then(|it| it.to_str()), is_dir) {
+                    (Some("partial"), Some(true)) => fs::remove_dir_all(&path),
+                    (Some("tmp"), Some(false)) => fs::remove_file(&path),
                     _ => continue,
                 };
                 removed.map_err(Refusal::io("remove", &path))?;
@@ -129,10 +134,17 @@ impl RunFolder<'_> {
     }
 }
 
-/// The entries of a folder; none of one that cannot be read.
-fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let found = fs::read_dir(folder).into_iter().flatten();
-    found.filter_map(Result::ok).map(|it| it.path())
+/// The entries of a folder; none where there is none.
+pub fn entries(folder: &Path) -> Result<Vec<PathBuf>, Refusal> {
+    let Some(found) = if_there(folder, fs::read_dir(folder))? else { return Ok(Vec::new()) };
+    let paths = found.map(|it| it.map(|it| it.path()));
+    paths.collect::<Result<_, _>>().map_err(Refusal::io("read", folder))
+}
+
+/// The record in a file; `None` where there is no file, or none of this form in it.
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Refusal> {
+    let text = if_there(path, fs::read(path))?;
+    Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
 }
 
 /// 12 for `step-000012` and `ending`.
@@ -150,7 +162,9 @@ mod tests {
     fn names_are_written_and_read_alike() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunFolder(dir.path());
-        assert!(run.rollout_steps().is_empty() && run.list_checkpoints().is_empty());
+        assert!(
+            run.rollout_steps().unwrap().is_empty() && run.list_checkpoints().unwrap().is_empty()
+        );
         fs::create_dir_all(run.rollouts()).unwrap();
         for step in [12, 3, 1_234_567] {
             fs::write(run.rollouts_of(step), "").unwrap();
@@ -158,19 +172,43 @@ mod tests {
         }
         fs::create_dir_all(run.halted_in(13)).unwrap();
         fs::write(run.rollouts().join("step-x.jsonl.zst"), "").unwrap();
-        assert_eq!(run.rollout_steps(), [3, 12, 1_234_567]);
-        let found = run.list_checkpoints();
+        assert_eq!(run.rollout_steps().unwrap(), [3, 12, 1_234_567]);
+        let found = run.list_checkpoints().unwrap();
         assert_eq!(found.iter().map(|it| it.0).collect::<Vec<_>>(), [1_234_567, 12, 3]);
         assert_eq!(found[1].1, run.checkpoint_of(12));
+    }
+
+    /// A link in a circle is there, and no system says what it leads to.
+    #[cfg(unix)]
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunFolder(dir.path());
+        for path in [run.checkpoints(), run.rollouts(), run.start(), run.early_end()] {
+            std::os::unix::fs::symlink(&path, &path).unwrap();
+        }
+        let all = [
+            run.list_checkpoints().map(drop),
+            run.holds_run().map(drop),
+            run.rollout_steps().map(drop),
+            run.start_evaluation().map(drop),
+            run.remove_leftovers(),
+            crate::EarlyEnd::read(run).map(drop),
+        ];
+        for it in all {
+            let refusal = it.unwrap_err();
+            assert!(!refusal.is_bad_input(), "{refusal}");
+            assert!(refusal.to_string().starts_with("cannot read "), "{refusal}");
+        }
     }
 
     #[test]
     fn the_evaluation_of_the_start_is_read_where_there_is_one() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunFolder(dir.path());
-        assert_eq!(run.start_evaluation(), None);
+        assert_eq!(run.start_evaluation().unwrap(), None);
         fs::write(run.start(), r#"{"model":null,"metrics":{"eval/avg@k":0.105}}"#).unwrap();
-        assert_eq!(run.start_evaluation(), Some(0.105));
+        assert_eq!(run.start_evaluation().unwrap(), Some(0.105));
     }
 
     #[test]
@@ -186,7 +224,7 @@ mod tests {
         }
         run.remove_leftovers().unwrap();
         assert!(!partial.exists() && run.checkpoint_of(1).is_dir());
-        assert_eq!(entries(&run.rollouts()).count(), 1);
+        assert_eq!(entries(&run.rollouts()).unwrap().len(), 1);
         assert!(!run.0.join("a.tmp").exists());
     }
 }

@@ -23,7 +23,7 @@ pub use duration::duration;
 pub use early_end::EarlyEnd;
 pub use files::{NewFile, create_folder, sync_parent, write_atomically, write_atomically_with};
 pub use flat::ResponseShares;
-pub use folder::RunFolder;
+pub use folder::{RunFolder, entries, read_json};
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
 pub use learned::nothing_learned;
 pub use lock::{Busy, Lock, is_locked};

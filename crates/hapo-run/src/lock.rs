@@ -41,7 +41,7 @@ impl Lock {
             .open(&path)
             .map_err(Refusal::io("create", &path))?;
         lock(&file, run.0, PATIENCE)?;
-        // A file system that locks no folders has the file alone.
+        // A file system that locks no folders has the file alone; so has, on EIO, one that does.
         let folder = File::open(run.0).ok();
         if let Some(Err(TryLockError::WouldBlock)) = folder.as_ref().map(File::try_lock) {
             return Err(Busy::refusal(run.0));
@@ -51,6 +51,7 @@ impl Lock {
 
     /// Gives up the lock of a folder in which no run began, and removes the folder if nothing else is in it.
     pub fn abandon(self, run: RunFolder<'_>) {
+        // On EIO the folder stays, with its lock file.
         let is_lock = |entry: std::io::Result<fs::DirEntry>| {
             entry.is_ok_and(|entry| entry.path() == run.lock())
         };
@@ -85,10 +86,12 @@ pub(crate) fn lock(file: &File, path: &Path, patience: Duration) -> Result<(), R
 #[cfg(target_os = "linux")]
 pub fn is_locked(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
+    // On EIO, here or below, a run that is going is shown as one that has stopped.
     let Ok(inode) = fs::metadata(path).map(|it| it.ino()) else {
         return false;
     };
     let suffix = format!(":{inode}");
+    // On EIO as above.
     fs::read_to_string("/proc/locks").is_ok_and(|locks| {
         locks.lines().any(|line| {
             let mut fields = line.split_whitespace();

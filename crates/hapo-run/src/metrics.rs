@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use hapo_core::Refusal;
+use hapo_core::{Refusal, if_there};
 
 use crate::files::write_atomically;
 
@@ -212,7 +212,7 @@ impl MetricsFile {
     /// Appends a step; the line is handed to the system before this returns. A file that somebody removed is written
     /// again, with all that it held.
     pub fn append(&mut self, metrics: &Metrics) -> Result<(), Refusal> {
-        if !self.path.exists() {
+        if if_there(&self.path, self.path.metadata())?.is_none() {
             self.restore()?;
         }
         let line = metrics.to_json() + "\n";
@@ -245,10 +245,7 @@ impl MetricsFile {
 
 /// The bytes of a file, none of one that is not there.
 fn contents(path: &Path) -> Result<Vec<u8>, Refusal> {
-    match std::fs::read(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        read => read.map_err(Refusal::io("read", path)),
-    }
+    if_there(path, std::fs::read(path)).map(Option::unwrap_or_default)
 }
 
 fn opened(path: &Path) -> Result<File, Refusal> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use axum::http::{HeaderName, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -21,15 +21,25 @@ pub(crate) async fn guarded(
     request: Request,
     next: Next,
 ) -> Response {
-    match refusal(request.method(), request.headers(), &names) {
+    match refusal(&request, &names) {
         Some(it) => it.into_response(),
         None => next.run(request).await,
     }
 }
 
-fn refusal(method: &Method, headers: &HeaderMap, names: &[String]) -> Option<ApiError> {
+fn refusal<B>(request: &axum::http::Request<B>, names: &[String]) -> Option<ApiError> {
+    let (method, headers) = (request.method(), request.headers());
     let text = |name: HeaderName| headers.get(name).map(|it| it.to_str().unwrap_or(""));
-    let host = text(header::HOST).unwrap_or("");
+    // The whole address in the first line counts more than the header (RFC 9112, section 3.2.2).
+    let named = request.uri().authority().map(Authority::as_str);
+    let host = named.or_else(|| text(header::HOST)).unwrap_or("");
+    if headers.get_all(header::HOST).iter().count() > 1 {
+        return Some(ApiError::of_status(StatusCode::BAD_REQUEST, "expected one Host header"));
+    }
+    if let Some(it) = text(header::CONTENT_ENCODING).filter(|it| *it != "identity") {
+        let message = format!("content-encoding: expected none, got {it}");
+        return Some(ApiError::of_status(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
     if !is_own_name(host, names) {
         let message = format!(
             "this server is not called {host:?}: ask it by its address, or start it with that name allowed"

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::middleware;
@@ -241,6 +241,14 @@ async fn respond(
 
 async fn whole_body(body: Body, served: &Served) -> Result<Bytes, ApiError> {
     let (limit, time) = (served.settings.body_bytes, served.settings.body_time);
+    let too_long = || {
+        let message = format!("expected a body of at most {limit} bytes");
+        ApiError::of_status(StatusCode::PAYLOAD_TOO_LARGE, message)
+    };
+    // What is announced need not be waited for.
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_long());
+    }
     let mut stopping = served.stopping.subscribe();
     let read = tokio::select! {
         it = tokio::time::timeout(time, axum::body::to_bytes(body, limit)) => it,
@@ -251,9 +259,12 @@ async fn whole_body(body: Body, served: &Served) -> Result<Bytes, ApiError> {
         let message = format!("expected the whole body within {} s", time.as_secs_f64());
         ApiError::of_status(StatusCode::REQUEST_TIMEOUT, message)
     })?;
-    read.map_err(|_| {
-        let message = format!("expected a body of at most {limit} bytes");
-        ApiError::of_status(StatusCode::PAYLOAD_TOO_LARGE, message)
+    read.map_err(|error| {
+        if !error.to_string().contains("length limit") {
+            let message = format!("expected a whole body: {error}");
+            return ApiError::of_status(StatusCode::BAD_REQUEST, message);
+        }
+        too_long()
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// How long a connection may do nothing.
 #[derive(Clone, Copy)]
@@ -65,6 +65,7 @@ pub(crate) async fn listen<T>(
             write_time: limits.write_time,
             stopping: limits.stopping.subscribe(),
             stuck: None,
+            look: Box::pin(sleep(LOOK)),
         };
         let service = TowerToHyperService::new(router.clone());
         let connection = graceful.watch(server.serve_connection(TokioIo::new(stream), service));
@@ -80,19 +81,34 @@ pub(crate) async fn listen<T>(
     stopped
 }
 
-/// A stream that breaks where its client has read nothing for some time.
+/// A stream that breaks where its client has read nothing for some time, or has gone.
 struct Patient {
     stream: TcpStream,
     write_time: Duration,
     stopping: watch::Receiver<bool>,
     /// Looks while nothing can be written, and the time since it could.
     stuck: Option<(Pin<Box<Sleep>>, Duration)>,
+    /// When to look next whether the client is there.
+    look: Pin<Box<Sleep>>,
 }
 
-/// How often a client that reads nothing is looked at, and the time it has when the server goes down.
+/// How often a client is looked at, and the time it has when the server goes down.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Patient {
+    /// True if the client has closed its end. The server would not see it while bytes behind a request wait to be read,
+    /// be it by hyper or by the system, so the socket is asked for its state.
+    fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
+        while self.look.as_mut().poll(cx).is_ready() {
+            let state = pin!(self.stream.ready(Interest::READABLE)).poll(cx);
+            if matches!(state, Poll::Ready(Ok(it)) if it.is_read_closed()) {
+                return true;
+            }
+            self.look.as_mut().reset(Instant::now() + LOOK);
+        }
+        false
+    }
+
     fn wait<T>(&mut self, poll: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if poll.is_ready() {
             self.stuck = None;
@@ -133,6 +149,10 @@ impl AsyncWrite for Patient {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // hyper flushes whenever it is woken, whether or not there is something to write.
+        if self.is_gone(cx) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+        }
         let poll = Pin::new(&mut self.stream).poll_flush(cx);
         self.wait(poll, cx)
     }

@@ -33,6 +33,9 @@ pub(crate) fn detokenize(body: &[u8], served: &Served) -> Result<Value, ApiError
     let expected = "a list of token ids";
     let tokens: Option<Vec<u32>> = fields.take("tokens", expected)?;
     let tokens = tokens.ok_or_else(|| fields.refuse("tokens", expected))?;
+    if tokens.len() > served.context() {
+        return Err(fields.refuse("tokens", &format!("at most {} token ids", served.context())));
+    }
     let text = served.chat_format.tokenizer.decode(&tokens);
     let text = text.map_err(|error| ApiError::bad("tokens", error.to_string()))?;
     Ok(json!({ "prompt": text }))

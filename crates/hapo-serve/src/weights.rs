@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use axum::http::StatusCode;
+use hapo_core::if_there;
 use hapo_kernels::Device;
 use hapo_model::Model;
 
@@ -54,14 +55,19 @@ pub(crate) fn read(body: &[u8], inside: &Path, settings: &Settings) -> Result<Wa
     let fields = Fields::of_body(body, settings, &["model_path weight_version flush_cache"])?;
     fields.take_if("flush_cache", "true", |flushes: &bool| *flushes)?;
     let text = |name: &str| {
-        let found = fields.take_if(name, "a string", |text: &String| !text.is_empty())?;
+        // The version comes back with every answer.
+        let fits = |text: &String| (1..=4096).contains(&text.len());
+        let found = fields.take_if(name, "a string of at most 4096 bytes", fits)?;
         found.ok_or_else(|| fields.refuse(name, "a string"))
     };
     let (path, version) = (text("model_path")?, text("weight_version")?);
     // A link may lead out of the folder.
-    let folder = Path::new(&path).canonicalize().ok();
-    let folder =
-        folder.filter(|it| inside.canonicalize().is_ok_and(|inside| it.starts_with(inside)));
+    let real = |path: &Path| {
+        let found = if_there(path, path.canonicalize());
+        found.map_err(|refusal| ApiError::bad("model_path", refusal.to_string()))
+    };
+    let (folder, inside) = (real(Path::new(&path))?, real(inside)?);
+    let folder = folder.filter(|it| inside.is_some_and(|inside| it.starts_with(inside)));
     let folder = folder
         .ok_or_else(|| forbidden("model_path: expected a folder of --weights-from".into()))?;
     Ok(Wanted { folder, version })

@@ -314,7 +314,7 @@ impl Job {
             trained.steps += trained.log.len() as u64;
             trained.seconds += seconds_of(&trained.log);
             let last = outcome.checkpoint.expect("a resumable run is saved");
-            let best = hapo_train::checkpoint::best(&folder);
+            let best = hapo_train::checkpoint::best(&folder)?;
             let (step, best) = best.unwrap_or((outcome.steps, last.clone()));
             (trained.step, trained.learning_rate) = (step, recipe.optim().lr);
             model_name(&best)?.clone_into(&mut trained.best);

@@ -1,5 +1,6 @@
 //! Tests of `tidy` as its users see it, in one program.
 
+mod absence;
 mod arrows;
 mod house;
 mod links;

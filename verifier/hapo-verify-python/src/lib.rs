@@ -85,8 +85,8 @@ pub fn judge_all(
     threads: Option<usize>,
 ) -> PyResult<Vec<Row>> {
     let grader = policy.grader()?;
-    if threads == Some(0) {
-        return Err(value_error("threads", "expected at least 1, got 0"));
+    if let Some(it) = threads.filter(|it| !(1..=1024).contains(it)) {
+        return Err(value_error("threads", format!("expected a number from 1 to 1024, got {it}")));
     }
     let golds = sequence("golds", golds)?;
     let completions = sequence("completions", completions)?;
@@ -96,7 +96,14 @@ pub fn judge_all(
     let completions: Vec<String> =
         completions.iter().map(|it| text("completion", it)).collect::<PyResult<_>>()?;
     let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    Ok(py.detach(|| rows(&grader, &golds, &completions, threads.unwrap_or_else(cores))))
+    let threads = threads.unwrap_or_else(cores);
+    let (at_once, mut judged) = (threads * CHUNK, Vec::with_capacity(golds.len()));
+    for (golds, completions) in golds.chunks(at_once).zip(completions.chunks(at_once)) {
+        judged.extend(py.detach(|| rows(&grader, golds, completions, threads)));
+        // Ctrl-C does not wait for all of them.
+        py.check_signals()?;
+    }
+    Ok(judged)
 }
 
 fn rows(

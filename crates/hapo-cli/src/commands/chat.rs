@@ -181,7 +181,7 @@ impl<D: Device> Answerer<'_, D> {
                     EventKind::Token(token) => token.text,
                     EventKind::Finished { text, .. } => text,
                 };
-                write!(out, "{text}").and_then(|()| out.flush())?;
+                write!(out, "{}", crate::shown(&text)).and_then(|()| out.flush())?;
                 answer += &text;
             }
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use hapo_core::Truncated;
+use hapo_core::{Truncated, if_there};
 use hapo_data::Dataset;
 use hapo_data::task::Split;
 use hapo_eval::{
@@ -242,7 +242,11 @@ impl Args {
     }
 
     fn sets(&self, grader: &dyn Grader) -> Result<ProblemSets> {
-        let folder = self.data.as_deref().filter(|it| it.is_dir());
+        let mut folder = self.data.as_deref();
+        if let Some(path) = folder {
+            let found = if_there(path, path.metadata())?;
+            folder = folder.filter(|_| found.is_some_and(|found| found.is_dir()));
+        }
         if let (Some(file), None) = (&self.data, folder) {
             if self.suite.is_some() {
                 return Err(bad_input(
@@ -323,7 +327,7 @@ fn sample<D: Device>(
         Some(Fingerprints { weights: fingerprint, template: chat_format.template.hash() });
     let mut session = Completions::of_evaluation(plan, args.out.as_deref())?.observed(observer);
     model.round_keys_and_values_to(plan.local.kv_dtype);
-    model::warn_of_another_template(named, &chat_format);
+    model::warn_of_another_template(named, &chat_format)?;
     let model = LocalModel { model: &model, chat_format: &chat_format };
     if let Some(it) = session.warning(model)? {
         errln!("warning: {it}");

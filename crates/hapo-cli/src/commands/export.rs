@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::commands::runs::warn_of_unreadable;
 use crate::failure::bad_input;
 use crate::progress::tell;
+use crate::support::arguments::not_an_input;
 
 /// The program that logs with a tracker's own package.
 const SCRIPT: &str = include_str!("export.py");
@@ -149,7 +150,7 @@ fn follow(tracker: &str, folder: &Path, is_over: &Receiver<()>) -> Result<()> {
     let mut logger: Option<Logger> = None;
     loop {
         let is_last = is_over.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout);
-        // A run that loads has no folder yet.
+        // A run that loads has no folder yet. On EIO the next look, or the last, has the steps.
         for run in hapo_report::logged_runs(&[folder.to_owned()]).unwrap_or_default() {
             let logger = match &mut logger {
                 Some(it) => it,
@@ -166,6 +167,10 @@ fn follow(tracker: &str, folder: &Path, is_over: &Receiver<()>) -> Result<()> {
 fn table(args: &Args) -> Result<()> {
     if args.follow {
         return Err(bad_input("--follow: a table is written once", "choose a tracker with --to"));
+    }
+    if let Some(file) = &args.out {
+        let runs: Vec<&Path> = args.runs.iter().map(PathBuf::as_path).collect();
+        not_an_input(file, &runs, "csv")?;
     }
     let runs = hapo_report::logged_runs(&args.runs)?;
     for it in &runs {

@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         (None, None) => vec![example(read_prompt()?)],
     };
     if let (Some(out), Some(input)) = (&args.out, &args.input) {
-        not_an_input(out, &[input])?;
+        not_an_input(out, &[input], "")?;
     }
     args.sampling.decoding(args.truncation())?;
     if args.stop.iter().any(String::is_empty) {

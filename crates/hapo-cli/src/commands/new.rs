@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_core::{Annealing, Decimal, Gate, Method, MethodSettings, Schedule, Threshold, counted};
+use hapo_core::{
+    Annealing, Decimal, Gate, Method, MethodSettings, Schedule, Threshold, counted, if_there,
+};
 use hapo_data::{CHAT, FileSummary, Lengths, Reading, TemplateChoice, TokenCount, summarise};
 use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
@@ -14,7 +16,7 @@ use hapo_train::{Overrides, Preflight, Recipe, Run, RunPlan, TemplateRequest};
 
 use crate::commands::train;
 use crate::failure::bad_input;
-use crate::support::arguments::{ColumnsArg, method_names};
+use crate::support::arguments::{ColumnsArg, method_names, not_an_input};
 use crate::support::{hub, machine};
 
 /// Write a commented recipe: lengths from the data, memory from the plan, the template by sampling eight prompts.
@@ -61,7 +63,10 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    if args.output.exists() && !args.force {
+    let mut inputs = vec![args.data.as_path(), Path::new(&args.model)];
+    inputs.extend(args.test.as_deref());
+    not_an_input(&args.output, &inputs, "toml")?;
+    if if_there(&args.output, args.output.metadata())?.is_some() && !args.force {
         return Err(bad_input(
             format!("{} exists", args.output.display()),
             "name another with -o, or replace it with --force",

@@ -1,11 +1,14 @@
 //! `hapo report`: a page, and figures for papers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Result;
+use hapo_core::if_there;
 use hapo_run::RunFolder;
+
+use crate::support::arguments::not_an_input;
 
 /// One self-contained page of one or several runs.
 ///
@@ -38,6 +41,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    let runs: Vec<&Path> = args.runs.iter().map(PathBuf::as_path).collect();
+    not_an_input(&args.out, &runs, "html")?;
     let is_open = match args.every {
         Some(seconds) => follow(args, seconds)?,
         None => false,
@@ -59,9 +64,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             outln!("{}", it.display());
         }
         // An adapter's checkpoint is no model by itself.
-        let latest = RunFolder(&args.runs[0]).list_checkpoints().into_iter().next();
-        if let Some((_, model)) = latest.filter(|it| it.1.join("config.json").exists()) {
-            errln!("to try the model: hapo chat --model {}", model.display());
+        if let Some((_, model)) = RunFolder(&args.runs[0]).list_checkpoints()?.first() {
+            let config = model.join("config.json");
+            if if_there(&config, config.metadata())?.is_some() {
+                errln!("to try the model: hapo chat --model {}", model.display());
+            }
         }
     }
     if args.open && !is_open {

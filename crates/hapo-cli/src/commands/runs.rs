@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
+use hapo_core::excerpt;
 use hapo_report::RunLine;
 
 use crate::progress::duration;
@@ -58,7 +59,8 @@ fn cells(run: &RunLine) -> [String; 7] {
         None => "–".to_owned(),
     };
     [
-        run.name.clone(),
+        // A name may hold line feeds.
+        excerpt(&run.name, usize::MAX),
         run.method.clone().unwrap_or_else(|| "–".to_owned()),
         run.planned.map_or_else(|| run.steps.to_string(), |it| format!("{}/{it}", run.steps)),
         ends(run.reward),

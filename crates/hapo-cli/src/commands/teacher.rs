@@ -150,7 +150,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut journal = args.output.clone().into_os_string();
     journal.push(".journal");
     for it in [args.output.as_path(), journal.as_ref()] {
-        not_an_input(it, &[&args.input])?;
+        not_an_input(it, &[&args.input], "")?;
     }
     let columns = args.columns.parsed()?;
     let keeps_fields = hapo_net::reward::is_own(&args.grader);

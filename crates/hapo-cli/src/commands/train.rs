@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
-use hapo_core::counted;
+use hapo_core::{counted, if_there};
 use hapo_data::task::Split;
 use hapo_eval::{ProblemSet, ProblemSets, SetChoice};
 use hapo_kernels::Device;
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 }
 
 fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Result<()> {
-    let run_dir = args.run_dir(stages);
+    let run_dir = args.run_dir(stages)?;
     let begin = match (args.resume, args.force_recipe) {
         (true, true) => ResumePolicy::ResumeWithRecipe,
         (true, false) => ResumePolicy::Resume,
@@ -101,7 +101,7 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
     // A stage that is refused leaves the folder as it is.
     for (recipe, sources) in stages.iter().zip(&found).filter(|_| args.resume) {
         let folder = hapo_train::stage_folder(&run_dir, recipe);
-        if recipe.stage().is_some() && RunFolder(&folder).holds_run() {
+        if recipe.stage().is_some() && RunFolder(&folder).holds_run()? {
             let plan = RunPlan::settle_in(&folder, recipe, sources.clone())?;
             hapo_train::require_same_run(&plan, &folder, begin)?;
         }
@@ -118,7 +118,7 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         drop(observer);
         drop(tracking);
         interrupt::set_loading(false);
-        let summary = Summary::of(&folder, outcome.steps);
+        let summary = Summary::of(&folder, outcome.steps)?;
         let stage = Stage { name: recipe.name(), folder, outcome, summary };
         // The next stage does not depend on who reads about this one.
         told = told.and(stage.tell(args));
@@ -152,12 +152,12 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
 
 impl Args {
     /// The folder of the run: `--run-dir`, or `runs/` and the recipe's name.
-    fn run_dir(&self, stages: &[Recipe]) -> PathBuf {
+    fn run_dir(&self, stages: &[Recipe]) -> Result<PathBuf> {
         if let Some(it) = &self.run_dir {
-            return it.clone();
+            return Ok(it.clone());
         }
-        if self.recipe.is_dir() {
-            return self.recipe.clone();
+        if if_there(&self.recipe, self.recipe.metadata())?.is_some_and(|it| it.is_dir()) {
+            return Ok(self.recipe.clone());
         }
         let name = match stages {
             [one] if one.stage().is_none() => one.name().to_owned(),
@@ -166,7 +166,7 @@ impl Args {
                 .file_stem()
                 .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned()),
         };
-        PathBuf::from("runs").join(name)
+        Ok(PathBuf::from("runs").join(name))
     }
 
     fn observer(&self, recipe: &Recipe) -> Result<ProgressObserver> {

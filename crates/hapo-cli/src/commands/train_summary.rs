@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use hapo_core::Refusal;
 use hapo_run::{Columns, MetricsFile, RunFolder, nothing_learned};
 use serde_json::{Value, json};
 
@@ -25,12 +26,12 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Of the steps up to `last` in a run folder; `None` where there are none.
-    pub(crate) fn of(folder: &Path, last: u64) -> Option<Self> {
+    pub(crate) fn of(folder: &Path, last: u64) -> Result<Option<Self>, Refusal> {
         let path = RunFolder(folder).metrics();
-        let rows = MetricsFile::history_until(&path, last).ok()?;
-        let columns = Columns::read(&path, &mut Vec::new()).unwrap_or_default();
-        let start = RunFolder(folder).start_evaluation();
-        Some(Self { flat: nothing_learned(&columns), ..Self::of_rows(&rows, start)? })
+        let rows = MetricsFile::history_until(&path, last)?;
+        let columns = Columns::read(&path, &mut Vec::new())?;
+        let summary = Self::of_rows(&rows, RunFolder(folder).start_evaluation()?);
+        Ok(summary.map(|it| Self { flat: nothing_learned(&columns), ..it }))
     }
 
     fn of_rows(rows: &[Value], start: Option<f64>) -> Option<Self> {

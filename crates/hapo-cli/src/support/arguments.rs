@@ -1,6 +1,7 @@
 //! Arguments of several commands.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,7 @@ use anyhow::{Context, Result};
 use clap::builder::{
     PossibleValue, PossibleValuesParser, RangedU64ValueParser, StringValueParser, TypedValueParser,
 };
+use hapo_core::{Refusal, if_there};
 use hapo_data::{Columns, Reading};
 use hapo_kernels::NumberFormat;
 use hapo_net::reward::{OwnReward, RewardSettings};
@@ -315,14 +317,20 @@ pub(crate) fn say_wait(wait: Duration, reason: &str) {
 }
 
 /// Refuses an output that is an input, under whatever name and through whatever link: writing it would lose what is read.
-pub(crate) fn not_an_input(output: &std::path::Path, inputs: &[&std::path::Path]) -> Result<()> {
+/// Of an input that is a folder, all that is in it is read, except files of the ending that the command writes.
+pub(crate) fn not_an_input(output: &Path, inputs: &[&Path], own_ending: &str) -> Result<()> {
     // A file that does not exist is no input.
-    let is = |input: &&&std::path::Path| same_file::is_same_file(output, input).unwrap_or(false);
-    match inputs.iter().find(is) {
-        Some(input) => Err(bad_input(
-            format!("the output {} is the input {}", output.display(), input.display()),
-            "write to another file",
-        )),
-        None => Ok(()),
+    let Some(whole) = if_there(output, output.canonicalize())? else { return Ok(()) };
+    let is_own = output.extension().is_some_and(|it| it == own_ending);
+    for input in inputs {
+        let Some(input_whole) = if_there(input, input.canonicalize())? else { continue };
+        let is_same = || same_file::is_same_file(output, input).map_err(Refusal::io("read", input));
+        if is_same()? || whole.starts_with(&input_whole) && !is_own {
+            return Err(bad_input(
+                format!("the output {} is the input {}", output.display(), input.display()),
+                "write to another file",
+            ));
+        }
     }
+    Ok(())
 }

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use hapo_core::if_there;
 use hapo_net::hub::{Hub, ParsedName, Progress, parse_name};
 use hapo_run::RunFolder;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -18,9 +19,9 @@ pub fn model_folder(name: &str) -> Result<String> {
     }
     match parse_name(name)? {
         ParsedName::Path => {
-            let checkpoints = RunFolder(Path::new(name)).list_checkpoints();
+            let checkpoints = RunFolder(Path::new(name)).list_checkpoints()?;
             match checkpoints.first() {
-                Some((_, latest)) if !hapo_model::folder::is_model(Path::new(name)) => {
+                Some((_, latest)) if !hapo_model::folder::is_model(Path::new(name))? => {
                     Err(bad_input(
                         format!("{name}: expected a model, got the folder of a run"),
                         format!("its latest model is {}", latest.display()),
@@ -53,7 +54,9 @@ pub(crate) fn config_folder(name: &str) -> Result<Option<String>> {
 /// A file of data: itself, or fetched where it is `hf://datasets/…`.
 pub fn data_file(file: &Path) -> Result<PathBuf> {
     let Some(name) = file.to_str().filter(|it| it.starts_with("hf://")) else {
-        if let Some(name) = file.to_str().filter(|name| is_bare_name(name) && !file.exists()) {
+        if let Some(name) = file.to_str().filter(|name| is_bare_name(name))
+            && if_there(file, file.metadata())?.is_none()
+        {
             return Err(bad_input(
                 format!("no such file: {name}"),
                 format!("a dataset of the hub is hf://datasets/{name}"),

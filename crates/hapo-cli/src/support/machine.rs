@@ -92,6 +92,7 @@ pub fn instructions() -> String {
 
 /// The CPU's name, where the system says.
 pub fn cpu_name() -> String {
+    // On EIO it is named by its architecture.
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|it| it.starts_with("model name"));
     let name = line.and_then(|it| it.split_once(':')).map(|it| it.1.trim());
@@ -100,6 +101,7 @@ pub fn cpu_name() -> String {
 
 /// Bytes of memory, where the system says.
 pub(crate) fn memory_bytes() -> Option<u64> {
+    // On EIO a plan has no memory to fit into.
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find(|it| it.starts_with("MemTotal:"))?;
     let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;

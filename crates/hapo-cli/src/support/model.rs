@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use hapo_core::if_there;
 use hapo_kernels::Device;
 use hapo_model::folder::{Fingerprint, is_model};
 use hapo_model::{LoadedModel, LoraShape, Model, Tokenizer};
 use hapo_sampler::ChatFormat;
+use hapo_train::checkpoint::trained_template;
 use hapo_train::{ChosenTemplate, TemplateRequest};
 
 use crate::failure::bad_input;
@@ -94,11 +96,12 @@ impl TemplateArgs {
 
 /// The template of a local model's prompts; says which where nobody named it.
 pub(crate) fn template(asked: TemplateRequest<'_>, named: Named<'_>) -> Result<ChosenTemplate> {
-    let trained = |it: &&Path| hapo_train::checkpoint::trained_template(it).is_some();
-    let folder = match (asked.name, named.adapter.filter(trained)) {
+    let folder = match (asked.name, named.adapter) {
         (Some(_), _) => named.model.to_owned(),
-        (None, Some(adapter)) => adapter.display().to_string(),
-        (None, None) => hub::model_folder(named.model)?,
+        (None, Some(adapter)) if trained_template(adapter)?.is_some() => {
+            adapter.display().to_string()
+        }
+        (None, _) => hub::model_folder(named.model)?,
     };
     let chosen = hapo_train::template_of(asked, &folder)?;
     if let Some(note) = chosen.note() {
@@ -141,7 +144,8 @@ pub(crate) fn open<D: Device>(
 
 /// A tokenizer by its `tokenizer.json` or the folder that has one.
 pub(crate) fn open_tokenizer(path: &Path) -> Result<Tokenizer> {
-    if path.is_dir() || is_model(path) {
+    let is_dir = if_there(path, path.metadata())?.is_some_and(|it| it.is_dir());
+    if is_dir || is_model(path)? {
         return Ok(Tokenizer::open(path)?);
     }
     let bytes = std::fs::read(path).map_err(|it| {
@@ -195,10 +199,9 @@ fn adapter_fingerprint<D: Device>(model: &Model<D>, shape: &LoraShape) -> Result
 }
 
 /// Warns if a checkpoint of `hapo train` is sampled with another template than it was trained with.
-pub(crate) fn warn_of_another_template(named: Named<'_>, chat_format: &ChatFormat) {
+pub(crate) fn warn_of_another_template(named: Named<'_>, chat_format: &ChatFormat) -> Result<()> {
     let path = named.adapter.unwrap_or(Path::new(named.model));
-    let trained = hapo_train::checkpoint::trained_template(path);
-    if let Some(trained) = trained
+    if let Some(trained) = trained_template(path)?
         && trained.hash != chat_format.template.hash()
     {
         let name = &trained.name;
@@ -209,4 +212,5 @@ pub(crate) fn warn_of_another_template(named: Named<'_>, chat_format: &ChatForma
             if *name == chat_format.template.name() { " of another text" } else { "" }
         );
     }
+    Ok(())
 }

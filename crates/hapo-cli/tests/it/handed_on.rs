@@ -42,7 +42,7 @@ fn train(folder: &Path, model: &str, sets: &[String]) -> PathBuf {
     .concat();
     args.extend(sets.iter().flat_map(|it| ["--set", it]));
     succeed(folder, &args);
-    let checkpoints = hapo_run::RunFolder(&folder.join("run")).list_checkpoints();
+    let checkpoints = hapo_run::RunFolder(&folder.join("run")).list_checkpoints().unwrap();
     checkpoints.into_iter().map(|it| it.1).next().unwrap()
 }
 

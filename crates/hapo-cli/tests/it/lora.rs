@@ -100,7 +100,7 @@ fn a_run_with_an_adapter_survives_kills_and_torn_files() {
 
     let killed = dir.path().join("killed");
     for part in 1..=3 {
-        let begun = || hapo_run::RunFolder(&killed).holds_run();
+        let begun = || hapo_run::RunFolder(&killed).holds_run().unwrap();
         let resume: &[&str] = if begun() { &["--resume"] } else { &[] };
         let mut child = train(&killed, &model, resume).spawn().unwrap();
         // On a busy machine the folder may take longer than the whole run took before.

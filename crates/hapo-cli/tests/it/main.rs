@@ -8,6 +8,7 @@ mod device;
 mod docs;
 mod documented_commands;
 mod eval;
+mod faults;
 mod grade;
 mod handed_on;
 mod lora;

@@ -415,7 +415,7 @@ fn a_step_whose_evaluation_fails_is_kept_and_evaluated_when_the_run_is_resumed()
         assert!(message.contains("the reward failed"), "{message}");
         let done = if every == "eval.every=1" { 1 } else { 2 };
         let broken = dir.path().join("broken");
-        let saved = hapo_run::RunFolder(&broken).list_checkpoints();
+        let saved = hapo_run::RunFolder(&broken).list_checkpoints().unwrap();
         assert_eq!((saved[0].0, metrics(&broken).len()), (done, done as usize));
         fs::write(&repaired, "").unwrap();
         let args = train_args("broken", &sets);

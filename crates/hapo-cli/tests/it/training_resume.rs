@@ -45,7 +45,7 @@ fn train(run_dir: &Path, more: &[&str]) -> Command {
 /// `--resume` where the folder holds a run, or one of a stage: a process may be killed before there is one.
 fn resumed(run_dir: &Path) -> &'static [&'static str] {
     let folders = [run_dir.to_owned(), run_dir.join("sft")];
-    let begun = folders.iter().any(|folder| hapo_run::RunFolder(folder).holds_run());
+    let begun = folders.iter().any(|folder| hapo_run::RunFolder(folder).holds_run().unwrap());
     if begun { &["--resume"] } else { &[] }
 }
 
@@ -64,7 +64,7 @@ fn bits(run_dir: &Path) -> BTreeMap<String, Vec<u8>> {
         let bytes = std::fs::read(&path).unwrap_or_else(|it| panic!("{}: {it}", path.display()));
         all.insert(name.to_owned(), bytes);
     };
-    let (steps, last) = hapo_run::RunFolder(run_dir).list_checkpoints().swap_remove(0);
+    let (steps, last) = hapo_run::RunFolder(run_dir).list_checkpoints().unwrap().swap_remove(0);
     for name in [
         "model.safetensors",
         "trainer_state/parameters.f32",
@@ -204,7 +204,7 @@ fn torn_checkpoints_are_refused_by_name_and_the_one_before_is_used() {
         assert_equal(&whole, &expected, &name);
     }
     // Nothing whole is left: the run is not begun again behind the user's back.
-    for (_, folder) in hapo_run::RunFolder(&whole).list_checkpoints() {
+    for (_, folder) in hapo_run::RunFolder(&whole).list_checkpoints().unwrap() {
         std::fs::write(folder.join("trainer_state/state.json"), "{}").unwrap();
     }
     let (code, _, stderr) = done(train(&whole, &["--set", "checkpoint.keep=3", "--resume"]));

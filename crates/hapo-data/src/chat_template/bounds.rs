@@ -52,6 +52,7 @@ pub(super) fn bounded<T: Send + 'static>(
 /// Memory of the program, in bytes.
 fn resident() -> Option<u64> {
     const PAGE: u64 = 4096;
+    // On EIO the limit of time alone ends a template.
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(pages.split(' ').nth(1)?.parse::<u64>().ok()? * PAGE)
 }

@@ -2,7 +2,7 @@
 //! them, or a pattern.
 
 use crate::refuse::{DAMAGED, of_file};
-use hapo_core::Refusal;
+use hapo_core::{Refusal, if_there};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -24,12 +24,12 @@ const OTHER_SPLITS: [&str; 9] =
 /// The files with the rows of `path`, in order: all files that match a pattern (`data/train-*.parquet`); of a folder
 /// its training split, or all files if it has no splits.
 pub fn data_files(path: &Path) -> Result<Vec<PathBuf>, Refusal> {
-    if path.is_dir() {
-        return files_of_folder(path);
-    }
+    let found = if_there(path, path.metadata())?;
     let is_pattern = path.to_string_lossy().contains(['*', '?', '[']);
-    if is_pattern && !path.exists() {
-        return files_of_pattern(path);
+    match found {
+        Some(found) if found.is_dir() => return files_of_folder(path),
+        None if is_pattern => return files_of_pattern(path),
+        _ => {}
     }
     Ok(vec![path.to_owned()])
 }
@@ -44,7 +44,8 @@ fn files_of_pattern(pattern: &Path) -> Result<Vec<PathBuf>, Refusal> {
     let mut files = Vec::new();
     for it in found {
         let it = it.map_err(|it| unclear(pattern, it.to_string()))?;
-        files.extend(it.is_file().then_some(it));
+        let is_file = if_there(&it, it.metadata())?.is_some_and(|it| it.is_file());
+        files.extend(is_file.then_some(it));
     }
     if files.is_empty() {
         return Err(unclear(pattern, "no file has such a name"));
@@ -53,8 +54,7 @@ fn files_of_pattern(pattern: &Path) -> Result<Vec<PathBuf>, Refusal> {
 }
 
 fn files_of_folder(folder: &Path) -> Result<Vec<PathBuf>, Refusal> {
-    if let Some(splits) = read_json::<Splits>(&folder.join("dataset_dict.json")) {
-        let splits = splits?.splits;
+    if let Some(Splits { splits }) = read_json(&folder.join("dataset_dict.json"))? {
         let split = match &splits[..] {
             [only] => only,
             all if all.iter().any(|it| it == "train") => "train",
@@ -66,9 +66,8 @@ fn files_of_folder(folder: &Path) -> Result<Vec<PathBuf>, Refusal> {
         return files_of_folder(&folder.join(split));
     }
     // `Dataset.save_to_disk` names its shards in order.
-    if let Some(state) = read_json::<State>(&folder.join("state.json")) {
-        let names = state?.data_files.into_iter();
-        return Ok(names.map(|it| folder.join(it.filename)).collect());
+    if let Some(state) = read_json::<State>(&folder.join("state.json"))? {
+        return Ok(state.data_files.into_iter().map(|it| folder.join(it.filename)).collect());
     }
     let mut all = Vec::new();
     collect(folder, DEPTH, &mut all)?;
@@ -128,9 +127,9 @@ struct Shard {
 }
 
 /// A small JSON file, where it is there.
-fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<Result<T, Refusal>> {
-    let bytes = fs::read(path).ok()?;
-    Some(serde_json::from_slice(&bytes).map_err(|it| of_file(path, it, DAMAGED)))
+fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, Refusal> {
+    let Some(bytes) = if_there(path, fs::read(path))? else { return Ok(None) };
+    serde_json::from_slice(&bytes).map(Some).map_err(|it| of_file(path, it, DAMAGED))
 }
 
 fn collect(folder: &Path, depth: u32, into: &mut Vec<PathBuf>) -> Result<(), Refusal> {
@@ -141,7 +140,7 @@ fn collect(folder: &Path, depth: u32, into: &mut Vec<PathBuf>) -> Result<(), Ref
         if name.starts_with(['.', '_']) {
             continue;
         }
-        if path.is_dir() {
+        if if_there(&path, path.metadata())?.is_some_and(|it| it.is_dir()) {
             if depth > 0 {
                 collect(&path, depth - 1, into)?;
             }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 /// Bytes that are free for this process; `None` where the system does not say.
 pub(super) fn free_bytes() -> Option<u64> {
+    // On EIO, here and in the next three, memory is taken for unlimited, as where the system does not say.
     let machine = available(&read_to_string("/proc/meminfo").ok()?)?;
     let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
     let of_groups = of_groups(&groups, Path::new("/sys/fs/cgroup"));
@@ -52,7 +53,9 @@ fn of_groups(groups: &str, root: &Path) -> Option<u64> {
 
 /// Memory that a group may still take; file pages that can be dropped do not count as used.
 fn left(limit: &Path, used: &Path, stat: &Path) -> Option<u64> {
+    // On EIO the group counts as one without a limit.
     let number = |path: &Path| read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    // On EIO file pages count as used.
     let stat = read_to_string(stat).unwrap_or_default();
     let cached = stat.lines().find_map(|it| it.strip_prefix("inactive_file ")?.parse::<u64>().ok());
     let used = number(used)?.saturating_sub(cached.unwrap_or(0));

@@ -17,7 +17,9 @@ use super::load::LoadedModel;
 use super::names::{ADAPTER, ADAPTER_WEIGHTS, GENERATION, TOKENIZER};
 use super::read::read_tokenizer_files;
 use super::weight_file::WeightFile;
-use super::write::{refuse_file_names, sync_dir, write_companions, write_file, write_weights};
+use super::write::{
+    Checksums, refuse_file_names, sync_dir, write_companions, write_file, write_weights,
+};
 use crate::config::Config;
 use crate::config::dtype::Dtype;
 use crate::fields::{HfConfig, from_json, required, shown};
@@ -283,8 +285,8 @@ impl AdapterFolder {
     fn tensor(&self, name: &str) -> Result<Vec<f32>, Refusal> {
         let entry = &self.file.tensors[name];
         let stored = entry.stored(0, 1).expect("the format was checked");
-        let mut buffer = Vec::new();
-        let values = stored.values(&self.file, &mut buffer).to_vec();
+        let mut values = Vec::new();
+        stored.read(&self.file, &mut values)?;
         require_finite(&self.file.path, name, &values)?;
         Ok(values)
     }
@@ -299,7 +301,7 @@ pub fn write_adapter<D: Device>(
     model: &Model<D>,
     note: AdapterNote<'_>,
     tokenizer_files: &[(&str, &[u8])],
-) -> Result<(), Refusal> {
+) -> Result<Checksums, Refusal> {
     let shape = model.adapter().expect("a model with an adapter");
     refuse_file_names(dir, tokenizer_files)?;
     fs::create_dir_all(dir).map_err(io("create", dir))?;
@@ -319,11 +321,13 @@ pub fn write_adapter<D: Device>(
     if let Some(it) = refused {
         return Err(it);
     }
-    written?;
-    write_companions(dir, model.config(), tokenizer_files)?;
+    let mut written = Checksums::from([(ADAPTER_WEIGHTS.to_owned(), written?)]);
+    write_companions(dir, model.config(), tokenizer_files, &mut written)?;
     let text = format!("{:#}\n", config_json(shape, note.base));
-    write_file(&dir.join(ADAPTER), |out| out.write_all(text.as_bytes()))?;
-    sync_dir(dir)
+    let config = write_file(&dir.join(ADAPTER), |out| out.write_all(text.as_bytes()))?;
+    written.insert(ADAPTER.to_owned(), config);
+    sync_dir(dir)?;
+    Ok(written)
 }
 
 /// The fields that PEFT of any version reads.

@@ -116,14 +116,13 @@ fn put<D: Device>(
 ) -> Result<Done, Refusal> {
     let Job { spec, stored, param, mut tensor, .. } = job;
     let file = folder.file_of(stored);
-    let values = stored.values(file, buffer);
-    require_finite(&file.path, &spec.name, values)?;
-    let hash = (!device.caps().is_cpu()).then(|| hash_of(values));
-    let sampled = Fingerprint::sampled(values).collect();
+    stored.read(file, buffer)?;
+    require_finite(&file.path, &spec.name, buffer)?;
+    let hash = (!device.caps().is_cpu()).then(|| hash_of(buffer));
+    let sampled = Fingerprint::sampled(buffer).collect();
     param
-        .held(values, |first, from| write(device, &mut tensor, first, from))
+        .held(buffer, |first, from| write(device, &mut tensor, first, from))
         .expect("a tensor of the folder has as many numbers as the layout's");
-    file.forget(stored);
     Ok(Done { sampled, hash })
 }
 

@@ -52,7 +52,7 @@ pub fn merge<D: Device>(
         })
     };
     let written = match form {
-        Form::Folder(_) => write(out, &config, &layout, source),
+        Form::Folder(_) => write(out, &config, &layout, source).map(drop),
         Form::Gguf(_) => write_gguf(out, &config, &layout, source),
     };
     match refused {

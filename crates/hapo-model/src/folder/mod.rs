@@ -6,8 +6,7 @@
 //! that the decoder would ignore. Headers are parsed here rather than by the `safetensors` crate so
 //! that a refusal names the tensor and both numbers; that crate is the oracle of the tests.
 //!
-//! The price: files are mapped, so a file that another process shortens while it is being read ends
-//! this process with a bus error, as it does for every reader of mapped weights.
+//! The price: weights are read, not mapped, so what a file holds is copied once, even where it holds f32.
 
 mod adapter;
 mod fill;
@@ -26,4 +25,4 @@ pub use names::TOKENIZER_FILES;
 pub use read::{
     Fingerprint, ModelFolder, is_model, open, read_config, read_tokenizer_files, read_weights,
 };
-pub use write::{Layout, write, write_gguf};
+pub use write::{Checksums, Layout, Summed, write, write_file, write_gguf};

@@ -14,7 +14,7 @@ use crate::config::dtype::Dtype;
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json::{self, ParsedConfig};
 use crate::files::{
-    Companions, MAX_JSON_BYTES, excerpt, malformed, read_bounded, refused, require_finite,
+    Companions, MAX_JSON_BYTES, excerpt, is_there, malformed, read_bounded, refused, require_finite,
 };
 use crate::gguf;
 use crate::text::chat;
@@ -55,29 +55,29 @@ pub fn open(dir: &Path) -> Result<ModelFolder, Refusal> {
     };
     let ParsedConfig { config, dtype: declared_dtype, unread } = parsed;
     let stored = locate(dir, &config, &files)?;
-    let warnings = warnings(dir, &unread);
+    let warnings = warnings(dir, &unread)?;
     Ok(ModelFolder { dir: dir.to_owned(), config, declared_dtype, warnings, files, stored })
 }
 
-fn warnings(dir: &Path, unread: &[String]) -> Vec<String> {
+fn warnings(dir: &Path, unread: &[String]) -> Result<Vec<String>, Refusal> {
     let mut all = Vec::new();
     if !unread.is_empty() {
         let names = unread.join(", ");
         all.push(format!("{}: unknown fields are not read: {names}", dir.join(CONFIG).display()));
     }
     let adapter = dir.join(ADAPTER);
-    if adapter.exists() {
+    if is_there(&adapter)? {
         all.push(format!(
             "{} is not applied: the weights are taken as they are",
             adapter.display()
         ));
     }
-    all
+    Ok(all)
 }
 
 /// True for a folder of a model, whatever else is in it, and for a GGUF file.
-pub fn is_model(path: &Path) -> bool {
-    path.join(CONFIG).exists() || gguf::find(path).is_ok_and(|it| it.is_some())
+pub fn is_model(path: &Path) -> Result<bool, Refusal> {
+    Ok(is_there(&path.join(CONFIG))? || gguf::find(path)?.is_some())
 }
 
 /// The shape of a folder's model and the number format it declares, from `config.json` and
@@ -87,13 +87,13 @@ pub fn read_config(dir: &Path) -> Result<ParsedConfig, Refusal> {
         return gguf::read_config(&file);
     }
     let config_file = dir.join(CONFIG);
-    if !config_file.exists() && dir.join(ADAPTER).exists() {
+    if !is_there(&config_file)? && is_there(&dir.join(ADAPTER))? {
         return Err(refused(dir, "", "a model", "an adapter of one")
             .hint("name its base as the model and this folder as the adapter, or merge the two"));
     }
     let text = read_bounded(&config_file, MAX_JSON_BYTES)?;
     let generation_file = dir.join(GENERATION);
-    let generation = if generation_file.exists() {
+    let generation = if is_there(&generation_file)? {
         Some(read_bounded(&generation_file, MAX_JSON_BYTES)?)
     } else {
         None
@@ -103,8 +103,7 @@ pub fn read_config(dir: &Path) -> Result<ParsedConfig, Refusal> {
 }
 
 /// Hands every tensor of the folder to `sink` in the order of [`Config::tensors`], as f32, row by
-/// row (`[out, in]` for linear weights). One tensor is in memory at a time, and none at all where
-/// the file already holds f32.
+/// row (`[out, in]` for linear weights). One tensor is in memory at a time.
 ///
 /// A tied model may carry `lm_head.weight`; it must equal the embedding.
 pub fn read_weights(
@@ -114,10 +113,9 @@ pub fn read_weights(
     let mut buffer = Vec::new();
     for (spec, stored) in &folder.stored {
         let file = &folder.files[stored.file];
-        let values = stored.values(file, &mut buffer);
-        require_finite(&file.path, &spec.name, values)?;
-        sink(spec, values);
-        file.forget(stored);
+        stored.read(file, &mut buffer)?;
+        require_finite(&file.path, &spec.name, &buffer)?;
+        sink(spec, &buffer);
     }
     if folder.config.tied {
         require_equal_head(folder)?;
@@ -201,8 +199,8 @@ impl ModelFolder {
         let Some((spec, stored)) = self.stored.iter().find(|it| it.0.name == name) else {
             return Ok(None);
         };
-        let (file, mut buffer) = (&self.files[stored.file], Vec::new());
-        let values = stored.values(file, &mut buffer).to_vec();
+        let (file, mut values) = (&self.files[stored.file], Vec::new());
+        stored.read(file, &mut values)?;
         require_finite(&file.path, &spec.name, &values)?;
         Ok(Some(values))
     }
@@ -233,7 +231,7 @@ pub fn read_tokenizer_files(dir: &Path) -> Result<Companions, Refusal> {
     let mut found = Vec::new();
     for name in TOKENIZER_FILES {
         let file = dir.join(name);
-        if file.exists() {
+        if is_there(&file)? {
             found.push((*name, read_bounded(&file, MAX_TOKENIZER_BYTES)?));
         }
     }
@@ -251,11 +249,11 @@ impl ModelFolder {
 
 /// Names of the safetensors files of a folder.
 fn weight_files(dir: &Path) -> Result<Vec<String>, Refusal> {
-    if dir.join(SINGLE).exists() {
+    if is_there(&dir.join(SINGLE))? {
         return Ok(vec![SINGLE.to_owned()]);
     }
     let index_file = dir.join(INDEX);
-    if !index_file.exists() {
+    if !is_there(&index_file)? {
         let expected = format!("{SINGLE} or {INDEX}");
         return Err(refused(dir, "", expected, "neither").hint(
             "weights in another format (pytorch_model.bin) are to be saved as safetensors first",
@@ -373,19 +371,14 @@ pub(super) fn require_equal_head(folder: &ModelFolder) -> Result<(), Refusal> {
     let head =
         accept(file, i, &TensorSpec { name: HEAD.to_owned(), shape: embedding.shape.clone() })?;
     let other = &folder.files[at.file];
-    if head.dtype == at.dtype && head.bytes(file) == at.bytes(other) {
-        return Ok(());
-    }
     let (mut left, mut right) = (Vec::new(), Vec::new());
-    let (head, embedding) = (head.values(file, &mut left), at.values(other, &mut right));
-    let mut pairs = head.iter().zip(embedding.iter());
-    match pairs.position(|(one, two)| one != two) {
-        None => Ok(()),
-        Some(at) => {
-            let expected = format!("a copy of {EMBEDDING}, as tie_word_embeddings is true");
-            let got = format!("{} for {} at position {at}", head[at], embedding[at]);
-            Err(refused(&file.path, HEAD, expected, got)
-                .hint("set tie_word_embeddings to false in config.json to use both"))
-        }
-    }
+    head.read(file, &mut left)?;
+    at.read(other, &mut right)?;
+    let Some(at) = left.iter().zip(&right).position(|(one, two)| one != two) else {
+        return Ok(());
+    };
+    let expected = format!("a copy of {EMBEDDING}, as tie_word_embeddings is true");
+    let got = format!("{} for {} at position {at}", left[at], right[at]);
+    Err(refused(&file.path, HEAD, expected, got)
+        .hint("set tie_word_embeddings to false in config.json to use both"))
 }

@@ -1,11 +1,12 @@
-//! One file of weights, safetensors or GGUF: its header, checked, and the bytes of its tensors.
+//! One file of weights, safetensors or GGUF: its header, checked, and the numbers of its tensors.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use hapo_core::Refusal;
 use hapo_core::UniqueFields;
-use memmap2::Mmap;
 use serde_json::Value;
 
 use crate::config::dtype::Dtype;
@@ -16,11 +17,11 @@ use crate::gguf::{self, Change, Encoding};
 /// A header of 1024 layers takes about 2 MB.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
 
-/// One file: its bytes and its header.
+/// One file, open, and its header.
 #[derive(Debug)]
 pub(super) struct WeightFile {
     pub(super) path: PathBuf,
-    map: Mmap,
+    file: File,
     pub(super) tensors: BTreeMap<String, Entry>,
     /// The writer's notes beside the tensors.
     pub(super) metadata: BTreeMap<String, String>,
@@ -61,57 +62,60 @@ impl Entry {
 }
 
 impl Stored {
-    pub(super) fn bytes<'a>(&self, file: &'a WeightFile) -> &'a [u8] {
-        &file.map[self.start..self.end]
-    }
-
-    pub(super) fn values<'a>(&self, file: &'a WeightFile, buffer: &'a mut Vec<f32>) -> &'a [f32] {
-        let bytes = self.bytes(file);
-        // Nearly every writer pads the header, so that f32 needs no copy.
-        if self.encoding == Encoding::Plain(Dtype::F32)
-            && self.change == Change::None
-            && cfg!(target_endian = "little")
-            && let Ok(values) = bytemuck::try_cast_slice(bytes)
-        {
-            return values;
+    /// Reads the tensor into `values`, row by row, piece by piece.
+    pub(super) fn read(&self, file: &WeightFile, values: &mut Vec<f32>) -> Result<(), Refusal> {
+        /// Blocks read at a time.
+        const PIECE: usize = 1 << 16;
+        let (numbers, bytes) = self.encoding.block();
+        let piece = PIECE * bytes as usize;
+        values.clear();
+        values.reserve_exact((self.end - self.start) / bytes as usize * numbers as usize);
+        let (mut read, mut decoded) = (vec![0; piece.min(self.end - self.start)], Vec::new());
+        for start in (self.start..self.end).step_by(piece) {
+            let read = &mut read[..piece.min(self.end - start)];
+            file.read_at(start, read)?;
+            self.encoding.decode(read, &mut decoded);
+            values.extend_from_slice(&decoded);
         }
-        self.encoding.decode(bytes, buffer);
-        self.change.undo(buffer, self.columns);
+        self.change.undo(values, self.columns);
         if self.encoding.plain().is_none() && self.dtype == Dtype::Bf16 {
-            for it in buffer.iter_mut() {
+            for it in values {
                 *it = half::bf16::from_f32(*it).to_f32();
             }
         }
-        buffer
+        Ok(())
     }
 }
 
 impl WeightFile {
-    /// Gives back the memory that a tensor's bytes took while they were read.
-    #[cfg(unix)]
-    pub(super) fn forget(&self, read: &Stored) {
-        let (start, len) = (read.start, read.end - read.start);
-        // SAFETY: the map is read-only and backed by the file: dropped pages are read from the file again.
-        let advice = unsafe {
-            self.map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, len)
-        };
-        // Only advice: without it the pages stay until they are needed elsewhere.
-        let _ = advice;
+    /// Fills `bytes` from a place of the file on. Read rather than mapped: a file that is shortened meanwhile, or a disk
+    /// that fails, is an error and not a signal.
+    fn read_at(&self, place: usize, bytes: &mut [u8]) -> Result<(), Refusal> {
+        #[cfg(unix)]
+        let read = std::os::unix::fs::FileExt::read_exact_at(&self.file, bytes, place as u64);
+        #[cfg(windows)]
+        let read = std::os::windows::fs::FileExt::seek_read(&self.file, bytes, place as u64)
+            .and_then(
+                |n| if n < bytes.len() { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) },
+            );
+        read.map_err(|cause| match cause.kind() {
+            ErrorKind::UnexpectedEof => {
+                malformed(&self.path, format!("{} more bytes", bytes.len()), "the end of the file")
+            }
+            _ => io("read", &self.path)(cause),
+        })
     }
-
-    #[cfg(not(unix))]
-    pub(super) fn forget(&self, _: &Stored) {}
 
     /// A GGUF file, whose tensors have the names of a folder, and its configuration.
     pub(super) fn of_gguf(path: PathBuf) -> Result<(ParsedConfig, Self), Refusal> {
-        let (parsed, map, entries) = gguf::open(&path)?;
+        let (parsed, file, entries) = gguf::open(&path)?;
         let entry = |it: gguf::Entry| {
             let gguf::Entry { name, encoding, shape, start, end, change } = it;
             let dtype = encoding.to_string();
             (name, Entry { dtype, encoding: Some(encoding), change, shape, start, end })
         };
         let tensors = entries.into_iter().map(entry).collect();
-        Ok((parsed, Self { path, map, tensors, metadata: BTreeMap::new() }))
+        Ok((parsed, Self { path, file, tensors, metadata: BTreeMap::new() }))
     }
 
     pub(super) fn open(path: PathBuf) -> Result<Self, Refusal> {
@@ -121,12 +125,20 @@ impl WeightFile {
             let expected = "a safetensors file of at least 8 bytes";
             return Err(malformed(&path, expected, format!("{length} bytes")));
         }
-        // SAFETY: the map is only read, and every value of its bytes is valid. Another process
-        // that shortens the file meanwhile ends this one with a bus error, which the module header
-        // admits; it cannot make these reads touch other memory.
-        let map = unsafe { Mmap::map(&file) }.map_err(io("map", &path))?;
-        let (tensors, metadata) = parse_header(&path, &map)?;
-        Ok(Self { path, map, tensors, metadata })
+        let mut it =
+            Self { path, file, tensors: BTreeMap::default(), metadata: BTreeMap::default() };
+        let mut size = [0; 8];
+        it.read_at(0, &mut size)?;
+        let (size, most) = (u64::from_le_bytes(size), MAX_HEADER_BYTES.min(length - 8));
+        if size > most {
+            let expected = format!("a header of at most {most} bytes");
+            let got = format!("a header length of {size}");
+            return Err(malformed(&it.path, expected, got));
+        }
+        let mut header = vec![0; size as usize];
+        it.read_at(8, &mut header)?;
+        (it.tensors, it.metadata) = parse_header(&it.path, &header, length)?;
+        Ok(it)
     }
 }
 
@@ -135,16 +147,9 @@ type Header = (BTreeMap<String, Entry>, BTreeMap<String, String>);
 
 /// The tensors of a safetensors file, which follow each other from the end of the header to
 /// the end of the file.
-fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Refusal> {
-    let (length, rest) = bytes.split_first_chunk::<8>().expect("the caller has seen 8 bytes");
-    let header_bytes = u64::from_le_bytes(*length);
-    if header_bytes > MAX_HEADER_BYTES || header_bytes > rest.len() as u64 {
-        let most = MAX_HEADER_BYTES.min(rest.len() as u64);
-        let expected = format!("a header of at most {most} bytes");
-        return Err(malformed(path, expected, format!("a header length of {header_bytes}")));
-    }
-    let data_start = 8 + header_bytes as usize;
-    let header: UniqueFields<Value> = serde_json::from_slice(&rest[..header_bytes as usize])
+fn parse_header(path: &Path, header: &[u8], length: u64) -> Result<Header, Refusal> {
+    let data_start = 8 + header.len();
+    let header: UniqueFields<Value> = serde_json::from_slice(header)
         .map_err(|cause| malformed(path, "a JSON object as header", cause.to_string()))?;
 
     let (mut entries, mut metadata) = (Vec::new(), BTreeMap::new());
@@ -173,10 +178,10 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Refusal> {
                 format!("bytes {start} to {end}"),
             );
         }
-        if end > (bytes.len() - data_start) as u64 {
+        if end > length - data_start as u64 {
             return refuse(
                 format!("a file of {} bytes", last_end.saturating_add(data_start as u64)),
-                format!("{} bytes", bytes.len()),
+                format!("{length} bytes"),
             );
         }
         let known = Dtype::from_safetensors_name(&dtype);
@@ -203,9 +208,9 @@ fn parse_header(path: &Path, bytes: &[u8]) -> Result<Header, Refusal> {
         tensors.insert(name, entry);
     }
     let end = data_start as u64 + previous_end;
-    if end != bytes.len() as u64 {
+    if end != length {
         let expected = format!("{end} bytes, where the last tensor ends");
-        return Err(malformed(path, expected, format!("{} bytes", bytes.len())));
+        return Err(malformed(path, expected, format!("{length} bytes")));
     }
     Ok((tensors, metadata))
 }

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-use hapo_core::Refusal;
+use hapo_core::{Refusal, hex};
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
 use crate::config::dtype::{self, Dtype};
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json;
 use crate::families::family_of;
-use crate::files::{excerpt, in_file, io, malformed, refused, require_finite};
+use crate::files::{excerpt, in_file, io as failed, is_there, malformed, refused, require_finite};
 use crate::gguf;
 use crate::text::chat;
 
@@ -53,25 +54,26 @@ pub fn write(
     config: &Config,
     layout: &Layout<'_>,
     mut source: impl FnMut(&TensorSpec) -> Vec<f32>,
-) -> Result<(), Refusal> {
+) -> Result<Checksums, Refusal> {
     let checked = config.check().and_then(|()| family_of(config));
     checked.map_err(|refusal| in_file(&dir.join(CONFIG), refusal))?;
     refuse_file_names(dir, layout.tokenizer_files)?;
-    fs::create_dir_all(dir).map_err(io("create", dir))?;
+    fs::create_dir_all(dir).map_err(failed("create", dir))?;
     refuse_existing_weights(dir)?;
 
     let tensors = config.file_tensors();
     let shards = plan_shards(tensors.iter().map(|it| it.spec.clone()).collect(), layout);
     let mut whole = |spec: &TensorSpec| whole(&tensors, spec, &mut source);
     let n_shards = shards.len();
-    let mut weight_map = BTreeMap::new();
+    let (mut weight_map, mut written) = (BTreeMap::new(), Checksums::new());
     let mut total_bytes = 0;
     for (i, specs) in shards.iter().enumerate() {
         let name = match n_shards {
             1 => SINGLE.to_owned(),
             _ => format!("model-{:05}-of-{n_shards:05}.safetensors", i + 1),
         };
-        write_weights(&dir.join(&name), specs, layout.dtype, &[], &mut whole)?;
+        let sum = write_weights(&dir.join(&name), specs, layout.dtype, &[], &mut whole)?;
+        written.insert(name.clone(), sum);
         for spec in specs {
             total_bytes += element_count(spec) * layout.dtype.size();
             weight_map.insert(spec.name.clone(), name.clone());
@@ -82,13 +84,16 @@ pub fn write(
             "metadata": { "total_size": total_bytes },
             "weight_map": weight_map,
         });
-        write_file(&dir.join(INDEX), |out| writeln!(out, "{index:#}"))?;
+        let sum = write_file(&dir.join(INDEX), |out| writeln!(out, "{index:#}"))?;
+        written.insert(INDEX.to_owned(), sum);
     }
-    write_companions(dir, config, layout.tokenizer_files)?;
-    write_file(&dir.join(CONFIG), |out| {
+    write_companions(dir, config, layout.tokenizer_files, &mut written)?;
+    let sum = write_file(&dir.join(CONFIG), |out| {
         out.write_all(config_json::render(config, layout.dtype).as_bytes())
     })?;
-    sync_dir(dir)
+    written.insert(CONFIG.to_owned(), sum);
+    sync_dir(dir)?;
+    Ok(written)
 }
 
 /// Writes the files that go with weights, and `generation_config.json`.
@@ -96,15 +101,19 @@ pub(super) fn write_companions(
     dir: &Path,
     config: &Config,
     files: &[(&str, &[u8])],
+    written: &mut Checksums,
 ) -> Result<(), Refusal> {
     let (kept, files): (Vec<_>, Vec<_>) = files.iter().partition(|it| it.0 == GENERATION);
     for (name, bytes) in files {
-        write_file(&dir.join(name), |out| out.write_all(bytes))?;
+        let sum = write_file(&dir.join(name), |out| out.write_all(bytes))?;
+        written.insert((*name).to_owned(), sum);
     }
     let path = dir.join(GENERATION);
     let text = config_json::render_generation(config, kept.first().map(|it| it.1));
     let text = text.map_err(|refusal| in_file(&path, refusal))?;
-    write_file(&path, |out| out.write_all(text.as_bytes()))
+    let sum = write_file(&path, |out| out.write_all(text.as_bytes()))?;
+    written.insert(GENERATION.to_owned(), sum);
+    Ok(())
 }
 
 /// Writes a model as one GGUF file for llama.cpp: matrices as `layout.dtype`, vectors as f32, the tokenizer and the chat
@@ -116,7 +125,7 @@ pub fn write_gguf(
     mut source: impl FnMut(&TensorSpec) -> Vec<f32>,
 ) -> Result<(), Refusal> {
     config.check().map_err(|refusal| in_file(path, refusal))?;
-    if path.exists() {
+    if is_there(path)? {
         let hint = "write into a new file; an old model is never replaced";
         return Err(refused(path, "", "no file of this name", "one").hint(hint));
     }
@@ -139,7 +148,7 @@ pub fn write_gguf(
             let checked = require_writable(path, &it.spec, it.dtype, &values);
             if let Err(error) = checked {
                 refused = Some(error);
-                return Err(std::io::ErrorKind::InvalidData.into());
+                return Err(io::ErrorKind::InvalidData.into());
             }
             it.change.apply(&mut values, columns);
             dtype::encode(it.dtype, &values, &mut bytes);
@@ -148,7 +157,7 @@ pub fn write_gguf(
         }
         Ok(())
     });
-    refused.map_or(written, Err)?;
+    refused.map_or(written.map(drop), Err)?;
     require_same_shape(path, config).inspect_err(|_| {
         // Nothing to add when this fails too: the first cause is the one to report.
         let _ = fs::remove_file(path);
@@ -223,7 +232,7 @@ pub(super) fn write_weights(
     dtype: Dtype,
     notes: &[(&str, &str)],
     source: &mut impl FnMut(&TensorSpec) -> Vec<f32>,
-) -> Result<(), Refusal> {
+) -> Result<String, Refusal> {
     let mut refused = None;
     let written = write_file(path, |out| {
         let header = header_bytes(specs, dtype, notes);
@@ -234,7 +243,7 @@ pub(super) fn write_weights(
             let values = source(spec);
             if let Err(error) = require_writable(path, spec, dtype, &values) {
                 refused = Some(error);
-                return Err(std::io::ErrorKind::InvalidData.into());
+                return Err(io::ErrorKind::InvalidData.into());
             }
             for chunk in values.chunks(CHUNK) {
                 dtype::encode(dtype, chunk, &mut bytes);
@@ -300,40 +309,74 @@ fn require_writable(
     Ok(())
 }
 
-/// Writes a file under a temporary name in the same folder, flushes it to the disk and renames it.
-pub(super) fn write_file(
+/// Writes a file under a temporary name in the same folder, flushes it to the disk and renames it; gives the SHA-256 of
+/// what it wrote. Where the file has fewer bytes than were handed over, it does not appear.
+pub fn write_file(
     path: &Path,
-    fill: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>,
-) -> Result<(), Refusal> {
+    fill: impl FnOnce(&mut BufWriter<Summed>) -> io::Result<()>,
+) -> Result<String, Refusal> {
     let mut name = path.file_name().expect("every file written has a name").to_owned();
     name.push(".partial");
     let temporary = path.with_file_name(name);
     let write = || {
-        let mut out = BufWriter::with_capacity(1 << 20, File::create(&temporary)?);
+        let file = File::create(&temporary)?;
+        let mut out =
+            BufWriter::with_capacity(1 << 20, Summed { file, hash: Sha256::default(), length: 0 });
         fill(&mut out)?;
-        let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
+        let Summed { file, hash, length } =
+            out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
-        fs::rename(&temporary, path)
+        let found = file.metadata()?.len();
+        if found != length {
+            let lost = format!("{length} bytes were written and {found} are there");
+            return Err(io::Error::other(lost));
+        }
+        fs::rename(&temporary, path)?;
+        Ok(hex(hash.finalize()))
     };
     write().map_err(|cause| {
         // Nothing to add when this fails too: the first cause is the one to report.
         let _ = fs::remove_file(&temporary);
-        io("write", path)(cause)
+        failed("write", path)(cause)
     })
+}
+
+/// SHA-256 of the files of a folder by their names, of the bytes as they were handed to the disk.
+pub type Checksums = BTreeMap<String, String>;
+
+/// A file whose bytes are hashed and counted on their way: what is read back is what the disk made of them.
+#[derive(Debug)]
+pub struct Summed {
+    file: File,
+    hash: Sha256,
+    length: u64,
+}
+
+impl Write for Summed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        self.length += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 /// A rename is on the disk only when its folder is.
 pub(super) fn sync_dir(dir: &Path) -> Result<(), Refusal> {
     if cfg!(unix) {
-        let handle = File::open(dir).map_err(io("open", dir))?;
-        handle.sync_all().map_err(io("flush", dir))?;
+        let handle = File::open(dir).map_err(failed("open", dir))?;
+        handle.sync_all().map_err(failed("flush", dir))?;
     }
     Ok(())
 }
 
 fn refuse_existing_weights(dir: &Path) -> Result<(), Refusal> {
-    for entry in fs::read_dir(dir).map_err(io("read", dir))? {
-        let name = entry.map_err(io("read", dir))?.file_name();
+    for entry in fs::read_dir(dir).map_err(failed("read", dir))? {
+        let name = entry.map_err(failed("read", dir))?.file_name();
         let name = name.to_string_lossy();
         if name == CONFIG || name == INDEX || name.ends_with(".safetensors") {
             return Err(refused(dir, "", "a folder without a model", name)

@@ -15,9 +15,10 @@ mod vocabulary;
 mod write;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use hapo_core::Refusal;
+use hapo_core::{Refusal, if_there};
 use memmap2::Mmap;
 
 use crate::config::TensorSpec;
@@ -32,36 +33,37 @@ pub(crate) use write::header;
 /// The GGUF file that a path names: itself, or the only one of a folder without safetensors.
 pub(crate) fn find(path: &Path) -> Result<Option<PathBuf>, Refusal> {
     let is_gguf = |path: &Path| path.extension().is_some_and(|it| it == "gguf");
-    if !path.is_dir() {
-        return Ok((path.is_file() && is_gguf(path)).then(|| path.to_owned()));
+    let Some(found) = if_there(path, path.metadata())? else { return Ok(None) };
+    if !found.is_dir() {
+        return Ok((found.is_file() && is_gguf(path)).then(|| path.to_owned()));
     }
-    let mut found = Vec::new();
+    let mut files = Vec::new();
     for entry in std::fs::read_dir(path).map_err(io("read", path))? {
         let file = entry.map_err(io("read", path))?.path();
         if file.extension().is_some_and(|it| it == "safetensors") {
             return Ok(None);
         }
-        found.extend(is_gguf(&file).then_some(file));
+        files.extend(is_gguf(&file).then_some(file));
     }
-    found.sort_unstable();
-    match found.as_slice() {
+    files.sort_unstable();
+    match files.as_slice() {
         [one, another, ..] => {
             let got = format!("{} and {}", one.display(), another.display());
             Err(refused(path, "", "one GGUF file", got).hint("name one of the files as the model"))
         }
-        _ => Ok(found.pop()),
+        _ => Ok(files.pop()),
     }
 }
 
 /// As [`read_config`](crate::folder::read_config).
 pub(crate) fn read_config(path: &Path) -> Result<ParsedConfig, Refusal> {
-    let map = map(path)?;
+    let (_, map) = map(path)?;
     parsed(&Gguf::parse(path, &map)?)
 }
 
 /// Name and bytes of the tokenizer's files, as they would be in a folder.
 pub(crate) fn tokenizer_files(path: &Path) -> Result<Companions, Refusal> {
-    let map = map(path)?;
+    let (_, map) = map(path)?;
     tokens::files(&Gguf::parse(path, &map)?)
 }
 
@@ -85,9 +87,9 @@ pub(crate) enum Change {
     PlusOne,
 }
 
-/// The configuration of a file and its tensors.
-pub(crate) fn open(path: &Path) -> Result<(ParsedConfig, Mmap, Vec<Entry>), Refusal> {
-    let map = map(path)?;
+/// The configuration of a file, the file, and its tensors.
+pub(crate) fn open(path: &Path) -> Result<(ParsedConfig, File, Vec<Entry>), Refusal> {
+    let (file, map) = map(path)?;
     let gguf = Gguf::parse(path, &map)?;
     let parsed = parsed(&gguf)?;
     let (architecture, config) = (Architecture::of(&gguf)?, &parsed.config);
@@ -107,7 +109,7 @@ pub(crate) fn open(path: &Path) -> Result<(ParsedConfig, Mmap, Vec<Entry>), Refu
         }
     });
     let entries = entries.collect();
-    Ok((parsed, map, entries))
+    Ok((parsed, file, entries))
 }
 
 fn parsed(gguf: &Gguf<'_>) -> Result<ParsedConfig, Refusal> {
@@ -116,13 +118,15 @@ fn parsed(gguf: &Gguf<'_>) -> Result<ParsedConfig, Refusal> {
     config_json::parse(gguf.path, &text, None)
 }
 
-fn map(path: &Path) -> Result<Mmap, Refusal> {
+/// A file and, of its header alone, what is read through a map.
+fn map(path: &Path) -> Result<(File, Mmap), Refusal> {
     let file = crate::files::open(path)?;
     if file.metadata().map_err(io("read", path))?.len() == 0 {
         return Err(malformed(path, "a GGUF file", "an empty one"));
     }
     // SAFETY: as for safetensors: the map is only read, and every value of its bytes is valid.
-    unsafe { Mmap::map(&file) }.map_err(io("map", path))
+    let map = unsafe { Mmap::map(&file) }.map_err(io("map", path))?;
+    Ok((file, map))
 }
 
 impl Change {
@@ -173,6 +177,7 @@ mod tests {
     fn blocks_of_each_format_have_the_bits_of_the_package_gguf() {
         let path = hapo_testing::repository("testdata/gguf/blocks.gguf");
         let map = map(&path).unwrap();
+        let (_, map) = map;
         let gguf = Gguf::parse(&path, &map).unwrap();
         let values = |name: &str| {
             let (tensor, mut values) = (&gguf.tensors[name], Vec::new());

@@ -20,6 +20,10 @@ use crate::text::growth;
 /// A tokenizer of 250,000 entries takes about 20 MB.
 const MAX_BYTES: u64 = 256 << 20;
 
+/// Longest piece of a vocabulary with scores, in bytes, and of a word that is cut into pieces, in characters: the time of
+/// an encoding grows with it.
+const MOST_PIECE: u64 = 1_000;
+
 const RETAKE: &str = "take tokenizer.json of the model this one was trained from";
 
 /// Text to token ids and back.
@@ -79,13 +83,13 @@ impl Tokenizer {
             let got = format!("one of {made} bytes where the longest token has {known}");
             return Err(refused(file, "model.merges", expected, got).hint(RETAKE));
         }
-        // A safety net for unknown bugs of the library; nothing outlives a panic of its parser.
-        let parsed = panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(text));
-        let mut inner = match parsed {
-            Ok(Ok(inner)) => inner,
-            Ok(Err(cause)) => return Err(malformed(cause.to_string())),
-            Err(_) => return Err(malformed("one on which the library fails".to_owned())),
-        };
+        let piece = if model.vocab.is_list { model.vocab.longest as u64 } else { 0 };
+        let most = model.max_input_chars_per_word.unwrap_or(0).max(piece);
+        if most > MOST_PIECE {
+            let expected = format!("pieces and words of at most {MOST_PIECE} bytes");
+            return Err(refused(file, "model", expected, format!("up to {most}")));
+        }
+        let mut inner = guarded(|| tokenizers::Tokenizer::from_bytes(text)).map_err(malformed)?;
         inner
             .with_padding(None)
             .with_truncation(None)
@@ -96,11 +100,10 @@ impl Tokenizer {
             return Err(malformed("one without tokens".to_owned()));
         };
         // The decoder sees every token once, so that one on which it fails is found now.
-        let decoded = panic::catch_unwind(panic::AssertUnwindSafe(|| inner.decode(&all, false)));
-        if decoded.is_err() {
+        if guarded(|| Ok(inner.decode(&all, false))).is_err() {
             return Err(malformed("one whose decoder fails on its own tokens".to_owned()));
         }
-        let prefix = prefix_of(&inner).map_err(|cause| malformed(cause.to_string()))?;
+        let prefix = guarded(|| prefix_of(&inner)).map_err(malformed)?;
         if let Some(id) = prefix.iter().find(|id| inner.id_to_token(**id).is_none()) {
             let expected = "special tokens of the vocabulary";
             return Err(refused(file, "post_processor", expected, format!("id {id}")).hint(RETAKE));
@@ -128,10 +131,9 @@ impl Tokenizer {
     /// Token ids of a text. Nothing is added; special tokens written out in the text become their
     /// ids.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Refusal> {
-        match self.inner.encode_fast(text, false) {
-            Ok(encoding) => Ok(encoding.get_ids().to_vec()),
-            Err(cause) => Err(self.failed("a text it can encode", cause.as_ref())),
-        }
+        let encoded = guarded(|| self.inner.encode_fast(text, false));
+        let encoded = encoded.map_err(|cause| self.failed("a text it can encode", &cause))?;
+        Ok(encoded.get_ids().to_vec())
     }
 
     /// Token ids of a text that begins a sequence: behind what the post-processor puts in front of every text (`<s>`,
@@ -144,14 +146,14 @@ impl Tokenizer {
     /// Text of token ids, with special tokens written out. Ids without a token are left out, and bytes that are no
     /// UTF-8 (a character cut in two) become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> Result<String, Refusal> {
-        (self.inner.decode(ids, false))
-            .map_err(|cause| self.failed("ids it can decode", cause.as_ref()))
+        guarded(|| self.inner.decode(ids, false))
+            .map_err(|cause| self.failed("ids it can decode", &cause))
     }
 
     /// As [`Tokenizer::decode`], without the special tokens.
     pub fn decode_without_special(&self, ids: &[u32]) -> Result<String, Refusal> {
-        (self.inner.decode(ids, true))
-            .map_err(|cause| self.failed("ids it can decode", cause.as_ref()))
+        guarded(|| self.inner.decode(ids, true))
+            .map_err(|cause| self.failed("ids it can decode", &cause))
     }
 
     /// Id of a token as the vocabulary writes it (`<|im_end|>`).
@@ -164,8 +166,17 @@ impl Tokenizer {
         self.inner.id_to_token(id)
     }
 
-    fn failed(&self, expected: &str, cause: &(dyn std::error::Error + Send + Sync)) -> Refusal {
-        refused(&self.file, "model", expected, excerpt(&cause.to_string()))
+    fn failed(&self, expected: &str, cause: &str) -> Refusal {
+        refused(&self.file, "model", expected, excerpt(cause))
+    }
+}
+
+/// What the library gives, or why not. A file can make it panic while it is read and later, at a text or at ids.
+fn guarded<T>(ask: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
+    // Nothing outlives a panic: the library changes nothing of a tokenizer that it only asks.
+    match panic::catch_unwind(panic::AssertUnwindSafe(ask)) {
+        Ok(given) => given.map_err(|cause| cause.to_string()),
+        Err(_) => Err("one on which the library fails".to_owned()),
     }
 }
 
@@ -194,6 +205,7 @@ struct Sketch {
 #[derive(Deserialize)]
 struct Model {
     dropout: Option<f64>,
+    max_input_chars_per_word: Option<u64>,
     continuing_subword_prefix: Option<String>,
     #[serde(default)]
     vocab: Tokens,
@@ -201,10 +213,11 @@ struct Model {
     merges: Merges,
 }
 
-/// The longest key of a vocabulary, in bytes; 0 for one that is no object.
+/// The longest token of a vocabulary, in bytes, and whether it is a list of pieces with scores.
 #[derive(Default)]
 struct Tokens {
     longest: usize,
+    is_list: bool,
 }
 
 /// The longest token that a merge makes, in bytes; 0 without merges. A merge is `["a", "b"]` or
@@ -216,8 +229,7 @@ struct Merges {
 
 impl<'de> Deserialize<'de> for Tokens {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let longest = deserializer.deserialize_any(Longest)?;
-        Ok(Self { longest })
+        deserializer.deserialize_any(Longest)
     }
 }
 
@@ -232,23 +244,26 @@ impl<'de> Deserialize<'de> for Merges {
 struct Longest;
 
 impl<'de> Visitor<'de> for Longest {
-    type Value = usize;
+    type Value = Tokens;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a vocabulary")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<usize, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tokens, A::Error> {
         let mut longest = 0;
         while let Some((token, _)) = map.next_entry::<String, IgnoredAny>()? {
             longest = longest.max(token.len());
         }
-        Ok(longest)
+        Ok(Tokens { longest, is_list: false })
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<usize, A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(0)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tokens, A::Error> {
+        let mut longest = 0;
+        while let Some((token, _)) = list.next_element::<(String, IgnoredAny)>()? {
+            longest = longest.max(token.len());
+        }
+        Ok(Tokens { longest, is_list: true })
     }
 }
 

@@ -607,3 +607,34 @@ fn the_chat_template_is_the_text_of_the_folder() {
     fs::remove_file(&file).unwrap();
     assert_eq!(template(out.path()).unwrap(), None);
 }
+
+/// A map of a shortened file would end the process by a signal.
+#[test]
+fn a_file_that_is_shortened_while_it_is_read_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs::copy(hapo_testing::model_dir("tiny-qwen2").join(name), folder.path().join(name))
+            .unwrap();
+    }
+    let opened = folder::open(folder.path()).unwrap();
+    let weights = folder.path().join("model.safetensors");
+    let length = fs::metadata(&weights).unwrap().len();
+    fs::File::options().write(true).open(&weights).unwrap().set_len(length / 2).unwrap();
+    let refusal = folder::read_weights(&opened, |_, _| ()).unwrap_err().to_string();
+    assert!(refusal.contains("the end of the file"), "{refusal}");
+}
+
+#[test]
+fn checksums_are_of_the_bytes_that_were_handed_over() {
+    use sha2::Digest;
+    let folder = tempfile::tempdir().unwrap();
+    let opened = folder::open(&hapo_testing::model_dir("tiny-qwen2")).unwrap();
+    let source = |spec: &hapo_model::TensorSpec| opened.tensor(&spec.name).unwrap().unwrap();
+    let written = folder::write(folder.path(), &opened.config, &Layout::default(), source).unwrap();
+    let names = ["config.json", "generation_config.json", "model.safetensors"];
+    assert!(written.keys().eq(names));
+    for (name, sum) in written {
+        let bytes = fs::read(folder.path().join(&name)).unwrap();
+        assert_eq!(hapo_core::hex(sha2::Sha256::digest(&bytes)), sum, "{name}");
+    }
+}

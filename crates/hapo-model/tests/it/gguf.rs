@@ -125,7 +125,7 @@ fn a_file_is_a_folder_with_its_tokens_template_and_ends() {
     let of_folder = hapo_model::load(out.path(), Cpu::new(1).unwrap(), |_| 64).unwrap();
     let of_file = hapo_model::load_frozen(&file("qwen2"), Cpu::new(1).unwrap(), |_| 64).unwrap();
     assert_eq!(of_folder.fingerprint, of_file.fingerprint);
-    assert!(folder::is_model(out.path()) && folder::is_model(&file("qwen2")));
+    assert!(folder::is_model(out.path()).unwrap() && folder::is_model(&file("qwen2")).unwrap());
     fs::copy(file("llama"), out.path().join("second.gguf")).unwrap();
     let error = folder::open(out.path()).unwrap_err().to_string();
     assert!(error.contains("expected one GGUF file"), "{error}");

@@ -245,3 +245,149 @@ fn a_pipe_is_no_tokenizer() {
     let error = Tokenizer::open(folder.path()).unwrap_err();
     assert!(error.to_string().contains("expected a file, got a pipe or device"), "{error}");
 }
+
+/// What a tokenizer does with some texts and ids: it gives something or refuses, and comes back.
+fn try_out(bytes: &[u8]) {
+    let Ok(tokenizer) = Tokenizer::from_bytes(Path::new("t"), bytes) else { return };
+    let long = "word ".repeat(4000) + &"a".repeat(20_000);
+    for text in ["", "a", "What is 3 + 4?\n", "\u{e9}\u{301}\u{1f600}\u{0}", &long] {
+        let (ids, prompt) = (tokenizer.encode(text), tokenizer.encode_prompt(text));
+        for ids in [ids, prompt].into_iter().flatten() {
+            let _ = tokenizer.decode(&ids);
+            let _ = tokenizer.decode_without_special(&ids);
+        }
+    }
+    let _ = tokenizer.decode(&[0, 7, u32::MAX]);
+}
+
+#[test]
+fn rules_on_which_the_library_panics_are_refused_or_end_in_an_error() {
+    let cases = [
+        ("pre_tokenizer", json!({ "type": "FixedLength", "length": 0 })),
+        (
+            "post_processor",
+            json!({ "type": "TemplateProcessing", "single": [{ "Sequence": { "id": "B", "type_id": 0 } }], "pair": [], "special_tokens": {} }),
+        ),
+        ("normalizer", json!({ "type": "Precompiled", "precompiled_charsmap": "BAAAAAAAAAA=" })),
+        (
+            "normalizer",
+            json!({ "type": "Sequence", "normalizers": [{ "type": "Prepend", "prepend": "" }] }),
+        ),
+        (
+            "decoder",
+            json!({ "type": "Sequence", "decoders": [{ "type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true }, { "type": "Strip", "content": "\u{e9}", "start": 3, "stop": 1 }] }),
+        ),
+    ];
+    for (field, value) in cases {
+        try_out(&edited(|it| it[field] = value.clone()));
+    }
+    let refused = |model: Value| {
+        let text = json!({ "version": "1.0", "added_tokens": [], "model": model }).to_string();
+        let refusal =
+            Tokenizer::from_bytes(Path::new("t"), text.as_bytes()).unwrap_err().to_string();
+        assert!(refusal.contains("pieces and words of at most 1000 bytes"), "{refusal}");
+    };
+    refused(
+        json!({ "type": "Unigram", "unk_id": 0, "vocab": [["a", 0.0], ["b".repeat(8192), -1.0]] }),
+    );
+    refused(
+        json!({ "type": "WordPiece", "unk_token": "u", "continuing_subword_prefix": "##", "max_input_chars_per_word": 1_u64 << 62, "vocab": { "u": 0 } }),
+    );
+}
+
+/// `HAPO_TOKENIZERS` says how many; 300 among the slow tests.
+#[test]
+fn random_tokenizers_end_in_ids_or_errors() {
+    let asked = std::env::var("HAPO_TOKENIZERS").ok().and_then(|it| it.parse().ok());
+    if asked.is_none() && hapo_testing::slow() {
+        return;
+    }
+    let mut rng = hapo_core::CounterRng::new(
+        1,
+        hapo_core::RngStream::Generate,
+        hapo_core::RngCounter::default(),
+    );
+    let mut below = |n: usize| (rng.uniform() * n as f64) as usize;
+    let texts = ["", " ", "a", "\u{e9}", "\u{2581}", "##", "<|im_end|>", "BAAAAAAAAAA=", "ab ab"];
+    let kinds = [
+        (
+            "normalizer",
+            &[
+                "Sequence",
+                "Lowercase",
+                "NFD",
+                "NFKC",
+                "Strip",
+                "StripAccents",
+                "Prepend",
+                "Replace",
+                "Precompiled",
+                "BertNormalizer",
+                "ByteLevel",
+            ][..],
+        ),
+        (
+            "pre_tokenizer",
+            &[
+                "Sequence",
+                "ByteLevel",
+                "Whitespace",
+                "Split",
+                "Punctuation",
+                "Metaspace",
+                "CharDelimiterSplit",
+                "Digits",
+                "FixedLength",
+                "UnicodeScripts",
+            ],
+        ),
+        (
+            "decoder",
+            &[
+                "Sequence",
+                "ByteLevel",
+                "WordPiece",
+                "Metaspace",
+                "BPEDecoder",
+                "CTC",
+                "Fuse",
+                "Strip",
+                "Replace",
+                "ByteFallback",
+            ],
+        ),
+        (
+            "post_processor",
+            &["Sequence", "ByteLevel", "BertProcessing", "RobertaProcessing", "TemplateProcessing"],
+        ),
+    ];
+    for _ in 0..asked.unwrap_or(300) {
+        let (field, types) = kinds[below(kinds.len())];
+        let mut parts = Vec::new();
+        for _ in 0..=below(3) {
+            let text = |at: usize| Value::from(texts[at]);
+            let bool = |it: usize| it == 0;
+            parts.push(json!({
+                "type": types[below(types.len())], "prepend": text(below(9)), "content": text(below(9)),
+                "pattern": { (if bool(below(2)) { "String" } else { "Regex" }): texts[below(9)] },
+                "precompiled_charsmap": text(below(9)), "length": below(3), "start": below(5), "stop": below(5),
+                "strip_left": bool(below(2)), "strip_right": bool(below(2)), "behavior": "Isolated", "invert": bool(below(2)),
+                "replacement": text(below(9)), "prepend_scheme": "always", "split": bool(below(2)), "delimiter": text(below(9)),
+                "individual_digits": true, "add_prefix_space": bool(below(2)), "trim_offsets": bool(below(2)), "use_regex": bool(below(2)),
+                "prefix": text(below(9)), "suffix": text(below(9)), "cleanup": bool(below(2)), "pad_token": text(below(9)),
+                "word_delimiter_token": text(below(9)), "sep": [texts[below(9)], below(400)], "cls": [texts[below(9)], below(400)],
+                "single": [{ "Sequence": { "id": if bool(below(2)) { "A" } else { "B" }, "type_id": below(3) } }], "pair": [], "special_tokens": {},
+                "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true,
+                "normalizers": [], "pretokenizers": [], "decoders": [], "processors": [],
+            }));
+        }
+        let list = ["normalizers", "pretokenizers", "decoders", "processors"]
+            [kinds.iter().position(|it| it.0 == field).unwrap()];
+        let value = if parts.len() == 1 {
+            parts.remove(0)
+        } else {
+            json!({ "type": "Sequence", list: parts })
+        };
+        try_out(&edited(|it| it[field] = value));
+    }
+}

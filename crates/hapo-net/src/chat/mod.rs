@@ -17,8 +17,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::http::retry_after;
 use crate::http::ureq::http::{HeaderMap, StatusCode};
+use crate::http::{redacted, retry_after};
 use hapo_core::{Fault, Hint, Refusal, Remedy, RngCounter, RngStream, uniform};
 use serde_json::Value;
 
@@ -269,34 +269,17 @@ impl Client {
         };
         let text = String::from_utf8_lossy(body);
         let json = hapo_core::without_lone_surrogates(&text);
-        let Ok(mut value) = serde_json::from_str::<Value>(&json) else {
-            return Cow::Owned(text.replace(key, "***").into_bytes());
+        // Written anew, a text of JSON has one form, and so has the key in it.
+        let value = serde_json::from_str::<Value>(&json).map(|value| value.to_string());
+        let (text, key) = match value {
+            Ok(text) => (text, Value::from(key.as_str()).to_string().trim_matches('"').to_owned()),
+            Err(_) => (text.into_owned(), key.clone()),
         };
-        if redact(&mut value, key) {
-            Cow::Owned(value.to_string().into_bytes())
+        if text.contains(&key) {
+            Cow::Owned(redacted(&text, Some(&key), "").into_bytes())
         } else {
             Cow::Borrowed(body)
         }
-    }
-}
-
-/// Replaces a key in every text of a value and says whether it was there.
-fn redact(value: &mut Value, key: &str) -> bool {
-    match value {
-        Value::String(it) if it.contains(key) => {
-            *it = it.replace(key, "***");
-            true
-        }
-        Value::Array(items) => items.iter_mut().fold(false, |found, it| redact(it, key) | found),
-        Value::Object(fields) => {
-            let has_key = fields.keys().any(|it| it.contains(key));
-            if has_key {
-                let renamed = std::mem::take(fields).into_iter();
-                *fields = renamed.map(|(name, it)| (name.replace(key, "***"), it)).collect();
-            }
-            fields.values_mut().fold(has_key, |found, it| redact(it, key) | found)
-        }
-        _ => false,
     }
 }
 

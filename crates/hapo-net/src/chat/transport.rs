@@ -49,8 +49,6 @@ impl Transport {
             .tls_config(certificates)
             .timeout_global(Some(policy.timeout))
             .timeout_connect(Some(policy.timeout.min(Duration::from_secs(30))))
-            .max_idle_connections(policy.concurrency)
-            .max_idle_connections_per_host(policy.concurrency)
             .build()
             .new_agent();
         Ok(Self {

@@ -81,7 +81,9 @@ impl CachedRepo {
     /// Notes the revision's commit. A revision may be a path.
     pub(crate) fn write_revision(&self, commit: &str) -> io::Result<()> {
         let path = self.revision_path();
-        fs::create_dir_all(path.parent().unwrap_or(&path))?;
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
         fs::write(path, commit)
     }
 }

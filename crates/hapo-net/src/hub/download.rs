@@ -1,6 +1,5 @@
 //! Models and data sets of a hub, as folders and files of the cache.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use hapo_core::Refusal;
@@ -11,6 +10,8 @@ use crate::hub::fetch::{Absent, Fetcher, Listing, shown};
 use crate::hub::id::{DatasetFile, RepoId};
 use crate::hub::names::{files_below, is_data_file, is_shard, missing_shards, model_files};
 
+const CONFIG: &str = "config.json";
+
 impl Hub {
     /// The folder of a model with the files that run it: configuration, tokenizer, chat template, and the weights in
     /// safetensors. Cached files are not fetched again; if the hub is unreachable, a whole snapshot of the cache is
@@ -18,12 +19,9 @@ impl Hub {
     pub fn model(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<Snapshot, Refusal> {
         let fetcher = Fetcher::new(self, id, RepoKind::Model);
         let is_whole = |folder: &Path| {
-            let has_weights = fs::read_dir(folder).is_ok_and(|mut entries| {
-                entries.any(|it| {
-                    it.is_ok_and(|it| it.path().extension().is_some_and(|it| it == "safetensors"))
-                })
-            });
-            folder.join("config.json").exists() && has_weights
+            let names = files_below(folder)?;
+            let is_weights = |it: &String| it.ends_with(".safetensors") && !it.contains('/');
+            Ok(names.iter().any(|it| it == CONFIG) && names.iter().any(is_weights))
         };
         let (commit, names) = match fetcher.listing(progress)? {
             Listing::Found { commit, names } => (commit, names),
@@ -54,12 +52,11 @@ impl Hub {
         id: &RepoId,
         progress: &mut dyn Progress,
     ) -> Result<PathBuf, Refusal> {
-        const CONFIG: &str = "config.json";
         let fetcher = Fetcher::new(self, id, RepoKind::Model);
         let commit = match fetcher.listing(progress)? {
             Listing::Found { commit, .. } => commit,
             Listing::None(why) => {
-                let has = |folder: &Path| folder.join(CONFIG).exists();
+                let has = |folder: &Path| Ok(files_below(folder)?.iter().any(|it| it == CONFIG));
                 return Ok(fetcher.cached(&has, &why, progress)?.folder);
             }
         };
@@ -82,7 +79,7 @@ impl Hub {
             }
         };
         let files = fetcher.data_files(wanted.path.as_deref(), &names)?;
-        fetcher.keep_listing(&commit, &names);
+        fetcher.keep_listing(&commit, &names)?;
         for name in &files {
             fetcher.file(&commit, name, progress)?;
         }
@@ -98,21 +95,19 @@ fn cached_dataset(
     why: &Absent,
     progress: &mut dyn Progress,
 ) -> Result<PathBuf, Refusal> {
-    let has = |folder: &Path| match path {
-        Some(path) => folder.join(path).exists(),
-        None => files_below(folder).iter().any(|it| is_data_file(it)),
-    };
-    let snapshot = fetcher.snapshot().filter(|it| has(&it.folder));
     let nothing = || fetcher.absent(&fetcher.what(None), why);
-    let Snapshot { folder, commit } = snapshot.ok_or_else(nothing)?;
-    let names = files_below(&folder);
-    let listing = fetcher.kept_listing(&commit).filter(|_| path.is_none());
+    let Snapshot { folder, commit } = fetcher.snapshot()?.ok_or_else(nothing)?;
+    let names = files_below(&folder)?;
+    if !names.iter().any(|it| path.map_or_else(|| is_data_file(it), |path| it == path)) {
+        return Err(nothing());
+    }
+    let listing = fetcher.kept_listing(&commit)?.filter(|_| path.is_none());
     let files = fetcher.data_files(path, listing.as_ref().unwrap_or(&names))?;
     let is_unlisted = path.is_none() && listing.is_none();
     let missing: Vec<String> = if is_unlisted {
         missing_shards(&files)
     } else {
-        let absent = files.iter().filter(|it| !folder.join(it).exists());
+        let absent = files.iter().filter(|it| !names.iter().any(|name| name == **it));
         absent.map(|it| (*it).to_owned()).collect()
     };
     if !missing.is_empty() {

@@ -80,6 +80,7 @@ impl Hub {
             .or_else(|| get("HUGGING_FACE_HUB_TOKEN"))
             .or_else(|| {
                 let implicit = !is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN");
+                // On EIO there is no token, and a hub that wants one says so.
                 implicit.then(|| fs::read_to_string(token_file).ok())?
             })
             .map(|it| it.trim().to_owned())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::http::Retries;
 use crate::http::ureq::Agent;
 use crate::http::ureq::config::RedirectAuthHeaders;
-use hapo_core::Refusal;
+use hapo_core::{Refusal, if_there};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -100,7 +100,7 @@ impl<'a> Fetcher<'a> {
             let malformed = |got: String| {
                 let what = self.what(None);
                 let text = format!("{what} has no listing that can be read: {got} ({url})");
-                Failure::Never(Refusal::input(text))
+                Failure::Never(Refusal::input(self.hub.clean(&text)))
             };
             let fields: Value =
                 serde_json::from_slice(&text).map_err(|it| malformed(it.to_string()))?;
@@ -132,22 +132,25 @@ impl<'a> Fetcher<'a> {
     /// The snapshot of the revision in the cache, where it is whole.
     pub(crate) fn cached(
         &self,
-        is_whole: &dyn Fn(&Path) -> bool,
+        is_whole: &dyn Fn(&Path) -> Result<bool, Refusal>,
         why: &Absent,
         progress: &mut dyn Progress,
     ) -> Result<Snapshot, Refusal> {
-        let snapshot = self.snapshot().filter(|it| is_whole(&it.folder));
-        let snapshot = snapshot.ok_or_else(|| self.absent(&self.what(None), why))?;
+        let snapshot = match self.snapshot()? {
+            Some(it) if is_whole(&it.folder)? => it,
+            _ => return Err(self.absent(&self.what(None), why)),
+        };
         self.note_cache(why, progress);
         Ok(snapshot)
     }
 
     /// The snapshot of the revision in the cache, which may have any part of it.
-    pub(crate) fn snapshot(&self) -> Option<Snapshot> {
-        let commit = fs::read_to_string(self.repo.revision_path())
-            .map_or_else(|_| self.id.revision.clone(), |it| it.trim().to_owned());
+    pub(crate) fn snapshot(&self) -> Result<Option<Snapshot>, Refusal> {
+        let path = self.repo.revision_path();
+        let commit = if_there(&path, fs::read_to_string(&path))?;
+        let commit = commit.map_or_else(|| self.id.revision.clone(), |it| it.trim().to_owned());
         let is_name = is_plain_path(&commit) && !commit.contains('/');
-        is_name.then(|| Snapshot { folder: self.repo.snapshot_path(&commit), commit })
+        Ok(is_name.then(|| Snapshot { folder: self.repo.snapshot_path(&commit), commit }))
     }
 
     /// Says that the cache serves, where the hub should have.
@@ -173,9 +176,9 @@ impl<'a> Fetcher<'a> {
     }
 
     /// Notes the data files of a commit in the cache: without the hub, a part of them is not taken for all.
-    pub(crate) fn keep_listing(&self, commit: &str, names: &[String]) {
-        if self.kept_listing(commit).is_some() {
-            return;
+    pub(crate) fn keep_listing(&self, commit: &str, names: &[String]) -> Result<(), Refusal> {
+        if self.kept_listing(commit)?.is_some() {
+            return Ok(());
         }
         let path = self.repo.listing_path(commit);
         let names: Vec<&String> = names.iter().filter(|it| is_data_file(it)).collect();
@@ -183,11 +186,14 @@ impl<'a> Fetcher<'a> {
         // A cache that cannot be written may still have every file.
         let _ = create_folder_of(&path)
             .and_then(|()| fs::write(&path, text).map_err(io("write", &path)));
+        Ok(())
     }
 
     /// The data files of a commit, where they were noted.
-    pub(crate) fn kept_listing(&self, commit: &str) -> Option<Vec<String>> {
-        serde_json::from_slice(&fs::read(self.repo.listing_path(commit)).ok()?).ok()
+    pub(crate) fn kept_listing(&self, commit: &str) -> Result<Option<Vec<String>>, Refusal> {
+        let path = self.repo.listing_path(commit);
+        let text = if_there(&path, fs::read(&path))?;
+        Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
     }
 
     /// Notes the commit of the revision, for offline use. A commit needs no note.
@@ -229,7 +235,7 @@ impl<'a> Fetcher<'a> {
         progress: &mut dyn Progress,
     ) -> Result<PathBuf, Refusal> {
         let pointer = self.repo.snapshot_path(commit).join(name);
-        if pointer.exists() {
+        if if_there(&pointer, pointer.metadata())?.is_some() {
             return Ok(pointer);
         }
         let url =
@@ -241,7 +247,7 @@ impl<'a> Fetcher<'a> {
         }
         let blob = self.repo.blob_path(&described.etag);
         let _lock = self.lock(&described.etag)?;
-        if !fs::metadata(&blob).is_ok_and(|it| it.len() == described.size) {
+        if if_there(&blob, blob.metadata())?.is_none_or(|it| it.len() != described.size) {
             create_folder_of(&blob)?;
             let part = blob.with_file_name(format!("{}.incomplete", described.etag));
             self.with_retries(Some(name), progress, |progress| {
@@ -284,6 +290,7 @@ impl<'a> Fetcher<'a> {
             |progress| attempt(progress),
             |progress, cause, pause| {
                 let seconds = pause.as_secs_f64();
+                let cause = self.hub.clean(cause);
                 progress.note(&format!("{}: {cause}; again in {seconds:.1} s", self.what(name)));
             },
         );
@@ -320,13 +327,10 @@ fn check_digest(part: &Path, etag: &str) -> Result<(), Failure> {
     }
     let failed = |it| Failure::Never(io("read", part)(it));
     let mut file = File::open(part).map_err(failed)?;
-    let mut digest = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer).map_err(failed)? {
-            0 => break,
-            count => digest.update(&buffer[..count]),
-        }
+    let (mut digest, mut piece) = (Sha256::new(), Vec::new());
+    while file.by_ref().take(1 << 20).read_to_end(&mut piece).map_err(failed)? > 0 {
+        digest.update(&piece);
+        piece.clear();
     }
     let found = hapo_core::hex(digest.finalize());
     if found.eq_ignore_ascii_case(etag) {

@@ -24,6 +24,7 @@ pub use environment::{Hub, NoProgress, Progress, Snapshot};
 pub use id::{DatasetFile, ParsedName, RepoId, parse_name, repo};
 pub use push::{Content, PushSettings, Pushed, Upload};
 
+use crate::http::{redacted, shown};
 use hapo_core::{Fault, Refusal};
 
 /// A failure that code may tell from others: the cause of a [`Refusal`], in its words.
@@ -58,17 +59,22 @@ fn said(message: &str) -> String {
 }
 
 impl Hub {
+    /// A text without the token and without a password in the hub's address, which servers and proxies quote.
+    fn clean(&self, text: &str) -> String {
+        redacted(text, self.token.as_deref(), &self.endpoint)
+    }
+
     fn not_found(&self, what: &str, message: &str) -> Refusal {
-        let text = format!("{what} is not on {}{}", self.endpoint, said(message));
-        Refusal::because(HubError::NotFound(text))
+        let text = format!("{what} is not on {}{}", shown(&self.endpoint), said(message));
+        Refusal::because(HubError::NotFound(self.clean(&text)))
             .hint("check the spelling; there is no folder of that name here either")
     }
 
     /// The hub wants a token, or another one. `page` is the repository's, which grants access.
     fn denied(&self, what: &str, page: &str, status: u16, message: &str) -> Refusal {
-        let endpoint = &self.endpoint;
+        let endpoint = shown(&self.endpoint);
         let text = format!("{endpoint} refuses {what} ({status}){}", said(message));
-        Refusal::input(text).hint(match self.token {
+        Refusal::input(self.clean(&text)).hint(match self.token {
             None => "set HF_TOKEN, or log in with `hf auth login`".to_owned(),
             Some(_) => format!(
                 "ask for access at {endpoint}/{page} with the account that the token belongs to"
@@ -77,15 +83,16 @@ impl Hub {
     }
 
     fn unreachable(&self, what: &str, cause: &str) -> Refusal {
-        Refusal::machine(format!("cannot fetch {what} from {}", self.endpoint))
-            .source(HubError::Unreachable(cause.to_owned()))
+        Refusal::machine(format!("cannot fetch {what} from {}", shown(&self.endpoint)))
+            .source(HubError::Unreachable(self.clean(cause)))
             .hint("check the network and HF_ENDPOINT; the next call resumes where this one stopped (if a folder was meant: there is none of that name)")
     }
 
     fn not_pushed(&self, repo: &RepoId, status: Option<u16>, cause: &str) -> Refusal {
-        let endpoint = &self.endpoint;
-        let shown = status.map(|status| format!(" (status {status})")).unwrap_or_default();
-        let message = format!("cannot push to {repo} on {endpoint}{shown}{}", said(cause));
+        let endpoint = shown(&self.endpoint);
+        let status_shown = status.map(|status| format!(" (status {status})")).unwrap_or_default();
+        let message = format!("cannot push to {repo} on {endpoint}{status_shown}{}", said(cause));
+        let message = self.clean(&message);
         let is_refused = status.is_some_and(|status| (400..500).contains(&status));
         let fault = if is_refused { Fault::Input } else { Fault::Machine };
         let hint = match status {

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use hapo_core::{Refusal, if_there};
+
 use crate::hub::id::is_plain_path;
 
 /// The files of a model that are needed to run it. Weights in one file are preferred to shards, as
@@ -46,13 +48,15 @@ pub(crate) fn is_data_file(name: &str) -> bool {
         && is_plain_path(name)
 }
 
-pub(crate) fn files_below(folder: &Path) -> Vec<String> {
+/// The files of a folder and of those in it, by their relative paths; a link to nothing is none.
+pub(crate) fn files_below(folder: &Path) -> Result<Vec<String>, Refusal> {
     let mut names = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(at) = folders.pop() {
-        for entry in fs::read_dir(&at).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if path.is_dir() {
+        for entry in if_there(&at, fs::read_dir(&at))?.into_iter().flatten() {
+            let path = entry.map_err(Refusal::io("read", &at))?.path();
+            let Some(found) = if_there(&path, path.metadata())? else { continue };
+            if found.is_dir() {
                 folders.push(path);
             } else if let Some(name) = path.strip_prefix(folder).ok().and_then(Path::to_str) {
                 names.push(name.to_owned());
@@ -60,7 +64,7 @@ pub(crate) fn files_below(folder: &Path) -> Vec<String> {
         }
     }
     names.sort_unstable();
-    names
+    Ok(names)
 }
 
 /// One of the files that a large one is cut into: `train-00000-of-00005.jsonl`.

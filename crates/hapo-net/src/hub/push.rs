@@ -106,15 +106,17 @@ impl Hub {
 fn describe(upload: &Upload) -> Result<Described<'_>, Refusal> {
     let mut reader = upload.content.open()?;
     let (mut hash, mut sample, mut size) = (Sha256::new(), Vec::new(), 0);
-    let mut buffer = vec![0; 1 << 20];
+    let mut piece = Vec::new();
     loop {
-        let read = reader.read(&mut buffer).map_err(upload.content.error("read"))?;
+        piece.clear();
+        let read = reader.by_ref().take(1 << 20).read_to_end(&mut piece);
+        let read = read.map_err(upload.content.error("read"))?;
         if read == 0 {
             break;
         }
         let missing = SAMPLE - sample.len();
-        sample.extend_from_slice(&buffer[..read.min(missing)]);
-        hash.update(&buffer[..read]);
+        sample.extend_from_slice(&piece[..read.min(missing)]);
+        hash.update(&piece);
         size += read as u64;
     }
     Ok(Described { upload, size, oid: hapo_core::hex(hash.finalize()), sample })
@@ -402,6 +404,7 @@ impl Pusher<'_> {
                 })
             },
             |progress, cause, pause| {
+                let cause = self.hub.clean(cause);
                 progress.note(&format!("waiting {:.0} s: {cause}", pause.as_secs_f64()));
             },
         );

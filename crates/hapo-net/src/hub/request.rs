@@ -41,17 +41,20 @@ impl Fetcher<'_> {
         let headers = answer.headers();
         let missing = |what: &str| {
             let file = self.what(Some(name));
-            Failure::Never(Refusal::input(format!("{file} has no header {what} ({url})")))
+            let text = format!("{file} has no header {what} ({url})");
+            Failure::Never(Refusal::input(self.hub.clean(&text)))
         };
+        // A redirect has a length and an etag of its own.
+        let own = |name| header(headers, name).filter(|_| answer.status().is_success());
         let etag = header(headers, "x-linked-etag")
-            .or_else(|| header(headers, "etag"))
+            .or_else(|| own("etag"))
             .map(|it| it.trim_start_matches("W/").trim_matches('"').to_owned())
             .filter(|it| {
                 !it.is_empty() && it.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
             })
             .ok_or_else(|| missing("etag"))?;
         let size = header(headers, "x-linked-size")
-            .or_else(|| header(headers, "content-length"))
+            .or_else(|| own("content-length"))
             .and_then(|it| it.parse().ok())
             .ok_or_else(|| missing("content-length"))?;
         Ok(Described { etag, size, commit: header(headers, "x-repo-commit").map(str::to_owned) })

@@ -18,7 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hapo_core::{Refusal, expected};
+use crate::http::redacted;
+use hapo_core::{Refusal, expected, if_there};
 use hapo_verify::{
     Completion, Extraction, GoldError, Grader, Judgement, PreparedGold, Problem, Reason, Verdict,
 };
@@ -111,8 +112,10 @@ fn bad_name(name: &str, wanted: &str) -> Refusal {
 pub fn check(name: &str) -> Result<(), Refusal> {
     let bad = |expected| bad_name(name, expected);
     if name.starts_with(FUNCTION) {
-        let is_absent = file_and_function(name).is_some_and(|(file, _)| !Path::new(file).is_file());
-        return if is_absent { Err(bad("a file that is there")) } else { Ok(()) };
+        let Some((file, _)) = file_and_function(name) else { return Ok(()) };
+        let found = if_there(Path::new(file), Path::new(file).metadata())?;
+        let is_there = found.is_some_and(|found| found.is_file());
+        return if is_there { Ok(()) } else { Err(bad("a file that is there")) };
     }
     match name.strip_prefix(COMMAND) {
         Some(command) if command.trim().is_empty() => Err(bad("a command behind `command:`")),
@@ -351,7 +354,7 @@ impl Shared {
             }
             Err(mut failure) => {
                 let name = self.name;
-                failure.message = format!("{name}: {}", failure.message);
+                failure.message = redacted(&format!("{name}: {}", failure.message), None, name);
                 if !self.has_answered.load(Ordering::Relaxed) {
                     failure.fatal = true;
                     failure.message += "; it has not answered anything yet";

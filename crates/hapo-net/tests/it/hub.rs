@@ -558,3 +558,44 @@ fn a_push_to_nobody_is_given_up_with_what_the_network_said() {
     let error = offline.push(&repo, &[], &settings, &mut NoProgress).unwrap_err();
     assert!(error.to_string().ends_with("HF_HUB_OFFLINE is set"), "{error}");
 }
+
+/// Hubs and proxies quote the token that they were sent.
+#[test]
+fn what_a_hub_says_is_told_without_the_token() {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (stream, status) in
+            listener.incoming().zip([400, 401, 403, 404, 400, 401].into_iter().cycle())
+        {
+            let stream = stream.unwrap();
+            let (mut reader, mut writer, mut said) =
+                (BufReader::new(&stream), &stream, String::new());
+            let mut line = String::new();
+            while reader.read_line(&mut line).is_ok_and(|n| n > 2) {
+                if let Some(it) = line.to_lowercase().strip_prefix("authorization: ") {
+                    said = it.trim().to_owned();
+                }
+                line.clear();
+            }
+            let head =
+                format!("HTTP/1.1 {status} no\r\nX-Error-Message: invalid {said} of ada:open\r\n");
+            let _ = writer.write_all(
+                format!("{head}Content-Length: 0\r\nConnection: close\r\n\r\n").as_bytes(),
+            );
+        }
+    });
+    let mut world = world(MODEL);
+    world.hub.endpoint = format!("http://ada:open@{address}");
+    world.hub.token = Some("hf_secret".to_owned());
+    for _ in 0..4 {
+        let error = world.hub.model(&id("main"), &mut NoProgress).unwrap_err();
+        let text = format!("{error} {:?}", error.how_to_mend());
+        assert!(!text.contains("hf_secret") && !text.contains("open"), "{text}");
+        assert!(text.contains("***"), "{text}");
+    }
+    let settings = PushSettings { private: false, message: "m".to_owned() };
+    let error = world.hub.push(&id("main"), &[], &settings, &mut NoProgress).unwrap_err();
+    assert!(!error.to_string().contains("hf_secret"), "{error}");
+}

@@ -863,6 +863,72 @@ async fn a_client_that_leaves_gives_its_places_back() {
     }
 }
 
+/// Old clients send a line end behind a body, others the next request.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_bytes_behind_gives_its_places_back() {
+    let client = start(Settings { max_requests: 1, ..settings() }).await;
+    let body =
+        with(chat("a"), json!({ "n": 16, "max_tokens": 200, "temperature": 100 })).to_string();
+    let head = format!(
+        "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    for behind in ["\r\n".to_owned(), "x".repeat(1 << 20)] {
+        let (address, bytes) = (client.address, format!("{head}{body}{behind}"));
+        let leave = move || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_nonblocking(false).unwrap();
+            stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+            // The server takes only so much before it answers.
+            let _ = stream.write_all(bytes.as_bytes());
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        tokio::task::spawn_blocking(leave).await.unwrap();
+        tokio::time::timeout(Duration::from_secs(5), until_idle(&client)).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_say_two_things_are_refused() {
+    let client = start(settings()).await;
+    let body = chat("a").to_string();
+    let post = |first: &str, headers: &str, body: &str| {
+        format!(
+            "POST {first} HTTP/1.1\r\nConnection: close\r\nContent-Type: application/json\r\n{headers}\r\n{body}"
+        )
+    };
+    let whole = format!("Content-Length: {}\r\n", body.len());
+    let cases = [
+        (post(CHAT, &format!("Host: localhost\r\nHost: evil.example\r\n{whole}"), &body), "400"),
+        (
+            post(
+                &format!("http://evil.example{CHAT}"),
+                &format!("Host: localhost\r\n{whole}"),
+                &body,
+            ),
+            "403",
+        ),
+        (
+            post(CHAT, &format!("Host: localhost\r\nContent-Encoding: gzip\r\n{whole}"), &body),
+            "415",
+        ),
+        (post(CHAT, "Host: localhost\r\nTransfer-Encoding: chunked\r\n", "zz\r\n"), "400"),
+        (post(CHAT, "Host: localhost\r\nContent-Length: 9223372036854775807\r\n", ""), "413"),
+        (
+            post(
+                "/detokenize",
+                "Host: localhost\r\nContent-Length: 2011\r\n",
+                &format!("{{\"tokens\":[{}1]}}", "1,".repeat(999)),
+            ),
+            "400",
+        ),
+    ];
+    for (request, status) in cases {
+        let answer = raw(&client, &request).await;
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_stopped_finishes_what_is_under_way() {
     let mut client = start(settings()).await;

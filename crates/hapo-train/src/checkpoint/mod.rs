@@ -8,32 +8,31 @@
 pub(crate) mod resume;
 pub(crate) mod stage_output;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Memory, PromptId, Refusal, hex};
+use hapo_core::{Memory, PromptId, Refusal, hex, if_there};
 use hapo_kernels::Device;
-use hapo_run::{RunFolder, create_folder, sync_parent, write_atomically};
+use hapo_model::folder::{Checksums, write_file};
+use hapo_run::{RunFolder, create_folder, entries, read_json, sync_parent};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::Result;
 use crate::engine::trainer::Trainer;
-use crate::engine::trainer_files::ModelFiles;
-use crate::engine::trainer_files::broken_checkpoint;
+use crate::engine::trainer_files::{
+    CHECKSUMS, DIFFERS, MOMENTS, ModelFiles, PARAMETERS, broken_checkpoint, checksums_of, open_of,
+};
 use crate::problems::inputs::Inputs;
 use crate::recipe::{AUTO, Recipe};
 
+/// What a resumed run needs besides weights and moments.
+const STATE: &str = "trainer_state/state.json";
 /// Files without which a run cannot be resumed.
-const ESSENTIAL: &[&str] = &[
-    "trainer_state/state.json",
-    "trainer_state/parameters.f32",
-    "trainer_state/first_moments.f32",
-    "trainer_state/second_moments.f32",
-];
+const ESSENTIAL: [&str; 4] = [STATE, PARAMETERS, MOMENTS[0], MOMENTS[1]];
 
 /// State of a resumed run besides weights and moments.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,18 +52,19 @@ pub struct TrainerState {
 }
 
 /// The complete checkpoint with the highest score, the earliest of equals.
-pub fn best(run_dir: &Path) -> Option<(u64, PathBuf)> {
-    best_scored(run_dir).map(|(_, step, folder)| (step, folder))
+pub fn best(run_dir: &Path) -> Result<Option<(u64, PathBuf)>> {
+    Ok(best_scored(run_dir)?.map(|(_, step, folder)| (step, folder)))
 }
 
 /// As [`best`], with its score.
-pub(crate) fn best_scored(run_dir: &Path) -> Option<(f64, u64, PathBuf)> {
-    let scored = RunFolder(run_dir).list_checkpoints().into_iter().filter_map(|(step, folder)| {
-        let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
-        let state: TrainerState = serde_json::from_slice(&state).ok()?;
-        Some((state.score.filter(|it| it.is_finite())?, step, folder))
-    });
-    scored.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))
+pub(crate) fn best_scored(run_dir: &Path) -> Result<Option<(f64, u64, PathBuf)>> {
+    let mut scored = Vec::new();
+    for (step, folder) in RunFolder(run_dir).list_checkpoints()? {
+        let state = read_json::<TrainerState>(&folder.join(STATE))?;
+        let score = state.and_then(|it| it.score).filter(|it| it.is_finite());
+        scored.extend(score.map(|score| (score, step, folder)));
+    }
+    Ok(scored.into_iter().max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,10 +77,12 @@ pub struct TrainedTemplate {
 }
 
 /// The prompt template that the model in `folder` was trained with. None for a folder that is not such
-/// a checkpoint, or whose recipe cannot be read.
-pub fn trained_template(folder: &Path) -> Option<TrainedTemplate> {
-    let state = fs::read(folder.join("trainer_state/state.json")).ok()?;
-    let state: TrainerState = serde_json::from_slice(&state).ok()?;
+/// a checkpoint, or whose recipe is of another version.
+pub fn trained_template(folder: &Path) -> Result<Option<TrainedTemplate>> {
+    Ok(read_json(&folder.join(STATE))?.and_then(template_in))
+}
+
+fn template_in(state: TrainerState) -> Option<TrainedTemplate> {
     let recipe = Recipe::parse_resolved(&state.recipe, "state.json").ok()?;
     let data = recipe.data();
     // The built-in corpus is written in its own and names none.
@@ -109,7 +111,7 @@ pub(crate) fn read_memory(folder: &Path) -> Result<Memory> {
         let problem = format!("{MEMORY}, which the recipe needs between steps: {problem}");
         broken_checkpoint(folder, &problem)
     };
-    let text = fs::read(folder.join(MEMORY)).map_err(|it| refuse(&it))?;
+    let text = read_of(folder, MEMORY, &checksums_of(folder)?)?;
     serde_json::from_slice(&text).map_err(|it| refuse(&it))
 }
 
@@ -117,53 +119,80 @@ pub(crate) struct CheckpointStore {
     run_dir: PathBuf,
     /// How many of the latest stay, beside the best.
     keep: usize,
-    /// Those that were written or verified here. Only they count.
-    complete: BTreeSet<u64>,
+    /// Those that were written or verified here, with their scores. Only they count.
+    complete: BTreeMap<u64, Option<f64>>,
 }
 
 impl CheckpointStore {
     /// The checkpoints of a run that starts, or resumes from one that was verified.
-    pub(crate) fn new(run_dir: &Path, keep: usize, resumed_from: Option<u64>) -> Self {
-        let complete = resumed_from.into_iter().collect();
+    pub(crate) fn new(run_dir: &Path, keep: usize, resumed_from: Option<&TrainerState>) -> Self {
+        let complete = resumed_from.map(|it| (it.step, it.score)).into_iter().collect();
         Self { run_dir: run_dir.to_owned(), keep, complete }
     }
 
-    /// Writes the checkpoint after `state.step` and removes those that are neither among the latest nor the best.
-    /// Incomplete ones are set aside and told.
+    /// Writes the checkpoint after `state.step`, then prunes. It is there whatever becomes of the others.
     pub(crate) fn write<D: Device>(
         &mut self,
         contents: &Contents<'_, D>,
     ) -> Result<(PathBuf, Vec<String>)> {
-        let run = RunFolder(&self.run_dir);
-        let folder = run.checkpoint_of(contents.state.step);
+        let folder = RunFolder(&self.run_dir).checkpoint_of(contents.state.step);
         write_folder(&folder, contents)?;
-        self.complete.insert(contents.state.step);
+        self.complete.insert(contents.state.step, contents.state.score);
         let mut warnings = Vec::new();
-        for (step, it) in run.list_checkpoints() {
-            if self.complete.contains(&step) {
-                continue;
-            }
-            match verify(&it) {
-                Ok(_) => drop(self.complete.insert(step)),
-                Err(problem) => warnings.push(set_aside(run, step, &problem)?),
-            }
-        }
-        let best = best(&self.run_dir).map(|it| it.0);
-        for (step, old) in run.list_checkpoints().into_iter().skip(self.keep) {
-            if Some(step) != best {
-                remove(&old)?;
-            }
+        if let Err(problem) = self.prune(&mut warnings) {
+            warnings.push(format!("old checkpoints are left as they are: {problem}"));
         }
         Ok((folder, warnings))
     }
+
+    /// Removes the checkpoints that are neither among the latest nor the best. Incomplete ones are set aside and told;
+    /// where one cannot be read, none is removed.
+    pub(crate) fn prune(&mut self, warnings: &mut Vec<String>) -> Result<()> {
+        let run = RunFolder(&self.run_dir);
+        let mut listed = run.list_checkpoints()?;
+        for (step, it) in &listed {
+            if self.complete.contains_key(step) {
+                continue;
+            }
+            match verify(it) {
+                Ok(state) => drop(self.complete.insert(*step, state.score)),
+                Err(problem) if is_unread(&problem) => return Err(problem),
+                Err(problem) => warnings.push(set_aside(run, *step, &problem)?),
+            }
+        }
+        listed.retain(|it| self.complete.contains_key(&it.0));
+        let score = |it: &&(u64, PathBuf)| self.complete[&it.0].filter(|it| it.is_finite());
+        let scored = listed.iter().filter_map(|it| Some((score(&it)?, it.0)));
+        let best = scored.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))).map(|it| it.1);
+        for (step, old) in listed.iter().skip(self.keep) {
+            if Some(*step) != best {
+                remove(old)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes what a killed process has left in the folder of a finished run, and reads no checkpoint where all are to stay.
+pub(crate) fn clean_up(run_dir: &Path, keep: usize, last: &TrainerState) -> Result<Vec<String>> {
+    let (run, mut warnings) = (RunFolder(run_dir), Vec::new());
+    run.remove_leftovers()?;
+    let best = best(run_dir)?.map(|it| it.0);
+    if run.list_checkpoints()?.iter().skip(keep).any(|it| Some(it.0) != best) {
+        CheckpointStore::new(run_dir, keep, Some(last)).prune(&mut warnings)?;
+    }
+    Ok(warnings)
+}
+
+/// True of a checkpoint that could not be read: what the disk does not give is not damaged.
+pub(crate) fn is_unread(problem: &Refusal) -> bool {
+    problem.cause::<io::Error>().is_some()
 }
 
 /// Renames an incomplete checkpoint so that nothing takes it for one, and says so.
 pub(crate) fn set_aside(run: RunFolder<'_>, step: u64, problem: &Refusal) -> Result<String> {
     let (folder, aside) = (run.checkpoint_of(step), run.incomplete_checkpoint_of(step));
-    if aside.exists() {
-        fs::remove_dir_all(&aside).map_err(Refusal::io("remove", &aside))?;
-    }
+    if_there(&aside, fs::remove_dir_all(&aside))?;
     fs::rename(&folder, &aside).map_err(Refusal::io("rename", &folder))?;
     Ok(format!("{problem}; set aside as {}", aside.display()))
 }
@@ -178,7 +207,7 @@ pub(crate) fn write_folder<D: Device>(folder: &Path, contents: &Contents<'_, D>)
         return written;
     }
     // A folder of this name was refused as incomplete, or this would be another step.
-    if folder.exists() {
+    if if_there(folder, folder.metadata())?.is_some() {
         remove(folder)?;
     }
     fs::rename(&aside, folder).map_err(Refusal::io("rename", &aside))?;
@@ -193,98 +222,73 @@ fn remove(folder: &Path) -> Result<()> {
 }
 
 fn fill<D: Device>(aside: &Path, contents: &Contents<'_, D>) -> Result<()> {
-    if aside.exists() {
-        fs::remove_dir_all(aside).map_err(Refusal::io("remove", aside))?;
-    }
+    if_there(aside, fs::remove_dir_all(aside))?;
     create_folder(&aside.join("trainer_state"))?;
-    contents.learner.save(aside, contents.files)?;
+    let mut written = contents.learner.save(aside, contents.files)?;
+    let keep =
+        |name: &str, bytes: Vec<u8>| write_file(&aside.join(name), |out| out.write_all(&bytes));
     let state = serde_json::to_vec_pretty(contents.state).expect("a trainer state is plain data");
-    write_atomically(&aside.join("trainer_state/state.json"), &state)?;
+    written.insert(STATE.to_owned(), keep(STATE, state)?);
     if let Some(memory) = contents.memory {
         let memory = serde_json::to_vec(memory).expect("a memory is plain data");
-        write_atomically(&aside.join(MEMORY), &memory)?;
+        written.insert(MEMORY.to_owned(), keep(MEMORY, memory)?);
     }
-    let checksums =
-        serde_json::to_vec_pretty(&checksums(aside)?).expect("checksums are plain data");
-    write_atomically(&aside.join("checksums.json"), &checksums)
+    keep(CHECKSUMS, serde_json::to_vec_pretty(&written).expect("checksums are plain data"))?;
+    [STATE, CHECKSUMS].iter().try_for_each(|name| sync_parent(&aside.join(name)))
 }
 
-/// SHA-256 of every file below `folder` but the list itself, by relative path.
-fn checksums(folder: &Path) -> Result<BTreeMap<String, String>> {
-    let mut all = BTreeMap::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(at) = folders.pop() {
-        for entry in fs::read_dir(&at).map_err(Refusal::io("read", &at))? {
-            let path = entry.map_err(Refusal::io("read", &at))?.path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let name = path
-                .strip_prefix(folder)
-                .expect("a file of the folder")
-                .to_string_lossy()
-                .into_owned();
-            if name != "checksums.json" {
-                all.insert(name, sha256_of(&path)?);
-            }
-        }
+/// The bytes of a file of a checkpoint, which are those that were written.
+fn read_of(folder: &Path, name: &str, sums: &Checksums) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = open_of(folder, name)?.read_to_end(&mut bytes);
+    read.map_err(Refusal::io("read", &folder.join(name)))?;
+    match sums.get(name) {
+        Some(sum) if *sum == hex(Sha256::digest(&bytes)) => Ok(bytes),
+        _ => Err(broken_checkpoint(folder, &format!("{name}{DIFFERS}"))),
     }
-    Ok(all)
 }
 
-fn sha256_of(path: &Path) -> Result<String> {
-    let mut file = fs::File::open(path).map_err(Refusal::io("read", path))?;
-    let mut hash = Sha256::new();
-    let mut buffer = vec![0; 1 << 20];
+fn sha256_of(folder: &Path, name: &str) -> Result<String> {
+    let (file, mut hash, mut piece) = (open_of(folder, name)?, Sha256::new(), Vec::new());
     loop {
-        let n = file.read(&mut buffer).map_err(Refusal::io("read", path))?;
-        if n == 0 {
-            break;
+        piece.clear();
+        // `read_to_end` repeats what a signal has interrupted.
+        let read = (&file).take(1 << 20).read_to_end(&mut piece);
+        if read.map_err(Refusal::io("read", &folder.join(name)))? == 0 {
+            return Ok(hex(hash.finalize()));
         }
-        hash.update(&buffer[..n]);
+        hash.update(&piece);
     }
-    Ok(hex(hash.finalize()))
 }
 
 /// Checks a checkpoint against its checksums and reads its state.
 pub fn verify(folder: &Path) -> Result<TrainerState> {
     let refuse = |problem: String| broken_checkpoint(folder, &problem);
-    let read =
-        |name: &str| fs::read(folder.join(name)).map_err(|it| refuse(format!("{name}: {it}")));
-    let expected: BTreeMap<String, String> = serde_json::from_slice(&read("checksums.json")?)
-        .map_err(|it| refuse(format!("checksums.json: {it}")))?;
-    let adapter = expected.contains_key("adapter_model.safetensors");
+    let sums = checksums_of(folder)?;
+    let adapter = sums.contains_key("adapter_model.safetensors");
     let config = if adapter { "adapter_config.json" } else { "config.json" };
     for name in ESSENTIAL.iter().chain([&config]) {
-        if !expected.contains_key(*name) {
-            return Err(refuse(format!("checksums.json does not list {name}")));
+        if !sums.contains_key(*name) {
+            return Err(refuse(format!("{CHECKSUMS} does not list {name}")));
         }
     }
-    for (name, expected) in &expected {
-        let path = folder.join(name);
-        if !path.exists() {
-            return Err(refuse(format!("{name} is missing")));
-        }
-        if sha256_of(&path)? != *expected {
-            return Err(refuse(format!("{name} differs from its checksum")));
+    for (name, sum) in sums.iter().filter(|it| it.0 != STATE) {
+        if sha256_of(folder, name)? != *sum {
+            return Err(refuse(format!("{name}{DIFFERS}")));
         }
     }
-    let unlisted = fs::read_dir(folder).into_iter().flatten().flatten().find(|entry| {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        name.ends_with(".safetensors") && !expected.contains_key(&*name)
-    });
-    if let Some(entry) = unlisted {
-        let name = entry.file_name();
-        return Err(refuse(format!("checksums.json does not list {}", name.display())));
+    for path in entries(folder)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.ends_with(".safetensors") && !sums.contains_key(&*name) {
+            return Err(refuse(format!("{CHECKSUMS} does not list {name}")));
+        }
     }
-    let state: TrainerState = serde_json::from_slice(&read("trainer_state/state.json")?)
-        .map_err(|it| refuse(format!("trainer_state/state.json: {it}")))?;
+    let state: TrainerState = serde_json::from_slice(&read_of(folder, STATE, &sums)?)
+        .map_err(|it| refuse(format!("{STATE}: {it}")))?;
     let name = folder.file_name().and_then(|it| it.to_str()?.strip_prefix("step-"));
     if let Some(step) = name.and_then(|it| it.parse::<u64>().ok()).filter(|it| *it != state.step) {
         return Err(refuse(format!(
-            "trainer_state/state.json: expected step {step}, as the folder is named, got {}",
+            "{STATE}: expected step {step}, as the folder is named, got {}",
             state.step
         )));
     }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, Remedy};
-use hapo_run::{MetricsFile, RecipeDifference, RunFolder, recipe_differences};
+use hapo_core::{Refusal, Remedy, if_there};
+use hapo_run::{MetricsFile, RecipeDifference, RunFolder, read_json, recipe_differences};
 
 use crate::Result;
 use crate::checkpoint::{self, TrainerState};
@@ -42,7 +42,7 @@ pub(crate) fn find(
     warn: &mut dyn FnMut(&str),
 ) -> Result<Found> {
     let files = RunFolder(run_dir);
-    let found = files.list_checkpoints();
+    let found = files.list_checkpoints()?;
     let Some((_, latest)) = found.first() else {
         return begin_again(files, recipe, resolved, policy, warn);
     };
@@ -55,6 +55,7 @@ pub(crate) fn find(
                 let checkpoint = Some((state, folder.clone()));
                 return Ok(Found { checkpoint, incomplete, inputs });
             }
+            Err(it) if checkpoint::is_unread(&it) => return Err(it),
             Err(it) => incomplete.push((*step, it)),
         }
     }
@@ -73,7 +74,7 @@ fn begin_again(
     policy: ResumePolicy,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Found> {
-    let before = fs::read_to_string(files.recipe()).ok();
+    let before = if_there(&files.recipe(), fs::read_to_string(files.recipe()))?;
     if let Some(before) = &before {
         require_same_recipe(before, resolved, files.0, policy, warn)?;
     }
@@ -96,10 +97,10 @@ fn begin_again(
         1 => "step 1 is computed again".to_owned(),
         _ => format!("steps 1 to {logged} are computed again"),
     };
-    if files.holds_run() {
+    if files.holds_run()? {
         warn(&format!("the run ended before its first checkpoint: {again}"));
     }
-    let inputs = fs::read(files.inputs()).ok().and_then(|it| serde_json::from_slice(&it).ok());
+    let inputs = read_json(&files.inputs())?;
     if logged > 0 && inputs.is_none() {
         let missing = files.inputs();
         warn(&format!(

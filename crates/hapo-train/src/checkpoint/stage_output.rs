@@ -1,9 +1,9 @@
 //! Which weights a stage hands on to the next (D33).
 
-use std::fs;
 use std::path::Path;
 
-use hapo_run::{RunFolder, write_atomically};
+use hapo_core::if_there;
+use hapo_run::{RunFolder, read_json, write_atomically};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -20,8 +20,8 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    pub(crate) fn read(run_dir: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(RunFolder(run_dir).start()).ok()?).ok()
+    pub(crate) fn read(run_dir: &Path) -> Result<Option<Self>> {
+        read_json(&RunFolder(run_dir).start())
     }
 
     pub(crate) fn write(&self, run_dir: &Path) -> Result<()> {
@@ -49,23 +49,21 @@ impl HandedOn {
 /// The model that the stage whose run is in `run_dir` hands on.
 pub(crate) fn stage_output(run_dir: &Path, which: StageCheckpoint) -> Result<HandedOn> {
     let name = run_dir.file_name().unwrap_or_default().to_string_lossy();
-    let recipe = fs::read_to_string(RunFolder(run_dir).recipe()).ok();
-    let recipe = recipe.and_then(|it| Recipe::parse_resolved(&it, "recipe.toml").ok());
-    let best = recipe.as_ref().and_then(|recipe| {
-        let judged = which == StageCheckpoint::Best
-            || (which == StageCheckpoint::Settled && recipe.eval().is_some());
-        judged.then(|| best_of(run_dir, recipe)).flatten()
-    });
-    let last = || {
-        let last = RunFolder(run_dir).list_checkpoints().into_iter().next();
-        last.map(|(step, folder)| (folder, format!("step {step}, its last")))
+    let judged = |it: &Recipe| {
+        which == StageCheckpoint::Best || (which == StageCheckpoint::Settled && it.eval().is_some())
     };
+    let best = match kept_recipe(run_dir)?.filter(judged) {
+        Some(recipe) => best_of(run_dir, &recipe)?,
+        None => None,
+    };
+    let last = RunFolder(run_dir).list_checkpoints()?.into_iter().next();
+    let last = last.map(|(step, folder)| (folder, format!("step {step}, its last")));
     let found = match (best, which) {
         (Some((model, because)), _) => (model, because),
         (None, StageCheckpoint::Best) => {
             return Err(wrong_stage(format!("stage {name} has no checkpoint with a score")));
         }
-        (None, _) => last().map(|(it, why)| (it.display().to_string(), why)).ok_or_else(|| {
+        (None, _) => last.map(|(it, why)| (it.display().to_string(), why)).ok_or_else(|| {
             let run_dir = run_dir.display();
             wrong_stage(format!("stage {name} has no checkpoint in {run_dir}"))
         })?,
@@ -75,12 +73,12 @@ pub(crate) fn stage_output(run_dir: &Path, which: StageCheckpoint) -> Result<Han
 }
 
 /// The checkpoint with the highest score, or what the run started from where no score is higher.
-fn best_of(run_dir: &Path, recipe: &Recipe) -> Option<(String, String)> {
+fn best_of(run_dir: &Path, recipe: &Recipe) -> Result<Option<(String, String)>> {
     let (metric, sign) = recipe.best_metric();
-    let (score, step, folder) = checkpoint::best_scored(run_dir)?;
-    let start = Start::read(run_dir);
+    let Some((score, step, folder)) = checkpoint::best_scored(run_dir)? else { return Ok(None) };
+    let start = Start::read(run_dir)?;
     let start = start.and_then(|it| Some((it.model?, it.metrics.get(metric)?.as_f64()?)));
-    Some(match start {
+    Ok(Some(match start {
         Some((model, value)) if value * sign >= score => {
             (model, format!("step 0, what it started from, as no {metric} beats {value:.4}"))
         }
@@ -88,5 +86,13 @@ fn best_of(run_dir: &Path, recipe: &Recipe) -> Option<(String, String)> {
             let value = score * sign;
             (folder.display().to_string(), format!("step {step}, its best {metric}, {value:.4}"))
         }
-    })
+    }))
+}
+
+/// The recipe that the run of a folder settled when it began.
+pub(crate) fn kept_recipe(run_dir: &Path) -> Result<Option<Recipe>> {
+    let path = RunFolder(run_dir).recipe();
+    let text = if_there(&path, std::fs::read_to_string(&path))?;
+    // A recipe of another version settles nothing.
+    Ok(text.and_then(|it| Recipe::parse_resolved(&it, "recipe.toml").ok()))
 }

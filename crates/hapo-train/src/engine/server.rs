@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hapo_core::{Refusal, RngStream, Rollout, SampledGroup, excerpt};
+use hapo_core::{Fault, Refusal, RngStream, Rollout, SampledGroup, excerpt};
 use hapo_kernels::Device;
 use hapo_model::folder::AdapterNote;
 use hapo_model::{ActivationCheckpointing, Dtype, Model, Tape};
 use hapo_net::http::ureq::{self, Agent};
-use hapo_net::http::{Failure, Retries, may_pass, retry_after};
+use hapo_net::http::{Failure, Retries, may_pass, redacted, retry_after};
 use hapo_sampler::{
     Decoding, Details, FinishReason, GroupRequest, SampleSettings, Sampled, Truncation,
 };
@@ -108,7 +108,8 @@ impl ServerSampler {
 
     fn error(&self, problem: impl Display) -> Refusal {
         let hint = "docs/guides/rollouts-from-a-server.md says how servers are started; the run resumes from its last checkpoint";
-        Refusal::input(format!("no rollouts from {}: {problem}", self.address)).hint(hint)
+        let problem = format!("no rollouts from {}: {problem}", self.address);
+        Refusal::input(redacted(&problem, None, &self.address)).hint(hint)
     }
 
     fn publish<D: Device>(&mut self, weights: &Weights<'_, Model<D>>) -> Result<()> {
@@ -205,7 +206,15 @@ impl ServerSampler {
         let stripes = stripes.into_iter().map(|it| it.map(Vec::into_iter));
         let mut stripes = stripes.collect::<Attempt<Vec<_>>>()?;
         let next = |index: usize| stripes[index % at_once].next();
-        Ok((0..requests.len()).filter_map(next).collect())
+        let groups: Vec<Sampled> = (0..requests.len()).filter_map(next).collect();
+        // Two rollouts make a group (D6). A step without one would train nothing.
+        let came = groups.iter().map(|it| it.group.rollouts().len());
+        let asked = requests.iter().map(|it| it.completions);
+        if asked.clone().any(|it| it > 0) && asked.zip(came).all(|(n, came)| came < n.clamp(1, 2)) {
+            let problem = "no group has two whole completions: they end without a stop or a limit, or are of other tokens";
+            return Err(Failure::Never(self.error(problem).with_fault(Fault::Machine)));
+        }
+        Ok(groups)
     }
 
     /// The completions of one prompt, without lost ones (D6).
@@ -249,7 +258,19 @@ impl ServerSampler {
                 let problem = format!("expected an answer by weights {label}, got {made_by}");
                 Err(Failure::Later(problem, None))
             }
-            Some(answer) => Ok(answer.completions),
+            Some(answer) => {
+                let limit = settings.max_new_tokens.saturating_sub(request.given);
+                let mut whole = answer.completions.iter().filter(|it| it.end != End::Lost);
+                let is_wrong = |it: &f32| !it.is_finite() || *it > 1e-3;
+                if whole.any(|it| it.tokens.len() > limit || it.log_probs.iter().any(is_wrong)) {
+                    let problem = format!(
+                        "expected at most {limit} tokens and log-probabilities below 0, got {}",
+                        excerpt(&text, 200)
+                    );
+                    return Err(Failure::Never(self.error(problem)));
+                }
+                Ok(answer.completions)
+            }
         }
     }
 
@@ -311,7 +332,7 @@ impl ServerSampler {
             format!("its log-probabilities are those before the temperature: {hint}")
         } else if own > 1.0 {
             format!(
-                "its log-probabilities are {own:.2} nats from the trainer's: it has another model"
+                "its log-probabilities are {own:.2e} nats from the trainer's: it has another model"
             )
         } else {
             return Ok(());
@@ -384,6 +405,7 @@ impl OwnFolder {
             let lock = File::open(path.join(Self::LOCK));
             let is_ours =
                 path.file_name().is_some_and(|it| it.to_string_lossy().starts_with("hapo-"));
+            // On EIO the weights of a killed process stay for the next one to remove.
             if is_ours && lock.is_ok_and(|it| it.try_lock().is_ok()) {
                 // Another process may be removing it, too.
                 let _ = std::fs::remove_dir_all(&path);

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens, TokenScores};
 use hapo_kernels::{AdamW, Cpu, Device};
+use hapo_model::folder::Checksums;
 use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Tape, WeightsCopy};
 
 use crate::Result;
@@ -360,7 +361,7 @@ impl<D: Device> Trainer<D> {
     }
 
     /// Writes the weights as a model folder, or their adapter as one of PEFT's, and beside it what [`Trainer::restore`] reads.
-    pub fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<()> {
+    pub fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<Checksums> {
         write_state(folder, (&self.model, &self.moments), files)
     }
 

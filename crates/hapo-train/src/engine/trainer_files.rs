@@ -5,18 +5,17 @@
 
 use std::convert::Infallible;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
 use hapo_kernels::Device;
-use hapo_model::folder::{AdapterNote, Layout, write_adapter};
+use hapo_model::folder::{AdapterNote, Checksums, Layout, write_adapter, write_file};
 use hapo_model::{Dtype, Model, Moments};
-use hapo_run::write_atomically_with;
 use sha2::{Digest, Sha256};
 
 use crate::Result;
 use hapo_core::Remedy;
-use hapo_core::{Refusal, hex};
+use hapo_core::{Refusal, hex, if_there};
 
 /// The contents of a folder besides the weights or the adapter.
 #[derive(Clone, Copy, Debug)]
@@ -35,17 +34,23 @@ pub(crate) fn write_state<D: Device>(
     folder: &Path,
     (model, moments): (&Model<D>, &Moments<D>),
     files: ModelFiles<'_>,
-) -> Result<()> {
+) -> Result<Checksums> {
     let write = || {
-        write_model(folder, model, files)?;
-        // Trained weights in f32, whatever the folder's number format, and moments.
-        let state = folder.join("trainer_state");
+        let mut written = write_model(folder, model, files)?;
         let len = model.trained_len();
-        write_numbers(&state.join("parameters.f32"), len, |at, to| model.read_trained(at, to))?;
-        MOMENTS.iter().enumerate().try_for_each(|(moment, name)| {
-            let read = |at, to: &mut [f32]| moments.read(model.device(), moment, at, to);
-            write_numbers(&state.join(name), len, read)
-        })
+        let mut keep = |name: &str, read: &dyn Fn(usize, &mut [f32])| -> Result<()> {
+            let sum = write_file(&folder.join(name), |out| {
+                each_piece(len, read, |bytes| out.write_all(bytes))
+            })?;
+            written.insert(name.to_owned(), sum);
+            Ok(())
+        };
+        // Trained weights in f32, whatever the folder's number format, and moments.
+        keep(PARAMETERS, &|at, to| model.read_trained(at, to))?;
+        for (moment, name) in MOMENTS.iter().enumerate() {
+            keep(name, &|at, to| moments.read(model.device(), moment, at, to))?;
+        }
+        Ok(written)
     };
     let written = write();
     // A device that failed gave numbers that are none, whatever was made of them.
@@ -58,7 +63,7 @@ pub(crate) fn write_model<D: Device>(
     folder: &Path,
     model: &Model<D>,
     files: ModelFiles<'_>,
-) -> Result<()> {
+) -> Result<Checksums> {
     let tokenizer_files: Vec<(&str, &[u8])> =
         files.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
     if model.adapter().is_some() {
@@ -71,18 +76,14 @@ pub(crate) fn write_model<D: Device>(
     })
 }
 
-/// The files of both moments, in f32 whatever they are held in.
-const MOMENTS: [&str; 2] = ["first_moments.f32", "second_moments.f32"];
+/// The file of the trained weights, and those of both moments, in f32 whatever they are held in.
+pub(crate) const PARAMETERS: &str = "trainer_state/parameters.f32";
+pub(crate) const MOMENTS: [&str; 2] =
+    ["trainer_state/first_moments.f32", "trainer_state/second_moments.f32"];
 
 /// Numbers of a buffer that are on their way to or from a file at a time: a copy of a whole one would be a quarter of
 /// what training holds.
 const PIECE: usize = 1 << 20;
-
-fn write_numbers(path: &Path, len: usize, read: impl Fn(usize, &mut [f32])) -> Result<()> {
-    write_atomically_with(path, |file| {
-        each_piece(len, &read, |bytes| file.write_all(bytes).map_err(Refusal::io("write", path)))
-    })
-}
 
 /// Hands over `len` numbers as little-endian bytes, piece by piece; `read` gives those from one on.
 fn each_piece<E>(
@@ -137,46 +138,36 @@ pub(crate) fn published_hash_of<D: Device>(model: &Model<D>, known: Option<Strin
     hex(hash.finalize())
 }
 
-/// Reads a file of exactly `count` numbers, piece by piece, each with its offset.
-fn read_pieces(
-    path: &Path,
-    count: usize,
-    mut take: impl FnMut(usize, &[f32]),
-) -> std::io::Result<()> {
-    let (length, expected) = (fs::metadata(path)?.len(), 4 * count as u64);
-    if length != expected {
-        let problem = format!("expected {expected} bytes, got {length}");
-        return Err(std::io::Error::other(problem));
-    }
-    let mut file = fs::File::open(path)?;
-    let mut values = vec![0.0_f32; PIECE.min(count)];
-    for start in (0..count).step_by(PIECE) {
-        let values = &mut values[..PIECE.min(count - start)];
-        file.read_exact(bytemuck::cast_slice_mut(values))?;
-        turn_little_endian(values);
-        take(start, values);
-    }
-    Ok(())
-}
-
-/// Puts a checkpoint's weights and moments back, bit for bit.
+/// Puts a checkpoint's weights and moments back, bit for bit, and checks them on the way.
 pub(crate) fn read_state<D: Device>(
     folder: &Path,
     (model, moments): (&mut Model<D>, &mut Moments<D>),
 ) -> Result<()> {
-    let refuse = |problem: String| broken_checkpoint(folder, &problem);
-    let n = model.trained_len();
+    let (n, sums) = (model.trained_len(), checksums_of(folder)?);
     let read = |name: &str, take: &mut dyn FnMut(usize, &[f32])| {
-        let mut finite = true;
-        let mut checked = |at: usize, part: &[f32]| {
-            finite &= part.iter().all(|it| it.is_finite());
-            take(at, part);
-        };
-        read_pieces(&folder.join("trainer_state").join(name), n, &mut checked)
-            .map_err(|it| refuse(format!("{name}: {it}")))?;
-        if finite { Ok(()) } else { Err(refuse(format!("{name}: a number is NaN or infinite"))) }
+        let mut file = open_of(folder, name)?;
+        let refuse = |problem: &str| broken_checkpoint(folder, &format!("{name}{problem}"));
+        let (mut values, mut hash) = (vec![0.0_f32; PIECE.min(n)], Sha256::new());
+        for start in (0..n).step_by(PIECE) {
+            let values = &mut values[..PIECE.min(n - start)];
+            let bytes = bytemuck::cast_slice_mut(values);
+            file.read_exact(bytes).map_err(|it| match it.kind() {
+                ErrorKind::UnexpectedEof => {
+                    refuse(&format!(": expected {} bytes, got less", 4 * n))
+                }
+                _ => Refusal::io("read", &folder.join(name))(it),
+            })?;
+            hash.update(bytes);
+            turn_little_endian(values);
+            if values.iter().any(|it| !it.is_finite()) {
+                return Err(refuse(": a number is NaN or infinite"));
+            }
+            take(start, values);
+        }
+        let is_whole = sums.get(name).is_some_and(|sum| *sum == hex(hash.finalize()));
+        if is_whole { Ok(()) } else { Err(refuse(DIFFERS)) }
     };
-    read("parameters.f32", &mut |at, part| {
+    read(PARAMETERS, &mut |at, part| {
         model.write_trained(at, part);
     })?;
     let device = model.device();
@@ -184,6 +175,27 @@ pub(crate) fn read_state<D: Device>(
         read(name, &mut |at, part| moments.set(device, moment, at, part))?;
     }
     Ok(device.check()?)
+}
+
+/// SHA-256 of all other files, as they were written.
+pub(crate) const CHECKSUMS: &str = "checksums.json";
+/// What is wrong with a file that is not as it was written.
+pub(crate) const DIFFERS: &str = " differs from its checksum";
+
+/// The checksums of a checkpoint's files, by their names.
+pub(crate) fn checksums_of(folder: &Path) -> Result<Checksums> {
+    let mut text = Vec::new();
+    let read = open_of(folder, CHECKSUMS)?.read_to_end(&mut text);
+    read.map_err(Refusal::io("read", &folder.join(CHECKSUMS)))?;
+    serde_json::from_slice(&text)
+        .map_err(|it| broken_checkpoint(folder, &format!("{CHECKSUMS}: {it}")))
+}
+
+/// A file of a checkpoint. One that is not there is missing; one that cannot be opened may be whole.
+pub(crate) fn open_of(folder: &Path, name: &str) -> Result<fs::File> {
+    let path = folder.join(name);
+    let missing = || broken_checkpoint(folder, &format!("{name} is missing"));
+    if_there(&path, fs::File::open(&path))?.ok_or_else(missing)
 }
 
 /// The refusal of a checkpoint that is incomplete, altered or of another run.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
+use hapo_core::{CounterRng, Refusal, RngCounter, RngStream, if_there};
 use hapo_kernels::Device;
 use hapo_model::folder::{Companions, Fingerprint, is_model, read_tokenizer_files};
 use hapo_model::{Config, Decoder, LoadedModel, Model, Rope, Tokenizer};
@@ -85,20 +85,21 @@ pub(crate) fn tokenizer_of(init: &InitSection) -> Result<(Tokenizer, Companions)
         return Ok((tokenizer, files.to_vec()));
     };
     let path = Path::new(path);
-    if is_model(path) {
+    if is_model(path)? {
         let mut files = read_tokenizer_files(path)?;
         files.retain(|it| it.0.starts_with("tokenizer"));
         return Ok((Tokenizer::open(path)?, files));
     }
-    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new(".")) };
-    let file = if path.is_dir() { path.join("tokenizer.json") } else { path.to_owned() };
+    let is_dir = if_there(path, path.metadata())?.is_some_and(|it| it.is_dir());
+    let folder = if is_dir { path } else { path.parent().unwrap_or(Path::new(".")) };
+    let file = if is_dir { path.join("tokenizer.json") } else { path.to_owned() };
     let read = |file: &Path| std::fs::read(file).map_err(Refusal::io("read", file));
     let json = read(&file)?;
     let tokenizer = Tokenizer::from_bytes(&file, &json)?;
     let mut tokenizer_files = vec![("tokenizer.json", json)];
     let config = folder.join("tokenizer_config.json");
-    if config.exists() {
-        tokenizer_files.push(("tokenizer_config.json", read(&config)?));
+    if let Some(text) = if_there(&config, std::fs::read(&config))? {
+        tokenizer_files.push(("tokenizer_config.json", text));
     }
     Ok((tokenizer, tokenizer_files))
 }

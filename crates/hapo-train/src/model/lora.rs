@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hapo_core::{CounterRng, Refusal, RngCounter, RngStream};
+use hapo_core::{CounterRng, Refusal, RngCounter, RngStream, if_there};
 use hapo_kernels::Device;
 use hapo_model::folder::{AdapterFolder, is_model, open_adapter};
 use hapo_model::{LoadedModel, LoraShape, Model, load, load_frozen};
@@ -85,7 +85,8 @@ pub(crate) fn begin<D: Device>(model: &mut Model<D>, lora: &LoraSection, seed: u
 /// The adapter in a folder that holds one and no model.
 pub(crate) fn adapter_of(path: &str) -> Result<Option<AdapterFolder>> {
     let folder = Path::new(path);
-    if is_model(folder) || !folder.join("adapter_config.json").exists() {
+    let config = folder.join("adapter_config.json");
+    if is_model(folder)? || if_there(&config, config.metadata())?.is_none() {
         return Ok(None);
     }
     Ok(Some(open_adapter(folder)?))
@@ -93,17 +94,18 @@ pub(crate) fn adapter_of(path: &str) -> Result<Option<AdapterFolder>> {
 
 /// The folder of an adapter's base, or [`BUILTIN_BASE`].
 pub(crate) fn base_of(adapter: &AdapterFolder) -> Result<String> {
-    let here = |it: &&str| *it == BUILTIN_BASE || is_model(Path::new(it));
     let named = [adapter.base_folder(), adapter.base.as_deref()];
-    match named.into_iter().flatten().find(here) {
-        Some(it) => Ok(it.to_owned()),
-        None => Err(Refusal::input(format!(
-            "{}: the base of the adapter is not here: {}",
-            adapter.dir.display(),
-            adapter.base.as_deref().unwrap_or("it names none")
-        ))
-        .hint("merge the adapter into its base and start from that")),
+    for it in named.into_iter().flatten() {
+        if it == BUILTIN_BASE || is_model(Path::new(it))? {
+            return Ok(it.to_owned());
+        }
     }
+    Err(Refusal::input(format!(
+        "{}: the base of the adapter is not here: {}",
+        adapter.dir.display(),
+        adapter.base.as_deref().unwrap_or("it names none")
+    ))
+    .hint("merge the adapter into its base and start from that"))
 }
 
 fn require_same_shape(adapter: &AdapterFolder, wanted: &LoraShape) -> Result<()> {

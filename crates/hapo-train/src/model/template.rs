@@ -86,7 +86,7 @@ pub fn template_of(asked: TemplateRequest<'_>, model: &str) -> Result<ChosenTemp
 }
 
 fn of_folder(asked: TemplateRequest<'_>, folder: &Path) -> Result<ChosenTemplate> {
-    if let Some(trained) = trained_template(folder) {
+    if let Some(trained) = trained_template(folder)? {
         let (system, suffix) = (trained.system.as_deref(), trained.suffix.as_deref());
         let asked = TemplateRequest {
             name: None,

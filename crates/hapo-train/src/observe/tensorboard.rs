@@ -28,6 +28,7 @@ impl Events {
         // Names sort by age; two starts within a second need different ones.
         let path = (0..1000)
             .map(|n| run_dir.join(format!("events.out.tfevents.{seconds:010}.hapo.{n}")))
+            // On EIO the name counts as free, and one that is taken is not opened below.
             .find(|it| !it.exists())
             .unwrap_or_else(|| run_dir.join("events.out.tfevents"));
         let file = OpenOptions::new().create_new(true).append(true).open(&path);

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use hapo_core::if_there;
 use hapo_run::RunFolder;
 use serde_json::Value;
 
@@ -23,7 +24,8 @@ pub(super) fn injections_of(recipe: &Recipe) -> Result<Arc<[u64]>> {
         return Ok([].into());
     };
     let path = Path::new(&hapo.record);
-    let path = if path.is_dir() { RunFolder(path).metrics() } else { path.to_owned() };
+    let is_dir = if_there(path, path.metadata())?.is_some_and(|it| it.is_dir());
+    let path = if is_dir { RunFolder(path).metrics() } else { path.to_owned() };
     let refused = |problem: String| {
         let problem = format!("{}: {problem}", path.display());
         let hint = "name the folder of a run of at least as many steps, or its metrics.jsonl";

@@ -10,11 +10,10 @@ use std::time::Duration;
 use hapo_core::{Refusal, Step};
 use hapo_kernels::AdamW;
 use hapo_net::reward::{Answers, OwnReward, RewardSettings};
-use hapo_run::RunFolder;
 use hapo_verify::Extracting;
 
 use crate::Result;
-use crate::checkpoint::stage_output::{HandedOn, stage_output};
+use crate::checkpoint::stage_output::{HandedOn, kept_recipe, stage_output};
 use crate::engine::trainer::Batching;
 use crate::grading::RunGrader;
 use crate::grading::verifier::{GradingPolicy, VerdictNoise};
@@ -113,7 +112,7 @@ impl RunPlan {
 
     /// The same, or for no folder.
     pub fn of(recipe: &Recipe, sources: Sources, run_dir: Option<&Path>) -> Result<Self> {
-        let before = run_dir.and_then(kept_recipe);
+        let before = run_dir.map(kept_recipe).transpose()?.flatten();
         let model = || sources.model(recipe, run_dir);
         let template = match &before {
             Some(before) if recipe.data().template == AUTO && before.data().template != AUTO => {
@@ -267,10 +266,4 @@ impl RunPlan {
         let every = self.recipe.metrics().kl_every;
         every > 0 && step.0.is_multiple_of(every)
     }
-}
-
-/// The recipe that the run of a folder settled when it began.
-fn kept_recipe(run_dir: &Path) -> Option<Recipe> {
-    let text = std::fs::read_to_string(RunFolder(run_dir).recipe()).ok()?;
-    Recipe::parse_resolved(&text, "recipe.toml").ok()
 }

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use hapo_core::if_there;
+
 use super::words::did_you_mean;
 use crate::Result;
 use crate::recipe::refused_recipe;
@@ -61,11 +63,11 @@ pub(super) fn find(name: &str) -> Result<&'static BuiltinRecipe> {
 /// The refusal of a file that is not there and has the name of a built-in recipe.
 pub(super) fn refuse_bare_name(path: &Path) -> Result<()> {
     let is_bare = |it: &&BuiltinRecipe| path == Path::new(it.name);
-    match BUILTIN_RECIPES.iter().find(is_bare).filter(|_| !path.exists()) {
-        None => Ok(()),
-        Some(it) => {
+    match BUILTIN_RECIPES.iter().find(is_bare) {
+        Some(it) if if_there(path, path.metadata())?.is_none() => {
             let hint = format!("the recipe that comes with hapo is `{PREFIX}{}`", it.name);
             Err(refused_recipe(path.display().to_string(), "", "no such file", hint))
         }
+        _ => Ok(()),
     }
 }

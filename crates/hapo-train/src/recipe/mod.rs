@@ -16,7 +16,9 @@ mod words;
 use std::io::Read;
 use std::path::Path;
 
-use hapo_core::{Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal};
+use hapo_core::{
+    Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal, if_there,
+};
 use hapo_data::{Dataset, TemplateChoice};
 use hapo_kernels::Compute;
 use hapo_run::RunFolder;
@@ -85,7 +87,7 @@ pub enum ModelSource {
     Init(InitSection),
 }
 
-const MOST_BYTES: u64 = 16 << 20;
+const MOST_BYTES: u64 = 1 << 20;
 
 impl Recipe {
     /// Reads and checks a recipe file of one stage.
@@ -103,20 +105,22 @@ impl Recipe {
         }
         builtin::refuse_bare_name(path)?;
         let folder = RunFolder(path);
-        let file = match (path.is_dir(), folder.stages()) {
-            (false, _) => path.to_owned(),
-            (true, stages) if stages.exists() => stages,
-            (true, _) => folder.recipe(),
+        let metadata = |path: &Path| if_there(path, path.metadata());
+        let is_dir = metadata(path)?.is_some_and(|it| it.is_dir());
+        let file = match folder.stages() {
+            _ if !is_dir => path.to_owned(),
+            stages if metadata(&stages)?.is_some() => stages,
+            _ => folder.recipe(),
         };
         let io = |error| Refusal::io("read", &file)(error);
         // A link of a run folder may lead to a file without an end.
-        if path.is_dir() && file.exists() && !file.is_file() {
+        if is_dir && metadata(&file)?.is_some_and(|it| !it.is_file()) {
             return Err(io(std::io::Error::other("it is no file")));
         }
         let mut text = String::new();
         let mut limited = std::fs::File::open(&file).map_err(io)?.take(MOST_BYTES + 1);
         if limited.read_to_string(&mut text).map_err(io)? as u64 > MOST_BYTES {
-            return Err(io(std::io::Error::other("it has more than 16 MiB")));
+            return Err(io(std::io::Error::other("it has more than 1 MiB")));
         }
         let stem = path
             .file_stem()

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hapo_core::{
-    Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, PromptId, Refusal, Schedule, Step, hex,
+    Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, PromptId, Refusal, Schedule, Step,
+    hex, if_there,
 };
 use hapo_kernels::{Cpu, Device};
 use hapo_model::folder::AdapterNote;
@@ -627,7 +628,8 @@ impl<D: Device> Run<D> {
         } else {
             RunFolder(run_dir).checkpoint_of(self.steps_done)
         };
-        if !mid_step && (folder.exists() || self.steps_done == 0) {
+        let is_there = if_there(&folder, folder.metadata())?.is_some();
+        if !mid_step && (is_there || self.steps_done == 0) {
             return Ok(None);
         }
         checkpoint::write_folder(&folder, &self.contents(&state))?;

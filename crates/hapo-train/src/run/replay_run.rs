@@ -71,13 +71,16 @@ pub fn replay_run_on<D: Device>(
 
     let mut run = Run::on(device, plan)?;
     let mut from_step = 0;
-    for (at, folder) in RunFolder(run_dir).list_checkpoints() {
-        if at < step
-            && let Ok(state) = checkpoint::verify(&folder)
-        {
-            run.restore(&state, &folder)?;
-            from_step = at;
-            break;
+    for (at, folder) in files.list_checkpoints()?.into_iter().filter(|it| it.0 < step) {
+        match checkpoint::verify(&folder) {
+            Ok(state) => {
+                run.restore(&state, &folder)?;
+                from_step = at;
+                break;
+            }
+            Err(problem) if checkpoint::is_unread(&problem) => return Err(problem),
+            // A damaged one: the step is computed from the one before.
+            Err(_) => {}
         }
     }
     let mut report = None;

@@ -5,19 +5,19 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Fault, Refusal, Remedy, counted};
+use hapo_core::{Fault, Refusal, Remedy, counted, if_there};
 use hapo_kernels::{Cpu, Device};
 use hapo_run::{
     Busy, EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder,
-    create_folder, write_atomically,
+    create_folder, entries, write_atomically,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::Result;
-use crate::checkpoint::CheckpointStore;
 use crate::checkpoint::resume::{self, Found, ResumePolicy};
 use crate::checkpoint::stage_output::Start;
+use crate::checkpoint::{self, CheckpointStore};
 use crate::grading::no_reward;
 use crate::observe::early_stopping::EarlyStopping;
 use crate::observe::guard::Guard;
@@ -104,7 +104,8 @@ pub fn train_on<D: Device>(
     policy: ResumePolicy,
     observer: &mut dyn Observer,
 ) -> Result<Outcome> {
-    if matches!(policy, ResumePolicy::Fresh | ResumePolicy::Measure) {
+    let is_new = matches!(policy, ResumePolicy::Fresh | ResumePolicy::Measure);
+    if is_new {
         require_no_run(run_dir)?;
     }
     create_folder(run_dir)?;
@@ -114,6 +115,10 @@ pub fn train_on<D: Device>(
         Some(_) => refusal.with_fault(Fault::Input),
         None => refusal,
     })?;
+    // Who held the lock may have made a run meanwhile.
+    if is_new {
+        require_no_run(run_dir)?;
+    }
     let outcome = train_locked(device, plan, run_dir, policy, observer);
     if outcome.is_err() {
         lock.abandon(files);
@@ -139,6 +144,10 @@ fn train_locked<D: Device>(
     };
     // Before anything is loaded or written: a finished run has nothing to do.
     if let Some(outcome) = finished_before(files, recipe, &found)? {
+        let last = &found.checkpoint.as_ref().expect("a finished run has a checkpoint").0;
+        for it in checkpoint::clean_up(run_dir, recipe.checkpoint().keep, last)? {
+            observer.warning(&it);
+        }
         return Ok(outcome);
     }
     let mut run = Run::on(device, plan)?;
@@ -184,7 +193,7 @@ fn train_locked<D: Device>(
     }
     let start = match first {
         0 => evaluate_start(&mut run, plan, run_dir, observer)?,
-        _ => Start::read(run_dir),
+        _ => Start::read(run_dir)?,
     };
     let history = file.history()?;
     let lacks_evaluation = lacks_evaluation(recipe, first, &history);
@@ -203,7 +212,7 @@ fn train_locked<D: Device>(
         shelf: CheckpointStore::new(
             run_dir,
             recipe.checkpoint().keep,
-            found.checkpoint.as_ref().map(|it| it.0.step),
+            found.checkpoint.as_ref().map(|it| &it.0),
         ),
         saved_at: found.checkpoint.map(|it| (it.0.step, it.1)),
         file,
@@ -221,7 +230,7 @@ fn finished_before(
         return Ok(None);
     };
     let history = MetricsFile::history_until(&files.metrics(), state.step)?;
-    let start = Start::read(files.0);
+    let start = Start::read(files.0)?;
     let looks = EarlyStopping::of(recipe, start.as_ref().map(|it| &it.metrics), &history);
     let stopped_early = looks.and_then(|it| it.ended());
     let all_done = state.step >= recipe.steps() && !lacks_evaluation(recipe, state.step, &history);
@@ -505,7 +514,7 @@ impl Session<'_> {
 }
 
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
-    if RunFolder(run_dir).holds_run() {
+    if RunFolder(run_dir).holds_run()? {
         let problem = format!("{} already holds a run", run_dir.display());
         return Err(Refusal::input(problem).hint(Remedy::ResumeRun));
     }
@@ -514,15 +523,16 @@ pub fn require_no_run(run_dir: &Path) -> Result<()> {
 
 /// Refuses a folder that holds no run of these stages.
 pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
-    let mut folders = stages.iter().map(|stage| stage_folder(run_dir, stage));
-    if folders.any(|folder| RunFolder(&folder).holds_run()) {
-        return Ok(());
+    for stage in stages {
+        if RunFolder(&stage_folder(run_dir, stage)).holds_run()? {
+            return Ok(());
+        }
     }
-    let problem = match std::fs::read_dir(run_dir).map(|mut entries| entries.next().is_none()) {
-        Err(_) if run_dir.exists() => "is no folder",
-        Err(_) => "does not exist",
-        Ok(true) => "is empty",
-        Ok(false) => "holds no run",
+    let problem = match if_there(run_dir, run_dir.metadata())? {
+        None => "does not exist",
+        Some(found) if !found.is_dir() => "is no folder",
+        Some(_) if entries(run_dir)?.is_empty() => "is empty",
+        Some(_) => "holds no run",
     };
     let problem = format!("{} {problem}: there is no run to resume", run_dir.display());
     Err(Refusal::input(problem).hint(Remedy::StartFirst))
@@ -531,11 +541,12 @@ pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
 /// Refuses the run that a folder holds where it is of another recipe than the plan's. Nothing is read but its recipe,
 /// and nothing is written.
 pub fn require_same_run(plan: &RunPlan, run_dir: &Path, policy: ResumePolicy) -> Result<()> {
-    match std::fs::read_to_string(RunFolder(run_dir).recipe()) {
-        Ok(before) => {
+    let path = RunFolder(run_dir).recipe();
+    match if_there(&path, std::fs::read_to_string(&path))? {
+        Some(before) => {
             resume::require_same_recipe(&before, &plan.resolved(""), run_dir, policy, &mut |_| {})
         }
-        Err(_) => Ok(()),
+        None => Ok(()),
     }
 }
 

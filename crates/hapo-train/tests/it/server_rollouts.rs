@@ -32,6 +32,10 @@ struct Odd {
     restart_at: usize,
     /// The last completion of every group is broken off.
     aborts: bool,
+    /// From this question on, from 1, every completion is.
+    dies_at: usize,
+    /// One token more than asked for.
+    is_long: bool,
 }
 
 #[derive(Default)]
@@ -155,7 +159,8 @@ impl State {
         let settings = SampleSettings {
             decoding: Decoding::at_temperature(temperature, Truncation::NONE).unwrap(),
             stop: &ids(&asks["stop_token_ids"]),
-            max_new_tokens: number(&asks[if of_sglang { "max_new_tokens" } else { "max_tokens" }]),
+            max_new_tokens: number(&asks[if of_sglang { "max_new_tokens" } else { "max_tokens" }])
+                + usize::from(self.odd.is_long),
             max_sequences: 64,
             kv_memory: KvMemory::Auto,
             usable_vocab: loaded.tokenizer.vocab_size(),
@@ -170,6 +175,7 @@ impl State {
         let sampled = sample(&loaded.model, &[request], &settings).unwrap().remove(0);
         let reason = |index: usize, details: &Details| match details.finish {
             _ if self.odd.aborts && index + 1 == n => "abort",
+            _ if (1..=self.questions).contains(&self.odd.dies_at) => "abort",
             FinishReason::Length => "length",
             _ => "stop",
         };
@@ -227,6 +233,19 @@ fn train(server: &Server, engine: &str, more: &str) -> Result<Vec<Metrics>> {
     drop(run);
     assert_eq!(entries(), 0);
     Ok(steps)
+}
+
+#[test]
+fn a_step_without_a_group_and_answers_that_cannot_be_end_the_run() {
+    let refused = |odd: Odd| train(&Server::start(odd), "vllm", "").unwrap_err();
+    // The probe is the first question.
+    let died = refused(Odd { dies_at: 3, ..Odd::default() });
+    assert!(died.to_string().contains("no group has two whole completions"), "{died}");
+    assert!(!died.is_bad_input());
+    for odd in [Odd { shift: 40.0, ..Odd::default() }, Odd { is_long: true, ..Odd::default() }] {
+        let refusal = refused(odd).to_string();
+        assert!(refusal.contains("tokens and log-probabilities below 0, got "), "{refusal}");
+    }
 }
 
 /// A folder of weights as a process leaves it that is killed, and the lock that it held.

@@ -11,7 +11,7 @@ use hapo_train::recipe::DataSource;
 
 use super::say_written;
 use crate::failure::bad_input;
-use crate::support::arguments::count;
+use crate::support::arguments::{count, not_an_input};
 use crate::support::overrides::OverrideArgs;
 
 #[derive(clap::Args)]
@@ -55,6 +55,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             "only a recipe with data.train = \"builtin\" has problems that are made",
         ));
     }
+    not_an_input(&args.output, &[&args.recipe], "")?;
     let mut writer = Writer::create(&args.output, Format::Own)?;
     for example in &hapo_train::builtin_prompts(recipe)?.examples {
         writer.write(example)?;

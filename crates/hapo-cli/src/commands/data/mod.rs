@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_core::counted;
+use hapo_core::{counted, if_there};
 use hapo_data::{
     BadRow, Converted, Decision, FileSummary, Format, Lengths, Only, PromptTemplate, Reading, Row,
     Rows, TemplateChoice, TokenCount, Written, question_hash, summarise,
@@ -231,7 +231,12 @@ fn stats_template(args: &Stats) -> Result<PromptTemplate> {
     if let Some(named) = choice.check()? {
         return Ok(named.into());
     }
-    let Some(folder) = args.tokenizer.as_deref().filter(|it| it.is_dir() || is_model(it)) else {
+    let mut folder = None;
+    if let Some(path) = args.tokenizer.as_deref() {
+        let is_dir = if_there(path, path.metadata())?.is_some_and(|it| it.is_dir());
+        folder = (is_dir || is_model(path)?).then_some(path);
+    }
+    let Some(folder) = folder else {
         return Err(bad_input(
             "--template chat: expected the folder of a model as --tokenizer",
             "the model's own template lies beside its tokenizer",
@@ -582,7 +587,7 @@ fn convert(
 ) -> Result<Written> {
     let files = hapo_data::data_files(file)?;
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
-    not_an_input(output, &files)?;
+    not_an_input(output, &files, "")?;
     let Converted { written, unread } = hapo_data::convert(file, reading, output, format, decide)?;
     warn_of_unread(&unread.unread_solutions, file);
     if written.systems_left_out > 0 {

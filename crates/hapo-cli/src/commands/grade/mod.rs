@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
 use anyhow::Result;
-use hapo_core::counted;
+use hapo_core::{counted, printable};
 use hapo_train::recipe::did_you_mean;
 use hapo_verify::{
     Completion, Extracting, Extraction, Gold, Grader, Judgement, Problem, grade_batch, in_order,
@@ -107,7 +107,7 @@ struct Graded {
 /// Grades into a file, which stays as it was until all rows are graded.
 fn graded_into(file: &Path, args: &Args, grader: Extracting<'static>) -> Result<Graded> {
     let inputs: Vec<&Path> = args.file.iter().map(PathBuf::as_path).collect();
-    not_an_input(file, &inputs)?;
+    not_an_input(file, &inputs, "")?;
     let mut graded = None;
     hapo_run::write_atomically_with(file, |out| -> Result<()> {
         graded = Some(grade(args, grader, out)?);
@@ -375,13 +375,6 @@ impl Output<'_> {
         }
         self.write(row, fields)
     }
-}
-
-/// A text that a terminal only shows: what would move its cursor or change its colours is U+FFFD.
-fn printable(text: &str) -> String {
-    let shown =
-        |it: char| if it.is_control() && it != '\n' && it != '\t' { '\u{fffd}' } else { it };
-    text.chars().map(shown).collect()
 }
 
 /// Gold and completion.

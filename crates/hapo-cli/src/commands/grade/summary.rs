@@ -2,12 +2,10 @@
 
 use std::fmt::Write;
 
-use hapo_core::counted;
+use hapo_core::{counted, printable};
 use hapo_verify::Judgement;
 use serde::Serialize;
 use serde_json::Value;
-
-use super::printable;
 
 /// Rows that are listed; beyond, they are counted alone.
 const MOST_LISTED: usize = 1_000;

@@ -5,6 +5,7 @@ mod readme;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use hapo_core::{Refusal, if_there};
 use hapo_net::hub::{Content, Hub, PushSettings, RepoId, Upload, parse_name};
 use hapo_run::{MetricsFile, RunFolder, recipe_entries, recipe_value};
 use serde_json::{Value, json};
@@ -95,24 +96,26 @@ struct Source {
 
 impl Source {
     fn find(folder: &Path, checkpoint: &str) -> Result<Self> {
-        let holds_model = |it: &Path| {
-            ["config.json", "adapter_config.json"].iter().any(|name| it.join(name).is_file())
+        let config = |name: &str| {
+            let file = folder.join(name);
+            Ok::<_, Refusal>(if_there(&file, file.metadata())?.is_some_and(|it| it.is_file()))
         };
-        if holds_model(folder) {
+        if config("config.json")? || config("adapter_config.json")? {
             // A checkpoint lies in the `checkpoints` of its run.
             let whole = folder
                 .canonicalize()
                 .with_context(|| format!("cannot read {}", folder.display()))?;
-            let run = whole.parent().and_then(Path::parent).and_then(|run| {
-                let all = RunFolder(run).list_checkpoints().into_iter();
-                let step = all.into_iter().find(|it| it.1 == whole)?.0;
-                Some((run.to_owned(), step))
-            });
-            return Ok(Self { model: folder.to_owned(), run });
+            let mut of = None;
+            if let Some(run) = whole.parent().and_then(Path::parent) {
+                let all = RunFolder(run).list_checkpoints()?;
+                let step = all.into_iter().find(|it| it.1 == whole).map(|it| it.0);
+                of = step.map(|step| (run.to_owned(), step));
+            }
+            return Ok(Self { model: folder.to_owned(), run: of });
         }
-        let all = RunFolder(folder).list_checkpoints();
+        let all = RunFolder(folder).list_checkpoints()?;
         let found = match checkpoint {
-            "best" => hapo_train::checkpoint::best(folder),
+            "best" => hapo_train::checkpoint::best(folder)?,
             "last" => all.into_iter().max_by_key(|it| it.0),
             step => {
                 let step = step.parse::<u64>().ok();
@@ -133,24 +136,33 @@ impl Source {
 
     /// The files in order of their names, and the model card among them.
     fn files(&self, repo: &RepoId) -> Result<(Vec<Upload>, String)> {
-        let name = self.model.display();
         let mut files = Vec::new();
-        let entries =
-            std::fs::read_dir(&self.model).with_context(|| format!("cannot read {name}"))?;
-        for entry in entries {
-            let path = entry.with_context(|| format!("cannot read {name}"))?.path();
+        let real = |path: &Path| path.canonicalize().map_err(Refusal::io("read", path));
+        // The hub's cache has links into the folder of the whole repository.
+        let whole = real(&self.model)?;
+        let is_cached = |it: &&Path| {
+            it.file_name().is_some_and(|it| it.to_string_lossy().starts_with("models--"))
+        };
+        let home = whole.ancestors().find(is_cached).unwrap_or(&whole);
+        for path in hapo_run::entries(&self.model)? {
             let file = path.file_name().and_then(|it| it.to_str()).unwrap_or_default().to_owned();
+            let is_file = if_there(&path, path.metadata())?.is_some_and(|it| it.is_file());
             // The trainer's own files are of no use to others.
-            if path.is_file() && !file.starts_with('.') && file != "checksums.json" {
-                files.push(Upload { path: file, content: Content::File(path) });
+            if !is_file || file.starts_with('.') || file == "checksums.json" {
+                continue;
             }
+            if !real(&path)?.starts_with(home) {
+                let problem = format!("{} leads out of the folder", path.display());
+                return Err(bad_input(problem, "remove the link, or put a copy of the file there"));
+            }
+            files.push(Upload { path: file, content: Content::File(path) });
         }
         let own = files.iter().any(|it| it.path == "README.md");
         let mut run = None;
         if let Some((folder, step)) = &self.run {
             run = Some(of_run(folder, *step, &mut files)?);
         }
-        let adapter = self.json("adapter_config.json");
+        let adapter: Option<Value> = hapo_run::read_json(&self.model.join("adapter_config.json"))?;
         let base = match &adapter {
             Some(it) => it["base_model_name_or_path"].as_str().map(str::to_owned),
             None => run.as_ref().and_then(|it| text_of(&it.recipe, "model.path")),
@@ -171,10 +183,6 @@ impl Source {
         };
         files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok((files, readme))
-    }
-
-    fn json(&self, file: &str) -> Option<Value> {
-        serde_json::from_slice(&std::fs::read(self.model.join(file)).ok()?).ok()
     }
 }
 
@@ -198,7 +206,7 @@ fn of_run(folder: &Path, step: u64, files: &mut Vec<Upload>) -> Result<OfRun> {
         recipe,
         method,
         step,
-        summary: Summary::of(folder, step),
+        summary: Summary::of(folder, step)?,
         last: last.unwrap_or_default(),
         figure,
     })
