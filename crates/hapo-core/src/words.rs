@@ -28,6 +28,11 @@ pub fn excerpt(text: &str, most: usize) -> String {
     quoted
 }
 
+/// True of a word of a list, which is a text of words with a space between them.
+pub fn is_among(words: &str, word: &str) -> bool {
+    words.split(' ').any(|it| it == word)
+}
+
 /// The message of a caught panic.
 pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     let owned = panic.downcast_ref::<String>().map(String::as_str);

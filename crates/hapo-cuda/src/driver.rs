@@ -477,7 +477,7 @@ unsafe fn load(source: &Source, image: &[u8]) -> Result<Loaded, String> {
     // SAFETY: a complete image, as the caller promises.
     let module = unsafe { cuda::module::load_data(image.as_ptr().cast()) }
         .map_err(|it| describe("the driver refuses the image", it))?;
-    let function = |&kernel: &&'static str| {
+    let function = |kernel: &'static str| {
         let symbol = CString::new(kernel).expect("a kernel's name has no zero byte");
         // SAFETY: the module was just loaded.
         let handle = unsafe { cuda::module::get_function(module, symbol) }?;
@@ -486,7 +486,7 @@ unsafe fn load(source: &Source, image: &[u8]) -> Result<Loaded, String> {
         let fixed = unsafe { cuda::function::get_function_attribute(handle, attribute) }?;
         Ok((kernel, Function { handle, fixed: fixed as u32, allowed: AtomicU32::new(0) }))
     };
-    let found: Result<Vec<_>, DriverError> = source.kernels.iter().map(function).collect();
+    let found: Result<Vec<_>, DriverError> = source.kernels().map(function).collect();
     found.map(|it| (module, it)).map_err(|it| {
         // SAFETY: nothing uses the module.
         let _ = unsafe { cuda::module::unload(module) };

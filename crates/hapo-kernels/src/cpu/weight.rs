@@ -12,7 +12,7 @@ use super::buffer::CpuBuf;
 use super::convert::{is_bf16, nearest};
 use super::pool::Cpu;
 use super::product::f32::Start;
-use super::product::kernel::{PANEL, panel_words};
+use super::product::kernel::{PANEL, Right, panel_words};
 use super::product::{bf16, f32, panels};
 use super::share::Shared;
 use super::squares::{squared_norm, squared_norm_split};
@@ -184,14 +184,21 @@ impl CpuWeight {
     ) {
         self.check(shape);
         let numbers = self.numbers.as_slice();
-        match (self.form, &self.quick) {
-            (Form::F32, Some(quick)) => {
-                panels::forward(cpu, shape, x, quick.as_slice(), start, y);
+        let panels = |words| {
+            let words = bytemuck::cast_slice(words);
+            Right::Panels { words, steps: shape.inputs }
+        };
+        let right = match (self.form, &self.quick) {
+            (Form::F32, None) => {
+                Right::Numbers { data: numbers, step_stride: shape.outputs, column_stride: 1 }
             }
-            (Form::F32, _) => f32::forward(cpu, shape, x, numbers, start, y),
-            (Form::Panels, _) => panels::forward(cpu, shape, x, numbers, start, y),
-            (Form::Pairs | Form::Split, _) => bf16::forward(cpu, shape, x, numbers, start, y),
-        }
+            (Form::F32, Some(quick)) => panels(quick.as_slice()),
+            (Form::Panels, _) => panels(numbers),
+            (Form::Pairs | Form::Split, _) => {
+                return bf16::forward(cpu, shape, x, numbers, start, y);
+            }
+        };
+        f32::forward(cpu, shape, x, right, start, y);
     }
 
     /// `dx = start + dy · wᵀ`.
@@ -204,12 +211,17 @@ impl CpuWeight {
         dx: &mut [f32],
     ) {
         self.check(shape);
-        let input_grad = match self.form {
-            Form::F32 => f32::input_grad,
-            Form::Panels => panels::input_grad,
-            Form::Pairs | Form::Split => bf16::input_grad,
+        let (numbers, MatShape { rows, inputs, outputs }) = (self.numbers.as_slice(), shape);
+        let right = match self.form {
+            Form::F32 => Right::Numbers { data: numbers, step_stride: 1, column_stride: outputs },
+            Form::Panels => Right::Turned { words: bytemuck::cast_slice(numbers), columns: inputs },
+            Form::Pairs | Form::Split => {
+                return bf16::input_grad(cpu, shape, dy, numbers, start, dx);
+            }
         };
-        input_grad(cpu, shape, dy, self.numbers.as_slice(), start, dx);
+        // A product of the transposed matrix.
+        let shape = MatShape { rows, inputs: outputs, outputs: inputs };
+        f32::forward(cpu, shape, dy, right, start, dx);
     }
 
     pub(super) fn gather(&self, cpu: &Cpu, layout: EmbeddingLayout, tokens: &[u32], x: &mut [f32]) {

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, expected};
+use hapo_core::{Refusal, expected, is_among};
 use hapo_kernels::Device;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -83,27 +83,10 @@ struct PeftConfig {
 }
 
 /// Fields that, when set, change an adapter's computation or its model.
-const UNSUPPORTED: &[&str] = &[
-    "use_dora",
-    "use_qalora",
-    "use_bdlora",
-    "lora_bias",
-    "fan_in_fan_out",
-    "rank_pattern",
-    "alpha_pattern",
-    "modules_to_save",
-    "layers_to_transform",
-    "layers_pattern",
-    "layer_replication",
-    "exclude_modules",
-    "target_parameters",
-    "trainable_token_indices",
-    "alora_invocation_tokens",
-    "arrow_config",
-    "kasa_config",
-    "monteclora_config",
-    "velora_config",
-];
+const UNSUPPORTED: &str = "use_dora use_qalora use_bdlora lora_bias fan_in_fan_out rank_pattern alpha_pattern \
+     modules_to_save layers_to_transform layers_pattern layer_replication exclude_modules \
+     target_parameters trainable_token_indices alora_invocation_tokens arrow_config kasa_config \
+     monteclora_config velora_config";
 
 /// PEFT's initialisations that leave the base as it is. `PiSSA`, `OLoRA`, `CorDA`, `LoftQ` and `LoRA-GA` change its
 /// weights, so their A and B do not go with those in the base's folder.
@@ -123,8 +106,7 @@ impl PeftConfig {
             Value::Object(fields) => fields.is_empty(),
             _ => false,
         };
-        for (key, value) in self.rest.iter().filter(|(key, _)| UNSUPPORTED.contains(&key.as_str()))
-        {
+        for (key, value) in self.rest.iter().filter(|(key, _)| is_among(UNSUPPORTED, key)) {
             require(says_nothing(value), "plain LoRA without it", shown(value), key)?;
         }
         let has_none = self.bias.as_deref().is_none_or(|bias| bias == "none");

@@ -12,7 +12,7 @@ use crate::cpu::convert::{nearest, widen};
 use crate::cpu::pool::Cpu;
 use crate::cpu::product::kernel::CHAIN;
 use crate::cpu::share::Shared;
-use crate::isa::{fma, kernel};
+use crate::isa::{Isa, fma, kernel};
 use crate::lanes::{Lanes, WIDTH, wide_kernel};
 use crate::number_format::NumberFormat;
 use crate::shapes::{AttentionShape, CacheLayer, CacheRow, PAGE};
@@ -258,7 +258,8 @@ fn attend<const G: usize>(
     out: &mut [f32],
 ) {
     let keys = task.row.positions();
-    cached_scores::<G>(task, q, scores, wide);
+    let isa = Isa::current();
+    cached_scores::<G>(isa, task, q, scores, wide);
     new_scores::<G>(q, task.k, task.stride, keys - 1, scores);
     let mut inverse = [0.0_f32; G];
     for (g, inverse) in inverse.iter_mut().enumerate() {
@@ -267,7 +268,7 @@ fn attend<const G: usize>(
         let (_, sum) = softmax_row(&mut scores[task.first..]);
         *inverse = 1.0 / sum;
     }
-    weighted_values::<G>(task, scores, &inverse, wide, out);
+    weighted_values::<G>(isa, task, scores, &inverse, wide, out);
 }
 
 wide_kernel! {
