@@ -29,7 +29,6 @@ pub enum MatmulPrecision {
 }
 
 impl MatmulPrecision {
-    /// The matching [`Compute`].
     pub(crate) fn compute(self) -> Compute {
         match self {
             Self::F32 => Compute::F32,
@@ -91,7 +90,6 @@ struct Rounded<L: Launcher> {
 pub struct CudaBuf<L: Launcher> {
     /// Shared by a matrix and the B of the pair below it.
     memory: Arc<L::Memory>,
-    /// First byte.
     start: usize,
     pub(crate) len: usize,
     pub(crate) format: NumberFormat,
@@ -183,7 +181,6 @@ pub(crate) enum Derived {
     TokenGroups,
 }
 
-/// Words on the device.
 #[derive(Debug)]
 pub(crate) struct Uploaded<L: Launcher> {
     pub(crate) memory: L::Memory,
@@ -247,7 +244,6 @@ pub(crate) fn f32_arg(x: f32) -> u64 {
 
 /// A factor of a product.
 pub(crate) enum Factor<'a, L: Launcher> {
-    /// Numbers.
     Numbers(Span<'a, CudaBuf<L>>),
     /// Numbers that the next product reads too.
     Again(Span<'a, CudaBuf<L>>),
@@ -277,7 +273,6 @@ impl<L: Launcher> CudaDevice<L> {
         }
     }
 
-    /// The machine below.
     pub fn launcher(&self) -> &L {
         &self.inner.launcher
     }
@@ -394,7 +389,6 @@ impl<L: Launcher> CudaDevice<L> {
         Ok(made)
     }
 
-    /// Address of a table.
     pub(crate) fn table_at<T>(table: &CudaTable<L, T>) -> Result<u64, DeviceError> {
         table.memory.as_ref().map(Memory::address).map_err(Clone::clone)
     }
@@ -551,7 +545,6 @@ impl<L: Launcher> CudaDevice<L> {
         Ok(found)
     }
 
-    /// Items for one kernel.
     pub(crate) fn upload_items<T: bytemuck::Pod>(
         &self,
         items: &[T],

@@ -89,7 +89,6 @@ struct Open {
 /// The most bytes of a table whose memory is kept.
 const KEPT_TABLE: usize = 1 << 18;
 
-/// A kernel.
 struct Function {
     handle: sys::CUfunction,
     /// Bytes of shared memory that it has in any case.
@@ -141,7 +140,6 @@ impl Drop for Open {
 }
 
 impl Driver {
-    /// Opens GPU `ordinal`.
     pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
         let name = format!("cuda:{ordinal}");
         find_driver(&name)?;
@@ -603,7 +601,6 @@ fn refused(device: &str, what: &str, error: DriverError) -> DeviceError {
     it
 }
 
-/// Memory of a GPU.
 #[derive(Debug)]
 pub struct CudaMemory {
     address: u64,

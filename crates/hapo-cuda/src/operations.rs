@@ -874,7 +874,6 @@ impl<L: Launcher> CudaDevice<L> {
         });
     }
 
-    /// Turns heads in place.
     fn turn(
         &self,
         head_dim: usize,
@@ -949,7 +948,6 @@ fn is_added<B>(onto: &Accumulate<B>) -> bool {
     matches!(onto, Accumulate::Existing)
 }
 
-/// Multiplies the product.
 fn factor_of<B>(onto: &Accumulate<B>) -> f32 {
     if let Accumulate::Multiplied(factor) = onto { *factor } else { 1.0 }
 }

@@ -63,9 +63,7 @@ pub(crate) fn elements(n: usize) -> [u32; 3] {
 /// How rows of a norm are laid on blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rows {
-    /// A warp each.
     Warp,
-    /// A block each.
     Block,
 }
 
@@ -117,7 +115,6 @@ pub(crate) struct AttentionPlan {
     pub(crate) width: usize,
     /// Queries and keys of a tile, forward.
     pub(crate) forward: usize,
-    /// And backward.
     pub(crate) backward: usize,
     pub(crate) kernels: [&'static str; 3],
 }
@@ -187,7 +184,6 @@ pub(crate) struct BackwardTiles {
     /// Queries that it works on at a time.
     pub(crate) step: usize,
     pub(crate) kernels: [&'static str; 2],
-    /// Bytes of shared memory.
     pub(crate) shared: [u32; 2],
 }
 
@@ -285,7 +281,6 @@ pub(crate) struct KeyChunks {
     pub(crate) chunks: Vec<u32>,
     /// `[row, rows, first part, end part]` of every tile of keys.
     pub(crate) tiles: Vec<u32>,
-    /// Parts of all tiles.
     pub(crate) parts: usize,
 }
 

@@ -29,7 +29,6 @@ const AS_OF_INNER: usize = 1024;
 /// none did, and a recommendation for the very rows is up to twice as fast.
 const AS_OF_ROWS: usize = 256;
 
-/// cuBLASLt on one GPU.
 pub(crate) struct Products {
     library: CublasLt,
     handle: Handle,
@@ -58,9 +57,7 @@ struct Ready {
 /// Forward products whose algorithm is not that of all numbers of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Kinds of products.
     pub kinds: u64,
-    /// Products.
     pub products: u64,
 }
 
@@ -192,7 +189,6 @@ impl Products {
         Ok(Self { library, handle, stream, workspace, chosen: Mutex::default() })
     }
 
-    /// Its version and file.
     pub(crate) fn about(&self) -> String {
         // SAFETY: takes nothing.
         let version = unsafe { (self.library.cublasLtGetVersion)() };

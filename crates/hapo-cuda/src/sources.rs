@@ -3,7 +3,6 @@
 /// The prelude of every source.
 const COMMON: &str = include_str!("../kernels/common.cuh");
 
-/// A file of kernels.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     /// Its name in `kernels/`.
@@ -30,7 +29,6 @@ macro_rules! source {
     };
 }
 
-/// Every file of kernels.
 pub fn sources() -> &'static [Source] {
     SOURCES
 }

@@ -33,7 +33,6 @@ impl<L: Launcher> Matrix for CudaWeight<L> {
 }
 
 impl<L: Launcher> CudaWeight<L> {
-    /// A matrix of zeros.
     pub(crate) fn zeros(
         device: &CudaDevice<L>,
         shape: [usize; 2],
@@ -116,7 +115,6 @@ impl<L: Launcher> CudaWeight<L> {
         at(self.all())
     }
 
-    /// Elements from `first` on.
     pub(crate) fn write(&mut self, device: &CudaDevice<L>, first: usize, from: &[f32]) {
         let numbers = self.numbers.at_mut(first, from.len());
         let Some(tails) = &mut self.tails else {

@@ -58,12 +58,10 @@ pub fn seconds(number: f64) -> Option<Duration> {
     (number.is_finite() && number >= 0.0).then(|| Duration::from_secs_f64(number.min(LONGEST)))
 }
 
-/// Why an attempt failed.
 #[derive(Debug)]
 pub enum Failure<E> {
     /// It may succeed later, and the wait that the server asks for.
     Later(String, Option<Duration>),
-    /// It will not succeed.
     Never(E),
 }
 

@@ -64,7 +64,6 @@ pub struct SampleSettings<'a> {
     pub stop: &'a [u32],
     /// Longest response in tokens, the end token included.
     pub max_new_tokens: usize,
-    /// Sequences decoded at once.
     pub max_sequences: usize,
     /// Memory of keys and values. No completion depends on it.
     pub kv_memory: KvMemory,

@@ -313,7 +313,7 @@ fn program(mutant: Option<&Mutant>) -> String {
         text += &format!("#line 1 \"{}\"{}\n", source.file, own.1);
     }
     text += "const Entry entries[] = {\n";
-    let names: Vec<_> = sources.iter().flat_map(Source::kernels).collect();
+    let names: Vec<_> = sources.iter().flat_map(|it| it.kernels()).collect();
     for name in &names {
         text += &format!("    {{\"{name}\", Unpack<&{name}>::run, Unpack<&{name}>::count}},\n");
     }

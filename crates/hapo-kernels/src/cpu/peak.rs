@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn every_round_is_a_multiply_add() {
         let mut sums = [[3.0; WIDTH]; CHAINS];
-        chains(&mut sums, 2);
+        chains(Isa::current(), &mut sums, 2);
         // x ← x / 2 + 1 / 2, twice.
         assert_eq!(sums, [[1.5; WIDTH]; CHAINS]);
         let cpu = Cpu::new(2).unwrap();

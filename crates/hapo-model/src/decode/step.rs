@@ -38,7 +38,6 @@ pub enum NextToken {
 
 /// The destination of a block's logits.
 enum Out<'a> {
-    /// They are downloaded.
     Logits(&'a mut [f32]),
     /// Draws the next token of each row that has a [`DrawRow`], among the ids below a number.
     Next(&'a [Option<DrawRow>], usize, &'a mut [NextToken]),

@@ -287,21 +287,9 @@ pub fn write_adapter<D: Device>(
     fs::create_dir_all(dir).map_err(io("create", dir))?;
     let mut specs = shape.tensors(model.config());
     specs.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut refused: Option<Refusal> = None;
-    let mut read = |name: &str| {
-        let values = model.tensor(name);
-        values.unwrap_or_else(|it| {
-            refused.get_or_insert(it);
-            Vec::new()
-        })
-    };
     let notes = [(BASE, note.fingerprint), (BASE_FOLDER, note.folder)];
     let path = dir.join(ADAPTER_WEIGHTS);
-    let written = write_weights(&path, &specs, Dtype::F32, &notes, &mut |spec| read(&spec.name));
-    if let Some(it) = refused {
-        return Err(it);
-    }
-    written?;
+    write_weights(&path, &specs, Dtype::F32, &notes, &mut |spec| model.tensor(&spec.name))?;
     write_companions(dir, model.config(), tokenizer_files)?;
     let text = format!("{:#}\n", config_json(shape, note.base));
     write_file(&dir.join(ADAPTER), |out| out.write_all(text.as_bytes()))?;

@@ -16,9 +16,7 @@ use crate::param_layout::transpose;
 /// A form that a model is written in, and its number format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A folder of safetensors.
     Folder(Dtype),
-    /// A file for llama.cpp.
     Gguf(Dtype),
 }
 
@@ -44,20 +42,10 @@ pub fn merge<D: Device>(
     let shard_bytes = Layout::default().shard_bytes;
     let (Form::Folder(dtype) | Form::Gguf(dtype)) = form;
     let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
-    let mut refused: Option<Refusal> = None;
-    let source = |spec: &TensorSpec| {
-        merged(spec, model, adapter, device).unwrap_or_else(|it| {
-            refused.get_or_insert(it);
-            Vec::new()
-        })
-    };
-    let written = match form {
+    let source = |spec: &TensorSpec| merged(spec, model, adapter, device);
+    match form {
         Form::Folder(_) => write(out, &config, &layout, source),
         Form::Gguf(_) => write_gguf(out, &config, &layout, source),
-    };
-    match refused {
-        Some(it) => Err(it),
-        None => written,
     }
 }
 

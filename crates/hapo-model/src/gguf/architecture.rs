@@ -12,7 +12,6 @@ use crate::config::rope::stretched;
 use crate::families::FAMILIES;
 use crate::fields::KINDS;
 
-/// A family in GGUF.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Architecture {
     pub(super) name: &'static str,

@@ -4,13 +4,12 @@
 //! of the special tokens that its post-processor adds only those in front of a prompt. Templates write the others out
 //! themselves, and they become their ids wherever they appear in a text.
 
-use std::fmt;
 use std::panic;
 use std::path::{Path, PathBuf};
 
 use hapo_core::Refusal;
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde_json::{Map, Value};
 use tokenizers::{Encoding, PostProcessor, Token};
 
 use crate::files::{excerpt, read_bounded, refused};
@@ -67,14 +66,14 @@ impl Tokenizer {
         }
         // The library would panic on the two that follow: it cuts the prefix from tokens that may
         // be shorter, and writes merged tokens into a buffer as long as the longest known one.
+        let (made, known) = (model.longest_merge(), model.longest_token());
         let prefix = model.continuing_subword_prefix.unwrap_or_default();
-        if model.merges.longest > 0 && !prefix.is_empty() {
+        if made > 0 && !prefix.is_empty() {
             let (place, got) =
                 ("model.continuing_subword_prefix", format!("{:?}", excerpt(&prefix)));
             return Err(refused(file, place, "null in a byte-pair vocabulary", got));
         }
-        if model.merges.longest > model.vocab.longest {
-            let (made, known) = (model.merges.longest, model.vocab.longest);
+        if made > known {
             let expected = "merges that make tokens of the vocabulary";
             let got = format!("one of {made} bytes where the longest token has {known}");
             return Err(refused(file, "model.merges", expected, got).hint(RETAKE));
@@ -186,9 +185,9 @@ fn prefix_of(inner: &tokenizers::Tokenizer) -> tokenizers::Result<Vec<u32>> {
 struct Sketch {
     model: Model,
     #[serde(default)]
-    normalizer: serde_json::Value,
+    normalizer: Value,
     #[serde(default)]
-    decoder: serde_json::Value,
+    decoder: Value,
 }
 
 #[derive(Deserialize)]
@@ -196,90 +195,26 @@ struct Model {
     dropout: Option<f64>,
     continuing_subword_prefix: Option<String>,
     #[serde(default)]
-    vocab: Tokens,
+    vocab: Value,
     #[serde(default)]
-    merges: Merges,
+    merges: Value,
 }
 
-/// The longest key of a vocabulary, in bytes; 0 for one that is no object.
-#[derive(Default)]
-struct Tokens {
-    longest: usize,
-}
-
-/// The longest token that a merge makes, in bytes; 0 without merges. A merge is `["a", "b"]` or
-/// `"a b"`.
-#[derive(Default)]
-struct Merges {
-    longest: usize,
-}
-
-impl<'de> Deserialize<'de> for Tokens {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let longest = deserializer.deserialize_any(Longest)?;
-        Ok(Self { longest })
-    }
-}
-
-impl<'de> Deserialize<'de> for Merges {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let longest = deserializer.deserialize_any(LongestMerge)?;
-        Ok(Self { longest })
-    }
-}
-
-/// Walks over an object of any size without keeping it.
-struct Longest;
-
-impl<'de> Visitor<'de> for Longest {
-    type Value = usize;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a vocabulary")
+impl Model {
+    /// Bytes of the longest token of a vocabulary that is an object.
+    fn longest_token(&self) -> usize {
+        self.vocab.as_object().into_iter().flat_map(Map::keys).map(String::len).max().unwrap_or(0)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<usize, A::Error> {
-        let mut longest = 0;
-        while let Some((token, _)) = map.next_entry::<String, IgnoredAny>()? {
-            longest = longest.max(token.len());
-        }
-        Ok(longest)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<usize, A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(0)
-    }
-}
-
-/// Walks over a list of any length without keeping it.
-struct LongestMerge;
-
-impl<'de> Visitor<'de> for LongestMerge {
-    type Value = usize;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of merges")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<usize, A::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Merge {
-            Pair(String, String),
-            Line(String),
-        }
-        let mut longest = 0;
-        while let Some(merge) = list.next_element()? {
-            longest = longest.max(match merge {
-                Merge::Pair(left, right) => left.len() + right.len(),
-                Merge::Line(line) => line.len().saturating_sub(1),
-            });
-        }
-        Ok(longest)
-    }
-
-    fn visit_unit<E>(self) -> Result<usize, E> {
-        Ok(0)
+    /// Bytes of the longest token that a merge makes, which is `["a", "b"]` or `"a b"`; 0 without merges.
+    fn longest_merge(&self) -> usize {
+        let made = |merge: &Value| match merge {
+            Value::String(line) => line.len().saturating_sub(1),
+            pair => {
+                let parts = pair.as_array().into_iter().flatten().filter_map(Value::as_str);
+                parts.map(str::len).sum()
+            }
+        };
+        self.merges.as_array().into_iter().flatten().map(made).max().unwrap_or(0)
     }
 }

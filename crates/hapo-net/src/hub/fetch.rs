@@ -336,7 +336,6 @@ fn check_digest(part: &Path, etag: &str) -> Result<(), Failure> {
     Err(Failure::Later("its bytes have another SHA-256 than the hub says".to_owned(), None))
 }
 
-/// Percent-encodes a path.
 fn escaped(path: &str) -> String {
     path.bytes()
         .map(|b| {

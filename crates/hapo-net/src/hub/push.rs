@@ -28,7 +28,6 @@ const MAX_ANSWER: u64 = 16 << 20;
 const ATTEMPTS: u32 = 5;
 const LFS: &str = "application/vnd.git-lfs+json";
 
-/// A file to push.
 #[derive(Clone, Debug)]
 pub struct Upload {
     /// Its path in the repository.
@@ -57,7 +56,6 @@ pub struct PushSettings {
 pub struct Pushed {
     pub url: String,
     pub commit: String,
-    /// Bytes sent to LFS.
     pub sent: u64,
 }
 

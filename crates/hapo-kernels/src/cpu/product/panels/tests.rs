@@ -6,7 +6,7 @@ use super::*;
 use crate::cpu::{CpuBuf, CpuWeight};
 use crate::device::Device;
 use crate::number_format::NumberFormat;
-use crate::shapes::{Accumulate, EmbeddingLayout};
+use crate::shapes::{Accumulate, EmbeddingLayout, MatShape};
 use crate::span::Buffer;
 use crate::weight::{Held, Numbers, Output};
 
