@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::{CudaContext, sys};
-use hapo_kernels::DeviceError;
+use hapo_kernels::{Compute, DeviceError};
 
 use crate::compile::{Arch, failed, missing};
-use crate::device::{CudaDevice, MatmulPrecision};
+use crate::device::CudaDevice;
 use crate::images::Kernels;
 use crate::launch::{Launch, Launcher, Memory, Product, THREADS};
 use crate::libraries::{CublasLt, lt};
@@ -54,7 +54,7 @@ const GRAPHS: &str = "HAPO_CUDA_GRAPHS";
 /// # Errors
 /// No driver, no NVRTC or cuBLASLt, no such GPU, one older than Ampere, or a driver that fails; each error says what to
 /// do.
-pub fn open(ordinal: usize, products: MatmulPrecision) -> Result<CudaDevice<Driver>, DeviceError> {
+pub fn open(ordinal: usize, products: Compute) -> Result<CudaDevice<Driver>, DeviceError> {
     Ok(CudaDevice::new(Driver::open(ordinal)?, products))
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use hapo_kernels::DeviceError;
+use hapo_kernels::{Compute, DeviceError};
 
 /// Threads of every block.
 pub const THREADS: u32 = 256;
@@ -17,16 +17,6 @@ pub struct Launch<'a> {
     pub shared: u32,
     /// Arguments: the low bytes of each word.
     pub args: &'a [u64],
-}
-
-/// The kind of number a matrix holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Number {
-    F32,
-    /// 32 bits, of which a product reads the upper 19: ten bits of mantissa.
-    Tf32,
-    /// The upper 16 of 32.
-    Bf16,
 }
 
 /// A matrix by columns, `stride` elements apart, as BLAS has it.
@@ -46,7 +36,7 @@ pub struct Product {
     pub n: usize,
     pub k: usize,
     /// Number format of the factors.
-    pub number: Number,
+    pub number: Compute,
     pub left: Matrix,
     pub right: Matrix,
     pub factor: f32,

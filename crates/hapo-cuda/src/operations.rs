@@ -4,17 +4,17 @@ use std::sync::Mutex;
 
 use half::bf16;
 use hapo_kernels::{
-    Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, Device,
-    DeviceCaps, DeviceError, DrawRow, DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, Heads,
-    Held, LowRank, MatShape, MomentsMut, NumberFormat, Numbers, Output, PairPlace, Paired, Placed,
-    SegmentRow, Span, SpanMut, TableItem,
+    Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, Compute,
+    Device, DeviceCaps, DeviceError, DrawRow, DrawnToken, EmbeddingLayout, HeadPart, HeadTarget,
+    Heads, Held, LowRank, MatShape, MomentsMut, NumberFormat, Numbers, Output, PairPlace, Paired,
+    Placed, SegmentRow, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
     CudaBuf, CudaDevice, CudaTable, Derived, Factor, at, at_row, bytes_of, f32_arg, of_format,
     shared_format, to, to_row,
 };
-use crate::launch::{Launcher, Matrix, Memory, Number, Product, THREADS};
+use crate::launch::{Launcher, Matrix, Memory, Product, THREADS};
 use crate::plan::{self, Rows, TilePlan};
 use crate::weight::CudaWeight;
 
@@ -27,7 +27,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
     type Table<T: TableItem> = CudaTable<L, T>;
 
     fn caps(&self) -> DeviceCaps {
-        DeviceCaps::gpu(self.inner.products.compute())
+        DeviceCaps::gpu(self.inner.products)
     }
 
     fn alloc(
@@ -220,7 +220,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 m: inputs,
                 n: rows,
                 k: outputs,
-                number: Number::F32,
+                number: Compute::F32,
                 left: Matrix { address, stride: outputs, transposed: true },
                 right: plain(at(dy), outputs),
                 factor: factor_of(&onto),
@@ -252,7 +252,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 m: outputs,
                 n: inputs,
                 k: rows,
-                number: Number::F32,
+                number: Compute::F32,
                 left: plain(at(dy), outputs),
                 right: Matrix {
                     address: at_row(x),
@@ -390,22 +390,13 @@ impl<L: Launcher> Device for CudaDevice<L> {
         &self,
         shape: AttentionShape,
         segments: &CudaTable<L, SegmentRow>,
-        q: Span<CudaBuf<L>>,
-        k: Span<CudaBuf<L>>,
-        v: Span<CudaBuf<L>>,
+        [q, k, v]: [Span<CudaBuf<L>>; 3],
         out: SpanMut<CudaBuf<L>>,
         log_sums: SpanMut<CudaBuf<L>>,
     ) {
         assert!(shape.window.is_none(), "{ON_CPU}");
         let rows = log_sums.len / shape.heads;
-        assert!(
-            q.len == rows * shape.q_dim() && out.len == q.len,
-            "q and out are [rows, heads · head_dim]"
-        );
-        assert!(
-            k.len == rows * shape.kv_dim() && v.len == k.len,
-            "k and v are [rows, kv_heads · head_dim]"
-        );
+        shape.expect_rows(rows, &[q.len, out.len], &[k.len, v.len]);
         let format = shared_format([q.buf, k.buf, v.buf, &*out.buf]);
         self.run(|| {
             let (queries, kernel, shared) = if let Some(plan) = self.tiles_of(shape, format) {
@@ -439,32 +430,16 @@ impl<L: Launcher> Device for CudaDevice<L> {
         &self,
         shape: AttentionShape,
         segments: &CudaTable<L, SegmentRow>,
-        q: Span<CudaBuf<L>>,
-        k: Span<CudaBuf<L>>,
-        v: Span<CudaBuf<L>>,
+        [q, k, v]: [Span<CudaBuf<L>>; 3],
         out: Span<CudaBuf<L>>,
         log_sums: Span<CudaBuf<L>>,
         dout: Span<CudaBuf<L>>,
-        dq: SpanMut<CudaBuf<L>>,
-        dk: SpanMut<CudaBuf<L>>,
-        dv: SpanMut<CudaBuf<L>>,
+        [dq, dk, dv]: [SpanMut<CudaBuf<L>>; 3],
     ) {
         assert!(shape.window.is_none(), "{ON_CPU}");
         let rows = log_sums.len / shape.heads;
-        assert!(
-            dq.len == rows * shape.q_dim()
-                && q.len == dq.len
-                && out.len == dq.len
-                && dout.len == dq.len,
-            "q, out and their gradients are [rows, heads · head_dim]"
-        );
-        assert!(
-            dk.len == rows * shape.kv_dim()
-                && dv.len == dk.len
-                && k.len == dk.len
-                && v.len == dk.len,
-            "k, v and their gradients are [rows, kv_heads · head_dim]"
-        );
+        let of_queries = [q.len, out.len, dout.len, dq.len];
+        shape.expect_rows(rows, &of_queries, &[k.len, v.len, dk.len, dv.len]);
         let formats = [q.buf, k.buf, v.buf, out.buf, dout.buf, &*dq.buf, &*dk.buf, &*dv.buf];
         let format = shared_format(formats);
         self.run(|| {
@@ -523,21 +498,12 @@ impl<L: Launcher> Device for CudaDevice<L> {
         rows: &CudaTable<L, CacheRow>,
         pages: &CudaTable<L, u32>,
         cache: &CudaBuf<L>,
-        q: Span<CudaBuf<L>>,
-        k: Span<CudaBuf<L>>,
-        v: Span<CudaBuf<L>>,
+        [q, k, v]: [Span<CudaBuf<L>>; 3],
         out: SpanMut<CudaBuf<L>>,
     ) {
         assert!(shape.window.is_none(), "{ON_CPU}");
         let n = rows.items.len();
-        assert!(
-            q.len == n * shape.q_dim() && out.len == q.len,
-            "q and out are [rows, heads · head_dim]"
-        );
-        assert!(
-            k.len == n * shape.kv_dim() && v.len == k.len,
-            "k and v are [rows, kv_heads · head_dim]"
-        );
+        shape.expect_rows(n, &[q.len, out.len], &[k.len, v.len]);
         if n == 0 {
             return;
         }
@@ -577,8 +543,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         shape: AttentionShape,
         first: CacheLayer,
         cells: &CudaTable<L, u32>,
-        k: Span<CudaBuf<L>>,
-        v: Span<CudaBuf<L>>,
+        [k, v]: [Span<CudaBuf<L>>; 2],
         cache: &mut CudaBuf<L>,
     ) {
         assert!(
@@ -843,7 +808,7 @@ impl<L: Launcher> CudaDevice<L> {
             m: outputs,
             n: rows,
             k: inputs,
-            number: Number::F32,
+            number: Compute::F32,
             left: plain(w, outputs),
             right: plain(at_row(x), x.buf.stride(inputs)),
             factor: factor_of(onto),
@@ -914,13 +879,8 @@ impl<L: Launcher> CudaDevice<L> {
         stored: &[SpanMut<CudaBuf<L>>; 3],
     ) {
         let rows = positions.items.len();
-        let widths = [shape.q_dim(), shape.kv_dim(), shape.kv_dim()];
-        for ((from, to), width) in from.iter().zip(stored).zip(widths) {
-            assert!(
-                from.len == rows * width && to.len == from.len,
-                "[positions, heads · head_dim]"
-            );
-        }
+        let [q, k, v] = from.map(|it| it.len);
+        shape.expect_rows(rows, &[q, stored[0].len], &[k, v, stored[1].len, stored[2].len]);
         assert_eq!(shared_format(from.map(|it| it.buf)), NumberFormat::F32, "f32 numbers");
         assert_eq!(
             shared_format(stored.each_ref().map(|it| &*it.buf)),

@@ -14,7 +14,9 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::launch::{Matrix, Number, Product};
+use hapo_kernels::Compute;
+
+use crate::launch::{Matrix, Product};
 use crate::libraries::{CublasLt, Handle, lt};
 
 /// Kinds of products whose algorithms are kept; then all are forgotten.
@@ -72,7 +74,7 @@ struct Kind {
     size: [usize; 3],
     strides: [usize; 3],
     transposed: [bool; 2],
-    number: Number,
+    number: Compute,
     out_is_bf16: bool,
     add: bool,
     /// How parts of a sum may be added.
@@ -228,7 +230,7 @@ impl Products {
         };
         let mut begun = Err(lt::NOT_SUPPORTED);
         if product.whole {
-            let rows = if product.number == Number::Bf16 { 1 } else { AS_OF_ROWS };
+            let rows = if product.number == Compute::Bf16 { 1 } else { AS_OF_ROWS };
             let [n, k] = [product.n.max(rows), product.k.min(AS_OF_INNER)];
             begun = begin(&self.call(&Product { n, k, ..*product })?);
         }
@@ -295,9 +297,9 @@ impl Products {
     fn call(&self, product: &Product) -> Result<Call, Status> {
         let Product { m, n, k, number, left, right, out, bias, .. } = *product;
         let (factors, compute) = match number {
-            Number::F32 => (lt::R_32F, lt::COMPUTE_32F),
-            Number::Tf32 => (lt::R_32F, lt::COMPUTE_32F_FAST_TF32),
-            Number::Bf16 => (lt::R_16BF, lt::COMPUTE_32F),
+            Compute::F32 => (lt::R_32F, lt::COMPUTE_32F),
+            Compute::Tf32 => (lt::R_32F, lt::COMPUTE_32F_FAST_TF32),
+            Compute::Bf16 => (lt::R_16BF, lt::COMPUTE_32F),
         };
         let result = if product.out_is_bf16 { lt::R_16BF } else { lt::R_32F };
         let call = Call {

@@ -5,11 +5,11 @@
 
 use hapo_core::RngStream;
 use hapo_kernels::{
-    AdamW, Buffer, Device, DeviceError, Held, MatShape, Matrix, MomentsMut, NumberFormat, Numbers,
-    NumbersMut, PairPlace, Placed, Span,
+    AdamW, Buffer, Compute, Device, DeviceError, Held, MatShape, Matrix, MomentsMut, NumberFormat,
+    Numbers, NumbersMut, PairPlace, Placed, Span,
 };
 
-use crate::device::{CudaBuf, CudaDevice, MatmulPrecision, at, f32_arg, shared_format, to};
+use crate::device::{CudaBuf, CudaDevice, at, f32_arg, shared_format, to};
 use crate::launch::{Launcher, Memory};
 use crate::plan;
 
@@ -38,7 +38,7 @@ impl<L: Launcher> CudaWeight<L> {
         shape: [usize; 2],
         held: Held,
     ) -> Result<Self, DeviceError> {
-        let is_bf16 = device.inner.products == MatmulPrecision::Bf16 && held != Held::Plain;
+        let is_bf16 = device.inner.products == Compute::Bf16 && held != Held::Plain;
         let has_tails = is_bf16 && held != Held::Frozen(NumberFormat::Bf16);
         let format = if is_bf16 { NumberFormat::Bf16 } else { NumberFormat::F32 };
         let numbers = device.alloc(shape[0] * shape[1], format)?;

@@ -138,7 +138,7 @@ fn attention(c: &mut Criterion) {
         let (mut out, mut sums) = (numbers(&cpu, wide), numbers(&cpu, len * HEADS.heads));
         let (q, k, v) = (q.first(wide), k.first(narrow), v.first(narrow));
         group.bench_function(format!("forward, {len} tokens"), |b| {
-            b.iter(|| cpu.attention(HEADS, &segments, q, k, v, all(&mut out), all(&mut sums)));
+            b.iter(|| cpu.attention(HEADS, &segments, [q, k, v], all(&mut out), all(&mut sums)));
         });
         let (mut dq, mut dk) = (numbers(&cpu, wide), numbers(&cpu, narrow));
         let mut dv = numbers(&cpu, narrow);
@@ -147,15 +147,11 @@ fn attention(c: &mut Criterion) {
                 cpu.attention_grad(
                     HEADS,
                     &segments,
-                    q,
-                    k,
-                    v,
+                    [q, k, v],
                     out.first(wide),
                     sums.first(len * HEADS.heads),
                     q,
-                    all(&mut dq),
-                    all(&mut dk),
-                    all(&mut dv),
+                    [all(&mut dq), all(&mut dk), all(&mut dv)],
                 );
             });
         });

@@ -134,17 +134,15 @@ impl Device for Counting {
         rms_norm(f32, f32, ToRead, ToRead, ToWrite, ToWrite, Option<ToWrite>);
         rms_norm_grad(f32, ToRead, ToRead, ToRead, ToRead, Onto, ToWrite, ToWrite);
         rope(AttentionShape, ToRead, &Vec<u32>, Heads<'_, CountedBuf>);
-        attention(AttentionShape, &Vec<SegmentRow>, ToRead, ToRead, ToRead, ToWrite, ToWrite);
+        attention(AttentionShape, &Vec<SegmentRow>, [ToRead; 3], ToWrite, ToWrite);
         attention_grad(
-            AttentionShape, &Vec<SegmentRow>, ToRead, ToRead, ToRead, ToRead, ToRead, ToRead, ToWrite,
-            ToWrite, ToWrite
+            AttentionShape, &Vec<SegmentRow>, [ToRead; 3], ToRead, ToRead, ToRead, [ToWrite; 3]
         );
         attention_decode(
-            AttentionShape, CacheLayer, &Vec<CacheRow>, &Vec<u32>, &CountedBuf, ToRead, ToRead, ToRead,
-            ToWrite
+            AttentionShape, CacheLayer, &Vec<CacheRow>, &Vec<u32>, &CountedBuf, [ToRead; 3], ToWrite
         );
         round_to_bf16(ToWrite);
-        cache_append(AttentionShape, CacheLayer, &Vec<u32>, ToRead, ToRead, &mut CountedBuf);
+        cache_append(AttentionShape, CacheLayer, &Vec<u32>, [ToRead; 2], &mut CountedBuf);
         gated(Activation, ToRead, ToRead, ToWrite);
         gated_grad(Activation, ToWrite, ToWrite, ToWrite);
         gather_rows(EmbeddingLayout, &Vec<u32>, Numbers<'_, CountedBuf, CountedWeight>, ToWrite);

@@ -211,9 +211,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         &self,
         shape: AttentionShape,
         segments: &Self::Table<SegmentRow>,
-        q: Span<Self::Buf>,
-        k: Span<Self::Buf>,
-        v: Span<Self::Buf>,
+        qkv: [Span<Self::Buf>; 3],
         out: SpanMut<Self::Buf>,
         log_sums: SpanMut<Self::Buf>,
     );
@@ -222,15 +220,11 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         &self,
         shape: AttentionShape,
         segments: &Self::Table<SegmentRow>,
-        q: Span<Self::Buf>,
-        k: Span<Self::Buf>,
-        v: Span<Self::Buf>,
+        qkv: [Span<Self::Buf>; 3],
         out: Span<Self::Buf>,
         log_sums: Span<Self::Buf>,
         dout: Span<Self::Buf>,
-        dq: SpanMut<Self::Buf>,
-        dk: SpanMut<Self::Buf>,
-        dv: SpanMut<Self::Buf>,
+        dqkv: [SpanMut<Self::Buf>; 3],
     );
     /// One query row per sequence against the cache and the row's own `k, v`: the last row of
     /// [`Device::attention`] over the same tokens, on the CPU with the same bits.
@@ -241,9 +235,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         rows: &Self::Table<CacheRow>,
         pages: &Self::Table<u32>,
         cache: &Self::Buf,
-        q: Span<Self::Buf>,
-        k: Span<Self::Buf>,
-        v: Span<Self::Buf>,
+        qkv: [Span<Self::Buf>; 3],
         out: SpanMut<Self::Buf>,
     );
     /// Rounds every number to the nearest bf16, ties to even.
@@ -255,8 +247,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         shape: AttentionShape,
         first: CacheLayer,
         cells: &Self::Table<u32>,
-        k: Span<Self::Buf>,
-        v: Span<Self::Buf>,
+        kv: [Span<Self::Buf>; 2],
         cache: &mut Self::Buf,
     );
 

@@ -349,9 +349,7 @@ fn attention_with_and_without_prefix() {
         cpu.attention(
             shape,
             &table,
-            qs,
-            ks,
-            vs,
+            [qs, ks, vs],
             out.first_mut(nq),
             log_sums.first_mut(rows * heads),
         );
@@ -362,15 +360,11 @@ fn attention_with_and_without_prefix() {
         cpu.attention_grad(
             shape,
             &table,
-            qs,
-            ks,
-            vs,
+            [qs, ks, vs],
             out.first(nq),
             log_sums.first(rows * heads),
             dyb.first(nq),
-            dq.first_mut(nq),
-            dk.first_mut(nk),
-            dv.first_mut(nk),
+            [dq.first_mut(nq), dk.first_mut(nk), dv.first_mut(nk)],
         );
         let want = numeric(&q, &dy, |q| naive_attention(shape, &segments, [q, &kw, &vw]));
         agree("dq", dq.as_slice(), &want);
@@ -408,20 +402,16 @@ fn a_window_skips_what_it_does_not_read() {
         let table = cpu.table(&[row]);
         let (mut out, mut log_sums) = (buf(&cpu, &vec![0.0; nq]), buf(&cpu, &vec![0.0; rows * 2]));
         let (to, sums) = (out.first_mut(nq), log_sums.first_mut(rows * 2));
-        cpu.attention(shape, &table, q.first(nq), k.first(nk), v.first(nk), to, sums);
+        cpu.attention(shape, &table, [q.first(nq), k.first(nk), v.first(nk)], to, sums);
         let [mut dq, mut dk, mut dv] = [nq, nk, nk].map(|n| buf(&cpu, &vec![0.0; n]));
         cpu.attention_grad(
             shape,
             &table,
-            q.first(nq),
-            k.first(nk),
-            v.first(nk),
+            [q.first(nq), k.first(nk), v.first(nk)],
             out.first(nq),
             log_sums.first(rows * 2),
             dout.first(nq),
-            dq.first_mut(nq),
-            dk.first_mut(nk),
-            dv.first_mut(nk),
+            [dq.first_mut(nq), dk.first_mut(nk), dv.first_mut(nk)],
         );
         [&out, &dq, &dk, &dv].map(|it| it.as_slice().to_vec())
     };

@@ -220,50 +220,27 @@ impl Device for Cpu {
         &self,
         shape: AttentionShape,
         segments: &Vec<SegmentRow>,
-        q: Span<CpuBuf>,
-        k: Span<CpuBuf>,
-        v: Span<CpuBuf>,
+        qkv: [Span<CpuBuf>; 3],
         out: SpanMut<CpuBuf>,
         log_sums: SpanMut<CpuBuf>,
     ) {
-        prompt::forward(
-            self,
-            shape,
-            segments,
-            [q.read(), k.read(), v.read()],
-            out.write(),
-            log_sums.write(),
-        );
+        let qkv = qkv.map(|it| it.read());
+        prompt::forward(self, shape, segments, qkv, out.write(), log_sums.write());
     }
 
     fn attention_grad(
         &self,
         shape: AttentionShape,
         segments: &Vec<SegmentRow>,
-        q: Span<CpuBuf>,
-        k: Span<CpuBuf>,
-        v: Span<CpuBuf>,
+        qkv: [Span<CpuBuf>; 3],
         out: Span<CpuBuf>,
         log_sums: Span<CpuBuf>,
         dout: Span<CpuBuf>,
-        dq: SpanMut<CpuBuf>,
-        dk: SpanMut<CpuBuf>,
-        dv: SpanMut<CpuBuf>,
+        dqkv: [SpanMut<CpuBuf>; 3],
     ) {
-        prompt::backward(
-            self,
-            shape,
-            segments,
-            &prompt::Saved {
-                q: q.read(),
-                k: k.read(),
-                v: v.read(),
-                out: out.read(),
-                log_sums: log_sums.read(),
-                dout: dout.read(),
-            },
-            [dq.write(), dk.write(), dv.write()],
-        );
+        let (out, log_sums, dout) = (out.read(), log_sums.read(), dout.read());
+        let saved = prompt::Saved { qkv: qkv.map(|it| it.read()), out, log_sums, dout };
+        prompt::backward(self, shape, segments, &saved, dqkv.map(SpanMut::write));
     }
 
     fn attention_decode(
@@ -273,20 +250,11 @@ impl Device for Cpu {
         rows: &Vec<CacheRow>,
         pages: &Vec<u32>,
         cache: &CpuBuf,
-        q: Span<CpuBuf>,
-        k: Span<CpuBuf>,
-        v: Span<CpuBuf>,
+        qkv: [Span<CpuBuf>; 3],
         out: SpanMut<CpuBuf>,
     ) {
-        cache::attention_decode(
-            self,
-            shape,
-            layer,
-            (rows, pages),
-            cache.as_slice(),
-            [q.read(), k.read(), v.read()],
-            out.write(),
-        );
+        let (cache, qkv) = (cache.as_slice(), qkv.map(|it| it.read()));
+        cache::attention_decode(self, shape, layer, (rows, pages), cache, qkv, out.write());
     }
 
     fn round_to_bf16(&self, x: SpanMut<CpuBuf>) {
@@ -298,11 +266,10 @@ impl Device for Cpu {
         shape: AttentionShape,
         first: CacheLayer,
         cells: &Vec<u32>,
-        k: Span<CpuBuf>,
-        v: Span<CpuBuf>,
+        kv: [Span<CpuBuf>; 2],
         cache: &mut CpuBuf,
     ) {
-        cache::append(self, shape, first, cells, [k.read(), v.read()], cache.as_mut_slice());
+        cache::append(self, shape, first, cells, kv.map(|it| it.read()), cache.as_mut_slice());
     }
 
     fn gated(&self, f: Activation, gate: Span<CpuBuf>, up: Span<CpuBuf>, h: SpanMut<CpuBuf>) {

@@ -88,14 +88,7 @@ pub(in crate::cpu) fn attention_decode(
     [q, k, v]: [&[f32]; 3],
     out: &mut [f32],
 ) {
-    assert!(
-        q.len() == rows.len() * shape.q_dim() && out.len() == q.len(),
-        "q and out are [rows, heads · head_dim]"
-    );
-    assert!(
-        k.len() == rows.len() * shape.kv_dim() && v.len() == k.len(),
-        "k and v are [rows, kv_heads · head_dim]"
-    );
+    shape.expect_rows(rows.len(), &[q.len(), out.len()], &[k.len(), v.len()]);
     let (group, width) = (shape.group(), shape.head_dim);
     let out = Shared::new(out);
     cpu.for_tasks(rows.len() * shape.kv_heads, |task| {
