@@ -6,8 +6,8 @@ use half::bf16;
 use hapo_kernels::{
     Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, Compute,
     Device, DeviceCaps, DeviceError, DrawRow, DrawnToken, EmbeddingLayout, HeadPart, HeadTarget,
-    Heads, Held, LowRank, MatShape, MomentsMut, NumberFormat, Numbers, Output, PairPlace, Paired,
-    Placed, SegmentRow, Span, SpanMut, TableItem,
+    Heads, LowRank, MatShape, MomentsMut, NumberFormat, Numbers, Output, Paired, Placed,
+    SegmentRow, Span, SpanMut, TableItem,
 };
 
 use crate::device::{
@@ -128,40 +128,6 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
     }
 
-    fn weight(&self, shape: [usize; 2], held: Held) -> Result<CudaWeight<L>, DeviceError> {
-        CudaWeight::zeros(self, shape, held)
-    }
-
-    fn copy_of(&self, w: &CudaWeight<L>) -> Result<CudaWeight<L>, DeviceError> {
-        w.copy_of(self)
-    }
-
-    fn swap(&self, w: &mut CudaWeight<L>, copy: &mut CudaWeight<L>) {
-        w.swap(self, copy);
-    }
-
-    fn pair_weight(
-        &self,
-        w: &mut CudaWeight<L>,
-        shape: [usize; 2],
-        place: PairPlace,
-    ) -> Result<CudaWeight<L>, DeviceError> {
-        w.pair(self, shape, place)
-    }
-
-    fn write(&self, w: &mut CudaWeight<L>, first: usize, from: &[f32]) {
-        w.write(self, first, from);
-    }
-
-    fn read(&self, w: &CudaWeight<L>, first: usize, to: &mut [f32]) {
-        w.read(self, first, to);
-    }
-
-    // No other form would decode faster.
-    fn pack_for_decode(&self, _: &mut CudaWeight<L>) -> Result<bool, DeviceError> {
-        Ok(false)
-    }
-
     fn product<const N: usize>(
         &self,
         shape: MatShape,
@@ -175,7 +141,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
     }
 
-    // TrainPrompt a row of x lies the s·(x·A) of every pair, and below W its B: one product of a longer inner dimension adds up
+    // Behind a row of x lies the s·(x·A) of every pair, and below W its B: one product of a longer inner dimension adds up
     // both, and rounds once.
     fn product_with_pairs<const N: usize>(
         &self,

@@ -3,12 +3,12 @@
 
 mod support;
 
-use hapo_cuda::CudaDevice;
+use hapo_cuda::{CudaDevice, CudaWeight};
 use hapo_kernels::{
     Accumulate, Activation, AdamW, AttentionShape, Buffer, BufferSize, CacheLayer, CacheRow,
     Compute, Cpu, Device, DrawRow, EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, LowRank,
-    MatShape, MomentsMut, NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace, Paired,
-    Placed, SegmentRow, Span, SpanMut,
+    MatShape, Matrix, MomentsMut, NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace,
+    Paired, Placed, SegmentRow, Span, SpanMut,
 };
 use hapo_sampler::{Decoding, Truncation, draw};
 use support::Machine;
@@ -52,14 +52,14 @@ fn factor<D: Device>(device: &D, values: &[f32]) -> D::Buf {
 }
 
 fn weight<D: Device>(device: &D, shape: [usize; 2], held: Held, values: &[f32]) -> D::Weight {
-    let mut it = device.weight(shape, held).unwrap();
-    device.write(&mut it, 0, values);
+    let mut it = D::Weight::zeros(device, shape, held).unwrap();
+    it.write(device, 0, values);
     it
 }
 
 fn read_weight<D: Device>(device: &D, len: usize, weight: &D::Weight) -> Vec<f32> {
     let mut values = vec![0.0; len];
-    device.read(weight, 0, &mut values);
+    weight.read(device, 0, &mut values);
     device.check().unwrap();
     values
 }
@@ -205,8 +205,8 @@ fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
     };
     let pair = |w: &mut D::Weight, shape: MatShape, place, seed| {
         let a = held([shape.inputs, rank], seed);
-        let mut b = device.pair_weight(w, [rank, shape.outputs], place).unwrap();
-        device.write(&mut b, 0, &halves_of(rank * shape.outputs, seed + 1));
+        let mut b = w.pair(device, [rank, shape.outputs], place).unwrap();
+        b.write(device, 0, &halves_of(rank * shape.outputs, seed + 1));
         (a, b)
     };
     let mut both = [held([inputs, outputs], 1), held([inputs, outputs], 2)];
@@ -290,7 +290,7 @@ fn a_pair_is_exchanged_with_its_copy() {
         let factors = gpu.caps().factors();
         let mut w = weight(&gpu, [16, 24], Held::Trained, &halves_of(16 * 24, 1));
         let a = weight(&gpu, [16, rank], Held::Pair, &halves_of(16 * rank, 2));
-        let mut b = gpu.pair_weight(&mut w, [rank, 24], PairPlace { index: 0, of: 1 }).unwrap();
+        let mut b = w.pair(&gpu, [rank, 24], PairPlace { index: 0, of: 1 }).unwrap();
         let mut x = gpu.alloc(BufferSize { rows: 3, width: 16, room: rank }, factors).unwrap();
         let (from, mut inverse) = (buf(&gpu, &numbers(48, 3)), buf(&gpu, &[0.0; 3]));
         let (ones, inverse) = (buf(&gpu, &[1.0; 16]), all_mut(&mut inverse));
@@ -304,14 +304,14 @@ fn a_pair_is_exchanged_with_its_copy() {
             read(&gpu, &y)
         };
         let [old, new] = [4, 5].map(|seed| halves_of(len, seed));
-        gpu.write(&mut b, 0, &old);
-        let (mut copy, with_old) = (gpu.copy_of(&b).unwrap(), product(&b));
-        gpu.write(&mut b, 0, &new);
+        b.write(&gpu, 0, &old);
+        let (mut copy, with_old) = (b.copy_of(&gpu).unwrap(), product(&b));
+        b.write(&gpu, 0, &new);
         let with_new = product(&b);
         assert_ne!(with_old, with_new);
-        gpu.swap(&mut b, &mut copy);
+        b.swap(&gpu, &mut copy);
         assert_eq!(product(&b), with_old);
-        gpu.swap(&mut b, &mut copy);
+        b.swap(&gpu, &mut copy);
         assert_eq!((product(&b), read_weight(&gpu, len, &b)), (with_new, new));
     }
 }
@@ -1165,9 +1165,9 @@ fn split_weights_are_the_f32_and_products_read_their_upper_halves() {
     let values = numbers(len, 2);
     let mut whole = weight(&gpu, matrix, Held::Plain, &values);
     // In two pieces.
-    let mut split = gpu.weight(matrix, Held::Trained).unwrap();
+    let mut split = CudaWeight::zeros(&gpu, matrix, Held::Trained).unwrap();
     for piece in [50..len, 0..50] {
-        gpu.write(&mut split, piece.start, &values[piece]);
+        split.write(&gpu, piece.start, &values[piece]);
     }
     let gradient = buf(&gpu, &numbers(len + 3, 4));
     let (x, dy) = (halves_of(rows * inputs, 1), halves_of(rows * outputs, 3));
@@ -1200,7 +1200,7 @@ fn split_weights_are_the_f32_and_products_read_their_upper_halves() {
         assert!((norms[0] - norms[1]).abs() < 1e-6 * norms[1], "{norms:?}");
         let upper = |it: f32| f32::from_bits(it.to_bits().wrapping_add(0x8000) & 0xffff_0000);
         let upper: Vec<f32> = w.into_iter().map(upper).collect();
-        let copy = gpu.copy_of(&split).unwrap();
+        let copy = split.copy_of(&gpu).unwrap();
         assert_eq!(read_weight(&gpu, len, &copy), upper, "step {step}");
         let w = weight(&cpu, matrix, Held::Trained, &upper);
         let (mut y, mut dx) = (room(dy.len()), room(x.len()));
@@ -1226,9 +1226,10 @@ fn pieces_of_a_frozen_matrix_lie_side_by_side() {
     };
     let (inputs, outputs) = (6, 150);
     let whole = numbers(inputs * outputs, 1);
-    let mut frozen = gpu.weight([inputs, outputs], Held::Frozen(NumberFormat::Bf16)).unwrap();
+    let mut frozen =
+        CudaWeight::zeros(&gpu, [inputs, outputs], Held::Frozen(NumberFormat::Bf16)).unwrap();
     for piece in [0..333, 333..900] {
-        gpu.write(&mut frozen, piece.start, &whole[piece]);
+        frozen.write(&gpu, piece.start, &whole[piece]);
     }
     assert_eq!(read_weight(&gpu, whole.len(), &frozen), rounded(&whole));
     let tokens = [149, 0, 70];

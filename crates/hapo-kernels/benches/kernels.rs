@@ -5,7 +5,7 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hapo_kernels::{
     Accumulate, Activation, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, CpuWeight, Device,
-    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut, NumberFormat,
+    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, Matrix, MomentsMut, NumberFormat,
     Numbers, NumbersMut, Output, Placed, SegmentRow, SpanMut, row_stats,
 };
 
@@ -23,8 +23,8 @@ fn numbers(cpu: &Cpu, len: usize) -> CpuBuf {
 }
 
 fn weight(cpu: &Cpu, shape: [usize; 2], held: Held) -> CpuWeight {
-    let mut weight = cpu.weight(shape, held).expect("memory");
-    cpu.write(&mut weight, 0, numbers(cpu, shape[0] * shape[1]).as_slice());
+    let mut weight = CpuWeight::zeros(cpu, shape, held).expect("memory");
+    weight.write(cpu, 0, numbers(cpu, shape[0] * shape[1]).as_slice());
     weight
 }
 

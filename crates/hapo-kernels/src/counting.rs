@@ -57,9 +57,44 @@ pub struct CountedWeight {
     counted: Counted,
 }
 
-impl Matrix for CountedWeight {
+impl Matrix<Counting> for CountedWeight {
+    fn zeros(device: &Counting, shape: [usize; 2], held: Held) -> Result<Self, DeviceError> {
+        let form = Form::of(&device.caps, held);
+        let is_widened = form == Form::Panels && !device.caps.is_cpu();
+        Ok(device.counted(shape, if is_widened { Form::F32 } else { form }))
+    }
+
     fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    fn copy_of(&self, device: &Counting) -> Result<Self, DeviceError> {
+        Ok(device.counted(self.shape, self.form.copied()))
+    }
+
+    // On a GPU the numbers of B lie below the matrix, beside as many zeros for its neighbour's pair; what they lack of
+    // f32 lies elsewhere.
+    fn pair(
+        &mut self,
+        device: &Counting,
+        shape: [usize; 2],
+        place: PairPlace,
+    ) -> Result<Self, DeviceError> {
+        if device.caps.is_cpu() {
+            return Self::zeros(device, shape, Held::Pair);
+        }
+        let (len, number) = (shape[0] * shape[1], device.caps.factors().bytes());
+        let bytes = device.weight_bytes(self.shape, self.form) + place.of * len * number;
+        (self.bytes, self.counted) = (bytes, device.tally.add(bytes));
+        let bytes = len * (NumberFormat::F32.bytes() - number);
+        let form = Form::of(&device.caps, Held::Pair);
+        Ok(Self { shape, form, bytes, counted: device.tally.add(bytes) })
+    }
+
+    fn write(&mut self, _: &Counting, _: usize, _: &[f32]) {}
+
+    fn read(&self, _: &Counting, _: usize, to: &mut [f32]) {
+        to.fill(0.0);
     }
 }
 
@@ -128,7 +163,6 @@ impl Device for Counting {
         copy(ToRead, ToWrite);
         fill(ToWrite, f32);
         scale(ToWrite, f32);
-        write(&mut CountedWeight, usize, &[f32]);
         add_column_sums(usize, ToRead, ToWrite);
         add(f32, ToRead, ToWrite);
         rms_norm(f32, f32, ToRead, ToRead, ToWrite, ToWrite, Option<ToWrite>);
@@ -190,43 +224,6 @@ impl Device for Counting {
         for item in items {
             work(self, item);
         }
-    }
-
-    fn weight(&self, shape: [usize; 2], held: Held) -> Result<CountedWeight, DeviceError> {
-        let form = Form::of(&self.caps, held);
-        let is_widened = form == Form::Panels && !self.caps.is_cpu();
-        Ok(self.counted(shape, if is_widened { Form::F32 } else { form }))
-    }
-
-    fn copy_of(&self, w: &CountedWeight) -> Result<CountedWeight, DeviceError> {
-        Ok(self.counted(w.shape, w.form.copied()))
-    }
-
-    // On a GPU the numbers of B lie below the matrix, beside as many zeros for its neighbour's pair; what they lack of
-    // f32 lies elsewhere.
-    fn pair_weight(
-        &self,
-        w: &mut CountedWeight,
-        shape: [usize; 2],
-        place: PairPlace,
-    ) -> Result<CountedWeight, DeviceError> {
-        if self.caps.is_cpu() {
-            return self.weight(shape, Held::Pair);
-        }
-        let (len, number) = (shape[0] * shape[1], self.caps.factors().bytes());
-        let bytes = self.weight_bytes(w.shape, w.form) + place.of * len * number;
-        (w.bytes, w.counted) = (bytes, self.tally.add(bytes));
-        let bytes = len * (NumberFormat::F32.bytes() - number);
-        let form = Form::of(&self.caps, Held::Pair);
-        Ok(CountedWeight { shape, form, bytes, counted: self.tally.add(bytes) })
-    }
-
-    fn read(&self, _: &CountedWeight, _: usize, to: &mut [f32]) {
-        to.fill(0.0);
-    }
-
-    fn pack_for_decode(&self, _: &mut CountedWeight) -> Result<bool, DeviceError> {
-        Ok(false)
     }
 
     fn product<const N: usize>(

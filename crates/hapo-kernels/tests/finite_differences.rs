@@ -2,7 +2,7 @@
 
 use hapo_kernels::{
     Accumulate, Activation, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, CpuWeight, Device,
-    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut, NumberFormat,
+    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, Matrix, MomentsMut, NumberFormat,
     Numbers, NumbersMut, Output, Placed, SegmentRow,
 };
 
@@ -32,8 +32,8 @@ fn buf(cpu: &Cpu, values: &[f32]) -> CpuBuf {
 }
 
 fn weight(cpu: &Cpu, shape: [usize; 2], values: &[f32]) -> CpuWeight {
-    let mut weight = cpu.weight(shape, Held::Trained).unwrap();
-    cpu.write(&mut weight, 0, values);
+    let mut weight = CpuWeight::zeros(cpu, shape, Held::Trained).unwrap();
+    weight.write(cpu, 0, values);
     weight
 }
 
@@ -556,7 +556,7 @@ fn adamw_and_norm() {
         Placed { at: 200, len: 800, numbers: NumbersMut::Weight(&mut matrix) },
     ];
     cpu.adamw(step, &gb, MomentsMut::F32([&mut mb, &mut vb]), parameters);
-    cpu.read(&matrix, 0, &mut pb.as_mut_slice()[200..]);
+    matrix.read(&cpu, 0, &mut pb.as_mut_slice()[200..]);
     let (mut pw, mut mw, mut vw) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..n {
         let g = f64::from(g[i]) * 0.5;

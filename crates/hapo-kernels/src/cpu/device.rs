@@ -8,7 +8,7 @@ use super::rounding::Rounding;
 use super::share::Shared;
 use super::squares::squared_norm;
 use super::update::{Moments, Parameter};
-use super::weight::{CpuWeight, Form};
+use super::weight::CpuWeight;
 use super::{convert, embedding, gated, head, memory, norm, product, rope, update};
 use crate::compute::Compute;
 use crate::device::Device;
@@ -22,7 +22,7 @@ use crate::shapes::{
     DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
 };
 use crate::span::{Span, SpanMut};
-use crate::weight::{Heads, Held, Numbers, NumbersMut, Output, Placed};
+use crate::weight::{Heads, Numbers, NumbersMut, Output, Placed};
 
 impl Device for Cpu {
     type Buf = CpuBuf;
@@ -76,26 +76,6 @@ impl Device for Cpu {
 
     fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
         self.for_items(items, work);
-    }
-
-    fn weight(&self, shape: [usize; 2], held: Held) -> Result<CpuWeight, DeviceError> {
-        CpuWeight::zeros(self, shape, Form::of(&self.caps(), held))
-    }
-
-    fn copy_of(&self, w: &CpuWeight) -> Result<CpuWeight, DeviceError> {
-        w.copy_of(self.tally())
-    }
-
-    fn write(&self, w: &mut CpuWeight, first: usize, from: &[f32]) {
-        w.write(self, first, from);
-    }
-
-    fn read(&self, w: &CpuWeight, first: usize, to: &mut [f32]) {
-        w.read(self, first, to);
-    }
-
-    fn pack_for_decode(&self, w: &mut CpuWeight) -> Result<bool, DeviceError> {
-        w.pack_for_decode(self)
     }
 
     fn product<const N: usize>(

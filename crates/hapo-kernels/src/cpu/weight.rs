@@ -19,9 +19,9 @@ use super::squares::{squared_norm, squared_norm_split};
 use super::update::Parameter;
 use super::{embedding, split};
 use crate::compute::Compute;
+use crate::device::Device;
 use crate::device_caps::DeviceCaps;
 use crate::error::DeviceError;
-use crate::memory_counter::MemoryCounter;
 use crate::number_format::NumberFormat;
 use crate::shapes::{EmbeddingLayout, MatShape};
 use crate::span::Buffer;
@@ -105,28 +105,26 @@ pub struct CpuWeight {
     quick: Option<CpuBuf>,
 }
 
-impl Matrix for CpuWeight {
+impl Matrix<Cpu> for CpuWeight {
     fn bytes(&self) -> usize {
         let beside = [&self.tails, &self.quick].into_iter().flatten();
         self.numbers.bytes() + beside.map(Buffer::bytes).sum::<usize>()
     }
-}
 
-impl CpuWeight {
-    pub(super) fn zeros(cpu: &Cpu, shape: [usize; 2], form: Form) -> Result<Self, DeviceError> {
+    fn zeros(cpu: &Cpu, shape: [usize; 2], held: Held) -> Result<Self, DeviceError> {
+        let form = Form::of(&cpu.caps(), held);
         let mut buffers = form.words(shape).into_iter().map(|it| CpuBuf::counted(it, cpu.tally()));
         let numbers = buffers.next().expect("a form has a buffer")?;
         let tails = buffers.next().transpose()?;
         Ok(Self { shape, form, numbers, tails, quick: None })
     }
 
-    /// A copy of the part that products read.
-    pub(super) fn copy_of(&self, tally: &MemoryCounter) -> Result<Self, DeviceError> {
-        let (form, numbers) = (self.form.copied(), self.numbers.copied(tally)?);
+    fn copy_of(&self, cpu: &Cpu) -> Result<Self, DeviceError> {
+        let (form, numbers) = (self.form.copied(), self.numbers.copied(cpu.tally())?);
         Ok(Self { shape: self.shape, form, numbers, tails: None, quick: None })
     }
 
-    pub(super) fn write(&mut self, cpu: &Cpu, first: usize, from: &[f32]) {
+    fn write(&mut self, cpu: &Cpu, first: usize, from: &[f32]) {
         assert!(first + from.len() <= self.shape[0] * self.shape[1], "elements of the matrix");
         self.quick = None;
         let numbers = self.numbers.as_mut_slice();
@@ -143,7 +141,7 @@ impl CpuWeight {
         }
     }
 
-    pub(super) fn read(&self, cpu: &Cpu, first: usize, to: &mut [f32]) {
+    fn read(&self, cpu: &Cpu, first: usize, to: &mut [f32]) {
         assert!(first + to.len() <= self.shape[0] * self.shape[1], "elements of the matrix");
         let numbers = self.numbers.as_slice();
         if self.form == Form::F32 {
@@ -158,7 +156,7 @@ impl CpuWeight {
     }
 
     /// Makes the copy that few rows are multiplied by, where it gives the same bits.
-    pub(super) fn pack_for_decode(&mut self, cpu: &Cpu) -> Result<bool, DeviceError> {
+    fn pack_for_decode(&mut self, cpu: &Cpu) -> Result<bool, DeviceError> {
         if self.form != Form::F32 || self.quick.is_some() {
             return Ok(true);
         }
@@ -172,7 +170,9 @@ impl CpuWeight {
         self.quick = Some(quick);
         Ok(true)
     }
+}
 
+impl CpuWeight {
     /// `y = start + x · w`.
     pub(super) fn product(
         &self,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_core::Refusal;
-use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Output};
+use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, Matrix, NumberFormat, Output};
 
 use super::adapter::AdapterFolder;
 use super::read::{Fingerprint, ModelFolder, read_weights};
@@ -74,8 +74,8 @@ fn merged<D: Device>(
     // The products of the decoder, so that a merged model has the bits of one that was merged in memory.
     let (a, mut w) =
         (buf(&transpose(&a, rank, inputs))?, buf(&transpose(&values, outputs, inputs))?);
-    let mut factor = device.weight([rank, outputs], Held::Plain)?;
-    device.write(&mut factor, 0, &transpose(&b, outputs, rank));
+    let mut factor = D::Weight::zeros(device, [rank, outputs], Held::Plain)?;
+    factor.write(device, 0, &transpose(&b, outputs, rank));
     let len = values.len();
     let shape = MatShape { rows: inputs, inputs: rank, outputs };
     device.enter(|| {
