@@ -18,6 +18,9 @@ use crate::launch::{Launcher, Matrix, Memory, Product, THREADS};
 use crate::plan::{self, Rows, TilePlan};
 use crate::weight::CudaWeight;
 
+/// The place of a product's result, and its format.
+type Out = (Matrix, NumberFormat);
+
 /// Why some operations of the CPU are not here.
 const ON_CPU: &str = "a decoder that needs it is refused on a GPU";
 
@@ -156,7 +159,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         let behind =
             |index: usize| at_row(x) + ((inputs + index * rank) * x.buf.format.bytes()) as u64;
         for (index, Paired { pair: LowRank { a, scale, .. }, .. }) in to.iter().enumerate() {
-            let out = (plain(behind(index), stride), x.buf.format == NumberFormat::Bf16);
+            let out = (plain(behind(index), stride), x.buf.format);
             let onto = Accumulate::Multiplied(*scale);
             let product = Self::forward(low_shape, x, a.for_product(low_shape), &onto, out);
             self.run(|| self.product(product, Factor::Numbers(a.all()), Factor::Numbers(x)));
@@ -182,20 +185,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
         let address = w.for_product(MatShape { rows, inputs, outputs });
         self.run(|| {
             // By columns: dxᵀ = w · dyᵀ.
-            let product = Product {
-                m: inputs,
-                n: rows,
-                k: outputs,
-                number: Compute::F32,
-                left: Matrix { address, stride: outputs, transposed: true },
-                right: plain(at(dy), outputs),
-                factor: factor_of(&onto),
-                add: is_added(&onto),
-                whole: false,
-                out: plain(to_row(&dx), dx.buf.stride(inputs)),
-                out_is_bf16: dx.buf.format == NumberFormat::Bf16,
-                bias: None,
-            };
+            let left = Matrix { address, stride: outputs, transposed: true };
+            let out = (plain(to_row(&dx), dx.buf.stride(inputs)), dx.buf.format);
+            let product =
+                by_columns([inputs, rows, outputs], left, plain(at(dy), outputs), &onto, out);
             self.product(product, Factor::Numbers(w.all()), Factor::Again(dy))
         });
     }
@@ -214,24 +207,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert_eq!(dw.len, inputs * outputs, "dw is [inputs, outputs]");
         self.run(|| {
             // By columns: dwᵀ = dyᵀ · x.
-            let product = Product {
-                m: outputs,
-                n: inputs,
-                k: rows,
-                number: Compute::F32,
-                left: plain(at(dy), outputs),
-                right: Matrix {
-                    address: at_row(x),
-                    stride: x.buf.stride(inputs),
-                    transposed: true,
-                },
-                factor: factor_of(&onto),
-                add: is_added(&onto),
-                whole: false,
-                out: plain(to(&dw), outputs),
-                out_is_bf16: dw.buf.format == NumberFormat::Bf16,
-                bias: None,
-            };
+            let (address, stride) = (at_row(x), x.buf.stride(inputs));
+            let right = Matrix { address, stride, transposed: true };
+            let out = (plain(to(&dw), outputs), dw.buf.format);
+            let product =
+                by_columns([outputs, inputs, rows], plain(at(dy), outputs), right, &onto, out);
             self.product(product, Factor::Again(dy), Factor::Numbers(x))
         });
     }
@@ -598,8 +578,13 @@ impl<L: Launcher> Device for CudaDevice<L> {
             EmbeddingLayout::Columns { vocabulary } => {
                 let kernels = ["embed_columns", "embed_columns_bf16"];
                 let kernel = of_format(numbers.buf.format, kernels);
-                let shape = (numbers.len / vocabulary, vocabulary);
-                self.embed_columns(kernel, shape, rows, at(numbers), &y);
+                let width = numbers.len / vocabulary;
+                assert_eq!(y.len, rows.items.len() * width, "x is [tokens, width]");
+                self.run(|| {
+                    let words = [self.word("columns", width)?, self.word("tokens", vocabulary)?];
+                    let args = [words[0], words[1], Self::table_at(rows)?, at(numbers), to(&y)];
+                    self.over_32(kernel, y.len, &args)
+                });
             }
         }
     }
@@ -746,10 +731,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
 }
 
 impl<L: Launcher> CudaDevice<L> {
-    /// The place of a product's result, and whether it is held in bf16.
-    fn out(MatShape { rows, outputs, .. }: MatShape, y: &SpanMut<CudaBuf<L>>) -> (Matrix, bool) {
+    fn out(MatShape { rows, outputs, .. }: MatShape, y: &SpanMut<CudaBuf<L>>) -> Out {
         assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
-        (plain(to(y), outputs), y.buf.format == NumberFormat::Bf16)
+        (plain(to(y), outputs), y.buf.format)
     }
 
     /// `out = onto + x · w`, of weights at an address.
@@ -758,51 +742,25 @@ impl<L: Launcher> CudaDevice<L> {
         x: Span<CudaBuf<L>>,
         w: u64,
         onto: &Accumulate<CudaBuf<L>>,
-        (out, out_is_bf16): (Matrix, bool),
+        out: Out,
     ) -> Product {
         assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
         let bias = match onto {
             Accumulate::Bias(bias) => {
                 assert_eq!(bias.len, outputs, "a bias is [outputs]");
-                assert!(inputs > 0 && !out_is_bf16, "a product with a bias, stored in f32");
+                assert!(
+                    inputs > 0 && out.1 == NumberFormat::F32,
+                    "a product with a bias, stored in f32"
+                );
                 Some(at(*bias))
             }
             _ => None,
         };
-        Product {
-            // By columns: yᵀ = wᵀ · xᵀ.
-            m: outputs,
-            n: rows,
-            k: inputs,
-            number: Compute::F32,
-            left: plain(w, outputs),
-            right: plain(at_row(x), x.buf.stride(inputs)),
-            factor: factor_of(onto),
-            add: is_added(onto),
-            // Sampler and trainer make the same rows in batches of other sizes.
-            whole: true,
-            out,
-            out_is_bf16,
-            bias,
-        }
-    }
-
-    /// Columns of an embedding `[width, vocabulary]` at an address.
-    fn embed_columns(
-        &self,
-        kernel: &'static str,
-        (width, vocabulary): (usize, usize),
-        tokens: &CudaTable<L, u32>,
-        embedding: u64,
-        x: &SpanMut<CudaBuf<L>>,
-    ) {
-        assert_eq!(x.len, tokens.items.len() * width, "x is [tokens, width]");
-        self.run(|| {
-            let [width, vocabulary] =
-                [self.word("columns", width)?, self.word("tokens", vocabulary)?];
-            let args = [width, vocabulary, Self::table_at(tokens)?, embedding, to(x)];
-            self.over_32(kernel, x.len, &args)
-        });
+        // By columns: yᵀ = wᵀ · xᵀ.
+        let right = plain(at_row(x), x.buf.stride(inputs));
+        let product = by_columns([outputs, rows, inputs], plain(w, outputs), right, onto, out);
+        // Sampler and trainer make the same rows in batches of other sizes.
+        Product { whole: true, bias, ..product }
     }
 
     fn turn(
@@ -869,13 +827,28 @@ impl<L: Launcher> CudaDevice<L> {
     }
 }
 
-/// Does the product add to existing values?
-fn is_added<B>(onto: &Accumulate<B>) -> bool {
-    matches!(onto, Accumulate::Existing)
-}
-
-fn factor_of<B>(onto: &Accumulate<B>) -> f32 {
-    if let Accumulate::Multiplied(factor) = onto { *factor } else { 1.0 }
+/// `[m, n] = onto + left [m, k] · right [k, n]`.
+fn by_columns<B>(
+    [m, n, k]: [usize; 3],
+    left: Matrix,
+    right: Matrix,
+    onto: &Accumulate<B>,
+    (out, format): Out,
+) -> Product {
+    Product {
+        m,
+        n,
+        k,
+        number: Compute::F32,
+        left,
+        right,
+        factor: if let Accumulate::Multiplied(factor) = onto { *factor } else { 1.0 },
+        add: matches!(onto, Accumulate::Existing),
+        whole: false,
+        out,
+        out_is_bf16: format == NumberFormat::Bf16,
+        bias: None,
+    }
 }
 
 /// A matrix in its stored order.
