@@ -107,4 +107,4 @@ pub use statistics::BatchStatistics;
 pub use surrogates::without_lone_surrogates;
 pub use teacher_weight::{TeacherWeight, teacher_weight};
 pub use unique::UniqueFields;
-pub use words::{counted, excerpt, panic_message, printable};
+pub use words::{counted, excerpt, is_among, panic_message, printable};

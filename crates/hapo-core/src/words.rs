@@ -34,6 +34,11 @@ pub fn printable(text: &str) -> String {
     text.chars().map(|it| Some(it).filter(is_shown).unwrap_or('\u{fffd}')).collect()
 }
 
+/// True of a word of a list, which is a text of words with a space between them.
+pub fn is_among(words: &str, word: &str) -> bool {
+    words.split(' ').any(|it| it == word)
+}
+
 /// The message of a caught panic.
 pub fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     let owned = panic.downcast_ref::<String>().map(String::as_str);

@@ -7,8 +7,8 @@
 //! them, with how many products had another algorithm than that of all numbers of rows; and, at nine numbers of rows, for
 //! sums that cuBLASLt may split. `-- tiny` does the same on small matrices.
 
-use hapo_cuda::{Driver, Launcher, Matrix, Memory, Number, Product};
-use hapo_kernels::DeviceError;
+use hapo_cuda::{Driver, Launcher, Matrix, Memory, Product};
+use hapo_kernels::{Compute, DeviceError};
 
 /// A matrix, and what follows its product.
 #[derive(Clone, Copy)]
@@ -113,7 +113,7 @@ fn unequal(
             m: of.outputs,
             n,
             k: of.inputs,
-            number: Number::Bf16,
+            number: Compute::Bf16,
             left: plain(w.address(), of.outputs),
             right: plain(x.address(), of.inputs),
             factor: 1.0,

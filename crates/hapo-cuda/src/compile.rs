@@ -16,7 +16,6 @@ use sha2::{Digest, Sha256};
 use crate::libraries::{FOLDERS, Nvrtc, Program};
 use crate::sources::Source;
 
-/// Folder of compiled kernels.
 const CACHE: &str = "HAPO_KERNEL_CACHE";
 
 /// The architecture kernels are compiled for: compute capability `major.minor`.
@@ -24,20 +23,17 @@ const CACHE: &str = "HAPO_KERNEL_CACHE";
 pub struct Arch {
     /// 8 for Ampere and Ada, 9 for Hopper, 10 for Blackwell.
     pub major: u32,
-    /// Its second figure.
     pub minor: u32,
 }
 
 /// The form of a compiled source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Code of one architecture.
     Image,
     /// Text that the driver compiles for the GPU at hand.
     Ptx,
 }
 
-/// NVRTC.
 #[derive(Clone)]
 pub struct Compiler {
     nvrtc: Arc<Nvrtc>,
@@ -246,7 +242,6 @@ pub(crate) fn missing(device: &str, what: &str) -> DeviceError {
     }
 }
 
-/// A call that failed.
 pub(crate) fn failed(device: &str, problem: &str) -> DeviceError {
     DeviceError::Gpu {
         device: device.to_owned(),

@@ -12,32 +12,8 @@ use hapo_kernels::{
     SpanMut, TableItem,
 };
 
-use crate::launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
+use crate::launch::{Launch, Launcher, Matrix, Memory, Product, THREADS};
 use crate::plan::{self, AttentionPlan, TilePlan, TooLarge};
-
-/// The rounding of the inputs of matrix products; sums are in f32 either way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MatmulPrecision {
-    /// Nothing: f32 in (no TF32).
-    #[default]
-    F32,
-    /// Ten bits of mantissa, on the tensor cores; nothing is copied for it.
-    Tf32,
-    /// bf16 factors on the tensor cores: buffers that only products read are bf16, weights are split, and residuals and
-    /// the gradients of weights stay f32.
-    Bf16,
-}
-
-impl MatmulPrecision {
-    /// The matching [`Compute`].
-    pub(crate) fn compute(self) -> Compute {
-        match self {
-            Self::F32 => Compute::F32,
-            Self::Tf32 => Compute::Tf32,
-            Self::Bf16 => Compute::Bf16,
-        }
-    }
-}
 
 /// A GPU, or a stand-in for one.
 #[derive(Debug)]
@@ -54,7 +30,7 @@ impl<L: Launcher> Clone for CudaDevice<L> {
 #[derive(Debug)]
 pub(crate) struct Inner<L: Launcher> {
     pub(crate) launcher: L,
-    pub(crate) products: MatmulPrecision,
+    pub(crate) products: Compute,
     pub(crate) fault: Mutex<Option<DeviceError>>,
     /// Memory between the kernels of one operation; the next operation uses it again, in order.
     pub(crate) scratch: Mutex<Scratch<L>>,
@@ -91,7 +67,6 @@ struct Rounded<L: Launcher> {
 pub struct CudaBuf<L: Launcher> {
     /// Shared by a matrix and the B of the pair below it.
     memory: Arc<L::Memory>,
-    /// First byte.
     start: usize,
     pub(crate) len: usize,
     pub(crate) format: NumberFormat,
@@ -183,7 +158,6 @@ pub(crate) enum Derived {
     TokenGroups,
 }
 
-/// Words on the device.
 #[derive(Debug)]
 pub(crate) struct Uploaded<L: Launcher> {
     pub(crate) memory: L::Memory,
@@ -247,7 +221,6 @@ pub(crate) fn f32_arg(x: f32) -> u64 {
 
 /// A factor of a product.
 pub(crate) enum Factor<'a, L: Launcher> {
-    /// Numbers.
     Numbers(Span<'a, CudaBuf<L>>),
     /// Numbers that the next product reads too.
     Again(Span<'a, CudaBuf<L>>),
@@ -265,7 +238,7 @@ impl<L: Launcher> Factor<'_, L> {
 
 impl<L: Launcher> CudaDevice<L> {
     /// A device over a launcher.
-    pub fn new(launcher: L, products: MatmulPrecision) -> Self {
+    pub fn new(launcher: L, products: Compute) -> Self {
         Self {
             inner: Arc::new(Inner {
                 launcher,
@@ -277,7 +250,6 @@ impl<L: Launcher> CudaDevice<L> {
         }
     }
 
-    /// The machine below.
     pub fn launcher(&self) -> &L {
         &self.inner.launcher
     }
@@ -394,7 +366,6 @@ impl<L: Launcher> CudaDevice<L> {
         Ok(made)
     }
 
-    /// Address of a table.
     pub(crate) fn table_at<T>(table: &CudaTable<L, T>) -> Result<u64, DeviceError> {
         table.memory.as_ref().map(Memory::address).map_err(Clone::clone)
     }
@@ -438,12 +409,10 @@ impl<L: Launcher> CudaDevice<L> {
                 return Err(self.too_large(TooLarge { what, got: n, limit: i32::MAX as usize }));
             }
         }
-        let number = match self.inner.products {
-            MatmulPrecision::F32 => Number::F32,
-            MatmulPrecision::Tf32 => Number::Tf32,
-            MatmulPrecision::Bf16 => return self.rounded_product(product, left, right),
-        };
-        self.inner.launcher.product(&Product { number, ..product })
+        match self.inner.products {
+            Compute::Bf16 => self.rounded_product(product, left, right),
+            number => self.inner.launcher.product(&Product { number, ..product }),
+        }
     }
 
     fn rounded_product(&self, product: Product, left: Factor<'_, L>, right: Factor<'_, L>) -> Done {
@@ -464,7 +433,7 @@ impl<L: Launcher> CudaDevice<L> {
             let left_at = rounded(left, scratch)?;
             let right_at = rounded(right, scratch + right_at as u64)?;
             self.inner.launcher.product(&Product {
-                number: Number::Bf16,
+                number: Compute::Bf16,
                 left: moved(product.left, left_at),
                 right: moved(product.right, right_at),
                 ..product
@@ -508,7 +477,7 @@ impl<L: Launcher> CudaDevice<L> {
     /// The tensor cores' attention, where products are of bf16 numbers and heads fit: its queries, keys, values and
     /// outputs are in bf16.
     pub(crate) fn tile_plan(&self, shape: AttentionShape) -> Option<TilePlan> {
-        let is_bf16 = self.inner.products == MatmulPrecision::Bf16;
+        let is_bf16 = self.inner.products == Compute::Bf16;
         TilePlan::of(shape).filter(|_| is_bf16)
     }
 
@@ -551,7 +520,6 @@ impl<L: Launcher> CudaDevice<L> {
         Ok(found)
     }
 
-    /// Items for one kernel.
     pub(crate) fn upload_items<T: bytemuck::Pod>(
         &self,
         items: &[T],

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::result::{self as cuda, DriverError};
 use cudarc::driver::{CudaContext, sys};
-use hapo_kernels::DeviceError;
+use hapo_kernels::{Compute, DeviceError};
 
 use crate::compile::{Arch, failed, missing};
-use crate::device::{CudaDevice, MatmulPrecision};
+use crate::device::CudaDevice;
 use crate::images::Kernels;
 use crate::launch::{Launch, Launcher, Memory, Product, THREADS};
 use crate::libraries::{CublasLt, lt};
@@ -54,7 +54,7 @@ const GRAPHS: &str = "HAPO_CUDA_GRAPHS";
 /// # Errors
 /// No driver, no NVRTC or cuBLASLt, no such GPU, one older than Ampere, or a driver that fails; each error says what to
 /// do.
-pub fn open(ordinal: usize, products: MatmulPrecision) -> Result<CudaDevice<Driver>, DeviceError> {
+pub fn open(ordinal: usize, products: Compute) -> Result<CudaDevice<Driver>, DeviceError> {
     Ok(CudaDevice::new(Driver::open(ordinal)?, products))
 }
 
@@ -89,7 +89,6 @@ struct Open {
 /// The most bytes of a table whose memory is kept.
 const KEPT_TABLE: usize = 1 << 18;
 
-/// A kernel.
 struct Function {
     handle: sys::CUfunction,
     /// Bytes of shared memory that it has in any case.
@@ -141,7 +140,6 @@ impl Drop for Open {
 }
 
 impl Driver {
-    /// Opens GPU `ordinal`.
     pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
         let name = format!("cuda:{ordinal}");
         find_driver(&name)?;
@@ -477,7 +475,7 @@ unsafe fn load(source: &Source, image: &[u8]) -> Result<Loaded, String> {
     // SAFETY: a complete image, as the caller promises.
     let module = unsafe { cuda::module::load_data(image.as_ptr().cast()) }
         .map_err(|it| describe("the driver refuses the image", it))?;
-    let function = |&kernel: &&'static str| {
+    let function = |kernel: &'static str| {
         let symbol = CString::new(kernel).expect("a kernel's name has no zero byte");
         // SAFETY: the module was just loaded.
         let handle = unsafe { cuda::module::get_function(module, symbol) }?;
@@ -486,7 +484,7 @@ unsafe fn load(source: &Source, image: &[u8]) -> Result<Loaded, String> {
         let fixed = unsafe { cuda::function::get_function_attribute(handle, attribute) }?;
         Ok((kernel, Function { handle, fixed: fixed as u32, allowed: AtomicU32::new(0) }))
     };
-    let found: Result<Vec<_>, DriverError> = source.kernels.iter().map(function).collect();
+    let found: Result<Vec<_>, DriverError> = source.kernels().map(function).collect();
     found.map(|it| (module, it)).map_err(|it| {
         // SAFETY: nothing uses the module.
         let _ = unsafe { cuda::module::unload(module) };
@@ -603,7 +601,6 @@ fn refused(device: &str, what: &str, error: DriverError) -> DeviceError {
     it
 }
 
-/// Memory of a GPU.
 #[derive(Debug)]
 pub struct CudaMemory {
     address: u64,

@@ -117,13 +117,10 @@ impl Images {
 /// An error to put into a kernel, so that what looks for errors can be looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct Planted<'a> {
-    /// The file.
     pub file: &'a str,
     /// The function: the text is looked for behind this name.
     pub function: &'a str,
-    /// A text of it.
     pub text: &'a str,
-    /// What stands there instead.
     pub instead: &'a str,
 }
 

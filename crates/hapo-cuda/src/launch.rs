@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use hapo_kernels::DeviceError;
+use hapo_kernels::{Compute, DeviceError};
 
 /// Threads of every block.
 pub const THREADS: u32 = 256;
@@ -10,7 +10,6 @@ pub const THREADS: u32 = 256;
 /// A kernel on a grid of blocks of [`THREADS`] threads.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// Its name.
     pub kernel: &'static str,
     /// Blocks in x, y and z.
     pub grid: [u32; 3],
@@ -20,25 +19,12 @@ pub struct Launch<'a> {
     pub args: &'a [u64],
 }
 
-/// The kind of number a matrix holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Number {
-    /// 32 bits.
-    F32,
-    /// 32 bits, of which a product reads the upper 19: ten bits of mantissa.
-    Tf32,
-    /// The upper 16 of 32.
-    Bf16,
-}
-
 /// A matrix by columns, `stride` elements apart, as BLAS has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matrix {
     /// Address of its first element.
     pub address: u64,
-    /// Elements between columns.
     pub stride: usize,
-    /// Read transposed.
     pub transposed: bool,
 }
 
@@ -46,19 +32,13 @@ pub struct Matrix {
 /// column. Sums are in f32.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Product {
-    /// Rows of the result.
     pub m: usize,
-    /// Columns of the result.
     pub n: usize,
-    /// Inner dimension.
     pub k: usize,
     /// Number format of the factors.
-    pub number: Number,
-    /// Left factor.
+    pub number: Compute,
     pub left: Matrix,
-    /// Right factor.
     pub right: Matrix,
-    /// Multiplies the product.
     pub factor: f32,
     /// Add to `out` instead of overwriting it.
     pub add: bool,
@@ -74,7 +54,6 @@ pub struct Product {
 
 /// Memory of a launcher, given back when dropped.
 pub trait Memory: Send + Sync + Debug {
-    /// Where it begins.
     fn address(&self) -> u64;
 }
 
@@ -82,10 +61,8 @@ pub trait Memory: Send + Sync + Debug {
 ///
 /// Calls only enqueue work; `download` waits for all of it. Addresses lie inside live [`Memory`].
 pub trait Launcher: Send + Sync + Debug + 'static {
-    /// Its memory.
     type Memory: Memory;
 
-    /// Memory full of zeros.
     fn alloc(&self, bytes: usize) -> Result<Self::Memory, DeviceError>;
     /// Memory that holds `from`, which is free when the call returns.
     fn alloc_of(&self, from: &[u8]) -> Result<Self::Memory, DeviceError> {
@@ -95,13 +72,10 @@ pub trait Launcher: Send + Sync + Debug + 'static {
     }
     /// Host to device; `from` is free when the call returns.
     fn upload(&self, from: &[u8], to: u64) -> Result<(), DeviceError>;
-    /// Device to host.
     fn download(&self, from: u64, to: &mut [u8]) -> Result<(), DeviceError>;
     /// Device to device; the ranges do not overlap.
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError>;
-    /// Sets bytes to zero.
     fn zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError>;
-    /// Runs a kernel.
     fn launch(&self, launch: &Launch) -> Result<(), DeviceError>;
     /// Runs a product of matrices, none of them empty.
     fn product(&self, product: &Product) -> Result<(), DeviceError>;

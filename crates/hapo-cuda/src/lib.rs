@@ -32,10 +32,10 @@ mod trace;
 mod weight;
 
 pub use compile::{Arch, Compiler, Form};
-pub use device::{CudaBuf, CudaDevice, CudaTable, MatmulPrecision};
+pub use device::{CudaBuf, CudaDevice, CudaTable};
 pub use driver::{Driver, open};
 pub use images::{Planted, write_images, write_planted_images};
-pub use launch::{Launch, Launcher, Matrix, Memory, Number, Product, THREADS};
+pub use launch::{Launch, Launcher, Matrix, Memory, Product, THREADS};
 pub use products::Refused;
 pub use sources::{Source, sources};
 pub use weight::CudaWeight;

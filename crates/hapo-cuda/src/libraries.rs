@@ -43,7 +43,6 @@ macro_rules! library {
     };
 }
 
-/// A program of NVRTC.
 pub(crate) type Program = *mut c_void;
 
 library! {
@@ -65,7 +64,6 @@ library! {
     }
 }
 
-/// A handle of cuBLASLt.
 pub(crate) type Handle = *mut c_void;
 
 library! {
@@ -95,7 +93,6 @@ library! {
     }
 }
 
-/// Values of cuBLASLt's enumerations.
 pub(crate) mod lt {
     use std::ffi::c_int;
 

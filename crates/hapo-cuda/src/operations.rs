@@ -4,9 +4,9 @@ use std::sync::Mutex;
 
 use half::bf16;
 use hapo_kernels::{
-    Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, Device,
-    DeviceCaps, DeviceError, DrawRow, DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, Heads,
-    Held, LowRank, MatShape, MomentsMut, NumberFormat, Numbers, Output, PairPlace, Paired, Placed,
+    Accumulate, Activation, AdamW, AttentionShape, BufferSize, CacheLayer, CacheRow, Compute,
+    Device, DeviceCaps, DeviceError, DrawRow, DrawnToken, EmbeddingLayout, HeadPart, HeadTarget,
+    Heads, LowRank, MatShape, MomentsMut, NumberFormat, Numbers, Output, Paired, Placed,
     SegmentRow, Span, SpanMut, TableItem,
 };
 
@@ -14,9 +14,12 @@ use crate::device::{
     CudaBuf, CudaDevice, CudaTable, Derived, Factor, at, at_row, bytes_of, f32_arg, of_format,
     shared_format, to, to_row,
 };
-use crate::launch::{Launcher, Matrix, Memory, Number, Product, THREADS};
+use crate::launch::{Launcher, Matrix, Memory, Product, THREADS};
 use crate::plan::{self, Rows, TilePlan};
 use crate::weight::CudaWeight;
+
+/// The place of a product's result, and its format.
+type Out = (Matrix, NumberFormat);
 
 /// Why some operations of the CPU are not here.
 const ON_CPU: &str = "a decoder that needs it is refused on a GPU";
@@ -27,7 +30,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
     type Table<T: TableItem> = CudaTable<L, T>;
 
     fn caps(&self) -> DeviceCaps {
-        DeviceCaps::gpu(self.inner.products.compute())
+        DeviceCaps::gpu(self.inner.products)
     }
 
     fn alloc(
@@ -128,40 +131,6 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
     }
 
-    fn weight(&self, shape: [usize; 2], held: Held) -> Result<CudaWeight<L>, DeviceError> {
-        CudaWeight::zeros(self, shape, held)
-    }
-
-    fn copy_of(&self, w: &CudaWeight<L>) -> Result<CudaWeight<L>, DeviceError> {
-        w.copy_of(self)
-    }
-
-    fn swap(&self, w: &mut CudaWeight<L>, copy: &mut CudaWeight<L>) {
-        w.swap(self, copy);
-    }
-
-    fn pair_weight(
-        &self,
-        w: &mut CudaWeight<L>,
-        shape: [usize; 2],
-        place: PairPlace,
-    ) -> Result<CudaWeight<L>, DeviceError> {
-        w.pair(self, shape, place)
-    }
-
-    fn write(&self, w: &mut CudaWeight<L>, first: usize, from: &[f32]) {
-        w.write(self, first, from);
-    }
-
-    fn read(&self, w: &CudaWeight<L>, first: usize, to: &mut [f32]) {
-        w.read(self, first, to);
-    }
-
-    // No other form would decode faster.
-    fn pack_for_decode(&self, _: &mut CudaWeight<L>) -> Result<bool, DeviceError> {
-        Ok(false)
-    }
-
     fn product<const N: usize>(
         &self,
         shape: MatShape,
@@ -175,7 +144,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
     }
 
-    // TrainPrompt a row of x lies the s·(x·A) of every pair, and below W its B: one product of a longer inner dimension adds up
+    // Behind a row of x lies the s·(x·A) of every pair, and below W its B: one product of a longer inner dimension adds up
     // both, and rounds once.
     fn product_with_pairs<const N: usize>(
         &self,
@@ -190,7 +159,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         let behind =
             |index: usize| at_row(x) + ((inputs + index * rank) * x.buf.format.bytes()) as u64;
         for (index, Paired { pair: LowRank { a, scale, .. }, .. }) in to.iter().enumerate() {
-            let out = (plain(behind(index), stride), x.buf.format == NumberFormat::Bf16);
+            let out = (plain(behind(index), stride), x.buf.format);
             let onto = Accumulate::Multiplied(*scale);
             let product = Self::forward(low_shape, x, a.for_product(low_shape), &onto, out);
             self.run(|| self.product(product, Factor::Numbers(a.all()), Factor::Numbers(x)));
@@ -216,20 +185,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
         let address = w.for_product(MatShape { rows, inputs, outputs });
         self.run(|| {
             // By columns: dxᵀ = w · dyᵀ.
-            let product = Product {
-                m: inputs,
-                n: rows,
-                k: outputs,
-                number: Number::F32,
-                left: Matrix { address, stride: outputs, transposed: true },
-                right: plain(at(dy), outputs),
-                factor: factor_of(&onto),
-                add: is_added(&onto),
-                whole: false,
-                out: plain(to_row(&dx), dx.buf.stride(inputs)),
-                out_is_bf16: dx.buf.format == NumberFormat::Bf16,
-                bias: None,
-            };
+            let left = Matrix { address, stride: outputs, transposed: true };
+            let out = (plain(to_row(&dx), dx.buf.stride(inputs)), dx.buf.format);
+            let product =
+                by_columns([inputs, rows, outputs], left, plain(at(dy), outputs), &onto, out);
             self.product(product, Factor::Numbers(w.all()), Factor::Again(dy))
         });
     }
@@ -248,24 +207,11 @@ impl<L: Launcher> Device for CudaDevice<L> {
         assert_eq!(dw.len, inputs * outputs, "dw is [inputs, outputs]");
         self.run(|| {
             // By columns: dwᵀ = dyᵀ · x.
-            let product = Product {
-                m: outputs,
-                n: inputs,
-                k: rows,
-                number: Number::F32,
-                left: plain(at(dy), outputs),
-                right: Matrix {
-                    address: at_row(x),
-                    stride: x.buf.stride(inputs),
-                    transposed: true,
-                },
-                factor: factor_of(&onto),
-                add: is_added(&onto),
-                whole: false,
-                out: plain(to(&dw), outputs),
-                out_is_bf16: dw.buf.format == NumberFormat::Bf16,
-                bias: None,
-            };
+            let (address, stride) = (at_row(x), x.buf.stride(inputs));
+            let right = Matrix { address, stride, transposed: true };
+            let out = (plain(to(&dw), outputs), dw.buf.format);
+            let product =
+                by_columns([outputs, inputs, rows], plain(at(dy), outputs), right, &onto, out);
             self.product(product, Factor::Again(dy), Factor::Numbers(x))
         });
     }
@@ -390,22 +336,13 @@ impl<L: Launcher> Device for CudaDevice<L> {
         &self,
         shape: AttentionShape,
         segments: &CudaTable<L, SegmentRow>,
-        q: Span<CudaBuf<L>>,
-        k: Span<CudaBuf<L>>,
-        v: Span<CudaBuf<L>>,
+        [q, k, v]: [Span<CudaBuf<L>>; 3],
         out: SpanMut<CudaBuf<L>>,
         log_sums: SpanMut<CudaBuf<L>>,
     ) {
         assert!(shape.window.is_none(), "{ON_CPU}");
         let rows = log_sums.len / shape.heads;
-        assert!(
-            q.len == rows * shape.q_dim() && out.len == q.len,
-            "q and out are [rows, heads · head_dim]"
-        );
-        assert!(
-            k.len == rows * shape.kv_dim() && v.len == k.len,
-            "k and v are [rows, kv_heads · head_dim]"
-        );
+        shape.expect_rows(rows, &[q.len, out.len], &[k.len, v.len]);
         let format = shared_format([q.buf, k.buf, v.buf, &*out.buf]);
         self.run(|| {
             let (queries, kernel, shared) = if let Some(plan) = self.tiles_of(shape, format) {
@@ -439,32 +376,16 @@ impl<L: Launcher> Device for CudaDevice<L> {
         &self,
         shape: AttentionShape,
         segments: &CudaTable<L, SegmentRow>,
-        q: Span<CudaBuf<L>>,
-        k: Span<CudaBuf<L>>,
-        v: Span<CudaBuf<L>>,
+        [q, k, v]: [Span<CudaBuf<L>>; 3],
         out: Span<CudaBuf<L>>,
         log_sums: Span<CudaBuf<L>>,
         dout: Span<CudaBuf<L>>,
-        dq: SpanMut<CudaBuf<L>>,
-        dk: SpanMut<CudaBuf<L>>,
-        dv: SpanMut<CudaBuf<L>>,
+        [dq, dk, dv]: [SpanMut<CudaBuf<L>>; 3],
     ) {
         assert!(shape.window.is_none(), "{ON_CPU}");
         let rows = log_sums.len / shape.heads;
-        assert!(
-            dq.len == rows * shape.q_dim()
-                && q.len == dq.len
-                && out.len == dq.len
-                && dout.len == dq.len,
-            "q, out and their gradients are [rows, heads · head_dim]"
-        );
-        assert!(
-            dk.len == rows * shape.kv_dim()
-                && dv.len == dk.len
-                && k.len == dk.len
-                && v.len == dk.len,
-            "k, v and their gradients are [rows, kv_heads · head_dim]"
-        );
+        let of_queries = [q.len, out.len, dout.len, dq.len];
+        shape.expect_rows(rows, &of_queries, &[k.len, v.len, dk.len, dv.len]);
         let formats = [q.buf, k.buf, v.buf, out.buf, dout.buf, &*dq.buf, &*dk.buf, &*dv.buf];
         let format = shared_format(formats);
         self.run(|| {
@@ -523,21 +444,12 @@ impl<L: Launcher> Device for CudaDevice<L> {
         rows: &CudaTable<L, CacheRow>,
         pages: &CudaTable<L, u32>,
         cache: &CudaBuf<L>,
-        q: Span<CudaBuf<L>>,
-        k: Span<CudaBuf<L>>,
-        v: Span<CudaBuf<L>>,
+        [q, k, v]: [Span<CudaBuf<L>>; 3],
         out: SpanMut<CudaBuf<L>>,
     ) {
         assert!(shape.window.is_none(), "{ON_CPU}");
         let n = rows.items.len();
-        assert!(
-            q.len == n * shape.q_dim() && out.len == q.len,
-            "q and out are [rows, heads · head_dim]"
-        );
-        assert!(
-            k.len == n * shape.kv_dim() && v.len == k.len,
-            "k and v are [rows, kv_heads · head_dim]"
-        );
+        shape.expect_rows(n, &[q.len, out.len], &[k.len, v.len]);
         if n == 0 {
             return;
         }
@@ -577,8 +489,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         shape: AttentionShape,
         first: CacheLayer,
         cells: &CudaTable<L, u32>,
-        k: Span<CudaBuf<L>>,
-        v: Span<CudaBuf<L>>,
+        [k, v]: [Span<CudaBuf<L>>; 2],
         cache: &mut CudaBuf<L>,
     ) {
         assert!(
@@ -667,8 +578,13 @@ impl<L: Launcher> Device for CudaDevice<L> {
             EmbeddingLayout::Columns { vocabulary } => {
                 let kernels = ["embed_columns", "embed_columns_bf16"];
                 let kernel = of_format(numbers.buf.format, kernels);
-                let shape = (numbers.len / vocabulary, vocabulary);
-                self.embed_columns(kernel, shape, rows, at(numbers), &y);
+                let width = numbers.len / vocabulary;
+                assert_eq!(y.len, rows.items.len() * width, "x is [tokens, width]");
+                self.run(|| {
+                    let words = [self.word("columns", width)?, self.word("tokens", vocabulary)?];
+                    let args = [words[0], words[1], Self::table_at(rows)?, at(numbers), to(&y)];
+                    self.over_32(kernel, y.len, &args)
+                });
             }
         }
     }
@@ -815,10 +731,9 @@ impl<L: Launcher> Device for CudaDevice<L> {
 }
 
 impl<L: Launcher> CudaDevice<L> {
-    /// The place of a product's result, and whether it is held in bf16.
-    fn out(MatShape { rows, outputs, .. }: MatShape, y: &SpanMut<CudaBuf<L>>) -> (Matrix, bool) {
+    fn out(MatShape { rows, outputs, .. }: MatShape, y: &SpanMut<CudaBuf<L>>) -> Out {
         assert_eq!(y.len, rows * outputs, "y is [rows, outputs]");
-        (plain(to(y), outputs), y.buf.format == NumberFormat::Bf16)
+        (plain(to(y), outputs), y.buf.format)
     }
 
     /// `out = onto + x · w`, of weights at an address.
@@ -827,54 +742,27 @@ impl<L: Launcher> CudaDevice<L> {
         x: Span<CudaBuf<L>>,
         w: u64,
         onto: &Accumulate<CudaBuf<L>>,
-        (out, out_is_bf16): (Matrix, bool),
+        out: Out,
     ) -> Product {
         assert_eq!(x.len, rows * inputs, "x is [rows, inputs]");
         let bias = match onto {
             Accumulate::Bias(bias) => {
                 assert_eq!(bias.len, outputs, "a bias is [outputs]");
-                assert!(inputs > 0 && !out_is_bf16, "a product with a bias, stored in f32");
+                assert!(
+                    inputs > 0 && out.1 == NumberFormat::F32,
+                    "a product with a bias, stored in f32"
+                );
                 Some(at(*bias))
             }
             _ => None,
         };
-        Product {
-            // By columns: yᵀ = wᵀ · xᵀ.
-            m: outputs,
-            n: rows,
-            k: inputs,
-            number: Number::F32,
-            left: plain(w, outputs),
-            right: plain(at_row(x), x.buf.stride(inputs)),
-            factor: factor_of(onto),
-            add: is_added(onto),
-            // Sampler and trainer make the same rows in batches of other sizes.
-            whole: true,
-            out,
-            out_is_bf16,
-            bias,
-        }
+        // By columns: yᵀ = wᵀ · xᵀ.
+        let right = plain(at_row(x), x.buf.stride(inputs));
+        let product = by_columns([outputs, rows, inputs], plain(w, outputs), right, onto, out);
+        // Sampler and trainer make the same rows in batches of other sizes.
+        Product { whole: true, bias, ..product }
     }
 
-    /// Columns of an embedding `[width, vocabulary]` at an address.
-    fn embed_columns(
-        &self,
-        kernel: &'static str,
-        (width, vocabulary): (usize, usize),
-        tokens: &CudaTable<L, u32>,
-        embedding: u64,
-        x: &SpanMut<CudaBuf<L>>,
-    ) {
-        assert_eq!(x.len, tokens.items.len() * width, "x is [tokens, width]");
-        self.run(|| {
-            let [width, vocabulary] =
-                [self.word("columns", width)?, self.word("tokens", vocabulary)?];
-            let args = [width, vocabulary, Self::table_at(tokens)?, embedding, to(x)];
-            self.over_32(kernel, x.len, &args)
-        });
-    }
-
-    /// Turns heads in place.
     fn turn(
         &self,
         head_dim: usize,
@@ -915,13 +803,8 @@ impl<L: Launcher> CudaDevice<L> {
         stored: &[SpanMut<CudaBuf<L>>; 3],
     ) {
         let rows = positions.items.len();
-        let widths = [shape.q_dim(), shape.kv_dim(), shape.kv_dim()];
-        for ((from, to), width) in from.iter().zip(stored).zip(widths) {
-            assert!(
-                from.len == rows * width && to.len == from.len,
-                "[positions, heads · head_dim]"
-            );
-        }
+        let [q, k, v] = from.map(|it| it.len);
+        shape.expect_rows(rows, &[q, stored[0].len], &[k, v, stored[1].len, stored[2].len]);
         assert_eq!(shared_format(from.map(|it| it.buf)), NumberFormat::F32, "f32 numbers");
         assert_eq!(
             shared_format(stored.each_ref().map(|it| &*it.buf)),
@@ -944,14 +827,28 @@ impl<L: Launcher> CudaDevice<L> {
     }
 }
 
-/// Does the product add to existing values?
-fn is_added<B>(onto: &Accumulate<B>) -> bool {
-    matches!(onto, Accumulate::Existing)
-}
-
-/// Multiplies the product.
-fn factor_of<B>(onto: &Accumulate<B>) -> f32 {
-    if let Accumulate::Multiplied(factor) = onto { *factor } else { 1.0 }
+/// `[m, n] = onto + left [m, k] · right [k, n]`.
+fn by_columns<B>(
+    [m, n, k]: [usize; 3],
+    left: Matrix,
+    right: Matrix,
+    onto: &Accumulate<B>,
+    (out, format): Out,
+) -> Product {
+    Product {
+        m,
+        n,
+        k,
+        number: Compute::F32,
+        left,
+        right,
+        factor: if let Accumulate::Multiplied(factor) = onto { *factor } else { 1.0 },
+        add: matches!(onto, Accumulate::Existing),
+        whole: false,
+        out,
+        out_is_bf16: format == NumberFormat::Bf16,
+        bias: None,
+    }
 }
 
 /// A matrix in its stored order.

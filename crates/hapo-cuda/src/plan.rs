@@ -63,9 +63,7 @@ pub(crate) fn elements(n: usize) -> [u32; 3] {
 /// How rows of a norm are laid on blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rows {
-    /// A warp each.
     Warp,
-    /// A block each.
     Block,
 }
 
@@ -117,7 +115,6 @@ pub(crate) struct AttentionPlan {
     pub(crate) width: usize,
     /// Queries and keys of a tile, forward.
     pub(crate) forward: usize,
-    /// And backward.
     pub(crate) backward: usize,
     pub(crate) kernels: [&'static str; 3],
 }
@@ -125,33 +122,22 @@ pub(crate) struct AttentionPlan {
 impl AttentionPlan {
     /// The smallest kernel that holds a head; `None` beyond 256.
     pub(crate) fn of(head_dim: usize) -> Option<Self> {
-        const PLANS: [AttentionPlan; 4] = [
-            AttentionPlan {
-                width: 32,
-                forward: 64,
-                backward: 32,
-                kernels: ["attention_32", "attention_grad_q_32", "attention_grad_kv_32"],
-            },
-            AttentionPlan {
-                width: 64,
-                forward: 64,
-                backward: 32,
-                kernels: ["attention_64", "attention_grad_q_64", "attention_grad_kv_64"],
-            },
-            AttentionPlan {
-                width: 128,
-                forward: 64,
-                backward: 32,
-                kernels: ["attention_128", "attention_grad_q_128", "attention_grad_kv_128"],
-            },
-            AttentionPlan {
-                width: 256,
-                forward: 32,
-                backward: 16,
-                kernels: ["attention_256", "attention_grad_q_256", "attention_grad_kv_256"],
-            },
-        ];
-        PLANS.into_iter().find(|it| head_dim <= it.width)
+        macro_rules! plan {
+            ($width:literal, $forward:literal, $backward:literal) => {
+                AttentionPlan {
+                    width: $width,
+                    forward: $forward,
+                    backward: $backward,
+                    kernels: [
+                        concat!("attention_", $width),
+                        concat!("attention_grad_q_", $width),
+                        concat!("attention_grad_kv_", $width),
+                    ],
+                }
+            };
+        }
+        let plans = [plan!(32, 64, 32), plan!(64, 64, 32), plan!(128, 64, 32), plan!(256, 32, 16)];
+        plans.into_iter().find(|it| head_dim <= it.width)
     }
 
     /// Bytes of shared memory, forward: queries, keys or values, probabilities.
@@ -187,7 +173,6 @@ pub(crate) struct BackwardTiles {
     /// Queries that it works on at a time.
     pub(crate) step: usize,
     pub(crate) kernels: [&'static str; 2],
-    /// Bytes of shared memory.
     pub(crate) shared: [u32; 2],
 }
 
@@ -285,7 +270,6 @@ pub(crate) struct KeyChunks {
     pub(crate) chunks: Vec<u32>,
     /// `[row, rows, first part, end part]` of every tile of keys.
     pub(crate) tiles: Vec<u32>,
-    /// Parts of all tiles.
     pub(crate) parts: usize,
 }
 

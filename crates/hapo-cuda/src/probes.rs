@@ -77,7 +77,7 @@ fn inline_instructions_are_those_of_the_isa() {
     let functions = tiles.text.split("#endif").next().unwrap().to_owned() + "#endif\n";
     let lines = |functions: &str| {
         let text = format!("{functions}{PROBES}").leak();
-        let source = Source { file: "probes.cu", text, kernels: &[] };
+        let source = Source { file: "probes.cu", text, kernels: "" };
         let ptx = compiler.compile(&source, Arch { major: 8, minor: 0 }, Form::Ptx).unwrap();
         inline_lines(&String::from_utf8(ptx).unwrap())
     };

@@ -14,7 +14,9 @@ use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::launch::{Matrix, Number, Product};
+use hapo_kernels::Compute;
+
+use crate::launch::{Matrix, Product};
 use crate::libraries::{CublasLt, Handle, lt};
 
 /// Kinds of products whose algorithms are kept; then all are forgotten.
@@ -29,7 +31,6 @@ const AS_OF_INNER: usize = 1024;
 /// none did, and a recommendation for the very rows is up to twice as fast.
 const AS_OF_ROWS: usize = 256;
 
-/// cuBLASLt on one GPU.
 pub(crate) struct Products {
     library: CublasLt,
     handle: Handle,
@@ -58,9 +59,7 @@ struct Ready {
 /// Forward products whose algorithm is not that of all numbers of rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// Kinds of products.
     pub kinds: u64,
-    /// Products.
     pub products: u64,
 }
 
@@ -75,7 +74,7 @@ struct Kind {
     size: [usize; 3],
     strides: [usize; 3],
     transposed: [bool; 2],
-    number: Number,
+    number: Compute,
     out_is_bf16: bool,
     add: bool,
     /// How parts of a sum may be added.
@@ -192,7 +191,6 @@ impl Products {
         Ok(Self { library, handle, stream, workspace, chosen: Mutex::default() })
     }
 
-    /// Its version and file.
     pub(crate) fn about(&self) -> String {
         // SAFETY: takes nothing.
         let version = unsafe { (self.library.cublasLtGetVersion)() };
@@ -232,7 +230,7 @@ impl Products {
         };
         let mut begun = Err(lt::NOT_SUPPORTED);
         if product.whole {
-            let rows = if product.number == Number::Bf16 { 1 } else { AS_OF_ROWS };
+            let rows = if product.number == Compute::Bf16 { 1 } else { AS_OF_ROWS };
             let [n, k] = [product.n.max(rows), product.k.min(AS_OF_INNER)];
             begun = begin(&self.call(&Product { n, k, ..*product })?);
         }
@@ -299,9 +297,9 @@ impl Products {
     fn call(&self, product: &Product) -> Result<Call, Status> {
         let Product { m, n, k, number, left, right, out, bias, .. } = *product;
         let (factors, compute) = match number {
-            Number::F32 => (lt::R_32F, lt::COMPUTE_32F),
-            Number::Tf32 => (lt::R_32F, lt::COMPUTE_32F_FAST_TF32),
-            Number::Bf16 => (lt::R_16BF, lt::COMPUTE_32F),
+            Compute::F32 => (lt::R_32F, lt::COMPUTE_32F),
+            Compute::Tf32 => (lt::R_32F, lt::COMPUTE_32F_FAST_TF32),
+            Compute::Bf16 => (lt::R_16BF, lt::COMPUTE_32F),
         };
         let result = if product.out_is_bf16 { lt::R_16BF } else { lt::R_32F };
         let call = Call {

@@ -46,7 +46,6 @@ pub(crate) enum Operation {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Sequence {
     operations: Vec<Operation>,
-    /// Arguments of all kernels.
     args: Vec<u64>,
 }
 
@@ -101,7 +100,6 @@ impl Known {
     }
 }
 
-/// The sequence at hand.
 #[derive(Debug, Default)]
 struct Coming {
     sequence: Sequence,
@@ -112,9 +110,7 @@ struct Coming {
 
 /// What is to be done with an operation.
 pub(crate) enum Now {
-    /// Nothing yet.
     Hold,
-    /// It begins.
     Begin,
     /// It begins behind all that was held back.
     BeginAll,
@@ -126,7 +122,6 @@ pub(crate) struct Repeats {
     coming: Option<Coming>,
     /// The last that came is the last.
     known: Vec<Known>,
-    /// Graphs begun.
     pub(crate) begun: u64,
 }
 
@@ -134,12 +129,10 @@ pub(crate) struct Repeats {
 unsafe impl Send for Repeats {}
 
 impl Repeats {
-    /// A sequence comes.
     pub(crate) fn start(&mut self) {
         self.coming = Some(Coming::default());
     }
 
-    /// An operation comes.
     pub(crate) fn push(&mut self, operation: Operation, args: &[u64]) -> Now {
         let Some(coming) = &mut self.coming else {
             return Now::Begin;
@@ -165,7 +158,6 @@ impl Repeats {
         self.coming.take().filter(|coming| !coming.has_begun).map(|coming| coming.sequence)
     }
 
-    /// What has come.
     pub(crate) fn held_back(&self) -> &Sequence {
         &self.coming.as_ref().expect("a sequence comes").sequence
     }
@@ -223,7 +215,6 @@ impl Repeats {
 /// How a sequence that was held back to its end is begun.
 #[derive(Clone, Copy)]
 pub(crate) enum Hope {
-    /// By a graph.
     Graph(sys::CUgraphExec),
     /// By a graph that is to be made.
     NewGraph,

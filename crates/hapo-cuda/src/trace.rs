@@ -52,7 +52,6 @@ struct Queues {
     host: Times,
     /// From the first operation to the last.
     gpu: Times,
-    /// In operations.
     busy: Times,
 }
 

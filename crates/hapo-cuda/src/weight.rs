@@ -5,11 +5,11 @@
 
 use hapo_core::RngStream;
 use hapo_kernels::{
-    AdamW, Buffer, Device, DeviceError, Held, MatShape, Matrix, MomentsMut, NumberFormat, Numbers,
-    NumbersMut, PairPlace, Placed, Span,
+    AdamW, Buffer, Compute, Device, DeviceError, Held, MatShape, Matrix, MomentsMut, NumberFormat,
+    Numbers, NumbersMut, PairPlace, Placed, Span,
 };
 
-use crate::device::{CudaBuf, CudaDevice, MatmulPrecision, at, f32_arg, shared_format, to};
+use crate::device::{CudaBuf, CudaDevice, at, f32_arg, shared_format, to};
 use crate::launch::{Launcher, Memory};
 use crate::plan;
 
@@ -25,21 +25,14 @@ pub struct CudaWeight<L: Launcher> {
     tails: Option<CudaBuf<L>>,
 }
 
-impl<L: Launcher> Matrix for CudaWeight<L> {
+impl<L: Launcher> Matrix<CudaDevice<L>> for CudaWeight<L> {
     fn bytes(&self) -> usize {
         let numbers = if self.is_below { 0 } else { self.numbers.bytes() };
         numbers + self.tails.as_ref().map_or(0, Buffer::bytes)
     }
-}
 
-impl<L: Launcher> CudaWeight<L> {
-    /// A matrix of zeros.
-    pub(crate) fn zeros(
-        device: &CudaDevice<L>,
-        shape: [usize; 2],
-        held: Held,
-    ) -> Result<Self, DeviceError> {
-        let is_bf16 = device.inner.products == MatmulPrecision::Bf16 && held != Held::Plain;
+    fn zeros(device: &CudaDevice<L>, shape: [usize; 2], held: Held) -> Result<Self, DeviceError> {
+        let is_bf16 = device.inner.products == Compute::Bf16 && held != Held::Plain;
         let has_tails = is_bf16 && held != Held::Frozen(NumberFormat::Bf16);
         let format = if is_bf16 { NumberFormat::Bf16 } else { NumberFormat::F32 };
         let numbers = device.alloc(shape[0] * shape[1], format)?;
@@ -47,8 +40,8 @@ impl<L: Launcher> CudaWeight<L> {
         Ok(Self { shape, numbers, is_below: false, tails })
     }
 
-    /// B `[shape]` of zeros of a pair beside the matrix, in rows below its own: `x·W + low·B` is one product.
-    pub(crate) fn pair(
+    // In rows below its own: `x·W + low·B` is one product.
+    fn pair(
         &mut self,
         device: &CudaDevice<L>,
         shape: [usize; 2],
@@ -65,16 +58,15 @@ impl<L: Launcher> CudaWeight<L> {
         Ok(Self { shape, numbers: of_pair, is_below: true, tails })
     }
 
-    /// A copy of the part that products read.
-    pub(crate) fn copy_of(&self, device: &CudaDevice<L>) -> Result<Self, DeviceError> {
+    fn copy_of(&self, device: &CudaDevice<L>) -> Result<Self, DeviceError> {
         let len = self.len();
         let mut numbers = device.alloc(len, self.numbers.format)?;
         device.copy(self.all(), numbers.first_mut(len));
         Ok(Self { shape: self.shape, numbers, is_below: false, tails: None })
     }
 
-    /// Exchanges the part that products read with a copy: a B stays where it lies.
-    pub(crate) fn swap(&mut self, device: &CudaDevice<L>, copy: &mut Self) {
+    // A B stays where it lies.
+    fn swap(&mut self, device: &CudaDevice<L>, copy: &mut Self) {
         if !self.is_below {
             return std::mem::swap(self, copy);
         }
@@ -91,6 +83,42 @@ impl<L: Launcher> CudaWeight<L> {
         });
     }
 
+    fn write(&mut self, device: &CudaDevice<L>, first: usize, from: &[f32]) {
+        let numbers = self.numbers.at_mut(first, from.len());
+        let Some(tails) = &mut self.tails else {
+            return device.upload(from, numbers);
+        };
+        let bits = || from.iter().map(|it| it.to_bits());
+        let upper: Vec<u16> = bits().map(|it| (it.wrapping_add(0x8000) >> 16) as u16).collect();
+        let lower: Vec<u16> = bits().map(|it| it as u16).collect();
+        for (half, span) in [(upper, numbers), (lower, tails.at_mut(first, from.len()))] {
+            let launcher = &device.inner.launcher;
+            device.run(|| launcher.upload(bytemuck::cast_slice(&half), to(&span)));
+        }
+    }
+
+    fn read(&self, device: &CudaDevice<L>, first: usize, dst: &mut [f32]) {
+        let numbers = self.numbers.at(first, dst.len());
+        let Some(tails) = &self.tails else {
+            return device.download(numbers, dst);
+        };
+        let [mut upper, mut lower] = [vec![0_u16; dst.len()], vec![0_u16; dst.len()]];
+        for (half, span) in [(&mut upper, numbers), (&mut lower, tails.at(first, dst.len()))] {
+            let launcher = &device.inner.launcher;
+            device.run(|| launcher.download(at(span), bytemuck::cast_slice_mut(half)));
+        }
+        let below = |it: u16| i32::from(it.cast_signed()).cast_unsigned();
+        for (to, (upper, lower)) in dst.iter_mut().zip(upper.into_iter().zip(lower)) {
+            *to = f32::from_bits((u32::from(upper) << 16).wrapping_add(below(lower)));
+        }
+        if device.fault().is_some() {
+            // Old contents must not pass for the result.
+            dst.fill(f32::NAN);
+        }
+    }
+}
+
+impl<L: Launcher> CudaWeight<L> {
     fn len(&self) -> usize {
         self.shape[0] * self.shape[1]
     }
@@ -114,42 +142,6 @@ impl<L: Launcher> CudaWeight<L> {
     pub(crate) fn for_product(&self, shape: MatShape) -> u64 {
         assert_eq!([shape.inputs, shape.outputs], self.shape, "w is [inputs, outputs]");
         at(self.all())
-    }
-
-    /// Elements from `first` on.
-    pub(crate) fn write(&mut self, device: &CudaDevice<L>, first: usize, from: &[f32]) {
-        let numbers = self.numbers.at_mut(first, from.len());
-        let Some(tails) = &mut self.tails else {
-            return device.upload(from, numbers);
-        };
-        let bits = || from.iter().map(|it| it.to_bits());
-        let upper: Vec<u16> = bits().map(|it| (it.wrapping_add(0x8000) >> 16) as u16).collect();
-        let lower: Vec<u16> = bits().map(|it| it as u16).collect();
-        for (half, span) in [(upper, numbers), (lower, tails.at_mut(first, from.len()))] {
-            let launcher = &device.inner.launcher;
-            device.run(|| launcher.upload(bytemuck::cast_slice(&half), to(&span)));
-        }
-    }
-
-    /// The same to the host.
-    pub(crate) fn read(&self, device: &CudaDevice<L>, first: usize, dst: &mut [f32]) {
-        let numbers = self.numbers.at(first, dst.len());
-        let Some(tails) = &self.tails else {
-            return device.download(numbers, dst);
-        };
-        let [mut upper, mut lower] = [vec![0_u16; dst.len()], vec![0_u16; dst.len()]];
-        for (half, span) in [(&mut upper, numbers), (&mut lower, tails.at(first, dst.len()))] {
-            let launcher = &device.inner.launcher;
-            device.run(|| launcher.download(at(span), bytemuck::cast_slice_mut(half)));
-        }
-        let below = |it: u16| i32::from(it.cast_signed()).cast_unsigned();
-        for (to, (upper, lower)) in dst.iter_mut().zip(upper.into_iter().zip(lower)) {
-            *to = f32::from_bits((u32::from(upper) << 16).wrapping_add(below(lower)));
-        }
-        if device.fault().is_some() {
-            // Old contents must not pass for the result.
-            dst.fill(f32::NAN);
-        }
     }
 }
 

@@ -8,9 +8,9 @@ mod support;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use hapo_cuda::{CudaDevice, Driver, Launcher, MatmulPrecision, Memory, Number, Product, Refused};
+use hapo_cuda::{CudaDevice, CudaWeight, Driver, Launcher, Memory, Product, Refused};
 use hapo_kernels::{
-    Accumulate, Buffer, Device, DeviceError, Held, MatShape, NumberFormat, Numbers,
+    Accumulate, Buffer, Compute, Device, DeviceError, Held, MatShape, Matrix, NumberFormat, Numbers,
 };
 use hapo_model::{ActivationCheckpointing, KvCache, LoraShape, Projection};
 use hapo_testing::reference::{assert_greedy, assert_logits, load};
@@ -88,7 +88,7 @@ macro_rules! on_stand_in {
     };
 }
 
-fn open(products: MatmulPrecision) -> Result<CudaDevice<Driver>, DeviceError> {
+fn open(products: Compute) -> Result<CudaDevice<Driver>, DeviceError> {
     hapo_cuda::open(0, products)
 }
 
@@ -103,8 +103,8 @@ fn multiply(gpu: &CudaDevice<Driver>) -> Vec<f32> {
     let room = |n: usize| gpu.alloc(n, NumberFormat::F32).unwrap();
     let (mut xs, mut y) = (room(x.len()), room(35));
     gpu.upload(&x, xs.first_mut(x.len()));
-    let mut weight = gpu.weight([33, 7], Held::Plain).unwrap();
-    gpu.write(&mut weight, 0, &w);
+    let mut weight = CudaWeight::zeros(&gpu, [33, 7], Held::Plain).unwrap();
+    weight.write(&gpu, 0, &w);
     let output =
         hapo_kernels::Output { weight: &weight, onto: Accumulate::Nothing, y: y.first_mut(35) };
     gpu.product(shape, xs.first(x.len()), [output]);
@@ -118,7 +118,7 @@ on_stand_in!(
     reference_models_run_through_the_driver,
     ["", "fixed=1024", "pools=0", "pinned=0"],
     || {
-        let gpu = open(MatmulPrecision::F32).unwrap();
+        let gpu = open(Compute::F32).unwrap();
         let model = load("tiny-qwen3", gpu.clone());
         let mut tape = hapo_model::Tape::default();
         assert_logits(&model, "tiny-qwen3", &mut tape, 1e-4);
@@ -143,7 +143,7 @@ on_stand_in!(a_layer_of_decoding_is_twelve_launches, [""], || {
     let plain = [("tiny-qwen2", 12), ("tiny-llama3", 12), ("tiny-qwen3", 14)];
     let with_rank = plain.map(|(name, of_layer)| (name, of_layer, 0));
     for (name, of_layer, rank) in with_rank.into_iter().chain([("tiny-qwen2", 19, 4)]) {
-        let mut model = load(name, open(MatmulPrecision::Bf16).unwrap());
+        let mut model = load(name, open(Compute::Bf16).unwrap());
         if rank > 0 {
             let targets = Projection::ALL.to_vec();
             model.add_adapter(LoraShape { rank, alpha: 8.0, rslora: false, targets }).unwrap();
@@ -165,7 +165,7 @@ on_stand_in!(a_layer_of_decoding_is_twelve_launches, [""], || {
 // A step whose launches are those of steps before is begun by one call, in both arithmetics, with rows that come and go
 // and more pages; where no graph can be made it is begun launch by launch.
 on_stand_in!(steps_that_repeat_are_begun_by_one_call, ["", "pools=0", "refuse_graphs=1"], || {
-    for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
+    for products in [Compute::F32, Compute::Bf16] {
         let gpu = open(products).unwrap();
         let driver = gpu.launcher().clone();
         let model = load("tiny-qwen2", gpu);
@@ -207,7 +207,7 @@ fn graphs_change_no_bit() {
         return;
     }
     if is_child(NAME) {
-        let model = load("tiny-qwen3", open(MatmulPrecision::Bf16).unwrap());
+        let model = load("tiny-qwen3", open(Compute::Bf16).unwrap());
         let mut cache = KvCache::new(&model, 4096).unwrap();
         let prompt = cache.prefill(&model, &[&[1, 2, 3]]).unwrap().slots[0];
         let slots: Vec<_> = (0..9).map(|_| cache.fork(prompt, 100).unwrap()).collect();
@@ -239,7 +239,7 @@ fn graphs_change_no_bit() {
 
 // The same bits, whichever memory there is.
 on_stand_in!(activations_are_kept_where_they_fit, [""], || {
-    let model = load("tiny-qwen2", open(MatmulPrecision::Bf16).unwrap());
+    let model = load("tiny-qwen2", open(Compute::Bf16).unwrap());
     let it = StandIn::open();
     let mut batch = hapo_model::PackedBatch::default();
     batch.push(&[7; 200], None);
@@ -273,7 +273,7 @@ on_stand_in!(activations_are_kept_where_they_fit, [""], || {
 });
 
 on_stand_in!(shared_memory_is_asked_for_where_a_launch_needs_it, ["", "fixed=1024"], || {
-    let gpu = open(MatmulPrecision::F32).unwrap();
+    let gpu = open(Compute::F32).unwrap();
     let it = StandIn::open();
     assert_eq!(it.get("attributes_set"), 0, "opening sets none");
     multiply(&gpu);
@@ -294,7 +294,7 @@ on_stand_in!(shared_memory_is_asked_for_where_a_launch_needs_it, ["", "fixed=102
         (gpu.alloc(3 * 128, NumberFormat::F32).unwrap(), gpu.alloc(3, NumberFormat::F32).unwrap());
     for _ in 0..3 {
         let (q, k, v) = (q.first(384), q.first(384), q.first(384));
-        gpu.attention(shape, &table, q, k, v, out.first_mut(384), sums.first_mut(3));
+        gpu.attention(shape, &table, [q, k, v], out.first_mut(384), sums.first_mut(3));
     }
     let mut values = [0.0; 3];
     gpu.download(sums.first(3), &mut values);
@@ -304,7 +304,7 @@ on_stand_in!(shared_memory_is_asked_for_where_a_launch_needs_it, ["", "fixed=102
 });
 
 on_stand_in!(a_gpu_with_too_little_shared_memory_says_so, ["optin=65536"], || {
-    let gpu = open(MatmulPrecision::F32).unwrap();
+    let gpu = open(Compute::F32).unwrap();
     let shape = hapo_kernels::AttentionShape::new(1, 1, 128);
     let segment = hapo_kernels::SegmentRow {
         start: 0,
@@ -318,7 +318,7 @@ on_stand_in!(a_gpu_with_too_little_shared_memory_says_so, ["optin=65536"], || {
     let (mut out, mut sums) =
         (gpu.alloc(128, NumberFormat::F32).unwrap(), gpu.alloc(1, NumberFormat::F32).unwrap());
     let x = || q.first(128);
-    gpu.attention(shape, &table, x(), x(), x(), out.first_mut(128), sums.first_mut(1));
+    gpu.attention(shape, &table, [x(), x(), x()], out.first_mut(128), sums.first_mut(1));
     let error = gpu.check().unwrap_err().to_string();
     assert_eq!(error, "cuda:0: attention_128: 82688 bytes of shared memory, the limit is 65536");
 });
@@ -329,7 +329,7 @@ on_stand_in!(a_gpu_with_too_little_shared_memory_says_so, ["optin=65536"], || {
 fn a_stale_image_is_compiled_anew() {
     const NAME: &str = "a_stale_image_is_compiled_anew";
     if is_child(NAME) {
-        let gpu = open(MatmulPrecision::F32).unwrap();
+        let gpu = open(Compute::F32).unwrap();
         assert_eq!(multiply(&gpu).len(), 35);
         let it = StandIn::open();
         println!("images {} ptx {}", it.get("images_compiled"), it.get("ptx_compiled"));
@@ -364,7 +364,7 @@ on_stand_in!(
     a_driver_that_takes_neither_image_nor_text_says_both,
     ["refuse_images=1,refuse_ptx=1"],
     || {
-        let error = open(MatmulPrecision::F32).unwrap_err().to_string();
+        let error = open(Compute::F32).unwrap_err().to_string();
         assert!(error.starts_with(
             "cuda:0: rows.cu cannot be loaded: the driver refuses the image: no kernel image"
         ));
@@ -376,7 +376,7 @@ on_stand_in!(
 );
 
 on_stand_in!(memory_that_a_product_does_not_get_is_out_of_memory, [""], || {
-    let gpu = open(MatmulPrecision::F32).unwrap();
+    let gpu = open(Compute::F32).unwrap();
     let it = StandIn::open();
     it.set("gemm", 3);
     assert!(multiply(&gpu).iter().all(|it| it.is_nan()), "what failed gives no numbers");
@@ -392,7 +392,7 @@ on_stand_in!(
     full_memory_is_said_with_what_is_free,
     ["memory=100000000", "memory=100000000,pools=0"],
     || {
-        let gpu = open(MatmulPrecision::F32).unwrap();
+        let gpu = open(Compute::F32).unwrap();
         let held = gpu.alloc(5_000_000, NumberFormat::F32).unwrap();
         let error = gpu.alloc(5_000_000, NumberFormat::F32).unwrap_err();
         let text = error.to_string();
@@ -407,7 +407,7 @@ on_stand_in!(
 );
 
 on_stand_in!(work_that_fails_on_the_gpu_gives_no_numbers, [""], || {
-    let gpu = open(MatmulPrecision::F32).unwrap();
+    let gpu = open(Compute::F32).unwrap();
     let mut x = gpu.alloc(4, NumberFormat::F32).unwrap();
     gpu.fill(x.first_mut(4), 1.0);
     // The next operation that runs on the GPU fails there, after its call came back.
@@ -421,7 +421,7 @@ on_stand_in!(work_that_fails_on_the_gpu_gives_no_numbers, [""], || {
 });
 
 on_stand_in!(the_most_memory_in_use_is_that_since_the_last_question, ["", "pools=0"], || {
-    let gpu = open(MatmulPrecision::F32).unwrap();
+    let gpu = open(Compute::F32).unwrap();
     if StandIn::open().get("pools") == 0 {
         assert_eq!(gpu.peak_bytes(), None);
         return;
@@ -464,8 +464,8 @@ on_stand_in!(tables_and_uploads_pass_through_a_ring, ["", "pinned=0"], || {
 });
 
 on_stand_in!(tf32_is_cublaslt_own_and_copies_nothing, [""], || {
-    let exact = multiply(&open(MatmulPrecision::F32).unwrap());
-    let gpu = open(MatmulPrecision::Tf32).unwrap();
+    let exact = multiply(&open(Compute::F32).unwrap());
+    let gpu = open(Compute::Tf32).unwrap();
     let launches = StandIn::open().get("launches");
     let rounded = multiply(&gpu);
     assert_eq!(StandIn::open().get("launches"), launches, "no kernel rounds");
@@ -477,7 +477,7 @@ on_stand_in!(tf32_is_cublaslt_own_and_copies_nothing, [""], || {
 fn libraries_are_named_with_versions_and_files() {
     const NAME: &str = "libraries_are_named_with_versions_and_files";
     if is_child(NAME) {
-        let gpu = open(MatmulPrecision::F32).unwrap();
+        let gpu = open(Compute::F32).unwrap();
         let about = gpu.launcher().about();
         let folder = std::env::var("HAPO_CUDA_LIBRARIES").unwrap();
         assert_eq!(
@@ -510,7 +510,7 @@ fn libraries_are_named_with_versions_and_files() {
 fn events_time_what_is_queued() {
     const NAME: &str = "events_time_what_is_queued";
     if is_child(NAME) {
-        let gpu = open(MatmulPrecision::F32).unwrap();
+        let gpu = open(Compute::F32).unwrap();
         let it = StandIn::open();
         let mut x = gpu.alloc(4, NumberFormat::F32).unwrap();
         let waits = it.get("waits");
@@ -550,7 +550,7 @@ fn kernels_that_ship_need_no_compiler() {
             hapo_cuda::write_images(&compiler, Path::new(&path)).unwrap();
             return;
         }
-        match open(MatmulPrecision::F32) {
+        match open(Compute::F32) {
             Ok(gpu) => {
                 assert_eq!(multiply(&gpu).len(), 35);
                 let driver = Driver::open(0).unwrap();
@@ -596,13 +596,13 @@ fn kernels_that_ship_need_no_compiler() {
 }
 
 on_stand_in!(a_toolkits_stub_is_named, ["init=34"], || {
-    let error = open(MatmulPrecision::F32).unwrap_err();
+    let error = open(Compute::F32).unwrap_err();
     assert!(error.to_string().contains("the driver does not start: CUDA driver is a stub library"));
     assert!(error.hint().contains("LD_LIBRARY_PATH"));
 });
 
 on_stand_in!(an_old_gpu_is_refused, ["major=7,minor=5"], || {
-    let error = open(MatmulPrecision::F32).unwrap_err().to_string();
+    let error = open(Compute::F32).unwrap_err().to_string();
     assert_eq!(error, "cuda:0: compute capability 7.5, the kernels need 8.0");
 });
 
@@ -623,7 +623,7 @@ fn products_of_the_driver_are_those_of_the_fibers() {
             m: 2,
             n: 2,
             k: 3,
-            number: Number::F32,
+            number: Compute::F32,
             left: matrix(a.address(), 2, false),
             right: matrix(b.address(), 3, false),
             factor: 1.0,

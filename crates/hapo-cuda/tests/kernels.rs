@@ -3,12 +3,12 @@
 
 mod support;
 
-use hapo_cuda::{CudaDevice, MatmulPrecision};
+use hapo_cuda::{CudaDevice, CudaWeight};
 use hapo_kernels::{
-    Accumulate, Activation, AdamW, AttentionShape, Buffer, BufferSize, CacheLayer, CacheRow, Cpu,
-    Device, DrawRow, EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, LowRank, MatShape,
-    MomentsMut, NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace, Paired, Placed,
-    SegmentRow, Span, SpanMut,
+    Accumulate, Activation, AdamW, AttentionShape, Buffer, BufferSize, CacheLayer, CacheRow,
+    Compute, Cpu, Device, DrawRow, EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, LowRank,
+    MatShape, Matrix, MomentsMut, NumberFormat, Numbers, NumbersMut, Output, PAGE, PairPlace,
+    Paired, Placed, SegmentRow, Span, SpanMut,
 };
 use hapo_sampler::{Decoding, Truncation, draw};
 use support::Machine;
@@ -19,7 +19,7 @@ fn cpu() -> Cpu {
 }
 
 fn fibers() -> Option<CudaDevice<Machine>> {
-    support::gpu(MatmulPrecision::F32)
+    support::gpu(Compute::F32)
 }
 
 /// Numbers in (−1, 1).
@@ -52,14 +52,14 @@ fn factor<D: Device>(device: &D, values: &[f32]) -> D::Buf {
 }
 
 fn weight<D: Device>(device: &D, shape: [usize; 2], held: Held, values: &[f32]) -> D::Weight {
-    let mut it = device.weight(shape, held).unwrap();
-    device.write(&mut it, 0, values);
+    let mut it = D::Weight::zeros(device, shape, held).unwrap();
+    it.write(device, 0, values);
     it
 }
 
 fn read_weight<D: Device>(device: &D, len: usize, weight: &D::Weight) -> Vec<f32> {
     let mut values = vec![0.0; len];
-    device.read(weight, 0, &mut values);
+    weight.read(device, 0, &mut values);
     device.check().unwrap();
     values
 }
@@ -103,7 +103,7 @@ fn near(what: &str, ours: &[f32], theirs: &[f32], tolerance: f32) {
 /// change from launch to launch, and bits must not.
 macro_rules! both {
     ($what:expr, $tolerance:expr, $work:expr) => {
-        both!($what, $tolerance, MatmulPrecision::F32, $work)
+        both!($what, $tolerance, Compute::F32, $work)
     };
     ($what:expr, $tolerance:expr, $products:expr, $work:expr) => {{
         let Some(gpu) = support::gpu($products) else { return };
@@ -184,9 +184,7 @@ fn products() {
             results.push(read(device, &sums));
             results
         }
-        for (products, tolerance) in
-            [(MatmulPrecision::F32, 1e-5), (MatmulPrecision::Bf16, STORED_IN_BF16)]
-        {
+        for (products, tolerance) in [(Compute::F32, 1e-5), (Compute::Bf16, STORED_IN_BF16)] {
             let what = format!("{rows} × {inputs} × {outputs}, {products:?}");
             both!(what, tolerance, products, |d: &_| work(d, rows, inputs, outputs));
         }
@@ -207,8 +205,8 @@ fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
     };
     let pair = |w: &mut D::Weight, shape: MatShape, place, seed| {
         let a = held([shape.inputs, rank], seed);
-        let mut b = device.pair_weight(w, [rank, shape.outputs], place).unwrap();
-        device.write(&mut b, 0, &halves_of(rank * shape.outputs, seed + 1));
+        let mut b = w.pair(device, [rank, shape.outputs], place).unwrap();
+        b.write(device, 0, &halves_of(rank * shape.outputs, seed + 1));
         (a, b)
     };
     let mut both = [held([inputs, outputs], 1), held([inputs, outputs], 2)];
@@ -273,7 +271,7 @@ fn pairs<D: Device>(device: &D, shape: MatShape, rank: usize) -> Vec<Vec<f32>> {
 fn products_with_pairs() {
     for (rows, inputs, outputs, rank) in [(1, 8, 4, 1), (5, 64, 31, 3), (18, 33, 40, 8)] {
         let shape = MatShape { rows, inputs, outputs };
-        for (products, tolerance) in [(MatmulPrecision::F32, 1e-5), (MatmulPrecision::Bf16, 0.02)] {
+        for (products, tolerance) in [(Compute::F32, 1e-5), (Compute::Bf16, 0.02)] {
             let what = format!("{shape:?}, rank {rank}, {products:?}");
             both!(what, tolerance, products, |d: &_| pairs(d, shape, rank));
         }
@@ -285,14 +283,14 @@ fn products_with_pairs() {
 fn a_pair_is_exchanged_with_its_copy() {
     let shape = MatShape { rows: 3, inputs: 16, outputs: 24 };
     let (rank, len) = (4, 4 * 24);
-    for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
+    for products in [Compute::F32, Compute::Bf16] {
         let Some(gpu) = support::gpu(products) else {
             return;
         };
         let factors = gpu.caps().factors();
         let mut w = weight(&gpu, [16, 24], Held::Trained, &halves_of(16 * 24, 1));
         let a = weight(&gpu, [16, rank], Held::Pair, &halves_of(16 * rank, 2));
-        let mut b = gpu.pair_weight(&mut w, [rank, 24], PairPlace { index: 0, of: 1 }).unwrap();
+        let mut b = w.pair(&gpu, [rank, 24], PairPlace { index: 0, of: 1 }).unwrap();
         let mut x = gpu.alloc(BufferSize { rows: 3, width: 16, room: rank }, factors).unwrap();
         let (from, mut inverse) = (buf(&gpu, &numbers(48, 3)), buf(&gpu, &[0.0; 3]));
         let (ones, inverse) = (buf(&gpu, &[1.0; 16]), all_mut(&mut inverse));
@@ -306,14 +304,14 @@ fn a_pair_is_exchanged_with_its_copy() {
             read(&gpu, &y)
         };
         let [old, new] = [4, 5].map(|seed| halves_of(len, seed));
-        gpu.write(&mut b, 0, &old);
-        let (mut copy, with_old) = (gpu.copy_of(&b).unwrap(), product(&b));
-        gpu.write(&mut b, 0, &new);
+        b.write(&gpu, 0, &old);
+        let (mut copy, with_old) = (b.copy_of(&gpu).unwrap(), product(&b));
+        b.write(&gpu, 0, &new);
         let with_new = product(&b);
         assert_ne!(with_old, with_new);
-        gpu.swap(&mut b, &mut copy);
+        b.swap(&gpu, &mut copy);
         assert_eq!(product(&b), with_old);
-        gpu.swap(&mut b, &mut copy);
+        b.swap(&gpu, &mut copy);
         assert_eq!((product(&b), read_weight(&gpu, len, &b)), (with_new, new));
     }
 }
@@ -390,9 +388,7 @@ fn norms() {
             }
             results
         }
-        for (products, tolerance) in
-            [(MatmulPrecision::F32, 2e-5), (MatmulPrecision::Bf16, STORED_IN_BF16)]
-        {
+        for (products, tolerance) in [(Compute::F32, 2e-5), (Compute::Bf16, STORED_IN_BF16)] {
             let what = format!("{rows} × {width}, {products:?}");
             both!(what, tolerance, products, |d: &_| work(d, rows, width));
         }
@@ -402,7 +398,7 @@ fn norms() {
 /// A row has the same bits wherever it lies, though its numbers are read by fours only where that is allowed.
 #[test]
 fn norms_do_not_depend_on_where_a_row_lies() {
-    for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
+    for products in [Compute::F32, Compute::Bf16] {
         let Some(gpu) = support::gpu(products) else { return };
         let gpu = &gpu;
         for width in [3, 48, 512, 514] {
@@ -436,7 +432,7 @@ fn norms_do_not_depend_on_where_a_row_lies() {
 /// Queries and keys turned as by [`Device::rope`] and values as they are, rounded once.
 #[test]
 fn heads_are_stored_as_attention_reads_them() {
-    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else { return };
+    let Some(gpu) = support::gpu(Compute::Bf16) else { return };
     for (rows, heads, kv_heads, head_dim) in [(1, 1, 1, 8), (7, 6, 2, 16), (5, 3, 3, 128)] {
         let shape = AttentionShape::new(heads, kv_heads, head_dim);
         let positions: Vec<u32> = (0..rows as u32).map(|i| (i * 5 + 2) % 11).collect();
@@ -503,9 +499,7 @@ fn rope_and_swiglu() {
             );
             vec![turned, back, forward, read(device, &gate), read(device, &up), read(device, &dh)]
         }
-        for (products, tolerance) in
-            [(MatmulPrecision::F32, 2e-6), (MatmulPrecision::Bf16, STORED_IN_BF16)]
-        {
+        for (products, tolerance) in [(Compute::F32, 2e-6), (Compute::Bf16, STORED_IN_BF16)] {
             let what = format!("{rows}, {heads}, {head_dim}, {products:?}");
             both!(what, tolerance, products, |d: &_| work(d, rows, heads, head_dim));
         }
@@ -673,9 +667,7 @@ fn attend_to<D: Device>(
     device.attention(
         shape,
         &table,
-        all(&q),
-        all(&k),
-        all(&v),
+        [all(&q), all(&k), all(&v)],
         all_mut(&mut out),
         all_mut(&mut log_sums),
     );
@@ -687,15 +679,11 @@ fn attend_to<D: Device>(
         device.attention_grad(
             shape,
             &table,
-            all(&q),
-            all(&k),
-            all(&v),
+            [all(&q), all(&k), all(&v)],
             all(&out),
             all(&log_sums),
             all(&dout),
-            all_mut(&mut dq),
-            all_mut(&mut dk),
-            all_mut(&mut dv),
+            [all_mut(&mut dq), all_mut(&mut dk), all_mut(&mut dv)],
         );
         results.extend([read(device, &dq), read(device, &dk), read(device, &dv)]);
     }
@@ -759,7 +747,7 @@ fn attention_on_the_tensor_cores() {
         (2, 1, 80, &[(64, None), (128, Some(0))]),
         (2, 2, 128, &[(66, None), (133, Some(0))]),
     ];
-    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+    let Some(gpu) = support::gpu(Compute::Bf16) else {
         return;
     };
     for (heads, kv_heads, head_dim, lens) in cases {
@@ -814,7 +802,13 @@ fn heads_too_wide_are_refused_by_name() {
     let x = gpu.alloc(rows * 320, NumberFormat::F32).unwrap();
     let (mut out, mut sums) =
         (gpu.alloc(320, NumberFormat::F32).unwrap(), gpu.alloc(1, NumberFormat::F32).unwrap());
-    gpu.attention(shape, &table, all(&x), all(&x), all(&x), all_mut(&mut out), all_mut(&mut sums));
+    gpu.attention(
+        shape,
+        &table,
+        [all(&x), all(&x), all(&x)],
+        all_mut(&mut out),
+        all_mut(&mut sums),
+    );
     // Operations after a failure are skipped, and the failure is reported once.
     gpu.fill(all_mut(&mut out), 1.0);
     let error = gpu.check().unwrap_err().to_string();
@@ -867,7 +861,13 @@ fn the_cache_and_decoding() {
                             (buf(device, &numbers(n, seed)), buf(device, &numbers(n, seed + 50)));
                         let to: Vec<u32> = piece.map(|at| cell(pages, at)).collect();
                         let to = device.table(&to);
-                        device.cache_append(shape, layer(index), &to, all(&k), all(&v), &mut cache);
+                        device.cache_append(
+                            shape,
+                            layer(index),
+                            &to,
+                            [all(&k), all(&v)],
+                            &mut cache,
+                        );
                     }
                 }
             }
@@ -881,7 +881,7 @@ fn the_cache_and_decoding() {
                     let k = buf(device, &numbers(n * width, 90 + i as u32));
                     let to: Vec<u32> = (0..n).map(|at| cell(own[i], at)).collect();
                     let to = device.table(&to);
-                    device.cache_append(shape, layer(index), &to, all(&k), all(&k), &mut cache);
+                    device.cache_append(shape, layer(index), &to, [all(&k), all(&k)], &mut cache);
                 }
             }
             for step in 0..2 {
@@ -909,15 +909,17 @@ fn the_cache_and_decoding() {
                         &table,
                         &pages,
                         &cache,
-                        all(&q),
-                        k.at(index * n * width, n * width),
-                        v.at(index * n * width, n * width),
+                        [
+                            all(&q),
+                            k.at(index * n * width, n * width),
+                            v.at(index * n * width, n * width),
+                        ],
                         all_mut(&mut out),
                     );
                     results.push(read(device, &out));
                 }
                 let cells = device.table(&cells);
-                device.cache_append(shape, layer(0), &cells, all(&k), all(&v), &mut cache);
+                device.cache_append(shape, layer(0), &cells, [all(&k), all(&v)], &mut cache);
                 for it in &mut len {
                     *it += 1;
                 }
@@ -933,13 +935,13 @@ fn the_cache_and_decoding() {
         }
         let shape = AttentionShape::new(heads, kv_heads, head_dim);
         for (format, products, tolerance) in [
-            (NumberFormat::F32, MatmulPrecision::F32, 1e-5),
-            (NumberFormat::Bf16, MatmulPrecision::F32, 1e-5),
-            (NumberFormat::Bf16, MatmulPrecision::Bf16, STORED_IN_BF16),
+            (NumberFormat::F32, Compute::F32, 1e-5),
+            (NumberFormat::Bf16, Compute::F32, 1e-5),
+            (NumberFormat::Bf16, Compute::Bf16, STORED_IN_BF16),
         ] {
             let what = format!("{shape:?} {format:?} {products:?}");
             // The tensor cores' keys are not transposed.
-            let shows_cache = products == MatmulPrecision::F32;
+            let shows_cache = products == Compute::F32;
             both!(what, tolerance, products, |d: &_| work(d, shape, layers, format, shows_cache));
         }
     }
@@ -950,7 +952,7 @@ fn the_cache_and_decoding() {
 fn rows_without_a_cell_are_left_out() {
     let shape = AttentionShape::new(2, 2, 16);
     for format in [NumberFormat::F32, NumberFormat::Bf16] {
-        let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+        let Some(gpu) = support::gpu(Compute::Bf16) else {
             return;
         };
         let (layers, width, held) = (2, shape.kv_dim(), format);
@@ -968,7 +970,7 @@ fn rows_without_a_cell_are_left_out() {
             };
             let (k, v, cells) = (of(1), of(5), gpu.table(cells));
             let first = CacheLayer { index: 0, count: layers, format };
-            gpu.cache_append(shape, first, &cells, all(&k), all(&v), &mut cache);
+            gpu.cache_append(shape, first, &cells, [all(&k), all(&v)], &mut cache);
             gpu.check().unwrap();
             read(&gpu, &cache)
         };
@@ -985,7 +987,7 @@ fn a_decoded_row_has_the_bits_of_the_forward_pass() {
     if hapo_testing::slow() {
         return;
     }
-    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+    let Some(gpu) = support::gpu(Compute::Bf16) else {
         return;
     };
     for (heads, kv_heads, head_dim, prompt, own) in [
@@ -1009,9 +1011,7 @@ fn a_decoded_row_has_the_bits_of_the_forward_pass() {
         gpu.attention(
             shape,
             &gpu.table(&table),
-            all(&part(0, shape.q_dim(), 1)),
-            all(&part(0, width, 2)),
-            all(&part(0, width, 3)),
+            [all(&part(0, shape.q_dim(), 1)), all(&part(0, width, 2)), all(&part(0, width, 3))],
             all_mut(&mut expected),
             all_mut(&mut log_sums),
         );
@@ -1028,7 +1028,7 @@ fn a_decoded_row_has_the_bits_of_the_forward_pass() {
         let mut cache = gpu.alloc(pages * PAGE * width * 2, NumberFormat::Bf16).unwrap();
         let cells = gpu.table(&(0..rows).map(cell).collect::<Vec<_>>());
         let (k, v) = (part(0, width, 2), part(0, width, 3));
-        gpu.cache_append(shape, place, &cells, all(&k), all(&v), &mut cache);
+        gpu.cache_append(shape, place, &cells, [all(&k), all(&v)], &mut cache);
         // Some of the response's positions: what lies behind each in the cache is not to be seen.
         let chosen: Vec<usize> = (0..own).filter(|at| at % 61 < 2 || at + 1 == own).collect();
         let at = |&own: &usize| CacheRow {
@@ -1052,9 +1052,7 @@ fn a_decoded_row_has_the_bits_of_the_forward_pass() {
                 &table,
                 &pages,
                 &cache,
-                all(&q),
-                all(&k),
-                all(&v),
+                [all(&q), all(&k), all(&v)],
                 all_mut(&mut out),
             );
             let ours = read(&gpu, &out);
@@ -1157,7 +1155,7 @@ fn rounded(x: &[f32]) -> Vec<f32> {
 /// Weights that are split are the f32 to the bit, through updates too, and products read their nearest bf16 numbers.
 #[test]
 fn split_weights_are_the_f32_and_products_read_their_upper_halves() {
-    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+    let Some(gpu) = support::gpu(Compute::Bf16) else {
         return;
     };
     let cpu = cpu();
@@ -1167,9 +1165,9 @@ fn split_weights_are_the_f32_and_products_read_their_upper_halves() {
     let values = numbers(len, 2);
     let mut whole = weight(&gpu, matrix, Held::Plain, &values);
     // In two pieces.
-    let mut split = gpu.weight(matrix, Held::Trained).unwrap();
+    let mut split = CudaWeight::zeros(&gpu, matrix, Held::Trained).unwrap();
     for piece in [50..len, 0..50] {
-        gpu.write(&mut split, piece.start, &values[piece]);
+        split.write(&gpu, piece.start, &values[piece]);
     }
     let gradient = buf(&gpu, &numbers(len + 3, 4));
     let (x, dy) = (halves_of(rows * inputs, 1), halves_of(rows * outputs, 3));
@@ -1202,7 +1200,7 @@ fn split_weights_are_the_f32_and_products_read_their_upper_halves() {
         assert!((norms[0] - norms[1]).abs() < 1e-6 * norms[1], "{norms:?}");
         let upper = |it: f32| f32::from_bits(it.to_bits().wrapping_add(0x8000) & 0xffff_0000);
         let upper: Vec<f32> = w.into_iter().map(upper).collect();
-        let copy = gpu.copy_of(&split).unwrap();
+        let copy = split.copy_of(&gpu).unwrap();
         assert_eq!(read_weight(&gpu, len, &copy), upper, "step {step}");
         let w = weight(&cpu, matrix, Held::Trained, &upper);
         let (mut y, mut dx) = (room(dy.len()), room(x.len()));
@@ -1223,14 +1221,15 @@ fn split_weights_are_the_f32_and_products_read_their_upper_halves() {
 /// A frozen matrix that is written in pieces is whole and rounded, and embeddings are its columns.
 #[test]
 fn pieces_of_a_frozen_matrix_lie_side_by_side() {
-    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+    let Some(gpu) = support::gpu(Compute::Bf16) else {
         return;
     };
     let (inputs, outputs) = (6, 150);
     let whole = numbers(inputs * outputs, 1);
-    let mut frozen = gpu.weight([inputs, outputs], Held::Frozen(NumberFormat::Bf16)).unwrap();
+    let mut frozen =
+        CudaWeight::zeros(&gpu, [inputs, outputs], Held::Frozen(NumberFormat::Bf16)).unwrap();
     for piece in [0..333, 333..900] {
-        gpu.write(&mut frozen, piece.start, &whole[piece]);
+        frozen.write(&gpu, piece.start, &whole[piece]);
     }
     assert_eq!(read_weight(&gpu, whole.len(), &frozen), rounded(&whole));
     let tokens = [149, 0, 70];
@@ -1255,7 +1254,7 @@ fn product<D: Device>(device: &D, shape: MatShape, x: &[f32], w: &[f32]) -> Vec<
 
 #[test]
 fn tf32_rounds_factors_to_ten_bits() {
-    let Some(gpu) = support::gpu(MatmulPrecision::Tf32) else {
+    let Some(gpu) = support::gpu(Compute::Tf32) else {
         return;
     };
     let shape = MatShape { rows: 5, inputs: 64, outputs: 9 };

@@ -6,8 +6,8 @@ mod support;
 use std::collections::BTreeMap;
 
 use hapo_core::{PromptId, RngStream};
-use hapo_cuda::{CudaDevice, MatmulPrecision};
-use hapo_kernels::{Buffer, Counting, Cpu, Device, DrawnToken};
+use hapo_cuda::CudaDevice;
+use hapo_kernels::{Buffer, Compute, Counting, Cpu, Device, DrawnToken};
 use hapo_model::folder::open_adapter;
 use hapo_model::{
     ActivationCheckpointing, Config, KvCache, LoraShape, Model, Moments, Outputs, PackedBatch,
@@ -20,7 +20,7 @@ use support::Machine;
 
 const MODELS: [&str; 3] = ["tiny-qwen2", "tiny-qwen3", "tiny-llama3"];
 
-fn fibers(name: &str, products: MatmulPrecision) -> Option<Model<CudaDevice<Machine>>> {
+fn fibers(name: &str, products: Compute) -> Option<Model<CudaDevice<Machine>>> {
     Some(load(name, support::gpu(products)?))
 }
 
@@ -31,7 +31,7 @@ fn cpu(name: &str) -> Model<Cpu> {
 #[test]
 fn logits_log_probs_and_entropies_are_those_of_transformers() {
     for name in MODELS {
-        let Some(model) = fibers(name, MatmulPrecision::F32) else {
+        let Some(model) = fibers(name, Compute::F32) else {
             return;
         };
         let mut tape = Tape::new(ActivationCheckpointing::Layers).with_logit_bytes(384 * 4 * 20);
@@ -43,7 +43,7 @@ fn logits_log_probs_and_entropies_are_those_of_transformers() {
 #[test]
 fn greedy_continuations_are_those_of_transformers() {
     for name in MODELS {
-        let Some(model) = fibers(name, MatmulPrecision::F32) else {
+        let Some(model) = fibers(name, Compute::F32) else {
             return;
         };
         assert_greedy(&model, name);
@@ -57,7 +57,7 @@ fn weights_that_are_read_onto_a_gpu_are_the_folders() {
         64
     }
     for (name, is_frozen) in [("tiny-qwen2", false), ("tiny-qwen2-bf16-sharded", true)] {
-        for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
+        for products in [Compute::F32, Compute::Bf16] {
             let Some(gpu) = support::gpu(products) else {
                 return;
             };
@@ -84,7 +84,7 @@ fn weights_that_are_read_onto_a_gpu_are_the_folders() {
 /// in the cache is its own.
 #[test]
 fn rows_that_nobody_reads_change_nothing() {
-    let Some(model) = fibers("tiny-qwen2", MatmulPrecision::Bf16) else {
+    let Some(model) = fibers("tiny-qwen2", Compute::Bf16) else {
         return;
     };
     let decode = |sizes: &[usize]| {
@@ -112,7 +112,7 @@ fn rows_that_nobody_reads_change_nothing() {
 /// The emulator's products depend on their rows unless they are asked not to; forward products ask.
 #[test]
 fn rows_of_the_models_own_matrices_are_compared() {
-    for products in [MatmulPrecision::F32, MatmulPrecision::Bf16] {
+    for products in [Compute::F32, Compute::Bf16] {
         let Some(model) = fibers("tiny-qwen3", products) else {
             return;
         };
@@ -177,13 +177,12 @@ fn a_training_step_is_that_of_the_cpu_and_always_the_same() {
         return;
     }
     for name in MODELS {
-        let Some(model) = fibers(name, MatmulPrecision::F32) else {
+        let Some(model) = fibers(name, Compute::F32) else {
             return;
         };
         let ours = step(model, ActivationCheckpointing::None);
         let theirs = step(cpu(name), ActivationCheckpointing::None);
-        let again =
-            step(fibers(name, MatmulPrecision::F32).unwrap(), ActivationCheckpointing::Layers);
+        let again = step(fibers(name, Compute::F32).unwrap(), ActivationCheckpointing::Layers);
         assert_eq!(ours, again, "{name}: bits depend on the schedule or on recomputing");
         let largest = theirs[2].iter().fold(0.0_f32, |most, it| most.max(it.abs()));
         assert!(gap(&ours[0], &theirs[0]) < 1e-4, "{name}: log-probabilities");
@@ -208,7 +207,7 @@ fn adapted<D: Device>(name: &str, device: D) -> Model<D> {
 #[test]
 fn a_step_of_an_adapter_is_that_of_the_cpu() {
     for name in MODELS {
-        let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
+        let Some(gpu) = support::gpu(Compute::F32) else {
             return;
         };
         let ours = step(adapted(name, gpu), ActivationCheckpointing::Layers);
@@ -241,7 +240,7 @@ fn decoded_logits<D: Device>(model: &Model<D>) -> Vec<f32> {
 #[test]
 fn decoding_beside_an_adapter_is_that_of_the_cpu() {
     for name in MODELS {
-        let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
+        let Some(gpu) = support::gpu(Compute::F32) else {
             return;
         };
         let mut ours = adapted(name, gpu);
@@ -275,7 +274,7 @@ fn adapters_of_some_matrices_are_those_of_the_cpu() {
     use Projection::{Down, Gate, K, O, Q, Up, V};
     let cases: [&[Projection]; 5] = [&[Q, V], &[K, Up], &[K, V, Gate], &[O], &[Gate, Up, Down]];
     for targets in cases {
-        let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
+        let Some(gpu) = support::gpu(Compute::F32) else {
             return;
         };
         let theirs = logits_beside(Cpu::new(1).unwrap(), targets);
@@ -323,7 +322,7 @@ fn a_small_adapter_of_the_gate_acts_in_bf16() {
     if hapo_testing::slow() {
         return;
     }
-    let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+    let Some(gpu) = support::gpu(Compute::Bf16) else {
         return;
     };
     let (ours, exact) = (change_by_small_gates(gpu), change_by_small_gates(Cpu::new(1).unwrap()));
@@ -346,7 +345,7 @@ fn a_step_in_bf16_is_near_that_of_the_cpu() {
         return;
     }
     for name in MODELS {
-        let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+        let Some(gpu) = support::gpu(Compute::Bf16) else {
             return;
         };
         let pairs = [
@@ -373,8 +372,8 @@ fn a_step_in_bf16_is_near_that_of_the_cpu() {
 
 #[test]
 fn decoding_is_training_read_token_by_token() {
-    let in_f32 = MODELS.into_iter().map(|it| (it, MatmulPrecision::F32));
-    for (name, products) in in_f32.chain(MODELS.into_iter().map(|it| (it, MatmulPrecision::Bf16))) {
+    let in_f32 = MODELS.into_iter().map(|it| (it, Compute::F32));
+    for (name, products) in in_f32.chain(MODELS.into_iter().map(|it| (it, Compute::Bf16))) {
         let Some(model) = fibers(name, products) else {
             return;
         };
@@ -384,7 +383,7 @@ fn decoding_is_training_read_token_by_token() {
         // In bf16 decoding computes what training computes; a GPU's products may still depend on the other rows.
         let largest = whole.iter().fold(0.0_f32, |most, it| most.max(it.abs()));
         let near = match products {
-            MatmulPrecision::F32 => 1e-4,
+            Compute::F32 => 1e-4,
             _ if support::is_emulator() => 0.0,
             _ => 0.02 * largest,
         };
@@ -412,7 +411,7 @@ fn decoding_is_training_read_token_by_token() {
 /// that never was.
 #[test]
 fn completions_do_not_depend_on_memory_or_preemption() {
-    let Some(model) = fibers("tiny-qwen2", MatmulPrecision::F32) else {
+    let Some(model) = fibers("tiny-qwen2", Compute::F32) else {
         return;
     };
     let request = |i: u64| Request {
@@ -461,7 +460,7 @@ fn completions_do_not_depend_on_memory_or_preemption() {
 #[test]
 fn what_is_counted_is_what_a_gpu_allocates() {
     for (name, products) in
-        MODELS.into_iter().flat_map(|it| [(it, MatmulPrecision::F32), (it, MatmulPrecision::Bf16)])
+        MODELS.into_iter().flat_map(|it| [(it, Compute::F32), (it, Compute::Bf16)])
     {
         let Some(gpu) = support::gpu(products) else {
             return;
@@ -502,7 +501,7 @@ fn take<D: Device>(device: D, config: Config) -> impl Sized {
 #[test]
 fn bf16_products_stay_near() {
     let name = "tiny-qwen2";
-    let Some(mut model) = fibers(name, MatmulPrecision::Bf16) else {
+    let Some(mut model) = fibers(name, Compute::Bf16) else {
         return;
     };
     let tokens: Vec<u32> = (0..24).map(|i| (i * 37 + 11) % 380).collect();
@@ -531,11 +530,11 @@ fn rounded_products_read_the_weights_after_an_update() {
     if hapo_testing::slow() {
         return;
     }
-    let Some(model) = fibers("tiny-qwen2", MatmulPrecision::Bf16) else {
+    let Some(model) = fibers("tiny-qwen2", Compute::Bf16) else {
         return;
     };
     let [before, ..] = step(model, ActivationCheckpointing::None);
-    let mut model = fibers("tiny-qwen2", MatmulPrecision::Bf16).unwrap();
+    let mut model = fibers("tiny-qwen2", Compute::Bf16).unwrap();
     let batch = group();
     let mut tape = Tape::default();
     let mut gradients = model.gradients().unwrap();
@@ -567,7 +566,7 @@ fn rounded_products_read_the_weights_after_an_update() {
 /// A neighbour that asks for the most likely tokens has its logits downloaded and drawn from by the CPU.
 #[test]
 fn draws_do_not_depend_on_what_a_neighbour_asks_for() {
-    let Some(model) = fibers("tiny-qwen2", MatmulPrecision::F32) else {
+    let Some(model) = fibers("tiny-qwen2", Compute::F32) else {
         return;
     };
     let run = |top: usize| {
@@ -620,7 +619,7 @@ fn draws_do_not_depend_on_what_a_neighbour_asks_for() {
 
 #[test]
 fn a_full_gpu_is_a_typed_error_and_no_panic() {
-    let Some(model) = fibers("tiny-qwen2", MatmulPrecision::F32) else {
+    let Some(model) = fibers("tiny-qwen2", Compute::F32) else {
         return;
     };
     let Some(fibers) = model.device().launcher().fibers().cloned() else {

@@ -35,7 +35,7 @@ fn every_kernel_compiles_for_ampere_hopper_and_blackwell() {
                 source.file
             );
             // Their names are in the image as they are looked up.
-            for kernel in source.kernels {
+            for kernel in source.kernels() {
                 let it = resources(&image, kernel);
                 let it = it.unwrap_or_else(|| panic!("{kernel} for sm_{major}{minor}"));
                 if (major, minor) == (9, 0) {

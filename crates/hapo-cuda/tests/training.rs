@@ -5,7 +5,7 @@ mod support;
 
 use std::path::Path;
 
-use hapo_cuda::{CudaDevice, MatmulPrecision};
+use hapo_cuda::CudaDevice;
 use hapo_kernels::{AdamW, Compute, Device};
 use hapo_model::ActivationCheckpointing;
 use hapo_train::plan::{DeviceSpec, Lengths, Workload, config_of, estimate};
@@ -19,7 +19,7 @@ fn steps_of_a_recipe_are_those_of_the_cpu() {
     if hapo_testing::slow() {
         return;
     }
-    let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
+    let Some(gpu) = support::gpu(Compute::F32) else {
         return;
     };
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../recipes/smoke.toml");
@@ -79,7 +79,7 @@ fn sampled_log_probabilities_have_the_bits_of_the_trainers() {
     let cases: [&[&str]; 3] =
         [&[], &["sampling.max_sequences=2"], &["lora.rank=4", "optim.lr=1e-2"]];
     for more in cases {
-        let Some(gpu) = support::gpu(MatmulPrecision::Bf16) else {
+        let Some(gpu) = support::gpu(Compute::Bf16) else {
             return;
         };
         let set = small.iter().chain(more).copied();
@@ -114,7 +114,7 @@ impl Observer for FailsAfterAStep {
 /// A checkpoint of unreadable weights would be zeros with matching checksums.
 #[test]
 fn no_checkpoint_is_written_after_a_failure() {
-    let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
+    let Some(gpu) = support::gpu(Compute::F32) else {
         return;
     };
     if gpu.launcher().fibers().is_none() {
@@ -147,7 +147,7 @@ fn a_run_with_the_older_hash_of_its_weights_resumes_by_it() {
     let plan = RunPlan::settle(&recipe).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let train = |policy| {
-        let gpu = support::gpu(MatmulPrecision::F32)?;
+        let gpu = support::gpu(Compute::F32)?;
         Some(train_on(gpu, &plan, folder.path(), policy, &mut Quiet))
     };
     let Some(done) = train(ResumePolicy::Fresh) else {
@@ -197,7 +197,7 @@ impl Observer for Quiet {
 /// The same between backward and update: no update follows, and the failure is reported unchanged.
 #[test]
 fn no_update_is_made_after_a_failure() {
-    let Some(gpu) = support::gpu(MatmulPrecision::F32) else {
+    let Some(gpu) = support::gpu(Compute::F32) else {
         return;
     };
     let Some(fibers) = gpu.launcher().fibers().cloned() else {
@@ -235,7 +235,7 @@ fn planned_bytes_are_the_devices() {
     if hapo_testing::slow() {
         return;
     }
-    let (f32, bf16) = (MatmulPrecision::F32, MatmulPrecision::Bf16);
+    let (f32, bf16) = (Compute::F32, Compute::Bf16);
     let modes = [
         (Compute::F32, f32, "method=grpo"),
         (Compute::Bf16, bf16, "method=grpo"),

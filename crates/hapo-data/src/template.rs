@@ -164,7 +164,6 @@ pub fn with_hint(problem: &str, hint: &str) -> String {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndOfTurn {
-    /// This token.
     Token(&'static str),
     /// Whatever the tokenizer names as its end of text: `<|endoftext|>` for Qwen2.5 base models.
     TokenizerEos,

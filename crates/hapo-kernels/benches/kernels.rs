@@ -5,7 +5,7 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use hapo_kernels::{
     Accumulate, Activation, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, CpuWeight, Device,
-    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut, NumberFormat,
+    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, Matrix, MomentsMut, NumberFormat,
     Numbers, NumbersMut, Output, Placed, SegmentRow, SpanMut, row_stats,
 };
 
@@ -23,8 +23,8 @@ fn numbers(cpu: &Cpu, len: usize) -> CpuBuf {
 }
 
 fn weight(cpu: &Cpu, shape: [usize; 2], held: Held) -> CpuWeight {
-    let mut weight = cpu.weight(shape, held).expect("memory");
-    cpu.write(&mut weight, 0, numbers(cpu, shape[0] * shape[1]).as_slice());
+    let mut weight = CpuWeight::zeros(cpu, shape, held).expect("memory");
+    weight.write(cpu, 0, numbers(cpu, shape[0] * shape[1]).as_slice());
     weight
 }
 
@@ -138,7 +138,7 @@ fn attention(c: &mut Criterion) {
         let (mut out, mut sums) = (numbers(&cpu, wide), numbers(&cpu, len * HEADS.heads));
         let (q, k, v) = (q.first(wide), k.first(narrow), v.first(narrow));
         group.bench_function(format!("forward, {len} tokens"), |b| {
-            b.iter(|| cpu.attention(HEADS, &segments, q, k, v, all(&mut out), all(&mut sums)));
+            b.iter(|| cpu.attention(HEADS, &segments, [q, k, v], all(&mut out), all(&mut sums)));
         });
         let (mut dq, mut dk) = (numbers(&cpu, wide), numbers(&cpu, narrow));
         let mut dv = numbers(&cpu, narrow);
@@ -147,15 +147,11 @@ fn attention(c: &mut Criterion) {
                 cpu.attention_grad(
                     HEADS,
                     &segments,
-                    q,
-                    k,
-                    v,
+                    [q, k, v],
                     out.first(wide),
                     sums.first(len * HEADS.heads),
                     q,
-                    all(&mut dq),
-                    all(&mut dk),
-                    all(&mut dv),
+                    [all(&mut dq), all(&mut dk), all(&mut dv)],
                 );
             });
         });

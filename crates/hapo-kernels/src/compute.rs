@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The format that both factors of a matrix product are rounded to; sums are f32 in each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compute {
     /// f32: nothing is rounded.

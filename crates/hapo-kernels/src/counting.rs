@@ -57,9 +57,44 @@ pub struct CountedWeight {
     counted: Counted,
 }
 
-impl Matrix for CountedWeight {
+impl Matrix<Counting> for CountedWeight {
+    fn zeros(device: &Counting, shape: [usize; 2], held: Held) -> Result<Self, DeviceError> {
+        let form = Form::of(&device.caps, held);
+        let is_widened = form == Form::Panels && !device.caps.is_cpu();
+        Ok(device.counted(shape, if is_widened { Form::F32 } else { form }))
+    }
+
     fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    fn copy_of(&self, device: &Counting) -> Result<Self, DeviceError> {
+        Ok(device.counted(self.shape, self.form.copied()))
+    }
+
+    // On a GPU the numbers of B lie below the matrix, beside as many zeros for its neighbour's pair; what they lack of
+    // f32 lies elsewhere.
+    fn pair(
+        &mut self,
+        device: &Counting,
+        shape: [usize; 2],
+        place: PairPlace,
+    ) -> Result<Self, DeviceError> {
+        if device.caps.is_cpu() {
+            return Self::zeros(device, shape, Held::Pair);
+        }
+        let (len, number) = (shape[0] * shape[1], device.caps.factors().bytes());
+        let bytes = device.weight_bytes(self.shape, self.form) + place.of * len * number;
+        (self.bytes, self.counted) = (bytes, device.tally.add(bytes));
+        let bytes = len * (NumberFormat::F32.bytes() - number);
+        let form = Form::of(&device.caps, Held::Pair);
+        Ok(Self { shape, form, bytes, counted: device.tally.add(bytes) })
+    }
+
+    fn write(&mut self, _: &Counting, _: usize, _: &[f32]) {}
+
+    fn read(&self, _: &Counting, _: usize, to: &mut [f32]) {
+        to.fill(0.0);
     }
 }
 
@@ -111,10 +146,49 @@ type ToRead<'a> = Span<'a, CountedBuf>;
 type ToWrite<'a> = SpanMut<'a, CountedBuf>;
 type Onto<'a> = Accumulate<'a, CountedBuf>;
 
+/// Operations that take no memory of their own, by what they are given.
+macro_rules! nothing {
+    ($($operation:ident($($given:ty),*);)*) => {
+        $(fn $operation(&self, $(_: $given),*) {})*
+    };
+}
+
 impl Device for Counting {
     type Buf = CountedBuf;
     type Weight = CountedWeight;
     type Table<T: TableItem> = Vec<T>;
+
+    nothing! {
+        upload(&[f32], ToWrite);
+        copy(ToRead, ToWrite);
+        fill(ToWrite, f32);
+        scale(ToWrite, f32);
+        add_column_sums(usize, ToRead, ToWrite);
+        add(f32, ToRead, ToWrite);
+        rms_norm(f32, f32, ToRead, ToRead, ToWrite, ToWrite, Option<ToWrite>);
+        rms_norm_grad(f32, ToRead, ToRead, ToRead, ToRead, Onto, ToWrite, ToWrite);
+        rope(AttentionShape, ToRead, &Vec<u32>, Heads<'_, CountedBuf>);
+        attention(AttentionShape, &Vec<SegmentRow>, [ToRead; 3], ToWrite, ToWrite);
+        attention_grad(
+            AttentionShape, &Vec<SegmentRow>, [ToRead; 3], ToRead, ToRead, ToRead, [ToWrite; 3]
+        );
+        attention_decode(
+            AttentionShape, CacheLayer, &Vec<CacheRow>, &Vec<u32>, &CountedBuf, [ToRead; 3], ToWrite
+        );
+        round_to_bf16(ToWrite);
+        cache_append(AttentionShape, CacheLayer, &Vec<u32>, [ToRead; 2], &mut CountedBuf);
+        gated(Activation, ToRead, ToRead, ToWrite);
+        gated_grad(Activation, ToWrite, ToWrite, ToWrite);
+        gather_rows(EmbeddingLayout, &Vec<u32>, Numbers<'_, CountedBuf, CountedWeight>, ToWrite);
+        embed_grad(EmbeddingLayout, &Vec<u32>, ToRead, ToWrite);
+        scatter_rows(usize, &Vec<u32>, ToRead, ToWrite);
+        head(usize, &Vec<HeadTarget>, HeadPart, ToRead, ToWrite);
+        head_grad(usize, &Vec<HeadTarget>, HeadPart, ToRead, ToRead, ToWrite);
+        adamw(
+            AdamW, &CountedBuf, MomentsMut<'_, CountedBuf>,
+            Vec<Placed<'_, CountedBuf, CountedWeight>>
+        );
+    }
 
     fn caps(&self) -> DeviceCaps {
         self.caps
@@ -134,17 +208,9 @@ impl Device for Counting {
         items.to_vec()
     }
 
-    fn upload(&self, _: &[f32], _: ToWrite) {}
-
     fn download(&self, _: ToRead, dst: &mut [f32]) {
         dst.fill(0.0);
     }
-
-    fn copy(&self, _: ToRead, _: ToWrite) {}
-
-    fn fill(&self, _: ToWrite, _: f32) {}
-
-    fn scale(&self, _: ToWrite, _: f32) {}
 
     fn free_bytes(&self) -> Option<u64> {
         None
@@ -158,45 +224,6 @@ impl Device for Counting {
         for item in items {
             work(self, item);
         }
-    }
-
-    fn weight(&self, shape: [usize; 2], held: Held) -> Result<CountedWeight, DeviceError> {
-        let form = Form::of(&self.caps, held);
-        let is_widened = form == Form::Panels && !self.caps.is_cpu();
-        Ok(self.counted(shape, if is_widened { Form::F32 } else { form }))
-    }
-
-    fn copy_of(&self, w: &CountedWeight) -> Result<CountedWeight, DeviceError> {
-        Ok(self.counted(w.shape, w.form.copied()))
-    }
-
-    // On a GPU the numbers of B lie below the matrix, beside as many zeros for its neighbour's pair; what they lack of
-    // f32 lies elsewhere.
-    fn pair_weight(
-        &self,
-        w: &mut CountedWeight,
-        shape: [usize; 2],
-        place: PairPlace,
-    ) -> Result<CountedWeight, DeviceError> {
-        if self.caps.is_cpu() {
-            return self.weight(shape, Held::Pair);
-        }
-        let (len, number) = (shape[0] * shape[1], self.caps.factors().bytes());
-        let bytes = self.weight_bytes(w.shape, w.form) + place.of * len * number;
-        (w.bytes, w.counted) = (bytes, self.tally.add(bytes));
-        let bytes = len * (NumberFormat::F32.bytes() - number);
-        let form = Form::of(&self.caps, Held::Pair);
-        Ok(CountedWeight { shape, form, bytes, counted: self.tally.add(bytes) })
-    }
-
-    fn write(&self, _: &mut CountedWeight, _: usize, _: &[f32]) {}
-
-    fn read(&self, _: &CountedWeight, _: usize, to: &mut [f32]) {
-        to.fill(0.0);
-    }
-
-    fn pack_for_decode(&self, _: &mut CountedWeight) -> Result<bool, DeviceError> {
-        Ok(false)
     }
 
     fn product<const N: usize>(
@@ -225,136 +252,11 @@ impl Device for Counting {
         self.copies(Form::weight_grad_copy(self.caps.compute, shape));
     }
 
-    fn add_column_sums(&self, _: usize, _: ToRead, _: ToWrite) {}
-
-    fn add(&self, _: f32, _: ToRead, _: ToWrite) {}
-
-    fn rms_norm(
-        &self,
-        _: f32,
-        _: f32,
-        _: ToRead,
-        _: ToRead,
-        _: ToWrite,
-        _: ToWrite,
-        _: Option<ToWrite>,
-    ) {
-    }
-
-    fn rms_norm_grad(
-        &self,
-        _: f32,
-        _: ToRead,
-        _: ToRead,
-        _: ToRead,
-        _: ToRead,
-        _: Onto,
-        _: ToWrite,
-        _: ToWrite,
-    ) {
-    }
-
-    fn rope(&self, _: AttentionShape, _: ToRead, _: &Vec<u32>, _: Heads<'_, CountedBuf>) {}
-
-    fn attention(
-        &self,
-        _: AttentionShape,
-        _: &Vec<SegmentRow>,
-        _: ToRead,
-        _: ToRead,
-        _: ToRead,
-        _: ToWrite,
-        _: ToWrite,
-    ) {
-    }
-
-    fn attention_grad(
-        &self,
-        _: AttentionShape,
-        _: &Vec<SegmentRow>,
-        _: ToRead,
-        _: ToRead,
-        _: ToRead,
-        _: ToRead,
-        _: ToRead,
-        _: ToRead,
-        _: ToWrite,
-        _: ToWrite,
-        _: ToWrite,
-    ) {
-    }
-
-    fn attention_decode(
-        &self,
-        _: AttentionShape,
-        _: CacheLayer,
-        _: &Vec<CacheRow>,
-        _: &Vec<u32>,
-        _: &CountedBuf,
-        _: ToRead,
-        _: ToRead,
-        _: ToRead,
-        _: ToWrite,
-    ) {
-    }
-
-    fn round_to_bf16(&self, _: ToWrite) {}
-
-    fn cache_append(
-        &self,
-        _: AttentionShape,
-        _: CacheLayer,
-        _: &Vec<u32>,
-        _: ToRead,
-        _: ToRead,
-        _: &mut CountedBuf,
-    ) {
-    }
-
-    fn gated(&self, _: Activation, _: ToRead, _: ToRead, _: ToWrite) {}
-
-    fn gated_grad(&self, _: Activation, _: ToWrite, _: ToWrite, _: ToWrite) {}
-
-    fn gather_rows(
-        &self,
-        _: EmbeddingLayout,
-        _: &Vec<u32>,
-        _: Numbers<'_, CountedBuf, CountedWeight>,
-        _: ToWrite,
-    ) {
-    }
-
-    fn embed_grad(&self, _: EmbeddingLayout, _: &Vec<u32>, _: ToRead, _: ToWrite) {}
-
-    fn scatter_rows(&self, _: usize, _: &Vec<u32>, _: ToRead, _: ToWrite) {}
-
-    fn head(&self, _: usize, _: &Vec<HeadTarget>, _: HeadPart, _: ToRead, _: ToWrite) {}
-
-    fn head_grad(
-        &self,
-        _: usize,
-        _: &Vec<HeadTarget>,
-        _: HeadPart,
-        _: ToRead,
-        _: ToRead,
-        _: ToWrite,
-    ) {
-    }
-
     fn draw(&self, _: usize, _: usize, rows: &[DrawRow], _: ToRead) -> Vec<DrawnToken> {
         vec![DrawnToken::default(); rows.len()]
     }
 
     fn squared_norms(&self, of: &[Numbers<'_, CountedBuf, CountedWeight>]) -> Vec<f64> {
         vec![0.0; of.len()]
-    }
-
-    fn adamw(
-        &self,
-        _: AdamW,
-        _: &CountedBuf,
-        _: MomentsMut<'_, CountedBuf>,
-        _: Vec<Placed<'_, CountedBuf, CountedWeight>>,
-    ) {
     }
 }

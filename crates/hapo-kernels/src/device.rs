@@ -18,7 +18,7 @@ use crate::shapes::{
     DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
 };
 use crate::span::{Buffer, Span, SpanMut};
-use crate::weight::{Heads, Held, LowRank, Matrix, Numbers, Output, PairPlace, Paired, Placed};
+use crate::weight::{Heads, LowRank, Matrix, Numbers, Output, Paired, Placed};
 
 /// A machine that runs the decoder.
 ///
@@ -30,7 +30,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// A flat buffer of numbers.
     type Buf: Buffer;
     /// A matrix `[inputs, outputs]` that products multiply by, in a form of the device's own.
-    type Weight: Matrix;
+    type Weight: Matrix<Self>;
     /// A small table of integers, written once per batch.
     type Table<T: TableItem>: Send + Sync + Debug;
 
@@ -87,29 +87,6 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
     /// not share work with the others.
     fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync);
 
-    /// A matrix `[inputs, outputs]` of zeros.
-    fn weight(&self, shape: [usize; 2], held: Held) -> Result<Self::Weight, DeviceError>;
-    /// A copy of the part of a matrix that products read, to restore later.
-    fn copy_of(&self, w: &Self::Weight) -> Result<Self::Weight, DeviceError>;
-    /// Exchanges the part of a matrix that products read with a copy of it.
-    fn swap(&self, w: &mut Self::Weight, copy: &mut Self::Weight) {
-        std::mem::swap(w, copy);
-    }
-    /// B `[shape]` of zeros of a pair beside `w`, for [`Device::product_with_pairs`].
-    fn pair_weight(
-        &self,
-        _w: &mut Self::Weight,
-        shape: [usize; 2],
-        _place: PairPlace,
-    ) -> Result<Self::Weight, DeviceError> {
-        self.weight(shape, Held::Pair)
-    }
-    /// Host to device: elements from `first` on, in the order of `[inputs, outputs]`.
-    fn write(&self, w: &mut Self::Weight, first: usize, from: &[f32]);
-    /// Device to host: the same.
-    fn read(&self, w: &Self::Weight, first: usize, to: &mut [f32]);
-    /// Prepares a matrix for decoding, without a change of any result; whether it will be faster. Writes undo it.
-    fn pack_for_decode(&self, w: &mut Self::Weight) -> Result<bool, DeviceError>;
     /// `y [rows, outputs] = onto + x [rows, inputs] · w` for each of some matrices of one shape.
     fn product<const N: usize>(
         &self,
@@ -211,9 +188,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         &self,
         shape: AttentionShape,
         segments: &Self::Table<SegmentRow>,
-        q: Span<Self::Buf>,
-        k: Span<Self::Buf>,
-        v: Span<Self::Buf>,
+        qkv: [Span<Self::Buf>; 3],
         out: SpanMut<Self::Buf>,
         log_sums: SpanMut<Self::Buf>,
     );
@@ -222,15 +197,11 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         &self,
         shape: AttentionShape,
         segments: &Self::Table<SegmentRow>,
-        q: Span<Self::Buf>,
-        k: Span<Self::Buf>,
-        v: Span<Self::Buf>,
+        qkv: [Span<Self::Buf>; 3],
         out: Span<Self::Buf>,
         log_sums: Span<Self::Buf>,
         dout: Span<Self::Buf>,
-        dq: SpanMut<Self::Buf>,
-        dk: SpanMut<Self::Buf>,
-        dv: SpanMut<Self::Buf>,
+        dqkv: [SpanMut<Self::Buf>; 3],
     );
     /// One query row per sequence against the cache and the row's own `k, v`: the last row of
     /// [`Device::attention`] over the same tokens, on the CPU with the same bits.
@@ -241,9 +212,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         rows: &Self::Table<CacheRow>,
         pages: &Self::Table<u32>,
         cache: &Self::Buf,
-        q: Span<Self::Buf>,
-        k: Span<Self::Buf>,
-        v: Span<Self::Buf>,
+        qkv: [Span<Self::Buf>; 3],
         out: SpanMut<Self::Buf>,
     );
     /// Rounds every number to the nearest bf16, ties to even.
@@ -255,8 +224,7 @@ pub trait Device: Clone + Send + Sync + Debug + 'static {
         shape: AttentionShape,
         first: CacheLayer,
         cells: &Self::Table<u32>,
-        k: Span<Self::Buf>,
-        v: Span<Self::Buf>,
+        kv: [Span<Self::Buf>; 2],
         cache: &mut Self::Buf,
     );
 

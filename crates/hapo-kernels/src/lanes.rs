@@ -320,11 +320,11 @@ mod arm {
     }
 }
 
-/// As [`crate::isa::kernel`], for a body that is generic over its [`Lanes`].
+/// As [`crate::isa::kernel`], for a body that is generic over its [`Lanes`], on the set that it is told.
 macro_rules! wide_kernel {
     ($(#[$meta:meta])* $vis:vis fn $name:ident<V $(, const $cg:ident : $cgt:ty)*>($($arg:ident : $ty:ty),* $(,)?) = $body:ident) => {
         $(#[$meta])*
-        $vis fn $name<$(const $cg: $cgt),*>($($arg: $ty),*) {
+        $vis fn $name<$(const $cg: $cgt),*>(isa: $crate::isa::Isa, $($arg: $ty),*) {
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
             fn avx512<$(const $cg: $cgt),*>($($arg: $ty),*) {
@@ -337,9 +337,9 @@ macro_rules! wide_kernel {
                 $body::<$crate::lanes::Avx2 $(, $cg)*>($($arg),*);
             }
 
-            match $crate::isa::Isa::current() {
+            match isa {
                 #[cfg(target_arch = "x86_64")]
-                // SAFETY: `Isa::current` says Avx512 only where these features were detected.
+                // SAFETY: an `Isa` names only sets whose features were detected.
                 $crate::isa::Isa::Avx512 => unsafe { avx512::<$($cg),*>($($arg),*) },
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above, for Avx2.

@@ -91,6 +91,13 @@ impl AttentionShape {
         self.head_dim <= 128 && self.head_dim.is_multiple_of(8)
     }
 
+    /// Panics where rows of queries, or of what is shaped like them, or rows of keys or values are of other lengths.
+    pub fn expect_rows(&self, rows: usize, of_queries: &[usize], of_keys: &[usize]) {
+        let are = |lens: &[usize], width| lens.iter().all(|len| *len == rows * width);
+        assert!(are(of_queries, self.q_dim()), "queries are [rows, heads · head_dim]");
+        assert!(are(of_keys, self.kv_dim()), "keys are [rows, kv_heads · head_dim]");
+    }
+
     /// Factor of the scores, 1/√`head_dim`.
     pub fn scale(&self) -> f32 {
         1.0 / (self.head_dim as f32).sqrt()

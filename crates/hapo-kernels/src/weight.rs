@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use crate::error::DeviceError;
 use crate::number_format::NumberFormat;
 use crate::shapes::{Accumulate, MatShape};
 use crate::span::{Span, SpanMut};
@@ -20,10 +21,35 @@ pub enum Held {
     Frozen(NumberFormat),
 }
 
-/// A matrix in a device's form.
-pub trait Matrix: Send + Sync + Debug {
+/// A matrix in the form of a device `D`.
+pub trait Matrix<D>: Send + Sync + Debug + Sized {
+    /// A matrix `[inputs, outputs]` of zeros.
+    fn zeros(device: &D, shape: [usize; 2], held: Held) -> Result<Self, DeviceError>;
     /// Bytes of memory that it takes.
     fn bytes(&self) -> usize;
+    /// A copy of the part that products read, to restore later.
+    fn copy_of(&self, device: &D) -> Result<Self, DeviceError>;
+    /// Exchanges the part that products read with a copy of it.
+    fn swap(&mut self, _device: &D, copy: &mut Self) {
+        std::mem::swap(self, copy);
+    }
+    /// B `[shape]` of zeros of a pair beside it, for [`Device::product_with_pairs`](crate::Device::product_with_pairs).
+    fn pair(
+        &mut self,
+        device: &D,
+        shape: [usize; 2],
+        _place: PairPlace,
+    ) -> Result<Self, DeviceError> {
+        Self::zeros(device, shape, Held::Pair)
+    }
+    /// Host to device: elements from `first` on, in the order of `[inputs, outputs]`.
+    fn write(&mut self, device: &D, first: usize, from: &[f32]);
+    /// Device to host: the same.
+    fn read(&self, device: &D, first: usize, to: &mut [f32]);
+    /// Prepares it for decoding, without a change of any result; whether it will be faster. Writes undo it.
+    fn pack_for_decode(&mut self, _device: &D) -> Result<bool, DeviceError> {
+        Ok(false)
+    }
 }
 
 /// A matrix of a product, and where the result goes.
@@ -42,7 +68,7 @@ pub struct Output<'a, B, W> {
 pub struct LowRank<'a, W> {
     /// A `[inputs, rank]`.
     pub a: &'a W,
-    /// B `[rank, outputs]`, made by [`Device::pair_weight`](crate::Device::pair_weight) for the matrix.
+    /// B `[rank, outputs]`, made by [`Matrix::pair`] for the matrix.
     pub b: &'a W,
     /// Columns of A and rows of B.
     pub rank: usize,

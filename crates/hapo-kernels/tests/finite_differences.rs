@@ -2,7 +2,7 @@
 
 use hapo_kernels::{
     Accumulate, Activation, AdamW, AttentionShape, Buffer, Cpu, CpuBuf, CpuWeight, Device,
-    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, MomentsMut, NumberFormat,
+    EmbeddingLayout, HeadPart, HeadTarget, Heads, Held, MatShape, Matrix, MomentsMut, NumberFormat,
     Numbers, NumbersMut, Output, Placed, SegmentRow,
 };
 
@@ -32,8 +32,8 @@ fn buf(cpu: &Cpu, values: &[f32]) -> CpuBuf {
 }
 
 fn weight(cpu: &Cpu, shape: [usize; 2], values: &[f32]) -> CpuWeight {
-    let mut weight = cpu.weight(shape, Held::Trained).unwrap();
-    cpu.write(&mut weight, 0, values);
+    let mut weight = CpuWeight::zeros(cpu, shape, Held::Trained).unwrap();
+    weight.write(cpu, 0, values);
     weight
 }
 
@@ -349,9 +349,7 @@ fn attention_with_and_without_prefix() {
         cpu.attention(
             shape,
             &table,
-            qs,
-            ks,
-            vs,
+            [qs, ks, vs],
             out.first_mut(nq),
             log_sums.first_mut(rows * heads),
         );
@@ -362,15 +360,11 @@ fn attention_with_and_without_prefix() {
         cpu.attention_grad(
             shape,
             &table,
-            qs,
-            ks,
-            vs,
+            [qs, ks, vs],
             out.first(nq),
             log_sums.first(rows * heads),
             dyb.first(nq),
-            dq.first_mut(nq),
-            dk.first_mut(nk),
-            dv.first_mut(nk),
+            [dq.first_mut(nq), dk.first_mut(nk), dv.first_mut(nk)],
         );
         let want = numeric(&q, &dy, |q| naive_attention(shape, &segments, [q, &kw, &vw]));
         agree("dq", dq.as_slice(), &want);
@@ -408,20 +402,16 @@ fn a_window_skips_what_it_does_not_read() {
         let table = cpu.table(&[row]);
         let (mut out, mut log_sums) = (buf(&cpu, &vec![0.0; nq]), buf(&cpu, &vec![0.0; rows * 2]));
         let (to, sums) = (out.first_mut(nq), log_sums.first_mut(rows * 2));
-        cpu.attention(shape, &table, q.first(nq), k.first(nk), v.first(nk), to, sums);
+        cpu.attention(shape, &table, [q.first(nq), k.first(nk), v.first(nk)], to, sums);
         let [mut dq, mut dk, mut dv] = [nq, nk, nk].map(|n| buf(&cpu, &vec![0.0; n]));
         cpu.attention_grad(
             shape,
             &table,
-            q.first(nq),
-            k.first(nk),
-            v.first(nk),
+            [q.first(nq), k.first(nk), v.first(nk)],
             out.first(nq),
             log_sums.first(rows * 2),
             dout.first(nq),
-            dq.first_mut(nq),
-            dk.first_mut(nk),
-            dv.first_mut(nk),
+            [dq.first_mut(nq), dk.first_mut(nk), dv.first_mut(nk)],
         );
         [&out, &dq, &dk, &dv].map(|it| it.as_slice().to_vec())
     };
@@ -566,7 +556,7 @@ fn adamw_and_norm() {
         Placed { at: 200, len: 800, numbers: NumbersMut::Weight(&mut matrix) },
     ];
     cpu.adamw(step, &gb, MomentsMut::F32([&mut mb, &mut vb]), parameters);
-    cpu.read(&matrix, 0, &mut pb.as_mut_slice()[200..]);
+    matrix.read(&cpu, 0, &mut pb.as_mut_slice()[200..]);
     let (mut pw, mut mw, mut vw) = (Vec::new(), Vec::new(), Vec::new());
     for i in 0..n {
         let g = f64::from(g[i]) * 0.5;

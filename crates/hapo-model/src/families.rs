@@ -36,7 +36,7 @@ pub struct Family {
     /// Takes the other fields of the class.
     pub(crate) read: fn(&mut HfConfig) -> Result<Decoder, Refusal>,
     /// Keys that not all families write.
-    pub(crate) written: &'static [&'static str],
+    pub(crate) written: &'static str,
 }
 
 const NO_BIAS: Fixed = ("attention_bias", "false");
@@ -56,7 +56,7 @@ const LLAMA: Family = Family {
         // Folders from before the field: transformers takes 10000.
         Ok(Decoder::plain(fields.rope(Some(1e4))?))
     },
-    written: &["attention_bias", "head_dim", "mlp_bias", "pretraining_tp"],
+    written: "attention_bias head_dim mlp_bias pretraining_tp",
 };
 
 pub const FAMILIES: &[Family] = &[
@@ -71,7 +71,7 @@ pub const FAMILIES: &[Family] = &[
             fields.full_attention(true)?;
             Ok(Decoder { qkv_bias: true, ..Decoder::plain(fields.rope(None)?) })
         },
-        written: &["max_window_layers", "sliding_window", "use_sliding_window"],
+        written: "max_window_layers sliding_window use_sliding_window",
         ..LLAMA
     },
     // RMS norm of every head of q and k, and an explicit `head_dim`.
@@ -85,13 +85,7 @@ pub const FAMILIES: &[Family] = &[
             fields.full_attention(true)?;
             Ok(Decoder { qk_norm: Some(QkNorm::Head), ..Decoder::plain(fields.rope(None)?) })
         },
-        written: &[
-            "attention_bias",
-            "head_dim",
-            "max_window_layers",
-            "sliding_window",
-            "use_sliding_window",
-        ],
+        written: "attention_bias head_dim max_window_layers sliding_window use_sliding_window",
         ..LLAMA
     },
     LLAMA,
@@ -107,7 +101,7 @@ pub const FAMILIES: &[Family] = &[
             let window = fields.sliding_window.take();
             Ok(Decoder::plain(fields.rope(Some(1e4))?).with_window(window))
         },
-        written: &["head_dim", "sliding_window"],
+        written: "head_dim sliding_window",
         ..LLAMA
     },
     // Mistral with a window in some layers; without `layer_types` all have it.
@@ -123,7 +117,7 @@ pub const FAMILIES: &[Family] = &[
             let layers = kinds.map(|kind| LayerKind { rope: Some(0), ..kind }).collect();
             Ok(Decoder { layers, ..Decoder::plain(fields.rope(Some(1e4))?) })
         },
-        written: &["head_dim", "layer_types", "sliding_window"],
+        written: "head_dim layer_types sliding_window",
         ..LLAMA
     },
     // Factors on the embedding, the scores, the blocks and the logits.
@@ -133,14 +127,8 @@ pub const FAMILIES: &[Family] = &[
         summary: "Granite 3, dense",
         on_gpu: false,
         read: granite,
-        written: &[
-            "attention_bias",
-            "attention_multiplier",
-            "embedding_multiplier",
-            "logits_scaling",
-            "mlp_bias",
-            "residual_multiplier",
-        ],
+        written: "attention_bias attention_multiplier embedding_multiplier logits_scaling mlp_bias \
+                  residual_multiplier",
         ..LLAMA
     },
     // Some layers do not turn their heads.
@@ -152,13 +140,7 @@ pub const FAMILIES: &[Family] = &[
         kv_heads_follow: false,
         tied: true,
         read: smollm3,
-        written: &[
-            "attention_bias",
-            "layer_types",
-            "mlp_bias",
-            "no_rope_layers",
-            "use_sliding_window",
-        ],
+        written: "attention_bias layer_types mlp_bias no_rope_layers use_sliding_window",
         ..LLAMA
     },
     // Norms after the blocks, and one over all heads of q and of k.
@@ -171,7 +153,7 @@ pub const FAMILIES: &[Family] = &[
             let plain = Decoder::plain(fields.rope(Some(1e4))?);
             Ok(Decoder { norms: Norms::After, qk_norm: Some(QkNorm::Row), ..plain })
         },
-        written: &["attention_bias"],
+        written: "attention_bias",
         ..LLAMA
     },
     // OLMo 2 with windows in three layers of four; the others may stretch their context by YaRN.
@@ -185,7 +167,7 @@ pub const FAMILIES: &[Family] = &[
             let plain = Decoder::plain(ropes[0].clone());
             Ok(Decoder { norms: Norms::After, qk_norm: Some(QkNorm::Row), ropes, layers, ..plain })
         },
-        written: &["attention_bias", "layer_types", "sliding_window"],
+        written: "attention_bias layer_types sliding_window",
         ..LLAMA
     },
     // Norms by 1 + w before and after the blocks and of every head, a scaled embedding, GELU, windows with a rotary
@@ -205,16 +187,8 @@ pub const FAMILIES: &[Family] = &[
             ("cache_implementation", "\"hybrid\""),
         ],
         read: gemma3,
-        written: &[
-            "attention_bias",
-            "attn_logit_softcapping",
-            "final_logit_softcapping",
-            "head_dim",
-            "layer_types",
-            "query_pre_attn_scalar",
-            "rope_local_base_freq",
-            "sliding_window",
-        ],
+        written: "attention_bias attn_logit_softcapping final_logit_softcapping head_dim layer_types \
+                  query_pre_attn_scalar rope_local_base_freq sliding_window",
     },
     // q, k and v in one matrix, gate and up in one; a part of each head is turned, by one of two sets of frequencies.
     Family {
@@ -229,13 +203,8 @@ pub const FAMILIES: &[Family] = &[
             ("lm_head_bias", "false"),
         ],
         read: phi3,
-        written: &[
-            "attention_bias",
-            "embd_pdrop",
-            "original_max_position_embeddings",
-            "resid_pdrop",
-            "sliding_window",
-        ],
+        written: "attention_bias embd_pdrop original_max_position_embeddings resid_pdrop \
+                  sliding_window",
         ..LLAMA
     },
     // Norms after the blocks and of every head; where some layers have a window, the others do not turn their heads.
@@ -246,7 +215,7 @@ pub const FAMILIES: &[Family] = &[
         on_gpu: false,
         kv_heads_follow: false,
         read: exaone4,
-        written: &["attention_bias", "layer_types", "sliding_window", "sliding_window_pattern"],
+        written: "attention_bias layer_types sliding_window sliding_window_pattern",
         ..LLAMA
     },
 ];

@@ -31,7 +31,6 @@ pub fn keeps_logits(config: &Config, head_rows: usize, logit_bytes: usize) -> bo
 pub struct Outputs {
     /// Log-probability at the target's temperature.
     pub log_probs: Vec<f32>,
-    /// Log-probability at temperature 1.
     pub log_probs_t1: Vec<f32>,
     /// Entropy in nats, at temperature 1, of the distribution that predicts the target.
     pub entropies: Vec<f32>,

@@ -8,8 +8,8 @@
 
 use hapo_core::Refusal;
 use hapo_kernels::{
-    Accumulate, Buffer, Device, Held, LowRank, MatShape, NumberFormat, Numbers, NumbersMut, Output,
-    PairPlace, Paired, Span, SpanMut,
+    Accumulate, Buffer, Device, Held, LowRank, MatShape, Matrix, NumberFormat, Numbers, NumbersMut,
+    Output, PairPlace, Paired, Span, SpanMut,
 };
 
 use crate::gradients::Gradients;
@@ -106,7 +106,7 @@ impl<D: Device> Linear<D> {
     /// A matrix of zeros at its place.
     pub(crate) fn new(device: &D, param: &Param, held: Held) -> Result<Self, Refusal> {
         let shape = param.held_shape();
-        let weight = device.weight(shape, held)?;
+        let weight = D::Weight::zeros(device, shape, held)?;
         let place = param.place();
         Ok(Self { weight, shape, place, is_trained: true, bias: None, pair: None })
     }
@@ -163,8 +163,8 @@ impl<D: Device> Linear<D> {
         places: [Range; 2],
     ) -> Result<(), Refusal> {
         let ([inputs, outputs], rank) = (self.shape, shape.rank);
-        let a = device.weight([inputs, rank], Held::Pair)?;
-        let b = device.pair_weight(&mut self.weight, [rank, outputs], place)?;
+        let a = D::Weight::zeros(device, [inputs, rank], Held::Pair)?;
+        let b = self.weight.pair(device, [rank, outputs], place)?;
         self.pair = Some(Pair { a, b, inputs, rank, scale: shape.scale() as f32, places });
         Ok(())
     }
@@ -176,12 +176,12 @@ impl<D: Device> Linear<D> {
         };
         let [inputs, outputs] = self.shape;
         let mut factor = vec![0.0; inputs * rank];
-        device.read(&a, 0, &mut factor);
+        a.read(device, 0, &mut factor);
         for it in &mut factor {
             *it *= scale;
         }
         let mut numbers = vec![0.0; inputs * outputs];
-        device.read(&self.weight, 0, &mut numbers);
+        self.weight.read(device, 0, &mut numbers);
         let [x, y] = [&factor, &numbers].map(|values| {
             let mut buf = device.alloc(values.len(), NumberFormat::F32)?;
             device.upload(values, buf.first_mut(values.len()));
@@ -193,13 +193,13 @@ impl<D: Device> Linear<D> {
         let output = Output { weight: &b, onto, y: y.first_mut(numbers.len()) };
         device.product(shape, x.first(factor.len()), [output]);
         device.download(y.first(numbers.len()), &mut numbers);
-        device.write(&mut self.weight, 0, &numbers);
+        self.weight.write(device, 0, &numbers);
         Ok(())
     }
 
     /// Prepares the matrix for decoding; whether it will be faster.
     pub(crate) fn pack_for_decode(&mut self, device: &D) -> Result<bool, Refusal> {
-        Ok(device.pack_for_decode(&mut self.weight)?)
+        Ok(self.weight.pack_for_decode(device)?)
     }
 
     /// `y = x·W + bias + s·(x·A)·B`.

@@ -12,7 +12,6 @@ use crate::param_layout::{ParamLayout, Projection};
 pub struct LoraShape {
     /// r: columns of A, rows of B; at least 1.
     pub rank: usize,
-    /// α of the scaling.
     pub alpha: f64,
     /// Scale by α/√r and not by α/r.
     pub rslora: bool,

@@ -200,7 +200,7 @@ impl<D: Device> Model<D> {
             kv_format,
             bytes: 0,
         };
-        model.bytes = model.tensors().iter().map(bytes_of).sum();
+        model.bytes = model.tensors().iter().map(bytes_of::<D>).sum();
         Ok(model)
     }
 
@@ -255,9 +255,9 @@ impl<D: Device> Model<D> {
 
     /// Bytes of its buffers, an adapter's included.
     pub fn bytes(&self) -> usize {
-        let pairs = self.pairs().iter().map(bytes_of).sum::<usize>();
+        let pairs = self.pairs().iter().map(bytes_of::<D>).sum::<usize>();
         let angles = self.angles.iter().map(Buffer::bytes).sum::<usize>();
-        self.tensors().iter().map(bytes_of).sum::<usize>() + pairs + angles
+        self.tensors().iter().map(bytes_of::<D>).sum::<usize>() + pairs + angles
     }
 
     /// Bytes of the weights that a step of decoding reads.
@@ -391,7 +391,7 @@ impl<D: Device> Model<D> {
     /// A copy of the weights that are trained, for [`Model::swap_trained`].
     pub fn copy_trained(&self) -> Result<WeightsCopy<D>, Refusal> {
         let copy = |tensor: Tensor<'_, D>| match tensor {
-            Numbers::Weight(it) => Ok(Copied::Matrix(self.device.copy_of(it)?)),
+            Numbers::Weight(it) => Ok(Copied::Matrix(it.copy_of(&self.device)?)),
             Numbers::Span(it) => {
                 let mut to = self.device.alloc(it.len, NumberFormat::F32)?;
                 self.device.copy(it, to.first_mut(it.len));
@@ -409,7 +409,7 @@ impl<D: Device> Model<D> {
         for (here, there) in self.trained_mut().into_iter().zip(&mut other.0) {
             match (here, there) {
                 (NumbersMut::Span(here), Copied::Vector(there)) => std::mem::swap(here.buf, there),
-                (NumbersMut::Weight(here), Copied::Matrix(there)) => device.swap(here, there),
+                (NumbersMut::Weight(here), Copied::Matrix(there)) => here.swap(&device, there),
                 _ => debug_assert!(false, "a copy of this model"),
             }
         }
@@ -594,7 +594,7 @@ const EMBEDDING: &str = "model.embed_tokens.weight";
 const NORM: &str = "model.norm.weight";
 const HEAD: &str = "lm_head.weight";
 
-fn bytes_of<B: Buffer, W: Matrix>(tensor: &Numbers<'_, B, W>) -> usize {
+fn bytes_of<D: Device>(tensor: &Tensor<'_, D>) -> usize {
     match tensor {
         Numbers::Span(it) => it.buf.bytes(),
         Numbers::Weight(it) => it.bytes(),
@@ -612,7 +612,7 @@ pub(crate) fn times<D: Device>(device: &D, x: SpanMut<D::Buf>, factor: f64) {
 fn read<D: Device>(device: &D, tensor: &Tensor<'_, D>, first: usize, to: &mut [f32]) {
     match tensor {
         Numbers::Span(it) => device.download(it.part(first, to.len()), to),
-        Numbers::Weight(it) => device.read(it, first, to),
+        Numbers::Weight(it) => it.read(device, first, to),
     }
 }
 
@@ -625,6 +625,6 @@ pub(crate) fn write<D: Device>(
 ) {
     match tensor {
         NumbersMut::Span(it) => device.upload(from, it.buf.at_mut(it.offset + first, from.len())),
-        NumbersMut::Weight(it) => device.write(it, first, from),
+        NumbersMut::Weight(it) => it.write(device, first, from),
     }
 }

@@ -321,7 +321,7 @@ impl Engine {
                 self.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
             let layout = Layout { dtype: Dtype::F32, tokenizer_files: &files, ..Layout::default() };
             hapo_model::folder::write(&folder, trainer.model.config(), &layout, |spec| {
-                trainer.model.tensor(&spec.name).expect("the tensors are those of the decoder")
+                trainer.model.tensor(&spec.name)
             })
         });
         written.map(drop).map_err(|it| raised(py, &it.into(), None))

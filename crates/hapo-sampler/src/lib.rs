@@ -25,7 +25,7 @@ pub use engine::{Engine, MAX_PREFILL_PROMPTS};
 pub use kv_memory::{KvMemory, Longest, TooLittleKvMemory};
 pub use local::{
     Details, GroupRequest, InGroup, SampleSettings, Sampled, Watch, cache_tokens, sample,
-    sample_each, sample_until, sample_watched,
+    sample_each, sample_watched,
 };
 pub use request::{
     EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,

@@ -64,7 +64,6 @@ pub struct SampleSettings<'a> {
     pub stop: &'a [u32],
     /// Longest response in tokens, the end token included.
     pub max_new_tokens: usize,
-    /// Sequences decoded at once.
     pub max_sequences: usize,
     /// Memory of keys and values. No completion depends on it.
     pub kv_memory: KvMemory,
@@ -108,32 +107,7 @@ pub fn sample<D: Device>(
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
 ) -> Result<Vec<Sampled>, Refusal> {
-    collect(requests, |finished| run(model, requests, settings, None, finished))
-}
-
-/// As [`sample_watched`], but hands over each group, with the index of its request, as soon as its last completion has
-/// ended. Memory holds the cache, the prompts, and the groups in progress.
-pub fn sample_each<D: Device, E: From<Refusal>>(
-    model: &Model<D>,
-    requests: &[GroupRequest<'_>],
-    settings: &SampleSettings<'_>,
-    watch: Option<Watch<'_>>,
-    finished: impl FnMut(usize, Sampled) -> Result<(), E>,
-) -> Result<(), E> {
-    run(model, requests, settings, watch, finished)
-}
-
-/// As [`sample`], and a completion ends as well with the token after which its text contains one of
-/// these strings. All tokens are kept; [`ChatFormat::text_before`](crate::ChatFormat::text_before)
-/// cuts the text.
-pub fn sample_until<D: Device>(
-    model: &Model<D>,
-    requests: &[GroupRequest<'_>],
-    settings: &SampleSettings<'_>,
-    tokenizer: &Tokenizer,
-    stop_strings: &[String],
-) -> Result<Vec<Sampled>, Refusal> {
-    sample_watched(model, requests, settings, Watch { tokenizer, stop_strings, progress: &|_| () })
+    collect(requests, |finished| sample_each(model, requests, settings, None, finished))
 }
 
 /// The texts of completions while they are sampled.
@@ -147,14 +121,15 @@ pub struct Watch<'a> {
     pub progress: &'a dyn Fn(f64),
 }
 
-/// As [`sample_until`], with reports of progress.
+/// As [`sample`], with reports of progress, and a completion ends as well with the token after which its text contains one
+/// of `watch`'s strings. All tokens are kept; [`ChatFormat::text_before`](crate::ChatFormat::text_before) cuts the text.
 pub fn sample_watched<D: Device>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
     watch: Watch<'_>,
 ) -> Result<Vec<Sampled>, Refusal> {
-    collect(requests, |finished| run(model, requests, settings, Some(watch), finished))
+    collect(requests, |finished| sample_each(model, requests, settings, Some(watch), finished))
 }
 
 /// The groups in the order of their requests.
@@ -185,7 +160,9 @@ pub fn cache_tokens<D: Device>(
         + prompts * KvCache::<D>::cost(longest_prompt)
 }
 
-fn run<D: Device, E: From<Refusal>>(
+/// As [`sample_watched`], but hands over each group, with the index of its request, as soon as its last completion has
+/// ended. Memory holds the cache, the prompts, and the groups in progress.
+pub fn sample_each<D: Device, E: From<Refusal>>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,

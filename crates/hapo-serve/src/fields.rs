@@ -5,7 +5,7 @@
 use std::ops::RangeInclusive;
 
 use axum::http::StatusCode;
-use hapo_core::UniqueFields;
+use hapo_core::{UniqueFields, is_among};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -99,20 +99,19 @@ impl Fields {
     }
 
     fn check(&self, read: &[&str]) -> Result<(), ApiError> {
-        let among = |words: &str, name: &str| words.split(' ').any(|word| word == name);
         let mut unknown = Vec::new();
         for (name, value) in self.values.iter().filter(|(_, value)| !value.is_null()) {
-            if name == "model" || read.iter().any(|words| among(words, name)) {
+            if name == "model" || read.iter().any(|words| is_among(words, name)) {
                 continue;
             }
-            let neutral = UNSUPPORTED.iter().find(|(names, _)| among(names, name));
+            let neutral = UNSUPPORTED.iter().find(|(names, _)| is_among(names, name));
             match neutral.map(|(_, values)| serde_json::from_str::<Vec<Value>>(values)) {
                 Some(values) if values.as_ref().is_ok_and(|values| values.contains(value)) => {}
                 Some(_) => {
                     let message = format!("{name}: not supported, got {}", excerpt(value));
                     return Err(ApiError::bad(name, message).coded("unsupported_parameter"));
                 }
-                None if among(PASSED_OVER, name) => {}
+                None if is_among(PASSED_OVER, name) => {}
                 None => unknown.push(hapo_core::excerpt(name, 80)),
             }
         }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Output};
+use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, Matrix, NumberFormat, Output};
 use hapo_model::{
     ActivationCheckpointing, Config, KvCache, Model, Moments, PackedBatch, SeqSlot, Tape,
 };
@@ -73,7 +73,7 @@ pub(super) fn rates<D: Device>(device: &D, shape: MatShape, numbers: usize) -> R
     let (m, k, n) = (shape.rows, shape.inputs, shape.outputs);
     let room = |n: usize| device.alloc(n, NumberFormat::F32);
     let (x, mut y) = (room(m * k)?, room(m * n)?);
-    let weight = &device.weight([k, n], Held::Plain)?;
+    let weight = &D::Weight::zeros(device, [k, n], Held::Plain)?;
     let product = best(device, &mut y, |y| {
         let output = Output { weight, onto: Accumulate::Nothing, y: y.first_mut(m * n) };
         device.product(shape, x.first(m * k), [output]);

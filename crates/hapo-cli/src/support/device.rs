@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 #[cfg(feature = "cuda")]
-use hapo_cuda::{Cuda, Driver, Launcher, MatmulPrecision};
+use hapo_cuda::{Cuda, Driver, Launcher};
 use hapo_kernels::{Compute, Cpu};
 
 use crate::failure::bad_input;
@@ -93,12 +93,7 @@ pub fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
 /// that change results.
 #[cfg(feature = "cuda")]
 pub fn cuda(ordinal: usize, compute: Compute, verbose: bool) -> Result<Cuda> {
-    let products = match compute {
-        Compute::F32 => MatmulPrecision::F32,
-        Compute::Tf32 => MatmulPrecision::Tf32,
-        Compute::Bf16 => MatmulPrecision::Bf16,
-    };
-    let gpu = hapo_cuda::open(ordinal, products).map_err(|it| match &it {
+    let gpu = hapo_cuda::open(ordinal, compute).map_err(|it| match &it {
         hapo_kernels::DeviceError::Gpu { hint, .. } => bad_input(format!("--device {it}"), hint),
         _ => it.into(),
     })?;

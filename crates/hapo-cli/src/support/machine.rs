@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_kernels::{
-    Accumulate, Buffer, Compute, Cpu, Device, Held, Isa, MatShape, NumberFormat, Numbers, Output,
+    Accumulate, Buffer, Compute, Cpu, CpuWeight, Device, Held, Isa, MatShape, Matrix, NumberFormat,
+    Numbers, Output,
 };
 use hapo_model::Config;
 use hapo_train::plan::DeviceSpec;
@@ -31,7 +32,7 @@ pub fn product_rate(cpu: &Cpu, shape: MatShape) -> Result<f64> {
     let (m, k, n) = (shape.rows, shape.inputs, shape.outputs);
     let x = cpu.alloc(m * k, NumberFormat::F32)?;
     let mut y = cpu.alloc(m * n, NumberFormat::F32)?;
-    let weight = &cpu.weight([k, n], Held::Trained)?;
+    let weight = &CpuWeight::zeros(cpu, [k, n], Held::Trained)?;
     let best = best_of(20, || {
         cpu.enter(|| {
             let y = y.first_mut(m * n);

@@ -16,11 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use hapo_core::hex;
-use hapo_cuda::{
-    CudaDevice, Driver, Launch, Launcher, MatmulPrecision, Memory, Number, Product, Source,
-    THREADS, sources,
-};
-use hapo_kernels::DeviceError;
+use hapo_cuda::{CudaDevice, Driver, Launch, Launcher, Memory, Product, Source, THREADS, sources};
+use hapo_kernels::{Compute, DeviceError};
 use mutants::Mutant;
 use sha2::{Digest, Sha256};
 
@@ -217,7 +214,7 @@ pub(crate) fn slack() -> f32 {
 const GPU: &str = "HAPO_TEST_GPU";
 
 /// The machine to test on; `None`, and a line that says so, where there is no C++ compiler.
-pub(crate) fn gpu(products: MatmulPrecision) -> Option<CudaDevice<Machine>> {
+pub(crate) fn gpu(products: Compute) -> Option<CudaDevice<Machine>> {
     static DRIVER: OnceLock<Driver> = OnceLock::new();
     static LIBRARY: OnceLock<Option<Arc<Library>>> = OnceLock::new();
     if let Ok(number) = std::env::var(GPU) {
@@ -313,7 +310,7 @@ fn program(mutant: Option<&Mutant>) -> String {
         text += &format!("#line 1 \"{}\"{}\n", source.file, own.1);
     }
     text += "const Entry entries[] = {\n";
-    let names: Vec<_> = sources.iter().flat_map(|it| it.kernels).collect();
+    let names: Vec<_> = sources.iter().flat_map(|it| it.kernels()).collect();
     for name in &names {
         text += &format!("    {{\"{name}\", Unpack<&{name}>::run, Unpack<&{name}>::count}},\n");
     }
@@ -475,9 +472,9 @@ impl Launcher for Fibers {
                 n,
                 k,
                 match number {
-                    Number::F32 => 0,
-                    Number::Bf16 => 1,
-                    Number::Tf32 => 2,
+                    Compute::F32 => 0,
+                    Compute::Bf16 => 1,
+                    Compute::Tf32 => 2,
                 },
                 pointer(left.address).cast(),
                 left.stride,

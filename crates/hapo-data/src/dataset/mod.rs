@@ -27,7 +27,7 @@ use std::collections::hash_map::Entry;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-pub use json_rows::{JsonRows, json_lines, json_rows};
+pub use json_rows::{json_lines, json_rows};
 pub use prompt::prompt_of;
 pub use reading::{Only, Reading};
 pub use rows::Rows;

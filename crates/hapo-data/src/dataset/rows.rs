@@ -48,16 +48,6 @@ pub struct Rows<'a> {
     pub named_columns: NamedColumns,
 }
 
-impl std::fmt::Debug for Rows<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rows")
-            .field("file", &self.file)
-            .field("layout", &self.layout.name)
-            .field("container", &self.container)
-            .finish_non_exhaustive()
-    }
-}
-
 impl<'a> Rows<'a> {
     pub(crate) fn new(
         path: &Path,

@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 use crate::value::{Object, Value, shorten};
-use hapo_core::{Refusal, counted};
+use hapo_core::{Refusal, counted, is_among};
 
 /// Fields that are not read, each with the number of rows that have it; at most 64 names of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -57,10 +57,10 @@ impl Unread {
         let all = all.collect::<Vec<_>>().join(", ");
         let refusal =
             Refusal::input(format!("{file}: a part of the question is in {all}, and is not read"));
-        let is = |kinds: &[&str]| words(first).iter().any(|it| kinds.contains(&&**it));
+        let is = |kinds: &str| words(first).iter().any(|it| is_among(kinds, it));
         let reads = if is(PICTURES) {
             "no model here sees pictures"
-        } else if is(&["tool", "function"]) {
+        } else if is("tool function") {
             "no prompt here has tools"
         } else {
             "data.columns (--columns problem=…,context=…,choices=…) reads texts"
@@ -76,54 +76,13 @@ fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
     }
 }
 
-const PICTURES: &[&str] = &[
-    "image",
-    "picture",
-    "photo",
-    "figure",
-    "diagram",
-    "chart",
-    "plot",
-    "screenshot",
-    "video",
-    "audio",
-];
-const PARTS: &[&str] = &[
-    "choice",
-    "option",
-    "alternative",
-    "distractor",
-    "ending",
-    "context",
-    "passage",
-    "article",
-    "paragraph",
-    "body",
-    "story",
-    "document",
-    "background",
-    "premise",
-    "hypothesis",
-    "evidence",
-    "support",
-    "scenario",
-    "table",
-    "history",
-    "system",
-    "developer",
-    "persona",
-    "tool",
-    "function",
-    "instruction",
-    "attachment",
-    "ctx",
-];
+const PICTURES: &str = "image picture photo figure diagram chart plot screenshot video audio";
+const PARTS: &str = "choice option alternative distractor ending context passage article paragraph body story \
+     document background premise hypothesis evidence support scenario table history system \
+     developer persona tool function instruction attachment ctx";
 /// Words that make a name one of something about a part.
-const ABOUT: &[&str] = &[
-    "id", "type", "kind", "length", "len", "size", "count", "num", "number", "index", "idx",
-    "title", "name", "hash", "version", "license", "date", "topic", "category", "source", "token",
-    "score", "has", "is",
-];
+const ABOUT: &str = "id type kind length len size count num number index idx title name hash version license date \
+     topic category source token score has is";
 
 /// The words of a name in the singular: `imagePaths` and `image_path_1` are image, path.
 fn words(name: &str) -> Vec<String> {
@@ -151,30 +110,20 @@ fn words(name: &str) -> Vec<String> {
 
 fn looks_like_question(name: &str) -> bool {
     let words = words(name);
-    let is_part = |it: &String| PARTS.contains(&&**it) || PICTURES.contains(&&**it);
-    words.iter().any(is_part) && !words.iter().any(|it| ABOUT.contains(&&**it))
+    let is = |kinds: &str| words.iter().any(|it| is_among(kinds, it));
+    (is(PARTS) || is(PICTURES)) && !is(ABOUT)
 }
 
 /// True if an unread field holds worked solutions, by its name or by the end of its text.
 fn looks_like_solutions(name: &str, value: &Value) -> bool {
-    const NAMES: [&str; 10] = [
-        "solution",
-        "generation",
-        "completion",
-        "response",
-        "rationale",
-        "reasoning",
-        "teacher",
-        "explanation",
-        "trace",
-        "thought",
-    ];
+    const NAMES: &str = "solution generation completion response rationale reasoning teacher explanation trace \
+         thought";
     /// Shorter texts are answers.
     const SHORT: usize = 40;
     match value {
         Value::Text(text) => {
             let name = name.to_lowercase();
-            let is_named = NAMES.iter().any(|it| name.contains(it));
+            let is_named = NAMES.split(' ').any(|it| name.contains(it));
             text.len() > SHORT && (is_named || text.contains("\\boxed") || text.contains("\n####"))
         }
         Value::List(items) => items.iter().any(|it| looks_like_solutions(name, it)),

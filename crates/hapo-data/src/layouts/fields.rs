@@ -3,6 +3,7 @@
 use crate::example::{Example, Message, with_thought};
 use crate::template::{TEMPLATES, render};
 use crate::value::{Fault, Object, Value, fault, json_list, json_texts, unexpected};
+use hapo_core::is_among;
 
 /// A text with something in it.
 pub(super) fn text(row: &Object, field: &str) -> Result<String, Fault> {
@@ -41,17 +42,8 @@ pub(super) fn messages(value: Option<&Value>, field: &str) -> Result<Vec<Message
 }
 
 /// Keys of a message that no prompt here has a place for.
-const NOT_TEXT: [&str; 9] = [
-    "tool_calls",
-    "function_call",
-    "function_calls",
-    "tools",
-    "functions",
-    "images",
-    "image",
-    "audio",
-    "videos",
-];
+const NOT_TEXT: &str =
+    "tool_calls function_call function_calls tools functions images image audio videos";
 const THOUGHTS: [&str; 3] = ["reasoning_content", "reasoning", "thinking"];
 
 fn message(item: &Value, place: &str) -> Result<Message, Fault> {
@@ -59,7 +51,7 @@ fn message(item: &Value, place: &str) -> Result<Message, Fault> {
     let Value::Object(item) = item else {
         return Err(unexpected(place, "a message with role and content", Some(item)));
     };
-    for name in NOT_TEXT {
+    for name in NOT_TEXT.split(' ') {
         if let Some(value) = item.get(name).filter(|it| it.says_something()) {
             let expected = "nothing: neither tools nor pictures have a place in a prompt here";
             return Err(unexpected(key(name), expected, Some(value)));
@@ -346,24 +338,11 @@ pub(super) fn gold(value: Option<&Value>, field: &str) -> Result<(String, Vec<St
 /// True of what files hold in place of an answer: nothing, a word for it, or the tests of a program. A problem whose answer
 /// is such a word has it in LaTeX: `\text{None}`.
 fn is_missing(text: &str) -> bool {
-    const WORDS: [&str; 13] = [
-        "",
-        "nan",
-        "none",
-        "null",
-        "n/a",
-        "n.a.",
-        "notfound",
-        "not found",
-        "not_found",
-        "proof",
-        "tbd",
-        "todo",
-        "<na>",
-    ];
+    const WORDS: &str = "nan none null n/a n.a. notfound not_found proof tbd todo <na>";
     let text = text.trim();
-    WORDS.contains(&&*text.to_lowercase())
+    text.is_empty()
         || text == "NA"
+        || is_among(WORDS, &text.to_lowercase().replace(' ', "_"))
         || text.starts_with('{') && serde_json::from_str::<Object>(text).is_ok()
 }
 

@@ -9,6 +9,8 @@ use std::borrow::Cow;
 
 use sha2::{Digest, Sha256};
 
+use hapo_core::is_among;
+
 use super::at;
 use crate::value::{Fault, Object, Value, fault, json_texts, unexpected};
 
@@ -26,25 +28,8 @@ const LETTERED: &[(&str, char)] =
 const RIGHT: &str = "correctanswer";
 const WRONG: &[&str] = &["incorrectanswer", "distractor", "wronganswer"];
 /// Which choice is right: an index from 0, a letter, a label or the text.
-const KEYS: &[&str] = &[
-    "answerkey",
-    "answeridx",
-    "answerindex",
-    "answerletter",
-    "answerlabel",
-    "correctanswer",
-    "correctoption",
-    "correctchoice",
-    "correct",
-    "answer",
-    "finalanswer",
-    "expectedanswer",
-    "groundtruth",
-    "gold",
-    "cop",
-    "label",
-    "target",
-];
+const KEYS: &str = "answerkey answeridx answerindex answerletter answerlabel correctanswer correctoption \
+     correctchoice correct answer finalanswer expectedanswer groundtruth gold cop label target";
 
 /// A row with a whole question, and the columns that it was made of.
 #[derive(Debug)]
@@ -249,9 +234,9 @@ impl Choices {
 
     /// The right choice by all columns that name it, and these columns.
     fn keys(&self, row: &Object) -> Result<Option<(usize, Vec<String>)>, Fault> {
-        let is_key = |it: &&(String, Value)| KEYS.contains(&&*plain(&it.0)) && it.1 != Value::Null;
+        let is_key = |it: &&(String, Value)| is_among(KEYS, &plain(&it.0)) && it.1 != Value::Null;
         let mut columns: Vec<_> = row.0.iter().filter(is_key).collect();
-        columns.sort_by_key(|it| KEYS.iter().position(|key| *key == plain(&it.0)));
+        columns.sort_by_key(|it| KEYS.split(' ').position(|key| key == plain(&it.0)));
         if let Some(right) = self.right {
             return Ok(Some((right, columns.into_iter().map(|it| it.0.clone()).collect())));
         }

@@ -8,7 +8,7 @@
 //! Euclid's algorithm was weighed for this place and left out: its answers are small, so that a policy
 //! that guesses 1, 2 or 3 is often right and a group of eight seldom fails entirely.
 
-use super::{Family, Problem, boxed, number_of_digits};
+use super::{Family, Problem, Solution, number_of_digits};
 use hapo_core::CounterRng;
 
 pub(super) const FAMILY: Family = Family {
@@ -17,8 +17,7 @@ pub(super) const FAMILY: Family = Family {
     levels: (1, 7),
     hard_levels: [4, 5],
     problem,
-    concise,
-    teacher,
+    solve,
 };
 
 fn problem(level: u32, rng: &mut CounterRng) -> Problem {
@@ -35,48 +34,23 @@ fn problem(level: u32, rng: &mut CounterRng) -> Problem {
     }
 }
 
-fn concise(problem: &Problem) -> String {
-    let dividend = problem.operands[2] - problem.operands[1];
-    format!("{dividend};{}", boxed(&quotient(&columns(problem))))
-}
-
-fn teacher(problem: &Problem) -> String {
+/// Long division, the highest digit first; the columns before the quotient's first digit are not
+/// written, so that there are as many columns as digits.
+fn solve(problem: &Problem) -> Solution {
     let [factor, constant, right] = problem.operands[..] else {
         unreachable!("a linear equation has three numbers")
     };
-    let columns = columns(problem);
-    let step =
-        |Column { value, digit, rest }: &Column| format!("{value:02}/{factor}:{digit}r{rest}");
-    let mut steps = vec![format!("{right}-{constant}:{}", right - constant)];
-    steps.extend(columns.iter().map(step));
-    steps.push(boxed(&quotient(&columns)));
-    steps.join(",")
-}
-
-struct Column {
-    value: u64,
-    digit: u64,
-    rest: u64,
-}
-
-/// Long division, the highest digit first; the columns before the quotient's first digit are not
-/// written, so that there are as many columns as digits.
-fn columns(problem: &Problem) -> Vec<Column> {
-    let factor = problem.operands[0];
-    let dividend = (problem.operands[2] - problem.operands[1]).to_string();
-    let mut columns: Vec<Column> = Vec::new();
-    let mut rest = 0;
+    let dividend = (right - constant).to_string();
+    let mut steps = vec![format!("{right}-{constant}:{dividend}")];
+    let (mut digits, mut rest) = (Vec::new(), 0);
     for digit in dividend.bytes() {
         let value = 10 * rest + u64::from(digit - b'0');
         rest = value % factor;
-        if value >= factor || !columns.is_empty() {
-            columns.push(Column { value, digit: value / factor, rest });
+        if value >= factor || !digits.is_empty() {
+            steps.push(format!("{value:02}/{factor}:{}r{rest}", value / factor));
+            digits.push(value / factor);
         }
     }
-    columns
-}
-
-/// The quotient's digits, units first.
-fn quotient(columns: &[Column]) -> Vec<u64> {
-    columns.iter().rev().map(|column| column.digit).collect()
+    digits.reverse();
+    Solution { begun: dividend, steps, digits }
 }

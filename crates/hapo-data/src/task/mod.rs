@@ -76,8 +76,7 @@ pub struct Family {
     /// The two levels that the corpus all but leaves out; recipes train on the first.
     pub hard_levels: [u32; 2],
     problem: fn(u32, &mut CounterRng) -> Problem,
-    concise: fn(&Problem) -> String,
-    teacher: fn(&Problem) -> String,
+    solve: fn(&Problem) -> Solution,
 }
 
 /// One problem with its true answer.
@@ -104,14 +103,17 @@ impl Family {
     /// The problem is one of this family.
     pub fn concise(&self, problem: &Problem) -> String {
         debug_assert_eq!(problem.family, self.name);
-        (self.concise)(problem)
+        let Solution { begun, digits, .. } = (self.solve)(problem);
+        format!("{begun};{}", boxed(&digits))
     }
 
     /// The solution in the teacher's style, ending in `\boxed{answer}`, without an end token.
     /// The problem is one of this family.
     pub fn teacher(&self, problem: &Problem) -> String {
         debug_assert_eq!(problem.family, self.name);
-        (self.teacher)(problem)
+        let Solution { mut steps, digits, .. } = (self.solve)(problem);
+        steps.push(boxed(&digits));
+        steps.join(",")
     }
 
     /// Checks that a level is one of the family's.
@@ -145,19 +147,32 @@ fn boxed(digits: &[u64]) -> String {
     format!("\\boxed{{{number}}}")
 }
 
-/// The digits, units first, of a result computed column by column from the units up: each total's last digit, then the
-/// last column's carry.
-fn digits_of_columns(totals: impl Iterator<Item = u64>) -> Vec<u64> {
-    let mut digits = Vec::new();
-    let mut carry = 0;
-    for total in totals {
-        digits.push(total % 10);
-        carry = total / 10;
+/// What both styles write of a problem.
+struct Solution {
+    /// What the concise style writes before the answer.
+    begun: String,
+    /// The teacher's, a column each.
+    steps: Vec<String>,
+    /// The digits of the answer, units first.
+    digits: Vec<u64>,
+}
+
+impl Solution {
+    /// From the units up: a column is a text and a number, to which the column before carries.
+    fn by_columns(columns: impl Iterator<Item = (String, u64)>) -> Self {
+        let (mut steps, mut digits, mut carry) = (Vec::new(), Vec::new(), 0);
+        for (text, number) in columns {
+            let total = number + carry;
+            steps.push(format!("{text}+{carry}:{total:02}"));
+            digits.push(total % 10);
+            carry = total / 10;
+        }
+        if carry > 0 {
+            digits.push(carry);
+        }
+        let begun = digits.iter().map(u64::to_string).collect();
+        Self { begun, steps, digits }
     }
-    if carry > 0 {
-        digits.push(carry);
-    }
-    digits
 }
 
 /// The first eight bytes of the SHA-256 of a key and a text.

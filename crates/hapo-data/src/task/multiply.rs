@@ -4,7 +4,7 @@
 //! carry implicit), teacher `9*6+0:54,2*6+5:17,…\boxed{2842974}` (one column per digit: digit, factor,
 //! carry in, and the two-digit result whose tens are the next carry).
 
-use super::{Family, Problem, boxed, digits_of_columns, number_of_digits};
+use super::{Family, Problem, Solution, number_of_digits};
 use hapo_core::CounterRng;
 
 pub(super) const FAMILY: Family = Family {
@@ -13,8 +13,7 @@ pub(super) const FAMILY: Family = Family {
     levels: (1, 9),
     hard_levels: [6, 7],
     problem,
-    concise,
-    teacher,
+    solve,
 };
 
 fn problem(level: u32, rng: &mut CounterRng) -> Problem {
@@ -29,44 +28,11 @@ fn problem(level: u32, rng: &mut CounterRng) -> Problem {
     }
 }
 
-fn concise(problem: &Problem) -> String {
-    let digits = product(&columns(problem));
-    let upwards: String = digits.iter().map(u64::to_string).collect();
-    format!("{upwards};{}", boxed(&digits))
-}
-
-fn teacher(problem: &Problem) -> String {
-    let columns = columns(problem);
-    let factor = problem.operands[1];
-    let step =
-        |Column { digit, carry, total }: &Column| format!("{digit}*{factor}+{carry}:{total:02}");
-    let mut steps: Vec<String> = columns.iter().map(step).collect();
-    steps.push(boxed(&product(&columns)));
-    steps.join(",")
-}
-
-struct Column {
-    digit: u64,
-    carry: u64,
-    total: u64,
-}
-
 /// Long multiplication, units first.
-fn columns(problem: &Problem) -> Vec<Column> {
-    let (mut rest, factor) = (problem.operands[0], problem.operands[1]);
-    let mut columns = Vec::new();
-    let mut carry = 0;
-    while rest > 0 {
-        let digit = rest % 10;
-        let total = digit * factor + carry;
-        columns.push(Column { digit, carry, total });
-        carry = total / 10;
-        rest /= 10;
-    }
-    columns
-}
-
-/// The product's digits, units first.
-fn product(columns: &[Column]) -> Vec<u64> {
-    digits_of_columns(columns.iter().map(|column| column.total))
+fn solve(problem: &Problem) -> Solution {
+    let (number, factor) = (problem.operands[0], problem.operands[1]);
+    Solution::by_columns((0..problem.level).map(|place| {
+        let digit = number / 10_u64.pow(place) % 10;
+        (format!("{digit}*{factor}"), digit * factor)
+    }))
 }

@@ -40,10 +40,7 @@ pub struct Writer {
     new: NewFile,
     format: Format,
     sink: Sink,
-    rows: u64,
-    teachers_left_out: u64,
-    systems_left_out: u64,
-    without_source: u64,
+    written: Written,
 }
 
 enum Sink {
@@ -77,16 +74,7 @@ impl Form {
     }
 }
 
-impl std::fmt::Debug for Writer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Writer")
-            .field("path", &self.path)
-            .field("rows", &self.rows)
-            .finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Written {
     pub rows: u64,
     /// Teachers' solutions beyond the first of their row that the layout has no place for.
@@ -116,20 +104,11 @@ impl Writer {
                 Sink::Table(Box::new(table.map_err(|it| io(it.into()))?))
             }
         };
-        Ok(Writer {
-            path: path.to_owned(),
-            new,
-            format,
-            sink,
-            rows: 0,
-            teachers_left_out: 0,
-            systems_left_out: 0,
-            without_source: 0,
-        })
+        Ok(Writer { path: path.to_owned(), new, format, sink, written: Written::default() })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.rows == 0
+        self.written.rows == 0
     }
 
     pub fn write(&mut self, example: &Example) -> Result<(), Refusal> {
@@ -165,28 +144,28 @@ impl Writer {
         let mut line = Vec::new();
         let written = match self.format {
             Format::Own => {
-                self.systems_left_out += u64::from(example.system.is_some());
+                self.written.systems_left_out += u64::from(example.system.is_some());
                 write_row(&mut line, example)
             }
             Format::Trl => {
-                self.teachers_left_out += (example.teachers.len() as u64).saturating_sub(1);
+                self.written.teachers_left_out += (example.teachers.len() as u64).saturating_sub(1);
                 trl::write_row(&mut line, example)
             }
             Format::Verl { teachers, tokens } => {
-                self.without_source += u64::from(example.source.is_none());
+                self.written.without_source += u64::from(example.source.is_none());
                 let solution = tokens.then(|| solution.unwrap_or_default());
-                verl::write_row(&mut line, example, self.rows, teachers, solution)
+                verl::write_row(&mut line, example, self.written.rows, teachers, solution)
             }
         };
         let written = written.and_then(|()| match &mut self.sink {
             Sink::Lines(file) => file.write_all(&line),
             Sink::Array(file) => {
-                file.write_all(if self.rows == 0 { b"[\n" } else { b",\n" })?;
+                file.write_all(if self.written.rows == 0 { b"[\n" } else { b",\n" })?;
                 file.write_all(line.trim_ascii_end())
             }
             Sink::Table(table) => Ok(table.push(&columns::row(&line)?)?),
         });
-        self.rows += 1;
+        self.written.rows += 1;
         written.map_err(|source| unwritten(&self.path, source))
     }
 
@@ -198,18 +177,13 @@ impl Writer {
         let flushed = match &mut self.sink {
             Sink::Lines(file) => file.flush(),
             Sink::Array(file) => {
-                let end: &[u8] = if self.rows == 0 { b"[]\n" } else { b"\n]\n" };
+                let end: &[u8] = if self.written.rows == 0 { b"[]\n" } else { b"\n]\n" };
                 file.write_all(end).and_then(|()| file.flush())
             }
             Sink::Table(table) => table.close().map_err(io::Error::from),
         };
         let in_place = flushed.and_then(|()| self.new.finish());
         in_place.map_err(|source| unwritten(&self.path, source))?;
-        Ok(Written {
-            rows: self.rows,
-            teachers_left_out: self.teachers_left_out,
-            systems_left_out: self.systems_left_out,
-            without_source: self.without_source,
-        })
+        Ok(self.written)
     }
 }

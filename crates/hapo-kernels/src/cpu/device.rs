@@ -8,7 +8,7 @@ use super::rounding::Rounding;
 use super::share::Shared;
 use super::squares::squared_norm;
 use super::update::{Moments, Parameter};
-use super::weight::{CpuWeight, Form};
+use super::weight::CpuWeight;
 use super::{convert, embedding, gated, head, memory, norm, product, rope, update};
 use crate::compute::Compute;
 use crate::device::Device;
@@ -22,7 +22,7 @@ use crate::shapes::{
     DrawnToken, EmbeddingLayout, HeadPart, HeadTarget, MatShape, SegmentRow, TableItem,
 };
 use crate::span::{Span, SpanMut};
-use crate::weight::{Heads, Held, Numbers, NumbersMut, Output, Placed};
+use crate::weight::{Heads, Numbers, NumbersMut, Output, Placed};
 
 impl Device for Cpu {
     type Buf = CpuBuf;
@@ -76,26 +76,6 @@ impl Device for Cpu {
 
     fn each<T: Send>(&self, items: &mut [T], work: impl Fn(&Self, &mut T) + Sync) {
         self.for_items(items, work);
-    }
-
-    fn weight(&self, shape: [usize; 2], held: Held) -> Result<CpuWeight, DeviceError> {
-        CpuWeight::zeros(self, shape, Form::of(&self.caps(), held))
-    }
-
-    fn copy_of(&self, w: &CpuWeight) -> Result<CpuWeight, DeviceError> {
-        w.copy_of(self.tally())
-    }
-
-    fn write(&self, w: &mut CpuWeight, first: usize, from: &[f32]) {
-        w.write(self, first, from);
-    }
-
-    fn read(&self, w: &CpuWeight, first: usize, to: &mut [f32]) {
-        w.read(self, first, to);
-    }
-
-    fn pack_for_decode(&self, w: &mut CpuWeight) -> Result<bool, DeviceError> {
-        w.pack_for_decode(self)
     }
 
     fn product<const N: usize>(
@@ -220,50 +200,27 @@ impl Device for Cpu {
         &self,
         shape: AttentionShape,
         segments: &Vec<SegmentRow>,
-        q: Span<CpuBuf>,
-        k: Span<CpuBuf>,
-        v: Span<CpuBuf>,
+        qkv: [Span<CpuBuf>; 3],
         out: SpanMut<CpuBuf>,
         log_sums: SpanMut<CpuBuf>,
     ) {
-        prompt::forward(
-            self,
-            shape,
-            segments,
-            [q.read(), k.read(), v.read()],
-            out.write(),
-            log_sums.write(),
-        );
+        let qkv = qkv.map(|it| it.read());
+        prompt::forward(self, shape, segments, qkv, out.write(), log_sums.write());
     }
 
     fn attention_grad(
         &self,
         shape: AttentionShape,
         segments: &Vec<SegmentRow>,
-        q: Span<CpuBuf>,
-        k: Span<CpuBuf>,
-        v: Span<CpuBuf>,
+        qkv: [Span<CpuBuf>; 3],
         out: Span<CpuBuf>,
         log_sums: Span<CpuBuf>,
         dout: Span<CpuBuf>,
-        dq: SpanMut<CpuBuf>,
-        dk: SpanMut<CpuBuf>,
-        dv: SpanMut<CpuBuf>,
+        dqkv: [SpanMut<CpuBuf>; 3],
     ) {
-        prompt::backward(
-            self,
-            shape,
-            segments,
-            &prompt::Saved {
-                q: q.read(),
-                k: k.read(),
-                v: v.read(),
-                out: out.read(),
-                log_sums: log_sums.read(),
-                dout: dout.read(),
-            },
-            [dq.write(), dk.write(), dv.write()],
-        );
+        let (out, log_sums, dout) = (out.read(), log_sums.read(), dout.read());
+        let saved = prompt::Saved { qkv: qkv.map(|it| it.read()), out, log_sums, dout };
+        prompt::backward(self, shape, segments, &saved, dqkv.map(SpanMut::write));
     }
 
     fn attention_decode(
@@ -273,20 +230,11 @@ impl Device for Cpu {
         rows: &Vec<CacheRow>,
         pages: &Vec<u32>,
         cache: &CpuBuf,
-        q: Span<CpuBuf>,
-        k: Span<CpuBuf>,
-        v: Span<CpuBuf>,
+        qkv: [Span<CpuBuf>; 3],
         out: SpanMut<CpuBuf>,
     ) {
-        cache::attention_decode(
-            self,
-            shape,
-            layer,
-            (rows, pages),
-            cache.as_slice(),
-            [q.read(), k.read(), v.read()],
-            out.write(),
-        );
+        let (cache, qkv) = (cache.as_slice(), qkv.map(|it| it.read()));
+        cache::attention_decode(self, shape, layer, (rows, pages), cache, qkv, out.write());
     }
 
     fn round_to_bf16(&self, x: SpanMut<CpuBuf>) {
@@ -298,11 +246,10 @@ impl Device for Cpu {
         shape: AttentionShape,
         first: CacheLayer,
         cells: &Vec<u32>,
-        k: Span<CpuBuf>,
-        v: Span<CpuBuf>,
+        kv: [Span<CpuBuf>; 2],
         cache: &mut CpuBuf,
     ) {
-        cache::append(self, shape, first, cells, [k.read(), v.read()], cache.as_mut_slice());
+        cache::append(self, shape, first, cells, kv.map(|it| it.read()), cache.as_mut_slice());
     }
 
     fn gated(&self, f: Activation, gate: Span<CpuBuf>, up: Span<CpuBuf>, h: SpanMut<CpuBuf>) {

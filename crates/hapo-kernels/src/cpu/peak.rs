@@ -16,11 +16,11 @@ impl Cpu {
         self.for_tasks(self.threads(), |_| {
             let mut sums = [[1.0; WIDTH]; CHAINS];
             if Isa::current() == Isa::Avx512 {
-                chains(&mut sums, rounds);
+                chains(Isa::current(), &mut sums, rounds);
             } else {
                 // As many multiply-adds: half the chains, twice as often.
                 let (few, _) = sums.split_first_chunk_mut::<FEW_CHAINS>().expect("half of them");
-                chains(few, 2 * rounds);
+                chains(Isa::current(), few, 2 * rounds);
             }
             std::hint::black_box(sums);
         });
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn every_round_is_a_multiply_add() {
         let mut sums = [[3.0; WIDTH]; CHAINS];
-        chains(&mut sums, 2);
+        chains(Isa::current(), &mut sums, 2);
         // x ← x / 2 + 1 / 2, twice.
         assert_eq!(sums, [[1.5; WIDTH]; CHAINS]);
         let cpu = Cpu::new(2).unwrap();

@@ -12,16 +12,16 @@ use super::buffer::CpuBuf;
 use super::convert::{is_bf16, nearest};
 use super::pool::Cpu;
 use super::product::f32::Start;
-use super::product::kernel::{PANEL, panel_words};
+use super::product::kernel::{PANEL, Right, panel_words};
 use super::product::{bf16, f32, panels};
 use super::share::Shared;
 use super::squares::{squared_norm, squared_norm_split};
 use super::update::Parameter;
 use super::{embedding, split};
 use crate::compute::Compute;
+use crate::device::Device;
 use crate::device_caps::DeviceCaps;
 use crate::error::DeviceError;
-use crate::memory_counter::MemoryCounter;
 use crate::number_format::NumberFormat;
 use crate::shapes::{EmbeddingLayout, MatShape};
 use crate::span::Buffer;
@@ -105,28 +105,26 @@ pub struct CpuWeight {
     quick: Option<CpuBuf>,
 }
 
-impl Matrix for CpuWeight {
+impl Matrix<Cpu> for CpuWeight {
     fn bytes(&self) -> usize {
         let beside = [&self.tails, &self.quick].into_iter().flatten();
         self.numbers.bytes() + beside.map(Buffer::bytes).sum::<usize>()
     }
-}
 
-impl CpuWeight {
-    pub(super) fn zeros(cpu: &Cpu, shape: [usize; 2], form: Form) -> Result<Self, DeviceError> {
+    fn zeros(cpu: &Cpu, shape: [usize; 2], held: Held) -> Result<Self, DeviceError> {
+        let form = Form::of(&cpu.caps(), held);
         let mut buffers = form.words(shape).into_iter().map(|it| CpuBuf::counted(it, cpu.tally()));
         let numbers = buffers.next().expect("a form has a buffer")?;
         let tails = buffers.next().transpose()?;
         Ok(Self { shape, form, numbers, tails, quick: None })
     }
 
-    /// A copy of the part that products read.
-    pub(super) fn copy_of(&self, tally: &MemoryCounter) -> Result<Self, DeviceError> {
-        let (form, numbers) = (self.form.copied(), self.numbers.copied(tally)?);
+    fn copy_of(&self, cpu: &Cpu) -> Result<Self, DeviceError> {
+        let (form, numbers) = (self.form.copied(), self.numbers.copied(cpu.tally())?);
         Ok(Self { shape: self.shape, form, numbers, tails: None, quick: None })
     }
 
-    pub(super) fn write(&mut self, cpu: &Cpu, first: usize, from: &[f32]) {
+    fn write(&mut self, cpu: &Cpu, first: usize, from: &[f32]) {
         assert!(first + from.len() <= self.shape[0] * self.shape[1], "elements of the matrix");
         self.quick = None;
         let numbers = self.numbers.as_mut_slice();
@@ -143,7 +141,7 @@ impl CpuWeight {
         }
     }
 
-    pub(super) fn read(&self, cpu: &Cpu, first: usize, to: &mut [f32]) {
+    fn read(&self, cpu: &Cpu, first: usize, to: &mut [f32]) {
         assert!(first + to.len() <= self.shape[0] * self.shape[1], "elements of the matrix");
         let numbers = self.numbers.as_slice();
         if self.form == Form::F32 {
@@ -158,7 +156,7 @@ impl CpuWeight {
     }
 
     /// Makes the copy that few rows are multiplied by, where it gives the same bits.
-    pub(super) fn pack_for_decode(&mut self, cpu: &Cpu) -> Result<bool, DeviceError> {
+    fn pack_for_decode(&mut self, cpu: &Cpu) -> Result<bool, DeviceError> {
         if self.form != Form::F32 || self.quick.is_some() {
             return Ok(true);
         }
@@ -172,7 +170,9 @@ impl CpuWeight {
         self.quick = Some(quick);
         Ok(true)
     }
+}
 
+impl CpuWeight {
     /// `y = start + x · w`.
     pub(super) fn product(
         &self,
@@ -184,14 +184,21 @@ impl CpuWeight {
     ) {
         self.check(shape);
         let numbers = self.numbers.as_slice();
-        match (self.form, &self.quick) {
-            (Form::F32, Some(quick)) => {
-                panels::forward(cpu, shape, x, quick.as_slice(), start, y);
+        let panels = |words| {
+            let words = bytemuck::cast_slice(words);
+            Right::Panels { words, steps: shape.inputs }
+        };
+        let right = match (self.form, &self.quick) {
+            (Form::F32, None) => {
+                Right::Numbers { data: numbers, step_stride: shape.outputs, column_stride: 1 }
             }
-            (Form::F32, _) => f32::forward(cpu, shape, x, numbers, start, y),
-            (Form::Panels, _) => panels::forward(cpu, shape, x, numbers, start, y),
-            (Form::Pairs | Form::Split, _) => bf16::forward(cpu, shape, x, numbers, start, y),
-        }
+            (Form::F32, Some(quick)) => panels(quick.as_slice()),
+            (Form::Panels, _) => panels(numbers),
+            (Form::Pairs | Form::Split, _) => {
+                return bf16::forward(cpu, shape, x, numbers, start, y);
+            }
+        };
+        f32::forward(cpu, shape, x, right, start, y);
     }
 
     /// `dx = start + dy · wᵀ`.
@@ -204,12 +211,17 @@ impl CpuWeight {
         dx: &mut [f32],
     ) {
         self.check(shape);
-        let input_grad = match self.form {
-            Form::F32 => f32::input_grad,
-            Form::Panels => panels::input_grad,
-            Form::Pairs | Form::Split => bf16::input_grad,
+        let (numbers, MatShape { rows, inputs, outputs }) = (self.numbers.as_slice(), shape);
+        let right = match self.form {
+            Form::F32 => Right::Numbers { data: numbers, step_stride: 1, column_stride: outputs },
+            Form::Panels => Right::Turned { words: bytemuck::cast_slice(numbers), columns: inputs },
+            Form::Pairs | Form::Split => {
+                return bf16::input_grad(cpu, shape, dy, numbers, start, dx);
+            }
         };
-        input_grad(cpu, shape, dy, self.numbers.as_slice(), start, dx);
+        // A product of the transposed matrix.
+        let shape = MatShape { rows, inputs: outputs, outputs: inputs };
+        f32::forward(cpu, shape, dy, right, start, dx);
     }
 
     pub(super) fn gather(&self, cpu: &Cpu, layout: EmbeddingLayout, tokens: &[u32], x: &mut [f32]) {

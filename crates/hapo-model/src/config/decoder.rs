@@ -199,7 +199,6 @@ pub struct YarnScaling {
 pub struct LongScaling {
     /// Divisors for contexts of at most `original_max_positions`.
     pub short: Vec<f64>,
-    /// Divisors for longer ones.
     pub long: Vec<f64>,
     /// Context length of the model before stretching.
     pub original_max_positions: usize,

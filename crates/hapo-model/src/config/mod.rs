@@ -32,7 +32,6 @@ pub struct Config {
     pub rms_eps: f32,
     /// The output head is the embedding, transposed.
     pub tied: bool,
-    /// Its other distinctions.
     pub decoder: Decoder,
     /// Longest sequence the model was made for.
     pub max_positions: usize,

@@ -52,8 +52,8 @@ pub fn render(config: &Config, dtype: Dtype) -> String {
     if rope.share != 1.0 {
         fields["partial_rotary_factor"] = json!(rope.share);
     }
-    for key in family.written {
-        fields[*key] = value_of(key, config);
+    for key in family.written.split(' ') {
+        fields[key] = value_of(key, config);
     }
     pretty(fields)
 }

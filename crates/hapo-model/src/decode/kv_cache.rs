@@ -73,7 +73,6 @@ struct Sequence {
 #[derive(Debug, Default)]
 pub(crate) struct StepRows {
     pub(crate) rows: Vec<CacheRow>,
-    /// Pages of all rows.
     pub(crate) pages: Vec<u32>,
     /// Where the key and the value of each row go.
     pub(crate) cells: Vec<u32>,

@@ -136,15 +136,18 @@ impl<D: Device> KvCache<D> {
             let layer = LayerPass::new(model, index, rows, &positions);
             work.run_layer(&layer, |device, a| {
                 let here = rows * kv_dim;
-                device.copy(a.k, held.keys.at_mut(first + done * kv_dim, here));
-                device.copy(a.v, held.values.at_mut(first + done * kv_dim, here));
-                device.copy(a.q, held.q.at_mut(done * q_dim, rows * q_dim));
+                let [q, k, v] = a.qkv;
+                device.copy(k, held.keys.at_mut(first + done * kv_dim, here));
+                device.copy(v, held.values.at_mut(first + done * kv_dim, here));
+                device.copy(q, held.q.at_mut(done * q_dim, rows * q_dim));
                 device.attention(
                     a.shape,
                     &segment,
-                    held.q.first(end * q_dim),
-                    held.keys.at(first, end * kv_dim),
-                    held.values.at(first, end * kv_dim),
+                    [
+                        held.q.first(end * q_dim),
+                        held.keys.at(first, end * kv_dim),
+                        held.values.at(first, end * kv_dim),
+                    ],
                     held.out.first_mut(end * q_dim),
                     held.log_sums.first_mut(end * shape.heads),
                 );
@@ -153,7 +156,7 @@ impl<D: Device> KvCache<D> {
             });
             let (at, len) = ((from - done) * kv_dim, (end - from) * kv_dim);
             let (k, v) = (work.saved.k.at(at, len), work.saved.v.at(at, len));
-            device.cache_append(shape, self.layer(index), &to, k, v, &mut self.buf);
+            device.cache_append(shape, self.layer(index), &to, [k, v], &mut self.buf);
         }
     }
 
@@ -283,12 +286,12 @@ impl<D: Device> KvCache<D> {
                 work.run_layer(&layer, |device, a| {
                     let out = a.out.first_mut(rows * shape.q_dim());
                     let log_sums = a.log_sums.first_mut(rows * shape.heads);
-                    device.attention(a.shape, &segments, a.q, a.k, a.v, out, log_sums);
+                    device.attention(a.shape, &segments, a.qkv, out, log_sums);
                 });
                 for (first, n, cells) in &to {
                     let (at, len) = (first * kv_dim, n * kv_dim);
                     let (k, v) = (work.saved.k.at(at, len), work.saved.v.at(at, len));
-                    device.cache_append(shape, self.layer(index), cells, k, v, &mut self.buf);
+                    device.cache_append(shape, self.layer(index), cells, [k, v], &mut self.buf);
                 }
             }
             let x = work.x[0].first(rows * hidden);

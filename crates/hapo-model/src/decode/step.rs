@@ -38,7 +38,6 @@ pub enum NextToken {
 
 /// The destination of a block's logits.
 enum Out<'a> {
-    /// They are downloaded.
     Logits(&'a mut [f32]),
     /// Draws the next token of each row that has a [`DrawRow`], among the ids below a number.
     Next(&'a [Option<DrawRow>], usize, &'a mut [NextToken]),
@@ -178,9 +177,9 @@ impl<D: Device> KvCache<D> {
                 let layer = LayerPass::new(model, index, n, &positions);
                 let buf = &mut self.buf;
                 work.run_layer(&layer, |device, a| {
-                    device.cache_append(shape, at, &cells, a.k, a.v, buf);
+                    device.cache_append(shape, at, &cells, [a.qkv[1], a.qkv[2]], buf);
                     let out = a.out.first_mut(n * shape.q_dim());
-                    device.attention_decode(a.shape, at, &rows, &pages, buf, a.q, a.k, a.v, out);
+                    device.attention_decode(a.shape, at, &rows, &pages, buf, a.qkv, out);
                 });
             }
         });
@@ -220,7 +219,7 @@ impl<D: Device> KvCache<D> {
             let all = model.config.layers * n * shape.kv_dim();
             let (k, v) = (work.saved.k.first(all), work.saved.v.first(all));
             let cells = model.device.table(&padded(cells, n, NO_CELL));
-            model.device.cache_append(shape, first, &cells, k, v, &mut self.buf);
+            model.device.cache_append(shape, first, &cells, [k, v], &mut self.buf);
         }
     }
 }
@@ -269,8 +268,7 @@ impl<D: Device> Task<'_, D> {
                     let at = CacheLayer { index, count: config.layers, format: model.kv_format() };
                     work.run_layer(&layer, |device, a| {
                         let out = a.out.first_mut(n * shape.q_dim());
-                        device
-                            .attention_decode(a.shape, at, &rows, pages, cache, a.q, a.k, a.v, out);
+                        device.attention_decode(a.shape, at, &rows, pages, cache, a.qkv, out);
                     });
                 }
                 let all = n * config.hidden;

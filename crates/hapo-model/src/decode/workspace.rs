@@ -15,7 +15,6 @@ pub struct GenerationRows {
     pub decoded: usize,
     /// Prompt tokens read at once.
     pub prefill: usize,
-    /// Prompts read at once.
     pub prompts: usize,
 }
 

@@ -1,6 +1,6 @@
 //! The keys of `config.json` that no family takes: ignored, fixed or refused.
 
-use hapo_core::{Refusal, expected};
+use hapo_core::{Refusal, expected, is_among};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -9,85 +9,20 @@ use crate::files::{excerpt, several};
 
 /// Keys that leave the decoder's arithmetic alone: bookkeeping of transformers, defaults of
 /// generation, initialisation, and marks of common tools.
-const HARMLESS: &[&str] = &[
-    "attn_implementation",
-    "bad_words_ids",
-    "begin_suppress_tokens",
-    "bf16",
-    "chunk_size_feed_forward",
-    "classifier_dropout",
-    "cls_token_id",
-    "cross_attention_hidden_size",
-    "datasets",
-    "decoder_start_token_id",
-    "diversity_penalty",
-    "do_sample",
-    "early_stopping",
-    "encoder_no_repeat_ngram_size",
-    "end_token_id",
-    "exponential_decay_length_penalty",
-    "export_model_type",
-    "finetuning_task",
-    "forced_bos_token_id",
-    "forced_eos_token_id",
-    "fp16",
-    "gradient_checkpointing",
-    "id2label",
-    "ignore_index",
-    "initializer_range",
-    "is_llama_config",
-    "label2id",
-    "length_penalty",
-    "library_name",
-    "license",
-    "mask_token_id",
-    "max_length",
-    "max_sequence_length",
-    "max_window_layers",
-    "min_length",
-    "model_max_length",
-    "model_name",
-    "name_or_path",
-    "no_repeat_ngram_size",
-    "num_beam_groups",
-    "num_beams",
-    "num_labels",
-    "num_return_sequences",
-    "output_attentions",
-    "output_hidden_states",
-    "output_past",
-    "output_scores",
-    "prefix",
-    "pretraining_tp",
-    "problem_type",
-    "remove_invalid_values",
-    "repetition_penalty",
-    "return_dict",
-    "return_dict_in_generate",
-    "sep_token_id",
-    "suppress_tokens",
-    "task",
-    "task_specific_params",
-    "temperature",
-    "tf_legacy_loss",
-    "tie_encoder_decoder",
-    "tokenizer_class",
-    "tokenizer_model_max_length",
-    "tokenizer_padding_side",
-    "top_k",
-    "top_p",
-    "torchscript",
-    "transformers.js_config",
-    "transformers_version",
-    "trl_version",
-    "typical_p",
-    "unk_token_id",
-    "unsloth_fixed",
-    "unsloth_version",
-    "use_bfloat16",
-    "use_cache",
-    "use_return_dict",
-];
+const HARMLESS: &str = "attn_implementation bad_words_ids begin_suppress_tokens bf16 chunk_size_feed_forward \
+     classifier_dropout cls_token_id cross_attention_hidden_size datasets decoder_start_token_id \
+     diversity_penalty do_sample early_stopping encoder_no_repeat_ngram_size end_token_id \
+     exponential_decay_length_penalty export_model_type finetuning_task forced_bos_token_id \
+     forced_eos_token_id fp16 gradient_checkpointing id2label ignore_index initializer_range \
+     is_llama_config label2id length_penalty library_name license mask_token_id max_length \
+     max_sequence_length max_window_layers min_length model_max_length model_name name_or_path \
+     no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences \
+     output_attentions output_hidden_states output_past output_scores prefix pretraining_tp \
+     problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate \
+     sep_token_id suppress_tokens task task_specific_params temperature tf_legacy_loss \
+     tie_encoder_decoder tokenizer_class tokenizer_model_max_length tokenizer_padding_side top_k \
+     top_p torchscript transformers.js_config transformers_version trl_version typical_p \
+     unk_token_id unsloth_fixed unsloth_version use_bfloat16 use_cache use_return_dict";
 
 /// Keys with the value that changes nothing, as JSON. Of several rows of a key, the first is the one to say.
 const FIXED: &[Fixed] = &[
@@ -113,96 +48,20 @@ const FIXED: &[Fixed] = &[
 pub(crate) type Fixed = (&'static str, &'static str);
 
 /// Dropouts of the families: refused unless they are 0.
-const DROPOUTS: &[&str] =
-    &["attention_dropout", "attn_pdrop", "dropout", "embd_pdrop", "hidden_dropout", "resid_pdrop"];
+const DROPOUTS: &str = "attention_dropout attn_pdrop dropout embd_pdrop hidden_dropout resid_pdrop";
 
 /// Keys of mixtures of experts: refused unless they say that there is none.
-const EXPERTS: &[&str] = &[
-    "num_experts",
-    "num_local_experts",
-    "n_routed_experts",
-    "num_experts_per_tok",
-    "moe_intermediate_size",
-    "shared_expert_intermediate_size",
-    "decoder_sparse_step",
-    "mlp_only_layers",
-    "norm_topk_prob",
-    "router_aux_loss_coef",
-    "output_router_logits",
-];
+const EXPERTS: &str = "num_experts num_local_experts n_routed_experts num_experts_per_tok moe_intermediate_size \
+     shared_expert_intermediate_size decoder_sparse_step mlp_only_layers norm_topk_prob \
+     router_aux_loss_coef output_router_logits";
 
 /// How the words begin that speak of a decoder's arithmetic. A key that is in no table and has such a
 /// word is refused; any other is taken for a note that somebody's tool left, and named in a warning.
-const OF_THE_DECODER: &[&str] = &[
-    "activ",
-    "adapter",
-    "alibi",
-    "attention",
-    "attn",
-    "bias",
-    "causal",
-    "clip",
-    "compress",
-    "cross",
-    "decoder",
-    "depth",
-    "dim",
-    "drop",
-    "dual",
-    "embd",
-    "embed",
-    "encoder",
-    "exit",
-    "expert",
-    "ffn",
-    "freq",
-    "gate",
-    "head",
-    "hidden",
-    "intermediate",
-    "kv",
-    "latent",
-    "layer",
-    "linear",
-    "logit",
-    "lora",
-    "mamba",
-    "mlp",
-    "moe",
-    "mrope",
-    "mtp",
-    "multiplier",
-    "nextn",
-    "norm",
-    "ntk",
-    "pdrop",
-    "position",
-    "prun",
-    "qk",
-    "quant",
-    "query",
-    "rank",
-    "residual",
-    "rms",
-    "rope",
-    "rotary",
-    "router",
-    "scal",
-    "sharing",
-    "sink",
-    "skip",
-    "sliding",
-    "softcap",
-    "softmax",
-    "sparse",
-    "ssm",
-    "theta",
-    "tie",
-    "tying",
-    "vocab",
-    "window",
-    "yarn",
-];
+const OF_THE_DECODER: &str = "activ adapter alibi attention attn bias causal clip compress cross decoder depth dim drop \
+     dual embd embed encoder exit expert ffn freq gate head hidden intermediate kv latent layer \
+     linear logit lora mamba mlp moe mrope mtp multiplier nextn norm ntk pdrop position prun qk \
+     quant query rank residual rms rope rotary router scal sharing sink skip sliding softcap \
+     softmax sparse ssm theta tie tying vocab window yarn";
 
 /// What nobody took of an object: refusals of the keys that may change the result, and the names of the others. `fixed`
 /// are a family's own rows of [`FIXED`]; `place` is the prefix of the keys, inside of which every key is arithmetic.
@@ -215,8 +74,7 @@ pub(crate) fn left(
     let fields: Map<String, Value> = serde_json::from_value(fields).expect("fields are an object");
     let (mut refused, mut unread) = (Vec::new(), Vec::new());
     for (key, value) in &fields {
-        let is_ignored =
-            value.is_null() || key.starts_with('_') || HARMLESS.contains(&key.as_str());
+        let is_ignored = value.is_null() || key.starts_with('_') || is_among(HARMLESS, key);
         let mut rows = fixed.iter().chain(FIXED).filter(|row| row.0 == key).peekable();
         let refusal = if is_ignored {
             continue;
@@ -225,13 +83,13 @@ pub(crate) fn left(
                 continue;
             }
             expected(first)
-        } else if DROPOUTS.contains(&key.as_str()) {
+        } else if is_among(DROPOUTS, key) {
             if value.as_f64() == Some(0.0) {
                 continue;
             }
             let hint = "set the dropout to 0.0; the decoder trains without dropout";
             expected("0.0").hint(hint)
-        } else if EXPERTS.contains(&key.as_str()) {
+        } else if is_among(EXPERTS, key) {
             if is_none(value) {
                 continue;
             }
@@ -277,7 +135,7 @@ fn is_none(value: &Value) -> bool {
 fn speaks_of_the_decoder(key: &str) -> bool {
     let lower = key.to_ascii_lowercase();
     let words = lower.split(|it: char| !it.is_ascii_alphabetic());
-    words.into_iter().any(|word| OF_THE_DECODER.iter().any(|it| word.starts_with(it)))
+    words.into_iter().any(|word| OF_THE_DECODER.split(' ').any(|it| word.starts_with(it)))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, expected};
+use hapo_core::{Refusal, expected, is_among};
 use hapo_kernels::Device;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -85,27 +85,10 @@ struct PeftConfig {
 }
 
 /// Fields that, when set, change an adapter's computation or its model.
-const UNSUPPORTED: &[&str] = &[
-    "use_dora",
-    "use_qalora",
-    "use_bdlora",
-    "lora_bias",
-    "fan_in_fan_out",
-    "rank_pattern",
-    "alpha_pattern",
-    "modules_to_save",
-    "layers_to_transform",
-    "layers_pattern",
-    "layer_replication",
-    "exclude_modules",
-    "target_parameters",
-    "trainable_token_indices",
-    "alora_invocation_tokens",
-    "arrow_config",
-    "kasa_config",
-    "monteclora_config",
-    "velora_config",
-];
+const UNSUPPORTED: &str = "use_dora use_qalora use_bdlora lora_bias fan_in_fan_out rank_pattern alpha_pattern \
+     modules_to_save layers_to_transform layers_pattern layer_replication exclude_modules \
+     target_parameters trainable_token_indices alora_invocation_tokens arrow_config kasa_config \
+     monteclora_config velora_config";
 
 /// PEFT's initialisations that leave the base as it is. `PiSSA`, `OLoRA`, `CorDA`, `LoftQ` and `LoRA-GA` change its
 /// weights, so their A and B do not go with those in the base's folder.
@@ -125,8 +108,7 @@ impl PeftConfig {
             Value::Object(fields) => fields.is_empty(),
             _ => false,
         };
-        for (key, value) in self.rest.iter().filter(|(key, _)| UNSUPPORTED.contains(&key.as_str()))
-        {
+        for (key, value) in self.rest.iter().filter(|(key, _)| is_among(UNSUPPORTED, key)) {
             require(says_nothing(value), "plain LoRA without it", shown(value), key)?;
         }
         let has_none = self.bias.as_deref().is_none_or(|bias| bias == "none");
@@ -307,21 +289,11 @@ pub fn write_adapter<D: Device>(
     fs::create_dir_all(dir).map_err(io("create", dir))?;
     let mut specs = shape.tensors(model.config());
     specs.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut refused: Option<Refusal> = None;
-    let mut read = |name: &str| {
-        let values = model.tensor(name);
-        values.unwrap_or_else(|it| {
-            refused.get_or_insert(it);
-            Vec::new()
-        })
-    };
     let notes = [(BASE, note.fingerprint), (BASE_FOLDER, note.folder)];
     let path = dir.join(ADAPTER_WEIGHTS);
-    let written = write_weights(&path, &specs, Dtype::F32, &notes, &mut |spec| read(&spec.name));
-    if let Some(it) = refused {
-        return Err(it);
-    }
-    let mut written = Checksums::from([(ADAPTER_WEIGHTS.to_owned(), written?)]);
+    let written =
+        write_weights(&path, &specs, Dtype::F32, &notes, &mut |spec| model.tensor(&spec.name))?;
+    let mut written = Checksums::from([(ADAPTER_WEIGHTS.to_owned(), written)]);
     write_companions(dir, model.config(), tokenizer_files, &mut written)?;
     let text = format!("{:#}\n", config_json(shape, note.base));
     let config = write_file(&dir.join(ADAPTER), |out| out.write_all(text.as_bytes()))?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_core::Refusal;
-use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, NumberFormat, Output};
+use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, Matrix, NumberFormat, Output};
 
 use super::adapter::AdapterFolder;
 use super::read::{Fingerprint, ModelFolder, read_weights};
@@ -16,9 +16,7 @@ use crate::param_layout::transpose;
 /// A form that a model is written in, and its number format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A folder of safetensors.
     Folder(Dtype),
-    /// A file for llama.cpp.
     Gguf(Dtype),
 }
 
@@ -44,20 +42,10 @@ pub fn merge<D: Device>(
     let shard_bytes = Layout::default().shard_bytes;
     let (Form::Folder(dtype) | Form::Gguf(dtype)) = form;
     let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
-    let mut refused: Option<Refusal> = None;
-    let source = |spec: &TensorSpec| {
-        merged(spec, model, adapter, device).unwrap_or_else(|it| {
-            refused.get_or_insert(it);
-            Vec::new()
-        })
-    };
-    let written = match form {
+    let source = |spec: &TensorSpec| merged(spec, model, adapter, device);
+    match form {
         Form::Folder(_) => write(out, &config, &layout, source).map(drop),
         Form::Gguf(_) => write_gguf(out, &config, &layout, source),
-    };
-    match refused {
-        Some(it) => Err(it),
-        None => written,
     }
 }
 
@@ -86,8 +74,8 @@ fn merged<D: Device>(
     // The products of the decoder, so that a merged model has the bits of one that was merged in memory.
     let (a, mut w) =
         (buf(&transpose(&a, rank, inputs))?, buf(&transpose(&values, outputs, inputs))?);
-    let mut factor = device.weight([rank, outputs], Held::Plain)?;
-    device.write(&mut factor, 0, &transpose(&b, outputs, rank));
+    let mut factor = D::Weight::zeros(device, [rank, outputs], Held::Plain)?;
+    factor.write(device, 0, &transpose(&b, outputs, rank));
     let len = values.len();
     let shape = MatShape { rows: inputs, inputs: rank, outputs };
     device.enter(|| {

@@ -15,7 +15,8 @@ use crate::config::dtype::{self, Dtype};
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json;
 use crate::families::family_of;
-use crate::files::{excerpt, in_file, io as failed, is_there, malformed, refused, require_finite};
+use crate::files::io as io_error;
+use crate::files::{excerpt, in_file, is_there, malformed, refused, require_finite};
 use crate::gguf;
 use crate::text::chat;
 
@@ -53,12 +54,12 @@ pub fn write(
     dir: &Path,
     config: &Config,
     layout: &Layout<'_>,
-    mut source: impl FnMut(&TensorSpec) -> Vec<f32>,
+    mut source: impl FnMut(&TensorSpec) -> Result<Vec<f32>, Refusal>,
 ) -> Result<Checksums, Refusal> {
     let checked = config.check().and_then(|()| family_of(config));
     checked.map_err(|refusal| in_file(&dir.join(CONFIG), refusal))?;
     refuse_file_names(dir, layout.tokenizer_files)?;
-    fs::create_dir_all(dir).map_err(failed("create", dir))?;
+    fs::create_dir_all(dir).map_err(io_error("create", dir))?;
     refuse_existing_weights(dir)?;
 
     let tensors = config.file_tensors();
@@ -122,7 +123,7 @@ pub fn write_gguf(
     path: &Path,
     config: &Config,
     layout: &Layout<'_>,
-    mut source: impl FnMut(&TensorSpec) -> Vec<f32>,
+    mut source: impl FnMut(&TensorSpec) -> Result<Vec<f32>, Refusal>,
 ) -> Result<(), Refusal> {
     config.check().map_err(|refusal| in_file(path, refusal))?;
     if is_there(path)? {
@@ -135,29 +136,23 @@ pub fn write_gguf(
     let files = (layout.tokenizer_files, template.as_deref());
     let header = gguf::header(path, config, layout.dtype, files)?;
     let files = config.file_tensors();
-    let mut refused = None;
-    let written = write_file(path, |out| {
+    write_file(path, |out| {
         out.write_all(&header.bytes)?;
         let mut bytes = Vec::new();
         for it in &header.tensors {
             let mut values = match &it.values {
                 Some(values) => values.clone(),
-                None => whole(&files, &it.spec, &mut source),
+                None => whole(&files, &it.spec, &mut source).map_err(io::Error::other)?,
             };
             let columns = it.spec.shape.get(1).copied().unwrap_or(1);
-            let checked = require_writable(path, &it.spec, it.dtype, &values);
-            if let Err(error) = checked {
-                refused = Some(error);
-                return Err(io::ErrorKind::InvalidData.into());
-            }
+            require_writable(path, &it.spec, it.dtype, &values).map_err(io::Error::other)?;
             it.change.apply(&mut values, columns);
             dtype::encode(it.dtype, &values, &mut bytes);
             bytes.resize(it.padded(), 0);
             out.write_all(&bytes)?;
         }
         Ok(())
-    });
-    refused.map_or(written.map(drop), Err)?;
+    })?;
     require_same_shape(path, config).inspect_err(|_| {
         // Nothing to add when this fails too: the first cause is the one to report.
         let _ = fs::remove_file(path);
@@ -192,12 +187,12 @@ fn require_same_shape(path: &Path, config: &Config) -> Result<(), Refusal> {
 fn whole(
     tensors: &[FileTensor],
     spec: &TensorSpec,
-    source: &mut impl FnMut(&TensorSpec) -> Vec<f32>,
-) -> Vec<f32> {
+    source: &mut impl FnMut(&TensorSpec) -> Result<Vec<f32>, Refusal>,
+) -> Result<Vec<f32>, Refusal> {
     let it = tensors.iter().find(|it| it.spec == *spec).expect("a file has known tensors");
     match &it.parts[..] {
         [one] => source(one),
-        parts => parts.iter().flat_map(source).collect(),
+        parts => Ok(parts.iter().map(source).collect::<Result<Vec<_>, _>>()?.concat()),
     }
 }
 
@@ -231,31 +226,23 @@ pub(super) fn write_weights(
     specs: &[TensorSpec],
     dtype: Dtype,
     notes: &[(&str, &str)],
-    source: &mut impl FnMut(&TensorSpec) -> Vec<f32>,
+    source: &mut impl FnMut(&TensorSpec) -> Result<Vec<f32>, Refusal>,
 ) -> Result<String, Refusal> {
-    let mut refused = None;
-    let written = write_file(path, |out| {
+    write_file(path, |out| {
         let header = header_bytes(specs, dtype, notes);
         out.write_all(&(header.len() as u64).to_le_bytes())?;
         out.write_all(&header)?;
         let mut bytes = Vec::new();
         for spec in specs {
-            let values = source(spec);
-            if let Err(error) = require_writable(path, spec, dtype, &values) {
-                refused = Some(error);
-                return Err(io::ErrorKind::InvalidData.into());
-            }
+            let values = source(spec).map_err(io::Error::other)?;
+            require_writable(path, spec, dtype, &values).map_err(io::Error::other)?;
             for chunk in values.chunks(CHUNK) {
                 dtype::encode(dtype, chunk, &mut bytes);
                 out.write_all(&bytes)?;
             }
         }
         Ok(())
-    });
-    match refused {
-        Some(error) => Err(error),
-        None => written,
-    }
+    })
 }
 
 /// The header as the `safetensors` package writes it: metadata first, then tensors in the order of
@@ -310,7 +297,8 @@ fn require_writable(
 }
 
 /// Writes a file under a temporary name in the same folder, flushes it to the disk and renames it; gives the SHA-256 of
-/// what it wrote. Where the file has fewer bytes than were handed over, it does not appear.
+/// what it wrote. Where the file has fewer bytes than were handed over, it does not appear. A refusal that `fill` gives as
+/// an error is the result.
 pub fn write_file(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<Summed>) -> io::Result<()>,
@@ -337,7 +325,8 @@ pub fn write_file(
     write().map_err(|cause| {
         // Nothing to add when this fails too: the first cause is the one to report.
         let _ = fs::remove_file(&temporary);
-        failed("write", path)(cause)
+        // What refuses a tensor comes as it is.
+        cause.downcast::<Refusal>().unwrap_or_else(io_error("write", path))
     })
 }
 
@@ -368,15 +357,15 @@ impl Write for Summed {
 /// A rename is on the disk only when its folder is.
 pub(super) fn sync_dir(dir: &Path) -> Result<(), Refusal> {
     if cfg!(unix) {
-        let handle = File::open(dir).map_err(failed("open", dir))?;
-        handle.sync_all().map_err(failed("flush", dir))?;
+        let handle = File::open(dir).map_err(io_error("open", dir))?;
+        handle.sync_all().map_err(io_error("flush", dir))?;
     }
     Ok(())
 }
 
 fn refuse_existing_weights(dir: &Path) -> Result<(), Refusal> {
-    for entry in fs::read_dir(dir).map_err(failed("read", dir))? {
-        let name = entry.map_err(failed("read", dir))?.file_name();
+    for entry in fs::read_dir(dir).map_err(io_error("read", dir))? {
+        let name = entry.map_err(io_error("read", dir))?.file_name();
         let name = name.to_string_lossy();
         if name == CONFIG || name == INDEX || name.ends_with(".safetensors") {
             return Err(refused(dir, "", "a folder without a model", name)

@@ -1,6 +1,6 @@
 //! Families under the names of `general.architecture`: their keys as fields of `config.json`, and their tensors' names.
 
-use hapo_core::Refusal;
+use hapo_core::{Refusal, is_among};
 use serde_json::{Map, Value as Json, json};
 
 use super::Change;
@@ -12,7 +12,6 @@ use crate::config::rope::stretched;
 use crate::families::FAMILIES;
 use crate::fields::KINDS;
 
-/// A family in GGUF.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Architecture {
     pub(super) name: &'static str,
@@ -63,15 +62,8 @@ pub(super) const KEYS: [(&str, &str); 16] = [
 const IGNORED: [&str; 2] = ["vocab_size", "rope.scaling.finetuned"];
 
 /// Special tokens that llama.cpp ends an answer at, whatever the keys say.
-const ENDS: [&str; 7] = [
-    "<|im_end|>",
-    "<|endoftext|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|end|>",
-    "<|end_of_text|>",
-    "<end_of_turn>",
-];
+const ENDS: &str =
+    "<|im_end|> <|endoftext|> <|eot_id|> <|eom_id|> <|end|> <|end_of_text|> <end_of_turn>";
 
 const EMBEDDING: &str = "token_embd.weight";
 
@@ -288,7 +280,7 @@ fn special_tokens(gguf: &Gguf<'_>, fields: &mut Map<String, Json>) -> Result<(),
         .map(|id| json(*id))
         .collect();
     let text = |value: Value<'_>| match value {
-        Value::Text(it) => Some(ENDS.contains(&it)),
+        Value::Text(it) => Some(is_among(ENDS, it)),
         _ => None,
     };
     let named = gguf.list("tokenizer.ggml.tokens", text)?.unwrap_or_default();

@@ -62,18 +62,23 @@ impl Encoding {
         found.expect("every format has a number") as u32
     }
 
-    fn name(self) -> &'static str {
+    /// Its name, and numbers and bytes of a block.
+    fn row(self) -> (&'static str, (u64, u64)) {
         match self {
-            Self::Plain(dtype) => dtype.safetensors_name(),
-            Self::Q4_0 => "Q4_0",
-            Self::Q4_1 => "Q4_1",
-            Self::Q5_0 => "Q5_0",
-            Self::Q5_1 => "Q5_1",
-            Self::Q8_0 => "Q8_0",
-            Self::Q4K => "Q4_K",
-            Self::Q5K => "Q5_K",
-            Self::Q6K => "Q6_K",
+            Self::Plain(dtype) => (dtype.safetensors_name(), (1, dtype.size() as u64)),
+            Self::Q4_0 => ("Q4_0", (32, 18)),
+            Self::Q4_1 => ("Q4_1", (32, 20)),
+            Self::Q5_0 => ("Q5_0", (32, 22)),
+            Self::Q5_1 => ("Q5_1", (32, 24)),
+            Self::Q8_0 => ("Q8_0", (32, 34)),
+            Self::Q4K => ("Q4_K", (256, 144)),
+            Self::Q5K => ("Q5_K", (256, 176)),
+            Self::Q6K => ("Q6_K", (256, 210)),
         }
+    }
+
+    fn name(self) -> &'static str {
+        self.row().0
     }
 
     /// The format of plain numbers.
@@ -86,17 +91,7 @@ impl Encoding {
 
     /// Numbers and bytes of a block.
     pub(crate) fn block(self) -> (u64, u64) {
-        match self {
-            Self::Plain(dtype) => (1, dtype.size() as u64),
-            Self::Q4_0 => (32, 18),
-            Self::Q4_1 => (32, 20),
-            Self::Q5_0 => (32, 22),
-            Self::Q5_1 => (32, 24),
-            Self::Q8_0 => (32, 34),
-            Self::Q4K => (256, 144),
-            Self::Q5K => (256, 176),
-            Self::Q6K => (256, 210),
-        }
+        self.row().1
     }
 
     /// Replaces the contents of `values` by the numbers of whole blocks.

@@ -28,12 +28,10 @@ pub(super) const BYTE: i128 = 6;
 /// `SentencePiece`'s space.
 pub(super) const SPACE: &str = "\u{2581}";
 
-/// A file's tokens.
 struct Tokens<'a> {
     texts: Vec<&'a str>,
     /// See [`NORMAL`].
     kinds: Vec<i128>,
-    /// Each text's id.
     ids: HashMap<String, usize>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hapo_core::Refusal;
+use hapo_core::{Refusal, is_among};
 use serde_json::{Map, Value as Json};
 
 use super::architecture::{ARCHITECTURES, Architecture, KEYS, llama3_divisors, name};
@@ -121,7 +121,7 @@ fn fields(keys: &mut Keys, architecture: Architecture, config: &Config, has_wind
     let key = |key: &str| format!("{}.{key}", architecture.name);
     for (name, field) in KEYS {
         match fields.get(field) {
-            Some(Json::Number(it)) if it.is_u64() && !FLOATS.contains(&field) => {
+            Some(Json::Number(it)) if it.is_u64() && !is_among(FLOATS, field) => {
                 keys.u32(&key(name), it.as_u64().unwrap_or_default() as u32);
             }
             Some(Json::Number(it)) => keys.f32(&key(name), it.as_f64().unwrap_or_default() as f32),
@@ -167,12 +167,5 @@ fn fields(keys: &mut Keys, architecture: Architecture, config: &Config, has_wind
 }
 
 /// Fields that are numbers with a fraction, however they are written.
-const FLOATS: [&str; 7] = [
-    "rms_norm_eps",
-    "rope_theta",
-    "rope_local_base_freq",
-    "embedding_multiplier",
-    "residual_multiplier",
-    "attention_multiplier",
-    "logits_scaling",
-];
+const FLOATS: &str = "rms_norm_eps rope_theta rope_local_base_freq embedding_multiplier residual_multiplier \
+     attention_multiplier logits_scaling";

@@ -36,9 +36,7 @@ pub(crate) struct LayerPass<'a, D: Device> {
 /// Inputs and outputs of one layer's attention.
 pub(crate) struct AttentionArgs<'a, D: Device> {
     pub(crate) shape: AttentionShape,
-    pub(crate) q: Span<'a, D::Buf>,
-    pub(crate) k: Span<'a, D::Buf>,
-    pub(crate) v: Span<'a, D::Buf>,
+    pub(crate) qkv: [Span<'a, D::Buf>; 3],
     pub(crate) out: &'a mut D::Buf,
     pub(crate) log_sums: &'a mut D::Buf,
 }
@@ -135,9 +133,11 @@ impl<'a, D: Device> LayerPass<'a, D> {
             self.device,
             AttentionArgs {
                 shape: self.shape,
-                q: saved.q.first(rows * q_dim),
-                k: saved.k.at(kv_at, kv_len),
-                v: saved.v.at(kv_at, kv_len),
+                qkv: [
+                    saved.q.first(rows * q_dim),
+                    saved.k.at(kv_at, kv_len),
+                    saved.v.at(kv_at, kv_len),
+                ],
                 out: &mut saved.attn_out,
                 log_sums: &mut saved.log_sums,
             },
@@ -270,15 +270,19 @@ impl<'a, D: Device> LayerPass<'a, D> {
         device.attention_grad(
             self.shape,
             segments,
-            saved.q.first(rows * q_dim),
-            saved.k.first(rows * kv_dim),
-            saved.v.first(rows * kv_dim),
+            [
+                saved.q.first(rows * q_dim),
+                saved.k.first(rows * kv_dim),
+                saved.v.first(rows * kv_dim),
+            ],
             saved.attn_out.first(rows * q_dim),
             saved.log_sums.first(rows * c.heads),
             d.attn_out.first(rows * q_dim),
-            d.q.first_mut(rows * q_dim),
-            d.k.first_mut(rows * kv_dim),
-            d.v.first_mut(rows * kv_dim),
+            [
+                d.q.first_mut(rows * q_dim),
+                d.k.first_mut(rows * kv_dim),
+                d.v.first_mut(rows * kv_dim),
+            ],
         );
         self.qkv_grad(x, saved, d, pass);
         self.enter_grad(before.as_ref(), x, &saved.attn_norm_inverse, d, pass);

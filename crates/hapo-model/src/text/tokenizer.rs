@@ -4,13 +4,12 @@
 //! of the special tokens that its post-processor adds only those in front of a prompt. Templates write the others out
 //! themselves, and they become their ids wherever they appear in a text.
 
-use std::fmt;
 use std::panic;
 use std::path::{Path, PathBuf};
 
 use hapo_core::Refusal;
-use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde_json::{Map, Value};
 use tokenizers::{Encoding, PostProcessor, Token};
 
 use crate::files::{excerpt, read_bounded, refused};
@@ -71,19 +70,19 @@ impl Tokenizer {
         }
         // The library would panic on the two that follow: it cuts the prefix from tokens that may
         // be shorter, and writes merged tokens into a buffer as long as the longest known one.
+        let (made, known) = (model.longest_merge(), model.longest_token());
         let prefix = model.continuing_subword_prefix.unwrap_or_default();
-        if model.merges.longest > 0 && !prefix.is_empty() {
+        if made > 0 && !prefix.is_empty() {
             let (place, got) =
                 ("model.continuing_subword_prefix", format!("{:?}", excerpt(&prefix)));
             return Err(refused(file, place, "null in a byte-pair vocabulary", got));
         }
-        if model.merges.longest > model.vocab.longest {
-            let (made, known) = (model.merges.longest, model.vocab.longest);
+        if made > known {
             let expected = "merges that make tokens of the vocabulary";
             let got = format!("one of {made} bytes where the longest token has {known}");
             return Err(refused(file, "model.merges", expected, got).hint(RETAKE));
         }
-        let piece = if model.vocab.is_list { model.vocab.longest as u64 } else { 0 };
+        let piece = if model.vocab.is_array() { known as u64 } else { 0 };
         let most = model.max_input_chars_per_word.unwrap_or(0).max(piece);
         if most > MOST_PIECE {
             let expected = format!("pieces and words of at most {MOST_PIECE} bytes");
@@ -197,9 +196,9 @@ fn prefix_of(inner: &tokenizers::Tokenizer) -> tokenizers::Result<Vec<u32>> {
 struct Sketch {
     model: Model,
     #[serde(default)]
-    normalizer: serde_json::Value,
+    normalizer: Value,
     #[serde(default)]
-    decoder: serde_json::Value,
+    decoder: Value,
 }
 
 #[derive(Deserialize)]
@@ -208,93 +207,28 @@ struct Model {
     max_input_chars_per_word: Option<u64>,
     continuing_subword_prefix: Option<String>,
     #[serde(default)]
-    vocab: Tokens,
+    vocab: Value,
     #[serde(default)]
-    merges: Merges,
+    merges: Value,
 }
 
-/// The longest token of a vocabulary, in bytes, and whether it is a list of pieces with scores.
-#[derive(Default)]
-struct Tokens {
-    longest: usize,
-    is_list: bool,
-}
-
-/// The longest token that a merge makes, in bytes; 0 without merges. A merge is `["a", "b"]` or
-/// `"a b"`.
-#[derive(Default)]
-struct Merges {
-    longest: usize,
-}
-
-impl<'de> Deserialize<'de> for Tokens {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Longest)
-    }
-}
-
-impl<'de> Deserialize<'de> for Merges {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let longest = deserializer.deserialize_any(LongestMerge)?;
-        Ok(Self { longest })
-    }
-}
-
-/// Walks over an object of any size without keeping it.
-struct Longest;
-
-impl<'de> Visitor<'de> for Longest {
-    type Value = Tokens;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a vocabulary")
+impl Model {
+    /// Bytes of the longest token of a vocabulary, which is an object of tokens or a list of pieces with scores.
+    fn longest_token(&self) -> usize {
+        let keys = self.vocab.as_object().into_iter().flat_map(Map::keys).map(String::len);
+        let pieces = self.vocab.as_array().into_iter().flatten();
+        keys.chain(pieces.filter_map(|it| it.get(0)?.as_str()).map(str::len)).max().unwrap_or(0)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tokens, A::Error> {
-        let mut longest = 0;
-        while let Some((token, _)) = map.next_entry::<String, IgnoredAny>()? {
-            longest = longest.max(token.len());
-        }
-        Ok(Tokens { longest, is_list: false })
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tokens, A::Error> {
-        let mut longest = 0;
-        while let Some((token, _)) = list.next_element::<(String, IgnoredAny)>()? {
-            longest = longest.max(token.len());
-        }
-        Ok(Tokens { longest, is_list: true })
-    }
-}
-
-/// Walks over a list of any length without keeping it.
-struct LongestMerge;
-
-impl<'de> Visitor<'de> for LongestMerge {
-    type Value = usize;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of merges")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<usize, A::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged)]
-        enum Merge {
-            Pair(String, String),
-            Line(String),
-        }
-        let mut longest = 0;
-        while let Some(merge) = list.next_element()? {
-            longest = longest.max(match merge {
-                Merge::Pair(left, right) => left.len() + right.len(),
-                Merge::Line(line) => line.len().saturating_sub(1),
-            });
-        }
-        Ok(longest)
-    }
-
-    fn visit_unit<E>(self) -> Result<usize, E> {
-        Ok(0)
+    /// Bytes of the longest token that a merge makes, which is `["a", "b"]` or `"a b"`; 0 without merges.
+    fn longest_merge(&self) -> usize {
+        let made = |merge: &Value| match merge {
+            Value::String(line) => line.len().saturating_sub(1),
+            pair => {
+                let parts = pair.as_array().into_iter().flatten().filter_map(Value::as_str);
+                parts.map(str::len).sum()
+            }
+        };
+        self.merges.as_array().into_iter().flatten().map(made).max().unwrap_or(0)
     }
 }

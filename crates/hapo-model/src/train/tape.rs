@@ -337,7 +337,7 @@ impl<D: Device> Body<D> {
         pass(model, batch, index).forward(x, x_next, saved, scratch, |device, a| {
             let out = a.out.first_mut(rows * a.shape.q_dim());
             let log_sums = a.log_sums.first_mut(rows * a.shape.heads);
-            device.attention(a.shape, &batch.segments, a.q, a.k, a.v, out, log_sums);
+            device.attention(a.shape, &batch.segments, a.qkv, out, log_sums);
         });
     }
 

@@ -166,10 +166,8 @@ fn folders_are_written_as_they_were_read() {
         let out = tempfile::tempdir().unwrap();
         let to = out.path().join("model");
         let layout = Layout { dtype: hapo_model::Dtype::F32, ..Layout::default() };
-        folder::write(&to, &opened.config, &layout, |spec| {
-            opened.tensor(&spec.name).unwrap().unwrap()
-        })
-        .unwrap();
+        folder::write(&to, &opened.config, &layout, |spec| Ok(opened.tensor(&spec.name)?.unwrap()))
+            .unwrap();
         assert_eq!(folder::open(&to).unwrap().config, opened.config, "{family}");
         let file = "model.safetensors";
         assert_eq!(tensors(&to.join(file)), tensors(&dir(family).join(file)), "{family}");

@@ -728,7 +728,7 @@ fn a_configuration_made_by_hand_is_checked_too() {
     let (config, _) = read(&qwen3(), None).unwrap();
     let wrong = Config { family: "qwen4", ..config };
     let out = tempfile::tempdir().unwrap();
-    let refused = write(out.path(), &wrong, &Layout::default(), |_| Vec::new()).unwrap_err();
+    let refused = write(out.path(), &wrong, &Layout::default(), |_| Ok(Vec::new())).unwrap_err();
     let file = out.path().join("config.json");
     assert_eq!(
         refused.to_string(),

@@ -32,7 +32,6 @@ use transport::{Received, Transport};
 /// How long a client waits and how often it tries again.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// Most requests in flight.
     pub concurrency: usize,
     /// Longest time of one request, its answer included.
     pub timeout: Duration,

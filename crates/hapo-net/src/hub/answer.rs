@@ -8,7 +8,6 @@ use crate::http::ureq::http::{HeaderMap, Response};
 use hapo_core::Refusal;
 use serde_json::Value;
 
-/// Why an attempt failed.
 pub(crate) type Failure = crate::http::Failure<Refusal>;
 
 pub(crate) fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {

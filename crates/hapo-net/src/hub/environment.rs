@@ -40,11 +40,9 @@ pub struct Snapshot {
 pub struct Hub {
     /// Address without a slash at its end.
     pub endpoint: String,
-    /// Folder of the cache.
     pub cache: PathBuf,
     /// Sent to the hub, and to nobody else.
     pub token: Option<String>,
-    /// Use the cache only.
     pub offline: bool,
     /// The first wait before a further attempt; each next one is twice as long.
     pub backoff: Duration,

@@ -90,7 +90,7 @@ impl<'a> Fetcher<'a> {
         }
         let url = format!("{}/api/{}", self.hub.endpoint, self.repo.api_url());
         let found = self.with_retries(None, progress, |_| {
-            let mut answer = self.get(&self.agent, &url, &[], None)?;
+            let mut answer = self.get(&url, 0, None)?;
             let text = answer
                 .body_mut()
                 .with_config()
@@ -340,7 +340,6 @@ fn check_digest(part: &Path, etag: &str) -> Result<(), Failure> {
     Err(Failure::Later("its bytes have another SHA-256 than the hub says".to_owned(), None))
 }
 
-/// Percent-encodes a path.
 fn escaped(path: &str) -> String {
     path.bytes()
         .map(|b| {

@@ -4,29 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use hapo_core::{Refusal, if_there};
+use hapo_core::{Refusal, if_there, is_among};
 
 use crate::hub::id::is_plain_path;
 
 /// The files of a model that are needed to run it. Weights in one file are preferred to shards, as
 /// the reader of folders prefers them.
 pub(crate) fn model_files(names: &[String]) -> Vec<&str> {
-    const WITH_WEIGHTS: &[&str] = &[
-        "config.json",
-        "generation_config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "special_tokens_map.json",
-        "added_tokens.json",
-        "vocab.json",
-        "merges.txt",
-        "chat_template.jinja",
-    ];
+    const WITH_WEIGHTS: &str = "config.json generation_config.json tokenizer.json tokenizer_config.json \
+         special_tokens_map.json added_tokens.json vocab.json merges.txt chat_template.jinja";
     const SINGLE: &str = "model.safetensors";
     const INDEX: &str = "model.safetensors.index.json";
     let is_single = names.iter().any(|it| it == SINGLE);
     let is_wanted = |name: &str| {
-        WITH_WEIGHTS.contains(&name)
+        is_among(WITH_WEIGHTS, name)
             || if is_single {
                 name == SINGLE
             } else {

@@ -28,7 +28,6 @@ const MAX_ANSWER: u64 = 16 << 20;
 const ATTEMPTS: u32 = 5;
 const LFS: &str = "application/vnd.git-lfs+json";
 
-/// A file to push.
 #[derive(Clone, Debug)]
 pub struct Upload {
     /// Its path in the repository.
@@ -57,7 +56,6 @@ pub struct PushSettings {
 pub struct Pushed {
     pub url: String,
     pub commit: String,
-    /// Bytes sent to LFS.
     pub sent: u64,
 }
 
@@ -99,6 +97,17 @@ impl Hub {
         let sent = pusher.send_large(&large, progress)?;
         let (url, commit) = pusher.commit(&described, &in_lfs, settings, progress)?;
         Ok(Pushed { url, commit, sent })
+    }
+
+    /// A request with the token, where there is one.
+    pub(crate) fn authorised<B>(
+        &self,
+        request: ureq::RequestBuilder<B>,
+    ) -> ureq::RequestBuilder<B> {
+        match &self.token {
+            Some(token) => request.header("Authorization", format!("Bearer {token}")),
+            None => request,
+        }
     }
 }
 
@@ -162,7 +171,7 @@ impl Pusher<'_> {
             Some(HubError::NotPushed { status: Some(403), .. }) => {
                 let url = format!("{}/api/models/{}", self.hub.endpoint, self.repo.id);
                 let is_there =
-                    self.retried(progress, || Ok(self.authorised(self.agent.get(&url)).call()));
+                    self.retried(progress, || Ok(self.hub.authorised(self.agent.get(&url)).call()));
                 is_there.map(drop).map_err(|_| refusal)
             }
             _ => Err(refusal),
@@ -321,7 +330,7 @@ impl Pusher<'_> {
         }
         let url = self.api("commit");
         let mut answer = self.retried(progress, || {
-            let request = self.authorised(self.agent.post(&url));
+            let request = self.hub.authorised(self.agent.post(&url));
             Ok(request.header("Content-Type", "application/x-ndjson").send(lines.as_bytes()))
         })?;
         let answer = self.json(&mut answer, &url)?;
@@ -333,13 +342,6 @@ impl Pusher<'_> {
         let RepoId { id, revision } = self.repo;
         let revision = revision.replace('/', "%2F");
         format!("{}/api/models/{id}/{what}/{revision}", self.hub.endpoint)
-    }
-
-    fn authorised<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
-        match &self.hub.token {
-            Some(token) => request.header("Authorization", format!("Bearer {token}")),
-            None => request,
-        }
     }
 
     fn post(
@@ -354,7 +356,7 @@ impl Pusher<'_> {
         let is_hubs = url.strip_prefix(&self.hub.endpoint).is_some_and(|it| it.starts_with('/'));
         let mut answer = self.retried(progress, || {
             let request = self.agent.post(url);
-            let request = if is_hubs { self.authorised(request) } else { request };
+            let request = if is_hubs { self.hub.authorised(request) } else { request };
             let request = request.header("Content-Type", kind).header("Accept", kind);
             Ok(request.send(body.as_bytes()))
         })?;

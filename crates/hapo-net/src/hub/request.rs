@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::http::may_pass;
 use crate::http::ureq::http::Response;
-use crate::http::ureq::{self, Agent, Body};
+use crate::http::ureq::{self, Body};
 use hapo_core::Refusal;
 
 use crate::hub::answer::{Failure, header, refusal};
@@ -61,26 +61,19 @@ impl Fetcher<'_> {
     }
 
     fn head(&self, url: &str, name: &str) -> Result<Response<Body>, Failure> {
-        let mut request = self.first_answer.head(url);
-        if let Some(token) = &self.hub.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
-        }
-        self.judge(request.call(), Some(name))
+        self.judge(self.hub.authorised(self.first_answer.head(url)).call(), Some(name))
     }
 
+    /// What follows the first `done` bytes, where the server has parts.
     pub(crate) fn get(
         &self,
-        agent: &Agent,
         url: &str,
-        headers: &[(&str, String)],
+        done: u64,
         name: Option<&str>,
     ) -> Result<Response<Body>, Failure> {
-        let mut request = agent.get(url);
-        if let Some(token) = &self.hub.token {
-            request = request.header("Authorization", format!("Bearer {token}"));
-        }
-        for (key, value) in headers {
-            request = request.header(*key, value);
+        let mut request = self.hub.authorised(self.agent.get(url));
+        if done > 0 {
+            request = request.header("Range", format!("bytes={done}-"));
         }
         self.judge(request.call(), name)
     }
@@ -125,9 +118,7 @@ impl Fetcher<'_> {
             done = 0;
         }
         if done < size {
-            let range: Vec<(&str, String)> =
-                (done > 0).then(|| ("Range", format!("bytes={done}-"))).into_iter().collect();
-            let mut answer = self.get(&self.agent, url, &range, Some(name))?;
+            let mut answer = self.get(url, done, Some(name))?;
             if answer.status().as_u16() == 416 {
                 file.set_len(0).map_err(never("write"))?;
                 return Err(Failure::Later("the server refuses the rest".to_owned(), None));

@@ -76,7 +76,6 @@ pub fn workers(asked: usize) -> usize {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
-    /// It is an error.
     #[default]
     Stop,
     Wrong,

@@ -55,7 +55,6 @@ pub(crate) enum Ended {
     Failed(Failure),
 }
 
-/// Lines of standard output.
 #[derive(Debug)]
 enum Printed {
     Line(String),

@@ -8,7 +8,7 @@
 pub(crate) mod resume;
 pub(crate) mod stage_output;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::fs;
 use std::io::{self, Read, Write};

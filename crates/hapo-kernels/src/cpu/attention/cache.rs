@@ -12,7 +12,7 @@ use crate::cpu::convert::{nearest, widen};
 use crate::cpu::pool::Cpu;
 use crate::cpu::product::kernel::CHAIN;
 use crate::cpu::share::Shared;
-use crate::isa::{fma, kernel};
+use crate::isa::{Isa, fma, kernel};
 use crate::lanes::{Lanes, WIDTH, wide_kernel};
 use crate::number_format::NumberFormat;
 use crate::shapes::{AttentionShape, CacheLayer, CacheRow, PAGE};
@@ -88,14 +88,7 @@ pub(in crate::cpu) fn attention_decode(
     [q, k, v]: [&[f32]; 3],
     out: &mut [f32],
 ) {
-    assert!(
-        q.len() == rows.len() * shape.q_dim() && out.len() == q.len(),
-        "q and out are [rows, heads · head_dim]"
-    );
-    assert!(
-        k.len() == rows.len() * shape.kv_dim() && v.len() == k.len(),
-        "k and v are [rows, kv_heads · head_dim]"
-    );
+    shape.expect_rows(rows.len(), &[q.len(), out.len()], &[k.len(), v.len()]);
     let (group, width) = (shape.group(), shape.head_dim);
     let out = Shared::new(out);
     cpu.for_tasks(rows.len() * shape.kv_heads, |task| {
@@ -258,7 +251,8 @@ fn attend<const G: usize>(
     out: &mut [f32],
 ) {
     let keys = task.row.positions();
-    cached_scores::<G>(task, q, scores, wide);
+    let isa = Isa::current();
+    cached_scores::<G>(isa, task, q, scores, wide);
     new_scores::<G>(q, task.k, task.stride, keys - 1, scores);
     let mut inverse = [0.0_f32; G];
     for (g, inverse) in inverse.iter_mut().enumerate() {
@@ -267,7 +261,7 @@ fn attend<const G: usize>(
         let (_, sum) = softmax_row(&mut scores[task.first..]);
         *inverse = 1.0 / sum;
     }
-    weighted_values::<G>(task, scores, &inverse, wide, out);
+    weighted_values::<G>(isa, task, scores, &inverse, wide, out);
 }
 
 wide_kernel! {

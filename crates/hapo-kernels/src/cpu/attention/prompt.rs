@@ -38,14 +38,7 @@ pub(in crate::cpu) fn forward(
     log_sums: &mut [f32],
 ) {
     let rows = log_sums.len() / shape.heads;
-    assert!(
-        q.len() == rows * shape.q_dim() && out.len() == q.len(),
-        "q and out are [rows, heads · head_dim]"
-    );
-    assert!(
-        k.len() == rows * shape.kv_dim() && v.len() == k.len(),
-        "k and v are [rows, kv_heads · head_dim]"
-    );
+    shape.expect_rows(rows, &[q.len(), out.len()], &[k.len(), v.len()]);
     let tasks: Vec<(SegmentRow, Range<usize>)> = segments
         .iter()
         .flat_map(|&s| {
@@ -144,9 +137,7 @@ fn forward_task(
 
 /// State that the forward saved for the backward, and the gradient of the output.
 pub(in crate::cpu) struct Saved<'a> {
-    pub(in crate::cpu) q: &'a [f32],
-    pub(in crate::cpu) k: &'a [f32],
-    pub(in crate::cpu) v: &'a [f32],
+    pub(in crate::cpu) qkv: [&'a [f32]; 3],
     pub(in crate::cpu) out: &'a [f32],
     pub(in crate::cpu) log_sums: &'a [f32],
     pub(in crate::cpu) dout: &'a [f32],
@@ -160,14 +151,8 @@ pub(in crate::cpu) fn backward(
     [dq, dk, dv]: [&mut [f32]; 3],
 ) {
     let rows = saved.log_sums.len() / shape.heads;
-    assert!(
-        dq.len() == rows * shape.q_dim() && saved.q.len() == dq.len(),
-        "q and dq are [rows, heads · head_dim]"
-    );
-    assert!(
-        dk.len() == rows * shape.kv_dim() && dv.len() == dk.len() && saved.k.len() == dk.len(),
-        "k, v and their gradients are [rows, kv_heads · head_dim]"
-    );
+    let [q, k, v] = saved.qkv.map(<[f32]>::len);
+    shape.expect_rows(rows, &[q, dq.len()], &[k, v, dk.len(), dv.len()]);
     let mut prefix_groups: Vec<&[SegmentRow]> =
         segments.chunk_by(|a, b| a.prefix_group == b.prefix_group).collect();
     // The longest first; the order in which prefix groups run changes no bits.
@@ -223,9 +208,9 @@ fn backward_task(
                 block_rows * width,
             ],
         );
-        gather_transposed(shape, segment, keys, head, saved.k, kt, stride);
-        gather_transposed(shape, segment, keys, head, saved.v, vt, stride);
-        gather(shape, segment, keys, head, saved.k, k);
+        gather_transposed(shape, segment, keys, head, saved.qkv[1], kt, stride);
+        gather_transposed(shape, segment, keys, head, saved.qkv[2], vt, stride);
+        gather(shape, segment, keys, head, saved.qkv[1], k);
         dk_local.fill(0.0);
         dv_local.fill(0.0);
         for first in (0..len).step_by(QUERIES) {
@@ -234,7 +219,7 @@ fn backward_task(
             let rows = n * group;
             let block = first..first + n;
             let from = skipped(shape, prefix + first);
-            gather_queries(shape, segment, block.clone(), head, saved.q, shape.scale(), q);
+            gather_queries(shape, segment, block.clone(), head, saved.qkv[0], shape.scale(), q);
             gather_queries(shape, segment, block, head, saved.dout, 1.0, dout);
             attend_scores(rows, from..limit, width, q, kt, stride, p);
             attend_scores(rows, from..limit, width, dout, vt, stride, dp);

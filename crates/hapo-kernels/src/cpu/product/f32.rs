@@ -26,38 +26,18 @@ impl<'a> Start<'a> {
     }
 }
 
-/// `y = start + x · w`.
+/// `y = start + x · w`, `right` being w.
 pub(in crate::cpu) fn forward(
     cpu: &Cpu,
-    shape: MatShape,
+    MatShape { rows, inputs, outputs }: MatShape,
     x: &[f32],
-    w: &[f32],
+    right: Right,
     start: Start,
     y: &mut [f32],
 ) {
-    let MatShape { rows, inputs, outputs } = shape;
     assert_eq!(x.len(), rows * inputs, "x is [rows, inputs]");
-    assert_eq!(w.len(), inputs * outputs, "w is [inputs, outputs]");
     let left = Left { data: x, row_stride: inputs, step_stride: 1 };
-    let right = Right::Numbers { data: w, step_stride: outputs, column_stride: 1 };
     multiply(cpu, [rows, outputs, inputs], left, right, start, y);
-}
-
-/// `dx = start + dy · wᵀ`.
-pub(in crate::cpu) fn input_grad(
-    cpu: &Cpu,
-    shape: MatShape,
-    dy: &[f32],
-    w: &[f32],
-    start: Start,
-    dx: &mut [f32],
-) {
-    let MatShape { rows, inputs, outputs } = shape;
-    assert_eq!(dy.len(), rows * outputs, "dy is [rows, outputs]");
-    assert_eq!(w.len(), inputs * outputs, "w is [inputs, outputs]");
-    let left = Left { data: dy, row_stride: outputs, step_stride: 1 };
-    let right = Right::Numbers { data: w, step_stride: 1, column_stride: outputs };
-    multiply(cpu, [rows, inputs, outputs], left, right, start, dx);
 }
 
 /// `dw = start + xᵀ · dy`.
@@ -78,7 +58,7 @@ pub(in crate::cpu) fn weight_grad(
 }
 
 /// `y [m, n] = start + left · right`, in tiles that share nothing.
-pub(in crate::cpu) fn multiply(
+fn multiply(
     cpu: &Cpu,
     [m, n, k]: [usize; 3],
     left: Left,

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use super::tile::{Copied, Halves, Numbers, Rows, Start, Tile, ahead, largest};
 use crate::cpu::buffer::CpuBuf;
 use crate::isa::Isa;
-use crate::lanes::{Lanes, WIDTH};
+use crate::lanes::{Lanes, WIDTH, wide_kernel};
 
 /// Steps of one chain of multiply-adds.
 pub(in crate::cpu) const CHAIN: usize = 512;
@@ -93,32 +93,8 @@ pub(in crate::cpu) fn product(p: Product, dst: *mut f32, stride: usize) {
     });
 }
 
-#[cfg(target_arch = "x86_64")]
-fn in_room(isa: Isa, p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
-    use crate::lanes::{Avx2, Avx512, Plain};
-
-    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
-    fn avx512(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
-        tiles::<Avx512>(p, dst, stride, room);
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    fn avx2(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
-        tiles::<Avx2>(p, dst, stride, room);
-    }
-
-    match isa {
-        // SAFETY: an `Isa` names only sets whose features were detected.
-        Isa::Avx512 => unsafe { avx512(p, dst, stride, room) },
-        // SAFETY: as above.
-        Isa::Avx2 => unsafe { avx2(p, dst, stride, room) },
-        Isa::Portable => tiles::<Plain>(p, dst, stride, room),
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn in_room(_: Isa, p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) {
-    tiles::<crate::lanes::Plain>(p, dst, stride, room);
+wide_kernel! {
+    fn in_room<V>(p: Product, dst: *mut f32, stride: usize, room: &mut [f32]) = tiles
 }
 
 /// Whether tiles run down whole chains of a right factor whose steps are `far` apart: they are wide enough that memory is

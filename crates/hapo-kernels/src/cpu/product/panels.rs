@@ -8,46 +8,11 @@
 //! Bits: the same chain of multiply-adds, broken every 512 steps, as every other product; with
 //! weights that are bf16 numbers the result is that of [`super::f32`], bit for bit.
 
-use super::f32::{Start, multiply};
-use super::kernel::{Left, PANEL, Right, panel_words};
+use super::kernel::PANEL;
 use crate::cpu::convert::halves;
 use crate::cpu::pool::Cpu;
 use crate::cpu::share::Shared;
 use crate::lanes::WIDTH;
-use crate::shapes::MatShape;
-
-/// `y = start + x · w`.
-pub(in crate::cpu) fn forward(
-    cpu: &Cpu,
-    MatShape { rows, inputs, outputs }: MatShape,
-    x: &[f32],
-    packed: &[f32],
-    start: Start,
-    y: &mut [f32],
-) {
-    assert_eq!(x.len(), rows * inputs, "x is [rows, inputs]");
-    assert_eq!(packed.len(), panel_words(inputs, outputs), "a word for two weights");
-    assert_eq!(y.len(), rows * outputs, "y is [rows, outputs]");
-    let left = Left { data: x, row_stride: inputs, step_stride: 1 };
-    let right = Right::Panels { words: bytemuck::cast_slice(packed), steps: inputs };
-    multiply(cpu, [rows, outputs, inputs], left, right, start, y);
-}
-
-/// `dx = start + dy · wᵀ`.
-pub(in crate::cpu) fn input_grad(
-    cpu: &Cpu,
-    MatShape { rows, inputs, outputs }: MatShape,
-    dy: &[f32],
-    packed: &[f32],
-    start: Start,
-    dx: &mut [f32],
-) {
-    assert_eq!(dy.len(), rows * outputs, "dy is [rows, outputs]");
-    assert_eq!(packed.len(), panel_words(inputs, outputs), "a word for two weights");
-    let left = Left { data: dy, row_stride: outputs, step_stride: 1 };
-    let right = Right::Turned { words: bytemuck::cast_slice(packed), columns: inputs };
-    multiply(cpu, [rows, inputs, outputs], left, right, start, dx);
-}
 
 /// `x [tokens, width]` = the tokens' columns of packed weights `[width, vocabulary]`.
 pub(in crate::cpu) fn embed(

@@ -9,13 +9,13 @@ use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{Accumulate, AdamW, EmbeddingLayout};
 use crate::span::Buffer;
-use crate::weight::{Held, Numbers, NumbersMut, Output, Placed};
+use crate::weight::{Held, Matrix, Numbers, NumbersMut, Output, Placed};
 
 const FROZEN: Held = Held::Frozen(NumberFormat::Bf16);
 
 fn weight(cpu: &Cpu, shape: [usize; 2], held: Held, values: &[f32]) -> CpuWeight {
-    let mut it = cpu.weight(shape, held).unwrap();
-    cpu.write(&mut it, 0, values);
+    let mut it = CpuWeight::zeros(cpu, shape, held).unwrap();
+    it.write(cpu, 0, values);
     it
 }
 
@@ -194,7 +194,7 @@ fn packed_weights_unpack_and_are_looked_up_rounded() {
         let packed = weight(&cpu, [inputs, outputs], FROZEN, &values);
         let rounded: Vec<f32> = values.iter().map(|it| round(*it)).collect();
         let mut back = vec![0.0; values.len()];
-        cpu.read(&packed, 0, &mut back);
+        packed.read(&cpu, 0, &mut back);
         assert_eq!(bits(&back), bits(&rounded));
         let tokens: Vec<u32> = (0..outputs as u32).rev().collect();
         let mut x = buf(&cpu, &values);
@@ -232,21 +232,21 @@ fn split_weights_are_exactly_the_f32_and_move_as_they_do() {
         for (value, bits) in values.iter_mut().zip(odd) {
             *value = f32::from_bits(bits);
         }
-        let mut split = cpu.weight(shape, Held::Trained).unwrap();
+        let mut split = CpuWeight::zeros(&cpu, shape, Held::Trained).unwrap();
         // In two pieces, the second first.
         let cut = n / 3;
         for part in [cut..n, 0..cut] {
-            cpu.write(&mut split, part.start, &values[part]);
+            split.write(&cpu, part.start, &values[part]);
         }
         let read = |split: &CpuWeight| {
             let mut all = vec![0.0; n];
             let (one, two) = all.split_at_mut(n / 2);
-            cpu.read(split, 0, one);
-            cpu.read(split, n / 2, two);
+            split.read(&cpu, 0, one);
+            split.read(&cpu, n / 2, two);
             all
         };
         assert_eq!(bits(&read(&split)), bits(&values));
-        let upper = read(&cpu.copy_of(&split).unwrap());
+        let upper = read(&split.copy_of(&cpu).unwrap());
         for (upper, value) in upper.iter().zip(&values) {
             let nearest = value.to_bits().wrapping_add(0x8000) & 0xffff_0000;
             assert_eq!(upper.to_bits(), nearest, "{value:e}");
@@ -255,7 +255,7 @@ fn split_weights_are_exactly_the_f32_and_move_as_they_do() {
         for it in &mut values {
             *it = it.clamp(-1e4, 1e4);
         }
-        cpu.write(&mut split, 0, &values);
+        split.write(&cpu, 0, &values);
         let [g, m, v] = [5, 6, 7].map(|seed| numbers(n + 13, seed));
         let v: Vec<f32> = v.iter().map(|it| it.abs()).collect();
         let (g, mut w) = (buf(&cpu, &g), weight(&plain, shape, Held::Trained, &values));
@@ -265,7 +265,7 @@ fn split_weights_are_exactly_the_f32_and_move_as_they_do() {
         };
         let plain_read = |w: &CpuWeight| {
             let mut all = vec![0.0; n];
-            plain.read(w, 0, &mut all);
+            w.read(&plain, 0, &mut all);
             all
         };
         let (mut m1, mut v1) = (buf(&cpu, &m), buf(&cpu, &v));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::cpu::convert::nearest;
 use crate::cpu::pool::Cpu;
-use crate::cpu::product::f32::{Start, forward, input_grad, weight_grad};
+use crate::cpu::product::f32::{Start, forward, weight_grad};
 use crate::shapes::MatShape;
 
 /// Numbers in [-1, 1), or among them zeros of both signs, denormals, infinities and NaN.
@@ -141,8 +141,14 @@ fn threads_and_the_number_of_rows_change_no_bits() {
             let cpu = Cpu::new(threads).unwrap();
             let (mut y, mut dx) = (vec![0.0; rows * outputs], old[..rows * inputs].to_vec());
             let mut dw = old[..inputs * outputs].to_vec();
-            forward(&cpu, shape, &x, &w, Start::Bias(&bias), &mut y);
-            input_grad(&cpu, shape, &dy, &w, Start::Existing, &mut dx);
+            let right = |step_stride, column_stride| Right::Numbers {
+                data: &w,
+                step_stride,
+                column_stride,
+            };
+            forward(&cpu, shape, &x, right(outputs, 1), Start::Bias(&bias), &mut y);
+            let turned = MatShape { rows, inputs: outputs, outputs: inputs };
+            forward(&cpu, turned, &dy, right(1, outputs), Start::Existing, &mut dx);
             weight_grad(&cpu, shape, &x, &dy, Start::Existing, &mut dw);
             [y, dx, dw].map(|it| bits(&it))
         };
@@ -160,7 +166,8 @@ fn threads_and_the_number_of_rows_change_no_bits() {
         let (cpu, last) = (Cpu::new(1).unwrap(), rows - 1);
         let mut alone = vec![0.0; outputs];
         let x = &x[last * inputs..];
-        forward(&cpu, MatShape { rows: 1, ..shape }, x, &w, Start::Bias(&bias), &mut alone);
+        let right = Right::Numbers { data: &w, step_stride: outputs, column_stride: 1 };
+        forward(&cpu, MatShape { rows: 1, ..shape }, x, right, Start::Bias(&bias), &mut alone);
         assert_eq!(bits(&alone), one[0][last * outputs..], "{shape:?}: one row alone");
     }
 }

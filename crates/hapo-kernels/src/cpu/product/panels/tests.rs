@@ -6,9 +6,9 @@ use super::*;
 use crate::cpu::{CpuBuf, CpuWeight};
 use crate::device::Device;
 use crate::number_format::NumberFormat;
-use crate::shapes::{Accumulate, EmbeddingLayout};
+use crate::shapes::{Accumulate, EmbeddingLayout, MatShape};
 use crate::span::Buffer;
-use crate::weight::{Held, Numbers, Output};
+use crate::weight::{Held, Matrix, Numbers, Output};
 
 const FROZEN: Held = Held::Frozen(NumberFormat::Bf16);
 
@@ -19,8 +19,8 @@ fn buf(cpu: &Cpu, values: &[f32]) -> CpuBuf {
 }
 
 fn weight(cpu: &Cpu, shape: [usize; 2], held: Held, values: &[f32]) -> CpuWeight {
-    let mut it = cpu.weight(shape, held).unwrap();
-    cpu.write(&mut it, 0, values);
+    let mut it = CpuWeight::zeros(cpu, shape, held).unwrap();
+    it.write(cpu, 0, values);
     it
 }
 
@@ -60,7 +60,7 @@ fn bf16_weights_give_the_bits_of_the_other_products() {
             let matrix = [inputs, outputs];
             let wide = weight(&cpu, matrix, Held::Trained, &w);
             let mut quick = weight(&cpu, matrix, Held::Trained, &w);
-            assert!(cpu.pack_for_decode(&mut quick).unwrap());
+            assert!(quick.pack_for_decode(&cpu).unwrap());
             let packed = weight(&cpu, matrix, FROZEN, &w);
             for kind in 0..3 {
                 let onto = || match kind {
@@ -94,7 +94,7 @@ fn packed_weights_are_all_that_is_needed() {
             let wide = weight(&cpu, [inputs, outputs], Held::Trained, &w);
             let packed = weight(&cpu, [inputs, outputs], FROZEN, &w);
             let mut back = vec![0.0; w.len()];
-            cpu.read(&packed, 0, &mut back);
+            packed.read(&cpu, 0, &mut back);
             assert_eq!(back, w);
             let tokens: Vec<u32> = (0..outputs as u32).rev().collect();
             let mut x = buf(&cpu, &w);
@@ -129,10 +129,10 @@ fn packed_weights_are_all_that_is_needed() {
 fn other_weights_are_told_apart_and_rounded() {
     let cpu = Cpu::new(1).unwrap();
     let mut wide = weight(&cpu, [1, 2], Held::Trained, &[1.0, 1.001]);
-    assert!(!cpu.pack_for_decode(&mut wide).unwrap());
+    assert!(!wide.pack_for_decode(&cpu).unwrap());
     let packed = weight(&cpu, [1, 2], FROZEN, &[1.0, 1.001]);
     let mut back = [0.0; 2];
-    cpu.read(&packed, 0, &mut back);
+    packed.read(&cpu, 0, &mut back);
     assert_eq!(back, [1.0, 1.0]);
 }
 
@@ -141,8 +141,8 @@ fn other_weights_are_told_apart_and_rounded() {
 fn a_write_and_an_update_undo_the_copy_for_few_rows() {
     let cpu = Cpu::new(1).unwrap();
     let mut w = weight(&cpu, [1, 2], Held::Trained, &[1.0, 2.0]);
-    assert!(cpu.pack_for_decode(&mut w).unwrap());
-    cpu.write(&mut w, 1, &[4.0]);
+    assert!(w.pack_for_decode(&cpu).unwrap());
+    w.write(&cpu, 1, &[4.0]);
     let (x, mut y) = (buf(&cpu, &[1.0]), buf(&cpu, &[0.0; 2]));
     let shape = MatShape { rows: 1, inputs: 1, outputs: 2 };
     let output = Output { weight: &w, onto: Accumulate::Nothing, y: y.first_mut(2) };
