@@ -7,7 +7,6 @@ pub(crate) mod math;
 mod meant;
 pub(crate) mod oat;
 mod spellings;
-mod unknowns;
 
 use crate::error::GoldError;
 use crate::grader::Grader;
@@ -23,7 +22,7 @@ pub static GRADERS: &[&dyn Grader] = &[
     &format::FORMAT,
 ];
 
-/// The grader of recipes that name none, with the extraction that is [`crate::Extraction::default`].
+/// The grader of recipes that name none, with the extraction that is [`crate::Extraction::default`] .
 pub const DEFAULT_GRADER: &str = "math";
 
 /// The grader of that name.
