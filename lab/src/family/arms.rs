@@ -8,8 +8,8 @@ use hapo_data::task::TeacherSteps;
 
 use crate::family::arm::{Arm, Base, RowName, Search, Section, recipe};
 use crate::family::ladder::RUNGS;
+use crate::family::paper;
 use crate::family::real;
-use crate::paper::rows;
 
 /// Seed of the searches.
 pub(crate) const SEARCH_SEED: u64 = 1000;
@@ -311,7 +311,7 @@ pub(crate) fn has_stage(recipe: &str, set: &str) -> bool {
 
 /// Every arm; a table is a choice of them, so that no run is made twice.
 pub(crate) static ARMS: LazyLock<Vec<Arm>> = LazyLock::new(|| {
-    let mut arms: Vec<Arm> = real::arms().chain(rows::arms()).collect();
+    let mut arms: Vec<Arm> = real::arms().chain(paper::arms()).collect();
     // A search may be of a method that its cell's table does not have.
     let searched = CELLS.iter().filter(|cell| cell.name == SEARCHED_ON);
     let searched = searched.flat_map(|cell| METHODS.iter().map(|method| cell.arm(method)));

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::family::arm::{Arm, Base, recipe};
 use crate::family::arms::has_stage;
 use crate::family::ladder::RUNGS;
+use crate::family::paper::in_folder;
 use crate::family::plan::{StudyObserver, StudyPlan};
 use crate::family::scores::{
     Cost, Curves, Last, Look, Made, Problems, Scores, Target, problem_sets, score, success,
@@ -18,7 +19,6 @@ use crate::family::scores::{
 };
 use crate::family::training::train;
 use crate::family::{ladder, real};
-use crate::paper::rows::in_folder;
 
 /// A run to make.
 #[derive(Clone, Debug)]

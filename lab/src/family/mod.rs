@@ -9,6 +9,7 @@ pub(crate) mod arms;
 mod job;
 mod ladder;
 pub(crate) mod make;
+pub(crate) mod paper;
 pub(crate) mod plan;
 mod rates;
 mod real;

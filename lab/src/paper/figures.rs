@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use hapo_core::operator;
 
-use super::rows::{HOSTS, STABILITY, arm_name};
 use crate::chart::{self, Line, Panel, Point};
+use crate::family::paper::{HOSTS, STABILITY, arm_name};
 use crate::family::scores::{Scores, mean};
 use crate::family::tables::Done;
 

@@ -1,10 +1,9 @@
 //! `hapo-lab paper`: each table and figure of the paper at CPU size, by one command.
 //!
-//! The runs are those of [`rows`]; the page and its figures come from their record alone.
+//! The runs are those of [`crate::family::paper`]; the page and its figures come from their record alone.
 
 mod figures;
 mod page;
-pub(crate) mod rows;
 
 use std::path::{Path, PathBuf};
 
@@ -14,10 +13,10 @@ use hapo_cli::support::arguments;
 use hapo_run::write_atomically;
 
 use crate::family::make::study;
+use crate::family::paper::{SECTIONS, STABILITY_TABLE, write_stability_file};
 use crate::family::plan::StudyPlan;
 use crate::family::record::Record;
 use crate::family::{StudyProgress, arm::Section};
-use rows::{SECTIONS, STABILITY_TABLE};
 
 /// Each table and figure of the paper at CPU size: runs, page and pictures.
 ///
@@ -60,7 +59,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let record = args.records.join(RECORD);
     if !args.tables {
         let plan = args.plan(threads)?;
-        rows::write_stability_file(&plan.out)?;
+        write_stability_file(&plan.out)?;
         let observer = StudyProgress::new(args.quiet, args.jobs == 1)?;
         let outcome = study(&plan, &observer)?;
         hapo_run::create_folder(&args.records)?;

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use anyhow::Result;
 
 use super::figures::{looks, runs_of};
-use super::rows::{HOSTS, Printed, SECTIONS, STABILITY, TABLE_1, TABLE_2};
 use crate::exact::{Count, fisher};
+use crate::family::paper::{HOSTS, Printed, SECTIONS, STABILITY, TABLE_1, TABLE_2};
 use crate::family::scores::{Scores, mean};
 use crate::family::tables::{Difference, Done, StudyResults, Table, estimated, p_value};
 use crate::seeds::holm;

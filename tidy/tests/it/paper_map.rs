@@ -65,6 +65,7 @@ const ABOUT: &[(&str, &str)] = &[
     ("D41", "rollouts of an engine that is not ours"),
     ("D43", "imitation between the steps shares the optimiser"),
     ("D44", "the order of prompts reads no memory"),
+    ("D45", "the grader of a recipe that names none"),
 ];
 
 /// Decisions that are announced and not made, so that no test can name them.
@@ -100,7 +101,7 @@ fn the_paper_map_is_that_of_the_comments() {
         found.entry(reference).or_default().tests.insert((file, test));
     }
     let mut text = String::from(
-        "# From the paper to the code\n\nMade from the comments that name an equation or a decision ([D1 to D44](../decisions.md): what this project does where the paper is silent, ambiguous or wrong), from the names of the tests, and from the tests that the page of decisions names; `UPDATE_EXPECT=1 cargo test -p hapo-tidy --test it paper_map` writes it anew.\n\n| | what | code | tests |\n|---|---|---|---|\n",
+        "# From the paper to the code\n\nMade from the comments that name an equation or a decision ([D1 to D45](../decisions.md): what this project does where the paper is silent, ambiguous or wrong), from the names of the tests, and from the tests that the page of decisions names; `UPDATE_EXPECT=1 cargo test -p hapo-tidy --test it paper_map` writes it anew.\n\n| | what | code | tests |\n|---|---|---|---|\n",
     );
     let mut untested = Vec::new();
     for (reference, about) in ABOUT {

@@ -1,6 +1,6 @@
 //! What stands around an answer and changes what it says.
 //!
-//! `\boxed{21}+1` is 22, `not \boxed{7}` is no answer, and `\boxed{7} or 8` is two. Looked at where an extraction finds
+//! `\boxed{21}+1` is 22, and `not \boxed{7}` is no answer. Looked at where an extraction finds
 //! the answer, the first by the policies that read meaning alone. The price is that signs in a sentence may be taken for signs of a formula.
 
 use std::borrow::Cow;
@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use crate::cursor::{SPACES, without_spaces};
 use crate::marks::tail;
 use crate::meaning::DEGREES;
-use crate::normalise::bare;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Around<'a> {
@@ -23,13 +22,13 @@ pub(crate) struct Around<'a> {
 
 impl<'a> Around<'a> {
     /// What the texts before and behind a box make of it.
-    pub(crate) fn of(before: &str, after: &'a str) -> Around<'a> {
+    pub(crate) fn of(before: &str, after: &str) -> Around<'a> {
         let is_in_formula = is_in_formula(before);
         Around {
             is_part: leads_on(before, after, is_in_formula)
                 || goes_on(before, after, is_in_formula),
-            is_denied: is_denied(before) || is_taken_back(after),
-            alternatives: alternative(after).map(Cow::Borrowed).into_iter().collect(),
+            is_denied: is_denied(before),
+            alternatives: Vec::new(),
             letter: None,
         }
     }
@@ -157,26 +156,10 @@ fn goes_on(before: &str, after: &str, is_in_formula: bool) -> bool {
         || after.starts_with(is_digit)
 }
 
-/// Most bytes between the argument of a command and the command.
-const MAX_ARGUMENT: usize = 140;
-
 /// True if the braces that follow hold the argument of a command that makes another value of it.
 fn is_argument(before: &str) -> bool {
-    const FRACTIONS: [&str; 4] = ["\\frac", "\\dfrac", "\\tfrac", "\\binom"];
-    let first = before.trim_end().strip_suffix('}').and_then(|it| {
-        let mut level = 1_usize;
-        it.bytes().enumerate().rev().take(MAX_ARGUMENT).find_map(|(at, byte)| {
-            level = match byte {
-                b'}' => level + 1,
-                b'{' => level - 1,
-                _ => level,
-            };
-            (level == 0).then(|| &it[..at])
-        })
-    });
-    ends(before, &["^", "_", "\\sqrt", "\\sqrt[3]"])
-        || ends(before, &FRACTIONS)
-        || first.is_some_and(|it| ends(it, &FRACTIONS))
+    const COMMANDS: [&str; 8] = ["^", "_", "\\sqrt", "]", "}", "\\frac", "\\dfrac", "\\binom"];
+    ends(before.trim_end(), &COMMANDS)
 }
 
 /// Most bytes before a box that are looked at for words.
@@ -199,42 +182,4 @@ fn is_denied(before: &str) -> bool {
         || DENIALS.iter().any(denies)
         || words.contains("wrong answer")
         || words.contains("incorrect answer")
-}
-
-/// Words behind a box that are looked at.
-const MAX_WORDS_BEHIND: usize = 16;
-
-/// True if the sentence goes on and takes the answer back: `\boxed{7}, wait, that is wrong`.
-fn is_taken_back(after: &str) -> bool {
-    let sentence = after.split(['.', '\n']).next().unwrap_or_default();
-    let mut words = sentence.split(|c: char| !c.is_alphanumeric()).take(MAX_WORDS_BEHIND);
-    words.any(|it| matches!(it, "wrong" | "incorrect" | "wait" | "Wait"))
-}
-
-/// The value that is offered behind a box: `\boxed{7} or 8`.
-fn alternative(after: &str) -> Option<&str> {
-    const SPACES: [&str; 8] = ["$", "\\)", "\\]", "(", ",", "*", "\\ ", "\\quad"];
-    const OR: [&str; 6] = ["or ", "\\text{ or }", "\\text{or }", "\\text{ or ", "\\lor", "\\vee"];
-    const AND: [&str; 2] = ["and ", "\\text{ and }"];
-    const DOUBTS: [&str; 4] = ["maybe ", "perhaps ", "possibly ", "even "];
-    const VALUES: [&str; 4] = ["\\frac", "\\sqrt", "\\dfrac", "\\pi"];
-    let mut rest = after.lines().next()?.trim_start();
-    while let Some(shorter) = SPACES.iter().find_map(|it| rest.strip_prefix(it)) {
-        rest = shorter.trim_start();
-    }
-    let behind = |words: &[&str]| words.iter().find_map(|it| rest.strip_prefix(it));
-    let (offer, is_certain) = match behind(&OR) {
-        Some(it) => (it, true),
-        None if after.trim_start().starts_with(',') => (behind(&AND).unwrap_or(rest), false),
-        None => (behind(&AND)?, false),
-    };
-    let offer = offer.trim_start();
-    let offer = DOUBTS.iter().find_map(|it| offer.strip_prefix(it)).unwrap_or(offer);
-    let end = if is_certain { offer.find([',', ';', ')']) } else { None };
-    let end = end.or_else(|| offer.find(". ")).unwrap_or(offer.len());
-    let offered = bare(&offer[..end]);
-    let is_value = offered.starts_with(|c: char| is_digit(c) || matches!(c, '-' | '−'))
-        || begins(offered, &VALUES);
-    // What "and" or a comma joins may be another clause.
-    (is_value && (is_certain || !offered.contains(' '))).then_some(offered)
 }

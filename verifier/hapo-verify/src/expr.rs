@@ -335,10 +335,6 @@ impl Expr {
         test(self) || self.children().into_iter().any(|it| it.any(test))
     }
 
-    pub(crate) fn has_infinity(&self) -> bool {
-        self.any(&mut |it| matches!(it, Expr::Infinity | Expr::NegInfinity))
-    }
-
     /// This expression as one matrix, where it is made of matrices and factors.
     pub(crate) fn as_matrix(&self) -> Option<Expr> {
         match self {

@@ -24,9 +24,8 @@
 //!
 //! `extract` finds the candidates for the final answer, best first; `normalise` opens boxes, drops units and expands
 //! shorthand; `parse` reads LaTeX or plain arithmetic into a small exact expression; `compare` asks, in Math-Verify's
-//! order, whether two expressions mean the same; `numeric` decides values: exactly where rational, modulo a prime for
-//! rational functions of symbols, else to 50 digits at fixed points. Each [`Judgement`] says what was extracted, how
-//! both sides were read, and which rule decided.
+//! order, whether two expressions mean the same; `numeric` decides values: exactly where rational, else to 50 digits
+//! at fixed points. Each [`Judgement`] says what was extracted, how both sides were read, and which rule decided.
 //!
 //! # The bounds
 //!
@@ -37,9 +36,8 @@
 //! | a number literal | 8,192 digits |
 //! | a computed number | 65,536 bits; beyond, values are compared in floating point or not at all |
 //! | a factorial, a binomial | 5,000 |
-//! | a sum or product that is added up | 2,000 terms exactly, 10,001 modulo two primes or to 50 digits; sums of polynomials have a closed form |
-//! | one judgement | 100,000 steps, large operations counted by their size; four long sums take 150,000 each beside that |
-//! | a condition that is solved | 12 relations in 500 bytes |
+//! | one judgement | 100,000 steps, large operations counted by their size |
+//! | a condition that is read | 12 relations in 500 bytes |
 //! | candidates in one priority group | 48 |
 //!
 //! Scans of a completion are linear: a megabyte takes a few milliseconds. [`grade`] on a boxed number takes a few
@@ -89,7 +87,7 @@ pub use graders::exact::{EXACT, Exact};
 pub use graders::format::{FORMAT, Format};
 pub use graders::math::{BENCHMARK, MATH, Math, Reading, TRAINING};
 pub use graders::oat::{OAT, Oat};
-pub use graders::{GRADERS, grader};
+pub use graders::{DEFAULT_GRADER, GRADERS, grader};
 pub use normalise::{Boxes, CleanUp};
 pub use options::{Fallback, MathOptions, Percent, Tries, Variables};
 pub use ordered::in_order;

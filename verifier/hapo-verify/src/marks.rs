@@ -130,22 +130,10 @@ pub(crate) fn is_denied_behind(rest: &str, word: &str) -> bool {
 
 /// [`after_marker`] behind a word of another language than English.
 fn after_foreign_marker(rest: &str) -> Option<(usize, bool)> {
+    #[rustfmt::skip]
     const VERBS: [&str; 15] = [
-        " ist ",
-        " lautet ",
-        " beträgt ",
-        " est ",
-        " vaut ",
-        " es ",
-        " é ",
-        " è ",
-        " равен ",
-        " это ",
-        "是",
-        "为",
-        "為",
-        "は",
-        "은",
+        " ist ", " lautet ", " beträgt ", " est ", " vaut ", " es ", " é ", " è ", " равен ", " это ", "是", "为", "為",
+        "は", "은",
     ];
     let signs = [":", "：", "=", " — ", " – "].iter().map(|it| (*it, true));
     let verbs = VERBS.iter().map(|it| (*it, false));
@@ -164,53 +152,20 @@ fn after_foreign_marker(rest: &str) -> Option<(usize, bool)> {
 
 /// True for words of other languages that deny.
 fn denies(text: &str) -> bool {
+    #[rustfmt::skip]
     const DENIALS: [&str; 21] = [
-        "nicht",
-        "kein",
-        "falsch",
-        " pas",
-        "fauss",
-        " no ",
-        "incorrect",
-        "incorret",
-        "erróne",
-        "errad",
-        "não",
-        "non ",
-        "sbagliat",
-        " не ",
-        "неправильн",
-        "неверн",
-        "不",
-        "错",
-        "錯",
-        "間違",
-        "틀린",
+        "nicht", "kein", "falsch", " pas", "fauss", " no ", "incorrect", "incorret", "erróne", "errad", "não",
+        "non ", "sbagliat", " не ", "неправильн", "неверн", "不", "错", "錯", "間違", "틀린",
     ];
     DENIALS.iter().any(|it| text.contains(it))
 }
 
 /// True if the sentence before "answer" says that it is none.
 pub(crate) fn is_denied(before: &str) -> bool {
+    #[rustfmt::skip]
     const DENIALS: [&str; 18] = [
-        "wrong",
-        "incorrect",
-        "false",
-        "mistaken",
-        "naive",
-        "tempting",
-        "trap",
-        "think",
-        "thought",
-        "guess",
-        "not",
-        "isn't",
-        "never",
-        "cannot",
-        "previous",
-        "suppose",
-        "assume",
-        "claims",
+        "wrong", "incorrect", "false", "mistaken", "naive", "tempting", "trap", "think", "thought", "guess", "not",
+        "isn't", "never", "cannot", "previous", "suppose", "assume", "claims",
     ];
     let sentence = last_sentence(before).to_lowercase();
     let mut words = sentence.split(|c: char| !(c.is_alphanumeric() || c == '\'')).rev().take(9);
@@ -237,27 +192,10 @@ pub(crate) fn is_echo(before: &str) -> bool {
 
 /// True if a text between two statements says nothing but that the second one follows.
 pub(crate) fn is_lead_alone(between: &str) -> bool {
+    #[rustfmt::skip]
     const LEADS: [&str; 20] = [
-        "so",
-        "thus",
-        "hence",
-        "therefore",
-        "the",
-        "final",
-        "my",
-        "our",
-        "correct",
-        "and",
-        "is",
-        "that",
-        "which",
-        "means",
-        "in",
-        "conclusion",
-        "dollars",
-        "units",
-        "cm",
-        "then",
+        "so", "thus", "hence", "therefore", "the", "final", "my", "our", "correct", "and", "is", "that", "which",
+        "means", "in", "conclusion", "dollars", "units", "cm", "then",
     ];
     let mut words = between.split(|c: char| !c.is_alphabetic()).filter(|it| !it.is_empty());
     between.len() < 80 && words.all(|it| LEADS.contains(&it.to_lowercase().as_str()))
@@ -515,29 +453,11 @@ pub(crate) fn is_numbered_heading(text: &str) -> bool {
 
 /// True for a few words that may be an answer, and not what an answer may be.
 fn are_few_words(text: &str) -> bool {
+    #[rustfmt::skip]
     const SAID_OF_ANSWERS: [&str; 22] = [
-        "correct",
-        "right",
-        "wrong",
-        "reasonable",
-        "in",
-        "as",
-        "given",
-        "expressed",
-        "therefore",
-        "then",
-        "consistent",
-        "valid",
-        "found",
-        "obtained",
-        "also",
-        "already",
-        "that",
-        "what",
-        "indeed",
-        "incorrect",
-        "supposed",
-        "clear",
+        "correct", "right", "wrong", "reasonable", "in", "as", "given", "expressed", "therefore", "then",
+        "consistent", "valid", "found", "obtained", "also", "already", "that", "what", "indeed", "incorrect",
+        "supposed", "clear",
     ];
     let mut words = text.split(|c: char| !c.is_alphanumeric()).filter(|it| !it.is_empty());
     let first = words.next().unwrap_or_default().to_lowercase();

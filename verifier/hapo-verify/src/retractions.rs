@@ -26,6 +26,7 @@ const MAX_ALTERNATIVES: usize = 4;
 pub(crate) fn behind(text: &str) -> Behind<'_> {
     let mut found = Behind::default();
     let mut has_doubt = false;
+    found.alternatives.extend(joined(text));
     for sentence in sentences(head(text, MAX_BEHIND)) {
         let lower = sentence.to_lowercase().replace('’', "'");
         has_doubt |= DOUBTS.iter().any(|it| is_led_by(&lower, it));
@@ -44,9 +45,18 @@ pub(crate) fn behind(text: &str) -> Behind<'_> {
     found
 }
 
+/// The value that a comma or "and" joins to the statement before it: `, 8` and `and 8`. Behind more words it is another
+/// clause.
+fn joined(text: &str) -> Option<&str> {
+    let line = text.lines().next()?.trim_start_matches([' ', '$', '}', '*', ')', '\\']);
+    let value = line.strip_prefix(',').or_else(|| line.strip_prefix("and "))?.trim();
+    let value = value.strip_prefix("and ").unwrap_or(value).trim_end_matches(['.', '$', '*', ')']);
+    (is_value(value) && !value.contains([' ', '\\'])).then_some(value)
+}
+
 /// The sentences of a text, without marks before them.
 fn sentences(text: &str) -> impl Iterator<Item = &str> {
-    let marks = |c: char| c.is_whitespace() || "*_#>-–—.)]}$\\,;".contains(c);
+    let marks = |c: char| c.is_whitespace() || "*_#>-–—.()]}$\\,;".contains(c);
     let ends = |text: &str| {
         ["\n", ". ", "! ", "? ", "; "]
             .iter()
@@ -75,31 +85,12 @@ fn is_led_by(lower: &str, lead: &str) -> bool {
 /// True for a sentence, in lower case, that takes back what was said.
 fn takes_back(lower: &str) -> bool {
     const LEADS: [&str; 5] = ["no", "nope", "scratch that", "correction", "strike that"];
+    #[rustfmt::skip]
     const PHRASES: [&str; 24] = [
-        "misread",
-        "miscalculated",
-        "miscounted",
-        "scratch that",
-        "i made a mistake",
-        "i made an error",
-        "made a mistake",
-        "made an error",
-        "i take that back",
-        "isn't right",
-        "isn't correct",
-        "is not right",
-        "is not correct",
-        "not the right answer",
-        "not the correct answer",
-        "can't be right",
-        "cannot be right",
-        "disregard",
-        "ignore that",
-        "ignore the",
-        "wait, no",
-        "on second thought",
-        "just a guess",
-        "i am guessing",
+        "misread", "miscalculated", "miscounted", "scratch that", "i made a mistake", "i made an error",
+        "made a mistake", "made an error", "i take that back", "isn't right", "isn't correct", "is not right",
+        "is not correct", "not the right answer", "not the correct answer", "can't be right", "cannot be right",
+        "disregard", "ignore that", "ignore the", "wait, no", "on second thought", "just a guess", "i am guessing",
     ];
     const SELF: [&str; 10] =
         ["this", "that", "that's", "it", "it's", "answer", "above", "result", "my", "value"];
@@ -122,55 +113,12 @@ fn is_innocent(lower: &str) -> bool {
 }
 
 /// Words between the beginning of a sentence and the value that it names.
+#[rustfmt::skip]
 const FILLERS: [&str; 48] = [
-    "no",
-    "wait",
-    "so",
-    "it",
-    "it's",
-    "the",
-    "correct",
-    "right",
-    "actual",
-    "real",
-    "true",
-    "value",
-    "result",
-    "answer",
-    "is",
-    "should",
-    "be",
-    "must",
-    "actually",
-    "that",
-    "this",
-    "means",
-    "gives",
-    "we",
-    "get",
-    "then",
-    "instead",
-    "rather",
-    "sorry",
-    "make",
-    "final",
-    "i",
-    "meant",
-    "mean",
-    "correction",
-    "therefore",
-    "could",
-    "might",
-    "would",
-    "may",
-    "also",
-    "maybe",
-    "perhaps",
-    "possibly",
-    "or",
-    "even",
-    "now",
-    "thus",
+    "no", "wait", "so", "it", "it's", "the", "correct", "right", "actual", "real", "true", "value", "result",
+    "answer", "is", "should", "be", "must", "actually", "that", "this", "means", "gives", "we", "get", "then",
+    "instead", "rather", "sorry", "make", "final", "i", "meant", "mean", "correction", "therefore", "could", "might",
+    "would", "may", "also", "maybe", "perhaps", "possibly", "or", "even", "now", "thus",
 ];
 
 /// The rest of a sentence behind words that lead to a value.
@@ -201,36 +149,17 @@ fn restated(sentence: &str) -> Option<&str> {
 }
 
 /// Words that begin the offer of another value.
+#[rustfmt::skip]
 const OFFERS: [&str; 14] = [
-    "alternatively",
-    "or",
-    "or maybe",
-    "or else",
-    "maybe",
-    "perhaps",
-    "possibly",
-    "otherwise",
-    "actually",
-    "rather",
-    "instead",
-    "it could be",
-    "it might be",
-    "it could also be",
+    "alternatively", "or", "or maybe", "or else", "maybe", "perhaps", "possibly", "otherwise", "actually", "rather",
+    "instead", "it could be", "it might be", "it could also be",
 ];
 
 /// Words that begin a condition.
+#[rustfmt::skip]
 const CONDITIONS: [&str; 11] = [
-    "for odd",
-    "for even",
-    "for other",
-    "for negative",
-    "for positive",
-    "for all other",
-    "if",
-    "when",
-    "in case",
-    "otherwise",
-    "but if",
+    "for odd", "for even", "for other", "for negative", "for positive", "for all other", "if", "when", "in case",
+    "otherwise", "but if",
 ];
 
 /// The other value that a sentence offers.

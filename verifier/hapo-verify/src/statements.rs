@@ -33,24 +33,10 @@ struct Statement<'a> {
 }
 
 /// Words that announce an answer, in the languages that completions are written in.
+#[rustfmt::skip]
 const WORDS: [&str; 17] = [
-    "answer",
-    "Answer",
-    "ANSWER",
-    "Ans",
-    "Antwort",
-    "antwort",
-    "réponse",
-    "Réponse",
-    "respuesta",
-    "Respuesta",
-    "resposta",
-    "Resposta",
-    "risposta",
-    "Risposta",
-    "ответ",
-    "Ответ",
-    "option",
+    "answer", "Answer", "ANSWER", "Ans", "Antwort", "antwort", "réponse", "Réponse", "respuesta", "Respuesta",
+    "resposta", "Resposta", "risposta", "Risposta", "ответ", "Ответ", "option",
 ];
 
 /// Words of scripts without spaces.
@@ -106,7 +92,11 @@ pub(crate) fn stated(text: &str) -> Result<FoundAnswer<'_>, Reason> {
 /// Why there is none.
 pub(crate) fn boxed(text: &str) -> Result<FoundAnswer<'_>, Reason> {
     let start = last_command(text).ok_or(Reason::NoAnswer)?;
-    boxes(text, start).map(|it| it.found).ok_or(Reason::UnclosedBox)
+    let Statement { range, mut found, .. } = boxes(text, start).ok_or(Reason::UnclosedBox)?;
+    let behind = retractions::behind(&text[range.end..]);
+    found.around.is_denied |= behind.is_taken_back;
+    found.around.alternatives.extend(behind.alternatives.into_iter().map(Cow::Borrowed));
+    Ok(found)
 }
 
 struct Search<'a> {

@@ -1,16 +1,15 @@
-//! Conditions as people write them: `x < -1 \\text{ or } x > 1` is the union of two intervals, `|z|^2 = 1` the circle.
+//! Conditions as people write them: `x < -1 \\text{ or } x > 1` is the union of two intervals.
 //!
 //! Used where an answer was looked for, and never with Math-Verify's own extraction, which reads a list of two relations
 //! there and takes no relation for an interval.
 
 use super::reals::{intersection, merged, same_pieces};
 use super::relations::proportional;
-use super::solve::{Form, Solved, same_unknown, solved, turned};
+use super::solve::{Solved, same_unknown, solved, turned};
 use super::symbols::{plain_symbols, without_case};
 use crate::cursor::{Cursor, replaced};
 use crate::expr::{Expr, Interval};
 use crate::normalise::{CleanUp, normalise};
-use crate::numeric;
 use crate::parse::{self, Style};
 
 /// Longest text that is read as a condition, in bytes.
@@ -34,10 +33,10 @@ pub(crate) fn same_condition(gold: &str, answer: &str, style: Style) -> bool {
 }
 
 fn is_met_by_the_same(gold: &str, answer: &str, style: Style) -> bool {
-    let Some((unknown, set)) = read(answer, Form::Solved, style) else {
+    let Some((unknown, set)) = read(answer, style) else {
         return false;
     };
-    let Some((gold_unknown, gold_set)) = read(gold, Form::Any, style) else {
+    let Some((gold_unknown, gold_set)) = read(gold, style) else {
         return false;
     };
     let is_about = unknown.is_some() || gold_unknown.is_some() || answer.contains(';');
@@ -53,7 +52,7 @@ fn is_multiple(gold: &str, answer: &str, style: Style) -> bool {
         return false;
     };
     let difference = |(a, b): (Expr, Expr)| a.plus(b.negated());
-    let is_solved = solved(&Expr::Rel(op, a.clone()), Form::Solved).is_some();
+    let is_solved = solved(&Expr::Rel(op, a.clone())).is_some();
     let (a, b) = (difference(*a), difference(*b));
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     plain_symbols(&a, &mut ours);
@@ -84,16 +83,16 @@ enum Joint {
     Or,
 }
 
-fn read(text: &str, form: Form, style: Style) -> Option<Solved> {
+fn read(text: &str, style: Style) -> Option<Solved> {
     let marked = marked(text);
-    let parts = parts(set_builder(&marked).unwrap_or(&marked));
+    let parts = parts(&marked);
     if parts.is_empty() || parts.len() > MAX_PARTS {
         return None;
     }
     let mut all = Vec::with_capacity(parts.len());
     let mut unknown = None;
     for (joint, part) in &parts {
-        let (about, set) = solved(&meaning(part, style)?, form)?;
+        let (about, set) = solved(&meaning(part, style)?)?;
         // A list of sets is no condition; their union is.
         if about.is_none() && parts.iter().skip(1).any(|it| it.0 != Joint::Or) {
             return None;
@@ -102,63 +101,6 @@ fn read(text: &str, form: Form, style: Style) -> Option<Solved> {
         all.push((*joint, set));
     }
     Some((unknown, joined(all)?))
-}
-
-fn in_braces(text: &str) -> Option<&str> {
-    let text = text.trim();
-    let inner = text.strip_prefix("\\left").unwrap_or(text).strip_prefix("\\{")?;
-    let inner = inner.strip_suffix("\\}")?;
-    Some(inner.strip_suffix("\\right").unwrap_or(inner))
-}
-
-/// The condition in `\\{x : condition\\}`.
-fn set_builder(text: &str) -> Option<&str> {
-    let inner = in_braces(text)?;
-    let (symbol, condition) = such_that(inner)?;
-    let symbol = symbol.split_once("\\in").map_or(symbol, |(symbol, domain)| {
-        if domain.contains("mathbb") && domain.contains('R') { symbol } else { "" }
-    });
-    is_symbol(symbol).then_some(condition)
-}
-
-fn such_that(text: &str) -> Option<(&str, &str)> {
-    ["\\mid", ":", "|"].iter().find_map(|it| text.split_once(it))
-}
-
-fn is_symbol(text: &str) -> bool {
-    matches!(text.trim().as_bytes(), [it] if it.is_ascii_alphabetic())
-}
-
-/// Most integers that are listed.
-const MAX_LISTED: i64 = 200;
-
-/// The integers in `\{n \in \mathbb{Z} : condition\}`, where there are few.
-pub(crate) fn integers_that_meet(text: &str) -> Option<Expr> {
-    if text.len() > MAX_TEXT || !text.contains("\\in") {
-        return None;
-    }
-    let marked = marked(text);
-    let inner = in_braces(&marked)?;
-    let (head, condition) = such_that(inner)?;
-    let (symbol, domain) = head.split_once("\\in")?;
-    let domain: String = domain.chars().filter(|c| !c.is_whitespace()).collect();
-    if !is_symbol(symbol) || !matches!(domain.as_str(), "\\mathbb{Z}" | "\\mathbbZ" | "ℤ") {
-        return None;
-    }
-    let (_, set) = read(condition, Form::Solved, Style::Meant)?;
-    let mut all = Vec::new();
-    for piece in set {
-        let (start, end) = (numeric::exact(&piece.start)?, numeric::exact(&piece.end)?);
-        let first = start.neg().floor().neg().to_i64()?;
-        let first = first + i64::from(piece.left_open && start.is_integer());
-        let last = end.floor().to_i64()?;
-        let last = last - i64::from(piece.right_open && end.is_integer());
-        if last.checked_sub(first)? > MAX_LISTED {
-            return None;
-        }
-        all.extend((first..=last).map(Expr::int));
-    }
-    Some(Expr::Set(all))
 }
 
 /// One relation; where meaning is read, no unit or word behind it is dropped.

@@ -14,9 +14,7 @@ mod values;
 use crate::expr::Expr;
 use crate::numeric::Decision;
 use crate::options::MathOptions;
-pub(crate) use conditions::{
-    are_joined_otherwise, integers_that_meet, is_list_for_inequality, same_condition,
-};
+pub(crate) use conditions::{are_joined_otherwise, is_list_for_inequality, same_condition};
 use solve::as_set;
 pub(crate) use symbols::{complex, renamed, with_imaginary_unit, without_case};
 

@@ -1,7 +1,6 @@
 //! The symbols of an expression, and substitution.
 
 use crate::expr::{Expr, Func};
-use crate::numeric::{self, Decision};
 use std::collections::BTreeMap;
 
 /// Adds to `out` the symbols of `e` that it does not have yet, in the order of their first use.
@@ -15,30 +14,6 @@ pub(super) fn plain_symbols(e: &Expr, out: &mut Vec<Expr>) {
     for it in e.children() {
         plain_symbols(it, out);
     }
-}
-
-/// The solution of `e = 0` for `symbol`, where `e` is linear in it.
-pub(super) fn solve_linear(e: &Expr, symbol: &Expr) -> Option<Expr> {
-    // What has corners may look linear where it is tried.
-    let has_corners = |it: &Expr| {
-        matches!(it, Expr::Call(Func::Abs | Func::Floor | Func::Ceil | Func::Max | Func::Min | Func::Mod, args)
-            if args.iter().any(|it| it.any(&mut |it| it == symbol)))
-    };
-    if e.any(&mut |it| has_corners(it)) {
-        return None;
-    }
-    let at = |n: i64| e.substituted(symbol, &Expr::int(n));
-    let (zero, one, two) = (at(0), at(1), at(2));
-    let minus = |a: &Expr, b: &Expr| a.clone().plus(b.clone().negated());
-    let slope = minus(&one, &zero);
-    // Linear means that two steps cost twice one step, and that the slope is not zero.
-    if !numeric::same_value(&minus(&two, &zero), &Expr::int(2).times(slope.clone())).is_same() {
-        return None;
-    }
-    if !matches!(numeric::same_value(&slope, &Expr::int(0)), Decision::Different(_)) {
-        return None;
-    }
-    Some(zero.negated().times(Expr::pow(slope, Expr::int(-1))))
 }
 
 /// `answer` with its symbols renamed to those of `gold` in order, where there are as many.

@@ -9,9 +9,8 @@ use crate::compare::{Comparison, is_list_for_inequality, same_condition};
 use crate::error::GoldError;
 use crate::expr::Expr;
 use crate::extract::{Candidate, Formula, Found, Targets, candidates};
-use crate::extraction::{Extraction, find_answer};
 use crate::grader::{FoundAnswer, Grader, PreparedGold};
-use crate::meaning::{self, as_meant, capital};
+use crate::meaning::{as_meant, capital};
 use crate::normalise::{Boxes, CleanUp, normalise};
 use crate::numeric;
 use crate::options::{Fallback, MathOptions, Tries, Variables};
@@ -180,15 +179,13 @@ impl MathGold {
         let answer = read(completion, &self.options.targets, &self.options);
         let (same, rule) = compare(&self.reading, &answer, &self.options);
         let verdict = verdict_of(&answer, same);
-        let suffix = if is_read_otherwise(completion) { "; as Math-Verify" } else { "" };
-        let rule = Cow::Owned(format!("{rule}{suffix}"));
         let reason = match verdict {
             Verdict::Unparsable(why) => Cow::Borrowed(why.text()),
             _ if answer.n_skipped > 0 && answer.value.is_some() => Cow::Owned(format!(
                 "{rule}; {} earlier candidates could not be read",
                 answer.n_skipped
             )),
-            _ => rule,
+            _ => Cow::Borrowed(rule),
         };
         let extracted = answer.read_from.clone().or_else(|| answer.text.clone()).map(reported);
         let judgement = Judgement {
@@ -252,16 +249,6 @@ impl PreparedGold for MathGold {
         self.judged(completion).0
     }
 }
-
-/// True if the other policies read or refuse the answer in another way.
-fn is_read_otherwise(completion: &str) -> bool {
-    completion.len() <= MAX_EXPLAINED
-        && find_answer(completion, Extraction::Announced)
-            .is_ok_and(|it| meaning::is_read_otherwise(&it.answer))
-}
-
-/// Longest completion of which the other policies' reading is looked at, in bytes.
-const MAX_EXPLAINED: usize = 65_536;
 
 fn verdict_of(answer: &Reading, same: bool) -> Verdict {
     if same {

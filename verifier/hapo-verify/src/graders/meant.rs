@@ -2,27 +2,28 @@
 //!
 //! An answer is read as a whole ([`crate::meaning`]), held against the shape of the gold answer, and compared by value.
 
-use super::{spellings, unknowns};
+use super::spellings;
 use crate::compare::{
     Comparison, are_joined_otherwise, is_list_for_inequality, same_condition, without_case,
 };
 use crate::error::GoldError;
-use crate::expr::{Expr, Func};
+use crate::expr::{Expr, Func, Op};
 use crate::extract::{Found, candidates};
 use crate::extraction::{Extraction, find_answer, judge_found};
 use crate::grader::{AnswerForm, FoundAnswer, PreparedGold};
 use crate::meaning::{
-    self, Clock, DOTS, Meaning, Refusal, Unit, announced_part, as_letter, as_words, asserted,
-    begins_with_decision, clock, hedges, is_date, is_integer_ratio, is_ratio, labelled,
-    names_nothing, opened, read, read_measured, said_value, same_words,
+    self, DOTS, Meaning, Refusal, Unit, announced_part, as_letter, as_words, begins_with_decision,
+    hedges, is_date, is_integer_ratio, is_ratio, is_time, labelled, names_nothing, opened, read,
+    read_measured, said_formula, said_value, same_date, same_time, same_words, words,
 };
-use crate::normalise::{Boxes, bare, contents, offers_another, open_boxes};
+use crate::normalise::{Boxes, bare, offers_another, open_boxes};
 use crate::numeric;
 use crate::options::MathOptions;
 use crate::parse::{ParseError, Style};
 use crate::policy::Policy;
 use crate::verdict::{Judgement, Reason, Verdict, reported};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 #[derive(Debug)]
 pub(super) struct MeantGold {
@@ -53,16 +54,11 @@ impl MeantGold {
     /// The verdict on an answer without its box or announcement.
     fn compared(&self, answer: &str) -> Judgement {
         numeric::refuel();
-        self.compared_within(answer)
-    }
-
-    /// [`MeantGold::compared`] with the steps that the judgement has left.
-    fn compared_within(&self, answer: &str) -> Judgement {
         let extracted = Some(reported(answer.trim().to_owned()));
-        let read = if self.meaning.unit.is_some() { read_measured } else { read };
         let is_rounded = spellings::rounds_to(&self.text, answer);
         let (answer, is_named) = self.respelled(answer);
         let answer = answer.as_str();
+        let read = if self.meaning.unit.is_some() { read_measured } else { read };
         let (verdict, answer_read, reason) = match read(answer) {
             _ if answer.trim() == self.text.trim() => {
                 (Verdict::Correct, self.shown.clone(), "the same text")
@@ -150,25 +146,6 @@ impl MeantGold {
         self.meaning.value.as_ref().is_ok_and(is_value)
     }
 
-    /// The verdict on several boxes that each hold the gold answer, the ones before the last maybe as an equation.
-    fn repeated(&self, passage: &str) -> Option<Judgement> {
-        let contents = contents(passage);
-        if !(2..=MAX_REPEATED).contains(&contents.len()) || !self.asks_for_number() {
-            return None;
-        }
-        let lenient = MeantGold {
-            meaning: self.meaning.clone(),
-            text: self.text.clone(),
-            shown: self.shown.clone(),
-            options: MathOptions { policy: Policy::Benchmark, ..self.options.clone() },
-        };
-        let (last, others) = contents.split_last()?;
-        let last = self.compared_within(last);
-        let agree = others.iter().all(|it| lenient.compared_within(it).verdict.is_correct());
-        let reason = Cow::Borrowed("each box holds it");
-        (last.verdict.is_correct() && agree).then_some(Judgement { reason, ..last })
-    }
-
     /// The verdict on an answer that was read, and the rule that decided.
     fn meets(&self, answer: &Meaning, text: &str, is_named: bool) -> (Verdict, Refusal) {
         let of = |same, yes, no| if same { (Verdict::Correct, yes) } else { (Verdict::Wrong, no) };
@@ -177,16 +154,17 @@ impl MeantGold {
                 || labelled(text) == Some(letter);
             return of(same, "the same letter", "another letter");
         }
-        if let Some(time) = clock(&self.text).filter(Clock::is_certain) {
-            let same = clock(text).is_some_and(|it| time.is_named_by(it));
-            return of(same, "the same time", "another time");
+        if [self.text.as_str(), text].iter().any(|it| is_time(it) || is_date(it)) {
+            return of(same_time(&self.text, text), "the same time", "another time or date");
         }
-        if is_date(&self.text) || is_date(text) {
-            return of(false, "", "a date against another text");
+        if same_date(&self.text, text) {
+            return (Verdict::Correct, "the same date");
         }
         if is_integer_ratio(text)
+            && !is_integer_ratio(&self.text)
             && matches!(&self.meaning.value, Ok(Expr::Num(n)) if n.is_integer())
-            || is_ratio(&self.text) != is_ratio(text)
+            || is_ratio(&self.text)
+            || is_ratio(text)
         {
             return of(false, "", "a ratio against another text");
         }
@@ -202,13 +180,8 @@ impl MeantGold {
             return self.without_value(answer, text);
         };
         let [gold, value] = &without_case([gold, value]);
-        match unknowns::in_order((gold, &self.text), (value, text)) {
-            Some(Ok((gold, value))) => {
-                let same = Comparison::new(&self.options).equal(&gold, &value);
-                return of(same, "the unknowns' values in order", "other values of the unknowns");
-            }
-            Some(Err(why)) => return (Verdict::Wrong, why),
-            None => {}
+        if let Some(same) = self.same_unknowns(gold, value, text) {
+            return of(same, "the unknowns' values by name", "other values of the unknowns");
         }
         if let Some(why) = self.other_shape(gold, value, is_named) {
             let are_reals = is_interval_and_conditions(gold, value) && self.is_same_condition(text);
@@ -228,7 +201,6 @@ impl MeantGold {
             );
         }
         let (gold, value) = (&as_union(gold, &value), as_union(&value, gold));
-        let (gold, value) = (&numeric::geometric_closed(gold), numeric::geometric_closed(&value));
         let mut comparison = Comparison::new(&self.options);
         if comparison.equal(&as_tuple(gold, &value), &as_tuple(&value, gold)) {
             return (Verdict::Correct, comparison.reason);
@@ -242,6 +214,30 @@ impl MeantGold {
             return (Verdict::Correct, "equal to 50 digits wherever both are real");
         }
         of(self.is_same_condition(text), "the same reals meet both", comparison.reason)
+    }
+
+    /// Whether values of several unknowns meet: by name, or in the alphabet's order where one side has no names.
+    fn same_unknowns(&self, gold: &Expr, value: &Expr, text: &str) -> Option<bool> {
+        let is_list = |it: &Expr| matches!(it, Expr::Set(_) | Expr::Tuple(_) | Expr::Interval(_));
+        let in_order = |it: BTreeMap<String, Expr>| Expr::Tuple(it.into_values().collect());
+        let (gold, value) = match (named(gold), named(value)) {
+            (Some(a), Some(b)) if !a.keys().eq(b.keys()) => {
+                // `a=b, c=4` may be turned.
+                let is_symbol = |it: &Expr| matches!(it, Expr::Sym { .. });
+                return if a.values().any(is_symbol) { None } else { Some(false) };
+            }
+            (Some(a), Some(b)) => (in_order(a), in_order(b)),
+            (Some(a), None) if is_list(value) => (in_order(a), value.clone()),
+            (None, Some(b)) if is_list(gold) => (gold.clone(), in_order(b)),
+            _ => return None,
+        };
+        let is_set = [&self.text, text].iter().any(|it| it.trim().starts_with("\\{"));
+        let as_tuple = |it: Expr| match it {
+            Expr::Set(items) => Expr::Tuple(items),
+            it => it,
+        };
+        let (gold, value) = (as_tuple(gold), as_tuple(value));
+        Some(!is_set && Comparison::new(&self.options).equal(&gold, &value))
     }
 
     /// True if the answer is met by the same reals as the gold answer.
@@ -274,16 +270,6 @@ impl MeantGold {
         if is_list_for_inequality(gold, value) && !has_relation(value) {
             return Some("numbers against an inequality");
         }
-        match (modulus(gold), modulus(value)) {
-            (Some(wanted), Some(given)) if wanted != given => return Some("another modulus"),
-            (Some(_), None) if is_list_or_relation(gold) && is_list_or_relation(value) => {
-                return Some("a solution against a class of residues");
-            }
-            (None, Some(_)) if is_list_or_relation(gold) && is_list_or_relation(value) => {
-                return Some("a class of residues against a solution");
-            }
-            _ => {}
-        }
         let asks_for_value = !gold.is_relation() && !gold.is_set();
         if value.is_equation() && !gold.is_relation() && !(gold.is_set() && is_membership(value)) {
             if self.options.policy == Policy::Training && !is_named {
@@ -308,10 +294,6 @@ impl MeantGold {
         let has_pi = |it: &Expr| it.any(&mut |it| *it == Expr::Pi);
         let degrees = |it: Option<&Unit>| it.is_some_and(Unit::is_degrees);
         match (self.meaning.unit.as_ref(), unit) {
-            // A scale that is left out is the gold answer's.
-            (Some(wanted), Some(unit)) if wanted.is_temperature() && unit.is_degrees() => {
-                Some(value.clone())
-            }
             (Some(wanted), Some(unit)) => unit.convert(wanted, value.clone()),
             (wanted, unit)
                 if is_other(wanted, answer.noun.as_ref())
@@ -330,9 +312,6 @@ impl MeantGold {
         }
     }
 }
-
-/// Most boxes that are compared one by one.
-const MAX_REPEATED: usize = 4;
 
 /// A text without spaces, as a column of a matrix may have them between digits.
 fn joined(text: &str) -> String {
@@ -359,22 +338,32 @@ fn without_point_name(text: &str) -> &str {
     named.filter(|it| it.starts_with('(') || it.starts_with("\\left(")).unwrap_or(text)
 }
 
-fn modulus(e: &Expr) -> Option<&Expr> {
-    match e {
-        Expr::Call(Func::Mod, sides) => sides.last(),
-        Expr::Rel(_, sides) => modulus(&sides.0).or_else(|| modulus(&sides.1)),
-        // The parts of a list share it.
-        Expr::Set(items) => items.iter().find_map(modulus),
-        _ => None,
-    }
+/// The values of several unknowns by their names: `x=2, y=3` and `(x,y)=(2,3)`. Roots with an index are values of one.
+fn named(e: &Expr) -> Option<BTreeMap<String, Expr>> {
+    let is_list = |it: &Expr| matches!(it, Expr::Set(_) | Expr::Tuple(_) | Expr::Interval(_));
+    let pairs: Vec<(String, Expr)> = match e {
+        Expr::Rel(Op::Eq, sides) if is_list(&sides.0) && is_list(&sides.1) => {
+            let (names, values) = (sides.0.children(), sides.1.children());
+            let pairs = names.into_iter().map(ToString::to_string).zip(values.into_iter().cloned());
+            pairs.collect()
+        }
+        Expr::Set(items) => {
+            let pair = |it: &Expr| match it {
+                Expr::Rel(Op::Eq, sides) => Some((sides.0.to_string(), sides.1.clone())),
+                _ => None,
+            };
+            items.iter().map(pair).collect::<Option<_>>()?
+        }
+        _ => return None,
+    };
+    let n_pairs = pairs.len();
+    let named: BTreeMap<String, Expr> = pairs.into_iter().collect();
+    let is_name = |it: &String| it.chars().all(char::is_alphabetic);
+    (n_pairs > 1 && named.len() == n_pairs && named.keys().all(is_name)).then_some(named)
 }
 
 fn has_relation(e: &Expr) -> bool {
     matches!(e, Expr::Set(items) if items.iter().any(Expr::is_relation))
-}
-
-fn is_list_or_relation(e: &Expr) -> bool {
-    e.is_relation() || matches!(e, Expr::Set(_))
 }
 
 /// True for an interval on one side and a list of inequalities on the other.
@@ -415,11 +404,16 @@ fn as_tuple<'a>(it: &'a Expr, other: &Expr) -> Cow<'a, Expr> {
     }
 }
 
-/// True for an integer or a list that ends in dots: more digits or elements follow.
+/// True for a number or a list that ends in dots: more digits or elements follow.
 fn is_unfinished(text: &str) -> bool {
     let text = text.trim_end_matches(|c: char| c.is_whitespace() || c == '$');
     // A sum that goes on is a series.
-    let goes_on = |before: &str| !before.contains('.') && !before.trim_end().ends_with('+');
+    // A long decimal was cut.
+    let is_cut = |it: &str| {
+        let decimals = it.bytes().rev().take_while(u8::is_ascii_digit).count();
+        decimals > 5 && it[..it.len() - decimals].ends_with('.')
+    };
+    let goes_on = |before: &str| !before.trim_end().ends_with('+') && !is_cut(before.trim_end());
     DOTS.iter().any(|it| text.strip_suffix(it).is_some_and(goes_on))
 }
 
@@ -458,12 +452,7 @@ impl PreparedGold for MeantGold {
             return self.compared(letter);
         }
         match answer_of(found, &self.text) {
-            Ok(answer) => {
-                let judgement = self.compared(&answer);
-                let is_repeated = !judgement.verdict.is_correct() && found.n_boxes() > 1;
-                let repeated = is_repeated.then(|| self.repeated(&found.passage)).flatten();
-                repeated.unwrap_or(judgement)
-            }
+            Ok(answer) => self.compared(&answer),
             Err(_) if found.answer.trim() == self.text.trim() => self.compared(&found.answer),
             Err(why) => self.refused(found, why),
         }
@@ -501,7 +490,7 @@ fn is_in_doubt(text: &str) -> bool {
 /// The whole answer of a box, or what an announcement says.
 fn answer_of<'a>(found: &'a FoundAnswer<'_>, gold: &str) -> Result<Cow<'a, str>, Refusal> {
     if found.form == AnswerForm::Whole {
-        return Ok(Cow::Borrowed(asserted(&found.answer).unwrap_or(&found.answer)));
+        return Ok(Cow::Borrowed(&*found.answer));
     }
     if found.form == AnswerForm::Boxed {
         if found.answer.trim().is_empty() {
@@ -514,7 +503,7 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>, gold: &str) -> Result<Cow<'a, str>,
         return Ok(match is_list {
             true if offers_another(&found.passage) => open_boxes(&found.passage, Boxes::All),
             true => opened(&found.passage),
-            false => Cow::Borrowed(asserted(&found.answer).unwrap_or(&found.answer)),
+            false => Cow::Borrowed(&*found.answer),
         });
     }
     let said = match found.answer.strip_suffix('!') {
@@ -523,15 +512,8 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>, gold: &str) -> Result<Cow<'a, str>,
         _ => &found.answer,
     };
     let part = announced_part(said);
-    let part = asserted(part).unwrap_or(part);
-    let is_joined = |word: &str| matches!(word, "or" | "and");
-    let all = as_words(part).unwrap_or_default();
-    let prose = all
-        .split(' ')
-        .filter(|it| it.len() > 1 && it.contains(char::is_alphabetic) && !is_joined(it))
-        .filter(|it| !meaning::is_function(it))
-        .count();
-    if hedges(part) && (prose > 0 || part.contains('(')) {
+    let n_words = if is_formula(&found.passage) { 0 } else { prose(part) };
+    if hedges(part) && (n_words > 0 || part.contains('(')) {
         return Err("more than one answer, or none, is announced");
     }
     for sign in ["negative ", "minus "] {
@@ -539,33 +521,44 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>, gold: &str) -> Result<Cow<'a, str>,
             return Ok(Cow::Owned(format!("-{number}")));
         }
     }
-    let is_formula = part.len() > 2
-        && part.matches('$').count() == 2
-        && part.starts_with('$')
-        && part.ends_with('$');
-    if prose > 0
-        && !is_formula
-        && !hedges(part)
-        && let Some(value) = said_value(part)
-    {
-        let candidate = best_candidate(&format!("answer: {value}"), &MathOptions::DEFAULT);
-        let rounded = if part.starts_with("approximately ") { "approximately " } else { "" };
-        return Ok(candidate.map_or(Cow::Borrowed(part), |it| Cow::Owned(format!("{rounded}{it}"))));
+    if n_words > 0 && !hedges(part) {
+        if let Some(formula) = said_formula(found.passage.trim_start_matches("answer: ")) {
+            return Ok(Cow::Owned(formula.to_owned()));
+        }
+        if let Some(value) = said_value(part) {
+            let candidate = best_candidate(&format!("answer: {value}"), &MathOptions::DEFAULT);
+            let is_rounded = part.starts_with("approximately ");
+            let rounded = if is_rounded { "approximately " } else { "" };
+            return Ok(
+                candidate.map_or(Cow::Borrowed(part), |it| Cow::Owned(format!("{rounded}{it}")))
+            );
+        }
     }
     Ok(Cow::Borrowed(part))
 }
 
+/// True for an announced answer that is one formula between delimiters.
+fn is_formula(passage: &str) -> bool {
+    let marks = |c: char| c.is_whitespace() || "*_.,;!".contains(c);
+    let content = passage.trim_start_matches("answer:").trim_matches(marks);
+    [("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")].iter().any(|(open, close)| {
+        let inner = content.strip_prefix(open).and_then(|it| it.strip_suffix(close));
+        inner.is_some_and(|it| !it.is_empty() && !it.contains(close))
+    })
+}
+
+/// The number of words of a text that is not read as a formula.
+fn prose(text: &str) -> usize {
+    let is_joined = |word: &str| matches!(word, "or" | "and");
+    let all = words(text).filter(|it| it.chars().nth(1).is_some() && !is_joined(it));
+    if text.contains("\\begin{") { 0 } else { all.filter(|it| !meaning::is_function(it)).count() }
+}
+
 /// True if the words before the last box say that it takes the place of the one before.
 fn is_corrected(passage: &str) -> bool {
+    #[rustfmt::skip]
     const WORDS: [&str; 8] = [
-        "wrong",
-        "incorrect",
-        "wait",
-        "mistake",
-        "error",
-        "corrected",
-        "final answer",
-        "so the answer",
+        "wrong", "incorrect", "wait", "mistake", "error", "corrected", "final answer", "so the answer",
     ];
     let last = passage.rfind("\\boxed").unwrap_or(0);
     let before = passage[..last].rfind('}').map_or("", |at| &passage[at..last]).to_lowercase();

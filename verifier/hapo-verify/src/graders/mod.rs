@@ -7,7 +7,6 @@ pub(crate) mod math;
 mod meant;
 pub(crate) mod oat;
 mod spellings;
-mod unknowns;
 
 use crate::error::GoldError;
 use crate::grader::Grader;
@@ -22,6 +21,9 @@ pub static GRADERS: &[&dyn Grader] = &[
     &choice::CHOICE,
     &format::FORMAT,
 ];
+
+/// The grader of recipes that name none, with the extraction that is [`crate::Extraction::default`] (D45).
+pub const DEFAULT_GRADER: &str = "training";
 
 /// The grader of that name.
 ///

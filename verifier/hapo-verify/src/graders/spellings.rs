@@ -49,16 +49,9 @@ fn single_symbol(name: &str) -> Option<&str> {
 
 /// True for one letter, a function or a set of something, or words.
 fn is_name(name: &str) -> bool {
+    #[rustfmt::skip]
     const DRESS: [&str; 10] = [
-        "\\angle",
-        "\\triangle",
-        "\\overline",
-        "\\vec",
-        "\\Pr",
-        "\\mathbb",
-        "\\mathrm",
-        "\\text",
-        "\\operatorname",
+        "\\angle", "\\triangle", "\\overline", "\\vec", "\\Pr", "\\mathbb", "\\mathrm", "\\text", "\\operatorname",
         "m\\angle",
     ];
     let plain = DRESS.iter().fold(name.to_owned(), |name, it| name.replace(it, " "));

@@ -47,6 +47,7 @@ pub(crate) fn plain(text: &str) -> String {
         ("\\\\ \\\\", "\\\\"),
         ("\\\\\\\\", "\\\\"),
         ("\\varnothing", "\\emptyset"),
+        ("\\text{infinity}", "\\infty"),
         ("\\begin{array} {", "\\begin{array}{"),
         ("\\sqrt(", "sqrt("),
         ("...", "\\ldots "),

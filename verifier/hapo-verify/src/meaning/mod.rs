@@ -6,23 +6,20 @@
 //! meaning: no number is picked out of it.
 
 mod angles;
-mod clock;
+mod dates;
 mod letters;
 mod markup;
-mod names;
 mod numerals;
 mod shapes;
 mod signs;
 mod units;
 mod words;
 
-use crate::compare::integers_that_meet;
 use crate::cursor::{Cursor, is_digits};
 use crate::expr::{Expr, Op};
 use crate::normalise::{Boxes, CleanUp, is_value, normalise};
-use crate::numeric;
 use crate::parse::{self, ParseResult, Style};
-pub(crate) use clock::{Clock, clock, is_date};
+pub(crate) use dates::{is_date, is_time, same_date, same_time};
 pub(crate) use letters::{as_letter, labelled, lists_letters};
 pub(crate) use markup::plain;
 pub(crate) use signs::as_meant;
@@ -30,8 +27,8 @@ use std::borrow::Cow;
 use units::Measured;
 pub(crate) use units::{Unit, is_counted_noun};
 pub(crate) use words::{
-    announced_part, as_words, asserted, begins_with_decision, capital, hedges, is_function,
-    names_nothing, same_words,
+    announced_part, as_words, begins_with_decision, capital, hedges, is_function, names_nothing,
+    same_words, words,
 };
 
 /// Dots of what goes on.
@@ -76,43 +73,27 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
         return Ok(Meaning { text, value, unit: None, is_counted: false, noun: None, words: None });
     }
     let plain = markup::plain(text);
-    let plain = names::numeral(&plain).unwrap_or(plain);
-    let plain = angles::with_minutes(&plain).unwrap_or(plain);
     let plain = angles::rewritten(&plain);
-    let plain = shapes::rewritten(&plain);
-    if let Some(why) = dangling(&plain) {
+    let plain = shapes::without_parameters(&plain);
+    if let Some(why) = dangling(plain) {
         return Err(why);
     }
-    let summed = units::summed(&plain);
-    let is_value = summed.is_some() || units::is_measured_formula(&plain);
-    let words = if is_value { None } else { words::only_words(&plain) };
-    let measured = match summed {
-        Some(it) => it,
-        None if words.is_some() => units::bare(&plain),
-        None => units::split(&plain)?,
-    };
+    let is_value = units::is_measured_formula(plain);
+    let words = if is_value { None } else { words::only_words(plain) };
+    let measured = if words.is_some() { units::bare(plain) } else { units::split(plain)? };
     let normal = notation(&measured.value);
     let value = match parse::scientific(&normal) {
         Some(it) => Ok(it),
         None => formula(&normal),
     };
-    let value = match integers_that_meet(&plain) {
-        Some(it) => Ok(it),
-        None => value.map(|it| measured.applied(it)),
-    };
+    let value = value.map(|it| measured.applied(it));
     let Measured { unit, is_counted, noun, .. } = measured;
     Ok(Meaning { text: normal, value, unit, is_counted, noun, words })
 }
 
-/// The value of a formula, of both signs where it has one, or of a geometric series that goes on.
+/// The value of a formula, or of both signs where it has one.
 fn formula(text: &str) -> ParseResult<Expr> {
     let read = |text: &str| parse::latex(text, Style::Meant).map(crate::compare::complex);
-    if let Some(head) = shapes::head_of_series(text)
-        && let Ok(Expr::Add(terms)) = read(head)
-        && let Some(sum) = numeric::geometric_continued(&terms)
-    {
-        return Ok(sum);
-    }
     let both = |[plus, minus]: [String; 2]| Ok(Expr::Set(vec![read(&plus)?, read(&minus)?]));
     if let Some(points) = signs::both_points(text) {
         return both(points);
@@ -142,7 +123,7 @@ pub(crate) fn read_measured(text: &str) -> Result<Meaning, Refusal> {
 
 /// True for a ratio of three or more parts.
 pub(crate) fn is_ratio(text: &str) -> bool {
-    signs::ratios(text).is_some()
+    text.len() < 60 && text.matches(':').count() > 1 && !text.contains('=')
 }
 
 /// True for a ratio of two whole numbers.
@@ -154,33 +135,37 @@ pub(crate) fn is_integer_ratio(text: &str) -> bool {
 /// The end of an announced sentence from its value on, where no words change it.
 pub(crate) fn said_value(text: &str) -> Option<&str> {
     let value = if is_value(text) { text } else { words::from_value(text)? };
-    (!words::changes_number(text, value, units::is_operation)).then_some(value)
+    (!is_worked_on(value) && !words::changes_number(text, value, units::is_operation))
+        .then_some(value)
 }
 
-/// True if Math-Verify reads an answer in its own way, or pays for it where the policies refuse it.
-pub(crate) fn is_read_otherwise(text: &str) -> bool {
-    let text = text.trim();
-    let is_plain = |b: u8| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+');
-    if text.len() > MAX_TEXT || text.bytes().all(is_plain) {
-        return false;
-    }
-    let plain = markup::plain(text);
-    if plain != text || dangling(&plain).is_some() || hedges(&plain) {
-        return true;
-    }
-    match units::split(&plain) {
-        Err(_) => true,
-        Ok(measured) => {
-            let before = normalise(&measured.value, CleanUp::KEEPS_UNITS);
-            measured.changes_value() || notation(&measured.value) != before
-        }
-    }
+/// True if a number goes on as a formula: `4.4 \times 10^{14} Hz`.
+fn is_worked_on(value: &str) -> bool {
+    let is_digit = |c: char| c.is_ascii_digit();
+    let rest = &value[value.find(is_digit).unwrap_or(value.len())..];
+    let rest = rest.trim_start_matches(|c: char| is_digit(c) || matches!(c, '.' | ',' | '/' | ' '));
+    rest.starts_with(|c: char| "\\^_=+-*×·({".contains(c)) && !rest.starts_with("\\%")
+        || rest.starts_with("x 10")
+}
+
+/// The only formula of a sentence, where no words around it change it.
+pub(crate) fn said_formula(text: &str) -> Option<&str> {
+    let (before, rest) = text.split_once('$')?;
+    let (inner, after) = rest.split_once('$').filter(|it| !it.1.contains('$'))?;
+    let sentence = format!("{before}1{after}");
+    let is_prose = words(inner).any(|it| it.len() > 1 && !is_function(it));
+    let has_number = before.contains(|c: char| c.is_ascii_digit()) || inner.trim().is_empty();
+    let value = &sentence[before.len()..];
+    let changes = is_prose
+        || has_number
+        || after.starts_with(|c: char| c.is_alphanumeric())
+        || words::changes_number(&sentence, value, units::is_operation);
+    (!changes).then_some(inner)
 }
 
 /// `text` in the notation that the grammar reads.
 fn notation(text: &str) -> String {
     let text = numerals::rewritten(&signs::exponents(text));
-    let text = signs::ratios(&text).or_else(|| signs::sets(&text)).unwrap_or(text);
     let text = shapes::with_dots(&text);
     normalise(&as_meant(&signs::commands(&text)), CleanUp::KEEPS_UNITS)
 }
@@ -197,6 +182,9 @@ fn dangling(text: &str) -> Option<Refusal> {
     };
     if SIGNS.iter().any(starts) {
         return Some("a relation without its left side");
+    }
+    if text.starts_with("[[") {
+        return Some("brackets in brackets");
     }
     let prime = text.match_indices(['\'', '′', '’']).map(|it| it.0);
     // Three digits behind it make it a sign of grouping.

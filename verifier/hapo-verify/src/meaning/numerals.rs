@@ -1,7 +1,6 @@
 //! Numerals that the grammar does not know: with a base, with a period that repeats, mixed, and grouped by points.
 
-use super::names::small;
-use super::{DOTS, FRACTIONS};
+use super::FRACTIONS;
 use crate::cursor::{Cursor, Rule, replaced};
 use num_bigint::BigInt;
 
@@ -13,23 +12,13 @@ const MAX_PERIOD: usize = 40;
 
 /// Each reads one kind of numeral and gives what is written for it.
 #[rustfmt::skip]
-const RULES: [Rule; 10] = [
-    repeating, unending, with_base, with_prefix, quoted, mixed, mixed_fraction, grouped, scientific, power_of_ten,
-];
+const RULES: [Rule; 7] =
+    [repeating, with_base, mixed, mixed_fraction, grouped, scientific, power_of_ten];
 
 /// `text` with such numerals as integers and fractions.
 pub(super) fn rewritten(text: &str) -> String {
     if !text.bytes().any(|b| b.is_ascii_digit()) {
         return text.to_owned();
-    }
-    // Letters begin a numeral only where it is the whole text, and more than a symbol.
-    let mut whole = Cursor::new(text);
-    if text.len() > 3
-        && text.as_bytes()[1].is_ascii_alphanumeric()
-        && let Some(new) = with_base(&mut whole)
-        && whole.rest().is_empty()
-    {
-        return new;
     }
     replaced(text, |cursor, out| {
         // A digit that belongs to a name, or stands behind a point, begins no numeral.
@@ -51,7 +40,7 @@ fn power_of_ten(cursor: &mut Cursor<'_>) -> Option<String> {
     cursor.rest().starts_with("10^").then(|| format!("{mantissa} \\cdot "))
 }
 
-/// `0.1\overline{6}`, `0.\bar 6`, `0.1\dot{6}`, `0.\dot{1}4285\dot{7}`, `0.1(6)`.
+/// `0.1\overline{6}`, `0.\bar 6`, `0.1(6)`.
 fn repeating(cursor: &mut Cursor<'_>) -> Option<String> {
     let (whole, fixed) = decimal(cursor)?;
     period_as_fraction(whole, fixed, &period(cursor)?)
@@ -75,37 +64,10 @@ fn period_as_fraction(whole: &str, fixed: &str, period: &str) -> Option<String> 
     Some(format!("\\frac{{{numerator}}}{{{denominator}}}"))
 }
 
-/// `0.333\ldots` and `0.1212\ldots`: the digits before the dots repeat.
-fn unending(cursor: &mut Cursor<'_>) -> Option<String> {
-    let (whole, shown) = decimal(cursor)?;
-    cursor.one_of(&DOTS)?;
-    let (fixed, period) = (1..=6).find_map(|len| {
-        let period = shown.get(shown.len().checked_sub(len)?..)?;
-        let fixed = shown.trim_end_matches(period);
-        let n_times = (shown.len() - fixed.len()) / len;
-        // Twice is a chance where other digits stand before: e is 2.718281828….
-        let is_period = n_times > 2 || n_times == 2 && len > 1 && fixed.is_empty();
-        is_period.then_some((fixed, period))
-    })?;
-    period_as_fraction(whole, fixed, period)
-}
-
 /// The digits that repeat.
 fn period(cursor: &mut Cursor<'_>) -> Option<String> {
     if cursor.one_of(&["\\overline", "\\bar"]).is_some() {
         return braced_digits(cursor).map(str::to_owned);
-    }
-    if cursor.eat("\\dot").is_some() {
-        let mut period = braced_digits(cursor)?.to_owned();
-        let mut behind = *cursor;
-        let middle = behind.digits().unwrap_or_default();
-        if behind.eat("\\dot").is_some()
-            && let Some(last) = braced_digits(&mut behind)
-        {
-            period.extend([middle, last]);
-            *cursor = behind;
-        }
-        return Some(period);
     }
     cursor.eat("(")?;
     let digits = cursor.digits()?;
@@ -122,50 +84,18 @@ fn braced_digits<'a>(cursor: &mut Cursor<'a>) -> Option<&'a str> {
     cursor.eat("}").map(|()| digits)
 }
 
-/// `1011_2`, `7_{10}`, `1A_{16}`, `31_{\text{five}}`: the integer. A digit beyond the base leaves the text as it is.
+/// `1011_2`, `7_{10}`, `1A_{16}`: the integer. A digit beyond the base leaves the text as it is.
 fn with_base(cursor: &mut Cursor<'_>) -> Option<String> {
     let digits = cursor.take_while(|c| c.is_ascii_alphanumeric());
     cursor.eat("_")?;
     let script = if cursor.rest().starts_with('{') { cursor.group() } else { cursor.digits() };
-    let base = base_named(script.or_else(|| {
-        cursor.eat("\\text{")?;
-        let name = cursor.take_while(|c| c != '}');
-        cursor.eat("}").map(|()| name)
-    })?)?;
+    let base = script?.trim().trim_start_matches("\\text{").trim_end_matches('}');
+    let base = base.parse().ok().filter(|it| (2..=36).contains(it))?;
     // A small letter is a symbol with a subscript.
-    (!digits.bytes().any(|b| b.is_ascii_lowercase())).then(|| integer(digits, base))?
-}
-
-/// `0b1101` and `0xFF` as in programs.
-fn with_prefix(cursor: &mut Cursor<'_>) -> Option<String> {
-    let base = match cursor.one_of(&["0b", "0x", "0o"])? {
-        "0b" => 2,
-        "0x" => 16,
-        _ => 8,
-    };
-    integer(cursor.take_while(|c| c.is_ascii_alphanumeric()), base)
-}
-
-fn integer(digits: &str, base: u32) -> Option<String> {
-    let value = BigInt::parse_bytes(digits.get(..digits.len().min(MAX_DIGITS))?.as_bytes(), base)?;
-    (digits.len() <= MAX_DIGITS).then(|| value.to_string())
-}
-
-fn base_named(text: &str) -> Option<u32> {
-    let name = text.trim();
-    let name =
-        name.strip_prefix("\\text{").and_then(|it| it.strip_suffix('}')).unwrap_or(name).trim();
-    let name = ["base ", "\\text{base }", "\\text{base}", "\\text{ base }"]
-        .iter()
-        .find_map(|it| name.strip_prefix(it))
-        .unwrap_or(name)
-        .trim();
-    let named = match name {
-        "twenty" => Some(20),
-        "hex" => Some(16),
-        _ => small(name).filter(|it| *it <= 16),
-    };
-    named.or_else(|| name.parse().ok()).filter(|it| (2..=36).contains(it))
+    if digits.len() > MAX_DIGITS || digits.bytes().any(|b| b.is_ascii_lowercase()) {
+        return None;
+    }
+    BigInt::parse_bytes(digits.as_bytes(), base).map(|it| it.to_string())
 }
 
 /// The gaps between the parts of a mixed number.
@@ -218,26 +148,11 @@ fn scientific(cursor: &mut Cursor<'_>) -> Option<String> {
 
 /// `1.000.000` is a million.
 fn grouped(cursor: &mut Cursor<'_>) -> Option<String> {
-    let number = in_groups(cursor, ".", 2)?;
-    (!cursor.rest().starts_with('.')).then_some(number)
-}
-
-/// `1'234'567`: groups of three digits.
-fn quoted(cursor: &mut Cursor<'_>) -> Option<String> {
-    let number = in_groups(cursor, "'", 1)?;
-    (!cursor.rest().starts_with(['\'', '.'])).then_some(number)
-}
-
-/// Groups of three digits behind at least so many marks.
-fn in_groups(cursor: &mut Cursor<'_>, mark: &str, least: usize) -> Option<String> {
     let mut number = cursor.digits().filter(|it| it.len() <= 3)?.to_owned();
     let mut n_marks = 0;
-    let mut next = *cursor;
-    while next.eat(mark).is_some()
-        && let Some(group) = next.digits().filter(|it| it.len() == 3)
-    {
-        number.push_str(group);
-        (*cursor, n_marks) = (next, n_marks + 1);
+    while cursor.eat(".").is_some() {
+        number.push_str(cursor.digits().filter(|it| it.len() == 3)?);
+        n_marks += 1;
     }
-    (n_marks >= least).then_some(number)
+    (n_marks > 1).then_some(number)
 }

@@ -201,34 +201,3 @@ pub(super) fn commands(text: &str) -> String {
         cursor.rest().starts_with(['(', ' ', '^', '_', '\\']).then(|| out.extend(["\\", name]))
     })
 }
-
-/// `2:3:4`, which is `4:6:8`: its parts in units of the first.
-pub(super) fn ratios(text: &str) -> Option<String> {
-    let parts: Vec<&str> = text.split(':').map(str::trim).collect();
-    let is_plain = |it: &&str| !it.is_empty() && !it.contains([',', '\\', '=', '<', '>']);
-    let [first, others @ ..] = parts.as_slice() else {
-        return None;
-    };
-    if others.len() < 2 || !parts.iter().all(is_plain) || first.bytes().all(|b| b == b'0') {
-        return None;
-    }
-    let quotients = others.iter().map(|it| format!("\\frac{{{it}}}{{{first}}}"));
-    Some(format!("(1,{})", quotients.collect::<Vec<_>>().join(",")))
-}
-
-/// Sets and intervals in the notation of other countries: `\{x : x>1\}` and `]1,2[`.
-pub(super) fn sets(text: &str) -> Option<String> {
-    if let Some((head, condition)) = text.strip_prefix("\\{").and_then(|it| it.split_once(':')) {
-        let is_name = head.split("\\in").next()?.trim().len() == 1 && !head.contains(',');
-        return is_name.then(|| format!("\\{{{head}\\mid{condition}"));
-    }
-    let inner = text.get(1..text.len().checked_sub(1)?)?;
-    let (opens, closes) = (text.starts_with([']', '[']), text.ends_with(['[', ']']));
-    let is_open = text.starts_with(']') || text.ends_with('[');
-    let is_pair = inner.matches([',', ';']).count() == 1 && !inner.contains(['[', ']', '(', ')']);
-    (opens && closes && is_open && is_pair).then(|| {
-        let left = if text.starts_with(']') { '(' } else { '[' };
-        let right = if text.ends_with('[') { ')' } else { ']' };
-        format!("{left}{inner}{right}")
-    })
-}

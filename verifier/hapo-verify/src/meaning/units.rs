@@ -1,130 +1,79 @@
 //! The end of an answer behind its value: a unit, a factor in words, or words that refuse it.
 
-use super::words::{TEXTS, changes_value, hedges};
-use super::{DEGREES, FRACTIONS, Refusal, names};
+use super::words::{TEXTS, changes_value, hedges, is_number};
+use super::{DEGREES, Refusal};
 use crate::cursor::{SPACES, without_spaces};
-use crate::expr::{Expr, Func};
+use crate::expr::Expr;
 use crate::number::Rat;
 use crate::work;
 
-/// A quantity that units measure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Length,
-    Time,
-    Calendar,
-    Mass,
-    Money,
-    Euro,
-    Sterling,
-    Rupee,
-    Yen,
-    Angle,
-    Celsius,
-    Fahrenheit,
-    Gallons,
-    Land,
-}
-
-const N_KINDS: usize = 14;
-
-/// A product of powers of units, as a multiple of the bases: metre, second, month, gram, a currency, radian, a degree
-/// of temperature, gallon, and the square metre of land.
+/// A product of powers of units, as a multiple of their bases.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Unit {
-    powers: [i64; N_KINDS],
+    /// In the order of their names.
+    powers: Vec<(&'static str, i64)>,
     size: Rat,
 }
 
-/// Names of units, their kinds, and sizes as fractions.
+/// Names of units, their bases, and sizes as fractions.
 #[rustfmt::skip]
-const UNITS: [(&[&str], Kind, i64, i64); 40] = [
-    (&["mm", "millimeter", "millimetre"], Kind::Length, 1, 1_000),
-    (&["cm", "centimeter", "centimetre"], Kind::Length, 1, 100),
-    (&["dm", "decimeter", "decimetre"], Kind::Length, 1, 10),
-    (&["m", "meter", "metre"], Kind::Length, 1, 1),
-    (&["km", "kilometer", "kilometre"], Kind::Length, 1_000, 1),
-    (&["in", "inch", "inches"], Kind::Length, 254, 10_000),
-    (&["ft", "foot", "feet"], Kind::Length, 3_048, 10_000),
-    (&["yd", "yard"], Kind::Length, 9_144, 10_000),
-    (&["mi", "mile"], Kind::Length, 1_609_344, 1_000),
-    (&["ms", "millisecond"], Kind::Time, 1, 1_000),
-    (&["s", "sec", "second"], Kind::Time, 1, 1),
-    (&["min", "minute"], Kind::Time, 60, 1),
-    (&["h", "hr", "hour"], Kind::Time, 3_600, 1),
-    (&["day"], Kind::Time, 86_400, 1),
-    (&["week"], Kind::Time, 604_800, 1),
+const UNITS: [(&[&str], &str, i64, i64); 28] = [
+    (&["mm", "millimeter", "millimetre"], "m", 1, 1_000),
+    (&["cm", "centimeter", "centimetre"], "m", 1, 100),
+    (&["dm", "decimeter", "decimetre"], "m", 1, 10),
+    (&["m", "meter", "metre"], "m", 1, 1),
+    (&["km", "kilometer", "kilometre"], "m", 1_000, 1),
+    (&["in", "inch", "inches"], "m", 254, 10_000),
+    (&["ft", "foot", "feet"], "m", 3_048, 10_000),
+    (&["yd", "yard"], "m", 9_144, 10_000),
+    (&["mi", "mile"], "m", 1_609_344, 1_000),
+    (&["ms", "millisecond"], "s", 1, 1_000),
+    (&["s", "sec", "second"], "s", 1, 1),
+    (&["min", "minute"], "s", 60, 1),
+    (&["h", "hr", "hour"], "s", 3_600, 1),
+    (&["day"], "s", 86_400, 1),
+    (&["week"], "s", 604_800, 1),
     // No number of days: months differ.
-    (&["month"], Kind::Calendar, 1, 1),
-    (&["year"], Kind::Calendar, 12, 1),
-    (&["decade"], Kind::Calendar, 120, 1),
-    (&["century", "centurie"], Kind::Calendar, 1_200, 1),
-    (&["mg", "milligram"], Kind::Mass, 1, 1_000),
-    (&["g", "gram"], Kind::Mass, 1, 1),
-    (&["kg", "kilogram"], Kind::Mass, 1_000, 1),
-    (&["ton", "tonne"], Kind::Mass, 1_000_000, 1),
-    (&["lb", "pound"], Kind::Mass, 45_359_237, 100_000),
-    (&["oz", "ounce"], Kind::Mass, 45_359_237, 1_600_000),
-    (&["dollar", "usd"], Kind::Money, 1, 1),
-    (&["cent", "penny", "pennie", "¢"], Kind::Money, 1, 100),
-    (&["euro", "eur"], Kind::Euro, 1, 1),
-    (&["sterling", "gbp"], Kind::Sterling, 1, 1),
-    (&["rupee", "inr"], Kind::Rupee, 1, 1),
-    (&["yen", "jpy"], Kind::Yen, 1, 1),
-    (&["rad", "radian"], Kind::Angle, 1, 1),
+    (&["month"], "month", 1, 1),
+    (&["year", "yr"], "month", 12, 1),
+    (&["decade"], "month", 120, 1),
+    (&["century", "centurie"], "month", 1_200, 1),
+    (&["mg", "milligram"], "g", 1, 1_000),
+    (&["g", "gram"], "g", 1, 1),
+    (&["kg", "kilogram"], "g", 1_000, 1),
+    (&["lb", "pound"], "g", 45_359_237, 100_000),
+    (&["oz", "ounce"], "g", 45_359_237, 1_600_000),
+    (&["dollar", "usd", "$"], "dollar", 1, 1),
+    (&["cent", "penny", "pennie", "¢"], "dollar", 1, 100),
+    (&["rad", "radian"], RADIAN, 1, 1),
     // 180 degrees are π; the factor π is applied where the two meet.
-    (&["degree", "deg"], Kind::Angle, 1, 180),
-    (&["celsius", "centigrade", "degrees celsius"], Kind::Celsius, 1, 1),
-    (&["fahrenheit", "degrees fahrenheit"], Kind::Fahrenheit, 1, 1),
-    (&["gal", "gallon"], Kind::Gallons, 1, 1),
-    (&["quart"], Kind::Gallons, 1, 4),
-    (&["pint"], Kind::Gallons, 1, 8),
-    (&["hectare"], Kind::Land, 10_000, 1),
-    (&["acre"], Kind::Land, 40_468_564_224, 10_000_000),
+    (&["degree", "deg"], RADIAN, 1, 180),
 ];
 
-/// Other names of units. Where no text command says that it is a unit, `2gm` is a product.
-#[rustfmt::skip]
-const ABBREVIATIONS: [(&str, &str); 8] = [
-    ("gm", "g"), ("rs", "rupee"), ("yr", "year"), ("qt", "quart"), ("ha", "hectare"), ("sqm", "m2"), ("sqcm", "cm2"),
-    ("sqft", "ft2"),
-];
+const RADIAN: &str = "radian";
 
-/// Units that take the prefixes of the SI, by sign and by name.
+/// Units that are compared by their names and not converted: each is met by itself alone.
 #[rustfmt::skip]
-const WITH_PREFIX: [(&str, &str); 8] = [
-    ("m", "meter"), ("m", "metre"), ("s", "second"), ("g", "gram"), ("J", "joule"), ("N", "newton"), ("W", "watt"),
-    ("Pa", "pascal"),
-];
-
-/// Those prefixes, by sign and by name, as fractions.
-#[rustfmt::skip]
-const PREFIXES: [(&str, &str, i64, i64); 7] = [
-    ("k", "kilo", 1_000, 1), ("M", "mega", 1_000_000, 1), ("G", "giga", 1_000_000_000, 1), ("m", "milli", 1, 1_000),
-    ("µ", "micro", 1, 1_000_000), ("μ", "micro", 1, 1_000_000), ("n", "nano", 1, 1_000_000_000),
+const OTHERS: [&str; 28] = [
+    "N", "J", "W", "Pa", "Hz", "newton", "joule", "watt", "pascal", "hertz", "kelvin", "ton", "tonne", "euro", "€", "£",
+    "sterling", "rupee", "yen", "celsius", "fahrenheit", "gallon", "quart", "pint", "acre", "hectare", "knot", "mole",
 ];
 
 /// Units that are made of others. A capital counts as one.
-const DERIVED: [(&[&str], &str); 8] = [
+const DERIVED: [(&[&str], &str); 4] = [
     (&["l", "L", "liter", "litre"], "dm3"),
-    (&["ml", "milliliter", "millilitre", "cc"], "cm3"),
+    (&["ml", "mL", "milliliter", "millilitre", "cc"], "cm3"),
     (&["mph"], "mi/h"),
     (&["kmh", "kph", "kmph"], "km/h"),
-    (&["N", "newton"], "kg*m/s2"),
-    (&["J", "joule"], "kg*m2/s2"),
-    (&["W", "watt"], "kg*m2/s3"),
-    (&["Pa", "pascal"], "kg/m/s2"),
 ];
 
 /// Factors in words, as fractions.
 #[rustfmt::skip]
-const FACTORS: [(&str, i64, i64); 27] = [
+const FACTORS: [(&str, i64, i64); 19] = [
     ("hundred", 100, 1), ("thousand", 1_000, 1), ("million", 1_000_000, 1), ("billion", 1_000_000_000, 1),
-    ("trillion", 1_000_000_000_000, 1), ("quadrillion", 1_000_000_000_000_000, 1), ("lakh", 100_000, 1),
-    ("crore", 10_000_000, 1), ("dozen", 12, 1), ("halve", 1, 2), ("third", 1, 3), ("fourth", 1, 4), ("quarter", 1, 4),
-    ("fifth", 1, 5), ("sixth", 1, 6), ("seventh", 1, 7), ("eighth", 1, 8), ("ninth", 1, 9), ("tenth", 1, 10),
-    ("twelfth", 1, 12), ("hundredth", 1, 100), ("thousandth", 1, 1_000), ("permille", 1, 1_000), ("mn", 1_000_000, 1),
-    ("mln", 1_000_000, 1), ("mil", 1_000_000, 1), ("bn", 1_000_000_000, 1),
+    ("trillion", 1_000_000_000_000, 1), ("dozen", 12, 1), ("halve", 1, 2), ("third", 1, 3), ("fourth", 1, 4),
+    ("quarter", 1, 4), ("fifth", 1, 5), ("sixth", 1, 6), ("seventh", 1, 7), ("eighth", 1, 8), ("ninth", 1, 9),
+    ("tenth", 1, 10), ("twelfth", 1, 12), ("hundredth", 1, 100), ("thousandth", 1, 1_000),
 ];
 
 /// A word that is applied to the value before it.
@@ -132,9 +81,6 @@ const FACTORS: [(&str, i64, i64); 27] = [
 enum Operation {
     Percent,
     Times(i64, i64),
-    Power(i64),
-    Factorial,
-    Pi,
 }
 
 /// A value without what stands behind it.
@@ -150,44 +96,38 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// True if the words behind the value change it.
-    pub(super) fn changes_value(&self) -> bool {
-        !self.operations.is_empty()
-    }
-
     /// The value with the words behind it applied.
     pub(super) fn applied(&self, value: Expr) -> Expr {
         self.operations.iter().rev().fold(value, |value, it| match it {
             Operation::Percent => Expr::Percent(Box::new(value)),
             Operation::Times(n, d) => value.times(Expr::int(*n).over(Expr::int(*d))),
-            Operation::Power(n) => Expr::pow(value, Expr::int(*n)),
-            Operation::Factorial => Expr::call(Func::Factorial, value),
-            Operation::Pi => value.times(Expr::Pi),
         })
     }
 }
 
 impl Unit {
-    const NONE: Unit = Unit { powers: [0; N_KINDS], size: Rat::ONE };
+    const NONE: Unit = Unit { powers: Vec::new(), size: Rat::ONE };
 
-    fn of(kind: Kind, size: Rat) -> Unit {
-        let mut powers = [0; N_KINDS];
-        powers[kind as usize] = 1;
-        Unit { powers, size }
+    fn of(base: &'static str, size: Rat) -> Unit {
+        Unit { powers: vec![(base, 1)], size }
     }
 
     /// The product of this unit and a power of another.
     fn times(&self, other: &Unit, power: i64) -> Option<Unit> {
-        let powers = std::array::from_fn(|kind| self.powers[kind] + power * other.powers[kind]);
+        let mut powers = self.powers.clone();
+        for (base, n) in &other.powers {
+            match powers.iter_mut().find(|it| it.0 == *base) {
+                Some(it) => it.1 += power * n,
+                None => powers.push((base, power * n)),
+            }
+        }
+        powers.retain(|it| it.1 != 0);
+        powers.sort_unstable();
         Some(Unit { powers, size: self.size.mul(&other.size.pow(power)?)? })
     }
 
     /// `value` of this unit as a value of `other`; `None` where the units measure different things.
     pub(crate) fn convert(&self, other: &Unit, value: Expr) -> Option<Expr> {
-        // A price in pounds is no mass.
-        if *other == Unit::of(Kind::Sterling, Rat::ONE) && known("pound").as_ref() == Some(self) {
-            return Some(value);
-        }
         if self.powers != other.powers {
             return None;
         }
@@ -195,8 +135,8 @@ impl Unit {
         if factor.is_one() {
             return Some(value);
         }
-        let pi = match (self.powers[Kind::Angle as usize], self.size == Rat::ONE) {
-            (0, _) => Expr::int(1),
+        let pi = match (self.has(RADIAN), self.size == Rat::ONE) {
+            (false, _) => Expr::int(1),
             (_, false) => Expr::Pi,
             (_, true) => Expr::pow(Expr::Pi, Expr::int(-1)),
         };
@@ -205,24 +145,20 @@ impl Unit {
 
     /// True for the name of another unit or of things, which this unit does not count.
     pub(crate) fn is_other_than(&self, noun: &str) -> bool {
-        let measures_alike = |other: Unit| {
-            let mut pairs = self.powers.iter().zip(other.powers);
-            pairs.any(|(a, b)| *a != 0 && b != 0)
-        };
-        !noun.split('/').any(|it| known(it.trim_end_matches('.')).is_some_and(measures_alike))
+        let is_alike = |it: &Unit| it.powers.iter().any(|(base, _)| self.has(base));
+        !noun.split('/').any(|it| known(it.trim_end_matches('.')).as_ref().is_some_and(is_alike))
+    }
+
+    fn has(&self, base: &str) -> bool {
+        self.powers.iter().any(|it| it.0 == base)
     }
 
     pub(crate) fn is_degrees(&self) -> bool {
         self.powers == Unit::radians().powers && self.size != Rat::ONE
     }
 
-    /// A temperature of the same number of degrees.
-    pub(crate) fn is_temperature(&self) -> bool {
-        [Kind::Celsius, Kind::Fahrenheit].iter().any(|it| *self == Unit::of(*it, Rat::ONE))
-    }
-
     pub(crate) fn radians() -> Unit {
-        Unit::of(Kind::Angle, Rat::ONE)
+        Unit::of(RADIAN, Rat::ONE)
     }
 }
 
@@ -242,9 +178,9 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
     let mut found = bare("");
     let mut rest = text;
     let (mut unit, mut n_units) = (Some(Unit::NONE), 0);
-    for (sign, name) in CURRENCIES {
-        if let Some(after) = rest.strip_prefix(sign) {
-            (rest, unit, n_units) = (after, known(name), 1);
+    for sign in ["$", "€", "£"] {
+        if let Some(after) = rest.strip_prefix('\\').unwrap_or(rest).strip_prefix(sign) {
+            (rest, unit, n_units) = (after, known(sign), 1);
         }
     }
     // The grammar reads the percent sign of a plain number.
@@ -277,10 +213,10 @@ pub(super) fn split(text: &str) -> Result<Measured, Refusal> {
         if hedges(&word) {
             return Err("words behind the value take it back");
         }
-        if changes_value(&word) || has_number(&word) {
+        let is_unit = compound(&word).is_some();
+        if !is_unit && (changes_value(&word) || has_number(&word)) {
             return Err("words behind the value change it");
         }
-        let is_unit = compound(&word).is_some();
         if word.bytes().any(|b| b.is_ascii_digit()) && power == 1 && !is_unit {
             return Err("another number behind the value");
         }
@@ -327,44 +263,7 @@ const REMARKS: [&str; 24] = [
 
 /// True if a word behind a value is a number, as in `20 \text{ over three}`.
 fn has_number(words: &str) -> bool {
-    let is_number = |word: &str| word.split('-').all(names::is_number);
-    words.split([' ', ',']).any(is_number)
-}
-
-/// `2 \text{ hours } 30 \text{ minutes}` and `5 ft 6 in`: one value in the last unit.
-pub(super) fn summed(text: &str) -> Option<Measured> {
-    if text.len() > 120 || text.bytes().filter(u8::is_ascii_alphabetic).count() < 2 {
-        return None;
-    }
-    let mut plain = text.replace(['{', '}', '~', ','], " ");
-    for command in TEXTS.iter().rev() {
-        plain = plain.replace(command, " ");
-    }
-    let plain = plain.replace("\\ ", " ").replace('\\', " ").replace(" and ", " ");
-    let mut parts: Vec<(&str, Unit)> = Vec::new();
-    let mut rest = plain.trim();
-    while !rest.is_empty() {
-        let number = rest.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
-        let (number, after) = rest.split_at(number);
-        let after = after.trim_start();
-        let letters = after.bytes().take_while(u8::is_ascii_alphabetic).count();
-        let (name, left) = after.split_at(letters);
-        let unit = known(name).filter(|_| !number.is_empty())?;
-        if let Some((_, before)) = parts.last()
-            && (before.powers != unit.powers || before.size <= unit.size)
-        {
-            return None;
-        }
-        parts.push((number, unit));
-        rest = left.trim_start();
-    }
-    let (_, last) = parts.get(1..)?.last()?.clone();
-    let terms = parts.iter().map(|(number, unit)| {
-        let scale = unit.size.div(&last.size)?;
-        Some(format!("{number} \\cdot {}", scale.to_i64()?))
-    });
-    let value = terms.collect::<Option<Vec<_>>>()?.join("+");
-    Some(Measured { unit: Some(last), is_counted: true, ..bare(&value) })
+    words.split([' ', ',']).any(|word| word.split('-').all(is_number))
 }
 
 /// True for a formula that begins with a command and has a known unit behind it, as `\pi\text{ radians}`.
@@ -375,20 +274,9 @@ pub(super) fn is_measured_formula(text: &str) -> bool {
         && split(text).is_ok_and(|it| it.unit.is_some())
 }
 
-/// Signs before a price.
-#[rustfmt::skip]
-const CURRENCIES: [(&str, &str); 12] = [
-    ("\\$", "dollar"), ("$", "dollar"), ("\\pounds", "sterling"), ("£", "sterling"), ("€", "euro"), ("₹", "rupee"),
-    ("¥", "yen"), ("USD ", "dollar"), ("US\\$", "dollar"), ("EUR ", "euro"), ("GBP ", "sterling"), ("Rs. ", "rupee"),
-];
-
 fn operation(word: &str) -> Option<Operation> {
     Some(match word {
         "percent" | "percentage" | "pct" | "per cent" => Operation::Percent,
-        "squared" => Operation::Power(2),
-        "cubed" => Operation::Power(3),
-        "factorial" => Operation::Factorial,
-        "pi" => Operation::Pi,
         _ => {
             let singular = word.trim_end_matches('s');
             let (_, n, d) = FACTORS.iter().find(|(name, ..)| *name == singular)?;
@@ -407,7 +295,7 @@ fn leading_factor(words: &str) -> Option<(Operation, &str)> {
     let (first, after) = words.split_once(' ')?;
     let factor = operation(first).filter(|it| match it {
         Operation::Times(_, d) => *d == 1 || first.ends_with('s'),
-        it => matches!(it, Operation::Percent | Operation::Pi),
+        Operation::Percent => true,
     })?;
     Some((factor, after))
 }
@@ -477,37 +365,16 @@ fn quotient(text: &str) -> Option<(&str, &str)> {
 }
 
 fn known(name: &str) -> Option<Unit> {
-    listed(name).or_else(|| abbreviated(name)).or_else(|| with_prefix(name))
-}
-
-fn listed(name: &str) -> Option<Unit> {
     let singular = name.strip_suffix('s').filter(|it| it.len() > 1);
-    let is_it =
-        |names: &[&str]| names.contains(&name) || singular.is_some_and(|it| names.contains(&it));
-    if let Some((_, of)) = DERIVED.iter().find(|it| is_it(it.0)) {
+    let is_one = |it: &&str| *it == name || singular == Some(*it);
+    if let Some((_, of)) = DERIVED.iter().find(|it| it.0.iter().any(&is_one)) {
         return compound(of);
     }
-    let (_, kind, n, d) = UNITS.iter().find(|it| is_it(it.0))?;
-    Some(Unit::of(*kind, Rat::new(i128::from(*n), i128::from(*d))?))
-}
-
-fn abbreviated(name: &str) -> Option<Unit> {
-    let is_it = |it: &str| it == name || name.strip_suffix('s') == Some(it);
-    compound(ABBREVIATIONS.iter().find(|it| is_it(it.0))?.1)
-}
-
-/// `kJ` and `kilojoules`.
-fn with_prefix(name: &str) -> Option<Unit> {
-    let (of, n, d) = PREFIXES.iter().find_map(|(sign, prefix, n, d)| {
-        let long = name.strip_prefix(prefix).map(|it| it.strip_suffix('s').unwrap_or(it));
-        let is_it = |(short, full): &&(&str, &str)| {
-            name.strip_prefix(sign) == Some(*short) || long == Some(*full)
-        };
-        WITH_PREFIX.iter().find(is_it).map(|it| (it.0, *n, *d))
-    })?;
-    let unit = listed(of)?;
-    let size = unit.size.mul(&Rat::new(i128::from(n), i128::from(d))?)?;
-    Some(Unit { size, ..unit })
+    if let Some(base) = OTHERS.iter().find(|it| is_one(it)) {
+        return Some(Unit::of(base, Rat::ONE));
+    }
+    let (_, base, n, d) = UNITS.iter().find(|it| it.0.iter().any(&is_one))?;
+    Some(Unit::of(base, Rat::new(i128::from(*n), i128::from(*d))?))
 }
 
 /// A text without spaces at its end, of any kind.
@@ -525,9 +392,6 @@ fn trailing(text: &str) -> Option<(&str, String, i64)> {
     }
     if let Some((before, unit)) = quotient(text) {
         return Some((before, unit.to_owned(), 1));
-    }
-    if let Some(it) = fraction(text) {
-        return Some(it);
     }
     let (bare, power) = without_exponent(text);
     if let Some(open) = text_command(bare) {
@@ -556,33 +420,15 @@ fn trailing(text: &str) -> Option<(&str, String, i64)> {
     let glued = before.ends_with(|c: char| c.is_ascii_digit() || matches!(c, '}' | ')' | '/'));
     let spaced = trimmed(before)
         .ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '}' | ')' | '%'));
-    // With a prefix a bare word may be a product.
-    let is_unit = listed(&lower).is_some();
+    let is_unit = known(&lower).is_some();
     let counts = match word.len() {
         // One letter is a variable, unless a number and a space stand before it.
         1 => is_unit && !glued && trimmed(before).ends_with(|c: char| c.is_ascii_digit()),
-        2 => is_unit && (glued || spaced) || lower == "pi" && !glued,
+        2 => is_unit && (glued || spaced),
         _ => glued && (is_unit || operation(&lower).is_some()) || spaced && !glued,
     };
     let is_function = super::words::only_words(word).is_none() && !is_unit && word.len() > 3;
     (counts && !is_function).then_some((before, lower, power))
-}
-
-/// `\frac{\text{km}}{\text{h}}` behind a number.
-fn fraction(text: &str) -> Option<(&str, String, i64)> {
-    let lower = opening_brace(text)?;
-    let upper = opening_brace(&text[..lower])?;
-    let before = FRACTIONS.iter().find_map(|it| text[..upper].strip_suffix(it))?;
-    let name = |group: &str| {
-        let inner = group[1..group.len() - 1].trim();
-        let inner = TEXTS
-            .iter()
-            .find_map(|it| inner.strip_prefix(it)?.strip_prefix('{')?.strip_suffix('}'));
-        Some(inner?.trim().to_owned())
-    };
-    let unit = format!("{}/{}", name(&text[upper..lower])?, name(&text[lower..])?);
-    compound(&unit)?;
-    Some((before, unit, 1))
 }
 
 /// `^\circ` and its kin, and the scale of a temperature behind them.

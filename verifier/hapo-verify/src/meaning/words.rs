@@ -3,22 +3,10 @@
 use crate::cursor::{Cursor, replaced};
 
 /// Commands whose argument is text.
+#[rustfmt::skip]
 pub(super) const TEXTS: [&str; 8] = [
-    "\\text",
-    "\\textrm",
-    "\\textbf",
-    "\\textit",
-    "\\textnormal",
-    "\\mbox",
-    "\\mathrm",
-    "\\operatorname",
+    "\\text", "\\textrm", "\\textbf", "\\textit", "\\textnormal", "\\mbox", "\\mathrm", "\\operatorname",
 ];
-
-/// Moves over a text command, the longest that is there.
-pub(super) fn text_command(cursor: &mut Cursor<'_>) -> Option<()> {
-    let here = TEXTS.iter().filter(|it| cursor.rest().starts_with(**it));
-    cursor.eat(here.max_by_key(|it| it.len())?)
-}
 
 /// Names of functions and constants, which begin words of formulas.
 const NAMES: [&str; 36] = [
@@ -45,6 +33,24 @@ const CHANGES: [&str; 26] = [
     "per hundred", "per thousand", "per million", "below",
 ];
 
+/// Words that are applied to the value before them where they stand alone, and are not read.
+#[rustfmt::skip]
+const OPERATIONS: [&str; 12] = [
+    "squared", "cubed", "factorial", "pi", "quadrillion", "lakh", "crore", "permille", "mn", "mln", "mil", "bn",
+];
+
+#[rustfmt::skip]
+const NUMBERS: [&str; 28] = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty", "thirty", "forty",
+    "fifty", "sixty", "seventy", "eighty", "ninety",
+];
+
+/// True for the name of a number below a hundred.
+pub(super) fn is_number(word: &str) -> bool {
+    NUMBERS.iter().any(|it| it.eq_ignore_ascii_case(word))
+}
+
 /// Words that join two numbers to one, or to a range.
 const JOINTS: [&str; 9] = ["times", "over", "divided", "by", "to", "base", "and", "less", "out"];
 
@@ -56,7 +62,8 @@ pub(crate) fn is_function(word: &str) -> bool {
 /// True if words behind a value change it.
 pub(super) fn changes_value(text: &str) -> bool {
     // "3 negative numbers" are three.
-    names_one_of(text, &CHANGES) || text.split(' ').next_back() == Some("negative")
+    let is_negative = text.split(' ').next_back() == Some("negative");
+    is_negative || names_one_of(text, &CHANGES) || OPERATIONS.contains(&text)
 }
 
 /// Words before a number that make another one of it.
@@ -138,7 +145,7 @@ pub(crate) fn hedges(text: &str) -> bool {
 }
 
 /// The words of a text: runs of letters that are no command.
-pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_alphabetic() || matches!(c, '\'' | '’');
     let mut cursor = Cursor::new(text);
     std::iter::from_fn(move || {
@@ -327,27 +334,6 @@ fn is_more_values(text: &str) -> bool {
     (text.contains(|c: char| c.is_ascii_digit()) || is_letter(text.trim()))
         && !text.trim_start().starts_with(['(', '['])
         && !words(text).any(is_prose)
-}
-
-/// The number in an answer that says beside it which number it is not: `15, not 16`.
-pub(crate) fn asserted(text: &str) -> Option<&str> {
-    const DENIALS: [&str; 6] =
-        [", not ", " (not ", ", and not ", "\\text{, not }", "\\text{, not ", "\\text{ (not "];
-    let inner = match text.strip_prefix("\\text{").and_then(|it| it.strip_suffix('}')) {
-        Some(inner) if !inner.contains(['{', '}']) => inner,
-        _ => text,
-    };
-    let (at, len) =
-        DENIALS.iter().filter_map(|it| inner.find(it).map(|at| (at, it.len()))).min()?;
-    let (before, denied) = (inner[..at].trim_end(), inner[at + len..].trim_start());
-    let marks = |c: char| c.is_whitespace() || "$*{}".contains(c);
-    let is_number = |it: &str| {
-        let it = it.trim_matches(marks).trim_start_matches('-');
-        it.starts_with(|c: char| c.is_ascii_digit())
-            && it.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'/' | b','))
-    };
-    let denied = denied.trim_end_matches(['.', ')']).trim_end_matches(marks);
-    (is_number(before) && is_number(denied)).then_some(before)
 }
 
 /// The letter of a gold answer that is one capital letter.

@@ -75,23 +75,6 @@ pub(crate) fn content_of(text: &str, start: usize) -> Option<Range<usize>> {
     Some(at + 1..at + close)
 }
 
-/// The contents of the boxes that stand beside each other.
-pub(crate) fn contents(text: &str) -> Vec<&str> {
-    let (mut all, mut at) = (Vec::new(), 0);
-    while let Some(start) = ["\\boxed", "\\fbox"].iter().filter_map(|it| text[at..].find(it)).min()
-    {
-        let Some(open) = text[at + start..].find('{').map(|it| at + start + it) else {
-            break;
-        };
-        let Some(close) = closing_brace(text, open, text.len()) else {
-            break;
-        };
-        all.push(text[open + 1..close].trim());
-        at = close + 1;
-    }
-    all
-}
-
 /// The brace that closes the one at `open`, before `limit`.
 pub(crate) fn closing_brace(text: &str, open: usize, limit: usize) -> Option<usize> {
     closing(&text[open..limit], [b'{', b'}']).map(|at| open + at)

@@ -12,8 +12,8 @@ mod words;
 
 use crate::work;
 pub(crate) use boxes::{
-    are_one_list, bare, closing_brace, content_of, contents, is_value, last_command,
-    offers_another, open_boxes,
+    are_one_list, bare, closing_brace, content_of, is_value, last_command, offers_another,
+    open_boxes,
 };
 use latex::basic_latex;
 use operators::fix_operators;

@@ -1,10 +1,9 @@
 //! Values of expressions in complex numbers.
 
 use super::ball::Ball;
-use super::budget::{BUDGET, long_series, spend};
+use super::budget::{BUDGET, spend};
 use super::complex::Complex;
-use super::exact::{exact, exact_call, exact_in};
-use super::{MAX_LONG_TERMS, MAX_TERMS};
+use super::exact::{exact_call, exact_in};
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
 use std::cmp::Ordering;
@@ -64,12 +63,7 @@ impl<'e, T: Ball> Point<'e, '_, T> {
             self.spend(T::COST)?;
             return self.eval(exponent)?.exp();
         }
-        let bound = self.integers();
-        let constant = exact_in(exponent, &[], self.budget);
-        let constant = match constant {
-            None if !bound.is_empty() => exact_in(exponent, &bound, self.budget),
-            it => it,
-        };
+        let constant = exact_in(exponent, self.budget);
         let Some(n) = constant else {
             self.spend(2 * T::COST)?;
             let base = self.eval(base)?;
@@ -92,40 +86,11 @@ impl<'e, T: Ball> Point<'e, '_, T> {
         base.ln()?.mul(&Complex::rat(&n)).exp()
     }
 
-    /// The atoms that are integers, as the variable of a sum is.
-    fn integers(&self) -> Vec<(&'e Expr, Rat)> {
-        let integer = |x: &Complex<T>| x.re.integer().filter(|_| x.im.is_none());
-        self.values.iter().filter_map(|(atom, x)| Some((*atom, integer(x)?))).collect()
-    }
-
     fn call(&mut self, func: &Func, args: &'e [Expr]) -> Option<Complex<T>> {
         self.spend(T::COST)?;
         match func {
-            Func::Sum | Func::Product => self.series(func, args),
-            Func::Factorial
-            | Func::Binomial
-            | Func::Gamma
-            | Func::Gcd
-            | Func::Lcm
-            | Func::Mod
-            | Func::Trace => {
-                let bound = self.integers();
-                Some(Complex::rat(&exact_call(func, args, &bound, self.budget)?))
-            }
-            Func::Norm => {
-                let mut sum = T::from_rat(&Rat::ZERO);
-                for it in self.matrix(args)?.0 {
-                    let size = it.abs()?;
-                    sum = sum.add(&size.mul(&size));
-                }
-                Some(Complex::real(sum.sqrt()?))
-            }
-            Func::Det => {
-                let (entries, cols) = self.matrix(args)?;
-                laplace(&entries, cols)
-            }
-            Func::Limit | Func::Integral | Func::Derivative | Func::Transpose | Func::Named(_) => {
-                None
+            Func::Factorial | Func::Binomial | Func::Gamma | Func::Mod => {
+                Some(Complex::rat(&exact_call(func, args, self.budget)?))
             }
             Func::Log => {
                 let x = self.eval(args.first()?)?;
@@ -151,40 +116,6 @@ impl<'e, T: Ball> Point<'e, '_, T> {
             }
             _ => elementary(func, &self.eval(args.first()?)?),
         }
-    }
-
-    fn series(&mut self, func: &Func, args: &'e [Expr]) -> Option<Complex<T>> {
-        let [body, variable, first, last] = args else {
-            return None;
-        };
-        let (first, last) = (exact(first)?.to_i64()?, exact(last)?.to_i64()?);
-        let add_up = |point: &mut Point<'e, '_, T>| {
-            let mut total = Complex::int(i64::from(*func == Func::Product));
-            for k in first..=last {
-                point.values.push((variable, Complex::int(k)));
-                let term = point.eval(body)?;
-                point.values.pop();
-                total = if *func == Func::Sum { total.add(&term) } else { total.mul(&term) };
-            }
-            Some(total)
-        };
-        match last.checked_sub(first)? {
-            ..MAX_TERMS => add_up(self),
-            MAX_TERMS..MAX_LONG_TERMS => {
-                let values = self.values.clone();
-                long_series(|budget| add_up(&mut Point { values, budget }))
-            }
-            _ => None,
-        }
-    }
-
-    /// The entries of the matrix that is the first argument, and its number of columns.
-    fn matrix(&mut self, args: &'e [Expr]) -> Option<(Vec<Complex<T>>, usize)> {
-        let Some(Expr::Matrix { cols, cells }) = args.first() else {
-            return None;
-        };
-        let entries: Option<Vec<_>> = cells.iter().map(|it| self.eval(it)).collect();
-        Some((entries?, *cols))
     }
 }
 
@@ -224,23 +155,4 @@ fn elementary<T: Ball>(func: &Func, x: &Complex<T>) -> Option<Complex<T>> {
         Func::Ceil if x.im.is_none() => Some(Complex::rat(&x.neg().re.floor()?.neg())),
         _ => None,
     }
-}
-
-fn laplace<T: Ball>(m: &[Complex<T>], n: usize) -> Option<Complex<T>> {
-    if m.len() != n * n || n == 0 || n > 5 {
-        return None;
-    }
-    if n == 1 {
-        return m.first().cloned();
-    }
-    let mut sum = Complex::int(0);
-    for col in 0..n {
-        let minor: Vec<Complex<T>> = (1..n)
-            .flat_map(|row| (0..n).filter(move |c| *c != col).map(move |c| row * n + c))
-            .map(|it| m[it].clone())
-            .collect();
-        let term = m[col].mul(&laplace(&minor, n - 1)?);
-        sum = if col % 2 == 0 { sum.add(&term) } else { sum.sub(&term) };
-    }
-    Some(sum)
 }

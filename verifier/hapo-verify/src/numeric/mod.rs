@@ -1,9 +1,8 @@
 //! Decides whether two expressions have the same value, within a budget of steps.
 //!
-//! Three ways, in this order: exact rational arithmetic; for rational functions of symbols, values modulo a prime at
-//! fixed points (an identity test, never wrong in practice on answers of this size); for everything else values at
-//! fixed points, first in doubles with an error bound (a difference is then proven), then to at least 50 digits. A
-//! value that would be too large is not computed, and two sides that cannot be decided are not equal.
+//! Two ways, in this order: exact rational arithmetic; for everything else values at fixed points, first in doubles with
+//! an error bound (a difference is then proven), then to at least 50 digits. A value that would be too large is not
+//! computed, and two sides that cannot be decided are not equal.
 
 mod analysis;
 mod ball;
@@ -11,9 +10,7 @@ mod budget;
 mod complex;
 mod eval;
 mod exact;
-mod modular;
 mod points;
-mod sums;
 
 use crate::expr::{Expr, Func};
 use crate::number::Rat;
@@ -21,20 +18,12 @@ use ball::{Ball, Big, Double};
 pub(crate) use budget::refuel;
 use eval::{real_value, value};
 pub(crate) use exact::exact;
-use modular::same_rational_function;
 use num_bigint::BigInt;
 use points::{same_at_points, same_at_real_points};
 use std::cmp::Ordering;
-pub(crate) use sums::{degree, geometric_closed, geometric_continued};
 
 /// Most distinct symbols in a comparison.
 const MAX_ATOMS: usize = 48;
-
-/// Longest sum or product that is added up exactly.
-const MAX_TERMS: i64 = 2_000;
-
-/// Longest sum or product that is added up at all: modulo primes, or to 50 digits.
-const MAX_LONG_TERMS: i64 = 10_001;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
@@ -60,12 +49,6 @@ pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
             Decision::Different("different as exact rationals")
         };
     }
-    if sums::concerns(a) || sums::concerns(b) {
-        let (x, y) = (sums::closed(a), sums::closed(b));
-        if x != *a || y != *b {
-            return same_value(&x, &y);
-        }
-    }
     if analysis::concerns(a) || analysis::concerns(b) {
         return same_by_quadrature(a, b);
     }
@@ -75,9 +58,6 @@ pub(crate) fn same_value(a: &Expr, b: &Expr) -> Decision {
     }
     // The points of an atom do not depend on which side names it first.
     atoms.sort_by_cached_key(ToString::to_string);
-    if let Some(decision) = same_rational_function(a, b, &atoms) {
-        return decision;
-    }
     same_at_points(a, b, &atoms)
 }
 
@@ -105,7 +85,7 @@ pub(crate) fn same_where_real(a: &Expr, b: &Expr) -> bool {
     same_at_real_points(a, b, &atoms)
 }
 
-/// Compares constants with integrals, infinite sums or limits in them.
+/// Compares constants with integrals in them.
 fn same_by_quadrature(a: &Expr, b: &Expr) -> Decision {
     let value = |e: &Expr| analysis::evaluated(e).and_then(|it| approximate(&it));
     match (value(a), value(b)) {
@@ -150,46 +130,6 @@ pub(crate) fn compare_real(a: &Expr, b: &Expr) -> Option<Ordering> {
     }
     let it = real_value::<Big>(&difference, &[])?;
     it.sign().or_else(|| it.is_negligible().then_some(Ordering::Equal))
-}
-
-pub(crate) fn infinite_sign(e: &Expr) -> Option<Ordering> {
-    match e {
-        Expr::Infinity => Some(Ordering::Greater),
-        Expr::NegInfinity => Some(Ordering::Less),
-        Expr::Add(v) => {
-            let mut found = None;
-            for it in v {
-                match infinite_sign(it) {
-                    None => {
-                        approximate(it)?;
-                    }
-                    sign if found.is_none() || found == sign => found = sign,
-                    _ => return None,
-                }
-            }
-            found
-        }
-        Expr::Mul(v) => {
-            let (mut negative, mut infinite) = (false, false);
-            for it in v {
-                let sign = match infinite_sign(it) {
-                    Some(sign) => {
-                        infinite = true;
-                        sign
-                    }
-                    None => compare_real(it, &Expr::int(0)).filter(|it| it.is_ne())?,
-                };
-                negative ^= sign.is_lt();
-            }
-            infinite.then_some(if negative { Ordering::Less } else { Ordering::Greater })
-        }
-        Expr::Pow(p) => {
-            let growing =
-                infinite_sign(&p.0)?.is_gt() && compare_real(&p.1, &Expr::int(0))?.is_gt();
-            growing.then_some(Ordering::Greater)
-        }
-        _ => None,
-    }
 }
 
 /// A real constant as a double, for sorting.
@@ -273,15 +213,6 @@ fn collect_atoms<'a>(e: &'a Expr, atoms: &mut Vec<&'a Expr>) -> bool {
                 atoms.push(e);
             }
             atoms.len() <= MAX_ATOMS
-        }
-        Expr::Call(Func::Sum | Func::Product, parts) if parts.len() == 4 => {
-            let n_before = atoms.len();
-            let few = parts[..1].iter().chain(&parts[2..]).all(|it| collect_atoms(it, atoms));
-            // What a sum runs over is no unknown of it.
-            if let Some(at) = atoms[n_before..].iter().position(|it| **it == parts[1]) {
-                atoms.remove(n_before + at);
-            }
-            few
         }
         it => it.children().into_iter().all(|child| collect_atoms(child, atoms)),
     }

@@ -9,7 +9,7 @@ use crate::number::Rat;
 use std::cmp::Ordering;
 
 /// Fixed, well-spread value of the `idx`-th atom at the `probe`-th point.
-pub(super) fn spread(idx: usize, probe: u64) -> u64 {
+fn spread(idx: usize, probe: u64) -> u64 {
     let mut z = (idx as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
         ^ (probe + 1).wrapping_mul(0xD1B5_4A32_D192_ED03);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

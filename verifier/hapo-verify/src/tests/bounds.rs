@@ -1,7 +1,7 @@
 //! Texts that are large, deep or hostile: a verdict comes out, soon, and it is the sane one.
 
 use crate::work::counted;
-use crate::{GRADERS, MATH, OAT, TRAINING, grade};
+use crate::{BENCHMARK, GRADERS, MATH, OAT, grade};
 
 /// Most steps of one judgement: far below a tenth of a second of any core. Scans of its texts are beside that.
 const MOST: u64 = 700_000;
@@ -208,10 +208,6 @@ fn costly_comparisons_stop_at_their_budget() {
         (&sines, &cosines),
         (&sum, &format!("{sum}+1")),
         (&union, &union.replace("3000", "3001")),
-        (
-            &"5".to_owned(),
-            &format!("\\sum_{{k=1}}^{{2000}} \\frac{{1}}{{k^{{50}}}} \\cdot {}!", 3_000),
-        ),
         (&"5".to_owned(), &"\\binom{5000}{2500}".repeat(30)),
         (&"5".to_owned(), &"\\sin ".repeat(90).replace(' ', "(").replace('(', " ")),
         (&"5".to_owned(), &format!("x^{{{}}}", "3000!+".repeat(200) + "1")),
@@ -223,45 +219,20 @@ fn costly_comparisons_stop_at_their_budget() {
 }
 
 #[test]
-fn nested_sums_and_products_end_within_a_budget_of_operations() {
-    let nested = |head: &str, n: usize, body: &str| format!("{}{body}", head.repeat(n));
-    let answers = [
-        nested("\\sum_{k=1}^{1000}", 2, "7"),
-        nested("\\sum_{k=1}^{99}", 40, "7"),
-        nested("\\prod_{i=1}^{99}", 40, "i"),
-        nested("\\sum_{k=1}^{9999}", 3, "\\sqrt{k}"),
-        nested("\\prod_{k=2}^{99}\\sum_{i=1}^{99}", 9, "\\frac{i}{k}"),
-        nested("\\sum_{k=1}^{9000}", 1, "\\prod_{i=1}^{9000} (i+\\sin k)"),
-    ];
-    for answer in &answers {
-        for gold in ["7", "\\sum_{j=1}^{900}\\sum_{i=1}^{900} \\frac{1}{i+j}"] {
-            let completion = format!("\\boxed{{{answer}}}");
-            let (steps, _) = counted(|| {
-                let _ = grade(&MATH, gold, &completion);
-                grade(&OAT, gold, &completion)
-            });
-            assert!((1..MOST).contains(&steps), "{steps} steps: {answer:.60} against {gold}");
-        }
-    }
-}
-
-#[test]
-fn series_and_limits_end_within_a_budget_of_operations() {
+fn integrals_end_within_a_budget_of_operations() {
     let parts = [
-        "\\sum_{n=1}^{\\infty}\\frac{1}{n^2}",
-        "\\sum_{n=0}^{\\infty}\\frac{(-1)^n}{(2n+1)!}",
-        "\\lim_{x\\to 0}\\frac{1-\\cos x}{x^2}",
-        "\\lim_{n\\to\\infty}\\left(1+\\frac{1}{n}\\right)^{n}",
-        "\\sum_{n=1}^{\\infty}\\lim_{x\\to n}\\frac{1}{x^2}",
+        "\\int_0^1 \\sqrt{x}\\,dx",
+        "\\int_{-\\infty}^{\\infty} e^{-x^2}\\,dx",
+        "\\int_0^1 \\int_0^1 \\sin(xy)\\,dx\\,dy",
     ];
     for part in parts {
         for n in [1, 8, 60] {
             let sum = vec![part; n].join("+");
             let list = vec![part; n].join(",");
             for completion in [format!("\\boxed{{{sum}}}"), format!("\\boxed{{{list}}}")] {
-                let (steps, _) = counted(|| grade(&TRAINING, "1", &completion));
+                let (steps, _) = counted(|| grade(&BENCHMARK, "1", &completion));
                 assert!(steps < MOST, "{steps} steps on {n} times {part}");
-                let (steps, _) = counted(|| grade(&TRAINING, &list, &completion));
+                let (steps, _) = counted(|| grade(&BENCHMARK, &list, &completion));
                 assert!(steps < MOST, "{steps} steps on {n} times {part} against itself");
             }
         }

@@ -344,11 +344,6 @@ impl Ball for Big {
         (self.log_error < -160.0).then(|| high.to_i64().map(Rat::int)).flatten()
     }
 
-    fn integer(&self) -> Option<Rat> {
-        let is_exact = self.log_error == f64::NEG_INFINITY && self.exponent == 0;
-        is_exact.then(|| self.mantissa.to_i64().map(Rat::int)).flatten()
-    }
-
     fn is_negligible(&self) -> bool {
         self.sign().is_none_or(Ordering::is_eq) && self.log_error < -166.0
     }

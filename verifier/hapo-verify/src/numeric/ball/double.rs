@@ -130,10 +130,6 @@ impl Ball for Double {
         (low == high && low.abs() < 9e15).then(|| Rat::int(low as i64))
     }
 
-    fn integer(&self) -> Option<Rat> {
-        self.floor().filter(|it| self.error == 0.0 && it.to_f64() == self.value)
-    }
-
     fn is_negligible(&self) -> bool {
         self.value.abs() <= self.error && self.error < 1e-9
     }

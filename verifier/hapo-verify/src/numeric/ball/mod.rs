@@ -35,8 +35,6 @@ pub(crate) trait Ball: Clone + Sized {
     fn sign(&self) -> Option<Ordering>;
     /// The largest integer not above, if there is no doubt.
     fn floor(&self) -> Option<Rat>;
-    /// The integer that this is without any error.
-    fn integer(&self) -> Option<Rat>;
     /// True if the ball is as small as rounding alone explains: zero for every purpose of comparison.
     fn is_negligible(&self) -> bool;
 }

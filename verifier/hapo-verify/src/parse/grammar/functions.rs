@@ -1,6 +1,5 @@
 //! Functions, sums, integrals and limits.
 
-use super::super::Style;
 use super::super::error::{ParseError, ParseResult};
 use super::super::lexer::{Bracket, Fn1, Token, function_by_name};
 use super::Parser;
@@ -199,11 +198,7 @@ impl Parser<'_, '_> {
             if range.is_none() && self.eat(Token::Underscore) {
                 self.expect(Token::Open(Bracket::Brace))?;
                 let variable = self.nested(Self::expr)?;
-                // `n \ge 1` has no last term.
-                if self.style == Style::Meant && last.is_none() && self.eat(Token::Relation(Op::Ge))
-                {
-                    last = Some(Expr::Infinity);
-                } else if !self.eat(Token::Assign) && !self.eat(Token::Relation(Op::Eq)) {
+                if !self.eat(Token::Assign) && !self.eat(Token::Relation(Op::Eq)) {
                     return Err(ParseError::Syntax);
                 }
                 let first = self.nested(Self::expr)?;
@@ -220,7 +215,6 @@ impl Parser<'_, '_> {
 
     fn limit(&mut self) -> ParseResult<Expr> {
         self.expect(Token::Underscore)?;
-        let side = if self.style == Style::Meant { self.side_of_limit() } else { None };
         self.expect(Token::Open(Bracket::Brace))?;
         let variable = match self.peek() {
             Some(Token::Letter(_) | Token::Greek(_) | Token::Symbol(_)) => {
@@ -230,39 +224,10 @@ impl Parser<'_, '_> {
             _ => return Err(ParseError::Syntax),
         };
         self.expect(Token::Approach)?;
-        let to = self.within(side.map_or(self.end, |(sign, _)| sign), Self::expr)?;
-        if let Some((sign, close)) = side {
-            if self.pos != sign {
-                return Err(ParseError::Syntax);
-            }
-            self.pos = close;
-        }
+        let to = self.nested(Self::expr)?;
         self.expect(Token::Close(Bracket::Brace))?;
         let body = self.nested(|it| it.product(Functions::Allowed))?;
-        let mut parts = vec![body, variable, to];
-        if let Some((sign, close)) = side {
-            let is_above = self.tokens[sign..close].contains(&Token::Add);
-            parts.push(Expr::int(if is_above { 1 } else { -1 }));
-        }
-        Ok(Expr::Call(Func::Limit, parts))
-    }
-
-    /// Where the sign begins that says the side of a limit, as in `x \to 0^+`, and where the braces at the cursor close.
-    fn side_of_limit(&self) -> Option<(usize, usize)> {
-        let close = *self.pairs.get(self.pos)? as usize;
-        let inner = self.tokens.get(self.pos + 1..close).filter(|_| close < self.end)?;
-        let len = match inner {
-            [.., Token::Caret, Token::Add | Token::Sub] => 2,
-            [
-                ..,
-                Token::Caret,
-                Token::Open(Bracket::Brace),
-                Token::Add | Token::Sub,
-                Token::Close(Bracket::Brace),
-            ] => 4,
-            _ => return None,
-        };
-        Some((close - len, close))
+        Ok(Expr::Call(Func::Limit, vec![body, variable, to]))
     }
 }
 

@@ -12,10 +12,10 @@ use crate::family::arm::{Arm, Base, RowName, Section, recipe};
 use crate::family::arms::LEVELS;
 
 /// A row of Table 1 or 2: its arm, its label, and its average accuracy in the paper with Qwen2.5-3B and 7B, in per cent.
-pub(super) struct Printed {
-    pub(super) arm: &'static str,
-    pub(super) label: &'static str,
-    pub(super) paper: [Option<f64>; 2],
+pub(crate) struct Printed {
+    pub(crate) arm: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) paper: [Option<f64>; 2],
 }
 
 macro_rules! printed {
@@ -24,7 +24,7 @@ macro_rules! printed {
     };
 }
 
-pub(super) const TABLE_1: &[Printed] = printed! {
+pub(crate) const TABLE_1: &[Printed] = printed! {
     "base" "base" Some(11.08), Some(12.59);
     "grpo" "GRPO" Some(25.66), Some(35.38);
     "sft" "SFT" Some(15.59), Some(17.84);
@@ -37,7 +37,7 @@ pub(super) const TABLE_1: &[Printed] = printed! {
     "hapo-table1" "TRAPO-HAPO" Some(28.90), Some(36.08);
 };
 
-pub(super) const TABLE_2: &[Printed] = printed! {
+pub(crate) const TABLE_2: &[Printed] = printed! {
     "trapo" "TRAPO" Some(24.87), None;
     "hindsight" "+ Hindsight" Some(23.80), None;
     "gated-m0" "+ Hindsight + Gating (the text: m = 0)" Some(28.90), None;
@@ -47,14 +47,14 @@ pub(super) const TABLE_2: &[Printed] = printed! {
 };
 
 /// Hosts with their arms at γ0 = .3, .5 and .7, and with the annealed gate.
-pub(super) const HOSTS: [(&str, &str, [&str; 3], &str); 3] = [
+pub(crate) const HOSTS: [(&str, &str, [&str; 3], &str); 3] = [
     ("LUFFY", "luffy", ["luffy-hapo", "luffy-gamma0-0.5", "luffy-gamma0-0.7"], "luffy-hapo-method"),
     ("SRFT", "srft", ["srft-hapo", "srft-gamma0-0.5", "srft-gamma0-0.7"], "srft-hapo-method"),
     ("TRAPO", "trapo", ["hapo-table1", "trapo-gamma0-0.5", "trapo-gamma0-0.7"], "hapo-method"),
 ];
 
 /// The stability study: arm, label, recipe, keys on top.
-pub(super) const STABILITY: [(&str, &str, &str, &[&str]); 4] = [
+pub(crate) const STABILITY: [(&str, &str, &str, &[&str]); 4] = [
     ("stability-open", "open", recipe!("stability-open"), &[]),
     ("stability-annealed", "annealed", recipe!("stability-annealed"), &[]),
     ("stability-grpo", "GRPO", recipe!("grpo"), &["metrics.kl_every=10"]),
@@ -65,7 +65,7 @@ pub(super) const STABILITY: [(&str, &str, &str, &[&str]); 4] = [
         &["advantage.group=policy-only"],
     ),
 ];
-pub(super) const STABILITY_TABLE: &str = "stability";
+pub(crate) const STABILITY_TABLE: &str = "stability";
 /// Stands for the folder of the study.
 pub(crate) const STUDY_FOLDER: &str = "{STUDY}";
 const STABILITY_FILE: &str = "stability.jsonl";
@@ -135,12 +135,12 @@ pub(crate) fn arms() -> impl Iterator<Item = Arm> {
     std::iter::once(arm("base", None)).chain(tables).chain(stability)
 }
 
-pub(super) fn arm_name(row: &str) -> String {
+pub(crate) fn arm_name(row: &str) -> String {
     format!("paper-{row}")
 }
 
 /// The tables; stability is made only where it is named.
-pub(super) static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(|| {
+pub(crate) static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(|| {
     let section = |name: &str, rows: Vec<(&str, &str)>, pairs: &[(&str, &str)], seeds| Section {
         name: name.to_owned(),
         title: name.to_owned(),
@@ -174,7 +174,7 @@ pub(super) static SECTIONS: LazyLock<Vec<Section>> = LazyLock::new(|| {
 
 /// Writes the file of the stability study: problems with a right trace, and as many five- and six-digit sums whose trace
 /// and answer are the next one's, so that no completion that adds right is paid.
-pub(super) fn write_stability_file(folder: &Path) -> Result<()> {
+pub(crate) fn write_stability_file(folder: &Path) -> Result<()> {
     let set = |levels: &[(&str, u32)]| {
         make_set(&TaskSet {
             seed: 0,
