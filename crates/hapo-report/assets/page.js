@@ -42,7 +42,8 @@
     for (const run of data.runs) {
       run.column = {};
       run.columns.forEach((it, i) => { run.column[it] = numbers.subarray(run.offset + i * run.rows, run.offset + (i + 1) * run.rows); });
-      run.steps = run.column.step || new Float64Array(0);
+      // The stages of a recipe lie one behind the other.
+      run.steps = (run.column.step || new Float64Array(0)).map((it) => it + run.shift);
     }
     data.lastStep = Math.max(0, ...data.runs.map((it) => (it.rows ? it.steps[it.rows - 1] : 0)));
     return data;
@@ -135,8 +136,11 @@
     chart.plot.replaceChildren(drawn(figure.svg));
     chart.svg = chart.plot.firstChild;
     chart.cursor = chart.svg.querySelector(".cursor");
+    const named = new Set();
     chart.legend.replaceChildren(...chart.lines.map((it) => {
       it.output = h("output", {});
+      // The frames of a stack share their colours: one name each.
+      if (figure.stacked && (named.size === named.add(it.metric).size)) return "";
       const mark = h("span", { class: "mark" }, drawn(it.mark));
       if (figure.stacked) return h("li", {}, h("span", { class: "toggle" }, mark, name(it.label)), it.output);
       const toggle = h("button", { class: "toggle", "aria-pressed": String(!state.off.has(it.key)), onclick: () => {
@@ -258,8 +262,8 @@
       section("recipe", "Recipe", h("div", { id: "recipes" })));
     buildBrowser();
   }
-  // Runs that are shown and hidden together: the seeds of a band.
-  const together = (run) => state.data.seed_groups.find((it) => it.includes(run));
+  // Runs that are shown and hidden together: the seeds of a band, the stages of a recipe.
+  const together = (run) => state.data.lines.find((it) => it.includes(run));
   function hideRuns(runs, hide) {
     for (const it of runs.map((run) => state.data.runs[run].name)) if (hide) state.hidden.add(it); else state.hidden.delete(it);
     document.querySelectorAll("#cards input").forEach((box, i) => { box.checked = !state.hidden.has(state.data.runs[i].name); });
@@ -268,7 +272,7 @@
   }
   // Colours of the runs beside their names, where lines have them.
   function swatches() {
-    const groups = state.data.seed_groups;
+    const groups = state.data.lines;
     document.querySelectorAll("#cards .swatch").forEach((it, i) => {
       it.hidden = groups.length === 1;
       it.setAttribute("class", `swatch f${groups.findIndex((group) => group.includes(i)) % 7}`);
@@ -310,14 +314,14 @@
   function tables() {
     const all = state.data.tables;
     if (!all.length) {
-      $("tables").replaceChildren(h("p", { class: "help" }, "No table of an evaluation lies in the run folder. The run's own evaluations, if any, are in its card. ", h("code", {}, "hapo eval --model RUN/checkpoints/step-… --json > RUN/eval.json"), " puts one here."));
+      $("tables").replaceChildren(h("p", { class: "help" }, "No evaluation yet. [eval] in a recipe makes some; ", h("code", {}, "hapo eval --model RUN/checkpoints/step-… --json > RUN/eval.json"), " adds a table."));
       return;
     }
-    $("tables").replaceChildren(...all.map((it) => tableOf(it, " · brackets hold 95 % intervals")));
+    $("tables").replaceChildren(...all.map((it) => tableOf(it, it.rows.flat().some((one) => one?.mean !== undefined) ? " · brackets hold 95 % intervals" : "")));
   }
   function tableOf(table, about) {
     // The column that names a row comes first.
-    const first = table.columns.findIndex((it) => ["model", "benchmark"].includes(it));
+    const first = table.columns.findIndex((it) => ["run", "model", "benchmark"].includes(it));
     const order = table.columns.map((_, i) => i).sort((a, b) => (b === first) - (a === first) || a - b);
     return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": table.title }, h("table", {}, h("caption", {}, name(table.title), about),
       h("thead", {}, h("tr", {}, order.map((i) => h("th", { class: i === first ? null : "n" }, name(table.columns[i]))))),

@@ -43,11 +43,11 @@ impl RunFolder<'_> {
         self.0.join("start.json")
     }
 
-    /// avg@k of what the run starts from; `None` where it was not evaluated.
-    pub fn start_evaluation(self) -> Option<f64> {
+    /// A metric of the evaluation of what the run starts from; `None` where it was not evaluated.
+    pub fn start_metric(self, name: &str) -> Option<f64> {
         let start = fs::read(self.start()).ok()?;
         let start: serde_json::Value = serde_json::from_slice(&start).ok()?;
-        start["metrics"]["eval/avg@k"].as_f64()
+        start["metrics"][name].as_f64()
     }
 
     /// Why the run has ended before its last step, an [`crate::EarlyEnd`].
@@ -168,9 +168,9 @@ mod tests {
     fn the_evaluation_of_the_start_is_read_where_there_is_one() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunFolder(dir.path());
-        assert_eq!(run.start_evaluation(), None);
+        assert_eq!(run.start_metric("eval/avg@k"), None);
         fs::write(run.start(), r#"{"model":null,"metrics":{"eval/avg@k":0.105}}"#).unwrap();
-        assert_eq!(run.start_evaluation(), Some(0.105));
+        assert_eq!(run.start_metric("eval/avg@k"), Some(0.105));
     }
 
     #[test]

@@ -123,6 +123,7 @@ pub const METRICS: &[&str] = &[
     "verify/ms",
     "eval/avg@k",
     "eval/pass@k",
+    "eval/reward",
     "eval/truncated",
     "time/sample",
     "time/verify",

@@ -364,8 +364,13 @@ fn is_missing(text: &str) -> bool {
     let text = text.trim();
     WORDS.contains(&&*text.to_lowercase())
         || text == "NA"
-        || text.starts_with('{') && serde_json::from_str::<Object>(text).is_ok()
+        || text.starts_with('{')
+            && serde_json::from_str::<Object>(text)
+                .is_ok_and(|object| TESTS.iter().any(|key| object.has(key)))
 }
+
+/// Keys of an object that holds a program's tests; any other object is an answer.
+const TESTS: [&str; 5] = ["inputs", "test_cases", "test_list", "tests", "assert_case"];
 
 /// An answer without the line behind it that `MetaMathQA` ends with.
 pub(crate) fn answer_line(text: &str) -> &str {

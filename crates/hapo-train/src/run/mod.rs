@@ -431,7 +431,12 @@ impl<D: Device> Run<D> {
         self.plan.recipe().steps()
     }
 
-    pub(crate) fn set_meter(&mut self, meter: &Meter) {
+    pub(crate) fn grader(&self) -> &dyn hapo_verify::Grader {
+        self.grader.get()
+    }
+
+    /// Tells how far sampling and training are.
+    pub fn set_meter(&mut self, meter: &Meter) {
         self.learner.set_meter(meter.clone());
         self.sampler.set_meter(meter.clone());
     }
