@@ -89,7 +89,7 @@ pub use graders::exact::{EXACT, Exact};
 pub use graders::format::{FORMAT, Format};
 pub use graders::math::{BENCHMARK, MATH, Math, Reading, TRAINING};
 pub use graders::oat::{OAT, Oat};
-pub use graders::{GRADERS, grader};
+pub use graders::{DEFAULT_GRADER, GRADERS, grader};
 pub use normalise::{Boxes, CleanUp};
 pub use options::{Fallback, MathOptions, Percent, Tries, Variables};
 pub use ordered::in_order;

@@ -15,7 +15,7 @@ use hapo_kernels::{Compute, NumberFormat};
 use hapo_model::{ActivationCheckpointing, Dtype};
 use hapo_net::reward::OnFailure;
 use hapo_sampler::KvMemory;
-use hapo_verify::Extraction;
+use hapo_verify::{DEFAULT_GRADER, Extraction};
 use serde::{Deserialize, Serialize};
 
 use super::range::{ABOVE_0, ABOVE_0_OR_INF, ABOVE_1, CLIP_HIGH, CLIP_LOW, Range, SECONDS};
@@ -289,11 +289,11 @@ section! {
         overlong: Overlong = Overlong::Drop; only Rendered,
         /// Grader of completions, `hapo list graders`; or a custom reward: `command:PROGRAM`, `python:FILE.py:FUNCTION`,
         /// or the `http://` address of a server, see [own-reward.md](guides/own-reward.md).
-        grader: String = "math".to_owned(); only Rendered; aka "reward_funcs" "reward_model",
+        grader: String = DEFAULT_GRADER.to_owned(); only Rendered; aka "reward_funcs" "reward_model",
         /// Where an answer is read (D26): `boxed`, the last closed box; `announced`, the last statement that nothing
         /// takes back (a box, "the answer is …", a heading "Final answer", a line `#### …`); `whole`, that or else the
         /// whole text; `any`, whatever the grader finds, the last number of a text with `math`.
-        extraction: Extraction = Extraction::Announced; only Answers,
+        extraction: Extraction = Extraction::default(); only Answers,
         /// A response without its end token (D27, D31): `wrong`, a wrong answer; `mask`, a wrong answer that is left out
         /// of the loss; `grade`, judged like any other.
         truncated: Truncated = Truncated::Wrong; only Rollouts,

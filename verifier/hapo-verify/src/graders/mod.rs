@@ -23,6 +23,9 @@ pub static GRADERS: &[&dyn Grader] = &[
     &format::FORMAT,
 ];
 
+/// The grader of recipes that name none, with the extraction that is [`crate::Extraction::default`].
+pub const DEFAULT_GRADER: &str = "math";
+
 /// The grader of that name.
 ///
 /// # Errors
