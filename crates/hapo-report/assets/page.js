@@ -233,7 +233,7 @@
         h("thead", {}, h("tr", {}, h("th", {}, "metric"), runs.map((it) => h("th", { class: "n" }, name(it.name))))),
         h("tbody", {}, metrics.map((metric) => h("tr", {}, h("th", { scope: "row" }, name(metric)), runs.map((run) => {
           const value = valueAt(run, metric, state.step);
-          return h("td", { class: "n", title: Number.isNaN(value) ? "not logged" : String(value) }, num(value, 6));
+          return h("td", { class: "n", title: Number.isNaN(value) ? "not logged" : String(value) }, metric === "memory/rss" ? `${num(value / 1e9, 3)} GB` : num(value, 6));
         })))));
     });
   }
@@ -335,7 +335,11 @@
       h("thead", {}, h("tr", {}, h("th", {}, "key"), runs.map((it) => h("th", {}, name(it.name))))),
       h("tbody", {}, rows.map((key) => h("tr", { class: differs.has(key) ? "differs" : null }, h("th", { scope: "row" }, name(key)), runs.map((it) => h("td", { dir: "auto" }, it.recipe[key] ?? "absent")))))));
     const open = $("whole-recipe") ? $("whole-recipe").open : false;
-    const compared = runs.length < 2 ? [] : [differs.size ? table([...differs], `${differs.size} keys differ`) : h("p", { class: "help" }, "The recipes are equal.")];
+    // What one method reads and another does not is a consequence of the method.
+    const [both, some] = [true, false].map((all) => [...differs].filter((key) => runs.every((it) => key in it.recipe) === all));
+    const compared = runs.length < 2 ? [] : [
+      both.length ? table(both, `${both.length} keys differ`) : h("p", { class: "help" }, differs.size ? "Common keys are equal." : "The recipes are equal."),
+      some.length ? h("details", {}, h("summary", {}, `${some.length} keys of some of the runs`), table(some, "absent: the run does not read it")) : null].filter((it) => it);
     $("recipes").replaceChildren(
       ...compared,
       h("details", { id: "whole-recipe", open }, h("summary", {}, "The whole recipe"), table(keys, `${keys.length} keys`)));

@@ -12,13 +12,14 @@ use anyhow::Result;
 use hapo_core::counted;
 use hapo_train::recipe::did_you_mean;
 use hapo_verify::{
-    Completion, Extracting, Extraction, Gold, Grader, Judgement, Problem, grade_batch, in_order,
+    Completion, DEFAULT_GRADER, Extracting, Extraction, Gold, Grader, Judgement, Problem,
+    grade_batch, in_order,
 };
 use serde_json::{Map, Value, json};
 
 use self::summary::{Summary, label};
 use crate::failure::{self, bad_input};
-use crate::support::arguments::{GRADERS, RewardArgs, not_an_input, one_of};
+use crate::support::arguments::{GRADERS, RewardArgs, default_extraction, not_an_input, one_of};
 
 /// Grade completions against gold answers.
 ///
@@ -39,12 +40,12 @@ pub(crate) struct Args {
     #[arg(conflicts_with_all = ["out", "label_key"])]
     completion: Option<String>,
     /// Grader of `hapo list graders`, `command:PROGRAM`, `python:FILE.py:FUNCTION` or a server's address
-    #[arg(long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
+    #[arg(long, default_value = DEFAULT_GRADER, hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,
     /// Where an answer is read: the last box, also an announced answer, or anywhere
-    #[arg(long, default_value = "any", value_parser = one_of(Extraction::ALL))]
+    #[arg(long, default_value = default_extraction(), value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// Field of the gold answer
     #[arg(long, default_value = "gold")]
@@ -72,6 +73,9 @@ const BATCH: usize = 4096;
 pub(crate) fn run(args: &Args) -> Result<()> {
     let grader = args.reward.grader(&args.grader, args.extraction)?;
     let grader = Extracting::new(grader, args.extraction);
+    if args.completion.is_none() {
+        errln!("grader `{}`, extraction `{}`", args.grader, args.extraction.name());
+    }
     let Graded { summary: it, ungraded } = match &args.out {
         Some(file) => graded_into(file, args, grader)?,
         None => grade(args, grader, &mut std::io::stdout().lock())?,
@@ -202,6 +206,11 @@ impl Output<'_> {
     /// Grades rows on all cores and writes their lines in order.
     fn batch(&mut self, rows: &[Row]) -> Result<()> {
         let read: Vec<Result<Pair<'_>, String>> = rows.iter().map(|it| self.pair(it)).collect();
+        if self.summary.rows == 0 {
+            let golds = read.iter().flatten().map(|it| &*it.0);
+            let unsuited = hapo_eval::unsuited(&self.args.grader, golds);
+            unsuited.iter().for_each(|it| errln!("warning: {it}"));
+        }
         let mut judgements = self.judgements(rows, &read).into_iter();
         for (row, read) in rows.iter().zip(&read) {
             self.summary.rows += 1;
@@ -360,6 +369,14 @@ impl Output<'_> {
                 ("extracted", extracted),
                 ("read as", &it.answer_read),
                 ("because", &reason),
+                (
+                    "by",
+                    &format!(
+                        "`{}`, extraction `{}`",
+                        self.args.grader,
+                        self.args.extraction.name()
+                    ),
+                ),
             ] {
                 writeln!(self.writer, "  {name:<9}  {}", printable(text))?;
             }

@@ -1,6 +1,10 @@
-//! `hapo new`: a recipe for a model and a file of problems, from what the model writes on eight of them.
+//! `hapo new`: a recipe for a model and a file of problems, from what the graders say of its solutions and from what the
+//! model writes on eight of them.
 
-use std::fmt::Write as _;
+mod draft;
+mod rates;
+mod rule;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -9,15 +13,20 @@ use hapo_data::{CHAT, FileSummary, Lengths, Reading, TemplateChoice, TokenCount,
 use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
 use hapo_run::duration;
-use hapo_train::plan::{DeviceSpec, Estimate, Workload, estimate};
-use hapo_train::{Overrides, Preflight, Recipe, Run, RunPlan, TemplateRequest};
+use hapo_train::plan::{DeviceSpec, Estimate};
+use hapo_train::{Overrides, Preflight, ReadAs, Run, RunPlan, TemplateRequest};
+use hapo_verify::Extraction;
 
+use self::draft::{pace, step_seconds};
+use self::rates::{Rate, rate};
+use self::rule::Rule;
 use crate::commands::train;
 use crate::failure::bad_input;
-use crate::support::arguments::{ColumnsArg, method_names};
+use crate::progress::CountProgress;
+use crate::support::arguments::{ColumnsArg, GRADERS, TEMPLATES, method_names, one_of};
 use crate::support::{hub, machine};
 
-/// Write a commented recipe: lengths from the data, memory from the plan, the template by sampling eight prompts.
+/// Write a commented recipe: the grader by the file's solutions, lengths, a learning rate, the template by eight prompts.
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: hapo new --model Qwen/Qwen2.5-0.5B-Instruct --data train.jsonl -o my.toml && hapo train my.toml"
@@ -34,13 +43,25 @@ pub(crate) struct Args {
     /// File of other problems, to evaluate on before, during and after the run
     #[arg(long, value_name = "FILE")]
     test: Option<PathBuf>,
-    /// Method, of `hapo list methods` [default: trapo with the gate where the data have solutions, else grpo]
-    #[arg(long, hide_possible_values = true, value_parser = method_names())]
-    method: Option<String>,
+    /// Method of `hapo list methods`, or stages: sft,grpo [default: HAPO where the data have solutions, else grpo]
+    #[arg(long, value_delimiter = ',', hide_possible_values = true, value_parser = method_names())]
+    method: Vec<String>,
+    /// Grader, or `python:FILE.py:FUNCTION` or `command:PROGRAM` [default: one by which the solutions count]
+    #[arg(long, hide_possible_values = true, value_parser = GRADERS)]
+    grader: Option<String>,
+    /// Where an answer is read [default: the strictest rule by which the solutions count]
+    #[arg(long, value_parser = one_of(Extraction::ALL))]
+    extraction: Option<Extraction>,
+    /// Prompt template [default: the one under which the model answers best]
+    #[arg(long, hide_possible_values = true, value_parser = TEMPLATES)]
+    template: Option<String>,
+    /// Name of the run in tables and of its folder [default: that of the recipe's file]
+    #[arg(long)]
+    name: Option<String>,
     /// Second model, for methods that need one: a folder or a name of the hub
     #[arg(long, value_name = "MODEL")]
     reference: Option<String>,
-    /// Steps of the run [default: an epoch, from 20 to 200]
+    /// Steps of the run, of each stage [default: an epoch, at least 20, at most what the rate is made for]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     steps: Option<u64>,
     /// Take as many steps as fit into this time, by the estimate; at least one
@@ -68,15 +89,16 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         ));
     }
     let found = Found::look(args)?;
+    errln!("{}", found.rule.said);
     let device = machine::device_spec(threads, Compute::F32, &found.config)?;
     let mut chosen = found.choose(args, &device, threads)?;
     if let Some(hours) = args.hours {
         let (_, planned) = found.settle(args, &chosen, &device)?;
-        chosen.fit_into(3600.0 * hours, &planned);
+        chosen.fit_into(3600.0 * hours / found.methods.len() as f64, &planned);
     }
     let (text, planned) = found.settle(args, &chosen, &device)?;
     hapo_run::write_atomically(&args.output, text.as_bytes())?;
-    chosen.tell(args, &planned);
+    found.tell(args, &chosen, &planned);
     let file = args.output.display();
     if planned.step_seconds() > SLOW {
         errln!(
@@ -84,7 +106,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         );
     }
     let length = match args.hours {
-        Some(_) => format!(": {}", length(&planned, &chosen)),
+        Some(_) => format!(": {}", found.length(&planned, &chosen)),
         None => String::new(),
     };
     outln!("{file} is written{length}; next:\n  hapo plan {file}\n  hapo train {file}");
@@ -104,11 +126,13 @@ const LOOK: f64 = 120.0;
 /// Prompts that are sampled.
 const PROMPTS: usize = 8;
 
-/// A model, data and a method.
+/// A model, data and methods.
 struct Found {
     config: Config,
-    /// With the method's own defaults.
-    method: Method,
+    /// The stages, with each method's own defaults.
+    methods: Vec<Method>,
+    rule: Rule,
+    rate: &'static Rate,
     /// `data.columns`, where they were named.
     columns: Option<String>,
     /// The data under each template that the model may know, the likelier first.
@@ -125,6 +149,8 @@ struct Template {
     summary: FileSummary,
     /// Tokens of the longest prompt of the file of --test.
     longest_test: u32,
+    /// Tokens of the longest gold answer.
+    longest_answer: u32,
     /// Prompts with a character that the tokenizer does not know.
     unknown: usize,
 }
@@ -164,15 +190,32 @@ impl Found {
         let files = hapo_model::folder::read_tokenizer_files(path)?;
         let auto = hapo_train::template_of(TemplateRequest::default(), &folder)?;
         let known = (auto.name, None, "what `auto` takes for this model");
-        let candidates = if hapo_model::chat_files(&files, path)?.template.is_some() {
-            let asking = (CHAT.to_owned(), Some(SUFFIX), "the model's own");
-            vec![asking, (CHAT.to_owned(), None, "the model's own")]
-        } else {
-            vec![known, (BASE_TEMPLATE.to_owned(), None, "the model has none of its own")]
+        let own = (CHAT.to_owned(), None, "the model's own");
+        let asking = (CHAT.to_owned(), Some(SUFFIX), "the model's own, which asks for a box");
+        let mut candidates = match &args.template {
+            Some(name) if name != CHAT => vec![(name.clone(), None, "as asked for")],
+            None if hapo_model::chat_files(&files, path)?.template.is_none() => {
+                vec![known, (BASE_TEMPLATE.to_owned(), None, "the model has none of its own")]
+            }
+            _ => vec![asking, own],
         };
         let (file, reading) = (hub::data_file(&args.data)?, args.columns.reading()?);
         let test = args.test.as_deref().map(hub::data_file).transpose()?;
         let unknown = ["<unk>", "[UNK]"].iter().find_map(|it| tokenizer.id(it));
+        refuse_bad_rows(args, &summarise::<anyhow::Error>(&file, &reading, None)?)?;
+        let columns = args.columns.parsed()?;
+        let keeps_fields = args.grader.as_deref().is_some_and(hapo_net::reward::is_own);
+        let read_as = ReadAs { columns: columns.as_ref(), drop: &args.columns.drop, keeps_fields };
+        let dataset = hapo_train::load_file(&file, read_as)?;
+        let rule = Rule::find(args, &dataset)?;
+        let lengths =
+            dataset.examples.iter().map(|it| Ok(tokenizer.encode(&it.answer)?.len() as u32));
+        let longest_answer = lengths.collect::<Result<Vec<u32>>>()?.into_iter().max().unwrap_or(0);
+        // An answer that counts without a box is asked for by the problem itself.
+        candidates.retain(|(name, suffix, _)| {
+            rule.seeks_boxes()
+                || suffix.is_none() && (name != BASE_TEMPLATE || args.template.is_some())
+        });
         let mut templates = Vec::new();
         for (name, suffix, why) in candidates {
             let text = suffix.map(written_out);
@@ -188,48 +231,44 @@ impl Found {
             };
             let counts = TokenCount { tokens: &tokens, template: &template };
             let summary = summarise(&file, &reading, Some(&counts))?;
-            hapo_train::check_columns(&args.data.display().to_string(), &summary.named_columns)?;
             let unknown = count.get();
             // An evaluation reads its file by its layout, whatever the columns of the data.
             let by_layout = Reading::default();
             let test = test.as_deref().map(|it| summarise(it, &by_layout, Some(&counts)));
             let test = test.transpose()?;
             let longest_test = longest(test.and_then(|it| it.tokens_of_prompts));
-            templates.push(Template { name, suffix, why, summary, longest_test, unknown });
+            templates.push(Template {
+                name,
+                suffix,
+                why,
+                summary,
+                longest_test,
+                longest_answer,
+                unknown,
+            });
         }
         templates.sort_by_key(|it| it.unknown);
         let least = templates[0].unknown;
         templates.retain(|it| it.unknown == least);
         let summary = &templates[0].summary;
-        if summary.bad_rows > 0 || summary.rows == 0 {
-            let first = summary.first_bad_row.as_deref().unwrap_or("it has no rows");
-            let (bad, rows) = (summary.bad_rows, summary.rows);
-            let file = args.data.display().to_string();
-            let at = if first.starts_with(&file) { String::new() } else { format!("{file}: ") };
-            return Err(bad_input(
-                format!("{at}{first}; {} of {rows}", counted(bad, "bad row", "bad rows")),
-                if bad == rows {
-                    "name the columns: --columns problem=NAME,answer=NAME,teacher=NAME"
-                } else {
-                    "leave bad rows out: hapo data check FILE --drop-bad -o OUT"
-                },
-            ));
-        }
-        if let Some(refusal) = summary.unread.not_whole(&args.data.display().to_string()) {
-            return Err(refusal.into());
-        }
-        if summary.without_gold == summary.rows {
-            return Err(bad_input(
-                format!("{}: no row has an answer", args.data.display()),
-                "name its column: --columns problem=NAME,answer=NAME",
-            ));
-        }
-        let name = if summary.with_teacher > 0 { "trapo" } else { "grpo" };
-        let entry = hapo_core::method(args.method.as_deref().unwrap_or(name));
-        let entry = entry.expect("the command line takes known methods");
-        let method = entry.build(&MethodSettings::default())?;
-        refuse_missing(args, &method, summary)?;
-        Ok(Self { config, method, columns: args.columns.written()?, templates })
+        let asked = match (args.method.as_slice(), summary.with_teacher) {
+            ([], 0) => &["grpo".to_owned()][..],
+            ([], _) => &["trapo".to_owned()],
+            (named, _) => named,
+        };
+        let build = |name: &String| {
+            let entry = hapo_core::method(name).expect("the command line takes known methods");
+            Ok(entry.build(&MethodSettings::default())?)
+        };
+        let methods: Vec<Method> = asked.iter().map(build).collect::<Result<_>>()?;
+        methods.iter().try_for_each(|it| refuse_missing(args, it, summary, &rule))?;
+        let rate = rate(&config, args.lora);
+        Ok(Self { config, methods, rule, rate, columns: args.columns.written()?, templates })
+    }
+
+    /// The stage that is sampled and planned: the last.
+    fn method(&self) -> &Method {
+        self.methods.last().expect("there is a method")
     }
 
     /// Samples with each template and takes the best; without sampling, the likelier.
@@ -243,7 +282,10 @@ impl Found {
         }
         let mut best = best.expect("there is a template");
         // Twice the room, as long as answers are cut.
-        while best.seen.as_ref().is_some_and(|it| it.truncated > 0.25) {
+        // A model that is taught short answers must learn to stop, not get more room.
+        let is_short =
+            best.template.summary.tokens_of_teachers.is_some() || self.rule.kind.is_some();
+        while !is_short && best.seen.as_ref().is_some_and(|it| it.truncated > 0.25) {
             let longer = self.chosen(args, &best.template, Some(best.response * 2))?;
             if longer.response <= best.response {
                 break;
@@ -260,10 +302,12 @@ impl Found {
     /// The settings that follow from the data under a template.
     fn chosen(&self, args: &Args, template: &Template, wanted: Option<usize>) -> Result<Chosen> {
         let summary = &template.summary;
-        let solutions = summary.tokens_of_teachers;
-        // Room to think beyond what a solution needs, and no more than the model can read.
-        let wanted = wanted.unwrap_or_else(|| {
-            solutions.map_or(1024, |it| rounded(2 * it.p95, 64).max(rounded(it.max, 16)))
+        // Room to think beyond what a solution needs, but where it is the answer alone.
+        let wanted = wanted.unwrap_or_else(|| match (summary.tokens_of_teachers, self.rule.kind) {
+            (Some(it), _) if self.is_short(it) => rounded(it.max + it.max / 4, 16),
+            (Some(it), _) => rounded(2 * it.p95, 64).max(rounded(it.max, 16)),
+            (None, Some(_)) => rounded(template.longest_answer * 5 / 4 + 16, 16),
+            (None, None) => 512,
         });
         let prompt = self.prompt_tokens(template, wanted);
         let room = self.config.max_positions.saturating_sub(prompt).min(4096);
@@ -277,18 +321,23 @@ impl Found {
             ));
         }
         let distinct = summary.distinct_prompts as usize;
-        let per_step = [16, 8, 4, 2, 1].into_iter().find(|it| *it <= distinct).unwrap_or(1);
+        let per_step = [8, 4, 2, 1].into_iter().find(|it| *it <= distinct).unwrap_or(1);
         let steps_per_epoch = (distinct / per_step).max(1) as u64;
         Ok(Chosen {
             template: template.clone(),
             prompt,
             response: wanted.min(room),
             steps_per_epoch,
-            steps: args.steps.unwrap_or_else(|| steps_per_epoch.clamp(20, 200)),
+            steps: args.steps.unwrap_or_else(|| steps_per_epoch.clamp(20, self.rate.steps)),
             per_step,
             seen: None,
             warnings: Vec::new(),
         })
+    }
+
+    /// True for solutions that are the answer and little else.
+    fn is_short(&self, solutions: Lengths) -> bool {
+        solutions.p95 <= 48 && self.rule.is_exact()
     }
 
     /// Reads model and data as `hapo train` would, and samples where that takes seconds.
@@ -299,11 +348,13 @@ impl Found {
         device: &DeviceSpec,
         threads: usize,
     ) -> Result<Chosen> {
-        let (text, planned) = self.settle(args, &chosen, device)?;
-        let seconds = planned.step_seconds() * (PROMPTS as f64 / chosen.per_step as f64).min(1.0);
         // Fewer completions of a prompt than in the run: this is a look.
-        let few = Overrides::set(["sampling.group_size=4"]);
-        let recipe = Recipe::parse(&text, "new recipe", &Overrides::default())?.with(&few)?;
+        const FEW: usize = 4;
+        let (recipe, planned) = self.planned(args, &chosen, (self.method(), ""), device)?;
+        let seconds = planned.step_seconds() * (PROMPTS as f64 / chosen.per_step as f64).min(1.0);
+        let few = format!("sampling.group_size={FEW}");
+        let few = Overrides::set(self.method().samples().then_some(few));
+        let recipe = recipe.with(&few)?;
         let plan = RunPlan::of(&recipe, train::sources_of(&recipe)?, None)?;
         if args.no_sample || !planned.fits || seconds > LOOK {
             if let Some(it) = hapo_train::schedule_of(&plan)? {
@@ -317,11 +368,23 @@ impl Found {
             }
             return Ok(chosen);
         }
+        if recipe.method().samples() {
+            let length = counted(chosen.response as u64, "token", "tokens");
+            let seconds = duration(seconds * FEW as f64 / GROUP_SIZE as f64);
+            errln!(
+                "sampling {} answers of at most {length} with template {}: about {seconds}",
+                PROMPTS * FEW,
+                chosen.template.name
+            );
+        }
         let mut run = Run::new(&plan, threads)?;
+        let bar = CountProgress::new("looking", 100, "%");
+        run.set_meter(&bar.meter());
         if let Some((steps_per_epoch, _)) = run.epoch() {
             chosen.steps_per_epoch = steps_per_epoch;
         }
         chosen.seen = run.preflight(PROMPTS)?;
+        bar.finish();
         chosen.warnings = run.warnings();
         chosen.warnings.extend(chosen.seen.iter().flat_map(Preflight::warnings));
         Ok(chosen)
@@ -334,9 +397,9 @@ impl Found {
         const WORDS: u32 = 16;
         let (positions, summary) = (self.config.max_positions, &template.summary);
         let prompt = longest(summary.tokens_of_prompts);
-        let shown = match self.method.name {
+        let shown = match self.method().name {
             "sdpo" => response.min(positions.saturating_sub(prompt as usize) / 2) as u32,
-            _ if self.method.needs().hints => longest(summary.tokens_of_teachers) * 3 / 4 + WORDS,
+            _ if self.method().needs().hints => longest(summary.tokens_of_teachers) * 3 / 4 + WORDS,
             _ => 0,
         };
         let longest = (prompt + shown).max(template.longest_test);
@@ -361,49 +424,9 @@ impl Chosen {
         }
     }
 
-    fn tell(&self, args: &Args, planned: &Estimate) {
-        let (summary, data) = (&self.template.summary, args.data.display());
-        let repeated = match summary.rows - summary.distinct_prompts {
-            0 => String::new(),
-            1 => " (1 row repeats another)".to_owned(),
-            copies => format!(" ({copies} rows repeat another)"),
-        };
-        errln!(
-            "{data}: {}, {}{repeated}, {} with a solution; {}",
-            counted(summary.rows, "row", "rows"),
-            counted(summary.distinct_prompts, "problem", "problems"),
-            counted(summary.with_teacher, "row", "rows"),
-            said(planned, self)
-        );
-        if let Some(it) = &self.seen {
-            errln!("template {}: {}", self.template.name, self.template.why);
-            for line in it.lines() {
-                errln!("{line}");
-            }
-        }
-        if self.template.unknown > 0 {
-            errln!(
-                "warning: {} characters that the tokenizer does not know",
-                counted(self.template.unknown, "text of the data holds", "texts of the data hold")
-            );
-        }
-        for (name, rows) in &summary.unread.unread_solutions {
-            errln!(
-                "warning: `{name}` looks like solutions ({}) and is not read; data.columns = {{ problem = \"…\", answer = \"…\", teacher = [\"{name}\"] }} reads it",
-                counted(*rows, "row", "rows")
-            );
-        }
-        for it in self.warnings.iter().filter(|it| !it.contains("looks like solutions")) {
-            errln!("warning: {it}");
-        }
-        if let Some((_, schedule)) = self.gate(args) {
-            errln!("gate: {}", schedule.table(0).teacher_helps(self.steps));
-        }
-    }
-
     /// The epoch at which the teacher leaves, so that it helps in three fifths of the run, with the gate that it makes.
     fn gate(&self, args: &Args) -> Option<(Decimal, Schedule)> {
-        if self.template.summary.with_teacher == 0 || args.method.is_some() {
+        if self.template.summary.with_teacher == 0 || !args.method.is_empty() {
             return None;
         }
         let closed = (self.steps * 3 / 5 + 1).max(2);
@@ -440,8 +463,37 @@ fn evaluation_every(steps: u64) -> u64 {
     (steps / 4).max(1)
 }
 
+/// Refuses a file with rows that cannot be read, or without answers.
+fn refuse_bad_rows(args: &Args, summary: &FileSummary) -> Result<()> {
+    let file = args.data.display().to_string();
+    hapo_train::check_columns(&file, &summary.named_columns)?;
+    if summary.bad_rows > 0 || summary.rows == 0 {
+        let first = summary.first_bad_row.as_deref().unwrap_or("it has no rows");
+        let (bad, rows) = (summary.bad_rows, summary.rows);
+        let at = if first.starts_with(&file) { String::new() } else { format!("{file}: ") };
+        return Err(bad_input(
+            format!("{at}{first}; {} of {rows}", counted(bad, "bad row", "bad rows")),
+            if bad == rows {
+                "name the columns: --columns problem=NAME,answer=NAME,teacher=NAME"
+            } else {
+                "leave bad rows out: hapo data check FILE --drop-bad -o OUT"
+            },
+        ));
+    }
+    if let Some(refusal) = summary.unread.not_whole(&args.data.display().to_string()) {
+        return Err(refusal.into());
+    }
+    if summary.without_gold == summary.rows {
+        return Err(bad_input(
+            format!("{}: no row has an answer", args.data.display()),
+            "name its column: --columns problem=NAME,answer=NAME",
+        ));
+    }
+    Ok(())
+}
+
 /// Refuses a method of which the data or the command line lack a part.
-fn refuse_missing(args: &Args, method: &Method, summary: &FileSummary) -> Result<()> {
+fn refuse_missing(args: &Args, method: &Method, summary: &FileSummary, rule: &Rule) -> Result<()> {
     let (name, needs) = (method.name, method.needs());
     let traces = needs.traces > 0 && method.plan.gate != Gate::Never;
     let reads_solutions = !needs.samples() || needs.prefixes || needs.hints || traces;
@@ -452,6 +504,17 @@ fn refuse_missing(args: &Args, method: &Method, summary: &FileSummary) -> Result
                 args.data.display()
             ),
             "name their column with --columns problem=…,answer=…,teacher=NAME, or choose another --method",
+        ));
+    }
+    if let (true, 0, Some(first)) = (reads_solutions, rule.correct, &rule.first_wrong) {
+        let tried = counted(rule.tried as u64, "solution", "solutions");
+        return Err(bad_input(
+            format!(
+                "{}: `{name}` learns from solutions, and by no grader any of {tried} counts ({}); the first, {first}",
+                args.data.display(),
+                rule.said
+            ),
+            "let solutions end in the answer, judge by your own --grader python:FILE.py:FUNCTION, or leave them out with --method grpo",
         ));
     }
     if needs.reference && args.reference.is_none() {
@@ -486,168 +549,6 @@ fn longest(it: Option<Lengths>) -> u32 {
 /// A text as TOML reads it.
 fn written_out(text: &str) -> String {
     text.replace("\\n", "\n").replace("\\\\", "\\")
-}
-
-impl Found {
-    fn draft(&self, args: &Args, chosen: &Chosen) -> String {
-        let Chosen { template, prompt, response, steps_per_epoch, steps, per_step, .. } = chosen;
-        let (summary, method) = (&template.summary, self.method.name);
-        let teachers = summary.tokens_of_teachers;
-        let mut text = String::new();
-        let mut line =
-            |it: String| writeln!(text, "{it}").expect("writing to a string never fails");
-        line(format!("method = {:<22}# one of `hapo list methods`", quoted(method)));
-        line(format!(
-            "steps = {steps:<23}# an epoch is {steps_per_epoch}; every key: `hapo recipe`\n"
-        ));
-        line(format!("[model]\npath = {}", quoted(&args.model)));
-        if args.lora {
-            line(String::new());
-        } else {
-            line("dtype = \"bf16\"                 # number format of checkpoints\n".to_owned());
-        }
-        line(format!("[data]\ntrain = {}", quoted(&args.data.display().to_string())));
-        if let Some(columns) = &self.columns {
-            line(format!("columns = {columns}"));
-        }
-        if !args.columns.drop.is_empty() {
-            line(format!("drop = {}", serde_json::json!(args.columns.drop)));
-        }
-        line(format!("template = {:<20}# {}", quoted(&template.name), template.why));
-        if let Some(it) = template.suffix {
-            line(format!("template_suffix = \"{it}\""));
-        }
-        let longest = longest(summary.tokens_of_prompts);
-        let hint = if self.method.needs().hints { ", without its hint" } else { "" };
-        let test = match template.longest_test {
-            0 => String::new(),
-            it => format!(", of the evaluation {it}"),
-        };
-        line(format!(
-            "max_prompt_tokens = {prompt:<11}# the longest of the data has {longest}{hint}{test}\n"
-        ));
-        line("[sampling]".to_owned());
-        if self.method.samples() {
-            line(format!("group_size = {GROUP_SIZE:<18}# completions of a prompt"));
-        }
-        line(format!("prompts_per_step = {per_step}"));
-        line(match teachers {
-            Some(it) => format!(
-                "max_new_tokens = {response:<14}# 95 % of the solutions have at most {} tokens\n",
-                it.p95
-            ),
-            None => format!("max_new_tokens = {response}\n"),
-        });
-        if args.lora {
-            let lora = "[lora]                         # the weights stay as they are\nrank = 16\nalpha = 32                     # the adapter counts alpha / rank\n";
-            // The other matrices are parts of a larger one in such a family's folders.
-            let targets = if self.config.decoder.is_fused {
-                "targets = [\"o_proj\", \"down_proj\"]   # q, k, v, gate and up are fused in this family\n"
-            } else {
-                ""
-            };
-            line(format!("{lora}{targets}"));
-        }
-        if let Some((key, value, why)) = own_key(method, chosen) {
-            line(format!("[{method}]\n{:<31}# {why}\n", format!("{key} = {value}")));
-        }
-        if let Some(path) = &args.reference {
-            line(format!("[reference]\npath = {}\n", quoted(path)));
-        }
-        let (rate, of) = self.learning_rate(args.lora);
-        line(format!("[optim]\nlr = {rate:<26}# {of}"));
-        line(format!("mini_batch_prompts = {:<10}# two updates of a step", per_step.div_ceil(2)));
-        line("@PLAN@".to_owned());
-        if let Some((epoch, schedule)) = chosen.gate(args) {
-            let helps = schedule.table(0).teacher_helps(*steps);
-            line(format!(
-                "[hapo]                         # the teacher helps groups that fail, and only at first\nturn_off_epoch = {:<14}# {helps}; leave the section out for the bare method\n",
-                epoch.to_string()
-            ));
-        }
-        if let Some(test) = &args.test {
-            let (data, every) = (quoted(&test.display().to_string()), evaluation_every(*steps));
-            line(format!("[eval]\ndata = {data}\nevery = {every}\n"));
-        }
-        line("[checkpoint]\nevery = 20".to_owned());
-        text
-    }
-
-    /// A peak learning rate for the model's size, and of what.
-    fn learning_rate(&self, lora: bool) -> (&'static str, &'static str) {
-        let layers = (self.config.layers * self.config.hidden * self.config.hidden) as f64;
-        match (lora, 12.0 * layers) {
-            (false, ..2e7) => ("1e-4", "for a small model; 1e-6 from 100 M parameters on"),
-            (false, ..1e8) => ("1e-5", "for a small model; 1e-6 from 100 M parameters on"),
-            (false, _) => ("1e-6", "for all weights"),
-            (true, ..2e7) => ("1e-3", "ten times that of all weights"),
-            (true, ..1e8) => ("1e-4", "ten times that of all weights"),
-            (true, _) => ("1e-5", "ten times that of all weights"),
-        }
-    }
-
-    /// The recipe and its plan: activations are computed again where the machine has no room for them.
-    fn settle(
-        &self,
-        args: &Args,
-        chosen: &Chosen,
-        device: &DeviceSpec,
-    ) -> Result<(String, Estimate)> {
-        let (draft, summary) = (self.draft(args, chosen), &chosen.template.summary);
-        let mut last = None;
-        let layers = "activation_checkpointing = \"layers\"   # less memory, a third more time\n";
-        for optim in ["", layers] {
-            let body = draft.replace("@PLAN@", optim);
-            let recipe = Recipe::parse(&body, "new recipe", &Overrides::default())?;
-            let lengths = hapo_train::plan::Lengths {
-                prompt: summary.tokens_of_prompts.map_or(64.0, |it| it.mean),
-                response: recipe.sampling().max_new_tokens as f64 / 2.0,
-            };
-            let workload = Workload::new(&recipe, &self.config, device);
-            workload.check()?;
-            let planned = estimate(workload, lengths);
-            let said = said(&planned, chosen);
-            let text = format!("# Planned on this machine: {said}.\n{body}");
-            // Other programs want some of the memory too.
-            let fits = planned.total_bytes <= device.memory_bytes / 10 * 7;
-            last = Some((text, planned));
-            if fits {
-                break;
-            }
-        }
-        Ok(last.expect("there are choices"))
-    }
-}
-
-fn said(planned: &Estimate, chosen: &Chosen) -> String {
-    let more = if planned.fits { "" } else { ", which is more than there is" };
-    format!(
-        "{:.1} GB of memory{more}; a step takes about {}, {}",
-        planned.total_bytes as f64 / 1e9,
-        duration(step_seconds(planned, chosen)),
-        length(planned, chosen)
-    )
-}
-
-/// The steps of the run and their time, evaluations included.
-fn length(planned: &Estimate, chosen: &Chosen) -> String {
-    let steps = counted(chosen.steps, "step", "steps");
-    format!("{steps} about {}", duration(planned.seconds() * pace(planned, chosen)))
-}
-
-/// Seconds of a step: as it was seen, else as it is planned.
-fn step_seconds(planned: &Estimate, chosen: &Chosen) -> f64 {
-    chosen.seen.as_ref().map_or_else(|| planned.step_seconds(), |it| it.step_seconds)
-}
-
-/// Seconds as they were seen for one that is planned.
-fn pace(planned: &Estimate, chosen: &Chosen) -> f64 {
-    step_seconds(planned, chosen) / planned.step_seconds().max(f64::MIN_POSITIVE)
-}
-
-/// A text in TOML.
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 #[cfg(test)]

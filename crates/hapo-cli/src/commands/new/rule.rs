@@ -1,0 +1,198 @@
+//! What counts as correct: the graders there are, tried on the file's own solutions.
+
+use anyhow::Result;
+use hapo_core::excerpt;
+use hapo_data::{Dataset, Example};
+use hapo_eval::{beside_mathematics, gold_of};
+use hapo_net::reward::{OwnReward, RewardSettings, is_own};
+use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Grader, in_order};
+
+use super::Args;
+use crate::failure::bad_input;
+use crate::support::arguments::named_grader;
+
+/// Solutions that are tried, of a custom reward's as many as it judges in seconds.
+const MOST: usize = 2000;
+const MOST_OF_OWN: usize = 100;
+
+/// What counts, and why.
+pub(super) struct Rule {
+    pub(super) grader: String,
+    pub(super) extraction: Extraction,
+    /// The sentence about it.
+    pub(super) said: String,
+    /// Solutions that count, of those that were tried.
+    pub(super) correct: usize,
+    pub(super) tried: usize,
+    /// Why the first solution that does not count does not.
+    pub(super) first_wrong: Option<String>,
+    /// What most gold answers are, where they are no mathematics.
+    pub(super) kind: Option<&'static str>,
+}
+
+impl Rule {
+    pub(super) fn find(args: &Args, dataset: &Dataset) -> Result<Self> {
+        let examples = &dataset.examples;
+        let kind = kind_of(examples);
+        let own = args.grader.as_deref().filter(|it| is_own(it));
+        let most = if own.is_some() { MOST_OF_OWN } else { MOST };
+        let solved: Vec<&Example> =
+            examples.iter().filter(|it| !it.teachers.is_empty()).take(most).collect();
+        let mut best: Option<Self> = None;
+        let mut others = Vec::new();
+        for (name, extraction) in candidates(args, kind) {
+            let tried = tried(name, extraction, &solved, kind)?;
+            // An earlier rule is the stricter one.
+            let enough =
+                best.as_ref().is_none_or(|it| 0.95 * tried.correct as f64 > it.correct as f64);
+            let (taken, other) = if enough { (Some(tried), best) } else { (best, Some(tried)) };
+            others.extend(other.map(|it| format!("{} {}", it.name(), it.correct)));
+            best = taken;
+            if solved.is_empty() || best.as_ref().is_some_and(|it| it.correct == it.tried) {
+                break;
+            }
+        }
+        let mut rule = best.expect("there is a candidate");
+        let golds = kind.map_or_else(String::new, |kind| {
+            format!("; most answers are {kind}, such as `{}`", excerpt(&examples[0].answer, 40))
+        });
+        rule.said = match (solved.is_empty(), own) {
+            (true, Some(name)) => format!("grader {name}: no row has a solution to try it on"),
+            (true, None) => format!(
+                "assumed, as no row has a solution to try: {}{golds}; --grader and --extraction name others",
+                rule.name()
+            ),
+            (false, _) => {
+                let tried = match others.is_empty() {
+                    true => String::new(),
+                    false => format!("; of the other rules {}", others.join(", ")),
+                };
+                format!(
+                    "{}: {} of {} solutions count{tried}",
+                    rule.name(),
+                    rule.correct,
+                    rule.tried
+                )
+            }
+        };
+        Ok(rule)
+    }
+
+    fn name(&self) -> String {
+        match is_own(&self.grader) {
+            true => format!("grader {}", self.grader),
+            false => format!("`{}` with `{}`", self.grader, self.extraction.name()),
+        }
+    }
+
+    /// True if an answer counts only in a box or behind words that announce it.
+    pub(super) fn seeks_boxes(&self) -> bool {
+        let is_marked = matches!(self.extraction, Extraction::Boxed | Extraction::Announced);
+        is_marked && !is_own(&self.grader)
+    }
+
+    /// True if nearly every solution counts.
+    pub(super) fn is_exact(&self) -> bool {
+        self.tried > 0 && 0.95 * self.tried as f64 <= self.correct as f64
+    }
+}
+
+/// Graders and extractions in the order in which they are taken, by what the command names and the gold answers are.
+fn candidates<'a>(
+    args: &'a Args,
+    kind: Option<&'static str>,
+) -> impl Iterator<Item = (&'a str, Extraction)> {
+    let graders = match (&args.grader, kind) {
+        (Some(name), _) => vec![name.as_str()],
+        (None, None) => vec![DEFAULT_GRADER, "math", "exact"],
+        (None, Some(LETTERS)) => vec!["choice", "exact"],
+        (None, Some(_)) => vec!["exact", DEFAULT_GRADER],
+    };
+    // Where nothing shows how an answer is marked, the answer alone is the safer guess.
+    let kept: &[Extraction] = match kind {
+        Some(LETTERS) => &[Extraction::Any],
+        Some(_) => &[Extraction::Whole, Extraction::Announced, Extraction::Any],
+        None => &[Extraction::Announced, Extraction::Whole, Extraction::Any],
+    };
+    let named = args.extraction;
+    let rules = move |name: &str| match named {
+        Some(it) => vec![it],
+        None if is_own(name) => vec![Extraction::default()],
+        None => kept.to_vec(),
+    };
+    let all: Vec<_> = graders
+        .into_iter()
+        .flat_map(|name| rules(name).into_iter().map(move |it| (name, it)))
+        .collect();
+    let first = |at: usize| !all[..at].contains(&all[at]);
+    (0..all.len()).filter(|at| first(*at)).map(|at| all[at]).collect::<Vec<_>>().into_iter()
+}
+
+const LETTERS: &str = "letters of a choice";
+
+/// What at least half of the gold answers are, where they are no mathematics.
+fn kind_of(examples: &[Example]) -> Option<&'static str> {
+    let kinds: Vec<&str> = examples.iter().filter_map(|it| kind_of_one(&it.answer)).collect();
+    let of = |kind: &&&str| 2 * kinds.iter().filter(|it| *it == *kind).count() >= examples.len();
+    kinds.iter().find(of).copied()
+}
+
+fn kind_of_one(answer: &str) -> Option<&'static str> {
+    let letter = answer.trim().trim_matches(['(', ')', '.']);
+    let is_letter = letter.len() == 1 && letter.bytes().all(|it| (b'A'..=b'J').contains(&it));
+    if is_letter { Some(LETTERS) } else { beside_mathematics(answer) }
+}
+
+/// A rule with the number of solutions that count by it.
+fn tried(
+    name: &str,
+    extraction: Extraction,
+    solved: &[&Example],
+    kind: Option<&'static str>,
+) -> Result<Rule> {
+    let own = match is_own(name) {
+        true => {
+            let reward =
+                OwnReward::new(name, RewardSettings { extraction, ..RewardSettings::default() })?;
+            reward.log().keep_in(std::io::stderr());
+            Some(reward)
+        }
+        false => None,
+    };
+    let grader: &dyn Grader = match &own {
+        Some(it) => it,
+        None => named_grader(name)?,
+    };
+    let judged = in_order(grader.workers(), solved, |example| {
+        let grader = Extracting::new(grader, extraction);
+        let judgement = match gold_of(&grader, example) {
+            Ok(gold) => gold.judge(&example.teachers[0]),
+            Err(why) => return Ok(Some(format!("the gold answer: {why}"))),
+        };
+        match judgement.failure() {
+            Some(problem) => Err(bad_input(
+                format!("--grader {name}: the reward failed: {problem}"),
+                "what it printed is above",
+            )),
+            None if judgement.verdict.is_correct() => Ok(None),
+            None => Ok(Some(match judgement.reward {
+                Some(reward) => format!("its reward is {reward}"),
+                None => judgement.reason.to_string(),
+            })),
+        }
+    })?;
+    let wrong = judged.iter().zip(solved).find_map(|(why, example)| {
+        let Example { id, row, teachers, .. } = example;
+        let solution = excerpt(&teachers[0], 60);
+        Some(format!("row {row}, id {id}: `{solution}`: {}", why.as_ref()?))
+    });
+    Ok(Rule {
+        grader: name.to_owned(),
+        extraction,
+        said: String::new(),
+        correct: judged.iter().filter(|it| it.is_none()).count(),
+        tried: solved.len(),
+        first_wrong: wrong,
+        kind,
+    })
+}
