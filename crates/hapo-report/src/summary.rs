@@ -1,6 +1,6 @@
 //! The first questions of a reader, a sentence each: does it learn, is the gate closed, how fast is it.
 
-use hapo_run::{ResponseShares, metric_of_set, nothing_learned};
+use hapo_run::{ResponseShares, duration, metric_of_set, nothing_learned};
 use hapo_verify::Extraction;
 use serde::Serialize;
 
@@ -211,18 +211,12 @@ fn time(run: &Run) -> Option<String> {
     let shares = TIME_PARTS.iter().filter_map(|(metric, label)| {
         Some(format!(", {label} {:.0} %", 100.0 * sum(run.columns.get(metric)?) / total))
     });
-    Some(format!("{} in all, {} a step{}", span(total), span(mean), shares.collect::<String>()))
-}
-
-fn span(seconds: f64) -> String {
-    if seconds < 60.0 {
-        format!("{} s", short(seconds))
-    } else if seconds < 3600.0 {
-        format!("{:.0} min {:02.0} s", (seconds / 60.0).floor(), seconds % 60.0)
-    } else {
-        let minutes = (seconds / 60.0).round();
-        format!("{:.0} h {:02.0} min", (minutes / 60.0).floor(), minutes % 60.0)
-    }
+    Some(format!(
+        "{} in all, {} a step{}",
+        duration(total),
+        duration(mean),
+        shares.collect::<String>()
+    ))
 }
 
 #[cfg(test)]
@@ -233,8 +227,5 @@ mod tests {
     fn numbers_have_three_digits() {
         let all = [0.0, 0.12345, 1.5, 12.345, 1234.5, 1.2e-5, -0.5, 2.5e7].map(short);
         assert_eq!(all, ["0", "0.123", "1.50", "12.3", "1234", "1.20e-5", "-0.500", "2.50e7"]);
-        assert_eq!(span(59.0), "59.0 s");
-        assert_eq!(span(61.0), "1 min 01 s");
-        assert_eq!(span(3600.0 * 2.5), "2 h 30 min");
     }
 }

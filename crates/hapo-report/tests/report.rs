@@ -210,7 +210,7 @@ fn a_page_follows_a_run_that_is_cut_and_goes_on_until_it_ends() {
         8 of 8, finished
         0.100 → 0.800 (first and last step)
         closed for good since step 5; the teacher helps up to step 4 of 8
-        16.0 s in all, 2.00 s a step, sampling 50 %, training 25 %, grading 12 %"#]]
+        16 s in all, 2 s a step, sampling 50 %, training 25 %, grading 12 %"#]]
     .assert_eq(&facts.join("\n"));
 }
 

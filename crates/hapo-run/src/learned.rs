@@ -27,19 +27,6 @@ fn finite(metrics: &Columns, name: &str) -> Vec<f64> {
     column.filter(|value| value.is_finite()).collect()
 }
 
-/// True if a reward other than 0 and 1 occurred: a mean reward is then no share of correct answers.
-pub fn has_graded_rewards(metrics: &Columns) -> bool {
-    let at = |name, row: usize| metrics.get(name).and_then(|it| it.get(row)).copied();
-    let rewards = metrics.get(REWARD).unwrap_or_default().iter().enumerate();
-    rewards.into_iter().any(|(row, reward)| {
-        // Rollouts with help are counted, and their rewards are not the policy's own.
-        let is_helped = at("growth/helped", row).is_some_and(|it| it > 0.0);
-        let counts = ["verify/correct", "verify/wrong", "verify/unparsable"];
-        let counts = counts.map(|name| at(name, row).unwrap_or(f64::NAN));
-        !is_helped && (reward - counts[0] / counts.iter().sum::<f64>()).abs() > 1e-9
-    })
-}
-
 /// The metric of an evaluation that is shown: the mean reward where it is no share of correct answers.
 pub fn held_out_metric(metrics: &Columns) -> &'static str {
     let [rewards, shares] = [HELD_OUT_REWARD, SUCCESS].map(|name| finite(metrics, name));
@@ -143,14 +130,11 @@ mod tests {
 
     #[test]
     fn rewards_other_than_0_and_1_are_called_rewards() {
-        let row = |reward: f64, correct: f64, helped: f64| {
-            serde_json::json!({ "reward/policy_only": reward, "verify/correct": correct, "verify/wrong": 8.0 - correct,
-                "verify/unparsable": 0.0, "growth/helped": helped, "eval/avg@k": 0.0, "eval/reward": reward })
-        };
-        let shares = logged(&[row(0.0, 0.0, 0.0), row(0.25, 2.0, 0.0), row(0.5, 2.0, 8.0)]).1;
-        assert!(!has_graded_rewards(&shares));
-        let (dir, graded) = logged(&[row(0.2, 0.0, 0.0), row(0.7, 0.0, 0.0)]);
-        assert!(has_graded_rewards(&graded));
+        let row = |reward: f64, share: f64| serde_json::json!({ "reward/policy_only": reward, "eval/avg@k": share, "eval/reward": reward });
+        let shares = logged(&[row(0.0, 0.0), row(0.25, 0.25)]).1;
+        assert_eq!(held_out_metric(&shares), "eval/avg@k");
+        let (dir, graded) = logged(&[row(0.2, 0.0), row(0.7, 0.0)]);
+        assert_eq!(held_out_metric(&graded), "eval/reward");
         fs::write(
             RunFolder(dir.path()).start(),
             r#"{"metrics": {"eval/avg@k": 0, "eval/reward": 0.1}}"#,

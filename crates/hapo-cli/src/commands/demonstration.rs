@@ -32,8 +32,6 @@ const ARMS: &[Arm] = &[
 
 /// Minutes for which the recipes' own numbers of steps are made.
 const NOMINAL_MINUTES: u64 = 5;
-/// Minutes below which only imitation has learned something.
-const ENOUGH_MINUTES: u64 = 3;
 /// Held-out problems of each level.
 const PROBLEMS: usize = 200;
 
@@ -43,7 +41,6 @@ pub(crate) struct Demonstration {
     levels: Vec<(String, u32)>,
     /// The folder of the runs.
     pub(crate) folder: PathBuf,
-    minutes: u64,
     seed: u64,
     threads: usize,
 }
@@ -72,7 +69,7 @@ impl Demonstration {
             .map(|arm| Ok((arm, recipe_of(arm, minutes, seed, sets)?)))
             .collect::<Result<Vec<_>>>()?;
         let levels = hapo_train::levels(&arms[0].1.data().levels)?;
-        Ok(Self { arms, levels, folder, minutes, seed, threads })
+        Ok(Self { arms, levels, folder, seed, threads })
     }
 
     /// Its runs, in words.
@@ -100,9 +97,6 @@ impl Demonstration {
                 recipe.sampling().prompts_per_step
             );
         }
-        if self.minutes < ENOUGH_MINUTES {
-            text += "This is too short for GRPO and HAPO to show much: --minutes 5 is the demonstration.\n";
-        }
         text + &format!(
             "Every 4th prompt has a teacher trace. Runs go to {}.",
             self.folder.display()
@@ -116,7 +110,7 @@ impl Demonstration {
         observe: &dyn Fn(&str, u64) -> Box<dyn Observer>,
     ) -> Result<std::result::Result<DemonstrationTable, Stopped>> {
         let sets = self.sets()?;
-        let mut rows = vec![self.evaluate(("base", 0), BUILTIN_BASE, &sets)?];
+        let mut rows = vec![self.evaluate("base", BUILTIN_BASE, &sets)?];
         for (arm, recipe) in &self.arms {
             let run_dir = self.folder.join(arm.name);
             let mut observer = observe(arm.label, recipe.steps());
@@ -133,8 +127,7 @@ impl Demonstration {
                 return Ok(Err(Stopped { label: arm.label, step: outcome.steps }));
             }
             let checkpoint = outcome.checkpoint.expect("a resumable run is saved");
-            let trained = (arm.label, recipe.steps());
-            rows.push(self.evaluate(trained, model_name(&checkpoint)?, &sets)?);
+            rows.push(self.evaluate(arm.label, model_name(&checkpoint)?, &sets)?);
         }
         let table = self.table(&rows);
         let json = serde_json::to_vec_pretty(&table).expect("a table is plain data");
@@ -153,15 +146,9 @@ impl Demonstration {
         self.levels.iter().map(set).collect()
     }
 
-    fn evaluate(
-        &self,
-        (label, steps): (&str, u64),
-        path: &str,
-        sets: &[Dataset],
-    ) -> Result<Evaluated> {
+    fn evaluate(&self, label: &str, path: &str, sets: &[Dataset]) -> Result<Evaluated> {
         Ok(Evaluated {
             label: label.to_owned(),
-            steps,
             model: path.to_owned(),
             results: evaluate_sets(
                 path,
@@ -216,7 +203,6 @@ fn turn_off_epoch(recipe: &Recipe) -> Option<f64> {
 /// One model's results, by level.
 struct Evaluated {
     label: String,
-    steps: u64,
     model: String,
     results: Vec<Vec<ProblemResult>>,
 }
@@ -234,7 +220,6 @@ impl Evaluated {
         let mean = |it: &Vec<ProblemResult>| average(it, seed).map_or(0.0, |it| it.mean);
         DemonstrationRow {
             model: self.label.clone(),
-            steps: self.steps,
             checkpoint: self.model.clone(),
             by_level: self.results.iter().map(mean).collect(),
             average: hapo_eval::estimate(&values, seed).expect("there are held-out problems"),
@@ -261,7 +246,6 @@ pub(crate) struct DemonstrationTable {
 #[derive(Debug, Serialize)]
 struct DemonstrationRow {
     model: String,
-    steps: u64,
     checkpoint: String,
     by_level: Vec<f64>,
     average: Estimate,
@@ -273,19 +257,18 @@ impl DemonstrationTable {
     /// The table for a terminal.
     pub(crate) fn render(&self) -> String {
         let mut text = format!(
-            "\nSuccess on {} held-out problems, {} completions each at temperature {} (95 % interval over problems)\n\n{:<12} {:>5}",
+            "\nSuccess on {} held-out problems, {} completions each at temperature {} (95 % interval over problems)\n\n{:<12}",
             self.problems_per_level * self.levels.len(),
             self.completions,
             self.temperature,
-            "model",
-            "steps"
+            "model"
         );
         for it in &self.levels {
             text += &format!(" {it:>11}");
         }
         text += &format!(" {:>22} {:>24} {:>7}\n", "average", "over GRPO", "tokens");
         for row in &self.rows {
-            text += &format!("{:<12} {:>5}", row.model, row.steps);
+            text += &format!("{:<12}", row.model);
             for it in &row.by_level {
                 text += &format!(" {it:>11.3}");
             }

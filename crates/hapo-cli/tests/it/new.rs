@@ -290,7 +290,7 @@ fn of_kind(kind: &str) -> String {
             "dates" => ("date", date.clone(), format!("October is month 10.\n{date}")),
             "objects" => ("JSON", object.clone(), object),
             "letters" => ("A or B?", letter.to_string(), format!("The answer is ({letter})")),
-            "numbers" => ("sum", n.to_string(), n.to_string()),
+            "numbers" => ("sum", n.to_string(), format!("{n} + 0 = {n}")),
             "hopeless" => ("sum", n.to_string(), "see the book".to_owned()),
             other => unreachable!("{other}"),
         };
@@ -317,7 +317,7 @@ fn a_new_recipe_has_the_rule_by_which_the_solutions_count() {
         ("dates", "exact", "any"),
         ("objects", "exact", "whole"),
         ("letters", "choice", "any"),
-        ("numbers", default, "whole"),
+        ("numbers", default, "any"),
     ] {
         let file = format!("{kind}.jsonl");
         fs::write(dir.path().join(&file), of_kind(kind)).unwrap();

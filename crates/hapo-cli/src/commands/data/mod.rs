@@ -433,9 +433,8 @@ fn check(args: &Check) -> Result<()> {
         errln!("{rows}: template `chat` and servers get it, the other templates have their own");
     }
     warn_of_contradictions(&contradicted);
-    if let Some(it) = hapo_eval::unsuited(&args.grader, golds.iter().map(String::as_str)) {
-        errln!("warning: {it}");
-    }
+    let unsuited = hapo_eval::unsuited(&args.grader, golds.iter().map(String::as_str));
+    unsuited.iter().for_each(|it| errln!("warning: {it}"));
     let refusal = if bad_rows == 0 { not_whole.pop() } else { None };
     for it in &not_whole {
         errln!("{it}");

@@ -1,6 +1,6 @@
 //! The text of the new recipe, its plan, and what is said of it.
 
-use std::fmt::Write as _;
+use std::fmt::Display;
 
 use anyhow::Result;
 use hapo_core::{Method, counted};
@@ -61,148 +61,120 @@ impl Found {
     }
 
     fn draft(&self, args: &Args, chosen: &Chosen, methods: &[Method], optim: &str) -> String {
-        let mut text = String::new();
-        let mut line =
-            |it: String| writeln!(text, "{it}").expect("writing to a string never fails");
-        if let Some(name) = &args.name {
-            line(format!("name = {}", quoted(name)));
-        }
+        let (mut toml, steps) = (Toml::default(), chosen.steps);
+        toml.maybe("name", args.name.as_deref().map(quoted));
+        let mut each = "of each stage; ";
         if let [method] = methods {
-            let name = quoted(method.name);
-            line(format!("method = {name:<22}# one of `hapo list methods`"));
+            each = "";
+            toml.put("method", quoted(method.name), "one of `hapo list methods`");
         }
-        let (steps, epoch) = (chosen.steps, chosen.steps_per_epoch);
-        let each = if methods.len() > 1 { "of each stage; " } else { "" };
-        line(format!("steps = {steps:<23}# {each}an epoch is {epoch}; every key: `hapo recipe`\n"));
-        line(format!("[model]\npath = {}", quoted(&args.model)));
-        if args.lora {
-            line(String::new());
-        } else {
-            line("dtype = \"bf16\"                 # number format of checkpoints\n".to_owned());
+        let epoch = chosen.steps_per_epoch;
+        toml.put("steps", steps, &format!("{each}an epoch is {epoch}; every key: `hapo recipe`"));
+        toml.head("model", "");
+        toml.maybe("path", Some(quoted(&args.model)));
+        if !args.lora {
+            toml.put("dtype", quoted("bf16"), "number format of checkpoints");
         }
-        line(self.data(args, chosen));
-        line(self.sampling(chosen, methods));
+        self.data(args, chosen, &mut toml);
+        toml.head("sampling", "");
+        if methods.iter().any(Method::samples) {
+            toml.put("group_size", GROUP_SIZE, "completions of a prompt");
+        }
+        toml.maybe("prompts_per_step", Some(chosen.per_step));
+        let p95 = chosen.template.summary.tokens_of_teachers.map(|it| it.p95);
+        let p95 = p95.map(|it| format!("95 % of the solutions have at most {it} tokens"));
+        toml.put("max_new_tokens", chosen.response, &p95.unwrap_or_default());
         if args.lora {
-            line(
-                "[lora]                         # the weights stay as they are\nrank = 16"
-                    .to_owned(),
-            );
-            line("alpha = 32                     # the adapter counts alpha / rank".to_owned());
+            toml.head("lora", "the weights stay as they are");
+            toml.maybe("rank", Some(16));
+            toml.put("alpha", 32, "the adapter counts alpha / rank");
             // The other matrices are parts of a larger one in such a family's folders.
             if self.config.decoder.is_fused {
-                line("targets = [\"o_proj\", \"down_proj\"]   # q, k, v, gate and up are fused in this family".to_owned());
+                let fused = "q, k, v, gate and up are fused in this family";
+                toml.put("targets", "[\"o_proj\", \"down_proj\"]", fused);
             }
-            line(String::new());
         }
         if let ([method], Some((key, value, why))) = (methods, own_key(methods[0].name, chosen)) {
-            line(format!("[{}]\n{:<31}# {why}\n", method.name, format!("{key} = {value}")));
+            toml.head(method.name, "");
+            toml.put(key, value, why);
         }
         if let Some(path) = &args.reference {
-            line(format!("[reference]\npath = {}\n", quoted(path)));
+            toml.head("reference", "");
+            toml.maybe("path", Some(quoted(path)));
         }
-        let rate = match methods {
-            [method] if !method.samples() => self.rate.imitation,
-            _ => self.rate.lr,
-        };
-        line(format!("[optim]\nlr = {rate:<26}# {}", self.rate.evidence));
-        let half = chosen.per_step.div_ceil(2);
-        line(format!("mini_batch_prompts = {half:<10}# two updates of a step"));
-        line(optim.to_owned());
+        toml.head("optim", "");
+        let imitates = !methods.iter().any(Method::samples);
+        let rate = if imitates { self.rate.imitation } else { self.rate.lr };
+        toml.put("lr", rate, self.rate.evidence);
+        toml.put("mini_batch_prompts", chosen.per_step.div_ceil(2), "two updates of a step");
+        toml.0 += optim;
         if let Some((epoch, schedule)) = chosen.gate(args) {
+            toml.head("hapo", "the teacher helps groups that fail, and only at first");
             let helps = schedule.table(0).teacher_helps(steps);
-            line(format!(
-                "[hapo]                         # the teacher helps groups that fail, and only at first\nturn_off_epoch = {:<14}# {helps}; leave the section out for the bare method\n",
-                epoch.to_string()
-            ));
+            let why = format!("{helps}; leave the section out for the bare method");
+            toml.put("turn_off_epoch", epoch, &why);
         }
         if let Some(test) = &args.test {
-            let (data, every) = (quoted(&test.display().to_string()), evaluation_every(steps));
-            line(format!("[eval]\ndata = {data}\nevery = {every}\n"));
+            toml.head("eval", "");
+            toml.maybe("data", Some(quoted(&test.display().to_string())));
+            toml.maybe("every", Some(evaluation_every(steps)));
         }
-        line("[checkpoint]\nevery = 20".to_owned());
+        toml.head("checkpoint", "");
+        toml.maybe("every", Some(20));
         if methods.len() > 1 {
-            line(self.stages(chosen, methods));
+            self.stages(chosen, &mut toml);
         }
-        text
+        toml.0
     }
 
     /// `[data]`: the file, its template and what counts.
-    fn data(&self, args: &Args, chosen: &Chosen) -> String {
+    fn data(&self, args: &Args, chosen: &Chosen, toml: &mut Toml) {
         let Chosen { template, prompt, .. } = chosen;
-        let mut text = format!("[data]\ntrain = {}\n", quoted(&args.data.display().to_string()));
-        if let Some(columns) = &self.columns {
-            text += &format!("columns = {columns}\n");
-        }
-        if !args.columns.drop.is_empty() {
-            text += &format!("drop = {}\n", serde_json::json!(args.columns.drop));
-        }
+        toml.head("data", "");
+        toml.maybe("train", Some(quoted(&args.data.display().to_string())));
+        toml.maybe("columns", self.columns.as_ref());
+        let drop = &args.columns.drop;
+        toml.maybe("drop", (!drop.is_empty()).then(|| serde_json::json!(drop)));
         let rule = &self.rule;
         let counted = match rule.tried {
             0 => "assumed, as there is no solution to try".to_owned(),
             all => format!("{} of {all} solutions count", rule.correct),
         };
-        text += &format!("grader = {:<22}# {counted}\n", quoted(&rule.grader));
+        toml.put("grader", quoted(&rule.grader), &counted);
         let grader = hapo_verify::grader(&rule.grader);
-        if args.extraction.is_some() || grader.is_ok_and(|it| it.reads_answers()) {
-            text += &format!("extraction = {}\n", quoted(rule.extraction.name()));
-        }
-        text += &format!("template = {:<20}# {}\n", quoted(&template.name), template.why);
-        if let Some(it) = template.suffix {
-            text += &format!("template_suffix = \"{it}\"\n");
-        }
+        let is_read = args.extraction.is_some() || grader.is_ok_and(|it| it.reads_answers());
+        toml.maybe("extraction", is_read.then(|| quoted(rule.extraction.name())));
+        toml.put("template", quoted(&template.name), template.why);
+        toml.maybe("template_suffix", template.suffix.map(|it| format!("\"{it}\"")));
         let longest = longest(template.summary.tokens_of_prompts);
         let hint = if self.method().needs().hints { ", without its hint" } else { "" };
         let test = match template.longest_test {
             0 => String::new(),
             it => format!(", of the evaluation {it}"),
         };
-        text + &format!(
-            "max_prompt_tokens = {prompt:<11}# the longest of the data has {longest}{hint}{test}\n"
-        )
-    }
-
-    fn sampling(&self, chosen: &Chosen, methods: &[Method]) -> String {
-        let mut text = "[sampling]\n".to_owned();
-        if methods.iter().any(Method::samples) {
-            text += &format!("group_size = {GROUP_SIZE:<18}# completions of a prompt\n");
-        }
-        let (per_step, response) = (chosen.per_step, chosen.response);
-        text += &format!("prompts_per_step = {per_step}\nmax_new_tokens = {response:<14}");
-        match chosen.template.summary.tokens_of_teachers {
-            Some(it) => text + &format!("# 95 % of the solutions have at most {} tokens\n", it.p95),
-            None => text.trim_end().to_owned() + "\n",
-        }
+        let why = format!("the longest of the data has {longest}{hint}{test}");
+        toml.put("max_prompt_tokens", prompt, &why);
     }
 
     /// The stages, each continuing the one before.
-    fn stages(&self, chosen: &Chosen, methods: &[Method]) -> String {
-        let names: Vec<&str> = methods.iter().map(|it| it.name).collect();
-        let mut text = String::new();
-        for (at, method) in methods.iter().enumerate() {
-            let name = stage_name(&names, at);
-            text += &format!(
-                "\n[[stage]]\nname = {}\nmethod = {}\n",
-                quoted(&name),
-                quoted(method.name)
-            );
-            if let Some(before) = at.checked_sub(1) {
-                let before = format!("stage:{}", stage_name(&names, before));
-                text += &format!("model.path = {}\n", quoted(&before));
-            }
-            let imitates = |it: &Method| !it.samples();
-            let rate = match at.checked_sub(1).map(|it| &methods[it]) {
-                _ if imitates(method) => self.rate.imitation,
-                Some(before) if imitates(before) => self.rate.after,
+    fn stages(&self, chosen: &Chosen, toml: &mut Toml) {
+        let mut before: Option<&Method> = None;
+        for method in &self.methods {
+            toml.head("[stage]", "");
+            toml.maybe("name", Some(quoted(method.name)));
+            toml.maybe("method", Some(quoted(method.name)));
+            toml.maybe("model.path", before.map(|it| quoted(&format!("stage:{}", it.name))));
+            let rate = match before {
+                _ if !method.samples() => self.rate.imitation,
+                Some(before) if !before.samples() => self.rate.after,
                 _ => self.rate.lr,
             };
-            if rate != self.rate.lr {
-                text += &format!("optim.lr = {rate}\n");
-            }
+            toml.maybe("optim.lr", (rate != self.rate.lr).then_some(rate));
             if let Some((key, value, why)) = own_key(method.name, chosen) {
-                text += &format!("{:<31}# {why}\n", format!("{}.{key} = {value}", method.name));
+                toml.put(&format!("{}.{key}", method.name), value, why);
             }
+            before = Some(method);
         }
-        text
     }
 
     pub(super) fn tell(&self, args: &Args, chosen: &Chosen, planned: &Estimate) {
@@ -276,14 +248,6 @@ impl Found {
     }
 }
 
-/// A method's name; a number behind it where an earlier stage has it.
-fn stage_name(names: &[&str], at: usize) -> String {
-    match names[..at].iter().filter(|it| **it == names[at]).count() {
-        0 => names[at].to_owned(),
-        before => format!("{}-{}", names[at], before + 1),
-    }
-}
-
 /// Seconds of a step: as it was seen, else as it is planned.
 pub(super) fn step_seconds(planned: &Estimate, chosen: &Chosen) -> f64 {
     chosen.seen.as_ref().map_or_else(|| planned.step_seconds(), |it| it.step_seconds)
@@ -292,6 +256,34 @@ pub(super) fn step_seconds(planned: &Estimate, chosen: &Chosen) -> f64 {
 /// Seconds as they were seen for one that is planned.
 pub(super) fn pace(planned: &Estimate, chosen: &Chosen) -> f64 {
     step_seconds(planned, chosen) / planned.step_seconds().max(f64::MIN_POSITIVE)
+}
+
+/// A recipe that is written line by line.
+#[derive(Default)]
+struct Toml(String);
+
+impl Toml {
+    /// A key with its value, and why it has it.
+    fn put(&mut self, key: &str, value: impl Display, why: &str) {
+        self.line(&format!("{key} = {value}"), why);
+    }
+
+    /// A key that needs no word, where it has a value.
+    fn maybe(&mut self, key: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.put(key, value, "");
+        }
+    }
+
+    fn head(&mut self, name: &str, why: &str) {
+        self.0.push('\n');
+        self.line(&format!("[{name}]"), why);
+    }
+
+    fn line(&mut self, text: &str, why: &str) {
+        let line = if why.is_empty() { text.to_owned() } else { format!("{text:<31}# {why}") };
+        self.0 += &(line + "\n");
+    }
 }
 
 /// A text in TOML.

@@ -100,11 +100,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     hapo_run::write_atomically(&args.output, text.as_bytes())?;
     found.tell(args, &chosen, &planned);
     let file = args.output.display();
-    if planned.step_seconds() > SLOW {
-        errln!(
-            "for a first look in minutes: hapo train {file} --set steps=3 --set sampling.prompts_per_step=2 --set sampling.group_size=4 --set optim.mini_batch_prompts=1 --set sampling.max_new_tokens=256"
-        );
-    }
     let length = match args.hours {
         Some(_) => format!(": {}", found.length(&planned, &chosen)),
         None => String::new(),
@@ -119,8 +114,6 @@ fn hours(text: &str) -> Result<f64, String> {
     hours.ok_or_else(|| "expected a number of hours above 0, such as 1.5".to_owned())
 }
 
-/// Seconds of a step above which a smaller one is named too.
-const SLOW: f64 = 60.0;
 /// Most seconds that sampling may take.
 const LOOK: f64 = 120.0;
 /// Prompts that are sampled.
@@ -133,6 +126,8 @@ struct Found {
     methods: Vec<Method>,
     rule: Rule,
     rate: &'static Rate,
+    /// Tokens of the longest gold answer.
+    longest_answer: u32,
     /// `data.columns`, where they were named.
     columns: Option<String>,
     /// The data under each template that the model may know, the likelier first.
@@ -149,8 +144,6 @@ struct Template {
     summary: FileSummary,
     /// Tokens of the longest prompt of the file of --test.
     longest_test: u32,
-    /// Tokens of the longest gold answer.
-    longest_answer: u32,
     /// Prompts with a character that the tokenizer does not know.
     unknown: usize,
 }
@@ -237,15 +230,7 @@ impl Found {
             let test = test.as_deref().map(|it| summarise(it, &by_layout, Some(&counts)));
             let test = test.transpose()?;
             let longest_test = longest(test.and_then(|it| it.tokens_of_prompts));
-            templates.push(Template {
-                name,
-                suffix,
-                why,
-                summary,
-                longest_test,
-                longest_answer,
-                unknown,
-            });
+            templates.push(Template { name, suffix, why, summary, longest_test, unknown });
         }
         templates.sort_by_key(|it| it.unknown);
         let least = templates[0].unknown;
@@ -262,8 +247,8 @@ impl Found {
         };
         let methods: Vec<Method> = asked.iter().map(build).collect::<Result<_>>()?;
         methods.iter().try_for_each(|it| refuse_missing(args, it, summary, &rule))?;
-        let rate = rate(&config, args.lora);
-        Ok(Self { config, methods, rule, rate, columns: args.columns.written()?, templates })
+        let (rate, columns) = (rate(&config, args.lora), args.columns.written()?);
+        Ok(Self { config, methods, rule, rate, longest_answer, columns, templates })
     }
 
     /// The stage that is sampled and planned: the last.
@@ -275,40 +260,24 @@ impl Found {
     fn choose(&self, args: &Args, device: &DeviceSpec, threads: usize) -> Result<Chosen> {
         let mut best: Option<Chosen> = None;
         for template in &self.templates {
-            let chosen = self.seen(args, self.chosen(args, template, None)?, device, threads)?;
+            let chosen = self.seen(args, self.chosen(args, template)?, device, threads)?;
             if best.as_ref().is_none_or(|best| chosen.score() > best.score()) {
                 best = Some(chosen);
             }
         }
-        let mut best = best.expect("there is a template");
-        // Twice the room, as long as answers are cut.
-        // A model that is taught short answers must learn to stop, not get more room.
-        let is_short =
-            best.template.summary.tokens_of_teachers.is_some() || self.rule.kind.is_some();
-        while !is_short && best.seen.as_ref().is_some_and(|it| it.truncated > 0.25) {
-            let longer = self.chosen(args, &best.template, Some(best.response * 2))?;
-            if longer.response <= best.response {
-                break;
-            }
-            let longer = self.seen(args, longer, device, threads)?;
-            if longer.score() <= best.score() {
-                break;
-            }
-            best = longer;
-        }
-        Ok(best)
+        Ok(best.expect("there is a template"))
     }
 
     /// The settings that follow from the data under a template.
-    fn chosen(&self, args: &Args, template: &Template, wanted: Option<usize>) -> Result<Chosen> {
+    fn chosen(&self, args: &Args, template: &Template) -> Result<Chosen> {
         let summary = &template.summary;
         // Room to think beyond what a solution needs, but where it is the answer alone.
-        let wanted = wanted.unwrap_or_else(|| match (summary.tokens_of_teachers, self.rule.kind) {
+        let wanted = match (summary.tokens_of_teachers, self.rule.kind) {
             (Some(it), _) if self.is_short(it) => rounded(it.max + it.max / 4, 16),
             (Some(it), _) => rounded(2 * it.p95, 64).max(rounded(it.max, 16)),
-            (None, Some(_)) => rounded(template.longest_answer * 5 / 4 + 16, 16),
+            (None, Some(_)) => rounded(self.longest_answer * 5 / 4 + 16, 16),
             (None, None) => 512,
-        });
+        };
         let prompt = self.prompt_tokens(template, wanted);
         let room = self.config.max_positions.saturating_sub(prompt).min(4096);
         if room < 8 {
@@ -444,18 +413,9 @@ impl Chosen {
 /// Completions of a prompt.
 const GROUP_SIZE: usize = 8;
 
-/// Most steps, each of some seconds as is an evaluation, that end within a number of seconds; at least one.
+/// Steps, each of some seconds, that end within a number of seconds, with a run's five evaluations; at least one.
 fn steps_within(seconds: f64, step: f64, evaluation: f64) -> u64 {
-    /// Evaluations of a run: a quarter of the steps, rounded down, lies between two.
-    const MOST: u32 = 7;
-    let step = step.max(1e-6);
-    let all = |steps: u64| {
-        let evaluations = steps.div_ceil(evaluation_every(steps));
-        step * steps as f64 + evaluation * evaluations as f64
-    };
-    let steps = (0..=MOST).map(|times| (seconds - evaluation * f64::from(times)) / step);
-    let steps = steps.map(|it| it.clamp(1.0, 1e9) as u64);
-    steps.filter(|it| all(*it) <= seconds).max().unwrap_or(1)
+    ((seconds - 5.0 * evaluation) / step.max(1e-6)).clamp(1.0, 1e9) as u64
 }
 
 /// Steps between two evaluations.
@@ -559,8 +519,7 @@ mod tests {
     fn steps_fit_into_the_time_with_their_evaluations() {
         assert_eq!(steps_within(3600.0, 0.25, 0.0), 14_400);
         assert_eq!(steps_within(3600.0, 7200.0, 0.0), 1);
-        // Four evaluations of 100 steps, five of 97.
-        assert_eq!(steps_within(140.0, 1.0, 10.0), 100);
+        assert_eq!(steps_within(150.0, 1.0, 10.0), 100);
         assert_eq!(steps_within(5.0, 1.0, 10.0), 1);
         assert_eq!(steps_within(1e9, 0.0, 0.0), 1_000_000_000);
     }

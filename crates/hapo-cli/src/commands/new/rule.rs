@@ -38,42 +38,31 @@ impl Rule {
         let most = if own.is_some() { MOST_OF_OWN } else { MOST };
         let solved: Vec<&Example> =
             examples.iter().filter(|it| !it.teachers.is_empty()).take(most).collect();
-        let mut best: Option<Self> = None;
-        let mut others = Vec::new();
+        let mut all = Vec::new();
         for (name, extraction) in candidates(args, kind) {
-            let tried = tried(name, extraction, &solved, kind)?;
+            all.push(tried(name, extraction, &solved, kind)?);
             // An earlier rule is the stricter one.
-            let enough =
-                best.as_ref().is_none_or(|it| 0.95 * tried.correct as f64 > it.correct as f64);
-            let (taken, other) = if enough { (Some(tried), best) } else { (best, Some(tried)) };
-            others.extend(other.map(|it| format!("{} {}", it.name(), it.correct)));
-            best = taken;
-            if solved.is_empty() || best.as_ref().is_some_and(|it| it.correct == it.tried) {
+            if all.last().is_some_and(Self::is_exact) || solved.is_empty() {
                 break;
             }
         }
-        let mut rule = best.expect("there is a candidate");
-        let golds = kind.map_or_else(String::new, |kind| {
-            format!("; most answers are {kind}, such as `{}`", excerpt(&examples[0].answer, 40))
-        });
-        rule.said = match (solved.is_empty(), own) {
-            (true, Some(name)) => format!("grader {name}: no row has a solution to try it on"),
-            (true, None) => format!(
-                "assumed, as no row has a solution to try: {}{golds}; --grader and --extraction name others",
-                rule.name()
-            ),
-            (false, _) => {
-                let tried = match others.is_empty() {
-                    true => String::new(),
-                    false => format!("; of the other rules {}", others.join(", ")),
-                };
-                format!(
-                    "{}: {} of {} solutions count{tried}",
-                    rule.name(),
-                    rule.correct,
-                    rule.tried
-                )
+        let most = all.iter().map(|it| it.correct).max().unwrap_or(0);
+        let best = all.iter().position(|it| it.correct == most);
+        let mut rule = all.swap_remove(best.expect("there is a candidate"));
+        let counts = format!("{}: {} of {} solutions count", rule.name(), rule.correct, rule.tried);
+        let others = all.iter().map(|it| format!("{} {}", it.name(), it.correct));
+        let others: Vec<String> = others.collect();
+        rule.said = match (solved.is_empty(), kind) {
+            (true, _) if own.is_some() => {
+                format!("{}: no row has a solution to try it on", rule.name())
             }
+            (true, kind) => format!(
+                "assumed, as no row has a solution to try: {}{}; --grader and --extraction name others",
+                rule.name(),
+                kind.map_or_else(String::new, |it| format!("; most answers are {it}"))
+            ),
+            _ if others.is_empty() => counts,
+            _ => format!("{counts}; by {}", others.join(", by ")),
         };
         Ok(rule)
     }
@@ -98,13 +87,10 @@ impl Rule {
 }
 
 /// Graders and extractions in the order in which they are taken, by what the command names and the gold answers are.
-fn candidates<'a>(
-    args: &'a Args,
-    kind: Option<&'static str>,
-) -> impl Iterator<Item = (&'a str, Extraction)> {
+fn candidates<'a>(args: &'a Args, kind: Option<&'static str>) -> Vec<(&'a str, Extraction)> {
     let graders = match (&args.grader, kind) {
         (Some(name), _) => vec![name.as_str()],
-        (None, None) => vec![DEFAULT_GRADER, "math", "exact"],
+        (None, None) => vec![DEFAULT_GRADER, "exact"],
         (None, Some(LETTERS)) => vec!["choice", "exact"],
         (None, Some(_)) => vec!["exact", DEFAULT_GRADER],
     };
@@ -114,18 +100,17 @@ fn candidates<'a>(
         Some(_) => &[Extraction::Whole, Extraction::Announced, Extraction::Any],
         None => &[Extraction::Announced, Extraction::Whole, Extraction::Any],
     };
-    let named = args.extraction;
-    let rules = move |name: &str| match named {
-        Some(it) => vec![it],
-        None if is_own(name) => vec![Extraction::default()],
-        None => kept.to_vec(),
-    };
-    let all: Vec<_> = graders
-        .into_iter()
-        .flat_map(|name| rules(name).into_iter().map(move |it| (name, it)))
-        .collect();
-    let first = |at: usize| !all[..at].contains(&all[at]);
-    (0..all.len()).filter(|at| first(*at)).map(|at| all[at]).collect::<Vec<_>>().into_iter()
+    let mut all = Vec::new();
+    for name in graders {
+        let rules = match args.extraction {
+            Some(it) => vec![it],
+            None if is_own(name) => vec![Extraction::default()],
+            None => kept.to_vec(),
+        };
+        all.extend(rules.into_iter().map(|rule| (name, rule)));
+    }
+    all.dedup();
+    all
 }
 
 const LETTERS: &str = "letters of a choice";
