@@ -128,9 +128,6 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// No progress
-    #[arg(long)]
-    quiet: bool,
 }
 
 const SPLITS: &[(&str, Split)] =
@@ -155,15 +152,11 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         errln!("warning: {warning}");
     }
     let completions = plan.sets.iter().map(|it| it.dataset.examples.len() * it.completions);
-    if !args.quiet {
-        errln!("grader `{}`, extraction `{}`", plan.grader.name(), args.extraction.name());
-    }
+    errln!("grader `{}`, extraction `{}`", plan.grader.name(), args.extraction.name());
     let progress = CountProgress::new("eval", completions.sum::<usize>() as u64, "completions");
     let observer = |at: Progress| {
         let share = at.correct as f64 / at.completions as f64;
-        if !args.quiet {
-            progress.at(at.completions as u64, &format!("{:.1} % correct", 100.0 * share));
-        }
+        progress.at(at.completions as u64, &format!("{:.1} % correct", 100.0 * share));
     };
     let scores = match (&args.endpoint, &template) {
         (Some(endpoint), _) => {
@@ -346,9 +339,7 @@ fn check(dataset: &Dataset, file: &Path, grader: &dyn Grader) -> Result<()> {
         ));
     }
     let golds = dataset.examples.iter().map(|it| it.answer.as_str());
-    if let Some(it) = unsuited(grader.name(), golds) {
-        errln!("warning: {it}");
-    }
+    unsuited(grader.name(), golds).iter().for_each(|it| errln!("warning: {it}"));
     let k = dataset.examples.iter().map(hapo_data::Example::k).max();
     if let Some(k) = k.filter(|it| *it > 1) {
         errln!(
@@ -372,7 +363,6 @@ fn print_scores(scores: &[Score], grader: &str, other: Option<&str>) -> Result<(
         "no answer",
         "length"
     );
-    let means = scores.iter().filter_map(|it| Some((&it.benchmark, it.reward?)));
     for it in scores {
         let average =
             format!("{:.3} [{:.3}, {:.3}]", it.average.mean, it.average.low, it.average.high);
@@ -388,8 +378,9 @@ fn print_scores(scores: &[Score], grader: &str, other: Option<&str>) -> Result<(
             it.no_answer
         );
     }
-    for (benchmark, Estimate { mean, low, high }) in means {
-        outln!("{benchmark}: mean reward {mean:.3} [{low:.3}, {high:.3}]");
+    for (it, reward) in scores.iter().filter_map(|it| Some((it, it.reward?))) {
+        let Estimate { mean, low, high } = reward;
+        outln!("{}: mean reward {mean:.3} [{low:.3}, {high:.3}]", it.benchmark);
     }
     let Some(other) = other else {
         return Ok(());

@@ -433,8 +433,7 @@ fn check(args: &Check) -> Result<()> {
         errln!("{rows}: template `chat` and servers get it, the other templates have their own");
     }
     warn_of_contradictions(&contradicted);
-    let unsuited = hapo_eval::unsuited(&args.grader, golds.iter().map(String::as_str));
-    unsuited.iter().for_each(|it| errln!("warning: {it}"));
+    warn_of_unsuited(&args.grader, &golds);
     let refusal = if bad_rows == 0 { not_whole.pop() } else { None };
     for it in &not_whole {
         errln!("{it}");
@@ -450,6 +449,11 @@ fn check(args: &Check) -> Result<()> {
         format!("{} of {rows_in_all}", counted(bad_rows, "bad row", "bad rows")),
         "correct them, or write the others: hapo data check FILE --drop-bad -o OUT",
     ))
+}
+
+fn warn_of_unsuited(grader: &str, golds: &[String]) {
+    let unsuited = hapo_eval::unsuited(grader, golds.iter().map(String::as_str));
+    unsuited.iter().for_each(|it| errln!("warning: {it}"));
 }
 
 fn warn_of_contradictions(problems: &BTreeSet<String>) {

@@ -73,9 +73,6 @@ const BATCH: usize = 4096;
 pub(crate) fn run(args: &Args) -> Result<()> {
     let grader = args.reward.grader(&args.grader, args.extraction)?;
     let grader = Extracting::new(grader, args.extraction);
-    if args.completion.is_none() {
-        errln!("grader `{}`, extraction `{}`", args.grader, args.extraction.name());
-    }
     let Graded { summary: it, ungraded } = match &args.out {
         Some(file) => graded_into(file, args, grader)?,
         None => grade(args, grader, &mut std::io::stdout().lock())?,
@@ -83,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.completion.is_some() {
         // The verdict is all there is to say.
     } else if args.out.is_none() {
-        errln!("{}", it.text());
+        errln!("{}\nby {}", it.text(), args.rule());
     } else if args.json {
         outln!("{}", serde_json::to_string(&it)?);
     } else {
@@ -168,6 +165,11 @@ fn grade(args: &Args, grader: Extracting<'static>, to: &mut dyn Write) -> Result
 }
 
 impl Args {
+    /// What judges, for people.
+    fn rule(&self) -> String {
+        format!("`{}`, extraction `{}`", self.grader, self.extraction.name())
+    }
+
     /// The fields that a row needs, for hints.
     fn expected(&self) -> String {
         format!("each row is an object with strings in `{}` and `{}`", self.gold_key, self.pred_key)
@@ -208,8 +210,8 @@ impl Output<'_> {
         let read: Vec<Result<Pair<'_>, String>> = rows.iter().map(|it| self.pair(it)).collect();
         if self.summary.rows == 0 {
             let golds = read.iter().flatten().map(|it| &*it.0);
-            let unsuited = hapo_eval::unsuited(&self.args.grader, golds);
-            unsuited.iter().for_each(|it| errln!("warning: {it}"));
+            let found = hapo_eval::unsuited(&self.args.grader, golds);
+            found.iter().for_each(|it| errln!("warning: {it}"));
         }
         let mut judgements = self.judgements(rows, &read).into_iter();
         for (row, read) in rows.iter().zip(&read) {
@@ -369,14 +371,7 @@ impl Output<'_> {
                 ("extracted", extracted),
                 ("read as", &it.answer_read),
                 ("because", &reason),
-                (
-                    "by",
-                    &format!(
-                        "`{}`, extraction `{}`",
-                        self.args.grader,
-                        self.args.extraction.name()
-                    ),
-                ),
+                ("by", &self.args.rule()),
             ] {
                 writeln!(self.writer, "  {name:<9}  {}", printable(text))?;
             }
