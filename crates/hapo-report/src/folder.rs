@@ -336,9 +336,8 @@ pub(crate) fn group_names(runs: &[Run], groups: &[Vec<usize>]) -> Vec<String> {
         Some(parent) if has_stages(group) => parts_of(parent),
         _ => parts_of(&runs[it].path),
     };
-    let first = groups.iter().map(|it| match has_stages(it) {
-        true => last(&path(it[0], it), 1),
-        false => runs[it[0]].name.clone(),
+    let first = groups.iter().map(|it| {
+        if has_stages(it) { last(&path(it[0], it), 1) } else { runs[it[0]].name.clone() }
     });
     let first: Vec<String> = first.collect();
     let shared = groups.iter().map(|group| {

@@ -104,12 +104,11 @@ fn answers(run: &Run) -> Option<String> {
         limit: run.text("sampling.max_new_tokens").and_then(|it| it.parse().ok()).unwrap_or(0),
     };
     let percent = |it: f64| format!("{:.0} %", it * 100.0);
-    let marks = match shares.seeks_answers {
-        true => {
-            format!("boxed {}, announced {}, ", percent(shares.boxed), percent(shares.announced))
-        }
-        false => String::new(),
-    };
+    let mut marks = String::new();
+    if shares.seeks_answers {
+        let [boxed, announced] = [shares.boxed, shares.announced].map(percent);
+        marks = format!("boxed {boxed}, announced {announced}, ");
+    }
     let said = format!(
         "{marks}cut off {}, equal rewards in {} of the groups",
         percent(shares.truncated),

@@ -54,23 +54,18 @@ impl Preflight {
         let percent = |it: f64| format!("{:.1} %", it * 100.0);
         let (mean, longest) = self.teacher_tokens;
         let success = percent(self.success);
-        let groups = match self.mean_reward {
-            Some(mean) => {
-                let equal = percent(self.equal_rewards);
-                format!("mean reward {mean:.3}, success {success}, groups of equal rewards {equal}")
-            }
-            None => {
-                let [fail, solved] = [self.all_fail, self.all_solved].map(percent);
-                format!("success {success}, all-fail groups {fail}, all-solved {solved}")
-            }
+        let groups = if let Some(mean) = self.mean_reward {
+            let equal = percent(self.equal_rewards);
+            format!("mean reward {mean:.3}, success {success}, groups of equal rewards {equal}")
+        } else {
+            let [fail, solved] = [self.all_fail, self.all_solved].map(percent);
+            format!("success {success}, all-fail groups {fail}, all-solved {solved}")
         };
-        let answers = match self.seeks_answers {
-            true => {
-                let [boxed, announced] = [self.boxed, self.announced].map(percent);
-                format!("boxed {boxed}, announced {announced}, ")
-            }
-            false => String::new(),
-        };
+        let mut answers = String::new();
+        if self.seeks_answers {
+            let [boxed, announced] = [self.boxed, self.announced].map(percent);
+            answers = format!("boxed {boxed}, announced {announced}, ");
+        }
         let mut lines = vec![
             format!("pre-flight  {} prompts × {}: {groups}", self.prompts, self.group_size),
             format!(

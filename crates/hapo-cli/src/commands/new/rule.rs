@@ -68,10 +68,10 @@ impl Rule {
     }
 
     fn name(&self) -> String {
-        match is_own(&self.grader) {
-            true => format!("grader {}", self.grader),
-            false => format!("`{}` with `{}`", self.grader, self.extraction.name()),
+        if is_own(&self.grader) {
+            return format!("grader {}", self.grader);
         }
+        format!("`{}` with `{}`", self.grader, self.extraction.name())
     }
 
     /// True if an answer counts only in a box or behind words that announce it.
@@ -135,15 +135,12 @@ fn tried(
     solved: &[&Example],
     kind: Option<&'static str>,
 ) -> Result<Rule> {
-    let own = match is_own(name) {
-        true => {
-            let reward =
-                OwnReward::new(name, RewardSettings { extraction, ..RewardSettings::default() })?;
-            reward.log().keep_in(std::io::stderr());
-            Some(reward)
-        }
-        false => None,
-    };
+    let mut own = None;
+    if is_own(name) {
+        let reward = OwnReward::new(name, RewardSettings { extraction, ..Default::default() })?;
+        reward.log().keep_in(std::io::stderr());
+        own = Some(reward);
+    }
     let grader: &dyn Grader = match &own {
         Some(it) => it,
         None => named_grader(name)?,
