@@ -1,7 +1,7 @@
 //! The first questions of a reader, a sentence each: does it learn, is the gate closed, how fast is it.
 
 use hapo_run::{ResponseShares, duration, metric_of_set, nothing_learned};
-use hapo_verify::Extraction;
+use hapo_verify::{Extraction, Grader};
 use serde::Serialize;
 
 use crate::figures::TIME_PARTS;
@@ -122,7 +122,7 @@ fn answers(run: &Run) -> Option<String> {
 fn seeks_answers(run: &Run) -> bool {
     let grader = run.text("data.grader").map(hapo_verify::grader);
     let marks = [Extraction::Boxed, Extraction::Announced].map(Extraction::name);
-    grader.is_some_and(|it| it.is_ok_and(|it| it.reads_answers()))
+    grader.is_some_and(|it| it.is_ok_and(Grader::reads_answers))
         && run.text("data.extraction").is_some_and(|it| marks.contains(&it))
 }
 

@@ -105,7 +105,7 @@ fn plain(markdown: &str) -> String {
         let Some(((before, label), (_, after))) = link else { break };
         match before.strip_suffix(", see ") {
             // A page that an installed program does not have.
-            Some(before) if label.ends_with(".md") => text += before,
+            Some(before) if label.split('.').next_back() == Some("md") => text += before,
             _ => text += &format!("{before}{label}"),
         }
         rest = after;

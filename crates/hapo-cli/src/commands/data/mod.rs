@@ -453,7 +453,9 @@ fn check(args: &Check) -> Result<()> {
 
 fn warn_of_unsuited(grader: &str, golds: &[String]) {
     let unsuited = hapo_eval::unsuited(grader, golds.iter().map(String::as_str));
-    unsuited.iter().for_each(|it| errln!("warning: {it}"));
+    if let Some(it) = unsuited {
+        errln!("warning: {it}");
+    }
 }
 
 fn warn_of_contradictions(problems: &BTreeSet<String>) {

@@ -211,7 +211,9 @@ impl Output<'_> {
         if self.summary.rows == 0 {
             let golds = read.iter().flatten().map(|it| &*it.0);
             let found = hapo_eval::unsuited(&self.args.grader, golds);
-            found.iter().for_each(|it| errln!("warning: {it}"));
+            if let Some(it) = found {
+                errln!("warning: {it}");
+            }
         }
         let mut judgements = self.judgements(rows, &read).into_iter();
         for (row, read) in rows.iter().zip(&read) {

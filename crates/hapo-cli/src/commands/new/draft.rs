@@ -7,6 +7,7 @@ use hapo_core::{Method, counted};
 use hapo_run::duration;
 use hapo_train::plan::{DeviceSpec, Estimate, Workload, estimate};
 use hapo_train::{Overrides, Recipe};
+use hapo_verify::Grader;
 
 use super::{Args, Chosen, Found, GROUP_SIZE, evaluation_every, longest, own_key};
 
@@ -142,7 +143,7 @@ impl Found {
         };
         toml.put("grader", quoted(&rule.grader), &counted);
         let grader = hapo_verify::grader(&rule.grader);
-        let is_read = args.extraction.is_some() || grader.is_ok_and(|it| it.reads_answers());
+        let is_read = args.extraction.is_some() || grader.is_ok_and(Grader::reads_answers);
         toml.maybe("extraction", is_read.then(|| quoted(rule.extraction.name())));
         toml.put("template", quoted(&template.name), template.why);
         toml.maybe("template_suffix", template.suffix.map(|it| format!("\"{it}\"")));
