@@ -99,10 +99,10 @@ class Replay:
 
 
 def main() -> None:
-    recipe = sys.argv[1] if len(sys.argv) > 1 else "builtin:smoke"
+    recipe = sys.argv[1] if len(sys.argv) > 1 else "builtin:first"
     for method in (Grpo, Luffy, Uft, Replay):
         run = hapo.train(
-            recipe, method=method, hapo=None, steps=2, run_dir=f"runs/{method.__name__.lower()}", quiet=True
+            recipe, method=method, hapo=None, run_dir=f"runs/{method.__name__.lower()}", quiet=True
         )
         print(f"{method.__name__}: reward {run.metrics['reward/policy_only'][-1]:.3f}")
 

@@ -74,7 +74,7 @@ hapo trains language models by reinforcement learning with verifiable rewards.
 
 Where to begin:
   hapo quickstart                          a whole run in minutes, no downloads, with a page at the end
-  hapo train builtin:smoke                 a run by a recipe; `hapo list recipes` has others
+  hapo train builtin:first                 a run that learns in 10 seconds; `hapo list recipes` has others
   hapo new --model DIR --data FILE         a recipe for your model and your data; `hapo recipe` explains its keys
   hapo report RUN                          a page of a run: is it learning, is the gate closed, why that verdict
   hapo report RUN --every 10               the same page while the run goes

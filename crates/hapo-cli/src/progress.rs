@@ -228,7 +228,7 @@ fn step_bar(label: &str, total: u64, end: &Arc<Mutex<Option<Instant>>>) -> Progr
             }
         };
     };
-    let bar = bar(label, total, |it| it.with_key("left", left), "{elapsed}{left}");
+    let bar = bar(label, total, |it| it.with_key("left", left), "{took}{left}");
     bar.enable_steady_tick(Duration::from_secs(1));
     bar
 }
@@ -241,11 +241,15 @@ fn bar(
     clock: &str,
 ) -> ProgressBar {
     let bar = ProgressBar::new(total);
-    let template = format!("{{prefix:>12}} {{bar:28}} {{pos}}/{{len}} {{msg}} {clock}");
+    // The message takes the rest of the line and is cut there.
+    let template = format!("{{prefix:>12}} {{bar:20}} {{pos}}/{{len}} {clock} {{wide_msg}}");
+    let took = |state: &ProgressState, to: &mut dyn Write| {
+        let _ = write!(to, "{}", duration(state.elapsed().as_secs_f64()));
+    };
     let style = ProgressStyle::with_template(&template)
         .expect("the template is a constant")
         .progress_chars("━╸ ");
-    bar.set_style(with(style));
+    bar.set_style(with(style.with_key("took", took)));
     bar.set_prefix(label.to_owned());
     bar
 }
@@ -261,9 +265,12 @@ pub(crate) struct CountProgress {
 
 impl CountProgress {
     pub(crate) fn new(label: &str, total: u64, unit: &'static str) -> Self {
+        let left = |state: &ProgressState, to: &mut dyn Write| {
+            let _ = write!(to, "eta {}", duration(state.eta().as_secs_f64()));
+        };
         let bar = std::io::stderr()
             .is_terminal()
-            .then(|| bar(label, total, |it| it, "{elapsed} eta {eta}"));
+            .then(|| bar(label, total, |it| it.with_key("left", left), "{took} {left}"));
         Self { bar, label: label.to_owned(), unit, total, started: Instant::now() }
     }
 
@@ -289,6 +296,17 @@ impl CountProgress {
             }
             None => {}
         }
+    }
+
+    /// Shows the share of what is done in a bar, whose pieces are hundredths; without a terminal nothing.
+    pub(crate) fn meter(&self) -> Meter {
+        let bar = self.bar.clone();
+        Meter::new(move |doing, share| {
+            if let Some(bar) = &bar {
+                bar.set_message(doing);
+                bar.set_position((share * 100.0) as u64);
+            }
+        })
     }
 
     pub(crate) fn finish(&self) {

@@ -14,6 +14,8 @@ use crate::statistics::{Estimate, estimate_mean_of, mean_paired_difference};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     pub benchmarks: Vec<String>,
+    /// The scores of a benchmark are mean rewards: one other than 0 and 1 occurred.
+    pub graded: Vec<bool>,
     /// One row per model, in the order given.
     pub rows: Vec<Row>,
 }
@@ -67,23 +69,32 @@ pub fn compare(runs: &[(String, Recorded)], seed: u64) -> Comparison {
         let is_pair = end.eq_ignore_ascii_case("-hapo");
         runs.iter().position(|run| is_pair && run.0 == host)
     };
+    let is_graded = |name: &String| {
+        let results = runs.iter().filter_map(|run| run.1.benchmark(name));
+        results.flat_map(BTreeMap::values).any(ProblemResult::is_graded)
+    };
+    let graded: Vec<bool> = benchmarks.iter().map(is_graded).collect();
     let pairs = runs.iter().any(|run| host(&run.0).is_some());
     let rows = runs.iter().enumerate().map(|(n, (name, run))| {
         let base = if pairs { host(name) } else { (n > 0).then_some(0) };
         let base = base.map(|base| &runs[base]);
-        let values: Vec<Option<Paired>> =
-            benchmarks.iter().map(|of| Paired::of(run, base.map(|base| &base.1), of)).collect();
+        let values: Vec<Option<Paired>> = (benchmarks.iter().zip(&graded))
+            .map(|(of, graded)| Paired::of(run, base.map(|base| &base.1), (of, *graded)))
+            .collect();
         let cell = |values: &Option<Paired>| cell(std::slice::from_ref(values.as_ref()?), seed);
         let all: Option<Vec<Paired>> = values.iter().cloned().collect();
         Row {
             name: name.clone(),
             base: base.map(|base| base.0.clone()),
             cells: values.iter().map(cell).collect(),
-            average: all.and_then(|all| self::cell(&all, seed)),
+            // A mean over rewards and shares says nothing.
+            average: all
+                .filter(|_| !graded.contains(&true) || !graded.contains(&false))
+                .and_then(|all| self::cell(&all, seed)),
         }
     });
     let rows = rows.collect();
-    Comparison { benchmarks, rows }
+    Comparison { benchmarks, graded, rows }
 }
 
 /// Warnings about records before they are compared: benchmarks whose problems' texts differ, and unfinished ones.
@@ -124,7 +135,11 @@ struct Paired {
 
 impl Paired {
     /// `None` where the run does not have all problems: those of the first are no score of it.
-    fn of(run: &Recorded, base: Option<&Recorded>, benchmark: &str) -> Option<Self> {
+    fn of(
+        run: &Recorded,
+        base: Option<&Recorded>,
+        (benchmark, is_graded): (&str, bool),
+    ) -> Option<Self> {
         fn whole<'r>(
             run: &'r Recorded,
             benchmark: &str,
@@ -133,8 +148,8 @@ impl Paired {
             run.benchmark(benchmark).filter(enough)
         }
         let run = whole(run, benchmark).filter(|results| !results.is_empty())?;
-        let values =
-            |of: &BTreeMap<usize, ProblemResult>| of.values().map(ProblemResult::success).collect();
+        let value = if is_graded { ProblemResult::reward } else { ProblemResult::success };
+        let values = |of: &BTreeMap<usize, ProblemResult>| of.values().map(value).collect();
         let base = base.and_then(|base| whole(base, benchmark)).filter(|base| {
             let key =
                 |(number, of): (&usize, &ProblemResult)| (*number, of.id.clone(), of.gold.clone());
@@ -154,7 +169,7 @@ fn cell(sets: &[Paired], seed: u64) -> Option<Cell> {
 }
 
 impl Comparison {
-    /// The table as text. Scores and deltas are in percent; a star marks a delta whose 95 % interval leaves out 0.
+    /// The table as text. Scores and deltas are in percent, mean rewards times 100; a star marks a delta whose 95 % interval leaves out 0.
     pub fn render(&self, layout: Layout) -> String {
         match layout {
             Layout::Text => self.text(),
@@ -166,12 +181,12 @@ impl Comparison {
 
     /// The heads, and each model with its scores and their average; `shown` writes the score of a column.
     fn lines(&self, shown: impl Fn(usize, Option<Cell>) -> String) -> Vec<Vec<String>> {
-        let titles = self.benchmarks.iter().map(|name| match benchmark(name) {
-            Some(known) => known.title,
-            None => name,
+        let titles = self.benchmarks.iter().zip(&self.graded).map(|(name, graded)| {
+            let title = benchmark(name).map_or(name.as_str(), |known| known.title);
+            if *graded { format!("{title}, mean reward") } else { title.to_owned() }
         });
-        let heads = ["Method"].into_iter().chain(titles).chain(["Avg Acc"]);
-        let heads = heads.map(str::to_owned).collect();
+        let heads = ["Method".to_owned()].into_iter().chain(titles);
+        let heads = heads.chain(["Avg Acc".to_owned()]).collect();
         let row = |row: &Row| {
             let cells = row.all().enumerate().map(|(column, cell)| shown(column, cell));
             [row.name.clone()].into_iter().chain(cells).collect()

@@ -18,6 +18,57 @@ pub fn gold_of(grader: &dyn Grader, example: &Example) -> Result<Gold, GoldError
     Gold::of(grader, &Problem { text: &example.problem, golds: &golds, row })
 }
 
+/// What a gold answer is, in the plural, where it is no mathematics: a date, an object in JSON, or words.
+pub fn beside_mathematics(answer: &str) -> Option<&'static str> {
+    let answer = answer.trim();
+    let is_json = answer.starts_with(['{', '[']);
+    let is_object = is_json
+        && serde_json::from_str(answer).is_ok_and(|json: serde_json::Value| match json {
+            serde_json::Value::Array(items) => items.iter().any(|it| !it.is_number()),
+            json => json.is_object(),
+        });
+    let words = answer.split(|it: char| !it.is_alphanumeric()).filter(|it| !it.is_empty());
+    let words: Vec<&str> = words.collect();
+    let is_number = |word: &&str| word.bytes().all(|it| it.is_ascii_digit());
+    let is_year = |word: &&str| word.len() == 4 && is_number(word);
+    // Months by their first letters, in English.
+    let is_month = |word: &&str| {
+        const MONTHS: &str = "jan feb mar apr may jun jul aug sep oct nov dec";
+        word.get(..3).is_some_and(|it| MONTHS.contains(&*it.to_lowercase()))
+    };
+    let separators = answer.chars().filter(|it| !it.is_alphanumeric());
+    let is_joined = ['-', '/', '.'].iter().any(|it| separators.clone().eq([*it, *it]));
+    let is_date = words.len() == 3
+        && words.iter().any(is_year)
+        && (is_joined && words.iter().all(is_number) || words.iter().any(is_month));
+    let is_text = |word: &&str| word.len() >= 4 && word.chars().all(char::is_alphabetic);
+    let is_plain = !answer.contains(['\\', '$', '=', '^', '_', '+', '*']);
+    match is_plain && words.iter().any(is_text) && !words.iter().any(is_number) {
+        _ if is_object => Some("objects"),
+        _ if is_date => Some("dates"),
+        true => Some("words"),
+        false => None,
+    }
+}
+
+/// A warning where a grader of mathematics meets gold answers that are none.
+pub fn unsuited<'a>(grader: &str, answers: impl Iterator<Item = &'a str>) -> Option<String> {
+    // Those that read an answer's words compare them as words.
+    let reads_words = ["training", "benchmark"].contains(&grader);
+    if !reads_words && !["math", "oat"].contains(&grader) {
+        return None;
+    }
+    let found = answers.filter_map(|answer| Some((beside_mathematics(answer)?, answer)));
+    let found: Vec<_> = found.filter(|it| it.0 != "words" || !reads_words).collect();
+    let (kind, first) = found.first()?;
+    let n = found.len();
+    Some(format!(
+        "{} no mathematics but {kind}, the first: `{}`. `{grader}` is not made for them; `exact` compares texts",
+        hapo_core::counted(n, "gold answer is", "gold answers are"),
+        hapo_core::excerpt(first, 60)
+    ))
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProblemResult {
     pub id: String,
@@ -47,6 +98,17 @@ impl ProblemResult {
     pub fn correct(&self) -> usize {
         let correct = |it: &&GradedCompletion| it.verdict.is_correct();
         self.completions.iter().filter(correct).count()
+    }
+
+    /// True if a completion has another reward than 0 and 1.
+    pub fn is_graded(&self) -> bool {
+        self.completions.iter().any(|it| it.reward.is_some_and(|it| it != 0.0 && it != 1.0))
+    }
+
+    /// Mean reward of the completions.
+    pub fn reward(&self) -> f64 {
+        let rewards = self.completions.iter().map(|it| it.reward.unwrap_or(it.verdict.reward()));
+        rewards.sum::<f64>() / self.completions.len().max(1) as f64
     }
 
     /// Share of the completions that are correct: the problem's part of avg@k.
@@ -147,10 +209,14 @@ impl<'a> Judge<'a> {
                 None => Verdict::Unparsable("the gold answer cannot be read".to_owned()),
             })
         };
+        let names_rewards = hapo_net::reward::is_own(self.grader.name());
         let graded = completions.into_iter().zip(judged).zip(votes);
         let graded = graded.map(|((raw, judged), vote)| GradedCompletion {
             verdict: judged.as_ref().map_or_else(cut_off, of),
-            reward: judged.as_ref().and_then(|judgement| judgement.reward),
+            reward: match &judged {
+                Some(judgement) => judgement.reward,
+                None => names_rewards.then_some(0.0),
+            },
             other: other(raw.text(), judged.is_some()),
             answer: judged.and_then(|judgement| judgement.extracted),
             vote,
@@ -213,6 +279,35 @@ fn votes(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates_objects_and_words_are_no_mathematics() {
+        for (kind, answers) in [
+            (
+                "dates",
+                &["2019-10-08", "8 October 2019", "Oct 8, 2019", "10/08/2019", "8.10.2019"][..],
+            ),
+            ("objects", &[r#"{"name": "Frank", "age": 83}"#, r#"["red", "blue"]"#, "[true]"]),
+            ("words", &["hardware", "Paris, France", "the quick brown fox", "größer"]),
+        ] {
+            for answer in answers {
+                assert_eq!(beside_mathematics(answer), Some(kind), "{answer}");
+            }
+        }
+        let mathematics = "42, 1/2, 3:4, -1.5, x^2 + 1, [1, 2], (1, 2), \\frac{1}{2}, \\text{even}, {1, 2}, 12 cm, 3 apples, sin x, B, 2019, 12:30, 1-2-3";
+        for answer in mathematics.split(", ") {
+            assert_eq!(beside_mathematics(answer), None, "{answer}");
+        }
+        let said = unsuited("math", ["2019-10-08", "42", "2019-10-09"].into_iter()).unwrap();
+        assert!(
+            said.starts_with(
+                "2 gold answers are no mathematics but dates, the first: `2019-10-08`"
+            )
+        );
+        assert_eq!(unsuited("exact", ["2019-10-08"].into_iter()), None);
+        assert!(unsuited("math", ["hardware"].into_iter()).is_some());
+        assert_eq!(unsuited("training", ["hardware"].into_iter()), None);
+    }
 
     #[test]
     fn equal_answers_share_a_vote_however_they_are_written() {

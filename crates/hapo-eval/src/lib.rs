@@ -17,7 +17,9 @@ pub use benchmark::{BENCHMARKS, Benchmark, SUITES, Suite, benchmark, suite, text
 pub use compare::{Cell, Comparison, Layout, Row, compare, warnings};
 pub use completions::{Completions, LocalModel, Progress, Summarise};
 pub use generations::Generations;
-pub use grading::{CUT_OFF, GradedCompletion, Judge, ProblemResult, average, gold_of};
+pub use grading::{
+    CUT_OFF, GradedCompletion, Judge, ProblemResult, average, beside_mathematics, gold_of, unsuited,
+};
 pub use hapo_net::chat::{Client, RetryPolicy};
 pub use hapo_run::OpenMode;
 pub use plan::{

@@ -23,6 +23,9 @@ pub struct Score {
     pub no_answer: f64,
     /// Mean length in tokens, where it was counted.
     pub length: Option<f64>,
+    /// Mean reward with its interval, where one other than 0 and 1 occurred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reward: Option<Estimate>,
     pub other: Option<Other>,
 }
 
@@ -48,6 +51,7 @@ pub fn score(benchmark: &str, results: &[ProblemResult], seed: u64) -> Option<Sc
     let share =
         |is: fn(&GradedCompletion) -> bool| all().filter(|it| is(it)).count() as f64 / n as f64;
     let won: Vec<f64> = results.iter().map(won).collect();
+    let rewards: Vec<f64> = results.iter().map(ProblemResult::reward).collect();
     let lengths: Vec<usize> = all().filter_map(|it| it.tokens).collect();
     Some(Score {
         benchmark: benchmark.to_owned(),
@@ -60,6 +64,11 @@ pub fn score(benchmark: &str, results: &[ProblemResult], seed: u64) -> Option<Sc
         no_answer: share(|it| matches!(it.verdict, Verdict::Unparsable(_))),
         length: (!lengths.is_empty())
             .then(|| lengths.iter().sum::<usize>() as f64 / lengths.len() as f64),
+        reward: results
+            .iter()
+            .any(ProblemResult::is_graded)
+            .then(|| estimate(&rewards, seed))
+            .flatten(),
         other: all().all(|it| it.other.is_some()).then(|| other(results)),
     })
 }
@@ -141,6 +150,10 @@ mod tests {
         assert_eq!((it.truncated, it.no_answer, it.length), (0.125, 0.125, Some(10.0)));
         let other = it.other.unwrap();
         assert_eq!((other.average, other.only_first, other.only_other), (0.375, 1, 1));
-        assert_eq!(score("b", &[], 0), None);
+        assert_eq!((it.reward, score("b", &[], 0)), (None, None));
+        let mut graded = result(&first);
+        graded.completions[3].reward = Some(0.5);
+        // Three verdicts of two successes, and a half.
+        assert_eq!(score("b", &[graded], 0).unwrap().reward.unwrap().mean, 0.625);
     }
 }

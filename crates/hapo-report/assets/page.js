@@ -42,7 +42,8 @@
     for (const run of data.runs) {
       run.column = {};
       run.columns.forEach((it, i) => { run.column[it] = numbers.subarray(run.offset + i * run.rows, run.offset + (i + 1) * run.rows); });
-      run.steps = run.column.step || new Float64Array(0);
+      // The stages of a recipe lie one behind the other.
+      run.steps = (run.column.step || new Float64Array(0)).map((it) => it + run.shift);
     }
     data.lastStep = Math.max(0, ...data.runs.map((it) => (it.rows ? it.steps[it.rows - 1] : 0)));
     return data;
@@ -135,8 +136,11 @@
     chart.plot.replaceChildren(drawn(figure.svg));
     chart.svg = chart.plot.firstChild;
     chart.cursor = chart.svg.querySelector(".cursor");
+    const named = new Set();
     chart.legend.replaceChildren(...chart.lines.map((it) => {
       it.output = h("output", {});
+      // The frames of a stack share their colours: one name each.
+      if (figure.stacked && (named.size === named.add(it.metric).size)) return "";
       const mark = h("span", { class: "mark" }, drawn(it.mark));
       if (figure.stacked) return h("li", {}, h("span", { class: "toggle" }, mark, name(it.label)), it.output);
       const toggle = h("button", { class: "toggle", "aria-pressed": String(!state.off.has(it.key)), onclick: () => {
@@ -229,7 +233,7 @@
         h("thead", {}, h("tr", {}, h("th", {}, "metric"), runs.map((it) => h("th", { class: "n" }, name(it.name))))),
         h("tbody", {}, metrics.map((metric) => h("tr", {}, h("th", { scope: "row" }, name(metric)), runs.map((run) => {
           const value = valueAt(run, metric, state.step);
-          return h("td", { class: "n", title: Number.isNaN(value) ? "not logged" : String(value) }, num(value, 6));
+          return h("td", { class: "n", title: Number.isNaN(value) ? "not logged" : String(value) }, metric === "memory/rss" ? `${num(value / 1e9, 3)} GB` : num(value, 6));
         })))));
     });
   }
@@ -258,8 +262,8 @@
       section("recipe", "Recipe", h("div", { id: "recipes" })));
     buildBrowser();
   }
-  // Runs that are shown and hidden together: the seeds of a band.
-  const together = (run) => state.data.seed_groups.find((it) => it.includes(run));
+  // Runs that are shown and hidden together: the seeds of a band, the stages of a recipe.
+  const together = (run) => state.data.lines.find((it) => it.includes(run));
   function hideRuns(runs, hide) {
     for (const it of runs.map((run) => state.data.runs[run].name)) if (hide) state.hidden.add(it); else state.hidden.delete(it);
     document.querySelectorAll("#cards input").forEach((box, i) => { box.checked = !state.hidden.has(state.data.runs[i].name); });
@@ -268,7 +272,7 @@
   }
   // Colours of the runs beside their names, where lines have them.
   function swatches() {
-    const groups = state.data.seed_groups;
+    const groups = state.data.lines;
     document.querySelectorAll("#cards .swatch").forEach((it, i) => {
       it.hidden = groups.length === 1;
       it.setAttribute("class", `swatch f${groups.findIndex((group) => group.includes(i)) % 7}`);
@@ -310,14 +314,14 @@
   function tables() {
     const all = state.data.tables;
     if (!all.length) {
-      $("tables").replaceChildren(h("p", { class: "help" }, "No table of an evaluation lies in the run folder. The run's own evaluations, if any, are in its card. ", h("code", {}, "hapo eval --model RUN/checkpoints/step-… --json > RUN/eval.json"), " puts one here."));
+      $("tables").replaceChildren(h("p", { class: "help" }, "No evaluation yet. [eval] in a recipe makes some; ", h("code", {}, "hapo eval --model RUN/checkpoints/step-… --json > RUN/eval.json"), " adds a table."));
       return;
     }
-    $("tables").replaceChildren(...all.map((it) => tableOf(it, " · brackets hold 95 % intervals")));
+    $("tables").replaceChildren(...all.map((it) => tableOf(it, it.rows.flat().some((one) => one?.mean !== undefined) ? " · brackets hold 95 % intervals" : "")));
   }
   function tableOf(table, about) {
     // The column that names a row comes first.
-    const first = table.columns.findIndex((it) => ["model", "benchmark"].includes(it));
+    const first = table.columns.findIndex((it) => ["run", "model", "benchmark"].includes(it));
     const order = table.columns.map((_, i) => i).sort((a, b) => (b === first) - (a === first) || a - b);
     return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": table.title }, h("table", {}, h("caption", {}, name(table.title), about),
       h("thead", {}, h("tr", {}, order.map((i) => h("th", { class: i === first ? null : "n" }, name(table.columns[i]))))),
@@ -331,7 +335,11 @@
       h("thead", {}, h("tr", {}, h("th", {}, "key"), runs.map((it) => h("th", {}, name(it.name))))),
       h("tbody", {}, rows.map((key) => h("tr", { class: differs.has(key) ? "differs" : null }, h("th", { scope: "row" }, name(key)), runs.map((it) => h("td", { dir: "auto" }, it.recipe[key] ?? "absent")))))));
     const open = $("whole-recipe") ? $("whole-recipe").open : false;
-    const compared = runs.length < 2 ? [] : [differs.size ? table([...differs], `${differs.size} keys differ`) : h("p", { class: "help" }, "The recipes are equal.")];
+    // What one method reads and another does not is a consequence of the method.
+    const [both, some] = [true, false].map((all) => [...differs].filter((key) => runs.every((it) => key in it.recipe) === all));
+    const compared = runs.length < 2 ? [] : [
+      both.length ? table(both, `${both.length} keys differ`) : h("p", { class: "help" }, differs.size ? "Common keys are equal." : "The recipes are equal."),
+      some.length ? h("details", {}, h("summary", {}, `${some.length} keys of some of the runs`), table(some, "absent: the run does not read it")) : null].filter((it) => it);
     $("recipes").replaceChildren(
       ...compared,
       h("details", { id: "whole-recipe", open }, h("summary", {}, "The whole recipe"), table(keys, `${keys.length} keys`)));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::drawing::Drawing;
 use crate::evaluation::Table;
-use crate::folder::{Run, annealing_from, differences, seed_groups};
+use crate::folder::{Run, annealing_from, differences, lines};
 use crate::headline::headline;
 use crate::summary::facts;
 
@@ -42,7 +42,7 @@ pub(crate) fn block(
         "headline": headline(runs, tables),
         "drawn": Drawing::new(runs).page(),
         "runs": described,
-        "seed_groups": seed_groups(runs),
+        "lines": lines(runs),
         "differences": keys.collect::<Vec<Value>>(),
         "tables": tables,
     });
@@ -69,6 +69,7 @@ fn describe(run: &Run, columns: &Columns, offset: usize, every: usize, steps: &[
         "columns": columns.names(),
         "rows": columns.rows(),
         "offset": offset,
+        "shift": run.shift,
         "gate": run.gate.as_ref().map(|it| json!({
             "gamma0": it.gamma0, "success_limit": it.success_limit, "turn_off_epoch": it.turn_off_epoch,
             "extinct_at_step": it.extinct_at_step, "annealing_from": annealing_from(it),

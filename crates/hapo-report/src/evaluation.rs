@@ -6,6 +6,7 @@
 use std::io::{ErrorKind::NotFound, Read};
 use std::path::Path;
 
+use hapo_run::held_out_metric;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -38,7 +39,7 @@ pub(crate) enum Cell {
 
 /// The tables that belong to the runs; errors go into their notes.
 pub(crate) fn tables(runs: &mut [Run]) -> Vec<Table> {
-    let mut all = Vec::new();
+    let mut all: Vec<Table> = of_runs(runs).into_iter().collect();
     let mut seen = std::collections::BTreeSet::new();
     for run in runs.iter_mut() {
         let Some(parent) = run.path.parent().map(Path::to_owned) else {
@@ -72,6 +73,21 @@ pub(crate) fn tables(runs: &mut [Run]) -> Vec<Table> {
         }
     }
     all
+}
+
+/// The evaluations that runs made themselves, a row each; `None` where none did.
+fn of_runs(runs: &[Run]) -> Option<Table> {
+    let row = |run: &Run| {
+        let (looks, metric) = (run.evaluations(), held_out_metric(&run.columns));
+        let (first, last) = (looks.first()?, looks.last()?);
+        let best = looks.iter().rev().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let numbers = [first.1, last.1, best.1, best.0].map(Cell::Number);
+        Some([&run.name, metric].map(|it| Cell::Text(it.to_owned())).into_iter().chain(numbers))
+    };
+    let rows: Vec<Vec<Cell>> = runs.iter().filter_map(row).map(Iterator::collect).collect();
+    let columns = ["run", "metric", "first", "last", "best", "after step"].map(str::to_owned);
+    let title = "[eval], held-out problems".to_owned();
+    (!rows.is_empty()).then(|| Table { title, columns: columns.to_vec(), rows })
 }
 
 fn add(path: &Path, title: &str, run: &mut Run, all: &mut Vec<Table>) {

@@ -54,7 +54,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
     Figure {
         id: "reward",
         title: "Reward",
-        help: "Share of correct answers. Policy only is what the model does by itself; mixed counts the teacher's injected answers too.",
+        help: "Mean reward; the share of correct answers where rewards are 0 and 1. Policy only is what the model does by itself; mixed counts the teacher's injected answers too.",
         lines: &[line("reward/policy_only", "policy only"), line("reward/mean", "mixed")],
         phases: true,
         ..PLAIN
@@ -62,15 +62,19 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
     Figure {
         id: "eval",
         title: "Evaluation",
-        help: "Problems of [eval], which the run does not learn from: share of correct completions, and of problems with a correct one among the k.",
-        lines: &[line("eval/avg@k", "avg@k"), line("eval/pass@k", "pass@k")],
+        help: "Problems of [eval], which the run does not learn from: share of correct completions, share of problems with a correct one among the k, and the mean reward where it is another number. Step 0 is before the run.",
+        lines: &[
+            line("eval/avg@k", "avg@k"),
+            line("eval/pass@k", "pass@k"),
+            line("eval/reward", "mean reward"),
+        ],
         phases: true,
         ..PLAIN
     },
     Figure {
         id: "gate",
         title: "Gate: β and threshold γ",
-        help: "β is the share of groups into which the teacher entered. The threshold γ falls for the eye only: integers decide, and from the line marked e* on the gate is closed for good.",
+        help: "β is the share of groups into which the teacher entered. After the dashed line the teacher is gone for good.",
         lines: &[line("gate/beta", "β, injected groups"), line("gate/threshold", "threshold γ")],
         phases: true,
         ..PLAIN
@@ -78,7 +82,7 @@ pub(crate) const FIGURES: &[Figure<'static>] = &[
     Figure {
         id: "groups",
         title: "Groups",
-        help: "Groups by their sampled answers. All fail and all solved teach nothing by themselves.",
+        help: "Groups by their correct answers. What teaches is a difference of rewards, which wrong answers have too where rewards are partial.",
         lines: &[
             line("groups/partially_solved", "partially solved"),
             line("groups/all_fail", "all fail"),

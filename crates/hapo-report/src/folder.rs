@@ -5,7 +5,10 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use hapo_core::{Refusal, Remedy, ScheduleTable, if_there};
-use hapo_run::{Columns, EarlyEnd, RunFolder, entries, is_locked, recipe_entries};
+use hapo_run::{
+    Change, Columns, EarlyEnd, RunFolder, changes, entries, held_out_metric, is_locked,
+    recipe_entries,
+};
 use serde::Serialize;
 
 /// How far below a named folder runs are looked for.
@@ -23,8 +26,12 @@ pub(crate) struct Run {
     /// The build that resolved the recipe: version, commit and CPU.
     pub(crate) build: Option<String>,
     pub(crate) gate: Option<ScheduleTable>,
-    /// avg@k of what it starts from.
-    pub(crate) start_evaluation: Option<f64>,
+    /// Metrics of what it started from.
+    start: BTreeMap<String, f64>,
+    /// Steps of the stages before it.
+    pub(crate) shift: f64,
+    /// The stage that it continues, among the runs that were read.
+    pub(crate) continues: Option<usize>,
     pub(crate) rollout_steps: Vec<u64>,
     pub(crate) state: State,
     pub(crate) ended_early: Option<String>,
@@ -60,17 +67,23 @@ impl Run {
         Some(self.recipe.get(key)?.trim_matches('"'))
     }
 
-    /// Its evaluations, avg@k after a step, that of what it starts from among them.
-    pub(crate) fn evaluations(&self) -> Vec<(f64, f64)> {
-        let start = self.start_evaluation.map(|it| (it, 0.0));
-        let values = self.columns.get("eval/avg@k").unwrap_or_default().iter().copied();
-        let values = values.zip(self.columns.steps().iter().copied());
-        start.into_iter().chain(values.filter(|it| it.0.is_finite())).collect()
+    /// The steps at which a metric is logged and its values; of an evaluation also that of the start, at step 0.
+    pub(crate) fn points(&self, metric: &str) -> impl Iterator<Item = (f64, f64)> {
+        let looks = metric.starts_with("eval/");
+        let start = self.start.get(metric).copied().filter(|_| looks);
+        let values = self.columns.get(metric).unwrap_or_default().iter().copied();
+        let values = self.columns.steps().iter().copied().zip(values);
+        let values = values.filter(|it| it.1.is_finite());
+        start.map(|it| (0.0, it)).into_iter().chain(values)
     }
 
-    pub(crate) fn evaluation_ends(&self) -> Option<[f64; 2]> {
-        let all = self.evaluations();
-        Some([all.first()?.0, all.last()?.0])
+    /// Its evaluations, each with its step.
+    pub(crate) fn evaluations(&self) -> Vec<(f64, f64)> {
+        self.points(held_out_metric(&self.columns)).collect()
+    }
+
+    pub(crate) fn changes(&self) -> Vec<Change> {
+        changes(&self.columns, &self.start)
     }
 
     /// The run's seed and its data's.
@@ -141,6 +154,22 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Vec<Run> {
     for (run, name) in runs.iter_mut().zip(names(&paths)) {
         run.name = name;
     }
+    for at in 0..runs.len() {
+        let stage = runs[at].text("model.path").and_then(|it| it.strip_prefix("stage:"));
+        let name = stage.map(|it| it.split('@').next().unwrap_or_default());
+        let before = name.and_then(|name| Some(runs[at].path.parent()?.join(name)));
+        runs[at].continues = runs.iter().position(|it| Some(&it.path) == before.as_ref());
+    }
+    for at in 0..runs.len() {
+        let mut before = runs[at].continues;
+        // Stages name earlier ones alone; a folder that was written by hand may not.
+        for _ in 0..runs.len() {
+            let Some(stage) = before.map(|it| &runs[it]) else { break };
+            let (steps, next) = (stage.columns.steps().last().copied(), stage.continues);
+            runs[at].shift += steps.unwrap_or(0.0);
+            before = next;
+        }
+    }
     runs
 }
 
@@ -184,7 +213,7 @@ fn read(path: &Path) -> Run {
     let (recipe, build) = found_or(&mut unreadable, recipe);
     let gate = read_gate(folder, &mut notes);
     let gate = found_or(&mut unreadable, gate);
-    let start_evaluation = found_or(&mut unreadable, folder.start_evaluation());
+    let start = found_or(&mut unreadable, folder.start_metrics());
     let rollout_steps = found_or(&mut unreadable, folder.rollout_steps());
     let end = found_or(&mut unreadable, EarlyEnd::read(folder));
     notes.extend(unreadable.iter().map(|it| format!("Left out: {it}.")));
@@ -195,7 +224,9 @@ fn read(path: &Path) -> Run {
         recipe,
         build,
         gate,
-        start_evaluation,
+        start,
+        shift: 0.0,
+        continues: None,
         rollout_steps,
         state: State::Unfinished,
         ended_early: None,
@@ -282,17 +313,44 @@ pub(crate) fn seed_groups(runs: &[Run]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Names of [`seed_groups`]: a run by its own name, several by the common part of their paths, such as `trapo` for
+/// [`seed_groups`], the stages of a recipe together: what is drawn as one line.
+pub(crate) fn lines(runs: &[Run]) -> Vec<Vec<usize>> {
+    let mut lines = Vec::new();
+    let mut later = seed_groups(runs);
+    lines.extend(later.extract_if(.., |it| runs[it[0]].continues.is_none()));
+    while !later.is_empty() {
+        let before = later.len();
+        for line in &mut lines {
+            let follows = |it: &mut Vec<usize>| {
+                runs[it[0]].continues.is_some_and(|before| line.contains(&before))
+            };
+            let next: Vec<_> = later.extract_if(.., follows).collect();
+            line.extend(next.concat());
+        }
+        if later.len() == before {
+            lines.append(&mut later);
+        }
+    }
+    lines
+}
+
+/// Names of [`lines`]: a run by its own name, several by the common part of their paths, such as `trapo` for
 /// `trapo/seed-0` and `trapo/seed-1` or for `trapo-0` and `trapo-1`, with as many trailing parts as tell the groups
 /// apart.
 pub(crate) fn group_names(runs: &[Run], groups: &[Vec<usize>]) -> Vec<String> {
-    let first: Vec<String> = groups.iter().map(|it| runs[it[0]].name.clone()).collect();
-    let shared = groups.iter().map(|group| match group.as_slice() {
-        [_] => None,
-        many => {
-            let paths: Vec<_> = many.iter().map(|it| parts_of(&runs[*it].path)).collect();
-            shared_path(&paths)
-        }
+    let has_stages = |group: &[usize]| group.iter().any(|it| runs[*it].continues.is_some());
+    let path = |it: usize, group: &[usize]| match runs[it].path.parent() {
+        Some(parent) if has_stages(group) => parts_of(parent),
+        _ => parts_of(&runs[it].path),
+    };
+    let first = groups.iter().map(|it| {
+        if has_stages(it) { last(&path(it[0], it), 1) } else { runs[it[0]].name.clone() }
+    });
+    let first: Vec<String> = first.collect();
+    let shared = groups.iter().map(|group| {
+        let mut paths: Vec<_> = group.iter().map(|it| path(*it, group)).collect();
+        paths.dedup();
+        if paths.len() > 1 { shared_path(&paths) } else { None }
     });
     let shared: Vec<Option<(Vec<String>, usize)>> = shared.collect();
     let name = |at: usize, more: usize| match &shared[at] {

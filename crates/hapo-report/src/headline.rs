@@ -4,7 +4,6 @@ use hapo_run::nothing_learned;
 
 use crate::evaluation::{Cell, Table};
 use crate::folder::Run;
-use crate::summary::ends;
 
 /// Most models or runs that the sentence names.
 const NAMED: usize = 6;
@@ -13,14 +12,15 @@ const NAMED: usize = 6;
 /// left. Empty where nothing is logged.
 pub(crate) fn headline(runs: &[Run], tables: &[Table]) -> String {
     let mut sentences = Vec::new();
+    // A stage that another continues has no result of its own.
+    let is_last = |at: usize| runs.iter().all(|it| it.continues != Some(at));
+    let last: Vec<&Run> = (0..runs.len()).filter(|it| is_last(*it)).map(|it| &runs[it]).collect();
     if let Some(models) = tables.iter().find_map(averages) {
-        sentences.push(format!("Solved of the held-out problems: {}.", ranked(models, percent)));
-    } else if let [run] = runs {
+        sentences.push(format!("Held-out problems solved: {}.", ranked(models, percent)));
+    } else if let [run] = last.as_slice() {
         sentences.extend(change(run));
-    } else if let Some(looks) = last_of_all(runs, "eval/avg@k") {
-        sentences.push(format!("Solved in the last evaluation: {}.", ranked(looks, percent)));
-    } else if let Some(rewards) = last_of_all(runs, "reward/policy_only") {
-        sentences.push(format!("Reward of the last tenth: {}.", ranked(rewards, plain)));
+    } else if let Some((name, ends)) = last_of_all(&last) {
+        sentences.push(format!("{name} at the end: {}.", ranked(ends, plain)));
     }
     let left: Vec<(&str, u64)> =
         runs.iter().filter_map(|run| Some((&*run.name, left(run)?))).collect();
@@ -43,16 +43,13 @@ fn change(run: &Run) -> Option<String> {
     if let Some(why) = nothing_learned(&run.columns) {
         return Some(format!("Nothing was learned: {why}."));
     }
-    if let Some([first, last]) = run.evaluation_ends() {
-        return Some(format!(
-            "Solved in evaluation: {} before, {} now.",
-            percent(first),
-            percent(last)
-        ));
-    }
-    let tenth = run.columns.rows().div_ceil(10);
-    let [first, last] = ends(run, "reward/policy_only", tenth)?;
-    Some(format!("Reward: {} at first, {} now.", plain(first), plain(last)))
+    let change = run.changes().into_iter().next()?;
+    Some(format!("{} {}.", capital(change.name), change.text()))
+}
+
+fn capital(name: &str) -> String {
+    let (first, rest) = name.split_at(1);
+    first.to_uppercase() + rest
 }
 
 /// Each model's mean over the problems of an evaluation.
@@ -66,13 +63,16 @@ fn averages(table: &Table) -> Option<Vec<(String, f64)>> {
     table.rows.iter().map(of).collect()
 }
 
-/// The mean of each run's last tenth, of evaluations the last one; `None` unless every run has the metric.
-fn last_of_all(runs: &[Run], metric: &str) -> Option<Vec<(String, f64)>> {
-    let last = |run: &Run| {
-        let rows = if metric.starts_with("eval/") { 1 } else { run.columns.rows().div_ceil(10) };
-        Some((run.name.clone(), ends(run, metric, rows)?[1]))
-    };
-    runs.iter().map(last).collect::<Option<Vec<_>>>().filter(|it| !it.is_empty())
+/// The first of these numbers that every run has, and its last value in each.
+fn last_of_all(runs: &[&Run]) -> Option<(String, Vec<(String, f64)>)> {
+    ["held-out reward", "held-out success", "reward"].into_iter().find_map(|name| {
+        let last = |run: &&Run| {
+            let change = run.changes().into_iter().find(|it| it.name == name)?;
+            Some((run.name.clone(), change.last?))
+        };
+        let all: Vec<_> = runs.iter().map(last).collect::<Option<_>>()?;
+        (!all.is_empty()).then(|| (capital(name), all))
+    })
 }
 
 /// Names and values, the highest first.
@@ -116,7 +116,7 @@ mod tests {
         let table = Table { title: String::new(), columns, rows };
         assert_eq!(
             headline(&[], &[table]),
-            "Solved of the held-out problems: TRAPO-HAPO 87 %, GRPO 56 %."
+            "Held-out problems solved: TRAPO-HAPO 87 %, GRPO 56 %."
         );
         assert_eq!(headline(&[], &[]), "");
     }

@@ -23,7 +23,8 @@ pub struct RunLine {
     pub state: &'static str,
     /// Mean reward of the policy's own rollouts over the first and the last tenth of the steps.
     pub reward: Option<[f64; 2]>,
-    /// The first evaluation, that of the start where there is one, and the last, avg@k.
+    /// The first evaluation, that of the start where there is one, and the last: avg@k, or the mean reward where one other
+    /// than 0 and 1 occurred.
     pub evaluation: Option<[f64; 2]>,
     /// Seconds since it last wrote a step.
     pub seconds_ago: Option<u64>,
@@ -47,7 +48,7 @@ fn line(run: &Run) -> RunLine {
     // On EIO the age is not told; what cannot be read is named beside the line.
     let written = std::fs::metadata(RunFolder(&run.path).metrics()).and_then(|it| it.modified());
     let age = written.ok().and_then(|it| SystemTime::now().duration_since(it).ok());
-    let tenth = run.columns.rows().div_ceil(10);
+    let (tenth, looks) = (run.columns.rows().div_ceil(10), run.evaluations());
     RunLine {
         name: run.name.clone(),
         path: run.path.clone(),
@@ -60,7 +61,7 @@ fn line(run: &Run) -> RunLine {
             State::Unfinished => "unfinished",
         },
         reward: ends(run, "reward/policy_only", tenth),
-        evaluation: run.evaluation_ends(),
+        evaluation: looks.first().zip(looks.last()).map(|(first, last)| [first.1, last.1]),
         seconds_ago: age.map(|it| it.as_secs()),
         unreadable: run.unreadable.clone(),
     }

@@ -1,6 +1,7 @@
 //! The first questions of a reader, a sentence each: does it learn, is the gate closed, how fast is it.
 
-use hapo_run::{ResponseShares, metric_of_set, nothing_learned};
+use hapo_run::{ResponseShares, duration, metric_of_set, nothing_learned};
+use hapo_verify::{Extraction, Grader};
 use serde::Serialize;
 
 use crate::figures::TIME_PARTS;
@@ -19,12 +20,10 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     };
     add("steps", Some(steps(run)));
     add("learned", nothing_learned(&run.columns).map(|why| format!("nothing: {why}")));
-    add("reward", change(run, "reward/policy_only", "policy only"));
-    if run.columns.get("reward/policy_only").is_none() {
-        add("loss", change(run, "loss", "imitation"));
+    for it in run.changes() {
+        add(it.name, Some(it.text()));
     }
     add("answers", answers(run));
-    add("evaluation", evaluation(run));
     add("by set", by_set(run));
     add("gate", gate(run));
     add("length", change(run, "response_length/mean", "tokens"));
@@ -96,36 +95,35 @@ fn answers(run: &Run) -> Option<String> {
         boxed: of_responses(last("verify/boxed")?),
         announced: of_responses(last("verify/announced")?),
         read: 1.0 - of_responses(last("verify/unparsable")?),
-        all_fail: of_groups(last("groups/all_fail")?),
+        without_signal: of_groups(last("groups/without_signal").unwrap_or(0.0)),
         all_solved: of_groups(last("groups/all_solved")?),
         // A gate that is closed asks for none.
         with_teacher: (injected + untaught > 0.0).then(|| injected / (injected + untaught)),
+        seeks_answers: seeks_answers(run),
+        solutions_fit: run.columns.get("gate/beta").is_some_and(|it| it.iter().any(|it| *it > 0.0)),
         limit: run.text("sampling.max_new_tokens").and_then(|it| it.parse().ok()).unwrap_or(0),
     };
     let percent = |it: f64| format!("{:.0} %", it * 100.0);
+    let mut marks = String::new();
+    if shares.seeks_answers {
+        let [boxed, announced] = [shares.boxed, shares.announced].map(percent);
+        marks = format!("boxed {boxed}, announced {announced}, ");
+    }
     let said = format!(
-        "boxed {}, announced {}, truncated {}, all fail in {} of the groups",
-        percent(shares.boxed),
-        percent(shares.announced),
+        "{marks}cut off {}, equal rewards in {} of the groups",
         percent(shares.truncated),
-        percent(shares.all_fail),
+        percent(shares.without_signal),
     );
     let causes = shares.causes();
     Some(causes.first().map_or(said.clone(), |it| format!("{said}; {it}")))
 }
 
-fn evaluation(run: &Run) -> Option<String> {
-    let made = run.evaluations();
-    let (first, last) = (made.first()?, made.last()?);
-    let best = made.iter().rev().max_by(|a, b| a.0.total_cmp(&b.0))?;
-    Some(format!(
-        "{} → {} (avg@k, {} evaluations; the best {} after step {:.0})",
-        short(first.0),
-        short(last.0),
-        made.len(),
-        short(best.0),
-        best.1
-    ))
+/// True if an answer counts only in a box or behind words that announce it.
+fn seeks_answers(run: &Run) -> bool {
+    let grader = run.text("data.grader").map(hapo_verify::grader);
+    let marks = [Extraction::Boxed, Extraction::Announced].map(Extraction::name);
+    grader.is_some_and(|it| it.is_ok_and(Grader::reads_answers))
+        && run.text("data.extraction").is_some_and(|it| marks.contains(&it))
 }
 
 /// The first and the last evaluation of each set, where there are several.
@@ -212,18 +210,12 @@ fn time(run: &Run) -> Option<String> {
     let shares = TIME_PARTS.iter().filter_map(|(metric, label)| {
         Some(format!(", {label} {:.0} %", 100.0 * sum(run.columns.get(metric)?) / total))
     });
-    Some(format!("{} in all, {} a step{}", span(total), span(mean), shares.collect::<String>()))
-}
-
-fn span(seconds: f64) -> String {
-    if seconds < 60.0 {
-        format!("{} s", short(seconds))
-    } else if seconds < 3600.0 {
-        format!("{:.0} min {:02.0} s", (seconds / 60.0).floor(), seconds % 60.0)
-    } else {
-        let minutes = (seconds / 60.0).round();
-        format!("{:.0} h {:02.0} min", (minutes / 60.0).floor(), minutes % 60.0)
-    }
+    Some(format!(
+        "{} in all, {} a step{}",
+        duration(total),
+        duration(mean),
+        shares.collect::<String>()
+    ))
 }
 
 #[cfg(test)]
@@ -234,8 +226,5 @@ mod tests {
     fn numbers_have_three_digits() {
         let all = [0.0, 0.12345, 1.5, 12.345, 1234.5, 1.2e-5, -0.5, 2.5e7].map(short);
         assert_eq!(all, ["0", "0.123", "1.50", "12.3", "1234", "1.20e-5", "-0.500", "2.50e7"]);
-        assert_eq!(span(59.0), "59.0 s");
-        assert_eq!(span(61.0), "1 min 01 s");
-        assert_eq!(span(3600.0 * 2.5), "2 h 30 min");
     }
 }

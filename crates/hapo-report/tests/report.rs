@@ -129,10 +129,10 @@ fn the_first_sentence_compares_the_start_with_the_last_look_and_writes_rewards_o
     };
     let rewards =
         "{\"step\":1,\"reward/policy_only\":0.000953}\n{\"step\":2,\"reward/policy_only\":0.5}\n";
-    assert_eq!(headline(rewards), "Reward: 0.001 at first, 0.500 now.");
+    assert_eq!(headline(rewards), "Reward 0.001 → 0.500 (first and last step).");
     fs::write(RunFolder(&run).start(), r#"{"model":"m","metrics":{"eval/avg@k":0.105}}"#).unwrap();
     let looked = "{\"step\":1,\"reward/policy_only\":0.1}\n{\"step\":2,\"reward/policy_only\":0.5,\"eval/avg@k\":0.97}\n";
-    assert_eq!(headline(looked), "Solved in evaluation: 10 % before, 97 % now.");
+    assert_eq!(headline(looked), "Held-out success 0.105 → 0.970.");
 }
 
 #[test]
@@ -208,9 +208,9 @@ fn a_page_follows_a_run_that_is_cut_and_goes_on_until_it_ends() {
     let facts: Vec<&str> = facts.map(|it| it["text"].as_str().unwrap()).collect();
     expect![[r#"
         8 of 8, finished
-        0.100 → 0.800 (policy only; first and last step)
+        0.100 → 0.800 (first and last step)
         closed for good since step 5; the teacher helps up to step 4 of 8
-        16.0 s in all, 2.00 s a step, sampling 50 %, training 25 %, grading 12 %"#]]
+        16 s in all, 2 s a step, sampling 50 %, training 25 %, grading 12 %"#]]
     .assert_eq(&facts.join("\n"));
 }
 
@@ -237,7 +237,7 @@ fn seeds_of_a_recipe_are_one_set_and_differences_are_named() {
     let text = fs::read_to_string(&other).unwrap();
     fs::write(other, text.replace("trapo", "luffy")).unwrap();
     let (manifest, _) = stored_data(&report(&[dir.path().to_owned()]).unwrap());
-    assert_eq!(manifest["seed_groups"], serde_json::json!([[0, 1], [2]]));
+    assert_eq!(manifest["lines"], serde_json::json!([[0, 1], [2]]));
     assert_eq!(
         manifest["differences"],
         serde_json::json!([
@@ -260,7 +260,7 @@ fn links_and_copies_of_a_run_are_no_further_seeds() {
         let (manifest, _) = stored_data(&report(folders).unwrap());
         let runs = manifest["runs"].as_array().unwrap().iter();
         let names: Vec<String> = runs.map(|it| it["name"].as_str().unwrap().to_owned()).collect();
-        (names, manifest["seed_groups"].clone())
+        (names, manifest["lines"].clone())
     };
     let (names, groups) = shown(&[dir.path().to_owned()]);
     assert_eq!(names, ["a", "copy", "other"]);
@@ -305,7 +305,7 @@ fn figures_are_written_as_svg() {
     let (x, y) = ends(&svg)[0];
     assert!((x - 704.0).abs() < 0.05, "{x}");
     assert!((y - (36.0 + 338.0 * (1.0 - 0.8 / 1.05))).abs() < 0.05, "{y}");
-    assert!(svg.contains("e* = 5"));
+    assert!(svg.contains("teacher gone from step 5"));
     // A name is text.
     let named = run_in(&dir.path().join("a<b>&"), 0, 8);
     fs::write(named.join("recipe.toml"), "steps = 8\n").unwrap();
@@ -364,7 +364,7 @@ fn a_page_has_the_figures_that_its_runs_can_show() {
     assert_eq!(labels(reward), ["policy only", "mixed"], "two seeds are one band");
     let svg = reward["svg"].as_str().unwrap();
     assert_eq!(ends(svg), [(1000.0, up(0.8)), (1000.0, up(1.0))]);
-    assert!(svg.contains("extinct, e* = 5"));
+    assert!(svg.contains("teacher gone from step 5"));
 
     // Of two recipes each run has its own line.
     let recipe = dir.path().join("b<b>&/recipe.toml");
@@ -377,6 +377,56 @@ fn a_page_has_the_figures_that_its_runs_can_show() {
     let at = (1000.0_f64 * 5.0 / 7.0).round();
     let ends = ends(reward["svg"].as_str().unwrap());
     assert_eq!(ends[2..], [(at, up(0.6)), (at, up(0.75))]);
+}
+
+/// GRPO that never succeeds, and imitation with GRPO after it, with rewards between 0 and 1.
+#[test]
+fn stages_are_one_line_and_runs_at_zero_are_drawn_from_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, path: &str, start: f64, lines: &[serde_json::Value]| {
+        let run = dir.path().join(name);
+        fs::create_dir_all(&run).unwrap();
+        let recipe =
+            format!("method = \"grpo\"\nseed = 0\nsteps = 2\n[model]\npath = \"{path}\"\n");
+        fs::write(run.join("recipe.toml"), recipe).unwrap();
+        let text: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        fs::write(run.join("metrics.jsonl"), text.join("\n") + "\n").unwrap();
+        let start =
+            serde_json::json!({"model": "m", "metrics": {"eval/avg@k": 0.0, "eval/reward": start}});
+        fs::write(RunFolder(&run).start(), start.to_string()).unwrap();
+    };
+    let step = |step: u64, reward: f64, look: Option<f64>| {
+        serde_json::json!({"step": step, "reward/policy_only": reward, "reward/mean": reward, "verify/correct": 0,
+            "verify/wrong": 8, "verify/unparsable": 0, "gate/beta": 0, "gate/threshold": -1, "eval/avg@k": look.map(|_| 0.0), "eval/reward": look})
+    };
+    let imitation = |n: u64, look: Option<f64>| serde_json::json!({"step": n, "loss": 1.0, "eval/avg@k": look.map(|_| 0.0), "eval/reward": look});
+    write("grpo", "m", 0.0, &[step(1, 0.0, None), step(2, 0.0, Some(0.0))]);
+    write("two/sft", "m", 0.1, &[imitation(1, None), imitation(2, Some(0.5))]);
+    write("two/rl", "stage:sft", 0.5, &[step(1, 0.6, None), step(2, 0.7, Some(0.8))]);
+    let (stored, _) = stored_data(&report(&[dir.path().to_owned()]).unwrap());
+    assert_eq!(stored["headline"], "Held-out reward at the end: two/rl 0.800, grpo 0.000.");
+    let drawn = &stored["drawn"];
+    assert_eq!(drawn["ends"], serde_json::json!([0.0, 4.0]));
+    let figures = drawn["figures"].as_array().unwrap();
+    let figure = |id: &str| figures.iter().find(|it| it["id"] == id);
+    assert!(figure("gate").is_none(), "no run has one");
+    let labels = |id: &str| -> Vec<String> {
+        let curves = figure(id).unwrap()["curves"].as_array().unwrap().iter();
+        curves.map(|it| it["label"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(labels("reward"), ["grpo: policy only", "two: policy only"]);
+    assert_eq!(labels("eval"), ["grpo: avg@k", "two: avg@k", "two: mean reward"]);
+    let svg = figure("eval").unwrap()["svg"].as_str().unwrap();
+    assert!(svg.contains("next stage"), "{svg}");
+    let up = |value: f64| (500.0 * (1.0 - value / 0.84)).round();
+    assert_eq!(ends(svg), [(500.0, up(0.0)), (1000.0, up(0.0)), (1000.0, up(0.8))]);
+    let tables = stored["tables"].as_array().unwrap();
+    let rows = tables[0]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3, "each run with an evaluation");
+    assert!(
+        rows.contains(&serde_json::json!(["two/sft", "eval/reward", 0.1, 0.5, 0.5, 2.0])),
+        "{rows:?}"
+    );
 }
 
 /// Twenty thousand steps of noise with one spike at step 7777.

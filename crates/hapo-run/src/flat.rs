@@ -11,12 +11,16 @@ pub struct ResponseShares {
     pub announced: f64,
     /// Responses with an answer that counts and can be read.
     pub read: f64,
-    /// Groups without a success.
-    pub all_fail: f64,
+    /// Groups that cannot move the weights: their rewards are equal.
+    pub without_signal: f64,
     /// Groups of successes alone.
     pub all_solved: f64,
     /// Prompts with an admissible teacher; `None` where no teacher is to enter, or where nothing is known of it.
     pub with_teacher: Option<f64>,
+    /// The grader looks for a boxed or announced answer.
+    pub seeks_answers: bool,
+    /// Solutions of the data fit into the limit.
+    pub solutions_fit: bool,
     pub limit: usize,
 }
 
@@ -27,56 +31,57 @@ impl ResponseShares {
         all.extend(self.unread());
         if self.with_teacher == Some(0.0) {
             all.push(
-                "no prompt has an admissible teacher, and the method is plain GRPO here: `hapo data check` says why, \
-                 sampling.max_new_tokens must hold it"
+                "No prompt has an admissible teacher, so the method is plain GRPO here. `hapo data check` says why; \
+                 sampling.max_new_tokens must hold a solution."
                     .to_owned(),
             );
         }
-        if self.all_fail == 1.0 && self.with_teacher.is_none_or(|it| it == 0.0) {
+        if self.without_signal == 1.0 && self.all_solved == 1.0 {
+            all.push("Every group is solved: there is nothing left to learn.".to_owned());
+        } else if self.without_signal == 1.0 && self.with_teacher.is_none_or(|it| it == 0.0) {
             all.push(
-                "every group fails and no teacher helps: there is no signal to learn from; take easier problems, \
-                 raise sampling.group_size or add teachers"
+                "The rewards of each group are equal and no teacher helps: there is no signal to learn from. Take easier \
+                 problems, add solutions, raise sampling.group_size, or give partial rewards."
                     .to_owned(),
             );
-        }
-        if self.all_solved == 1.0 {
-            all.push("every group is solved: there is nothing left to learn".to_owned());
         }
         all
     }
 
     /// Why answers do not count.
     fn unread(&self) -> Option<String> {
+        let percent = |it: f64| format!("{:.0} %", it * 100.0);
         let answered = self.boxed + self.announced;
         if self.truncated > 0.5 {
+            let (cut, limit) = (percent(self.truncated), self.limit);
+            let so = if self.solutions_fit {
+                "The data's solutions fit: the model does not stop yet"
+            } else {
+                "Raise it"
+            };
             return Some(format!(
-                "{:.0} % of the responses are cut at sampling.max_new_tokens = {}: raise it; data.truncated says what \
-                 they are worth",
-                self.truncated * 100.0,
-                self.limit
+                "{cut} of the responses are cut off at sampling.max_new_tokens = {limit}. {so}. Cut-off answers count as \
+                 wrong (data.truncated)."
             ));
+        }
+        if !self.seeks_answers {
+            return (self.read == 0.0)
+                .then(|| "The grader reads no answer in any response.".to_owned());
         }
         if answered < 0.5 {
             return Some(format!(
-                "{:.0} % of the responses neither box nor announce an answer: is data.template the model's own, and \
-                 does it ask for a box? data.extraction says what counts",
-                (1.0 - answered) * 100.0
+                "{} of the responses neither box nor announce an answer. Is data.template the model's own, and does it \
+                 ask for a box? data.extraction says what counts.",
+                percent(1.0 - answered)
             ));
-        }
-        if self.read == 0.0 {
-            return Some(
-                "no answer that counts could be read from any response: do data.extraction and data.grader fit what \
-                 the model writes?"
-                    .to_owned(),
-            );
         }
         // Responses that are cut give no answer that counts, boxed or not.
         let lost = answered - self.read - self.truncated;
-        (lost > 0.25).then(|| {
+        (self.read == 0.0 || lost > 0.25).then(|| {
             format!(
-                "{:.0} % of the responses give an answer that does not count or cannot be read: do data.extraction \
-                 and data.grader fit what the model writes?",
-                lost * 100.0
+                "{} of the responses give an answer that does not count or cannot be read. Do data.extraction and \
+                 data.grader fit what the model writes?",
+                percent(if self.read == 0.0 { 1.0 } else { lost })
             )
         })
     }

@@ -1,5 +1,6 @@
 //! Where things are in a run folder.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -44,10 +45,11 @@ impl RunFolder<'_> {
         self.0.join("start.json")
     }
 
-    /// avg@k of what the run starts from; `None` where it was not evaluated.
-    pub fn start_evaluation(self) -> Result<Option<f64>, Refusal> {
-        let start = read_json::<serde_json::Value>(&self.start())?;
-        Ok(start.and_then(|it| it["metrics"]["eval/avg@k"].as_f64()))
+    /// The metrics of what the run starts from; none where it was not evaluated.
+    pub fn start_metrics(self) -> Result<BTreeMap<String, f64>, Refusal> {
+        let start = read_json::<serde_json::Value>(&self.start())?.unwrap_or_default();
+        let metrics = start["metrics"].as_object().into_iter().flatten();
+        Ok(metrics.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))).collect())
     }
 
     /// Why the run has ended before its last step, an [`crate::EarlyEnd`].
@@ -191,7 +193,7 @@ mod tests {
             run.list_checkpoints().map(drop),
             run.holds_run().map(drop),
             run.rollout_steps().map(drop),
-            run.start_evaluation().map(drop),
+            run.start_metrics().map(drop),
             run.remove_leftovers(),
             crate::EarlyEnd::read(run).map(drop),
         ];
@@ -206,9 +208,9 @@ mod tests {
     fn the_evaluation_of_the_start_is_read_where_there_is_one() {
         let dir = tempfile::tempdir().unwrap();
         let run = RunFolder(dir.path());
-        assert_eq!(run.start_evaluation().unwrap(), None);
+        assert!(run.start_metrics().unwrap().is_empty());
         fs::write(run.start(), r#"{"model":null,"metrics":{"eval/avg@k":0.105}}"#).unwrap();
-        assert_eq!(run.start_evaluation().unwrap(), Some(0.105));
+        assert_eq!(run.start_metrics().unwrap()["eval/avg@k"], 0.105);
     }
 
     #[test]

@@ -1,40 +1,120 @@
-//! The test whether a run has learned anything, by its metrics.
+//! What a run has learned, by its metrics, in the words of the command and of the page.
+
+use std::collections::BTreeMap;
 
 use crate::columns::Columns;
 
 /// Why a run that samples has learned nothing; `None` where its answers became better or worse, and for imitation.
 pub fn nothing_learned(metrics: &Columns) -> Option<&'static str> {
-    let values = |name: &str| {
-        let column = metrics.get(name).unwrap_or_default().iter().copied();
-        column.filter(|value| value.is_finite()).collect::<Vec<f64>>()
-    };
     let is_flat = |values: &[f64]| values.windows(2).all(|pair| pair[0] == pair[1]);
-    let (rewards, looks) = (values("reward/policy_only"), values("eval/avg@k"));
-    if rewards.is_empty() || !is_flat(&rewards) || !is_flat(&looks) {
+    let looks = [SUCCESS, HELD_OUT_REWARD].map(|name| finite(metrics, name));
+    let rewards = finite(metrics, REWARD);
+    if rewards.is_empty() || !is_flat(&rewards) || !looks.iter().all(|it| is_flat(it)) {
         return None;
     }
-    if values("verify/correct").iter().sum::<f64>() == 0.0 && looks.iter().all(|it| *it == 0.0) {
+    let solved = finite(metrics, "verify/correct").iter().sum::<f64>();
+    if solved == 0.0 && looks[0].iter().all(|it| *it == 0.0) {
         return Some("no answer was ever correct");
     }
     (rewards.len() > 1).then_some("the reward was the same in every step")
 }
 
+const REWARD: &str = "reward/policy_only";
+const SUCCESS: &str = "eval/avg@k";
+const HELD_OUT_REWARD: &str = "eval/reward";
+
+fn finite(metrics: &Columns, name: &str) -> Vec<f64> {
+    let column = metrics.get(name).unwrap_or_default().iter().copied();
+    column.filter(|value| value.is_finite()).collect()
+}
+
+/// The metric of an evaluation that is shown: the mean reward where it is no share of correct answers.
+pub fn held_out_metric(metrics: &Columns) -> &'static str {
+    let [rewards, shares] = [HELD_OUT_REWARD, SUCCESS].map(|name| finite(metrics, name));
+    if rewards.iter().zip(&shares).any(|(reward, share)| reward != share) {
+        HELD_OUT_REWARD
+    } else {
+        SUCCESS
+    }
+}
+
+/// How a number of a run went from its beginning to its end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// `reward`, `loss`, `held-out success` or `held-out reward`.
+    pub name: &'static str,
+    pub first: f64,
+    /// `None` where there is the evaluation of the start alone.
+    pub last: Option<f64>,
+    /// Steps in each mean; 0 for evaluations.
+    pub steps: usize,
+    /// The best evaluation.
+    pub best: f64,
+}
+
+impl Change {
+    pub fn text(&self) -> String {
+        let Some(last) = self.last else {
+            return format!("{:.3} before the first step", self.first);
+        };
+        let over = match self.steps {
+            0 if self.best > last => format!(" (at best {:.3})", self.best),
+            0 => String::new(),
+            1 => " (first and last step)".to_owned(),
+            n => format!(" (means of the first and last {n} steps)"),
+        };
+        format!("{:.3} → {last:.3}{over}", self.first)
+    }
+}
+
+/// The reward of the policy alone, or the loss of imitation; and the evaluations, after that of the start.
+pub fn changes(metrics: &Columns, start: &BTreeMap<String, f64>) -> Vec<Change> {
+    let trained = [("reward", REWARD), ("loss", "loss")].into_iter();
+    let trained = trained.map(|(name, metric)| (name, finite(metrics, metric)));
+    let of_steps = trained.filter(|it| !it.1.is_empty()).take(1).map(|(name, all)| {
+        let steps = metrics.rows().div_ceil(10).clamp(1, all.len());
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / steps as f64;
+        let [first, last] = [&all[..steps], &all[all.len() - steps..]].map(mean);
+        Change { name, first, last: Some(last), steps, best: last }
+    });
+    let shown = held_out_metric(metrics);
+    let name = if shown == SUCCESS { "held-out success" } else { "held-out reward" };
+    let looks = start.get(shown).copied().into_iter().chain(finite(metrics, shown));
+    let looks: Vec<f64> = looks.collect();
+    let best = looks.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let of_looks = looks.first().map(|first| {
+        let last = looks.last().filter(|_| looks.len() > 1).copied();
+        Change { name, first: *first, last, steps: 0, best }
+    });
+    of_looks.into_iter().chain(of_steps).collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write as _;
+    use std::fs;
+
     use super::*;
+
+    /// The metrics of a run with one line a row.
+    fn logged(rows: &[serde_json::Value]) -> Columns {
+        let dir = tempfile::tempdir().unwrap();
+        let mut text = String::new();
+        for (step, row) in rows.iter().enumerate() {
+            let mut row = row.clone();
+            row["step"] = (step + 1).into();
+            writeln!(text, "{row}").unwrap();
+        }
+        let path = dir.path().join("metrics.jsonl");
+        fs::write(&path, text).unwrap();
+        Columns::read(&path, &mut Vec::new()).unwrap()
+    }
 
     #[test]
     fn a_run_has_learned_nothing_where_nothing_changes() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("metrics.jsonl");
         let of = |rows: &[(f64, f64, Option<f64>)]| {
-            let line = |(step, (reward, correct, look)): (usize, &(f64, f64, Option<f64>))| {
-                serde_json::json!({ "step": step + 1, "reward/policy_only": reward, "verify/correct": correct, "eval/avg@k": look })
-                    .to_string()
-            };
-            let text: Vec<String> = rows.iter().enumerate().map(line).collect();
-            std::fs::write(&path, text.join("\n") + "\n").unwrap();
-            nothing_learned(&Columns::read(&path, &mut Vec::new()).unwrap())
+            let line = |(reward, correct, look): &(f64, f64, Option<f64>)| serde_json::json!({ "reward/policy_only": reward, "verify/correct": correct, "eval/avg@k": look });
+            nothing_learned(&logged(&rows.iter().map(line).collect::<Vec<_>>()))
         };
         let never = Some("no answer was ever correct");
         assert_eq!(of(&[(0.0, 0.0, None), (0.0, 0.0, Some(0.0))]), never);
@@ -46,7 +126,55 @@ mod tests {
         assert_eq!(of(&[(1.0, 8.0, None)]), None);
         // A custom reward below its success.
         assert_eq!(of(&[(0.25, 0.0, None), (0.5, 0.0, None)]), None);
-        std::fs::write(&path, "{\"step\":1,\"loss\":2}\n").unwrap();
-        assert_eq!(nothing_learned(&Columns::read(&path, &mut Vec::new()).unwrap()), None);
+        assert_eq!(nothing_learned(&logged(&[serde_json::json!({ "loss": 2 })])), None);
+    }
+
+    #[test]
+    fn rewards_other_than_0_and_1_are_called_rewards() {
+        let row = |reward: f64, share: f64| serde_json::json!({ "reward/policy_only": reward, "eval/avg@k": share, "eval/reward": reward });
+        let shares = logged(&[row(0.0, 0.0), row(0.25, 0.25)]);
+        assert_eq!(held_out_metric(&shares), "eval/avg@k");
+        let graded = logged(&[row(0.2, 0.0), row(0.7, 0.0)]);
+        assert_eq!(held_out_metric(&graded), "eval/reward");
+        let start = [("eval/avg@k", 0.0), ("eval/reward", 0.1)];
+        let start = start.map(|(name, value)| (name.to_owned(), value)).into();
+        let said = |columns: &Columns| -> Vec<String> {
+            let all = changes(columns, &start);
+            all.iter().map(|it| format!("{} {}", it.name, it.text())).collect()
+        };
+        assert_eq!(
+            said(&graded),
+            ["held-out reward 0.100 → 0.700", "reward 0.200 → 0.700 (first and last step)"]
+        );
+    }
+
+    #[test]
+    fn changes_are_of_the_first_and_last_tenth() {
+        let row = |step: u32| serde_json::json!({ "reward/policy_only": f64::from(step) / 20.0 });
+        let mut rows: Vec<_> = (1..=20).map(row).collect();
+        rows[9]["eval/avg@k"] = 0.75.into();
+        rows[19]["eval/avg@k"] = 0.5.into();
+        let said = |rows: &[serde_json::Value], start: Option<f64>| -> Vec<String> {
+            let columns = logged(rows);
+            let start = start.map(|it| ("eval/avg@k".to_owned(), it)).into_iter().collect();
+            let all = changes(&columns, &start);
+            all.iter().map(|it| format!("{} {}", it.name, it.text())).collect()
+        };
+        assert_eq!(
+            said(&rows, Some(0.105)),
+            [
+                "held-out success 0.105 → 0.500 (at best 0.750)",
+                "reward 0.075 → 0.975 (means of the first and last 2 steps)"
+            ]
+        );
+        let imitation = [serde_json::json!({ "loss": 0.5 })];
+        assert_eq!(
+            said(&imitation, Some(0.1)),
+            [
+                "held-out success 0.100 before the first step",
+                "loss 0.500 → 0.500 (first and last step)"
+            ]
+        );
+        assert!(said(&[], None).is_empty());
     }
 }

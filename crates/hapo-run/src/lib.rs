@@ -25,7 +25,7 @@ pub use files::{NewFile, create_folder, sync_parent, write_atomically, write_ato
 pub use flat::ResponseShares;
 pub use folder::{RunFolder, entries, read_json};
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
-pub use learned::nothing_learned;
+pub use learned::{Change, changes, held_out_metric, nothing_learned};
 pub use lock::{Busy, Lock, is_locked};
 pub use metrics::{
     METRICS, Metrics, MetricsFile, REWARD_BELOW_WRONG, REWARD_FAILED, REWARD_PARTS, is_clock,

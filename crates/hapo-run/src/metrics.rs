@@ -124,6 +124,7 @@ pub const METRICS: &[&str] = &[
     "verify/ms",
     "eval/avg@k",
     "eval/pass@k",
+    "eval/reward",
     "eval/truncated",
     "time/sample",
     "time/verify",

@@ -17,6 +17,12 @@ pub struct Preflight {
     pub all_fail: f64,
     /// Groups in which every response is correct, of all groups.
     pub all_solved: f64,
+    /// Groups whose rewards are equal, of all groups.
+    pub equal_rewards: f64,
+    /// Mean reward, where one other than 0 and 1 occurred.
+    pub mean_reward: Option<f64>,
+    /// The grader looks for a boxed or announced answer.
+    pub seeks_answers: bool,
     /// Responses with an answer that counts and can be read.
     pub format: f64,
     /// Responses with an answer in a closed box.
@@ -47,23 +53,27 @@ impl Preflight {
     pub fn lines(&self) -> Vec<String> {
         let percent = |it: f64| format!("{:.1} %", it * 100.0);
         let (mean, longest) = self.teacher_tokens;
+        let success = percent(self.success);
+        let groups = if let Some(mean) = self.mean_reward {
+            let equal = percent(self.equal_rewards);
+            format!("mean reward {mean:.3}, success {success}, groups of equal rewards {equal}")
+        } else {
+            let [fail, solved] = [self.all_fail, self.all_solved].map(percent);
+            format!("success {success}, all-fail groups {fail}, all-solved {solved}")
+        };
+        let mut answers = String::new();
+        if self.seeks_answers {
+            let [boxed, announced] = [self.boxed, self.announced].map(percent);
+            answers = format!("boxed {boxed}, announced {announced}, ");
+        }
         let mut lines = vec![
+            format!("pre-flight  {} prompts × {}: {groups}", self.prompts, self.group_size),
             format!(
-                "pre-flight  {} prompts × {}: success {}, all-fail groups {}, all-solved {}",
-                self.prompts,
-                self.group_size,
-                percent(self.success),
-                percent(self.all_fail),
-                percent(self.all_solved),
-            ),
-            format!(
-                "            answers: boxed {}, announced {}, of all that count {} can be read; truncated {}, {:.0} tokens on average (limit {})",
-                percent(self.boxed),
-                percent(self.announced),
+                "            answers: {answers}readable {}; cut off at {} tokens {} (mean {:.0} tokens)",
                 percent(self.format),
+                self.limit,
                 percent(self.truncated),
                 self.response_tokens,
-                self.limit,
             ),
             format!(
                 "            about {} a step, {} for {}; weights and moments {:.2} GB, {:.2} GB held now",
@@ -93,8 +103,10 @@ impl Preflight {
             boxed: self.boxed,
             announced: self.announced,
             read: self.format,
-            all_fail: self.all_fail,
+            without_signal: self.equal_rewards,
             all_solved: self.all_solved,
+            seeks_answers: self.seeks_answers,
+            solutions_fit: self.teacher_coverage > 0.0,
             with_teacher: self.wants_teacher.then_some(self.teacher_coverage),
             limit: self.limit,
         };
@@ -114,6 +126,9 @@ mod tests {
             success: 0.1,
             all_fail: 0.7,
             all_solved: 0.0,
+            equal_rewards: 0.7,
+            mean_reward: None,
+            seeks_answers: true,
             format: 0.9,
             boxed: 0.85,
             announced: 0.05,
@@ -141,20 +156,34 @@ mod tests {
         let unread = warned(Preflight { format: 0.0, ..good.clone() });
         assert!(unread.contains("data.extraction and data.grader"), "{unread}");
         let unanswered = Preflight { format: 0.1, boxed: 0.1, announced: 0.1, ..good.clone() };
-        let unanswered = warned(unanswered);
-        assert!(unanswered.starts_with("80 % of the responses neither"), "{unanswered}");
-        assert!(unanswered.contains("data.template"), "{unanswered}");
+        let sought = warned(unanswered.clone());
+        assert!(sought.starts_with("80 % of the responses neither"), "{sought}");
+        assert!(sought.contains("data.template"), "{sought}");
+        // A custom reward asks for no box.
+        let own = Preflight { seeks_answers: false, ..unanswered };
+        assert_eq!(warned(own.clone()), "");
+        assert!(own.lines()[1].starts_with("            answers: readable 10.0 %; cut off at 96"));
         let lost = warned(Preflight { format: 0.2, ..good.clone() });
         assert!(lost.starts_with("65 % of the responses give an answer that does not"), "{lost}");
         // Cut responses come first: they explain missing answers.
         let cut =
             Preflight { truncated: 0.8, format: 0.0, boxed: 0.0, announced: 0.0, ..good.clone() };
-        let cut = warned(cut);
-        assert!(cut.starts_with("80 % of the responses are cut at"), "{cut}");
-        assert!(!cut.contains("data.template"), "{cut}");
+        let fits = warned(cut.clone());
+        assert!(fits.starts_with("80 % of the responses are cut off at"), "{fits}");
+        assert!(fits.contains("does not stop yet") && !fits.contains("data.template"), "{fits}");
+        let longer = warned(Preflight { teacher_coverage: 0.0, ..cut });
+        assert!(longer.contains("Raise it."), "{longer}");
         assert!(warned(Preflight { teacher_coverage: 0.0, ..good.clone() }).contains("plain GRPO"));
-        let hopeless = Preflight { all_fail: 1.0, wants_teacher: false, ..good.clone() };
-        assert!(warned(hopeless).contains("no signal"));
-        assert!(warned(Preflight { all_fail: 1.0, ..good }).is_empty());
+        let hopeless =
+            Preflight { all_fail: 1.0, equal_rewards: 1.0, wants_teacher: false, ..good.clone() };
+        assert!(warned(hopeless.clone()).contains("no signal"));
+        // Every group fails, and its rewards differ.
+        let graded = Preflight { equal_rewards: 0.125, mean_reward: Some(0.2), ..hopeless };
+        assert_eq!(warned(graded.clone()), "");
+        assert_eq!(
+            graded.lines()[0],
+            "pre-flight  64 prompts × 8: mean reward 0.200, success 10.0 %, groups of equal rewards 12.5 %"
+        );
+        assert!(warned(Preflight { all_fail: 1.0, equal_rewards: 1.0, ..good }).is_empty());
     }
 }

@@ -184,10 +184,8 @@ fn recipe_of(arm: &Arm, minutes: u64, seed: u64, sets: &[String]) -> Result<Reci
     let origin = format!("built-in recipe {}", arm.name);
     let nominal = Recipe::parse(arm.recipe, &origin, &Overrides::default())?;
     let scale = |it: u64| (it * minutes / NOMINAL_MINUTES).max(1);
-    let mut sets = [sets, &[format!("seed={seed}")]].concat();
-    if arm.name != "sft" {
-        sets.push(format!("steps={}", scale(nominal.steps())));
-    }
+    let steps = format!("steps={}", scale(nominal.steps()));
+    let mut sets = [sets, &[format!("seed={seed}"), steps]].concat();
     if let Some(e_off) = turn_off_epoch(&nominal) {
         let steps_per_epoch = nominal.data().prompts / nominal.sampling().prompts_per_step;
         let steps_per_epoch = steps_per_epoch as f64;

@@ -9,20 +9,21 @@ use hapo_core::{Truncated, if_there};
 use hapo_data::Dataset;
 use hapo_data::task::Split;
 use hapo_eval::{
-    Client, Completions, Fingerprints, Layout, LocalModel, LocalSampling, Plan, ProblemSets,
-    Progress, PromptForm, Recorded, RetryPolicy, Sampling, Score, SetChoice, compare, counterpart,
-    gold_of,
+    Client, Completions, Estimate, Fingerprints, Layout, LocalModel, LocalSampling, Plan,
+    ProblemSets, Progress, PromptForm, Recorded, RetryPolicy, Sampling, Score, SetChoice, compare,
+    counterpart, gold_of, unsuited,
 };
 use hapo_kernels::Device;
 use hapo_sampler::Truncation;
 use hapo_train::{ChosenTemplate, ReadAs};
-use hapo_verify::{Extracting, Extraction, Grader};
+use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Grader};
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::admission::engine_format;
 use crate::support::arguments::{
-    ColumnsArg, ExtraArg, GRADERS, KvArgs, RewardArgs, count, decoding, one_of, say_wait, wait_for,
+    ColumnsArg, ExtraArg, GRADERS, KvArgs, RewardArgs, count, decoding, default_extraction, one_of,
+    say_wait, wait_for,
 };
 use crate::support::device::DeviceArg;
 use crate::support::{hub, model};
@@ -92,12 +93,12 @@ pub(crate) struct Args {
     #[command(flatten, next_help_heading = "Problems")]
     columns: ColumnsArg,
     /// Grader of `hapo list graders`, `command:PROGRAM`, `python:FILE.py:FUNCTION` or a server's address
-    #[arg(help_heading = "Grading", long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
+    #[arg(help_heading = "Grading", long, default_value = DEFAULT_GRADER, hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
     #[command(flatten, next_help_heading = "Grading")]
     reward: RewardArgs,
     /// Where an answer is read: the last box, also an announced answer, or anywhere
-    #[arg(help_heading = "Grading", long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
+    #[arg(help_heading = "Grading", long, default_value = default_extraction(), value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// Grade completions cut off at --max-tokens as wrong, or like any other
     #[arg(help_heading = "Grading", long, default_value = "wrong", value_parser = one_of(TRUNCATED))]
@@ -152,6 +153,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         errln!("warning: {warning}");
     }
     let completions = plan.sets.iter().map(|it| it.dataset.examples.len() * it.completions);
+    errln!("grader `{}`, extraction `{}`", plan.grader.name(), args.extraction.name());
     let progress = CountProgress::new("eval", completions.sum::<usize>() as u64, "completions");
     let observer = |at: Progress| {
         let share = at.correct as f64 / at.completions as f64;
@@ -353,6 +355,10 @@ fn check(dataset: &Dataset, file: &Path, grader: &dyn Grader) -> Result<()> {
             "`hapo data check` names all such rows, --drop-bad -o OUT writes the others",
         ));
     }
+    let golds = dataset.examples.iter().map(|it| it.answer.as_str());
+    if let Some(it) = unsuited(grader.name(), golds) {
+        errln!("warning: {it}");
+    }
     let k = dataset.examples.iter().map(hapo_data::Example::k).max();
     if let Some(k) = k.filter(|it| *it > 1) {
         errln!(
@@ -390,6 +396,10 @@ fn print_scores(scores: &[Score], grader: &str, other: Option<&str>) -> Result<(
             it.truncated,
             it.no_answer
         );
+    }
+    for (it, reward) in scores.iter().filter_map(|it| Some((it, it.reward?))) {
+        let Estimate { mean, low, high } = reward;
+        outln!("{}: mean reward {mean:.3} [{low:.3}, {high:.3}]", it.benchmark);
     }
     let Some(other) = other else {
         return Ok(());

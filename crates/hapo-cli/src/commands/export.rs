@@ -30,7 +30,7 @@ enum Target {
     Wandb,
     /// Trackio
     Trackio,
-    /// `MLflow`
+    #[value(help = "MLflow")]
     Mlflow,
 }
 
@@ -38,7 +38,7 @@ enum Target {
 ///
 /// A tracker is driven through its own Python package, which finds its account, its address and its offline mode in
 /// its own environment variables. Each run becomes a run of the tracker, with the resolved recipe as its settings;
-/// names of metrics are those of metrics.jsonl (`MLflow` has no `@`: `eval/avg_at_k`).
+/// names of metrics are those of metrics.jsonl (without `@` in the last: `eval/avg_at_k`).
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: hapo export runs/try --to csv -o try.csv\n         WANDB_MODE=offline hapo export runs/try --to wandb --project sums --follow"

@@ -15,7 +15,7 @@ use crate::support::interrupt;
 #[derive(clap::Args)]
 #[command(before_help = "Example: hapo quickstart --minutes 5 --seed 1")]
 pub(crate) struct Args {
-    /// Roughly how long it may take on 2 cores; scales the number of steps
+    /// Roughly how long it may take on 2 cores; scales the steps of every run
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
     minutes: u64,
     /// Seed of the runs

@@ -103,11 +103,22 @@ fn plain(markdown: &str) -> String {
     while let Some((before, target)) = rest.split_once("](") {
         let link = before.rsplit_once('[').zip(target.split_once(')'));
         let Some(((before, label), (_, after))) = link else { break };
-        text += before;
-        text += label;
+        match before.strip_suffix(", see ") {
+            // A page that an installed program does not have.
+            Some(before) if label.split('.').next_back() == Some("md") => text += before,
+            _ => text += &format!("{before}{label}"),
+        }
         rest = after;
     }
-    text + rest
+    text += rest;
+    // Numbers of decisions are a page's too.
+    while let Some(at) =
+        text.find(" (D").filter(|at| text[at + 3..].starts_with(|it: char| it.is_ascii_digit()))
+        && let Some(end) = text[at..].find(')')
+    {
+        text.replace_range(at..=at + end, "");
+    }
+    text
 }
 
 #[cfg(test)]
@@ -117,5 +128,6 @@ mod tests {
     #[test]
     fn links_are_their_texts() {
         assert_eq!(plain("a [b](c.md), `[x]` and [d](e)"), "a b, `[x]` and d");
+        assert_eq!(plain("Read (D27, D31), see [own.md](guides/own.md)."), "Read.");
     }
 }

@@ -11,7 +11,7 @@ use crate::support::device::{ComputeArg, DeviceArg};
 
 /// Recompute a step of a run from the rollouts it kept.
 #[derive(clap::Args)]
-#[command(before_help = "Example: hapo replay --run runs/smoke --step 3 --json")]
+#[command(before_help = "Example: hapo replay --run runs/first --step 3 --json")]
 pub(crate) struct Args {
     /// Folder of the run
     #[arg(long)]

@@ -13,14 +13,14 @@ use hapo_eval::{
 };
 use hapo_sampler::Truncation;
 use hapo_train::ReadAs;
-use hapo_verify::{Extracting, Extraction};
+use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction};
 use serde_json::json;
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    ColumnsArg, ExtraArg, GRADERS, RewardArgs, api_key, decoding, not_an_input, one_of, say_wait,
-    wait_for,
+    ColumnsArg, ExtraArg, GRADERS, RewardArgs, api_key, decoding, default_extraction, not_an_input,
+    one_of, say_wait, wait_for,
 };
 use crate::support::model;
 
@@ -74,14 +74,14 @@ pub(crate) struct Args {
     #[arg(long, default_value = "last", value_parser = one_of(LEAKED))]
     leaked: Leaked,
     /// Grader; `command:` and a program, or the address of a server, is a custom one
-    #[arg(long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
+    #[arg(long, default_value = DEFAULT_GRADER, hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,
     #[command(flatten)]
     columns: ColumnsArg,
     /// Where an answer is read: as data.extraction of the recipe that the traces are for
-    #[arg(long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
+    #[arg(long, default_value = default_extraction(), value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// tokenizer.json, or its folder, of the model to be trained: turns on --max-trace-tokens
     #[arg(long, value_name = "PATH")]

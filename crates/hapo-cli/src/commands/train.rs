@@ -27,7 +27,7 @@ use crate::support::{hub, interrupt, machine};
 /// Train by a recipe.
 #[derive(clap::Args)]
 #[command(
-    before_help = "Example: hapo train builtin:smoke --run-dir runs/try\n         hapo train builtin:hapo-method --set seed=1 --run-dir runs/hapo-1"
+    before_help = "Example: hapo train builtin:first --run-dir runs/try\n         hapo train builtin:hapo-method --set seed=1 --run-dir runs/hapo-1"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Args {
@@ -138,7 +138,7 @@ fn train<D: Device + Clone>(args: &Args, stages: &[Recipe], device: &D) -> Resul
         outln!("to resume: hapo train {} --resume", run_dir.display());
     } else if let Some(why) = last.flat().filter(|_| !args.quiet) {
         errln!(
-            "nothing was learned: {why}; `hapo report {}` shows the answers, docs/guides/flat-reward.md the usual causes",
+            "nothing was learned: {why}; `hapo report {}` shows the answers and the likely cause",
             run_dir.display()
         );
     } else if !args.quiet {

@@ -9,9 +9,9 @@ use hapo_core::{Refusal, Verdict};
 use hapo_data::{AdmissionRule, Dataset, Decision, Row, Rows, TemplateChoice};
 use hapo_sampler::ChatFormat;
 use hapo_train::grading::{gold_of, graded};
-use hapo_verify::{Extracting, Extraction};
+use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction};
 
-use crate::support::arguments::{RewardArgs, one_of};
+use crate::support::arguments::{RewardArgs, default_extraction, one_of};
 use crate::support::{hub, model};
 
 /// The rule that admits a row's solution.
@@ -27,10 +27,10 @@ pub(crate) struct AdmissionArgs {
     #[arg(long, default_value = "chat", requires = "model")]
     template: String,
     /// Grader of the solutions, or `command:` and a program that judges them
-    #[arg(long, default_value = "math", requires = "model")]
+    #[arg(long, default_value = DEFAULT_GRADER, requires = "model")]
     grader: String,
     /// Where a solution's answer is read: as data.extraction of a recipe
-    #[arg(long, default_value = "announced", requires = "model", value_parser = one_of(Extraction::ALL))]
+    #[arg(long, default_value = default_extraction(), requires = "model", value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     #[command(flatten)]
     reward: RewardArgs,

@@ -30,6 +30,11 @@ pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
     })
 }
 
+/// The extraction of recipes that name none.
+pub(crate) fn default_extraction() -> &'static str {
+    Extraction::default().name()
+}
+
 /// The name of a method.
 pub(crate) fn method_names() -> PossibleValuesParser {
     PossibleValuesParser::new(hapo_core::METHODS.iter().map(|it| it.name))
@@ -182,10 +187,7 @@ impl RewardArgs {
     /// its answers goes to standard error.
     pub(crate) fn grader(&self, name: &str, extraction: Extraction) -> Result<&'static dyn Grader> {
         if !hapo_net::reward::is_own(name) {
-            return hapo_verify::grader(name).map_err(|it| {
-                let hint = "`hapo list graders` names them; a custom reward is `command:PROGRAM` or `python:FILE.py:FUNCTION`";
-                bad_input(it.to_string(), hint)
-            });
+            return named_grader(name);
         }
         for (option, seconds, least) in [
             ("--reward-timeout", self.timeout, f64::MIN_POSITIVE),
@@ -209,6 +211,14 @@ impl RewardArgs {
         reward.log().keep_in(std::io::stderr());
         Ok(REWARD.get_or_init(|| reward))
     }
+}
+
+/// A grader of the list.
+pub(crate) fn named_grader(name: &str) -> Result<&'static dyn Grader> {
+    hapo_verify::grader(name).map_err(|it| {
+        let hint = "`hapo list graders` names them; a custom reward is `command:PROGRAM` or `python:FILE.py:FUNCTION`";
+        bad_input(it.to_string(), hint)
+    })
 }
 
 /// The custom reward of the command.

@@ -32,6 +32,7 @@ const SMALL: &[(&str, &[&str])] = &[
         "recipes/smoke.toml",
         &["data.prompts=8", "sampling.prompts_per_step=2", "optim.mini_batch_prompts=1"],
     ),
+    ("builtin:first", &["data.prompts=8", "sampling.prompts_per_step=2"]),
     ("recipes/mini/", &["steps=1", "data.prompts=16", "sampling.prompts_per_step=4"]),
 ];
 

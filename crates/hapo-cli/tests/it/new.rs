@@ -36,7 +36,7 @@ fn a_new_recipe_fits_the_model_and_the_data_and_trains() {
         "train = \"gsm.jsonl\"",
         "# the teacher helps up to step 12 of 20;",
         "# 95 % of the solutions have at most",
-        "prompts_per_step = 16",
+        "prompts_per_step = 8",
     ] {
         assert!(rest.contains(expected), "{expected}: {rest}");
     }
@@ -256,10 +256,13 @@ fn a_recipe_of_the_program_needs_no_file() {
         "{list}"
     );
     let message = refuse(dir.path(), &["train", "builtin:none"]);
-    assert!(message.contains("no such recipe, expected one of: smoke, hapo-method"), "{message}");
+    assert!(
+        message.contains("no such recipe, expected one of: first, smoke, hapo-method"),
+        "{message}"
+    );
     // What the program says first names nothing that is not there.
     let said = succeed(dir.path(), &[]);
-    assert!(said.contains("hapo train builtin:smoke") && !said.contains(".toml"), "{said}");
+    assert!(said.contains("hapo train builtin:first") && !said.contains(".toml"), "{said}");
 }
 
 #[test]
@@ -275,6 +278,124 @@ fn a_preflight_is_one_event_of_the_log() {
     let preflights: Vec<_> = events.iter().filter(|it| it["event"] == "preflight").collect();
     assert_eq!(preflights.len(), 1, "{log}");
     assert!(preflights[0]["preflight"].is_object(), "{log}");
+}
+
+/// Problems of one kind, each with its answer and, where there is one, its solution.
+fn of_kind(kind: &str) -> String {
+    let row = |n: u32| {
+        let (day, letter) = (n % 28 + 1, char::from(b'A' + (n % 4) as u8));
+        let date = format!("20{:02}-10-{day:02}", n % 100);
+        let object = serde_json::json!({"n": n, "day": day}).to_string();
+        let (problem, answer, solution) = match kind {
+            "dates" => ("date", date.clone(), format!("October is month 10.\n{date}")),
+            "objects" => ("JSON", object.clone(), object),
+            "letters" => ("A or B?", letter.to_string(), format!("The answer is ({letter})")),
+            "numbers" => ("sum", n.to_string(), format!("{n} + 0 = {n}")),
+            "hopeless" => ("sum", n.to_string(), "see the book".to_owned()),
+            other => unreachable!("{other}"),
+        };
+        let row = serde_json::json!({"problem": format!("{problem} {n}"), "answer": answer, "solution": solution});
+        format!("{row}\n")
+    };
+    (0..24).map(row).collect()
+}
+
+/// Standard error of a command that must succeed.
+fn said(dir: &std::path::Path, words: &[&str]) -> String {
+    let output = crate::support::hapo(dir, words);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{words:?}: {said}");
+    said
+}
+
+#[test]
+fn a_new_recipe_has_the_rule_by_which_the_solutions_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = ["new", "--model", "builtin:base", "--no-sample", "--force", "-o", "my.toml"];
+    let default = hapo_verify::DEFAULT_GRADER;
+    for (kind, grader, extraction) in [
+        ("dates", "exact", "any"),
+        ("objects", "exact", "whole"),
+        ("letters", "choice", "any"),
+        ("numbers", default, "any"),
+    ] {
+        let file = format!("{kind}.jsonl");
+        fs::write(dir.path().join(&file), of_kind(kind)).unwrap();
+        let said = said(dir.path(), &[&new[..], &["--data", &file]].concat());
+        let expected = format!("`{grader}` with `{extraction}`: 24 of 24 solutions count");
+        assert!(said.starts_with(&expected), "{kind}: {said}");
+        assert!(said.contains("to imitate first"), "{kind}: {said}");
+        let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
+        let recipe = Recipe::load(&dir.path().join("my.toml"), &Overrides::default()).unwrap();
+        assert_eq!(recipe.data().grader, grader, "{text}");
+        assert_eq!(recipe.data().extraction.name(), extraction, "{text}");
+        assert!(!text.contains("step by step"), "nothing asks for a box: {text}");
+    }
+    // What nothing can be tried on is assumed, and said.
+    let bare = of_kind("dates").replace("solution", "remark");
+    fs::write(dir.path().join("bare.jsonl"), bare).unwrap();
+    let assumed = said(dir.path(), &[&new[..], &["--data", "bare.jsonl"]].concat());
+    assert!(
+        assumed.starts_with(
+            "assumed, as no row has a solution to try: `exact` with `whole`; most answers are dates"
+        ),
+        "{assumed}"
+    );
+    // No rule finds an answer: refused with the cause, unless solutions are left out.
+    fs::write(dir.path().join("hopeless.jsonl"), of_kind("hopeless")).unwrap();
+    let hopeless = [&new[..], &["--data", "hopeless.jsonl"]].concat();
+    let message = refuse(dir.path(), &hopeless);
+    assert!(message.contains("by no grader any of 24 solutions counts"), "{message}");
+    assert!(message.contains("row 1") && message.contains("`see the book`"), "{message}");
+    assert!(message.contains("--grader python:FILE.py:FUNCTION"), "{message}");
+    said(dir.path(), &[&hopeless[..], &["--method", "grpo"]].concat());
+}
+
+#[test]
+fn a_new_recipe_may_have_a_custom_reward() {
+    let dir = tempfile::tempdir().unwrap();
+    let reward = "def reward(completions, rows):\n    return [0.5 + 0.5 * (row['answer'] in text) for text, row in zip(completions, rows)]\n";
+    fs::write(dir.path().join("reward.py"), reward).unwrap();
+    fs::write(dir.path().join("objects.jsonl"), of_kind("objects")).unwrap();
+    let new = ["new", "--model", "builtin:base", "--data", "objects.jsonl", "-o", "my.toml"];
+    let own = ["--no-sample", "--force", "--grader", "python:reward.py:reward"];
+    let tried = said(dir.path(), &[&new[..], &own].concat());
+    assert!(
+        tried.starts_with("grader python:reward.py:reward: 24 of 24 solutions count"),
+        "{tried}"
+    );
+    let message =
+        refuse(dir.path(), &[&new[..], &["--force", "--grader", "python:none.py:f"]].concat());
+    assert!(message.contains("a file that is there"), "{message}");
+    let small = ["--set", "steps=1", "--set", "sampling.max_new_tokens=8", "--quiet"];
+    let few = ["--set", "sampling.prompts_per_step=2", "--set", "optim.mini_batch_prompts=1"];
+    let train = [&["train", "my.toml", "--unset", "hapo"], &small[..], &few[..]].concat();
+    let method = ["--set", "method=grpo"];
+    succeed(dir.path(), &[&train[..], &method].concat());
+}
+
+#[test]
+fn a_new_recipe_may_have_stages_a_name_and_a_template() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("sums.jsonl"), sums(true)).unwrap();
+    let new = ["new", "--model", "builtin:base", "--data", "sums.jsonl", "-o", "my.toml"];
+    let more = ["--no-sample", "--method", "sft,grpo", "--name", "sums", "--steps", "1"];
+    succeed(dir.path(), &[&new[..], &more, &["--template", "chatml"]].concat());
+    let text = fs::read_to_string(dir.path().join("my.toml")).unwrap();
+    for expected in [
+        "name = \"sums\"",
+        "template = \"chatml\"",
+        "lr = 1e-4",
+        "[[stage]]\nname = \"sft\"\nmethod = \"sft\"\noptim.lr = 2e-4\n",
+        "[[stage]]\nname = \"grpo\"\nmethod = \"grpo\"\nmodel.path = \"stage:sft\"\n",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let few = ["--set", "sampling.max_new_tokens=24", "--set", "sampling.prompts_per_step=2"];
+    let train =
+        ["train", "my.toml", "--quiet", "--run-dir", "run", "--set", "optim.mini_batch_prompts=1"];
+    let done = succeed(dir.path(), &[&train[..], &few].concat());
+    assert!(done.contains("sft: 1 step done") && done.contains("grpo: 1 step done"), "{done}");
 }
 
 /// A file with the rows of `columns`, each a row's fields beside its problem and answer.

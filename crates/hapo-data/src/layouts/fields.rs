@@ -196,7 +196,8 @@ pub(super) fn solutions(value: &Value, field: &str) -> Result<Vec<String>, Fault
 /// show nothing.
 pub(super) fn with_solutions(example: &mut Example, solutions: Vec<String>) {
     for it in solutions {
-        let is_gold = example.golds().any(|gold| it.trim() == gold);
+        // Of an object there is nothing to show but itself.
+        let is_gold = !it.starts_with('{') && example.golds().any(|gold| it.trim() == gold);
         if !is_gold && !example.teachers.contains(&it) {
             example.teachers.push(it);
         }
@@ -343,8 +344,13 @@ fn is_missing(text: &str) -> bool {
     text.is_empty()
         || text == "NA"
         || is_among(WORDS, &text.to_lowercase().replace(' ', "_"))
-        || text.starts_with('{') && serde_json::from_str::<Object>(text).is_ok()
+        || text.starts_with('{')
+            && serde_json::from_str::<Object>(text)
+                .is_ok_and(|object| TESTS.iter().any(|key| object.has(key)))
 }
+
+/// Keys of an object that holds a program's tests; any other object is an answer.
+const TESTS: [&str; 5] = ["inputs", "test_cases", "test_list", "tests", "assert_case"];
 
 /// An answer without the line behind it that `MetaMathQA` ends with.
 pub(crate) fn answer_line(text: &str) -> &str {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Drawing;
 use crate::figures::{Figure, Scale};
-use crate::folder::{Run, group_names, seed_groups};
+use crate::folder::{Run, group_names, lines};
 
 /// Lengths of the means that a line is drawn as.
 const WINDOWS: [usize; 4] = [50, 20, 10, 5];
@@ -17,12 +17,12 @@ pub(super) struct Set {
 }
 
 /// The runs by recipes, each a line or a band.
-pub(super) fn sets(runs: &[Run]) -> Vec<Set> {
-    let groups = seed_groups(runs);
-    let names = group_names(runs, &groups);
+pub(super) fn sets(all: &[Run]) -> Vec<Set> {
+    let groups = lines(all);
+    let names = group_names(all, &groups);
     let named = names.into_iter().zip(groups).map(|(name, runs)| Set {
-        name: match runs.len() {
-            1 => name,
+        name: match runs.iter().filter(|it| all[**it].continues.is_none()).count() {
+            0 | 1 => name,
             many => format!("{name} ({many} seeds)"),
         },
         runs,
@@ -31,39 +31,53 @@ pub(super) fn sets(runs: &[Run]) -> Vec<Set> {
 }
 
 impl Drawing<'_> {
-    /// The curves of a figure. A line that is zero throughout says nothing beside others that are not, but for the reward
-    /// of the policy alone, which then says that the others are the teacher's.
+    /// The curves of a figure. A line that is zero throughout says nothing beside others that are not, but for a
+    /// result: the reward of the policy alone, and evaluations.
     pub(super) fn curves(&self, figure: &Figure<'_>) -> Vec<Curve> {
         let sets = &self.sets;
         let mut curves = Vec::new();
         for (at, set) in sets.iter().enumerate() {
             for (line, of) in figure.lines.iter().enumerate() {
                 let points = self.points(set, of.metric);
-                if points.is_empty() {
+                // A number that is another's under a second name, and the gate of a run that has none.
+                let is_same = |it: &Curve| it.set == at && it.points == points;
+                let has_no_gate = || set.runs.iter().all(|it| self.runs[*it].gate.is_none());
+                let is_idle = figure.id == "gate" && has_no_gate() && {
+                    let beta = self.points(set, "gate/beta");
+                    beta.iter().all(|it| it.values == [0.0; 3])
+                };
+                let stands = figure.scale != Scale::Stacked && curves.iter().any(is_same);
+                if points.is_empty() || stands || is_idle {
                     continue;
                 }
-                let label = if sets.len() == 1 {
+                let label = if sets.len() == 1 || figure.scale == Scale::Stacked {
                     of.label.to_owned()
                 } else {
                     format!("{}: {}", set.name, of.label)
                 };
-                // One run, or a frame for each: its metrics are told apart by colour as well.
-                let is_alone = sets.len() == 1 || figure.scale == Scale::Stacked;
+                // The metrics of one run are told apart by colour as well.
+                let is_alone = sets.len() == 1;
                 curves.push(Curve {
                     set: at,
                     runs: set.runs.clone(),
                     metric: of.metric.to_owned(),
                     label,
                     line,
-                    colour: if is_alone { line } else { at } % COLOURS,
+                    colour: match figure.scale {
+                        Scale::Stacked => COLOURS + line,
+                        _ if is_alone => line % COLOURS,
+                        _ => at % COLOURS,
+                    },
                     smoothed: smoothed(&points, window(points.len())),
                     points,
                 });
             }
         }
+        let is_result =
+            |metric: &str| metric == "reward/policy_only" || metric.starts_with("eval/");
         let is_zero = |it: &Curve| it.points.iter().all(|it| it.values == [0.0; 3]);
         if figure.scale != Scale::Stacked && !curves.iter().all(is_zero) {
-            curves.retain(|it| !is_zero(it) || it.metric == "reward/policy_only");
+            curves.retain(|it| !is_zero(it) || is_result(&it.metric));
         }
         curves
     }
@@ -71,10 +85,9 @@ impl Drawing<'_> {
     fn points(&self, set: &Set, metric: &str) -> Vec<Point> {
         let mut by_step: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for run in &set.runs {
-            let columns = &self.runs[*run].columns;
-            let values = columns.get(metric).unwrap_or_default();
-            for (step, value) in columns.steps().iter().zip(values).filter(|it| it.1.is_finite()) {
-                by_step.entry(*step as u64).or_default().push(*value);
+            let run = &self.runs[*run];
+            for (step, value) in run.points(metric) {
+                by_step.entry((step + run.shift) as u64).or_default().push(value);
             }
         }
         let points = by_step.into_iter().map(|(step, values)| {
@@ -105,7 +118,7 @@ pub(crate) struct Curve {
     pub(super) smoothed: Vec<[f64; 3]>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) step: u64,
     /// Mean, lowest and highest.

@@ -1,6 +1,6 @@
 //! A figure of lines over an axis, or of areas on top of each other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::axis::{XAxis, YAxis};
@@ -31,10 +31,16 @@ impl Drawing<'_> {
             title += &format!(" (means of up to {longest} values)");
         }
         let below = frame.bottom() + BOTTOM;
-        let height = below + LEGEND_LINE * curves.len().div_ceil(2) as f64;
+        let mut named: Vec<&Curve> = Vec::new();
+        for curve in curves {
+            if named.iter().all(|it| it.label != curve.label) {
+                named.push(curve);
+            }
+        }
+        let height = below + LEGEND_LINE * named.len().div_ceil(2) as f64;
         let mut svg = opened(height, &title);
         svg += &body;
-        for (n, curve) in curves.iter().enumerate() {
+        for (n, curve) in named.into_iter().enumerate() {
             let left = LEFT + (n % 2) as f64 * (WIDTH - LEFT) / 2.0;
             let top = below + (n / 2) as f64 * LEGEND_LINE + 8.0;
             let _ = writeln!(
@@ -75,6 +81,7 @@ impl Drawing<'_> {
             if figure.phases {
                 self.phases(&mut svg, x, frame);
             }
+            self.stages(&mut svg, x, frame);
             lines(&mut svg, figure, curves, x, frame);
         }
         horizontal(&mut svg, x, frame);
@@ -111,13 +118,26 @@ impl Drawing<'_> {
         }
     }
 
+    /// A mark at the end of each stage that another continues.
+    fn stages(&self, svg: &mut String, x: &XAxis, frame: &Frame) {
+        let shifts = self.runs.iter().map(|run| run.shift as u64).filter(|it| *it > 0);
+        for shift in shifts.collect::<BTreeSet<u64>>() {
+            let at = frame.across(x.place(shift as f64));
+            let (top, bottom) = (frame.top, frame.bottom());
+            let _ = writeln!(
+                svg,
+                "<line class='tick' stroke-dasharray='2 3' x1='{at}' x2='{at}' y1='{top}' y2='{bottom}'><title>next stage</title></line>"
+            );
+        }
+    }
+
     /// The ground of the gate's phases, of the first run that has a gate.
     fn phases(&self, svg: &mut String, x: &XAxis, frame: &Frame) {
-        let mut firsts = self.sets.iter().map(|set| &self.runs[set.runs[0]]);
-        let Some((run, gate)) = firsts.find_map(|run| Some((run, run.gate.as_ref()?))) else {
+        let mut runs = self.sets.iter().flat_map(|set| set.runs.iter().map(|it| &self.runs[*it]));
+        let Some((run, gate)) = runs.find_map(|run| Some((run, run.gate.as_ref()?))) else {
             return;
         };
-        let place = |step: u64| x.place(step as f64);
+        let place = |step: u64| x.place(step as f64 + run.shift);
         let steps = run.columns.steps();
         let logged = steps.last().copied().unwrap_or(0.0) as u64;
         let extinct = gate.extinct_at_step.map(|it| it.0);
@@ -126,8 +146,8 @@ impl Drawing<'_> {
         let line = extinct.filter(|it| *it <= logged).map(|it| (it, place(it)));
         // The line's name goes where it fits, and the phases' names where it leaves room.
         let (name, room) = match line {
-            Some((step, at)) if at < 0.65 => (format!("extinct, e* = {step}"), 1.0),
-            Some((step, at)) => (format!("e* = {step}"), at - 0.22),
+            Some((step, at)) if at < 0.65 => (format!("teacher gone from step {step}"), 1.0),
+            Some((step, at)) => (format!("gone from {step}"), at - 0.22),
             None => (String::new(), 1.0),
         };
         for (class, label, from, to, needs) in

@@ -41,7 +41,13 @@ pub(crate) struct Drawing<'a> {
 
 impl<'a> Drawing<'a> {
     pub(crate) fn new(runs: &'a [Run]) -> Self {
-        Self { runs, sets: sets(runs), x: XAxis::new(runs.iter().map(|run| run.columns.steps())) }
+        let ends = runs.iter().filter_map(|run| {
+            let (first, last) = (run.columns.steps().first()?, run.columns.steps().last()?);
+            // An evaluation of the start lies before the first step.
+            let first = run.evaluations().first().map_or(*first, |it| it.0.min(*first));
+            Some((first + run.shift, last + run.shift))
+        });
+        Self { runs, sets: sets(runs), x: XAxis::new(ends) }
     }
 }
 

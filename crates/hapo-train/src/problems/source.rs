@@ -99,7 +99,7 @@ impl Source {
         if let Some(first) = refused.first().filter(|_| uses_teachers) {
             let n = refused.len();
             let n = counted(n, "teacher trajectory is", "teacher trajectories are");
-            all.push(format!("{n} not admitted, the first: {first}"));
+            all.push(format!("{n} not admitted: data.grader with data.extraction must find each correct. The first: {first}"));
         }
         if uses_teachers && table.unused_solutions > 0 {
             all.push(format!(

@@ -39,6 +39,7 @@ macro_rules! recipes {
 }
 
 pub const BUILTIN_RECIPES: &[BuiltinRecipe] = recipes![
+    "first" in "first.toml",
     "smoke" in "smoke.toml",
     "hapo-method" in "mini/hapo-method.toml",
     "smollm2-135m-gsm8k" in "ready/smollm2-135m-gsm8k.toml",

@@ -194,7 +194,7 @@ section! {
         /// `stage:NAME` hands on its best checkpoint where it has `[eval]`, what it started from included, else its
         /// last; `stage:NAME@best` and `stage:NAME@last` say which.
         path: Option<String> = None; aka "base_model" "model_name_or_path" "pretrained_model_name_or_path",
-        /// Random weights of this shape, see below.
+        /// Random weights of the shape of `[model.init]`.
         init: Option<InitSection> = None,
         /// Number format of the weights in checkpoints: `f32`, `bf16` or `f16`; `compute` says what is computed with.
         dtype: Dtype = Dtype::F32; only AllWeights,

@@ -399,7 +399,10 @@ impl<D: Device> Run<D> {
         let gate = self.method.schedule().into_iter();
         let gate = gate.flat_map(Schedule::warnings);
         let of_data = self.source.warnings(self.wants_teacher());
-        self.warnings.iter().cloned().chain(gate).chain(of_data).collect()
+        let golds = self.source.prompts().into_iter().flat_map(|it| &it.0.prompts);
+        let golds = golds.filter(|it| it.gold.is_some()).map(|it| it.answer.as_str());
+        let unsuited = hapo_eval::unsuited(self.grader.get().name(), golds);
+        self.warnings.iter().cloned().chain(gate).chain(of_data).chain(unsuited).collect()
     }
 
     /// A step's inputs, and the machines that it runs on. Is `None` for imitation, which samples nothing.
@@ -436,7 +439,12 @@ impl<D: Device> Run<D> {
         self.plan.recipe().steps()
     }
 
-    pub(crate) fn set_meter(&mut self, meter: &Meter) {
+    pub(crate) fn grader(&self) -> &dyn hapo_verify::Grader {
+        self.grader.get()
+    }
+
+    /// Tells how far sampling and training are.
+    pub fn set_meter(&mut self, meter: &Meter) {
         self.learner.set_meter(meter.clone());
         self.sampler.set_meter(meter.clone());
     }

@@ -7,9 +7,10 @@
 
 use std::time::Instant;
 
-use hapo_core::{BatchStatistics, RngStream, Step};
+use hapo_core::{BatchStatistics, RngStream, ScoredGroup, Step};
 use hapo_kernels::Device;
 use hapo_run::Preflight;
+use hapo_verify::Extraction;
 
 use crate::Result;
 use crate::grading::verifier::AnswerCounts;
@@ -18,6 +19,11 @@ use crate::pack::TokenGroup;
 use crate::problems::prompts::{Prompt, PromptTable};
 use crate::run::Run;
 use crate::step::{SampledTokens, Task, credited, mix, requests, score};
+
+/// True if an answer counts only in a box or behind words that announce it.
+fn asks_for_marks(extraction: Extraction) -> bool {
+    matches!(extraction, Extraction::Boxed | Extraction::Announced)
+}
 
 /// Samples the first `prompts` prompts of the run, at most those of a step; `None` for a run that samples or grades
 /// nothing.
@@ -28,6 +34,7 @@ pub(crate) fn preflight<D: Device>(
     begins: impl FnOnce(usize, usize),
 ) -> Result<Option<Preflight>> {
     let (steps, wants_teacher) = (run.steps(), run.wants_teacher());
+    let seeks_answers = run.grader().reads_answers();
     let looks = |table: &PromptTable| prompts > 0 && table.is_graded();
     let Some((task, mut engines)) = run.task().filter(|it| looks(it.0.table)) else {
         return Ok(None);
@@ -38,6 +45,7 @@ pub(crate) fn preflight<D: Device>(
     let chosen = table.at(&visited.take(prompts.min(order.per_step)).collect::<Vec<_>>());
     begins(chosen.len(), chosen.len() * task.group_size());
     let verifier = task.verifier.reliable();
+    let seeks_answers = seeks_answers && asks_for_marks(recipe.data().extraction);
     let started = Instant::now();
     // Every slot is sampled behind the plain prompt: neither the gate nor the method is asked yet.
     let requests = requests(&chosen, task.group_size());
@@ -50,6 +58,10 @@ pub(crate) fn preflight<D: Device>(
     let step = Step(1);
     let mut answers = AnswerCounts::default();
     let scored = score(&chosen, sampled, &verifier, Step(0), &mut answers)?;
+    let rewards: Vec<Vec<f64>> = scored.iter().map(ScoredGroup::rewards).collect();
+    let equal = rewards.iter().filter(|it| it.windows(2).all(|pair| pair[0] == pair[1])).count();
+    let all: Vec<f64> = rewards.concat();
+    let is_graded = all.iter().any(|it| *it != 0.0 && *it != 1.0);
     let (mixed, dropped) = mix(task, engines.learner, scored, step)?;
     let mixed = credited(task, &mut engines, mixed, step)?;
     let statistics = BatchStatistics::of(mixed.iter().map(|it| (&it.group, &it.credit)), dropped);
@@ -77,6 +89,9 @@ pub(crate) fn preflight<D: Device>(
         success: share(statistics.correct, responses),
         all_fail: share(statistics.all_fail, chosen.len()),
         all_solved: share(statistics.all_solved, chosen.len()),
+        equal_rewards: share(equal, rewards.len()),
+        mean_reward: is_graded.then(|| all.iter().sum::<f64>() / all.len() as f64),
+        seeks_answers,
         format: share(responses - statistics.unparsable, responses),
         boxed: share(answers.boxed, responses),
         announced: share(answers.announced, responses),

@@ -125,6 +125,9 @@ impl Validation {
         metrics.set("eval/avg@k", mean(|it| it.average));
         metrics.set("eval/pass@k", mean(|it| it.pass));
         metrics.set("eval/truncated", mean(|it| it.truncated));
+        if recipe.keeps_fields() || recipe.settings().reward.wrong != 0.0 {
+            metrics.set("eval/reward", mean(|it| it.reward));
+        }
         if scores.len() > 1 {
             for ((name, _), it) in self.sets.iter().zip(&scores) {
                 metrics.set(metric_of_set("eval/avg@k", name), it.average);
@@ -164,6 +167,8 @@ struct Shares {
     pass: f64,
     /// Completions without an end token.
     truncated: f64,
+    /// Mean over problems of the mean reward.
+    reward: f64,
 }
 
 impl Shares {
@@ -182,6 +187,7 @@ impl Shares {
             average: mean(|group| share(group.successes(), group)),
             pass: mean(|group| f64::from(u8::from(!group.all_fail()))),
             truncated: mean(cut),
+            reward: mean(|group| group.rewards().iter().sum::<f64>() / group.n_eff().max(1) as f64),
         }
     }
 }

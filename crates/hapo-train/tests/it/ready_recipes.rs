@@ -130,5 +130,5 @@ fn recipes_of_the_program_are_found_by_name() {
     }
     let error = Recipe::load_stages(Path::new("builtin:none"), &Overrides::default());
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("no such recipe, expected one of: smoke, "), "{error}");
+    assert!(error.contains("no such recipe, expected one of: first, "), "{error}");
 }

@@ -15,11 +15,13 @@ use hapo_data::{
 };
 use hapo_model::folder::is_model;
 use hapo_train::grading::gold_of;
-use hapo_verify::{Extracting, Extraction, Gold, Grader};
+use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Gold, Grader};
 
 use crate::failure::bad_input;
 use crate::support::admission::AdmissionArgs;
-use crate::support::arguments::{ColumnsArg, GRADERS, RewardArgs, TEMPLATES, not_an_input, one_of};
+use crate::support::arguments::{
+    ColumnsArg, GRADERS, RewardArgs, TEMPLATES, default_extraction, not_an_input, one_of,
+};
 use crate::support::model;
 
 /// Look at files of problems, check them, convert them, make those of the built-in task.
@@ -76,12 +78,12 @@ struct Check {
     #[command(flatten)]
     columns: ColumnsArg,
     /// Grader that must read every gold answer, `command:PROGRAM` for the solutions, or `none`
-    #[arg(long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
+    #[arg(long, default_value = DEFAULT_GRADER, hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,
     /// Where a solution's answer is read: as data.extraction of a recipe
-    #[arg(long, default_value = "announced", value_parser = one_of(Extraction::ALL))]
+    #[arg(long, default_value = default_extraction(), value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// Write the good rows to --output
     #[arg(long, requires = "output")]
@@ -390,10 +392,10 @@ fn check(args: &Check) -> Result<()> {
             counted(written.rows, "row", "rows"),
             output.display()
         );
-        solutions.say(args.extraction);
+        solutions.say(args);
         return Ok(());
     }
-    let (mut rows_in_all, mut systems) = (0_u64, 0_u64);
+    let (mut rows_in_all, mut systems, mut golds) = (0_u64, 0_u64, Vec::new());
     let mut answers: HashMap<String, String> = HashMap::new();
     let (mut contradicted, mut not_whole) = (BTreeSet::new(), Vec::new());
     for file in &args.files {
@@ -410,6 +412,7 @@ fn check(args: &Check) -> Result<()> {
             }
             if let Row::Good(example) = &row {
                 systems += u64::from(example.system.is_some());
+                golds.push(example.answer.clone());
                 let first = answers
                     .entry(example.problem.clone())
                     .or_insert_with(|| example.answer.clone());
@@ -429,12 +432,13 @@ fn check(args: &Check) -> Result<()> {
     if args.json {
         outln!("{}", serde_json::json!({"rows": rows_in_all, "bad_rows": bad_rows}));
     }
-    solutions.say(args.extraction);
+    solutions.say(args);
     if systems > 0 {
         let rows = counted(systems, "row has a system text", "rows have a system text");
         errln!("{rows}: template `chat` and servers get it, the other templates have their own");
     }
     warn_of_contradictions(&contradicted);
+    warn_of_unsuited(&args.grader, &golds);
     let refusal = if bad_rows == 0 { not_whole.pop() } else { None };
     for it in &not_whole {
         errln!("{it}");
@@ -450,6 +454,13 @@ fn check(args: &Check) -> Result<()> {
         format!("{} of {rows_in_all}", counted(bad_rows, "bad row", "bad rows")),
         "correct them, or write the others: hapo data check FILE --drop-bad -o OUT",
     ))
+}
+
+fn warn_of_unsuited(grader: &str, golds: &[String]) {
+    let unsuited = hapo_eval::unsuited(grader, golds.iter().map(String::as_str));
+    if let Some(it) = unsuited {
+        errln!("warning: {it}");
+    }
 }
 
 fn warn_of_contradictions(problems: &BTreeSet<String>) {
@@ -512,18 +523,15 @@ impl Solutions {
         Ok(())
     }
 
-    fn say(&self, extraction: Extraction) {
+    fn say(&self, args: &Check) {
         if self.all == 0 {
             return;
         }
-        let (correct, all, rule) = (self.correct, self.all, extraction.name());
-        let all = counted(all, "solution", "solutions");
-        errln!("correct with extraction `{rule}`: {correct} of {all}");
+        let (correct, rule) = (self.correct, args.extraction.name());
+        let all = counted(self.all, "solution", "solutions");
+        errln!("correct by grader `{}` with extraction `{rule}`: {correct} of {all}", args.grader);
         if self.lost > 0 {
-            errln!(
-                "correct with `any` alone: {} more, without the words or the box that count",
-                self.lost
-            );
+            errln!("with `--extraction any`, {} more would count", self.lost);
         }
     }
 }

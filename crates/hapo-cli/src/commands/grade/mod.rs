@@ -12,13 +12,14 @@ use anyhow::Result;
 use hapo_core::{counted, printable};
 use hapo_train::recipe::did_you_mean;
 use hapo_verify::{
-    Completion, Extracting, Extraction, Gold, Grader, Judgement, Problem, grade_batch, in_order,
+    Completion, DEFAULT_GRADER, Extracting, Extraction, Gold, Grader, Judgement, Problem,
+    grade_batch, in_order,
 };
 use serde_json::{Map, Value, json};
 
 use self::summary::{Summary, label};
 use crate::failure::{self, bad_input};
-use crate::support::arguments::{GRADERS, RewardArgs, not_an_input, one_of};
+use crate::support::arguments::{GRADERS, RewardArgs, default_extraction, not_an_input, one_of};
 
 /// Grade completions against gold answers.
 ///
@@ -39,12 +40,12 @@ pub(crate) struct Args {
     #[arg(conflicts_with_all = ["out", "label_key"])]
     completion: Option<String>,
     /// Grader of `hapo list graders`, `command:PROGRAM`, `python:FILE.py:FUNCTION` or a server's address
-    #[arg(long, default_value = "math", hide_possible_values = true, value_parser = GRADERS)]
+    #[arg(long, default_value = DEFAULT_GRADER, hide_possible_values = true, value_parser = GRADERS)]
     grader: String,
     #[command(flatten)]
     reward: RewardArgs,
     /// Where an answer is read: the last box, also an announced answer, or anywhere
-    #[arg(long, default_value = "any", value_parser = one_of(Extraction::ALL))]
+    #[arg(long, default_value = default_extraction(), value_parser = one_of(Extraction::ALL))]
     extraction: Extraction,
     /// Field of the gold answer
     #[arg(long, default_value = "gold")]
@@ -79,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.completion.is_some() {
         // The verdict is all there is to say.
     } else if args.out.is_none() {
-        errln!("{}", it.text());
+        errln!("{}\nby {}", it.text(), args.rule());
     } else if args.json {
         outln!("{}", serde_json::to_string(&it)?);
     } else {
@@ -164,6 +165,11 @@ fn grade(args: &Args, grader: Extracting<'static>, to: &mut dyn Write) -> Result
 }
 
 impl Args {
+    /// What judges, for people.
+    fn rule(&self) -> String {
+        format!("`{}`, extraction `{}`", self.grader, self.extraction.name())
+    }
+
     /// The fields that a row needs, for hints.
     fn expected(&self) -> String {
         format!("each row is an object with strings in `{}` and `{}`", self.gold_key, self.pred_key)
@@ -202,6 +208,13 @@ impl Output<'_> {
     /// Grades rows on all cores and writes their lines in order.
     fn batch(&mut self, rows: &[Row]) -> Result<()> {
         let read: Vec<Result<Pair<'_>, String>> = rows.iter().map(|it| self.pair(it)).collect();
+        if self.summary.rows == 0 {
+            let golds = read.iter().flatten().map(|it| &*it.0);
+            let found = hapo_eval::unsuited(&self.args.grader, golds);
+            if let Some(it) = found {
+                errln!("warning: {it}");
+            }
+        }
         let mut judgements = self.judgements(rows, &read).into_iter();
         for (row, read) in rows.iter().zip(&read) {
             self.summary.rows += 1;
@@ -360,6 +373,7 @@ impl Output<'_> {
                 ("extracted", extracted),
                 ("read as", &it.answer_read),
                 ("because", &reason),
+                ("by", &self.args.rule()),
             ] {
                 writeln!(self.writer, "  {name:<9}  {}", printable(text))?;
             }
