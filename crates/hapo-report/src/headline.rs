@@ -1,6 +1,6 @@
 //! The sentence on top of a page: the result of its runs.
 
-use hapo_run::nothing_learned;
+use hapo_run::{Change, nothing_learned};
 
 use crate::evaluation::{Cell, Table};
 use crate::folder::Run;
@@ -65,9 +65,12 @@ fn averages(table: &Table) -> Option<Vec<(String, f64)>> {
 
 /// The first of these numbers that every run has, and its last value in each.
 fn last_of_all(runs: &[&Run]) -> Option<(String, Vec<(String, f64)>)> {
-    ["held-out reward", "held-out success", "reward"].into_iter().find_map(|name| {
+    ["held-out success", "held-out reward", "reward"].into_iter().find_map(|name| {
         let last = |run: &&Run| {
-            let change = run.changes().into_iter().find(|it| it.name == name)?;
+            // Where every reward is 0 or 1 the mean reward is the success.
+            let is_it =
+                |it: &&Change| it.name == name || name == "held-out reward" && it.steps == 0;
+            let change = run.changes().into_iter().find(|it| is_it(&it))?;
             Some((run.name.clone(), change.last?))
         };
         let all: Vec<_> = runs.iter().map(last).collect::<Option<_>>()?;

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use hapo_data::task::TeacherSteps;
 
-use crate::family::arm::{Arm, Base, RowName, Search, Section, recipe};
+use crate::family::arm::{Arm, Base, LEVELS, RowName, Search, Section, recipe};
 use crate::family::ladder::RUNGS;
 use crate::family::paper;
 use crate::family::real;
@@ -19,9 +19,6 @@ const SEARCHED_ON: &str = "0.1-exact";
 const RATES: &[f64] = &[5e-5, 1e-4, 2e-4];
 const IMITATION_RATES: &[f64] = &[1e-4, 2e-4, 4e-4];
 const IMITATION_STEPS: &[f64] = &[10.0, 20.0, 40.0];
-
-pub(crate) const LEVELS: &[(&str, u32)] =
-    &[("multiply", 5), ("multiply", 6), ("add", 4), ("add", 5), ("linear", 3), ("linear", 4)];
 
 /// The method in a group of arms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

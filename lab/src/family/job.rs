@@ -432,12 +432,17 @@ mod tests {
     fn every_arm_has_its_seeds_prompts_and_as_many_looks() {
         for arm in ARMS.iter().filter(|arm| arm.recipe.is_some()) {
             for stage in stages(&arm.name, 3, None, &[]) {
-                // The problems of a file are not drawn.
-                let drawn = if arm.base == Base::Pretrained { 0 } else { 3 };
+                // The problems of a file are not drawn; the paper's long runs have looks of their own.
+                let is_long = arm.name.starts_with("paper-stability");
+                let drawn = if arm.base == Base::Pretrained || is_long { 0 } else { 3 };
                 assert_eq!((stage.seed(), stage.data().seed), (3, drawn), "{}", arm.name);
                 let eval = stage.eval().unwrap();
                 let looks = stage.steps().div_ceil(eval.every);
-                assert!((5..=6).contains(&looks), "{}: {looks}", arm.name);
+                assert!(
+                    (5..=6).contains(&looks) || is_long && looks == 16,
+                    "{}: {looks}",
+                    arm.name
+                );
                 assert_eq!(stage.checkpoint().every, eval.every);
                 assert_eq!(stage.checkpoint().best, "eval/avg@k");
                 assert_eq!(eval.patience, if imitates(&stage) { 2 } else { 0 }, "{}", arm.name);

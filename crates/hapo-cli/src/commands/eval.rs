@@ -306,6 +306,7 @@ impl Args {
 /// Refuses a server that says that its model is in a folder whose files do not name the end of an answer, as they are
 /// found here: every answer would run on to the limit.
 fn check_served(client: &Client, model: &str) -> Result<()> {
+    // On EIO the folder is taken for another machine's, which nobody can look into.
     let folder = client.served_folder(model).filter(|it| Path::new(it).is_dir());
     match folder.and_then(|it| engine_format(&it, "chat").ok()) {
         Some((_, end)) => Ok(end?),

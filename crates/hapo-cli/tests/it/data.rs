@@ -54,15 +54,14 @@ fn check_names_every_bad_row_and_writes_the_others() {
         &named,
         &expect![[r#"
         dirty.jsonl:2: question: expected a string that is not empty, got ""
-        dirty.jsonl:3: answer: expected a gold answer that grader `math` reads, got "\\boxed{}" (unreadable gold answer `\boxed{}`, grader math expected a formula, a number or a text)
+        dirty.jsonl:3: answer: expected a gold answer that grader `training` reads, got "\\boxed{}" (unreadable gold answer `\boxed{}`, grader training expected a formula, a number or a text)
         dirty.jsonl:4: answer: expected a solution that ends in #### and the gold, got "none"
     "#]],
     );
     check(
         &String::from_utf8(output.stderr).unwrap(),
         &expect![[r#"
-            correct with extraction `announced`: 1 of 2 solutions
-            correct with `any` alone: 1 more, without the words or the box that count
+            correct by grader `training` with extraction `announced`: 1 of 2 solutions
             error: 3 bad rows of 5
             hint: correct them, or write the others: hapo data check FILE --drop-bad -o OUT
         "#]],
@@ -273,13 +272,16 @@ fn check_counts_the_solutions_that_the_rule_of_answers_loses() {
     let rows = [r"\\boxed{5}", r"2+3\n#### 5", "2+3 = 5", r"\\boxed{6}"].map(row);
     fs::write(dir.path().join("rows.jsonl"), rows.concat()).unwrap();
     let said = |more: &[&str]| {
-        let output = hapo(dir.path(), &[&["data", "check", "rows.jsonl"], more].concat());
+        let output = hapo(
+            dir.path(),
+            &[&["data", "check", "rows.jsonl", "--grader", "math"], more].concat(),
+        );
         String::from_utf8(output.stderr).unwrap()
     };
     let announced = said(&[]);
     assert!(
         announced.starts_with(
-            "correct with extraction `announced`: 2 of 4 solutions\ncorrect with `any` alone: 1 more"
+            "correct by grader `math` with extraction `announced`: 2 of 4 solutions\ncorrect with `any` alone: 1 more"
         ),
         "{announced}"
     );
@@ -375,7 +377,7 @@ fn a_gold_that_can_never_be_answered_is_a_bad_row() {
     let checked = hapo(dir.path(), &["data", "check", "golds.jsonl"]);
     let named = String::from_utf8(checked.stdout).unwrap();
     let rows: Vec<&str> = named.lines().map(|it| it.split(": ").next().unwrap()).collect();
-    assert_eq!(rows, [1, 2, 3, 4].map(|it| format!("golds.jsonl:{it}")), "{named}");
+    assert_eq!(rows, [1, 2, 3, 4, 5].map(|it| format!("golds.jsonl:{it}")), "{named}");
 }
 
 /// Training on the written file gives the same bits as the recipe's own data.

@@ -17,6 +17,7 @@ const RL: &[&str] = &[
     "eval={ suite = \"linear:3\", problems = 1, k = 1 }",
     "rollouts.correction=token-truncate",
     "metrics.preflight=0",
+    "reward.wrong=-0.5",
 ];
 /// A step of imitation.
 const SFT: &[&str] = &["sft"];

@@ -20,6 +20,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("--suite math6", "the paper's benchmarks, and a model"),
     ("step-000060", "the minutes of the run before it"),
     ("--endpoint", "a server"),
+    ("data make gym:", "a Python package"),
     ("mine.toml", "a model of the hub"),
     ("--max-response", "a model of the hub"),
     ("runs/mine", "the run of that model"),

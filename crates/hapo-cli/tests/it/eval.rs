@@ -58,7 +58,7 @@ fn a_server_is_evaluated_and_a_cut_record_is_resumed() {
     );
     assert_eq!(
         message,
-        "error: cut.jsonl was started with other settings: model was \"sums\", is \"other\"\n\
+        "grader `training`, extraction `announced`\nerror: cut.jsonl was started with other settings: model was \"sums\", is \"other\"\n\
          hint: use the settings it was started with, or another --out\n"
     );
 }
@@ -78,6 +78,7 @@ fn what_counts_as_an_answer_and_what_becomes_of_a_cut_one_are_chosen() {
     let server = Server::start(Mood::Calm);
     let run = |more: &[&str]| {
         let fixed = ["eval", "--model", "m", "--data", "seven.jsonl", "--k", "2", "--json"];
+        let fixed = [&fixed[..], &["--grader", "math"]].concat();
         let printed =
             succeed(dir.path(), &[&fixed[..], &["--endpoint", &server.endpoint], more].concat());
         let scores: serde_json::Value = serde_json::from_str(&printed).unwrap();

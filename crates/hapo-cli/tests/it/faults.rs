@@ -70,7 +70,7 @@ fn a_checkpoint_that_cannot_be_read_is_neither_set_aside_nor_removed() {
     assert!((1..=4).all(|step| checkpoint(step).exists()));
     // A template that cannot be read is not another one.
     let model = checkpoint(1).display().to_string();
-    let asked = hapo(dir.path(), &["generate", "--model", &model, "--prompt", "1+1=?"]);
+    let asked = hapo(dir.path(), &["generate", "--model", &model, "1+1=?"]);
     let message = String::from_utf8_lossy(&asked.stderr);
     assert_eq!(asked.status.code(), Some(1), "{message}");
     assert!(message.contains("state.json"), "{message}");

@@ -312,12 +312,11 @@ fn said(dir: &std::path::Path, words: &[&str]) -> String {
 fn a_new_recipe_has_the_rule_by_which_the_solutions_count() {
     let dir = tempfile::tempdir().unwrap();
     let new = ["new", "--model", "builtin:base", "--no-sample", "--force", "-o", "my.toml"];
-    let default = hapo_verify::DEFAULT_GRADER;
     for (kind, grader, extraction) in [
         ("dates", "exact", "any"),
         ("objects", "exact", "whole"),
         ("letters", "choice", "any"),
-        ("numbers", default, "any"),
+        ("numbers", "math", "any"),
     ] {
         let file = format!("{kind}.jsonl");
         fs::write(dir.path().join(&file), of_kind(kind)).unwrap();

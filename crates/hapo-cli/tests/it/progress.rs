@@ -74,7 +74,7 @@ fn a_run_ends_with_what_it_has_come_to() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 2, "{said}");
     assert!(lines[0].starts_with("smoke: 3 steps done; the model is in "));
-    let rest = lines[1].strip_prefix("smoke: reward from 0.").unwrap();
+    let rest = lines[1].strip_prefix("smoke: reward 0.").unwrap();
     assert!(rest.contains("(first and last step), ") && rest.contains(" tokens sampled"), "{said}");
     let stderr = String::from_utf8(it.stderr).unwrap();
     assert!(stderr.contains("smoke 3/3 reward ") && stderr.contains("s, eta 0 s"), "{stderr}");

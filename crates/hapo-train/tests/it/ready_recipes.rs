@@ -117,7 +117,7 @@ fn paper_recipes_fit_the_gpu_that_they_name() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 32);
+    assert_eq!(seen, 40);
 }
 
 #[test]

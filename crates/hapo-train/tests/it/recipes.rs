@@ -224,11 +224,11 @@ fn an_unknown_key_is_refused_with_the_nearest() {
 
 /// What is cut off would be left out without a word.
 #[test]
-fn a_recipe_of_more_than_16_mib_is_refused() {
+fn a_recipe_of_more_than_1_mib_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long.toml");
     let recipe = "model.path = \"builtin:base\"\nmethod = \"grpo\"\n#";
-    std::fs::write(&path, recipe.to_owned() + &" ".repeat(16 << 20)).unwrap();
+    std::fs::write(&path, recipe.to_owned() + &" ".repeat(1 << 20)).unwrap();
     let refused = Recipe::load(&path, &Overrides::default()).unwrap_err();
-    assert!(format!("{refused:?}").contains("it has more than 16 MiB"), "{refused:?}");
+    assert!(format!("{refused:?}").contains("it has more than 1 MiB"), "{refused:?}");
 }

@@ -360,22 +360,22 @@ fn d41_log_probabilities_before_the_temperature_are_refused() {
     }
 }
 
-/// By hand: each recorded number is 0.1 above the trainer's, so w = e^-0.1 for every token; at a ratio of 1 the policy's
+/// By hand: each recorded number is 0.1 below the trainer's, so w = e^0.1 for every token; at a ratio of 1 the policy's
 /// loss is that times the one without a shift, and of the batch nothing is lost.
 #[test]
 fn d41_a_known_shift_gives_its_weight() {
     let plain = train(&Server::start(Odd::default()), "vllm", "").unwrap();
-    let shifted = Server::start(Odd { shift: 0.1, ..Odd::default() });
+    let shifted = Server::start(Odd { shift: -0.1, ..Odd::default() });
     let shifted = train(&shifted, "vllm", "").unwrap();
     let (plain, shifted) = (&plain[0], &shifted[0]);
     for name in ["sampler/logprob_gap_mean", "sampler/logprob_gap_max"] {
         assert!((of(shifted, name) - 0.1).abs() < 1e-5, "{name}");
     }
-    assert!((of(shifted, "sampler/kl") - ((-0.1_f64).exp() - 0.9)).abs() < 1e-5);
+    assert!((of(shifted, "sampler/kl") - (0.1_f64.exp() - 1.1)).abs() < 1e-5);
     assert!((of(shifted, "sampler/effective") - 1.0).abs() < 1e-6);
     assert_eq!(of(shifted, "policy/ratio_max"), 1.0);
     let factor = of(shifted, "grad_norm") / of(plain, "grad_norm");
-    assert!((factor - (-0.1_f64).exp()).abs() < 1e-5, "{factor}");
+    assert!((factor - 0.1_f64.exp()).abs() < 1e-5, "{factor}");
 }
 
 #[test]
@@ -445,7 +445,7 @@ fn train_and_replay(text: &str, odd: Odd, correction: &str) -> Vec<Metrics> {
 #[test]
 fn d41_a_step_with_masks_is_replayed() {
     let masks = "correction = \"sequence-mask\"\ncorrection_cap = 6.0\n";
-    let steps = train_and_replay(GRPO, Odd { shift: 0.1, ..Odd::default() }, masks);
+    let steps = train_and_replay(GRPO, Odd { shift: -0.1, ..Odd::default() }, masks);
     for it in &steps {
         let (bounded, longest) = (of(it, "sampler/bounded"), of(it, "response_length/p95"));
         assert!(bounded < 1.0 && (bounded > 0.0) == (longest > 17.0), "{bounded} {longest}");

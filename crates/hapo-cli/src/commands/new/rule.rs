@@ -109,6 +109,10 @@ fn candidates<'a>(args: &'a Args, kind: Option<&'static str>) -> Vec<(&'a str, E
         };
         all.extend(rules.into_iter().map(|rule| (name, rule)));
     }
+    if args.grader.is_none() && kind.is_none() {
+        // Without words that announce an answer the paper's grader finds the most.
+        all.push(("math", args.extraction.unwrap_or(Extraction::Any)));
+    }
     all.dedup();
     all
 }
