@@ -13,12 +13,10 @@ const PLACEHOLDERS: &[&str] = &["DIR", "FILE", "RECIPE", "NAME", "…", "[--"];
 /// Parts of commands that are not run, and what they need.
 const NEEDS: &[(&str, &str)] = &[
     ("hapo quickstart", "minutes"),
-    ("recipes/paper", "the paper's model and data"),
     ("recipes/real", "a model of a Python package"),
     ("runs/real", "the run of that model"),
     (".gguf", "a file that a package or a hub has"),
     ("--suite math6", "the paper's benchmarks, and a model"),
-    ("step-000060", "the minutes of the run before it"),
     ("--endpoint", "a server"),
     ("data make gym:", "a Python package"),
     ("mine.toml", "a model of the hub"),

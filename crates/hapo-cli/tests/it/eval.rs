@@ -123,11 +123,13 @@ fn what_counts_as_an_answer_and_what_becomes_of_a_cut_one_are_chosen() {
             &server.endpoint,
             "--out",
             "before.jsonl",
+            "--grader",
+            "math",
         ],
     );
     assert_eq!(
         message,
-        "error: before.jsonl was started with other settings: extraction was nothing, is \"announced\"; truncated was nothing, is \"wrong\"\n\
+        "grader `math`, extraction `announced`\nerror: before.jsonl was started with other settings: extraction was nothing, is \"announced\"; truncated was nothing, is \"wrong\"\n\
          hint: use the settings it was started with, or another --out\n"
     );
     assert_eq!(fs::read_to_string(dir.path().join("before.jsonl")).unwrap(), before);

@@ -53,7 +53,7 @@ fn one_line_per_row_in_order_from_a_file_or_standard_input() {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), printed);
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),
-        "4 rows: 2 correct, 1 wrong, 1 unparsable, 0 malformed\n"
+        "4 rows: 2 correct, 1 wrong, 1 unparsable, 0 malformed\nby `training`, extraction `announced`\n"
     );
 }
 
