@@ -103,8 +103,8 @@ fn multiply(gpu: &CudaDevice<Driver>) -> Vec<f32> {
     let room = |n: usize| gpu.alloc(n, NumberFormat::F32).unwrap();
     let (mut xs, mut y) = (room(x.len()), room(35));
     gpu.upload(&x, xs.first_mut(x.len()));
-    let mut weight = CudaWeight::zeros(&gpu, [33, 7], Held::Plain).unwrap();
-    weight.write(&gpu, 0, &w);
+    let mut weight = CudaWeight::zeros(gpu, [33, 7], Held::Plain).unwrap();
+    weight.write(gpu, 0, &w);
     let output =
         hapo_kernels::Output { weight: &weight, onto: Accumulate::Nothing, y: y.first_mut(35) };
     gpu.product(shape, xs.first(x.len()), [output]);

@@ -94,7 +94,8 @@ impl Job {
                 let steps = plan.pretrained().steps(&of_recipes)[n];
                 *stage = stage.with(&Overrides::set([format!("steps={steps}")]))?;
             }
-            sets.extend(of_stage(stage, self.arm.sets.iter().chain(&plan.overrides.set)));
+            let set: Vec<&String> = self.arm.sets.iter().chain(&plan.overrides.set).collect();
+            sets.extend(of_stage(stage, &set));
             if n == 0 && self.arm.base != Base::Shipped {
                 sets.push(format!("model.path={model}"));
             }
@@ -389,11 +390,11 @@ fn imitates(recipe: &Recipe) -> bool {
 }
 
 /// When a stage is looked at and saved, unless one of the keys that are `set` says it.
-fn of_stage<'a>(stage: &Recipe, set: impl Iterator<Item = &'a String> + Clone) -> Vec<String> {
+fn of_stage(stage: &Recipe, set: &[&String]) -> Vec<String> {
     let every = stage.steps().div_ceil(LOOKS);
     let patience = if imitates(stage) { PATIENCE } else { 0 };
     let keys = [("eval.every", every), ("checkpoint.every", every), ("eval.patience", patience)];
-    let said = |key: &str| set.clone().any(|it| it.starts_with(&format!("{key}=")));
+    let said = |key: &str| set.iter().any(|it| it.starts_with(&format!("{key}=")));
     keys.iter().filter(|it| !said(it.0)).map(|(key, value)| format!("{key}={value}")).collect()
 }
 

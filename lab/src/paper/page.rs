@@ -16,7 +16,7 @@ const HEAD: &str = "# The paper at CPU size
 
 `hapo-lab paper --jobs 2` makes the runs, `hapo-lab paper --tables` this page and its figures from `paper.runs.jsonl`.
 
-Every row is a recipe of `recipes/mini`: a model of 1.6 million parameters, exact arithmetic, a trace for a quarter of the prompts, 60 steps, five seeds. Ours is success on six levels, by the checkpoint that was best on the development split, with the 95 % interval over seeds; an arm whose seeds find or miss five-digit sums has none. The paper's columns are its average accuracy over six benchmarks in per cent, of one run each. What can be compared is the direction, not the size: *as printed* and *the reverse* need an interval, or Fisher's test on seeds that find the level, that excludes no difference.
+Every row is a recipe of `recipes/mini`: a model of 1.6 million parameters, exact arithmetic, a trace for a quarter of the prompts, 60 steps, five seeds planned; each row says how many there are. Ours is success on six levels, by the checkpoint that was best on the development split, with the 95 % interval over seeds; an arm whose seeds find or miss five-digit sums has none. The paper's columns are its average accuracy over six benchmarks in per cent, of one run each. What can be compared is the direction, not the size: *as printed* and *the reverse* need an interval, or Fisher's test on seeds that find the level, that excludes no difference.
 ";
 
 /// Looks whose mean is compared, for a collapse.

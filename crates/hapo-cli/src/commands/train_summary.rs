@@ -102,7 +102,7 @@ mod tests {
             it.text(),
             "held-out success 0.250 → 0.500, reward 0.075 → 0.975 (means of the first and last 2 steps), 1 min 3 s, 24.0k tokens sampled, 30.0k tokens trained"
         );
-        assert_eq!(it.json()["reward"], json!([(0.05 + 0.1) / 2.0, 0.975]));
+        assert_eq!(it.json()["reward"], json!([f64::midpoint(0.05, 0.1), 0.975]));
         assert_eq!(it.json()["eval"], json!([0.25, 0.5]));
         assert_eq!(it.json()["tokens_sampled"], 24000.0);
         assert!(Summary::of(&dir.path().join("none"), 20).unwrap().is_none());

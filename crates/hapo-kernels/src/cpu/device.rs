@@ -204,7 +204,7 @@ impl Device for Cpu {
         out: SpanMut<CpuBuf>,
         log_sums: SpanMut<CpuBuf>,
     ) {
-        let qkv = qkv.map(|it| it.read());
+        let qkv = qkv.map(Span::read);
         prompt::forward(self, shape, segments, qkv, out.write(), log_sums.write());
     }
 
@@ -219,7 +219,7 @@ impl Device for Cpu {
         dqkv: [SpanMut<CpuBuf>; 3],
     ) {
         let (out, log_sums, dout) = (out.read(), log_sums.read(), dout.read());
-        let saved = prompt::Saved { qkv: qkv.map(|it| it.read()), out, log_sums, dout };
+        let saved = prompt::Saved { qkv: qkv.map(Span::read), out, log_sums, dout };
         prompt::backward(self, shape, segments, &saved, dqkv.map(SpanMut::write));
     }
 
@@ -233,7 +233,7 @@ impl Device for Cpu {
         qkv: [Span<CpuBuf>; 3],
         out: SpanMut<CpuBuf>,
     ) {
-        let (cache, qkv) = (cache.as_slice(), qkv.map(|it| it.read()));
+        let (cache, qkv) = (cache.as_slice(), qkv.map(Span::read));
         cache::attention_decode(self, shape, layer, (rows, pages), cache, qkv, out.write());
     }
 
@@ -249,7 +249,7 @@ impl Device for Cpu {
         kv: [Span<CpuBuf>; 2],
         cache: &mut CpuBuf,
     ) {
-        cache::append(self, shape, first, cells, kv.map(|it| it.read()), cache.as_mut_slice());
+        cache::append(self, shape, first, cells, kv.map(Span::read), cache.as_mut_slice());
     }
 
     fn gated(&self, f: Activation, gate: Span<CpuBuf>, up: Span<CpuBuf>, h: SpanMut<CpuBuf>) {
