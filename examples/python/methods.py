@@ -101,9 +101,7 @@ class Replay:
 def main() -> None:
     recipe = sys.argv[1] if len(sys.argv) > 1 else "builtin:first"
     for method in (Grpo, Luffy, Uft, Replay):
-        run = hapo.train(
-            recipe, method=method, hapo=None, run_dir=f"runs/{method.__name__.lower()}", quiet=True
-        )
+        run = hapo.train(recipe, method=method, hapo=None, run_dir=f"runs/{method.__name__.lower()}", quiet=True)
         print(f"{method.__name__}: reward {run.metrics['reward/policy_only'][-1]:.3f}")
 
 

@@ -1,4 +1,4 @@
-"""No call ends the interpreter, hangs or changes weights to what is no number: 5,000 random calls, in a process of its own."""
+"""No call ends the interpreter, hangs or changes weights to no number: 5,000 random calls, in a process of its own."""
 
 import subprocess
 import sys
@@ -19,9 +19,11 @@ draw = random.Random(int(sys.argv[1]))
 model = hapo.load("builtin:base", context=64)
 prompts = model.prompts([{"problem": "1+1=?", "answer": "2"}], max_prompt_tokens=32, max_tokens=8)
 nan = float("nan")
-numbers = [0, 1, 2, 3, 7, -1, 2**31, 2**32 + 10, 2**62, 2**63, 2**64, -(2**63), 1.5, nan, float("inf"), 1e308, None, "a", b"a", [], {}]
-arrays = [np.array([10.9]), np.array([2**32 + 10]), np.array([-4294967286]), np.array([], np.int64), np.ones((2, 2), np.int64),
-          np.array(["a"]), np.array([3, 4], np.uint8), [1, 2], (3,), "text", None, np.array([2**62] * 4), np.array([nan])]
+numbers = [0, 1, 2, 3, 7, -1, 2**31, 2**32 + 10, 2**62, 2**63, 2**64, -(2**63), 1.5, nan, float("inf"),
+           1e308, None, "a", b"a", [], {}]
+arrays = [np.array([10.9]), np.array([2**32 + 10]), np.array([-4294967286]), np.array([], np.int64),
+          np.ones((2, 2), np.int64), np.array(["a"]), np.array([3, 4], np.uint8), [1, 2], (3,), "text", None,
+          np.array([2**62] * 4), np.array([nan])]
 n, a = lambda: draw.choice(numbers), lambda: draw.choice(arrays)
 schedule = hapo.Schedule(8, 10, turn_off_epoch=2)
 calls = [
@@ -39,7 +41,8 @@ calls = [
     lambda: hapo.divisor(draw.choice(["token-mean", "constant", "length", "a"]), a(), n()),
     lambda: hapo.grade(a(), a()),
     lambda: hapo.grade_many(a(), a(), threads=n()),
-    lambda: hapo.load("builtin:base", context=n(), threads=n(), micro_batch_tokens=n()) if draw.random() < 0.1 else None,
+    lambda: hapo.load("builtin:base", context=n(), threads=n(), micro_batch_tokens=n())
+    if draw.random() < 0.1 else None,
 ]
 for _ in range(int(sys.argv[2])):
     try:
