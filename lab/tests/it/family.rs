@@ -191,7 +191,9 @@ fn the_records_give_the_committed_tables_and_picture() {
     command.args(["evidence", "--records", RESULTS, "--out"]).arg(folder.path());
     done(command);
     assert!(started.elapsed() < Duration::from_mins(1));
-    for name in ["tables.md", "exposures.svg", "second-round.svg"] {
+    let pictures = ["exposures.svg", "second-round.svg"];
+    let of_paper = ["paper.md", "paper-figure-2.svg", "paper-figure-4.svg", "paper-figure-5.svg"];
+    for name in ["tables.md"].into_iter().chain(pictures).chain(of_paper) {
         let made = read(&folder.path().join(name));
         assert!(
             made == read(&Path::new(RESULTS).join(name)),
