@@ -93,5 +93,5 @@ def test_what_is_wrong_with_a_part_is_named(model: hapo.Model) -> None:
     assert row.value.row == 1
     with pytest.raises(hapo.Error, match="absent"):
         hapo.load("absent")
-    with pytest.raises(ValueError, match="expected a step from 1"):
+    with pytest.raises(ValueError, match="step: expected a number from 1"):
         hapo.order(0, 8, 4)

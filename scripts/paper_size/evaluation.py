@@ -79,6 +79,7 @@ def evaluate(paper: Paper) -> None:
         with served(command, port) as address:
             call([
                 paper.hapo, "eval", "--endpoint", address, "--model", name, "--instruction", instruction(paper),
+                "--grader", "math",
                 "--extraction", "announced", "--truncated", "wrong", "--out", record, *suite, *paper.args.eval_option,
             ])  # fmt: skip
         grade_again(paper, record, paper.out / f"{name}.any.jsonl")
@@ -97,7 +98,11 @@ def grade_again(paper: Paper, record: Path, to: Path) -> None:
     ]
     rows, graded = to.with_suffix(".rows"), to.with_suffix(".graded")
     rows.write_text("".join(json.dumps(it) + "\n" for it in asked), encoding="utf-8")
-    call([paper.hapo, "grade", rows, "--extraction", "any", "--out", graded], capture_output=True, text=True)
+    call(
+        [paper.hapo, "grade", rows, "--grader", "math", "--extraction", "any", "--out", graded],
+        capture_output=True,
+        text=True,
+    )
     verdicts = map(json.loads, graded.read_text(encoding="utf-8").splitlines())
     for line in lines:
         for it in line["answers"]["completions"]:

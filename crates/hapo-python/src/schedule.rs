@@ -114,7 +114,7 @@ impl Schedule {
 
     /// The table of steps 1 to `steps`, as a run folder keeps it in `gate.json`.
     fn table<'py>(&self, py: Python<'py>, steps: u64) -> PyResult<Bound<'py, PyAny>> {
-        within("steps", steps, 1..=1_000_000)?;
+        within("steps", steps, 0..=1_000_000)?;
         let table = serde_json::to_string(&self.schedule.table(steps))
             .map_err(|problem| value_error("steps", problem))?;
         py.import("json")?.call_method1("loads", (table,))
