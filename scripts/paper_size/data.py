@@ -98,7 +98,8 @@ def teacher(paper: Paper) -> None:
     command = [
         paper.hapo, "teacher", "--input", paper.problems, "--model", name, "--attempts", "1", "--rule", "first-correct",
         "--temperature", "1", "--max-tokens", "8192", "--concurrency", "256", "--tokenizer", paper.model,
-        "--max-trace-tokens", "8192", "--only-admitted", "--extra", f"reasoning_effort={paper.args.effort}",
+        "--max-trace-tokens", "8192", "--only-admitted", "--grader", "math",
+        "--extra", f"reasoning_effort={paper.args.effort}",
         # The paper's traces are the answers alone, without a thought.
         "--extra", "include_reasoning=false", "-o", paper.traces, *paper.args.teacher_option,
     ]  # fmt: skip
@@ -157,7 +158,7 @@ def for_verl(paper: Paper, file: Path) -> list[Row]:
     longest = str(recipe["sampling.max_new_tokens"])
     call([
         paper.hapo, "data", "convert", file, "--to", "verl", "-o", aside, "--model", paper.model,
-        "--max-response", longest,
+        "--max-response", longest, "--grader", "math",
     ])  # fmt: skip
     rows: list[Row] = pq.read_table(aside).to_pylist()
     aside.unlink()

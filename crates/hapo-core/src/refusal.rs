@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::{self, Display};
+use std::fs::Metadata;
 use std::io::{self, ErrorKind as Kind};
 use std::path::Path;
 
@@ -137,6 +138,11 @@ pub fn if_there<T>(path: &Path, read: io::Result<T>) -> Result<Option<T>, Refusa
         Err(error) if is_absence(&error) => Ok(None),
         read => read.map(Some).map_err(Refusal::io("read", path)),
     }
+}
+
+/// What is at `path`, a link followed, or `None` where nothing is.
+pub fn found_at(path: &Path) -> Result<Option<Metadata>, Refusal> {
+    if_there(path, path.metadata())
 }
 
 /// Errors by which a system says that a path leads to nothing.

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, Remedy, if_there};
+use hapo_core::{Refusal, Remedy, found_at};
 use hapo_data::Dataset;
 use hapo_data::task::{HeldOutSet, MINI6, Split, set_of};
 use sha2::{Digest, Sha256};
@@ -147,7 +147,7 @@ fn find(folder: &Path, stems: &[&str]) -> Result<Option<PathBuf>, Refusal> {
     let mut files = hapo_run::entries(folder)?;
     files.sort();
     for file in files.into_iter().filter(is_named) {
-        if if_there(&file, file.metadata())?.is_some_and(|it| it.is_file()) {
+        if found_at(&file)?.is_some_and(|it| it.is_file()) {
             return Ok(Some(file));
         }
     }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use hapo_core::{Refusal, expected, if_there};
+use hapo_core::{Refusal, expected, found_at};
 
 /// Files that go with a model's weights, name and bytes.
 pub type Companions = Vec<(&'static str, Vec<u8>)>;
@@ -103,7 +103,7 @@ pub(crate) fn io(action: &'static str, file: &Path) -> impl FnOnce(std::io::Erro
 }
 
 pub(crate) fn is_there(path: &Path) -> Result<bool, Refusal> {
-    Ok(if_there(path, path.metadata())?.is_some())
+    Ok(found_at(path)?.is_some())
 }
 
 /// At most the first 80 characters, so that a hostile file cannot fill the terminal.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use hapo_core::{Refusal, Remedy, ScheduleTable, if_there};
+use hapo_core::{Refusal, Remedy, ScheduleTable, found_at, if_there};
 use hapo_run::{
     Change, Columns, EarlyEnd, RunFolder, changes, entries, held_out_metric, is_locked,
     recipe_entries,
@@ -126,12 +126,12 @@ pub(crate) fn canonical(path: &Path) -> PathBuf {
 fn expand(folder: &Path, depth: usize, all: &mut Vec<PathBuf>) -> Result<(), Refusal> {
     let run = RunFolder(folder);
     for file in [run.recipe(), run.metrics()] {
-        if if_there(&file, file.metadata())?.is_some_and(|it| it.is_file()) {
+        if found_at(&file)?.is_some_and(|it| it.is_file()) {
             all.push(folder.to_owned());
             return Ok(());
         }
     }
-    if depth == 0 || if_there(folder, folder.metadata())?.is_none_or(|it| !it.is_dir()) {
+    if depth == 0 || found_at(folder)?.is_none_or(|it| !it.is_dir()) {
         return Ok(());
     }
     let mut below = entries(folder)?;

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hapo_core::{Refusal, if_there};
+use hapo_core::{Refusal, found_at};
 
 /// Writes a file under a temporary name, flushes it to the disk and renames it. A link to a file stays a link; a device
 /// or a pipe, such as `/dev/null`, is written into. Where the disk refuses, the file is as it was before.
@@ -110,7 +110,7 @@ fn sync_folder_of(path: &Path) -> io::Result<()> {
 
 /// Creates a folder, whose name survives a power cut.
 pub fn create_folder(path: &Path) -> Result<(), Refusal> {
-    let is_new = if_there(path, path.metadata())?.is_none();
+    let is_new = found_at(path)?.is_none();
     fs::create_dir_all(path).map_err(Refusal::io("create", path))?;
     if is_new { sync_parent(path) } else { Ok(()) }
 }

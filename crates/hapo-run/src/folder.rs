@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, if_there};
+use hapo_core::{Refusal, found_at, if_there};
 use serde::de::DeserializeOwned;
 
 /// A run folder by its path. It need not exist.
@@ -96,7 +96,7 @@ impl RunFolder<'_> {
 
     /// True if training started in this folder.
     pub fn holds_run(self) -> Result<bool, Refusal> {
-        let is_there = |path: PathBuf| Ok(if_there(&path, path.metadata())?.is_some());
+        let is_there = |path: PathBuf| Ok(found_at(&path)?.is_some());
         Ok(is_there(self.recipe())?
             || is_there(self.metrics())?
             || !self.list_checkpoints()?.is_empty())

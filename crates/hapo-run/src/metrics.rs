@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, if_there};
+use hapo_core::{Refusal, found_at, if_there};
 
 use crate::files::write_atomically;
 
@@ -213,7 +213,7 @@ impl MetricsFile {
     /// Appends a step; the line is handed to the system before this returns. A file that somebody removed is written
     /// again, with all that it held.
     pub fn append(&mut self, metrics: &Metrics) -> Result<(), Refusal> {
-        if if_there(&self.path, self.path.metadata())?.is_none() {
+        if found_at(&self.path)?.is_none() {
             self.restore()?;
         }
         let line = metrics.to_json() + "\n";

@@ -6,12 +6,13 @@ use hapo_tidy::{Source, lex, sources};
 const MOST: usize = 25;
 
 /// What asks the system about a file.
-const CALLS: [&str; 12] = [
+const CALLS: [&str; 13] = [
     "fs::",
     "File::",
     ".open(",
     "read_dir",
     "metadata(",
+    "found_at(",
     "canonicalize(",
     "read_link(",
     "read_to_string(",
@@ -93,7 +94,8 @@ fn loses(statement: &str) -> bool {
             let start = before.rfind(|it: char| !it.is_alphanumeric() && it != '_');
             let receiver = &before[start.map_or(0, |at| at + 1)..];
             let is_metadata = ["found", "benchmark"].contains(&receiver);
-            !is_metadata && !statement.contains("metadata(")
+            let asks_for_it = ["metadata(", "found_at("].iter().any(|it| statement.contains(it));
+            !is_metadata && !asks_for_it
         })
     });
     statement.contains(".exists()") || of_a_path || asks && is_lost && !is_told
@@ -114,4 +116,8 @@ fn losses_are_found_and_their_reasons() {
     assert_eq!(of("fn a() {\n    if path.is_dir() && b {\n    }\n}"), [(2, false)]);
     assert!(of("fn a() {\n    if found.is_dir() {\n    }\n    if_there(p, fs::read(p))?.unwrap_or_default();\n}").is_empty());
     assert!(of("fn a() {\n    let b = text.parse().ok();\n}").is_empty());
+    assert_eq!(of("fn a() {\n    let b = found_at(c).ok();\n}"), [(2, false)]);
+    assert!(
+        of("fn a() {\n    if found_at(c)?.is_some_and(|it| it.is_dir()) {\n    }\n}").is_empty()
+    );
 }

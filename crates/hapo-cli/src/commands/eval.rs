@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use hapo_core::{Truncated, if_there};
+use hapo_core::{Truncated, found_at};
 use hapo_data::Dataset;
 use hapo_data::task::Split;
 use hapo_eval::{
@@ -246,7 +246,7 @@ impl Args {
     fn sets(&self, grader: &dyn Grader) -> Result<ProblemSets> {
         let mut folder = self.data.as_deref();
         if let Some(path) = folder {
-            let found = if_there(path, path.metadata())?;
+            let found = found_at(path)?;
             folder = folder.filter(|_| found.is_some_and(|found| found.is_dir()));
         }
         if let (Some(file), None) = (&self.data, folder) {

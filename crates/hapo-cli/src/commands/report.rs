@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Result;
-use hapo_core::if_there;
+use hapo_core::found_at;
 use hapo_run::RunFolder;
 
 use crate::support::arguments::not_an_input;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         // An adapter's checkpoint is no model by itself.
         if let Some((_, model)) = RunFolder(&args.runs[0]).list_checkpoints()?.first() {
             let config = model.join("config.json");
-            if if_there(&config, config.metadata())?.is_some() {
+            if found_at(&config)?.is_some() {
                 errln!("to try the model: hapo chat --model {}", model.display());
             }
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use hapo_core::if_there;
+use hapo_core::found_at;
 use hapo_kernels::{Device, NumberFormat};
 use hapo_sampler::{ChatFormat, choose_template};
 use hapo_serve::{LEAST_CACHE_TOKENS, NewWeights, ServedModel, Settings};
@@ -135,7 +135,7 @@ fn serve<D: Device>(plan: ServePlan<'_>, device: D) -> Result<()> {
         open: Box::new(move |folder: &Path| {
             let whole = folder.display().to_string();
             let config = folder.join("adapter_config.json");
-            let found = if_there(&config, config.metadata()).map_err(|it| it.to_string())?;
+            let found = found_at(&config).map_err(|it| it.to_string())?;
             let is_adapter = found.is_some();
             let adapter = is_adapter.then_some(folder);
             let named = model::Named { model: if is_adapter { &base } else { &whole }, adapter };

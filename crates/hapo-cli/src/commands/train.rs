@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
-use hapo_core::{counted, if_there};
+use hapo_core::{counted, found_at};
 use hapo_data::task::Split;
 use hapo_eval::{ProblemSet, ProblemSets, SetChoice};
 use hapo_kernels::Device;
@@ -156,7 +156,7 @@ impl Args {
         if let Some(it) = &self.run_dir {
             return Ok(it.clone());
         }
-        if if_there(&self.recipe, self.recipe.metadata())?.is_some_and(|it| it.is_dir()) {
+        if found_at(&self.recipe)?.is_some_and(|it| it.is_dir()) {
             return Ok(self.recipe.clone());
         }
         let name = match stages {

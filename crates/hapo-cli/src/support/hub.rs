@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_core::if_there;
+use hapo_core::found_at;
 use hapo_net::hub::{Hub, ParsedName, Progress, parse_name};
 use hapo_run::RunFolder;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -55,7 +55,7 @@ pub(crate) fn config_folder(name: &str) -> Result<Option<String>> {
 pub fn data_file(file: &Path) -> Result<PathBuf> {
     let Some(name) = file.to_str().filter(|it| it.starts_with("hf://")) else {
         if let Some(name) = file.to_str().filter(|name| is_bare_name(name))
-            && if_there(file, file.metadata())?.is_none()
+            && found_at(file)?.is_none()
         {
             return Err(bad_input(
                 format!("no such file: {name}"),

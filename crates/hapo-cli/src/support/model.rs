@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_core::if_there;
+use hapo_core::found_at;
 use hapo_kernels::Device;
 use hapo_model::folder::{Fingerprint, is_model};
 use hapo_model::{LoadedModel, LoraShape, Model, Tokenizer};
@@ -144,7 +144,7 @@ pub(crate) fn open<D: Device>(
 
 /// A tokenizer by its `tokenizer.json` or the folder that has one.
 pub(crate) fn open_tokenizer(path: &Path) -> Result<Tokenizer> {
-    let is_dir = if_there(path, path.metadata())?.is_some_and(|it| it.is_dir());
+    let is_dir = found_at(path)?.is_some_and(|it| it.is_dir());
     if is_dir || is_model(path)? {
         return Ok(Tokenizer::open(path)?);
     }

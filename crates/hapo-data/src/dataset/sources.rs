@@ -2,7 +2,7 @@
 //! them, or a pattern.
 
 use crate::refuse::{DAMAGED, of_file};
-use hapo_core::{Refusal, if_there};
+use hapo_core::{Refusal, found_at, if_there};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ const OTHER_SPLITS: [&str; 9] =
 /// The files with the rows of `path`, in order: all files that match a pattern (`data/train-*.parquet`); of a folder
 /// its training split, or all files if it has no splits.
 pub fn data_files(path: &Path) -> Result<Vec<PathBuf>, Refusal> {
-    let found = if_there(path, path.metadata())?;
+    let found = found_at(path)?;
     let is_pattern = path.to_string_lossy().contains(['*', '?', '[']);
     match found {
         Some(found) if found.is_dir() => return files_of_folder(path),
@@ -44,7 +44,7 @@ fn files_of_pattern(pattern: &Path) -> Result<Vec<PathBuf>, Refusal> {
     let mut files = Vec::new();
     for it in found {
         let it = it.map_err(|it| unclear(pattern, it.to_string()))?;
-        let is_file = if_there(&it, it.metadata())?.is_some_and(|it| it.is_file());
+        let is_file = found_at(&it)?.is_some_and(|it| it.is_file());
         files.extend(is_file.then_some(it));
     }
     if files.is_empty() {
@@ -140,7 +140,7 @@ fn collect(folder: &Path, depth: u32, into: &mut Vec<PathBuf>) -> Result<(), Ref
         if name.starts_with(['.', '_']) {
             continue;
         }
-        if if_there(&path, path.metadata())?.is_some_and(|it| it.is_dir()) {
+        if found_at(&path)?.is_some_and(|it| it.is_dir()) {
             if depth > 0 {
                 collect(&path, depth - 1, into)?;
             }

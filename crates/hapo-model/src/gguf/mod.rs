@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, if_there};
+use hapo_core::{Refusal, found_at};
 use memmap2::Mmap;
 
 use crate::config::TensorSpec;
@@ -33,7 +33,7 @@ pub(crate) use write::header;
 /// The GGUF file that a path names: itself, or the only one of a folder without safetensors.
 pub(crate) fn find(path: &Path) -> Result<Option<PathBuf>, Refusal> {
     let is_gguf = |path: &Path| path.extension().is_some_and(|it| it == "gguf");
-    let Some(found) = if_there(path, path.metadata())? else { return Ok(None) };
+    let Some(found) = found_at(path)? else { return Ok(None) };
     if !found.is_dir() {
         return Ok((found.is_file() && is_gguf(path)).then(|| path.to_owned()));
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::http::Retries;
 use crate::http::ureq::Agent;
 use crate::http::ureq::config::RedirectAuthHeaders;
-use hapo_core::{Refusal, if_there};
+use hapo_core::{Refusal, found_at, if_there};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -235,7 +235,7 @@ impl<'a> Fetcher<'a> {
         progress: &mut dyn Progress,
     ) -> Result<PathBuf, Refusal> {
         let pointer = self.repo.snapshot_path(commit).join(name);
-        if if_there(&pointer, pointer.metadata())?.is_some() {
+        if found_at(&pointer)?.is_some() {
             return Ok(pointer);
         }
         let url =
@@ -247,7 +247,7 @@ impl<'a> Fetcher<'a> {
         }
         let blob = self.repo.blob_path(&described.etag);
         let _lock = self.lock(&described.etag)?;
-        if if_there(&blob, blob.metadata())?.is_none_or(|it| it.len() != described.size) {
+        if found_at(&blob)?.is_none_or(|it| it.len() != described.size) {
             create_folder_of(&blob)?;
             let part = blob.with_file_name(format!("{}.incomplete", described.etag));
             self.with_retries(Some(name), progress, |progress| {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use hapo_core::{Refusal, if_there};
+use hapo_core::{Refusal, found_at};
 
 /// A repository at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum ParsedName {
 
 /// Parses `name`: a path that exists, otherwise a name on the hub.
 pub fn parse_name(name: &str) -> Result<ParsedName, Refusal> {
-    if if_there(Path::new(name), Path::new(name).metadata())?.is_some() {
+    if found_at(Path::new(name))?.is_some() {
         return Ok(ParsedName::Path);
     }
     let bad = |problem: &str| {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use hapo_core::{Refusal, if_there, is_among};
+use hapo_core::{Refusal, found_at, if_there, is_among};
 
 use crate::hub::id::is_plain_path;
 
@@ -46,7 +46,7 @@ pub(crate) fn files_below(folder: &Path) -> Result<Vec<String>, Refusal> {
     while let Some(at) = folders.pop() {
         for entry in if_there(&at, fs::read_dir(&at))?.into_iter().flatten() {
             let path = entry.map_err(Refusal::io("read", &at))?.path();
-            let Some(found) = if_there(&path, path.metadata())? else { continue };
+            let Some(found) = found_at(&path)? else { continue };
             if found.is_dir() {
                 folders.push(path);
             } else if let Some(name) = path.strip_prefix(folder).ok().and_then(Path::to_str) {

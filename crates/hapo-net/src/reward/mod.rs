@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::http::redacted;
-use hapo_core::{Refusal, expected, if_there};
+use hapo_core::{Refusal, expected, found_at};
 use hapo_verify::{
     Completion, Extraction, GoldError, Grader, Judgement, PreparedGold, Problem, Reason, Verdict,
 };
@@ -112,7 +112,7 @@ pub fn check(name: &str) -> Result<(), Refusal> {
     let bad = |expected| bad_name(name, expected);
     if name.starts_with(FUNCTION) {
         let Some((file, _)) = file_and_function(name) else { return Ok(()) };
-        let found = if_there(Path::new(file), Path::new(file).metadata())?;
+        let found = found_at(Path::new(file))?;
         let is_there = found.is_some_and(|found| found.is_file());
         return if is_there { Ok(()) } else { Err(bad("a file that is there")) };
     }

@@ -8,13 +8,14 @@
 pub(crate) mod resume;
 pub(crate) mod stage_output;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Memory, PromptId, Refusal, hex, if_there};
+use hapo_core::{Memory, PromptId, Refusal, found_at, hex, if_there};
 use hapo_kernels::Device;
 use hapo_model::folder::{Checksums, write_file};
 use hapo_run::{RunFolder, create_folder, entries, read_json, sync_parent};
@@ -64,7 +65,12 @@ pub(crate) fn best_scored(run_dir: &Path) -> Result<Option<(f64, u64, PathBuf)>>
         let score = state.and_then(|it| it.score).filter(|it| it.is_finite());
         scored.extend(score.map(|score| (score, step, folder)));
     }
-    Ok(scored.into_iter().max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))))
+    Ok(scored.into_iter().max_by(|a, b| by_score((a.0, a.1), (b.0, b.1))))
+}
+
+/// The order of checkpoints by score and step: of equal scores the earlier step is the better one.
+fn by_score(a: (f64, u64), b: (f64, u64)) -> Ordering {
+    a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,7 +169,7 @@ impl CheckpointStore {
         listed.retain(|it| self.complete.contains_key(&it.0));
         let score = |it: &&(u64, PathBuf)| self.complete[&it.0].filter(|it| it.is_finite());
         let scored = listed.iter().filter_map(|it| Some((score(&it)?, it.0)));
-        let best = scored.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))).map(|it| it.1);
+        let best = scored.max_by(|a, b| by_score(*a, *b)).map(|it| it.1);
         for (step, old) in listed.iter().skip(self.keep) {
             if Some(*step) != best {
                 remove(old)?;
@@ -207,7 +213,7 @@ pub(crate) fn write_folder<D: Device>(folder: &Path, contents: &Contents<'_, D>)
         return written;
     }
     // A folder of this name was refused as incomplete, or this would be another step.
-    if if_there(folder, folder.metadata())?.is_some() {
+    if found_at(folder)?.is_some() {
         remove(folder)?;
     }
     fs::rename(&aside, folder).map_err(Refusal::io("rename", &aside))?;

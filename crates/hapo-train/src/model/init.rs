@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hapo_core::{CounterRng, Refusal, RngCounter, RngStream, if_there};
+use hapo_core::{CounterRng, Refusal, RngCounter, RngStream, found_at, if_there};
 use hapo_kernels::Device;
 use hapo_model::folder::{Companions, Fingerprint, is_model, read_tokenizer_files};
 use hapo_model::{Config, Decoder, LoadedModel, Model, Rope, Tokenizer};
@@ -90,7 +90,7 @@ pub(crate) fn tokenizer_of(init: &InitSection) -> Result<(Tokenizer, Companions)
         files.retain(|it| it.0.starts_with("tokenizer"));
         return Ok((Tokenizer::open(path)?, files));
     }
-    let is_dir = if_there(path, path.metadata())?.is_some_and(|it| it.is_dir());
+    let is_dir = found_at(path)?.is_some_and(|it| it.is_dir());
     let folder = if is_dir { path } else { path.parent().unwrap_or(Path::new(".")) };
     let file = if is_dir { path.join("tokenizer.json") } else { path.to_owned() };
     let read = |file: &Path| std::fs::read(file).map_err(Refusal::io("read", file));

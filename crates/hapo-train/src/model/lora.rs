@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hapo_core::{CounterRng, Refusal, RngCounter, RngStream, if_there};
+use hapo_core::{CounterRng, Refusal, RngCounter, RngStream, found_at};
 use hapo_kernels::Device;
 use hapo_model::folder::{AdapterFolder, is_model, open_adapter};
 use hapo_model::{LoadedModel, LoraShape, Model, load, load_frozen};
@@ -86,7 +86,7 @@ pub(crate) fn begin<D: Device>(model: &mut Model<D>, lora: &LoraSection, seed: u
 pub(crate) fn adapter_of(path: &str) -> Result<Option<AdapterFolder>> {
     let folder = Path::new(path);
     let config = folder.join("adapter_config.json");
-    if is_model(folder)? || if_there(&config, config.metadata())?.is_none() {
+    if is_model(folder)? || found_at(&config)?.is_none() {
         return Ok(None);
     }
     Ok(Some(open_adapter(folder)?))

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use hapo_core::if_there;
+use hapo_core::found_at;
 use hapo_run::RunFolder;
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ pub(super) fn injections_of(recipe: &Recipe) -> Result<Arc<[u64]>> {
         return Ok([].into());
     };
     let path = Path::new(&hapo.record);
-    let is_dir = if_there(path, path.metadata())?.is_some_and(|it| it.is_dir());
+    let is_dir = found_at(path)?.is_some_and(|it| it.is_dir());
     let path = if is_dir { RunFolder(path).metrics() } else { path.to_owned() };
     let refused = |problem: String| {
         let problem = format!("{}: {problem}", path.display());

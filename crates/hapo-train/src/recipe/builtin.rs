@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hapo_core::if_there;
+use hapo_core::found_at;
 
 use super::words::did_you_mean;
 use crate::Result;
@@ -65,7 +65,7 @@ pub(super) fn find(name: &str) -> Result<&'static BuiltinRecipe> {
 pub(super) fn refuse_bare_name(path: &Path) -> Result<()> {
     let is_bare = |it: &&BuiltinRecipe| path == Path::new(it.name);
     match BUILTIN_RECIPES.iter().find(is_bare) {
-        Some(it) if if_there(path, path.metadata())?.is_none() => {
+        Some(it) if found_at(path)?.is_none() => {
             let hint = format!("the recipe that comes with hapo is `{PREFIX}{}`", it.name);
             Err(refused_recipe(path.display().to_string(), "", "no such file", hint))
         }

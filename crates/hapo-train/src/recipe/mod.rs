@@ -17,7 +17,7 @@ use std::io::Read;
 use std::path::Path;
 
 use hapo_core::{
-    Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal, if_there,
+    Annealing, Gate, HapoGate, INJECTIONS, Injection, Loss, Method, Needs, Refusal, found_at,
 };
 use hapo_data::{Dataset, TemplateChoice};
 use hapo_kernels::Compute;
@@ -105,7 +105,7 @@ impl Recipe {
         }
         builtin::refuse_bare_name(path)?;
         let folder = RunFolder(path);
-        let metadata = |path: &Path| if_there(path, path.metadata());
+        let metadata = |path: &Path| found_at(path);
         let is_dir = metadata(path)?.is_some_and(|it| it.is_dir());
         let file = match folder.stages() {
             _ if !is_dir => path.to_owned(),

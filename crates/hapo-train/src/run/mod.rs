@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use hapo_core::{
     Gate, GateSettings, Gated, HapoGate, Memory, MixedGroup, PromptId, Refusal, Schedule, Step,
-    hex, if_there,
+    found_at, hex,
 };
 use hapo_kernels::{Cpu, Device};
 use hapo_model::folder::AdapterNote;
@@ -636,7 +636,7 @@ impl<D: Device> Run<D> {
         } else {
             RunFolder(run_dir).checkpoint_of(self.steps_done)
         };
-        let is_there = if_there(&folder, folder.metadata())?.is_some();
+        let is_there = found_at(&folder)?.is_some();
         if !mid_step && (is_there || self.steps_done == 0) {
             return Ok(None);
         }

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Fault, Refusal, Remedy, counted, if_there};
+use hapo_core::{Fault, Refusal, Remedy, counted, found_at, if_there};
 use hapo_kernels::{Cpu, Device};
 use hapo_run::{
     Busy, EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder,
@@ -528,7 +528,7 @@ pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
             return Ok(());
         }
     }
-    let problem = match if_there(run_dir, run_dir.metadata())? {
+    let problem = match found_at(run_dir)? {
         None => "does not exist",
         Some(found) if !found.is_dir() => "is no folder",
         Some(_) if entries(run_dir)?.is_empty() => "is empty",

@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use hapo_core::{counted, if_there};
+use hapo_core::{counted, found_at};
 use hapo_data::{
     BadRow, Converted, Decision, FileSummary, Format, Lengths, Only, PromptTemplate, Reading, Row,
     Rows, TemplateChoice, TokenCount, Written, question_hash, summarise,
@@ -235,7 +235,7 @@ fn stats_template(args: &Stats) -> Result<PromptTemplate> {
     }
     let mut folder = None;
     if let Some(path) = args.tokenizer.as_deref() {
-        let is_dir = if_there(path, path.metadata())?.is_some_and(|it| it.is_dir());
+        let is_dir = found_at(path)?.is_some_and(|it| it.is_dir());
         folder = (is_dir || is_model(path)?).then_some(path);
     }
     let Some(folder) = folder else {

@@ -218,9 +218,9 @@ impl Found {
             errln!("warning: {it}");
         }
         let is_short = summary.tokens_of_teachers.is_some_and(|it| self.is_short(it));
-        if is_short && self.rule.is_exact() && args.method.is_empty() {
+        if is_short && args.method.is_empty() {
             errln!(
-                "to imitate first, which is cheaper and at least as good where solutions are exact and short: --method sft,grpo"
+                "to imitate first, which is as good where solutions are exact and short: --method sft,grpo"
             );
         }
         if let Some((_, schedule)) = chosen.gate(args) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_core::{
-    Annealing, Decimal, Gate, Method, MethodSettings, Schedule, Threshold, counted, if_there,
+    Annealing, Decimal, Gate, Method, MethodSettings, Schedule, Threshold, counted, found_at,
 };
 use hapo_data::{CHAT, FileSummary, Lengths, Reading, TemplateChoice, TokenCount, summarise};
 use hapo_kernels::Compute;
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     let mut inputs = vec![args.data.as_path(), Path::new(&args.model)];
     inputs.extend(args.test.as_deref());
     not_an_input(&args.output, &inputs, "toml")?;
-    if if_there(&args.output, args.output.metadata())?.is_some() && !args.force {
+    if found_at(&args.output)?.is_some() && !args.force {
         return Err(bad_input(
             format!("{} exists", args.output.display()),
             "name another with -o, or replace it with --force",

@@ -5,7 +5,7 @@ mod readme;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use hapo_core::{Refusal, if_there};
+use hapo_core::{Refusal, found_at};
 use hapo_net::hub::{Content, Hub, PushSettings, RepoId, Upload, parse_name};
 use hapo_run::{MetricsFile, RunFolder, recipe_entries, recipe_value};
 use serde_json::{Value, json};
@@ -98,7 +98,7 @@ impl Source {
     fn find(folder: &Path, checkpoint: &str) -> Result<Self> {
         let config = |name: &str| {
             let file = folder.join(name);
-            Ok::<_, Refusal>(if_there(&file, file.metadata())?.is_some_and(|it| it.is_file()))
+            Ok::<_, Refusal>(found_at(&file)?.is_some_and(|it| it.is_file()))
         };
         if config("config.json")? || config("adapter_config.json")? {
             // A checkpoint lies in the `checkpoints` of its run.
@@ -146,7 +146,7 @@ impl Source {
         let home = whole.ancestors().find(is_cached).unwrap_or(&whole);
         for path in hapo_run::entries(&self.model)? {
             let file = path.file_name().and_then(|it| it.to_str()).unwrap_or_default().to_owned();
-            let is_file = if_there(&path, path.metadata())?.is_some_and(|it| it.is_file());
+            let is_file = found_at(&path)?.is_some_and(|it| it.is_file());
             // The trainer's own files are of no use to others.
             if !is_file || file.starts_with('.') || file == "checksums.json" {
                 continue;
