@@ -58,10 +58,10 @@ fn joined(text: &str) -> Option<&str> {
 fn sentences(text: &str) -> impl Iterator<Item = &str> {
     let marks = |c: char| c.is_whitespace() || "*_#>-–—.()]}$\\,;".contains(c);
     let ends = |text: &str| {
-        ["\n", ". ", "! ", "? ", "; "]
-            .iter()
-            .filter_map(|it| text.find(it).map(|at| at + it.len()))
-            .min()
+        text.match_indices(['\n', '.', '!', '?', ';']).find_map(|(at, mark)| match mark {
+            "\n" => Some(at + 1),
+            _ => text[at + 1..].starts_with(' ').then_some(at + 2),
+        })
     };
     let mut rest = text;
     std::iter::from_fn(move || {

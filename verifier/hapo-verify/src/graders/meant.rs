@@ -13,8 +13,9 @@ use crate::extraction::{Extraction, find_answer, judge_found};
 use crate::grader::{AnswerForm, FoundAnswer, PreparedGold};
 use crate::meaning::{
     self, DOTS, Meaning, Refusal, Unit, announced_part, as_letter, as_words, begins_with_decision,
-    hedges, is_date, is_integer_ratio, is_ratio, is_time, labelled, names_nothing, opened, read,
-    read_measured, said_formula, said_value, same_date, same_time, same_words, words,
+    condition, hedges, is_date, is_integer_ratio, is_ratio, is_time, labelled, names_nothing,
+    numeral, opened, read, read_measured, said_formula, said_value, same_date, same_time,
+    same_words, shown_period, words,
 };
 use crate::normalise::{Boxes, bare, offers_another, open_boxes};
 use crate::numeric;
@@ -242,7 +243,7 @@ impl MeantGold {
 
     /// True if the answer is met by the same reals as the gold answer.
     fn is_same_condition(&self, text: &str) -> bool {
-        same_condition(&self.text, text, Style::Meant)
+        same_condition(condition(&self.text), condition(text), Style::Meant)
     }
 
     fn without_value(&self, answer: &Meaning, text: &str) -> (Verdict, Refusal) {
@@ -410,8 +411,8 @@ fn is_unfinished(text: &str) -> bool {
     // A sum that goes on is a series.
     // A long decimal was cut.
     let is_cut = |it: &str| {
-        let decimals = it.bytes().rev().take_while(u8::is_ascii_digit).count();
-        decimals > 5 && it[..it.len() - decimals].ends_with('.')
+        let decimals = it.rsplit('.').next().filter(|it| it.bytes().all(|b| b.is_ascii_digit()));
+        it.contains('.') && decimals.is_some_and(|it| it.len() > 5 || shown_period(it).is_some())
     };
     let goes_on = |before: &str| !before.trim_end().ends_with('+') && !is_cut(before.trim_end());
     DOTS.iter().any(|it| text.strip_suffix(it).is_some_and(goes_on))
@@ -512,13 +513,17 @@ fn answer_of<'a>(found: &'a FoundAnswer<'_>, gold: &str) -> Result<Cow<'a, str>,
         _ => &found.answer,
     };
     let part = announced_part(said);
+    if let Some(numeral) = numeral(part) {
+        return Ok(Cow::Owned(numeral));
+    }
     let n_words = if is_formula(&found.passage) { 0 } else { prose(part) };
     if hedges(part) && (n_words > 0 || part.contains('(')) {
         return Err("more than one answer, or none, is announced");
     }
     for sign in ["negative ", "minus "] {
         if let Some(number) = part.strip_prefix(sign) {
-            return Ok(Cow::Owned(format!("-{number}")));
+            let numeral = numeral(number);
+            return Ok(Cow::Owned(format!("-{}", numeral.as_deref().unwrap_or(number))));
         }
     }
     if n_words > 0 && !hedges(part) {

@@ -22,13 +22,15 @@ use crate::parse::{self, ParseResult, Style};
 pub(crate) use dates::{is_date, is_time, same_date, same_time};
 pub(crate) use letters::{as_letter, labelled, lists_letters};
 pub(crate) use markup::plain;
+pub(crate) use numerals::shown_period;
+pub(crate) use shapes::condition;
 pub(crate) use signs::as_meant;
 use std::borrow::Cow;
 use units::Measured;
 pub(crate) use units::{Unit, is_counted_noun};
 pub(crate) use words::{
     announced_part, as_words, begins_with_decision, capital, hedges, is_function, names_nothing,
-    same_words, words,
+    numeral, same_words, words,
 };
 
 /// Dots of what goes on.
@@ -74,7 +76,7 @@ pub(crate) fn read(text: &str) -> Result<Meaning, Refusal> {
     }
     let plain = markup::plain(text);
     let plain = angles::rewritten(&plain);
-    let plain = shapes::without_parameters(&plain);
+    let plain = condition(shapes::without_parameters(&plain));
     if let Some(why) = dangling(plain) {
         return Err(why);
     }
@@ -132,8 +134,16 @@ pub(crate) fn is_integer_ratio(text: &str) -> bool {
     text.split_once(':').is_some_and(|(a, b)| is_digits(a.trim()) && is_digits(b.trim()))
 }
 
-/// The end of an announced sentence from its value on, where no words change it.
+/// The end of an announced sentence from its value on, where no words change it, without an aside behind it:
+/// `17 (the smallest prime above 13)`.
 pub(crate) fn said_value(text: &str) -> Option<&str> {
+    let is_aside = |it: &str| {
+        let n_words = words(it).filter(|it| it.len() > 2 && !is_function(it)).count();
+        let n_least = if it.contains(|c: char| c.is_ascii_digit()) { 3 } else { 1 };
+        it.starts_with(char::is_alphabetic) && n_words >= n_least
+    };
+    let aside = text.split_once(" (").filter(|it| is_aside(it.1));
+    let text = aside.map_or(text, |it| it.0);
     let value = if is_value(text) { text } else { words::from_value(text)? };
     (!is_worked_on(value) && !words::changes_number(text, value, units::is_operation))
         .then_some(value)

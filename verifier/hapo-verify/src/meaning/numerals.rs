@@ -1,6 +1,6 @@
 //! Numerals that the grammar does not know: with a base, with a period that repeats, mixed, and grouped by points.
 
-use super::FRACTIONS;
+use super::{DOTS, FRACTIONS};
 use crate::cursor::{Cursor, Rule, replaced};
 use num_bigint::BigInt;
 
@@ -12,8 +12,8 @@ const MAX_PERIOD: usize = 40;
 
 /// Each reads one kind of numeral and gives what is written for it.
 #[rustfmt::skip]
-const RULES: [Rule; 7] =
-    [repeating, with_base, mixed, mixed_fraction, grouped, scientific, power_of_ten];
+const RULES: [Rule; 8] =
+    [repeating, unending, with_base, mixed, mixed_fraction, grouped, scientific, power_of_ten];
 
 /// `text` with such numerals as integers and fractions.
 pub(super) fn rewritten(text: &str) -> String {
@@ -62,6 +62,26 @@ fn period_as_fraction(whole: &str, fixed: &str, period: &str) -> Option<String> 
     let numerator = number(format!("{whole}{fixed}{period}"))? - number(format!("{whole}{fixed}"))?;
     let denominator = format!("{}{}", "9".repeat(period.len()), "0".repeat(fixed.len()));
     Some(format!("\\frac{{{numerator}}}{{{denominator}}}"))
+}
+
+/// `0.333\ldots` and `0.1212\ldots`.
+fn unending(cursor: &mut Cursor<'_>) -> Option<String> {
+    let (whole, shown) = decimal(cursor)?;
+    cursor.one_of(&DOTS)?;
+    let (fixed, period) = shown_period(shown)?;
+    period_as_fraction(whole, fixed, period)
+}
+
+/// The digits before those that repeat at the end of a decimal, and their period.
+pub(crate) fn shown_period(shown: &str) -> Option<(&str, &str)> {
+    (1..=6).find_map(|len| {
+        let period = shown.get(shown.len().checked_sub(len)?..)?;
+        let fixed = shown.trim_end_matches(period);
+        let n_times = (shown.len() - fixed.len()) / len;
+        // Twice is a chance where other digits stand before: e is 2.718281828….
+        let is_period = n_times > 2 || n_times == 2 && len > 1 && fixed.is_empty();
+        is_period.then_some((fixed, period))
+    })
 }
 
 /// The digits that repeat.

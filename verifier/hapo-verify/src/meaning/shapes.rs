@@ -16,6 +16,23 @@ pub(super) fn without_parameters(text: &str) -> &str {
     if is_remark(&text[at..]) { text[..at].trim_end_matches([',', ';', ' ']) } else { text }
 }
 
+/// The condition of a set that is built by one: `x > 3` of `\{x \mid x > 3\}` and `\{x \in \mathbb{R} : x > 3\}`.
+pub(crate) fn condition(text: &str) -> &str {
+    const BARS: [&str; 4] = ["\\mid", "\\,|\\,", "|", ":"];
+    let set = text.trim().trim_start_matches("\\left").trim_end_matches("\\right\\}");
+    let inner = set.strip_prefix("\\{").map(|it| it.trim_end_matches("\\}"));
+    let parts = inner.and_then(|it| BARS.iter().find_map(|bar| it.split_once(bar)));
+    let is_name = |it: &str| {
+        let name = it.trim().trim_end_matches(['}', 'R']).trim_end_matches(['{', ' ']);
+        let name = name
+            .strip_suffix("\\in\\mathbb")
+            .or(name.strip_suffix("\\in \\mathbb"))
+            .unwrap_or(name);
+        matches!(name.trim().as_bytes(), [b'a'..=b'z'])
+    };
+    parts.filter(|it| is_name(it.0) && !it.1.contains(['|', ':'])).map_or(text, |it| it.1.trim())
+}
+
 /// True for `, k \in \mathbb{Z}` and `\text{ for some integer } k`.
 fn is_remark(text: &str) -> bool {
     let kept = |c: &char| c.is_alphanumeric() || matches!(c, '\\' | 'ℤ');

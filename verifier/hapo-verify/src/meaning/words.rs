@@ -46,9 +46,25 @@ const NUMBERS: [&str; 28] = [
     "fifty", "sixty", "seventy", "eighty", "ninety",
 ];
 
-/// True for the name of a number below a hundred.
+/// The number below a hundred of that name: 0 to 19 and the tens.
+fn named_number(word: &str) -> Option<usize> {
+    let at = NUMBERS.iter().position(|it| it.eq_ignore_ascii_case(word))?;
+    Some(if at < 20 { at } else { 10 * (at - 18) })
+}
+
+/// True for such a name.
 pub(super) fn is_number(word: &str) -> bool {
-    NUMBERS.iter().any(|it| it.eq_ignore_ascii_case(word))
+    named_number(word).is_some()
+}
+
+/// The numeral of a text that is the name of a number below a hundred: `twelve`, `forty-two`.
+pub(crate) fn numeral(text: &str) -> Option<String> {
+    let is_named = |c: char| c.is_ascii_alphabetic() || matches!(c, '-' | ' ');
+    let mut names = words(Some(text).filter(|it| it.len() < 20 && it.chars().all(is_named))?);
+    let first = named_number(names.next()?)?;
+    let last = names.next().map_or(Some(0), named_number)?;
+    let is_one = last == 0 || first >= 20 && (1..10).contains(&last);
+    (is_one && names.next().is_none()).then(|| (first + last).to_string())
 }
 
 /// Words that join two numbers to one, or to a range.
@@ -299,30 +315,25 @@ fn is_hyphen(before: &str, after: &str) -> bool {
 }
 
 /// The part of an announced answer that says it: up to the end of the sentence, or to a word that begins a reason.
+#[rustfmt::skip]
 pub(crate) fn announced_part(text: &str) -> &str {
-    let ends = [
-        ". ",
-        "! ",
-        "? ",
-        ".\n",
-        ".*",
-        "; ",
-        " because",
-        " since",
-        " as ",
-        ", since",
-        ", so ",
-        ", because",
+    const ENDS: [&str; 14] = [
+        ". ", "! ", "? ", ".\n", ".*", "; ", " because", " since", " (since", " as ", ", since", ", so ", ", because",
         ", which",
     ];
+    // What it is not: `15, not 16`.
+    const DENIALS: [&str; 5] = [", not ", " (not ", " and not ", " rather than ", " instead of "];
+    let denied = DENIALS.iter().filter_map(|it| text.find(it)).min();
+    let text = denied.map_or(text, |at| text[..at].trim_end_matches([',', '$', '*', ' ']));
     let end =
-        |text: &str| ends.iter().filter_map(|it| text.find(it).map(|at| (at, it.len()))).min();
+        |text: &str| ENDS.iter().filter_map(|it| text.find(it).map(|at| (at, it.len()))).min();
     let Some((at, len)) = end(text) else {
         return text.trim();
     };
     let rest = &text[at + len..];
     let next = &rest[..end(rest).map_or(rest.len(), |it| it.0)];
-    let at = if is_more_values(next) { at + len + next.len() } else { at };
+    let is_reason = text[at..at + len].contains(char::is_alphabetic);
+    let at = if !is_reason && is_more_values(next) { at + len + next.len() } else { at };
     text[..at].trim()
 }
 
