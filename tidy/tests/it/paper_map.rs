@@ -62,10 +62,14 @@ const ABOUT: &[(&str, &str)] = &[
     ("D37", "more than one foreign member"),
     ("D38", "a second model"),
     ("D39", "memory between steps"),
+    ("D40", "one arithmetic"),
     ("D41", "rollouts of an engine that is not ours"),
+    ("D42", "gates that are no tables"),
     ("D43", "imitation between the steps shares the optimiser"),
     ("D44", "the order of prompts reads no memory"),
     ("D45", "the grader of a recipe that names none"),
+    ("D46", "one end token, and the chat template decides"),
+    ("D47", "Table 2 has two readings"),
 ];
 
 /// Decisions that are announced and not made, so that no test can name them.
@@ -101,7 +105,7 @@ fn the_paper_map_is_that_of_the_comments() {
         found.entry(reference).or_default().tests.insert((file, test));
     }
     let mut text = String::from(
-        "# From the paper to the code\n\nMade from the comments that name an equation or a decision ([D1 to D45](../decisions.md): what this project does where the paper is silent, ambiguous or wrong), from the names of the tests, and from the tests that the page of decisions names; `UPDATE_EXPECT=1 cargo test -p hapo-tidy --test it paper_map` writes it anew.\n\n| | what | code | tests |\n|---|---|---|---|\n",
+        "# From the paper to the code\n\nMade from the comments that name an equation or a decision ([D1 to D47](../decisions.md): what this project does where the paper is silent, ambiguous or wrong), from the names of the tests, and from the tests that the page of decisions names; `UPDATE_EXPECT=1 cargo test -p hapo-tidy --test it paper_map` writes it anew.\n\n| | what | code | tests |\n|---|---|---|---|\n",
     );
     let mut untested = Vec::new();
     for (reference, about) in ABOUT {
