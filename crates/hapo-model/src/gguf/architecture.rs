@@ -25,7 +25,7 @@ const fn row(name: &'static str, family: &'static str, is_interleaved: bool) -> 
     Architecture { name, family, is_interleaved }
 }
 
-pub(super) const ARCHITECTURES: [Architecture; 10] = [
+pub(super) const ARCHITECTURES: [Architecture; 11] = [
     row("llama", "llama", true),
     row("llama", "mistral", true),
     row("qwen2", "qwen2", false),
@@ -36,6 +36,7 @@ pub(super) const ARCHITECTURES: [Architecture; 10] = [
     row("olmo2", "olmo2", false),
     row("olmo2", "olmo3", false),
     row("phi3", "phi3", false),
+    row("exaone4", "exaone4", false),
 ];
 
 /// Keys of an architecture, and the field that has the same value.
