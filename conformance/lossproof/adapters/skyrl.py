@@ -70,6 +70,8 @@ def _step(case: Case, cut: Cut | None, reductions: dict[str, str]) -> dict[str, 
         raise NotApplicable(f"no {name} by {hyper['aggregate']}")
     if hyper.get("kl") not in (None, "k1", "k2", "k3") or hyper.get("kl_coef") or hyper.get("divisor"):
         raise NotApplicable("no such term")
+    if name == "gspo" and "dual_clip" in hyper:
+        raise NotApplicable("GSPO without a dual clip")
     if hyper.get("kl") and hyper["aggregate"] != "seq-mean-token-mean":
         raise NotApplicable("its KL is a mean over sequences")
     config = configuration(hyper)

@@ -73,6 +73,8 @@ def train_step(case: Case, cut: Cut | None) -> dict[str, Any]:
     hyper = only(case, "surrogate", "dual_clip")
     if hyper["surrogate"] not in ("ppo", "gspo") or hyper["aggregate"] not in AGGREGATES:
         raise NotApplicable(f"no {hyper['surrogate']} by {hyper['aggregate']}")
+    if hyper["surrogate"] == "gspo" and "dual_clip" in hyper:
+        raise NotApplicable("GSPO without a dual clip")
     absent("torch.utils.tensorboard")
     from trinity.trainer.verl.losses import build_trinity_loss
 
@@ -113,6 +115,8 @@ def function_of(case: Case, cut: Cut) -> Any:
     how = {"loss_agg_mode": hyper["aggregate"]}
     clip = {"clip_range_low": hyper.get("clip_low"), "clip_range_high": hyper.get("clip_high")}
     name = hyper["surrogate"]
+    if name == "gspo" and "dual_clip" in hyper:
+        raise NotApplicable("GSPO without a dual clip")
     if name == "ppo":
         function = PPOPolicyLossFn(**clip, **how, clip_ratio_c=hyper.get("dual_clip", 1e9))
     elif name == "gspo":

@@ -98,6 +98,8 @@ def loss_of(case: Case, *, alone: bool) -> Any:
         raise NotApplicable(f"no {hyper['aggregate']}")
     if hyper.get("kl_coef"):
         raise NotApplicable("no squared log-ratio beside DPPO")
+    if name == "gspo" and "dual_clip" in hyper:
+        raise NotApplicable("GSPO without a dual clip")
     config = configuration(hyper)
     weights = correction(case)
 
