@@ -287,6 +287,24 @@ fn check_counts_the_solutions_that_the_rule_of_answers_loses() {
     );
     assert!(said(&["--extraction", "boxed"]).contains("1 of 4 solutions"));
     assert!(said(&["--extraction", "any"]).contains("3 of 4 solutions"));
+    // Solutions that are words and nothing else.
+    fs::write(dir.path().join("rows.jsonl"), row("5").replace("\"5\"", "\"pear plum\"")).unwrap();
+    let exact = "with `--grader exact --extraction whole`, 1 more would count";
+    assert!(said(&[]).contains(exact), "{}", said(&[]));
+}
+
+#[test]
+fn a_misspelt_column_is_named_where_its_field_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("rows.csv"), "problem,answr\n1+1?,2\n").unwrap();
+    let output = hapo(dir.path(), &["data", "check", "rows.csv"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("got nothing; fields that are not read: answr"), "{said}");
+    // The field is there: what stands in it is the fault.
+    fs::write(dir.path().join("rows.csv"), "problem,answer,note\n1+1?,,2\n").unwrap();
+    let output = hapo(dir.path(), &["data", "check", "rows.csv"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.ends_with("got null\n"), "{said}");
 }
 
 #[test]
