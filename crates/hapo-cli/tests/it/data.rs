@@ -281,7 +281,7 @@ fn check_counts_the_solutions_that_the_rule_of_answers_loses() {
     let announced = said(&[]);
     assert!(
         announced.starts_with(
-            "correct by grader `math` with extraction `announced`: 2 of 4 solutions\nwith `--extraction any`, 1 more would count"
+            "correct by grader `math` with extraction `announced`: 2 of 4 solutions\nwith `--extraction whole`, 1 more would count"
         ),
         "{announced}"
     );
