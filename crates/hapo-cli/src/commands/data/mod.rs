@@ -491,9 +491,9 @@ struct Solutions {
     all: u64,
 }
 
-/// A grader and where it reads an answer.
+/// The grader, and where it reads an answer.
 struct Rule {
-    options: String,
+    extraction: Extraction,
     grader: Extracting<'static>,
     /// Correct solutions, of another rule than the first those that are wrong by that.
     correct: u64,
@@ -501,17 +501,13 @@ struct Rule {
 
 impl Solutions {
     fn new(grader: Option<&'static dyn Grader>, extraction: Extraction) -> Self {
-        let rule = |name: &str, grader, (rule, extraction): (&str, Extraction)| {
-            let grader = Extracting::new(grader, extraction);
-            Rule { options: format!("{name}--extraction {rule}"), grader, correct: 0 }
-        };
-        let asked = grader.map(|it| rule("", it, (extraction.name(), extraction)));
-        let mut rules: Vec<Rule> = asked.into_iter().collect();
-        if let Some(grader) = grader.filter(|it| it.reads_answers()) {
-            let exact = hapo_verify::grader("exact").expect("there is this grader");
-            for (name, grader) in [("", grader), ("--grader exact ", exact)] {
-                rules.extend(Extraction::ALL.iter().map(|it| rule(name, grader, *it)));
-            }
+        let mut rules = Vec::new();
+        if let Some(grader) = grader {
+            let others = if grader.reads_answers() { Extraction::ALL } else { &[] };
+            let all = std::iter::once(extraction).chain(others.iter().map(|it| it.1));
+            let rule =
+                |it| Rule { extraction: it, grader: Extracting::new(grader, it), correct: 0 };
+            rules.extend(all.map(rule));
         }
         Self { rules, all: 0 }
     }
@@ -546,7 +542,8 @@ impl Solutions {
         if let Some(best) = others.iter().rev().max_by_key(|it| it.correct)
             && best.correct > 0
         {
-            errln!("with `{}`, {} more would count", best.options, best.correct);
+            let (rule, more) = (best.extraction.name(), best.correct);
+            errln!("with `--extraction {rule}`, {more} more would count");
         }
     }
 }
