@@ -125,7 +125,7 @@ enum Command {
     Replay(replay::Args),
     /// Ask a teacher for solutions, verify them, and keep the best
     Teacher(teacher::Args),
-    /// Print when the teacher may help, step by step
+    /// Print when the teacher may help, step by step; of a recipe: hapo plan
     Schedule(schedule::Args),
     /// Explain the keys of a recipe
     Recipe(recipe::Args),

@@ -9,8 +9,14 @@ pub fn nothing_learned(metrics: &Columns) -> Option<&'static str> {
     let is_flat = |values: &[f64]| values.windows(2).all(|pair| pair[0] == pair[1]);
     let looks = [SUCCESS, HELD_OUT_REWARD].map(|name| finite(metrics, name));
     let rewards = finite(metrics, REWARD);
-    if rewards.is_empty() || !is_flat(&rewards) || !looks.iter().all(|it| is_flat(it)) {
+    if rewards.is_empty() {
         return None;
+    }
+    if !is_flat(&rewards) || !looks.iter().all(|it| is_flat(it)) {
+        let at_end = rewards.iter().rev().take(rewards.len().div_ceil(10));
+        let mut at_end = at_end.chain(looks.iter().filter_map(|it| it.last()));
+        let is_lost = !looks[0].is_empty() && at_end.all(|it| *it == 0.0);
+        return is_lost.then_some("at the end no answer is correct");
     }
     let solved = finite(metrics, "verify/correct").iter().sum::<f64>();
     if solved == 0.0 && looks[0].iter().all(|it| *it == 0.0) {
@@ -124,6 +130,11 @@ mod tests {
         let same = Some("the reward was the same in every step");
         assert_eq!(of(&[(1.0, 8.0, None), (1.0, 8.0, Some(1.0))]), same);
         assert_eq!(of(&[(1.0, 8.0, None)]), None);
+        // Learned, and lost again.
+        let lost = Some("at the end no answer is correct");
+        assert_eq!(of(&[(0.5, 4.0, Some(0.25)), (0.0, 0.0, Some(0.0))]), lost);
+        assert_eq!(of(&[(0.5, 4.0, Some(0.0)), (0.25, 2.0, None)]), None);
+        assert_eq!(of(&[(0.5, 4.0, None), (0.0, 0.0, None)]), None);
         // A custom reward below its success.
         assert_eq!(of(&[(0.25, 0.0, None), (0.5, 0.0, None)]), None);
         assert_eq!(nothing_learned(&logged(&[serde_json::json!({ "loss": 2 })])), None);

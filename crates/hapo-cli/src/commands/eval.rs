@@ -129,6 +129,9 @@ pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print no progress
+    #[arg(long)]
+    quiet: bool,
 }
 
 const SPLITS: &[(&str, Split)] =
@@ -153,11 +156,15 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         errln!("warning: {warning}");
     }
     let completions = plan.sets.iter().map(|it| it.dataset.examples.len() * it.completions);
-    errln!("grader `{}`, extraction `{}`", plan.grader.name(), args.extraction.name());
-    let progress = CountProgress::new("eval", completions.sum::<usize>() as u64, "completions");
+    let progress = (!args.quiet).then(|| {
+        errln!("grader `{}`, extraction `{}`", plan.grader.name(), args.extraction.name());
+        CountProgress::new("eval", completions.sum::<usize>() as u64, "completions")
+    });
     let observer = |at: Progress| {
         let share = at.correct as f64 / at.completions as f64;
-        progress.at(at.completions as u64, &format!("{:.1} % correct", 100.0 * share));
+        if let Some(progress) = &progress {
+            progress.at(at.completions as u64, &format!("{:.1} % correct", 100.0 * share));
+        }
     };
     let scores = match (&args.endpoint, &template) {
         (Some(endpoint), _) => {
@@ -176,7 +183,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         }
         (None, None) => unreachable!("a local model has its template"),
     };
-    progress.finish();
+    if let Some(progress) = &progress {
+        progress.finish();
+    }
     if args.json {
         outln!("{}", serde_json::to_string(&scores)?);
         return Ok(());

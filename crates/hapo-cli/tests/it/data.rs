@@ -281,12 +281,30 @@ fn check_counts_the_solutions_that_the_rule_of_answers_loses() {
     let announced = said(&[]);
     assert!(
         announced.starts_with(
-            "correct by grader `math` with extraction `announced`: 2 of 4 solutions\nwith `--extraction any`, 1 more would count"
+            "correct by grader `math` with extraction `announced`: 2 of 4 solutions\nwith `--extraction whole`, 1 more would count"
         ),
         "{announced}"
     );
     assert!(said(&["--extraction", "boxed"]).contains("1 of 4 solutions"));
     assert!(said(&["--extraction", "any"]).contains("3 of 4 solutions"));
+    // Solutions that are words and nothing else.
+    fs::write(dir.path().join("rows.jsonl"), row("5").replace("\"5\"", "\"pear plum\"")).unwrap();
+    let whole = "0 of 1 solution\nwith `--extraction whole`, 1 more would count";
+    assert!(said(&[]).contains(whole), "{}", said(&[]));
+}
+
+#[test]
+fn a_misspelt_column_is_named_where_its_field_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("rows.csv"), "problem,answr\n1+1?,2\n").unwrap();
+    let output = hapo(dir.path(), &["data", "check", "rows.csv"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("got nothing; fields that are not read: answr"), "{said}");
+    // The field is there: what stands in it is the fault.
+    fs::write(dir.path().join("rows.csv"), "problem,answer,note\n1+1?,,2\n").unwrap();
+    let output = hapo(dir.path(), &["data", "check", "rows.csv"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.ends_with("got null\n"), "{said}");
 }
 
 #[test]

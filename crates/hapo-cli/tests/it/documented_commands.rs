@@ -15,6 +15,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("hapo quickstart", "minutes"),
     ("recipes/real", "a model of a Python package"),
     ("runs/real", "the run of that model"),
+    ("runs/tickets", "a model of a Python package"),
     (".gguf", "a file that a package or a hub has"),
     ("--suite math6", "the paper's benchmarks, and a model"),
     ("--endpoint", "a server"),

@@ -38,6 +38,13 @@ fn a_server_is_evaluated_and_a_cut_record_is_resumed() {
     server.set(Mood::Calm);
     assert_eq!(run("cut.jsonl"), whole);
     assert_eq!(server.answers(), 0);
+    let said = |more: &[&str]| {
+        let fixed = ["eval", "--model", "sums", "--data", "sums.jsonl", "--k", "4", "--json"];
+        let server = ["--endpoint", &server.endpoint, "--out", "cut.jsonl"];
+        hapo(dir.path(), &[&fixed[..], &server, more].concat()).stderr
+    };
+    assert!(!said(&[]).is_empty());
+    assert_eq!(said(&["--quiet"]), b"");
 
     // A record of other settings is refused.
     let message = refuse(

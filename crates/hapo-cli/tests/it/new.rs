@@ -395,6 +395,19 @@ fn a_new_recipe_may_have_stages_a_name_and_a_template() {
         ["train", "my.toml", "--quiet", "--run-dir", "run", "--set", "optim.mini_batch_prompts=1"];
     let done = succeed(dir.path(), &[&train[..], &few].concat());
     assert!(done.contains("sft: 1 step done") && done.contains("grpo: 1 step done"), "{done}");
+    // What the untrained model writes says little of a stage behind imitation.
+    let new = |method: &str| {
+        let new = ["new", "--model", "builtin:base", "--data", "sums.jsonl", "-o", "my.toml"];
+        let more = ["--force", "--template", "chatml", "--method", method];
+        said(dir.path(), &[&new[..], &more].concat())
+    };
+    assert!(
+        new("sft,grpo").contains("2 stages of 20 steps, the last about"),
+        "{}",
+        new("sft,grpo")
+    );
+    assert!(!new("sft,grpo").contains("warning: "), "{}", new("sft,grpo"));
+    assert!(new("grpo").contains("warning: "), "{}", new("grpo"));
 }
 
 /// A file with the rows of `columns`, each a row's fields beside its problem and answer.

@@ -1019,7 +1019,7 @@ fn problems_that_are_trained_on_as_well_are_said_before_the_start() {
     std::fs::write(own.path("d.jsonl"), rows.join("\n") + "\n" + &again + "\n").unwrap();
     let (code, _, stderr) = own.train("twice", &[]);
     assert_eq!(code, 0, "{stderr}");
-    let said = "q1 and r1 are the same problem in two layouts";
+    let said = "q1 and r1 are the same problem";
     assert!(stderr.contains(said), "{stderr}");
 }
 

@@ -166,10 +166,11 @@ impl<'a> Rows<'a> {
                 return Err(fault(name, "the field once", "it twice"));
             }
         }
-        let mut example = match columns {
-            Some(columns) => columns.read(fields)?,
-            None => layout.read(fields)?,
+        let read = match columns {
+            Some(columns) => columns.read(fields),
+            None => layout.read(fields),
         };
+        let mut example = read.map_err(|fault| with_unread(fault, fields, is_known))?;
         example.row = raw.number;
         for gold in std::iter::once(&mut example.answer).chain(&mut example.other_answers) {
             if let Some(digits) = without_exponent(gold) {
@@ -225,6 +226,16 @@ impl<'a> Rows<'a> {
         }
         Ok(())
     }
+}
+
+/// A field that is missing may be there under another name.
+fn with_unread(mut fault: Fault, fields: &Object, is_known: impl Fn(&str) -> bool) -> Fault {
+    let names = || fields.0.iter().map(|it| it.0.as_str());
+    let unread: Vec<&str> = names().filter(|name| !is_known(name)).take(8).collect();
+    if !unread.is_empty() && names().all(|name| name != fault.field) {
+        fault.got += &format!("; fields that are not read: {}", unread.join(", "));
+    }
+    fault
 }
 
 fn bad_row(file: String, row: u64, container: Container, fault: Fault) -> BadRow {

@@ -486,52 +486,64 @@ fn check_columns(file: &Path, reading: &Reading) -> Result<()> {
 
 /// Verdicts on the solutions of rows.
 struct Solutions {
-    /// By the rule, and by whatever the grader finds.
-    graders: Option<[Extracting<'static>; 2]>,
+    /// The rule that was asked for, then others by which more might count.
+    rules: Vec<Rule>,
     all: u64,
+}
+
+/// The grader, and where it reads an answer.
+struct Rule {
+    extraction: Extraction,
+    grader: Extracting<'static>,
+    /// Correct solutions, of another rule than the first those that are wrong by that.
     correct: u64,
-    /// Correct by whatever the grader finds alone.
-    lost: u64,
 }
 
 impl Solutions {
     fn new(grader: Option<&'static dyn Grader>, extraction: Extraction) -> Self {
-        let graders =
-            grader.map(|it| [extraction, Extraction::Any].map(|rule| Extracting::new(it, rule)));
-        Self { graders, all: 0, correct: 0, lost: 0 }
+        let mut rules = Vec::new();
+        if let Some(grader) = grader {
+            let others = if grader.reads_answers() { Extraction::ALL } else { &[] };
+            let all = std::iter::once(extraction).chain(others.iter().map(|it| it.1));
+            let rule =
+                |it| Rule { extraction: it, grader: Extracting::new(grader, it), correct: 0 };
+            rules.extend(all.map(rule));
+        }
+        Self { rules, all: 0 }
     }
 
     fn add(&mut self, row: &Row) -> Result<()> {
-        let (Row::Good(example), Some(graders)) = (row, &self.graders) else {
-            return Ok(());
-        };
-        if example.teachers.is_empty() {
-            return Ok(());
-        }
-        let golds = graders.each_ref().map(|it| gold_of(it, example));
-        let [Ok(by_rule), Ok(by_any)] = golds else {
+        let (Row::Good(example), false) = (row, self.rules.is_empty()) else {
             return Ok(());
         };
         for solution in &example.teachers {
             self.all += 1;
-            if is_correct(&by_rule, solution)? {
-                self.correct += 1;
-            } else if graders[0].reads_answers() && is_correct(&by_any, solution)? {
-                self.lost += 1;
+            for (number, rule) in self.rules.iter_mut().enumerate() {
+                let Ok(gold) = gold_of(&rule.grader, example) else { continue };
+                let is_correct = is_correct(&gold, solution)?;
+                rule.correct += u64::from(is_correct);
+                if is_correct && number == 0 {
+                    break;
+                }
             }
         }
         Ok(())
     }
 
     fn say(&self, args: &Check) {
+        let [asked, others @ ..] = &self.rules[..] else { return };
         if self.all == 0 {
             return;
         }
-        let (correct, rule) = (self.correct, args.extraction.name());
+        let (correct, rule) = (asked.correct, args.extraction.name());
         let all = counted(self.all, "solution", "solutions");
         errln!("correct by grader `{}` with extraction `{rule}`: {correct} of {all}", args.grader);
-        if self.lost > 0 {
-            errln!("with `--extraction any`, {} more would count", self.lost);
+        // Of equal ones the first is the strictest.
+        if let Some(best) = others.iter().rev().max_by_key(|it| it.correct)
+            && best.correct > 0
+        {
+            let (rule, more) = (best.extraction.name(), best.correct);
+            errln!("with `--extraction {rule}`, {more} more would count");
         }
     }
 }

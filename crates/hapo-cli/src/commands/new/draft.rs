@@ -242,10 +242,10 @@ impl Found {
     pub(super) fn length(&self, planned: &Estimate, chosen: &Chosen) -> String {
         let steps = counted(chosen.steps, "step", "steps");
         let stages = match self.methods.len() {
-            1 => String::new(),
-            n => format!("{n} stages, the last of "),
+            1 => steps,
+            n => format!("{n} stages of {steps}, the last"),
         };
-        format!("{stages}{steps} about {}", duration(planned.seconds() * pace(planned, chosen)))
+        format!("{stages} about {}", duration(planned.seconds() * pace(planned, chosen)))
     }
 }
 
@@ -282,7 +282,7 @@ impl Toml {
     }
 
     fn line(&mut self, text: &str, why: &str) {
-        let line = if why.is_empty() { text.to_owned() } else { format!("{text:<31}# {why}") };
+        let line = if why.is_empty() { text.to_owned() } else { format!("{text:<30} # {why}") };
         self.0 += &(line + "\n");
     }
 }

@@ -362,7 +362,10 @@ impl Found {
         chosen.seen = run.preflight(PROMPTS)?;
         bar.finish();
         chosen.warnings = run.warnings();
-        chosen.warnings.extend(chosen.seen.iter().flat_map(Preflight::warnings));
+        // A stage of imitation changes the model before the one that was sampled for.
+        if self.methods.iter().all(Method::samples) {
+            chosen.warnings.extend(chosen.seen.iter().flat_map(Preflight::warnings));
+        }
         Ok(chosen)
     }
 
