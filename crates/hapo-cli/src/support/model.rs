@@ -163,7 +163,11 @@ pub(crate) fn open_loaded<D: Device>(
     context: usize,
     device: D,
 ) -> Result<LoadedModel<D>> {
-    let mut loaded = open_beside(named, context, device)?;
+    let open = match named.adapter {
+        None => hapo_train::open_frozen_on,
+        Some(_) => hapo_train::open_model_on,
+    };
+    let mut loaded = open_by(open, named, context, device)?;
     if named.adapter.is_some() {
         loaded.model.merge_adapter()?;
     }
@@ -176,8 +180,17 @@ pub(crate) fn open_beside<D: Device>(
     context: usize,
     device: D,
 ) -> Result<LoadedModel<D>> {
+    open_by(hapo_train::open_frozen_on, named, context, device)
+}
+
+fn open_by<D: Device>(
+    open: fn(&str, usize, D) -> hapo_train::Result<LoadedModel<D>>,
+    named: Named<'_>,
+    context: usize,
+    device: D,
+) -> Result<LoadedModel<D>> {
     let folder = hub::model_folder(named.model)?;
-    let mut loaded = hapo_train::open_model_on(&folder, context, device)?;
+    let mut loaded = open(&folder, context, device)?;
     for it in &loaded.warnings {
         errln!("warning: {it}");
     }

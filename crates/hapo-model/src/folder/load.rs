@@ -56,7 +56,8 @@ fn load_held<D: Device>(
     held: impl Fn(&ModelFolder) -> Held,
 ) -> Result<LoadedModel<D>, Refusal> {
     let opened = open(dir)?;
-    let tokenizer = Tokenizer::open(dir)?;
+    let tokenizer_files = opened.tokenizer_files()?;
+    let tokenizer = Tokenizer::of_files(dir, &tokenizer_files)?;
     tokenizer.check_fits(opened.config.vocab_size)?;
     let context = context(&opened.config);
     let mut model = Model::held(device, opened.config.clone(), context, held(&opened))
@@ -65,7 +66,7 @@ fn load_held<D: Device>(
     Ok(LoadedModel {
         model,
         tokenizer,
-        tokenizer_files: opened.tokenizer_files()?,
+        tokenizer_files,
         warnings: opened.warnings,
         fingerprint: fingerprint.to_string(),
         hash,

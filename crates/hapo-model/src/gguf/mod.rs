@@ -130,6 +130,14 @@ fn map(path: &Path) -> Result<(File, Mmap), Refusal> {
 }
 
 impl Change {
+    /// Rows whose numbers depend on each other.
+    pub(crate) fn together(self) -> usize {
+        match self {
+            Self::Interleaved(rows) => rows,
+            Self::None | Self::PlusOne => 1,
+        }
+    }
+
     /// Makes a folder's numbers of those of the file.
     pub(crate) fn undo(self, values: &mut [f32], columns: usize) {
         self.shift(values, -1.0);
