@@ -154,3 +154,84 @@ kernel! {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::Compute;
+    use crate::cpu::CpuWeight;
+    use crate::isa::multiplies_bf16;
+    use crate::number_format::NumberFormat;
+    use crate::weight::{Held, Matrix};
+
+    /// Every form, from more rows than a thread takes at once, with panels and pairs that are not whole.
+    #[test]
+    fn threads_write_what_one_write_does() {
+        const FROZEN: Held = Held::Frozen(NumberFormat::Bf16);
+        let bf16 = multiplies_bf16().then_some(Compute::Bf16);
+        for (compute, held, together) in
+            [Some(Compute::F32), bf16].into_iter().flatten().flat_map(|compute| {
+                [(Held::Trained, 1), (Held::Trained, 48), (FROZEN, 1), (FROZEN, 20)]
+                    .map(|(held, together)| (compute, held, together))
+            })
+        {
+            let (inputs, outputs) = (67, 6019);
+            let number = |output: usize, input: usize| {
+                let it = (output * 71 + input * 13) % 509;
+                if held == FROZEN { (it % 255) as f32 } else { it as f32 / 3.0 - 80.0 }
+            };
+            let mut whole = vec![0.0; inputs * outputs];
+            for (at, to) in whole.iter_mut().enumerate() {
+                *to = number(at % outputs, at / outputs);
+            }
+            let cpu = Cpu::computing(1, compute).unwrap();
+            let mut one = CpuWeight::zeros(&cpu, [inputs, outputs], held).unwrap();
+            one.write(&cpu, 0, &whole);
+            for threads in [1, 3] {
+                let cpu = Cpu::computing(threads, compute).unwrap();
+                let mut other = CpuWeight::zeros(&cpu, [inputs, outputs], held).unwrap();
+                let published =
+                    Published { rows: outputs, columns: inputs, is_transposed: true, together };
+                let read: ReadRows<'_> = &|rows, take| {
+                    assert!(rows.start.is_multiple_of(together));
+                    assert!(rows.len() < outputs, "a thread holds a few rows");
+                    let values =
+                        rows.flat_map(|output| (0..inputs).map(move |input| number(output, input)));
+                    take(&values.collect::<Vec<_>>());
+                    Ok(())
+                };
+                other.write_published(&cpu, published, read).unwrap();
+                let read = |it: &CpuWeight| {
+                    let mut all = vec![0.0; inputs * outputs];
+                    it.read(&cpu, 0, &mut all);
+                    all
+                };
+                assert!(read(&other) == read(&one), "{compute} {held:?} {threads}");
+                assert!(read(&one) == whole, "{compute} {held:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_refused_rows_are_named() {
+        let cpu = Cpu::new(3).unwrap();
+        let mut plain = CpuWeight::zeros(&cpu, [5000, 100], Held::Plain).unwrap();
+        let published = Published { rows: 5000, columns: 100, is_transposed: false, together: 1 };
+        let copy: ReadRows<'_> = &|rows, take| {
+            let values =
+                rows.flat_map(|row| (0..100).map(move |column| (row * 100 + column) as f32));
+            take(&values.collect::<Vec<_>>());
+            Ok(())
+        };
+        plain.write_published(&cpu, published, copy).unwrap();
+        let mut back = vec![0.0; 500_000];
+        plain.read(&cpu, 0, &mut back);
+        assert!(back.iter().enumerate().all(|(at, it)| *it == at as f32));
+        let refuse: ReadRows<'_> = &|rows, _| match rows.start {
+            0 => Ok(()),
+            row => Err(Refusal::input(format!("row {row}"))),
+        };
+        let first = plain.write_published(&cpu, published, refuse).unwrap_err().to_string();
+        assert_eq!(first, "row 1312");
+    }
+}

@@ -243,12 +243,20 @@ pub fn read_tokenizer_files(dir: &Path) -> Result<Companions, Refusal> {
     Ok(found)
 }
 
+/// As [`read_tokenizer_files`], without the tokenizer itself, which takes a while to make of a GGUF file.
+pub fn read_chat_files(dir: &Path) -> Result<Companions, Refusal> {
+    match gguf::find(dir)? {
+        Some(file) => gguf::chat_files(&file),
+        None => read_tokenizer_files(dir),
+    }
+}
+
 impl ModelFolder {
     /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of
     /// `tokenizer_config.json`, there the one named `default` when it holds several. `None` when the
     /// folder has none, as base models often do.
     pub fn chat_template(&self) -> Result<Option<String>, Refusal> {
-        chat::template(&self.tokenizer_files()?, &self.dir)
+        chat::template(&read_chat_files(&self.dir)?, &self.dir)
     }
 }
 

@@ -67,6 +67,13 @@ pub(crate) fn tokenizer_files(path: &Path) -> Result<Companions, Refusal> {
     tokens::files(&Gguf::parse(path, &map)?)
 }
 
+/// The same without the tokenizer.
+pub(crate) fn chat_files(path: &Path) -> Result<Companions, Refusal> {
+    let (_, map) = map(path)?;
+    let gguf = Gguf::parse(path, &map)?;
+    tokens::chat_files(&gguf, &tokens::Tokens::read(&gguf)?)
+}
+
 /// A tensor under the name that it has in a folder, or under its own where it has none there.
 pub(crate) struct Entry {
     pub(crate) name: String,

@@ -61,11 +61,7 @@ pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result
 
 /// As [`open_model_on`], for weights that are read only: where the folder has its matrices in bf16 or in blocks of small
 /// integers, they are held in bf16 alone.
-pub fn open_frozen_on<D: Device>(
-    path: &str,
-    context: usize,
-    device: D,
-) -> Result<LoadedModel<D>> {
+pub fn open_frozen_on<D: Device>(path: &str, context: usize, device: D) -> Result<LoadedModel<D>> {
     Ok(lora::open(path, context, device, Use::Read)?.loaded)
 }
 
@@ -129,8 +125,8 @@ impl<D: Device> Run<D> {
             }
             ModelSource::Stage(name, _) => return Err(of_another_recipe(name)),
         };
-        let LoadedModel { mut model, tokenizer, tokenizer_files, mut warnings, fingerprint, hash } =
-            loaded;
+        let LoadedModel { mut model, tokenizer, tokenizer_files, mut warnings, .. } = loaded;
+        let (fingerprint, hash) = (loaded.fingerprint, loaded.hash);
         laps.lap("weights");
         check_kv_memory(plan, &model)?;
         let name = match &model_source {
