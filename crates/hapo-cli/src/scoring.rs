@@ -6,6 +6,7 @@ use anyhow::Result;
 use hapo_core::Truncated;
 use hapo_data::{Dataset, TemplateChoice};
 use hapo_eval::{Completions, LocalModel, Plan, ProblemResult, ProblemSet, PromptForm, Sampling};
+use hapo_kernels::Cpu;
 use hapo_sampler::ChatFormat;
 use hapo_verify::{Extracting, Extraction, MATH};
 
@@ -72,7 +73,8 @@ pub fn evaluate_sets(
     limits: ScoringLimits,
 ) -> Result<Vec<Vec<ProblemResult>>> {
     let ScoringLimits { max_new_tokens, seed, threads } = limits;
-    let mut loaded = hapo_train::open_model(model, PROMPT_TOKENS + max_new_tokens, threads)?;
+    let mut loaded =
+        hapo_train::open_frozen_on(model, PROMPT_TOKENS + max_new_tokens, Cpu::new(threads)?)?;
     let template = hapo_sampler::choose_template(format.template, model, &loaded.tokenizer_files)?;
     loaded.model.pack_for_decode()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;

@@ -69,4 +69,5 @@ pub use shapes::{
 pub use span::{Buffer, Span, SpanMut};
 pub use weight::{
     Heads, Held, LowRank, Matrix, Numbers, NumbersMut, Output, PairPlace, Paired, Placed,
+    Published, ReadRows,
 };

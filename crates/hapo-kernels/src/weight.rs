@@ -1,6 +1,9 @@
 //! Weight matrices as operations are given them: how they are to be held, where their numbers go.
 
 use std::fmt::Debug;
+use std::ops::Range;
+
+use hapo_core::Refusal;
 
 use crate::error::DeviceError;
 use crate::number_format::NumberFormat;
@@ -46,9 +49,69 @@ pub trait Matrix<D>: Send + Sync + Debug + Sized {
     fn write(&mut self, device: &D, first: usize, from: &[f32]);
     /// Device to host: the same.
     fn read(&self, device: &D, first: usize, to: &mut [f32]);
+    /// Host to device: the whole matrix, of whose published form `read` hands over some rows. A CPU asks for a few at a
+    /// time, on all threads, so that nobody holds a copy of the matrix.
+    ///
+    /// # Errors
+    /// That of the first rows which `read` refuses.
+    fn write_published(
+        &mut self,
+        device: &D,
+        published: Published,
+        read: ReadRows<'_>,
+    ) -> Result<(), Refusal> {
+        read(0..published.rows, &mut |values| {
+            published.each_band(values, |first, from| self.write(device, first, from));
+        })
+    }
     /// Prepares it for decoding, without a change of any result; whether it will be faster. Writes undo it.
     fn pack_for_decode(&mut self, _device: &D) -> Result<bool, DeviceError> {
         Ok(false)
+    }
+}
+
+/// Hands the numbers of some published rows to its second argument.
+pub type ReadRows<'a> =
+    &'a (dyn Fn(Range<usize>, &mut dyn FnMut(&[f32])) -> Result<(), Refusal> + Sync);
+
+/// A matrix as model folders have it.
+#[derive(Clone, Copy, Debug)]
+pub struct Published {
+    /// Its rows.
+    pub rows: usize,
+    /// Numbers of a row.
+    pub columns: usize,
+    /// A row is a column of the matrix.
+    pub is_transposed: bool,
+    /// Rows that are read together.
+    pub together: usize,
+}
+
+impl Published {
+    /// Hands over the numbers in the order of the device, piece by piece, each with its first element.
+    fn each_band(self, published: &[f32], mut write: impl FnMut(usize, &[f32])) {
+        const BAND: usize = 32;
+        // Results are written by whole cache lines: columns of a large matrix are far apart, and share the cache's sets.
+        const ACROSS: usize = 16;
+        let Self { rows: outputs, columns: inputs, .. } = self;
+        if !self.is_transposed {
+            return write(0, published);
+        }
+        let mut piece = vec![0.0; BAND.min(inputs) * outputs];
+        for first in (0..inputs).step_by(BAND) {
+            let n = BAND.min(inputs - first);
+            for (block, rows) in published.chunks(ACROSS * inputs).enumerate() {
+                let mut tile = [[0.0; BAND]; ACROSS];
+                for (to, row) in tile.iter_mut().zip(rows.chunks_exact(inputs)) {
+                    to[..n].copy_from_slice(&row[first..first + n]);
+                }
+                for i in 0..n {
+                    let to = &mut piece[i * outputs + block * ACROSS..][..rows.len() / inputs];
+                    to.iter_mut().zip(&tile).for_each(|(to, row)| *to = row[i]);
+                }
+            }
+            write(first * outputs, &piece[..n * outputs]);
+        }
     }
 }
 

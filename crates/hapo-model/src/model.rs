@@ -5,8 +5,8 @@
 
 use hapo_core::Refusal;
 use hapo_kernels::{
-    Buffer, Device, EmbeddingLayout, Held, Matrix, NumberFormat, Numbers, NumbersMut, Placed, Span,
-    SpanMut,
+    Buffer, Device, EmbeddingLayout, Held, Matrix, NumberFormat, Numbers, NumbersMut, Placed,
+    ReadRows, Span, SpanMut,
 };
 
 use crate::config::Config;
@@ -282,8 +282,12 @@ impl<D: Device> Model<D> {
         let (is_adapters, index) = (found.is_adapters, found.index);
         let device = self.device.clone();
         let mut tensors = if is_adapters { self.pairs_mut() } else { self.tensors_mut() };
-        let tensor = &mut tensors[index];
-        param.held(published, |first, from| write(&device, tensor, first, from))
+        param.check(published.len())?;
+        let row = param.len / param.shape[0];
+        fill(&device, &param, &mut tensors[index], 1, &|rows, take| {
+            take(&published[rows.start * row..rows.end * row]);
+            Ok(())
+        })
     }
 
     /// A tensor in its published order.
@@ -616,7 +620,25 @@ fn read<D: Device>(device: &D, tensor: &Tensor<'_, D>, first: usize, to: &mut [f
     }
 }
 
-/// The same the other way.
+/// A whole tensor, of which `read` hands over rows in their published order, `together` or a multiple of it.
+pub(crate) fn fill<D: Device>(
+    device: &D,
+    param: &Param,
+    tensor: &mut TensorMut<'_, D>,
+    together: usize,
+    read: ReadRows<'_>,
+) -> Result<(), Refusal> {
+    match tensor {
+        NumbersMut::Span(it) => read(0..param.shape[0], &mut |values| {
+            device.upload(values, it.buf.at_mut(it.offset, values.len()));
+        }),
+        NumbersMut::Weight(it) => {
+            it.write_published(device, param.published_matrix(together), read)
+        }
+    }
+}
+
+/// Elements of a tensor from `first` on, from the host.
 pub(crate) fn write<D: Device>(
     device: &D,
     tensor: &mut TensorMut<'_, D>,

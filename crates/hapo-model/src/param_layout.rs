@@ -7,7 +7,7 @@
 //! between them are padding (always zero).
 
 use hapo_core::Refusal;
-use hapo_kernels::PairPlace;
+use hapo_kernels::{PairPlace, Published};
 
 use crate::config::{Config, TensorSpec};
 
@@ -141,37 +141,10 @@ impl Param {
         }
     }
 
-    /// Hands over a published tensor in the order of the buffer, piece by piece, each with its first element.
-    pub(crate) fn held(
-        &self,
-        published: &[f32],
-        mut write: impl FnMut(usize, &[f32]),
-    ) -> Result<(), Refusal> {
-        const BAND: usize = 32;
-        // Results are written by whole cache lines: columns of a large matrix are far apart, and share the cache's sets.
-        const ACROSS: usize = 16;
-        self.check(published.len())?;
-        if !self.transposed {
-            write(0, published);
-            return Ok(());
-        }
-        let [inputs, outputs] = self.held_shape();
-        let mut piece = vec![0.0; BAND.min(inputs) * outputs];
-        for first in (0..inputs).step_by(BAND) {
-            let n = BAND.min(inputs - first);
-            for (block, rows) in published.chunks(ACROSS * inputs).enumerate() {
-                let mut tile = [[0.0; BAND]; ACROSS];
-                for (to, row) in tile.iter_mut().zip(rows.chunks_exact(inputs)) {
-                    to[..n].copy_from_slice(&row[first..first + n]);
-                }
-                for i in 0..n {
-                    let to = &mut piece[i * outputs + block * ACROSS..][..rows.len() / inputs];
-                    to.iter_mut().zip(&tile).for_each(|(to, row)| *to = row[i]);
-                }
-            }
-            write(first * outputs, &piece[..n * outputs]);
-        }
-        Ok(())
+    /// The matrix in its published order, of which so many rows are read together.
+    pub(crate) fn published_matrix(&self, together: usize) -> Published {
+        let (rows, columns) = (self.shape[0], self.shape[1]);
+        Published { rows, columns, is_transposed: self.transposed, together }
     }
 
     /// In the published order, from elements of the buffer that `read` hands over from one of the tensor's on.
@@ -185,7 +158,7 @@ impl Param {
         all
     }
 
-    fn check(&self, got: usize) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, got: usize) -> Result<(), Refusal> {
         if got == self.len {
             return Ok(());
         }

@@ -52,4 +52,4 @@ pub use run::train::{
     Observer, Outcome, keep_stages, require_no_run, require_run, require_same_run, stage_folder,
     train, train_on,
 };
-pub use run::{Run, open_model, open_model_on, schedule_of};
+pub use run::{Run, open_frozen_on, open_model, open_model_on, schedule_of};

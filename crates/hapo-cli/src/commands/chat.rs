@@ -16,7 +16,7 @@ use hapo_train::ChosenTemplate;
 
 use crate::failure::bad_input;
 use crate::support::arguments::SamplingArgs;
-use crate::support::device::DeviceArg;
+use crate::support::device::{DeviceArg, tell_start};
 use crate::support::model;
 
 /// Talk to a model: each line of standard input is a turn. Ctrl-C ends an answer, Ctrl-D the conversation.
@@ -63,8 +63,9 @@ fn talk<D: Device>(
     device: D,
 ) -> Result<()> {
     let max_new_tokens = args.sampling.max_new_tokens.expect("it has a default");
-    let model::Opened { model, chat_format, .. } =
+    let model::Opened { model, chat_format, seconds, .. } =
         model::open(args.model.named(), template, max_new_tokens, device)?;
+    tell_start(args.device.verbose, &seconds);
     let answerer = Answerer {
         model: &model,
         chat_format: &chat_format,

@@ -25,7 +25,7 @@ use crate::support::arguments::{
     ColumnsArg, ExtraArg, GRADERS, KvArgs, RewardArgs, count, decoding, default_extraction, one_of,
     say_wait, wait_for,
 };
-use crate::support::device::DeviceArg;
+use crate::support::device::{DeviceArg, tell_start};
 use crate::support::{hub, model};
 
 /// Evaluate a model on the built-in task's held-out sets, on the paper's benchmarks or on a file of problems; or print
@@ -333,8 +333,9 @@ fn sample<D: Device>(
     device: D,
 ) -> Result<Vec<Score>> {
     let named = args.named();
-    let model::Opened { mut model, chat_format, fingerprint } =
+    let model::Opened { mut model, chat_format, fingerprint, seconds } =
         model::open(named, template, plan.max_tokens(), device)?;
+    tell_start(args.device.verbose, &seconds);
     plan.local.fingerprints =
         Some(Fingerprints { weights: fingerprint, template: chat_format.template.hash() });
     let mut session = Completions::of_evaluation(plan, args.out.as_deref())?.observed(observer);

@@ -18,7 +18,7 @@ use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::scoring;
 use crate::support::arguments::{KvArgs, SamplingArgs, count, not_an_input};
-use crate::support::device::DeviceArg;
+use crate::support::device::{DeviceArg, tell_start};
 use crate::support::{hub, model};
 
 /// Longest completion, unless another is named.
@@ -174,8 +174,9 @@ fn sample<D: Device>(
     device: D,
 ) -> Result<()> {
     let most = args.sampling.max_new_tokens.unwrap_or(DEFAULT_TOKENS);
-    let model::Opened { mut model, chat_format, fingerprint } =
+    let model::Opened { mut model, chat_format, fingerprint, seconds } =
         model::open(args.model.named(), template, most, device)?;
+    tell_start(args.device.verbose, &seconds);
     model.round_keys_and_values_to(args.kv.kv_dtype);
     plan.local.fingerprints =
         Some(Fingerprints { weights: fingerprint, template: chat_format.template.hash() });

@@ -13,7 +13,7 @@ use hapo_train::{ChosenTemplate, TemplateRequest};
 
 use crate::failure::bad_input;
 use crate::support::arguments::{KvArgs, TEMPLATES, at_least_one};
-use crate::support::device::DeviceArg;
+use crate::support::device::{DeviceArg, tell_start};
 use crate::support::model;
 
 /// Serve a model over HTTP: chat completions and completions, as `openai` clients ask for them.
@@ -83,6 +83,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         host: &args.host,
         port: args.port,
         kv_dtype: args.kv.kv_dtype,
+        verbose: args.device.verbose,
         weights_from: args.weights_from.as_deref(),
         settings: args.settings(),
     };
@@ -96,6 +97,7 @@ struct ServePlan<'a> {
     host: &'a str,
     port: u16,
     kv_dtype: NumberFormat,
+    verbose: bool,
     weights_from: Option<&'a Path>,
     settings: Settings,
 }
@@ -125,9 +127,10 @@ impl Args {
 }
 
 fn serve<D: Device>(plan: ServePlan<'_>, device: D) -> Result<()> {
-    let ServePlan { model, template, host, port, kv_dtype, weights_from, settings } = plan;
+    let ServePlan { model, template, host, port, kv_dtype, verbose, weights_from, settings } = plan;
     let context = settings.cache_tokens;
     let mut loaded = model::open_loaded(model, context, device.clone())?;
+    tell_start(verbose, &loaded.seconds);
     loaded.model.round_keys_and_values_to(kv_dtype);
     let base = model.model.to_owned();
     let new_weights = weights_from.map(|inside| NewWeights {

@@ -8,11 +8,11 @@ use anyhow::Result;
 use hapo_core::{counted, found_at};
 use hapo_data::task::Split;
 use hapo_eval::{ProblemSet, ProblemSets, SetChoice};
-use hapo_kernels::Device;
+use hapo_kernels::{Compute, Device};
 use hapo_run::RunFolder;
 use hapo_train::recipe::{DataSource, EvalSection};
 use hapo_train::{
-    EvalSet, Meter, Metrics, ModelSource, Observer, Outcome, Preflight, ReadAs, Recipe,
+    EvalSet, Meter, Metrics, ModelSource, Observer, Outcome, Overrides, Preflight, ReadAs, Recipe,
     ResumePolicy, RunPlan, Sources,
 };
 
@@ -20,14 +20,17 @@ use crate::commands::export::Tracking;
 use crate::commands::train_summary::Summary;
 use crate::failure::bad_input;
 use crate::progress::{Log, StepProgress, speak_json};
-use crate::support::device::DeviceArg;
+use crate::support::arguments::one_of;
+use crate::support::device::{DeviceArg, DeviceChoice, FORMATS};
+use crate::support::machine::ProductRates;
 use crate::support::overrides::OverrideArgs;
 use crate::support::{hub, interrupt, machine};
 
 /// Train by a recipe.
 #[derive(clap::Args)]
 #[command(
-    before_help = "Example: hapo train builtin:first --run-dir runs/try\n         hapo train builtin:hapo-method --set seed=1 --run-dir runs/hapo-1"
+    before_help = "Example: hapo train builtin:first --run-dir runs/try\n         hapo train builtin:hapo-method --set seed=1 --run-dir runs/hapo-1",
+    mut_arg("compute", |arg| arg.value_parser(one_of(FORMATS)).help("Number format of the factors of matrix products, on any device; sums are f32; auto takes bf16 where this CPU is 1.15 times as fast with it, for the whole run [default: the recipe's, else f32]"))
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Args {
@@ -67,7 +70,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     if args.log == Log::Json {
         speak_json();
     }
-    let stages = Recipe::load_stages(&args.recipe, &args.overrides.computing(args.device.compute))?;
+    let mut overrides = args.overrides.computing(args.device.compute);
+    let mut stages = Recipe::load_stages(&args.recipe, &overrides)?;
+    if args.device.compute.is_auto() {
+        overrides.set.push(format!("compute={}", args.faster(&stages, threads)?));
+        stages = Recipe::load_stages(&args.recipe, &overrides)?;
+    }
     let compute = stages[0].compute();
     if let Some(it) = stages.iter().find(|it| it.compute() != compute) {
         let (other, name) = (it.compute(), it.name());
@@ -167,6 +175,21 @@ impl Args {
                 .map_or_else(|| "run".to_owned(), |it| it.to_string_lossy().into_owned()),
         };
         Ok(PathBuf::from("runs").join(name))
+    }
+
+    /// The format of `--compute auto`: the faster one here, or that of the run which goes on.
+    fn faster(&self, stages: &[Recipe], threads: usize) -> Result<Compute> {
+        if self.device.device != DeviceChoice::Cpu {
+            let hint = "name the format: --compute bf16";
+            return Err(bad_input("--compute auto compares the formats of a CPU", hint));
+        }
+        if self.resume {
+            let kept = Recipe::load_stages(&self.run_dir(stages)?, &Overrides::default())?;
+            return Ok(kept[0].compute());
+        }
+        let Some(rates) = ProductRates::measure(threads)? else { return Ok(Compute::F32) };
+        errln!("compute = \"{}\": {rates}", rates.faster());
+        Ok(rates.faster())
     }
 
     fn observer(&self, recipe: &Recipe) -> Result<ProgressObserver> {

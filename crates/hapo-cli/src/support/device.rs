@@ -7,6 +7,7 @@ use hapo_kernels::{Compute, Cpu};
 
 use crate::failure::bad_input;
 use crate::support::arguments::one_of;
+use crate::support::machine::ProductRates;
 
 /// Where a model is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,7 @@ pub struct DeviceArg {
     /// The rounding of products' factors.
     #[command(flatten)]
     pub compute: ComputeArg,
-    /// Say which GPU, driver and libraries are used
+    /// Say which GPU, driver and libraries are used, and how long the parts of the start took
     #[arg(short, long)]
     pub verbose: bool,
 }
@@ -36,19 +37,55 @@ pub struct DeviceArg {
 pub struct ComputeArg {
     /// Number format of the factors of matrix products, on any device; sums are f32 [default: the recipe's where there is one,
     /// else f32]
-    #[arg(long, value_name = "FORMAT", value_parser = one_of(Compute::ALL))]
-    compute: Option<Compute>,
+    #[arg(long, value_name = "FORMAT", value_parser = one_of(&FORMATS[1..]))]
+    compute: Option<Asked>,
 }
+
+/// What the option may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// The faster of f32 and bf16.
+    Auto,
+    Format(Compute),
+}
+
+/// What `hapo train` takes; other commands take all but the first.
+pub(crate) const FORMATS: &[(&str, Asked)] = &[
+    ("auto", Asked::Auto),
+    ("f32", Asked::Format(Compute::F32)),
+    ("tf32", Asked::Format(Compute::Tf32)),
+    ("bf16", Asked::Format(Compute::Bf16)),
+];
 
 impl ComputeArg {
     /// The format on the command line, else f32.
     pub fn or_f32(self) -> Compute {
-        self.compute.unwrap_or_default()
+        self.named().unwrap_or_default()
+    }
+
+    fn named(self) -> Option<Compute> {
+        match self.compute {
+            Some(Asked::Format(it)) => Some(it),
+            Some(Asked::Auto) | None => None,
+        }
+    }
+
+    /// True if the faster format is asked for.
+    pub(crate) fn is_auto(self) -> bool {
+        self.compute == Some(Asked::Auto)
     }
 
     /// As an override of a recipe's key.
     pub(crate) fn set(self) -> Option<String> {
-        self.compute.map(|it| format!("compute={it}"))
+        self.named().map(|it| format!("compute={it}"))
+    }
+}
+
+/// Says how long the parts of a start took, where `verbose` asks for it.
+pub(crate) fn tell_start(verbose: bool, parts: &[(&str, f64)]) {
+    if verbose {
+        let parts: Vec<_> = parts.iter().map(|(part, s)| format!("{part} {s:.2} s")).collect();
+        errln!("start  {}", parts.join(", "));
     }
 }
 
@@ -84,9 +121,16 @@ impl std::fmt::Display for DeviceChoice {
     }
 }
 
-/// The CPU; products that it does not have are bad input.
+/// The CPU; products that it does not have are bad input. Warns of bf16 that is no faster than f32.
 pub fn cpu(threads: usize, compute: Compute) -> Result<Cpu> {
-    Ok(Cpu::computing(threads, compute)?)
+    let cpu = Cpu::computing(threads, compute)?;
+    if compute == Compute::Bf16
+        && let Some(rates) = ProductRates::measure(threads)?
+        && rates.faster() == Compute::F32
+    {
+        errln!("warning: compute = \"bf16\" rounds and gains nothing on this processor: {rates}");
+    }
+    Ok(cpu)
 }
 
 /// A GPU; one that cannot be opened is bad input. Prints the device if `verbose`; always prints environment variables

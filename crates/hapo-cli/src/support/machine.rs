@@ -5,12 +5,10 @@ use std::time::Instant;
 use anyhow::Result;
 use hapo_kernels::{
     Accumulate, Buffer, Compute, Cpu, CpuWeight, Device, Held, Isa, MatShape, Matrix, NumberFormat,
-    Numbers, Output,
+    Numbers, Output, multiplies_bf16,
 };
 use hapo_model::Config;
 use hapo_train::plan::DeviceSpec;
-
-use crate::support::device::cpu;
 
 /// The rates that a CPU reaches.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +23,40 @@ pub struct Rates {
 /// readings of 512 MB.
 pub fn rates(cpu: &Cpu, shape: MatShape) -> Result<Rates> {
     Ok(Rates { flops: product_rate(cpu, shape)?, bandwidth: bandwidth(cpu)? })
+}
+
+/// What products of f32 and of bf16 factors reach, in operations per second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProductRates {
+    f32: f64,
+    bf16: f64,
+}
+
+impl ProductRates {
+    /// How many times as fast bf16 has to be, that its rounding is worth it.
+    const GAIN: f64 = 1.15;
+
+    /// Measures both in less than a tenth of a second; `None` where the CPU has no products of bf16 numbers.
+    pub(crate) fn measure(threads: usize) -> Result<Option<Self>> {
+        const SHAPE: MatShape = MatShape { rows: 96, inputs: 768, outputs: 2048 };
+        if !multiplies_bf16() {
+            return Ok(None);
+        }
+        let rate = |compute| product_rate(&Cpu::computing(threads, compute)?, SHAPE);
+        Ok(Some(Self { f32: rate(Compute::F32)?, bf16: rate(Compute::Bf16)? }))
+    }
+
+    /// bf16 where it gains enough, else f32.
+    pub(crate) fn faster(self) -> Compute {
+        if self.bf16 >= Self::GAIN * self.f32 { Compute::Bf16 } else { Compute::F32 }
+    }
+}
+
+impl std::fmt::Display for ProductRates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [f32, bf16] = [self.f32, self.bf16].map(|it| it / 1e9);
+        write!(f, "products make {bf16:.0} GFLOP/s in bf16, {f32:.0} in f32")
+    }
 }
 
 /// Operations per second of a product, of factors as the CPU rounds them: the best of several.
@@ -82,7 +114,7 @@ pub(crate) fn device_spec(threads: usize, compute: Compute, config: &Config) -> 
     if compute == Compute::F32 {
         return Ok(spec);
     }
-    let flops = product_rate(&cpu(threads, compute)?, product)?;
+    let flops = product_rate(&Cpu::computing(threads, compute)?, product)?;
     Ok(spec.computing(compute, flops))
 }
 

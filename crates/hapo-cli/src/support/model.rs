@@ -1,6 +1,7 @@
 //! Opening a model for a command.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use anyhow::Result;
 use hapo_core::found_at;
@@ -123,6 +124,8 @@ pub(crate) struct Opened<D: Device> {
     pub(crate) chat_format: ChatFormat,
     /// Name of the weights, the adapter's among them.
     pub(crate) fingerprint: String,
+    /// Seconds of the parts of the start.
+    pub(crate) seconds: Vec<(&'static str, f64)>,
 }
 
 /// A model and its chat format. The longest sequence is the model's own limit, or
@@ -135,11 +138,13 @@ pub(crate) fn open<D: Device>(
 ) -> Result<Opened<D>> {
     const PROMPT_TOKENS: usize = 4096;
     let mut loaded = open_loaded(named, PROMPT_TOKENS + max_new_tokens, device)?;
-    let files = &loaded.tokenizer_files;
+    let (files, started) = (&loaded.tokenizer_files, Instant::now());
     let template = hapo_sampler::choose_template(template.choice(), named.model, files)?;
     loaded.model.pack_for_decode()?;
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
-    Ok(Opened { model: loaded.model, chat_format, fingerprint: loaded.fingerprint })
+    let mut seconds = loaded.seconds;
+    seconds.push(("packed for decoding", started.elapsed().as_secs_f64()));
+    Ok(Opened { model: loaded.model, chat_format, fingerprint: loaded.fingerprint, seconds })
 }
 
 /// A tokenizer by its `tokenizer.json` or the folder that has one.
@@ -163,7 +168,11 @@ pub(crate) fn open_loaded<D: Device>(
     context: usize,
     device: D,
 ) -> Result<LoadedModel<D>> {
-    let mut loaded = open_beside(named, context, device)?;
+    let open = match named.adapter {
+        None => hapo_train::open_frozen_on,
+        Some(_) => hapo_train::open_model_on,
+    };
+    let mut loaded = open_by(open, named, context, device)?;
     if named.adapter.is_some() {
         loaded.model.merge_adapter()?;
     }
@@ -176,8 +185,17 @@ pub(crate) fn open_beside<D: Device>(
     context: usize,
     device: D,
 ) -> Result<LoadedModel<D>> {
+    open_by(hapo_train::open_frozen_on, named, context, device)
+}
+
+fn open_by<D: Device>(
+    open: fn(&str, usize, D) -> hapo_train::Result<LoadedModel<D>>,
+    named: Named<'_>,
+    context: usize,
+    device: D,
+) -> Result<LoadedModel<D>> {
     let folder = hub::model_folder(named.model)?;
-    let mut loaded = hapo_train::open_model_on(&folder, context, device)?;
+    let mut loaded = open(&folder, context, device)?;
     for it in &loaded.warnings {
         errln!("warning: {it}");
     }

@@ -1,6 +1,6 @@
 //! `--device`: what a machine without a GPU answers, and what is refused by name.
 
-use crate::support::{hapo, refuse, repository};
+use crate::support::{hapo, refuse, repository, succeed};
 
 /// A GPU that cannot exist: there is no driver, or it has fewer GPUs.
 const NO_GPU: &str = "cuda:4095";
@@ -41,4 +41,30 @@ fn other_devices_and_devices_of_a_server_are_usage_errors() {
     ] {
         assert_eq!(hapo(folder.path(), args).status.code(), Some(2), "{args:?}");
     }
+}
+
+#[test]
+fn auto_is_measured_once_and_kept_for_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = repository("recipes/smoke.toml");
+    let train = ["train", recipe.to_str().unwrap(), "--run-dir", "run", "--no-preflight"];
+    let few = ["--set", "steps=2", "--set", "sampling.max_new_tokens=8", "--compute", "auto"];
+    succeed(folder.path(), &[&train[..], &few].concat());
+    let kept = || std::fs::read_to_string(folder.path().join("run/recipe.toml")).unwrap();
+    let line = kept().lines().find(|it| it.starts_with("compute = ")).map(str::to_owned);
+    let line = line.expect("the recipe of a run has every key");
+    assert!(["compute = \"f32\"", "compute = \"bf16\""].contains(&line.as_str()), "{line}");
+    // Whatever is the faster format now.
+    for (kept_format, other) in [("f32", "bf16"), ("bf16", "f32")] {
+        if line.contains(kept_format) {
+            let refused = refuse(folder.path(), &["train", "run", "--resume", "--compute", other]);
+            assert!(refused.contains("compute"), "{refused}");
+        }
+    }
+    succeed(folder.path(), &["train", "run", "--resume", "--compute", "auto", "--set", "steps=3"]);
+    assert!(kept().contains(&line));
+    let generate = ["generate", "--model", "builtin:base", "1", "--compute", "auto"];
+    assert_eq!(hapo(folder.path(), &generate).status.code(), Some(2));
+    let gpu = [&train[..], &few, &["--device", NO_GPU]].concat();
+    assert!(refuse(folder.path(), &gpu).contains("--compute auto compares the formats of a CPU"));
 }

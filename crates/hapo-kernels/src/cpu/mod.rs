@@ -7,6 +7,7 @@ mod buffer;
 mod convert;
 mod device;
 mod embedding;
+mod fill;
 mod gated;
 mod head;
 mod memory;

@@ -8,8 +8,11 @@
 
 use std::ops::Range;
 
+use hapo_core::Refusal;
+
 use super::buffer::CpuBuf;
 use super::convert::{is_bf16, nearest};
+use super::fill::Filling;
 use super::pool::Cpu;
 use super::product::f32::Start;
 use super::product::kernel::{PANEL, Right, panel_words};
@@ -25,7 +28,7 @@ use crate::error::DeviceError;
 use crate::number_format::NumberFormat;
 use crate::shapes::{EmbeddingLayout, MatShape};
 use crate::span::Buffer;
-use crate::weight::{Held, Matrix};
+use crate::weight::{Held, Matrix, Published, ReadRows};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -139,6 +142,22 @@ impl Matrix<Cpu> for CpuWeight {
                 packed.write(cpu, first, from, tails.as_mut_slice(), |it| it.to_bits() & 0xffff);
             }
         }
+    }
+
+    fn write_published(
+        &mut self,
+        cpu: &Cpu,
+        published: Published,
+        read: ReadRows<'_>,
+    ) -> Result<(), Refusal> {
+        self.quick = None;
+        let to = Filling {
+            form: self.form,
+            shape: self.shape,
+            numbers: Shared::new(self.numbers.as_mut_slice()),
+            tails: self.tails.as_mut().map(|it| Shared::new(it.as_mut_slice())),
+        };
+        to.fill(cpu, published, read)
     }
 
     fn read(&self, cpu: &Cpu, first: usize, to: &mut [f32]) {

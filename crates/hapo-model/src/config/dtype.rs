@@ -68,11 +68,9 @@ impl fmt::Display for Dtype {
 
 const ALL: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
 
-/// Replaces the contents of `values` by the little-endian numbers of `bytes`, whose length is a
-/// multiple of `dtype.size()`.
+/// Appends the little-endian numbers of `bytes`, whose length is a multiple of `dtype.size()`.
 pub(crate) fn decode(dtype: Dtype, bytes: &[u8], values: &mut Vec<f32>) {
     debug_assert_eq!(bytes.len() % dtype.size(), 0, "whole numbers only");
-    values.clear();
     match dtype {
         Dtype::F32 => {
             let (words, _) = bytes.as_chunks::<4>();

@@ -269,7 +269,7 @@ impl AdapterFolder {
         let stored = entry.stored(0, 1).expect("the format was checked");
         let mut values = Vec::new();
         stored.read(&self.file, &mut values)?;
-        require_finite(&self.file.path, name, &values)?;
+        require_finite(&self.file.path, name, 0, &values)?;
         Ok(values)
     }
 }

@@ -1,12 +1,12 @@
 //! Weights on their way from a folder to a device.
 //!
 //! Purpose: on a GPU a start is bound by what the host does with every number: it is decoded, checked, hashed, put into the
-//! device's order and copied. Tensors do not depend on each other, so a thread takes one after the other.
+//! device's order and copied. Tensors do not depend on each other, so a thread takes one after the other. On a CPU all
+//! threads fill one matrix, each from a few of its rows, so that nobody holds another copy of it.
 //!
-//! Price: a thread holds a tensor in f32. A CPU's memory is planned for one at a time, so there one thread does it, and
-//! nothing is hashed.
+//! Price: for a GPU a thread holds a tensor in f32. On a CPU nothing is hashed.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hapo_kernels::Device;
 use sha2::{Digest, Sha256};
@@ -16,7 +16,7 @@ use super::weight_file::Stored;
 use crate::config::TensorSpec;
 use crate::files::require_finite;
 use crate::linear::TensorMut;
-use crate::model::{Model, write};
+use crate::model::{Model, fill as fill_tensor};
 use crate::param_layout::Param;
 use hapo_core::Refusal;
 
@@ -68,17 +68,18 @@ pub(super) fn fill<D: Device>(
     let threads =
         if is_cpu { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
     let (jobs, done) = (Mutex::new(jobs), Mutex::new((0..n).map(|_| None).collect::<Vec<_>>()));
+    // Memory for the numbers of a thread.
+    let rooms = Mutex::default();
     let work = || {
-        let mut buffer = Vec::new();
         loop {
-            let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let job = lock(&jobs).pop();
             let Some(job) = job else { return };
             let index = job.index;
-            let read = put(&device, job, folder, &mut buffer);
+            let read = put(&device, job, folder, &rooms);
             let is_refused = read.is_err();
-            done.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(read);
+            lock(&done)[index] = Some(read);
             if is_refused {
-                jobs.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                lock(&jobs).clear();
             }
         }
     };
@@ -107,23 +108,39 @@ pub(super) fn fill<D: Device>(
     Ok(Filled { fingerprint, hash })
 }
 
-/// Reads a tensor, checks it and puts it where it goes.
+/// Reads a tensor, checks it and puts it where it goes, some rows at a time.
 fn put<D: Device>(
     device: &D,
     job: Job<'_, D>,
     folder: &ModelFolder,
-    buffer: &mut Vec<f32>,
+    rooms: &Mutex<Vec<Vec<f32>>>,
 ) -> Result<Done, Refusal> {
     let Job { spec, stored, param, mut tensor, .. } = job;
-    let file = folder.file_of(stored);
-    stored.read(file, buffer)?;
-    require_finite(&file.path, &spec.name, buffer)?;
-    let hash = (!device.caps().is_cpu()).then(|| hash_of(buffer));
-    let sampled = Fingerprint::sampled(buffer).collect();
-    param
-        .held(buffer, |first, from| write(device, &mut tensor, first, from))
-        .expect("a tensor of the folder has as many numbers as the layout's");
-    Ok(Done { sampled, hash })
+    let (file, rows_of_tensor) = (folder.file_of(stored), spec.shape[0]);
+    let (stride, together) = (Fingerprint::stride(param.len), stored.change.together());
+    let done = Done { sampled: vec![0.0; param.len.div_ceil(stride)], hash: None };
+    let done = Mutex::new(done);
+    fill_tensor(device, &param, &mut tensor, together, &|rows, take| {
+        let mut values = lock(rooms).pop().unwrap_or_default();
+        let first = param.len / rows_of_tensor * rows.start;
+        stored.read_rows(file, rows, rows_of_tensor, &mut values)?;
+        require_finite(&file.path, &spec.name, first, &values)?;
+        // On a GPU the rows are all of them.
+        let hash = (!device.caps().is_cpu()).then(|| hash_of(&values));
+        take(&values);
+        let mut done = lock(&done);
+        done.hash = hash;
+        for at in (first.next_multiple_of(stride)..first + values.len()).step_by(stride) {
+            done.sampled[at / stride] = values[at - first];
+        }
+        lock(rooms).push(values);
+        Ok(())
+    })?;
+    Ok(done.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn lock<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// SHA-256 of numbers, as little-endian bytes.

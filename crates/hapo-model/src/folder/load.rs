@@ -1,6 +1,7 @@
 //! A model folder in memory: weights, tokenizer, and the files that travel with them.
 
 use std::path::Path;
+use std::time::Instant;
 
 use hapo_core::{Fault, Refusal};
 use hapo_kernels::{Device, Held, NumberFormat};
@@ -26,6 +27,8 @@ pub struct LoadedModel<D: Device> {
     pub fingerprint: String,
     /// [`Model::published_hash`] of the base, where it was known while reading.
     pub hash: Option<String>,
+    /// Seconds of the parts of the reading, of which the tokenizer's lie within those of the weights.
+    pub seconds: Vec<(&'static str, f64)>,
 }
 
 /// Opens a Hugging Face folder on a device, for sequences of at most `context` tokens, prompt
@@ -56,16 +59,30 @@ fn load_held<D: Device>(
     held: impl Fn(&ModelFolder) -> Held,
 ) -> Result<LoadedModel<D>, Refusal> {
     let opened = open(dir)?;
-    let tokenizer = Tokenizer::open(dir)?;
-    tokenizer.check_fits(opened.config.vocab_size)?;
     let context = context(&opened.config);
     let mut model = Model::held(device, opened.config.clone(), context, held(&opened))
         .map_err(|refusal| refusal.with_fault(Fault::Input))?;
-    let Filled { fingerprint, hash } = fill(&mut model, &opened)?;
+    let started = Instant::now();
+    let read_tokenizer = || {
+        let files = opened.tokenizer_files()?;
+        let tokenizer = Tokenizer::of_files(dir, &files)?;
+        tokenizer.check_fits(opened.config.vocab_size)?;
+        Ok::<_, Refusal>((tokenizer, files, started.elapsed().as_secs_f64()))
+    };
+    // One thread is all that a tokenizer takes.
+    let (read, filled) = std::thread::scope(|scope| {
+        let read = scope.spawn(read_tokenizer);
+        let filled = fill(&mut model, &opened);
+        (read.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), filled)
+    });
+    let (tokenizer, tokenizer_files, of_tokenizer) = read?;
+    let Filled { fingerprint, hash } = filled?;
+    let of_weights = started.elapsed().as_secs_f64();
     Ok(LoadedModel {
+        seconds: vec![("weights", of_weights), ("tokenizer beside them", of_tokenizer)],
         model,
         tokenizer,
-        tokenizer_files: opened.tokenizer_files()?,
+        tokenizer_files,
         warnings: opened.warnings,
         fingerprint: fingerprint.to_string(),
         hash,

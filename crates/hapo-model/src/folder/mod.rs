@@ -23,6 +23,7 @@ pub use load::{LoadedModel, load, load_frozen};
 pub use merge::{Form, merge};
 pub use names::TOKENIZER_FILES;
 pub use read::{
-    Fingerprint, ModelFolder, is_model, open, read_config, read_tokenizer_files, read_weights,
+    Fingerprint, ModelFolder, is_model, open, read_chat_files, read_config, read_tokenizer_files,
+    read_weights,
 };
 pub use write::{Checksums, Layout, Summed, write, write_file, write_gguf};

@@ -114,7 +114,7 @@ pub fn read_weights(
     for (spec, stored) in &folder.stored {
         let file = &folder.files[stored.file];
         stored.read(file, &mut buffer)?;
-        require_finite(&file.path, &spec.name, &buffer)?;
+        require_finite(&file.path, &spec.name, 0, &buffer)?;
         sink(spec, &buffer);
     }
     if folder.config.tied {
@@ -153,7 +153,12 @@ impl Fingerprint {
 
     /// The numbers of a tensor that are added.
     pub(super) fn sampled(values: &[f32]) -> impl Iterator<Item = f32> {
-        values.iter().step_by(values.len().div_ceil(64).max(1)).copied()
+        values.iter().step_by(Self::stride(values.len())).copied()
+    }
+
+    /// From one of them to the next in a tensor of `len` numbers.
+    pub(super) fn stride(len: usize) -> usize {
+        len.div_ceil(64).max(1)
     }
 
     fn add_bytes(&mut self, bytes: &[u8]) {
@@ -201,7 +206,7 @@ impl ModelFolder {
         };
         let (file, mut values) = (&self.files[stored.file], Vec::new());
         stored.read(file, &mut values)?;
-        require_finite(&file.path, &spec.name, &values)?;
+        require_finite(&file.path, &spec.name, 0, &values)?;
         Ok(Some(values))
     }
 
@@ -238,12 +243,20 @@ pub fn read_tokenizer_files(dir: &Path) -> Result<Companions, Refusal> {
     Ok(found)
 }
 
+/// As [`read_tokenizer_files`], without the tokenizer itself, which takes a while to make of a GGUF file.
+pub fn read_chat_files(dir: &Path) -> Result<Companions, Refusal> {
+    match gguf::find(dir)? {
+        Some(file) => gguf::chat_files(&file),
+        None => read_tokenizer_files(dir),
+    }
+}
+
 impl ModelFolder {
     /// The model's own chat template (Jinja text): `chat_template.jinja`, else the field of
     /// `tokenizer_config.json`, there the one named `default` when it holds several. `None` when the
     /// folder has none, as base models often do.
     pub fn chat_template(&self) -> Result<Option<String>, Refusal> {
-        chat::template(&self.tokenizer_files()?, &self.dir)
+        chat::template(&read_chat_files(&self.dir)?, &self.dir)
     }
 }
 
@@ -371,14 +384,19 @@ pub(super) fn require_equal_head(folder: &ModelFolder) -> Result<(), Refusal> {
     let head =
         accept(file, i, &TensorSpec { name: HEAD.to_owned(), shape: embedding.shape.clone() })?;
     let other = &folder.files[at.file];
-    let (mut left, mut right) = (Vec::new(), Vec::new());
-    head.read(file, &mut left)?;
-    at.read(other, &mut right)?;
-    let Some(at) = left.iter().zip(&right).position(|(one, two)| one != two) else {
-        return Ok(());
-    };
-    let expected = format!("a copy of {EMBEDDING}, as tie_word_embeddings is true");
-    let got = format!("{} for {} at position {at}", left[at], right[at]);
-    Err(refused(&file.path, HEAD, expected, got)
-        .hint("set tie_word_embeddings to false in config.json to use both"))
+    let (mut left, mut right, n) = (Vec::new(), Vec::new(), folder.config.vocab_size);
+    let at_once = 64 * at.change.together().max(head.change.together());
+    for first in (0..n).step_by(at_once) {
+        let rows = first..n.min(first + at_once);
+        head.read_rows(file, rows.clone(), n, &mut left)?;
+        at.read_rows(other, rows, n, &mut right)?;
+        if let Some(i) = left.iter().zip(&right).position(|(one, two)| one != two) {
+            let at = first * folder.config.hidden + i;
+            let expected = format!("a copy of {EMBEDDING}, as tie_word_embeddings is true");
+            let got = format!("{} for {} at position {at}", left[i], right[i]);
+            return Err(refused(&file.path, HEAD, expected, got)
+                .hint("set tie_word_embeddings to false in config.json to use both"));
+        }
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use hapo_core::Refusal;
@@ -62,29 +63,47 @@ impl Entry {
 }
 
 impl Stored {
-    /// Reads the tensor into `values`, row by row, piece by piece.
+    /// Reads the tensor into `values`, row by row.
     pub(super) fn read(&self, file: &WeightFile, values: &mut Vec<f32>) -> Result<(), Refusal> {
-        /// Blocks read at a time.
+        self.read_rows(file, 0..1, 1, values)
+    }
+
+    /// The same of some rows of `of`, [`Change::together`].
+    pub(super) fn read_rows(
+        &self,
+        file: &WeightFile,
+        rows: Range<usize>,
+        of: usize,
+        values: &mut Vec<f32>,
+    ) -> Result<(), Refusal> {
+        /// Numbers read at a time.
         const PIECE: usize = 1 << 16;
         let (numbers, bytes) = self.encoding.block();
-        let piece = PIECE * bytes as usize;
+        let (numbers, bytes) = (numbers as usize, bytes as usize);
+        let row = |row: usize| self.start + (self.end - self.start) / bytes * row / of * bytes;
+        let (start, end) = (row(rows.start), row(rows.end));
         values.clear();
-        values.reserve_exact((self.end - self.start) / bytes as usize * numbers as usize);
-        let (mut read, mut decoded) = (vec![0; piece.min(self.end - self.start)], Vec::new());
-        for start in (self.start..self.end).step_by(piece) {
-            let read = &mut read[..piece.min(self.end - start)];
+        values.reserve_exact((end - start) / bytes * numbers);
+        let piece = PIECE / numbers * bytes;
+        let mut read = vec![0; piece.min(end - start)];
+        for start in (start..end).step_by(piece) {
+            let read = &mut read[..piece.min(end - start)];
             file.read_at(start, read)?;
-            self.encoding.decode(read, &mut decoded);
-            values.extend_from_slice(&decoded);
+            self.encoding.decode(read, values);
         }
         self.change.undo(values, self.columns);
         if self.encoding.plain().is_none() && self.dtype == Dtype::Bf16 {
-            for it in values {
-                *it = half::bf16::from_f32(*it).to_f32();
-            }
+            values.iter_mut().for_each(|it| *it = nearest_bf16(*it));
         }
         Ok(())
     }
+}
+
+/// The nearest bf16, ties to even, without a branch.
+fn nearest_bf16(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
+    f32::from_bits(if x.is_nan() { bits } else { rounded })
 }
 
 impl WeightFile {

@@ -281,7 +281,7 @@ fn require_writable(
         let expected = format!("{} values for shape {:?}", element_count(spec), spec.shape);
         return Err(refuse(expected, values.len().to_string()));
     }
-    require_finite(path, &spec.name, values)?;
+    require_finite(path, &spec.name, 0, values)?;
     // The first value of the upper half of the last step rounds away from the format.
     let limit = match dtype {
         Dtype::F32 => f32::INFINITY,

@@ -94,33 +94,41 @@ impl Encoding {
         self.row().1
     }
 
-    /// Replaces the contents of `values` by the numbers of whole blocks.
+    /// Appends the numbers of whole blocks.
     pub(crate) fn decode(self, bytes: &[u8], values: &mut Vec<f32>) {
-        let decode: fn(&[u8], &mut Vec<f32>) = match self {
+        let decode: fn(&[u8], &mut [f32]) = match self {
             Self::Plain(dtype) => return dtype::decode(dtype, bytes, values),
-            Self::Q4_0 => {
-                |b, to| to.extend(nibbles(&b[2..]).map(|q| half(b) * (f32::from(q) - 8.0)))
-            }
-            Self::Q4_1 => {
-                |b, to| to.extend(nibbles(&b[4..]).map(|q| half(b) * f32::from(q) + half(&b[2..])))
-            }
-            Self::Q5_0 => |b, to| to.extend(with_high_bits(&b[2..]).map(|q| half(b) * (q - 16.0))),
-            Self::Q5_1 => {
-                |b, to| to.extend(with_high_bits(&b[4..]).map(|q| half(b) * q + half(&b[2..])))
-            }
-            Self::Q8_0 => {
-                |b, to| to.extend(b[2..].iter().map(|q| half(b) * f32::from(q.cast_signed())))
-            }
-            Self::Q4K => |b, to| groups_of_32(b, &b[16..], None, to),
-            Self::Q5K => |b, to| groups_of_32(b, &b[48..], Some(&b[16..48]), to),
+            Self::Q4_0 => |b, to| {
+                let d = half(b);
+                nibbles(&b[2..], to, |q| d * (q - 8.0));
+            },
+            Self::Q4_1 => |b, to| {
+                let (d, m) = (half(b), half(&b[2..]));
+                nibbles(&b[4..], to, |q| d * q + m);
+            },
+            Self::Q5_0 => |b, to| {
+                let d = half(b);
+                with_high_bits(&b[2..], to, |q| d * (q - 16.0));
+            },
+            Self::Q5_1 => |b, to| {
+                let (d, m) = (half(b), half(&b[2..]));
+                with_high_bits(&b[4..], to, |q| d * q + m);
+            },
+            Self::Q8_0 => |b, to| {
+                let d = half(b);
+                let integers = b[2..].iter().map(|q| f32::from(q.cast_signed()));
+                to.iter_mut().zip(integers).for_each(|(to, q)| *to = d * q);
+            },
+            Self::Q4K => |b, to| groups_of_32(b, &b[16..144], None, to),
+            Self::Q5K => |b, to| groups_of_32(b, &b[48..176], b[16..48].first_chunk(), to),
             Self::Q6K => q6_k,
         };
-        let size = self.block().1 as usize;
-        values.clear();
-        values.reserve(bytes.len() / size * self.block().0 as usize);
-        for block in bytes.chunks_exact(size) {
-            decode(block, values);
-        }
+        let (numbers, size) = self.block();
+        let first = values.len();
+        values.resize(first + bytes.len() / size as usize * numbers as usize, 0.0);
+        let blocks = bytes.chunks_exact(size as usize);
+        let to = values[first..].chunks_exact_mut(numbers as usize);
+        blocks.zip(to).for_each(|(block, to)| decode(block, to));
     }
 }
 
@@ -134,23 +142,28 @@ fn half(bytes: &[u8]) -> f32 {
     f16::from_le_bytes([bytes[0], bytes[1]]).to_f32()
 }
 
-/// The lower halves of bytes, then the upper ones.
-fn nibbles(bytes: &[u8]) -> impl Iterator<Item = u8> {
-    bytes.iter().map(|it| it & 15).chain(bytes.iter().map(|it| it >> 4))
+/// The lower halves of 16 bytes, then the upper ones.
+fn nibbles(bytes: &[u8], to: &mut [f32], number: impl Fn(f32) -> f32) {
+    let (low, high) = to.split_at_mut(16);
+    for ((byte, low), high) in bytes.iter().zip(low).zip(high) {
+        *low = number(f32::from(byte & 15));
+        *high = number(f32::from(byte >> 4));
+    }
 }
 
 /// 32 integers of 5 bits, whose highest come first.
-fn with_high_bits(bytes: &[u8]) -> impl Iterator<Item = f32> {
+fn with_high_bits(bytes: &[u8], to: &mut [f32], number: impl Fn(f32) -> f32) {
     let high = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-    let low = nibbles(&bytes[4..20]).zip(0..32);
-    low.map(move |(q, at)| f32::from(q | (((high >> at) & 1) as u8) << 4))
+    let fifth = |at: usize| ((high >> at & 1) << 4) as f32;
+    nibbles(&bytes[4..20], to, |q| q);
+    to.iter_mut().enumerate().for_each(|(at, it)| *it = number(*it + fifth(at)));
 }
 
 /// `Q4_K` and `Q5_K`: groups of 32, each with a factor and an offset of 6 bits. Bit `i` of `high` is the fifth of group
 /// `i`.
-fn groups_of_32(block: &[u8], low: &[u8], high: Option<&[u8]>, to: &mut Vec<f32>) {
+fn groups_of_32(block: &[u8], low: &[u8], high: Option<&[u8; 32]>, to: &mut [f32]) {
     let (d, dmin, packed) = (half(block), half(&block[2..]), &block[4..16]);
-    for group in 0..8 {
+    for (group, to) in to.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let (scale, offset) = if group < 4 {
             (packed[group] & 0x3f, packed[group + 4] & 0x3f)
         } else {
@@ -158,25 +171,30 @@ fn groups_of_32(block: &[u8], low: &[u8], high: Option<&[u8]>, to: &mut Vec<f32>
             ((both & 0x0f) | top(group - 4), (both >> 4) | top(group))
         };
         let (scale, offset) = (d * f32::from(scale), dmin * f32::from(offset));
-        let pair = &low[group / 2 * 32..][..32];
-        to.extend(pair.iter().enumerate().map(|(at, byte)| {
-            let q = if group % 2 == 0 { byte & 15 } else { byte >> 4 };
-            let fifth = high.map_or(0, |bits| (bits[at] >> group) & 1);
-            scale * f32::from(q | fifth << 4) - offset
-        }));
+        let pair: &[u8; 32] = low[group / 2 * 32..].first_chunk().expect("32 bytes of two groups");
+        let shift = group % 2 * 4;
+        let mut fifth = [0; 32];
+        if let Some(high) = high {
+            fifth = high.map(|bits| (bits >> group & 1) << 4);
+        }
+        for at in 0..32 {
+            to[at] = scale * f32::from((pair[at] >> shift & 15) | fifth[at]) - offset;
+        }
     }
 }
 
 /// 16 groups of 16 integers of 6 bits: the lower four in 128 bytes, the upper two in 64, then factors.
-fn q6_k(block: &[u8], to: &mut Vec<f32>) {
+fn q6_k(block: &[u8], to: &mut [f32]) {
     let (low, high, scales, d) =
         (&block[..128], &block[128..192], &block[192..208], half(&block[208..]));
-    for at in 0..256 {
-        let (half, quarter, within) = (at / 128, at / 32 % 4, at % 32);
-        let byte = low[half * 64 + quarter % 2 * 32 + within];
-        let q = if quarter < 2 { byte & 15 } else { byte >> 4 };
-        let upper = (high[half * 32 + within] >> (2 * quarter)) & 3;
-        let scale = d * f32::from(scales[at / 16].cast_signed());
-        to.push(scale * (f32::from(q | upper << 4) - 32.0));
+    for (group, to) in to.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+        let (half, quarter, within) = (group / 8, group / 2 % 4, group % 2 * 16);
+        let low = &low[half * 64 + quarter % 2 * 32 + within..][..16];
+        let high = &high[half * 32 + within..][..16];
+        let (shift, scale) = (quarter / 2 * 4, d * f32::from(scales[group].cast_signed()));
+        for at in 0..16 {
+            let q = (low[at] >> shift & 15) | (high[at] >> (2 * quarter) & 3) << 4;
+            to[at] = scale * (f32::from(q) - 32.0);
+        }
     }
 }

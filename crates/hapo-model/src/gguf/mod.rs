@@ -67,6 +67,13 @@ pub(crate) fn tokenizer_files(path: &Path) -> Result<Companions, Refusal> {
     tokens::files(&Gguf::parse(path, &map)?)
 }
 
+/// The same without the tokenizer.
+pub(crate) fn chat_files(path: &Path) -> Result<Companions, Refusal> {
+    let (_, map) = map(path)?;
+    let gguf = Gguf::parse(path, &map)?;
+    tokens::chat_files(&gguf, &tokens::Tokens::read(&gguf)?)
+}
+
 /// A tensor under the name that it has in a folder, or under its own where it has none there.
 pub(crate) struct Entry {
     pub(crate) name: String,
@@ -130,6 +137,14 @@ fn map(path: &Path) -> Result<(File, Mmap), Refusal> {
 }
 
 impl Change {
+    /// Rows whose numbers depend on each other.
+    pub(crate) fn together(self) -> usize {
+        match self {
+            Self::Interleaved(rows) => rows,
+            Self::None | Self::PlusOne => 1,
+        }
+    }
+
     /// Makes a folder's numbers of those of the file.
     pub(crate) fn undo(self, values: &mut [f32], columns: usize) {
         self.shift(values, -1.0);

@@ -28,7 +28,7 @@ pub(super) const BYTE: i128 = 6;
 /// `SentencePiece`'s space.
 pub(super) const SPACE: &str = "\u{2581}";
 
-struct Tokens<'a> {
+pub(super) struct Tokens<'a> {
     texts: Vec<&'a str>,
     /// See [`NORMAL`].
     kinds: Vec<i128>,
@@ -58,6 +58,18 @@ pub(super) fn files(gguf: &Gguf<'_>) -> Result<Companions, Refusal> {
             "special_tokens": {bos: {"id": bos, "ids": [id], "tokens": [bos]}},
         });
     }
+    let mut files = vec![("tokenizer.json", bytes(&whole))];
+    files.extend(chat_files(gguf, &tokens)?);
+    Ok(files)
+}
+
+fn bytes(json: &Json) -> Vec<u8> {
+    serde_json::to_vec(json).expect("a JSON value has a text")
+}
+
+/// The settings of a tokenizer and the chat template.
+pub(super) fn chat_files(gguf: &Gguf<'_>, tokens: &Tokens<'_>) -> Result<Companions, Refusal> {
+    let special = |name: &str| tokens.special(gguf, name);
     let mut config = Map::new();
     config.insert("clean_up_tokenization_spaces".to_owned(), json!(false));
     config.insert("tokenizer_class".to_owned(), json!("PreTrainedTokenizerFast"));
@@ -71,11 +83,7 @@ pub(super) fn files(gguf: &Gguf<'_>) -> Result<Companions, Refusal> {
             config.insert(field.to_owned(), json!(text));
         }
     }
-    let bytes = |json: &Json| serde_json::to_vec(json).expect("a JSON value has a text");
-    let mut files = vec![
-        ("tokenizer.json", bytes(&whole)),
-        ("tokenizer_config.json", bytes(&Json::Object(config))),
-    ];
+    let mut files = vec![("tokenizer_config.json", bytes(&Json::Object(config)))];
     if let Some(template) = gguf.text("tokenizer.chat_template")? {
         files.push(("chat_template.jinja", template.as_bytes().to_vec()));
     }
@@ -83,7 +91,7 @@ pub(super) fn files(gguf: &Gguf<'_>) -> Result<Companions, Refusal> {
 }
 
 impl<'a> Tokens<'a> {
-    fn read(gguf: &Gguf<'a>) -> Result<Self, Refusal> {
+    pub(super) fn read(gguf: &Gguf<'a>) -> Result<Self, Refusal> {
         const TOKENS: &str = "tokenizer.ggml.tokens";
         const KINDS: &str = "tokenizer.ggml.token_type";
         // Every way of cutting a piece in two is looked at.

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokenizers::{Encoding, PostProcessor, Token};
 
-use crate::files::{excerpt, read_bounded, refused};
+use crate::files::{Companions, excerpt, read_bounded, refused};
 use crate::gguf;
 use crate::text::growth;
 
@@ -39,13 +39,22 @@ impl Tokenizer {
     /// Reads `tokenizer.json` of a model folder, or the tokenizer of a GGUF file.
     pub fn open(dir: &Path) -> Result<Self, Refusal> {
         if let Some(file) = gguf::find(dir)? {
-            let files = gguf::tokenizer_files(&file)?;
-            let (_, bytes) = &files[0];
-            return Self::from_bytes(&file, bytes);
+            return Self::of_files(dir, &gguf::tokenizer_files(&file)?);
         }
         let file = dir.join("tokenizer.json");
         let bytes = read_bounded(&file, MAX_BYTES)?;
         Self::from_bytes(&file, &bytes)
+    }
+
+    /// The same, where the files of the folder have been read.
+    pub(crate) fn of_files(dir: &Path, files: &Companions) -> Result<Self, Refusal> {
+        match files.iter().find(|it| it.0 == "tokenizer.json") {
+            Some((name, bytes)) => {
+                let file = gguf::find(dir)?.unwrap_or_else(|| dir.join(name));
+                Self::from_bytes(&file, bytes)
+            }
+            None => Self::open(dir),
+        }
     }
 
     /// Reads a tokenizer from the bytes of its file; `file` is only named in errors.

@@ -638,3 +638,44 @@ fn checksums_are_of_the_bytes_that_were_handed_over() {
         assert_eq!(hapo_core::hex(sha2::Sha256::digest(&bytes)), sum, "{name}");
     }
 }
+
+/// Several threads fill a matrix, each from some of its rows.
+#[test]
+fn a_wide_matrix_is_read_by_all_threads_and_a_bad_number_has_its_place() {
+    const NAME: &str = "model.embed_tokens.weight";
+    let (mut config, _) = read(&fixture("tiny-qwen2"));
+    config.vocab_size = 600_000 / config.hidden;
+    let number = |at: usize, name: &str| ((at * 31 + name.len()) % 251) as f32 - 125.0;
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout { dtype, ..Layout::default() };
+        let source = |spec: &TensorSpec| {
+            let len = spec.shape.iter().product();
+            Ok((0..len).map(|at| number(at, &spec.name)).collect())
+        };
+        folder::write(dir.path(), &config, &layout, source).unwrap();
+        fs::copy(fixture("tiny-qwen2").join("tokenizer.json"), dir.path().join("tokenizer.json"))
+            .unwrap();
+        let mut fingerprint = folder::Fingerprint::default();
+        let (_, all) = read(dir.path());
+        all.iter().for_each(|(spec, values)| fingerprint.add(spec, values));
+        let cpu = || hapo_kernels::Cpu::new(3).unwrap();
+        let load = || hapo_model::load(dir.path(), cpu(), |_| 64);
+        for loaded in [load(), hapo_model::load_frozen(dir.path(), cpu(), |_| 64)] {
+            let loaded = loaded.unwrap();
+            assert_eq!(loaded.fingerprint, fingerprint.to_string());
+            for (spec, values) in &all {
+                assert!(loaded.model.tensor(&spec.name).unwrap() == *values, "{}", spec.name);
+            }
+        }
+        let file = dir.path().join("model.safetensors");
+        let mut bytes = fs::read(&file).unwrap();
+        let (header, metadata) = SafeTensors::read_metadata(&bytes).unwrap();
+        let at = 8 + header + metadata.info(NAME).unwrap().data_offsets.0 + 300_000 * dtype.size();
+        bytes[at..at + dtype.size()].fill(0xff);
+        fs::write(&file, bytes).unwrap();
+        let refusal = load().unwrap_err().to_string();
+        assert!(refusal.contains("got NaN at position 300000"), "{refusal}");
+        assert!(refusal.contains(NAME), "{refusal}");
+    }
+}

@@ -41,7 +41,8 @@ pub(crate) fn init_model<D: Device>(
         model.set_tensor(&spec.name, &values)?;
     }
     let (warnings, fingerprint) = (Vec::new(), fingerprint.to_string());
-    Ok(LoadedModel { model, tokenizer, tokenizer_files, warnings, fingerprint, hash: None })
+    let (hash, seconds) = (None, Vec::new());
+    Ok(LoadedModel { model, tokenizer, tokenizer_files, warnings, fingerprint, hash, seconds })
 }
 
 /// The shape of `[model.init]` over a tokenizer's vocabulary.

@@ -28,34 +28,45 @@ pub(crate) struct Opened<D: Device> {
     pub(crate) base: String,
 }
 
-/// Opens the model of a run by its folder. With `[lora]` its weights stay as they are and a new adapter lies beside
-/// them, or the one that the folder is of. Without, a folder of an adapter stands for the merged model.
+/// What a model is opened for.
+#[derive(Clone, Copy)]
+pub(crate) enum Use<'a> {
+    /// Its weights are trained, or another adapter is added to them.
+    Change,
+    /// They are read only.
+    Read,
+    /// They stay as they are, and an adapter beside them is trained. With the seed of a new one.
+    Adapter(&'a LoraSection, u64),
+}
+
+/// Opens a model by its folder. An adapter lies beside it if one is trained: a new one, or the one that the folder is of.
+/// Else a folder of an adapter stands for the merged model.
 pub(crate) fn open<D: Device>(
     path: &str,
     context: usize,
     device: D,
-    lora: Option<(&LoraSection, u64)>,
+    purpose: Use<'_>,
 ) -> Result<Opened<D>> {
     let adapter = adapter_of(path)?;
     let base = match &adapter {
         Some(it) => base_of(it)?,
         None => path.to_owned(),
     };
-    let read = |dir: &Path| match lora {
-        Some(_) => load_frozen(dir, device, |_| context),
-        None => load(dir, device, |_| context),
+    let read = |dir: &Path| match (purpose, &adapter) {
+        (Use::Change, _) | (Use::Read, Some(_)) => load(dir, device, |_| context),
+        (Use::Read, None) | (Use::Adapter(..), _) => load_frozen(dir, device, |_| context),
     };
     let mut loaded =
         if base == BUILTIN_BASE { read(base_folder()?.path())? } else { read(Path::new(&base))? };
-    match (&adapter, lora) {
-        (None, None) => {}
-        (None, Some((section, seed))) => begin(&mut loaded.model, section, seed)?,
-        (Some(it), None) => {
+    match (&adapter, purpose) {
+        (None, Use::Change | Use::Read) => {}
+        (None, Use::Adapter(section, seed)) => begin(&mut loaded.model, section, seed)?,
+        (Some(it), Use::Change | Use::Read) => {
             it.add_to_loaded(&mut loaded)?;
             loaded.model.merge_adapter()?;
             loaded.hash = None;
         }
-        (Some(it), Some((section, _))) => {
+        (Some(it), Use::Adapter(section, _)) => {
             require_same_shape(it, &section.shape())?;
             it.add_to_loaded(&mut loaded)?;
         }

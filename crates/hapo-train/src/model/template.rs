@@ -96,7 +96,7 @@ fn of_folder(asked: TemplateRequest<'_>, folder: &Path) -> Result<ChosenTemplate
         return Ok(ChosenTemplate::new(asked, &trained.name, "which it was trained with"));
     }
     hapo_model::folder::read_config(folder)?;
-    let files = hapo_model::folder::read_tokenizer_files(folder)?;
+    let files = hapo_model::folder::read_chat_files(folder)?;
     let tokenizer = || Tokenizer::open(folder);
     of_files(asked, &files, folder, tokenizer)
 }

@@ -2,6 +2,7 @@ use hapo_kernels::{Compute, Cpu, NumberFormat};
 use hapo_model::{flops, kv_bytes_per_token};
 
 use super::*;
+use crate::model::lora::Use;
 use crate::recipe::{OptimSection, Overrides};
 
 fn recipe(sets: &[&str]) -> Recipe {
@@ -197,9 +198,9 @@ fn planned_bytes_of_an_adapter_are_the_allocators() {
         let config = config_of(&recipe).unwrap();
         let device = DeviceSpec::cpu("cpu", 1 << 40, 1e11, 1e10).computing(compute, 2e11);
         let parts = parts(Workload::new(&recipe, &config, &device));
-        let lora = recipe.lora().map(|it| (it, 0));
+        let purpose = Use::Adapter(recipe.lora().unwrap(), 0);
         let cpu = Cpu::computing(1, compute).unwrap();
-        let model = lora::open(&path, 64, cpu.clone(), lora).unwrap().loaded.model;
+        let model = lora::open(&path, 64, cpu.clone(), purpose).unwrap().loaded.model;
         let numbers = model.layout().parameters() as u64;
         assert_eq!(bytes_of(&parts, "frozen weights") < 3 * numbers, is_bf16);
         let weights = ["frozen weights", "adapter"];

@@ -32,7 +32,7 @@ use crate::grading::RunGrader;
 use crate::grading::verifier::Verifier;
 use crate::model::builtin::{BUILTIN_BASE, base_folder};
 use crate::model::init::{self, init_model};
-use crate::model::lora::{self, Opened};
+use crate::model::lora::{self, Opened, Use};
 use crate::observe::meter::Meter;
 use crate::plan::run_plan::RunPlan;
 use crate::plan::{config_of_model, longest_sequences};
@@ -56,7 +56,13 @@ pub fn open_model(path: &str, context: usize, threads: usize) -> Result<LoadedMo
 }
 
 pub fn open_model_on<D: Device>(path: &str, context: usize, device: D) -> Result<LoadedModel<D>> {
-    Ok(lora::open(path, context, device, None)?.loaded)
+    Ok(lora::open(path, context, device, Use::Change)?.loaded)
+}
+
+/// As [`open_model_on`], for weights that are read only: where the folder has its matrices in bf16 or in blocks of small
+/// integers, they are held in bf16 alone.
+pub fn open_frozen_on<D: Device>(path: &str, context: usize, device: D) -> Result<LoadedModel<D>> {
+    Ok(lora::open(path, context, device, Use::Read)?.loaded)
 }
 
 pub struct Run<D: Device = Cpu> {
@@ -107,8 +113,9 @@ impl<D: Device> Run<D> {
         let (model_source, context) = (plan.model()?, plan.context());
         let reference = open_reference(&device, plan)?;
         let lora = recipe.lora().map(|it| (it, recipe.seed()));
+        let purpose = lora.map_or(Use::Change, |(section, seed)| Use::Adapter(section, seed));
         let Opened { loaded, base } = match &model_source {
-            ModelSource::Folder(path) => lora::open(path, context, device, lora)?,
+            ModelSource::Folder(path) => lora::open(path, context, device, purpose)?,
             ModelSource::Init(init) => {
                 let mut loaded = init_model(init, context, recipe.seed(), device)?;
                 if let Some((section, seed)) = lora {
@@ -118,8 +125,8 @@ impl<D: Device> Run<D> {
             }
             ModelSource::Stage(name, _) => return Err(of_another_recipe(name)),
         };
-        let LoadedModel { mut model, tokenizer, tokenizer_files, mut warnings, fingerprint, hash } =
-            loaded;
+        let LoadedModel { mut model, tokenizer, tokenizer_files, mut warnings, .. } = loaded;
+        let (fingerprint, hash) = (loaded.fingerprint, loaded.hash);
         laps.lap("weights");
         check_kv_memory(plan, &model)?;
         let name = match &model_source {

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use anyhow::Result;
 use hapo_core::{Method, counted};
+use hapo_kernels::Compute;
 use hapo_run::duration;
 use hapo_train::plan::{DeviceSpec, Estimate, Workload, estimate};
 use hapo_train::{Overrides, Recipe};
@@ -71,6 +72,9 @@ impl Found {
         }
         let epoch = chosen.steps_per_epoch;
         toml.put("steps", steps, &format!("{each}an epoch is {epoch}; every key: `hapo recipe`"));
+        if let Some(rates) = self.rates.filter(|it| it.faster() == Compute::Bf16) {
+            toml.put("compute", quoted("bf16"), &rates.to_string());
+        }
         toml.head("model", "");
         toml.maybe("path", Some(quoted(&args.model)));
         if !args.lora {

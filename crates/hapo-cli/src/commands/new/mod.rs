@@ -28,7 +28,8 @@ use crate::progress::CountProgress;
 use crate::support::arguments::{
     ColumnsArg, GRADERS, TEMPLATES, method_names, not_an_input, one_of,
 };
-use crate::support::{hub, machine};
+use crate::support::hub;
+use crate::support::machine::{self, ProductRates};
 
 /// Write a commented recipe: the grader by the file's solutions, lengths, a learning rate, the template by eight prompts.
 #[derive(clap::Args)]
@@ -95,9 +96,10 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
             "name another with -o, or replace it with --force",
         ));
     }
-    let found = Found::look(args)?;
+    let found = Found::look(args, ProductRates::measure(threads)?)?;
     errln!("{}", found.rule.said);
-    let device = machine::device_spec(threads, Compute::F32, &found.config)?;
+    let compute = found.rates.map_or(Compute::F32, ProductRates::faster);
+    let device = machine::device_spec(threads, compute, &found.config)?;
     let mut chosen = found.choose(args, &device, threads)?;
     if let Some(hours) = args.hours {
         let (_, planned) = found.settle(args, &chosen, &device)?;
@@ -129,6 +131,8 @@ const PROMPTS: usize = 8;
 /// A model, data and methods.
 struct Found {
     config: Config,
+    /// Of products, where the CPU has those of bf16 numbers.
+    rates: Option<ProductRates>,
     /// The stages, with each method's own defaults.
     methods: Vec<Method>,
     rule: Rule,
@@ -175,7 +179,7 @@ const SUFFIX: &str = r"\nPlease reason step by step, and put your final answer w
 const BASE_TEMPLATE: &str = "qwen-boxed";
 
 impl Found {
-    fn look(args: &Args) -> Result<Self> {
+    fn look(args: &Args, rates: Option<ProductRates>) -> Result<Self> {
         let folder = hub::model_folder(&args.model)?;
         let aside;
         let path = if folder == hapo_train::BUILTIN_BASE {
@@ -255,7 +259,7 @@ impl Found {
         let methods: Vec<Method> = asked.iter().map(build).collect::<Result<_>>()?;
         methods.iter().try_for_each(|it| refuse_missing(args, it, summary, &rule))?;
         let (rate, columns) = (rate(&config, args.lora), args.columns.written()?);
-        Ok(Self { config, methods, rule, rate, longest_answer, columns, templates })
+        Ok(Self { config, rates, methods, rule, rate, longest_answer, columns, templates })
     }
 
     /// The stage that is sampled and planned: the last.
