@@ -2,10 +2,12 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
 use hapo_core::{Refusal, expected, found_at};
+
+use crate::folder::checksums::{checksum_of, missing, require_as_written};
 
 /// Files that go with a model's weights, name and bytes.
 pub type Companions = Vec<(&'static str, Vec<u8>)>;
@@ -17,6 +19,7 @@ pub(crate) const RELOAD: &str = "the file is damaged or incomplete; fetch or wri
 
 const FOLDER: &str = "a model folder holds config.json, tokenizer.json and model.safetensors (or shards with an index)";
 
+/// The bytes of a file, which are those of its checksum where its folder has one.
 pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Refusal> {
     let handle = open(file)?;
     let mut bytes = Vec::new();
@@ -24,6 +27,7 @@ pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Refusal> 
     if bytes.len() as u64 > limit {
         return Err(malformed(file, format!("at most {limit} bytes"), "more"));
     }
+    require_as_written(file, &bytes)?;
     Ok(bytes)
 }
 
@@ -35,6 +39,27 @@ pub(crate) fn open(file: &Path) -> Result<File, Refusal> {
         return Err(malformed(file, "a file", got));
     }
     File::open(file).map_err(io("open", file))
+}
+
+/// Fills `bytes` from a place of the file on. Read rather than mapped: a file that is shortened meanwhile, or a disk that
+/// fails, is an error and not a signal.
+pub(crate) fn read_exact_at(
+    file: &File,
+    path: &Path,
+    place: usize,
+    bytes: &mut [u8],
+) -> Result<(), Refusal> {
+    #[cfg(unix)]
+    let read = std::os::unix::fs::FileExt::read_exact_at(file, bytes, place as u64);
+    #[cfg(windows)]
+    let read = std::os::windows::fs::FileExt::seek_read(file, bytes, place as u64)
+        .and_then(|n| if n < bytes.len() { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) });
+    read.map_err(|cause| match cause.kind() {
+        ErrorKind::UnexpectedEof => {
+            malformed(path, format!("{} more bytes", bytes.len()), "the end of the file")
+        }
+        _ => io("read", path)(cause),
+    })
 }
 
 pub(crate) fn malformed(file: &Path, expected: impl Display, got: impl Display) -> Refusal {
@@ -102,8 +127,10 @@ pub(crate) fn io(action: &'static str, file: &Path) -> impl FnOnce(std::io::Erro
     }
 }
 
+/// True if a file is there. Where its folder's checksums list it, it is no choice whether it is.
 pub(crate) fn is_there(path: &Path) -> Result<bool, Refusal> {
-    Ok(found_at(path)?.is_some())
+    let is_there = found_at(path)?.is_some();
+    if is_there || checksum_of(path)?.is_none() { Ok(is_there) } else { Err(missing(path)) }
 }
 
 /// At most the first 80 characters, so that a hostile file cannot fill the terminal.

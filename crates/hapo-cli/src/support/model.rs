@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use hapo_core::found_at;
 use hapo_kernels::Device;
-use hapo_model::folder::{Fingerprint, is_model};
+use hapo_model::folder::{Fingerprint, is_model, require_as_written};
 use hapo_model::{LoadedModel, LoraShape, Model, Tokenizer};
 use hapo_sampler::ChatFormat;
 use hapo_train::checkpoint::trained_template;
@@ -154,6 +154,7 @@ pub(crate) fn open_tokenizer(path: &Path) -> Result<Tokenizer> {
             "name a tokenizer.json or the folder of a model",
         )
     })?;
+    require_as_written(path, &bytes)?;
     Ok(Tokenizer::from_bytes(path, &bytes)?)
 }
 

@@ -407,6 +407,8 @@ impl OwnInputs {
         let made = dir.path().join("made");
         assert_eq!(done(train(&made, &["--set", "steps=1", "--set", "checkpoint.every=0"])).0, 0);
         std::fs::rename(made.join("checkpoints/step-000001"), dir.path().join("base")).unwrap();
+        // It is edited.
+        std::fs::remove_file(dir.path().join("base/checksums.json")).unwrap();
         let row = |i: usize| {
             let (a, b) = (i + 3, i + 11);
             let sum = a + b;
@@ -959,9 +961,18 @@ fn d33_a_stage_hands_on_its_best_checkpoint_its_start_included() {
     assert_ne!(last, start);
     // Of equal evaluations the earliest.
     let kept = run_dir.join("sft/start.json");
-    let worse =
-        std::fs::read_to_string(&kept).unwrap().replace("\"eval/avg@k\": 0", "\"eval/avg@k\": -1");
-    std::fs::write(&kept, worse).unwrap();
+    let text_of_start = std::fs::read_to_string(&kept).unwrap();
+    let worse = text_of_start.replace("\"eval/avg@k\": 0", "\"eval/avg@k\": -1");
+    std::fs::write(&kept, &worse).unwrap();
+    let mut damaged = Command::new(&*HAPO);
+    damaged.arg("train").arg(&recipe).arg("--run-dir").arg(&run_dir).args(resumed(&run_dir));
+    let (code, _, stderr) = done(damaged);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("start.json differs from its checksum"), "{stderr}");
+    // As one who means it.
+    let mut start: serde_json::Value = serde_json::from_str(&worse).unwrap();
+    start.as_object_mut().unwrap().remove("sha256").unwrap();
+    std::fs::write(&kept, start.to_string()).unwrap();
     let (said, best) = run(&text.replace("stage:sft", "stage:sft@best"));
     assert!(said.contains("from stage sft: step 1, its best eval/avg@k, 0.0000"), "{said}");
     assert!(best != start && best != last);
@@ -1019,7 +1030,7 @@ fn problems_that_are_trained_on_as_well_are_said_before_the_start() {
     std::fs::write(own.path("d.jsonl"), rows.join("\n") + "\n" + &again + "\n").unwrap();
     let (code, _, stderr) = own.train("twice", &[]);
     assert_eq!(code, 0, "{stderr}");
-    let said = "q1 and r1 are the same problem in two layouts";
+    let said = "q1 and r1 are the same problem";
     assert!(stderr.contains(said), "{stderr}");
 }
 

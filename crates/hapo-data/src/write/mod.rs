@@ -17,8 +17,7 @@ pub use verl::SOURCE as VERL_SOURCE;
 use crate::example::Example;
 use crate::refuse::{of_file, unwritten};
 use hapo_core::{Refusal, TokenId};
-use hapo_run::NewFile;
-use std::fs::File;
+use hapo_run::{Counted, NewFile};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -44,10 +43,10 @@ pub struct Writer {
 }
 
 enum Sink {
-    Lines(BufWriter<File>),
+    Lines(BufWriter<Counted>),
     /// One JSON array, an element on each line.
-    Array(BufWriter<File>),
-    Table(Box<columns::Table>),
+    Array(BufWriter<Counted>),
+    Table(Box<columns::Table<Counted>>),
 }
 
 #[derive(Clone, Copy, PartialEq)]

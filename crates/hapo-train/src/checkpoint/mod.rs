@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::{Memory, PromptId, Refusal, found_at, hex, if_there};
 use hapo_kernels::Device;
-use hapo_model::folder::{Checksums, write_file};
+use hapo_model::folder::{CHECKSUMS, Checksums, broken_checkpoint, checksums, write_file};
 use hapo_run::{RunFolder, create_folder, entries, read_json, sync_parent};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -25,7 +25,7 @@ use sha2::{Digest, Sha256};
 use crate::Result;
 use crate::engine::trainer::Trainer;
 use crate::engine::trainer_files::{
-    CHECKSUMS, DIFFERS, MOMENTS, ModelFiles, PARAMETERS, broken_checkpoint, checksums_of, open_of,
+    DIFFERS, MOMENTS, ModelFiles, PARAMETERS, checksums_of, open_of,
 };
 use crate::problems::inputs::Inputs;
 use crate::recipe::{AUTO, Recipe};
@@ -61,8 +61,7 @@ pub fn best(run_dir: &Path) -> Result<Option<(u64, PathBuf)>> {
 pub(crate) fn best_scored(run_dir: &Path) -> Result<Option<(f64, u64, PathBuf)>> {
     let mut scored = Vec::new();
     for (step, folder) in RunFolder(run_dir).list_checkpoints()? {
-        let state = read_json::<TrainerState>(&folder.join(STATE))?;
-        let score = state.and_then(|it| it.score).filter(|it| it.is_finite());
+        let score = state_of(&folder)?.and_then(|it| it.score).filter(|it| it.is_finite());
         scored.extend(score.map(|score| (score, step, folder)));
     }
     Ok(scored.into_iter().max_by(|a, b| by_score((a.0, a.1), (b.0, b.1))))
@@ -85,7 +84,21 @@ pub struct TrainedTemplate {
 /// The prompt template that the model in `folder` was trained with. None for a folder that is not such
 /// a checkpoint, or whose recipe is of another version.
 pub fn trained_template(folder: &Path) -> Result<Option<TrainedTemplate>> {
-    Ok(read_json(&folder.join(STATE))?.and_then(template_in))
+    Ok(state_of(folder)?.and_then(template_in))
+}
+
+/// The recipe by which a checkpoint was made.
+pub(crate) fn recipe_in(folder: &Path) -> Result<Option<Recipe>> {
+    let state = state_of(folder)?;
+    Ok(state.and_then(|it| Recipe::parse_resolved(&it.recipe, "state.json").ok()))
+}
+
+/// The state in a folder, as it was written; none where there is none, or one of another version.
+fn state_of(folder: &Path) -> Result<Option<TrainerState>> {
+    match checksums(folder)?.filter(|it| it.contains_key(STATE)) {
+        Some(sums) => Ok(serde_json::from_slice(&read_of(folder, STATE, &sums)?).ok()),
+        None => read_json(&folder.join(STATE)),
+    }
 }
 
 fn template_in(state: TrainerState) -> Option<TrainedTemplate> {

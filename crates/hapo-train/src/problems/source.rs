@@ -126,8 +126,10 @@ impl Source {
         let differ = |it: &Prompt, known: &Prompt| same(it, known) && it.answer != known.answer;
         if let Some((n, name, before)) = texts.shared(table, agree) {
             all.push(match n {
-                1 => format!("{name} and {before} are the same problem in two layouts"),
-                n => format!("{n} problems of the data are there in two layouts, the first: {name} and {before}"),
+                1 => format!("{name} and {before} are the same problem"),
+                n => format!(
+                    "{n} problems of the data repeat others, the first: {name} and {before}"
+                ),
             });
         }
         if let Some((n, name, before)) = texts.shared(table, differ) {

@@ -1,8 +1,8 @@
-//! A fence around a reader that may panic on damaged files.
+//! A fence around a library that may panic on damaged files.
 //!
-//! The Parquet crate asserts what its format promises; a damaged file breaks the promise. A panic inside it becomes an
-//! error that names the file. None of this crate's code runs inside the fence, and the reader is dropped after a panic,
-//! so no half-changed state is seen.
+//! It asserts what its format promises; a damaged file breaks the promise. A panic inside it becomes an error that names
+//! the file. No code of ours runs inside the fence, and what panicked is dropped or unchanged, so no half-changed state is
+//! seen.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,8 +12,8 @@ thread_local! {
     static FENCED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `read`; a panic becomes its message.
-pub(crate) fn fenced<T>(read: impl FnOnce() -> T) -> Result<T, String> {
+/// Runs `read`; a panic becomes its message, and nothing is printed.
+pub fn fenced<T>(read: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     // The default hook prints every panic, also one that is caught; inside the fence it is silent.
     HOOK.call_once(|| {
