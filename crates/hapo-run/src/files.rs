@@ -173,6 +173,18 @@ mod tests {
         assert_eq!(names(folder.path()), ["a.json"]);
     }
 
+    #[test]
+    fn a_file_with_fewer_bytes_than_were_written_does_not_appear() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let (new, mut file) = NewFile::create(&path).unwrap();
+        file.write_all(b"three").unwrap();
+        file.file.set_len(2).unwrap();
+        let lost = new.finish().unwrap_err().to_string();
+        assert_eq!(lost, "5 bytes were written and 2 are there");
+        assert!(names(folder.path()).is_empty());
+    }
+
     #[cfg(unix)]
     #[test]
     fn a_link_stays_a_link_and_its_file_is_replaced() {
