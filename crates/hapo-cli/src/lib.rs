@@ -46,7 +46,6 @@ use std::io::IsTerminal;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::support::arguments::{count, finish_reward};
-use crate::support::interrupt::settle_signals;
 
 pub use crate::commands::export::Tracking;
 pub use crate::commands::train::{ProgressObserver, sources_of};
@@ -167,7 +166,8 @@ impl Command {
 /// Runs the command that these arguments name, the program's first, and gives its exit code. Help and wrong usage may
 /// end the process.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    settle_signals();
+    #[cfg(unix)]
+    support::interrupt::settle_signals();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let cli = match help::in_groups(Cli::command())
         .try_get_matches_from(&arguments)

@@ -8,6 +8,8 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
+use crate::words::panic_message;
+
 thread_local! {
     static FENCED: Cell<bool> = const { Cell::new(false) };
 }
@@ -27,12 +29,5 @@ pub fn fenced<T>(read: impl FnOnce() -> T) -> Result<T, String> {
     FENCED.set(true);
     let done = catch_unwind(AssertUnwindSafe(read));
     FENCED.set(false);
-    done.map_err(|it| {
-        let text = it
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| it.downcast_ref::<&str>().copied())
-            .unwrap_or("the reader gave up");
-        format!("the file contradicts itself ({text})")
-    })
+    done.map_err(|it| format!("the file contradicts itself ({})", panic_message(&*it)))
 }

@@ -5,9 +5,10 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use hapo_core::{Refusal, expected, found_at};
+use hapo_core::{Refusal, expected, found_at, hex};
+use sha2::{Digest, Sha256};
 
-use crate::folder::checksums::{checksum_of, missing, require_as_written};
+use crate::folder::checksums::{DIFFERS, broken, checksum_of};
 
 /// Files that go with a model's weights, name and bytes.
 pub type Companions = Vec<(&'static str, Vec<u8>)>;
@@ -19,6 +20,11 @@ pub(crate) const RELOAD: &str = "the file is damaged or incomplete; fetch or wri
 
 const FOLDER: &str = "a model folder holds config.json, tokenizer.json and model.safetensors (or shards with an index)";
 
+/// The bytes of a file that goes with a model, as [`read_bounded`].
+pub fn read_file(file: &Path) -> Result<Vec<u8>, Refusal> {
+    read_bounded(file, 256 << 20)
+}
+
 /// The bytes of a file, which are those of its checksum where its folder has one.
 pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Refusal> {
     let handle = open(file)?;
@@ -27,8 +33,10 @@ pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Refusal> 
     if bytes.len() as u64 > limit {
         return Err(malformed(file, format!("at most {limit} bytes"), "more"));
     }
-    require_as_written(file, &bytes)?;
-    Ok(bytes)
+    match checksum_of(file)? {
+        Some(sum) if sum != hex(Sha256::digest(&bytes)) => Err(broken(file, DIFFERS)),
+        _ => Ok(bytes),
+    }
 }
 
 /// Opens a regular file: a pipe would be waited for, and a device has no end.
@@ -128,9 +136,13 @@ pub(crate) fn io(action: &'static str, file: &Path) -> impl FnOnce(std::io::Erro
 }
 
 /// True if a file is there. Where its folder's checksums list it, it is no choice whether it is.
-pub(crate) fn is_there(path: &Path) -> Result<bool, Refusal> {
+pub fn is_there(path: &Path) -> Result<bool, Refusal> {
     let is_there = found_at(path)?.is_some();
-    if is_there || checksum_of(path)?.is_none() { Ok(is_there) } else { Err(missing(path)) }
+    if is_there || checksum_of(path)?.is_none() {
+        Ok(is_there)
+    } else {
+        Err(broken(path, " is missing"))
+    }
 }
 
 /// At most the first 80 characters, so that a hostile file cannot fill the terminal.

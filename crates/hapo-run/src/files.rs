@@ -3,25 +3,27 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hapo_core::{Refusal, found_at};
 
-/// Writes a file under a temporary name, flushes it to the disk, compares its length and renames it. A link to a file stays a link; a device
-/// or a pipe, such as `/dev/null`, is written into. Where the disk refuses, the file is as it was before.
+/// Writes a file under a temporary name, flushes it to the disk, compares its length and renames it. A link to a file
+/// stays a link; a device or a pipe, such as `/dev/null`, is written into. Where the disk refuses, the file is as it was
+/// before.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
-    write_atomically_with(path, |file| file.write_all(bytes).map_err(Refusal::io("write", path)))
+    let (new, mut file) = NewFile::create(path).map_err(Refusal::io("write", path))?;
+    let written = file.write_all(bytes).and_then(|()| new.finish(Some(bytes.len() as u64)));
+    written.map_err(Refusal::io("write", path))
 }
 
 /// [`write_atomically`] with contents written by `fill`.
 pub fn write_atomically_with<E: From<Refusal>>(
     path: &Path,
-    fill: impl FnOnce(&mut Counted) -> Result<(), E>,
+    fill: impl FnOnce(&mut File) -> Result<(), E>,
 ) -> Result<(), E> {
     let (new, mut file) = NewFile::create(path).map_err(Refusal::io("write", path))?;
     fill(&mut file)?;
-    Ok(new.finish().map_err(Refusal::io("write", path))?)
+    Ok(new.finish(None).map_err(Refusal::io("write", path))?)
 }
 
 /// A file that appears under its name when it is finished. Before, what was there stays.
@@ -29,50 +31,26 @@ pub fn write_atomically_with<E: From<Refusal>>(
 pub struct NewFile {
     /// The names that it has until then and afterwards; nothing for a device.
     names: Option<(PathBuf, PathBuf)>,
-    length: Arc<AtomicU64>,
-}
-
-/// The bytes of a [`NewFile`] on their way, which are counted.
-#[derive(Debug)]
-pub struct Counted {
-    file: File,
-    length: Arc<AtomicU64>,
-}
-
-impl Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.length.fetch_add(written as u64, Ordering::Relaxed);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
 }
 
 impl NewFile {
     /// Creates the file under a temporary name beside its own.
-    pub fn create(path: &Path) -> io::Result<(Self, Counted)> {
-        let (names, file) = match replaceable(path)? {
-            None => (None, OpenOptions::new().append(true).open(path)?),
-            Some(place) => {
-                let temporary = temporary_name(&place);
-                let file = File::create(&temporary)?;
-                (Some((temporary, place)), file)
-            }
+    pub fn create(path: &Path) -> io::Result<(Self, File)> {
+        let Some(place) = replaceable(path)? else {
+            return Ok((Self { names: None }, OpenOptions::new().append(true).open(path)?));
         };
-        let length = Arc::<AtomicU64>::default();
-        Ok((Self { names, length: Arc::clone(&length) }, Counted { file, length }))
+        let temporary = temporary_name(&place);
+        let file = File::create(&temporary)?;
+        Ok((Self { names: Some((temporary, place)) }, file))
     }
 
-    /// Flushes the file to the disk and renames it, if it has as many bytes as were handed over.
-    pub fn finish(mut self) -> io::Result<()> {
+    /// Flushes the file to the disk and renames it, if it has the length that is known.
+    pub fn finish(mut self, length: Option<u64>) -> io::Result<()> {
         if let Some((temporary, place)) = &self.names {
             let file = File::open(temporary)?;
             file.sync_all()?;
-            let (written, found) = (self.length.load(Ordering::Relaxed), file.metadata()?.len());
-            if found != written {
+            let found = file.metadata()?.len();
+            if let Some(written) = length.filter(|it| *it != found) {
                 let lost = format!("{written} bytes were written and {found} are there");
                 return Err(io::Error::other(lost));
             }
@@ -178,9 +156,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         let (new, mut file) = NewFile::create(&path).unwrap();
-        file.write_all(b"three").unwrap();
-        file.file.set_len(2).unwrap();
-        let lost = new.finish().unwrap_err().to_string();
+        file.write_all(b"th").unwrap();
+        let lost = new.finish(Some(5)).unwrap_err().to_string();
         assert_eq!(lost, "5 bytes were written and 2 are there");
         assert!(names(folder.path()).is_empty());
     }

@@ -21,9 +21,7 @@ mod rollouts;
 pub use columns::Columns;
 pub use duration::duration;
 pub use early_end::EarlyEnd;
-pub use files::{
-    Counted, NewFile, create_folder, sync_parent, write_atomically, write_atomically_with,
-};
+pub use files::{NewFile, create_folder, sync_parent, write_atomically, write_atomically_with};
 pub use flat::ResponseShares;
 pub use folder::{RunFolder, entries, read_json};
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};

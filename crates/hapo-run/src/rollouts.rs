@@ -104,7 +104,7 @@ fn is_zero(it: &usize) -> bool {
 pub struct RolloutWriter {
     running: Option<JoinHandle<Result<(), Refusal>>>,
     /// True once a file could not be written.
-    has_lost: bool,
+    pub has_lost: bool,
 }
 
 impl RolloutWriter {
@@ -133,11 +133,6 @@ impl RolloutWriter {
         let done = running.map_or(Ok(()), |it| it.join().expect("writing a file does not panic"));
         self.has_lost |= done.is_err();
         done
-    }
-
-    /// Waits, and is true if every file so far is on the disk.
-    pub fn is_whole(&mut self) -> bool {
-        self.wait().is_ok() && !self.has_lost
     }
 }
 
@@ -195,11 +190,11 @@ mod tests {
         writer.write(path.clone(), lines.clone()).unwrap();
         writer.wait().unwrap();
         assert_eq!(read_rollouts(&path).unwrap(), lines);
-        assert!(writer.is_whole());
+        assert!(!writer.has_lost);
         let nowhere = dir.path().join("missing/step-000002.jsonl.zst");
         writer.write(nowhere, lines.clone()).unwrap();
         assert!(writer.write(path.clone(), lines).is_err(), "the file before is waited for");
-        assert!(!writer.is_whole(), "what was lost stays lost");
+        assert!(writer.wait().is_ok() && writer.has_lost, "what was lost stays lost");
         std::fs::write(&path, "text").unwrap();
         let message = read_rollouts(&path).unwrap_err().to_string();
         assert!(message.ends_with("step-000001.jsonl.zst)"), "{message}");

@@ -2,10 +2,9 @@
 
 use crate::error::GoldError;
 use crate::grader::{Completion, Grader, PreparedGold, Problem};
-use crate::ordered::in_order;
 use crate::verdict::Judgement;
+use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
-use std::convert::Infallible;
 use std::sync::Arc;
 
 /// A gold answer, or several of which any counts, read once for any number of completions.
@@ -102,15 +101,11 @@ pub fn check_gold(grader: &dyn Grader, gold: &str) -> Result<(), GoldError> {
 /// once.
 pub fn grade_batch(grader: &dyn Grader, pairs: &[(&str, &str)]) -> Vec<Judgement> {
     let texts: HashSet<&str> = pairs.iter().map(|(gold, _)| *gold).collect();
-    let texts: Vec<&str> = texts.into_iter().collect();
-    let Ok(golds) = in_order(None, &texts, |it| Ok::<_, Infallible>(Gold::new(grader, it)));
-    let golds: HashMap<&str, Result<Gold, GoldError>> = texts.into_iter().zip(golds).collect();
-    let judge = |(gold, completion): &(&str, &str)| {
-        Ok::<_, Infallible>(match &golds[gold] {
-            Ok(gold) => gold.judge(completion),
-            Err(error) => error.judgement(),
-        })
+    let golds: HashMap<&str, Result<Gold, GoldError>> =
+        texts.into_par_iter().map(|gold| (gold, Gold::new(grader, gold))).collect();
+    let judge = |(gold, completion): &(&str, &str)| match &golds[gold] {
+        Ok(gold) => gold.judge(completion),
+        Err(error) => error.judgement(),
     };
-    let Ok(judgements) = in_order(None, pairs, judge);
-    judgements
+    pairs.par_iter().map(judge).collect()
 }

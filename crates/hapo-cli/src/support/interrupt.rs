@@ -16,22 +16,19 @@ pub(crate) fn set_loading(loading: bool) {
     LOADING.store(loading, Ordering::Relaxed);
 }
 
-/// Takes the signals that batch systems send before the end as SIGTERM. One for a file beyond `ulimit -f` is passed over:
-/// the write fails, by name.
+/// Takes the signals that batch systems send before the end as SIGTERM. A write beyond `ulimit -f` fails, by name.
+#[cfg(unix)]
 pub fn settle_signals() {
-    #[cfg(unix)]
-    {
-        extern "C" fn settle(signal: libc::c_int) {
-            if signal != libc::SIGXFSZ {
-                // SAFETY: a system call that is allowed in a handler.
-                unsafe { libc::raise(libc::SIGTERM) };
-            }
+    extern "C" fn settle(signal: libc::c_int) {
+        if signal != libc::SIGXFSZ {
+            // SAFETY: a system call that is allowed in a handler.
+            unsafe { libc::raise(libc::SIGTERM) };
         }
-        let settle = settle as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        for it in [libc::SIGUSR1, libc::SIGXCPU, libc::SIGXFSZ] {
-            // SAFETY: the handler does nothing but the call above.
-            unsafe { libc::signal(it, settle) };
-        }
+    }
+    let settle = settle as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    for it in [libc::SIGUSR1, libc::SIGXCPU, libc::SIGXFSZ] {
+        // SAFETY: the handler does nothing but the call above.
+        unsafe { libc::signal(it, settle) };
     }
 }
 

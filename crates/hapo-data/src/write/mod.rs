@@ -17,7 +17,8 @@ pub use verl::SOURCE as VERL_SOURCE;
 use crate::example::Example;
 use crate::refuse::{of_file, unwritten};
 use hapo_core::{Refusal, TokenId};
-use hapo_run::{Counted, NewFile};
+use hapo_run::NewFile;
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -43,10 +44,10 @@ pub struct Writer {
 }
 
 enum Sink {
-    Lines(BufWriter<Counted>),
+    Lines(BufWriter<File>),
     /// One JSON array, an element on each line.
-    Array(BufWriter<Counted>),
-    Table(Box<columns::Table<Counted>>),
+    Array(BufWriter<File>),
+    Table(Box<columns::Table>),
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -181,7 +182,7 @@ impl Writer {
             }
             Sink::Table(table) => table.close().map_err(io::Error::from),
         };
-        let in_place = flushed.and_then(|()| self.new.finish());
+        let in_place = flushed.and_then(|()| self.new.finish(None));
         in_place.map_err(|source| unwritten(&self.path, source))?;
         Ok(self.written)
     }

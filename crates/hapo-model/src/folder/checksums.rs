@@ -3,57 +3,39 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hapo_core::{Refusal, Remedy, hex, if_there};
-use sha2::{Digest, Sha256};
+use hapo_core::{Refusal, Remedy, if_there};
 
 /// SHA-256 of the files of a folder by their names, of the bytes as they were handed to the disk.
 pub type Checksums = BTreeMap<String, String>;
 
 /// The file of a folder's checksums.
 pub const CHECKSUMS: &str = "checksums.json";
+/// What is wrong with a file that is not as it was written.
+pub const DIFFERS: &str = " differs from its checksum";
 
 /// The checksums of a folder; none where it has no file of them.
 pub fn checksums(folder: &Path) -> Result<Option<Checksums>, Refusal> {
     let path = folder.join(CHECKSUMS);
     let text = if_there(&path, std::fs::read(&path))?;
-    let parse = |text: Vec<u8>| serde_json::from_slice(&text);
-    text.map(parse)
-        .transpose()
-        .map_err(|it| broken_checkpoint(folder, &format!("{CHECKSUMS}: {it}")))
+    let parsed = text.map(|text| serde_json::from_slice(&text)).transpose();
+    parsed.map_err(|it| broken_checkpoint(folder, &format!("{CHECKSUMS}: {it}")))
 }
 
-/// The checksum that a file's folder lists for it.
+/// The checksum that a file's folder, or the one above a checkpoint's `trainer_state`, lists for it.
 pub(crate) fn checksum_of(file: &Path) -> Result<Option<String>, Refusal> {
-    let Some(name) = file.file_name().and_then(|it| it.to_str()) else { return Ok(None) };
-    Ok(checksums(folder_of(file))?.and_then(|mut it| it.remove(name)))
-}
-
-/// Refuses bytes of a file that are others than its folder's checksum is of.
-pub fn require_as_written(file: &Path, bytes: &[u8]) -> Result<(), Refusal> {
-    match checksum_of(file)? {
-        Some(sum) if sum != hex(Sha256::digest(bytes)) => Err(altered(file)),
-        _ => Ok(()),
+    let Some(mut folder) = file.parent() else { return Ok(None) };
+    if folder.ends_with("trainer_state") {
+        folder = folder.parent().unwrap_or(folder);
     }
+    let name = file.strip_prefix(folder).expect("a file in the folder").to_str();
+    Ok(checksums(folder)?.and_then(|mut all| all.remove(name?)))
 }
 
-/// The refusal of a file that is not as it was written.
-pub(crate) fn altered(file: &Path) -> Refusal {
-    broken(file, "differs from its checksum")
-}
-
-/// The refusal of a file that its folder's checksums list and that is not there.
-pub(crate) fn missing(file: &Path) -> Refusal {
-    broken(file, "is missing")
-}
-
-fn broken(file: &Path, what: &str) -> Refusal {
-    let name = file.file_name().unwrap_or_default().display();
-    broken_checkpoint(folder_of(file), &format!("{name} {what}"))
+/// The refusal of a file that a command takes from a checkpoint.
+pub(crate) fn broken(file: &Path, problem: &str) -> Refusal {
+    let (folder, name) = (file.parent().unwrap_or(file), file.file_name().unwrap_or_default());
+    broken_checkpoint(folder, &format!("{}{problem}", name.display()))
         .hint("restore it from a copy; where it was changed on purpose, remove checksums.json")
-}
-
-fn folder_of(file: &Path) -> &Path {
-    file.parent().unwrap_or(Path::new(""))
 }
 
 /// The refusal of a checkpoint that is incomplete, altered or of another run.

@@ -22,9 +22,9 @@ mod read;
 mod weight_file;
 mod write;
 
-pub use crate::files::Companions;
+pub use crate::files::{Companions, is_there, read_file};
 pub use adapter::{AdapterFolder, AdapterNote, open_adapter, write_adapter};
-pub use checksums::{CHECKSUMS, Checksums, broken_checkpoint, checksums, require_as_written};
+pub use checksums::{CHECKSUMS, Checksums, DIFFERS, broken_checkpoint, checksums};
 pub use load::{LoadedModel, load, load_frozen};
 pub use merge::{Form, merge};
 pub use names::TOKENIZER_FILES;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::hash::{DefaultHasher, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::{Path, PathBuf};
 
 use hapo_core::Refusal;
@@ -10,7 +10,7 @@ use hapo_core::{UniqueFields, hex};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::checksums::{altered, checksum_of};
+use super::checksums::{DIFFERS, broken, checksum_of};
 use crate::config::dtype::Dtype;
 use crate::config_json::ParsedConfig;
 use crate::files::{RELOAD, excerpt, io, malformed, read_exact_at, refused};
@@ -100,37 +100,32 @@ impl WeightFile {
     /// As [`read_exact_at`]. Where the file has a checksum, the bytes are those that it was compared with.
     fn read_at(&self, place: usize, bytes: &mut [u8]) -> Result<(), Refusal> {
         if self.blocks.is_empty() {
-            return self.read_unchecked(place, bytes);
+            return read_exact_at(&self.file, &self.path, place, bytes);
         }
         let (first, end) = (place / BLOCK, place + bytes.len());
-        let start = first * BLOCK;
-        let mut whole = vec![0; end.next_multiple_of(BLOCK).min(self.length) - start];
-        self.read_unchecked(start, &mut whole)?;
-        let blocks = &self.blocks[first..end.div_ceil(BLOCK)];
-        if !whole.chunks(BLOCK).map(hash_of_block).eq(blocks.iter().copied()) {
-            return Err(altered(&self.path));
+        let mut whole = vec![0; end.next_multiple_of(BLOCK).min(self.length) - first * BLOCK];
+        read_exact_at(&self.file, &self.path, first * BLOCK, &mut whole)?;
+        let found = whole.chunks(BLOCK).map(hash_of_block);
+        if !found.eq(self.blocks[first..end.div_ceil(BLOCK)].iter().copied()) {
+            return Err(broken(&self.path, DIFFERS));
         }
-        bytes.copy_from_slice(&whole[place - start..end - start]);
+        bytes.copy_from_slice(&whole[place - first * BLOCK..][..bytes.len()]);
         Ok(())
     }
 
     /// Compares the file with its checksum, if it has one.
     fn verify(&mut self) -> Result<(), Refusal> {
+        const PIECE: usize = 64 * BLOCK;
         let Some(sum) = checksum_of(&self.path)? else { return Ok(()) };
-        let (mut hash, mut piece) = (Sha256::new(), vec![0; 64 * BLOCK]);
-        let mut blocks = Vec::new();
-        for start in (0..self.length).step_by(piece.len()) {
-            let piece = &mut piece[..(64 * BLOCK).min(self.length - start)];
-            self.read_unchecked(start, piece)?;
+        let (mut hash, mut blocks) = (Sha256::new(), Vec::new());
+        for start in (0..self.length).step_by(PIECE) {
+            let mut piece = vec![0; PIECE.min(self.length - start)];
+            self.read_at(start, &mut piece)?;
             blocks.extend(piece.chunks(BLOCK).map(hash_of_block));
             hash.update(piece);
         }
         self.blocks = blocks;
-        if sum == hex(hash.finalize()) { Ok(()) } else { Err(altered(&self.path)) }
-    }
-
-    fn read_unchecked(&self, place: usize, bytes: &mut [u8]) -> Result<(), Refusal> {
-        read_exact_at(&self.file, &self.path, place, bytes)
+        if sum == hex(hash.finalize()) { Ok(()) } else { Err(broken(&self.path, DIFFERS)) }
     }
 
     /// A GGUF file, whose tensors have the names of a folder, and its configuration.
@@ -141,21 +136,17 @@ impl WeightFile {
             let dtype = encoding.to_string();
             (name, Entry { dtype, encoding: Some(encoding), change, shape, start, end })
         };
-        let length = file.metadata().map_err(io("read", &path))?.len() as usize;
-        let mut it = Self::new(path, file, length);
-        it.tensors = entries.into_iter().map(entry).collect();
-        Ok((parsed, it))
-    }
-
-    fn new(path: PathBuf, file: File, length: usize) -> Self {
-        let (tensors, metadata) = (BTreeMap::new(), BTreeMap::new());
-        Self { path, file, length, blocks: Vec::new(), tensors, metadata }
+        let tensors = entries.into_iter().map(entry).collect();
+        let (length, blocks, metadata) = (0, Vec::new(), BTreeMap::new());
+        Ok((parsed, Self { path, file, length, blocks, tensors, metadata }))
     }
 
     pub(super) fn open(path: PathBuf) -> Result<Self, Refusal> {
         let file = crate::files::open(&path)?;
         let length = file.metadata().map_err(io("read", &path))?.len();
-        let mut it = Self::new(path, file, length as usize);
+        let (tensors, metadata) = (BTreeMap::default(), BTreeMap::default());
+        let (length_of_file, blocks) = (length as usize, Vec::new());
+        let mut it = Self { path, file, length: length_of_file, blocks, tensors, metadata };
         it.verify()?;
         if length < 8 {
             let expected = "a safetensors file of at least 8 bytes";
@@ -177,9 +168,7 @@ impl WeightFile {
 }
 
 fn hash_of_block(bytes: &[u8]) -> u64 {
-    let mut hash = DefaultHasher::new();
-    hash.write(bytes);
-    hash.finish()
+    BuildHasherDefault::<DefaultHasher>::new().hash_one(bytes)
 }
 
 /// The tensors of a file, and its metadata.

@@ -16,13 +16,14 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use hapo_core::{Refusal, found_at};
 
 use crate::config::TensorSpec;
 use crate::config_json::{self, ParsedConfig};
-use crate::files::{Companions, io, malformed, read_exact_at, refused};
+use crate::files::{Companions, io, malformed, refused};
 use architecture::Architecture;
 use file::Gguf;
 
@@ -125,23 +126,15 @@ struct Source {
 }
 
 fn source(path: &Path) -> Result<Source, Refusal> {
-    /// Bytes that hold nearly every header, and more than any has.
-    const USUAL: u64 = 16 << 20;
-    const MOST: u64 = 1 << 30;
+    /// Four times what the largest vocabulary takes.
+    const MOST: u64 = 64 << 20;
     let file = crate::files::open(path)?;
-    let length = file.metadata().map_err(io("read", path))?.len();
+    let (length, mut head) = (file.metadata().map_err(io("read", path))?.len(), Vec::new());
     if length == 0 {
         return Err(malformed(path, "a GGUF file", "an empty one"));
     }
-    let (mut it, mut size) = (Source { file, length, head: Vec::new() }, USUAL);
-    loop {
-        it.head = vec![0; size.min(length) as usize];
-        read_exact_at(&it.file, path, 0, &mut it.head)?;
-        if size >= length.min(MOST) || Gguf::parse(path, &it).is_ok() {
-            return Ok(it);
-        }
-        size *= 4;
-    }
+    (&file).take(MOST).read_to_end(&mut head).map_err(io("read", path))?;
+    Ok(Source { file, length, head })
 }
 
 impl Change {

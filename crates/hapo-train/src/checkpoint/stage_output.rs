@@ -2,16 +2,14 @@
 
 use std::path::Path;
 
-use hapo_core::{hex, if_there};
+use hapo_core::if_there;
 use hapo_model::folder::broken_checkpoint;
 use hapo_run::{RunFolder, write_atomically};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::Result;
-use crate::checkpoint;
-use crate::engine::trainer_files::DIFFERS;
+use crate::checkpoint::{self, STATE};
 use crate::recipe::{Recipe, StageCheckpoint, wrong_stage};
 
 /// The model that a run with `[eval]` starts from, and its evaluation: `start.json`.
@@ -20,26 +18,14 @@ pub(crate) struct Start {
     /// The model's folder; none for random weights.
     pub(crate) model: Option<String>,
     pub(crate) metrics: Value,
-    /// SHA-256 of the others.
-    #[serde(default)]
-    sha256: String,
 }
 
 impl Start {
-    pub(crate) fn new(model: Option<String>, metrics: Value) -> Self {
-        let both = serde_json::to_vec(&(&model, &metrics)).expect("numbers are plain data");
-        Self { model, metrics, sha256: hex(Sha256::digest(both)) }
-    }
-
     pub(crate) fn read(run_dir: &Path) -> Result<Option<Self>> {
         let path = RunFolder(run_dir).start();
         let Some(text) = if_there(&path, std::fs::read(&path))? else { return Ok(None) };
-        let start = serde_json::from_slice::<Self>(&text).ok().filter(|it| {
-            let as_written = Self::new(it.model.clone(), it.metrics.clone());
-            it.sha256.is_empty() || it.sha256 == as_written.sha256
-        });
-        let damaged = || broken_checkpoint(run_dir, &format!("start.json{DIFFERS}"));
-        start.map(Some).ok_or_else(damaged)
+        let start = serde_json::from_slice(&text);
+        start.map_err(|it| broken_checkpoint(run_dir, &format!("start.json: {it}"))).map(Some)
     }
 
     pub(crate) fn write(&self, run_dir: &Path) -> Result<()> {
@@ -62,8 +48,9 @@ pub(crate) fn stage_output(run_dir: &Path, which: StageCheckpoint) -> Result<Han
         which == StageCheckpoint::Best || (which == StageCheckpoint::Settled && it.eval().is_some())
     };
     // As its last checkpoint has it, which has checksums.
-    let recipe = last.as_ref().map(|(_, folder)| checkpoint::recipe_in(folder)).transpose()?;
-    let best = match recipe.flatten().filter(judged) {
+    let state = last.as_ref().map(|(_, folder)| checkpoint::state_of(folder)).transpose()?;
+    let recipe = state.flatten().and_then(|it| Recipe::parse_resolved(&it.recipe, STATE).ok());
+    let best = match recipe.filter(judged) {
         Some(recipe) => best_of(run_dir, &recipe)?,
         None => None,
     };

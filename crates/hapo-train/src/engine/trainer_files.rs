@@ -10,8 +10,8 @@ use std::path::Path;
 
 use hapo_kernels::Device;
 use hapo_model::folder::{
-    AdapterNote, CHECKSUMS, Checksums, Layout, broken_checkpoint, checksums, write_adapter,
-    write_file,
+    AdapterNote, CHECKSUMS, Checksums, DIFFERS, Layout, broken_checkpoint, checksums,
+    write_adapter, write_file,
 };
 use hapo_model::{Dtype, Model, Moments};
 use sha2::{Digest, Sha256};
@@ -176,9 +176,6 @@ pub(crate) fn read_state<D: Device>(
     }
     Ok(device.check()?)
 }
-
-/// What is wrong with a file that is not as it was written.
-pub(crate) const DIFFERS: &str = " differs from its checksum";
 
 /// The checksums of a checkpoint's files, by their names.
 pub(crate) fn checksums_of(folder: &Path) -> Result<Checksums> {

@@ -638,7 +638,8 @@ impl<D: Device> Run<D> {
             RunFolder(run_dir).checkpoint_of(self.steps_done)
         };
         let is_there = found_at(&folder)?.is_some();
-        let is_done = self.steps_done > 0 && self.rollouts.writer.is_whole();
+        let writer = &mut self.rollouts.writer;
+        let is_done = self.steps_done > 0 && writer.wait().is_ok() && !writer.has_lost;
         if !mid_step && (is_there || !is_done) {
             return Ok(None);
         }

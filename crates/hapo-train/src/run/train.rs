@@ -318,7 +318,7 @@ fn evaluate_start<D: Device>(
         },
     };
     let metrics = serde_json::from_str(&metrics.to_json()).expect("metrics are JSON");
-    let start = Start::new(model, metrics);
+    let start = Start { model, metrics };
     start.write(run_dir)?;
     Ok(Some(start))
 }
