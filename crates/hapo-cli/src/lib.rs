@@ -166,6 +166,8 @@ impl Command {
 /// Runs the command that these arguments name, the program's first, and gives its exit code. Help and wrong usage may
 /// end the process.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    #[cfg(unix)]
+    support::interrupt::settle_signals();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let cli = match help::in_groups(Cli::command())
         .try_get_matches_from(&arguments)

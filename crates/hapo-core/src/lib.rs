@@ -43,6 +43,7 @@
 mod advantage;
 mod credit;
 mod decimal;
+mod fence;
 mod gate;
 mod gates;
 mod group;
@@ -69,6 +70,7 @@ pub use credit::{
     behind_prefix, has_terms, unmasked,
 };
 pub use decimal::Decimal;
+pub use fence::fenced;
 pub use gate::{
     Annealing, AnnealingMode, Gate, RangeRow, RungRow, Schedule, ScheduleTable, SlotRule, StepRow,
     SuccessLimit, Threshold, check_slot_rule,

@@ -2,10 +2,13 @@
 
 use std::fmt::Display;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 
-use hapo_core::{Refusal, expected, found_at};
+use hapo_core::{Refusal, expected, found_at, hex};
+use sha2::{Digest, Sha256};
+
+use crate::folder::checksums::{DIFFERS, broken, checksum_of};
 
 /// Files that go with a model's weights, name and bytes.
 pub type Companions = Vec<(&'static str, Vec<u8>)>;
@@ -17,6 +20,12 @@ pub(crate) const RELOAD: &str = "the file is damaged or incomplete; fetch or wri
 
 const FOLDER: &str = "a model folder holds config.json, tokenizer.json and model.safetensors (or shards with an index)";
 
+/// The bytes of a file that goes with a model, as [`read_bounded`].
+pub fn read_file(file: &Path) -> Result<Vec<u8>, Refusal> {
+    read_bounded(file, 256 << 20)
+}
+
+/// The bytes of a file, which are those of its checksum where its folder has one.
 pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Refusal> {
     let handle = open(file)?;
     let mut bytes = Vec::new();
@@ -24,7 +33,10 @@ pub(crate) fn read_bounded(file: &Path, limit: u64) -> Result<Vec<u8>, Refusal> 
     if bytes.len() as u64 > limit {
         return Err(malformed(file, format!("at most {limit} bytes"), "more"));
     }
-    Ok(bytes)
+    match checksum_of(file)? {
+        Some(sum) if sum != hex(Sha256::digest(&bytes)) => Err(broken(file, DIFFERS)),
+        _ => Ok(bytes),
+    }
 }
 
 /// Opens a regular file: a pipe would be waited for, and a device has no end.
@@ -35,6 +47,27 @@ pub(crate) fn open(file: &Path) -> Result<File, Refusal> {
         return Err(malformed(file, "a file", got));
     }
     File::open(file).map_err(io("open", file))
+}
+
+/// Fills `bytes` from a place of the file on. Read rather than mapped: a file that is shortened meanwhile, or a disk that
+/// fails, is an error and not a signal.
+pub(crate) fn read_exact_at(
+    file: &File,
+    path: &Path,
+    place: usize,
+    bytes: &mut [u8],
+) -> Result<(), Refusal> {
+    #[cfg(unix)]
+    let read = std::os::unix::fs::FileExt::read_exact_at(file, bytes, place as u64);
+    #[cfg(windows)]
+    let read = std::os::windows::fs::FileExt::seek_read(file, bytes, place as u64)
+        .and_then(|n| if n < bytes.len() { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) });
+    read.map_err(|cause| match cause.kind() {
+        ErrorKind::UnexpectedEof => {
+            malformed(path, format!("{} more bytes", bytes.len()), "the end of the file")
+        }
+        _ => io("read", path)(cause),
+    })
 }
 
 pub(crate) fn malformed(file: &Path, expected: impl Display, got: impl Display) -> Refusal {
@@ -113,8 +146,14 @@ pub(crate) fn io(action: &'static str, file: &Path) -> impl FnOnce(std::io::Erro
     }
 }
 
-pub(crate) fn is_there(path: &Path) -> Result<bool, Refusal> {
-    Ok(found_at(path)?.is_some())
+/// True if a file is there. Where its folder's checksums list it, it is no choice whether it is.
+pub fn is_there(path: &Path) -> Result<bool, Refusal> {
+    let is_there = found_at(path)?.is_some();
+    if is_there || checksum_of(path)?.is_none() {
+        Ok(is_there)
+    } else {
+        Err(broken(path, " is missing"))
+    }
 }
 
 /// At most the first 80 characters, so that a hostile file cannot fill the terminal.

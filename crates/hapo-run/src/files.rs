@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hapo_core::{Refusal, found_at};
 
-/// Writes a file under a temporary name, flushes it to the disk and renames it. A link to a file stays a link; a device
-/// or a pipe, such as `/dev/null`, is written into. Where the disk refuses, the file is as it was before.
+/// Writes a file under a temporary name, flushes it to the disk, compares its length and renames it. A link to a file
+/// stays a link; a device or a pipe, such as `/dev/null`, is written into. Where the disk refuses, the file is as it was
+/// before.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Refusal> {
-    write_atomically_with(path, |file| file.write_all(bytes).map_err(Refusal::io("write", path)))
+    let (new, mut file) = NewFile::create(path).map_err(Refusal::io("write", path))?;
+    let written = file.write_all(bytes).and_then(|()| new.finish(Some(bytes.len() as u64)));
+    written.map_err(Refusal::io("write", path))
 }
 
 /// [`write_atomically`] with contents written by `fill`.
@@ -20,7 +23,7 @@ pub fn write_atomically_with<E: From<Refusal>>(
 ) -> Result<(), E> {
     let (new, mut file) = NewFile::create(path).map_err(Refusal::io("write", path))?;
     fill(&mut file)?;
-    Ok(new.finish().map_err(Refusal::io("write", path))?)
+    Ok(new.finish(None).map_err(Refusal::io("write", path))?)
 }
 
 /// A file that appears under its name when it is finished. Before, what was there stays.
@@ -41,10 +44,16 @@ impl NewFile {
         Ok((Self { names: Some((temporary, place)) }, file))
     }
 
-    /// Flushes the file to the disk and renames it.
-    pub fn finish(mut self) -> io::Result<()> {
+    /// Flushes the file to the disk and renames it, if it has the length that is known.
+    pub fn finish(mut self, length: Option<u64>) -> io::Result<()> {
         if let Some((temporary, place)) = &self.names {
-            File::open(temporary)?.sync_all()?;
+            let file = File::open(temporary)?;
+            file.sync_all()?;
+            let found = file.metadata()?.len();
+            if let Some(written) = length.filter(|it| *it != found) {
+                let lost = format!("{written} bytes were written and {found} are there");
+                return Err(io::Error::other(lost));
+            }
             fs::rename(temporary, place)?;
             sync_folder_of(place)?;
         }
@@ -140,6 +149,17 @@ mod tests {
         assert!(failed.unwrap_err().to_string().ends_with("a.json: full"));
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(names(folder.path()), ["a.json"]);
+    }
+
+    #[test]
+    fn a_file_with_fewer_bytes_than_were_written_does_not_appear() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        let (new, mut file) = NewFile::create(&path).unwrap();
+        file.write_all(b"th").unwrap();
+        let lost = new.finish(Some(5)).unwrap_err().to_string();
+        assert_eq!(lost, "5 bytes were written and 2 are there");
+        assert!(names(folder.path()).is_empty());
     }
 
     #[cfg(unix)]

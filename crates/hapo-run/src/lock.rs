@@ -9,7 +9,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hapo_core::{Refusal, Remedy};
+use hapo_core::{Refusal, Remedy, found_at};
 
 use crate::folder::RunFolder;
 
@@ -35,6 +35,10 @@ impl Lock {
     /// Takes the lock of a run folder, which exists.
     pub fn take(run: RunFolder<'_>) -> Result<Self, Refusal> {
         let path = run.lock();
+        // A pipe would be waited for.
+        if found_at(&path)?.is_some_and(|it| !it.is_file()) {
+            return Err(Refusal::input(format!("{} is no file", path.display())));
+        }
         let file = OpenOptions::new()
             .create(true)
             .append(true)

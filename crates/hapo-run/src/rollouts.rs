@@ -103,13 +103,16 @@ fn is_zero(it: &usize) -> bool {
 #[derive(Debug, Default)]
 pub struct RolloutWriter {
     running: Option<JoinHandle<Result<(), Refusal>>>,
+    /// True once a file could not be written.
+    pub has_lost: bool,
 }
 
 impl RolloutWriter {
     /// Starts to write a file, once the one before is done.
     pub fn write(&mut self, path: PathBuf, lines: Vec<RolloutLine>) -> Result<(), Refusal> {
         self.wait()?;
-        self.running = Some(std::thread::spawn(move || {
+        let place = path.clone();
+        let pack = move || {
             let mut text = Vec::new();
             for it in &lines {
                 serde_json::to_writer(&mut text, it).expect("a line is plain data");
@@ -118,16 +121,18 @@ impl RolloutWriter {
             let packed =
                 zstd::encode_all(text.as_slice(), LEVEL).map_err(Refusal::io("pack", &path))?;
             write_atomically(&path, &packed)
-        }));
+        };
+        let started = std::thread::Builder::new().spawn(pack);
+        self.running = Some(started.map_err(Refusal::io("start a thread for", &place))?);
         Ok(())
     }
 
     /// Waits until every file is on the disk.
     pub fn wait(&mut self) -> Result<(), Refusal> {
-        match self.running.take() {
-            Some(it) => it.join().expect("writing a file does not panic"),
-            None => Ok(()),
-        }
+        let running = self.running.take();
+        let done = running.map_or(Ok(()), |it| it.join().expect("writing a file does not panic"));
+        self.has_lost |= done.is_err();
+        done
     }
 }
 
@@ -185,6 +190,11 @@ mod tests {
         writer.write(path.clone(), lines.clone()).unwrap();
         writer.wait().unwrap();
         assert_eq!(read_rollouts(&path).unwrap(), lines);
+        assert!(!writer.has_lost);
+        let nowhere = dir.path().join("missing/step-000002.jsonl.zst");
+        writer.write(nowhere, lines.clone()).unwrap();
+        assert!(writer.write(path.clone(), lines).is_err(), "the file before is waited for");
+        assert!(writer.wait().is_ok() && writer.has_lost, "what was lost stays lost");
         std::fs::write(&path, "text").unwrap();
         let message = read_rollouts(&path).unwrap_err().to_string();
         assert!(message.ends_with("step-000001.jsonl.zst)"), "{message}");

@@ -3,7 +3,7 @@
  * FAULT_AT counts the calls from 1; with FAULT_CALL and FAULT_FILE (a part of the path) only those of that kind and file
  * count, so that a fault can be chosen where threads race. FAULT_HOW is an errno by its number, or `short` (half of a
  * buffer), `kill`, `drop` (a write that only says it was done), `flip` (a bit of what is read or written), or `lasting:N`
- * (errno N from there on). FAULT_LOG gets a line for each call, and behind a write's line its bytes.
+ * (errno N from there on). A thread that is started counts as a call on FAULT_ROOT. FAULT_LOG gets a line for each call, and behind a write's line its bytes.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -69,15 +69,15 @@ static int fate(const char *call, const char *path, const char *other, long at, 
             result = !strcmp(how, "short") ? SHORT : !strcmp(how, "drop") ? DROP : !strcmp(how, "flip") ? FLIP : FAIL;
             if (result == FAIL) errno = atoi(lasting ? how + 8 : how);
         }
-        if (log && result != FAIL) {
-            int saved = errno;
-            char line[2 * PATH_MAX + 99];
-            if (log_fd < 0) log_fd = syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-            int size = snprintf(line, sizeof line, "%s\t%s\t%s\t%ld\t%zu\n", call, path, other ? other : "", at, bytes ? length : 0);
-            syscall(SYS_write, log_fd, line, size);
-            if (bytes) syscall(SYS_write, log_fd, bytes, length);
-            errno = saved;
-        }
+    }
+    if (log && result != FAIL) {
+        int saved = errno;
+        char line[2 * PATH_MAX + 99];
+        if (log_fd < 0) log_fd = syscall(SYS_openat, AT_FDCWD, log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+        int size = snprintf(line, sizeof line, "%s\t%s\t%s\t%ld\t%zu\t%d\n", call, path, other ? other : "", at, bytes ? length : 0, result);
+        syscall(SYS_write, log_fd, line, size);
+        if (bytes) syscall(SYS_write, log_fd, bytes, length);
+        errno = saved;
     }
     pthread_mutex_unlock(&lock);
     return result;
@@ -174,6 +174,10 @@ int ftruncate64(int fd, off64_t length) {
     char whole[PATH_MAX];
     if (path_of(fd, whole) && fate("resize", whole, NULL, length, NULL, 0) == FAIL) return -1;
     return REAL(ftruncate64)(fd, length);
+}
+
+int pthread_create(pthread_t *to, const pthread_attr_t *with, void *(*run)(void *), void *argument) {
+    return path_call("thread", setting("FAULT_ROOT"), NULL) == FAIL ? errno : REAL(pthread_create)(to, with, run, argument);
 }
 
 DIR *opendir(const char *path) { return path_call("list", path, NULL) == FAIL ? NULL : REAL(opendir)(path); }

@@ -2,9 +2,10 @@
 """Every system call on a run's files fails once; afterwards the bits are the unbroken run's. Power cuts, too.
 
     scripts/torture/faults/sweep.py target/release/hapo               # every call, every fault: hours
-    scripts/torture/faults/sweep.py target/debug/hapo --every 20 --images 60 --minutes 2
+    scripts/torture/faults/sweep.py target/debug/hapo --every 20 --images 60     # every 20th call, one fault each
+    scripts/torture/faults/sweep.py target/release/hapo --parts staged --faults flipped dropped
 
-A run that fails must name a file, end with 1 or 2, and be resumed to the same weights, moments, state, rollouts and
+What is tried depends on the numbers alone, not on the machine. A run that fails must name a file, end with 1 or 2, and be resumed to the same weights, moments, state, rollouts and
 metrics. A command that fails must leave its output as it was; one that ends with 0 must have written the whole of it.
 """
 
@@ -20,16 +21,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).parent
-EIO, ENOSPC, EMFILE, EINTR = 5, 28, 24, 4
+EIO, ENOSPC, EMFILE, EINTR, EAGAIN = 5, 28, 24, 4, 11
+FILES = ("open", "read", "stat", "list", "write", "flush", "rename", "mkdir", "unlink", "rmdir", "truncate", "create", "resize")
 WRITES = ("write", "flush", "rename", "mkdir", "unlink", "rmdir", "truncate", "create", "resize")
 FAULTS = {
     "EIO": (EIO, None),
     "lasting EIO": (f"lasting:{EIO}", WRITES),
     "ENOSPC": (ENOSPC, WRITES),
+    "EAGAIN": (EAGAIN, ("thread",)),
     "EMFILE": (EMFILE, ("open", "truncate", "create", "list")),
     "EINTR": (EINTR, ("read", "write", "open")),
     "short": ("short", ("read", "write")),
@@ -68,10 +71,15 @@ STAGED = (
 )
 
 
+Call = tuple[str, str, str, int, bytes]
+
+
 class Sweep:
-    def __init__(self, hapo: str, work: Path, every: int, seconds: float) -> None:
-        self.hapo, self.work, self.every, self.until = hapo, work, every, time.time() + seconds
-        self.library = work / "faults.so"
+    """One of several that share the faults between them, each in a folder of its own."""
+
+    def __init__(self, asked: argparse.Namespace, work: Path, share: int) -> None:
+        self.hapo, self.work, self.asked, self.share = str(Path(asked.hapo).resolve()), work, asked, share
+        self.library, self.log = work / "faults.so", work / "log"
         subprocess.run(
             ["cc", "-O1", "-shared", "-fPIC", "-o", self.library, HERE / "faults.c", "-ldl", "-lpthread"], check=True
         )
@@ -91,32 +99,40 @@ class Sweep:
             check=False,
         )
 
-    def record(self, arguments: list[str], root: Path) -> list[tuple[str, str, str, int, bytes]]:
+    def record(self, arguments: list[str], root: Path) -> list[Call]:
         """The calls of an unbroken command: kind, path, new path, place, bytes."""
-        log = self.work / "log"
-        log.unlink(missing_ok=True)
-        done = self.call(arguments, root, log=log)
+        self.log.unlink(missing_ok=True)
+        done = self.call(arguments, root, log=self.log)
         assert done.returncode == 0, done.stderr
-        text, at, calls = log.read_bytes(), 0, []
+        return self.logged()[0]
+
+    def logged(self) -> tuple[list[Call], int | None]:
+        """The calls of the log, and which one was damaged."""
+        text, at, hit = self.log.read_bytes(), 0, None
+        calls: list[Call] = []
         while at < len(text):
             end = text.index(b"\n", at)
-            kind, path, other, place, size = text[at:end].decode().split("\t")
+            kind, path, other, place, size, result = text[at:end].decode().split("\t")
+            hit = len(calls) if int(result) else hit
             calls.append((kind, path, other, int(place), text[end + 1 : end + 1 + int(size)]))
             at = end + 1 + int(size)
-        return calls
+        return calls, hit
 
     def bad(self, what: str, done: subprocess.CompletedProcess[str]) -> None:
         self.wrong.append(f"{what}: exit {done.returncode}: {done.stderr.strip()[-300:]}")
         print("WRONG", self.wrong[-1], flush=True)
 
-    def each(self, calls: list[tuple[str, str, str, int, bytes]]) -> list[tuple[str, object, int, str]]:
-        """The faults to try, every so many calls of each."""
-        return [
-            (name, how, index + 1, kinds[index])
-            for name, (how, only) in FAULTS.items()
-            for kinds in [[it[0] for it in calls]]
-            for index in [at for at, kind in enumerate(kinds) if only is None or kind in only][:: self.every]
-        ]
+    def each(self, calls: list[Call], but: tuple[str, ...] = ()) -> list[tuple[str, object, int, str]]:
+        """The faults to try: at each call all that it can have, or at every so many calls one, in turn."""
+        every, chosen = self.asked.every, []
+        for index in range(every // 2, len(calls), every):
+            kind = calls[index][0]
+            all_of = [it for it, (_, only) in FAULTS.items() if kind in (only or FILES)]
+            names = [it for it in all_of if it in self.asked.faults and it not in but]
+            if every > 1 and names:
+                names = [names[index // every % len(names)]]
+            chosen += [(name, FAULTS[name][0], index + 1, kind) for name in names]
+        return chosen[self.share :: self.asked.jobs]
 
     def runs(self, name: str, recipe: str, threads: int = 1) -> None:
         """Each fault in a run, which is then resumed."""
@@ -127,33 +143,31 @@ class Sweep:
         calls = self.record(train, root)
         wanted = state_of(root)
         for fault, how, at, kind in self.each(calls):
-            if time.time() > self.until:
-                return
-            shutil.rmtree(root)
+            shutil.rmtree(root, ignore_errors=True)
             # Threads race: there the call is chosen by its kind and file.
             number = {"at": at}
             if threads > 1:
                 file = Path(calls[at - 1][1]).name
-                number = {"at": 1, "call": kind, "file": re.sub(r"hapo-\d+", "hapo-", file)}
-            done = self.call(train, root, how=how, **number)
+                number = {"at": 1, "call": kind, "file": re.sub(r"^\.hapo-\d+", "", file)}
+            self.log.unlink(missing_ok=True)
+            damages = fault in ("dropped", "flipped")
+            done = self.call(train, root, how=how, log=self.log if damages else None, **number)
             what = f"{name}, {threads} threads, {fault} at {at} ({kind} {calls[at - 1][1]})"
             self.counts[f"{name}: {fault}"] += 1
-            if done.returncode not in (0, 1, 2, -9) or done.returncode in (1, 2) and str(root) not in done.stderr:
+            is_named = kind == "thread" or str(root) in done.stderr
+            if done.returncode not in (0, 1, 2, -9) or done.returncode in (1, 2) and not is_named:
                 self.bad(what, done)
                 continue
             again = done
             begun = root.exists() and any(root.rglob("recipe.toml"))
-            if done.returncode != 0 or fault in ("dropped", "flipped"):
+            if done.returncode != 0 or damages:
                 again = self.call([*train, *(["--resume"] if begun else [])], root)
-            if again.returncode == 2 and fault in ("dropped", "flipped"):
+            if again.returncode == 2 and damages:
                 continue  # refused by name: what a disk has lost or changed is not trained on
             changed = differences(state_of(root), wanted)
-            if fault in ("dropped", "flipped"):
+            if damages:
                 # The one file that the disk damaged is found by who reads it.
-                changed = changed[1:]
-            if changed and "/rollouts/" in calls[at - 1][1] and all(it.startswith("rollouts/") for it in changed):
-                self.counts[f"{name}: known, the rollouts of a step that could not keep them"] += 1
-                continue
+                changed = [it for it in changed if root / it != last_name(*self.logged())]
             if again.returncode != 0 or changed:
                 self.bad(f"{what}, then resumed: {', '.join(changed)[:200]}", again)
 
@@ -166,10 +180,8 @@ class Sweep:
         calls = [it for it in self.record(train, root) if it[0] in WRITES]
         wanted, seen = state_of(root), set()
         places = [len(calls) * (i + 1) // (images // 5 + 1) for i in range(images // 5)]
-        for place in places:
+        for place in places[self.share :: self.asked.jobs]:
             for model in ("all", "flushed", "names", "zeros", "every other"):
-                if time.time() > self.until:
-                    return
                 files, folders = survivors(calls[:place], model)
                 key = hashlib.sha256(repr((sorted(files.items()), sorted(folders))).encode()).digest()
                 if key in seen:
@@ -215,16 +227,13 @@ class Sweep:
             fresh(root)
             calls = self.record(arguments, root)
             whole = bytes_of(place)
-            for fault, how, at, kind in self.each(calls):
-                if time.time() > self.until:
-                    return
-                if fault in ("dropped", "flipped"):
-                    continue  # what a disk changes behind a command's back is found by who reads the file
+            # What a disk changes behind a command's back is found by who reads the file.
+            for fault, how, at, kind in self.each(calls, but=("dropped", "flipped")):
                 fresh(root)
                 done = self.call(arguments, root, how=how, at=at)
                 self.counts[f"{name}: {fault}"] += 1
                 what = f"{name}, {fault} at {at} ({kind} {calls[at - 1][1]})"
-                named = "W/" in done.stderr or str(run) in done.stderr
+                named = kind == "thread" or "W/" in done.stderr or str(run) in done.stderr
                 if done.returncode not in (0, 1, 2, -9) or done.returncode in (1, 2) and not named:
                     self.bad(what, done)
                 elif done.returncode == 0 and bytes_of(place) != whole:
@@ -266,7 +275,18 @@ def differences(found: dict[str, object], wanted: dict[str, object]) -> list[str
     return extra + [it for it in sorted(wanted) if found.get(it) != wanted[it]]
 
 
-def survivors(calls: list[tuple[str, str, str, int, bytes]], model: str) -> tuple[dict[str, bytes], set[str]]:
+def last_name(calls: list[Call], hit: int | None) -> Path | None:
+    """The name that the file of a call has in the end."""
+    if hit is None:
+        return None
+    path = calls[hit][1]
+    for kind, old, new, _, _ in calls[hit:]:
+        if kind == "rename" and (path == old or path.startswith(old + "/")):
+            path = new + path[len(old) :]
+    return Path(path)
+
+
+def survivors(calls: list[Call], model: str) -> tuple[dict[str, bytes], set[str]]:
     """The files after a power cut behind these calls. `all`: everything was written. `flushed`: of a file what was flushed,
     of a folder the names that were there when it was flushed. `names`: all names, of a file what was flushed. `zeros`: the
     rest of a file as zeros. `every other`: of what was not flushed every second write."""
@@ -327,19 +347,35 @@ def main() -> None:
     parser.add_argument("hapo")
     parser.add_argument("--every", type=int, default=1, help="every so many calls")
     parser.add_argument("--images", type=int, default=2000, help="power cuts")
-    parser.add_argument("--minutes", type=float, default=1e6, help="at most")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="hapo-faults-") as work:
-        sweep = Sweep(str(Path(asked.hapo).resolve()), Path(work).resolve(), asked.every, asked.minutes * 60)
-        sweep.cuts("tiny", TINY, asked.images)
-        sweep.runs("tiny", TINY)
-        sweep.commands()
-        sweep.runs("staged", STAGED)
-        sweep.runs("rich", RICH, threads=2)
-    for name, count in sorted(sweep.counts.items()):
+
+    def share(number: int) -> Sweep:
+        with tempfile.TemporaryDirectory(prefix="hapo-faults-") as work:
+            sweep = Sweep(asked, Path(work).resolve(), number)
+            for part in asked.parts:
+                PARTS[part](sweep)
+        return sweep
+
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        sweeps = list(pool.map(share, range(asked.jobs)))
+    counts = sum((it.counts for it in sweeps), collections.Counter[str]())
+    for name, count in sorted(counts.items()):
         print(f"{count:6}  {name}")
-    print(f"{sum(sweep.counts.values())} faults, {len(sweep.wrong)} wrong")
-    sys.exit(1 if sweep.wrong else 0)
+    wrong = sum(len(it.wrong) for it in sweeps)
+    print(f"{counts.total()} faults, {wrong} wrong")
+    sys.exit(1 if wrong else 0)
+
+
+PARTS = {
+    "cuts": lambda it: it.cuts("tiny", TINY, it.asked.images),
+    "tiny": lambda it: it.runs("tiny", TINY),
+    "commands": Sweep.commands,
+    "staged": lambda it: it.runs("staged", STAGED),
+    "rich": lambda it: it.runs("rich", RICH, threads=2),
+}
 
 
 if __name__ == "__main__":

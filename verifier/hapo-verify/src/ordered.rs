@@ -1,10 +1,11 @@
 //! Many completions judged at once, with their judgements in order.
 
-use rayon::prelude::*;
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 
 /// Applies `judge` to all items and returns what it gives in their order: on all cores, or, where a grader names its
-/// own number of [workers](crate::Grader::workers), on as many threads.
+/// own number of [workers](crate::Grader::workers), on as many threads. One that cannot be started is done without.
 ///
 /// # Errors
 /// The value that `judge` returns; no further item is begun then.
@@ -16,9 +17,8 @@ pub fn in_order<T: Sync, R: Send, E: Send>(
     items: &[T],
     judge: impl Fn(&T) -> Result<R, E> + Sync + Send,
 ) -> Result<Vec<R>, E> {
-    let Some(workers) = workers else {
-        return items.par_iter().map(judge).collect();
-    };
+    let cores = || thread::available_parallelism().map_or(1, NonZero::get);
+    let workers = workers.unwrap_or_else(cores);
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     let work = || {
         let mut done = Vec::new();
@@ -35,10 +35,14 @@ pub fn in_order<T: Sync, R: Send, E: Send>(
         }
         done
     };
-    let mut done: Vec<(usize, Result<R, E>)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..workers.min(items.len())).map(|_| scope.spawn(work)).collect();
-        let all = threads.into_iter().flat_map(|it| it.join().expect("judging does not panic"));
-        all.collect()
+    let mut done: Vec<(usize, Result<R, E>)> = thread::scope(|scope| {
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let threads: Vec<_> = (1..workers.min(items.len())).filter_map(start).collect();
+        let mut all = work();
+        for it in threads {
+            all.extend(it.join().expect("judging does not panic"));
+        }
+        all
     });
     done.sort_by_key(|it| it.0);
     done.into_iter().map(|it| it.1).collect()

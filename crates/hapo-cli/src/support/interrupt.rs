@@ -16,6 +16,22 @@ pub(crate) fn set_loading(loading: bool) {
     LOADING.store(loading, Ordering::Relaxed);
 }
 
+/// Takes the signals that batch systems send before the end as SIGTERM. A write beyond `ulimit -f` fails, by name.
+#[cfg(unix)]
+pub fn settle_signals() {
+    extern "C" fn settle(signal: libc::c_int) {
+        if signal != libc::SIGXFSZ {
+            // SAFETY: a system call that is allowed in a handler.
+            unsafe { libc::raise(libc::SIGTERM) };
+        }
+    }
+    let settle = settle as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    for it in [libc::SIGUSR1, libc::SIGXCPU, libc::SIGXFSZ] {
+        // SAFETY: the handler does nothing but the call above.
+        unsafe { libc::signal(it, settle) };
+    }
+}
+
 /// The flag that the first signal sets.
 pub fn flag() -> Result<Arc<AtomicBool>> {
     static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();

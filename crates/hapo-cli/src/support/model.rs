@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::Result;
 use hapo_core::found_at;
 use hapo_kernels::Device;
-use hapo_model::folder::{Fingerprint, is_model};
+use hapo_model::folder::{Fingerprint, is_model, read_file};
 use hapo_model::{LoadedModel, LoraShape, Model, Tokenizer};
 use hapo_sampler::ChatFormat;
 use hapo_train::checkpoint::trained_template;
@@ -153,12 +153,8 @@ pub(crate) fn open_tokenizer(path: &Path) -> Result<Tokenizer> {
     if is_dir || is_model(path)? {
         return Ok(Tokenizer::open(path)?);
     }
-    let bytes = std::fs::read(path).map_err(|it| {
-        bad_input(
-            format!("cannot read {}: {it}", path.display()),
-            "name a tokenizer.json or the folder of a model",
-        )
-    })?;
+    let hint = "name a tokenizer.json or the folder of a model";
+    let bytes = read_file(path).map_err(|it| bad_input(it.to_string(), hint))?;
     Ok(Tokenizer::from_bytes(path, &bytes)?)
 }
 

@@ -41,6 +41,24 @@ fn unread(file: &Path) -> PathBuf {
 
 #[cfg(unix)]
 #[test]
+fn a_file_beyond_the_limit_and_a_pipe_as_lock_are_named() {
+    let (dir, recipe) = (tempfile::tempdir().unwrap(), recipe());
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 16; exec \"$@\"", "sh"]).arg(binary());
+    let limited = limited.args(arguments(&recipe, &[STEPS])).current_dir(dir.path());
+    let failed = limited.output().unwrap();
+    let message = String::from_utf8_lossy(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(1), "{message}");
+    assert!(message.contains("R/") && message.contains("File too large"), "{message}");
+    let pipe = dir.path().join("P/run.lock");
+    fs::create_dir(pipe.parent().unwrap()).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let message = refuse(dir.path(), &["train", &recipe, "--run-dir", "P", "--quiet"]);
+    assert!(message.contains("P/run.lock is no file"), "{message}");
+}
+
+#[cfg(unix)]
+#[test]
 fn a_checkpoint_that_cannot_be_read_is_neither_set_aside_nor_removed() {
     let (dir, recipe) = (tempfile::tempdir().unwrap(), recipe());
     succeed(dir.path(), &arguments(&recipe, &[STEPS, "checkpoint.keep=3"]));

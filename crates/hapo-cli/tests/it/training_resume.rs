@@ -407,6 +407,8 @@ impl OwnInputs {
         let made = dir.path().join("made");
         assert_eq!(done(train(&made, &["--set", "steps=1", "--set", "checkpoint.every=0"])).0, 0);
         std::fs::rename(made.join("checkpoints/step-000001"), dir.path().join("base")).unwrap();
+        // It is edited.
+        std::fs::remove_file(dir.path().join("base/checksums.json")).unwrap();
         let row = |i: usize| {
             let (a, b) = (i + 3, i + 11);
             let sum = a + b;
@@ -959,8 +961,14 @@ fn d33_a_stage_hands_on_its_best_checkpoint_its_start_included() {
     assert_ne!(last, start);
     // Of equal evaluations the earliest.
     let kept = run_dir.join("sft/start.json");
-    let worse =
-        std::fs::read_to_string(&kept).unwrap().replace("\"eval/avg@k\": 0", "\"eval/avg@k\": -1");
+    let start = std::fs::read_to_string(&kept).unwrap();
+    std::fs::write(&kept, &start[..start.len() / 2]).unwrap();
+    let mut damaged = Command::new(&*HAPO);
+    damaged.arg("train").arg(&recipe).arg("--run-dir").arg(&run_dir).args(resumed(&run_dir));
+    let (code, _, stderr) = done(damaged);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("sft: start.json: EOF"), "{stderr}");
+    let worse = start.replace("\"eval/avg@k\": 0", "\"eval/avg@k\": -1");
     std::fs::write(&kept, worse).unwrap();
     let (said, best) = run(&text.replace("stage:sft", "stage:sft@best"));
     assert!(said.contains("from stage sft: step 1, its best eval/avg@k, 0.0000"), "{said}");
@@ -1061,26 +1069,31 @@ fn a_full_disk_keeps_what_was_saved_and_says_so() {
 #[test]
 fn sigterm_saves_and_says_how_to_go_on() {
     let dir = tempfile::tempdir().unwrap();
-    let run_dir = dir.path().join("run");
-    let child = train(&run_dir, &["--set", "checkpoint.every=0"]).spawn().unwrap();
-    while std::fs::read_to_string(run_dir.join("metrics.jsonl")).map_or(0, |it| it.lines().count())
-        < 2
-    {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let kill = Command::new("kill").arg("-TERM").arg(child.id().to_string()).status().unwrap();
-    assert!(kill.success());
-    let it = child.wait_with_output().unwrap();
-    let stdout = String::from_utf8(it.stdout).unwrap();
-    assert_eq!(it.status.code(), Some(0));
-    assert!(stdout.contains("stopped after step"), "{stdout}");
-    assert!(stdout.contains("--resume"), "{stdout}");
-    let resume = ["--resume", "--set", "checkpoint.every=0"];
-    assert_eq!(done(train(&run_dir, &resume)).0, 0);
     let unbroken = dir.path().join("unbroken");
     assert_eq!(done(train(&unbroken, &["--set", "checkpoint.every=0"])).0, 0);
-    // The recipe of the two is the same, so all their files are.
-    assert_equal(&run_dir, &bits(&unbroken), "after SIGTERM");
+    // The last two are sent by batch systems before the end.
+    for signal in ["-TERM", "-USR1", "-XCPU"] {
+        let run_dir = dir.path().join(&signal[1..]);
+        let logged = || {
+            let text = std::fs::read_to_string(run_dir.join("metrics.jsonl"));
+            text.map_or(0, |it| it.lines().count())
+        };
+        let child = train(&run_dir, &["--set", "checkpoint.every=0"]).spawn().unwrap();
+        while logged() < 2 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let kill = Command::new("kill").arg(signal).arg(child.id().to_string()).status().unwrap();
+        assert!(kill.success());
+        let it = child.wait_with_output().unwrap();
+        let stdout = String::from_utf8(it.stdout).unwrap();
+        assert_eq!(it.status.code(), Some(0), "{signal}");
+        assert!(stdout.contains("stopped after step"), "{stdout}");
+        assert!(stdout.contains("--resume"), "{stdout}");
+        let resume = ["--resume", "--set", "checkpoint.every=0"];
+        assert_eq!(done(train(&run_dir, &resume)).0, 0);
+        // The recipe of the two is the same, so all their files are.
+        assert_equal(&run_dir, &bits(&unbroken), signal);
+    }
 }
 
 /// SFT then GRPO: both stages run, and a kill in either changes nothing.

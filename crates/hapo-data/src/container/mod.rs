@@ -9,7 +9,6 @@
 mod arrow;
 mod claims;
 mod flatbuffer;
-mod guard;
 mod parquet;
 mod text;
 

@@ -4,10 +4,9 @@
 //! is compared with it.
 
 use super::claims::{check_deltas, check_footer, check_pages};
-use super::guard::fenced;
 use super::{RawRow, RawRows, broken, damage, rows_of};
 use crate::value::{Object, Value};
-use hapo_core::Refusal;
+use hapo_core::{Refusal, fenced};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use parquet::record::reader::RowIter;

@@ -182,7 +182,7 @@ impl Writer {
             }
             Sink::Table(table) => table.close().map_err(io::Error::from),
         };
-        let in_place = flushed.and_then(|()| self.new.finish());
+        let in_place = flushed.and_then(|()| self.new.finish(None));
         in_place.map_err(|source| unwritten(&self.path, source))?;
         Ok(self.written)
     }

@@ -87,9 +87,11 @@ pub(super) fn fill<D: Device>(
         work();
     } else {
         std::thread::scope(|scope| {
-            for _ in 0..threads.min(n) {
-                scope.spawn(work);
+            // A thread that cannot be started is done without.
+            for _ in 1..threads.min(n) {
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
             }
+            work();
         });
     }
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);

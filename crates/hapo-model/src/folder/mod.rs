@@ -6,9 +6,14 @@
 //! that the decoder would ignore. Headers are parsed here rather than by the `safetensors` crate so
 //! that a refusal names the tensor and both numbers; that crate is the oracle of the tests.
 //!
-//! The price: weights are read, not mapped, so what a file holds is copied once, even where it holds f32.
+//! Where a folder has checksums, as a checkpoint has, every file of it is compared with them as it is read, and what they
+//! list is there.
+//!
+//! The price: weights are read, not mapped, so what a file holds is copied once, even where it holds f32; and weights with
+//! a checksum are read twice, as their tensors are not read in the file's order.
 
 mod adapter;
+pub(crate) mod checksums;
 mod fill;
 mod load;
 mod merge;
@@ -17,8 +22,9 @@ mod read;
 mod weight_file;
 mod write;
 
-pub use crate::files::Companions;
+pub use crate::files::{Companions, is_there, read_file};
 pub use adapter::{AdapterFolder, AdapterNote, open_adapter, write_adapter};
+pub use checksums::{CHECKSUMS, Checksums, DIFFERS, broken_checkpoint, checksums};
 pub use load::{LoadedModel, load, load_frozen};
 pub use merge::{Form, merge};
 pub use names::TOKENIZER_FILES;
@@ -26,4 +32,4 @@ pub use read::{
     Fingerprint, ModelFolder, is_model, open, read_chat_files, read_config, read_tokenizer_files,
     read_weights,
 };
-pub use write::{Checksums, Layout, Summed, write, write_file, write_gguf};
+pub use write::{Layout, Summed, write, write_file, write_gguf};

@@ -2,27 +2,36 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::ErrorKind;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use hapo_core::Refusal;
-use hapo_core::UniqueFields;
+use hapo_core::{UniqueFields, hex};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
+use super::checksums::{DIFFERS, broken, checksum_of};
 use crate::config::dtype::Dtype;
 use crate::config_json::ParsedConfig;
-use crate::files::{RELOAD, excerpt, io, malformed, refused};
+use crate::files::{RELOAD, excerpt, io, malformed, read_exact_at, refused};
 use crate::gguf::{self, Change, Encoding};
 
 /// A header of 1024 layers takes about 2 MB.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
+
+/// Bytes of a file that have a hash of their own where the file has a checksum.
+const BLOCK: usize = 1 << 14;
 
 /// One file, open, and its header.
 #[derive(Debug)]
 pub(super) struct WeightFile {
     pub(super) path: PathBuf,
     file: File,
+    length: usize,
+    /// Of each block when the file was compared with its checksum; empty where it has none. Whatever is read later is the
+    /// same.
+    blocks: Vec<u64>,
     pub(super) tensors: BTreeMap<String, Entry>,
     /// The writer's notes beside the tensors.
     pub(super) metadata: BTreeMap<String, String>,
@@ -107,22 +116,35 @@ fn nearest_bf16(x: f32) -> f32 {
 }
 
 impl WeightFile {
-    /// Fills `bytes` from a place of the file on. Read rather than mapped: a file that is shortened meanwhile, or a disk
-    /// that fails, is an error and not a signal.
+    /// As [`read_exact_at`]. Where the file has a checksum, the bytes are those that it was compared with.
     fn read_at(&self, place: usize, bytes: &mut [u8]) -> Result<(), Refusal> {
-        #[cfg(unix)]
-        let read = std::os::unix::fs::FileExt::read_exact_at(&self.file, bytes, place as u64);
-        #[cfg(windows)]
-        let read = std::os::windows::fs::FileExt::seek_read(&self.file, bytes, place as u64)
-            .and_then(
-                |n| if n < bytes.len() { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(()) },
-            );
-        read.map_err(|cause| match cause.kind() {
-            ErrorKind::UnexpectedEof => {
-                malformed(&self.path, format!("{} more bytes", bytes.len()), "the end of the file")
-            }
-            _ => io("read", &self.path)(cause),
-        })
+        if self.blocks.is_empty() {
+            return read_exact_at(&self.file, &self.path, place, bytes);
+        }
+        let (first, end) = (place / BLOCK, place + bytes.len());
+        let mut whole = vec![0; end.next_multiple_of(BLOCK).min(self.length) - first * BLOCK];
+        read_exact_at(&self.file, &self.path, first * BLOCK, &mut whole)?;
+        let found = whole.chunks(BLOCK).map(hash_of_block);
+        if !found.eq(self.blocks[first..end.div_ceil(BLOCK)].iter().copied()) {
+            return Err(broken(&self.path, DIFFERS));
+        }
+        bytes.copy_from_slice(&whole[place - first * BLOCK..][..bytes.len()]);
+        Ok(())
+    }
+
+    /// Compares the file with its checksum, if it has one.
+    fn verify(&mut self) -> Result<(), Refusal> {
+        const PIECE: usize = 64 * BLOCK;
+        let Some(sum) = checksum_of(&self.path)? else { return Ok(()) };
+        let (mut hash, mut blocks) = (Sha256::new(), Vec::new());
+        for start in (0..self.length).step_by(PIECE) {
+            let mut piece = vec![0; PIECE.min(self.length - start)];
+            self.read_at(start, &mut piece)?;
+            blocks.extend(piece.chunks(BLOCK).map(hash_of_block));
+            hash.update(piece);
+        }
+        self.blocks = blocks;
+        if sum == hex(hash.finalize()) { Ok(()) } else { Err(broken(&self.path, DIFFERS)) }
     }
 
     /// A GGUF file, whose tensors have the names of a folder, and its configuration.
@@ -134,18 +156,21 @@ impl WeightFile {
             (name, Entry { dtype, encoding: Some(encoding), change, shape, start, end })
         };
         let tensors = entries.into_iter().map(entry).collect();
-        Ok((parsed, Self { path, file, tensors, metadata: BTreeMap::new() }))
+        let (length, blocks, metadata) = (0, Vec::new(), BTreeMap::new());
+        Ok((parsed, Self { path, file, length, blocks, tensors, metadata }))
     }
 
     pub(super) fn open(path: PathBuf) -> Result<Self, Refusal> {
         let file = crate::files::open(&path)?;
         let length = file.metadata().map_err(io("read", &path))?.len();
+        let (tensors, metadata) = (BTreeMap::default(), BTreeMap::default());
+        let (length_of_file, blocks) = (length as usize, Vec::new());
+        let mut it = Self { path, file, length: length_of_file, blocks, tensors, metadata };
+        it.verify()?;
         if length < 8 {
             let expected = "a safetensors file of at least 8 bytes";
-            return Err(malformed(&path, expected, format!("{length} bytes")));
+            return Err(malformed(&it.path, expected, format!("{length} bytes")));
         }
-        let mut it =
-            Self { path, file, tensors: BTreeMap::default(), metadata: BTreeMap::default() };
         let mut size = [0; 8];
         it.read_at(0, &mut size)?;
         let (size, most) = (u64::from_le_bytes(size), MAX_HEADER_BYTES.min(length - 8));
@@ -159,6 +184,10 @@ impl WeightFile {
         (it.tensors, it.metadata) = parse_header(&it.path, &header, length)?;
         Ok(it)
     }
+}
+
+fn hash_of_block(bytes: &[u8]) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::new().hash_one(bytes)
 }
 
 /// The tensors of a file, and its metadata.

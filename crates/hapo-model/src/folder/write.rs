@@ -10,6 +10,7 @@ use hapo_core::{Refusal, hex};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
+use super::checksums::Checksums;
 use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
 use crate::config::dtype::{self, Dtype};
 use crate::config::{Config, FileTensor, TensorSpec};
@@ -329,9 +330,6 @@ pub fn write_file(
         cause.downcast::<Refusal>().unwrap_or_else(io_error("write", path))
     })
 }
-
-/// SHA-256 of the files of a folder by their names, of the bytes as they were handed to the disk.
-pub type Checksums = BTreeMap<String, String>;
 
 /// A file whose bytes are hashed and counted on their way: what is read back is what the disk made of them.
 #[derive(Debug)]

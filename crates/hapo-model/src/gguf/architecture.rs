@@ -205,15 +205,15 @@ fn rope(
         scaling.clear();
     }
     let original = "original_max_position_embeddings";
-    let [long, short] =
-        ["rope_factors_long.weight", "rope_factors_short.weight"].map(|it| gguf.numbers(it));
+    let long = gguf.numbers("rope_factors_long.weight")?;
+    let short = gguf.numbers("rope_factors_short.weight")?;
     if let (Some(long), Some(short)) = (long, short) {
         // The factor on q and k follows from the two lengths.
         keys.remove("rope.scaling.attn_factor");
         scaling.insert("rope_type".to_owned(), json!("longrope"));
         scaling.insert("long_factor".to_owned(), json!(long));
         scaling.insert("short_factor".to_owned(), json!(short));
-    } else if let Some(divisors) = gguf.numbers(FREQUENCIES) {
+    } else if let Some(divisors) = gguf.numbers(FREQUENCIES)? {
         scaling = llama3(gguf, &divisors, fields["rope_theta"].as_f64().unwrap_or(1e4))?;
     } else if let Some(length) = fields.remove(original).filter(|_| !scaling.is_empty()) {
         scaling.insert(original.to_owned(), length);

@@ -1,16 +1,17 @@
 //! The parts of a GGUF file: keys with their values, and where its tensors are.
 //!
 //! See <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>. Nothing is copied but names: a text is a part of
-//! the mapped file, and a list is read each time that it is asked for, so that a count in a file reserves no memory.
+//! the bytes that were read, and a list is read each time that it is asked for, so that a count in a file reserves no memory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use hapo_core::Refusal;
 
+use super::Source;
 use super::blocks::Encoding;
 use crate::config::check::MAX_LAYERS;
-use crate::files::{RELOAD, excerpt, malformed, refused};
+use crate::files::{RELOAD, excerpt, malformed, read_exact_at, refused};
 
 /// Tensors start at multiples of this, unless `general.alignment` says otherwise.
 pub(super) const ALIGNMENT: usize = 32;
@@ -19,7 +20,7 @@ pub(super) const ALIGNMENT: usize = 32;
 #[derive(Debug)]
 pub(super) struct Gguf<'a> {
     pub(super) path: &'a Path,
-    bytes: &'a [u8],
+    source: &'a Source,
     pub(super) keys: BTreeMap<&'a str, Value<'a>>,
     pub(super) tensors: BTreeMap<&'a str, Tensor>,
 }
@@ -53,8 +54,8 @@ pub(super) struct Tensor {
 }
 
 impl<'a> Gguf<'a> {
-    pub(super) fn parse(path: &'a Path, bytes: &'a [u8]) -> Result<Self, Refusal> {
-        let mut cursor = Cursor { path, bytes, at: 0 };
+    pub(super) fn parse(path: &'a Path, source: &'a Source) -> Result<Self, Refusal> {
+        let mut cursor = Cursor { path, bytes: &source.head, at: 0 };
         if cursor.take(4, "the magic number")? != b"GGUF" {
             return Err(malformed(path, "a GGUF file", "another magic number"));
         }
@@ -87,8 +88,8 @@ impl<'a> Gguf<'a> {
             }
         };
         let data = (cursor.at as u64).next_multiple_of(alignment);
-        let tensors = place(path, infos, data, bytes.len() as u64, alignment)?;
-        Ok(Self { path, bytes, keys, tensors })
+        let tensors = place(path, infos, data, source.length, alignment)?;
+        Ok(Self { path, source, keys, tensors })
     }
 
     pub(super) fn refuse(&self, key: &str, expected: &str, got: &str) -> Refusal {
@@ -112,11 +113,12 @@ impl<'a> Gguf<'a> {
     }
 
     /// The numbers of a plain tensor.
-    pub(super) fn numbers(&self, name: &str) -> Option<Vec<f64>> {
-        let tensor = self.tensors.get(name)?;
-        let mut values = Vec::new();
-        tensor.encoding.decode(&self.bytes[tensor.start..tensor.end], &mut values);
-        Some(values.into_iter().map(exact).collect())
+    pub(super) fn numbers(&self, name: &str) -> Result<Option<Vec<f64>>, Refusal> {
+        let Some(tensor) = self.tensors.get(name) else { return Ok(None) };
+        let (mut bytes, mut values) = (vec![0; tensor.end - tensor.start], Vec::new());
+        read_exact_at(&self.source.file, self.path, tensor.start, &mut bytes)?;
+        tensor.encoding.decode(&bytes, &mut values);
+        Ok(Some(values.into_iter().map(exact).collect()))
     }
 
     /// A list's values, each as `read` takes it.

@@ -16,10 +16,10 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use hapo_core::{Refusal, found_at};
-use memmap2::Mmap;
 
 use crate::config::TensorSpec;
 use crate::config_json::{self, ParsedConfig};
@@ -57,14 +57,12 @@ pub(crate) fn find(path: &Path) -> Result<Option<PathBuf>, Refusal> {
 
 /// As [`read_config`](crate::folder::read_config).
 pub(crate) fn read_config(path: &Path) -> Result<ParsedConfig, Refusal> {
-    let (_, map) = map(path)?;
-    parsed(&Gguf::parse(path, &map)?)
+    parsed(&Gguf::parse(path, &source(path)?)?)
 }
 
 /// Name and bytes of the tokenizer's files, as they would be in a folder.
 pub(crate) fn tokenizer_files(path: &Path) -> Result<Companions, Refusal> {
-    let (_, map) = map(path)?;
-    tokens::files(&Gguf::parse(path, &map)?)
+    tokens::files(&Gguf::parse(path, &source(path)?)?)
 }
 
 /// The same without the tokenizer.
@@ -96,8 +94,8 @@ pub(crate) enum Change {
 
 /// The configuration of a file, the file, and its tensors.
 pub(crate) fn open(path: &Path) -> Result<(ParsedConfig, File, Vec<Entry>), Refusal> {
-    let (file, map) = map(path)?;
-    let gguf = Gguf::parse(path, &map)?;
+    let source = source(path)?;
+    let gguf = Gguf::parse(path, &source)?;
     let parsed = parsed(&gguf)?;
     let (architecture, config) = (Architecture::of(&gguf)?, &parsed.config);
     let known = config.file_tensors().into_iter().map(|it| it.spec);
@@ -116,7 +114,7 @@ pub(crate) fn open(path: &Path) -> Result<(ParsedConfig, File, Vec<Entry>), Refu
         }
     });
     let entries = entries.collect();
-    Ok((parsed, file, entries))
+    Ok((parsed, source.file, entries))
 }
 
 fn parsed(gguf: &Gguf<'_>) -> Result<ParsedConfig, Refusal> {
@@ -125,15 +123,25 @@ fn parsed(gguf: &Gguf<'_>) -> Result<ParsedConfig, Refusal> {
     config_json::parse(gguf.path, &text, None)
 }
 
-/// A file and, of its header alone, what is read through a map.
-fn map(path: &Path) -> Result<(File, Mmap), Refusal> {
+/// A file and its first bytes, in which its header is. Read rather than mapped: a file that is shortened meanwhile is an
+/// error and not a signal.
+#[derive(Debug)]
+struct Source {
+    file: File,
+    length: u64,
+    head: Vec<u8>,
+}
+
+fn source(path: &Path) -> Result<Source, Refusal> {
+    /// Four times what the largest vocabulary takes.
+    const MOST: u64 = 64 << 20;
     let file = crate::files::open(path)?;
-    if file.metadata().map_err(io("read", path))?.len() == 0 {
+    let (length, mut head) = (file.metadata().map_err(io("read", path))?.len(), Vec::new());
+    if length == 0 {
         return Err(malformed(path, "a GGUF file", "an empty one"));
     }
-    // SAFETY: as for safetensors: the map is only read, and every value of its bytes is valid.
-    let map = unsafe { Mmap::map(&file) }.map_err(io("map", path))?;
-    Ok((file, map))
+    (&file).take(MOST).read_to_end(&mut head).map_err(io("read", path))?;
+    Ok(Source { file, length, head })
 }
 
 impl Change {
@@ -191,12 +199,11 @@ mod tests {
     #[test]
     fn blocks_of_each_format_have_the_bits_of_the_package_gguf() {
         let path = hapo_testing::repository("testdata/gguf/blocks.gguf");
-        let map = map(&path).unwrap();
-        let (_, map) = map;
-        let gguf = Gguf::parse(&path, &map).unwrap();
+        let (source, whole) = (source(&path).unwrap(), std::fs::read(&path).unwrap());
+        let gguf = Gguf::parse(&path, &source).unwrap();
         let values = |name: &str| {
             let (tensor, mut values) = (&gguf.tensors[name], Vec::new());
-            tensor.encoding.decode(&map[tensor.start..tensor.end], &mut values);
+            tensor.encoding.decode(&whole[tensor.start..tensor.end], &mut values);
             values.into_iter().map(f32::to_bits).collect::<Vec<_>>()
         };
         let names = gguf.tensors.keys().filter(|it| !it.contains('.'));

@@ -4,10 +4,9 @@
 //! of the special tokens that its post-processor adds only those in front of a prompt. Templates write the others out
 //! themselves, and they become their ids wherever they appear in a text.
 
-use std::panic;
 use std::path::{Path, PathBuf};
 
-use hapo_core::Refusal;
+use hapo_core::{Refusal, fenced};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokenizers::{Encoding, PostProcessor, Token};
@@ -182,7 +181,7 @@ impl Tokenizer {
 /// What the library gives, or why not. A file can make it panic while it is read and later, at a text or at ids.
 fn guarded<T>(ask: impl FnOnce() -> tokenizers::Result<T>) -> Result<T, String> {
     // Nothing outlives a panic: the library changes nothing of a tokenizer that it only asks.
-    match panic::catch_unwind(panic::AssertUnwindSafe(ask)) {
+    match fenced(ask) {
         Ok(given) => given.map_err(|cause| cause.to_string()),
         Err(_) => Err("one on which the library fails".to_owned()),
     }

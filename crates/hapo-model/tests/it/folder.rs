@@ -608,6 +608,66 @@ fn the_chat_template_is_the_text_of_the_folder() {
     assert_eq!(template(out.path()).unwrap(), None);
 }
 
+/// A copy of a reference model with the checksums of all its files, and their names.
+fn with_checksums(name: &str) -> (tempfile::TempDir, Vec<String>) {
+    use sha2::Digest;
+    let out = copy(name);
+    let mut sums = folder::Checksums::new();
+    for entry in fs::read_dir(out.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let bytes = fs::read(out.path().join(&name)).unwrap();
+        sums.insert(name, hapo_core::hex(sha2::Sha256::digest(bytes)));
+    }
+    fs::write(out.path().join(folder::CHECKSUMS), serde_json::to_vec(&sums).unwrap()).unwrap();
+    (out, sums.into_keys().collect())
+}
+
+#[test]
+fn what_is_read_of_a_checkpoint_is_what_its_checksums_are_of() {
+    let cpu = hapo_kernels::Cpu::new(1).unwrap();
+    for model in ["tiny-qwen3", "tiny-qwen2-bf16-sharded"] {
+        let (out, names) = with_checksums(model);
+        let load = || hapo_model::load(out.path(), cpu.clone(), |_| 16);
+        let refused = || load().unwrap_err().to_string();
+        load().unwrap();
+        assert!(names.len() > 4 && names.contains(&"tokenizer.json".to_owned()));
+        for name in &names {
+            let file = out.path().join(name);
+            let bytes = fs::read(&file).unwrap();
+            let mut flipped = bytes.clone();
+            flipped[bytes.len() / 2] ^= 1;
+            fs::write(&file, &flipped).unwrap();
+            let expected = format!("{}: {name} differs from its checksum", out.path().display());
+            assert!(refused().contains(&expected), "{}", refused());
+            fs::remove_file(&file).unwrap();
+            // A tokenizer is asked for by name; without most others a folder would be another one.
+            let missing = format!("{}: {name} is missing", out.path().display());
+            let is_named = refused().contains(&missing) || name == "tokenizer.json";
+            assert!(is_named && refused().contains(name), "{}", refused());
+            fs::write(&file, &bytes).unwrap();
+        }
+        load().unwrap();
+        // Weights are read again after they were compared: what is read then is the same, at every place.
+        let opened = folder::open(out.path()).unwrap();
+        let name = names.iter().find(|it| it.ends_with(".safetensors")).unwrap();
+        let (file, bytes) = (out.path().join(name), fs::read(out.path().join(name)).unwrap());
+        for at in (bytes.len() / 8..bytes.len()).step_by(bytes.len() / 8) {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1;
+            fs::write(&file, &flipped).unwrap();
+            let refusal = folder::read_weights(&opened, |_, _| ()).unwrap_err().to_string();
+            assert!(refusal.contains(&format!("{name} differs from its checksum")), "{refusal}");
+        }
+        fs::write(&file, &bytes).unwrap();
+        folder::read_weights(&opened, |_, _| ()).unwrap();
+        // A folder without checksums has nothing to be compared with.
+        let tokenizer = out.path().join("tokenizer_config.json");
+        fs::write(tokenizer, "{}").unwrap();
+        fs::remove_file(out.path().join(folder::CHECKSUMS)).unwrap();
+        load().unwrap();
+    }
+}
+
 /// A map of a shortened file would end the process by a signal.
 #[test]
 fn a_file_that_is_shortened_while_it_is_read_is_an_error() {

@@ -213,7 +213,7 @@ impl OwnReward {
         let log = RewardLog::default();
         let source = match command(name) {
             Some(command) => Source::Program(Pool::new(&command, &settings, log.clone())),
-            None => Source::Server(Server::new(name, &settings)),
+            None => Source::Server(Server::new(name, &settings, log.clone())),
         };
         Ok(Self::of(name, source, settings, log))
     }

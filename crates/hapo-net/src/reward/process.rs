@@ -93,9 +93,11 @@ impl Process {
         let stdout = child.stdout.take().expect("it is piped");
         let stderr = child.stderr.take().expect("it is piped");
         let (kept, to, whose) = (Arc::clone(&errors), log.clone(), format!("{name}, error"));
-        thread::spawn(move || write_lines(stdin, &to_write));
-        thread::spawn(move || read_lines(stdout, &to_send));
-        thread::spawn(move || {
+        // Where the system starts no more threads, the process ends with its standard input.
+        let thread = thread::Builder::new;
+        thread().spawn(move || write_lines(stdin, &to_write))?;
+        thread().spawn(move || read_lines(stdout, &to_send))?;
+        thread().spawn(move || {
             each_line(stderr, |line| {
                 let text = String::from_utf8_lossy(line);
                 to.add(&whose, &text);
@@ -105,7 +107,7 @@ impl Process {
                 true
             });
             kept.done.store(true, Ordering::Relaxed);
-        });
+        })?;
         let lines = Some(lines);
         Ok(Self { name, child, lines, answers, next: None, errors, log, answered: 0 })
     }

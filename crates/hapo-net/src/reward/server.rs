@@ -8,8 +8,7 @@ use crate::http::ureq::{self, Agent};
 use crate::http::{Failure as Attempt, Retries, may_pass, retry_after};
 use hapo_core::excerpt;
 
-use crate::reward::Failure;
-use crate::reward::RewardSettings;
+use crate::reward::{Failure, RewardLog, RewardSettings};
 
 /// Longest answer, in bytes.
 const LIMIT: u64 = 1 << 20;
@@ -23,16 +22,17 @@ pub(crate) struct Server {
     /// Requests that may still be made at once.
     free: Mutex<usize>,
     freed: Condvar,
+    log: RewardLog,
 }
 
 impl Server {
-    pub(crate) fn new(url: &str, settings: &RewardSettings) -> Self {
+    pub(crate) fn new(url: &str, settings: &RewardSettings, log: RewardLog) -> Self {
         let agent = crate::http::config(url.starts_with("https:"))
             .timeout_global(Some(settings.timeout))
             .build()
             .new_agent();
         let free = Mutex::new(settings.workers.max(1));
-        Self { url: url.to_owned(), agent, free, freed: Condvar::new() }
+        Self { url: url.to_owned(), agent, free, freed: Condvar::new(), log }
     }
 
     /// The body that answers a line.
@@ -42,7 +42,11 @@ impl Server {
             self.freed.wait_while(free, |it| *it == 0).unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
         drop(free);
-        let answer = RETRIES.run(&mut (), |()| self.post(line), |(), _, _| {});
+        let waiting = |(): &mut (), cause: &str, pause: Duration| {
+            let seconds = pause.as_secs_f64();
+            self.log.add("server", &format!("{cause}; asked again in {seconds:.1} s"));
+        };
+        let answer = RETRIES.run(&mut (), |()| self.post(line), waiting);
         *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.freed.notify_one();
         answer.map_err(|failure| match failure {

@@ -371,7 +371,12 @@ fn a_server_is_sent_the_same_line() {
     assert_eq!(judge(&reward, "a").reward(), 0.5);
     assert_eq!(judge(&reward, "b").parts, [("style".to_owned(), 0.25)]);
     // A temporary status is retried.
+    let path = std::env::temp_dir().join(format!("hapo-waits-{}.log", std::process::id()));
+    reward.log().keep_in(std::fs::File::create(&path).unwrap());
     assert_eq!(judge(&reward, "c").reward(), 1.0);
+    let said = std::fs::read_to_string(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(said, "server: expected status 200, got 503: later; asked again in 0.2 s\n");
     let refused = judge(&reward, "d").failure().unwrap().to_owned();
     assert!(refused.ends_with("expected status 200, got 400: no such model"), "{refused}");
     let infinite = judge(&reward, "e").failure().unwrap().to_owned();

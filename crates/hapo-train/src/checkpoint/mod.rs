@@ -17,21 +17,19 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::{Memory, PromptId, Refusal, found_at, hex, if_there};
 use hapo_kernels::Device;
-use hapo_model::folder::{Checksums, write_file};
-use hapo_run::{RunFolder, create_folder, entries, read_json, sync_parent};
+use hapo_model::folder::{CHECKSUMS, DIFFERS, broken_checkpoint, is_there, read_file, write_file};
+use hapo_run::{RunFolder, create_folder, entries, sync_parent};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::Result;
 use crate::engine::trainer::Trainer;
-use crate::engine::trainer_files::{
-    CHECKSUMS, DIFFERS, MOMENTS, ModelFiles, PARAMETERS, broken_checkpoint, checksums_of, open_of,
-};
+use crate::engine::trainer_files::{MOMENTS, ModelFiles, PARAMETERS, checksums_of, open_of};
 use crate::problems::inputs::Inputs;
 use crate::recipe::{AUTO, Recipe};
 
 /// What a resumed run needs besides weights and moments.
-const STATE: &str = "trainer_state/state.json";
+pub(crate) const STATE: &str = "trainer_state/state.json";
 /// Files without which a run cannot be resumed.
 const ESSENTIAL: [&str; 4] = [STATE, PARAMETERS, MOMENTS[0], MOMENTS[1]];
 
@@ -61,8 +59,7 @@ pub fn best(run_dir: &Path) -> Result<Option<(u64, PathBuf)>> {
 pub(crate) fn best_scored(run_dir: &Path) -> Result<Option<(f64, u64, PathBuf)>> {
     let mut scored = Vec::new();
     for (step, folder) in RunFolder(run_dir).list_checkpoints()? {
-        let state = read_json::<TrainerState>(&folder.join(STATE))?;
-        let score = state.and_then(|it| it.score).filter(|it| it.is_finite());
+        let score = state_of(&folder)?.and_then(|it| it.score).filter(|it| it.is_finite());
         scored.extend(score.map(|score| (score, step, folder)));
     }
     Ok(scored.into_iter().max_by(|a, b| by_score((a.0, a.1), (b.0, b.1))))
@@ -85,7 +82,14 @@ pub struct TrainedTemplate {
 /// The prompt template that the model in `folder` was trained with. None for a folder that is not such
 /// a checkpoint, or whose recipe is of another version.
 pub fn trained_template(folder: &Path) -> Result<Option<TrainedTemplate>> {
-    Ok(read_json(&folder.join(STATE))?.and_then(template_in))
+    Ok(state_of(folder)?.and_then(template_in))
+}
+
+/// The state in a folder, as it was written; none where there is none, or one of another version.
+pub(crate) fn state_of(folder: &Path) -> Result<Option<TrainerState>> {
+    let path = folder.join(STATE);
+    let text = if is_there(&path)? { read_file(&path)? } else { return Ok(None) };
+    Ok(serde_json::from_slice(&text).ok())
 }
 
 fn template_in(state: TrainerState) -> Option<TrainedTemplate> {
@@ -117,8 +121,7 @@ pub(crate) fn read_memory(folder: &Path) -> Result<Memory> {
         let problem = format!("{MEMORY}, which the recipe needs between steps: {problem}");
         broken_checkpoint(folder, &problem)
     };
-    let text = read_of(folder, MEMORY, &checksums_of(folder)?)?;
-    serde_json::from_slice(&text).map_err(|it| refuse(&it))
+    serde_json::from_slice(&read_file(&folder.join(MEMORY))?).map_err(|it| refuse(&it))
 }
 
 pub(crate) struct CheckpointStore {
@@ -243,17 +246,6 @@ fn fill<D: Device>(aside: &Path, contents: &Contents<'_, D>) -> Result<()> {
     [STATE, CHECKSUMS].iter().try_for_each(|name| sync_parent(&aside.join(name)))
 }
 
-/// The bytes of a file of a checkpoint, which are those that were written.
-fn read_of(folder: &Path, name: &str, sums: &Checksums) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = open_of(folder, name)?.read_to_end(&mut bytes);
-    read.map_err(Refusal::io("read", &folder.join(name)))?;
-    match sums.get(name) {
-        Some(sum) if *sum == hex(Sha256::digest(&bytes)) => Ok(bytes),
-        _ => Err(broken_checkpoint(folder, &format!("{name}{DIFFERS}"))),
-    }
-}
-
 fn sha256_of(folder: &Path, name: &str) -> Result<String> {
     let (file, mut hash, mut piece) = (open_of(folder, name)?, Sha256::new(), Vec::new());
     loop {
@@ -278,7 +270,7 @@ pub fn verify(folder: &Path) -> Result<TrainerState> {
             return Err(refuse(format!("{CHECKSUMS} does not list {name}")));
         }
     }
-    for (name, sum) in sums.iter().filter(|it| it.0 != STATE) {
+    for (name, sum) in &sums {
         if sha256_of(folder, name)? != *sum {
             return Err(refuse(format!("{name}{DIFFERS}")));
         }
@@ -289,7 +281,7 @@ pub fn verify(folder: &Path) -> Result<TrainerState> {
             return Err(refuse(format!("{CHECKSUMS} does not list {name}")));
         }
     }
-    let state: TrainerState = serde_json::from_slice(&read_of(folder, STATE, &sums)?)
+    let state: TrainerState = serde_json::from_slice(&read_file(&folder.join(STATE))?)
         .map_err(|it| refuse(format!("{STATE}: {it}")))?;
     let name = folder.file_name().and_then(|it| it.to_str()?.strip_prefix("step-"));
     if let Some(step) = name.and_then(|it| it.parse::<u64>().ok()).filter(|it| *it != state.step) {

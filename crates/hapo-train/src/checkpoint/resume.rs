@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use hapo_core::{Refusal, Remedy, if_there};
+use hapo_model::folder::broken_checkpoint;
 use hapo_run::{MetricsFile, RecipeDifference, RunFolder, read_json, recipe_differences};
 
 use crate::Result;
 use crate::checkpoint::{self, TrainerState};
-use crate::engine::trainer_files::broken_checkpoint;
 use crate::problems::inputs::Inputs;
 use crate::recipe::Recipe;
 

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use hapo_core::if_there;
-use hapo_run::{RunFolder, read_json, write_atomically};
+use hapo_model::folder::broken_checkpoint;
+use hapo_run::{RunFolder, write_atomically};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Result;
-use crate::checkpoint;
+use crate::checkpoint::{self, STATE};
 use crate::recipe::{Recipe, StageCheckpoint, wrong_stage};
 
 /// The model that a run with `[eval]` starts from, and its evaluation: `start.json`.
@@ -21,7 +22,10 @@ pub(crate) struct Start {
 
 impl Start {
     pub(crate) fn read(run_dir: &Path) -> Result<Option<Self>> {
-        read_json(&RunFolder(run_dir).start())
+        let path = RunFolder(run_dir).start();
+        let Some(text) = if_there(&path, std::fs::read(&path))? else { return Ok(None) };
+        let start = serde_json::from_slice(&text);
+        start.map_err(|it| broken_checkpoint(run_dir, &format!("start.json: {it}"))).map(Some)
     }
 
     pub(crate) fn write(&self, run_dir: &Path) -> Result<()> {
@@ -36,27 +40,20 @@ pub(crate) struct HandedOn {
     pub(crate) because: String,
 }
 
-impl HandedOn {
-    /// Checks every file of it, if it is a checkpoint of the run in `run_dir`.
-    pub(crate) fn verified(self, run_dir: &Path) -> Result<Self> {
-        if Path::new(&self.model).starts_with(run_dir) {
-            checkpoint::verify(Path::new(&self.model))?;
-        }
-        Ok(self)
-    }
-}
-
 /// The model that the stage whose run is in `run_dir` hands on.
 pub(crate) fn stage_output(run_dir: &Path, which: StageCheckpoint) -> Result<HandedOn> {
     let name = run_dir.file_name().unwrap_or_default().to_string_lossy();
+    let last = RunFolder(run_dir).list_checkpoints()?.into_iter().next();
     let judged = |it: &Recipe| {
         which == StageCheckpoint::Best || (which == StageCheckpoint::Settled && it.eval().is_some())
     };
-    let best = match kept_recipe(run_dir)?.filter(judged) {
+    // As its last checkpoint has it, which has checksums.
+    let state = last.as_ref().map(|(_, folder)| checkpoint::state_of(folder)).transpose()?;
+    let recipe = state.flatten().and_then(|it| Recipe::parse_resolved(&it.recipe, STATE).ok());
+    let best = match recipe.filter(judged) {
         Some(recipe) => best_of(run_dir, &recipe)?,
         None => None,
     };
-    let last = RunFolder(run_dir).list_checkpoints()?.into_iter().next();
     let last = last.map(|(step, folder)| (folder, format!("step {step}, its last")));
     let found = match (best, which) {
         (Some((model, because)), _) => (model, because),

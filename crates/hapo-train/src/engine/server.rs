@@ -196,13 +196,18 @@ impl ServerSampler {
             sampled
         };
         let stripe = |first| requests.iter().skip(first).step_by(at_once).map(ask).collect();
-        let stripes: Vec<Attempt<Vec<Sampled>>> = std::thread::scope(|scope| {
-            let stripe = &stripe;
-            let threads: Vec<_> =
-                (0..at_once).map(|first| scope.spawn(move || stripe(first))).collect();
+        let stripes: std::io::Result<Vec<Attempt<Vec<Sampled>>>> = std::thread::scope(|scope| {
+            let (stripe, thread) = (&stripe, std::thread::Builder::new);
+            let start = |first| thread().spawn_scoped(scope, move || stripe(first));
+            let threads = (0..at_once).map(start).collect::<std::io::Result<Vec<_>>>()?;
             let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-            joined.map(|it| it.expect("asking does not panic")).collect()
+            Ok(joined.map(|it| it.expect("asking does not panic")).collect())
         });
+        let no_thread = |it| {
+            let problem = format!("no thread can be started: {it}");
+            Failure::Never(self.error(&problem).with_fault(Fault::Machine))
+        };
+        let stripes = stripes.map_err(no_thread)?;
         let stripes = stripes.into_iter().map(|it| it.map(Vec::into_iter));
         let mut stripes = stripes.collect::<Attempt<Vec<_>>>()?;
         let next = |index: usize| stripes[index % at_once].next();

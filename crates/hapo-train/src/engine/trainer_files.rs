@@ -10,12 +10,14 @@ use std::path::Path;
 use std::sync::mpsc::sync_channel;
 
 use hapo_kernels::Device;
-use hapo_model::folder::{AdapterNote, Checksums, Layout, write_adapter, write_file};
+use hapo_model::folder::{
+    AdapterNote, CHECKSUMS, Checksums, DIFFERS, Layout, broken_checkpoint, checksums,
+    write_adapter, write_file,
+};
 use hapo_model::{Dtype, Model, Moments};
 use sha2::{Digest, Sha256};
 
 use crate::Result;
-use hapo_core::Remedy;
 use hapo_core::{Refusal, hex, if_there};
 
 /// The contents of a folder besides the weights or the adapter.
@@ -181,18 +183,10 @@ pub(crate) fn read_state<D: Device>(
     Ok(device.check()?)
 }
 
-/// SHA-256 of all other files, as they were written.
-pub(crate) const CHECKSUMS: &str = "checksums.json";
-/// What is wrong with a file that is not as it was written.
-pub(crate) const DIFFERS: &str = " differs from its checksum";
-
 /// The checksums of a checkpoint's files, by their names.
 pub(crate) fn checksums_of(folder: &Path) -> Result<Checksums> {
-    let mut text = Vec::new();
-    let read = open_of(folder, CHECKSUMS)?.read_to_end(&mut text);
-    read.map_err(Refusal::io("read", &folder.join(CHECKSUMS)))?;
-    serde_json::from_slice(&text)
-        .map_err(|it| broken_checkpoint(folder, &format!("{CHECKSUMS}: {it}")))
+    let missing = || broken_checkpoint(folder, &format!("{CHECKSUMS} is missing"));
+    checksums(folder)?.ok_or_else(missing)
 }
 
 /// A file of a checkpoint. One that is not there is missing; one that cannot be opened may be whole.
@@ -200,10 +194,4 @@ pub(crate) fn open_of(folder: &Path, name: &str) -> Result<fs::File> {
     let path = folder.join(name);
     let missing = || broken_checkpoint(folder, &format!("{name} is missing"));
     if_there(&path, fs::File::open(&path))?.ok_or_else(missing)
-}
-
-/// The refusal of a checkpoint that is incomplete, altered or of another run.
-pub(crate) fn broken_checkpoint(folder: &Path, problem: &str) -> Refusal {
-    let problem = format!("checkpoint {}: {problem}", folder.display());
-    Refusal::input(problem).hint(Remedy::RestoreCheckpoint)
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use hapo_core::{CounterRng, Refusal, RngCounter, RngStream, found_at, if_there};
+use hapo_core::{CounterRng, Refusal, RngCounter, RngStream, found_at};
 use hapo_kernels::Device;
-use hapo_model::folder::{Companions, Fingerprint, is_model, read_tokenizer_files};
+use hapo_model::folder::{Companions, Fingerprint, is_model, read_file, read_tokenizer_files};
 use hapo_model::{Config, Decoder, LoadedModel, Model, Rope, Tokenizer};
 
 use crate::Result;
@@ -94,13 +94,12 @@ pub(crate) fn tokenizer_of(init: &InitSection) -> Result<(Tokenizer, Companions)
     let is_dir = found_at(path)?.is_some_and(|it| it.is_dir());
     let folder = if is_dir { path } else { path.parent().unwrap_or(Path::new(".")) };
     let file = if is_dir { path.join("tokenizer.json") } else { path.to_owned() };
-    let read = |file: &Path| std::fs::read(file).map_err(Refusal::io("read", file));
-    let json = read(&file)?;
+    let json = read_file(&file)?;
     let tokenizer = Tokenizer::from_bytes(&file, &json)?;
     let mut tokenizer_files = vec![("tokenizer.json", json)];
     let config = folder.join("tokenizer_config.json");
-    if let Some(text) = if_there(&config, std::fs::read(&config))? {
-        tokenizer_files.push(("tokenizer_config.json", text));
+    if found_at(&config)?.is_some() {
+        tokenizer_files.push(("tokenizer_config.json", read_file(&config)?));
     }
     Ok((tokenizer, tokenizer_files))
 }

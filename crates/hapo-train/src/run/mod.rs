@@ -630,9 +630,10 @@ impl<D: Device> Run<D> {
 
     /// Saves what there is when a step cannot be finished (D23). Mid-step, after an update, the folder is
     /// `halted-step-N`, which no run resumes from; before the step's first update it is the checkpoint of
-    /// the step before, and there is nothing to save where that exists.
+    /// the step before, and there is nothing to save where that exists. A step whose rollouts are not on the disk is not
+    /// done: it is sampled again.
     pub(crate) fn save_halted(
-        &self,
+        &mut self,
         run_dir: &Path,
         resolved: &str,
         mid_step: bool,
@@ -644,7 +645,9 @@ impl<D: Device> Run<D> {
             RunFolder(run_dir).checkpoint_of(self.steps_done)
         };
         let is_there = found_at(&folder)?.is_some();
-        if !mid_step && (is_there || self.steps_done == 0) {
+        let writer = &mut self.rollouts.writer;
+        let is_done = self.steps_done > 0 && writer.wait().is_ok() && !writer.has_lost;
+        if !mid_step && (is_there || !is_done) {
             return Ok(None);
         }
         checkpoint::write_folder(&folder, &self.contents(&state))?;
