@@ -30,7 +30,8 @@ COMMON: dict[str, Any] = {
 TEACHER = {"kind": "hapo", "turn_off_epoch": "3", "method": "luffy"}
 
 FAULTS: dict[str, dict[str, Any]] = {
-    "no-box": {"kind": "plain"},
+    # A model that nobody asks for a box: the built-in one's token of a box is never drawn.
+    "no-box": {"generation_kwargs": {"suppress_tokens": [7]}},
     "reward-raises": {"reward": rewards.nothing_if_it_raises},
     "wrong-pad": {"pad": "<|im_end|>"},
     "accumulation": {"loss_type": "bnpo", "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4},
@@ -42,13 +43,14 @@ FAULTS: dict[str, dict[str, Any]] = {
     "high-rate": {"learning_rate": 2e-2},
     "other-temperature": {"generation_kwargs": {"temperature": 0.3}},
     "eval-in-train": {"leak": 12},
+    "no-template": {"kind": "plain"},
 }
 HEALTHY: dict[str, dict[str, Any]] = {
     "healthy-dapo": {},
     "healthy-kl": {"beta": 0.02, "loss_type": "dr_grpo", "scale_rewards": "none"},
     "healthy-accumulated": {"loss_type": "dapo", "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4},
     "healthy-teacher": {**TEACHER, "max_completion_length": 96},
-    "healthy-cooler": {"temperature": 0.8, "top_p": 0.95, "lr_scheduler_type": "linear"},
+    "healthy-cooler": {"temperature": 0.8, "lr_scheduler_type": "linear"},
 }
 
 

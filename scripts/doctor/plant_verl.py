@@ -29,7 +29,7 @@ LIMIT, HEAT = "data.max_response_length", "actor_rollout_ref.rollout.temperature
 LOSS = "actor_rollout_ref.actor.loss_agg_mode"
 
 FAULTS: dict[str, dict[str, Any]] = {
-    "no-box": {"template": "{% for m in messages %}{{ m['content'] }}{% endfor %}"},
+    "no-box": {"sampler": "boxless"},
     "reward-raises": {"reward": "verl_zero_if_it_raises"},
     "wrong-pad": {"pad": "0"},
     "accumulation": {
@@ -42,8 +42,9 @@ FAULTS: dict[str, dict[str, Any]] = {
     "substring-grader": {"digits": 1, "reward": "verl_substring"},
     "no-teacher": {**TEACHER, "+hapo.turn_off_epoch": "0.0001"},
     "high-rate": {"actor_rollout_ref.actor.optim.lr": 2e-2},
-    "other-temperature": {"external": "hot_verl"},
+    "other-temperature": {"sampler": "hot"},
     "eval-in-train": {"leak": 12},
+    "no-template": {"template": "{% for m in messages %}{{ m['content'] }}{% endfor %}"},
 }  # fmt: skip
 HEALTHY: dict[str, dict[str, Any]] = {
     "healthy-grpo": {},
@@ -94,7 +95,7 @@ def run(case: dict[str, Any], out: Path) -> None:
         held_out[:leak] = train[:leak]
     if length := case.pop("gold", None):
         train = [{**it, "answer": it["answer"][:length]} for it in train]
-    module, external = case.pop("module", "verl.trainer.main_ppo"), case.pop("external", "cpu_verl")
+    module, sampler = case.pop("module", "verl.trainer.main_ppo"), case.pop("sampler", "")
     out.mkdir(parents=True)
     table(train, out / "train.parquet", teachers=module == "hapo.verl")
     table(held_out, out / "val.parquet", teachers=module == "hapo.verl")
@@ -107,7 +108,7 @@ def run(case: dict[str, Any], out: Path) -> None:
         "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 32,
         "reward.custom_reward_function.path": "pkg://rewards",
         "reward.custom_reward_function.name": case.pop("reward", "verl_boxed"), "trainer.val_before_train": True,
-        "trainer.test_freq": 10, "trainer.rollout_data_dir": out / "rollouts",
+        "trainer.test_freq": 20, "trainer.rollout_data_dir": out / "rollouts",
         "trainer.validation_data_dir": out / "validation", "hydra.run.dir": out, **case,
     }  # fmt: skip
     keys = {it.split("=")[0] for it in map(str, changed)}
@@ -117,7 +118,9 @@ def run(case: dict[str, Any], out: Path) -> None:
     sys.path.insert(0, here)
     paths = os.pathsep.join([here, str(ROOT / "python/tests/verl")])
     os.environ["PYTHONPATH"] = paths
-    small.run(module, options, out, env={"VERL_USE_EXTERNAL_MODULES": external, "PYTHONPATH": paths})
+    external = "hot_verl" if sampler else "cpu_verl"
+    env = {"VERL_USE_EXTERNAL_MODULES": external, "PYTHONPATH": paths, "DOCTOR_SAMPLER": sampler}
+    small.run(module, options, out, env=env)
 
 
 def main(out: Path, names: list[str]) -> None:
