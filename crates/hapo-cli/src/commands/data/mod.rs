@@ -485,23 +485,23 @@ fn check_columns(file: &Path, reading: &Reading) -> Result<()> {
 }
 
 /// Verdicts on the solutions of rows.
-struct Solutions {
+pub(super) struct Solutions {
     /// By the rule, and by whatever the grader finds.
     graders: Option<[Extracting<'static>; 2]>,
-    all: u64,
-    correct: u64,
+    pub(super) all: u64,
+    pub(super) correct: u64,
     /// Correct by whatever the grader finds alone.
     lost: u64,
 }
 
 impl Solutions {
-    fn new(grader: Option<&'static dyn Grader>, extraction: Extraction) -> Self {
+    pub(super) fn new(grader: Option<&'static dyn Grader>, extraction: Extraction) -> Self {
         let graders =
             grader.map(|it| [extraction, Extraction::Any].map(|rule| Extracting::new(it, rule)));
         Self { graders, all: 0, correct: 0, lost: 0 }
     }
 
-    fn add(&mut self, row: &Row) -> Result<()> {
+    pub(super) fn add(&mut self, row: &Row) -> Result<()> {
         let (Row::Good(example), Some(graders)) = (row, &self.graders) else {
             return Ok(());
         };
@@ -545,7 +545,11 @@ fn is_correct(gold: &Gold, solution: &str) -> Result<bool> {
 }
 
 /// The fault of a row, in its layout or for the grader.
-fn judge(rows: &Rows<'_>, row: &Row, grader: Option<&'static dyn Grader>) -> Option<BadRow> {
+pub(super) fn judge(
+    rows: &Rows<'_>,
+    row: &Row,
+    grader: Option<&'static dyn Grader>,
+) -> Option<BadRow> {
     let example = match row {
         Row::Bad(bad) => return Some(bad.clone()),
         Row::Good(example) => example,
