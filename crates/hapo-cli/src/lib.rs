@@ -140,7 +140,7 @@ enum Command {
     Report(report::Args),
     /// List runs, the latest first
     Runs(runs::Args),
-    /// Find out what is wrong with a run of hapo, TRL or verl, a reward function or data
+    /// Find what is wrong with a run of hapo, TRL or verl, or a reward
     Doctor(doctor::Args),
     /// Write a run's numbers to a table or to a tracker
     Export(export::Args),

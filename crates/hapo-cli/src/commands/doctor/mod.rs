@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::failure::bad_input;
 use record::{Framework, Record, rows};
 
-/// Find out what is wrong with a run, a reward function or a data set.
+/// Find what is wrong with a run, a reward function or a data set.
 ///
 /// Reads a run folder of hapo, TRL or verl, or one log file of them; or asks a reward function about answers whose verdict
 /// is known; or looks at data and a model's template before a run. Needs no network, and no framework.
