@@ -188,6 +188,10 @@ fn count(columns: &mut Columns, answers: &[Answer], graded: &[Graded<'_>]) {
     }
     let steps: Vec<u64> = columns.steps().iter().map(|it| *it as u64).collect();
     for (name, counts) in counts {
+        // HAPO's trainers in TRL and verl log what they counted before a teacher entered.
+        if columns.get(name).is_some() {
+            continue;
+        }
         let values = steps.iter().map(|it| counts.get(it).copied().unwrap_or(f64::NAN));
         columns.set(name, values.collect());
     }
