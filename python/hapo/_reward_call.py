@@ -121,7 +121,12 @@ def _call_of(reward: Reward) -> Callable[[dict[str, Any]], Any]:
             }
         if trl:
             of_row = {name: [it] for name, it in about["row"].items()}
-            return {**of_row, "prompts": [about["prompt"]], "completions": [about["completion"]]}
+            texts = {"prompts": [about["prompt"]], "completions": [about["completion"]]}
+            # `hapo doctor` asks a function that takes no texts once more, as TRL does where prompts are conversations.
+            if of_row.pop("hapo.conversation", [False])[0]:
+                roles = {"prompts": "user", "completions": "assistant"}
+                texts = {name: [[{"role": roles[name], "content": it}] for it in all] for name, all in texts.items()}
+            return {**of_row, **texts}
         return {
             "data_source": about["row"].get("data_source", about["row"].get("source", "")),
             "solution_str": about["completion"],

@@ -8,7 +8,7 @@ use hapo_train::recipe::{did_you_mean, key_of_word};
 
 /// The commands in the groups of `hapo --help`; the last group has every other one.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Start", &["quickstart", "new", "plan", "train", "report", "runs"]),
+    ("Start", &["quickstart", "new", "plan", "train", "report", "runs", "doctor"]),
     ("Use a model", &["eval", "generate", "chat", "serve", "grade", "merge", "push"]),
     ("Data", &["data", "teacher", "fetch"]),
     ("Research", &["schedule", "methods", "replay", "logprobs", "export"]),

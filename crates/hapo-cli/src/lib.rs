@@ -51,8 +51,9 @@ pub use crate::commands::export::Tracking;
 pub use crate::commands::train::{ProgressObserver, sources_of};
 
 use crate::commands::{
-    chat, completions, data, eval, export, fetch, generate, grade, list, logprobs, merge, methods,
-    new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve, teacher, train,
+    chat, completions, data, doctor, eval, export, fetch, generate, grade, list, logprobs, merge,
+    methods, new, plan, push, quickstart, recipe, replay, report, runs, schedule, serve, teacher,
+    train,
 };
 
 /// The version and, where it is known, the commit.
@@ -139,6 +140,8 @@ enum Command {
     Report(report::Args),
     /// List runs, the latest first
     Runs(runs::Args),
+    /// Find what is wrong with a run of hapo, TRL or verl, or a reward
+    Doctor(doctor::Args),
     /// Write a run's numbers to a table or to a tracker
     Export(export::Args),
     /// Upload a checkpoint or a model folder to the Hugging Face hub
@@ -201,6 +204,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Plan(args) => plan::run(&args, threads),
         Command::Report(args) => report::run(&args),
         Command::Runs(args) => runs::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Push(args) => push::run(&args),
         Command::Methods(args) => methods::run(&args),

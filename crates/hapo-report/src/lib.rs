@@ -22,6 +22,7 @@ use hapo_run::write_atomically;
 
 pub use export::{LoggedRun, csv, logged_runs};
 pub use overview::{RunLine, overview};
+pub use summary::seeks_answers;
 
 /// A self-contained page of the runs in `folders`; each is a run or holds runs below it.
 pub fn report(folders: &[PathBuf]) -> Result<String, Refusal> {

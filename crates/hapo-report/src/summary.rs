@@ -79,30 +79,10 @@ pub(crate) fn ends(run: &Run, name: &str, n: usize) -> Option<[f64; 2]> {
 
 /// How the responses of the last tenth of the steps end, and the key to change where that keeps the reward flat.
 fn answers(run: &Run) -> Option<String> {
-    let last = |name: &str| {
-        let values = run.columns.get(name)?;
-        mean(&values[values.len() - values.len().div_ceil(10)..])
-    };
-    let responses = last("verify/correct")? + last("verify/wrong")? + last("verify/unparsable")?;
-    let groups =
-        last("groups/all_fail")? + last("groups/all_solved")? + last("groups/partially_solved")?;
-    let (of_responses, of_groups) =
-        (|it: f64| it / responses.max(1.0), |it: f64| it / groups.max(1.0));
-    let injected = last("gate/beta").unwrap_or(0.0) * groups;
-    let untaught = last("gate/open_no_teacher").unwrap_or(0.0);
-    let shares = ResponseShares {
-        truncated: last("response_length/truncated")?,
-        boxed: of_responses(last("verify/boxed")?),
-        announced: of_responses(last("verify/announced")?),
-        read: 1.0 - of_responses(last("verify/unparsable")?),
-        without_signal: of_groups(last("groups/without_signal").unwrap_or(0.0)),
-        all_solved: of_groups(last("groups/all_solved")?),
-        // A gate that is closed asks for none.
-        with_teacher: (injected + untaught > 0.0).then(|| injected / (injected + untaught)),
-        seeks_answers: seeks_answers(run),
-        solutions_fit: run.columns.get("gate/beta").is_some_and(|it| it.iter().any(|it| *it > 0.0)),
-        limit: run.text("sampling.max_new_tokens").and_then(|it| it.parse().ok()).unwrap_or(0),
-    };
+    let limit = run.text("sampling.max_new_tokens").and_then(|it| it.parse().ok()).unwrap_or(0);
+    let rule = run.text("data.grader").zip(run.text("data.extraction"));
+    let seeks = rule.is_some_and(|(grader, extraction)| seeks_answers(grader, extraction));
+    let shares = ResponseShares::of_last_steps(&run.columns, limit, seeks)?;
     let percent = |it: f64| format!("{:.0} %", it * 100.0);
     let mut marks = String::new();
     if shares.seeks_answers {
@@ -115,15 +95,13 @@ fn answers(run: &Run) -> Option<String> {
         percent(shares.without_signal),
     );
     let causes = shares.causes();
-    Some(causes.first().map_or(said.clone(), |it| format!("{said}; {it}")))
+    Some(causes.first().map_or(said.clone(), |it| format!("{said}; {}", it.text)))
 }
 
 /// True if an answer counts only in a box or behind words that announce it.
-fn seeks_answers(run: &Run) -> bool {
-    let grader = run.text("data.grader").map(hapo_verify::grader);
+pub fn seeks_answers(grader: &str, extraction: &str) -> bool {
     let marks = [Extraction::Boxed, Extraction::Announced].map(Extraction::name);
-    grader.is_some_and(|it| it.is_ok_and(Grader::reads_answers))
-        && run.text("data.extraction").is_some_and(|it| marks.contains(&it))
+    hapo_verify::grader(grader).is_ok_and(Grader::reads_answers) && marks.contains(&extraction)
 }
 
 /// The first and the last evaluation of each set, where there are several.

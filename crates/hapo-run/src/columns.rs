@@ -38,6 +38,34 @@ impl Columns {
         self.values.first().map_or(&[], Vec::as_slice)
     }
 
+    /// The columns of steps and their numbers; a step that comes again replaces what followed it.
+    pub fn of(lines: impl IntoIterator<Item = (f64, Map<String, Value>)>) -> Self {
+        let mut columns = Self::default();
+        for (step, line) in lines {
+            columns.put(step, &line);
+        }
+        columns
+    }
+
+    /// Sets a column; steps beyond its values have none.
+    pub fn set(&mut self, name: &str, mut values: Vec<f64>) {
+        values.resize(self.rows, f64::NAN);
+        if let Some(at) = self.names.iter().position(|it| it == name) {
+            self.values[at] = values;
+        } else {
+            self.names.push(name.to_owned());
+            self.values.push(values);
+        }
+    }
+
+    /// Mean of the last tenth of a column's steps; `None` where they have no number.
+    pub fn last_tenth(&self, name: &str) -> Option<f64> {
+        let values = self.get(name)?;
+        let last = values[values.len() - values.len().div_ceil(10)..].iter();
+        let finite: Vec<f64> = last.copied().filter(|it| it.is_finite()).collect();
+        (!finite.is_empty()).then(|| finite.iter().sum::<f64>() / finite.len() as f64)
+    }
+
     /// Every `k`th row, the first and the last among them.
     pub fn thinned(&self, k: usize) -> Self {
         if k <= 1 {

@@ -37,7 +37,10 @@ fn finite(metrics: &Columns, name: &str) -> Vec<f64> {
 /// The metric of an evaluation that is shown: the mean reward where it is no share of correct answers.
 pub fn held_out_metric(metrics: &Columns) -> &'static str {
     let [rewards, shares] = [HELD_OUT_REWARD, SUCCESS].map(|name| finite(metrics, name));
-    if rewards.iter().zip(&shares).any(|(reward, share)| reward != share) {
+    // Other trainers log no shares.
+    if shares.is_empty() && !rewards.is_empty()
+        || rewards.iter().zip(&shares).any(|it| it.0 != it.1)
+    {
         HELD_OUT_REWARD
     } else {
         SUCCESS

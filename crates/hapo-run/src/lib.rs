@@ -22,7 +22,7 @@ pub use columns::Columns;
 pub use duration::duration;
 pub use early_end::EarlyEnd;
 pub use files::{NewFile, create_folder, sync_parent, write_atomically, write_atomically_with};
-pub use flat::ResponseShares;
+pub use flat::{Cause, ResponseShares};
 pub use folder::{RunFolder, entries, read_json};
 pub use journal::{Journal, JournalFormat, OpenMode, Span, differences};
 pub use learned::{Change, changes, held_out_metric, nothing_learned};

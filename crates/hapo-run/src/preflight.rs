@@ -110,7 +110,7 @@ impl Preflight {
             with_teacher: self.wants_teacher.then_some(self.teacher_coverage),
             limit: self.limit,
         };
-        shares.causes()
+        shares.causes().into_iter().map(|it| it.text).collect()
     }
 }
 

@@ -38,6 +38,7 @@ pub use observe::memory;
 pub use observe::meter::Meter;
 pub use observe::stats::{Over, Stats};
 pub use plan::run_plan::{RunPlan, Sources};
+pub use problems::duplicates::plain_problem;
 pub use problems::inputs::Inputs;
 pub use problems::prompts::{
     Order, Prompt, PromptIndex, PromptLimits, PromptTable, ReadAs, check_columns, load_file,

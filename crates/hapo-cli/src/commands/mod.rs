@@ -4,6 +4,7 @@ pub(crate) mod chat;
 pub(crate) mod completions;
 pub(crate) mod data;
 pub(crate) mod demonstration;
+pub(crate) mod doctor;
 pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod fetch;

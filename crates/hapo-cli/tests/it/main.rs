@@ -6,6 +6,7 @@ mod data;
 mod determinism;
 mod device;
 mod docs;
+mod doctor;
 mod documented_commands;
 mod eval;
 mod faults;

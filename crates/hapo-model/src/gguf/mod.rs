@@ -67,8 +67,8 @@ pub(crate) fn tokenizer_files(path: &Path) -> Result<Companions, Refusal> {
 
 /// The same without the tokenizer.
 pub(crate) fn chat_files(path: &Path) -> Result<Companions, Refusal> {
-    let (_, map) = map(path)?;
-    let gguf = Gguf::parse(path, &map)?;
+    let source = source(path)?;
+    let gguf = Gguf::parse(path, &source)?;
     tokens::chat_files(&gguf, &tokens::Tokens::read(&gguf)?)
 }
 

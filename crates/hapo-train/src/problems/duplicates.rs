@@ -11,7 +11,7 @@ impl<'a> Texts<'a> {
     pub(crate) fn of(table: &'a PromptTable) -> Self {
         let mut texts = HashMap::new();
         for it in with_text(table) {
-            texts.entry(normalised(&it.problem)).or_insert(it);
+            texts.entry(plain_problem(&it.problem)).or_insert(it);
         }
         Self(texts)
     }
@@ -23,7 +23,7 @@ impl<'a> Texts<'a> {
         alike: impl Fn(&Prompt, &Prompt) -> bool,
     ) -> Option<(usize, &'b str, &'a str)> {
         let other = |it: &'b Prompt| {
-            let known = *self.0.get(&normalised(&it.problem))?;
+            let known = *self.0.get(&plain_problem(&it.problem))?;
             (!std::ptr::eq(known, it) && alike(it, known)).then_some((it, known))
         };
         let mut both = with_text(table).filter_map(other);
@@ -37,7 +37,7 @@ fn with_text(table: &PromptTable) -> impl Iterator<Item = &Prompt> {
 }
 
 /// A problem's text without case, white space, dollar signs and LaTeX's spaces and sizes of brackets.
-fn normalised(problem: &str) -> String {
+pub fn plain_problem(problem: &str) -> String {
     const LAYOUT: [&str; 9] =
         ["\\left", "\\right", "\\quad", "\\qquad", "\\,", "\\;", "\\:", "\\!", "\\ "];
     let mut text = problem.to_lowercase();
@@ -56,9 +56,12 @@ mod tests {
 
     #[test]
     fn a_problem_is_the_same_in_another_layout() {
-        let one = normalised("Find $\\left(\\dfrac{1}{2}\\right)\\, x$.\n");
+        let one = plain_problem("Find $\\left(\\dfrac{1}{2}\\right)\\, x$.\n");
         assert_eq!(one, "find(\\frac{1}{2})x.");
-        assert_eq!(one, normalised("find  $$(\\frac 12)x$$ .").replace("\\frac12", "\\frac{1}{2}"));
-        assert_ne!(one, normalised("Find $(\\frac{1}{3}) x$."));
+        assert_eq!(
+            one,
+            plain_problem("find  $$(\\frac 12)x$$ .").replace("\\frac12", "\\frac{1}{2}")
+        );
+        assert_ne!(one, plain_problem("Find $(\\frac{1}{3}) x$."));
     }
 }

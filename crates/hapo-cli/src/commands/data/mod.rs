@@ -485,10 +485,11 @@ fn check_columns(file: &Path, reading: &Reading) -> Result<()> {
 }
 
 /// Verdicts on the solutions of rows.
-struct Solutions {
+pub(super) struct Solutions {
     /// The rule that was asked for, then others by which more might count.
     rules: Vec<Rule>,
-    all: u64,
+    /// Those of gold answers that the grader reads.
+    pub(super) all: u64,
 }
 
 /// The grader, and where it reads an answer.
@@ -500,7 +501,7 @@ struct Rule {
 }
 
 impl Solutions {
-    fn new(grader: Option<&'static dyn Grader>, extraction: Extraction) -> Self {
+    pub(super) fn new(grader: Option<&'static dyn Grader>, extraction: Extraction) -> Self {
         let mut rules = Vec::new();
         if let Some(grader) = grader {
             let others = if grader.reads_answers() { Extraction::ALL } else { &[] };
@@ -512,10 +513,18 @@ impl Solutions {
         Self { rules, all: 0 }
     }
 
-    fn add(&mut self, row: &Row) -> Result<()> {
-        let (Row::Good(example), false) = (row, self.rules.is_empty()) else {
+    /// Correct ones by the rule that was asked for.
+    pub(super) fn correct(&self) -> u64 {
+        self.rules.first().map_or(0, |it| it.correct)
+    }
+
+    pub(super) fn add(&mut self, row: &Row) -> Result<()> {
+        let (Row::Good(example), Some(asked)) = (row, self.rules.first()) else {
             return Ok(());
         };
+        if !example.teachers.is_empty() && gold_of(&asked.grader, example).is_err() {
+            return Ok(());
+        }
         for solution in &example.teachers {
             self.all += 1;
             for (number, rule) in self.rules.iter_mut().enumerate() {
@@ -557,7 +566,11 @@ fn is_correct(gold: &Gold, solution: &str) -> Result<bool> {
 }
 
 /// The fault of a row, in its layout or for the grader.
-fn judge(rows: &Rows<'_>, row: &Row, grader: Option<&'static dyn Grader>) -> Option<BadRow> {
+pub(super) fn judge(
+    rows: &Rows<'_>,
+    row: &Row,
+    grader: Option<&'static dyn Grader>,
+) -> Option<BadRow> {
     let example = match row {
         Row::Bad(bad) => return Some(bad.clone()),
         Row::Good(example) => example,

@@ -1,0 +1,155 @@
+//! A reward function, program or server, asked about answers whose verdict is known.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use hapo_core::{Refusal, excerpt};
+use hapo_net::reward::{OnFailure, OwnReward, RewardSettings, is_own};
+use hapo_verify::{Gold, Problem, Reason, Verdict};
+
+use serde_json::{Map, Value};
+
+use super::Diagnosis;
+use super::record::rows;
+
+/// Kind, gold answer, verdict and completion.
+const PAIRS: &str = include_str!("pairs.tsv");
+const CALL: Duration = Duration::from_secs(1);
+const IN_ALL: Duration = Duration::from_mins(1);
+/// Names under which functions look for the gold answer.
+const GOLDS: [&str; 6] = ["answer", "solution", "ground_truth", "gold", "target", "label"];
+
+struct Pair {
+    kind: &'static str,
+    gold: &'static str,
+    right: bool,
+    completion: String,
+}
+
+pub(super) fn examine(target: &str) -> Result<Diagnosis> {
+    let name = if is_own(target) { target.to_owned() } else { format!("python:{target}") };
+    let pairs = pairs();
+    let mut found = Diagnosis { at: target.to_owned(), ..Diagnosis::default() };
+    let until = Instant::now() + IN_ALL;
+    let (mut paid, mut talks) = (ask(&name, pairs.iter(), false, until)?, false);
+    if paid.iter().all(Result::is_err) {
+        let again = ask(&name, pairs.iter(), true, until)?;
+        talks = again.iter().any(Result::is_ok);
+        paid = if talks { again } else { paid };
+    }
+    judge(&pairs, &paid, &mut found);
+    let turned = ask(&name, pairs.iter().rev(), talks, until)?;
+    let (reached, all) = (paid.len().min(turned.len()), pairs.len());
+    let differs = |(one, other): (&Paid, &Paid)| one.as_ref().ok() != other.as_ref().ok();
+    if reached < all {
+        found.skip(format!("{} of {all} answers: the minute was over", all - reached));
+    } else if let Some(at) = paid.iter().zip(turned.iter().rev()).position(differs) {
+        let completion = excerpt(&pairs[at].completion, 40);
+        let what = format!("The reward of `{completion}` depends on what was asked before.");
+        found.add("reward-fails", what);
+    } else {
+        found.held.push(format!("the order of {all} questions changes no reward"));
+    }
+    Ok(found)
+}
+
+fn pairs() -> Vec<Pair> {
+    let pair = |row: Vec<&'static str>| Pair {
+        kind: row[0],
+        gold: row[1],
+        right: row[2] == "right",
+        completion: row[3].replace("\\n", "\n"),
+    };
+    rows(PAIRS).map(pair).collect()
+}
+
+/// A reward, or why there is none.
+type Paid = Result<f64, String>;
+
+/// The rewards of as many pairs as the time allows; of conversations, or of texts.
+fn ask<'a>(
+    name: &str,
+    pairs: impl Iterator<Item = &'a Pair>,
+    talks: bool,
+    until: Instant,
+) -> Result<Vec<Paid>> {
+    let settings = RewardSettings {
+        timeout: CALL,
+        start_timeout: IN_ALL / 3,
+        workers: 1,
+        on_failure: OnFailure::Wrong,
+        ..RewardSettings::default()
+    };
+    let failed = |it: Refusal| Refusal::machine(it.to_string());
+    let reward = OwnReward::new(name, settings).map_err(failed)?;
+    let mut paid = Vec::new();
+    for pair in pairs.take_while(|_| Instant::now() < until) {
+        let golds = GOLDS.iter().map(|it| ((*it).to_owned(), pair.gold.into()));
+        let mut row: Map<String, Value> = golds.collect();
+        row.insert("hapo.conversation".to_owned(), talks.into());
+        let row = Value::from(row).to_string();
+        let problem = Problem { text: "What is asked?", golds: &[pair.gold], row: Some(&row) };
+        let gold = Gold::of(&reward, &problem).expect("a reward reads every gold answer");
+        let judgement = gold.judge(&pair.completion);
+        let failed = judgement.verdict == Verdict::Unparsable(Reason::Grader);
+        let reward = judgement.reward.filter(|_| !failed);
+        paid.push(reward.ok_or_else(|| judgement.reason.to_string()));
+    }
+    Ok(paid)
+}
+
+fn judge(pairs: &[Pair], paid: &[Paid], found: &mut Diagnosis) {
+    let of = |paid: &[Paid]| paid.iter().filter_map(|it| it.as_ref().err()).count();
+    let shown = |it: &Pair| format!("`{}` for {}", excerpt(&it.completion, 60), it.gold);
+    if let Some((pair, Err(why))) = pairs.iter().zip(paid).find(|it| it.1.is_err()) {
+        let (n, all, why) = (of(paid), paid.len(), excerpt(why, 200));
+        found.add(
+            "reward-fails",
+            format!("No reward for {n} of {all} answers: {}: {why}.", shown(pair)),
+        );
+    }
+    let known = pairs.iter().zip(paid).filter_map(|(pair, it)| Some((pair, *it.as_ref().ok()?)));
+    let known: Vec<(&Pair, f64)> = known.collect();
+    if known.is_empty() {
+        return;
+    }
+    let bounds = (f64::INFINITY, f64::NEG_INFINITY);
+    let (low, high) = known.iter().fold(bounds, |(low, high), it| (it.1.min(low), it.1.max(high)));
+    if low >= high {
+        let what = format!("It pays {low} for every answer, right or wrong.");
+        found.add("nothing-learned", what);
+        return;
+    }
+    for (name, right) in [("right-unpaid", true), ("wrong-paid", false)] {
+        let is_bad =
+            |it: &&(&Pair, f64)| it.0.right == right && (it.1 > f64::midpoint(low, high)) != right;
+        let bad: Vec<&Pair> = known.iter().filter(is_bad).map(|it| it.0).collect();
+        let all = known.iter().filter(|it| it.0.right == right).count();
+        let words = if right { "right answers are paid nothing" } else { "wrong answers are paid" };
+        let said = format!("{} of {all} {words}", bad.len());
+        let mut kinds: Vec<&str> = bad.iter().map(|it| it.kind).collect();
+        kinds.dedup();
+        let examples: Vec<String> = bad.iter().take(3).map(|it| shown(it)).collect();
+        if bad.is_empty() {
+            found.held.push(said);
+        } else {
+            found.add(name, format!("{said} ({}): {}.", kinds.join(", "), examples.join("; ")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hapo_verify::{Extracting, Extraction, TRAINING, grade};
+
+    use super::*;
+
+    #[test]
+    fn the_verdicts_of_the_answers_are_those_of_the_default_grader() {
+        let grader = Extracting::new(&TRAINING, Extraction::Announced);
+        for it in pairs() {
+            let verdict = grade(&grader, it.gold, &it.completion).verdict;
+            assert_eq!(verdict.is_correct(), it.right, "{} for {}", it.completion, it.gold);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Pad and end tokens, and the template: by the files beside the weights.
+
+use hapo_core::if_there;
+use hapo_run::read_json;
+use serde_json::Value;
+
+use super::Diagnosis;
+use super::record::{Framework, Record};
+
+pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
+    let Some(folder) = &record.model else {
+        return found
+            .skip("tokens and template: no tokenizer beside the run (--model names its folder)");
+    };
+    let mut open = Vec::new();
+    let mut read = |name: &str| match read_json::<Value>(&folder.join(name)) {
+        Ok(it) => it.unwrap_or_default(),
+        Err(it) => {
+            open.push(format!("left out: {it}"));
+            Value::Null
+        }
+    };
+    let (config, tokenizer) = (read("tokenizer_config.json"), read("tokenizer.json"));
+    let ends = &read("generation_config.json")["eos_token_id"];
+    let file = folder.join("chat_template.jinja");
+    let file = match if_there(&file, std::fs::read_to_string(&file)) {
+        Ok(it) => it,
+        Err(it) => {
+            open.push(format!("left out: {it}"));
+            None
+        }
+    };
+    found.open.append(&mut open);
+    let text = |name: &str| {
+        let token = &config[name];
+        token.as_str().or(token["content"].as_str()).unwrap_or_default().to_owned()
+    };
+    let added = tokenizer["added_tokens"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_special =
+        |token: &str| added.iter().any(|it| it["content"] == token && it["special"] == true);
+    let (pad, end, before) = (text("pad_token"), text("eos_token"), found.findings.len());
+    if record.framework == Framework::Hapo || pad.is_empty() {
+        // We pad nothing.
+    } else if pad == end {
+        found.add("wrong-pad", format!("The pad token is the end token, `{end}`."));
+    } else if !added.is_empty() && !is_special(&pad) {
+        found
+            .add("wrong-pad", format!("The pad token `{pad}` is no special token: texts hold it."));
+    }
+    let template = file.unwrap_or_else(|| text("chat_template"));
+    if record.plain_prompts && !template.is_empty() {
+        found.add("no-template", "The prompts are plain texts, and the model has a chat template.");
+    }
+    let is_listed = |id: &Value| ends == id || ends.as_array().is_some_and(|it| it.contains(id));
+    let written = added.iter().filter(|it| it["special"] == true);
+    let written =
+        written.filter(|it| it["content"].as_str().is_some_and(|it| template.contains(it)));
+    let written: Vec<&Value> = written.collect();
+    // A template may name its tokens by variables.
+    if !template.is_empty() && !added.is_empty() && !template.contains("_token") {
+        if written.is_empty() {
+            found.add(
+                "no-template",
+                "The chat template holds no special token: nothing ends a turn.",
+            );
+        } else if !written.iter().any(|it| it["content"] == *end || is_listed(&it["id"])) {
+            found
+                .add("end-token", format!("The chat template never writes the end token `{end}`."));
+        }
+    }
+    if found.findings.len() == before {
+        let template = if template.is_empty() { "no template" } else { "the template closes" };
+        found.held.push(format!("tokens: pad `{pad}`, end `{end}`, {template}"));
+    }
+}

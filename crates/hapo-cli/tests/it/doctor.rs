@@ -1,0 +1,165 @@
+//! `hapo doctor` on recorded runs of TRL, verl and hapo, healthy and with a planted fault, and on reward functions.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+
+use crate::support::{hapo, repository, succeed};
+
+/// Writes the recorded runs, as `scripts/doctor/records.py` packed them.
+fn unpack(into: &Path) {
+    let records = repository("testdata/doctor/records.jsonl.zst");
+    for row in hapo_data::json_rows(&records).unwrap() {
+        let row = row.unwrap().unwrap();
+        let path = into.join(row["path"].as_str().unwrap());
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let bytes = match row.get("text") {
+            Some(text) => text.as_str().unwrap().as_bytes().to_vec(),
+            None => BASE64_STANDARD.decode(row["base64"].as_str().unwrap()).unwrap(),
+        };
+        fs::write(path, bytes).unwrap();
+    }
+}
+
+/// What doctor says as JSON, and its exit code.
+fn examined(folder: &Path, args: &[&str]) -> (Value, i32) {
+    let told = hapo(folder, &[&["doctor", "--json"], args].concat());
+    let text = String::from_utf8_lossy(&told.stderr).into_owned();
+    let said = serde_json::from_slice(&told.stdout);
+    (said.unwrap_or_else(|_| panic!("{args:?}: {text}")), told.status.code().unwrap())
+}
+
+fn names(said: &Value) -> Vec<&str> {
+    said["findings"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn planted_faults_are_found_by_name_and_healthy_runs_are_healthy() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(dir.path());
+    let table = fs::read_to_string(repository("testdata/doctor/expected.tsv")).unwrap();
+    let rows = table.lines().filter(|it| !it.starts_with('#'));
+    let rows: Vec<(&str, &str)> = rows.map(|it| it.split_once('\t').unwrap()).collect();
+    let mut recorded = BTreeSet::new();
+    for framework in fs::read_dir(dir.path()).unwrap() {
+        for run in fs::read_dir(framework.unwrap().path()).unwrap() {
+            let run = run.unwrap().path();
+            recorded.insert(run.strip_prefix(dir.path()).unwrap().display().to_string());
+        }
+    }
+    let listed: BTreeSet<String> = rows.iter().map(|it| it.0.to_owned()).collect();
+    assert_eq!(recorded, listed);
+    let mut wrong = Vec::new();
+    for (run, fault) in rows {
+        let (said, code) = examined(dir.path(), &[run]);
+        let found = names(&said);
+        let is_right = if fault.is_empty() { found.is_empty() } else { found.contains(&fault) };
+        assert_eq!(code, if found.is_empty() { 0 } else { 2 }, "{run}");
+        if !is_right {
+            wrong.push(format!("{run}: expected `{fault}`, found {found:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn parts_of_a_run_leave_questions_open() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(dir.path());
+    // One log file of each framework.
+    for log in [
+        "trl/short-limit/checkpoint-20/trainer_state.json",
+        "verl/short-limit/metrics.jsonl",
+        "hapo/cut-off/metrics.jsonl",
+    ] {
+        let (said, code) = examined(dir.path(), &[log]);
+        assert!(names(&said).contains(&"nothing-learned"), "{log}: {said}");
+        assert_eq!(code, 2);
+        assert!(!said["open"].as_array().unwrap().is_empty());
+    }
+    // Files that are cut anywhere are no error.
+    let run = dir.path().join("trl/short-limit");
+    for file in ["checkpoint-20/training_args.bin", "completions/completions_00001.parquet"] {
+        let bytes = fs::read(run.join(file)).unwrap();
+        fs::write(run.join(file), &bytes[..bytes.len() / 2]).unwrap();
+    }
+    let (said, _) = examined(dir.path(), &["trl/short-limit"]);
+    assert!(names(&said).contains(&"cut-off"), "{said}");
+    assert!(said["open"].to_string().contains("training_args.bin"), "{said}");
+    fs::write(dir.path().join("verl/short-limit/.hydra/config.yaml"), "a: [1, {b: *c\n\t- x")
+        .unwrap();
+    let (said, _) = examined(dir.path(), &["verl/short-limit"]);
+    assert!(said["open"].to_string().contains("config.yaml"), "{said}");
+    // What is no run at all is doctor's own failure.
+    fs::create_dir(dir.path().join("empty")).unwrap();
+    for nothing in ["empty", "not-there", "not-there.py:reward"] {
+        assert_eq!(hapo(dir.path(), &["doctor", nothing]).status.code(), Some(1));
+    }
+}
+
+#[test]
+fn a_reward_function_is_asked_about_known_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let code = r#"
+import re
+
+def last_box(text):
+    found = re.findall(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}", text)
+    return found[-1] if found else None
+
+def plain(completions, answer, **_):
+    return [float(last_box(it) == gold) for it, gold in zip(completions, answer)]
+
+def talk(completions, solution, **_):
+    return [float(last_box(it[0]["content"]) == gold) for it, gold in zip(completions, solution)]
+
+def substring(data_source, solution_str, ground_truth, extra_info=None):
+    return float(ground_truth in solution_str)
+
+def raises(data_source, solution_str, ground_truth, extra_info=None):
+    return float(int(solution_str.split("{")[1].split("}")[0]) == int(ground_truth))
+
+asked = []
+def drifts(data_source, solution_str, ground_truth, extra_info=None):
+    asked.append(solution_str)
+    return float(ground_truth in solution_str) + len(asked) % 7
+"#;
+    fs::write(dir.path().join("reward.py"), code).unwrap();
+    for (function, expected, unexpected) in [
+        ("plain", "right-unpaid", "reward-fails"),
+        ("talk", "right-unpaid", "reward-fails"),
+        ("substring", "wrong-paid", "reward-fails"),
+        ("raises", "reward-fails", "nothing-learned"),
+        ("drifts", "reward-fails", "nothing-learned"),
+    ] {
+        let (said, code) = examined(dir.path(), &[&format!("reward.py:{function}")]);
+        let found = names(&said);
+        assert!(found.contains(&expected) && !found.contains(&unexpected), "{function}: {said}");
+        assert_eq!(code, 2);
+    }
+}
+
+#[test]
+fn data_are_looked_at_before_a_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let row = |answer: &str, n: u32| {
+        format!(
+            "{{\"problem\":\"{n}+{n}=\",\"answer\":\"{answer}\",\"teacher\":\"\\\\boxed{{{}}}\"}}\n",
+            2 * n
+        )
+    };
+    let whole: String = (10..40).map(|n| row(&(2 * n).to_string(), n)).collect();
+    let cut = |n: u32| row(&(2 * n).to_string()[..=(n as usize % 2)], n);
+    let cut: String = (10..40).map(cut).collect();
+    fs::write(dir.path().join("whole.jsonl"), whole).unwrap();
+    fs::write(dir.path().join("cut.jsonl"), cut).unwrap();
+    let model = repository("models/base").display().to_string();
+    let said = succeed(dir.path(), &["doctor", "--data", "whole.jsonl", "--model", &model]);
+    assert!(said.contains("data: 30 rows, none bad; 30 of 30 solutions are right"), "{said}");
+    let (said, _) = examined(dir.path(), &["--data", "cut.jsonl", "--eval-data", "whole.jsonl"]);
+    assert_eq!(names(&said), ["gold-denied", "eval-in-train"], "{said}");
+}
