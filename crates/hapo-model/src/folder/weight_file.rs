@@ -102,7 +102,9 @@ impl Stored {
         }
         self.change.undo(values, self.columns);
         if self.encoding.plain().is_none() && self.dtype == Dtype::Bf16 {
-            values.iter_mut().for_each(|it| *it = nearest_bf16(*it));
+            for it in values.iter_mut() {
+                *it = nearest_bf16(*it);
+            }
         }
         Ok(())
     }

@@ -719,7 +719,9 @@ fn a_wide_matrix_is_read_by_all_threads_and_a_bad_number_has_its_place() {
             .unwrap();
         let mut fingerprint = folder::Fingerprint::default();
         let (_, all) = read(dir.path());
-        all.iter().for_each(|(spec, values)| fingerprint.add(spec, values));
+        for (spec, values) in &all {
+            fingerprint.add(spec, values);
+        }
         let cpu = || hapo_kernels::Cpu::new(3).unwrap();
         let load = || hapo_model::load(dir.path(), cpu(), |_| 64);
         for loaded in [load(), hapo_model::load_frozen(dir.path(), cpu(), |_| 64)] {
