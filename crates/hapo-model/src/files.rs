@@ -8,7 +8,7 @@ use std::path::Path;
 use hapo_core::{Refusal, expected, found_at, hex};
 use sha2::{Digest, Sha256};
 
-use crate::folder::checksums::{DIFFERS, broken, checksum_of};
+use crate::checksums::{DIFFERS, broken, checksum_of};
 
 /// Files that go with a model's weights, name and bytes.
 pub type Companions = Vec<(&'static str, Vec<u8>)>;

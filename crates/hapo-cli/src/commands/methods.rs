@@ -84,12 +84,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Name, idea and needs in each row of the table.
+/// Name, idea and needs in each row of the table, which has the verdict between them.
 fn rows(table: &str) -> impl Iterator<Item = [&str; 3]> {
     table.lines().filter(|it| it.starts_with("| [")).filter_map(|row| {
         let mut cells = row.split('|').skip(1).map(str::trim);
         let name = cells.next()?.strip_prefix('[')?.split(']').next()?;
-        Some([name, cells.next()?, cells.next()?])
+        Some([name, cells.next()?, cells.nth(1)?])
     })
 }
 

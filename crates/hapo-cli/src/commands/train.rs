@@ -30,7 +30,7 @@ use crate::support::{hub, interrupt, machine};
 #[derive(clap::Args)]
 #[command(
     before_help = "Example: hapo train builtin:first --run-dir runs/try\n         hapo train builtin:hapo-method --set seed=1 --run-dir runs/hapo-1",
-    mut_arg("compute", |arg| arg.value_parser(one_of(FORMATS)).help("Number format of the factors of matrix products, on any device; sums are f32; auto takes bf16 where this CPU is 1.15 times as fast with it, for the whole run [default: the recipe's, else f32]"))
+    mut_arg("compute", |arg| arg.value_parser(one_of(FORMATS)).help("Format of products' factors; auto: bf16 where it is faster [default: the recipe's, else f32]"))
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Args {

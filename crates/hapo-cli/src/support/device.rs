@@ -27,7 +27,7 @@ pub struct DeviceArg {
     /// The rounding of products' factors.
     #[command(flatten)]
     pub compute: ComputeArg,
-    /// Say which GPU, driver and libraries are used, and how long the parts of the start took
+    /// Name the GPU, driver and libraries, and time the parts of the start
     #[arg(short, long)]
     pub verbose: bool,
 }

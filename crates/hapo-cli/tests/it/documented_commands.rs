@@ -24,7 +24,6 @@ const NEEDS: &[(&str, &str)] = &[
     ("--max-response", "a model of the hub"),
     ("runs/mine", "the run of that model"),
     ("--adapter", "the run of an adapter"),
-    ("hapo doctor", "a run that is ill"),
 ];
 
 /// Smaller runs of the shipped recipes.

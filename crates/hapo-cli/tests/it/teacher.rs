@@ -198,7 +198,7 @@ fn bad_arguments_are_named() {
         &[url[0], url[1], "--resume"],
         "error: nothing to resume: o.jsonl.journal does not exist",
     );
-    check(&[url[0], url[1], "--tokenizer", "none"], "error: cannot read none");
+    check(&[url[0], url[1], "--tokenizer", "none"], "error: cannot open none");
     fs::write(
         dir.path().join("prompts.jsonl"),
         "{\"id\":\"a\",\"problem\":\"p\",\"answer\":\"\\\\boxed{}\"}\n",

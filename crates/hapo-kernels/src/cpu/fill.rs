@@ -3,11 +3,11 @@
 use hapo_core::Refusal;
 
 use super::convert::nearest;
+use super::form::Form;
 use super::pool::Cpu;
 use super::product::kernel::PANEL;
 use super::share::Shared;
 use super::split;
-use super::weight::Form;
 use crate::isa::kernel;
 use crate::lanes::WIDTH;
 use crate::weight::{Published, ReadRows};

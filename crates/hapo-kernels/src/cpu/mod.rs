@@ -8,6 +8,7 @@ mod convert;
 mod device;
 mod embedding;
 mod fill;
+mod form;
 mod gated;
 mod head;
 mod memory;
@@ -24,6 +25,6 @@ mod update;
 mod weight;
 
 pub use buffer::CpuBuf;
+pub(crate) use form::Form;
 pub use pool::Cpu;
 pub use weight::CpuWeight;
-pub(crate) use weight::Form;

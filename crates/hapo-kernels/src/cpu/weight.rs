@@ -13,87 +13,20 @@ use hapo_core::Refusal;
 use super::buffer::CpuBuf;
 use super::convert::{is_bf16, nearest};
 use super::fill::Filling;
+use super::form::Form;
 use super::pool::Cpu;
 use super::product::f32::Start;
-use super::product::kernel::{PANEL, Right, panel_words};
+use super::product::kernel::{PANEL, Right};
 use super::product::{bf16, f32, panels};
 use super::share::Shared;
 use super::squares::{squared_norm, squared_norm_split};
 use super::update::Parameter;
 use super::{embedding, split};
-use crate::compute::Compute;
 use crate::device::Device;
-use crate::device_caps::DeviceCaps;
 use crate::error::DeviceError;
-use crate::number_format::NumberFormat;
 use crate::shapes::{EmbeddingLayout, MatShape};
 use crate::span::Buffer;
 use crate::weight::{Held, Matrix, Published, ReadRows};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// In f32, row by row.
-    F32,
-    /// In bf16, in panels of 32 columns that products of f32 widen.
-    Panels,
-    /// In bf16, in pairs of inputs that products of bf16 read.
-    Pairs,
-    /// In pairs, with tails that complete the f32.
-    Split,
-}
-
-impl Form {
-    /// The form for a purpose on a device of these caps.
-    pub(crate) fn of(caps: &DeviceCaps, held: Held) -> Self {
-        match (caps.compute, held) {
-            (_, Held::Plain) => Self::F32,
-            (_, Held::Pair) if caps.is_cpu() => Self::F32,
-            (Compute::Bf16, Held::Frozen(NumberFormat::Bf16)) => Self::Pairs,
-            (Compute::Bf16, _) => Self::Split,
-            (_, Held::Frozen(NumberFormat::Bf16)) => Self::Panels,
-            _ => Self::F32,
-        }
-    }
-
-    /// Numbers of f32 in each of its buffers.
-    pub(crate) fn words(self, [inputs, outputs]: [usize; 2]) -> Vec<usize> {
-        match self {
-            Self::F32 => vec![inputs * outputs],
-            Self::Panels => vec![panel_words(inputs, outputs)],
-            Self::Pairs => vec![bf16::words(inputs, outputs)],
-            Self::Split => vec![bf16::words(inputs, outputs); 2],
-        }
-    }
-
-    /// The form of a [`CpuWeight::copy_of`]: the part that products read.
-    pub(crate) fn copied(self) -> Self {
-        if self == Self::Split { Self::Pairs } else { self }
-    }
-
-    /// Numbers of the copy that a product keeps.
-    pub(crate) fn product_copy(self, shape: MatShape) -> usize {
-        match self {
-            Self::F32 | Self::Panels => 0,
-            Self::Pairs | Self::Split => bf16::copied(shape.rows, shape.inputs),
-        }
-    }
-
-    /// The same of the gradient by the input.
-    pub(crate) fn input_grad_copy(self, shape: MatShape) -> usize {
-        match self {
-            Self::F32 | Self::Panels => 0,
-            Self::Pairs | Self::Split => bf16::copied(shape.rows, shape.outputs),
-        }
-    }
-
-    /// The same of the gradient by the weights, which knows no form.
-    pub(crate) fn weight_grad_copy(compute: Compute, shape: MatShape) -> usize {
-        match compute {
-            Compute::Bf16 => bf16::copied(shape.inputs, shape.rows),
-            _ => 0,
-        }
-    }
-}
 
 /// A matrix `[inputs, outputs]`.
 #[derive(Debug)]

@@ -13,12 +13,12 @@ use hapo_kernels::Device;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::checksums::Checksums;
 use super::load::LoadedModel;
 use super::names::{ADAPTER, ADAPTER_WEIGHTS, GENERATION, TOKENIZER};
 use super::read::read_tokenizer_files;
 use super::weight_file::WeightFile;
 use super::write::{refuse_file_names, sync_dir, write_companions, write_file, write_weights};
+use crate::checksums::Checksums;
 use crate::config::Config;
 use crate::config::dtype::Dtype;
 use crate::fields::{HfConfig, from_json, required, shown};

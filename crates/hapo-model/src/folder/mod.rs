@@ -13,7 +13,6 @@
 //! a checksum are read twice, as their tensors are not read in the file's order.
 
 mod adapter;
-pub(crate) mod checksums;
 mod fill;
 mod load;
 mod merge;
@@ -22,9 +21,9 @@ mod read;
 mod weight_file;
 mod write;
 
+pub use crate::checksums::{CHECKSUMS, Checksums, DIFFERS, broken_checkpoint, checksums};
 pub use crate::files::{Companions, is_there, read_file};
 pub use adapter::{AdapterFolder, AdapterNote, open_adapter, write_adapter};
-pub use checksums::{CHECKSUMS, Checksums, DIFFERS, broken_checkpoint, checksums};
 pub use load::{LoadedModel, load, load_frozen};
 pub use merge::{Form, merge};
 pub use names::TOKENIZER_FILES;

@@ -11,7 +11,7 @@ use hapo_core::{UniqueFields, hex};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::checksums::{DIFFERS, broken, checksum_of};
+use crate::checksums::{DIFFERS, broken, checksum_of};
 use crate::config::dtype::Dtype;
 use crate::config_json::ParsedConfig;
 use crate::files::{RELOAD, excerpt, io, malformed, read_exact_at, refused};

@@ -10,8 +10,8 @@ use hapo_core::{Refusal, hex};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::checksums::Checksums;
 use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
+use crate::checksums::Checksums;
 use crate::config::dtype::{self, Dtype};
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json;
