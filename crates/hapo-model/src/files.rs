@@ -20,7 +20,7 @@ pub(crate) const RELOAD: &str = "the file is damaged or incomplete; fetch or wri
 
 const FOLDER: &str = "a model folder holds config.json, tokenizer.json and model.safetensors (or shards with an index)";
 
-/// The bytes of a file that goes with a model, as [`read_bounded`].
+/// The bytes of a file that goes with a model, at most 256 MiB; those of its checksum where its folder has one.
 pub fn read_file(file: &Path) -> Result<Vec<u8>, Refusal> {
     read_bounded(file, 256 << 20)
 }
