@@ -138,7 +138,7 @@ fn rows(
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.min(chunks.len()) {
-            scope.spawn(work);
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
     });

@@ -69,11 +69,14 @@ fn load_held<D: Device>(
         tokenizer.check_fits(opened.config.vocab_size)?;
         Ok::<_, Refusal>((tokenizer, files, started.elapsed().as_secs_f64()))
     };
-    // One thread is all that a tokenizer takes.
+    // One thread is all that a tokenizer takes; where none can be started, it is read afterwards.
     let (read, filled) = std::thread::scope(|scope| {
-        let read = scope.spawn(read_tokenizer);
+        let read = std::thread::Builder::new().spawn_scoped(scope, &read_tokenizer);
         let filled = fill(&mut model, &opened);
-        (read.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), filled)
+        let joined = |it: std::thread::ScopedJoinHandle<'_, _>| {
+            it.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        (read.map_or_else(|_| read_tokenizer(), joined), filled)
     });
     let (tokenizer, tokenizer_files, of_tokenizer) = read?;
     let Filled { fingerprint, hash } = filled?;

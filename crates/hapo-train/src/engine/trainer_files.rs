@@ -7,7 +7,6 @@ use std::convert::Infallible;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
-use std::sync::mpsc::sync_channel;
 
 use hapo_kernels::Device;
 use hapo_model::folder::{
@@ -119,15 +118,10 @@ pub(crate) fn hash_of_weights<D: Device>(model: &Model<D>) -> String {
     hex(hash.finalize())
 }
 
-/// Adds `len` numbers; one piece is hashed while the next is read.
 fn add_to(hash: &mut Sha256, len: usize, read: impl Fn(usize, &mut [f32])) {
-    std::thread::scope(|scope| {
-        let (full, pieces) = sync_channel::<Vec<u8>>(1);
-        scope.spawn(move || pieces.iter().for_each(|piece| hash.update(piece)));
-        let Ok(()) = each_piece(len, read, |bytes| {
-            full.send(bytes.to_vec()).expect("the hash takes every piece");
-            Ok::<_, Infallible>(())
-        });
+    let Ok(()) = each_piece(len, read, |bytes| {
+        hash.update(bytes);
+        Ok::<_, Infallible>(())
     });
 }
 
