@@ -262,11 +262,19 @@ def state_of(run: Path) -> dict[str, object]:
         if not path.is_file() or "tfevents" in name or name.endswith("run.lock"):
             continue
         if name.endswith("metrics.jsonl") or name.endswith("start.json"):
-            lines = [json.loads(it) for it in path.read_text().splitlines()] if name.endswith("l") else []
-            found[name] = [{key: it[key] for key in sorted(it) if not clocks.match(key)} for it in lines]
+            lines = path.read_text(errors="replace").splitlines() if name.endswith("l") else []
+            found[name] = [without(clocks, it) for it in lines]
         else:
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
+
+
+def without(clocks: re.Pattern[str], line: str) -> object:
+    """A line of metrics without its clocks; one that a fault has damaged as it is."""
+    try:
+        return {key: value for key, value in sorted(json.loads(line).items()) if not clocks.match(key)}
+    except (ValueError, AttributeError):
+        return line
 
 
 def differences(found: dict[str, object], wanted: dict[str, object]) -> list[str]:
