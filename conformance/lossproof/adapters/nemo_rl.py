@@ -85,6 +85,8 @@ def loss_function(case: Case) -> Any:
         "seq-mean-token-mean",
     ):
         raise NotApplicable(f"no {name} by {hyper['aggregate']}")
+    if name == "cispo" and not by_token:
+        raise NotApplicable("CISPO by token mean")
     if name == "nll":
         if not by_token:
             raise NotApplicable("SFT by token mean")
