@@ -5,7 +5,8 @@
     scripts/torture/faults/sweep.py target/debug/hapo --every 20 --images 60     # every 20th call, one fault each
     scripts/torture/faults/sweep.py target/release/hapo --parts staged --faults flipped dropped
 
-What is tried depends on the numbers alone, not on the machine. A run that fails must name a file, end with 1 or 2, and be resumed to the same weights, moments, state, rollouts and
+What is tried depends on the numbers alone, not on the machine. A run that fails must name a file, end with 1 or 2,
+and be resumed to the same weights, moments, state, rollouts and
 metrics. A command that fails must leave its output as it was; one that ends with 0 must have written the whole of it.
 """
 
@@ -26,7 +27,21 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 EIO, ENOSPC, EMFILE, EINTR, EAGAIN = 5, 28, 24, 4, 11
-FILES = ("open", "read", "stat", "list", "write", "flush", "rename", "mkdir", "unlink", "rmdir", "truncate", "create", "resize")
+FILES = (
+    "open",
+    "read",
+    "stat",
+    "list",
+    "write",
+    "flush",
+    "rename",
+    "mkdir",
+    "unlink",
+    "rmdir",
+    "truncate",
+    "create",
+    "resize",
+)
 WRITES = ("write", "flush", "rename", "mkdir", "unlink", "rmdir", "truncate", "create", "resize")
 FAULTS = {
     "EIO": (EIO, None),
@@ -63,7 +78,10 @@ turn_off_epoch = 1.5
 [checkpoint]
 every = 2
 """
-RICH = TINY.replace("every = 2", "every = 1\nkeep = 1") + "[eval]\nsuite = \"mini6\"\nevery = 1\nproblems = 1\nk = 1\nmax_tokens = 16\n"
+RICH = (
+    TINY.replace("every = 2", "every = 1\nkeep = 1")
+    + '[eval]\nsuite = "mini6"\nevery = 1\nproblems = 1\nk = 1\nmax_tokens = 16\n'
+)
 STAGED = (
     RICH.replace("steps = 6\n", "").replace(f"model.init = {INIT}\n", "")
     + f'[[stage]]\nname = "a"\nsteps = 3\nmodel.init = {INIT}\n'
@@ -138,7 +156,16 @@ class Sweep:
         """Each fault in a run, which is then resumed."""
         (self.work / f"{name}.toml").write_text(recipe)
         root = self.work / "R"
-        train = ["train", f"{name}.toml", "--run-dir", str(root), "--threads", str(threads), "--quiet", "--no-preflight"]
+        train = [
+            "train",
+            f"{name}.toml",
+            "--run-dir",
+            str(root),
+            "--threads",
+            str(threads),
+            "--quiet",
+            "--no-preflight",
+        ]
         shutil.rmtree(root, ignore_errors=True)
         calls = self.record(train, root)
         wanted = state_of(root)
@@ -155,7 +182,7 @@ class Sweep:
             what = f"{name}, {threads} threads, {fault} at {at} ({kind} {calls[at - 1][1]})"
             self.counts[f"{name}: {fault}"] += 1
             is_named = kind == "thread" or str(root) in done.stderr
-            if done.returncode not in (0, 1, 2, -9) or done.returncode in (1, 2) and not is_named:
+            if done.returncode not in (0, 1, 2, -9) or (done.returncode in (1, 2) and not is_named):
                 self.bad(what, done)
                 continue
             again = done
@@ -234,7 +261,7 @@ class Sweep:
                 self.counts[f"{name}: {fault}"] += 1
                 what = f"{name}, {fault} at {at} ({kind} {calls[at - 1][1]})"
                 named = kind == "thread" or "W/" in done.stderr or str(run) in done.stderr
-                if done.returncode not in (0, 1, 2, -9) or done.returncode in (1, 2) and not named:
+                if done.returncode not in (0, 1, 2, -9) or (done.returncode in (1, 2) and not named):
                     self.bad(what, done)
                 elif done.returncode == 0 and bytes_of(place) != whole:
                     self.bad(f"{what}: exit 0 and another output", done)
@@ -261,7 +288,7 @@ def state_of(run: Path) -> dict[str, object]:
         name = str(path.relative_to(run))
         if not path.is_file() or "tfevents" in name or name.endswith("run.lock"):
             continue
-        if name.endswith("metrics.jsonl") or name.endswith("start.json"):
+        if name.endswith(("metrics.jsonl", "start.json")):
             lines = path.read_text(errors="replace").splitlines() if name.endswith("l") else []
             found[name] = [without(clocks, it) for it in lines]
         else:
@@ -278,7 +305,7 @@ def without(clocks: re.Pattern[str], line: str) -> object:
 
 
 def differences(found: dict[str, object], wanted: dict[str, object]) -> list[str]:
-    """What differs; a checkpoint more is that of a run that failed, or what could not be removed, which a warning says."""
+    """What differs; a checkpoint more is that of a run that failed, or one that could not be removed, by a warning."""
     extra = [it for it in sorted(found.keys() - wanted.keys()) if "checkpoints/" not in it]
     return extra + [it for it in sorted(wanted) if found.get(it) != wanted[it]]
 
@@ -295,9 +322,9 @@ def last_name(calls: list[Call], hit: int | None) -> Path | None:
 
 
 def survivors(calls: list[Call], model: str) -> tuple[dict[str, bytes], set[str]]:
-    """The files after a power cut behind these calls. `all`: everything was written. `flushed`: of a file what was flushed,
-    of a folder the names that were there when it was flushed. `names`: all names, of a file what was flushed. `zeros`: the
-    rest of a file as zeros. `every other`: of what was not flushed every second write."""
+    """The files after a power cut behind these calls. `all`: everything was written. `flushed`: of a file what was
+    flushed, of a folder the names that were there when it was flushed. `names`: all names, of a file what was flushed.
+    `zeros`: the rest of a file as zeros. `every other`: of what was not flushed every second write."""
     content: dict[str, bytearray] = {}
     flushed: dict[str, bytes] = {}
     loose: dict[str, list[tuple[int, int]]] = collections.defaultdict(list)
