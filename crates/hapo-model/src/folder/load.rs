@@ -71,7 +71,7 @@ fn load_held<D: Device>(
     };
     // One thread is all that a tokenizer takes; where none can be started, it is read afterwards.
     let (read, filled) = std::thread::scope(|scope| {
-        let read = std::thread::Builder::new().spawn_scoped(scope, &read_tokenizer);
+        let read = std::thread::Builder::new().spawn_scoped(scope, read_tokenizer);
         let filled = fill(&mut model, &opened);
         let joined = |it: std::thread::ScopedJoinHandle<'_, _>| {
             it.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
