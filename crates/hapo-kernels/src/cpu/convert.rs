@@ -12,6 +12,12 @@ pub(super) fn nearest(x: f32) -> u32 {
     if x.is_nan() { bits >> 16 | 0x40 } else { rounded }
 }
 
+/// The nearest bf16 as an f32.
+#[inline(always)]
+pub fn nearest_bf16(x: f32) -> f32 {
+    f32::from_bits(nearest(x) << 16)
+}
+
 pub(super) fn round(cpu: &Cpu, x: &mut [f32]) {
     const BLOCK: usize = 64 * 1024;
     let (len, x) = (x.len(), Shared::new(x));
@@ -25,7 +31,7 @@ pub(super) fn round(cpu: &Cpu, x: &mut [f32]) {
 kernel! {
     fn round_block<FMA>(x: &mut [f32]) {
         for it in x {
-            *it = f32::from_bits(nearest(*it) << 16);
+            *it = nearest_bf16(*it);
         }
     }
 }

@@ -25,6 +25,7 @@ mod update;
 mod weight;
 
 pub use buffer::CpuBuf;
+pub use convert::nearest_bf16;
 pub(crate) use form::Form;
 pub use pool::Cpu;
 pub use weight::CpuWeight;

@@ -6,8 +6,8 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use hapo_core::Refusal;
-use hapo_core::{UniqueFields, hex};
+use hapo_core::{Refusal, UniqueFields, hex};
+use hapo_kernels::nearest_bf16;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -110,13 +110,6 @@ impl Stored {
     }
 }
 
-/// The nearest bf16, ties to even, without a branch.
-fn nearest_bf16(x: f32) -> f32 {
-    let bits = x.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) & 0xffff_0000;
-    f32::from_bits(if x.is_nan() { bits } else { rounded })
-}
-
 impl WeightFile {
     /// As [`read_exact_at`]. Where the file has a checksum, the bytes are those that it was compared with.
     fn read_at(&self, place: usize, bytes: &mut [u8]) -> Result<(), Refusal> {
@@ -165,9 +158,8 @@ impl WeightFile {
     pub(super) fn open(path: PathBuf) -> Result<Self, Refusal> {
         let file = crate::files::open(&path)?;
         let length = file.metadata().map_err(io("read", &path))?.len();
-        let (tensors, metadata) = (BTreeMap::default(), BTreeMap::default());
-        let (length_of_file, blocks) = (length as usize, Vec::new());
-        let mut it = Self { path, file, length: length_of_file, blocks, tensors, metadata };
+        let (tensors, metadata, blocks) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let mut it = Self { path, file, length: length as usize, blocks, tensors, metadata };
         it.verify()?;
         if length < 8 {
             let expected = "a safetensors file of at least 8 bytes";

@@ -505,7 +505,8 @@ impl Solutions {
         let mut rules = Vec::new();
         if let Some(grader) = grader {
             let others = if grader.reads_answers() { Extraction::ALL } else { &[] };
-            let all = std::iter::once(extraction).chain(others.iter().map(|it| it.1));
+            let others = others.iter().map(|it| it.1).filter(|it| *it != extraction);
+            let all = std::iter::once(extraction).chain(others);
             let rule =
                 |it| Rule { extraction: it, grader: Extracting::new(grader, it), correct: 0 };
             rules.extend(all.map(rule));
@@ -519,21 +520,23 @@ impl Solutions {
     }
 
     pub(super) fn add(&mut self, row: &Row) -> Result<()> {
-        let (Row::Good(example), Some(asked)) = (row, self.rules.first()) else {
+        let (Row::Good(example), Some((asked, others))) = (row, self.rules.split_first_mut())
+        else {
             return Ok(());
         };
-        if !example.teachers.is_empty() && gold_of(&asked.grader, example).is_err() {
+        if example.teachers.is_empty() {
             return Ok(());
         }
+        let Ok(gold) = gold_of(&asked.grader, example) else { return Ok(()) };
         for solution in &example.teachers {
             self.all += 1;
-            for (number, rule) in self.rules.iter_mut().enumerate() {
+            if is_correct(&gold, solution)? {
+                asked.correct += 1;
+                continue;
+            }
+            for rule in &mut *others {
                 let Ok(gold) = gold_of(&rule.grader, example) else { continue };
-                let is_correct = is_correct(&gold, solution)?;
-                rule.correct += u64::from(is_correct);
-                if is_correct && number == 0 {
-                    break;
-                }
+                rule.correct += u64::from(is_correct(&gold, solution)?);
             }
         }
         Ok(())

@@ -10,7 +10,7 @@ use hapo_verify::{
 };
 
 use super::Diagnosis;
-use super::record::{Answer, Framework, Record};
+use super::record::{Answer, Framework, Record, range};
 
 /// Disagreements below this share of the answers in question, or fewer, are differences of taste.
 const SHARE: f64 = 0.02;
@@ -59,8 +59,7 @@ pub(super) fn examine(record: &mut Record, found: &mut Diagnosis) {
 fn grade(answers: &[Answer]) -> Vec<Graded<'_>> {
     let announced = Extracting::new(&TRAINING, Extraction::Announced);
     let finite = answers.iter().filter_map(|it| it.reward).filter(|it| it.is_finite());
-    let bounds = (f64::INFINITY, f64::NEG_INFINITY);
-    let (low, high) = finite.fold(bounds, |(low, high), it| (it.min(low), it.max(high)));
+    let (low, high) = range(finite);
     // Where one reward alone occurs, what is above nothing is paid; half a reward is neither.
     let is_paid = |it: f64| match it {
         _ if low >= high => Some(it > 0.0),

@@ -21,6 +21,16 @@ pub(super) enum Framework {
 const NAMES: &str = include_str!("names.tsv");
 const WORDS: &str = include_str!("words.tsv");
 
+/// Columns in which data sets and reward functions keep gold answers, the likeliest first.
+pub(super) const GOLDS: [&str; 6] =
+    ["answer", "ground_truth", "solution", "gold", "target", "label"];
+
+/// The least and the largest of some numbers; without any the least is the larger one.
+pub(super) fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let bounds = (f64::INFINITY, f64::NEG_INFINITY);
+    values.fold(bounds, |(low, high), it| (it.min(low), it.max(high)))
+}
+
 /// The rows of a table, its comments left out.
 pub(super) fn rows(table: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
     table.lines().filter(|it| !it.starts_with('#')).map(|it| it.split('\t').collect())

@@ -10,14 +10,12 @@ use hapo_verify::{Gold, Problem, Reason, Verdict};
 use serde_json::{Map, Value};
 
 use super::Diagnosis;
-use super::record::rows;
+use super::record::{GOLDS, range, rows};
 
 /// Kind, gold answer, verdict and completion.
 const PAIRS: &str = include_str!("pairs.tsv");
 const CALL: Duration = Duration::from_secs(1);
 const IN_ALL: Duration = Duration::from_mins(1);
-/// Names under which functions look for the gold answer.
-const GOLDS: [&str; 6] = ["answer", "solution", "ground_truth", "gold", "target", "label"];
 
 struct Pair {
     kind: &'static str,
@@ -113,8 +111,7 @@ fn judge(pairs: &[Pair], paid: &[Paid], found: &mut Diagnosis) {
     if known.is_empty() {
         return;
     }
-    let bounds = (f64::INFINITY, f64::NEG_INFINITY);
-    let (low, high) = known.iter().fold(bounds, |(low, high), it| (it.1.min(low), it.1.max(high)));
+    let (low, high) = range(known.iter().map(|it| it.1));
     if low >= high {
         let what = format!("It pays {low} for every answer, right or wrong.");
         found.add("nothing-learned", what);

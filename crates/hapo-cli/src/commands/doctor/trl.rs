@@ -7,10 +7,7 @@ use std::process::Command;
 use hapo_core::Refusal;
 use serde_json::{Map, Value};
 
-use super::record::{Framework, Record, Steps, answers, name, thinned};
-
-/// Columns in which reward functions and data sets keep gold answers.
-const GOLDS: [&str; 6] = ["answer", "ground_truth", "solution", "gold", "target", "label"];
+use super::record::{Framework, GOLDS, Record, Steps, answers, name, thinned};
 
 /// A run in a folder; `None` where there is no state of a trainer.
 pub(super) fn folder(path: &Path, files: &[PathBuf]) -> Option<Record> {
