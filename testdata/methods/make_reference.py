@@ -247,10 +247,12 @@ def superrl(groups, normaliser, mask):
     return divided(sequences, normaliser)
 
 
-def kdrl(groups, beta, std, failures=False, mask=False):
+def kdrl(groups, beta, std, on="all", mask=False):
+    helpless = [it for g in groups if not any(map(is_solved, g["rollouts"])) for it in g["rollouts"]]
+
     def pull(it):
-        solved = it["ended"] and it["reward"] >= 1
-        return 0.0 if failures and solved else beta * 0.5 * (it["reference"] - it["log_probs"]) ** 2
+        pulled = {"all": True, "failures": not is_solved(it), "failed-groups": any(it is one for one in helpless)}
+        return beta * 0.5 * (it["reference"] - it["log_probs"]) ** 2 if pulled[on] else 0.0
 
     return of_rollouts(groups, lambda rewards: advantages(rewards, rewards, std), more=pull, mask=mask)
 
@@ -393,8 +395,8 @@ for step, beta in [(1, 5e-3), (41, 3e-3), (201, 1e-3)]:
     record(f"kdrl at step {step}", "kdrl", kdrl(g, beta, True), g, **dict(common, step=step, std=True))
 for truncated in ["wrong", "mask"]:
     g = [scored(it) for it in kinds(cut=[(0, 3), (1, 1), (2, 0)])]
-    record(f"kdrl on failures, cut responses, {truncated}", "kdrl", kdrl(g, 0.2 - 2 * 0.03, False, True, truncated == "mask"), g,
-           **dict(common, step=3, own=dict(coef=0.2, floor=0.1, decay=0.03, failures=True), truncated=truncated))
+    record(f"kdrl on failures, cut responses, {truncated}", "kdrl", kdrl(g, 0.2 - 2 * 0.03, False, "failures", truncated == "mask"),
+           g, **dict(common, step=3, own=dict(coef=0.2, floor=0.1, decay=0.03, on="failures"), truncated=truncated))
 
 
 def laddered(rescored=None):
@@ -457,4 +459,9 @@ def plain(it):
     return "inf" if isinstance(it, float) and math.isinf(it) else it
 
 
+for truncated in ["wrong", "mask"]:
+    g = [scored(it) for it in kinds(cut=[(0, 3), (1, 1), (2, 0)])]
+    record(f"kdrl on failed groups, cut responses, {truncated}", "kdrl",
+           kdrl(g, 0.2 - 2 * 0.03, False, "failed-groups", truncated == "mask"), g,
+           **dict(common, step=3, own=dict(coef=0.2, floor=0.1, decay=0.03, on="failed-groups"), truncated=truncated))
 print(json.dumps(dict(torch=torch.__version__, cases=plain(cases)), indent=None))

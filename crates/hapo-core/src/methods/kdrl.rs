@@ -11,7 +11,7 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
     summary: "GRPO with a KL term to the teacher model of [reference], whose weight falls",
     make: |settings| {
         let (rule, own) = (settings.advantage, settings.kdrl);
-        let Own { coef, floor, decay, failures } = own;
+        let Own { coef, floor, decay, on } = own;
         let fits = (0.0..=coef).contains(&floor) && coef > 0.0 && coef.is_finite() && decay >= 0.0;
         let range = "coef above 0, floor from 0 to coef and decay from 0";
         check("kdrl", fits, range, format!("{coef}, {floor} and {decay}"))?;
@@ -19,8 +19,12 @@ pub(super) const METHOD: MethodEntry = MethodEntry {
             let coef = own.coef_after(at.step.0.saturating_sub(1));
             let mut credit = on_policy(group, advantages(group, rule));
             for (spans, member) in credit.iter_mut().zip(group.members()) {
-                let solved = matches!(member, Member::Policy(it) if it.is_success);
-                let coef = if failures && solved { 0.0 } else { coef };
+                let is_pulled = match on {
+                    On::All => true,
+                    On::Failures => !matches!(member, Member::Policy(it) if it.is_success),
+                    On::FailedGroups => group.successes() == 0,
+                };
+                let coef = if is_pulled { coef } else { 0.0 };
                 for span in spans {
                     span.kl = Some(Kl { coef, estimator: KlEstimator::K2 });
                 }
@@ -45,9 +49,19 @@ own! {
         floor: f64 = 1e-3,
         /// How much β falls in a step.
         decay: f64 = 5e-5,
-        /// Whether the teacher pulls at failed rollouts alone.
-        failures: bool = false,
+        /// The rollouts that the teacher pulls at.
+        on: On = On::All,
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum On {
+    All,
+    /// KDRL's reward-guided masking.
+    Failures,
+    /// Those of groups that fail entirely, as in HDPO (arXiv 2609.04108 compares them).
+    FailedGroups,
 }
 
 impl Own {

@@ -179,7 +179,7 @@ impl Case {
 #[test]
 fn losses_and_gradients_are_those_of_the_published_formulas() {
     let cases = cases();
-    assert_eq!(cases.len(), 44);
+    assert_eq!(cases.len(), 46);
     for case in &cases {
         let name = &case.name;
         let gated = case.gated();
