@@ -101,6 +101,32 @@ fn parts_of_a_run_leave_questions_open() {
     }
 }
 
+/// As TRL (transformers 4 and 5) and verl (beside Ray's names, numpy's calls and bars of progress) print them.
+#[test]
+fn what_a_console_shows_is_a_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let trl = |step: usize| {
+        format!(
+            " 10%|#   | {step}/9 [00:01<00:09]{{'loss': '{}', 'grad_norm': {}, 'reward': 0.1{step}, 'completions/clipped_ratio': '0.97'}}\n",
+            ["nan", "0.02"][usize::from(step < 5)],
+            ["nan", "0.5"][usize::from(step < 5)]
+        )
+    };
+    let verl = |step: usize| {
+        format!(
+            "\x1b[36m(TaskRunner pid=7)\x1b[0m step:{step} - actor/pg_loss:np.float64(0.1) - critic/score/mean:0.0 - response_length/clip_ratio:0.9\n"
+        )
+    };
+    let lines = |of: &dyn Fn(usize) -> String| (1..9).map(of).collect::<String>();
+    fs::write(dir.path().join("trl.log"), lines(&trl)).unwrap();
+    fs::write(dir.path().join("verl.txt"), lines(&verl)).unwrap();
+    let (said, code) = examined(dir.path(), &["trl.log"]);
+    assert_eq!((names(&said), code), (vec!["collapse", "cut-off"], 2), "{said}");
+    assert!(said["findings"][0]["what"].as_str().unwrap().contains("from step 5 on"), "{said}");
+    let (said, code) = examined(dir.path(), &["verl.txt"]);
+    assert_eq!((names(&said), code), (vec!["cut-off", "nothing-learned"], 2), "{said}");
+}
+
 #[test]
 fn a_reward_function_is_asked_about_known_answers() {
     let dir = tempfile::tempdir().unwrap();

@@ -42,12 +42,14 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
             _ => false,
         };
         if !is_told {
-            found.add(it.name, record.framework.says(&it.text));
+            // A log alone does not say the limit.
+            found.add(it.name, record.framework.says(&it.text).replace(" = 0. ", ". "));
         }
     }
-    match nothing_learned(columns) {
-        Some(why) => found.add("nothing-learned", format!("Nothing was learned: {why}.")),
-        None => collapse(record, found),
+    match (no_number(columns), nothing_learned(columns)) {
+        (Some(what), _) => found.add("collapse", what),
+        (None, Some(why)) => found.add("nothing-learned", format!("Nothing was learned: {why}.")),
+        (None, None) => collapse(record, found),
     }
     if columns.get("reward/policy_only").is_some_and(|it| it.iter().all(|it| it.is_nan())) {
         found.add("reward-missing", "No step has a reward (None or NaN).");
@@ -124,6 +126,17 @@ fn ends(record: &Record, name: &str) -> Option<[f64; 3]> {
     let mean = |part: &[f64]| part.iter().sum::<f64>() / n as f64;
     let peak = values.get(..n)?.iter().copied().fold(0.0, f64::max);
     (n > 1).then(|| [mean(&values[..n]), mean(&values[values.len() - n..]), peak])
+}
+
+/// A loss or a gradient that is NaN or infinite up to the end.
+fn no_number(columns: &Columns) -> Option<String> {
+    [("loss", "loss"), ("grad_norm", "gradient norm")].into_iter().find_map(|(name, words)| {
+        let values = columns.get(name)?;
+        let last = values.iter().rposition(|it| it.is_finite()).map_or(0, |it| it + 1);
+        // The last look or two have none.
+        let is_lost = values.len() >= last + 3;
+        is_lost.then(|| format!("The {words} is no number (NaN) from step {} on.", last + 1))
+    })
 }
 
 /// Numbers that leave the ground, with the rate that may be why.

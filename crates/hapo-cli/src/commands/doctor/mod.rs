@@ -3,6 +3,7 @@
 //! A run of TRL or verl is read into the numbers and answers that a run of ours has (`record.rs`), so that one set of rules
 //! speaks of all, in the words of `hapo report`. What a run has not kept leaves a question open, and is no error.
 
+mod console;
 mod data;
 mod grading;
 mod learning;

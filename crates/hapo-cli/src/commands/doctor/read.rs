@@ -21,7 +21,9 @@ pub(super) fn read(path: &Path) -> Result<Record, Refusal> {
         return Err(Refusal::machine(format!("{}: no such file or folder", path.display())));
     };
     if found.is_file() {
-        return trl::log(path).or_else(|_| verl::log(path)).or_else(|_| own_log(path));
+        let mut log = trl::log(path).or_else(|_| verl::log(path)).or_else(|_| own_log(path))?;
+        log.open.push("settings: a log has none".to_owned());
+        return Ok(log);
     }
     if found_at(&RunFolder(path).recipe())?.is_some() {
         return Ok(own(path));

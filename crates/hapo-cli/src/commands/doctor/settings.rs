@@ -10,6 +10,9 @@ const GAPS: [(&str, f64); 2] =
 
 pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
     gap(record, found);
+    if record.settings.is_empty() {
+        return;
+    }
     let known = rows(SETTINGS).filter(|row| row[0] == record.framework.name());
     for row in known.filter(|row| row[2].split(" & ").all(|it| holds(record, it))) {
         let parts = row[3].split('{').map(|it| it.split_once('}').unwrap_or(("", it)));

@@ -7,6 +7,7 @@ use std::process::Command;
 use hapo_core::Refusal;
 use serde_json::{Map, Value};
 
+use super::console;
 use super::record::{Framework, GOLDS, Record, Steps, answers, name, thinned};
 
 /// A run in a folder; `None` where there is no state of a trainer.
@@ -64,13 +65,24 @@ fn settings(path: &Path) -> Result<BTreeMap<String, String>, Refusal> {
 /// The history in a trainer's state.
 pub(super) fn log(path: &Path) -> Result<Record, Refusal> {
     let text = std::fs::read(path).map_err(Refusal::io("read", path))?;
-    let mut state: Value = serde_json::from_slice(&text).unwrap_or_default();
-    let lines = state.get_mut("log_history").and_then(Value::as_array_mut).map(std::mem::take);
+    let text = String::from_utf8_lossy(&text);
+    // Python writes what is no number so, which is no JSON.
+    let plain =
+        text.replace(": NaN", ": null").replace("Infinity", "null").replace("-null", "null");
+    let state: Option<Value> = serde_json::from_str(&plain).ok();
     let mut steps = Steps::default();
-    for line in lines.unwrap_or_default() {
-        let Value::Object(line) = line else { continue };
-        let step = line.get("step").and_then(Value::as_u64).unwrap_or_default();
-        steps.add(step, line, Framework::Trl);
+    match state.as_ref().and_then(|it| it["log_history"].as_array()) {
+        Some(lines) => {
+            for line in lines.iter().filter_map(Value::as_object) {
+                let step = line.get("step").and_then(Value::as_u64).unwrap_or_default();
+                steps.add(step, line.clone(), Framework::Trl);
+            }
+        }
+        None => {
+            for (step, line) in console::trl(&text) {
+                steps.add(step, line, Framework::Trl);
+            }
+        }
     }
     // The summary of a whole training is no step.
     steps.0.retain(|_, line| line.contains_key("loss") || line.contains_key("eval/reward"));

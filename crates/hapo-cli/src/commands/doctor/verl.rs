@@ -7,6 +7,7 @@ use hapo_core::Refusal;
 use saphyr_parser::{Event, Parser};
 use serde_json::{Map, Value};
 
+use super::console;
 use super::record::{Answer, Framework, Record, Steps, answers, name, thinned};
 
 /// A run in a folder; `None` where no file of it has verl's lines.
@@ -77,11 +78,12 @@ fn beside(record: &mut Record, key: &str) -> Option<PathBuf> {
 pub(super) fn log(path: &Path) -> Result<Record, Refusal> {
     let mut record = Record { path: path.to_owned(), ..Record::new(Framework::Verl) };
     let mut steps = Steps::default();
-    for row in hapo_data::json_rows(path)? {
+    let text = std::fs::read(path).map_err(Refusal::io("read", path))?;
+    for line in String::from_utf8_lossy(&text).lines() {
         // The last line of a killed run may be cut.
-        let Ok(row) = row? else { continue };
-        let Some(step) = row.get("step").and_then(Value::as_u64) else { continue };
-        let Some(numbers) = row.get("data").and_then(Value::as_object) else { continue };
+        let row = serde_json::from_str::<Value>(line).unwrap_or_default();
+        let logged = row["step"].as_u64().zip(row["data"].as_object().cloned());
+        let Some((step, numbers)) = logged.or_else(|| console::verl(line)) else { continue };
         let look =
             numbers.iter().find(|it| it.0.starts_with("val-core/") && it.0.contains("mean@"));
         let look = look.map(|it| ("eval/reward".to_owned(), it.1.clone()));
@@ -89,7 +91,7 @@ pub(super) fn log(path: &Path) -> Result<Record, Refusal> {
         let ours =
             |it: (&String, &Value)| Some((it.0.strip_prefix("hapo/")?.to_owned(), it.1.clone()));
         let more: Vec<(String, Value)> = numbers.iter().filter_map(ours).chain(look).collect();
-        steps.add(step, numbers.clone().into_iter().chain(more).collect(), Framework::Verl);
+        steps.add(step, numbers.into_iter().chain(more).collect(), Framework::Verl);
     }
     // The validation of the start is logged as step 0.
     let start = steps.0.remove(&0).unwrap_or_default().into_iter();
