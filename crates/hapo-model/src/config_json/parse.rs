@@ -42,7 +42,7 @@ pub fn parse(
 }
 
 /// The decoder of these fields, none of which may be left.
-fn read(mut fields: HfConfig) -> Result<ParsedConfig, Refusal> {
+pub(crate) fn read(mut fields: HfConfig) -> Result<ParsedConfig, Refusal> {
     let family = family(&mut fields)?;
     let dtype = declared_dtype(&mut fields);
     let config = (family.read)(&mut fields)

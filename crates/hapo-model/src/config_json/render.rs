@@ -97,7 +97,7 @@ fn value_of(key: &str, config: &Config) -> Value {
     }
 }
 
-fn rope_scaling(scaling: &Scaling) -> Value {
+pub(crate) fn rope_scaling(scaling: &Scaling) -> Value {
     match scaling {
         Scaling::None => Value::Null,
         Scaling::Linear(factor) => json!({"factor": factor, "rope_type": "linear"}),
@@ -150,9 +150,6 @@ fn eos_value(eos: &[u32]) -> Value {
     }
 }
 
-fn pretty(mut value: Value) -> String {
-    value.sort_all_objects();
-    let mut text = serde_json::to_string_pretty(&value).expect("a JSON value has a text");
-    text.push('\n');
-    text
+fn pretty(value: Value) -> String {
+    format!("{value:#}\n")
 }

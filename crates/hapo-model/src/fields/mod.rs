@@ -171,7 +171,12 @@ pub(crate) fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Refusal> 
     if !json.is_object() {
         return Err(object(shown(&json)));
     }
-    serde_path_to_error::deserialize(&json).map_err(|error| {
+    from_value(&json)
+}
+
+/// The same of an object that is no text.
+pub(crate) fn from_value<T: DeserializeOwned>(json: &Value) -> Result<T, Refusal> {
+    serde_path_to_error::deserialize(json).map_err(|error| {
         let message = error.inner().to_string();
         let wanted = message.rsplit_once(", expected ").map_or(&*message, |(_, wanted)| wanted);
         let wanted = match wanted {
@@ -184,7 +189,7 @@ pub(crate) fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Refusal> 
             it if it.starts_with("struct") => "an object or null",
             it => it,
         };
-        expected(wanted).got(shown(at(&json, error.path()))).at(error.path())
+        expected(wanted).got(shown(at(json, error.path()))).at(error.path())
     })
 }
 

@@ -16,7 +16,7 @@ use crate::config_json::{self, ParsedConfig};
 use crate::files::{
     Companions, MAX_JSON_BYTES, excerpt, is_there, malformed, read_bounded, refused, require_finite,
 };
-use crate::gguf;
+use crate::gguf::{self, Gguf};
 use crate::text::chat;
 
 /// A tokenizer of 250,000 entries takes about 20 MB.
@@ -45,8 +45,9 @@ pub struct ModelFolder {
 /// Buffers of rotary frequencies (`….rotary_emb.inv_freq`), which old folders carry, are passed
 /// over: they follow from the configuration.
 pub fn open(dir: &Path) -> Result<ModelFolder, Refusal> {
-    let (parsed, files) = if let Some(file) = gguf::find(dir)? {
-        let (parsed, file) = WeightFile::of_gguf(file)?;
+    let (parsed, files) = if let Some(gguf) = Gguf::open(dir)? {
+        let parsed = gguf.config()?;
+        let file = WeightFile::of_gguf(gguf, &parsed.config)?;
         (parsed, vec![file])
     } else {
         let (parsed, names) = (read_config(dir)?, weight_files(dir)?);
@@ -83,8 +84,8 @@ pub fn is_model(path: &Path) -> Result<bool, Refusal> {
 /// The shape of a folder's model and the number format it declares, from `config.json` and
 /// `generation_config.json` alone; the weights need not be there. Those of a GGUF file are in its keys.
 pub fn read_config(dir: &Path) -> Result<ParsedConfig, Refusal> {
-    if let Some(file) = gguf::find(dir)? {
-        return gguf::read_config(&file);
+    if let Some(gguf) = Gguf::open(dir)? {
+        return gguf.config();
     }
     let config_file = dir.join(CONFIG);
     if !is_there(&config_file)? && is_there(&dir.join(ADAPTER))? {
@@ -230,8 +231,8 @@ impl ModelFolder {
 /// Name and bytes of the files of [`TOKENIZER_FILES`] that a folder holds, in that order; pass them to
 /// [`write`](super::write()) to keep the tokenizer and its chat template as they are.
 pub fn read_tokenizer_files(dir: &Path) -> Result<Companions, Refusal> {
-    if let Some(file) = gguf::find(dir)? {
-        return gguf::tokenizer_files(&file);
+    if let Some(gguf) = Gguf::open(dir)? {
+        return gguf.tokenizer_files();
     }
     let mut found = Vec::new();
     for name in TOKENIZER_FILES {
@@ -245,8 +246,8 @@ pub fn read_tokenizer_files(dir: &Path) -> Result<Companions, Refusal> {
 
 /// As [`read_tokenizer_files`], without the tokenizer itself, which takes a while to make of a GGUF file.
 pub fn read_chat_files(dir: &Path) -> Result<Companions, Refusal> {
-    match gguf::find(dir)? {
-        Some(file) => gguf::chat_files(&file),
+    match Gguf::open(dir)? {
+        Some(gguf) => gguf.chat_files(),
         None => read_tokenizer_files(dir),
     }
 }

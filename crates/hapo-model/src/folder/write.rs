@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
+use super::read::read_config;
 use crate::checksums::Checksums;
 use crate::config::dtype::{self, Dtype};
 use crate::config::{Config, FileTensor, TensorSpec};
@@ -167,7 +168,7 @@ fn require_same_shape(path: &Path, config: &Config) -> Result<(), Refusal> {
         let text = config_json::render(config, Dtype::F32);
         serde_json::from_str(&text).expect("an object was written")
     };
-    let mut read = gguf::read_config(path)?.config;
+    let mut read = read_config(path)?.config;
     (read.eos, read.bos, read.pad) = (config.eos.clone(), config.bos, config.pad);
     if read.family == "llama" && config.family == "mistral" {
         read.family = config.family;

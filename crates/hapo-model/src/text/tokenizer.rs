@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use tokenizers::{Encoding, PostProcessor, Token};
 
 use crate::files::{Companions, excerpt, read_bounded, refused};
-use crate::gguf;
+use crate::gguf::{self, Gguf};
 use crate::text::growth;
 
 /// A tokenizer of 250,000 entries takes about 20 MB.
@@ -37,8 +37,8 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Reads `tokenizer.json` of a model folder, or the tokenizer of a GGUF file.
     pub fn open(dir: &Path) -> Result<Self, Refusal> {
-        if let Some(file) = gguf::find(dir)? {
-            return Self::of_files(dir, &gguf::tokenizer_files(&file)?);
+        if let Some(gguf) = Gguf::open(dir)? {
+            return Self::of_files(dir, &gguf.tokenizer_files()?);
         }
         let file = dir.join("tokenizer.json");
         let bytes = read_bounded(&file, MAX_BYTES)?;
