@@ -40,7 +40,6 @@ pub struct TemplateChoice<'a> {
 }
 
 impl<'a> TemplateChoice<'a> {
-    /// A template by its name alone.
     pub fn named(name: &'a str) -> Self {
         Self { name, system: None, suffix: None }
     }

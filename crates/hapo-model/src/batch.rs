@@ -30,7 +30,6 @@ pub struct Target {
 /// Sequences without padding. Segments tile `tokens` in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PackedBatch {
-    /// Token ids of all segments.
     pub tokens: Vec<u32>,
     /// Location of each sequence, and the segment that it continues.
     pub segments: Vec<Segment>,
@@ -64,14 +63,12 @@ impl PackedBatch {
     }
 }
 
-/// Limits a batch is checked against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchLimits {
     pub(crate) vocabulary: usize,
     pub(crate) positions: usize,
 }
 
-/// A checked batch, on the device.
 #[derive(Debug)]
 pub(crate) struct Prepared<D: Device> {
     pub(crate) rows: usize,
@@ -202,7 +199,6 @@ fn segment_rows(
     rows.sort_by_key(|row| row.prefix_group);
     Ok((rows, positions))
 }
-/// Refuses a sequence of `length` tokens, its prefix included.
 pub(crate) fn too_long(length: usize, positions: usize) -> Refusal {
     Refusal::bug(format!("a sequence of {length} tokens, the model was opened for {positions}"))
 }

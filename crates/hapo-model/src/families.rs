@@ -322,7 +322,6 @@ pub fn check_run(
     }
 }
 
-/// The family of a configuration.
 pub(crate) fn family_of(config: &Config) -> Result<&'static Family, Refusal> {
     let found = FAMILIES.iter().find(|family| family.name == config.family);
     found.ok_or_else(|| expected("the name of a family").got(config.family).at("model_type"))

@@ -88,7 +88,6 @@ impl<D: Device> Gradients<D> {
         if self.cleared { Accumulate::Nothing } else { Accumulate::Existing }
     }
 
-    /// Adds the gradient of a bias, where it is trained.
     pub(crate) fn add_bias(&mut self, device: &D, place: Option<Range>, dy: Span<D::Buf>) {
         if let Some(place) = place {
             device.add_column_sums(place.1, dy, self.cleared(device, place));
@@ -123,7 +122,6 @@ impl<D: Device> Gradients<D> {
         buf.at_mut(range.0, range.1)
     }
 
-    /// Says that a backward pass was added.
     pub(crate) fn mark_added(&mut self) {
         self.cleared = false;
     }

@@ -209,7 +209,6 @@ impl<D: Device> Head<D> {
         }
     }
 
-    /// The statistics of the targets.
     pub(crate) fn outputs(&self, device: &D, batch: &Prepared<D>) -> Outputs {
         let n = batch.order.len();
         let mut stats = vec![0.0; n * STATS];
@@ -251,7 +250,6 @@ impl<D: Device> Head<D> {
     }
 }
 
-/// Chunks of head rows with their targets.
 fn parts<D: Device>(batch: &Prepared<D>, chunk: usize) -> Vec<HeadPart> {
     (0..batch.head_row_count)
         .step_by(chunk)

@@ -18,7 +18,6 @@ use crate::param_layout::{Param, Range};
 
 pub(crate) type Tensor<'a, D> = Numbers<'a, <D as Device>::Buf, <D as Device>::Weight>;
 
-/// Numbers of a tensor, to write.
 pub(crate) type TensorMut<'a, D> = NumbersMut<'a, <D as Device>::Buf, <D as Device>::Weight>;
 
 /// A norm or a bias.
@@ -58,7 +57,6 @@ impl<D: Device> Vector<D> {
     }
 }
 
-/// The pair of an adapter beside a matrix.
 #[derive(Debug)]
 struct Pair<D: Device> {
     /// `[inputs, rank]`.
@@ -72,7 +70,6 @@ struct Pair<D: Device> {
     places: [Range; 2],
 }
 
-/// A weight matrix with its bias and its pair.
 #[derive(Debug)]
 pub(crate) struct Linear<D: Device> {
     weight: D::Weight,
@@ -92,7 +89,6 @@ pub(crate) struct Input<'a, D: Device> {
     pub(crate) low: Option<&'a mut [D::Buf; 2]>,
 }
 
-/// State that a backward pass carries from product to product.
 pub(crate) struct Backward<'a, D: Device> {
     pub(crate) device: &'a D,
     pub(crate) gradients: &'a mut Gradients<D>,
@@ -103,7 +99,6 @@ pub(crate) struct Backward<'a, D: Device> {
 }
 
 impl<D: Device> Linear<D> {
-    /// A matrix of zeros at its place.
     pub(crate) fn new(device: &D, param: &Param, held: Held) -> Result<Self, Refusal> {
         let shape = param.held_shape();
         let weight = D::Weight::zeros(device, shape, held)?;
@@ -122,7 +117,6 @@ impl<D: Device> Linear<D> {
         self.bias.iter_mut().for_each(|it| it.set_trained(is_trained));
     }
 
-    /// The same with a bias.
     pub(crate) fn with_bias(self, bias: Option<Vector<D>>) -> Self {
         Self { bias, ..self }
     }
@@ -177,22 +171,11 @@ impl<D: Device> Linear<D> {
         let [inputs, outputs] = self.shape;
         let mut factor = vec![0.0; inputs * rank];
         a.read(device, 0, &mut factor);
-        for it in &mut factor {
-            *it *= scale;
-        }
+        factor.iter_mut().for_each(|it| *it *= scale);
         let mut numbers = vec![0.0; inputs * outputs];
         self.weight.read(device, 0, &mut numbers);
-        let [x, y] = [&factor, &numbers].map(|values| {
-            let mut buf = device.alloc(values.len(), NumberFormat::F32)?;
-            device.upload(values, buf.first_mut(values.len()));
-            Ok::<_, Refusal>(buf)
-        });
-        let (x, mut y) = (x?, y?);
         let shape = MatShape { rows: inputs, inputs: rank, outputs };
-        let onto = Accumulate::Existing;
-        let output = Output { weight: &b, onto, y: y.first_mut(numbers.len()) };
-        device.product(shape, x.first(factor.len()), [output]);
-        device.download(y.first(numbers.len()), &mut numbers);
+        add_product(device, shape, &factor, &b, &mut numbers)?;
         self.weight.write(device, 0, &numbers);
         Ok(())
     }
@@ -311,4 +294,24 @@ impl<D: Device> Pair<D> {
         let (onto, y) = (Accumulate::Multiplied(self.scale), low.first_mut(rows * self.rank));
         Output { weight: &self.a, onto, y }
     }
+}
+
+/// Adds x·W to numbers, by the product of the decoder.
+pub(crate) fn add_product<D: Device>(
+    device: &D,
+    shape: MatShape,
+    x: &[f32],
+    weight: &D::Weight,
+    numbers: &mut [f32],
+) -> Result<(), Refusal> {
+    let uploaded = |values: &[f32]| {
+        let mut buf = device.alloc(values.len(), NumberFormat::F32)?;
+        device.upload(values, buf.first_mut(values.len()));
+        Ok::<_, Refusal>(buf)
+    };
+    let (factor, mut y) = (uploaded(x)?, uploaded(numbers)?);
+    let output = Output { weight, onto: Accumulate::Existing, y: y.first_mut(numbers.len()) };
+    device.enter(|| device.product(shape, factor.first(x.len()), [output]));
+    device.download(y.first(numbers.len()), numbers);
+    Ok(device.check()?)
 }

@@ -18,7 +18,6 @@ use crate::linear::{Linear, Tensor, TensorMut, Vector};
 use crate::lora::LoraShape;
 use crate::param_layout::{Param, ParamLayout, Projection};
 
-/// A decoder on a device.
 #[derive(Debug)]
 pub struct Model<D: Device> {
     pub(crate) device: D,
@@ -39,7 +38,6 @@ pub struct Model<D: Device> {
     bytes: usize,
 }
 
-/// A layer of a decoder.
 #[derive(Debug)]
 pub(crate) struct Layer<D: Device> {
     pub(crate) attn_norms: [Option<Vector<D>>; 2],
@@ -135,10 +133,8 @@ impl<D: Device> Layer<D> {
     }
 }
 
-/// A tensor by its name.
 struct Found<'a> {
     param: &'a Param,
-    /// Its number in its layout.
     index: usize,
     is_adapters: bool,
 }
@@ -224,7 +220,6 @@ impl<D: Device> Model<D> {
         };
     }
 
-    /// The format of keys and values in caches.
     pub fn kv_format(&self) -> NumberFormat {
         self.kv_format
     }
@@ -297,7 +292,6 @@ impl<D: Device> Model<D> {
         Ok(param.published(|first, to| read(&self.device, &tensors[index], first, to)))
     }
 
-    /// A tensor by its name, the adapter's or the model's.
     fn find(&self, name: &str) -> Result<Found<'_>, Refusal> {
         let adapters = self.adapter.as_ref().map(|(_, layout)| (layout, true));
         for (layout, is_adapters) in adapters.into_iter().chain([(&self.layout, false)]) {
@@ -357,7 +351,6 @@ impl<D: Device> Model<D> {
         }
     }
 
-    /// Zero gradients of the trained parameters.
     pub fn gradients(&self) -> Result<Gradients<D>, Refusal> {
         let of_heads = match self.config.decoder.qk_norm {
             Some(QkNorm::Row) => self.config.attention_shape().q_dim(),
@@ -385,7 +378,6 @@ impl<D: Device> Model<D> {
         self.device.enter(|| self.device.squared_norms(&tensors))
     }
 
-    /// The trained parameters at their places, to update.
     pub(crate) fn placed(&mut self) -> Vec<Placed<'_, D::Buf, D::Weight>> {
         let places: Vec<_> = self.trained_layout().params().iter().map(Param::place).collect();
         let placed = places.into_iter().zip(self.trained_mut());
@@ -456,7 +448,6 @@ impl<D: Device> Model<D> {
         embedding.iter_mut().chain([head]).for_each(|it| it.set_trained(is_trained));
     }
 
-    /// The shape of the adapter, where there is one.
     pub fn adapter(&self) -> Option<&LoraShape> {
         self.adapter.as_ref().map(|(shape, _)| shape)
     }
@@ -537,7 +528,6 @@ impl<D: Device> Model<D> {
         }
     }
 
-    /// The angles of a layer that turns its heads.
     pub(crate) fn angles(&self, layer: usize) -> Option<Span<'_, D::Buf>> {
         let which = self.config.decoder.kind(layer).rope?;
         Some(self.angles[which].first(self.angles[which].len()))

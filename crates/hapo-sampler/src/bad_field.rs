@@ -4,7 +4,6 @@ use std::fmt::Display;
 
 use hapo_core::Refusal;
 
-/// A field of a request that cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: expected {expected}, got {got}")]
 pub struct BadField {

@@ -4,7 +4,6 @@ use hapo_kernels::{DrawRow, DrawnToken};
 
 use crate::bad_field::{BadField, refuse};
 
-/// How the next token is chosen from the logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decoding {
     /// The most likely token; the lowest id on ties.
@@ -13,7 +12,6 @@ pub enum Decoding {
     Sample {
         /// Divides the logits; above zero.
         temperature: f32,
-        /// Which tokens may be drawn.
         truncation: Truncation,
     },
 }
@@ -31,10 +29,8 @@ pub struct Truncation {
 }
 
 impl Truncation {
-    /// Every token may be drawn.
     pub const NONE: Self = Self { top_k: 0, top_p: 1.0, min_p: 0.0 };
 
-    /// Checks that every field is in its range.
     pub fn check(self) -> Result<(), BadField> {
         let top_p = self.top_p > 0.0 && self.top_p <= 1.0;
         let min_p = (0.0..=1.0).contains(&self.min_p);
@@ -52,7 +48,6 @@ impl Decoding {
         Ok(if temperature == 0.0 { Self::Greedy } else { Self::Sample { temperature, truncation } })
     }
 
-    /// Checks that temperature and truncation are in their ranges.
     pub fn check(self) -> Result<(), BadField> {
         let Self::Sample { temperature, truncation } = self else {
             return Ok(());

@@ -12,7 +12,6 @@ use crate::{
     RngKey,
 };
 
-/// A prompt and how many completions of it to sample.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupRequest<'a> {
     /// Identity of the prompt: part of the key of every draw.
@@ -25,7 +24,6 @@ pub struct GroupRequest<'a> {
 }
 
 impl<'a> GroupRequest<'a> {
-    /// Whole completions of a prompt.
     pub fn new(prompt: PromptId, tokens: &'a [u32], completions: usize) -> Self {
         Self { prompt, tokens, completions, given: 0 }
     }
@@ -36,12 +34,10 @@ impl<'a> GroupRequest<'a> {
     }
 }
 
-/// A refused request of several.
 #[derive(Debug, thiserror::Error)]
 #[error("request {index}: {source}")]
 pub struct InGroup {
     pub index: usize,
-    /// Why it cannot be served.
     pub source: Refusal,
 }
 
@@ -58,7 +54,6 @@ impl InGroup {
 
 #[derive(Clone, Debug)]
 pub struct SampleSettings<'a> {
-    /// How a token is chosen.
     pub decoding: Decoding,
     /// Tokens that end a completion; the one that did is its last token.
     pub stop: &'a [u32],
@@ -70,7 +65,6 @@ pub struct SampleSettings<'a> {
     /// Ids below this may be drawn; the model's vocabulary may be padded beyond it.
     pub usable_vocab: usize,
     pub seed: u64,
-    /// The purpose of the draws.
     pub rng_stream: RngStream,
     /// Training step, or 0.
     pub step: u64,
@@ -85,7 +79,6 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// Every rollout with its details.
     pub fn completions(&self) -> impl Iterator<Item = (&Rollout, &Details)> {
         self.group.rollouts().iter().zip(&self.details)
     }
@@ -132,7 +125,6 @@ pub fn sample_watched<D: Device>(
     collect(requests, |finished| sample_each(model, requests, settings, Some(watch), finished))
 }
 
-/// The groups in the order of their requests.
 fn collect(
     requests: &[GroupRequest<'_>],
     run: impl FnOnce(&mut dyn FnMut(usize, Sampled) -> Result<(), Refusal>) -> Result<(), Refusal>,
@@ -260,7 +252,6 @@ fn limits<D: Device>(
 /// A group with a first token.
 struct Begun {
     completions: Vec<(Rollout, Details)>,
-    /// Completions that have not ended.
     left: usize,
 }
 

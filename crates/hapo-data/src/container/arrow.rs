@@ -31,14 +31,11 @@ pub(super) fn rows<'a>(reader: impl BufRead + 'a, path: &Path) -> RawRows<'a> {
 struct Rows<R> {
     reader: R,
     begun: bool,
-    /// Those of the schema, once it is read.
     fields: Option<Vec<Field>>,
     batch: Option<Batch>,
-    /// Row of the batch at hand.
     next: usize,
 }
 
-/// A column's name and type, with those of the columns in it.
 struct Field {
     name: String,
     kind: Kind,
@@ -86,7 +83,6 @@ struct Column {
     children: Vec<Column>,
 }
 
-/// Columns and the bytes that they lie in.
 struct Batch {
     rows: usize,
     columns: Vec<Column>,
@@ -136,7 +132,6 @@ impl<R: BufRead> Rows<R> {
         Ok(bytes)
     }
 
-    /// The next batch with rows.
     fn next_batch(&mut self) -> io::Result<Option<Batch>> {
         const SCHEMA: i64 = 1;
         const BATCH: i64 = 3;
@@ -257,7 +252,6 @@ fn kind(table: Table) -> Found<Kind> {
 }
 
 impl Batch {
-    /// Columns of these types in a body.
     fn read(header: Table, fields: &[Field], body: Vec<u8>) -> Found<Self> {
         if header.table(3)?.is_some() {
             return Err(

@@ -8,7 +8,6 @@ use crate::row::LINE_LIMIT;
 use crate::value::Object;
 use hapo_core::Refusal;
 
-/// A row as its object, or its fault.
 type JsonRow = Result<serde_json::Map<String, serde_json::Value>, String>;
 
 /// The rows of any file as JSON objects, for a reader with other fields. Values that JSON cannot express become null,

@@ -80,7 +80,6 @@ pub struct Loaded {
     pub bad_rows: Vec<BadRow>,
     /// How many bad rows there were.
     pub bad_row_count: u64,
-    /// The columns that were named, and what the rows have.
     pub named_columns: NamedColumns,
     /// Fields that no part of this program reads.
     pub unread: Unread,

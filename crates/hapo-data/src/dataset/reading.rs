@@ -4,7 +4,6 @@ use crate::layouts::{Columns, NamedColumns, at};
 use crate::value::{Object, Value};
 use hapo_core::{Refusal, expected};
 
-/// How the rows of files are read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// Names of the columns, where no layout fits.

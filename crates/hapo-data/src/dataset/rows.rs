@@ -22,13 +22,11 @@ const HEAD_ROWS: usize = 64;
 /// The rows of one or several files, one by one, in their order. An error ends them, a bad row does not.
 pub struct Rows<'a> {
     file: String,
-    /// Files that come after this one.
     further: VecDeque<PathBuf>,
     /// Where the user names no columns, a file is recognised by its first rows.
     reading: Reading,
     /// Rows, or lines, of the files before this one.
     base: u64,
-    /// The last row of this file that was read.
     last: u64,
     /// The layout of the file; of several, of the one at hand.
     pub layout: &'static Layout,

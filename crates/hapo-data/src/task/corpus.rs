@@ -26,7 +26,6 @@ pub struct Mixture {
     pub families: Vec<FamilyMixture>,
 }
 
-/// One family's part of a [`Mixture`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FamilyMixture {
@@ -47,7 +46,6 @@ pub enum Style {
     Teacher,
 }
 
-/// A document: a rendered prompt and the response that follows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
     /// The prompt in the `chatml` template, up to where the assistant speaks.

@@ -11,7 +11,6 @@ use crate::families::{FAMILIES, Family};
 use crate::fields::{HfConfig, from_json, keys, required, shown};
 use crate::files::{in_file, several};
 
-/// The contents of a folder's JSON files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedConfig {
     pub config: Config,

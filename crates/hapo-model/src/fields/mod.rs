@@ -147,7 +147,6 @@ impl HfConfig {
     }
 }
 
-/// A number that must be above 0.
 pub(crate) fn positive(number: Option<f64>, absent: f64, key: &str) -> Result<f64, Refusal> {
     match number.unwrap_or(absent) {
         it if it > 0.0 && it.is_finite() => Ok(it),
@@ -174,7 +173,6 @@ pub(crate) fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Refusal> 
     from_value(&json)
 }
 
-/// The same of an object that is no text.
 pub(crate) fn from_value<T: DeserializeOwned>(json: &Value) -> Result<T, Refusal> {
     serde_path_to_error::deserialize(json).map_err(|error| {
         let message = error.inner().to_string();

@@ -20,14 +20,12 @@ use crate::model::{Model, fill as fill_tensor};
 use crate::param_layout::Param;
 use hapo_core::Refusal;
 
-/// What is known of weights that were read.
 pub(super) struct Filled {
     pub(super) fingerprint: Fingerprint,
     /// SHA-256 of each tensor's name and of the hash of its numbers, in the published order; none on a CPU.
     pub(super) hash: Option<String>,
 }
 
-/// A tensor of the folder, and where it goes.
 struct Job<'a, D: Device> {
     index: usize,
     spec: &'a TensorSpec,
@@ -36,14 +34,12 @@ struct Job<'a, D: Device> {
     tensor: TensorMut<'a, D>,
 }
 
-/// A tensor that was read.
 struct Done {
     /// Numbers that the fingerprint is of.
     sampled: Vec<f32>,
     hash: Option<[u8; 32]>,
 }
 
-/// Fills a model with the weights of its folder.
 pub(super) fn fill<D: Device>(
     model: &mut Model<D>,
     folder: &ModelFolder,
@@ -51,7 +47,7 @@ pub(super) fn fill<D: Device>(
     let device = model.device().clone();
     let is_cpu = device.caps().is_cpu();
     let params = model.layout().params().to_vec();
-    let jobs = folder.stored().iter().zip(params.into_iter().zip(model.tensors_mut())).enumerate();
+    let jobs = folder.stored.iter().zip(params.into_iter().zip(model.tensors_mut())).enumerate();
     let mut jobs: Vec<Job<'_, D>> = jobs
         .map(|(index, ((spec, stored), (param, tensor)))| {
             assert_eq!(spec.name, param.name, "a folder's tensors in the order of the layout");
@@ -97,7 +93,7 @@ pub(super) fn fill<D: Device>(
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     let (mut fingerprint, mut hash) = (Fingerprint::default(), Sha256::new());
     // After a refusal some were not read.
-    for ((spec, _), read) in folder.stored().iter().zip(done) {
+    for ((spec, _), read) in folder.stored.iter().zip(done) {
         let Some(Done { sampled, hash: of_tensor }) = read.transpose()? else { continue };
         fingerprint.add_sampled(spec, &sampled);
         hash.update(&spec.name);
@@ -118,7 +114,7 @@ fn put<D: Device>(
     rooms: &Mutex<Vec<Vec<f32>>>,
 ) -> Result<Done, Refusal> {
     let Job { spec, stored, param, mut tensor, .. } = job;
-    let (file, rows_of_tensor) = (folder.file_of(stored), spec.shape[0]);
+    let (file, rows_of_tensor) = (&folder.files[stored.file], spec.shape[0]);
     let (stride, together) = (Fingerprint::stride(param.len), stored.change.together());
     let done = Done { sampled: vec![0.0; param.len.div_ceil(stride)], hash: None };
     let done = Mutex::new(done);

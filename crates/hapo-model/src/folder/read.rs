@@ -14,13 +14,11 @@ use crate::config::dtype::Dtype;
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json::{self, ParsedConfig};
 use crate::files::{
-    Companions, MAX_JSON_BYTES, excerpt, is_there, malformed, read_bounded, refused, require_finite,
+    Companions, MAX_JSON_BYTES, excerpt, is_there, malformed, read_bounded, read_file, refused,
+    require_finite,
 };
 use crate::gguf::{self, Gguf};
 use crate::text::chat;
-
-/// A tokenizer of 250,000 entries takes about 20 MB.
-const MAX_TOKENIZER_BYTES: u64 = 256 << 20;
 
 /// A folder whose configuration and headers have been checked against each other.
 #[derive(Debug)]
@@ -30,11 +28,10 @@ pub struct ModelFolder {
     pub config: Config,
     /// Number format that `config.json` declares, when it does; each tensor is read in its own.
     pub declared_dtype: Option<Dtype>,
-    /// Unused contents of the folder.
     pub warnings: Vec<String>,
-    files: Vec<WeightFile>,
+    pub(super) files: Vec<WeightFile>,
     /// Location of each tensor of `config.tensors()`, in that order.
-    stored: Vec<(TensorSpec, Stored)>,
+    pub(super) stored: Vec<(TensorSpec, Stored)>,
 }
 
 /// Opens a model folder and checks everything but the values of the weights: fields of
@@ -136,7 +133,6 @@ impl Default for Fingerprint {
 }
 
 impl Fingerprint {
-    /// Adds a tensor in its published order.
     pub fn add(&mut self, spec: &TensorSpec, values: &[f32]) {
         self.add_sampled(spec, &Self::sampled(values).collect::<Vec<_>>());
     }
@@ -176,16 +172,6 @@ impl std::fmt::Display for Fingerprint {
 }
 
 impl ModelFolder {
-    /// Each tensor of the configuration, and where it is stored.
-    pub(super) fn stored(&self) -> &[(TensorSpec, Stored)] {
-        &self.stored
-    }
-
-    /// The file that a tensor is in.
-    pub(super) fn file_of(&self, stored: &Stored) -> &WeightFile {
-        &self.files[stored.file]
-    }
-
     /// The same folder, whose blocks of small integers are read as f32.
     #[must_use]
     pub fn in_f32(mut self) -> Self {
@@ -238,7 +224,7 @@ pub fn read_tokenizer_files(dir: &Path) -> Result<Companions, Refusal> {
     for name in TOKENIZER_FILES {
         let file = dir.join(name);
         if is_there(&file)? {
-            found.push((*name, read_bounded(&file, MAX_TOKENIZER_BYTES)?));
+            found.push((*name, read_file(&file)?));
         }
     }
     Ok(found)
@@ -261,7 +247,6 @@ impl ModelFolder {
     }
 }
 
-/// Names of the safetensors files of a folder.
 fn weight_files(dir: &Path) -> Result<Vec<String>, Refusal> {
     if is_there(&dir.join(SINGLE))? {
         return Ok(vec![SINGLE.to_owned()]);

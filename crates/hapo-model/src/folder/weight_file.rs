@@ -24,7 +24,6 @@ const MAX_HEADER_BYTES: u64 = 16 << 20;
 /// Bytes of a file that have a hash of their own where the file has a checksum.
 const BLOCK: usize = 1 << 14;
 
-/// One file, open, and its header.
 #[derive(Debug)]
 pub(super) struct WeightFile {
     pub(super) path: PathBuf,
@@ -34,7 +33,6 @@ pub(super) struct WeightFile {
     /// same.
     blocks: Vec<u64>,
     pub(super) tensors: BTreeMap<String, Entry>,
-    /// The writer's notes beside the tensors.
     pub(super) metadata: BTreeMap<String, String>,
 }
 
@@ -129,7 +127,6 @@ impl WeightFile {
         Ok(())
     }
 
-    /// Compares the file with its checksum, if it has one.
     fn verify(&mut self) -> Result<(), Refusal> {
         const PIECE: usize = 64 * BLOCK;
         let Some(sum) = checksum_of(&self.path)? else { return Ok(()) };
@@ -180,7 +177,6 @@ fn hash_of_block(bytes: &[u8]) -> u64 {
     BuildHasherDefault::<DefaultHasher>::new().hash_one(bytes)
 }
 
-/// The tensors of a file, and its metadata.
 type Header = (BTreeMap<String, Entry>, BTreeMap<String, String>);
 
 /// The tensors of a safetensors file, which follow each other from the end of the header to

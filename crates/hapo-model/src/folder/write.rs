@@ -25,10 +25,8 @@ use crate::text::chat;
 /// Numbers converted at a time: their bytes stay in the cache until they are written.
 const CHUNK: usize = 1 << 16;
 
-/// How a folder is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
-    /// Number format of the weights.
     pub dtype: Dtype,
     /// Most bytes of weights in one file; a model above it is written in shards with an index. One
     /// tensor is never cut.

@@ -8,7 +8,6 @@ use half::f16;
 
 use crate::config::dtype::{self, Dtype};
 
-/// A number format of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Plain(Dtype),
@@ -81,7 +80,6 @@ impl Encoding {
         self.row().0
     }
 
-    /// The format of plain numbers.
     pub(crate) fn plain(self) -> Option<Dtype> {
         match self {
             Self::Plain(dtype) => Some(dtype),

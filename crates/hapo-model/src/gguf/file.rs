@@ -158,7 +158,6 @@ fn exact(number: f32) -> f64 {
     number.to_string().parse().expect("the decimal of an f32 is a number")
 }
 
-/// A place in the file's first bytes.
 struct Cursor<'a> {
     path: &'a Path,
     bytes: &'a [u8],

@@ -24,7 +24,6 @@ pub(crate) struct Header {
     pub(crate) tensors: Vec<Out>,
 }
 
-/// A tensor of the file.
 pub(crate) struct Out {
     pub(crate) spec: TensorSpec,
     /// The divisors of a stretched context; none of a folder's tensor.

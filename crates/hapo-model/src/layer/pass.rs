@@ -16,7 +16,6 @@ use crate::config::Config;
 use crate::linear::{Backward, Input, Linear, Vector};
 use crate::model::{Layer, Model, times};
 
-/// A layer and the rows it runs on.
 pub(crate) struct LayerPass<'a, D: Device> {
     layer: &'a Layer<D>,
     config: &'a Config,
@@ -33,7 +32,6 @@ pub(crate) struct LayerPass<'a, D: Device> {
     pub(crate) kv_at: usize,
 }
 
-/// Inputs and outputs of one layer's attention.
 pub(crate) struct AttentionArgs<'a, D: Device> {
     pub(crate) shape: AttentionShape,
     pub(crate) qkv: [Span<'a, D::Buf>; 3],
@@ -41,7 +39,6 @@ pub(crate) struct AttentionArgs<'a, D: Device> {
     pub(crate) log_sums: &'a mut D::Buf,
 }
 
-/// State that a backward pass carries from layer to layer.
 pub(crate) struct BackwardPass<'a, D: Device> {
     pub(crate) products: Backward<'a, D>,
     pub(crate) mlp_hidden: &'a mut D::Buf,
@@ -54,7 +51,6 @@ struct Exit<'a, D: Device> {
     block: Option<&'a mut D::Buf>,
 }
 
-/// A norm with what its forward pass saved.
 struct Normed<'a, D: Device> {
     norm: &'a Vector<D>,
     x: Span<'a, D::Buf>,
@@ -62,7 +58,6 @@ struct Normed<'a, D: Device> {
 }
 
 impl<'a, D: Device> LayerPass<'a, D> {
-    /// A layer of a model for rows of a prompt or a batch.
     pub(crate) fn new(
         model: &'a Model<D>,
         index: usize,
@@ -460,7 +455,6 @@ impl<'a, D: Device> LayerPass<'a, D> {
     }
 }
 
-/// Where the gradient of a norm goes.
 fn of_norm<'b, D: Device>(
     pass: &'b mut Backward<'_, D>,
     norm: &Vector<D>,

@@ -23,7 +23,6 @@ fn changes_blocks(decoder: &Decoder) -> bool {
     decoder.norms.are_after() || decoder.multipliers.residual != 1.0
 }
 
-/// A buffer of f32, where it is needed.
 fn where_needed<D: Device>(
     device: &D,
     is_needed: bool,
@@ -80,7 +79,6 @@ pub(crate) struct LayerActivations<D: Device> {
     pub(crate) up: D::Buf,
 }
 
-/// q and k before the norm of their heads.
 #[derive(Debug)]
 pub(crate) struct RawHeads<D: Device> {
     pub(crate) q: D::Buf,

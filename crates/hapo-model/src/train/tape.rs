@@ -32,7 +32,6 @@ pub enum ActivationCheckpointing {
     Auto,
 }
 
-/// Buffers of a forward and a backward pass.
 #[derive(Debug)]
 pub struct Tape<D: Device> {
     checkpointing: ActivationCheckpointing,
@@ -79,7 +78,6 @@ impl<D: Device> Tape<D> {
         (self.body, self.head, self.prepared) = (None, None, None);
     }
 
-    /// Bytes of the logits held now.
     pub fn logit_bytes(&self) -> usize {
         self.head.as_ref().map_or(0, Head::logit_bytes)
     }
@@ -213,7 +211,8 @@ impl<D: Device> Tape<D> {
     /// Logits `[tokens, vocabulary]` of one sequence, all at once: for checks, not for long sequences.
     pub fn logits(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Vec<f32>, Refusal> {
         let mut logits = Vec::with_capacity(tokens.len() * model.config.vocab_size);
-        self.each_logits(model, tokens, |chunk| logits.extend_from_slice(chunk))?;
+        let mut reading = self.begin(model, tokens)?;
+        while self.advance(model, &mut reading, |chunk| logits.extend_from_slice(chunk))? {}
         Ok(logits)
     }
 
@@ -255,18 +254,6 @@ impl<D: Device> Tape<D> {
         });
         model.device.check()?;
         Ok(reading.done < reading.rows.len())
-    }
-
-    /// Logits of one sequence, handed over in chunks `[some tokens, vocabulary]` from the first token to the last.
-    pub fn each_logits(
-        &mut self,
-        model: &Model<D>,
-        tokens: &[u32],
-        mut visit: impl FnMut(&[f32]) + Send,
-    ) -> Result<(), Refusal> {
-        let mut reading = self.begin(model, tokens)?;
-        while self.advance(model, &mut reading, &mut visit)? {}
-        Ok(())
     }
 }
 
@@ -327,7 +314,6 @@ impl<D: Device> Body<D> {
         }
     }
 
-    /// Runs one layer from its input on the tape.
     fn layer(&mut self, model: &Model<D>, batch: &Prepared<D>, index: usize) {
         let rows = batch.rows;
         let slot = index % self.saved.len();
@@ -372,7 +358,6 @@ impl<D: Device> Body<D> {
         self.gradient = Some((d, d_low));
     }
 }
-/// Refuses a backward pass without a forward pass before it on this tape.
 fn no_forward() -> Refusal {
     Refusal::bug("the tape holds no forward pass")
 }
