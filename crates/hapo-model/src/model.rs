@@ -34,8 +34,6 @@ pub struct Model<D: Device> {
     positions: usize,
     adapter: Option<(LoraShape, ParamLayout)>,
     kv_format: NumberFormat,
-    /// Of all matrices and vectors.
-    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -181,7 +179,7 @@ impl<D: Device> Model<D> {
         });
         let angles = angles.collect::<Result<Vec<_>, _>>()?;
         let kv_format = device.caps().attention(config.attention_shape());
-        let mut model = Self {
+        Ok(Self {
             device,
             config,
             layout,
@@ -194,10 +192,7 @@ impl<D: Device> Model<D> {
             positions,
             adapter: None,
             kv_format,
-            bytes: 0,
-        };
-        model.bytes = model.tensors().iter().map(bytes_of::<D>).sum();
-        Ok(model)
+        })
     }
 
     /// Names the tokens that end its answers, as written folders have them.
@@ -252,12 +247,12 @@ impl<D: Device> Model<D> {
     pub fn bytes(&self) -> usize {
         let pairs = self.pairs().iter().map(bytes_of::<D>).sum::<usize>();
         let angles = self.angles.iter().map(Buffer::bytes).sum::<usize>();
-        self.tensors().iter().map(bytes_of::<D>).sum::<usize>() + pairs + angles
+        self.weight_bytes() + pairs + angles
     }
 
     /// Bytes of the weights that a step of decoding reads.
     pub(crate) fn weight_bytes(&self) -> usize {
-        self.bytes
+        self.tensors().iter().map(bytes_of::<D>).sum()
     }
 
     /// Prepares the matrices for decoding where that changes no bit of a result; whether all of them are faster.

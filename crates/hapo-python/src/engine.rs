@@ -317,9 +317,8 @@ impl Engine {
     fn save(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
         let written = py.detach(|| {
             let trainer = self.trainer();
-            let files: Vec<_> =
-                self.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
-            let layout = Layout { dtype: Dtype::F32, tokenizer_files: &files, ..Layout::default() };
+            let tokenizer_files = &self.tokenizer_files;
+            let layout = Layout { dtype: Dtype::F32, tokenizer_files, ..Layout::default() };
             hapo_model::folder::write(&folder, trainer.model.config(), &layout, |spec| {
                 trainer.model.tensor(&spec.name)
             })

@@ -120,15 +120,11 @@ impl<'a> Rows<'a> {
         let Some(path) = self.further.pop_front() else {
             return Ok(false);
         };
-        let next = Rows::begin(container::open(&path)?, &path, &self.reading)?;
-        self.base += self.last;
-        self.last = 0;
-        self.file = next.file;
-        self.layout = next.layout;
-        self.container = next.container;
-        self.compression = next.compression;
-        self.head = next.head;
-        self.rest = next.rest;
+        let Rows { file, layout, container, compression, head, rest, .. } =
+            Rows::begin(container::open(&path)?, &path, &self.reading)?;
+        self.base += std::mem::take(&mut self.last);
+        (self.file, self.layout, self.container) = (file, layout, container);
+        (self.compression, self.head, self.rest) = (compression, head, rest);
         Ok(true)
     }
 

@@ -11,7 +11,7 @@ mod own;
 mod trl;
 mod verl;
 
-pub use own::{write_file, write_row};
+pub use own::write_row;
 pub use verl::SOURCE as VERL_SOURCE;
 
 use crate::example::Example;

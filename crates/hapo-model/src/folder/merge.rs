@@ -37,11 +37,9 @@ pub fn merge<D: Device>(
         adapter.check(&config, &fingerprint.to_string())?;
         (files, config.eos) = adapter.trained_with(files, &config)?;
     }
-    let tokenizer_files: Vec<(&str, &[u8])> =
-        files.iter().map(|it| (it.0, it.1.as_slice())).collect();
     let shard_bytes = Layout::default().shard_bytes;
     let (Form::Folder(dtype) | Form::Gguf(dtype)) = form;
-    let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
+    let layout = Layout { dtype, shard_bytes, tokenizer_files: &files };
     let source = |spec: &TensorSpec| merged(spec, model, adapter, device);
     match form {
         Form::Folder(_) => write(out, &config, &layout, source).map(drop),

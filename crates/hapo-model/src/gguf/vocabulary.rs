@@ -11,7 +11,11 @@ use super::write::Keys;
 use crate::config::Config;
 use crate::files::{excerpt, refused};
 
-pub(super) fn keys(path: &Path, config: &Config, files: &[(&str, &[u8])]) -> Result<Keys, Refusal> {
+pub(super) fn keys(
+    path: &Path,
+    config: &Config,
+    files: &[(&str, Vec<u8>)],
+) -> Result<Keys, Refusal> {
     let refuse = |place: &str, expected: &str, got: &str| {
         Err(refused(path, format!("tokenizer.json: {place}"), expected, excerpt(got)))
     };

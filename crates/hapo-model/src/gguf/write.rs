@@ -44,7 +44,7 @@ pub(crate) fn header(
     path: &Path,
     config: &Config,
     dtype: Dtype,
-    (files, template): (&[(&str, &[u8])], Option<&str>),
+    (files, template): (&[(&str, Vec<u8>)], Option<&str>),
 ) -> Result<Header, Refusal> {
     let has_window = config.decoder.layers.iter().any(|kind| kind.window.is_some());
     let known = ARCHITECTURES.iter().find(|it| it.family == config.family);

@@ -11,7 +11,7 @@ use hapo_kernels::{
     Accumulate, AttentionShape, Buffer, Device, Heads, NumberFormat, SegmentRow, Span, SpanMut,
 };
 
-use super::saved::{BlockOutput, LayerActivations, LayerGradients, Scratch};
+use super::saved::{LayerActivations, LayerGradients, NormInput, Scratch};
 use crate::config::Config;
 use crate::linear::{Backward, Input, Linear, Vector};
 use crate::model::{Layer, Model, times};
@@ -47,7 +47,7 @@ pub(crate) struct BackwardPass<'a, D: Device> {
 /// Where a block's output goes before it is added.
 struct Exit<'a, D: Device> {
     /// The norm after it, and its saved input.
-    norm: Option<(&'a Vector<D>, &'a mut BlockOutput<D>)>,
+    norm: Option<(&'a Vector<D>, &'a mut NormInput<D>)>,
     block: Option<&'a mut D::Buf>,
 }
 
@@ -211,16 +211,17 @@ impl<'a, D: Device> LayerPass<'a, D> {
             ],
         };
         let (q_to, k_to) = match &mut saved.raw_heads {
-            Some(raw) => (raw.q.first_mut(q_len), raw.k.first_mut(kv_len)),
+            Some([q, k]) => (q.x.first_mut(q_len), k.x.first_mut(kv_len)),
             None => (q.again(), k.again()),
         };
         let is_normed = p.attn_norms[0].is_some();
         let x = if is_normed { &saved.attn_norm } else { x }.first(rows * c.hidden);
         p.q.forward(self.input(x, low), q_to);
         Linear::forward_both([&p.k, &p.v], self.input(x, low), [k_to, v]);
-        if let (Some(raw), Some([q_norm, k_norm])) = (&mut saved.raw_heads, &p.qk_norm) {
-            self.norm(q_norm, raw.q.first(q_len), q, &mut raw.q_inverse, None);
-            self.norm(k_norm, raw.k.first(kv_len), k, &mut raw.k_inverse, None);
+        if let (Some(raw), Some(norms)) = (&mut saved.raw_heads, &p.qk_norm) {
+            for ((norm, raw), y) in norms.iter().zip(raw).zip([q, k]) {
+                self.norm(norm, raw.x.first(y.len), y, &mut raw.inverse, None);
+            }
         }
         let heads = match heads {
             Some([q, k, v]) => Heads::Stored {
@@ -331,13 +332,11 @@ impl<'a, D: Device> LayerPass<'a, D> {
             let heads = Heads::Backward([dq, d.k.first_mut(rows * kv_dim)]);
             device.rope(self.shape, angles, self.positions, heads);
         }
-        if let (Some(raw), Some([q_norm, k_norm])) = (&saved.raw_heads, &p.qk_norm) {
-            for (norm, dim, x, inverse, dy, to) in [
-                (q_norm, q_dim, &raw.q, &raw.q_inverse, &d.q, &mut saved.q),
-                (k_norm, kv_dim, &raw.k, &raw.k_inverse, &d.k, &mut saved.k),
-            ] {
+        if let (Some(raw), Some(norms)) = (&saved.raw_heads, &p.qk_norm) {
+            let ends = [(q_dim, &d.q, &mut saved.q), (kv_dim, &d.k, &mut saved.k)];
+            for ((norm, raw), (dim, dy, to)) in norms.iter().zip(raw).zip(ends) {
                 let len = rows * dim;
-                let normed = Normed { norm, x: x.first(len), inverse };
+                let normed = Normed { norm, x: raw.x.first(len), inverse: &raw.inverse };
                 let (onto, dx) = (Accumulate::Nothing, to.first_mut(len));
                 self.norm_grad(normed, dy.first(len), onto, dx, pass);
             }
@@ -424,7 +423,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
     /// they differ.
     fn leave_grad<'b>(
         &self,
-        norm: Option<(&Vector<D>, &BlockOutput<D>)>,
+        norm: Option<(&Vector<D>, &NormInput<D>)>,
         [resid, scaled]: [&'b mut D::Buf; 2],
         block: Option<&'b mut D::Buf>,
         pass: &mut Backward<'_, D>,

@@ -297,7 +297,7 @@ fn a_written_folder_holds_what_pefts_own_does() {
         theirs.add_to(&mut model, &fingerprint).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let note = AdapterNote { base: "the/base", folder: "a", fingerprint: &fingerprint };
-        write_adapter(folder.path(), &model, note, &[("tokenizer.json", b"{}")]).unwrap();
+        write_adapter(folder.path(), &model, note, &[("tokenizer.json", b"{}".to_vec())]).unwrap();
         let file = |dir: &Path| tensors(&dir.join("adapter_model.safetensors"));
         assert_eq!(file(folder.path()), file(&adapter_dir(name)), "{name}");
         let (ours, peft) = (
