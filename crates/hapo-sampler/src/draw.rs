@@ -2,7 +2,7 @@
 
 use hapo_kernels::{DrawRow, DrawnToken};
 
-use crate::bad_field::{BadField, refuse};
+use crate::request::{BadField, refuse};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decoding {

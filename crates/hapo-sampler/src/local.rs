@@ -94,15 +94,6 @@ pub struct Details {
     pub finish: FinishReason,
 }
 
-/// Samples every request's completions; the result is in the order of the requests.
-pub fn sample<D: Device>(
-    model: &Model<D>,
-    requests: &[GroupRequest<'_>],
-    settings: &SampleSettings<'_>,
-) -> Result<Vec<Sampled>, Refusal> {
-    collect(requests, |finished| sample_each(model, requests, settings, None, finished))
-}
-
 /// The texts of completions while they are sampled.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
@@ -114,25 +105,19 @@ pub struct Watch<'a> {
     pub progress: &'a dyn Fn(f64),
 }
 
-/// As [`sample`], with reports of progress, and a completion ends as well with the token after which its text contains one
-/// of `watch`'s strings. All tokens are kept; [`ChatFormat::text_before`](crate::ChatFormat::text_before) cuts the text.
-pub fn sample_watched<D: Device>(
+/// Samples every request's completions; the result is in the order of the requests. With `watch` progress is reported,
+/// and a completion ends as well with the token after which its text contains one of the strings. All tokens are kept;
+/// [`ChatFormat::text_before`](crate::ChatFormat::text_before) cuts the text.
+pub fn sample<D: Device>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
-    watch: Watch<'_>,
-) -> Result<Vec<Sampled>, Refusal> {
-    collect(requests, |finished| sample_each(model, requests, settings, Some(watch), finished))
-}
-
-fn collect(
-    requests: &[GroupRequest<'_>],
-    run: impl FnOnce(&mut dyn FnMut(usize, Sampled) -> Result<(), Refusal>) -> Result<(), Refusal>,
+    watch: Option<Watch<'_>>,
 ) -> Result<Vec<Sampled>, Refusal> {
     let mut groups: Vec<Option<Sampled>> = requests.iter().map(|_| None).collect();
-    run(&mut |index, it| {
+    sample_each(model, requests, settings, watch, |index, it| {
         groups[index] = Some(it);
-        Ok(())
+        Ok::<_, Refusal>(())
     })?;
     let groups = groups.into_iter();
     Ok(groups.map(|it| it.expect("every request is finished once")).collect())
@@ -152,7 +137,7 @@ pub fn cache_tokens<D: Device>(
         + prompts * KvCache::<D>::cost(longest_prompt)
 }
 
-/// As [`sample_watched`], but hands over each group, with the index of its request, as soon as its last completion has
+/// As [`sample`], but hands over each group, with the index of its request, as soon as its last completion has
 /// ended. Memory holds the cache, the prompts, and the groups in progress.
 pub fn sample_each<D: Device, E: From<Refusal>>(
     model: &Model<D>,
@@ -258,18 +243,13 @@ struct Begun {
 impl Begun {
     fn new(request: &GroupRequest<'_>) -> Self {
         let left = request.completions;
-        Self { completions: vec![unsampled(); left], left }
+        Self { completions: vec![Default::default(); left], left }
     }
 
     fn into_group(self, request: &GroupRequest<'_>) -> Sampled {
         let (rollouts, details) = self.completions.into_iter().unzip();
         Sampled { group: SampledGroup::new(request.prompt, request.completions, rollouts), details }
     }
-}
-
-fn unsampled() -> (Rollout, Details) {
-    let rollout = Rollout::default();
-    (rollout, Details::default())
 }
 
 fn push(rollout: &mut Rollout, details: &mut Details, drawn: DrawnToken) {
@@ -320,7 +300,7 @@ mod tests {
             .zip(0..)
             .map(|(tokens, id)| GroupRequest::new(PromptId(id), tokens, 5))
             .collect();
-        sample(&model(threads), &requests, &settings(max_sequences, temperature)).unwrap()
+        sample(&model(threads), &requests, &settings(max_sequences, temperature), None).unwrap()
     }
 
     #[test]
@@ -375,7 +355,7 @@ mod tests {
         let whole = GroupRequest::new(PromptId(0), &prompts[2], 9);
         let given = GroupRequest { given: 4, ..whole };
         let settings = SampleSettings { stop: &[], ..settings(64, 1.0) };
-        let sampled = sample(&model, &[whole, given], &settings).unwrap();
+        let sampled = sample(&model, &[whole, given], &settings, None).unwrap();
         for (whole, given) in sampled[0].group.rollouts().iter().zip(sampled[1].group.rollouts()) {
             assert_eq!((whole.tokens.len(), given.tokens.len()), (24, 20));
             assert_eq!(whole.tokens[..20], given.tokens);
@@ -386,13 +366,13 @@ mod tests {
     #[test]
     fn a_request_that_cannot_be_served_is_an_error() {
         let request = GroupRequest::new(PromptId(0), &[], 1);
-        let refused = sample(&model(1), &[request], &settings(1, 1.0)).unwrap_err();
+        let refused = sample(&model(1), &[request], &settings(1, 1.0), None).unwrap_err();
         assert_eq!(refused.cause::<InGroup>().unwrap().index, 0);
         let request = GroupRequest::new(PromptId(0), &[9999], 1);
-        let refused = sample(&model(1), &[request], &settings(1, 1.0)).unwrap_err();
+        let refused = sample(&model(1), &[request], &settings(1, 1.0), None).unwrap_err();
         let expected = "request 0: prompt: expected tokens below 384, the size of the vocabulary, got 9999 at position 0";
         assert_eq!(refused.to_string(), expected);
         assert_eq!(refused.cause::<BadField>().unwrap().field, "prompt");
-        assert_eq!(sample(&model(1), &[], &settings(1, 1.0)).unwrap(), Vec::<Sampled>::new());
+        assert_eq!(sample(&model(1), &[], &settings(1, 1.0), None).unwrap(), Vec::<Sampled>::new());
     }
 }

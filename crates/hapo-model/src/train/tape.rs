@@ -11,7 +11,7 @@
 use hapo_core::Refusal;
 use hapo_kernels::{Buffer, Counting, Device, NumberFormat};
 
-use crate::batch::{BatchLimits, PackedBatch, Prepared, prepare};
+use crate::batch::{PackedBatch, Prepared, prepare};
 use crate::config::Config;
 use crate::gradients::Gradients;
 use crate::head::{Head, Outputs, chunk_rows};
@@ -150,7 +150,7 @@ impl<D: Device> Tape<D> {
     /// A batch that does not fit the model ([`PackedBatch`] says how it must be), or no memory.
     pub fn forward(&mut self, model: &Model<D>, batch: &PackedBatch) -> Result<Outputs, Refusal> {
         self.prepared = None;
-        let prepared = prepare(&model.device, batch, limits(model))?;
+        let prepared = prepare(model, batch)?;
         self.reserve_body(model, prepared.rows)?;
         self.reserve_head(model, prepared.head_row_count, prepared.order.len())?;
         let chunk = self.chunk_rows(model);
@@ -222,7 +222,7 @@ impl<D: Device> Tape<D> {
         batch.push(tokens, None);
         let rows = (0..tokens.len() as u32).collect();
         self.prepared = None;
-        let prepared = prepare(&model.device, &batch, limits(model))?;
+        let prepared = prepare(model, &batch)?;
         self.reserve_body(model, prepared.rows)?;
         self.reserve_head(model, tokens.len(), 1)?;
         let body = self.body.as_mut().expect("the body was reserved");
@@ -265,10 +265,6 @@ pub struct Reading<D: Device> {
     layers: usize,
     /// Rows whose logits were handed over.
     done: usize,
-}
-
-fn limits<D: Device>(model: &Model<D>) -> BatchLimits {
-    BatchLimits { vocabulary: model.config.vocab_size, positions: model.positions() }
 }
 
 /// A layer as training runs it: keys and values are read as attention has them.
@@ -358,6 +354,7 @@ impl<D: Device> Body<D> {
         self.gradient = Some((d, d_low));
     }
 }
+
 fn no_forward() -> Refusal {
     Refusal::bug("the tape holds no forward pass")
 }

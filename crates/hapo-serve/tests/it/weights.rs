@@ -101,7 +101,7 @@ fn sampled(model: &Model<Cpu>, usable_vocab: usize) -> Sampled {
         step: 6,
     };
     let request = GroupRequest::new(PromptId(1 << 60), &PROMPT, 3);
-    sample(model, &[request], &settings).unwrap().remove(0)
+    sample(model, &[request], &settings, None).unwrap().remove(0)
 }
 
 /// The request for them.
