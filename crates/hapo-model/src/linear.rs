@@ -24,23 +24,14 @@ pub(crate) type TensorMut<'a, D> = NumbersMut<'a, <D as Device>::Buf, <D as Devi
 #[derive(Debug)]
 pub(crate) struct Vector<D: Device> {
     numbers: D::Buf,
-    place: Range,
-    is_trained: bool,
+    /// Among the parameters.
+    pub(crate) place: Range,
 }
 
 impl<D: Device> Vector<D> {
     pub(crate) fn new(device: &D, param: &Param) -> Result<Self, Refusal> {
         let numbers = device.alloc(param.len, NumberFormat::F32)?;
-        Ok(Self { numbers, place: param.place(), is_trained: true })
-    }
-
-    /// Where it is among the trained parameters, if it is trained.
-    pub(crate) fn place(&self) -> Option<Range> {
-        self.is_trained.then_some(self.place)
-    }
-
-    pub(crate) fn set_trained(&mut self, is_trained: bool) {
-        self.is_trained = is_trained;
+        Ok(Self { numbers, place: param.place() })
     }
 
     pub(crate) fn all(&self) -> Span<'_, D::Buf> {
@@ -75,8 +66,7 @@ pub(crate) struct Linear<D: Device> {
     weight: D::Weight,
     /// Inputs and outputs; rows and columns of an embedding that is looked up.
     shape: [usize; 2],
-    place: Range,
-    is_trained: bool,
+    pub(crate) place: Range,
     pub(crate) bias: Option<Vector<D>>,
     pair: Option<Pair<D>>,
 }
@@ -102,19 +92,7 @@ impl<D: Device> Linear<D> {
     pub(crate) fn new(device: &D, param: &Param, held: Held) -> Result<Self, Refusal> {
         let shape = param.held_shape();
         let weight = D::Weight::zeros(device, shape, held)?;
-        let place = param.place();
-        Ok(Self { weight, shape, place, is_trained: true, bias: None, pair: None })
-    }
-
-    /// Where the matrix is among the trained parameters, if it is trained.
-    pub(crate) fn place(&self) -> Option<Range> {
-        self.is_trained.then_some(self.place)
-    }
-
-    /// Lets updates move the matrix and the bias, or not.
-    pub(crate) fn set_trained(&mut self, is_trained: bool) {
-        self.is_trained = is_trained;
-        self.bias.iter_mut().for_each(|it| it.set_trained(is_trained));
+        Ok(Self { weight, shape, place: param.place(), bias: None, pair: None })
     }
 
     pub(crate) fn with_bias(self, bias: Option<Vector<D>>) -> Self {
@@ -266,8 +244,8 @@ impl<D: Device> Linear<D> {
         dy: Span<D::Buf>,
     ) {
         let ([inputs, outputs], device) = (self.shape, pass.device);
-        if let Some(place) = self.place() {
-            pass.gradients.add_product(device, place, self.shape_for(x), x, dy);
+        if pass.gradients.are_of_weights() {
+            pass.gradients.add_product(device, self.place, self.shape_for(x), x, dy);
         }
         if let Some(pair) = &self.pair {
             let rows = x.len / pair.inputs;

@@ -98,11 +98,6 @@ impl<D: Device> Layer<D> {
         [q, k, v, o, gate, up, down]
     }
 
-    fn norms_mut(&mut self) -> impl Iterator<Item = &mut Vector<D>> {
-        let Self { attn_norms, qk_norm, mlp_norms, .. } = self;
-        attn_norms.iter_mut().chain(mlp_norms).flatten().chain(qk_norm.iter_mut().flatten())
-    }
-
     /// Its tensors in the order of the layout.
     fn tensors(&self) -> impl Iterator<Item = Tensor<'_, D>> {
         let heads = self.qk_norm.iter().flatten().map(Vector::tensor);
@@ -428,19 +423,7 @@ impl<D: Device> Model<D> {
         }
         drop(places);
         self.adapter = Some((shape, layout));
-        self.set_trained(false);
         Ok(())
-    }
-
-    /// Lets updates move the weights beside an adapter, or not.
-    fn set_trained(&mut self, is_trained: bool) {
-        let Self { embedding, layers, norm, head, .. } = self;
-        for layer in layers {
-            layer.norms_mut().for_each(|it| it.set_trained(is_trained));
-            layer.linears_mut().into_iter().for_each(|it| it.set_trained(is_trained));
-        }
-        norm.set_trained(is_trained);
-        embedding.iter_mut().chain([head]).for_each(|it| it.set_trained(is_trained));
     }
 
     pub fn adapter(&self) -> Option<&LoraShape> {
@@ -462,7 +445,6 @@ impl<D: Device> Model<D> {
             linear.merge_pair(&self.device)?;
         }
         self.adapter = None;
-        self.set_trained(true);
         Ok(self.device.check()?)
     }
 
@@ -557,9 +539,10 @@ impl<D: Device> Model<D> {
     ) {
         times(&self.device, dx.again(), self.config.decoder.multipliers.embedding);
         let dx = dx.buf.at(dx.offset, dx.len);
-        let Some(place) = self.embedding().place() else {
+        if !gradients.are_of_weights() {
             return;
-        };
+        }
+        let place = self.embedding().place;
         let to = match self.embedding {
             // The head's gradient is there already.
             None => gradients.at_mut(place),

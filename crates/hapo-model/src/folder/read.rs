@@ -91,11 +91,8 @@ pub fn read_config(dir: &Path) -> Result<ParsedConfig, Refusal> {
     }
     let text = read_bounded(&config_file, MAX_JSON_BYTES)?;
     let generation_file = dir.join(GENERATION);
-    let generation = if is_there(&generation_file)? {
-        Some(read_bounded(&generation_file, MAX_JSON_BYTES)?)
-    } else {
-        None
-    };
+    let read = || read_bounded(&generation_file, MAX_JSON_BYTES);
+    let generation = is_there(&generation_file)?.then(read).transpose()?;
     let generation = (generation.as_deref()).map(|text| (generation_file.as_path(), text));
     config_json::parse(&config_file, &text, generation)
 }

@@ -312,7 +312,8 @@ impl<'a, D: Device> LayerPass<'a, D> {
     ) {
         let (offset, w) = (self.config.decoder.norm_offset(), norm.all());
         let inverse = inverse.first(x.len / w.len);
-        self.device.rms_norm_grad(offset, x, w, inverse, dy, onto, dx, of_norm(pass, norm));
+        let dw = pass.gradients.of_norm(pass.device, norm.place);
+        self.device.rms_norm_grad(offset, x, w, inverse, dy, onto, dx, dw);
     }
 
     /// Gradient of [`LayerPass::qkv`]: from the gradients of q, k and v to that of `attn_norm` in `d.norm`.
@@ -352,7 +353,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
             linear.input_grad(pass, dy, onto_first(i), dx);
             linear.weight_grad(pass, x, dy);
             if let Some(bias) = &linear.bias {
-                pass.gradients.add_bias(device, bias.place(), dy);
+                pass.gradients.add_bias(device, bias.place, dy);
             }
         }
     }
@@ -452,13 +453,6 @@ impl<'a, D: Device> LayerPass<'a, D> {
     fn dims(&self) -> (usize, usize) {
         (self.shape.q_dim(), self.shape.kv_dim())
     }
-}
-
-fn of_norm<'b, D: Device>(
-    pass: &'b mut Backward<'_, D>,
-    norm: &Vector<D>,
-) -> hapo_kernels::SpanMut<'b, D::Buf> {
-    pass.gradients.of_norm(pass.device, norm.place(), norm.all().len)
 }
 
 /// The first of several products overwrites their sum.
