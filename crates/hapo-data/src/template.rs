@@ -61,12 +61,6 @@ impl<'a> TemplateChoice<'a> {
     }
 }
 
-impl From<&'static Template> for TemplateChoice<'_> {
-    fn from(template: &'static Template) -> Self {
-        Self::named(template.name)
-    }
-}
-
 #[derive(Debug, Clone)]
 pub enum PromptTemplate {
     /// One of [`TEMPLATES`].

@@ -212,7 +212,7 @@ impl Engine {
         let made = || -> anyhow::Result<Vec<Vec<Rollout>>> {
             let requests: Vec<_> =
                 prompts.iter().map(|it| GroupRequest::new(it.id, &it.tokens, sampling.n)).collect();
-            let sampled = sample(&self.trainer().model, &requests, &settings)?;
+            let sampled = sample(&self.trainer().model, &requests, &settings, None)?;
             let text = |it: &hapo_core::Rollout| {
                 Ok(Rollout { text: self.chat.text(&it.tokens)?, rollout: it.clone() })
             };

@@ -137,10 +137,6 @@ impl<'a, D: Device> Engine<'a, D> {
             + workspace_bytes(model, limits.max_sequences, limits.prefill_tokens, prompts)
     }
 
-    pub fn limits(&self) -> EngineLimits {
-        self.limits
-    }
-
     pub fn running(&self) -> usize {
         self.running.len()
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::reading::Reading;
-use super::unread::Unread;
+use super::unread::{Unread, count};
 use super::{Example, first_bytes};
 use crate::container::{self, Container, Opened, RawRow, RawRows};
 use crate::layouts::{self, DATASET_LAYOUTS, Layout, NamedColumns};
@@ -177,14 +177,14 @@ impl<'a> Rows<'a> {
             if !is_known(name) {
                 self.unread.add(name, value);
             } else if columns.is_none() && layout.leaves_out(name, value) {
-                self.unread.add_label(name);
+                count(&mut self.unread.labels_left_out, name);
             } else if matches!(value, Value::Object(_)) {
                 self.unread.add_questions(name, value);
             }
         }
         // The layout may have read another column as the problem.
         if let Some(it) = whole.filter(|it| !example.problem.contains(&it.question)) {
-            it.parts.iter().for_each(|name| self.unread.add_question(name));
+            it.parts.iter().for_each(|name| count(&mut self.unread.unread_questions, name));
         }
         self.set_id(&mut example)?;
         Ok(Some(example))

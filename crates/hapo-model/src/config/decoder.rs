@@ -1,6 +1,7 @@
 //! The parts in which decoders of one size differ.
 
 use hapo_kernels::Activation;
+use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoder {
@@ -158,7 +159,7 @@ pub enum Scaling {
 
 /// `rope_type = "llama3"`: low frequencies are divided by `factor`, high ones kept, those between
 /// interpolated.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Llama3Scaling {
     /// Stretch of the lowest frequencies.
     pub factor: f64,
@@ -167,12 +168,13 @@ pub struct Llama3Scaling {
     /// Wavelengths below `original_max_positions / high_freq_factor` are kept.
     pub high_freq_factor: f64,
     /// Context length of the model before stretching.
+    #[serde(rename = "original_max_position_embeddings")]
     pub original_max_positions: usize,
 }
 
 /// `rope_type = "yarn"` (<https://arxiv.org/abs/2309.00071>): the same by a ramp over the pairs of a head, and a factor
 /// on q and k.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct YarnScaling {
     pub factor: f64,
     /// Frequencies that turn more often than this in the original context are kept.
@@ -181,6 +183,7 @@ pub struct YarnScaling {
     pub beta_slow: f64,
     /// The factor on cosines and sines; 0.1 · ln `factor` + 1 where the file has none.
     pub attention_factor: Option<f64>,
+    #[serde(rename = "original_max_position_embeddings")]
     pub original_max_positions: usize,
 }
 

@@ -195,7 +195,8 @@ fn rope(gguf: &Gguf, keys: &mut Map<String, Json>, fields: &mut Json) -> Result<
     if let (Some(long), Some(short)) = (long, short) {
         // The factor on q and k follows from the two lengths.
         key("attn_factor");
-        scaling = json!({ "rope_type": "longrope", "long_factor": long, "short_factor": short });
+        scaling["rope_type"] = json!("longrope");
+        (scaling["long_factor"], scaling["short_factor"]) = (json!(long), json!(short));
     } else if let Some(divisors) = gguf.numbers(FREQUENCIES)? {
         scaling = llama3(gguf, &divisors, fields["rope_theta"].as_f64().unwrap_or(1e4))?;
     } else {

@@ -64,7 +64,6 @@ pub(crate) struct LayerActivations<D: Device> {
     pub(crate) attn_norm: D::Buf,
     pub(crate) attn_norm_inverse: D::Buf,
     /// q and k before the norm of their heads, where there is one.
-    /// q and k before the norm of their heads.
     pub(crate) raw_heads: Option<[NormInput<D>; 2]>,
     pub(crate) q: D::Buf,
     pub(crate) k: D::Buf,
