@@ -1,8 +1,9 @@
 //! How the next token is drawn from a row of logits.
 
-use hapo_kernels::{DrawRow, DrawnToken};
+use std::fmt::Display;
 
-use crate::request::{BadField, refuse};
+use hapo_core::Refusal;
+use hapo_kernels::{DrawRow, DrawnToken};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decoding {
@@ -94,6 +95,29 @@ fn in_range(valid: bool, field: &'static str, expected: &str, got: f32) -> Resul
 /// When the row or `usable_vocab` is empty.
 pub fn draw(logits: &[f32], decoding: Decoding, uniform: f64, usable_vocab: usize) -> DrawnToken {
     hapo_kernels::draw(logits, decoding.row(uniform), usable_vocab)
+}
+
+/// A refused field of a request, which a server names in its answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: expected {expected}, got {got}")]
+pub struct BadField {
+    pub field: &'static str,
+    pub expected: String,
+    pub got: String,
+}
+
+impl From<BadField> for Refusal {
+    fn from(bad: BadField) -> Self {
+        Self::because(bad)
+    }
+}
+
+pub(crate) fn refuse(
+    field: &'static str,
+    expected: impl Display,
+    got: impl Display,
+) -> Result<(), BadField> {
+    Err(BadField { field, expected: expected.to_string(), got: got.to_string() })
 }
 
 #[cfg(test)]

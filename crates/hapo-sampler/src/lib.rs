@@ -18,7 +18,7 @@ mod score;
 mod text;
 
 pub use chat_format::{ChatFormat, choose_template};
-pub use draw::{Decoding, Truncation, draw};
+pub use draw::{BadField, Decoding, Truncation, draw};
 pub use engine::{Engine, MAX_PREFILL_PROMPTS};
 pub use kv_memory::{KvMemory, Longest, TooLittleKvMemory};
 pub use local::{
@@ -26,7 +26,7 @@ pub use local::{
     sample_each,
 };
 pub use request::{
-    BadField, EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,
+    EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,
     SpecialTokens,
 };
 pub use score::{ScoredToken, Scoring, score};

@@ -1,11 +1,9 @@
 //! The requests to an engine, and its events.
 
-use std::fmt::Display;
-
-use hapo_core::{PromptId, Refusal, RngStream};
+use hapo_core::{PromptId, RngStream};
 use hapo_kernels::DrawnToken;
 
-use crate::Decoding;
+use crate::draw::{BadField, Decoding, refuse};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
@@ -170,27 +168,4 @@ impl Request {
         }
         Ok(())
     }
-}
-
-/// A refused field of a request, which a server names in its answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: expected {expected}, got {got}")]
-pub struct BadField {
-    pub field: &'static str,
-    pub expected: String,
-    pub got: String,
-}
-
-impl From<BadField> for Refusal {
-    fn from(bad: BadField) -> Self {
-        Self::because(bad)
-    }
-}
-
-pub(crate) fn refuse(
-    field: &'static str,
-    expected: impl Display,
-    got: impl Display,
-) -> Result<(), BadField> {
-    Err(BadField { field, expected: expected.to_string(), got: got.to_string() })
 }

@@ -31,5 +31,4 @@ pub use read::{
     Fingerprint, ModelFolder, is_model, open, read_chat_files, read_config, read_tokenizer_files,
     read_weights,
 };
-pub(crate) use weight_file::Entry;
 pub use write::{Layout, Summed, write, write_file, write_gguf};

@@ -16,7 +16,7 @@ use crate::checksums::{DIFFERS, broken, checksum_of};
 use crate::config::Config;
 use crate::config::dtype::Dtype;
 use crate::files::{RELOAD, excerpt, io, malformed, read_exact_at, refused};
-use crate::gguf::{Change, Encoding, Gguf};
+use crate::gguf::{Change, Encoding, Entry, Gguf};
 
 /// A header of 1024 layers takes about 2 MB.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
@@ -34,19 +34,6 @@ pub(super) struct WeightFile {
     blocks: Vec<u64>,
     pub(super) tensors: BTreeMap<String, Entry>,
     pub(super) metadata: BTreeMap<String, String>,
-}
-
-/// A tensor of a header; the range counts from the start of the file.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    /// The format as the file names it.
-    pub(crate) dtype: String,
-    pub(crate) encoding: Option<Encoding>,
-    pub(crate) change: Change,
-    /// Rows first.
-    pub(crate) shape: Vec<u64>,
-    pub(crate) start: usize,
-    pub(crate) end: usize,
 }
 
 /// A tensor that has been checked against the configuration.

@@ -12,10 +12,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json, json};
 
 use super::blocks::Encoding;
-use super::{Change, find};
+use super::{Change, Entry, find};
 use crate::fields::shown;
 use crate::files::{RELOAD, excerpt, io, malformed, read_exact_at, refused};
-use crate::folder::Entry;
 
 /// Tensors start at multiples of this, unless `general.alignment` says otherwise.
 pub(super) const ALIGNMENT: usize = 32;

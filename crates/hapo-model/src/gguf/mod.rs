@@ -22,7 +22,6 @@ use crate::config::Config;
 use crate::config_json::{self, ParsedConfig};
 use crate::fields::from_value;
 use crate::files::{Companions, in_file, io, refused};
-use crate::folder::Entry;
 use architecture::Architecture;
 
 pub(crate) use blocks::Encoding;
@@ -87,6 +86,19 @@ impl Gguf {
             })
             .collect())
     }
+}
+
+/// A tensor of a header; the range counts from the start of the file.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    /// The format as the file names it.
+    pub(crate) dtype: String,
+    pub(crate) encoding: Option<Encoding>,
+    pub(crate) change: Change,
+    /// Rows first.
+    pub(crate) shape: Vec<u64>,
+    pub(crate) start: usize,
+    pub(crate) end: usize,
 }
 
 /// What a file of this architecture does to a folder's numbers.

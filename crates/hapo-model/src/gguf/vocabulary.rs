@@ -7,9 +7,11 @@ use hapo_core::Refusal;
 use serde_json::{Value as Json, json};
 
 use super::tokens::{BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, UNUSED, USER_DEFINED, skeletons};
-use super::write::Keys;
 use crate::config::Config;
 use crate::files::{excerpt, refused};
+
+/// Keys with their values, in the order of the file.
+pub(super) type Keys = Vec<(String, Json)>;
 
 pub(super) fn keys(
     path: &Path,

@@ -7,16 +7,14 @@ use serde_json::{Map, Value as Json, json};
 
 use super::architecture::{ARCHITECTURES, Architecture, KEYS, llama3_divisors, name};
 use super::file::ALIGNMENT;
-use super::{Change, Encoding, vocabulary};
+use super::vocabulary::{self, Keys};
+use super::{Change, Encoding};
 use crate::config::decoder::Scaling;
 use crate::config::dtype::Dtype;
 use crate::config::rope::long_factor;
 use crate::config::{Config, TensorSpec};
 use crate::config_json::render;
 use crate::files::refused;
-
-/// Keys with their values, in the order of the file.
-pub(super) type Keys = Vec<(String, Json)>;
 
 /// What stands before the tensors' bytes, and the tensors in the order of those.
 pub(crate) struct Header {
