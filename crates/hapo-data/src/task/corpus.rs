@@ -85,6 +85,7 @@ impl Corpus {
         for part in &mixture.families {
             let family = find_family(&part.family)?;
             let levels = part.level_weights.len();
+            family.check_level(levels as u32)?;
             let shares = part.teacher_shares.len();
             let sum: f64 = part.level_weights.iter().sum();
             let not_negative = |it: f64| it.is_finite() && it >= 0.0;
@@ -108,7 +109,6 @@ impl Corpus {
                 let what = format!("{what} of `{}` in the mixture", family.name);
                 return Err(Refusal::input(format!("{what}: expected {expected}, got {got}")));
             }
-            family.check_level(levels as u32)?;
             for (level, (weight, teacher_share)) in
                 (1..).zip(part.level_weights.iter().zip(&part.teacher_shares))
             {
