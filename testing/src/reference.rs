@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use hapo_core::Refusal;
 use hapo_kernels::Device;
-use hapo_model::{KvCache, Model, Outputs, PackedBatch, Tape, Target};
+use hapo_model::{KvCache, Model, NextToken, Outputs, PackedBatch, SeqSlot, Tape, Target};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
@@ -115,6 +116,22 @@ pub fn assert_outputs<D: Device>(
     expected(name).into_iter().map(check).collect()
 }
 
+/// Feeds one token to each sequence: the logits that follow, `[rows, vocabulary]`.
+pub fn decode<D: Device>(
+    cache: &mut KvCache<D>,
+    model: &Model<D>,
+    rows: &[(SeqSlot, u32)],
+    logits: &mut Vec<f32>,
+) -> Result<(), Refusal> {
+    let next = cache.decode_next(model, rows, &vec![None; rows.len()], 1)?;
+    logits.clear();
+    for it in next {
+        let NextToken::Logits(row) = it else { unreachable!("no draw was wanted") };
+        logits.extend(row);
+    }
+    Ok(())
+}
+
 /// Asserts that all prompts, decoded together, are continued greedily as recorded.
 pub fn assert_greedy<D: Device>(model: &Model<D>, name: &str) {
     let vocabulary = model.config().vocab_size;
@@ -132,7 +149,7 @@ pub fn assert_greedy<D: Device>(model: &Model<D>, name: &str) {
     while !sequences.is_empty() {
         let rows: Vec<_> =
             sequences.iter().map(|(slot, tokens, _)| (*slot, *tokens.last().unwrap())).collect();
-        cache.decode(model, &rows, &mut logits).unwrap();
+        decode(&mut cache, model, &rows, &mut logits).unwrap();
         for ((_, tokens, _), row) in sequences.iter_mut().zip(logits.chunks(vocabulary)) {
             tokens.push(argmax(row));
         }

@@ -13,6 +13,7 @@ use hapo_kernels::{
     Accumulate, Buffer, Compute, Device, DeviceError, Held, MatShape, Matrix, NumberFormat, Numbers,
 };
 use hapo_model::{ActivationCheckpointing, KvCache, LoraShape, Projection};
+use hapo_testing::reference::decode;
 use hapo_testing::reference::{assert_greedy, assert_logits, load};
 
 /// Set in the process of a test's body.
@@ -155,7 +156,7 @@ on_stand_in!(a_layer_of_decoding_is_twelve_launches, [""], || {
         let begun = || it.get("launches") + it.get("products");
         let mut logits = Vec::new();
         let before = begun();
-        cache.decode(&model, &[(slot, 4)], &mut logits).unwrap();
+        decode(&mut cache, &model, &[(slot, 4)], &mut logits).unwrap();
         // Beside the layers: embedding, norm, head, and the step's keys and values.
         let layers = model.config().layers as i64;
         assert_eq!(begun() - before, layers * of_layer + 4, "{name}");
@@ -179,7 +180,7 @@ on_stand_in!(steps_that_repeat_are_begun_by_one_call, ["", "pools=0", "refuse_gr
             let fed: Vec<_> =
                 slots[..rows].iter().map(|slot| (*slot, (step * 7 % 300) as u32)).collect();
             let before = it.get("launches") + it.get("blas_calls");
-            cache.decode(&model, &fed, &mut logits).unwrap();
+            decode(&mut cache, &model, &fed, &mut logits).unwrap();
             calls.push(it.get("launches") + it.get("blas_calls") - before);
         }
         assert_eq!(it.get("captured_wrongly"), 0);
@@ -215,7 +216,7 @@ fn graphs_change_no_bit() {
         for step in 0..60_usize {
             let rows = 9 - step / 20;
             let fed: Vec<_> = slots[..rows].iter().map(|slot| (*slot, step as u32)).collect();
-            cache.decode(&model, &fed, &mut logits).unwrap();
+            decode(&mut cache, &model, &fed, &mut logits).unwrap();
             for logit in &logits {
                 sum = sum.wrapping_mul(31).wrapping_add(u64::from(logit.to_bits()));
             }

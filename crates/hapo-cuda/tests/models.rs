@@ -14,6 +14,7 @@ use hapo_model::{
     Projection, Tape,
 };
 use hapo_sampler::{Decoding, Engine, EngineLimits, EventKind, Request, RngKey, Truncation};
+use hapo_testing::reference::decode;
 use hapo_testing::reference::{assert_greedy, assert_logits, assert_outputs, gap, load};
 use hapo_testing::{fixtures, model_dir};
 use support::Machine;
@@ -99,7 +100,7 @@ fn rows_that_nobody_reads_change_nothing() {
                 .collect();
             let mut rest = &fed[..];
             for &size in sizes {
-                cache.decode(&model, &rest[..size], &mut logits).unwrap();
+                decode(&mut cache, &model, &rest[..size], &mut logits).unwrap();
                 bits.extend(logits.iter().map(|it| it.to_bits()));
                 rest = &rest[size..];
             }
@@ -232,7 +233,7 @@ fn decoded_logits<D: Device>(model: &Model<D>) -> Vec<f32> {
     let (prompt, mut all) = read.expect("the prompt is complete");
     let slot = cache.fork(prompt, 8).unwrap();
     let mut logits = Vec::new();
-    cache.decode(model, &[(slot, 5)], &mut logits).unwrap();
+    decode(&mut cache, model, &[(slot, 5)], &mut logits).unwrap();
     all.extend(logits);
     all
 }
@@ -400,7 +401,7 @@ fn decoding_is_training_read_token_by_token() {
         let mut logits = Vec::new();
         for (i, &token) in tokens.iter().enumerate().skip(21) {
             let rows = [(other, 5), (own, token)];
-            cache.decode(&model, &rows, &mut logits).unwrap();
+            decode(&mut cache, &model, &rows, &mut logits).unwrap();
             let off = gap(&logits[vocabulary..], row(i));
             assert!(off <= near, "{name}, position {i}: {off} of {largest}");
         }
@@ -515,7 +516,7 @@ fn bf16_products_stay_near() {
     let prompt = cache.prefill(&model, &[&tokens[..9]]).unwrap().slots[0];
     let (slot, mut logits) = (cache.fork(prompt, 32).unwrap(), Vec::new());
     for (i, &token) in tokens.iter().enumerate().skip(9) {
-        cache.decode(&model, &[(slot, token)], &mut logits).unwrap();
+        decode(&mut cache, &model, &[(slot, token)], &mut logits).unwrap();
         let row = &rounded[i * logits.len()..(i + 1) * logits.len()];
         let off = gap(&logits, row);
         assert!(off < 0.01 * largest, "position {i}: {off} of {largest}");

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A problem, its answer, and how teachers solve it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Example {
     /// Unique in its dataset.
@@ -78,7 +77,6 @@ pub fn with_thought(thought: &str, text: &str) -> String {
 pub(crate) const THINK: &str = "<think>\n";
 pub(crate) const THOUGHT: &str = "\n</think>\n\n";
 
-/// One turn of a dialogue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Message {
     /// `system`, `user` or `assistant`, or whatever else the template knows.

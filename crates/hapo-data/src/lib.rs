@@ -43,7 +43,7 @@ pub use template::{
     CHAT, CHAT_ORIGIN, ChatPrompt, EndOfTurn, PromptTemplate, TEMPLATES, Template, TemplateChoice,
     find_template, jinja, render, teacher_prompt, template_hash, with_hint,
 };
-pub use write::{Format, VERL_SOURCE, Writer, Written, write_file, write_row};
+pub use write::{Format, VERL_SOURCE, Writer, Written, write_row};
 
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,6 @@ pub enum Row {
     Bad(BadRow),
 }
 
-/// Why a row of a file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadRow {
     pub file: String,

@@ -14,7 +14,6 @@ use crate::row::Row;
 use crate::template::PromptTemplate;
 use hapo_core::Refusal;
 
-/// Counts over the rows of a file, and lengths.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FileSummary {
     pub file: String,
@@ -53,7 +52,6 @@ pub struct FileSummary {
     pub tokens_of_teachers: Option<Lengths>,
     #[serde(flatten)]
     pub unread: Unread,
-    /// The columns that were named, and what the rows have.
     #[serde(skip)]
     pub named_columns: NamedColumns,
 }

@@ -40,7 +40,6 @@ pub struct TemplateChoice<'a> {
 }
 
 impl<'a> TemplateChoice<'a> {
-    /// A template by its name alone.
     pub fn named(name: &'a str) -> Self {
         Self { name, system: None, suffix: None }
     }
@@ -59,12 +58,6 @@ impl<'a> TemplateChoice<'a> {
         let name = template.name;
         let problem = format!("template `{name}` takes no {what}, only template `{CHAT}` does");
         Err(Refusal::input(problem))
-    }
-}
-
-impl From<&'static Template> for TemplateChoice<'_> {
-    fn from(template: &'static Template) -> Self {
-        Self::named(template.name)
     }
 }
 

@@ -251,8 +251,9 @@ mod tests {
             answer: "1".into(),
             ..Example::default()
         };
-        let examples = (0..problems * times).map(example).collect();
-        hapo_data::write_file(path, &Dataset { examples }).unwrap();
+        let mut file = std::fs::File::create(path).unwrap();
+        let examples = (0..problems * times).map(example);
+        examples.for_each(|it| hapo_data::write_row(&mut file, &it).unwrap());
     }
 
     #[test]

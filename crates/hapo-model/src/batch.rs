@@ -6,6 +6,8 @@
 use hapo_core::Refusal;
 use hapo_kernels::{Device, HeadTarget, SegmentRow};
 
+use crate::model::Model;
+
 /// A run of packed tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -30,7 +32,6 @@ pub struct Target {
 /// Sequences without padding. Segments tile `tokens` in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PackedBatch {
-    /// Token ids of all segments.
     pub tokens: Vec<u32>,
     /// Location of each sequence, and the segment that it continues.
     pub segments: Vec<Segment>,
@@ -64,14 +65,6 @@ impl PackedBatch {
     }
 }
 
-/// Limits a batch is checked against.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BatchLimits {
-    pub(crate) vocabulary: usize,
-    pub(crate) positions: usize,
-}
-
-/// A checked batch, on the device.
 #[derive(Debug)]
 pub(crate) struct Prepared<D: Device> {
     pub(crate) rows: usize,
@@ -89,18 +82,19 @@ pub(crate) struct Prepared<D: Device> {
     pub(crate) order: Vec<usize>,
 }
 
+/// Checks a batch against the model, and puts it on the device.
 pub(crate) fn prepare<D: Device>(
-    device: &D,
+    model: &Model<D>,
     batch: &PackedBatch,
-    limits: BatchLimits,
 ) -> Result<Prepared<D>, Refusal> {
-    check_tokens(&batch.tokens, limits.vocabulary)?;
-    let (segments, positions) = segment_rows(batch, limits)?;
+    let (device, vocabulary) = (&model.device, model.config.vocab_size);
+    check_tokens(&batch.tokens, vocabulary)?;
+    let (segments, positions) = segment_rows(batch, model.positions())?;
     let mut order: Vec<usize> = (0..batch.targets.len()).collect();
     for (index, target) in batch.targets.iter().enumerate() {
         let problem = if target.row >= batch.tokens.len() {
             "its row is outside the batch"
-        } else if target.token as usize >= limits.vocabulary {
+        } else if target.token as usize >= vocabulary {
             "its token is outside the vocabulary"
         } else if !(target.inverse_temperature.is_finite() && target.inverse_temperature > 0.0) {
             "its inverse temperature is not a positive number"
@@ -142,20 +136,12 @@ pub(crate) fn prepare<D: Device>(
 }
 
 pub(crate) fn check_tokens(tokens: &[u32], vocabulary: usize) -> Result<(), Refusal> {
-    match tokens.iter().position(|&t| t as usize >= vocabulary) {
-        None => Ok(()),
-        Some(row) => {
-            let token = tokens[row];
-            let problem = format!("token {token} at row {row}: the vocabulary has {vocabulary}");
-            Err(Refusal::input(problem))
-        }
-    }
+    let Some(row) = tokens.iter().position(|&t| t as usize >= vocabulary) else { return Ok(()) };
+    let token = tokens[row];
+    Err(Refusal::input(format!("token {token} at row {row}: the vocabulary has {vocabulary}")))
 }
 
-fn segment_rows(
-    batch: &PackedBatch,
-    limits: BatchLimits,
-) -> Result<(Vec<SegmentRow>, Vec<u32>), Refusal> {
+fn segment_rows(batch: &PackedBatch, most: usize) -> Result<(Vec<SegmentRow>, Vec<u32>), Refusal> {
     if batch.tokens.is_empty() {
         return Err(Refusal::bug("batch is empty".to_owned()));
     }
@@ -181,8 +167,8 @@ fn segment_rows(
         };
         let (prefix_start, prefix_len) = prefix.map_or((0, 0), |p| (p.start, p.len));
         let length = prefix_len + segment.len;
-        if length > limits.positions {
-            return Err(too_long(length, limits.positions));
+        if length > most {
+            return Err(too_long(length, most));
         }
         positions.extend((prefix_len as u32)..(length as u32));
         rows.push(SegmentRow {
@@ -202,7 +188,7 @@ fn segment_rows(
     rows.sort_by_key(|row| row.prefix_group);
     Ok((rows, positions))
 }
-/// Refuses a sequence of `length` tokens, its prefix included.
+
 pub(crate) fn too_long(length: usize, positions: usize) -> Refusal {
     Refusal::bug(format!("a sequence of {length} tokens, the model was opened for {positions}"))
 }

@@ -8,9 +8,7 @@ use hapo_core::{Refusal, Remedy, if_there};
 /// SHA-256 of the files of a folder by their names, of the bytes as they were handed to the disk.
 pub type Checksums = BTreeMap<String, String>;
 
-/// The file of a folder's checksums.
 pub const CHECKSUMS: &str = "checksums.json";
-/// What is wrong with a file that is not as it was written.
 pub const DIFFERS: &str = " differs from its checksum";
 
 /// The checksums of a folder; none where it has no file of them.

@@ -46,7 +46,7 @@ const LLAMA: Family = Family {
     name: "llama",
     architecture: "LlamaForCausalLM",
     summary: "Llama 2 and 3, SmolLM2, TinyLlama",
-    on_gpu: true,
+    on_gpu: false,
     kv_heads_follow: true,
     head_dim_follows: true,
     tied: false,
@@ -63,6 +63,7 @@ pub const FAMILIES: &[Family] = &[
     // A bias on q, k and v.
     Family {
         name: "qwen2",
+        on_gpu: true,
         architecture: "Qwen2ForCausalLM",
         summary: "Qwen2, Qwen2.5, Qwen2.5-Math, DeepSeek-R1-Distill-Qwen",
         kv_heads_follow: false,
@@ -77,6 +78,7 @@ pub const FAMILIES: &[Family] = &[
     // RMS norm of every head of q and k, and an explicit `head_dim`.
     Family {
         name: "qwen3",
+        on_gpu: true,
         architecture: "Qwen3ForCausalLM",
         summary: "Qwen3, dense",
         kv_heads_follow: false,
@@ -88,13 +90,12 @@ pub const FAMILIES: &[Family] = &[
         written: "attention_bias head_dim max_window_layers sliding_window use_sliding_window",
         ..LLAMA
     },
-    LLAMA,
+    Family { on_gpu: true, ..LLAMA },
     // A window that all layers have, or none.
     Family {
         name: "mistral",
         architecture: "MistralForCausalLM",
         summary: "Mistral 7B and Nemo, Ministral 8B",
-        on_gpu: false,
         kv_heads_follow: false,
         fixed: &[],
         read: |fields| {
@@ -109,7 +110,6 @@ pub const FAMILIES: &[Family] = &[
         name: "ministral",
         architecture: "MinistralForCausalLM",
         summary: "Ministral 8B with interleaved windows",
-        on_gpu: false,
         kv_heads_follow: false,
         fixed: &[],
         read: |fields| {
@@ -125,7 +125,6 @@ pub const FAMILIES: &[Family] = &[
         name: "granite",
         architecture: "GraniteForCausalLM",
         summary: "Granite 3, dense",
-        on_gpu: false,
         read: granite,
         written: "attention_bias attention_multiplier embedding_multiplier logits_scaling mlp_bias \
                   residual_multiplier",
@@ -136,7 +135,6 @@ pub const FAMILIES: &[Family] = &[
         name: "smollm3",
         architecture: "SmolLM3ForCausalLM",
         summary: "SmolLM3 3B",
-        on_gpu: false,
         kv_heads_follow: false,
         tied: true,
         read: smollm3,
@@ -148,7 +146,6 @@ pub const FAMILIES: &[Family] = &[
         name: "olmo2",
         architecture: "Olmo2ForCausalLM",
         summary: "OLMo 2",
-        on_gpu: false,
         read: |fields| {
             let plain = Decoder::plain(fields.rope(Some(1e4))?);
             Ok(Decoder { norms: Norms::After, qk_norm: Some(QkNorm::Row), ..plain })
@@ -161,7 +158,6 @@ pub const FAMILIES: &[Family] = &[
         name: "olmo3",
         architecture: "Olmo3ForCausalLM",
         summary: "OLMo 3",
-        on_gpu: false,
         read: |fields| {
             let (ropes, layers) = (fields.ropes(5e5, None)?, fields.layers(4)?);
             let plain = Decoder::plain(ropes[0].clone());
@@ -174,9 +170,9 @@ pub const FAMILIES: &[Family] = &[
     // embedding of their own.
     Family {
         name: "gemma3_text",
+        on_gpu: false,
         architecture: "Gemma3ForCausalLM",
         summary: "Gemma 3 270M and 1B",
-        on_gpu: false,
         kv_heads_follow: false,
         head_dim_follows: false,
         tied: true,
@@ -195,7 +191,6 @@ pub const FAMILIES: &[Family] = &[
         name: "phi3",
         architecture: "Phi3ForCausalLM",
         summary: "Phi-3-mini, Phi-3.5-mini, Phi-4-mini",
-        on_gpu: false,
         fixed: &[
             NO_BIAS,
             ("full_attn_mod", "1"),
@@ -212,7 +207,6 @@ pub const FAMILIES: &[Family] = &[
         name: "exaone4",
         architecture: "Exaone4ForCausalLM",
         summary: "EXAONE 4 1.2B and 32B",
-        on_gpu: false,
         kv_heads_follow: false,
         read: exaone4,
         written: "attention_bias layer_types sliding_window sliding_window_pattern",
@@ -322,7 +316,6 @@ pub fn check_run(
     }
 }
 
-/// The family of a configuration.
 pub(crate) fn family_of(config: &Config) -> Result<&'static Family, Refusal> {
     let found = FAMILIES.iter().find(|family| family.name == config.family);
     found.ok_or_else(|| expected("the name of a family").got(config.family).at("model_type"))

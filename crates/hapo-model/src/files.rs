@@ -20,7 +20,8 @@ pub(crate) const RELOAD: &str = "the file is damaged or incomplete; fetch or wri
 
 const FOLDER: &str = "a model folder holds config.json, tokenizer.json and model.safetensors (or shards with an index)";
 
-/// The bytes of a file that goes with a model, at most 256 MiB; those of its checksum where its folder has one.
+/// The bytes of a file that goes with a model, at most 256 MiB (a tokenizer of 250,000 entries takes about 20 MB); those
+/// of its checksum where its folder has one.
 pub fn read_file(file: &Path) -> Result<Vec<u8>, Refusal> {
     read_bounded(file, 256 << 20)
 }
@@ -112,7 +113,6 @@ pub(crate) fn inside(outer: &str, refusal: Refusal) -> Refusal {
     refusal.at(place)
 }
 
-/// A refusal of a file, or of the place in it.
 pub(crate) fn in_file(file: &Path, refusal: Refusal) -> Refusal {
     let file = file.display();
     match refusal.place() {
@@ -121,7 +121,6 @@ pub(crate) fn in_file(file: &Path, refusal: Refusal) -> Refusal {
     }
 }
 
-/// One refusal of several fields of one file.
 pub(crate) fn several(mut refused: Vec<Refusal>) -> Option<Refusal> {
     if refused.len() < 2 {
         return refused.pop();

@@ -11,7 +11,8 @@ pub struct Gradients<D: Device> {
     /// Is `None` while its memory is given back.
     buf: Option<D::Buf>,
     len: usize,
-    /// Takes the gradients of norms that are not trained, which the operation gives in any case.
+    /// Beside an adapter takes the gradients of norms, which are not trained then and which the operation gives in any
+    /// case.
     unread: Option<D::Buf>,
     /// No backward pass was added since the last clear; the buffer's numbers are then meaningless.
     cleared: bool,
@@ -88,26 +89,24 @@ impl<D: Device> Gradients<D> {
         if self.cleared { Accumulate::Nothing } else { Accumulate::Existing }
     }
 
-    /// Adds the gradient of a bias, where it is trained.
-    pub(crate) fn add_bias(&mut self, device: &D, place: Option<Range>, dy: Span<D::Buf>) {
-        if let Some(place) = place {
+    /// True unless an adapter's alone are summed.
+    pub(crate) fn are_of_weights(&self) -> bool {
+        self.unread.is_none()
+    }
+
+    pub(crate) fn add_bias(&mut self, device: &D, place: Range, dy: Span<D::Buf>) {
+        if self.are_of_weights() {
             device.add_column_sums(place.1, dy, self.cleared(device, place));
         }
     }
 
     /// The range of a norm, for an operation that can only add to it: zeroed first in a cleared sum, and read by nobody
-    /// where the norm has no place.
-    pub(crate) fn of_norm(
-        &mut self,
-        device: &D,
-        place: Option<Range>,
-        len: usize,
-    ) -> SpanMut<'_, D::Buf> {
-        let Some(place) = place else {
-            let unread = self.unread.as_mut().expect("norms that are not trained have one");
-            return unread.first_mut(len);
-        };
-        self.cleared(device, place)
+    /// beside an adapter.
+    pub(crate) fn of_norm(&mut self, device: &D, place: Range) -> SpanMut<'_, D::Buf> {
+        if self.unread.is_none() {
+            return self.cleared(device, place);
+        }
+        self.unread.as_mut().expect("an adapter's have it").first_mut(place.1)
     }
 
     /// A range for an operation that can only add to it: zeroed first in a cleared sum.
@@ -123,7 +122,6 @@ impl<D: Device> Gradients<D> {
         buf.at_mut(range.0, range.1)
     }
 
-    /// Says that a backward pass was added.
     pub(crate) fn mark_added(&mut self) {
         self.cleared = false;
     }

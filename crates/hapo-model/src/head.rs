@@ -136,7 +136,7 @@ impl<D: Device> Head<D> {
             self.d_norm.first(rows * hidden),
             Accumulate::Nothing,
             self.dx.first_mut(rows * hidden),
-            pass.gradients.of_norm(device, model.norm.place(), hidden),
+            pass.gradients.of_norm(device, model.norm.place),
         );
         device.scatter_rows(
             hidden,
@@ -158,7 +158,8 @@ impl<D: Device> Head<D> {
         let (hidden, vocabulary) = (config.hidden, config.vocab_size);
         let parts = parts(batch, chunk);
         let logits_are_held = parts.len() <= 1;
-        if let (true, Some(place)) = (parts.is_empty(), model.head.place()) {
+        let (place, is_trained) = (model.head.place, pass.gradients.are_of_weights());
+        if parts.is_empty() && is_trained {
             // No target: only the shared sum must start from zero.
             pass.gradients.cleared(device, place);
         }
@@ -178,7 +179,7 @@ impl<D: Device> Head<D> {
             let d_logits = self.logits.first(part.rows * vocabulary);
             let d_norm = self.d_norm.at_mut(at, len);
             model.head.input_grad(pass, d_logits, Accumulate::Nothing, d_norm);
-            if let Some(place) = model.head.place() {
+            if is_trained {
                 let onto = if i == 0 { pass.gradients.accumulate() } else { Accumulate::Existing };
                 let shape = MatShape { rows: part.rows, inputs: hidden, outputs: vocabulary };
                 let (x, dw) = (self.norm.at(at, len), pass.gradients.at_mut(place));
@@ -209,7 +210,6 @@ impl<D: Device> Head<D> {
         }
     }
 
-    /// The statistics of the targets.
     pub(crate) fn outputs(&self, device: &D, batch: &Prepared<D>) -> Outputs {
         let n = batch.order.len();
         let mut stats = vec![0.0; n * STATS];
@@ -251,7 +251,6 @@ impl<D: Device> Head<D> {
     }
 }
 
-/// Chunks of head rows with their targets.
 fn parts<D: Device>(batch: &Prepared<D>, chunk: usize) -> Vec<HeadPart> {
     (0..batch.head_row_count)
         .step_by(chunk)

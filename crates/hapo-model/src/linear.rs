@@ -18,30 +18,20 @@ use crate::param_layout::{Param, Range};
 
 pub(crate) type Tensor<'a, D> = Numbers<'a, <D as Device>::Buf, <D as Device>::Weight>;
 
-/// Numbers of a tensor, to write.
 pub(crate) type TensorMut<'a, D> = NumbersMut<'a, <D as Device>::Buf, <D as Device>::Weight>;
 
 /// A norm or a bias.
 #[derive(Debug)]
 pub(crate) struct Vector<D: Device> {
     numbers: D::Buf,
-    place: Range,
-    is_trained: bool,
+    /// Among the parameters.
+    pub(crate) place: Range,
 }
 
 impl<D: Device> Vector<D> {
     pub(crate) fn new(device: &D, param: &Param) -> Result<Self, Refusal> {
         let numbers = device.alloc(param.len, NumberFormat::F32)?;
-        Ok(Self { numbers, place: param.place(), is_trained: true })
-    }
-
-    /// Where it is among the trained parameters, if it is trained.
-    pub(crate) fn place(&self) -> Option<Range> {
-        self.is_trained.then_some(self.place)
-    }
-
-    pub(crate) fn set_trained(&mut self, is_trained: bool) {
-        self.is_trained = is_trained;
+        Ok(Self { numbers, place: param.place() })
     }
 
     pub(crate) fn all(&self) -> Span<'_, D::Buf> {
@@ -58,7 +48,6 @@ impl<D: Device> Vector<D> {
     }
 }
 
-/// The pair of an adapter beside a matrix.
 #[derive(Debug)]
 struct Pair<D: Device> {
     /// `[inputs, rank]`.
@@ -72,14 +61,12 @@ struct Pair<D: Device> {
     places: [Range; 2],
 }
 
-/// A weight matrix with its bias and its pair.
 #[derive(Debug)]
 pub(crate) struct Linear<D: Device> {
     weight: D::Weight,
     /// Inputs and outputs; rows and columns of an embedding that is looked up.
     shape: [usize; 2],
-    place: Range,
-    is_trained: bool,
+    pub(crate) place: Range,
     pub(crate) bias: Option<Vector<D>>,
     pair: Option<Pair<D>>,
 }
@@ -92,7 +79,6 @@ pub(crate) struct Input<'a, D: Device> {
     pub(crate) low: Option<&'a mut [D::Buf; 2]>,
 }
 
-/// State that a backward pass carries from product to product.
 pub(crate) struct Backward<'a, D: Device> {
     pub(crate) device: &'a D,
     pub(crate) gradients: &'a mut Gradients<D>,
@@ -103,26 +89,12 @@ pub(crate) struct Backward<'a, D: Device> {
 }
 
 impl<D: Device> Linear<D> {
-    /// A matrix of zeros at its place.
     pub(crate) fn new(device: &D, param: &Param, held: Held) -> Result<Self, Refusal> {
         let shape = param.held_shape();
         let weight = D::Weight::zeros(device, shape, held)?;
-        let place = param.place();
-        Ok(Self { weight, shape, place, is_trained: true, bias: None, pair: None })
+        Ok(Self { weight, shape, place: param.place(), bias: None, pair: None })
     }
 
-    /// Where the matrix is among the trained parameters, if it is trained.
-    pub(crate) fn place(&self) -> Option<Range> {
-        self.is_trained.then_some(self.place)
-    }
-
-    /// Lets updates move the matrix and the bias, or not.
-    pub(crate) fn set_trained(&mut self, is_trained: bool) {
-        self.is_trained = is_trained;
-        self.bias.iter_mut().for_each(|it| it.set_trained(is_trained));
-    }
-
-    /// The same with a bias.
     pub(crate) fn with_bias(self, bias: Option<Vector<D>>) -> Self {
         Self { bias, ..self }
     }
@@ -177,22 +149,11 @@ impl<D: Device> Linear<D> {
         let [inputs, outputs] = self.shape;
         let mut factor = vec![0.0; inputs * rank];
         a.read(device, 0, &mut factor);
-        for it in &mut factor {
-            *it *= scale;
-        }
+        factor.iter_mut().for_each(|it| *it *= scale);
         let mut numbers = vec![0.0; inputs * outputs];
         self.weight.read(device, 0, &mut numbers);
-        let [x, y] = [&factor, &numbers].map(|values| {
-            let mut buf = device.alloc(values.len(), NumberFormat::F32)?;
-            device.upload(values, buf.first_mut(values.len()));
-            Ok::<_, Refusal>(buf)
-        });
-        let (x, mut y) = (x?, y?);
         let shape = MatShape { rows: inputs, inputs: rank, outputs };
-        let onto = Accumulate::Existing;
-        let output = Output { weight: &b, onto, y: y.first_mut(numbers.len()) };
-        device.product(shape, x.first(factor.len()), [output]);
-        device.download(y.first(numbers.len()), &mut numbers);
+        add_product(device, shape, &factor, &b, &mut numbers)?;
         self.weight.write(device, 0, &numbers);
         Ok(())
     }
@@ -283,8 +244,8 @@ impl<D: Device> Linear<D> {
         dy: Span<D::Buf>,
     ) {
         let ([inputs, outputs], device) = (self.shape, pass.device);
-        if let Some(place) = self.place() {
-            pass.gradients.add_product(device, place, self.shape_for(x), x, dy);
+        if pass.gradients.are_of_weights() {
+            pass.gradients.add_product(device, self.place, self.shape_for(x), x, dy);
         }
         if let Some(pair) = &self.pair {
             let rows = x.len / pair.inputs;
@@ -311,4 +272,24 @@ impl<D: Device> Pair<D> {
         let (onto, y) = (Accumulate::Multiplied(self.scale), low.first_mut(rows * self.rank));
         Output { weight: &self.a, onto, y }
     }
+}
+
+/// Adds x·W to numbers, by the product of the decoder.
+pub(crate) fn add_product<D: Device>(
+    device: &D,
+    shape: MatShape,
+    x: &[f32],
+    weight: &D::Weight,
+    numbers: &mut [f32],
+) -> Result<(), Refusal> {
+    let uploaded = |values: &[f32]| {
+        let mut buf = device.alloc(values.len(), NumberFormat::F32)?;
+        device.upload(values, buf.first_mut(values.len()));
+        Ok::<_, Refusal>(buf)
+    };
+    let (factor, mut y) = (uploaded(x)?, uploaded(numbers)?);
+    let output = Output { weight, onto: Accumulate::Existing, y: y.first_mut(numbers.len()) };
+    device.enter(|| device.product(shape, factor.first(x.len()), [output]));
+    device.download(y.first(numbers.len()), numbers);
+    Ok(device.check()?)
 }

@@ -7,7 +7,6 @@
 use crate::config::{Config, TensorSpec};
 use crate::param_layout::{ParamLayout, Projection};
 
-/// The shape of an adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoraShape {
     /// r: columns of A, rows of B; at least 1.
@@ -42,7 +41,6 @@ impl LoraShape {
         (0..config.layers).flat_map(of_layer).collect()
     }
 
-    /// The place of every tensor of the adapter.
     pub fn layout(&self, config: &Config) -> ParamLayout {
         ParamLayout::of_tensors(self.tensors(config), |_| true)
     }

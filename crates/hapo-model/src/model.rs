@@ -18,7 +18,6 @@ use crate::linear::{Linear, Tensor, TensorMut, Vector};
 use crate::lora::LoraShape;
 use crate::param_layout::{Param, ParamLayout, Projection};
 
-/// A decoder on a device.
 #[derive(Debug)]
 pub struct Model<D: Device> {
     pub(crate) device: D,
@@ -35,11 +34,8 @@ pub struct Model<D: Device> {
     positions: usize,
     adapter: Option<(LoraShape, ParamLayout)>,
     kv_format: NumberFormat,
-    /// Of all matrices and vectors.
-    bytes: usize,
 }
 
-/// A layer of a decoder.
 #[derive(Debug)]
 pub(crate) struct Layer<D: Device> {
     pub(crate) attn_norms: [Option<Vector<D>>; 2],
@@ -102,11 +98,6 @@ impl<D: Device> Layer<D> {
         [q, k, v, o, gate, up, down]
     }
 
-    fn norms_mut(&mut self) -> impl Iterator<Item = &mut Vector<D>> {
-        let Self { attn_norms, qk_norm, mlp_norms, .. } = self;
-        attn_norms.iter_mut().chain(mlp_norms).flatten().chain(qk_norm.iter_mut().flatten())
-    }
-
     /// Its tensors in the order of the layout.
     fn tensors(&self) -> impl Iterator<Item = Tensor<'_, D>> {
         let heads = self.qk_norm.iter().flatten().map(Vector::tensor);
@@ -135,10 +126,8 @@ impl<D: Device> Layer<D> {
     }
 }
 
-/// A tensor by its name.
 struct Found<'a> {
     param: &'a Param,
-    /// Its number in its layout.
     index: usize,
     is_adapters: bool,
 }
@@ -185,7 +174,7 @@ impl<D: Device> Model<D> {
         });
         let angles = angles.collect::<Result<Vec<_>, _>>()?;
         let kv_format = device.caps().attention(config.attention_shape());
-        let mut model = Self {
+        Ok(Self {
             device,
             config,
             layout,
@@ -198,10 +187,7 @@ impl<D: Device> Model<D> {
             positions,
             adapter: None,
             kv_format,
-            bytes: 0,
-        };
-        model.bytes = model.tensors().iter().map(bytes_of::<D>).sum();
-        Ok(model)
+        })
     }
 
     /// Names the tokens that end its answers, as written folders have them.
@@ -224,7 +210,6 @@ impl<D: Device> Model<D> {
         };
     }
 
-    /// The format of keys and values in caches.
     pub fn kv_format(&self) -> NumberFormat {
         self.kv_format
     }
@@ -257,12 +242,12 @@ impl<D: Device> Model<D> {
     pub fn bytes(&self) -> usize {
         let pairs = self.pairs().iter().map(bytes_of::<D>).sum::<usize>();
         let angles = self.angles.iter().map(Buffer::bytes).sum::<usize>();
-        self.tensors().iter().map(bytes_of::<D>).sum::<usize>() + pairs + angles
+        self.weight_bytes() + pairs + angles
     }
 
     /// Bytes of the weights that a step of decoding reads.
     pub(crate) fn weight_bytes(&self) -> usize {
-        self.bytes
+        self.tensors().iter().map(bytes_of::<D>).sum()
     }
 
     /// Prepares the matrices for decoding where that changes no bit of a result; whether all of them are faster.
@@ -297,7 +282,6 @@ impl<D: Device> Model<D> {
         Ok(param.published(|first, to| read(&self.device, &tensors[index], first, to)))
     }
 
-    /// A tensor by its name, the adapter's or the model's.
     fn find(&self, name: &str) -> Result<Found<'_>, Refusal> {
         let adapters = self.adapter.as_ref().map(|(_, layout)| (layout, true));
         for (layout, is_adapters) in adapters.into_iter().chain([(&self.layout, false)]) {
@@ -357,7 +341,6 @@ impl<D: Device> Model<D> {
         }
     }
 
-    /// Zero gradients of the trained parameters.
     pub fn gradients(&self) -> Result<Gradients<D>, Refusal> {
         let of_heads = match self.config.decoder.qk_norm {
             Some(QkNorm::Row) => self.config.attention_shape().q_dim(),
@@ -385,7 +368,6 @@ impl<D: Device> Model<D> {
         self.device.enter(|| self.device.squared_norms(&tensors))
     }
 
-    /// The trained parameters at their places, to update.
     pub(crate) fn placed(&mut self) -> Vec<Placed<'_, D::Buf, D::Weight>> {
         let places: Vec<_> = self.trained_layout().params().iter().map(Param::place).collect();
         let placed = places.into_iter().zip(self.trained_mut());
@@ -441,22 +423,9 @@ impl<D: Device> Model<D> {
         }
         drop(places);
         self.adapter = Some((shape, layout));
-        self.set_trained(false);
         Ok(())
     }
 
-    /// Lets updates move the weights beside an adapter, or not.
-    fn set_trained(&mut self, is_trained: bool) {
-        let Self { embedding, layers, norm, head, .. } = self;
-        for layer in layers {
-            layer.norms_mut().for_each(|it| it.set_trained(is_trained));
-            layer.linears_mut().into_iter().for_each(|it| it.set_trained(is_trained));
-        }
-        norm.set_trained(is_trained);
-        embedding.iter_mut().chain([head]).for_each(|it| it.set_trained(is_trained));
-    }
-
-    /// The shape of the adapter, where there is one.
     pub fn adapter(&self) -> Option<&LoraShape> {
         self.adapter.as_ref().map(|(shape, _)| shape)
     }
@@ -476,7 +445,6 @@ impl<D: Device> Model<D> {
             linear.merge_pair(&self.device)?;
         }
         self.adapter = None;
-        self.set_trained(true);
         Ok(self.device.check()?)
     }
 
@@ -537,7 +505,6 @@ impl<D: Device> Model<D> {
         }
     }
 
-    /// The angles of a layer that turns its heads.
     pub(crate) fn angles(&self, layer: usize) -> Option<Span<'_, D::Buf>> {
         let which = self.config.decoder.kind(layer).rope?;
         Some(self.angles[which].first(self.angles[which].len()))
@@ -572,9 +539,10 @@ impl<D: Device> Model<D> {
     ) {
         times(&self.device, dx.again(), self.config.decoder.multipliers.embedding);
         let dx = dx.buf.at(dx.offset, dx.len);
-        let Some(place) = self.embedding().place() else {
+        if !gradients.are_of_weights() {
             return;
-        };
+        }
+        let place = self.embedding().place;
         let to = match self.embedding {
             // The head's gradient is there already.
             None => gradients.at_mut(place),

@@ -34,7 +34,6 @@ pub struct ParamLayout {
 }
 
 impl ParamLayout {
-    /// The layout of a decoder.
     pub fn of(config: &Config) -> Self {
         let is_product = |it: &TensorSpec| it.name != EMBEDDING || config.tied;
         Self::of_tensors(config.tensors(), is_product)
@@ -83,7 +82,6 @@ impl ParamLayout {
         self.len
     }
 
-    /// True if there is no parameter.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -112,12 +110,10 @@ impl ParamLayout {
         })
     }
 
-    /// The number of the tensor of this name.
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.params.iter().position(|it| it.name == name)
     }
 
-    /// The tensor of this name.
     pub fn get(&self, name: &str) -> Result<&Param, Refusal> {
         let found = self.position(name).map(|it| &self.params[it]);
         found.ok_or_else(|| unknown_tensor(name))
@@ -127,7 +123,6 @@ impl ParamLayout {
 const EMBEDDING: &str = "model.embed_tokens.weight";
 
 impl Param {
-    /// Its place in the flat buffer.
     pub(crate) fn place(&self) -> Range {
         (self.offset, self.len)
     }
@@ -201,7 +196,6 @@ pub(crate) fn transpose_pieces(
 /// A range of the flat buffer: its first element and its length.
 pub(crate) type Range = (usize, usize);
 
-/// A matrix of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Projection {
     Q,

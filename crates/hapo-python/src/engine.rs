@@ -212,7 +212,7 @@ impl Engine {
         let made = || -> anyhow::Result<Vec<Vec<Rollout>>> {
             let requests: Vec<_> =
                 prompts.iter().map(|it| GroupRequest::new(it.id, &it.tokens, sampling.n)).collect();
-            let sampled = sample(&self.trainer().model, &requests, &settings)?;
+            let sampled = sample(&self.trainer().model, &requests, &settings, None)?;
             let text = |it: &hapo_core::Rollout| {
                 Ok(Rollout { text: self.chat.text(&it.tokens)?, rollout: it.clone() })
             };
@@ -317,9 +317,8 @@ impl Engine {
     fn save(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
         let written = py.detach(|| {
             let trainer = self.trainer();
-            let files: Vec<_> =
-                self.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
-            let layout = Layout { dtype: Dtype::F32, tokenizer_files: &files, ..Layout::default() };
+            let tokenizer_files = &self.tokenizer_files;
+            let layout = Layout { dtype: Dtype::F32, tokenizer_files, ..Layout::default() };
             hapo_model::folder::write(&folder, trainer.model.config(), &layout, |spec| {
                 trainer.model.tensor(&spec.name)
             })

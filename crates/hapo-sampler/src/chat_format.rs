@@ -13,7 +13,6 @@ use hapo_model::folder::Companions;
 
 use crate::text::first_stop;
 
-/// A tokenizer and the template of its conversations.
 #[derive(Debug)]
 pub struct ChatFormat {
     pub tokenizer: Tokenizer,
@@ -119,7 +118,6 @@ impl ChatFormat {
         }
     }
 
-    /// The tokens of a problem's prompt.
     pub fn prompt(&self, problem: &str) -> Result<Vec<u32>, Refusal> {
         self.encoded(&self.template.render(problem)?)
     }
@@ -150,7 +148,6 @@ impl ChatFormat {
         self.encoded(&hapo_data::prompt_of(example, &self.template)?)
     }
 
-    /// The id of a special token by its text.
     pub fn special(&self, text: &str) -> Option<u32> {
         let is_special = |id: &u32| {
             self.tokenizer.decode_without_special(&[*id]).is_ok_and(|text| text.is_empty())

@@ -1,10 +1,10 @@
 //! How the next token is drawn from a row of logits.
 
+use std::fmt::Display;
+
+use hapo_core::Refusal;
 use hapo_kernels::{DrawRow, DrawnToken};
 
-use crate::bad_field::{BadField, refuse};
-
-/// How the next token is chosen from the logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decoding {
     /// The most likely token; the lowest id on ties.
@@ -13,7 +13,6 @@ pub enum Decoding {
     Sample {
         /// Divides the logits; above zero.
         temperature: f32,
-        /// Which tokens may be drawn.
         truncation: Truncation,
     },
 }
@@ -31,10 +30,8 @@ pub struct Truncation {
 }
 
 impl Truncation {
-    /// Every token may be drawn.
     pub const NONE: Self = Self { top_k: 0, top_p: 1.0, min_p: 0.0 };
 
-    /// Checks that every field is in its range.
     pub fn check(self) -> Result<(), BadField> {
         let top_p = self.top_p > 0.0 && self.top_p <= 1.0;
         let min_p = (0.0..=1.0).contains(&self.min_p);
@@ -52,7 +49,6 @@ impl Decoding {
         Ok(if temperature == 0.0 { Self::Greedy } else { Self::Sample { temperature, truncation } })
     }
 
-    /// Checks that temperature and truncation are in their ranges.
     pub fn check(self) -> Result<(), BadField> {
         let Self::Sample { temperature, truncation } = self else {
             return Ok(());
@@ -99,6 +95,29 @@ fn in_range(valid: bool, field: &'static str, expected: &str, got: f32) -> Resul
 /// When the row or `usable_vocab` is empty.
 pub fn draw(logits: &[f32], decoding: Decoding, uniform: f64, usable_vocab: usize) -> DrawnToken {
     hapo_kernels::draw(logits, decoding.row(uniform), usable_vocab)
+}
+
+/// A refused field of a request, which a server names in its answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: expected {expected}, got {got}")]
+pub struct BadField {
+    pub field: &'static str,
+    pub expected: String,
+    pub got: String,
+}
+
+impl From<BadField> for Refusal {
+    fn from(bad: BadField) -> Self {
+        Self::because(bad)
+    }
+}
+
+pub(crate) fn refuse(
+    field: &'static str,
+    expected: impl Display,
+    got: impl Display,
+) -> Result<(), BadField> {
+    Err(BadField { field, expected: expected.to_string(), got: got.to_string() })
 }
 
 #[cfg(test)]

@@ -29,7 +29,6 @@ use crate::request::{
 };
 use crate::text::TextStream;
 
-/// The scheduler: requests to completions.
 #[derive(Debug)]
 pub struct Engine<'a, D: Device> {
     model: &'a Model<D>,
@@ -63,7 +62,6 @@ struct CachedPrompt {
     logits: Vec<f32>,
 }
 
-/// A completion that was admitted.
 #[derive(Debug)]
 struct Sequence {
     id: RequestId,
@@ -86,7 +84,6 @@ struct Running {
     slot: SeqSlot,
 }
 
-/// A completion that lost its pages.
 #[derive(Debug)]
 struct Preempted {
     sequence: Sequence,
@@ -140,10 +137,6 @@ impl<'a, D: Device> Engine<'a, D> {
             + workspace_bytes(model, limits.max_sequences, limits.prefill_tokens, prompts)
     }
 
-    pub fn limits(&self) -> EngineLimits {
-        self.limits
-    }
-
     pub fn running(&self) -> usize {
         self.running.len()
     }
@@ -157,17 +150,14 @@ impl<'a, D: Device> Engine<'a, D> {
         self.preempted.len() + self.waiting.iter().map(remaining).sum::<usize>()
     }
 
-    /// How often a sequence lost its pages.
     pub fn preemptions(&self) -> u64 {
         self.preemptions
     }
 
-    /// Tokens of the cache's free pages.
     pub fn free_tokens(&self) -> usize {
         self.cache.free_tokens()
     }
 
-    /// True if nothing is running or waiting.
     pub fn is_idle(&self) -> bool {
         self.running.is_empty() && self.preempted.is_empty() && self.waiting.is_empty()
     }
@@ -300,7 +290,6 @@ impl<'a, D: Device> Engine<'a, D> {
         Ok(self.running.par_iter().zip(next).map(one).collect())
     }
 
-    /// The number that picks the next token of a sequence.
     fn uniform_of(&self, it: &Sequence) -> f64 {
         let key = self.jobs[&it.id].request.rng;
         let counter = RngCounter {

@@ -28,7 +28,6 @@ pub struct Longest {
     pub completion: usize,
 }
 
-/// The memory of keys and values does not hold one sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "kv_memory: one sequence of {} + {} tokens needs {:.3} MB of keys and values, there are {:.3} MB",
@@ -40,7 +39,6 @@ pub struct TooLittleKvMemory {
     pub bytes: u64,
 }
 
-/// The word for [`KvMemory::Auto`].
 const AUTO: &str = "auto";
 
 const UNITS: [(&str, u64); 8] = [

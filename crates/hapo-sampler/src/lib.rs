@@ -8,7 +8,6 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
-mod bad_field;
 mod chat_format;
 mod draw;
 mod engine;
@@ -18,14 +17,13 @@ mod request;
 mod score;
 mod text;
 
-pub use bad_field::BadField;
 pub use chat_format::{ChatFormat, choose_template};
-pub use draw::{Decoding, Truncation, draw};
+pub use draw::{BadField, Decoding, Truncation, draw};
 pub use engine::{Engine, MAX_PREFILL_PROMPTS};
 pub use kv_memory::{KvMemory, Longest, TooLittleKvMemory};
 pub use local::{
     Details, GroupRequest, InGroup, SampleSettings, Sampled, Watch, cache_tokens, sample,
-    sample_each, sample_watched,
+    sample_each,
 };
 pub use request::{
     EngineLimits, Event, EventKind, FinishReason, NewToken, Request, RequestId, RngKey,

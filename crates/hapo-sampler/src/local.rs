@@ -12,7 +12,6 @@ use crate::{
     RngKey,
 };
 
-/// A prompt and how many completions of it to sample.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupRequest<'a> {
     /// Identity of the prompt: part of the key of every draw.
@@ -25,7 +24,6 @@ pub struct GroupRequest<'a> {
 }
 
 impl<'a> GroupRequest<'a> {
-    /// Whole completions of a prompt.
     pub fn new(prompt: PromptId, tokens: &'a [u32], completions: usize) -> Self {
         Self { prompt, tokens, completions, given: 0 }
     }
@@ -36,12 +34,10 @@ impl<'a> GroupRequest<'a> {
     }
 }
 
-/// A refused request of several.
 #[derive(Debug, thiserror::Error)]
 #[error("request {index}: {source}")]
 pub struct InGroup {
     pub index: usize,
-    /// Why it cannot be served.
     pub source: Refusal,
 }
 
@@ -58,7 +54,6 @@ impl InGroup {
 
 #[derive(Clone, Debug)]
 pub struct SampleSettings<'a> {
-    /// How a token is chosen.
     pub decoding: Decoding,
     /// Tokens that end a completion; the one that did is its last token.
     pub stop: &'a [u32],
@@ -70,7 +65,6 @@ pub struct SampleSettings<'a> {
     /// Ids below this may be drawn; the model's vocabulary may be padded beyond it.
     pub usable_vocab: usize,
     pub seed: u64,
-    /// The purpose of the draws.
     pub rng_stream: RngStream,
     /// Training step, or 0.
     pub step: u64,
@@ -85,7 +79,6 @@ pub struct Sampled {
 }
 
 impl Sampled {
-    /// Every rollout with its details.
     pub fn completions(&self) -> impl Iterator<Item = (&Rollout, &Details)> {
         self.group.rollouts().iter().zip(&self.details)
     }
@@ -101,15 +94,6 @@ pub struct Details {
     pub finish: FinishReason,
 }
 
-/// Samples every request's completions; the result is in the order of the requests.
-pub fn sample<D: Device>(
-    model: &Model<D>,
-    requests: &[GroupRequest<'_>],
-    settings: &SampleSettings<'_>,
-) -> Result<Vec<Sampled>, Refusal> {
-    collect(requests, |finished| sample_each(model, requests, settings, None, finished))
-}
-
 /// The texts of completions while they are sampled.
 #[derive(Clone, Copy)]
 pub struct Watch<'a> {
@@ -121,26 +105,19 @@ pub struct Watch<'a> {
     pub progress: &'a dyn Fn(f64),
 }
 
-/// As [`sample`], with reports of progress, and a completion ends as well with the token after which its text contains one
-/// of `watch`'s strings. All tokens are kept; [`ChatFormat::text_before`](crate::ChatFormat::text_before) cuts the text.
-pub fn sample_watched<D: Device>(
+/// Samples every request's completions; the result is in the order of the requests. With `watch` progress is reported,
+/// and a completion ends as well with the token after which its text contains one of the strings. All tokens are kept;
+/// [`ChatFormat::text_before`](crate::ChatFormat::text_before) cuts the text.
+pub fn sample<D: Device>(
     model: &Model<D>,
     requests: &[GroupRequest<'_>],
     settings: &SampleSettings<'_>,
-    watch: Watch<'_>,
-) -> Result<Vec<Sampled>, Refusal> {
-    collect(requests, |finished| sample_each(model, requests, settings, Some(watch), finished))
-}
-
-/// The groups in the order of their requests.
-fn collect(
-    requests: &[GroupRequest<'_>],
-    run: impl FnOnce(&mut dyn FnMut(usize, Sampled) -> Result<(), Refusal>) -> Result<(), Refusal>,
+    watch: Option<Watch<'_>>,
 ) -> Result<Vec<Sampled>, Refusal> {
     let mut groups: Vec<Option<Sampled>> = requests.iter().map(|_| None).collect();
-    run(&mut |index, it| {
+    sample_each(model, requests, settings, watch, |index, it| {
         groups[index] = Some(it);
-        Ok(())
+        Ok::<_, Refusal>(())
     })?;
     let groups = groups.into_iter();
     Ok(groups.map(|it| it.expect("every request is finished once")).collect())
@@ -160,7 +137,7 @@ pub fn cache_tokens<D: Device>(
         + prompts * KvCache::<D>::cost(longest_prompt)
 }
 
-/// As [`sample_watched`], but hands over each group, with the index of its request, as soon as its last completion has
+/// As [`sample`], but hands over each group, with the index of its request, as soon as its last completion has
 /// ended. Memory holds the cache, the prompts, and the groups in progress.
 pub fn sample_each<D: Device, E: From<Refusal>>(
     model: &Model<D>,
@@ -260,25 +237,19 @@ fn limits<D: Device>(
 /// A group with a first token.
 struct Begun {
     completions: Vec<(Rollout, Details)>,
-    /// Completions that have not ended.
     left: usize,
 }
 
 impl Begun {
     fn new(request: &GroupRequest<'_>) -> Self {
         let left = request.completions;
-        Self { completions: vec![unsampled(); left], left }
+        Self { completions: vec![Default::default(); left], left }
     }
 
     fn into_group(self, request: &GroupRequest<'_>) -> Sampled {
         let (rollouts, details) = self.completions.into_iter().unzip();
         Sampled { group: SampledGroup::new(request.prompt, request.completions, rollouts), details }
     }
-}
-
-fn unsampled() -> (Rollout, Details) {
-    let rollout = Rollout::default();
-    (rollout, Details::default())
 }
 
 fn push(rollout: &mut Rollout, details: &mut Details, drawn: DrawnToken) {
@@ -329,7 +300,7 @@ mod tests {
             .zip(0..)
             .map(|(tokens, id)| GroupRequest::new(PromptId(id), tokens, 5))
             .collect();
-        sample(&model(threads), &requests, &settings(max_sequences, temperature)).unwrap()
+        sample(&model(threads), &requests, &settings(max_sequences, temperature), None).unwrap()
     }
 
     #[test]
@@ -384,7 +355,7 @@ mod tests {
         let whole = GroupRequest::new(PromptId(0), &prompts[2], 9);
         let given = GroupRequest { given: 4, ..whole };
         let settings = SampleSettings { stop: &[], ..settings(64, 1.0) };
-        let sampled = sample(&model, &[whole, given], &settings).unwrap();
+        let sampled = sample(&model, &[whole, given], &settings, None).unwrap();
         for (whole, given) in sampled[0].group.rollouts().iter().zip(sampled[1].group.rollouts()) {
             assert_eq!((whole.tokens.len(), given.tokens.len()), (24, 20));
             assert_eq!(whole.tokens[..20], given.tokens);
@@ -395,13 +366,13 @@ mod tests {
     #[test]
     fn a_request_that_cannot_be_served_is_an_error() {
         let request = GroupRequest::new(PromptId(0), &[], 1);
-        let refused = sample(&model(1), &[request], &settings(1, 1.0)).unwrap_err();
+        let refused = sample(&model(1), &[request], &settings(1, 1.0), None).unwrap_err();
         assert_eq!(refused.cause::<InGroup>().unwrap().index, 0);
         let request = GroupRequest::new(PromptId(0), &[9999], 1);
-        let refused = sample(&model(1), &[request], &settings(1, 1.0)).unwrap_err();
+        let refused = sample(&model(1), &[request], &settings(1, 1.0), None).unwrap_err();
         let expected = "request 0: prompt: expected tokens below 384, the size of the vocabulary, got 9999 at position 0";
         assert_eq!(refused.to_string(), expected);
         assert_eq!(refused.cause::<BadField>().unwrap().field, "prompt");
-        assert_eq!(sample(&model(1), &[], &settings(1, 1.0)).unwrap(), Vec::<Sampled>::new());
+        assert_eq!(sample(&model(1), &[], &settings(1, 1.0), None).unwrap(), Vec::<Sampled>::new());
     }
 }

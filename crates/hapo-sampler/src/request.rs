@@ -3,10 +3,8 @@
 use hapo_core::{PromptId, RngStream};
 use hapo_kernels::DrawnToken;
 
-use crate::Decoding;
-use crate::bad_field::{BadField, refuse};
+use crate::draw::{BadField, Decoding, refuse};
 
-/// The limits of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineLimits {
     /// Sequences that get a token per step.
@@ -25,19 +23,16 @@ pub struct EngineLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RngKey {
     pub seed: u64,
-    /// The purpose of the draws.
     pub rng_stream: RngStream,
     /// Training step, or 0.
     pub step: u64,
     pub prompt: PromptId,
 }
 
-/// A prompt and what to sample for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     pub prompt: Vec<u32>,
     pub completions: usize,
-    /// How a token is chosen.
     pub decoding: Decoding,
     /// Longest completion in tokens, the end token included.
     pub max_tokens: usize,
@@ -53,7 +48,6 @@ pub struct Request {
     pub rng: RngKey,
 }
 
-/// Special tokens in a completion's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SpecialTokens {
     #[default]
@@ -83,7 +77,6 @@ pub enum EventKind {
     },
 }
 
-/// One token of a completion.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewToken {
     /// The token with its log-probabilities under the whole distribution, at the sampling temperature

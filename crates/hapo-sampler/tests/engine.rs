@@ -244,7 +244,7 @@ fn the_loop_over_known_requests_gives_the_same() {
         step: it.rng.step,
     };
     let group = GroupRequest::new(it.rng.prompt, &it.prompt, it.completions);
-    let sampled = sample(&model, &[group], &settings).unwrap();
+    let sampled = sample(&model, &[group], &settings, None).unwrap();
     for (index, (completion, details)) in sampled[0].completions().enumerate() {
         let (drawn, reason) = &served[&(4, index)];
         let tokens: Vec<u32> = drawn.iter().map(|it| it.token).collect();

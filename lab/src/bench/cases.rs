@@ -154,7 +154,7 @@ pub(super) fn sampling(model: &Model<Cpu>, sequences: usize) -> Result<Case> {
     let requests = groups_of(&prompts, 1);
     let settings = settings(sequences, vocabulary, 0);
     let Repeated { times, cpu_seconds } = repeat(15, || {
-        sample(model, &requests, &settings)?;
+        sample(model, &requests, &settings, None)?;
         Ok(())
     })?;
     Ok(Case {
@@ -242,7 +242,7 @@ pub(super) fn grpo_step(model: Model<Cpu>) -> Result<Case> {
     let Repeated { times, cpu_seconds } = repeat(8, || {
         step += 1;
         let settings = settings(GROUPS * COMPLETIONS, vocabulary, step);
-        let groups: Vec<_> = sample(&trainer.model, &requests, &settings)?
+        let groups: Vec<_> = sample(&trainer.model, &requests, &settings, None)?
             .into_iter()
             .zip(&prompts)
             .map(|(it, prompt)| {

@@ -270,12 +270,12 @@ fn logit_steps<D: Device>(
     let prompt = cache.prefill(model, &[prompt])?.slots[0];
     let slots: Vec<SeqSlot> =
         (0..rows).map(|_| cache.fork(prompt, of.steps)).collect::<Result<_, _>>()?;
-    let (mut logits, mut times) = (Vec::new(), Vec::new());
+    let mut times = Vec::new();
     for step in 0..of.steps.min(9) {
         let fed: Vec<(SeqSlot, u32)> =
             (0_u32..).zip(&slots).map(|(i, it)| (*it, (i + step as u32) % 97)).collect();
         let start = Instant::now();
-        cache.decode(model, &fed, &mut logits)?;
+        cache.decode_next(model, &fed, &vec![None; rows], 1)?;
         if step > 0 {
             times.push(start.elapsed().as_secs_f64());
         }

@@ -89,7 +89,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("hapo-verify-python", &["hapo-verify"]),
     // Only ever a dev-dependency: no other row names it.
-    ("hapo-testing", &["hapo-kernels", "hapo-model"]),
+    ("hapo-testing", &["hapo-core", "hapo-kernels", "hapo-model"]),
     ("hapo-tidy", &[]),
     // In `conformance/`: the reference must share no line with the code it checks.
     ("lossproof-hapo", &["hapo-core"]),

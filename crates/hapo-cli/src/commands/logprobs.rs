@@ -163,6 +163,6 @@ fn greedy<D: Device>(model: &Model<D>, ids: &[u32], max_new_tokens: usize) -> Re
         rng_stream: RngStream::Generate,
         step: 0,
     };
-    let sampled = hapo_sampler::sample(model, &[request], &settings)?;
+    let sampled = hapo_sampler::sample(model, &[request], &settings, None)?;
     Ok(sampled[0].group.rollouts()[0].tokens.clone())
 }

@@ -13,7 +13,7 @@ use crate::support::{hapo, refuse, repository, succeed};
 #[test]
 fn a_server_is_evaluated_and_a_cut_record_is_resumed() {
     let dir = tempfile::tempdir().unwrap();
-    hapo_data::write_file(&dir.path().join("sums.jsonl"), &prompts(12)).unwrap();
+    write_file(&dir.path().join("sums.jsonl"), &prompts(12));
     let server = Server::start(Mood::Calm);
     let run = |out: &str| {
         let fixed = ["eval", "--model", "sums", "--data", "sums.jsonl", "--k", "4", "--json"];
@@ -219,7 +219,7 @@ fn the_papers_suite_is_read_from_a_folder_and_counted() {
         message,
         "error: the problems of math500 are read from a file\nhint: --data names the folder with the benchmarks' files\n"
     );
-    hapo_data::write_file(&dir.path().join("aime_2024.jsonl"), &prompts(29)).unwrap();
+    write_file(&dir.path().join("aime_2024.jsonl"), &prompts(29));
     let message = refuse(dir.path(), &["eval", "--model", "m", "--suite", "aime24", "--data", "."]);
     assert!(
         message.starts_with(
@@ -318,7 +318,7 @@ fn a_record_is_of_the_weights_and_not_of_their_path() {
 #[test]
 fn an_unfinished_record_has_no_score_and_another_file_is_none() {
     let dir = tempfile::tempdir().unwrap();
-    hapo_data::write_file(&dir.path().join("sums.jsonl"), &prompts(4)).unwrap();
+    write_file(&dir.path().join("sums.jsonl"), &prompts(4));
     let server = Server::start(Mood::Calm);
     let eval = ["eval", "--model", "m", "--data", "sums.jsonl", "--out", "whole.jsonl"];
     succeed(dir.path(), &[&eval[..], &["--endpoint", &server.endpoint]].concat());
@@ -426,7 +426,7 @@ fn a_server_is_asked_with_all_turns_of_a_dialogue() {
 #[test]
 fn waits_for_a_server_are_told_and_one_without_an_answer_has_a_hint() {
     let dir = tempfile::tempdir().unwrap();
-    hapo_data::write_file(&dir.path().join("sums.jsonl"), &prompts(1)).unwrap();
+    write_file(&dir.path().join("sums.jsonl"), &prompts(1));
     let server = Server::start(Mood::Always(413, "{}", None));
     let eval = ["eval", "--model", "m", "--data", "sums.jsonl", "--k", "1", "--endpoint"];
     let eval = [&eval[..], &[server.endpoint.as_str()]].concat();
@@ -527,4 +527,10 @@ fn completions_of_a_file_are_written_as_they_come_and_go_on_where_they_ended() {
     assert!(other.contains("other settings: temperature was 1.0, is 0.5"), "{other}");
     let onto_input = refuse(dir.path(), &[&generate[..], &["--out", "in.jsonl"]].concat());
     assert!(onto_input.contains("the output in.jsonl is the input"), "{onto_input}");
+}
+
+/// Writes rows in our own layout.
+pub(crate) fn write_file(path: &Path, dataset: &hapo_data::Dataset) {
+    let mut file = std::fs::File::create(path).unwrap();
+    dataset.examples.iter().for_each(|it| hapo_data::write_row(&mut file, it).unwrap());
 }

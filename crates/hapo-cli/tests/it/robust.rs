@@ -54,7 +54,7 @@ fn stderr(output: &Output) -> String {
 #[test]
 fn a_teacher_that_gets_nothing_fails_with_the_reason_and_without_the_key() {
     let dir = tempfile::tempdir().unwrap();
-    hapo_data::write_file(&dir.path().join("prompts.jsonl"), &prompts(3)).unwrap();
+    crate::eval::write_file(&dir.path().join("prompts.jsonl"), &prompts(3));
     let echoed = r#"{"error":{"message":"no credit for Bearer sk-secret\/1"}}"#;
     let server = Server::start(Mood::Always(200, echoed, None));
     let done = teacher(dir.path(), &server, &["--api-key-env", "TEACHER_KEY"]);
@@ -96,7 +96,7 @@ fn an_answer_that_a_content_filter_ended_is_no_trace() {
     const FILTERED: &str = r#"{"choices":[{"message":{"role":"assistant","content":"So it is \\boxed{7}."},"finish_reason":"content_filter"}]}"#;
     for (body, traces) in [(WHOLE, 1), (FILTERED, 0)] {
         let dir = tempfile::tempdir().unwrap();
-        hapo_data::write_file(&dir.path().join("prompts.jsonl"), &prompts(1)).unwrap();
+        crate::eval::write_file(&dir.path().join("prompts.jsonl"), &prompts(1));
         let server = Server::start(Mood::Always(200, body, None));
         let done = teacher(dir.path(), &server, &[]);
         let said = String::from_utf8(done.stdout).unwrap();
@@ -225,7 +225,7 @@ fn teachers_that_are_never_used_are_not_warned_about() {
 #[test]
 fn a_teacher_says_that_it_waits_and_how_long() {
     let dir = tempfile::tempdir().unwrap();
-    hapo_data::write_file(&dir.path().join("prompts.jsonl"), &prompts(1)).unwrap();
+    crate::eval::write_file(&dir.path().join("prompts.jsonl"), &prompts(1));
     let server = Server::start(Mood::Always(429, "{}", Some(("retry-after", "2"))));
     let mut child = Command::new(crate::support::binary())
         .current_dir(dir.path())
@@ -311,7 +311,7 @@ fn a_path_that_is_no_utf_8_is_text_in_json() {
     use std::os::unix::ffi::OsStrExt;
     let dir = tempfile::tempdir().unwrap();
     let odd = OsStr::from_bytes(b"odd-\xff");
-    hapo_data::write_file(&dir.path().join("prompts.jsonl"), &prompts(1)).unwrap();
+    crate::eval::write_file(&dir.path().join("prompts.jsonl"), &prompts(1));
     fs::create_dir(dir.path().join(odd)).unwrap();
     let metrics = "{\"step\":1,\"reward/policy_only\":0.5}\n";
     fs::write(dir.path().join(odd).join("metrics.jsonl"), metrics).unwrap();

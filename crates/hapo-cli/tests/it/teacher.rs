@@ -45,7 +45,7 @@ fn kill_after(mut command: Command, server: &Server, answers: u32) {
 }
 
 fn write_prompts(folder: &Path, count: usize) {
-    hapo_data::write_file(&folder.join("prompts.jsonl"), &prompts(count)).unwrap();
+    crate::eval::write_file(&folder.join("prompts.jsonl"), &prompts(count));
 }
 
 #[test]

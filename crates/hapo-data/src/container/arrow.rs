@@ -31,14 +31,11 @@ pub(super) fn rows<'a>(reader: impl BufRead + 'a, path: &Path) -> RawRows<'a> {
 struct Rows<R> {
     reader: R,
     begun: bool,
-    /// Those of the schema, once it is read.
     fields: Option<Vec<Field>>,
     batch: Option<Batch>,
-    /// Row of the batch at hand.
     next: usize,
 }
 
-/// A column's name and type, with those of the columns in it.
 struct Field {
     name: String,
     kind: Kind,
@@ -54,23 +51,17 @@ enum Kind {
         width: usize,
         is_signed: bool,
     },
-    Float {
-        width: usize,
-    },
+    Float(usize),
     Decimal {
         width: usize,
         scale: i64,
     },
-    Text {
-        offsets: usize,
-    },
+    /// The width of its offsets, as of a list.
+    Text(usize),
     TextView,
-    List {
-        offsets: usize,
-    },
-    FixedList {
-        length: usize,
-    },
+    List(usize),
+    /// Elements of each.
+    FixedList(usize),
     Struct,
     /// A type that no layout reads, with its number of buffers.
     Other {
@@ -86,7 +77,6 @@ struct Column {
     children: Vec<Column>,
 }
 
-/// Columns and the bytes that they lie in.
 struct Batch {
     rows: usize,
     columns: Vec<Column>,
@@ -136,7 +126,6 @@ impl<R: BufRead> Rows<R> {
         Ok(bytes)
     }
 
-    /// The next batch with rows.
     fn next_batch(&mut self) -> io::Result<Option<Batch>> {
         const SCHEMA: i64 = 1;
         const BATCH: i64 = 3;
@@ -196,7 +185,7 @@ impl Field {
             kind: kind(table)?,
             children: children.collect::<Found<_>>()?,
         };
-        let is_list = matches!(field.kind, Kind::List { .. } | Kind::FixedList { .. });
+        let is_list = matches!(field.kind, Kind::List(_) | Kind::FixedList(_));
         if is_list && field.children.len() != 1 {
             return Err("a list has elements of one type");
         }
@@ -220,11 +209,11 @@ fn kind(table: Table) -> Found<Kind> {
         1 => Kind::Null,
         2 => int(parts()?)?,
         3 => match parts()?.number(0, 2, 0)? {
-            1 => Kind::Float { width: 4 },
-            2 => Kind::Float { width: 8 },
+            1 => Kind::Float(4),
+            2 => Kind::Float(8),
             _ => other(2),
         },
-        5 => Kind::Text { offsets: 4 },
+        5 => Kind::Text(4),
         6 => Kind::Bool,
         7 => {
             let (width, scale) = (parts()?.number(2, 4, 128)?, parts()?.number(1, 4, 0)?);
@@ -237,18 +226,18 @@ fn kind(table: Table) -> Found<Kind> {
         }
         // Dates, times and intervals; bytes of a fixed length; maps, whose keys and values lie in a structure within.
         8..=11 | 15 | 17 | 18 => other(2),
-        12 => Kind::List { offsets: 4 },
+        12 => Kind::List(4),
         13 => Kind::Struct,
         14 => return Err("columns of unions are not read: write the file as Parquet"),
         16 => {
             let length = parts()?.number(0, 4, 0)?;
             let length = usize::try_from(length).map_err(|_| "a list has a negative length")?;
-            Kind::FixedList { length }
+            Kind::FixedList(length)
         }
         // Bytes, and lists by views.
         4 | 19 | 25 | 26 => other(3),
-        20 => Kind::Text { offsets: 8 },
-        21 => Kind::List { offsets: 8 },
+        20 => Kind::Text(8),
+        21 => Kind::List(8),
         22 => other(0),
         23 => Kind::Other { buffers: 2, views: true },
         24 => Kind::TextView,
@@ -257,7 +246,6 @@ fn kind(table: Table) -> Found<Kind> {
 }
 
 impl Batch {
-    /// Columns of these types in a body.
     fn read(header: Table, fields: &[Field], body: Vec<u8>) -> Found<Self> {
         if header.table(3)?.is_some() {
             return Err(
@@ -305,12 +293,12 @@ impl Places<'_> {
             Kind::Null => (0, false),
             Kind::Bool
             | Kind::Int { .. }
-            | Kind::Float { .. }
+            | Kind::Float(_)
             | Kind::Decimal { .. }
-            | Kind::List { .. } => (2, false),
-            Kind::Text { .. } => (3, false),
+            | Kind::List(_) => (2, false),
+            Kind::Text(_) => (3, false),
             Kind::TextView => (2, true),
-            Kind::FixedList { .. } | Kind::Struct => (1, false),
+            Kind::FixedList(_) | Kind::Struct => (1, false),
             Kind::Other { buffers, views } => (buffers, views),
         };
         if views {
@@ -403,25 +391,25 @@ fn value(field: &Field, column: &Column, body: &[u8], row: usize) -> Found<Value
             let bytes = column.element(body, 1, width, row)?;
             Ok(Value::int(if is_signed { signed(bytes) } else { signed(&[bytes, &[0]].concat()) }))
         }
-        Kind::Float { width: 4 } => {
+        Kind::Float(4) => {
             let bits = signed(column.element(body, 1, 4, row)?) as u32;
             Ok(Value::float(f32::from_bits(bits)))
         }
-        Kind::Float { .. } => {
+        Kind::Float(_) => {
             let bits = signed(column.element(body, 1, 8, row)?) as u64;
             Ok(Value::float(f64::from_bits(bits)))
         }
         Kind::Decimal { width, scale } => {
             Ok(Value::Number(decimal(signed(column.element(body, 1, width, row)?), scale)))
         }
-        Kind::Text { offsets } => {
+        Kind::Text(offsets) => {
             let range = column.range(body, offsets, row)?;
             let bytes = &body[column.buffers[2].clone()];
             text(bytes.get(range).ok_or(SHORT)?)
         }
         Kind::TextView => text(column.view(body, row)?),
-        Kind::List { offsets } => list(column.range(body, offsets, row)?),
-        Kind::FixedList { length } => {
+        Kind::List(offsets) => list(column.range(body, offsets, row)?),
+        Kind::FixedList(length) => {
             let start = row.checked_mul(length).ok_or(SHORT)?;
             list(start..start.checked_add(length).ok_or(SHORT)?)
         }

@@ -157,10 +157,9 @@ fn read_at(file: &mut File, place: u64, buffer: &mut [u8]) -> io::Result<()> {
 /// Hands the numbers of a structure of Thrift's compact protocol to `see`, with the fields that lead to each; a text
 /// counts as its length. Gives the length of the structure, nothing for bytes that are none.
 fn numbers(bytes: &[u8], see: &mut dyn FnMut(&[i16], i64)) -> Option<usize> {
-    const STRUCTURE: u8 = 12;
-    let mut thrift = Thrift { reader: Reader { bytes, at: 0 }, path: Vec::new(), see };
-    thrift.value(STRUCTURE, NESTING)?;
-    Some(thrift.reader.at)
+    let mut reader = Reader { bytes, at: 0 };
+    reader.structure(&mut Vec::new(), see)?;
+    Some(reader.at)
 }
 
 struct Reader<'a> {
@@ -231,59 +230,54 @@ impl Reader<'_> {
         }
         Some(total)
     }
-}
 
-struct Thrift<'a> {
-    reader: Reader<'a>,
-    path: Vec<i16>,
-    see: &'a mut dyn FnMut(&[i16], i64),
-}
-
-impl Thrift<'_> {
-    fn value(&mut self, kind: u8, depth: usize) -> Option<()> {
-        let (depth, reader) = (depth.checked_sub(1)?, &mut self.reader);
-        match kind {
-            1..=3 => drop(reader.byte()?),
-            4..=6 => {
-                let number = reader.signed()?;
-                (self.see)(&self.path, number);
-            }
-            7 => drop(reader.take(8)?),
-            8 => {
-                let length = reader.unsigned()?;
-                (self.see)(&self.path, length as i64);
-                reader.take(usize::try_from(length).ok()?)?;
-            }
-            9 | 10 => {
-                let head = reader.byte()?;
-                let count = if head >> 4 == 15 { reader.unsigned()? } else { u64::from(head >> 4) };
-                for _ in 0..count {
-                    self.value(head & 0x0f, depth)?;
-                }
-            }
-            12 => self.fields(depth)?,
-            _ => return None,
-        }
-        Some(())
-    }
-
-    fn fields(&mut self, depth: usize) -> Option<()> {
+    fn structure(&mut self, path: &mut Vec<i16>, see: &mut dyn FnMut(&[i16], i64)) -> Option<()> {
         let mut id = 0_i16;
         loop {
-            let head = self.reader.byte()?;
+            let head = self.byte()?;
             if head == 0 {
                 return Some(());
             }
             id = match head >> 4 {
-                0 => i16::try_from(self.reader.signed()?).ok()?,
+                0 => i16::try_from(self.signed()?).ok()?,
                 delta => id.checked_add(delta.into())?,
             };
-            self.path.push(id);
+            path.push(id);
             // A boolean field has its value in its type.
             if !matches!(head & 0x0f, 1 | 2) {
-                self.value(head & 0x0f, depth)?;
+                self.value(head & 0x0f, path, see)?;
             }
-            self.path.pop();
+            path.pop();
         }
+    }
+
+    fn value(
+        &mut self,
+        kind: u8,
+        path: &mut Vec<i16>,
+        see: &mut dyn FnMut(&[i16], i64),
+    ) -> Option<()> {
+        match kind {
+            1..=3 => drop(self.byte()?),
+            4..=6 => see(path, self.signed()?),
+            7 => drop(self.take(8)?),
+            8 => {
+                let length = self.unsigned()?;
+                see(path, length as i64);
+                self.take(usize::try_from(length).ok()?)?;
+            }
+            9 | 10 => {
+                let head = self.byte()?;
+                let count = if head >> 4 == 15 { self.unsigned()? } else { u64::from(head >> 4) };
+                for _ in 0..count {
+                    // Parquet has no lists of lists.
+                    let kind = Some(head & 0x0f).filter(|it| !matches!(it, 9 | 10))?;
+                    self.value(kind, path, see)?;
+                }
+            }
+            12 if path.len() < NESTING => self.structure(path, see)?,
+            _ => return None,
+        }
+        Some(())
     }
 }

@@ -1,11 +1,9 @@
 //! Tables of `FlatBuffers`, just enough to read what Arrow's messages say. Every place is checked before it is read.
 
-/// A part of a message, or its fault.
 pub(super) type Found<T> = Result<T, &'static str>;
 
 const CUT: &str = "a message is cut, or points outside itself";
 
-/// A table in a message.
 #[derive(Clone, Copy)]
 pub(super) struct Table<'a> {
     bytes: &'a [u8],
@@ -27,13 +25,11 @@ pub(super) fn signed(bytes: &[u8]) -> i128 {
     i128::from_le_bytes(all)
 }
 
-/// The bytes from a place on.
 pub(super) fn part(bytes: &[u8], at: usize, len: usize) -> Option<&[u8]> {
     bytes.get(at..at.checked_add(len)?)
 }
 
 impl<'a> Table<'a> {
-    /// The table that a message begins with.
     pub(super) fn root(bytes: &'a [u8]) -> Found<Self> {
         Table { bytes, at: 0 }.follow(0)
     }
@@ -42,13 +38,11 @@ impl<'a> Table<'a> {
         part(self.bytes, at, len).map(|it| signed(it) as i64).ok_or(CUT)
     }
 
-    /// The table that an offset leads to.
     fn follow(&self, at: usize) -> Found<Self> {
         let offset = self.number_at(at, 4)? as u32 as usize;
         Ok(Table { bytes: self.bytes, at: at.checked_add(offset).ok_or(CUT)? })
     }
 
-    /// The place of a field, if the table has it.
     fn field(&self, index: usize) -> Found<Option<usize>> {
         let to_fields = self.number_at(self.at, 4)?;
         let fields = usize::try_from(self.at as i64 - to_fields).map_err(|_| CUT)?;
@@ -78,7 +72,6 @@ impl<'a> Table<'a> {
         Ok(Vector { start: at + 4, count })
     }
 
-    /// The tables of a vector.
     pub(super) fn tables(&self, index: usize) -> Found<Vec<Table<'a>>> {
         let all = self.vector(index, 4)?;
         (0..all.count).map(|it| self.follow(all.start + 4 * it)).collect()

@@ -48,7 +48,6 @@ impl Container {
     }
 }
 
-/// One row as it was found.
 #[derive(Debug)]
 pub(crate) struct RawRow {
     /// From 1; the line in a file of lines.
@@ -66,7 +65,6 @@ pub(crate) struct Opened<'a> {
     pub(crate) rows: RawRows<'a>,
 }
 
-/// Opens a file whatever it is made of.
 pub(crate) fn open(path: &Path) -> Result<Opened<'static>, Refusal> {
     let io = |source| Refusal::io("read", path)(source);
     let mut file = File::open(path).map_err(io)?;

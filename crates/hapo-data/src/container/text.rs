@@ -11,7 +11,6 @@ use hapo_core::Refusal;
 use std::io::{self, BufRead};
 use std::path::Path;
 
-/// The pieces of a text, one at a time.
 struct Pieces<R> {
     reader: R,
     limit: usize,
@@ -100,7 +99,6 @@ pub(super) fn is_one_object(head: &[u8]) -> bool {
     is_open && read.is_err_and(|error| error.is_eof())
 }
 
-/// The one object of a file.
 pub(super) fn one<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> RawRows<'a> {
     let (mut pieces, path) = (Pieces::new(reader, limit), path.to_owned());
     rows_of(move || {
@@ -110,7 +108,6 @@ pub(super) fn one<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> R
     })
 }
 
-/// The elements of one JSON array.
 pub(super) fn elements<'a>(reader: impl BufRead + 'a, path: &Path, limit: usize) -> RawRows<'a> {
     let (mut pieces, path, mut row) = (Pieces::new(reader, limit), path.to_owned(), 0);
     let mut is_closed = false;

@@ -7,27 +7,26 @@
 //! and must not forget to. Every row's id is remembered by its hash: some 50 bytes a row, in a table that
 //! doubles as it fills.
 
-mod json_rows;
 mod prompt;
 mod reading;
 mod rows;
 mod sources;
 mod unread;
 
-use crate::container::{self, Container};
+use crate::container::{self, Container, RawRow, lines};
 use crate::example::{Example, THINK, THOUGHT};
 use crate::layouts::{self, NamedColumns};
-use crate::row::{BadRow, Row};
+use crate::row::{BadRow, LINE_LIMIT, Row};
 use crate::template::PromptTemplate;
+use crate::value::Object;
 use hapo_core::Refusal;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::io::Read;
+use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 
-pub use json_rows::{json_lines, json_rows};
 pub use prompt::prompt_of;
 pub use reading::{Only, Reading};
 pub use rows::Rows;
@@ -80,7 +79,6 @@ pub struct Loaded {
     pub bad_rows: Vec<BadRow>,
     /// How many bad rows there were.
     pub bad_row_count: u64,
-    /// The columns that were named, and what the rows have.
     pub named_columns: NamedColumns,
     /// Fields that no part of this program reads.
     pub unread: Unread,
@@ -195,4 +193,30 @@ pub fn question_hash(example: &Example) -> u128 {
 pub(super) fn first_bytes(digest: &[u8]) -> u128 {
     let first: [u8; 16] = digest[..16].try_into().expect("a digest has 32 bytes");
     u128::from_le_bytes(first)
+}
+
+/// A row of any layout, or its fault.
+type JsonRow = Result<serde_json::Map<String, serde_json::Value>, String>;
+
+/// The rows of any file as JSON objects, for a reader with other fields. Values that JSON cannot express become null,
+/// numbers with more digits than a double has become texts of them.
+pub fn json_rows(
+    path: &Path,
+) -> Result<impl Iterator<Item = Result<JsonRow, Refusal>> + use<>, Refusal> {
+    Ok(container::open(path)?.rows.map(as_json))
+}
+
+/// The same of lines of JSON, each as soon as it has arrived; `name` is the reader's in messages.
+pub fn json_lines(
+    reader: impl BufRead + 'static,
+    name: &str,
+) -> impl Iterator<Item = Result<JsonRow, Refusal>> {
+    lines(reader, Path::new(name), LINE_LIMIT).map(as_json)
+}
+
+fn as_json(row: Result<RawRow, Refusal>) -> Result<JsonRow, Refusal> {
+    Ok(row?
+        .fields
+        .map(Object::into_json)
+        .map_err(|it| format!("{}: expected {}, got {}", it.field, it.expected, it.got)))
 }

@@ -4,7 +4,6 @@ use crate::layouts::{Columns, NamedColumns, at};
 use crate::value::{Object, Value};
 use hapo_core::{Refusal, expected};
 
-/// How the rows of files are read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// Names of the columns, where no layout fits.
@@ -19,8 +18,8 @@ pub struct Reading {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Only {
     column: String,
-    from: String,
-    to: Option<String>,
+    value: String,
+    range: Option<std::ops::RangeInclusive<f64>>,
 }
 
 impl From<Columns> for Reading {
@@ -54,13 +53,9 @@ impl Only {
         let hint = "as in data_source=aime or level=3..5";
         let wanted = || expected("COLUMN=VALUE or COLUMN=FROM..TO").about("where").hint(hint);
         let (column, value) = text.split_once('=').ok_or_else(wanted)?;
-        let (from, to) = match value.split_once("..") {
-            Some((from, to)) if number(from).and(number(to)).is_some() => {
-                (from, Some(to.to_owned()))
-            }
-            _ => (value, None),
-        };
-        Ok(Self { column: column.to_owned(), from: from.to_owned(), to })
+        let ends = value.split_once("..").and_then(|(from, to)| number(from).zip(number(to)));
+        let (column, value) = (column.to_owned(), value.to_owned());
+        Ok(Self { column, value, range: ends.map(|(from, to)| from..=to) })
     }
 
     fn takes(&self, row: &Object) -> bool {
@@ -69,9 +64,10 @@ impl Only {
             Some(Value::Bool(it)) => it.to_string(),
             _ => return false,
         };
-        let Some(to) = &self.to else { return text.trim() == self.from };
-        let bounds = [Some(&*self.from), Some(to), Some(&*text)].map(|it| it.and_then(number));
-        matches!(bounds, [Some(from), Some(to), Some(it)] if from <= it && it <= to)
+        match &self.range {
+            None => text.trim() == self.value,
+            Some(range) => number(&text).is_some_and(|it| range.contains(&it)),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use super::reading::Reading;
-use super::unread::Unread;
+use super::unread::{Unread, count};
 use super::{Example, first_bytes};
 use crate::container::{self, Container, Opened, RawRow, RawRows};
 use crate::layouts::{self, DATASET_LAYOUTS, Layout, NamedColumns};
@@ -22,13 +22,11 @@ const HEAD_ROWS: usize = 64;
 /// The rows of one or several files, one by one, in their order. An error ends them, a bad row does not.
 pub struct Rows<'a> {
     file: String,
-    /// Files that come after this one.
     further: VecDeque<PathBuf>,
     /// Where the user names no columns, a file is recognised by its first rows.
     reading: Reading,
     /// Rows, or lines, of the files before this one.
     base: u64,
-    /// The last row of this file that was read.
     last: u64,
     /// The layout of the file; of several, of the one at hand.
     pub layout: &'static Layout,
@@ -122,15 +120,11 @@ impl<'a> Rows<'a> {
         let Some(path) = self.further.pop_front() else {
             return Ok(false);
         };
-        let next = Rows::begin(container::open(&path)?, &path, &self.reading)?;
-        self.base += self.last;
-        self.last = 0;
-        self.file = next.file;
-        self.layout = next.layout;
-        self.container = next.container;
-        self.compression = next.compression;
-        self.head = next.head;
-        self.rest = next.rest;
+        let Rows { file, layout, container, compression, head, rest, .. } =
+            Rows::begin(container::open(&path)?, &path, &self.reading)?;
+        self.base += std::mem::take(&mut self.last);
+        (self.file, self.layout, self.container) = (file, layout, container);
+        (self.compression, self.head, self.rest) = (compression, head, rest);
         Ok(true)
     }
 
@@ -183,14 +177,14 @@ impl<'a> Rows<'a> {
             if !is_known(name) {
                 self.unread.add(name, value);
             } else if columns.is_none() && layout.leaves_out(name, value) {
-                self.unread.add_label(name);
+                count(&mut self.unread.labels_left_out, name);
             } else if matches!(value, Value::Object(_)) {
                 self.unread.add_questions(name, value);
             }
         }
         // The layout may have read another column as the problem.
         if let Some(it) = whole.filter(|it| !example.problem.contains(&it.question)) {
-            it.parts.iter().for_each(|name| self.unread.add_question(name));
+            it.parts.iter().for_each(|name| count(&mut self.unread.unread_questions, name));
         }
         self.set_id(&mut example)?;
         Ok(Some(example))

@@ -126,7 +126,6 @@ struct Shard {
     filename: String,
 }
 
-/// A small JSON file, where it is there.
 fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Option<T>, Refusal> {
     let Some(bytes) = if_there(path, fs::read(path))? else { return Ok(None) };
     serde_json::from_slice(&bytes).map(Some).map_err(|it| of_file(path, it, DAMAGED))

@@ -41,14 +41,6 @@ impl Unread {
         }
     }
 
-    pub(super) fn add_label(&mut self, name: &str) {
-        count(&mut self.labels_left_out, name);
-    }
-
-    pub(super) fn add_question(&mut self, name: &str) {
-        count(&mut self.unread_questions, name);
-    }
-
     /// Why rows of a file are not whole: every field with a part of the question is named.
     pub fn not_whole(&self, file: &str) -> Option<Refusal> {
         let first = self.unread_questions.keys().next()?;
@@ -69,7 +61,7 @@ impl Unread {
     }
 }
 
-fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
+pub(super) fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
     let name = shorten(name);
     if counts.len() < 64 || counts.contains_key(&name) {
         *counts.entry(name).or_default() += 1;

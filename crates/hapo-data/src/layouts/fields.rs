@@ -1,7 +1,7 @@
 //! Fields that several layouts share: prompts of messages, golds, the last box of a solution.
 
 use crate::example::{Example, Message, with_thought};
-use crate::template::{TEMPLATES, render};
+use crate::template::TEMPLATES;
 use crate::value::{Fault, Object, Value, fault, json_list, json_texts, unexpected};
 use hapo_core::is_among;
 
@@ -146,7 +146,9 @@ pub(super) fn set_text_or_messages(
             Err(unexpected(field, "messages, or a JSON list of them as text", value))
         }
         Some(Value::Text(text)) if !text.trim().is_empty() => {
-            set_rendered_or_plain(example, text);
+            let inside = problem_in(text);
+            example.rendered = inside.is_some().then(|| text.clone());
+            example.problem = inside.unwrap_or_else(|| text.clone());
             Ok(())
         }
         Some(list @ Value::List(_)) => set_prompt(example, messages(Some(list), field)?, field),
@@ -279,24 +281,11 @@ fn after_hashes(text: &str) -> Option<String> {
     Some(if is_number { gold.replace(',', "") } else { gold.to_owned() })
 }
 
-/// A prompt as text: the problem, or a whole prompt that a template was already put around.
-pub(super) fn set_rendered_or_plain(example: &mut Example, text: &str) {
-    match problem_in(text) {
-        Some(problem) => {
-            example.problem = problem;
-            example.rendered = Some(text.to_owned());
-        }
-        None => text.clone_into(&mut example.problem),
-    }
-}
-
 /// The problem inside a prompt that some template was already put around; `None` for a text that
 /// shows no sign of one.
 pub(super) fn problem_in(text: &str) -> Option<String> {
     for template in TEMPLATES {
-        // NUL marks the place: no template has one.
-        let rendered = render(template, "\0");
-        let (before, after) = rendered.split_once('\0')?;
+        let (before, after) = template.text.split_once("{input}")?;
         if before.len() + after.len() > 0
             && let Some(problem) = text.strip_prefix(before)
             && let Some(problem) = problem.strip_suffix(after)

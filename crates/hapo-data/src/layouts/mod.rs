@@ -26,7 +26,6 @@ pub(crate) use question::whole;
 pub use table::DATASET_LAYOUTS;
 pub(crate) use table::{COLUMNS, OWN};
 
-/// A way in which problems are laid out in a file.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     /// Its name in `hapo list layouts` and in statistics.

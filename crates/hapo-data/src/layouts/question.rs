@@ -302,14 +302,9 @@ fn in_columns(row: &Object) -> Option<(Choices, Vec<String>)> {
     LETTERED.iter().find_map(|(begin, first)| {
         let column = |place: u8| {
             let ending = char::from(*first as u8 + place);
-            let is_it = |name: &str| {
-                if begin.is_empty() {
-                    name == ending.to_string()
-                } else {
-                    plain(name) == format!("{begin}{ending}")
-                }
-            };
-            let (name, value) = row.0.iter().find(|it| is_it(&it.0))?;
+            let plainly = |name: &str| if begin.is_empty() { name.to_owned() } else { plain(name) };
+            let wanted = format!("{begin}{ending}");
+            let (name, value) = row.0.iter().find(|it| plainly(&it.0) == wanted)?;
             Some((name.clone(), short_text(value)?))
         };
         let (names, texts): (Vec<_>, Vec<_>) = (0..26).map_while(column).unzip();

@@ -14,7 +14,6 @@ const PROBLEMS: &[&str] = &["problem", "question", "query"];
 const LEVELS: &[&str] = &["level", "difficulty"];
 const SUBJECTS: &[&str] = &["subject", "type"];
 
-/// A layout of which nothing is said yet.
 const BASE: Layout = Layout {
     name: "",
     summary: "",

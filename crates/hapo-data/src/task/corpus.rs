@@ -26,7 +26,6 @@ pub struct Mixture {
     pub families: Vec<FamilyMixture>,
 }
 
-/// One family's part of a [`Mixture`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FamilyMixture {
@@ -47,7 +46,6 @@ pub enum Style {
     Teacher,
 }
 
-/// A document: a rendered prompt and the response that follows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
     /// The prompt in the `chatml` template, up to where the assistant speaks.
@@ -86,40 +84,31 @@ impl Corpus {
         let mut weight_so_far = 0.0;
         for part in &mixture.families {
             let family = find_family(&part.family)?;
-            let check = |what: &str, expected: &str, got: f64, good: bool| {
-                let what = format!("{what} of `{}` in the mixture", family.name);
-                let problem = || Refusal::input(format!("{what}: expected {expected}, got {got}"));
-                if good { Ok(()) } else { Err(problem()) }
-            };
-            let not_negative = |it: f64| it.is_finite() && it >= 0.0;
-            check("share", "a finite number ≥ 0", part.share, not_negative(part.share))?;
             let levels = part.level_weights.len();
-            let shares = part.teacher_shares.len();
-            check(
-                "number of teacher_shares",
-                "as many as level_weights",
-                shares as f64,
-                shares == levels,
-            )?;
             family.check_level(levels as u32)?;
-            for weight in &part.level_weights {
-                check("level_weights", "finite numbers ≥ 0", *weight, not_negative(*weight))?;
-            }
-            for share in &part.teacher_shares {
-                check(
-                    "teacher_shares",
-                    "numbers from 0 to 1",
-                    *share,
-                    (0.0..=1.0).contains(share),
-                )?;
-            }
+            let shares = part.teacher_shares.len();
             let sum: f64 = part.level_weights.iter().sum();
-            check(
-                "sum of level_weights",
-                "a positive finite number",
-                sum,
-                sum > 0.0 && sum.is_finite(),
-            )?;
+            let not_negative = |it: f64| it.is_finite() && it >= 0.0;
+            let weights = part
+                .level_weights
+                .iter()
+                .map(|it| ("level_weights", "finite numbers ≥ 0", *it, not_negative(*it)));
+            let in_range = |it: &f64| (0.0..=1.0).contains(it);
+            let teachers = part.teacher_shares.iter();
+            let teachers =
+                teachers.map(|it| ("teacher_shares", "numbers from 0 to 1", *it, in_range(it)));
+            let as_many = "as many as level_weights";
+            let checks = [
+                ("share", "a finite number ≥ 0", part.share, not_negative(part.share)),
+                ("number of teacher_shares", as_many, shares as f64, shares == levels),
+            ];
+            let is_positive = sum > 0.0 && sum.is_finite();
+            let last = ("sum of level_weights", "a positive finite number", sum, is_positive);
+            let mut checks = checks.into_iter().chain(weights).chain(teachers).chain([last]);
+            if let Some((what, expected, got, _)) = checks.find(|it| !it.3) {
+                let what = format!("{what} of `{}` in the mixture", family.name);
+                return Err(Refusal::input(format!("{what}: expected {expected}, got {got}")));
+            }
             for (level, (weight, teacher_share)) in
                 (1..).zip(part.level_weights.iter().zip(&part.teacher_shares))
             {

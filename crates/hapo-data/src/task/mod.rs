@@ -79,7 +79,6 @@ pub struct Family {
     solve: fn(&Problem) -> Solution,
 }
 
-/// One problem with its true answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub family: &'static str,
@@ -116,7 +115,6 @@ impl Family {
         steps.join(",")
     }
 
-    /// Checks that a level is one of the family's.
     pub fn check_level(&self, level: u32) -> Result<(), Refusal> {
         let (min, max) = self.levels;
         if (min..=max).contains(&level) {

@@ -95,7 +95,6 @@ pub fn problems(
     Ok(found)
 }
 
-/// A set of problems of the built-in task, as a recipe asks for it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskSet {

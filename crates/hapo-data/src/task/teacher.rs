@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{Family, Problem, RESPONSE_LIMIT, keyed_hash};
 
-/// How the built-in task's teacher writes its steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TeacherSteps {

@@ -1,6 +1,6 @@
 use crate::container::{Container, Opened, lines};
 use crate::layouts::OWN;
-use crate::{DATASET_LAYOUTS, Dataset, Example, Row, Rows, load, write_file, write_row};
+use crate::{DATASET_LAYOUTS, Dataset, Example, Row, Rows, load, write_row};
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -258,7 +258,8 @@ fn files_are_recognised_by_content_and_come_back() {
             },
         ],
     };
-    write_file(&path, &dataset).unwrap();
+    let mut file = std::fs::File::create(&path).unwrap();
+    dataset.examples.iter().for_each(|it| write_row(&mut file, it).unwrap());
     let written = std::fs::read_to_string(&path).unwrap();
     assert!(written.ends_with("{\"id\":\"b\",\"problem\":\"p\",\"answer\":\"1\"}\n"), "{written}");
     let loaded = load(&path).unwrap();

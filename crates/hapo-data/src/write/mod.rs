@@ -11,7 +11,7 @@ mod own;
 mod trl;
 mod verl;
 
-pub use own::{write_file, write_row};
+pub use own::write_row;
 pub use verl::SOURCE as VERL_SOURCE;
 
 use crate::example::Example;
@@ -121,25 +121,19 @@ impl Writer {
         example: &Example,
         solution: Option<&[TokenId]>,
     ) -> Result<(), Refusal> {
-        let unwritable = |field: &str, found: &str| {
+        let (is_own, is_table) = (self.format == Format::Own, matches!(self.sink, Sink::Table(_)));
+        let holds_several = matches!(self.format, Format::Trl | Format::Own) && !is_table;
+        let unwritable = [
+            ("problem", "a document without a problem", example.problem.is_empty()),
+            ("answer", "a row without a gold answer", is_own && example.answer.is_empty()),
+            ("prompt", "a dialogue of several turns", is_own && !example.messages.is_empty()),
+            ("answer", "several gold answers", !example.other_answers.is_empty() && !holds_several),
+        ];
+        if let Some((field, found, _)) = unwritable.into_iter().find(|it| it.2) {
             let problem =
                 format!("row {}: {field}: {found} has no place in this layout", example.row);
             let hint = "`hapo data check --drop-bad` leaves bad rows out";
-            Err(of_file(&self.path, problem, hint))
-        };
-        if example.problem.is_empty() {
-            return unwritable("problem", "a document without a problem");
-        }
-        if example.answer.is_empty() && self.format == Format::Own {
-            return unwritable("answer", "a row without a gold answer");
-        }
-        if !example.messages.is_empty() && self.format == Format::Own {
-            return unwritable("prompt", "a dialogue of several turns");
-        }
-        let is_table = matches!(self.sink, Sink::Table(_));
-        let holds_several = matches!(self.format, Format::Trl | Format::Own) && !is_table;
-        if !example.other_answers.is_empty() && !holds_several {
-            return unwritable("answer", "several gold answers");
+            return Err(of_file(&self.path, problem, hint));
         }
         let mut line = Vec::new();
         let written = match self.format {

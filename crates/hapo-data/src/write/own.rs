@@ -1,13 +1,8 @@
 //! Our own layout, row by row.
 
-use crate::dataset::Dataset;
 use crate::example::Example;
-use crate::refuse::unwritten;
-use hapo_core::Refusal;
 use serde::{Serialize, Serializer};
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io::{self, Write};
 
 pub(super) const SCHEMA: &str = "message schema {
     optional binary id (STRING); optional binary problem (STRING); optional binary answer (STRING);
@@ -51,15 +46,4 @@ fn one_or_several<S: Serializer>(texts: &[&str], serializer: S) -> Result<S::Ok,
         [only] => only.serialize(serializer),
         several => several.serialize(serializer),
     }
-}
-
-pub fn write_file(path: &Path, dataset: &Dataset) -> Result<(), Refusal> {
-    let write = || {
-        let mut writer = BufWriter::new(File::create(path)?);
-        for example in &dataset.examples {
-            write_row(&mut writer, example)?;
-        }
-        writer.flush()
-    };
-    write().map_err(|source| unwritten(path, source))
 }

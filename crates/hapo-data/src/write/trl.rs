@@ -3,7 +3,7 @@
 //! function.
 
 use crate::example::{Example, Message};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::io::{self, Write};
 
 pub(super) const SCHEMA: &str = "message schema {
@@ -16,32 +16,24 @@ pub(super) const SCHEMA: &str = "message schema {
 }";
 
 pub(super) fn write_row(writer: &mut impl Write, example: &Example) -> io::Result<()> {
-    let turn = |it: Message| json!({"role": it.role, "content": it.content});
-    let prompt: Vec<Value> = example.turns(None).into_iter().map(turn).collect();
-    let mut row = Map::new();
-    row.insert("prompt".to_owned(), json!(prompt));
-    if let Some(teacher) = example.teachers.first() {
-        let turn = json!([{"role": "assistant", "content": teacher}]);
-        row.insert("completion".to_owned(), turn);
-    }
-    if !example.other_answers.is_empty() {
-        let mut golds = vec![example.answer.clone()];
-        golds.extend(example.other_answers.iter().cloned());
-        row.insert("solution".to_owned(), json!(golds));
-    } else if !example.answer.is_empty() {
-        row.insert("solution".to_owned(), json!(example.answer));
-    }
-    let labels = [
-        ("id", Some(&example.id)),
-        ("source", example.source.as_ref()),
-        ("level", example.level.as_ref()),
-        ("subject", example.subject.as_ref()),
-    ];
-    for (name, label) in labels {
-        if let Some(label) = label {
-            row.insert(name.to_owned(), json!(label));
-        }
-    }
+    let turns = example.turns(None);
+    let golds: Vec<&str> = example.golds().filter(|it| !it.is_empty()).collect();
+    let solution = match &golds[..] {
+        [] => Value::Null,
+        [only] => json!(only),
+        several => json!(several),
+    };
+    let completion = example.teachers.first();
+    let mut row = json!({
+        "prompt": turns,
+        "completion": completion.map(|it| [Message::new("assistant", it)]),
+        "solution": solution,
+        "id": example.id,
+        "source": example.source,
+        "level": example.level,
+        "subject": example.subject,
+    });
+    row.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
     serde_json::to_writer(&mut *writer, &row)?;
     writer.write_all(b"\n")
 }

@@ -55,7 +55,6 @@ pub(super) fn schema(teachers: usize, tokens: bool) -> String {
 /// box.
 pub const SOURCE: &str = "lighteval/MATH";
 
-/// One row as a line of JSON.
 pub(super) fn write_row(
     writer: &mut impl Write,
     example: &Example,

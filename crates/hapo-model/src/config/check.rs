@@ -8,7 +8,6 @@ use super::{Config, TensorSpec};
 /// Most parameters a model may have (2^40); larger sums in a file are taken for damage.
 pub const MAX_PARAMETERS: u64 = 1 << 40;
 
-/// Most layers of a model.
 pub(crate) const MAX_LAYERS: usize = 1 << 10;
 
 const MAX_POSITIONS: usize = 1 << 31;

@@ -1,19 +1,17 @@
 //! The parts in which decoders of one size differ.
 
 use hapo_kernels::Activation;
+use serde::Serialize;
 
-/// The description of a decoder beside its sizes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoder {
     /// q, k and v have a bias.
     pub qkv_bias: bool,
     /// RMS norm of q and k before the rotation.
     pub qk_norm: Option<QkNorm>,
-    /// Where the norms of a layer stand.
     pub norms: Norms,
     /// Norms multiply by 1 + w.
     pub unit_offset: bool,
-    /// The function of the gate.
     pub activation: Activation,
     pub multipliers: Multipliers,
     /// The rotary embeddings that layers choose from.
@@ -46,12 +44,10 @@ impl Decoder {
         Self { layers: vec![LayerKind { window, rope: Some(0) }], ..self }
     }
 
-    /// The kind of a layer.
     pub fn kind(&self, layer: usize) -> LayerKind {
         self.layers[layer % self.layers.len()]
     }
 
-    /// The rotary embedding of a layer.
     pub fn rope_of(&self, layer: usize) -> Option<&Rope> {
         self.kind(layer).rope.map(|it| &self.ropes[it])
     }
@@ -122,7 +118,6 @@ impl Default for Multipliers {
     }
 }
 
-/// The kind of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerKind {
     /// Positions that a token reads at most, its own included.
@@ -135,14 +130,12 @@ pub struct LayerKind {
 pub struct Rope {
     /// Base of the geometric frequency series.
     pub theta: f64,
-    /// How the context is stretched.
     pub scaling: Scaling,
     /// The share of a head that is turned.
     pub share: f64,
 }
 
 impl Rope {
-    /// One without scaling.
     pub fn of(theta: f64) -> Self {
         Self { theta, scaling: Scaling::None, share: 1.0 }
     }
@@ -166,7 +159,7 @@ pub enum Scaling {
 
 /// `rope_type = "llama3"`: low frequencies are divided by `factor`, high ones kept, those between
 /// interpolated.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Llama3Scaling {
     /// Stretch of the lowest frequencies.
     pub factor: f64,
@@ -175,14 +168,14 @@ pub struct Llama3Scaling {
     /// Wavelengths below `original_max_positions / high_freq_factor` are kept.
     pub high_freq_factor: f64,
     /// Context length of the model before stretching.
+    #[serde(rename = "original_max_position_embeddings")]
     pub original_max_positions: usize,
 }
 
 /// `rope_type = "yarn"` (<https://arxiv.org/abs/2309.00071>): the same by a ramp over the pairs of a head, and a factor
 /// on q and k.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct YarnScaling {
-    /// Stretch of the lowest frequencies.
     pub factor: f64,
     /// Frequencies that turn more often than this in the original context are kept.
     pub beta_fast: f64,
@@ -190,7 +183,7 @@ pub struct YarnScaling {
     pub beta_slow: f64,
     /// The factor on cosines and sines; 0.1 · ln `factor` + 1 where the file has none.
     pub attention_factor: Option<f64>,
-    /// Context length of the model before stretching.
+    #[serde(rename = "original_max_position_embeddings")]
     pub original_max_positions: usize,
 }
 
@@ -200,6 +193,5 @@ pub struct LongScaling {
     /// Divisors for contexts of at most `original_max_positions`.
     pub short: Vec<f64>,
     pub long: Vec<f64>,
-    /// Context length of the model before stretching.
     pub original_max_positions: usize,
 }

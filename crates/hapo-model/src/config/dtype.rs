@@ -21,29 +21,26 @@ pub enum Dtype {
 }
 
 impl Dtype {
+    /// Bytes of a number.
     pub fn size(self) -> usize {
+        if self == Self::F32 { 4 } else { 2 }
+    }
+
+    /// Its names in recipes, in `config.json` and in a safetensors header.
+    fn names(self) -> [&'static str; 3] {
         match self {
-            Self::F32 => 4,
-            Self::Bf16 | Self::F16 => 2,
+            Self::F32 => ["f32", "float32", "F32"],
+            Self::Bf16 => ["bf16", "bfloat16", "BF16"],
+            Self::F16 => ["f16", "float16", "F16"],
         }
     }
 
-    /// Name in `config.json`: `float32`, `bfloat16`, `float16`.
     pub fn torch_name(self) -> &'static str {
-        match self {
-            Self::F32 => "float32",
-            Self::Bf16 => "bfloat16",
-            Self::F16 => "float16",
-        }
+        self.names()[1]
     }
 
-    /// Name in a safetensors header: `F32`, `BF16`, `F16`.
     pub fn safetensors_name(self) -> &'static str {
-        match self {
-            Self::F32 => "F32",
-            Self::Bf16 => "BF16",
-            Self::F16 => "F16",
-        }
+        self.names()[2]
     }
 
     pub(crate) fn from_torch_name(name: &str) -> Option<Self> {
@@ -56,13 +53,8 @@ impl Dtype {
 }
 
 impl fmt::Display for Dtype {
-    /// Name in recipes: `f32`, `bf16`, `f16`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-            Self::F16 => "f16",
-        })
+        f.write_str(self.names()[0])
     }
 }
 
@@ -71,22 +63,13 @@ const ALL: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
 /// Appends the little-endian numbers of `bytes`, whose length is a multiple of `dtype.size()`.
 pub(crate) fn decode(dtype: Dtype, bytes: &[u8], values: &mut Vec<f32>) {
     debug_assert_eq!(bytes.len() % dtype.size(), 0, "whole numbers only");
+    let (wide, words) = (bytes.as_chunks::<4>().0.iter(), bytes.as_chunks::<2>().0.iter());
+    // A bf16 is the upper half of an f32: no rounding, and NaN payloads survive.
+    let upper = |word: &[u8; 2]| f32::from_bits(u32::from(u16::from_le_bytes(*word)) << 16);
     match dtype {
-        Dtype::F32 => {
-            let (words, _) = bytes.as_chunks::<4>();
-            values.extend(words.iter().map(|word| f32::from_le_bytes(*word)));
-        }
-        Dtype::Bf16 => {
-            let (words, _) = bytes.as_chunks::<2>();
-            // A bf16 is the upper half of an f32: no rounding, and NaN payloads survive.
-            values.extend(
-                words.iter().map(|word| f32::from_bits(u32::from(u16::from_le_bytes(*word)) << 16)),
-            );
-        }
-        Dtype::F16 => {
-            let (words, _) = bytes.as_chunks::<2>();
-            values.extend(words.iter().map(|word| half::f16::from_le_bytes(*word).to_f32()));
-        }
+        Dtype::F32 => values.extend(wide.map(|word| f32::from_le_bytes(*word))),
+        Dtype::Bf16 => values.extend(words.map(upper)),
+        Dtype::F16 => values.extend(words.map(|word| half::f16::from_le_bytes(*word).to_f32())),
     }
 }
 

@@ -12,7 +12,6 @@ use hapo_kernels::AttentionShape;
 
 use decoder::{Decoder, QkNorm};
 
-/// The shape of a decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Name of its family, `model_type` in `config.json`.
@@ -65,7 +64,6 @@ pub struct TensorSpec {
 }
 
 impl Config {
-    /// Widths of its attention blocks.
     pub fn attention_shape(&self) -> AttentionShape {
         AttentionShape::new(self.heads, self.kv_heads, self.head_dim)
     }
@@ -76,7 +74,6 @@ impl Config {
         of_scores.map_or(1.0, |it| it * (self.head_dim as f64).sqrt())
     }
 
-    /// The attention of one layer.
     pub fn attention_of(&self, layer: usize) -> AttentionShape {
         let rotated = self.decoder.rope_of(layer).map_or(0, |it| it.rotated(self.head_dim));
         let window = self.decoder.kind(layer).window;

@@ -12,5 +12,7 @@ mod parse;
 mod render;
 
 pub use crate::config::check::MAX_PARAMETERS;
+pub(crate) use parse::read;
 pub use parse::{ParsedConfig, parse};
+pub(crate) use render::rope_scaling;
 pub use render::{render, render_generation};

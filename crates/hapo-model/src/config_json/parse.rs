@@ -11,7 +11,6 @@ use crate::families::{FAMILIES, Family};
 use crate::fields::{HfConfig, from_json, keys, required, shown};
 use crate::files::{in_file, several};
 
-/// The contents of a folder's JSON files.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ParsedConfig {
     pub config: Config,
@@ -42,7 +41,7 @@ pub fn parse(
 }
 
 /// The decoder of these fields, none of which may be left.
-fn read(mut fields: HfConfig) -> Result<ParsedConfig, Refusal> {
+pub(crate) fn read(mut fields: HfConfig) -> Result<ParsedConfig, Refusal> {
     let family = family(&mut fields)?;
     let dtype = declared_dtype(&mut fields);
     let config = (family.read)(&mut fields)

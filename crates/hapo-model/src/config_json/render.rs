@@ -97,31 +97,20 @@ fn value_of(key: &str, config: &Config) -> Value {
     }
 }
 
-fn rope_scaling(scaling: &Scaling) -> Value {
-    match scaling {
-        Scaling::None => Value::Null,
-        Scaling::Linear(factor) => json!({"factor": factor, "rope_type": "linear"}),
-        Scaling::Llama3(it) => json!({
-            "factor": it.factor,
-            "high_freq_factor": it.high_freq_factor,
-            "low_freq_factor": it.low_freq_factor,
-            "original_max_position_embeddings": it.original_max_positions,
-            "rope_type": "llama3",
-        }),
-        Scaling::Yarn(it) => json!({
-            "attention_factor": it.attention_factor,
-            "beta_fast": it.beta_fast,
-            "beta_slow": it.beta_slow,
-            "factor": it.factor,
-            "original_max_position_embeddings": it.original_max_positions,
-            "rope_type": "yarn",
-        }),
-        Scaling::Long(it) => json!({
-            "long_factor": it.long,
-            "short_factor": it.short,
-            "type": "longrope",
-        }),
-    }
+pub(crate) fn rope_scaling(scaling: &Scaling) -> Value {
+    let (kind, mut fields) = match scaling {
+        Scaling::None => return Value::Null,
+        Scaling::Linear(factor) => ("linear", json!({ "factor": factor })),
+        Scaling::Llama3(it) => ("llama3", json!(it)),
+        Scaling::Yarn(it) => ("yarn", json!(it)),
+        // The class has the length beside the object.
+        Scaling::Long(it) => {
+            let (long, short) = (&it.long, &it.short);
+            return json!({ "long_factor": long, "short_factor": short, "type": "longrope" });
+        }
+    };
+    fields["rope_type"] = json!(kind);
+    fields
 }
 
 /// `generation_config.json`: the special tokens, and the other fields of the one that the model came with, its sampling
@@ -150,9 +139,6 @@ fn eos_value(eos: &[u32]) -> Value {
     }
 }
 
-fn pretty(mut value: Value) -> String {
-    value.sort_all_objects();
-    let mut text = serde_json::to_string_pretty(&value).expect("a JSON value has a text");
-    text.push('\n');
-    text
+fn pretty(value: Value) -> String {
+    format!("{value:#}\n")
 }

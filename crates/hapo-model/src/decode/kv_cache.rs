@@ -22,21 +22,18 @@ pub fn kv_bytes_per_token(config: &Config, format: NumberFormat) -> u64 {
     (2 * format.bytes() * config.layers * config.attention_shape().kv_dim()) as u64
 }
 
-/// A prompt in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PromptSlot {
     index: usize,
     generation: u64,
 }
 
-/// A sequence in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SeqSlot {
     pub(crate) index: usize,
     generation: u64,
 }
 
-/// Keys and values of prompts and of the sequences that continue them.
 #[derive(Debug)]
 pub struct KvCache<D: Device> {
     pub(crate) buf: D::Buf,
@@ -114,7 +111,6 @@ impl<D: Device> KvCache<D> {
         self.pages.count() * PAGE
     }
 
-    /// Tokens of the pages that are free.
     pub fn free_tokens(&self) -> usize {
         self.pages.free() * PAGE
     }
@@ -136,7 +132,6 @@ impl<D: Device> KvCache<D> {
         Ok(SeqSlot { index, generation })
     }
 
-    /// Frees a sequence's pages.
     pub fn release(&mut self, sequence: SeqSlot) -> Result<(), Refusal> {
         self.sequence(sequence)?;
         let gone = self.sequences[sequence.index].take().expect("the sequence was just found");
@@ -272,7 +267,6 @@ impl<D: Device> KvCache<D> {
         Ok(step)
     }
 
-    /// The sequences have `n` more tokens.
     pub(crate) fn advance(&mut self, slots: impl Iterator<Item = SeqSlot>, n: usize) {
         for slot in slots {
             if let Some(it) = &mut self.sequences[slot.index] {
@@ -311,7 +305,6 @@ fn not_in_use(what: &str, index: usize) -> Refusal {
     Refusal::bug(format!("{what} slot {index} is not in use"))
 }
 
-/// Puts an item into the first free slot.
 fn first_free<T>(items: &mut Vec<Option<T>>, item: T) -> usize {
     if let Some(index) = items.iter().position(Option::is_none) {
         items[index] = Some(item);

@@ -18,7 +18,6 @@ pub(crate) struct PromptPages {
 /// The page before, and the tokens.
 type Key = (Option<u32>, Box<[u32]>);
 
-/// Pages and how often each is used.
 #[derive(Debug)]
 pub(crate) struct Pages {
     /// The last one is taken next: memory that was touched is used again.

@@ -8,17 +8,15 @@ use hapo_kernels::{Buffer, Device, EmbeddingLayout, Numbers, SegmentRow};
 
 use crate::batch::check_tokens;
 use crate::batch::too_long;
-use crate::layer::LayerPass;
 use crate::model::Model;
 
 use super::kv_cache::{KvCache, PromptSlot, cells};
 use super::pages::PromptPages;
-use super::workspace::{BlockRows, Pieces, Workspace};
+use super::workspace::{BlockRows, Pieces, TokenRows, Workspace};
 
 /// Tokens of prompts that go through the layers together; more only of one that is longer.
 pub const PREFILL_TOKENS: usize = 1024;
 
-/// Slots and logits of prompts that were read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prefill {
     pub slots: Vec<PromptSlot>,
@@ -38,14 +36,12 @@ pub struct PartialPrompt<D: Device> {
 }
 
 impl<D: Device> PartialPrompt<D> {
-    /// Tokens that are still to be read.
     pub fn remaining(&self) -> usize {
         self.tokens.len() - self.read
     }
 }
 
 impl<D: Device> KvCache<D> {
-    /// Frees the pages of a prompt that is no longer needed.
     #[expect(clippy::needless_pass_by_value, reason = "the prompt is of no more use")]
     pub fn cancel_prefill(&mut self, prompt: PartialPrompt<D>) {
         self.give_pages(&prompt.pages.pages);
@@ -118,8 +114,8 @@ impl<D: Device> KvCache<D> {
         let (done, len) = (prompt.read, prompt.tokens.len());
         let end = done + rows;
         let held = &mut prompt.held;
-        let tokens = device.table(&prompt.tokens[done..end]);
-        let positions = device.table(&(done as u32..end as u32).collect::<Vec<u32>>());
+        let positions: Vec<u32> = (done as u32..end as u32).collect();
+        let tokens = TokenRows::new(device, &prompt.tokens[done..end], &positions);
         let segment = device.table(&[SegmentRow {
             start: done as u32,
             len: rows as u32,
@@ -130,34 +126,29 @@ impl<D: Device> KvCache<D> {
         // Another prompt wrote the pages before this.
         let from = done.max(prompt.pages.written).min(end);
         let to = device.table(&cells(&prompt.pages.pages, from..end));
-        model.embed(device, &tokens, work.x[0].first_mut(rows * model.config.hidden));
-        for index in 0..model.config.layers {
-            let first = index * len * kv_dim;
-            let layer = LayerPass::new(model, index, rows, &positions);
-            work.run_layer(&layer, |device, a| {
-                let here = rows * kv_dim;
-                let [q, k, v] = a.qkv;
-                device.copy(k, held.keys.at_mut(first + done * kv_dim, here));
-                device.copy(v, held.values.at_mut(first + done * kv_dim, here));
-                device.copy(q, held.q.at_mut(done * q_dim, rows * q_dim));
-                device.attention(
-                    a.shape,
-                    &segment,
-                    [
-                        held.q.first(end * q_dim),
-                        held.keys.at(first, end * kv_dim),
-                        held.values.at(first, end * kv_dim),
-                    ],
-                    held.out.first_mut(end * q_dim),
-                    held.log_sums.first_mut(end * shape.heads),
-                );
-                let out = held.out.at(done * q_dim, rows * q_dim);
-                device.copy(out, a.out.first_mut(rows * q_dim));
-            });
+        work.run(model, device, &tokens, |index, device, a| {
+            let (first, here) = (index * len * kv_dim, rows * kv_dim);
+            let [q, k, v] = a.qkv;
+            device.copy(k, held.keys.at_mut(first + done * kv_dim, here));
+            device.copy(v, held.values.at_mut(first + done * kv_dim, here));
+            device.copy(q, held.q.at_mut(done * q_dim, rows * q_dim));
+            device.attention(
+                a.shape,
+                &segment,
+                [
+                    held.q.first(end * q_dim),
+                    held.keys.at(first, end * kv_dim),
+                    held.values.at(first, end * kv_dim),
+                ],
+                held.out.first_mut(end * q_dim),
+                held.log_sums.first_mut(end * shape.heads),
+            );
+            let out = held.out.at(done * q_dim, rows * q_dim);
+            device.copy(out, a.out.first_mut(rows * q_dim));
             let (at, len) = ((from - done) * kv_dim, (end - from) * kv_dim);
-            let (k, v) = (work.saved.k.at(at, len), work.saved.v.at(at, len));
-            device.cache_append(shape, self.layer(index), &to, [k, v], &mut self.buf);
-        }
+            let new = [k, v].map(|it| it.part(at, len));
+            device.cache_append(shape, self.layer(index), &to, new, &mut self.buf);
+        });
     }
 
     /// The workspace of the last prompts if it is large enough, else a larger one.
@@ -273,27 +264,21 @@ impl<D: Device> KvCache<D> {
         }
         let to: Vec<(usize, usize, D::Table<u32>)> =
             runs.iter().map(|(first, it)| (*first, it.len(), device.table(it))).collect();
-        let tokens = device.table(&tokens);
-        let positions = device.table(&positions);
+        let tokens = TokenRows::new(device, &tokens, &positions);
         let segments = device.table(&segments);
         let last_rows = device.table(&last_rows);
         let shape = model.config.attention_shape();
         let (hidden, kv_dim) = (model.config.hidden, shape.kv_dim());
         device.enter(|| {
-            model.embed(device, &tokens, work.x[0].first_mut(rows * hidden));
-            for index in 0..model.config.layers {
-                let layer = LayerPass::new(model, index, rows, &positions);
-                work.run_layer(&layer, |device, a| {
-                    let out = a.out.first_mut(rows * shape.q_dim());
-                    let log_sums = a.log_sums.first_mut(rows * shape.heads);
-                    device.attention(a.shape, &segments, a.qkv, out, log_sums);
-                });
+            work.run(model, device, &tokens, |index, device, a| {
+                let out = a.out.first_mut(rows * shape.q_dim());
+                let log_sums = a.log_sums.first_mut(rows * shape.heads);
+                device.attention(a.shape, &segments, a.qkv, out, log_sums);
                 for (first, n, cells) in &to {
-                    let (at, len) = (first * kv_dim, n * kv_dim);
-                    let (k, v) = (work.saved.k.at(at, len), work.saved.v.at(at, len));
-                    device.cache_append(shape, self.layer(index), cells, [k, v], &mut self.buf);
+                    let new = [a.qkv[1], a.qkv[2]].map(|it| it.part(first * kv_dim, n * kv_dim));
+                    device.cache_append(shape, self.layer(index), cells, new, &mut self.buf);
                 }
-            }
+            });
             let x = work.x[0].first(rows * hidden);
             let last = work.last.first_mut(prompts.len() * hidden);
             let rows = EmbeddingLayout::Rows { width: hidden };

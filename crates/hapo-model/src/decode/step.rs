@@ -6,64 +6,43 @@
 use std::borrow::Cow;
 
 use hapo_core::Refusal;
-use hapo_kernels::{Buffer, CacheLayer, CacheRow, Device, DrawRow, DrawnToken, NO_CELL, Span};
+use hapo_kernels::{Buffer, CacheLayer, CacheRow, Device, DrawRow, DrawnToken, NO_CELL};
 
 use crate::batch::check_tokens;
 use crate::batch::too_long;
-use crate::layer::LayerPass;
 use crate::model::Model;
 
 use super::kv_cache::{KvCache, SeqSlot, StepRows};
-use super::workspace::{BlockRows, Workspace};
+use super::workspace::{BlockRows, TokenRows, Workspace};
 
 /// Tokens of a sequence that are read again at once.
 pub const REREAD_TOKENS: usize = 256;
 
-/// One block of a decode step.
 struct Task<'a, D: Device> {
     work: &'a mut Workspace<D>,
     rows: &'a [CacheRow],
     tokens: &'a [u32],
-    out: Out<'a>,
+    /// How the next token of each row is drawn, where it is.
+    wanted: &'a [Option<DrawRow>],
+    next: &'a mut [NextToken],
+    cache: &'a D::Buf,
+    pages: &'a D::Table<u32>,
 }
 
-/// The token after a decoded row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NextToken {
-    /// The logits of the vocabulary.
     Logits(Vec<f32>),
     /// The token drawn from them where they lie.
     Drawn(DrawnToken),
 }
 
-/// The destination of a block's logits.
-enum Out<'a> {
-    Logits(&'a mut [f32]),
-    /// Draws the next token of each row that has a [`DrawRow`], among the ids below a number.
-    Next(&'a [Option<DrawRow>], usize, &'a mut [NextToken]),
-}
-
 impl<D: Device> KvCache<D> {
-    /// Feeds one token to each sequence and writes the logits that follow, `[rows, vocabulary]`.
+    /// Feeds one token to each sequence. From the logits of every row for which `wanted` says how, a token of an id below
+    /// `usable` is drawn on the device; of the others they are downloaded.
     ///
     /// # Errors
     /// A slot that is gone, twice in the step, or full; no free page for a sequence whose last one is full; a token
     /// outside the vocabulary; a sequence longer than the model was opened for. Nothing is fed then.
-    pub fn decode(
-        &mut self,
-        model: &Model<D>,
-        rows: &[(SeqSlot, u32)],
-        logits: &mut Vec<f32>,
-    ) -> Result<(), Refusal> {
-        let vocabulary = model.config.vocab_size;
-        logits.resize(rows.len() * vocabulary, 0.0);
-        self.decode_step(model, rows, |size| {
-            logits.chunks_mut(size * vocabulary).map(Out::Logits).collect()
-        })
-    }
-
-    /// As [`KvCache::decode`], and from the logits of every row for which `wanted` says how a token of an id below `usable`
-    /// is drawn on the device; of the others they are downloaded.
     ///
     /// # Panics
     /// When a draw is wanted of a device that has none.
@@ -75,10 +54,36 @@ impl<D: Device> KvCache<D> {
         usable: usize,
     ) -> Result<Vec<NextToken>, Refusal> {
         let mut next = vec![NextToken::Logits(Vec::new()); rows.len()];
-        self.decode_step(model, rows, |size| {
-            let parts = wanted.chunks(size).zip(next.chunks_mut(size));
-            parts.map(|(wanted, next)| Out::Next(wanted, usable, next)).collect()
-        })?;
+        if rows.is_empty() {
+            return Ok(next);
+        }
+        let tokens: Vec<u32> = rows.iter().map(|&(_, token)| token).collect();
+        check_tokens(&tokens, model.config.vocab_size)?;
+        let slots = rows.iter().map(|&(slot, _)| slot);
+        let step = self.rows_of(model, slots.clone(), 1)?;
+        let mut blocks = std::mem::take(&mut self.blocks);
+        let size = reserve_blocks(model, &mut blocks, rows.len())?;
+        {
+            let (cache, pages) = (&self.buf, &model.device.table(&step.pages));
+            let rows = step.rows.chunks(size).zip(tokens.chunks(size));
+            let outs = wanted.chunks(size).zip(next.chunks_mut(size));
+            let mut tasks: Vec<Task<'_, D>> = (blocks.iter_mut().zip(rows).zip(outs))
+                .map(|((work, (rows, tokens)), (wanted, next))| Task {
+                    work,
+                    rows,
+                    tokens,
+                    wanted,
+                    next,
+                    cache,
+                    pages,
+                })
+                .collect();
+            model.device.each(&mut tasks, |device, task| task.run(model, device, usable));
+        }
+        self.append_new(model, &blocks, &step.cells, size);
+        self.blocks = blocks;
+        model.device.check()?;
+        self.advance(slots, 1);
         Ok(next)
     }
 
@@ -100,43 +105,6 @@ impl<D: Device> KvCache<D> {
         self.prefill = Some(work);
         device.check()?;
         Ok(drawn)
-    }
-
-    fn decode_step<'a>(
-        &mut self,
-        model: &Model<D>,
-        rows: &[(SeqSlot, u32)],
-        outs: impl FnOnce(usize) -> Vec<Out<'a>>,
-    ) -> Result<(), Refusal> {
-        let vocabulary = model.config.vocab_size;
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let tokens: Vec<u32> = rows.iter().map(|&(_, token)| token).collect();
-        check_tokens(&tokens, vocabulary)?;
-        let slots = rows.iter().map(|&(slot, _)| slot);
-        let step = self.rows_of(model, slots.clone(), 1)?;
-        let mut blocks = std::mem::take(&mut self.blocks);
-        let size = reserve_blocks(model, &mut blocks, rows.len())?;
-        {
-            let pages = model.device.table(&step.pages);
-            let mut tasks: Vec<Task<'_, D>> = blocks
-                .iter_mut()
-                .zip(step.rows.chunks(size))
-                .zip(tokens.chunks(size))
-                .zip(outs(size))
-                .map(|(((work, rows), tokens), out)| Task { work, rows, tokens, out })
-                .collect();
-            let buf = &self.buf;
-            model.device.each(&mut tasks, |device, task| {
-                task.run(model, device, buf, &pages);
-            });
-        }
-        self.append_new(model, &blocks, &step.cells, size);
-        self.blocks = blocks;
-        model.device.check()?;
-        self.advance(slots, 1);
-        Ok(())
     }
 
     /// Feeds tokens to a sequence that was given them before and lost its pages, at most `most` of them; how many
@@ -166,22 +134,16 @@ impl<D: Device> KvCache<D> {
         let shape = model.config.attention_shape();
         let step = self.rows_of(model, std::iter::once(slot), n)?;
         let mut work = self.prefill_workspace(model, n, 1)?;
-        let tokens = device.table(tokens);
-        let positions = device.table(&positions_of(&step.rows));
+        let tokens = TokenRows::new(device, tokens, &positions_of(&step.rows));
         let (rows, pages) = (device.table(&step.rows), device.table(&step.pages));
         let cells = device.table(&step.cells);
         device.enter(|| {
-            model.embed(device, &tokens, work.x[0].first_mut(n * model.config.hidden));
-            for index in 0..model.config.layers {
+            work.run(model, device, &tokens, |index, device, a| {
                 let at = self.layer(index);
-                let layer = LayerPass::new(model, index, n, &positions);
-                let buf = &mut self.buf;
-                work.run_layer(&layer, |device, a| {
-                    device.cache_append(shape, at, &cells, [a.qkv[1], a.qkv[2]], buf);
-                    let out = a.out.first_mut(n * shape.q_dim());
-                    device.attention_decode(a.shape, at, &rows, &pages, buf, a.qkv, out);
-                });
-            }
+                device.cache_append(shape, at, &cells, [a.qkv[1], a.qkv[2]], &mut self.buf);
+                let out = a.out.first_mut(n * shape.q_dim());
+                device.attention_decode(a.shape, at, &rows, &pages, &self.buf, a.qkv, out);
+            });
         });
         self.prefill = Some(work);
         device.check()?;
@@ -204,7 +166,6 @@ impl<D: Device> KvCache<D> {
         }
     }
 
-    /// Writes the keys and values of a step into the cache.
     fn append_new(
         &mut self,
         model: &Model<D>,
@@ -249,64 +210,43 @@ fn reserve_blocks<D: Device>(
 }
 
 impl<D: Device> Task<'_, D> {
-    /// Runs the block on a device's handle, against a cache and its pages.
-    fn run(&mut self, model: &Model<D>, device: &D, cache: &D::Buf, pages: &D::Table<u32>) {
-        let Task { work, rows, tokens, out } = self;
-        let (wanted, config) = (rows.len(), &model.config);
-        let n = device.caps().decoded_rows(wanted);
+    /// Runs the block on a device's handle; then draws tokens of ids below `usable`.
+    fn run(&mut self, model: &Model<D>, device: &D, usable: usize) {
+        let Task { work, rows, tokens, wanted, next, cache, pages } = self;
+        let config = &model.config;
+        let n = device.caps().decoded_rows(rows.len());
         let (rows, tokens) = (padded(rows, n, rows[0]), padded(tokens, n, tokens[0]));
-        let shape = config.attention_shape();
-        let (tokens, positions) = (device.table(&tokens), device.table(&positions_of(&rows)));
+        let tokens = TokenRows::new(device, &tokens, &positions_of(&rows));
         let rows = device.table(&rows);
         device.enter(|| {
             device.repeated(|| {
-                model.embed(device, &tokens, work.x[0].first_mut(n * config.hidden));
-                for index in 0..config.layers {
-                    let kv_at = index * n * shape.kv_dim();
-                    let mut layer = LayerPass::new(model, index, n, &positions);
-                    (layer.device, layer.kv_at) = (device, kv_at);
+                work.run(model, device, &tokens, |index, device, a| {
                     let at = CacheLayer { index, count: config.layers, format: model.kv_format() };
-                    work.run_layer(&layer, |device, a| {
-                        let out = a.out.first_mut(n * shape.q_dim());
-                        device.attention_decode(a.shape, at, &rows, pages, cache, a.qkv, out);
-                    });
-                }
+                    let out = a.out.first_mut(n * a.shape.q_dim());
+                    device.attention_decode(a.shape, at, &rows, pages, cache, a.qkv, out);
+                });
                 let all = n * config.hidden;
                 device.copy(work.x[0].first(all), work.last.first_mut(all));
                 work.head_rows(model, device, n);
             });
-            out.take(device, work.logits.first(wanted * config.vocab_size), wanted);
-        });
-    }
-}
-
-impl Out<'_> {
-    /// Downloads the logits of `n` rows, or draws their next tokens.
-    fn take<D: Device>(&mut self, device: &D, logits: Span<D::Buf>, n: usize) {
-        let vocabulary = logits.len / n;
-        match self {
-            Out::Logits(to) => device.download(logits, to),
-            Out::Next(wanted, usable, next) => {
-                let placed = (0..).zip(wanted.iter());
-                let draws: Vec<DrawRow> =
-                    placed.filter_map(|(row, it)| Some(DrawRow { row, ..(*it)? })).collect();
-                let drawn = if draws.is_empty() {
-                    Vec::new()
+            let vocabulary = config.vocab_size;
+            let logits = work.logits.first(wanted.len() * vocabulary);
+            let placed = (0..).zip(wanted.iter());
+            let draws: Vec<DrawRow> =
+                placed.filter_map(|(row, it)| Some(DrawRow { row, ..(*it)? })).collect();
+            let drawn =
+                (!draws.is_empty()).then(|| device.draw(vocabulary, usable, &draws, logits));
+            let mut drawn = drawn.into_iter().flatten();
+            for (row, (it, next)) in wanted.iter().zip(next.iter_mut()).enumerate() {
+                *next = if it.is_some() {
+                    NextToken::Drawn(drawn.next().expect("a token for each draw"))
                 } else {
-                    device.draw(vocabulary, *usable, &draws, logits)
+                    let mut all = vec![0.0; vocabulary];
+                    device.download(logits.part(row * vocabulary, vocabulary), &mut all);
+                    NextToken::Logits(all)
                 };
-                let mut drawn = drawn.into_iter();
-                for (row, (it, next)) in wanted.iter().zip(next.iter_mut()).enumerate() {
-                    *next = if it.is_some() {
-                        NextToken::Drawn(drawn.next().expect("a token for each draw"))
-                    } else {
-                        let mut all = vec![0.0; vocabulary];
-                        device.download(logits.part(row * vocabulary, vocabulary), &mut all);
-                        NextToken::Logits(all)
-                    };
-                }
             }
-        }
+        });
     }
 }
 
@@ -319,7 +259,6 @@ fn padded<T: Copy>(items: &[T], n: usize, with: T) -> Cow<'_, [T]> {
     Cow::Owned(items.iter().copied().chain(more).collect())
 }
 
-/// The position of each row in its sequence.
 fn positions_of(rows: &[CacheRow]) -> Vec<u32> {
     rows.iter().map(|it| it.prompt_len + it.own_len).collect()
 }

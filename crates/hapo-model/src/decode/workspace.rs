@@ -8,7 +8,6 @@ use crate::layer::{AttentionArgs, LayerActivations, LayerPass, Scratch};
 use crate::linear::Input;
 use crate::model::Model;
 
-/// The sizes of generation's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationRows {
     /// Rows of the buffers of decoding, which are cut into blocks: a few more than sequences.
@@ -44,13 +43,13 @@ pub(super) struct BlockRows {
     pub(super) kv_layers: usize,
 }
 
-/// Buffers of one block of rows.
 #[derive(Debug)]
 pub(crate) struct Workspace<D: Device> {
     /// The adapter's, or 0.
     pub(super) rank: usize,
     pub(crate) rows: usize,
     pub(crate) head_rows: usize,
+    kv_layers: usize,
     pub(crate) x: [D::Buf; 2],
     pub(crate) saved: LayerActivations<D>,
     pub(crate) scratch: Scratch<D>,
@@ -74,6 +73,7 @@ impl<D: Device> Workspace<D> {
             rank,
             rows,
             head_rows,
+            kv_layers,
             x: [buf(rows * hidden)?, buf(rows * hidden)?],
             saved: LayerActivations::new(device, config, rows, rank, kv_layers)?,
             scratch: Scratch::new(device, config, rows, rank)?,
@@ -84,15 +84,26 @@ impl<D: Device> Workspace<D> {
         })
     }
 
-    /// Runs a layer: the block's rows go from `x[0]` to `x[0]`.
-    pub(crate) fn run_layer(
+    /// Runs tokens through all layers: their output is in `x[0]`. `attend` is given the number of the layer.
+    pub(super) fn run(
         &mut self,
-        layer: &LayerPass<'_, D>,
-        attend: impl FnOnce(&D, AttentionArgs<'_, D>),
+        model: &Model<D>,
+        device: &D,
+        rows: &TokenRows<D>,
+        mut attend: impl FnMut(usize, &D, AttentionArgs<'_, D>),
     ) {
-        let [x, x_next] = &mut self.x;
-        layer.forward(x, x_next, &mut self.saved, &mut self.scratch, attend);
-        self.x.swap(0, 1);
+        let TokenRows { n, tokens, positions } = rows;
+        let config = &model.config;
+        model.embed(device, tokens, self.x[0].first_mut(n * config.hidden));
+        for index in 0..config.layers {
+            let mut layer = LayerPass::new(model, index, *n, positions);
+            layer.device = device;
+            layer.kv_at = index % self.kv_layers * n * config.attention_shape().kv_dim();
+            let [x, x_next] = &mut self.x;
+            let attend = |device: &D, a: AttentionArgs<'_, D>| attend(index, device, a);
+            layer.forward(x, x_next, &mut self.saved, &mut self.scratch, attend);
+            self.x.swap(0, 1);
+        }
     }
 
     /// Final norm of the rows in `last`, and their logits in `logits`.
@@ -107,7 +118,20 @@ impl<D: Device> Workspace<D> {
     }
 }
 
-/// State of a prompt beside the cache.
+/// Tokens and their positions.
+pub(super) struct TokenRows<D: Device> {
+    n: usize,
+    tokens: D::Table<u32>,
+    positions: D::Table<u32>,
+}
+
+impl<D: Device> TokenRows<D> {
+    pub(super) fn new(device: &D, tokens: &[u32], positions: &[u32]) -> Self {
+        let (n, positions) = (tokens.len(), device.table(positions));
+        Self { n, tokens: device.table(tokens), positions }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Pieces<D: Device> {
     /// `[layers, length, kv_dim]`.

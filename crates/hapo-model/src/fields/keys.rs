@@ -111,7 +111,6 @@ pub(crate) fn left(
     (refused, unread)
 }
 
-/// Refuses an object with keys that nobody took.
 pub(crate) fn none_left(fields: &impl Serialize, place: &str) -> Result<(), Refusal> {
     several(left(fields, &[], place).0).map_or(Ok(()), Err)
 }

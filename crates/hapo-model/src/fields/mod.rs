@@ -147,7 +147,6 @@ impl HfConfig {
     }
 }
 
-/// A number that must be above 0.
 pub(crate) fn positive(number: Option<f64>, absent: f64, key: &str) -> Result<f64, Refusal> {
     match number.unwrap_or(absent) {
         it if it > 0.0 && it.is_finite() => Ok(it),
@@ -171,7 +170,11 @@ pub(crate) fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Refusal> 
     if !json.is_object() {
         return Err(object(shown(&json)));
     }
-    serde_path_to_error::deserialize(&json).map_err(|error| {
+    from_value(&json)
+}
+
+pub(crate) fn from_value<T: DeserializeOwned>(json: &Value) -> Result<T, Refusal> {
+    serde_path_to_error::deserialize(json).map_err(|error| {
         let message = error.inner().to_string();
         let wanted = message.rsplit_once(", expected ").map_or(&*message, |(_, wanted)| wanted);
         let wanted = match wanted {
@@ -184,7 +187,7 @@ pub(crate) fn from_json<T: DeserializeOwned>(text: &[u8]) -> Result<T, Refusal> 
             it if it.starts_with("struct") => "an object or null",
             it => it,
         };
-        expected(wanted).got(shown(at(&json, error.path()))).at(error.path())
+        expected(wanted).got(shown(at(json, error.path()))).at(error.path())
     })
 }
 

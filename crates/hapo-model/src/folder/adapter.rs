@@ -281,7 +281,7 @@ pub fn write_adapter<D: Device>(
     dir: &Path,
     model: &Model<D>,
     note: AdapterNote<'_>,
-    tokenizer_files: &[(&str, &[u8])],
+    tokenizer_files: &[(&'static str, Vec<u8>)],
 ) -> Result<Checksums, Refusal> {
     let shape = model.adapter().expect("a model with an adapter");
     refuse_file_names(dir, tokenizer_files)?;

@@ -9,6 +9,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hapo_kernels::Device;
+use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::read::{Fingerprint, ModelFolder, require_equal_head};
@@ -20,30 +21,25 @@ use crate::model::{Model, fill as fill_tensor};
 use crate::param_layout::Param;
 use hapo_core::Refusal;
 
-/// What is known of weights that were read.
 pub(super) struct Filled {
     pub(super) fingerprint: Fingerprint,
     /// SHA-256 of each tensor's name and of the hash of its numbers, in the published order; none on a CPU.
     pub(super) hash: Option<String>,
 }
 
-/// A tensor of the folder, and where it goes.
 struct Job<'a, D: Device> {
-    index: usize,
     spec: &'a TensorSpec,
     stored: &'a Stored,
     param: Param,
     tensor: TensorMut<'a, D>,
 }
 
-/// A tensor that was read.
 struct Done {
     /// Numbers that the fingerprint is of.
     sampled: Vec<f32>,
     hash: Option<[u8; 32]>,
 }
 
-/// Fills a model with the weights of its folder.
 pub(super) fn fill<D: Device>(
     model: &mut Model<D>,
     folder: &ModelFolder,
@@ -51,54 +47,23 @@ pub(super) fn fill<D: Device>(
     let device = model.device().clone();
     let is_cpu = device.caps().is_cpu();
     let params = model.layout().params().to_vec();
-    let jobs = folder.stored().iter().zip(params.into_iter().zip(model.tensors_mut())).enumerate();
-    let mut jobs: Vec<Job<'_, D>> = jobs
-        .map(|(index, ((spec, stored), (param, tensor)))| {
+    let tensors = params.into_iter().zip(model.tensors_mut());
+    let jobs: Vec<Job<'_, D>> = (folder.stored.iter().zip(tensors))
+        .map(|((spec, stored), (param, tensor))| {
             assert_eq!(spec.name, param.name, "a folder's tensors in the order of the layout");
-            Job { index, spec, stored, param, tensor }
+            Job { spec, stored, param, tensor }
         })
         .collect();
-    let n = jobs.len();
-    // The last one is taken first: on a CPU in the folder's order, elsewhere the largest.
-    if is_cpu {
-        jobs.reverse();
-    } else {
-        jobs.sort_by_key(|job| job.param.len);
-    }
-    let threads =
-        if is_cpu { 1 } else { std::thread::available_parallelism().map_or(1, usize::from) };
-    let (jobs, done) = (Mutex::new(jobs), Mutex::new((0..n).map(|_| None).collect::<Vec<_>>()));
     // Memory for the numbers of a thread.
     let rooms = Mutex::default();
-    let work = || {
-        loop {
-            let job = lock(&jobs).pop();
-            let Some(job) = job else { return };
-            let index = job.index;
-            let read = put(&device, job, folder, &rooms);
-            let is_refused = read.is_err();
-            lock(&done)[index] = Some(read);
-            if is_refused {
-                lock(&jobs).clear();
-            }
-        }
-    };
-    if threads == 1 {
-        work();
+    let put = |job| put(&device, job, folder, &rooms);
+    let done: Vec<Done> = if is_cpu {
+        jobs.into_iter().map(put).collect::<Result<_, _>>()?
     } else {
-        std::thread::scope(|scope| {
-            // A thread that cannot be started is done without.
-            for _ in 1..threads.min(n) {
-                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
-            }
-            work();
-        });
-    }
-    let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        jobs.into_par_iter().with_max_len(1).map(put).collect::<Result<_, _>>()?
+    };
     let (mut fingerprint, mut hash) = (Fingerprint::default(), Sha256::new());
-    // After a refusal some were not read.
-    for ((spec, _), read) in folder.stored().iter().zip(done) {
-        let Some(Done { sampled, hash: of_tensor }) = read.transpose()? else { continue };
+    for ((spec, _), Done { sampled, hash: of_tensor }) in folder.stored.iter().zip(done) {
         fingerprint.add_sampled(spec, &sampled);
         hash.update(&spec.name);
         hash.update(of_tensor.unwrap_or_default());
@@ -117,8 +82,8 @@ fn put<D: Device>(
     folder: &ModelFolder,
     rooms: &Mutex<Vec<Vec<f32>>>,
 ) -> Result<Done, Refusal> {
-    let Job { spec, stored, param, mut tensor, .. } = job;
-    let (file, rows_of_tensor) = (folder.file_of(stored), spec.shape[0]);
+    let Job { spec, stored, param, mut tensor } = job;
+    let (file, rows_of_tensor) = (&folder.files[stored.file], spec.shape[0]);
     let (stride, together) = (Fingerprint::stride(param.len), stored.change.together());
     let done = Done { sampled: vec![0.0; param.len.div_ceil(stride)], hash: None };
     let done = Mutex::new(done);

@@ -14,14 +14,12 @@ use crate::text::tokenizer::Tokenizer;
 use super::fill::{Filled, fill};
 use super::read::{ModelFolder, open};
 
-/// A model with its tokenizer and settings.
 #[derive(Debug)]
 pub struct LoadedModel<D: Device> {
     pub model: Model<D>,
     pub tokenizer: Tokenizer,
     /// Tokenizer files and the like, name and bytes, for folders that are written from this one.
     pub tokenizer_files: Companions,
-    /// Unused contents of the folder.
     pub warnings: Vec<String>,
     /// Name of the weights, by which an adapter knows its base.
     pub fingerprint: String,

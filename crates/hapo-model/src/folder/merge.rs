@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_core::Refusal;
-use hapo_kernels::{Accumulate, Buffer, Device, Held, MatShape, Matrix, NumberFormat, Output};
+use hapo_kernels::{Device, Held, MatShape, Matrix};
 
 use super::adapter::AdapterFolder;
 use super::read::{Fingerprint, ModelFolder, read_weights};
@@ -11,9 +11,9 @@ use super::write::{Layout, write, write_gguf};
 use crate::config::TensorSpec;
 use crate::config::dtype::Dtype;
 use crate::files::refused;
+use crate::linear::add_product;
 use crate::param_layout::transpose;
 
-/// A form that a model is written in, and its number format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Folder(Dtype),
@@ -37,11 +37,9 @@ pub fn merge<D: Device>(
         adapter.check(&config, &fingerprint.to_string())?;
         (files, config.eos) = adapter.trained_with(files, &config)?;
     }
-    let tokenizer_files: Vec<(&str, &[u8])> =
-        files.iter().map(|it| (it.0, it.1.as_slice())).collect();
     let shard_bytes = Layout::default().shard_bytes;
     let (Form::Folder(dtype) | Form::Gguf(dtype)) = form;
-    let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
+    let layout = Layout { dtype, shard_bytes, tokenizer_files: &files };
     let source = |spec: &TensorSpec| merged(spec, model, adapter, device);
     match form {
         Form::Folder(_) => write(out, &config, &layout, source).map(drop),
@@ -49,7 +47,6 @@ pub fn merge<D: Device>(
     }
 }
 
-/// A tensor of the merged model.
 fn merged<D: Device>(
     spec: &TensorSpec,
     model: &ModelFolder,
@@ -63,27 +60,13 @@ fn merged<D: Device>(
     };
     let ([outputs, inputs], rank) = ([spec.shape[0], spec.shape[1]], adapter.shape.rank);
     let scale = adapter.shape.scale() as f32;
-    for it in &mut a {
-        *it *= scale;
-    }
-    let buf = |values: &[f32]| -> Result<D::Buf, Refusal> {
-        let mut it = device.alloc(values.len(), NumberFormat::F32)?;
-        device.upload(values, it.first_mut(values.len()));
-        Ok(it)
-    };
-    // The products of the decoder, so that a merged model has the bits of one that was merged in memory.
-    let (a, mut w) =
-        (buf(&transpose(&a, rank, inputs))?, buf(&transpose(&values, outputs, inputs))?);
+    a.iter_mut().for_each(|it| *it *= scale);
     let mut factor = D::Weight::zeros(device, [rank, outputs], Held::Plain)?;
     factor.write(device, 0, &transpose(&b, outputs, rank));
-    let len = values.len();
+    values = transpose(&values, outputs, inputs);
+    // The products of the decoder, so that a merged model has the bits of one that was merged in memory.
     let shape = MatShape { rows: inputs, inputs: rank, outputs };
-    device.enter(|| {
-        let (weight, onto) = (&factor, Accumulate::Existing);
-        device.product(shape, a.first(a.len()), [Output { weight, onto, y: w.first_mut(len) }]);
-    });
-    device.download(w.first(len), &mut values);
-    device.check()?;
+    add_product(device, shape, &transpose(&a, rank, inputs), &factor, &mut values)?;
     let values = transpose(&values, inputs, outputs);
     match values.iter().find(|it| !it.is_finite()) {
         None => Ok(values),

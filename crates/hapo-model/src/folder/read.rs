@@ -14,13 +14,11 @@ use crate::config::dtype::Dtype;
 use crate::config::{Config, FileTensor, TensorSpec};
 use crate::config_json::{self, ParsedConfig};
 use crate::files::{
-    Companions, MAX_JSON_BYTES, excerpt, is_there, malformed, read_bounded, refused, require_finite,
+    Companions, MAX_JSON_BYTES, excerpt, is_there, malformed, read_bounded, read_file, refused,
+    require_finite,
 };
-use crate::gguf;
+use crate::gguf::{self, Gguf};
 use crate::text::chat;
-
-/// A tokenizer of 250,000 entries takes about 20 MB.
-const MAX_TOKENIZER_BYTES: u64 = 256 << 20;
 
 /// A folder whose configuration and headers have been checked against each other.
 #[derive(Debug)]
@@ -30,11 +28,10 @@ pub struct ModelFolder {
     pub config: Config,
     /// Number format that `config.json` declares, when it does; each tensor is read in its own.
     pub declared_dtype: Option<Dtype>,
-    /// Unused contents of the folder.
     pub warnings: Vec<String>,
-    files: Vec<WeightFile>,
+    pub(super) files: Vec<WeightFile>,
     /// Location of each tensor of `config.tensors()`, in that order.
-    stored: Vec<(TensorSpec, Stored)>,
+    pub(super) stored: Vec<(TensorSpec, Stored)>,
 }
 
 /// Opens a model folder and checks everything but the values of the weights: fields of
@@ -45,8 +42,9 @@ pub struct ModelFolder {
 /// Buffers of rotary frequencies (`….rotary_emb.inv_freq`), which old folders carry, are passed
 /// over: they follow from the configuration.
 pub fn open(dir: &Path) -> Result<ModelFolder, Refusal> {
-    let (parsed, files) = if let Some(file) = gguf::find(dir)? {
-        let (parsed, file) = WeightFile::of_gguf(file)?;
+    let (parsed, files) = if let Some(gguf) = Gguf::open(dir)? {
+        let parsed = gguf.config()?;
+        let file = WeightFile::of_gguf(gguf, &parsed.config)?;
         (parsed, vec![file])
     } else {
         let (parsed, names) = (read_config(dir)?, weight_files(dir)?);
@@ -83,8 +81,8 @@ pub fn is_model(path: &Path) -> Result<bool, Refusal> {
 /// The shape of a folder's model and the number format it declares, from `config.json` and
 /// `generation_config.json` alone; the weights need not be there. Those of a GGUF file are in its keys.
 pub fn read_config(dir: &Path) -> Result<ParsedConfig, Refusal> {
-    if let Some(file) = gguf::find(dir)? {
-        return gguf::read_config(&file);
+    if let Some(gguf) = Gguf::open(dir)? {
+        return gguf.config();
     }
     let config_file = dir.join(CONFIG);
     if !is_there(&config_file)? && is_there(&dir.join(ADAPTER))? {
@@ -93,11 +91,8 @@ pub fn read_config(dir: &Path) -> Result<ParsedConfig, Refusal> {
     }
     let text = read_bounded(&config_file, MAX_JSON_BYTES)?;
     let generation_file = dir.join(GENERATION);
-    let generation = if is_there(&generation_file)? {
-        Some(read_bounded(&generation_file, MAX_JSON_BYTES)?)
-    } else {
-        None
-    };
+    let read = || read_bounded(&generation_file, MAX_JSON_BYTES);
+    let generation = is_there(&generation_file)?.then(read).transpose()?;
     let generation = (generation.as_deref()).map(|text| (generation_file.as_path(), text));
     config_json::parse(&config_file, &text, generation)
 }
@@ -135,7 +130,6 @@ impl Default for Fingerprint {
 }
 
 impl Fingerprint {
-    /// Adds a tensor in its published order.
     pub fn add(&mut self, spec: &TensorSpec, values: &[f32]) {
         self.add_sampled(spec, &Self::sampled(values).collect::<Vec<_>>());
     }
@@ -175,16 +169,6 @@ impl std::fmt::Display for Fingerprint {
 }
 
 impl ModelFolder {
-    /// Each tensor of the configuration, and where it is stored.
-    pub(super) fn stored(&self) -> &[(TensorSpec, Stored)] {
-        &self.stored
-    }
-
-    /// The file that a tensor is in.
-    pub(super) fn file_of(&self, stored: &Stored) -> &WeightFile {
-        &self.files[stored.file]
-    }
-
     /// The same folder, whose blocks of small integers are read as f32.
     #[must_use]
     pub fn in_f32(mut self) -> Self {
@@ -230,14 +214,14 @@ impl ModelFolder {
 /// Name and bytes of the files of [`TOKENIZER_FILES`] that a folder holds, in that order; pass them to
 /// [`write`](super::write()) to keep the tokenizer and its chat template as they are.
 pub fn read_tokenizer_files(dir: &Path) -> Result<Companions, Refusal> {
-    if let Some(file) = gguf::find(dir)? {
-        return gguf::tokenizer_files(&file);
+    if let Some(gguf) = Gguf::open(dir)? {
+        return gguf.tokenizer_files();
     }
     let mut found = Vec::new();
     for name in TOKENIZER_FILES {
         let file = dir.join(name);
         if is_there(&file)? {
-            found.push((*name, read_bounded(&file, MAX_TOKENIZER_BYTES)?));
+            found.push((*name, read_file(&file)?));
         }
     }
     Ok(found)
@@ -245,8 +229,8 @@ pub fn read_tokenizer_files(dir: &Path) -> Result<Companions, Refusal> {
 
 /// As [`read_tokenizer_files`], without the tokenizer itself, which takes a while to make of a GGUF file.
 pub fn read_chat_files(dir: &Path) -> Result<Companions, Refusal> {
-    match gguf::find(dir)? {
-        Some(file) => gguf::chat_files(&file),
+    match Gguf::open(dir)? {
+        Some(gguf) => gguf.chat_files(),
         None => read_tokenizer_files(dir),
     }
 }
@@ -260,7 +244,6 @@ impl ModelFolder {
     }
 }
 
-/// Names of the safetensors files of a folder.
 fn weight_files(dir: &Path) -> Result<Vec<String>, Refusal> {
     if is_there(&dir.join(SINGLE))? {
         return Ok(vec![SINGLE.to_owned()]);

@@ -8,14 +8,15 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::{Refusal, UniqueFields, hex};
 use hapo_kernels::nearest_bf16;
+use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::checksums::{DIFFERS, broken, checksum_of};
+use crate::config::Config;
 use crate::config::dtype::Dtype;
-use crate::config_json::ParsedConfig;
 use crate::files::{RELOAD, excerpt, io, malformed, read_exact_at, refused};
-use crate::gguf::{self, Change, Encoding};
+use crate::gguf::{Change, Encoding, Entry, Gguf};
 
 /// A header of 1024 layers takes about 2 MB.
 const MAX_HEADER_BYTES: u64 = 16 << 20;
@@ -23,7 +24,6 @@ const MAX_HEADER_BYTES: u64 = 16 << 20;
 /// Bytes of a file that have a hash of their own where the file has a checksum.
 const BLOCK: usize = 1 << 14;
 
-/// One file, open, and its header.
 #[derive(Debug)]
 pub(super) struct WeightFile {
     pub(super) path: PathBuf,
@@ -33,20 +33,7 @@ pub(super) struct WeightFile {
     /// same.
     blocks: Vec<u64>,
     pub(super) tensors: BTreeMap<String, Entry>,
-    /// The writer's notes beside the tensors.
     pub(super) metadata: BTreeMap<String, String>,
-}
-
-/// A tensor of a header; the range counts from the start of the file.
-#[derive(Debug)]
-pub(super) struct Entry {
-    /// The format as the file names it.
-    pub(super) dtype: String,
-    pub(super) encoding: Option<Encoding>,
-    pub(super) change: Change,
-    pub(super) shape: Vec<u64>,
-    pub(super) start: usize,
-    pub(super) end: usize,
 }
 
 /// A tensor that has been checked against the configuration.
@@ -127,7 +114,6 @@ impl WeightFile {
         Ok(())
     }
 
-    /// Compares the file with its checksum, if it has one.
     fn verify(&mut self) -> Result<(), Refusal> {
         const PIECE: usize = 64 * BLOCK;
         let Some(sum) = checksum_of(&self.path)? else { return Ok(()) };
@@ -142,17 +128,11 @@ impl WeightFile {
         if sum == hex(hash.finalize()) { Ok(()) } else { Err(broken(&self.path, DIFFERS)) }
     }
 
-    /// A GGUF file, whose tensors have the names of a folder, and its configuration.
-    pub(super) fn of_gguf(path: PathBuf) -> Result<(ParsedConfig, Self), Refusal> {
-        let (parsed, file, entries) = gguf::open(&path)?;
-        let entry = |it: gguf::Entry| {
-            let gguf::Entry { name, encoding, shape, start, end, change } = it;
-            let dtype = encoding.to_string();
-            (name, Entry { dtype, encoding: Some(encoding), change, shape, start, end })
-        };
-        let tensors = entries.into_iter().map(entry).collect();
+    /// A GGUF file, whose tensors have the names of a folder.
+    pub(super) fn of_gguf(mut gguf: Gguf, config: &Config) -> Result<Self, Refusal> {
+        let tensors = gguf.entries(config)?;
         let (length, blocks, metadata) = (0, Vec::new(), BTreeMap::new());
-        Ok((parsed, Self { path, file, length, blocks, tensors, metadata }))
+        Ok(Self { path: gguf.path, file: gguf.file, length, blocks, tensors, metadata })
     }
 
     pub(super) fn open(path: PathBuf) -> Result<Self, Refusal> {
@@ -184,7 +164,6 @@ fn hash_of_block(bytes: &[u8]) -> u64 {
     BuildHasherDefault::<DefaultHasher>::new().hash_one(bytes)
 }
 
-/// The tensors of a file, and its metadata.
 type Header = (BTreeMap<String, Entry>, BTreeMap<String, String>);
 
 /// The tensors of a safetensors file, which follow each other from the end of the header to
@@ -196,21 +175,24 @@ fn parse_header(path: &Path, header: &[u8], length: u64) -> Result<Header, Refus
 
     let (mut entries, mut metadata) = (Vec::new(), BTreeMap::new());
     for (name, value) in header.0 {
-        if name != "__metadata__" {
-            let entry = parse_entry(path, &name, &value)?;
-            entries.push((name, entry));
+        let got = excerpt(&value.to_string());
+        if name == "__metadata__" {
+            metadata = serde_json::from_value(value)
+                .map_err(|_| malformed(path, "strings in __metadata__", got))?;
             continue;
         }
-        let got = excerpt(&value.to_string());
-        metadata = serde_json::from_value(value)
-            .map_err(|_| malformed(path, "strings in __metadata__", got))?;
+        let entry: RawEntry = serde_json::from_value(value).map_err(|_| {
+            let expected = "a header entry with dtype, shape and two data_offsets";
+            refused(path, excerpt(&name), expected, got).hint(RELOAD)
+        })?;
+        entries.push((entry.data_offsets, name, entry));
     }
-    entries.sort_by(|(left, a), (right, b)| (a.0, a.1, left).cmp(&(b.0, b.1, right)));
+    entries.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
 
-    let last_end = entries.last().map_or(0, |(_, (_, end, ..))| *end);
+    let last_end = entries.last().map_or(0, |it| it.0[1]);
     let mut tensors = BTreeMap::new();
     let mut previous_end = 0_u64;
-    for (name, (start, end, dtype, shape)) in entries {
+    for ([start, end], name, RawEntry { dtype, shape, .. }) in entries {
         let refuse = |expected: String, got: String| {
             Err(refused(path, excerpt(&name), expected, got).hint(RELOAD))
         };
@@ -257,21 +239,9 @@ fn parse_header(path: &Path, header: &[u8], length: u64) -> Result<Header, Refus
     Ok((tensors, metadata))
 }
 
-type RawEntry = (u64, u64, String, Vec<u64>);
-
-fn parse_entry(path: &Path, name: &str, value: &Value) -> Result<RawEntry, Refusal> {
-    let parsed = || -> Option<RawEntry> {
-        let entry = value.as_object()?;
-        let dtype = entry.get("dtype")?.as_str()?.to_owned();
-        let shape = entry.get("shape")?.as_array()?;
-        let shape = shape.iter().map(Value::as_u64).collect::<Option<_>>()?;
-        let [start, end] = entry.get("data_offsets")?.as_array()?.as_slice() else {
-            return None;
-        };
-        Some((start.as_u64()?, end.as_u64()?, dtype, shape))
-    };
-    parsed().ok_or_else(|| {
-        let expected = "a header entry with dtype, shape and two data_offsets";
-        refused(path, excerpt(name), expected, excerpt(&value.to_string())).hint(RELOAD)
-    })
+#[derive(Deserialize)]
+struct RawEntry {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: [u64; 2],
 }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::names::{ADAPTER, CONFIG, GENERATION, INDEX, SINGLE, is_plain_name};
+use super::read::read_config;
 use crate::checksums::Checksums;
 use crate::config::dtype::{self, Dtype};
 use crate::config::{Config, FileTensor, TensorSpec};
@@ -24,17 +25,15 @@ use crate::text::chat;
 /// Numbers converted at a time: their bytes stay in the cache until they are written.
 const CHUNK: usize = 1 << 16;
 
-/// How a folder is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
-    /// Number format of the weights.
     pub dtype: Dtype,
     /// Most bytes of weights in one file; a model above it is written in shards with an index. One
     /// tensor is never cut.
     pub shard_bytes: u64,
     /// Further files, name and bytes: `tokenizer.json`, `tokenizer_config.json`, …. Sampling defaults are kept from a
     /// `generation_config.json`, its special tokens are the configuration's.
-    pub tokenizer_files: &'a [(&'a str, &'a [u8])],
+    pub tokenizer_files: &'a [(&'static str, Vec<u8>)],
 }
 
 impl Default for Layout<'_> {
@@ -102,7 +101,7 @@ pub fn write(
 pub(super) fn write_companions(
     dir: &Path,
     config: &Config,
-    files: &[(&str, &[u8])],
+    files: &[(&str, Vec<u8>)],
     written: &mut Checksums,
 ) -> Result<(), Refusal> {
     let (kept, files): (Vec<_>, Vec<_>) = files.iter().partition(|it| it.0 == GENERATION);
@@ -111,7 +110,7 @@ pub(super) fn write_companions(
         written.insert((*name).to_owned(), sum);
     }
     let path = dir.join(GENERATION);
-    let text = config_json::render_generation(config, kept.first().map(|it| it.1));
+    let text = config_json::render_generation(config, kept.first().map(|it| it.1.as_slice()));
     let text = text.map_err(|refusal| in_file(&path, refusal))?;
     let sum = write_file(&path, |out| out.write_all(text.as_bytes()))?;
     written.insert(GENERATION.to_owned(), sum);
@@ -131,9 +130,7 @@ pub fn write_gguf(
         let hint = "write into a new file; an old model is never replaced";
         return Err(refused(path, "", "no file of this name", "one").hint(hint));
     }
-    let owned: Vec<(&str, Vec<u8>)> =
-        layout.tokenizer_files.iter().map(|it| (it.0, it.1.to_vec())).collect();
-    let template = chat::template(&owned, path)?;
+    let template = chat::template(layout.tokenizer_files, path)?;
     let files = (layout.tokenizer_files, template.as_deref());
     let header = gguf::header(path, config, layout.dtype, files)?;
     let files = config.file_tensors();
@@ -167,7 +164,7 @@ fn require_same_shape(path: &Path, config: &Config) -> Result<(), Refusal> {
         let text = config_json::render(config, Dtype::F32);
         serde_json::from_str(&text).expect("an object was written")
     };
-    let mut read = gguf::read_config(path)?.config;
+    let mut read = read_config(path)?.config;
     (read.eos, read.bos, read.pad) = (config.eos.clone(), config.bos, config.pad);
     if read.family == "llama" && config.family == "mistral" {
         read.family = config.family;
@@ -375,7 +372,7 @@ fn refuse_existing_weights(dir: &Path) -> Result<(), Refusal> {
 
 pub(super) fn refuse_file_names(
     dir: &Path,
-    tokenizer_files: &[(&str, &[u8])],
+    tokenizer_files: &[(&str, Vec<u8>)],
 ) -> Result<(), Refusal> {
     let reserved =
         |name: &str| [CONFIG, INDEX, ADAPTER].contains(&name) || name.ends_with(".safetensors");

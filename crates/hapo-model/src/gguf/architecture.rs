@@ -3,12 +3,13 @@
 use hapo_core::{Refusal, is_among};
 use serde_json::{Map, Value as Json, json};
 
-use super::Change;
-use super::file::{Gguf, Value};
+use super::file::Gguf;
+use super::{Change, Encoding};
 use crate::config::Config;
-use crate::config::decoder::{Llama3Scaling, Norms};
+use crate::config::decoder::{Llama3Scaling, Norms, Scaling};
 use crate::config::dtype::Dtype;
 use crate::config::rope::stretched;
+use crate::config_json::rope_scaling;
 use crate::families::FAMILIES;
 use crate::fields::KINDS;
 
@@ -69,11 +70,11 @@ const ENDS: &str =
 const EMBEDDING: &str = "token_embd.weight";
 
 impl Architecture {
-    pub(super) fn of(gguf: &Gguf<'_>) -> Result<Self, Refusal> {
+    pub(super) fn of(gguf: &Gguf) -> Result<Self, Refusal> {
         let key = "general.architecture";
-        let name = gguf.text(key)?.unwrap_or("nothing");
-        let window = gguf.keys.get(format!("{name}.attention.sliding_window").as_str());
-        let has_window = window.is_some_and(|it| !matches!(it, Value::Integer(0)));
+        let name = gguf.get(key, "a text")?.unwrap_or("nothing");
+        let window = gguf.keys.get(&format!("{name}.attention.sliding_window"));
+        let has_window = window.is_some_and(|it| *it != 0);
         let mut rows: Vec<_> = ARCHITECTURES.into_iter().filter(|it| it.name == name).collect();
         rows.truncate(1 + usize::from(has_window));
         rows.pop().ok_or_else(|| {
@@ -97,133 +98,120 @@ impl Architecture {
 
     /// The fields of `config.json`. A key that is not known stays under its own name, and is judged as an unknown field
     /// is.
-    pub(super) fn fields(self, gguf: &Gguf<'_>) -> Result<Map<String, Json>, Refusal> {
-        if let Some(Value::Integer(2..)) = gguf.keys.get("split.count") {
+    pub(super) fn fields(self, gguf: &Gguf) -> Result<Json, Refusal> {
+        if gguf.keys.get("split.count").and_then(Json::as_u64) > Some(1) {
             let hint = "put the parts together with llama-gguf-split --merge";
-            return Err(gguf
-                .refuse("split.count", "a whole model in one file", "a part")
-                .hint(hint));
+            let refusal = gguf.refuse("split.count", "a whole model in one file", "a part");
+            return Err(refusal.hint(hint));
         }
+        let Some(embedding) = gguf.tensors.get(EMBEDDING) else {
+            return Err(gguf.refuse(EMBEDDING, "the embedding of the tokens", "no such tensor"));
+        };
+        let family = FAMILIES.iter().find(|it| it.name == self.family).expect("a known family");
+        let mut fields = json!({
+            "architectures": [family.architecture],
+            "model_type": self.family,
+            "torch_dtype": format_of(gguf).torch_name(),
+            "vocab_size": embedding.shape[0],
+            "tie_word_embeddings": !gguf.tensors.contains_key("output.weight"),
+            "rope_theta": 1e4,
+        });
         let prefix = format!("{}.", self.name);
         let mut keys: Map<String, Json> = Map::new();
         for (key, value) in &gguf.keys {
-            if let Some(key) = key.strip_prefix(&prefix).filter(|it| !IGNORED.contains(it)) {
-                keys.insert(key.to_owned(), json(*value));
+            let Some(key) = key.strip_prefix(&prefix) else { continue };
+            match KEYS.iter().find(|it| it.0 == key) {
+                Some((_, field)) => fields[*field] = value.clone(),
+                // Converters of old write that there are no experts.
+                None if IGNORED.contains(&key) || key.starts_with("expert_") && *value == 0 => {}
+                None => drop(keys.insert(key.to_owned(), value.clone())),
             }
         }
-        let mut fields = Map::new();
-        for (key, field) in KEYS {
-            if let Some(value) = keys.remove(key) {
-                fields.insert(field.to_owned(), value);
-            }
-        }
-        let family = FAMILIES.iter().find(|it| it.name == self.family).expect("a known family");
-        fields.insert("architectures".to_owned(), json!([family.architecture]));
-        fields.insert("model_type".to_owned(), json!(self.family));
-        fields.insert("torch_dtype".to_owned(), json!(format_of(gguf).torch_name()));
-        let Some(shape) = gguf.tensors.get(EMBEDDING).map(|it| &it.shape) else {
-            return Err(gguf.refuse(EMBEDDING, "the embedding of the tokens", "no such tensor"));
-        };
-        fields.insert("vocab_size".to_owned(), json!(shape[0]));
-        let is_tied = !gguf.tensors.contains_key("output.weight");
-        fields.insert("tie_word_embeddings".to_owned(), json!(is_tied));
         self.heads(gguf, &mut keys, &mut fields)?;
         rope(gguf, &mut keys, &mut fields)?;
         special_tokens(gguf, &mut fields)?;
-        // Converters of old write that there are none.
-        keys.retain(|key, value| !(key.starts_with("expert_") && *value == json!(0)));
-        fields.extend(keys.into_iter().map(|(key, value)| (prefix.clone() + &key, value)));
+        for (key, value) in keys {
+            fields[prefix.clone() + &key] = value;
+        }
         Ok(fields)
     }
 
     /// The width of a head and the layers' windows, as far as they follow from other keys.
     fn heads(
         self,
-        gguf: &Gguf<'_>,
+        gguf: &Gguf,
         keys: &mut Map<String, Json>,
-        fields: &mut Map<String, Json>,
+        fields: &mut Json,
     ) -> Result<(), Refusal> {
-        let number = |field: &str, fields: &Map<String, Json>| fields.get(field)?.as_u64();
-        let (hidden, heads) =
-            (number("hidden_size", fields), number("num_attention_heads", fields));
-        let follows = hidden.zip(heads.filter(|it| *it > 0)).map(|(hidden, heads)| hidden / heads);
-        let width = number("head_dim", fields).or(follows).unwrap_or(0);
-        fields.insert("head_dim".to_owned(), json!(width));
-        let heads = fields.get("num_attention_heads").cloned().unwrap_or_default();
-        fields.entry("num_key_value_heads").or_insert(heads);
-        fields.entry("rope_theta").or_insert(json!(1e4));
+        let (hidden, heads) = (&fields["hidden_size"], fields["num_attention_heads"].clone());
+        let heads_or_none = heads.as_u64().filter(|it| *it > 0);
+        let follows = hidden.as_u64().zip(heads_or_none).map(|(hidden, heads)| hidden / heads);
+        let width = fields["head_dim"].as_u64().or(follows).unwrap_or(0);
+        fields["head_dim"] = json!(width);
+        if fields["num_key_value_heads"].is_null() {
+            fields["num_key_value_heads"] = heads;
+        }
         for key in ["attention.value_length", "rope.dimension_count"] {
-            let Some(got) = keys.remove(key).filter(|it| *it != json!(width)) else { continue };
+            let Some(got) = keys.remove(key).filter(|it| *it != width) else { continue };
             let turned = got.as_f64().filter(|_| key == "rope.dimension_count" && width > 0);
             let Some(turned) = turned else {
                 let expected = format!("{width}, the width of a head");
                 let key = format!("{}.{key}", self.name);
                 return Err(gguf.refuse(&key, &expected, &got.to_string()));
             };
-            fields.insert("partial_rotary_factor".to_owned(), json!(turned / width as f64));
+            fields["partial_rotary_factor"] = json!(turned / width as f64);
         }
-        let kinds = |it: &Json| Some(json!(KINDS[usize::from(it.as_bool()?)]));
+        let kind = |it: &Json| Some(KINDS[usize::from(it.as_bool()?)]);
         match keys.remove("attention.sliding_window_pattern") {
             Some(Json::Array(each)) => {
-                let kinds: Option<Json> = each.iter().map(kinds).collect();
-                fields.insert("layer_types".to_owned(), kinds.unwrap_or(Json::Array(each)));
+                let kinds: Option<Json> = each.iter().map(kind).collect();
+                fields["layer_types"] = kinds.unwrap_or(Json::Array(each));
             }
-            Some(every) => drop(fields.insert("sliding_window_pattern".to_owned(), every)),
+            Some(every) => fields["sliding_window_pattern"] = every,
             None => {}
         }
-        if fields.get("sliding_window") == Some(&json!(0)) {
-            fields.remove("sliding_window");
+        if fields["sliding_window"] == 0 {
+            fields["sliding_window"] = Json::Null;
         }
         if self.name == "gemma3" {
             // Of the published models, only the largest (62 layers) has another factor than that of its heads' width.
-            let is_largest = fields.get("num_hidden_layers") == Some(&json!(62));
+            let is_largest = fields["num_hidden_layers"] == 62;
             let scalar = follows.filter(|_| is_largest).unwrap_or(width);
-            fields.insert("query_pre_attn_scalar".to_owned(), json!(scalar));
+            fields["query_pre_attn_scalar"] = json!(scalar);
         }
         Ok(())
     }
 }
 
 /// How the context is stretched: by keys, or by a tensor with a divisor for each pair of a head.
-fn rope(
-    gguf: &Gguf<'_>,
-    keys: &mut Map<String, Json>,
-    fields: &mut Map<String, Json>,
-) -> Result<(), Refusal> {
-    let mut scaling = Map::new();
-    for (key, field) in [
-        ("type", "rope_type"),
-        ("factor", "factor"),
-        ("yarn_beta_fast", "beta_fast"),
-        ("yarn_beta_slow", "beta_slow"),
-    ] {
-        if let Some(value) = keys.remove(&format!("rope.scaling.{key}")) {
-            scaling.insert(field.to_owned(), value);
-        }
-    }
-    if scaling.get("rope_type") == Some(&json!("none")) {
-        scaling.clear();
-    }
-    let original = "original_max_position_embeddings";
+fn rope(gguf: &Gguf, keys: &mut Map<String, Json>, fields: &mut Json) -> Result<(), Refusal> {
+    let mut key = |key: &str| keys.remove(&format!("rope.scaling.{key}")).unwrap_or_default();
+    let mut scaling = json!({
+        "rope_type": key("type"), "factor": key("factor"),
+        "beta_fast": key("yarn_beta_fast"), "beta_slow": key("yarn_beta_slow"),
+    });
     let long = gguf.numbers("rope_factors_long.weight")?;
     let short = gguf.numbers("rope_factors_short.weight")?;
     if let (Some(long), Some(short)) = (long, short) {
         // The factor on q and k follows from the two lengths.
-        keys.remove("rope.scaling.attn_factor");
-        scaling.insert("rope_type".to_owned(), json!("longrope"));
-        scaling.insert("long_factor".to_owned(), json!(long));
-        scaling.insert("short_factor".to_owned(), json!(short));
+        key("attn_factor");
+        scaling["rope_type"] = json!("longrope");
+        (scaling["long_factor"], scaling["short_factor"]) = (json!(long), json!(short));
     } else if let Some(divisors) = gguf.numbers(FREQUENCIES)? {
         scaling = llama3(gguf, &divisors, fields["rope_theta"].as_f64().unwrap_or(1e4))?;
-    } else if let Some(length) = fields.remove(original).filter(|_| !scaling.is_empty()) {
-        scaling.insert(original.to_owned(), length);
+    } else {
+        let says_nothing = scaling.as_object().is_some_and(|it| it.values().all(Json::is_null));
+        let original = fields[ORIGINAL].take();
+        if says_nothing || scaling["rope_type"] == "none" {
+            return Ok(());
+        }
+        scaling[ORIGINAL] = original;
     }
-    if !scaling.is_empty() {
-        fields.insert("rope_scaling".to_owned(), Json::Object(scaling));
-    }
+    fields["rope_scaling"] = scaling;
     Ok(())
 }
 
+const ORIGINAL: &str = "original_max_position_embeddings";
 const FREQUENCIES: &str = "rope_freqs.weight";
 
 /// True for tensors that are a part of the configuration.
@@ -233,7 +221,7 @@ pub(super) fn is_rope(name: &str) -> bool {
 
 /// The `llama3` scaling whose divisors these are. A file has only what they make of a factor: the other numbers are those
 /// of all published models.
-fn llama3(gguf: &Gguf<'_>, divisors: &[f64], theta: f64) -> Result<Map<String, Json>, Refusal> {
+fn llama3(gguf: &Gguf, divisors: &[f64], theta: f64) -> Result<Json, Refusal> {
     let scaling = Llama3Scaling {
         factor: divisors.iter().copied().fold(1.0, f64::max),
         low_freq_factor: 1.0,
@@ -246,14 +234,7 @@ fn llama3(gguf: &Gguf<'_>, divisors: &[f64], theta: f64) -> Result<Map<String, J
         let expected = "divisors of llama3's scaling from a context of 8192";
         return Err(gguf.refuse(FREQUENCIES, expected, "others"));
     }
-    let fields = json!({
-        "rope_type": "llama3",
-        "factor": scaling.factor,
-        "low_freq_factor": scaling.low_freq_factor,
-        "high_freq_factor": scaling.high_freq_factor,
-        "original_max_position_embeddings": scaling.original_max_positions,
-    });
-    Ok(serde_json::from_value(fields).expect("an object"))
+    Ok(rope_scaling(&Scaling::Llama3(scaling)))
 }
 
 /// What the frequencies of a head's pairs are divided by.
@@ -269,40 +250,29 @@ pub(super) fn llama3_divisors(
 }
 
 /// Ids of the special tokens; an answer ends at those that end one in llama.cpp.
-fn special_tokens(gguf: &Gguf<'_>, fields: &mut Map<String, Json>) -> Result<(), Refusal> {
-    for (key, field) in [("bos", "bos_token_id"), ("padding", "pad_token_id")] {
-        if let Some(id) = gguf.keys.get(format!("tokenizer.ggml.{key}_token_id").as_str()) {
-            fields.insert(field.to_owned(), json(*id));
+fn special_tokens(gguf: &Gguf, fields: &mut Json) -> Result<(), Refusal> {
+    let id = |name: &str| gguf.keys.get(&format!("tokenizer.ggml.{name}_token_id")).cloned();
+    fields["bos_token_id"] = id("bos").unwrap_or_default();
+    fields["pad_token_id"] = id("padding").unwrap_or_default();
+    let tokens: Vec<&str> =
+        gguf.get("tokenizer.ggml.tokens", "a list of texts")?.unwrap_or_default();
+    let named = tokens.iter().enumerate().filter(|it| is_among(ENDS, it.1));
+    let mut ends: Vec<Json> = Vec::new();
+    for id in ["eos", "eot", "eom"].into_iter().filter_map(id).chain(named.map(|it| json!(it.0))) {
+        if !ends.contains(&id) {
+            ends.push(id);
         }
     }
-    let mut ends: Vec<Json> = ["eos", "eot", "eom"]
-        .iter()
-        .filter_map(|it| gguf.keys.get(format!("tokenizer.ggml.{it}_token_id").as_str()))
-        .map(|id| json(*id))
-        .collect();
-    let text = |value: Value<'_>| match value {
-        Value::Text(it) => Some(is_among(ENDS, it)),
-        _ => None,
-    };
-    let named = gguf.list("tokenizer.ggml.tokens", text)?.unwrap_or_default();
-    ends.extend(named.iter().enumerate().filter(|it| *it.1).map(|(id, _)| json!(id)));
-    let mut once: Vec<Json> = Vec::new();
-    for id in ends {
-        if !once.contains(&id) {
-            once.push(id);
-        }
-    }
-    fields.insert("eos_token_id".to_owned(), Json::Array(once));
+    fields["eos_token_id"] = ends.into();
     Ok(())
 }
 
 /// The number format that a folder with these matrices would say.
-fn format_of(gguf: &Gguf<'_>) -> Dtype {
-    let mut matrices = gguf.tensors.values().filter(|it| it.shape.len() > 1);
-    let first = matrices.next().and_then(|it| it.encoding.plain());
-    first
-        .filter(|first| matrices.all(|it| it.encoding.plain() == Some(*first)))
-        .unwrap_or(Dtype::Bf16)
+fn format_of(gguf: &Gguf) -> Dtype {
+    let matrices = gguf.tensors.values().filter(|it| it.shape.len() > 1);
+    let mut formats = matrices.map(|it| it.encoding.and_then(Encoding::plain));
+    let first = formats.next().flatten();
+    first.filter(|_| formats.all(|it| it == first)).unwrap_or(Dtype::Bf16)
 }
 
 /// The file's name of a folder's tensor.
@@ -337,15 +307,4 @@ pub(super) fn name(config: &Config, ours: &str) -> String {
         _ => unreachable!("a decoder has no module {module}"),
     };
     format!("blk.{layer}.{name}.{kind}")
-}
-
-/// A value as JSON; of lists, those of booleans.
-fn json(value: Value<'_>) -> Json {
-    match value {
-        Value::Integer(it) => serde_json::Number::from_i128(it).map_or(Json::Null, Json::Number),
-        Value::Float(it) => json!(it),
-        Value::Bool(it) => json!(it),
-        Value::Text(it) => json!(it),
-        Value::List(it) => it.json(),
-    }
 }

@@ -8,7 +8,6 @@ use half::f16;
 
 use crate::config::dtype::{self, Dtype};
 
-/// A number format of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Plain(Dtype),
@@ -30,18 +29,19 @@ const NAMES: [&str; 42] = [
     "", "", "MXFP4", "NVFP4", "Q1_0",
 ];
 
-const ALL: [Encoding; 11] = [
-    Encoding::Plain(Dtype::F32),
-    Encoding::Plain(Dtype::F16),
-    Encoding::Plain(Dtype::Bf16),
-    Encoding::Q4_0,
-    Encoding::Q4_1,
-    Encoding::Q5_0,
-    Encoding::Q5_1,
-    Encoding::Q8_0,
-    Encoding::Q4K,
-    Encoding::Q5K,
-    Encoding::Q6K,
+/// A format with its number in `ggml_type`, its name, and the numbers and bytes of a block.
+const FORMATS: [(Encoding, u32, &str, (u64, u64)); 11] = [
+    (Encoding::Plain(Dtype::F32), 0, "F32", (1, 4)),
+    (Encoding::Plain(Dtype::F16), 1, "F16", (1, 2)),
+    (Encoding::Plain(Dtype::Bf16), 30, "BF16", (1, 2)),
+    (Encoding::Q4_0, 2, "Q4_0", (32, 18)),
+    (Encoding::Q4_1, 3, "Q4_1", (32, 20)),
+    (Encoding::Q5_0, 6, "Q5_0", (32, 22)),
+    (Encoding::Q5_1, 7, "Q5_1", (32, 24)),
+    (Encoding::Q8_0, 8, "Q8_0", (32, 34)),
+    (Encoding::Q4K, 12, "Q4_K", (256, 144)),
+    (Encoding::Q5K, 13, "Q5_K", (256, 176)),
+    (Encoding::Q6K, 14, "Q6_K", (256, 210)),
 ];
 
 impl Encoding {
@@ -50,38 +50,22 @@ impl Encoding {
 
     /// The format of a number of `ggml_type`, or the name of one that is not read.
     pub(super) fn of(number: u32) -> Result<Self, String> {
-        let name = NAMES.get(number as usize).copied().unwrap_or_default();
-        let found = ALL.into_iter().find(|it| it.name() == name);
-        let unnamed = || format!("type {number}");
-        found.ok_or_else(|| if name.is_empty() { unnamed() } else { name.to_owned() })
+        let found = FORMATS.iter().find(|it| it.1 == number).map(|it| it.0);
+        found.ok_or_else(|| match NAMES.get(number as usize) {
+            None | Some(&"") => format!("type {number}"),
+            Some(name) => (*name).to_owned(),
+        })
+    }
+
+    fn row(self) -> &'static (Self, u32, &'static str, (u64, u64)) {
+        FORMATS.iter().find(|it| it.0 == self).expect("every format has a row")
     }
 
     /// Its number in `ggml_type`.
     pub(super) fn number(self) -> u32 {
-        let found = NAMES.iter().position(|name| *name == self.name());
-        found.expect("every format has a number") as u32
+        self.row().1
     }
 
-    /// Its name, and numbers and bytes of a block.
-    fn row(self) -> (&'static str, (u64, u64)) {
-        match self {
-            Self::Plain(dtype) => (dtype.safetensors_name(), (1, dtype.size() as u64)),
-            Self::Q4_0 => ("Q4_0", (32, 18)),
-            Self::Q4_1 => ("Q4_1", (32, 20)),
-            Self::Q5_0 => ("Q5_0", (32, 22)),
-            Self::Q5_1 => ("Q5_1", (32, 24)),
-            Self::Q8_0 => ("Q8_0", (32, 34)),
-            Self::Q4K => ("Q4_K", (256, 144)),
-            Self::Q5K => ("Q5_K", (256, 176)),
-            Self::Q6K => ("Q6_K", (256, 210)),
-        }
-    }
-
-    fn name(self) -> &'static str {
-        self.row().0
-    }
-
-    /// The format of plain numbers.
     pub(crate) fn plain(self) -> Option<Dtype> {
         match self {
             Self::Plain(dtype) => Some(dtype),
@@ -91,7 +75,7 @@ impl Encoding {
 
     /// Numbers and bytes of a block.
     pub(crate) fn block(self) -> (u64, u64) {
-        self.row().1
+        self.row().3
     }
 
     /// Appends the numbers of whole blocks.
@@ -134,7 +118,7 @@ impl Encoding {
 
 impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.row().2)
     }
 }
 

@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 
 use hapo_core::Refusal;
-use serde_json::{Map, Value as Json, json};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
 
-use super::file::{Gguf, Value};
+use super::file::Gguf;
 use crate::files::Companions;
 
 /// Rules that cut a text, by their names in `tokenizer.ggml.pre` (the first is written), and a `tokenizer.json` without
@@ -18,36 +19,35 @@ pub(super) fn skeletons() -> Json {
 }
 
 /// `tokenizer.ggml.token_type`.
-pub(super) const NORMAL: i128 = 1;
-pub(super) const UNKNOWN: i128 = 2;
-pub(super) const CONTROL: i128 = 3;
-pub(super) const USER_DEFINED: i128 = 4;
-pub(super) const UNUSED: i128 = 5;
-pub(super) const BYTE: i128 = 6;
+pub(super) const NORMAL: i32 = 1;
+pub(super) const UNKNOWN: i32 = 2;
+pub(super) const CONTROL: i32 = 3;
+pub(super) const USER_DEFINED: i32 = 4;
+pub(super) const UNUSED: i32 = 5;
+pub(super) const BYTE: i32 = 6;
 
 /// `SentencePiece`'s space.
 pub(super) const SPACE: &str = "\u{2581}";
 
-pub(super) struct Tokens<'a> {
+struct Tokens<'a> {
     texts: Vec<&'a str>,
     /// See [`NORMAL`].
-    kinds: Vec<i128>,
+    kinds: Vec<i32>,
     ids: HashMap<String, usize>,
 }
 
-pub(super) fn files(gguf: &Gguf<'_>) -> Result<Companions, Refusal> {
+/// Name and bytes of the tokenizer's files, as they would be in a folder.
+pub(super) fn files(gguf: &Gguf) -> Result<Companions, Refusal> {
     let tokens = Tokens::read(gguf)?;
-    let model = gguf.text("tokenizer.ggml.model")?.unwrap_or("nothing");
+    let model = gguf.get("tokenizer.ggml.model", "a text")?.unwrap_or("nothing");
     let mut whole = match model {
         "gpt2" => byte_level(gguf, &tokens)?,
         "llama" => sentence_piece(gguf, &tokens)?,
         other => return Err(gguf.refuse("tokenizer.ggml.model", "gpt2 or llama", other)),
     };
-    let special = |name: &str| tokens.special(gguf, name);
-    let is_first = gguf
-        .bool("tokenizer.ggml.add_bos_token")?
-        .unwrap_or_else(|| model == "llama" || whole["model"]["ignore_merges"] == json!(true));
-    if let Some((id, bos)) = special("bos")?.filter(|_| is_first) {
+    let is_first = flag(gguf, "add_bos_token")?
+        .unwrap_or_else(|| model == "llama" || whole["model"]["ignore_merges"] == true);
+    if let Some((id, bos)) = special(gguf, &tokens.texts, "bos")?.filter(|_| is_first) {
         let (first, text) = (
             json!({"SpecialToken": {"id": bos, "type_id": 0}}),
             json!({"Sequence": {"id": "A", "type_id": 0}}),
@@ -58,120 +58,98 @@ pub(super) fn files(gguf: &Gguf<'_>) -> Result<Companions, Refusal> {
             "special_tokens": {bos: {"id": bos, "ids": [id], "tokens": [bos]}},
         });
     }
-    let mut files = vec![("tokenizer.json", bytes(&whole))];
-    files.extend(chat_files(gguf, &tokens)?);
+    let mut files = vec![("tokenizer.json", whole.to_string().into_bytes())];
+    files.extend(chat_files(gguf)?);
     Ok(files)
 }
 
-fn bytes(json: &Json) -> Vec<u8> {
-    serde_json::to_vec(json).expect("a JSON value has a text")
-}
-
-/// The settings of a tokenizer and the chat template.
-pub(super) fn chat_files(gguf: &Gguf<'_>, tokens: &Tokens<'_>) -> Result<Companions, Refusal> {
-    let special = |name: &str| tokens.special(gguf, name);
-    let mut config = Map::new();
-    config.insert("clean_up_tokenization_spaces".to_owned(), json!(false));
-    config.insert("tokenizer_class".to_owned(), json!("PreTrainedTokenizerFast"));
+/// The same without the tokenizer: its settings and the chat template.
+pub(super) fn chat_files(gguf: &Gguf) -> Result<Companions, Refusal> {
+    let texts = texts(gguf)?;
+    let mut config = json!({
+        "clean_up_tokenization_spaces": false, "tokenizer_class": "PreTrainedTokenizerFast",
+    });
     for (key, field) in [
         ("bos", "bos_token"),
         ("eos", "eos_token"),
         ("unknown", "unk_token"),
         ("padding", "pad_token"),
     ] {
-        if let Some((_, text)) = special(key)? {
-            config.insert(field.to_owned(), json!(text));
+        if let Some((_, text)) = special(gguf, &texts, key)? {
+            config[field] = json!(text);
         }
     }
-    let mut files = vec![("tokenizer_config.json", bytes(&Json::Object(config)))];
-    if let Some(template) = gguf.text("tokenizer.chat_template")? {
+    let mut files = vec![("tokenizer_config.json", config.to_string().into_bytes())];
+    if let Some(template) = gguf.get::<&str>("tokenizer.chat_template", "a text")? {
         files.push(("chat_template.jinja", template.as_bytes().to_vec()));
     }
     Ok(files)
 }
 
+const TOKENS: &str = "tokenizer.ggml.tokens";
+
+fn texts(gguf: &Gguf) -> Result<Vec<&str>, Refusal> {
+    let texts = gguf.get::<Vec<&str>>(TOKENS, "a list of texts")?.filter(|it| !it.is_empty());
+    texts.ok_or_else(|| gguf.refuse(TOKENS, "a list of texts", "none"))
+}
+
+fn flag(gguf: &Gguf, name: &str) -> Result<Option<bool>, Refusal> {
+    gguf.get(&format!("tokenizer.ggml.{name}"), "true or false")
+}
+
+/// A special token's id and text.
+fn special<'a>(
+    gguf: &Gguf,
+    texts: &[&'a str],
+    name: &str,
+) -> Result<Option<(usize, &'a str)>, Refusal> {
+    let key = format!("tokenizer.ggml.{name}_token_id");
+    let expected = format!("an id below {}", texts.len());
+    let Some(id) = gguf.get::<usize>(&key, &expected)? else { return Ok(None) };
+    let text = texts.get(id).ok_or_else(|| gguf.refuse(&key, &expected, &id.to_string()))?;
+    Ok(Some((id, *text)))
+}
+
 impl<'a> Tokens<'a> {
-    pub(super) fn read(gguf: &Gguf<'a>) -> Result<Self, Refusal> {
-        const TOKENS: &str = "tokenizer.ggml.tokens";
-        const KINDS: &str = "tokenizer.ggml.token_type";
+    fn read(gguf: &'a Gguf) -> Result<Self, Refusal> {
         // Every way of cutting a piece in two is looked at.
         const LONGEST: usize = 1024;
-        let text = |value: Value<'a>| match value {
-            Value::Text(it) => Some(it),
-            _ => None,
-        };
-        let Some(texts) = gguf.list(TOKENS, text)?.filter(|it| !it.is_empty()) else {
-            return Err(gguf.refuse(TOKENS, "a list of texts", "none"));
-        };
-        let kinds = gguf.list(KINDS, |value| match value {
-            Value::Integer(it) => Some(it),
-            _ => None,
-        })?;
-        let kinds = kinds.unwrap_or_else(|| vec![NORMAL; texts.len()]);
-        same_length(gguf, KINDS, kinds.len(), texts.len())?;
+        let texts = texts(gguf)?;
+        let kinds = of_tokens(gguf, "token_type", texts.len(), vec![NORMAL; texts.len()])?;
         let mut ids = HashMap::new();
         for (id, text) in texts.iter().enumerate().filter(|(id, _)| kinds[*id] != UNUSED) {
+            let refuse = |expected: &str, got: &str| {
+                Err(gguf.refuse(&format!("{TOKENS}[{id}]"), expected, got))
+            };
             if text.len() > LONGEST {
-                let (place, expected) =
-                    (format!("{TOKENS}[{id}]"), format!("at most {LONGEST} bytes"));
-                return Err(gguf.refuse(&place, &expected, &text.len().to_string()));
+                return refuse(&format!("at most {LONGEST} bytes"), &text.len().to_string());
             }
             // A SentencePiece vocabulary in GGUF may write its runs of spaces as they are.
             let is_spaces = kinds[id] == USER_DEFINED && is_spaces(text);
             let text = if is_spaces { text.replace(' ', SPACE) } else { (*text).to_owned() };
             if let Some(other) = ids.insert(text, id) {
-                let (place, got) = (format!("{TOKENS}[{id}]"), format!("that of {other} again"));
-                return Err(gguf.refuse(&place, "a text of its own", &got));
+                return refuse("a text of its own", &format!("that of {other} again"));
             }
         }
         Ok(Self { texts, kinds, ids })
     }
 
-    /// A special token's id and text.
-    fn special(&self, gguf: &Gguf<'a>, name: &str) -> Result<Option<(usize, &'a str)>, Refusal> {
-        let key = format!("tokenizer.ggml.{name}_token_id");
-        let Some(value) = gguf.keys.get(key.as_str()) else { return Ok(None) };
-        let found = match value {
-            Value::Integer(id) => {
-                usize::try_from(*id).ok().and_then(|id| Some((id, *self.texts.get(id)?)))
-            }
-            _ => None,
-        };
-        let expected = format!("an id below {}", self.texts.len());
-        found.map(Some).ok_or_else(|| gguf.refuse(&key, &expected, value.name()))
-    }
-
-    fn unknown(&self) -> Option<&'a str> {
-        self.kinds.iter().position(|it| *it == UNKNOWN).map(|id| self.texts[id])
-    }
-
-    /// Tokens that are found in a text before it is cut.
-    fn added(&self, is_added: impl Fn(usize) -> bool) -> Vec<Json> {
-        let ids = (0..self.texts.len()).filter(|id| is_added(*id));
+    /// The `tokenizer.json` of a `tokenizer.ggml.model`; added tokens are found in a text before it is cut.
+    fn whole(&self, model: &str, is_added: impl Fn(usize) -> bool, merges: Vec<Json>) -> Json {
+        let mut whole = skeletons()[model].take();
+        let unknown = self.kinds.iter().position(|it| *it == UNKNOWN).map(|id| self.texts[id]);
         let token = |id: usize| {
             json!({
                 "id": id, "content": self.texts[id], "single_word": false, "lstrip": false,
                 "rstrip": false, "normalized": false, "special": self.kinds[id] != USER_DEFINED,
             })
         };
-        ids.map(token).collect()
-    }
-
-    /// The `tokenizer.json` of a `tokenizer.ggml.model`.
-    fn whole(&self, model: &str, is_added: impl Fn(usize) -> bool, merges: Vec<Json>) -> Json {
-        let mut whole = skeletons()[model].take();
-        whole["added_tokens"] = self.added(is_added).into();
-        whole["model"]["unk_token"] = json!(self.unknown());
-        whole["model"]["vocab"] = self.vocabulary().into();
+        let added = (0..self.texts.len()).filter(|id| is_added(*id)).map(token);
+        whole["added_tokens"] = added.collect();
+        whole["model"]["unk_token"] = json!(unknown);
+        whole["model"]["vocab"] = json!(self.ids);
         whole["model"]["merges"] = merges.into();
         whole
-    }
-
-    /// Every token with its id, in the order of the ids.
-    fn vocabulary(&self) -> Map<String, Json> {
-        let mut all: Vec<_> = self.ids.iter().collect();
-        all.sort_unstable_by_key(|it| *it.1);
-        all.into_iter().map(|(text, id)| (text.clone(), json!(id))).collect()
     }
 }
 
@@ -179,35 +157,39 @@ fn is_spaces(text: &str) -> bool {
     text.chars().all(|it| it == ' ' || SPACE.contains(it))
 }
 
-fn same_length(gguf: &Gguf<'_>, key: &str, got: usize, tokens: usize) -> Result<(), Refusal> {
-    if got == tokens {
-        return Ok(());
-    }
-    Err(gguf.refuse(key, &format!("a value for each of the {tokens} tokens"), &got.to_string()))
+/// A list with a value for each of `n` tokens.
+fn of_tokens<'a, T: Deserialize<'a>>(
+    gguf: &'a Gguf,
+    name: &str,
+    n: usize,
+    absent: Vec<T>,
+) -> Result<Vec<T>, Refusal> {
+    let key = format!("tokenizer.ggml.{name}");
+    let expected = format!("a value for each of the {n} tokens");
+    let all = gguf.get(&key, &expected)?.unwrap_or(absent);
+    if all.len() == n { Ok(all) } else { Err(gguf.refuse(&key, &expected, &all.len().to_string())) }
 }
 
 /// Bytes as letters, cut by a rule and merged.
-fn byte_level(gguf: &Gguf<'_>, tokens: &Tokens<'_>) -> Result<Json, Refusal> {
+fn byte_level(gguf: &Gguf, tokens: &Tokens<'_>) -> Result<Json, Refusal> {
     const PRE: &str = "tokenizer.ggml.pre";
     const MERGES: &str = "tokenizer.ggml.merges";
-    let pre = gguf.text(PRE)?.unwrap_or("nothing");
-    let Json::Array(cuts) = skeletons()["cuts"].take() else { unreachable!("rules are a list") };
-    let names = |cut: &Json| cut["names"].as_array().cloned().unwrap_or_default();
-    let Some(cut) = cuts.iter().find(|cut| names(cut).contains(&json!(pre))) else {
-        let names: Vec<Json> = cuts.iter().flat_map(names).collect();
-        let names: Vec<&str> = names.iter().filter_map(Json::as_str).collect();
+    const PAIRS: &str = "a list of pairs of tokens";
+    let pre = gguf.get(PRE, "a text")?.unwrap_or("nothing");
+    let skeletons = skeletons();
+    let cuts = skeletons["cuts"].as_array().expect("rules are a list");
+    let names = |cut: &Json| Vec::<String>::deserialize(&cut["names"]).expect("names are texts");
+    let Some(cut) = cuts.iter().find(|cut| names(cut).iter().any(|name| name == pre)) else {
+        let names: Vec<String> = cuts.iter().flat_map(names).collect();
         let hint = "the tokenizer.json of the model's own folder says how it cuts a text";
         return Err(gguf.refuse(PRE, &format!("one of {}", names.join(", ")), pre).hint(hint));
     };
-    let pair = |value: Value<'_>| match value {
-        Value::Text(it) => it.split_once(' ').map(|(left, right)| json!([left, right])),
-        _ => None,
-    };
-    let Some(merges) = gguf.list(MERGES, pair)? else {
-        return Err(gguf.refuse(MERGES, "a list of pairs of tokens", "none"));
-    };
+    let lines = gguf.get::<Vec<&str>>(MERGES, PAIRS)?;
+    let lines = lines.ok_or_else(|| gguf.refuse(MERGES, PAIRS, "none"))?;
+    let pair = |line: &&str| Some(json!(<[&str; 2]>::from(line.split_once(' ')?)));
+    let merges = lines.iter().map(|it| pair(it).ok_or_else(|| gguf.refuse(MERGES, PAIRS, it)));
     let is_added = |id: usize| matches!(tokens.kinds[id], CONTROL | USER_DEFINED);
-    let mut whole = tokens.whole("gpt2", is_added, merges);
+    let mut whole = tokens.whole("gpt2", is_added, merges.collect::<Result<_, _>>()?);
     for key in ["normalizer", "pre_tokenizer"] {
         whole[key] = cut[key].clone();
     }
@@ -216,16 +198,10 @@ fn byte_level(gguf: &Gguf<'_>, tokens: &Tokens<'_>) -> Result<Json, Refusal> {
 }
 
 /// `SentencePiece`'s merges of characters, best score first, with unknown ones as bytes.
-fn sentence_piece(gguf: &Gguf<'_>, tokens: &Tokens<'_>) -> Result<Json, Refusal> {
-    const SCORES: &str = "tokenizer.ggml.scores";
-    let scores = gguf.list(SCORES, |value| match value {
-        Value::Float(it) => Some(it),
-        _ => None,
-    })?;
-    let scores = scores.unwrap_or_default();
-    same_length(gguf, SCORES, scores.len(), tokens.texts.len())?;
+fn sentence_piece(gguf: &Gguf, tokens: &Tokens<'_>) -> Result<Json, Refusal> {
+    let scores: Vec<f64> = of_tokens(gguf, "scores", tokens.texts.len(), Vec::new())?;
     // The scores of Gemma's tokens are not in the order of its merges; the ids are.
-    let is_gemma = gguf.text("general.architecture")? == Some("gemma3");
+    let is_gemma = gguf.keys["general.architecture"] == "gemma3";
     let rank = |id: usize| if is_gemma { -(id as f64) } else { scores[id] };
     let is_piece = |id: usize| {
         tokens.kinds[id] == NORMAL
@@ -247,7 +223,7 @@ fn sentence_piece(gguf: &Gguf<'_>, tokens: &Tokens<'_>) -> Result<Json, Refusal>
         by_rank.then_with(|| lengths(two).cmp(&lengths(one))).then_with(|| one.3.cmp(&two.3))
     });
     let merges: Vec<Json> = merges.iter().map(|(_, left, right, _)| json!([left, right])).collect();
-    let has_prefix = gguf.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(true);
+    let has_prefix = flag(gguf, "add_space_prefix")?.unwrap_or(true);
     let is_added = |id: usize| match tokens.kinds[id] {
         UNKNOWN | CONTROL => true,
         USER_DEFINED => !is_spaces(tokens.texts[id]),

@@ -6,17 +6,18 @@ use std::path::Path;
 use hapo_core::Refusal;
 use serde_json::{Value as Json, json};
 
-use super::keys::{Keys, put_text};
 use super::tokens::{BYTE, CONTROL, NORMAL, SPACE, UNKNOWN, UNUSED, USER_DEFINED, skeletons};
 use crate::config::Config;
 use crate::files::{excerpt, refused};
 
-pub(super) fn write(
-    keys: &mut Keys,
+/// Keys with their values, in the order of the file.
+pub(super) type Keys = Vec<(String, Json)>;
+
+pub(super) fn keys(
     path: &Path,
     config: &Config,
-    files: &[(&str, &[u8])],
-) -> Result<(), Refusal> {
+    files: &[(&str, Vec<u8>)],
+) -> Result<Keys, Refusal> {
     let refuse = |place: &str, expected: &str, got: &str| {
         Err(refused(path, format!("tokenizer.json: {place}"), expected, excerpt(got)))
     };
@@ -37,7 +38,7 @@ pub(super) fn write(
             pair => Some((pair[0].as_str()?, pair[1].as_str()?)),
         })
         .collect();
-    let mut tokens: Vec<(String, i128)> =
+    let mut tokens: Vec<(String, i32)> =
         (0..config.vocab_size).map(|id| (format!("[PAD{id}]"), UNUSED)).collect();
     let added = whole["added_tokens"].as_array().into_iter().flatten().map(|it| {
         let kind = if it["special"] == true { CONTROL } else { USER_DEFINED };
@@ -55,10 +56,14 @@ pub(super) fn write(
         let is_unknown = at.1 == UNKNOWN;
         *at = (text.to_owned(), if is_unknown { UNKNOWN } else { kind });
     }
-    let normalizer = whole["normalizer"].to_string();
-    if model["byte_fallback"] == true {
-        scores(keys, &mut tokens, &merges);
-        keys.bool("tokenizer.ggml.add_space_prefix", normalizer.contains("\"Prepend\""));
+    let mut keys = if model["byte_fallback"] == true {
+        let has_prefix = whole["normalizer"].to_string().contains("\"Prepend\"");
+        vec![
+            ("model", json!("llama")),
+            ("pre", json!("default")),
+            ("scores", scores(&mut tokens, &merges)),
+            ("add_space_prefix", json!(has_prefix)),
+        ]
     } else {
         // Without merges every way of cutting gives the same bytes.
         let fits = |cut: &&Json| {
@@ -66,7 +71,7 @@ pub(super) fn write(
             merges.is_empty()
                 || is("pre_tokenizer", &whole["pre_tokenizer"])
                     && is("normalizer", &whole["normalizer"])
-                    && cut["ignore_merges"] == json!(model["ignore_merges"] == true)
+                    && cut["ignore_merges"] == (model["ignore_merges"] == true)
         };
         let skeletons = skeletons();
         let Some(cut) = skeletons["cuts"].as_array().and_then(|it| it.iter().rev().find(fits))
@@ -74,53 +79,43 @@ pub(super) fn write(
             let expected = "a way of cutting a text that has a name in GGUF";
             return refuse("pre_tokenizer", expected, &whole["pre_tokenizer"].to_string());
         };
-        keys.text("tokenizer.ggml.model", "gpt2");
-        keys.text("tokenizer.ggml.pre", cut["names"][0].as_str().unwrap_or_default());
         let lines = merges.iter().map(|(left, right)| format!("{left} {right}"));
-        keys.list("tokenizer.ggml.merges", 8, lines, |to, it| put_text(to, &it));
-    }
-    keys.list("tokenizer.ggml.tokens", 8, tokens.iter(), |to, it| put_text(to, &it.0));
-    let kinds = tokens.iter().map(|it| it.1 as i32);
-    keys.list("tokenizer.ggml.token_type", 5, kinds, |to, it| to.extend(it.to_le_bytes()));
-    let of = |key| (key, config.eos.iter().copied());
-    for (key, mut ids) in [of("eos"), of("eot"), of("eom")]
-        .into_iter()
-        .enumerate()
-        .map(|(at, it)| (it.0, it.1.skip(at)))
-    {
-        if let Some(id) = ids.next() {
-            keys.u32(&format!("tokenizer.ggml.{key}_token_id"), id);
-        }
-    }
+        vec![
+            ("model", json!("gpt2")),
+            ("pre", cut["names"][0].clone()),
+            ("merges", lines.collect()),
+        ]
+    };
+    let (texts, kinds): (Vec<_>, Vec<_>) = tokens.iter().map(|it| (&it.0, it.1)).unzip();
+    keys.extend([("tokens", json!(texts)), ("token_type", json!(kinds))]);
     let named =
         file("tokenizer_config.json").and_then(|it| Some(it["unk_token"].as_str()?.to_owned()));
-    let is_unknown = |it: &(String, i128)| it.1 == UNKNOWN || named.as_ref() == Some(&it.0);
+    let is_unknown = |it: &(String, i32)| it.1 == UNKNOWN || named.as_ref() == Some(&it.0);
     let unknown = tokens.iter().position(is_unknown).map(|id| id as u32);
-    for (key, id) in [("bos", config.bos), ("padding", config.pad), ("unknown", unknown)] {
-        if let Some(id) = id {
-            keys.u32(&format!("tokenizer.ggml.{key}_token_id"), id);
-        }
-    }
+    let ends = ["eos_token_id", "eot_token_id", "eom_token_id"].into_iter();
+    let ids = ends.zip(config.eos.iter().copied().map(Some)).chain([
+        ("bos_token_id", config.bos),
+        ("padding_token_id", config.pad),
+        ("unknown_token_id", unknown),
+    ]);
+    keys.extend(ids.filter_map(|(key, id)| Some((key, json!(id?)))));
     let bos = config.bos.map(|id| &tokens[id as usize].0);
     let mut steps = vec![&whole["post_processor"]];
     steps.extend(whole["post_processor"]["processors"].as_array().into_iter().flatten());
     let is_bos =
         |step: &&Json| bos.is_some_and(|it| step["single"][0]["SpecialToken"]["id"] == **it);
-    keys.bool("tokenizer.ggml.add_bos_token", steps.iter().any(is_bos));
-    Ok(())
+    keys.push(("add_bos_token", json!(steps.iter().any(is_bos))));
+    Ok(keys.into_iter().map(|(key, it)| (format!("tokenizer.ggml.{key}"), it)).collect())
 }
 
 /// The scores of `SentencePiece` that lead to these merges: that of the first merge that makes a token.
-fn scores(keys: &mut Keys, tokens: &mut [(String, i128)], merges: &[(&str, &str)]) {
+fn scores(tokens: &mut [(String, i32)], merges: &[(&str, &str)]) -> Json {
     let mut ranks: HashMap<String, usize> = HashMap::new();
     for (rank, (left, right)) in merges.iter().enumerate() {
         ranks.entry(format!("{left}{right}")).or_insert(rank);
     }
-    keys.text("tokenizer.ggml.model", "llama");
-    keys.text("tokenizer.ggml.pre", "default");
-    let score = |it: &(String, i128)| ranks.get(&it.0).map_or(0.0, |rank| -(*rank as f32));
-    let all: Vec<f32> = tokens.iter().map(score).collect();
-    keys.list("tokenizer.ggml.scores", 6, all.into_iter(), |to, it| to.extend(it.to_le_bytes()));
+    let score = |it: &(String, i32)| ranks.get(&it.0).map_or(0.0, |rank| -(*rank as f32));
+    let all = tokens.iter().map(score).collect();
     for (text, kind) in tokens {
         let is_byte = text.len() == 6 && text.starts_with("<0x") && text.ends_with('>');
         if is_byte && *kind == NORMAL {
@@ -130,6 +125,7 @@ fn scores(keys: &mut Keys, tokens: &mut [(String, i128)], merges: &[(&str, &str)
             *text = text.replace(SPACE, " ");
         }
     }
+    all
 }
 
 /// A pre-tokenizer without what changes no token.

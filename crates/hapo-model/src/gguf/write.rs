@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use hapo_core::{Refusal, is_among};
-use serde_json::{Map, Value as Json};
+use hapo_core::Refusal;
+use serde_json::{Map, Value as Json, json};
 
 use super::architecture::{ARCHITECTURES, Architecture, KEYS, llama3_divisors, name};
 use super::file::ALIGNMENT;
-use super::keys::{Keys, put_text};
-use super::{Change, Encoding, vocabulary};
+use super::vocabulary::{self, Keys};
+use super::{Change, Encoding};
 use crate::config::decoder::Scaling;
 use crate::config::dtype::Dtype;
 use crate::config::rope::long_factor;
@@ -22,7 +22,6 @@ pub(crate) struct Header {
     pub(crate) tensors: Vec<Out>,
 }
 
-/// A tensor of the file.
 pub(crate) struct Out {
     pub(crate) spec: TensorSpec,
     /// The divisors of a stretched context; none of a folder's tensor.
@@ -43,65 +42,64 @@ pub(crate) fn header(
     path: &Path,
     config: &Config,
     dtype: Dtype,
-    (files, template): (&[(&str, &[u8])], Option<&str>),
+    (files, template): (&[(&str, Vec<u8>)], Option<&str>),
 ) -> Result<Header, Refusal> {
-    let refuse = |expected: &str, got: &str| Err(refused(path, "", expected, got));
     let has_window = config.decoder.layers.iter().any(|kind| kind.window.is_some());
     let known = ARCHITECTURES.iter().find(|it| it.family == config.family);
     let Some(architecture) = known.filter(|it| it.family != "mistral" || !has_window) else {
         let got = if known.is_some() { "mistral with a window" } else { config.family };
-        return refuse("a family that llama.cpp has", got);
+        return Err(refused(path, "", "a family that llama.cpp has", got));
     };
-    let mut keys = Keys::default();
-    keys.text("general.architecture", architecture.name);
-    keys.text("general.type", "model");
     // `llama_ftype`.
-    keys.u32(
-        "general.file_type",
-        match dtype {
-            Dtype::F32 => 0,
-            Dtype::F16 => 1,
-            Dtype::Bf16 => 32,
-        },
-    );
-    let mut tensors = Vec::new();
+    let file_type = match dtype {
+        Dtype::F32 => 0,
+        Dtype::F16 => 1,
+        Dtype::Bf16 => 32,
+    };
+    let mut keys = vec![
+        ("general.architecture".to_owned(), json!(architecture.name)),
+        ("general.type".to_owned(), json!("model")),
+        ("general.file_type".to_owned(), json!(file_type)),
+    ];
+    keys.extend(fields(*architecture, config, has_window));
+    keys.extend(vocabulary::keys(path, config, files)?);
+    keys.extend(template.map(|it| ("tokenizer.chat_template".to_owned(), json!(it))));
     let ropes = &config.decoder.ropes;
-    let divisors = match &ropes[0].scaling {
+    let f32s = |all: &[f64]| all.iter().map(|it| *it as f32).collect();
+    let divisors: Vec<(&str, Vec<f32>)> = match &ropes[0].scaling {
         Scaling::Llama3(it) => {
             let all = llama3_divisors(*it, ropes[0].theta, config.head_dim / 2);
             vec![("rope_freqs", all.map(|it| it as f32).collect())]
         }
         Scaling::Long(it) => {
-            let f32s = |all: &[f64]| all.iter().map(|it| *it as f32).collect::<Vec<_>>();
             vec![("rope_factors_long", f32s(&it.long)), ("rope_factors_short", f32s(&it.short))]
         }
         _ => Vec::new(),
     };
-    fields(&mut keys, *architecture, config, has_window);
-    vocabulary::write(&mut keys, path, config, files)?;
-    if let Some(template) = template {
-        keys.text("tokenizer.chat_template", template);
-    }
-    for (name, values) in divisors {
+    let divisors = divisors.into_iter().map(|(name, values)| {
         let spec = TensorSpec { name: format!("{name}.weight"), shape: vec![values.len()] };
-        let change = Change::None;
-        tensors.push(Out { spec, values: Some(values), dtype: Dtype::F32, change });
-    }
-    for it in config.file_tensors() {
+        Out { spec, values: Some(values), dtype: Dtype::F32, change: Change::None }
+    });
+    let of_folder = config.file_tensors().into_iter().map(|it| {
         let change = architecture.change(config, &name(config, &it.spec.name));
         let dtype = if it.spec.shape.len() == 1 { Dtype::F32 } else { dtype };
-        tensors.push(Out { spec: it.spec, values: None, dtype, change });
-    }
+        Out { spec: it.spec, values: None, dtype, change }
+    });
+    let tensors: Vec<Out> = divisors.chain(of_folder).collect();
     let mut bytes = b"GGUF".to_vec();
     bytes.extend(3_u32.to_le_bytes());
     bytes.extend((tensors.len() as u64).to_le_bytes());
-    bytes.extend(keys.count.to_le_bytes());
-    bytes.extend(keys.bytes);
+    bytes.extend((keys.len() as u64).to_le_bytes());
+    for (key, value) in &keys {
+        put(&mut bytes, &json!(key));
+        bytes.extend(kind(value).to_le_bytes());
+        put(&mut bytes, value);
+    }
     let mut offset = 0;
     for it in &tensors {
         let name =
             if it.values.is_some() { it.spec.name.clone() } else { name(config, &it.spec.name) };
-        put_text(&mut bytes, &name);
+        put(&mut bytes, &json!(name));
         bytes.extend((it.spec.shape.len() as u32).to_le_bytes());
         for size in it.spec.shape.iter().rev() {
             bytes.extend((*size as u64).to_le_bytes());
@@ -114,58 +112,73 @@ pub(crate) fn header(
     Ok(Header { bytes, tensors })
 }
 
-/// The fields of `config.json` under the architecture's keys.
-fn fields(keys: &mut Keys, architecture: Architecture, config: &Config, has_window: bool) {
-    let text = render(config, Dtype::F32);
-    let fields: Map<String, Json> = serde_json::from_str(&text).expect("an object was written");
-    let key = |key: &str| format!("{}.{key}", architecture.name);
-    for (name, field) in KEYS {
-        match fields.get(field) {
-            Some(Json::Number(it)) if it.is_u64() && !is_among(FLOATS, field) => {
-                keys.u32(&key(name), it.as_u64().unwrap_or_default() as u32);
-            }
-            Some(Json::Number(it)) => keys.f32(&key(name), it.as_f64().unwrap_or_default() as f32),
-            _ => {}
-        }
-    }
-    if !fields.contains_key("head_dim") {
-        keys.u32(&key("attention.key_length"), config.head_dim as u32);
-    }
-    keys.u32(&key("attention.value_length"), config.head_dim as u32);
-    let rope = &config.decoder.ropes[0];
-    keys.u32(&key("rope.dimension_count"), rope.rotated(config.head_dim) as u32);
-    keys.u32(&key("vocab_size"), config.vocab_size as u32);
-    if has_window && config.decoder.layers.len() > 1 {
-        let windows = (0..config.layers).map(|it| config.decoder.kind(it).window.is_some());
-        keys.list(&key("attention.sliding_window_pattern"), 7, windows, |to, it| {
-            to.push(it.into());
-        });
-    }
-    let scaling = |name: &str| key(&format!("rope.scaling.{name}"));
-    match &rope.scaling {
-        Scaling::Linear(factor) => {
-            keys.text(&scaling("type"), "linear");
-            keys.f32(&scaling("factor"), *factor as f32);
-        }
-        Scaling::Yarn(it) => {
-            keys.text(&scaling("type"), "yarn");
-            for (name, value) in [
-                ("factor", it.factor),
-                ("yarn_beta_fast", it.beta_fast),
-                ("yarn_beta_slow", it.beta_slow),
-            ] {
-                keys.f32(&scaling(name), value as f32);
-            }
-            keys.u32(&scaling("original_context_length"), it.original_max_positions as u32);
-        }
-        Scaling::Long(it) => {
-            let factor = long_factor(it.original_max_positions, config.max_positions);
-            keys.f32(&scaling("attn_factor"), factor as f32);
-        }
-        Scaling::None | Scaling::Llama3(_) => {}
+/// `gguf_type` of a value.
+fn kind(value: &Json) -> u32 {
+    match value {
+        Json::Bool(_) => 7,
+        Json::String(_) => 8,
+        Json::Array(_) => 9,
+        it if it.is_f64() => 6,
+        _ => 4,
     }
 }
 
-/// Fields that are numbers with a fraction, however they are written.
-const FLOATS: &str = "rms_norm_eps rope_theta rope_local_base_freq embedding_multiplier residual_multiplier \
-     attention_multiplier logits_scaling";
+/// Appends a value: numbers with a fraction are f32, others u32, in lists i32.
+fn put(to: &mut Vec<u8>, value: &Json) {
+    match value {
+        Json::Bool(it) => to.push((*it).into()),
+        Json::String(it) => {
+            to.extend((it.len() as u64).to_le_bytes());
+            to.extend(it.as_bytes());
+        }
+        Json::Array(all) => {
+            let kind = all.first().map_or(8, kind);
+            to.extend(if kind == 4 { 5 } else { kind }.to_le_bytes());
+            to.extend((all.len() as u64).to_le_bytes());
+            all.iter().for_each(|it| put(to, it));
+        }
+        it if it.is_f64() => to.extend((it.as_f64().unwrap_or_default() as f32).to_le_bytes()),
+        it => to.extend((it.as_u64().unwrap_or_default() as u32).to_le_bytes()),
+    }
+}
+
+/// The fields of `config.json` under the architecture's keys.
+fn fields(architecture: Architecture, config: &Config, has_window: bool) -> Keys {
+    let text = render(config, Dtype::F32);
+    let fields: Map<String, Json> = serde_json::from_str(&text).expect("an object was written");
+    let rope = &config.decoder.ropes[0];
+    let mut all: Vec<(&str, Json)> = KEYS
+        .iter()
+        .filter_map(|(key, field)| Some((*key, fields.get(*field)?.clone())))
+        .filter(|(key, value)| value.is_number() && *key != "attention.key_length")
+        .collect();
+    all.extend([
+        ("attention.key_length", json!(config.head_dim)),
+        ("attention.value_length", json!(config.head_dim)),
+        ("rope.dimension_count", json!(rope.rotated(config.head_dim))),
+        ("vocab_size", json!(config.vocab_size)),
+    ]);
+    if has_window && config.decoder.layers.len() > 1 {
+        let windows = (0..config.layers).map(|it| config.decoder.kind(it).window.is_some());
+        all.push(("attention.sliding_window_pattern", windows.collect()));
+    }
+    match &rope.scaling {
+        Scaling::Linear(factor) => all.extend([
+            ("rope.scaling.type", json!("linear")),
+            ("rope.scaling.factor", json!(factor)),
+        ]),
+        Scaling::Yarn(it) => all.extend([
+            ("rope.scaling.type", json!("yarn")),
+            ("rope.scaling.factor", json!(it.factor)),
+            ("rope.scaling.yarn_beta_fast", json!(it.beta_fast)),
+            ("rope.scaling.yarn_beta_slow", json!(it.beta_slow)),
+            ("rope.scaling.original_context_length", json!(it.original_max_positions)),
+        ]),
+        Scaling::Long(it) => {
+            let factor = long_factor(it.original_max_positions, config.max_positions);
+            all.push(("rope.scaling.attn_factor", json!(factor)));
+        }
+        Scaling::None | Scaling::Llama3(_) => {}
+    }
+    all.into_iter().map(|(key, value)| (format!("{}.{key}", architecture.name), value)).collect()
+}

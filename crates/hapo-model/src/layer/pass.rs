@@ -11,12 +11,11 @@ use hapo_kernels::{
     Accumulate, AttentionShape, Buffer, Device, Heads, NumberFormat, SegmentRow, Span, SpanMut,
 };
 
-use super::saved::{BlockOutput, LayerActivations, LayerGradients, Scratch};
+use super::saved::{LayerActivations, LayerGradients, NormInput, Scratch};
 use crate::config::Config;
 use crate::linear::{Backward, Input, Linear, Vector};
 use crate::model::{Layer, Model, times};
 
-/// A layer and the rows it runs on.
 pub(crate) struct LayerPass<'a, D: Device> {
     layer: &'a Layer<D>,
     config: &'a Config,
@@ -33,7 +32,6 @@ pub(crate) struct LayerPass<'a, D: Device> {
     pub(crate) kv_at: usize,
 }
 
-/// Inputs and outputs of one layer's attention.
 pub(crate) struct AttentionArgs<'a, D: Device> {
     pub(crate) shape: AttentionShape,
     pub(crate) qkv: [Span<'a, D::Buf>; 3],
@@ -41,7 +39,6 @@ pub(crate) struct AttentionArgs<'a, D: Device> {
     pub(crate) log_sums: &'a mut D::Buf,
 }
 
-/// State that a backward pass carries from layer to layer.
 pub(crate) struct BackwardPass<'a, D: Device> {
     pub(crate) products: Backward<'a, D>,
     pub(crate) mlp_hidden: &'a mut D::Buf,
@@ -50,11 +47,10 @@ pub(crate) struct BackwardPass<'a, D: Device> {
 /// Where a block's output goes before it is added.
 struct Exit<'a, D: Device> {
     /// The norm after it, and its saved input.
-    norm: Option<(&'a Vector<D>, &'a mut BlockOutput<D>)>,
+    norm: Option<(&'a Vector<D>, &'a mut NormInput<D>)>,
     block: Option<&'a mut D::Buf>,
 }
 
-/// A norm with what its forward pass saved.
 struct Normed<'a, D: Device> {
     norm: &'a Vector<D>,
     x: Span<'a, D::Buf>,
@@ -62,7 +58,6 @@ struct Normed<'a, D: Device> {
 }
 
 impl<'a, D: Device> LayerPass<'a, D> {
-    /// A layer of a model for rows of a prompt or a batch.
     pub(crate) fn new(
         model: &'a Model<D>,
         index: usize,
@@ -216,16 +211,17 @@ impl<'a, D: Device> LayerPass<'a, D> {
             ],
         };
         let (q_to, k_to) = match &mut saved.raw_heads {
-            Some(raw) => (raw.q.first_mut(q_len), raw.k.first_mut(kv_len)),
+            Some([q, k]) => (q.x.first_mut(q_len), k.x.first_mut(kv_len)),
             None => (q.again(), k.again()),
         };
         let is_normed = p.attn_norms[0].is_some();
         let x = if is_normed { &saved.attn_norm } else { x }.first(rows * c.hidden);
         p.q.forward(self.input(x, low), q_to);
         Linear::forward_both([&p.k, &p.v], self.input(x, low), [k_to, v]);
-        if let (Some(raw), Some([q_norm, k_norm])) = (&mut saved.raw_heads, &p.qk_norm) {
-            self.norm(q_norm, raw.q.first(q_len), q, &mut raw.q_inverse, None);
-            self.norm(k_norm, raw.k.first(kv_len), k, &mut raw.k_inverse, None);
+        if let (Some(raw), Some(norms)) = (&mut saved.raw_heads, &p.qk_norm) {
+            for ((norm, raw), y) in norms.iter().zip(raw).zip([q, k]) {
+                self.norm(norm, raw.x.first(y.len), y, &mut raw.inverse, None);
+            }
         }
         let heads = match heads {
             Some([q, k, v]) => Heads::Stored {
@@ -316,7 +312,8 @@ impl<'a, D: Device> LayerPass<'a, D> {
     ) {
         let (offset, w) = (self.config.decoder.norm_offset(), norm.all());
         let inverse = inverse.first(x.len / w.len);
-        self.device.rms_norm_grad(offset, x, w, inverse, dy, onto, dx, of_norm(pass, norm));
+        let dw = pass.gradients.of_norm(pass.device, norm.place);
+        self.device.rms_norm_grad(offset, x, w, inverse, dy, onto, dx, dw);
     }
 
     /// Gradient of [`LayerPass::qkv`]: from the gradients of q, k and v to that of `attn_norm` in `d.norm`.
@@ -336,13 +333,11 @@ impl<'a, D: Device> LayerPass<'a, D> {
             let heads = Heads::Backward([dq, d.k.first_mut(rows * kv_dim)]);
             device.rope(self.shape, angles, self.positions, heads);
         }
-        if let (Some(raw), Some([q_norm, k_norm])) = (&saved.raw_heads, &p.qk_norm) {
-            for (norm, dim, x, inverse, dy, to) in [
-                (q_norm, q_dim, &raw.q, &raw.q_inverse, &d.q, &mut saved.q),
-                (k_norm, kv_dim, &raw.k, &raw.k_inverse, &d.k, &mut saved.k),
-            ] {
+        if let (Some(raw), Some(norms)) = (&saved.raw_heads, &p.qk_norm) {
+            let ends = [(q_dim, &d.q, &mut saved.q), (kv_dim, &d.k, &mut saved.k)];
+            for ((norm, raw), (dim, dy, to)) in norms.iter().zip(raw).zip(ends) {
                 let len = rows * dim;
-                let normed = Normed { norm, x: x.first(len), inverse };
+                let normed = Normed { norm, x: raw.x.first(len), inverse: &raw.inverse };
                 let (onto, dx) = (Accumulate::Nothing, to.first_mut(len));
                 self.norm_grad(normed, dy.first(len), onto, dx, pass);
             }
@@ -358,7 +353,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
             linear.input_grad(pass, dy, onto_first(i), dx);
             linear.weight_grad(pass, x, dy);
             if let Some(bias) = &linear.bias {
-                pass.gradients.add_bias(device, bias.place(), dy);
+                pass.gradients.add_bias(device, bias.place, dy);
             }
         }
     }
@@ -429,7 +424,7 @@ impl<'a, D: Device> LayerPass<'a, D> {
     /// they differ.
     fn leave_grad<'b>(
         &self,
-        norm: Option<(&Vector<D>, &BlockOutput<D>)>,
+        norm: Option<(&Vector<D>, &NormInput<D>)>,
         [resid, scaled]: [&'b mut D::Buf; 2],
         block: Option<&'b mut D::Buf>,
         pass: &mut Backward<'_, D>,
@@ -458,14 +453,6 @@ impl<'a, D: Device> LayerPass<'a, D> {
     fn dims(&self) -> (usize, usize) {
         (self.shape.q_dim(), self.shape.kv_dim())
     }
-}
-
-/// Where the gradient of a norm goes.
-fn of_norm<'b, D: Device>(
-    pass: &'b mut Backward<'_, D>,
-    norm: &Vector<D>,
-) -> hapo_kernels::SpanMut<'b, D::Buf> {
-    pass.gradients.of_norm(pass.device, norm.place(), norm.all().len)
 }
 
 /// The first of several products overwrites their sum.

@@ -23,7 +23,6 @@ fn changes_blocks(decoder: &Decoder) -> bool {
     decoder.norms.are_after() || decoder.multipliers.residual != 1.0
 }
 
-/// A buffer of f32, where it is needed.
 fn where_needed<D: Device>(
     device: &D,
     is_needed: bool,
@@ -65,14 +64,14 @@ pub(crate) struct LayerActivations<D: Device> {
     pub(crate) attn_norm: D::Buf,
     pub(crate) attn_norm_inverse: D::Buf,
     /// q and k before the norm of their heads, where there is one.
-    pub(crate) raw_heads: Option<RawHeads<D>>,
+    pub(crate) raw_heads: Option<[NormInput<D>; 2]>,
     pub(crate) q: D::Buf,
     pub(crate) k: D::Buf,
     pub(crate) v: D::Buf,
     pub(crate) attn_out: D::Buf,
     pub(crate) log_sums: D::Buf,
-    /// Of attention and of the MLP.
-    pub(crate) blocks: Option<[BlockOutput<D>; 2]>,
+    /// The outputs of attention and of the MLP before the norms after them.
+    pub(crate) blocks: Option<[NormInput<D>; 2]>,
     pub(crate) resid_mid: D::Buf,
     pub(crate) mlp_norm: D::Buf,
     pub(crate) mlp_norm_inverse: D::Buf,
@@ -80,18 +79,9 @@ pub(crate) struct LayerActivations<D: Device> {
     pub(crate) up: D::Buf,
 }
 
-/// q and k before the norm of their heads.
+/// What a norm reads, and the inverse that it multiplies by, for its gradient.
 #[derive(Debug)]
-pub(crate) struct RawHeads<D: Device> {
-    pub(crate) q: D::Buf,
-    pub(crate) k: D::Buf,
-    pub(crate) q_inverse: D::Buf,
-    pub(crate) k_inverse: D::Buf,
-}
-
-/// A block's output before the norm after it.
-#[derive(Debug)]
-pub(crate) struct BlockOutput<D: Device> {
+pub(crate) struct NormInput<D: Device> {
     pub(crate) x: D::Buf,
     pub(crate) inverse: D::Buf,
 }
@@ -112,21 +102,18 @@ impl<D: Device> LayerActivations<D> {
         let buf = |width: usize| device.alloc(rows * width, NumberFormat::F32);
         let factor = |width: usize| device.alloc(rows * width, factors);
         let of_attention = |width: usize| device.alloc(rows * width, attention);
+        let input = |width: usize, inverses: usize| {
+            Ok::<_, Refusal>(NormInput { x: buf(width)?, inverse: buf(inverses)? })
+        };
         // Two matrices with pairs read a norm's output together.
         let normed =
             || device.alloc(BufferSize { rows, width: config.hidden, room: 2 * rank }, factors);
         Ok(Self {
             attn_norm: normed()?,
             attn_norm_inverse: buf(1)?,
-            raw_heads: if config.decoder.qk_norm.is_some() {
-                Some(RawHeads {
-                    q: buf(q_dim)?,
-                    k: buf(kv_dim)?,
-                    q_inverse: buf(config.heads)?,
-                    k_inverse: buf(config.kv_heads)?,
-                })
-            } else {
-                None
+            raw_heads: match config.decoder.qk_norm {
+                Some(_) => Some([input(q_dim, config.heads)?, input(kv_dim, config.kv_heads)?]),
+                None => None,
             },
             q: of_attention(q_dim)?,
             k: of_attention(kv_layers * kv_dim)?,
@@ -134,9 +121,7 @@ impl<D: Device> LayerActivations<D> {
             attn_out: device.alloc(BufferSize { rows, width: q_dim, room: rank }, attention)?,
             log_sums: buf(config.heads)?,
             blocks: if config.decoder.norms.are_after() {
-                let [x, other] = [buf(config.hidden)?, buf(config.hidden)?];
-                let output = |x, inverse| BlockOutput { x, inverse };
-                Some([output(x, buf(1)?), output(other, buf(1)?)])
+                Some([input(config.hidden, 1)?, input(config.hidden, 1)?])
             } else {
                 None
             },

@@ -74,7 +74,6 @@ pub fn with_chat_template(
     Ok(files)
 }
 
-/// See [`ModelFolder::chat_template`](crate::ModelFolder::chat_template).
 pub(crate) fn template(
     tokenizer_files: &[(&str, Vec<u8>)],
     dir: &Path,

@@ -11,12 +11,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokenizers::{Encoding, PostProcessor, Token};
 
-use crate::files::{Companions, excerpt, read_bounded, refused};
-use crate::gguf;
+use crate::files::{Companions, excerpt, read_file, refused};
+use crate::gguf::{self, Gguf};
 use crate::text::growth;
-
-/// A tokenizer of 250,000 entries takes about 20 MB.
-const MAX_BYTES: u64 = 256 << 20;
 
 /// Longest piece of a vocabulary with scores, in bytes, and of a word that is cut into pieces, in characters: the time of
 /// an encoding grows with it.
@@ -24,7 +21,6 @@ const MOST_PIECE: u64 = 1_000;
 
 const RETAKE: &str = "take tokenizer.json of the model this one was trained from";
 
-/// Text to token ids and back.
 #[derive(Clone, Debug)]
 pub struct Tokenizer {
     file: PathBuf,
@@ -37,11 +33,11 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Reads `tokenizer.json` of a model folder, or the tokenizer of a GGUF file.
     pub fn open(dir: &Path) -> Result<Self, Refusal> {
-        if let Some(file) = gguf::find(dir)? {
-            return Self::of_files(dir, &gguf::tokenizer_files(&file)?);
+        if let Some(gguf) = Gguf::open(dir)? {
+            return Self::of_files(dir, &gguf.tokenizer_files()?);
         }
         let file = dir.join("tokenizer.json");
-        let bytes = read_bounded(&file, MAX_BYTES)?;
+        let bytes = read_file(&file)?;
         Self::from_bytes(&file, &bytes)
     }
 
@@ -157,7 +153,6 @@ impl Tokenizer {
             .map_err(|cause| self.failed("ids it can decode", &cause))
     }
 
-    /// As [`Tokenizer::decode`], without the special tokens.
     pub fn decode_without_special(&self, ids: &[u32]) -> Result<String, Refusal> {
         guarded(|| self.inner.decode(ids, true))
             .map_err(|cause| self.failed("ids it can decode", &cause))

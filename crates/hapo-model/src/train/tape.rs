@@ -11,7 +11,7 @@
 use hapo_core::Refusal;
 use hapo_kernels::{Buffer, Counting, Device, NumberFormat};
 
-use crate::batch::{BatchLimits, PackedBatch, Prepared, prepare};
+use crate::batch::{PackedBatch, Prepared, prepare};
 use crate::config::Config;
 use crate::gradients::Gradients;
 use crate::head::{Head, Outputs, chunk_rows};
@@ -32,7 +32,6 @@ pub enum ActivationCheckpointing {
     Auto,
 }
 
-/// Buffers of a forward and a backward pass.
 #[derive(Debug)]
 pub struct Tape<D: Device> {
     checkpointing: ActivationCheckpointing,
@@ -79,7 +78,6 @@ impl<D: Device> Tape<D> {
         (self.body, self.head, self.prepared) = (None, None, None);
     }
 
-    /// Bytes of the logits held now.
     pub fn logit_bytes(&self) -> usize {
         self.head.as_ref().map_or(0, Head::logit_bytes)
     }
@@ -152,7 +150,7 @@ impl<D: Device> Tape<D> {
     /// A batch that does not fit the model ([`PackedBatch`] says how it must be), or no memory.
     pub fn forward(&mut self, model: &Model<D>, batch: &PackedBatch) -> Result<Outputs, Refusal> {
         self.prepared = None;
-        let prepared = prepare(&model.device, batch, limits(model))?;
+        let prepared = prepare(model, batch)?;
         self.reserve_body(model, prepared.rows)?;
         self.reserve_head(model, prepared.head_row_count, prepared.order.len())?;
         let chunk = self.chunk_rows(model);
@@ -213,7 +211,8 @@ impl<D: Device> Tape<D> {
     /// Logits `[tokens, vocabulary]` of one sequence, all at once: for checks, not for long sequences.
     pub fn logits(&mut self, model: &Model<D>, tokens: &[u32]) -> Result<Vec<f32>, Refusal> {
         let mut logits = Vec::with_capacity(tokens.len() * model.config.vocab_size);
-        self.each_logits(model, tokens, |chunk| logits.extend_from_slice(chunk))?;
+        let mut reading = self.begin(model, tokens)?;
+        while self.advance(model, &mut reading, |chunk| logits.extend_from_slice(chunk))? {}
         Ok(logits)
     }
 
@@ -223,7 +222,7 @@ impl<D: Device> Tape<D> {
         batch.push(tokens, None);
         let rows = (0..tokens.len() as u32).collect();
         self.prepared = None;
-        let prepared = prepare(&model.device, &batch, limits(model))?;
+        let prepared = prepare(model, &batch)?;
         self.reserve_body(model, prepared.rows)?;
         self.reserve_head(model, tokens.len(), 1)?;
         let body = self.body.as_mut().expect("the body was reserved");
@@ -256,18 +255,6 @@ impl<D: Device> Tape<D> {
         model.device.check()?;
         Ok(reading.done < reading.rows.len())
     }
-
-    /// Logits of one sequence, handed over in chunks `[some tokens, vocabulary]` from the first token to the last.
-    pub fn each_logits(
-        &mut self,
-        model: &Model<D>,
-        tokens: &[u32],
-        mut visit: impl FnMut(&[f32]) + Send,
-    ) -> Result<(), Refusal> {
-        let mut reading = self.begin(model, tokens)?;
-        while self.advance(model, &mut reading, &mut visit)? {}
-        Ok(())
-    }
 }
 
 /// A sequence of which some layers and logits are computed.
@@ -278,10 +265,6 @@ pub struct Reading<D: Device> {
     layers: usize,
     /// Rows whose logits were handed over.
     done: usize,
-}
-
-fn limits<D: Device>(model: &Model<D>) -> BatchLimits {
-    BatchLimits { vocabulary: model.config.vocab_size, positions: model.positions() }
 }
 
 /// A layer as training runs it: keys and values are read as attention has them.
@@ -327,7 +310,6 @@ impl<D: Device> Body<D> {
         }
     }
 
-    /// Runs one layer from its input on the tape.
     fn layer(&mut self, model: &Model<D>, batch: &Prepared<D>, index: usize) {
         let rows = batch.rows;
         let slot = index % self.saved.len();
@@ -372,7 +354,7 @@ impl<D: Device> Body<D> {
         self.gradient = Some((d, d_low));
     }
 }
-/// Refuses a backward pass without a forward pass before it on this tape.
+
 fn no_forward() -> Refusal {
     Refusal::bug("the tape holds no forward pass")
 }

@@ -10,6 +10,7 @@ use hapo_model::{
     Tape, Target, config_json,
 };
 use hapo_testing::fixtures;
+use hapo_testing::reference::decode;
 use hapo_testing::reference::{argmax, gap, json, tensors};
 use serde_json::{Value, json};
 
@@ -149,7 +150,7 @@ fn decoding_has_the_tokens_of_transformers_and_the_bits_of_training() {
             assert_eq!(argmax(&decoded), *want, "{family} after {} tokens", text.len());
             all.extend_from_slice(&decoded);
             text.push(*want);
-            cache.decode(&model, &[(sequence, *want)], &mut decoded).unwrap();
+            decode(&mut cache, &model, &[(sequence, *want)], &mut decoded).unwrap();
         }
         let vocabulary = model.config().vocab_size;
         let trained = Tape::default().logits(&model, &text).unwrap();

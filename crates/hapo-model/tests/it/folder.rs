@@ -268,8 +268,6 @@ fn the_same_model_is_written_with_the_same_bytes() {
         tokenizer_files.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
         ["tokenizer.json", "tokenizer_config.json", "generation_config.json"]
     );
-    let tokenizer_files: Vec<(&str, &[u8])> =
-        tokenizer_files.iter().map(|(name, bytes)| (*name, bytes.as_slice())).collect();
     let layout =
         Layout { dtype: Dtype::F16, shard_bytes: 100_000, tokenizer_files: &tokenizer_files };
     let contents = || {
@@ -563,7 +561,7 @@ fn tokenizer_files_keep_to_names_of_their_own() {
     let (config, _) = read(&fixture("tiny-qwen2"));
     for name in ["../evil", "config.json", "model.safetensors", "", "a/b"] {
         let out = tempfile::tempdir().unwrap();
-        let layout = Layout { tokenizer_files: &[(name, b"x")], ..Layout::default() };
+        let layout = Layout { tokenizer_files: &[(name, b"x".to_vec())], ..Layout::default() };
         let error = folder::write(out.path(), &config, &layout, |_| panic!("nothing is asked for"))
             .unwrap_err();
         assert!(

@@ -238,7 +238,6 @@ fn what_gguf_cannot_say_is_not_written() {
     fs::write(dir.join("tokenizer.json"), tokenizer.to_string()).unwrap();
     let layout = |files| Layout { tokenizer_files: files, ..Layout::default() };
     let files = folder::read_tokenizer_files(&dir).unwrap();
-    let files: Vec<(&str, &[u8])> = files.iter().map(|it| (it.0, it.1.as_slice())).collect();
     let none = |_: &_| Ok(Vec::new());
     let path = out.path().join("cut.gguf");
     let error = folder::write_gguf(&path, &opened.config, &layout(&files), none).unwrap_err();

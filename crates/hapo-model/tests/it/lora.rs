@@ -9,6 +9,7 @@ use hapo_model::{
     ActivationCheckpointing, KvCache, LoadedModel, LoraShape, Model, Moments, Outputs, PackedBatch,
     Projection, Tape,
 };
+use hapo_testing::reference::decode;
 use hapo_testing::reference::{gap, ids, json, tensors};
 use hapo_testing::{fixtures, model_dir};
 use serde_json::Value;
@@ -180,7 +181,7 @@ fn what_is_sampled_has_the_bits_of_what_is_trained() {
                 } else {
                     vec![(slots[1], token)]
                 };
-                cache.decode(&model, &rows, &mut logits).unwrap();
+                decode(&mut cache, &model, &rows, &mut logits).unwrap();
                 for row in logits.chunks(vocabulary) {
                     assert_eq!(row, &whole[i * vocabulary..(i + 1) * vocabulary], "{name}, {rank}");
                 }
@@ -296,7 +297,7 @@ fn a_written_folder_holds_what_pefts_own_does() {
         theirs.add_to(&mut model, &fingerprint).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let note = AdapterNote { base: "the/base", folder: "a", fingerprint: &fingerprint };
-        write_adapter(folder.path(), &model, note, &[("tokenizer.json", b"{}")]).unwrap();
+        write_adapter(folder.path(), &model, note, &[("tokenizer.json", b"{}".to_vec())]).unwrap();
         let file = |dir: &Path| tensors(&dir.join("adapter_model.safetensors"));
         assert_eq!(file(folder.path()), file(&adapter_dir(name)), "{name}");
         let (ours, peft) = (

@@ -3,6 +3,7 @@
 use crate::support::model;
 use hapo_kernels::Cpu;
 use hapo_model::{KvCache, Model};
+use hapo_testing::reference::decode;
 use hapo_testing::reference::expected;
 
 /// Logits of reading four prompts and of three more tokens after each.
@@ -16,7 +17,7 @@ fn sampled(model: &Model<Cpu>, name: &str) -> Vec<f32> {
         .collect();
     let mut logits = Vec::new();
     for step in 0..3 {
-        cache.decode(model, &rows, &mut logits).unwrap();
+        decode(&mut cache, model, &rows, &mut logits).unwrap();
         read.logits.extend_from_slice(&logits);
         for (i, (_, token)) in rows.iter_mut().enumerate() {
             *token = (7 * i + 3 * step) as u32;

@@ -5,6 +5,7 @@ use hapo_kernels::{AdamW, Compute, Cpu};
 use hapo_model::{
     ActivationCheckpointing, CacheFull, KvCache, Model, Moments, PackedBatch, Segment, Tape, Target,
 };
+use hapo_testing::reference::decode;
 use hapo_testing::reference::{expected, gap};
 
 fn batch(name: &str) -> PackedBatch {
@@ -193,30 +194,30 @@ fn a_full_cache_refuses_and_released_pages_are_used_again() {
     assert_eq!(full.cause(), Some(&CacheFull { needed: 65, free: 64, capacity: 192 }));
     assert_eq!(cache.free_tokens(), 128);
     let mut logits = Vec::new();
-    let twice = cache.decode(&model, &[(a, 1), (a, 2)], &mut logits).unwrap_err();
+    let twice = decode(&mut cache, &model, &[(a, 1), (a, 2)], &mut logits).unwrap_err();
     assert_eq!(twice.to_string(), "sequence slot 0 appears twice in one step");
-    let unknown = cache.decode(&model, &[(a, 384)], &mut logits).unwrap_err();
+    let unknown = decode(&mut cache, &model, &[(a, 384)], &mut logits).unwrap_err();
     assert_eq!(unknown.to_string(), "token 384 at row 0: the vocabulary has 384");
-    cache.decode(&model, &[(a, 1), (b, 2)], &mut logits).unwrap();
+    decode(&mut cache, &model, &[(a, 1), (b, 2)], &mut logits).unwrap();
     let first = logits.clone();
     cache.release(a).unwrap();
     let released = "sequence slot 0 is not in use";
     assert_eq!(cache.release(a).unwrap_err().to_string(), released);
-    let decoded = cache.decode(&model, &[(a, 1)], &mut logits).unwrap_err();
+    let decoded = decode(&mut cache, &model, &[(a, 1)], &mut logits).unwrap_err();
     assert_eq!(decoded.to_string(), released);
     // The same page, the same numbers.
     let c = cache.fork(prompt, 65).unwrap();
-    cache.decode(&model, &[(c, 1)], &mut logits).unwrap();
+    decode(&mut cache, &model, &[(c, 1)], &mut logits).unwrap();
     assert_eq!(logits, first[..logits.len()]);
     for _ in 0..63 {
-        cache.decode(&model, &[(c, 1)], &mut logits).unwrap();
+        decode(&mut cache, &model, &[(c, 1)], &mut logits).unwrap();
     }
     // Its second page is missing; its first stays.
-    let full = cache.decode(&model, &[(c, 1)], &mut logits).unwrap_err();
+    let full = decode(&mut cache, &model, &[(c, 1)], &mut logits).unwrap_err();
     assert_eq!(full.cause(), Some(&CacheFull { needed: 64, free: 0, capacity: 192 }));
     cache.release(b).unwrap();
-    cache.decode(&model, &[(c, 1)], &mut logits).unwrap();
-    let full = cache.decode(&model, &[(c, 1)], &mut logits).unwrap_err();
+    decode(&mut cache, &model, &[(c, 1)], &mut logits).unwrap();
+    let full = decode(&mut cache, &model, &[(c, 1)], &mut logits).unwrap_err();
     assert_eq!(full.to_string(), "sequence slot 0 has all of its 65 tokens");
     cache.release_prompt(prompt).unwrap();
     assert_eq!(cache.fork(prompt, 1).unwrap_err().to_string(), "prompt slot 0 is not in use");
@@ -238,7 +239,7 @@ fn a_sequence_that_is_read_again_goes_on_with_the_same_bits() {
         let decoded = cache.fork(slot, 200).unwrap();
         let mut expected = Vec::new();
         for &token in &tokens {
-            cache.decode(&model, &[(decoded, token)], &mut expected).unwrap();
+            decode(&mut cache, &model, &[(decoded, token)], &mut expected).unwrap();
         }
         for most in [usize::MAX, 37] {
             let again = cache.fork(slot, 200).unwrap();
@@ -248,7 +249,7 @@ fn a_sequence_that_is_read_again_goes_on_with_the_same_bits() {
                 done += cache.reread(&model, again, rest, most).unwrap();
             }
             let mut logits = Vec::new();
-            cache.decode(&model, &[(again, tokens[149])], &mut logits).unwrap();
+            decode(&mut cache, &model, &[(again, tokens[149])], &mut logits).unwrap();
             assert!(logits == expected, "{name}, {most} at once");
             cache.release(again).unwrap();
         }

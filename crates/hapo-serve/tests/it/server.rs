@@ -185,7 +185,7 @@ fn sampled(prompt: &[u32], decoding: Decoding, seed: u64, n: usize, max: usize) 
         rng_stream: RngStream::Generate,
         step: 0,
     };
-    sample(&model, &[request], &settings).unwrap().remove(0)
+    sample(&model, &[request], &settings, None).unwrap().remove(0)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,7 +33,6 @@ fn first() -> PathBuf {
 fn write_scaled(folder: &Path, factor: f32) {
     let model = open(&first()).model;
     let files = read_tokenizer_files(&first()).unwrap();
-    let files: Vec<(&str, &[u8])> = files.iter().map(|it| (it.0, it.1.as_slice())).collect();
     let layout = Layout { dtype: Dtype::F32, shard_bytes: 1 << 30, tokenizer_files: &files };
     hapo_model::folder::write(folder, model.config(), &layout, |spec| {
         Ok(model.tensor(&spec.name)?.iter().map(|it| factor * it).collect())
@@ -102,7 +101,7 @@ fn sampled(model: &Model<Cpu>, usable_vocab: usize) -> Sampled {
         step: 6,
     };
     let request = GroupRequest::new(PromptId(1 << 60), &PROMPT, 3);
-    sample(model, &[request], &settings).unwrap().remove(0)
+    sample(model, &[request], &settings, None).unwrap().remove(0)
 }
 
 /// The request for them.

@@ -10,7 +10,7 @@ use hapo_core::{Fault, Refusal, SampledGroup};
 use hapo_kernels::{Device, is_out_of_memory};
 use hapo_model::Model;
 use hapo_sampler::{
-    ChatFormat, GroupRequest, SampleSettings, Sampled, TooLittleKvMemory, Watch, sample_watched,
+    ChatFormat, GroupRequest, SampleSettings, Sampled, TooLittleKvMemory, Watch, sample,
 };
 
 use crate::Result;
@@ -120,7 +120,7 @@ impl<D: Device> Sampler<Model<D>> for LocalSampler {
             stop_strings: &self.stop_strings,
             progress: &|share| self.meter.tell("sampling", share),
         };
-        sample_watched(weights.model, requests, settings, watch)
+        sample(weights.model, requests, settings, Some(watch))
             .map_err(|error| naming_memory_keys(error, SAMPLING))
     }
 

@@ -66,13 +66,11 @@ pub(crate) fn write_model<D: Device>(
     model: &Model<D>,
     files: ModelFiles<'_>,
 ) -> Result<Checksums> {
-    let tokenizer_files: Vec<(&str, &[u8])> =
-        files.tokenizer_files.iter().map(|it| (it.0, it.1.as_slice())).collect();
     if model.adapter().is_some() {
-        return write_adapter(folder, model, files.base, &tokenizer_files);
+        return write_adapter(folder, model, files.base, files.tokenizer_files);
     }
     let (dtype, shard_bytes) = (files.dtype, SHARD_BYTES);
-    let layout = Layout { dtype, shard_bytes, tokenizer_files: &tokenizer_files };
+    let layout = Layout { dtype, shard_bytes, tokenizer_files: files.tokenizer_files };
     hapo_model::folder::write(folder, model.config(), &layout, |spec| model.tensor(&spec.name))
 }
 

@@ -172,7 +172,7 @@ impl State {
         let n = number(&asks["n"]);
         let request =
             GroupRequest::new(PromptId(prompt.iter().map(|it| u64::from(*it)).sum()), &prompt, n);
-        let sampled = sample(&loaded.model, &[request], &settings).unwrap().remove(0);
+        let sampled = sample(&loaded.model, &[request], &settings, None).unwrap().remove(0);
         let reason = |index: usize, details: &Details| match details.finish {
             _ if self.odd.aborts && index + 1 == n => "abort",
             _ if (1..=self.questions).contains(&self.odd.dies_at) => "abort",
