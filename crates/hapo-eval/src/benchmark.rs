@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, Remedy, found_at};
+use hapo_core::{Refusal, found_at};
 use hapo_data::Dataset;
 use hapo_data::task::{HeldOutSet, MINI6, Split, set_of};
 use sha2::{Digest, Sha256};
@@ -48,7 +48,7 @@ impl Benchmark {
             Source::Task(set, split) => Ok(set_of(set, split, count)?),
             Source::File { .. } => {
                 let problem = format!("the problems of {} are read from a file", self.name);
-                Err(Refusal::input(problem).hint(Remedy::NameBenchmarks))
+                Err(Refusal::input(problem).hint("--data names the folder with the benchmarks' files"))
             }
         }
     }
@@ -64,7 +64,7 @@ impl Benchmark {
         let missing = |stems: &str| {
             let folder = folder.display();
             let problem = format!("no file for {name} in {folder}, expected one named {stems}");
-            Refusal::input(problem).hint(Remedy::NameBenchmarks)
+            Refusal::input(problem).hint("--data names the folder with the benchmarks' files")
         };
         let Source::File { problems, stems, .. } = self.source else {
             return Err(missing("no file: it is made by the built-in task"));
@@ -81,7 +81,7 @@ impl Benchmark {
             let (path, found) = (path.display(), dataset.examples.len());
             let expected = format!("expected the {problems} problems of {name}");
             let problem = format!("{path}: {expected}, found {found} in {rows} rows");
-            return Err(Refusal::input(problem).hint(Remedy::WholeBenchmark));
+            return Err(Refusal::input(problem).hint("give the benchmark's own file, or any file by itself with --data FILE"));
         }
         Ok(dataset)
     }

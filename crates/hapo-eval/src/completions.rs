@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use hapo_core::{CounterRng, PromptId, Refusal, Remedy, RngCounter, RngStream, Rollout};
+use hapo_core::{CounterRng, PromptId, Refusal, RngCounter, RngStream, Rollout};
 use hapo_data::Dataset;
 use hapo_kernels::Device;
 use hapo_model::Model;
@@ -66,9 +66,6 @@ pub trait Summarise: Sized {
 
     /// The settings that a journal must share to be resumed.
     fn settings(plan: &Plan) -> Value;
-
-    /// A journal's refusal with what the commands can do about it.
-    fn mended(refusal: Refusal) -> Refusal;
 
     /// Takes what a journal holds.
     fn read(&mut self, judges: &[Judge<'_>], line: Self::Line, span: Span) -> Result<(), Refusal>;
@@ -127,7 +124,7 @@ impl<'a, S: Summarise> Completions<'a, S> {
         if let Some(refusal) = refused {
             return Err(refusal);
         }
-        let journal = opened.transpose().map_err(S::mended)?;
+        let journal = opened.transpose()?;
         let progress = summary.progress();
         Ok(Self { plan, judges, journal, summary, progress, observer: &|_| {} })
     }
@@ -248,7 +245,7 @@ impl<'a, S: Summarise> Completions<'a, S> {
                 let failed =
                     format!("{failures} attempts failed in a row, the last with: {reason}");
                 let down = format!("{} does not answer: {failed}", client.address());
-                return Err(Refusal::machine(down).hint(Remedy::RetryFailed));
+                return Err(Refusal::machine(down).hint("once it is up again, add --retry-failed: it resumes where it stopped and retries the failed attempts"));
             }
         }
     }
@@ -385,7 +382,7 @@ impl<D: Device> LocalModel<'_, D> {
         sampled.map_err(|refusal| match refusal.cause::<InGroup>() {
             Some(InGroup { index, source }) => {
                 let id = &set.dataset.examples[pieces[*index].problem].id;
-                Refusal::input(format!("problem {id}: {source}")).hint(Remedy::ShortenCompletions)
+                Refusal::input(format!("problem {id}: {source}")).hint("remove the row, or lower --max-tokens")
             }
             None => refusal,
         })

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use hapo_core::{Refusal, Remedy, RngStream};
+use hapo_core::{Refusal, RngStream};
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
 use serde_json::{Value, json};
 
@@ -29,6 +29,8 @@ impl Summarise for Generations<'_> {
         settings: "settings",
         first_line: "the settings of hapo generate",
         line: "a completion",
+        if_other: "name a file that `hapo generate --out` wrote, or a new one for --out",
+        if_changed: "use the settings it was started with, or another output",
     };
     const STREAM: RngStream = RngStream::Generate;
     const TAKES_FAILURES: bool = false;
@@ -45,16 +47,12 @@ impl Summarise for Generations<'_> {
         settings
     }
 
-    fn mended(refusal: Refusal) -> Refusal {
-        refusal
-    }
-
     fn read(&mut self, judges: &[Judge<'_>], line: Value, _: Span) -> Result<(), Refusal> {
         let mut problems = judges[0].dataset().examples.iter();
         let found = problems.position(|it| line["row"] == it.row && line["problem"] == *it.problem);
         let Some((problem, index)) = found.zip(line["index"].as_u64()) else {
             let other = format!("a completion of another problem in row {}", line["row"]);
-            return Err(Refusal::input(other).hint(Remedy::SameData));
+            return Err(Refusal::input(other).hint("use the data it was begun with, or another output"));
         };
         self.done[problem].insert(index as u32);
         Ok(())

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hapo_core::{Hint, Refusal, Remedy, RngStream};
+use hapo_core::{Refusal, RngStream};
 use hapo_data::Dataset;
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
 use hapo_verify::Grader;
@@ -42,6 +42,8 @@ impl Summarise for Scores<'_> {
         settings: "settings",
         first_line: "the settings of an evaluation",
         line: "the completions of one problem",
+        if_other: "name a file that `hapo eval --out` wrote, or a new one for --out",
+        if_changed: "use the settings it was started with, or another output",
     };
     const STREAM: RngStream = RngStream::Evaluate;
     /// Leaving a completion out would change the score.
@@ -75,16 +77,6 @@ impl Summarise for Scores<'_> {
         settings
     }
 
-    /// No option starts a file afresh that holds no record of an evaluation.
-    fn mended(refusal: Refusal) -> Refusal {
-        match refusal.how_to_mend() {
-            Some(Hint::Remedy(Remedy::OtherOutput | Remedy::StartFirst)) => {
-                refusal.hint("name a file that `hapo eval --out` wrote, or a new one for --out")
-            }
-            _ => refusal,
-        }
-    }
-
     fn read(&mut self, judges: &[Judge<'_>], line: Line, _: Span) -> Result<(), Refusal> {
         let Some(set) = self.sets.iter().position(|set| set.name == line.benchmark) else {
             return Ok(());
@@ -98,7 +90,7 @@ impl Summarise for Scores<'_> {
         if !same {
             let other = format!("answers to other problems of {}", line.benchmark);
             return Err(Refusal::input(format!("{other}: number {index} is {}", result.id))
-                .hint(Remedy::SameData));
+                .hint("use the data it was begun with, or another output"));
         }
         self.results[set].insert(index, line.result);
         Ok(())
@@ -182,7 +174,7 @@ impl Recorded {
             benchmarks[index].1.insert(line.problem, line.result);
             Ok(())
         });
-        Ok(Self { settings: settings.map_err(Scores::mended)?, benchmarks })
+        Ok(Self { settings: settings?, benchmarks })
     }
 
     pub fn benchmark(&self, name: &str) -> Option<&BTreeMap<usize, ProblemResult>> {
@@ -253,7 +245,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let refusal = refused(&plan, &path);
             assert!(refusal.to_string().contains("expected the settings of an evaluation"));
-            assert!(matches!(refusal.how_to_mend(), Some(Hint::Text(_))), "{text}");
+            assert_eq!(refusal.how_to_mend(), Some(Scores::FORMAT.if_other), "{text}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use hapo_core::{Refusal, Remedy, ScheduleTable, found_at, if_there};
+use hapo_core::{Refusal, ScheduleTable, found_at, if_there};
 use hapo_run::{
     Change, Columns, EarlyEnd, RunFolder, changes, entries, held_out_metric, is_locked,
     recipe_entries,
@@ -108,7 +108,7 @@ pub(crate) fn find(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
                 "{} holds no run: expected recipe.toml or metrics.jsonl in it, or in folders below it",
                 folder.display()
             );
-            return Err(Refusal::input(text).hint(Remedy::NameRun));
+            return Err(Refusal::input(text).hint("name the --run-dir of a `hapo train`, or a folder of such folders; `hapo quickstart` makes three in minutes"));
         }
     }
     // A link to a run is no other run.

@@ -9,7 +9,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hapo_core::{Refusal, Remedy, found_at};
+use hapo_core::{Refusal, found_at};
 
 use crate::folder::RunFolder;
 
@@ -20,7 +20,7 @@ pub struct Busy(PathBuf);
 
 impl Busy {
     fn refusal(path: &Path) -> Refusal {
-        Refusal::machine("").source(Self(path.to_owned())).hint(Remedy::WaitForOutput)
+        Refusal::machine("").source(Self(path.to_owned())).hint("wait for it, or choose another output")
     }
 }
 

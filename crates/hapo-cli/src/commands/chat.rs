@@ -43,7 +43,8 @@ static ANSWERING: AtomicBool = AtomicBool::new(false);
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let decoding = args.sampling.decoding(Truncation::NONE)?;
+    let SamplingArgs { temperature, top_p, .. } = args.sampling;
+    let decoding = Decoding::at_temperature(temperature, Truncation { top_p, ..Truncation::NONE })?;
     let template = model::template(args.template.request(), args.model.named())?;
     model::tell_what_it_knows(&args.model.model);
     ctrlc::set_handler(|| {

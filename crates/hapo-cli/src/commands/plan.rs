@@ -10,6 +10,7 @@ use hapo_train::{EvalSet, ModelSource, Recipe, RunPlan};
 
 use crate::commands::train;
 use crate::failure::bad_input;
+use crate::support::arguments::number;
 use crate::support::device::ComputeArg;
 use crate::support::overrides::OverrideArgs;
 use crate::support::{hub, machine};
@@ -32,10 +33,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     compute: ComputeArg,
     /// Mean prompt in tokens, for the times [default: the longest allowed]
-    #[arg(long)]
+    #[arg(long, value_parser = number(1.0..=1e9, "a number of tokens from 1"))]
     prompt_tokens: Option<f64>,
     /// Mean response in tokens, for the times [default: the longest allowed]
-    #[arg(long)]
+    #[arg(long, value_parser = number(1.0..=1e9, "a number of tokens from 1"))]
     response_tokens: Option<f64>,
     /// A folder with the config.json to plan for, instead of the recipe's model
     #[arg(long, value_name = "DIR")]
@@ -53,17 +54,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
         name => DeviceSpec::gpu(name, compute).map(Some).ok_or_else(|| unknown_device(name)),
     };
     gpu(Compute::F32)?;
-    for (option, value) in
-        [("--prompt-tokens", args.prompt_tokens), ("--response-tokens", args.response_tokens)]
-    {
-        if value.is_some_and(|it| !(it >= 1.0 && it.is_finite())) {
-            let got = value.unwrap_or_default();
-            return Err(bad_input(
-                format!("{option}: expected a number of tokens from 1, got {got}"),
-                "leave it out for the longest that the recipe allows",
-            ));
-        }
-    }
     let mut plans: Vec<(Estimate, Option<String>)> = Vec::new();
     let mut config = match &args.model {
         Some(dir) => Some(hapo_model::folder::read_config(dir)?.config),

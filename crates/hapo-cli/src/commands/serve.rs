@@ -11,8 +11,7 @@ use hapo_sampler::{ChatFormat, choose_template};
 use hapo_serve::{LEAST_CACHE_TOKENS, NewWeights, ServedModel, Settings};
 use hapo_train::{ChosenTemplate, TemplateRequest};
 
-use crate::failure::bad_input;
-use crate::support::arguments::{KvArgs, TEMPLATES, at_least_one};
+use crate::support::arguments::{KvArgs, TEMPLATES, count, number};
 use crate::support::device::{DeviceArg, tell_start};
 use crate::support::model;
 
@@ -29,16 +28,16 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 8000)]
     port: u16,
     /// Sequences decoded at once
-    #[arg(long, default_value_t = 16)]
+    #[arg(long, default_value_t = 16, value_parser = count(u64::MAX))]
     max_sequences: usize,
     /// Tokens of the key/value cache at most, over all sequences
-    #[arg(long, default_value_t = 32_768)]
+    #[arg(long, default_value_t = 32_768, value_parser = number(LEAST_CACHE_TOKENS..=usize::MAX, "at least 128"))]
     max_tokens_total: usize,
     /// Requests running and waiting; more are rejected with status 429
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = count(u64::MAX))]
     max_requests: usize,
     /// Longest completion of a chat request that does not say
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = count(u64::MAX))]
     max_tokens: usize,
     /// The model's name in requests and answers [default: as given by --model]
     #[arg(long, value_name = "NAME")]
@@ -62,20 +61,6 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let numbers = [
-        ("--max-sequences", args.max_sequences),
-        ("--max-tokens-total", args.max_tokens_total),
-        ("--max-requests", args.max_requests),
-        ("--max-tokens", args.max_tokens),
-    ];
-    at_least_one(&numbers, "`hapo serve --help` has the defaults")?;
-    if args.max_tokens_total < LEAST_CACHE_TOKENS {
-        let got = args.max_tokens_total;
-        return Err(bad_input(
-            format!("--max-tokens-total: expected at least {LEAST_CACHE_TOKENS}, got {got}"),
-            "`hapo serve --help` has the defaults",
-        ));
-    }
     let asked = TemplateRequest { name: args.template.as_deref(), ..TemplateRequest::default() };
     let plan = ServePlan {
         model: args.model.named(),

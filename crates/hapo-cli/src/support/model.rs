@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_core::found_at;
+use hapo_eval::Fingerprints;
 use hapo_kernels::Device;
 use hapo_model::folder::{Fingerprint, is_model, read_file};
 use hapo_model::{LoadedModel, LoraShape, Model, Tokenizer};
@@ -122,8 +123,7 @@ pub(crate) fn tell_what_it_knows(model: &str) {
 pub(crate) struct Opened<D: Device> {
     pub(crate) model: Model<D>,
     pub(crate) chat_format: ChatFormat,
-    /// Name of the weights, the adapter's among them.
-    pub(crate) fingerprint: String,
+    pub(crate) fingerprints: Fingerprints,
     /// Seconds of the parts of the start.
     pub(crate) seconds: Vec<(&'static str, f64)>,
 }
@@ -144,7 +144,9 @@ pub(crate) fn open<D: Device>(
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     let mut seconds = loaded.seconds;
     seconds.push(("packed for decoding", started.elapsed().as_secs_f64()));
-    Ok(Opened { model: loaded.model, chat_format, fingerprint: loaded.fingerprint, seconds })
+    let template = chat_format.template.hash();
+    let fingerprints = Fingerprints { weights: loaded.fingerprint, template };
+    Ok(Opened { model: loaded.model, chat_format, fingerprints, seconds })
 }
 
 /// A tokenizer by its `tokenizer.json` or the folder that has one.

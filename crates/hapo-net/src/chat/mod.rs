@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::http::ureq::http::{HeaderMap, StatusCode};
 use crate::http::{redacted, retry_after};
-use hapo_core::{Fault, Hint, Refusal, Remedy, RngCounter, RngStream, uniform};
+use hapo_core::{Fault, Refusal, RngCounter, RngStream, uniform};
 use serde_json::Value;
 
 use address::address;
@@ -249,12 +249,12 @@ impl Client {
     /// The server refuses, and would refuse again.
     fn refused(&self, status: StatusCode, message: &str) -> Refusal {
         let status = status.as_u16();
-        let (fault, hint): (_, Hint) = match status {
-            402 | 429 => (Fault::Machine, "the account has no credit left".into()),
-            300..=399 => (Fault::Input, "give the address that it points to".into()),
-            401 | 403 => (Fault::Input, Remedy::SetApiKey.into()),
-            404 => (Fault::Input, Remedy::CheckEndpoint.into()),
-            _ => (Fault::Input, Remedy::CheckRequest.into()),
+        let (fault, hint) = match status {
+            402 | 429 => (Fault::Machine, "the account has no credit left"),
+            300..=399 => (Fault::Input, "give the address that it points to"),
+            401 | 403 => (Fault::Input, "set the key in the variable that --api-key-env names"),
+            404 => (Fault::Input, "check --endpoint (it usually ends in /v1) and --model"),
+            _ => (Fault::Input, "check --model, --max-tokens and --extra; a field is removed by --extra '{\"seed\": null}'"),
         };
         let problem = format!("{} refuses with status {status}: {message}", self.shown);
         Refusal::input(problem).with_fault(fault).hint(hint)

@@ -15,13 +15,11 @@ use hapo_data::{
 };
 use hapo_model::folder::is_model;
 use hapo_train::grading::gold_of;
-use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Gold, Grader};
+use hapo_verify::{Extracting, Extraction, Gold, Grader};
 
 use crate::failure::bad_input;
 use crate::support::admission::AdmissionArgs;
-use crate::support::arguments::{
-    ColumnsArg, GRADERS, RewardArgs, TEMPLATES, default_extraction, not_an_input, one_of,
-};
+use crate::support::arguments::{ColumnsArg, GraderArgs, TEMPLATES, not_an_input};
 use crate::support::model;
 
 /// Look at files of problems, check them, convert them, make those of the built-in task.
@@ -70,21 +68,18 @@ struct Stats {
 }
 
 #[derive(clap::Args)]
-#[command(before_help = "Example: hapo data check train.jsonl --drop-bad -o clean.jsonl")]
+#[command(
+    mut_arg("grader", |arg| arg.help("Grader that must read every gold answer, `command:PROGRAM` for the solutions, or `none`")),
+    before_help = "Example: hapo data check train.jsonl --drop-bad -o clean.jsonl"
+)]
 struct Check {
     /// Files or folders of problems
     #[arg(required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
     columns: ColumnsArg,
-    /// Grader that must read every gold answer, `command:PROGRAM` for the solutions, or `none`
-    #[arg(long, default_value = DEFAULT_GRADER, hide_possible_values = true, value_parser = GRADERS)]
-    grader: String,
     #[command(flatten)]
-    reward: RewardArgs,
-    /// Where a solution's answer is read: as data.extraction of a recipe
-    #[arg(long, default_value = default_extraction(), value_parser = one_of(Extraction::ALL))]
-    extraction: Extraction,
+    grader: GraderArgs,
     /// Write the good rows to --output
     #[arg(long, requires = "output")]
     drop_bad: bool,
@@ -100,7 +95,11 @@ struct Check {
 }
 
 #[derive(clap::Args)]
-#[command(before_help = "Example: hapo data convert train.jsonl --to verl -o train.parquet")]
+#[command(
+    mut_arg("grader", |arg| arg.requires("model")),
+    mut_arg("extraction", |arg| arg.requires("model")),
+    before_help = "Example: hapo data convert train.jsonl --to verl -o train.parquet"
+)]
 struct Convert {
     /// File or folder of problems
     file: PathBuf,
@@ -346,13 +345,11 @@ fn most_frequent(counts: &BTreeMap<impl Display, u64>) -> String {
 }
 
 fn check(args: &Check) -> Result<()> {
-    let grader = match args.grader.as_str() {
-        "none" => None,
-        name => Some(args.reward.grader(name, args.extraction)?),
-    };
+    let (name, extraction) = (args.grader.name.as_str(), args.grader.extraction);
+    let grader = if name == "none" { None } else { Some(args.grader.open()?.grader()) };
     // Rows that are converted are not kept whole, and a custom reward gets whole rows.
-    let whole = !(args.drop_bad && hapo_net::reward::is_own(&args.grader));
-    let mut solutions = Solutions::new(grader.filter(|_| whole), args.extraction);
+    let whole = !(args.drop_bad && args.grader.is_own());
+    let mut solutions = Solutions::new(grader.filter(|_| whole), extraction);
     let reading = args.columns.reading()?;
     args.files.iter().try_for_each(|it| check_columns(it, &reading))?;
     let mut bad_rows = 0_u64;
@@ -400,7 +397,7 @@ fn check(args: &Check) -> Result<()> {
     let (mut contradicted, mut not_whole) = (BTreeSet::new(), Vec::new());
     for file in &args.files {
         let mut rows = hapo_data::open_all(std::slice::from_ref(file), &reading)?;
-        if hapo_net::reward::is_own(&args.grader) {
+        if args.grader.is_own() {
             rows = rows.keeping_fields();
         }
         while let Some(row) = rows.next() {
@@ -438,7 +435,7 @@ fn check(args: &Check) -> Result<()> {
         errln!("{rows}: template `chat` and servers get it, the other templates have their own");
     }
     warn_of_contradictions(&contradicted);
-    warn_of_unsuited(&args.grader, &golds);
+    warn_of_unsuited(name, &golds);
     let refusal = if bad_rows == 0 { not_whole.pop() } else { None };
     for it in &not_whole {
         errln!("{it}");
@@ -547,9 +544,9 @@ impl Solutions {
         if self.all == 0 {
             return;
         }
-        let (correct, rule) = (asked.correct, args.extraction.name());
+        let (correct, rule) = (asked.correct, args.grader.extraction.name());
         let all = counted(self.all, "solution", "solutions");
-        errln!("correct by grader `{}` with extraction `{rule}`: {correct} of {all}", args.grader);
+        errln!("correct by grader `{}` with extraction `{rule}`: {correct} of {all}", args.grader.name);
         // Of equal ones the first is the strictest.
         if let Some(best) = others.iter().rev().max_by_key(|it| it.correct)
             && best.correct > 0

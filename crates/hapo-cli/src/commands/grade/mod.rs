@@ -12,14 +12,14 @@ use anyhow::Result;
 use hapo_core::{counted, printable};
 use hapo_train::recipe::did_you_mean;
 use hapo_verify::{
-    Completion, DEFAULT_GRADER, Extracting, Extraction, Gold, Grader, Judgement, Problem,
+    Completion, Extracting, Gold, Grader, Judgement, Problem,
     grade_batch, in_order,
 };
 use serde_json::{Map, Value, json};
 
 use self::summary::{Summary, label};
 use crate::failure::{self, bad_input};
-use crate::support::arguments::{GRADERS, RewardArgs, default_extraction, not_an_input, one_of};
+use crate::support::arguments::{GraderArgs, not_an_input};
 
 /// Grade completions against gold answers.
 ///
@@ -39,14 +39,8 @@ pub(crate) struct Args {
     /// A completion, graded against the gold answer before it and explained
     #[arg(conflicts_with_all = ["out", "label_key"])]
     completion: Option<String>,
-    /// Grader of `hapo list graders`, `command:PROGRAM`, `python:FILE.py:FUNCTION` or a server's address
-    #[arg(long, default_value = DEFAULT_GRADER, hide_possible_values = true, value_parser = GRADERS)]
-    grader: String,
     #[command(flatten)]
-    reward: RewardArgs,
-    /// Where an answer is read: the last box, also an announced answer, or anywhere
-    #[arg(long, default_value = default_extraction(), value_parser = one_of(Extraction::ALL))]
-    extraction: Extraction,
+    grader: GraderArgs,
     /// Field of the gold answer
     #[arg(long, default_value = "gold")]
     gold_key: String,
@@ -71,8 +65,7 @@ pub(crate) struct Args {
 const BATCH: usize = 4096;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let grader = args.reward.grader(&args.grader, args.extraction)?;
-    let grader = Extracting::new(grader, args.extraction);
+    let grader = args.grader.open()?;
     let Graded { summary: it, ungraded } = match &args.out {
         Some(file) => graded_into(file, args, grader)?,
         None => grade(args, grader, &mut std::io::stdout().lock())?,
@@ -167,7 +160,7 @@ fn grade(args: &Args, grader: Extracting<'static>, to: &mut dyn Write) -> Result
 impl Args {
     /// What judges, for people.
     fn rule(&self) -> String {
-        format!("`{}`, extraction `{}`", self.grader, self.extraction.name())
+        format!("`{}`, extraction `{}`", self.grader.name, self.grader.extraction.name())
     }
 
     /// The fields that a row needs, for hints.
@@ -210,7 +203,7 @@ impl Output<'_> {
         let read: Vec<Result<Pair<'_>, String>> = rows.iter().map(|it| self.pair(it)).collect();
         if self.summary.rows == 0 {
             let golds = read.iter().flatten().map(|it| &*it.0);
-            let found = hapo_eval::unsuited(&self.args.grader, golds);
+            let found = hapo_eval::unsuited(&self.args.grader.name, golds);
             if let Some(it) = found {
                 errln!("warning: {it}");
             }
@@ -277,7 +270,7 @@ impl Output<'_> {
     /// The judgements on the rows that could be read.
     fn judgements(&self, rows: &[Row], read: &[Result<Pair<'_>, String>]) -> Vec<Judgement> {
         let grader = self.grader;
-        if !hapo_net::reward::is_own(grader.name()) {
+        if !self.args.grader.is_own() {
             let pairs = read.iter().filter_map(|it| it.as_ref().ok());
             let all: Vec<(Vec<String>, &str)> =
                 pairs.map(|it| (hapo_data::golds_in(&it.0), &*it.1)).collect();

@@ -16,7 +16,7 @@ use hapo_kernels::Compute;
 use hapo_model::{Config, Tokenizer};
 use hapo_run::duration;
 use hapo_train::plan::{DeviceSpec, Estimate};
-use hapo_train::{Overrides, Preflight, ReadAs, Run, RunPlan, TemplateRequest};
+use hapo_train::{Overrides, Preflight, Run, RunPlan, TemplateRequest};
 use hapo_verify::Extraction;
 
 use self::draft::{pace, step_seconds};
@@ -26,7 +26,7 @@ use crate::commands::train;
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    ColumnsArg, GRADERS, TEMPLATES, method_names, not_an_input, one_of,
+    ColumnsArg, GRADERS, TEMPLATES, method_names, not_an_input, number, one_of,
 };
 use crate::support::hub;
 use crate::support::machine::{self, ProductRates};
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     steps: Option<u64>,
     /// Take as many steps as fit into this time, by the estimate; at least one
-    #[arg(long, value_name = "HOURS", conflicts_with = "steps", value_parser = hours)]
+    #[arg(long, value_name = "HOURS", conflicts_with = "steps", value_parser = number(1e-6..=87_600.0, "hours above 0, such as 1.5"))]
     hours: Option<f64>,
     /// Train a low-rank adapter beside frozen weights
     #[arg(long)]
@@ -115,12 +115,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     };
     outln!("{file} is written{length}; next:\n  hapo plan {file}\n  hapo train {file}");
     Ok(())
-}
-
-/// Hours on the command line: more than none, at most ten years.
-fn hours(text: &str) -> Result<f64, String> {
-    let hours = text.parse().ok().filter(|hours| *hours > 0.0 && *hours <= 87_600.0);
-    hours.ok_or_else(|| "expected a number of hours above 0, such as 1.5".to_owned())
 }
 
 /// Most seconds that sampling may take.
@@ -207,10 +201,8 @@ impl Found {
         let test = args.test.as_deref().map(hub::data_file).transpose()?;
         let unknown = ["<unk>", "[UNK]"].iter().find_map(|it| tokenizer.id(it));
         refuse_bad_rows(args, &summarise::<anyhow::Error>(&file, &reading, None)?)?;
-        let columns = args.columns.parsed()?;
         let keeps_fields = args.grader.as_deref().is_some_and(hapo_net::reward::is_own);
-        let read_as = ReadAs { columns: columns.as_ref(), drop: &args.columns.drop, keeps_fields };
-        let dataset = hapo_train::load_file(&file, read_as)?;
+        let dataset = args.columns.load(&file, keeps_fields)?;
         let rule = Rule::find(args, &dataset)?;
         let lengths =
             dataset.examples.iter().map(|it| Ok(tokenizer.encode(&it.answer)?.len() as u32));
@@ -527,7 +519,7 @@ fn written_out(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{hours, steps_within};
+    use super::steps_within;
 
     #[test]
     fn steps_fit_into_the_time_with_their_evaluations() {
@@ -536,13 +528,5 @@ mod tests {
         assert_eq!(steps_within(150.0, 1.0, 10.0), 100);
         assert_eq!(steps_within(5.0, 1.0, 10.0), 1);
         assert_eq!(steps_within(1e9, 0.0, 0.0), 1_000_000_000);
-    }
-
-    #[test]
-    fn hours_are_above_zero() {
-        assert_eq!(hours("0.5"), Ok(0.5));
-        for text in ["0", "-1", "nan", "inf", "soon"] {
-            assert!(hours(text).is_err(), "{text}");
-        }
     }
 }
