@@ -41,7 +41,6 @@ pub(crate) enum Log {
     Json,
 }
 
-/// Shows a training run as it goes.
 pub(crate) struct StepProgress {
     log: Log,
     bar: Option<ProgressBar>,
@@ -62,7 +61,6 @@ struct Inside {
     step: u64,
     /// The numbers of the last one.
     text: String,
-    /// When something was last said.
     said: Instant,
 }
 
@@ -180,7 +178,6 @@ impl StepProgress {
         }
     }
 
-    /// A line above the bar.
     pub(crate) fn line(&self, text: &str) {
         match &self.bar {
             _ if self.log == Log::Json => {
@@ -233,7 +230,6 @@ fn step_bar(label: &str, total: u64, end: &Arc<Mutex<Option<Instant>>>) -> Progr
     bar
 }
 
-/// A bar on standard error.
 fn bar(
     label: &str,
     total: u64,
@@ -254,7 +250,6 @@ fn bar(
     bar
 }
 
-/// Shows how many of many pieces of work are done.
 pub(crate) struct CountProgress {
     bar: Option<ProgressBar>,
     label: String,
@@ -274,7 +269,6 @@ impl CountProgress {
         Self { bar, label: label.to_owned(), unit, total, started: Instant::now() }
     }
 
-    /// `done` pieces are done.
     pub(crate) fn at(&self, done: u64, text: &str) {
         let tenth = (self.total / 10).max(1);
         match &self.bar {

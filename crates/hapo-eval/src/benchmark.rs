@@ -8,7 +8,6 @@ use hapo_data::Dataset;
 use hapo_data::task::{HeldOutSet, MINI6, Split, set_of};
 use sha2::{Digest, Sha256};
 
-/// A set of held-out problems.
 #[derive(Clone, Copy, Debug)]
 pub struct Benchmark {
     pub name: &'static str,
@@ -32,7 +31,6 @@ enum Source {
     },
 }
 
-/// Benchmarks that are reported together.
 #[derive(Clone, Copy, Debug)]
 pub struct Suite {
     pub name: &'static str,
@@ -42,7 +40,6 @@ pub struct Suite {
 }
 
 impl Benchmark {
-    /// Its first `count` problems, the same for every run.
     pub fn problems(&self, count: usize) -> Result<Dataset, Refusal> {
         match self.source {
             Source::Task(set, split) => Ok(set_of(set, split, count)?),
@@ -122,7 +119,6 @@ pub fn text_checksum(dataset: &Dataset) -> String {
     format!("{:016x}", u64::from_be_bytes(*head))
 }
 
-/// The first of each kind of row, by problem and answer.
 fn grouped(dataset: Dataset) -> Dataset {
     let mut seen = HashSet::new();
     let mut examples = dataset.examples;

@@ -34,7 +34,6 @@ pub struct Piece {
     pub(crate) count: u32,
 }
 
-/// How far a command is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub completions: usize,
@@ -67,7 +66,6 @@ pub trait Summarise: Sized {
     /// The settings that a journal must share to be resumed.
     fn settings(plan: &Plan) -> Value;
 
-    /// Takes what a journal holds.
     fn read(&mut self, judges: &[Judge<'_>], line: Self::Line, span: Span) -> Result<(), Refusal>;
 
     /// What is missing, in the order in which it is asked for.
@@ -96,7 +94,6 @@ pub struct Completions<'a, S> {
 }
 
 impl<'a, S: Summarise> Completions<'a, S> {
-    /// Reads the gold answers, and opens the journal if there is one.
     pub(crate) fn begin(
         plan: &'a Plan,
         mut summary: S,
@@ -129,7 +126,6 @@ impl<'a, S: Summarise> Completions<'a, S> {
         Ok(Self { plan, judges, journal, summary, progress, observer: &|_| {} })
     }
 
-    /// With an observer that hears how far it is after each piece.
     pub fn observed(self, observer: &'a dyn Fn(Progress)) -> Self {
         Self { observer, ..self }
     }
@@ -151,7 +147,6 @@ impl<'a, S: Summarise> Completions<'a, S> {
         Ok(next)
     }
 
-    /// Samples what is missing from a local model.
     pub fn sample<D: Device>(&mut self, model: LocalModel<'_, D>) -> Result<(), Refusal> {
         const FLUSH_EVERY: Duration = Duration::from_secs(1);
         let missing = self.missing();
@@ -258,7 +253,6 @@ impl<'a, S: Summarise> Completions<'a, S> {
     }
 }
 
-/// A completion that was asked for.
 struct Asked {
     piece: Piece,
     number: u32,
@@ -311,7 +305,6 @@ async fn ask(
     Ok(Asked { piece, number, completion, given_up })
 }
 
-/// A local model and the format of its prompts.
 #[derive(Clone, Debug)]
 pub struct LocalModel<'a, D: Device> {
     pub model: &'a Model<D>,
@@ -326,7 +319,6 @@ impl<D: Device> LocalModel<'_, D> {
         prompts.collect()
     }
 
-    /// Tokens of the longest prompt.
     pub fn longest_prompt(self, plan: &Plan) -> Result<usize, Refusal> {
         let mut longest = 0;
         for set in &plan.sets {

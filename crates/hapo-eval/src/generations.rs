@@ -13,11 +13,9 @@ use crate::plan::Plan;
 use crate::raw_completion::RawCompletion;
 use crate::scores::Scores;
 
-/// The completions that there are.
 pub struct Generations<'a> {
     /// Of each problem, the numbers of its completions.
     done: Vec<BTreeSet<u32>>,
-    /// Hears of each when it is there.
     each: &'a mut dyn FnMut(&Value),
 }
 

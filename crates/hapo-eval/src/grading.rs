@@ -11,7 +11,6 @@ use crate::statistics::{Estimate, estimate};
 /// Why a completion that was cut off gives no answer.
 pub const CUT_OFF: &str = "cut off before its end token";
 
-/// Reads an example for a grader.
 pub fn gold_of(grader: &dyn Grader, example: &Example) -> Result<Gold, GoldError> {
     let golds: Vec<&str> = example.golds().collect();
     let row = example.fields.as_deref();
@@ -84,7 +83,6 @@ pub struct GradedCompletion {
     /// The reward, if it differs from the verdict's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<f64>,
-    /// The other grader's verdict, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<Verdict>,
     pub answer: Option<String>,
@@ -105,7 +103,6 @@ impl ProblemResult {
         self.completions.iter().any(|it| it.reward.is_some_and(|it| it != 0.0 && it != 1.0))
     }
 
-    /// Mean reward of the completions.
     pub fn reward(&self) -> f64 {
         let rewards = self.completions.iter().map(|it| it.reward.unwrap_or(it.verdict.reward()));
         rewards.sum::<f64>() / self.completions.len().max(1) as f64
@@ -123,7 +120,6 @@ pub fn average(results: &[ProblemResult], seed: u64) -> Option<Estimate> {
     estimate(&values, seed)
 }
 
-/// The gold answers of a set of problems, as one or two graders read them.
 pub struct Judge<'a> {
     dataset: &'a Dataset,
     grader: &'a dyn Grader,
@@ -155,7 +151,6 @@ impl<'a> Judge<'a> {
         Ok(Self { dataset, grader, golds, others, truncated })
     }
 
-    /// Of problems whose completions are not graded.
     pub(crate) fn without_golds(
         dataset: &'a Dataset,
         grader: &'a dyn Grader,
@@ -188,7 +183,6 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Grades the completions of one problem and groups equal answers.
     pub fn grade(
         &self,
         problem: usize,

@@ -19,7 +19,6 @@ use crate::plan::{Plan, ProblemSet};
 use crate::raw_completion::RawCompletion;
 use crate::score::{Score, score};
 
-/// The graded completions of an evaluation.
 pub struct Scores<'a> {
     sets: &'a [ProblemSet],
     /// Of each set, by the problem's index.
@@ -146,7 +145,6 @@ impl<'a> Completions<'a, Scores<'a>> {
         self.summary.results.into_iter().map(|set| set.into_values().collect()).collect()
     }
 
-    /// The scores of the sets that have results.
     pub fn scores(self) -> Vec<Score> {
         let plan = self.plan;
         let sets = plan.sets.iter().zip(self.results());
@@ -156,7 +154,6 @@ impl<'a> Completions<'a, Scores<'a>> {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recorded {
-    /// The settings it was begun with.
     pub settings: Value,
     /// The benchmarks in the order in which they were begun, each with its results by the problem's index.
     pub benchmarks: Vec<(String, BTreeMap<usize, ProblemResult>)>,

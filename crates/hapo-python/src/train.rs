@@ -20,7 +20,6 @@ use pyo3::prelude::*;
 use crate::engine_error::raised;
 use crate::python_method::{builder, take_cause, take_interrupt};
 
-/// The arguments of `hapo.train`.
 #[derive(FromPyObject)]
 pub(crate) struct Request {
     /// The file, folder or `builtin:NAME`; none for a recipe of keys.
@@ -185,7 +184,6 @@ static READING: Mutex<()> = Mutex::new(());
 #[derive(Debug)]
 pub(crate) struct Link {
     observer: Py<PyAny>,
-    /// The number of Ctrl-C.
     interrupts: AtomicUsize,
     /// `on_step` has asked for the end.
     stop: AtomicBool,
@@ -279,7 +277,6 @@ impl Observer for PythonObserver {
     }
 }
 
-/// A reward function of Python's.
 #[derive(Debug)]
 struct Reward {
     function: Py<PyAny>,

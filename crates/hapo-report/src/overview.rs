@@ -8,7 +8,6 @@ use hapo_run::RunFolder;
 use serde::{Serialize, Serializer};
 
 use crate::folder::{self, Run, State};
-use crate::summary::ends;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunLine {
@@ -48,7 +47,7 @@ fn line(run: &Run) -> RunLine {
     // On EIO the age is not told; what cannot be read is named beside the line.
     let written = std::fs::metadata(RunFolder(&run.path).metrics()).and_then(|it| it.modified());
     let age = written.ok().and_then(|it| SystemTime::now().duration_since(it).ok());
-    let (tenth, looks) = (run.columns.rows().div_ceil(10), run.evaluations());
+    let looks = run.evaluations();
     RunLine {
         name: run.name.clone(),
         path: run.path.clone(),
@@ -60,7 +59,7 @@ fn line(run: &Run) -> RunLine {
             State::Running => "running",
             State::Unfinished => "unfinished",
         },
-        reward: ends(run, "reward/policy_only", tenth),
+        reward: run.columns.ends("reward/policy_only").map(|it| it.0),
         evaluation: looks.first().zip(looks.last()).map(|(first, last)| [first.1, last.1]),
         seconds_ago: age.map(|it| it.as_secs()),
         unreadable: run.unreadable.clone(),

@@ -11,9 +11,7 @@ use serde::{Serialize, Serializer};
 
 use crate::folder::Run;
 
-/// Most groups of a step that a page carries.
 const GROUPS: usize = 16;
-/// Longest completion that a page carries, in bytes.
 const COMPLETION_BYTES: usize = 2 << 20;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -63,7 +61,6 @@ pub(crate) struct Member {
     pub(crate) why: Option<Why>,
 }
 
-/// A grader's account of its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Why {
     #[serde(serialize_with = "as_name")]

@@ -17,13 +17,11 @@ pub struct EarlyEnd {
 }
 
 impl EarlyEnd {
-    /// Keeps it in the run folder.
     pub fn write(&self, folder: RunFolder<'_>) -> Result<(), Refusal> {
         let json = serde_json::to_vec_pretty(self).expect("a step and a sentence are plain data");
         write_atomically(&folder.early_end(), &json)
     }
 
-    /// The early end of the run in a folder; `None` if there was none.
     pub fn read(folder: RunFolder<'_>) -> Result<Option<Self>, Refusal> {
         read_json(&folder.early_end())
     }

@@ -102,7 +102,6 @@ impl RunFolder<'_> {
             || !self.list_checkpoints()?.is_empty())
     }
 
-    /// Steps whose rollouts are stored, in order.
     pub fn rollout_steps(self) -> Result<Vec<u64>, Refusal> {
         let all = entries(&self.rollouts())?.into_iter();
         let mut steps: Vec<u64> = all.filter_map(|it| step_of(&it, ".jsonl.zst")).collect();

@@ -46,7 +46,6 @@ pub enum OpenMode {
     Fresh,
 }
 
-/// Where a line is in its journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     start: u64,

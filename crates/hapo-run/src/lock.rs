@@ -24,7 +24,6 @@ impl Busy {
     }
 }
 
-/// The right to write into a run folder, held as long as this lives.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
@@ -32,7 +31,6 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a run folder, which exists.
     pub fn take(run: RunFolder<'_>) -> Result<Self, Refusal> {
         let path = run.lock();
         // A pipe would be waited for.

@@ -61,7 +61,6 @@ pub(crate) fn router(served: Arc<Served>, worker: WorkerSender) -> Router {
         .with_state(App { served, worker })
 }
 
-/// The page at `/`: the model, a call to paste, the routes.
 async fn home(State(app): State<App>, headers: HeaderMap) -> String {
     let host = headers.get(header::HOST).and_then(|it| it.to_str().ok()).unwrap_or_default();
     format!(
@@ -272,7 +271,6 @@ fn ended() -> ApiError {
     ApiError::of_status(StatusCode::SERVICE_UNAVAILABLE, "the server is going down")
 }
 
-/// An answer on its way.
 struct Answer {
     served: Arc<Served>,
     envelope: Envelope,

@@ -24,7 +24,6 @@ pub(crate) struct Stats {
     times: Mutex<BTreeMap<&'static str, Times>>,
 }
 
-/// Upper bounds of the classes of times, in seconds.
 const BOUNDS: [f64; 12] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
 
 #[derive(Clone, Debug, Default)]
@@ -81,7 +80,6 @@ impl Stats {
         }
     }
 
-    /// The text format of Prometheus, version 0.0.4.
     pub(crate) fn prometheus(&self) -> String {
         let mut text = String::new();
         let mut family = |name: &str, kind: &str, help: &str, lines: &[(String, String)]| {

@@ -15,7 +15,6 @@ const MAX_PROMPTS: usize = 256;
 /// Most likely tokens listed with each token.
 const MAX_TOP: usize = 20;
 const MAX_STOPS: usize = 16;
-/// Longest of them, in bytes.
 const MAX_STOP_BYTES: usize = 1000;
 const MAX_STOP_TOKENS: usize = 256;
 /// Tokens and their alternatives that one answer may tell log-probabilities of.
@@ -27,11 +26,9 @@ const SHORT_TEXT: usize = 64 << 10;
 /// `max_tokens` of `OpenAI`'s completions where a request does not say.
 const COMPLETION_TOKENS: usize = 16;
 
-/// A request, checked, with its prompts as tokens.
 #[derive(Debug)]
 pub(crate) struct ParsedRequest {
     pub(crate) requests: Vec<Request>,
-    /// Completions of each prompt.
     pub(crate) n: usize,
     pub(crate) streams: bool,
     pub(crate) streams_usage: bool,
@@ -40,7 +37,6 @@ pub(crate) struct ParsedRequest {
     /// Return the tokens' ids, with the entropy in each place, and log-probabilities of the distribution that is sampled
     /// from instead of that at temperature 1.
     pub(crate) token_ids: bool,
-    /// The prompts' texts, if each comes before its completions.
     pub(crate) echo: Option<Vec<String>>,
 }
 
@@ -54,7 +50,6 @@ struct Key {
     prompt: u64,
 }
 
-/// A prompt as tokens, and as it was written.
 struct Prompt {
     tokens: Vec<u32>,
     /// `None` where it came as tokens.

@@ -108,7 +108,6 @@ fn eprint_prompt() {
     let _ = write!(out, "> ").and_then(|()| out.flush());
 }
 
-/// A model that answers prompts.
 struct Answerer<'a, D: Device> {
     model: &'a Model<D>,
     chat_format: &'a ChatFormat,

@@ -13,7 +13,6 @@ use crate::scoring::{
     COMPLETIONS, DrawKeys, EvalFormat, ScoringLimits, TEMPERATURE, evaluate_sets, model_name,
 };
 
-/// A run of the demonstration.
 struct Arm {
     name: &'static str,
     label: &'static str,
@@ -35,22 +34,17 @@ const NOMINAL_MINUTES: u64 = 5;
 /// Held-out problems of each level.
 const PROBLEMS: usize = 200;
 
-/// The runs of a demonstration and their folder.
 pub(crate) struct Demonstration {
     arms: Vec<(&'static Arm, Recipe)>,
     levels: Vec<(String, u32)>,
-    /// The folder of the runs.
     pub(crate) folder: PathBuf,
     seed: u64,
     threads: usize,
 }
 
-/// A demonstration that was stopped in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stopped {
-    /// The run.
     pub(crate) label: &'static str,
-    /// Its last step.
     pub(crate) step: u64,
 }
 
@@ -72,7 +66,6 @@ impl Demonstration {
         Ok(Self { arms, levels, folder, seed, threads })
     }
 
-    /// Its runs, in words.
     pub(crate) fn plan(&self) -> String {
         let names: Vec<String> =
             self.levels.iter().map(|it| format!("{} with {} digits", it.0, it.1)).collect();
@@ -200,7 +193,6 @@ fn turn_off_epoch(recipe: &Recipe) -> Option<f64> {
     Some(hapo.turn_off_epoch?.to_f64())
 }
 
-/// One model's results, by level.
 struct Evaluated {
     label: String,
     model: String,
@@ -231,7 +223,6 @@ impl Evaluated {
     }
 }
 
-/// The table of a demonstration.
 #[derive(Debug, Serialize)]
 pub(crate) struct DemonstrationTable {
     problems_per_level: usize,
@@ -254,7 +245,6 @@ struct DemonstrationRow {
 }
 
 impl DemonstrationTable {
-    /// The table for a terminal.
     pub(crate) fn render(&self) -> String {
         let mut text = format!(
             "\nSuccess on {} held-out problems, {} completions each at temperature {} (95 % interval over problems)\n\n{:<12}",

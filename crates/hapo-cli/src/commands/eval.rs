@@ -178,7 +178,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Problems of a benchmark of the built-in task.
 const PROBLEMS: usize = 200;
 
 impl Args {

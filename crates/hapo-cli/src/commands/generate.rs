@@ -97,7 +97,6 @@ fn example(problem: String) -> Example {
     Example { id: "0".to_owned(), problem, ..Example::default() }
 }
 
-/// The problem on standard input.
 fn read_prompt() -> Result<String> {
     let hint = "write it behind the options, or send it: echo '1+1=?' | hapo generate --model …";
     let mut text = String::new();

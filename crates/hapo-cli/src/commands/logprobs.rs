@@ -61,12 +61,9 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     ))
 }
 
-/// Outputs besides log-probabilities and entropies.
 #[derive(Clone, Copy)]
 struct Wanted {
-    /// Tokens of the greedy continuation.
     greedy: usize,
-    /// Logits of every token.
     logits: bool,
 }
 
@@ -106,7 +103,6 @@ fn read(input: &Path) -> Result<Vec<Sequence>> {
     Ok(sequences)
 }
 
-/// A line for every sequence.
 fn print<D: Device>(
     named: model::Named<'_>,
     sequences: &[Sequence],

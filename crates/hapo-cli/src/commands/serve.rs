@@ -75,7 +75,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     on_device!(args.device, args.device.compute.or_f32(), threads, |device| serve(plan, device))
 }
 
-/// A model, and how it is served.
 struct ServePlan<'a> {
     model: model::Named<'a>,
     template: ChosenTemplate,

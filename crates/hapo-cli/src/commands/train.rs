@@ -253,7 +253,6 @@ pub(crate) fn eval_sets(eval: &EvalSection, keeps_fields: bool) -> Result<Option
     Ok(Some(chosen.sets.into_iter().map(set).collect()))
 }
 
-/// A stage that was run.
 struct Stage<'a> {
     name: &'a str,
     folder: PathBuf,
@@ -280,7 +279,6 @@ impl Stage<'_> {
         Ok(())
     }
 
-    /// Why it learned nothing.
     fn flat(&self) -> Option<&'static str> {
         self.summary.as_ref().and_then(|it| it.flat)
     }
@@ -336,7 +334,6 @@ pub struct ProgressObserver {
     progress: StepProgress,
     stop: Arc<AtomicBool>,
     preflight: bool,
-    /// Say how long the parts of the start took.
     verbose: bool,
 }
 

@@ -114,7 +114,6 @@ impl Solutions {
         Ok(Decision::WriteWith(admitted.map(|it| it.tokens().to_vec())))
     }
 
-    /// Prints how many rows have a teacher, and why the others have none.
     pub(crate) fn print_counts(&self) {
         errln!("{} of {} rows have a teacher", self.admitted, self.rows);
         for (why, count) in &self.refused {

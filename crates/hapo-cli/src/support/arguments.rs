@@ -35,7 +35,6 @@ pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
     })
 }
 
-/// The name of a method.
 pub(crate) fn method_names() -> PossibleValuesParser {
     PossibleValuesParser::new(hapo_core::METHODS.iter().map(|it| it.name))
 }
@@ -61,17 +60,14 @@ impl TypedValueParser for Suggesting {
     }
 }
 
-/// Names of graders.
 pub(crate) const GRADERS: Suggesting =
     Suggesting(|| hapo_verify::GRADERS.iter().map(|it| it.name()).collect());
 
-/// Names of prompt templates.
 pub(crate) const TEMPLATES: Suggesting = Suggesting(|| {
     let named = hapo_data::TEMPLATES.iter().map(|it| it.name);
     named.chain([hapo_data::CHAT]).collect()
 });
 
-/// Keys of a recipe.
 pub(crate) const KEYS: Suggesting = Suggesting(|| {
     static KEYS: LazyLock<Vec<String>> = LazyLock::new(|| {
         let own = hapo_core::METHODS
@@ -248,7 +244,6 @@ impl GraderArgs {
     }
 }
 
-/// A grader of the list.
 pub(crate) fn named_grader(name: &str) -> Result<&'static dyn Grader> {
     hapo_verify::grader(name).map_err(|it| {
         let hint = "`hapo list graders` names them; a custom reward is `command:PROGRAM` or `python:FILE.py:FUNCTION`";
@@ -256,7 +251,6 @@ pub(crate) fn named_grader(name: &str) -> Result<&'static dyn Grader> {
     })
 }
 
-/// The custom reward of the command.
 static REWARD: OnceLock<OwnReward> = OnceLock::new();
 
 /// Ends the processes of the command's custom reward, each of which must have answered every line with one.

@@ -41,7 +41,6 @@ pub(crate) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// The model with its adapter.
     pub(crate) fn named(&self) -> Named<'_> {
         self.adapter.of(&self.model)
     }
@@ -56,7 +55,6 @@ pub(crate) struct AdapterArg {
 }
 
 impl AdapterArg {
-    /// The model with this adapter.
     pub(crate) fn of<'a>(&'a self, model: &'a str) -> Named<'a> {
         Named { model, adapter: self.adapter.as_deref() }
     }
@@ -86,7 +84,6 @@ pub(crate) struct TemplateArgs {
 }
 
 impl TemplateArgs {
-    /// The template that is asked for.
     pub(crate) fn request(&self) -> TemplateRequest<'_> {
         TemplateRequest {
             name: self.template.as_deref(),
@@ -119,7 +116,6 @@ pub(crate) fn tell_what_it_knows(model: &str) {
     }
 }
 
-/// A model to sample from.
 pub(crate) struct Opened<D: Device> {
     pub(crate) model: Model<D>,
     pub(crate) chat_format: ChatFormat,

@@ -25,7 +25,6 @@ impl OverrideArgs {
         overrides
     }
 
-    /// As changes of a recipe.
     pub fn overrides(&self) -> Overrides {
         Overrides {
             set: self.set.clone(),

@@ -29,7 +29,6 @@ pub use reply::Reply;
 use reply::{complaint, is_of_prompt, read_reply};
 use transport::{Received, Transport};
 
-/// How long a client waits and how often it tries again.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
     pub concurrency: usize,
@@ -59,17 +58,14 @@ impl Default for RetryPolicy {
     }
 }
 
-/// The result of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The answer, or the last failure.
     pub reply: Result<Reply, String>,
     /// Without an answer: all retries were spent. Otherwise the server cannot take the question.
     pub retried_out: bool,
     pub requests: u32,
 }
 
-/// A client of one endpoint.
 #[derive(Debug)]
 pub struct Client {
     transport: Transport,

@@ -26,7 +26,6 @@ pub(super) struct Received {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
-    /// Why the body is not whole.
     pub(super) cut: Option<String>,
 }
 

@@ -6,14 +6,12 @@ use std::path::PathBuf;
 
 use crate::hub::id::RepoId;
 
-/// The kind of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RepoKind {
     Model,
     Dataset,
 }
 
-/// One repository at one revision, by its names.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedRepo {
     kind: RepoKind,
@@ -43,7 +41,6 @@ impl CachedRepo {
         }
     }
 
-    /// The path of its listing at the revision.
     pub(crate) fn api_url(&self) -> String {
         let revision = self.revision.replace('/', "%2F");
         format!("{}/{}/revision/{revision}", self.plural(), self.id)
@@ -58,12 +55,10 @@ impl CachedRepo {
         self.cache.join(self.folder_name())
     }
 
-    /// The file that names the revision's commit.
     pub(crate) fn revision_path(&self) -> PathBuf {
         self.folder().join("refs").join(&self.revision)
     }
 
-    /// The bytes of a file, by their etag.
     pub(crate) fn blob_path(&self, etag: &str) -> PathBuf {
         self.folder().join("blobs").join(etag)
     }

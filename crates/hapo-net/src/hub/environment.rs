@@ -5,7 +5,6 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Observes transfers while they run.
 pub trait Progress {
     /// A file of `total` bytes begins; `done` of them were here already.
     fn begin(&mut self, file: &str, done: u64, total: u64);
@@ -27,7 +26,6 @@ impl Progress for NoProgress {
     fn note(&mut self, _: &str) {}
 }
 
-/// A repository's files in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     pub folder: PathBuf,
@@ -35,7 +33,6 @@ pub struct Snapshot {
     pub commit: String,
 }
 
-/// A hub and its cache.
 #[derive(Clone, Debug)]
 pub struct Hub {
     /// Address without a slash at its end.

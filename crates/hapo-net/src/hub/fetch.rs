@@ -22,7 +22,6 @@ use crate::hub::{Hub, HubError, Progress, Snapshot, io};
 const ATTEMPTS: u32 = 6;
 /// The same for the first request: without a network the cache should not be long in coming.
 const FIRST_ATTEMPTS: u32 = 3;
-/// Most bytes of an answer that is not a file.
 const MAX_ANSWER: u64 = 64 << 20;
 
 pub(crate) enum Listing {
@@ -39,7 +38,6 @@ pub(crate) enum Absent {
     Unreachable(String),
 }
 
-/// One repository at one revision.
 pub(crate) struct Fetcher<'a> {
     pub(crate) hub: &'a Hub,
     id: &'a RepoId,
@@ -50,7 +48,6 @@ pub(crate) struct Fetcher<'a> {
     pub(crate) first_answer: Agent,
 }
 
-/// A client for a hub at this address.
 pub(crate) fn agent(endpoint: &str, redirects: u32) -> Agent {
     crate::http::config(endpoint.starts_with("https:"))
         .max_redirects(redirects)
@@ -121,7 +118,6 @@ impl<'a> Fetcher<'a> {
         })
     }
 
-    /// The repository, and files of it.
     pub(crate) fn what_of(&self, files: &[String]) -> String {
         match files {
             [only] => self.what(Some(only)),
@@ -189,7 +185,6 @@ impl<'a> Fetcher<'a> {
         Ok(())
     }
 
-    /// The data files of a commit, where they were noted.
     pub(crate) fn kept_listing(&self, commit: &str) -> Result<Option<Vec<String>>, Refusal> {
         let path = self.repo.listing_path(commit);
         let text = if_there(&path, fs::read(&path))?;

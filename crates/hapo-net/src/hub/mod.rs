@@ -34,15 +34,12 @@ pub enum HubError {
     /// The hub has no such repository, revision or file, or does not show it.
     #[error("{0}")]
     NotFound(String),
-    /// The hub could not be reached, or failed again and again.
     #[error("{0}")]
     Unreachable(String),
-    /// The hub does not take what is pushed.
     #[error("{message}")]
     NotPushed {
         /// `None` without a usable answer.
         status: Option<u16>,
-        /// The failure in a sentence.
         message: String,
     },
 }
@@ -53,7 +50,6 @@ fn io(action: &'static str, file: &std::path::Path) -> impl Fn(std::io::Error) -
     move |cause| Refusal::machine(what.clone()).source(cause)
 }
 
-/// The hub's message behind a sentence.
 fn said(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(": {message}") }
 }

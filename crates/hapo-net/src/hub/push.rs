@@ -23,35 +23,28 @@ use crate::hub::{Hub, HubError, Progress, RepoId, io};
 
 /// Bytes of a file that the hub uses to recognise it.
 const SAMPLE: usize = 512;
-/// Longest answer that is read.
 const MAX_ANSWER: u64 = 16 << 20;
 const ATTEMPTS: u32 = 5;
 const LFS: &str = "application/vnd.git-lfs+json";
 
 #[derive(Clone, Debug)]
 pub struct Upload {
-    /// Its path in the repository.
     pub path: String,
     pub content: Content,
 }
 
-/// The contents of a file.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// The contents of a file on disk.
     File(PathBuf),
     Bytes(Vec<u8>),
 }
 
-/// How a commit is made.
 #[derive(Clone, Debug)]
 pub struct PushSettings {
-    /// A new repository is private.
     pub private: bool,
     pub message: String,
 }
 
-/// A commit that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushed {
     pub url: String,
@@ -59,7 +52,6 @@ pub struct Pushed {
     pub sent: u64,
 }
 
-/// A file with the hub's requirements.
 struct Described<'a> {
     upload: &'a Upload,
     size: u64,
@@ -99,7 +91,6 @@ impl Hub {
         Ok(Pushed { url, commit, sent })
     }
 
-    /// A request with the token, where there is one.
     pub(crate) fn authorised<B>(
         &self,
         request: ureq::RequestBuilder<B>,

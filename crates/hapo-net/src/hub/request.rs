@@ -15,7 +15,6 @@ use crate::hub::{Progress, io, said};
 
 const BUFFER: usize = 256 << 10;
 
-/// The hub's description of a file before the download.
 pub(crate) struct Described {
     pub(crate) etag: String,
     pub(crate) size: u64,

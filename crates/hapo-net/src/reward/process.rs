@@ -19,7 +19,6 @@ use crate::reward::Failure;
 use crate::reward::RewardSettings;
 use crate::reward::log::RewardLog;
 
-/// Longest line that is read, in bytes.
 const LINE_LIMIT: u64 = 1 << 20;
 /// Lines of standard error that a message quotes.
 const QUOTED: usize = 3;
@@ -65,7 +64,6 @@ enum Printed {
     End,
 }
 
-/// The last lines of standard error.
 #[derive(Debug, Default)]
 struct Errors {
     last: Mutex<VecDeque<String>>,

@@ -10,7 +10,6 @@ use hapo_core::excerpt;
 
 use crate::reward::{Failure, RewardLog, RewardSettings};
 
-/// Longest answer, in bytes.
 const LIMIT: u64 = 1 << 20;
 /// Of a request that was not answered, or with a status that may pass.
 const RETRIES: Retries = Retries { attempts: 3, first_wait: Duration::from_millis(250) };
@@ -35,7 +34,6 @@ impl Server {
         Self { url: url.to_owned(), agent, free, freed: Condvar::new(), log }
     }
 
-    /// The body that answers a line.
     pub(crate) fn ask(&self, line: &str) -> Result<String, Failure> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free =
@@ -55,7 +53,6 @@ impl Server {
         })
     }
 
-    /// The answer to one request.
     fn post(&self, line: &str) -> Result<String, Attempt<Failure>> {
         let failure = |error: ureq::Error| match error {
             ureq::Error::Timeout(_) => {

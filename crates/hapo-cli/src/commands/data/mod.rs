@@ -258,7 +258,6 @@ fn warn_of_unread(unread_solutions: &BTreeMap<String, u64>, file: &Path) {
     }
 }
 
-/// Counts the gold answers in e-notation, which were read as numbers.
 fn report_e_notation(rows: &Rows<'_>, file: &Path) {
     if rows.e_notation > 0 {
         errln!(
@@ -273,7 +272,6 @@ fn report_e_notation(rows: &Rows<'_>, file: &Path) {
     }
 }
 
-/// The lines about a file, each with its name.
 fn lines(it: &FileSummary) -> Vec<(&'static str, String)> {
     let packed = it.compression.map(|it| format!(" in {it}"));
     let (container, packed) = (it.container, packed.unwrap_or_default());
@@ -481,7 +479,6 @@ fn check_columns(file: &Path, reading: &Reading) -> Result<()> {
     Ok(hapo_train::check_columns(&file.display().to_string(), &rows.named_columns)?)
 }
 
-/// Verdicts on the solutions of rows.
 pub(super) struct Solutions {
     /// The rule that was asked for, then others by which more might count.
     rules: Vec<Rule>,
@@ -489,7 +486,6 @@ pub(super) struct Solutions {
     pub(super) all: u64,
 }
 
-/// The grader, and where it reads an answer.
 struct Rule {
     extraction: Extraction,
     grader: Extracting<'static>,
@@ -511,7 +507,6 @@ impl Solutions {
         Self { rules, all: 0 }
     }
 
-    /// Correct ones by the rule that was asked for.
     pub(super) fn correct(&self) -> u64 {
         self.rules.first().map_or(0, |it| it.correct)
     }
@@ -604,7 +599,6 @@ fn says_nothing(answer: &str) -> bool {
     answer.chars().all(is_mark)
 }
 
-/// True if the grader calls the gold answer itself correct.
 fn is_own_answer(gold: &Gold, answer: &str) -> bool {
     let says = |text: String| gold.judge(&text).verdict == hapo_verify::Verdict::Correct;
     says(format!("\\boxed{{{answer}}}")) || says(answer.to_owned())

@@ -49,11 +49,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A fault of a run, and the key that changes it.
 #[derive(Clone, Debug, Serialize)]
 struct Finding {
     name: &'static str,
-    /// The fault, with its number.
     what: String,
     why: &'static str,
     /// The key, in the words of the framework.
@@ -69,7 +67,6 @@ struct Diagnosis {
     held: Vec<String>,
     /// What could not be looked at, and why.
     open: Vec<String>,
-    /// Where it is looked.
     #[serde(skip)]
     at: String,
 }

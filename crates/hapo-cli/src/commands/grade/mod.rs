@@ -61,7 +61,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Rows graded together.
 const BATCH: usize = 4096;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -92,7 +91,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// All rows, graded.
 struct Graded {
     summary: Summary,
     ungraded: Option<Ungraded>,
@@ -158,12 +156,10 @@ fn grade(args: &Args, grader: Extracting<'static>, to: &mut dyn Write) -> Result
 }
 
 impl Args {
-    /// What judges, for people.
     fn rule(&self) -> String {
         format!("`{}`, extraction `{}`", self.grader.name, self.grader.extraction.name())
     }
 
-    /// The fields that a row needs, for hints.
     fn expected(&self) -> String {
         format!("each row is an object with strings in `{}` and `{}`", self.gold_key, self.pred_key)
     }
@@ -179,7 +175,6 @@ enum Ungraded {
     Unread,
 }
 
-/// Rows without a verdict that are named one by one.
 const MOST_NAMED: usize = 10;
 
 /// A row as it was found: an object, or what is wrong with it.
@@ -189,7 +184,6 @@ struct Output<'a> {
     args: &'a Args,
     /// True if verdicts are put in words.
     explain: bool,
-    /// The name of the input in messages.
     origin: String,
     grader: Extracting<'static>,
     writer: std::io::BufWriter<&'a mut dyn Write>,
@@ -267,7 +261,6 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// The judgements on the rows that could be read.
     fn judgements(&self, rows: &[Row], read: &[Result<Pair<'_>, String>]) -> Vec<Judgement> {
         let grader = self.grader;
         if !self.args.grader.is_own() {
@@ -307,7 +300,6 @@ impl Output<'_> {
         judgements
     }
 
-    /// A row that has no verdict, and why.
     fn unjudged(&mut self, row: Option<&Map<String, Value>>, problem: &str) -> Result<()> {
         self.summary.malformed += 1;
         let reason = format!("row {}: {problem}", self.summary.rows);
@@ -336,7 +328,6 @@ impl Output<'_> {
         Ungraded::OtherFields(printable(&did_you_mean(absent, &known, "", &name)))
     }
 
-    /// Gold and completion of a row.
     fn pair<'r>(&self, row: &'r Row) -> Result<Pair<'r>, String> {
         let row = row.as_ref().map_err(Clone::clone)?;
         let field =
@@ -384,7 +375,6 @@ impl Output<'_> {
     }
 }
 
-/// Gold and completion.
 type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 /// The text of a field. A number counts as its text: gold answers are often bare.

@@ -41,7 +41,6 @@ impl Found {
         Ok(last.expect("there are choices"))
     }
 
-    /// The recipe of one method alone, and its plan.
     pub(super) fn planned(
         &self,
         args: &Args,
@@ -291,7 +290,6 @@ impl Toml {
     }
 }
 
-/// A text in TOML.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -119,7 +119,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 
 /// Most seconds that sampling may take.
 const LOOK: f64 = 120.0;
-/// Prompts that are sampled.
 const PROMPTS: usize = 8;
 
 /// A model, data and methods.
@@ -139,7 +138,6 @@ struct Found {
     templates: Vec<Template>,
 }
 
-/// A template and the data in it.
 #[derive(Clone)]
 struct Template {
     name: String,
@@ -153,7 +151,6 @@ struct Template {
     unknown: usize,
 }
 
-/// The template, lengths and steps of the new recipe.
 struct Chosen {
     template: Template,
     /// Longest prompt, with what the method shows in it.
@@ -416,7 +413,6 @@ impl Chosen {
     }
 }
 
-/// Completions of a prompt.
 const GROUP_SIZE: usize = 8;
 
 /// Steps, each of some seconds, that end within a number of seconds, with a run's five evaluations; at least one.
@@ -424,7 +420,6 @@ fn steps_within(seconds: f64, step: f64, evaluation: f64) -> u64 {
     ((seconds - 5.0 * evaluation) / step.max(1e-6)).clamp(1.0, 1e9) as u64
 }
 
-/// Steps between two evaluations.
 fn evaluation_every(steps: u64) -> u64 {
     (steps / 4).max(1)
 }

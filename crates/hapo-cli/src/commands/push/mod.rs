@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use hapo_core::{Refusal, found_at};
 use hapo_net::hub::{Content, Hub, PushSettings, RepoId, Upload, parse_name};
-use hapo_run::{MetricsFile, RunFolder, recipe_entries, recipe_value};
+use hapo_run::{RunFolder, recipe_entries, recipe_value};
 use serde_json::{Value, json};
 
 use crate::commands::train_summary::Summary;
@@ -86,9 +86,7 @@ fn show(args: &Args, repo: &RepoId, files: &[Upload], readme: &str) -> Result<()
     Ok(())
 }
 
-/// The files of a push.
 struct Source {
-    /// The folder of the weights.
     model: PathBuf,
     /// The run that made them, and its step.
     run: Option<(PathBuf, u64)>,
@@ -199,20 +197,10 @@ fn of_run(folder: &Path, step: u64, files: &mut Vec<Upload>) -> Result<OfRun> {
         files.push(Upload { path: FIGURE.to_owned(), content: Content::Bytes(svg.into_bytes()) });
         figure = Some(FIGURE);
     }
-    let last = MetricsFile::history_until(&run.metrics(), step)?;
-    let last = last.into_iter().next_back().and_then(|it| it.as_object().cloned());
     let method = text_of(&recipe, "method");
-    Ok(OfRun {
-        recipe,
-        method,
-        step,
-        summary: Summary::of(folder, step)?,
-        last: last.unwrap_or_default(),
-        figure,
-    })
+    Ok(OfRun { recipe, method, step, summary: Summary::of(folder, step)?, figure })
 }
 
-/// A text of a recipe.
 fn text_of(recipe: &str, key: &str) -> Option<String> {
     let value = recipe_value(recipe_entries(recipe).ok()?.get(key)?);
     value.as_str().map(str::to_owned)
