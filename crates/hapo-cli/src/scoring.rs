@@ -12,9 +12,7 @@ use hapo_verify::{Extracting, Extraction, MATH};
 
 use crate::failure::bad_input;
 
-/// Completions of each problem.
 pub const COMPLETIONS: usize = 2;
-/// Their temperature.
 pub const TEMPERATURE: f32 = 0.6;
 /// Longest prompt in tokens, template included.
 const PROMPT_TOKENS: usize = 4096;
@@ -31,9 +29,7 @@ pub enum DrawKeys<'a> {
 /// How problems are asked.
 #[derive(Clone, Copy, Debug)]
 pub struct EvalFormat {
-    /// The template of the prompts.
     pub template: TemplateChoice<'static>,
-    /// Completions of each problem.
     pub completions: usize,
     /// The grading of a completion that was cut off.
     pub truncated: Truncated,
@@ -48,14 +44,10 @@ impl EvalFormat {
     };
 }
 
-/// Limits of a scoring.
 #[derive(Clone, Copy, Debug)]
 pub struct ScoringLimits {
-    /// Longest completion in tokens.
     pub max_new_tokens: usize,
-    /// The seed of the draws.
     pub seed: u64,
-    /// Worker threads.
     pub threads: usize,
 }
 
@@ -64,7 +56,6 @@ pub fn grader() -> Extracting<'static> {
     Extracting::new(&MATH, Extraction::Announced)
 }
 
-/// A model's results on each of the sets.
 pub fn evaluate_sets(
     model: &str,
     format: EvalFormat,

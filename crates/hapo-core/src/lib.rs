@@ -98,7 +98,7 @@ pub use methods::{
     Variant, demonstration, method,
 };
 pub use operators::{OPERATORS, Operator, operator};
-pub use refusal::{Fault, Hint, Refusal, Remedy, expected, found_at, if_there};
+pub use refusal::{Fault, Refusal, expected, found_at, if_there};
 pub use rng::{CounterRng, RngCounter, RngStream, philox4x64, random_words, uniform};
 pub use rollout::{
     Context, PromptId, Rollout, Step, StoredTrace, TeacherTrajectory, TokenId, Truncated, Verdict,

@@ -18,85 +18,6 @@ pub enum Fault {
     Bug,
 }
 
-macro_rules! remedies {
-    ($($remedy:ident: $words:literal,)+) => {
-        /// A hint that programs give by their own options or arguments; printed, it has the words of the libraries.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Remedy {
-            $(#[doc = $words] $remedy,)+
-        }
-
-        impl fmt::Display for Remedy {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self {
-                    $(Self::$remedy => $words,)+
-                })
-            }
-        }
-    };
-}
-
-remedies! {
-    ResumeRun: "resume it, or choose another run folder",
-    ResumeChangedRecipe: "choose another run folder, or resume with the changed recipe",
-    ResumeChangedInputs: "put them back, choose another run folder, or resume with the changed recipe and inputs",
-    RestoreCheckpoints: "restore the folder `checkpoints` from a copy, or choose another run folder",
-    RestoreCheckpoint: "restore the folder from a copy, or choose another run folder",
-    LowerLearningRate: "resume with a lower optim.lr",
-    FreeDisk: "free space on the disk, then resume",
-    NameBenchmarks: "name the folder with the benchmarks' files",
-    WholeBenchmark: "give the benchmark's own file, or evaluate on any file by itself",
-    ShortenCompletions: "remove the row, or shorten the completions",
-    DropBadRows: "correct the row, or leave bad rows out",
-    WaitForOutput: "wait for it, or choose another output",
-    OtherOutput: "choose another output, or start afresh",
-    SameSettings: "use the settings it was started with, or another output",
-    SameSettingsOrAfresh: "use the settings it was started with, or another output, or start afresh",
-    SameData: "use the data it was begun with, or another output",
-    StartFirst: "start it first",
-    SetApiKey: "set the API key",
-    CheckEndpoint: "check the endpoint (it usually ends in /v1) and the model",
-    CheckRequest: "check the model, the longest completion and the extra fields; a null there removes a field of the request",
-    RetryFailed: "once it is up again, resume and retry the failed attempts",
-    NameRun: "name the folder of a run, or a folder of such folders; `hapo quickstart` makes three in minutes",
-}
-
-/// What the reader can do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Hint {
-    /// The same words for every program.
-    Text(Cow<'static, str>),
-    /// Words that a program may replace by its own options.
-    Remedy(Remedy),
-}
-
-impl Display for Hint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => f.write_str(text),
-            Self::Remedy(remedy) => remedy.fmt(f),
-        }
-    }
-}
-
-impl From<&'static str> for Hint {
-    fn from(text: &'static str) -> Self {
-        Self::Text(Cow::Borrowed(text))
-    }
-}
-
-impl From<String> for Hint {
-    fn from(text: String) -> Self {
-        Self::Text(Cow::Owned(text))
-    }
-}
-
-impl From<Remedy> for Hint {
-    fn from(remedy: Remedy) -> Self {
-        Self::Remedy(remedy)
-    }
-}
-
 /// Why something cannot be done: the thing, what was expected and what came, the place, what the reader can do, whose
 /// fault it is, and the error below. Printed: `what: expected …, got …: source (place)`, without the parts it lacks.
 ///
@@ -119,7 +40,7 @@ struct Parts {
     expected: Option<String>,
     got: Option<String>,
     place: Option<String>,
-    hint: Option<Hint>,
+    hint: Option<Cow<'static, str>>,
     fault: Fault,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -221,8 +142,8 @@ impl Refusal {
         self
     }
 
-    /// What the reader can do.
-    pub fn hint(mut self, hint: impl Into<Hint>) -> Self {
+    /// What the reader can do, in the words of the command. "Another output" stands for the option of the command at hand.
+    pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         self.0.hint = Some(hint.into());
         self
     }
@@ -240,8 +161,8 @@ impl Refusal {
     }
 
     /// What the reader can do, if it is known.
-    pub fn how_to_mend(&self) -> Option<&Hint> {
-        self.0.hint.as_ref()
+    pub fn how_to_mend(&self) -> Option<&str> {
+        self.0.hint.as_deref()
     }
 
     /// The place, if it is known.
@@ -325,9 +246,6 @@ mod tests {
         assert_eq!(bare.to_string(), "row 3: disk on fire (b.jsonl:3)");
         let nested = Refusal::because(Refusal::because(io()).hint("call"));
         assert!(nested.cause::<std::io::Error>().is_some() && nested.how_to_mend().is_none());
-        assert_eq!(
-            Refusal::input("no").hint(Remedy::FreeDisk).how_to_mend().map(ToString::to_string),
-            Some(Remedy::FreeDisk.to_string())
-        );
+        assert_eq!(Refusal::input("no").hint("free space").how_to_mend(), Some("free space"));
     }
 }

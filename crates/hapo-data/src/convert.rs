@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use hapo_core::{Refusal, Remedy, TokenId};
+use hapo_core::{Refusal, TokenId};
 
 use crate::dataset::{Reading, Rows, Unread, open_all};
 use crate::row::Row;
@@ -36,7 +36,7 @@ pub fn convert<E: From<Refusal>>(
         match row {
             Row::Good(example) => writer.write_with(&example, tokens.as_deref())?,
             Row::Bad(bad) => {
-                return Err(Refusal::input(bad.to_string()).hint(Remedy::DropBadRows).into());
+                return Err(Refusal::input(bad.to_string()).hint("correct the row, or leave bad rows out: hapo data check FILE --drop-bad -o OUT").into());
             }
         }
     }

@@ -3,12 +3,11 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, Remedy, found_at};
+use hapo_core::{Refusal, found_at};
 use hapo_data::Dataset;
 use hapo_data::task::{HeldOutSet, MINI6, Split, set_of};
 use sha2::{Digest, Sha256};
 
-/// A set of held-out problems.
 #[derive(Clone, Copy, Debug)]
 pub struct Benchmark {
     pub name: &'static str,
@@ -32,7 +31,6 @@ enum Source {
     },
 }
 
-/// Benchmarks that are reported together.
 #[derive(Clone, Copy, Debug)]
 pub struct Suite {
     pub name: &'static str,
@@ -42,13 +40,13 @@ pub struct Suite {
 }
 
 impl Benchmark {
-    /// Its first `count` problems, the same for every run.
     pub fn problems(&self, count: usize) -> Result<Dataset, Refusal> {
         match self.source {
             Source::Task(set, split) => Ok(set_of(set, split, count)?),
             Source::File { .. } => {
                 let problem = format!("the problems of {} are read from a file", self.name);
-                Err(Refusal::input(problem).hint(Remedy::NameBenchmarks))
+                Err(Refusal::input(problem)
+                    .hint("--data names the folder with the benchmarks' files"))
             }
         }
     }
@@ -64,7 +62,7 @@ impl Benchmark {
         let missing = |stems: &str| {
             let folder = folder.display();
             let problem = format!("no file for {name} in {folder}, expected one named {stems}");
-            Refusal::input(problem).hint(Remedy::NameBenchmarks)
+            Refusal::input(problem).hint("--data names the folder with the benchmarks' files")
         };
         let Source::File { problems, stems, .. } = self.source else {
             return Err(missing("no file: it is made by the built-in task"));
@@ -81,7 +79,8 @@ impl Benchmark {
             let (path, found) = (path.display(), dataset.examples.len());
             let expected = format!("expected the {problems} problems of {name}");
             let problem = format!("{path}: {expected}, found {found} in {rows} rows");
-            return Err(Refusal::input(problem).hint(Remedy::WholeBenchmark));
+            return Err(Refusal::input(problem)
+                .hint("give the benchmark's own file, or any file by itself with --data FILE"));
         }
         Ok(dataset)
     }
@@ -122,7 +121,6 @@ pub fn text_checksum(dataset: &Dataset) -> String {
     format!("{:016x}", u64::from_be_bytes(*head))
 }
 
-/// The first of each kind of row, by problem and answer.
 fn grouped(dataset: Dataset) -> Dataset {
     let mut seen = HashSet::new();
     let mut examples = dataset.examples;

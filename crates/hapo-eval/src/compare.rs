@@ -16,7 +16,6 @@ pub struct Comparison {
     pub benchmarks: Vec<String>,
     /// The scores of a benchmark are mean rewards: one other than 0 and 1 occurred.
     pub graded: Vec<bool>,
-    /// One row per model, in the order given.
     pub rows: Vec<Row>,
 }
 
@@ -43,9 +42,7 @@ pub struct Cell {
 pub enum Layout {
     Text,
     Markdown,
-    /// JSON, intervals included.
     Json,
-    /// A LaTeX tabular of booktabs.
     Latex,
 }
 

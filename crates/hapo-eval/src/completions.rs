@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use hapo_core::{CounterRng, PromptId, Refusal, Remedy, RngCounter, RngStream, Rollout};
+use hapo_core::{CounterRng, PromptId, Refusal, RngCounter, RngStream, Rollout};
 use hapo_data::Dataset;
 use hapo_kernels::Device;
 use hapo_model::Model;
@@ -34,7 +34,6 @@ pub struct Piece {
     pub(crate) count: u32,
 }
 
-/// How far a command is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     pub completions: usize,
@@ -67,10 +66,6 @@ pub trait Summarise: Sized {
     /// The settings that a journal must share to be resumed.
     fn settings(plan: &Plan) -> Value;
 
-    /// A journal's refusal with what the commands can do about it.
-    fn mended(refusal: Refusal) -> Refusal;
-
-    /// Takes what a journal holds.
     fn read(&mut self, judges: &[Judge<'_>], line: Self::Line, span: Span) -> Result<(), Refusal>;
 
     /// What is missing, in the order in which it is asked for.
@@ -81,7 +76,7 @@ pub trait Summarise: Sized {
     /// Grades and journals a piece; returns its part of the progress, and the piece that is wanted because of it.
     fn add(
         &mut self,
-        judge: &Judge<'_>,
+        judges: &[Judge<'_>],
         journal: Option<&mut Journal>,
         piece: Piece,
         completions: Vec<RawCompletion>,
@@ -99,22 +94,19 @@ pub struct Completions<'a, S> {
 }
 
 impl<'a, S: Summarise> Completions<'a, S> {
-    /// Reads the gold answers, and opens the journal if there is one.
     pub(crate) fn begin(
         plan: &'a Plan,
         mut summary: S,
         journal: Option<(&Path, OpenMode)>,
     ) -> Result<Self, Refusal> {
         let other = plan.other.as_ref().map(|grader| grader as &dyn Grader);
-        let judge = |dataset| {
-            if S::GRADES {
-                Judge::new(dataset, &plan.grader, other, plan.truncated)
-            } else {
-                Ok(Judge::without_golds(dataset, &plan.grader, plan.truncated))
-            }
-        };
-        let judges: Vec<Judge<'a>> =
-            plan.sets.iter().map(|set| judge(&set.dataset)).collect::<Result<_, _>>()?;
+        let graded = plan.sets.iter().filter(|_| S::GRADES).map(|set| {
+            let judge = Judge::new(&set.dataset, &plan.grader, other, plan.truncated);
+            judge.map_err(
+                |refusal| if set.name.is_empty() { refusal } else { refusal.at(&set.name) },
+            )
+        });
+        let judges: Vec<Judge<'a>> = graded.collect::<Result<_, _>>()?;
         let mut refused = None;
         let opened = journal.map(|(path, mode)| {
             Journal::open(path, &S::FORMAT, &S::settings(plan), mode, |line, span| {
@@ -127,12 +119,11 @@ impl<'a, S: Summarise> Completions<'a, S> {
         if let Some(refusal) = refused {
             return Err(refusal);
         }
-        let journal = opened.transpose().map_err(S::mended)?;
+        let journal = opened.transpose()?;
         let progress = summary.progress();
         Ok(Self { plan, judges, journal, summary, progress, observer: &|_| {} })
     }
 
-    /// With an observer that hears how far it is after each piece.
     pub fn observed(self, observer: &'a dyn Fn(Progress)) -> Self {
         Self { observer, ..self }
     }
@@ -147,14 +138,13 @@ impl<'a, S: Summarise> Completions<'a, S> {
         piece: Piece,
         completions: Vec<RawCompletion>,
     ) -> Result<Option<Piece>, Refusal> {
-        let (judge, journal) = (&self.judges[piece.set], self.journal.as_mut());
-        let (added, next) = self.summary.add(judge, journal, piece, completions)?;
+        let journal = self.journal.as_mut();
+        let (added, next) = self.summary.add(&self.judges, journal, piece, completions)?;
         self.progress = self.progress.and(added);
         (self.observer)(self.progress);
         Ok(next)
     }
 
-    /// Samples what is missing from a local model.
     pub fn sample<D: Device>(&mut self, model: LocalModel<'_, D>) -> Result<(), Refusal> {
         const FLUSH_EVERY: Duration = Duration::from_secs(1);
         let missing = self.missing();
@@ -222,7 +212,8 @@ impl<'a, S: Summarise> Completions<'a, S> {
             let Some(asked) = next else {
                 return Ok(());
             };
-            let Asked { piece, number, completion, given_up } = asked?;
+            let (piece, number, completion) = asked?;
+            let given_up = completion.failed.clone().filter(|_| completion.given_up);
             if let Some(reason) = completion.failed.as_ref().filter(|_| !S::TAKES_FAILURES) {
                 let asked =
                     format!("problem {} after {} requests", piece.problem, completion.requests);
@@ -248,7 +239,7 @@ impl<'a, S: Summarise> Completions<'a, S> {
                 let failed =
                     format!("{failures} attempts failed in a row, the last with: {reason}");
                 let down = format!("{} does not answer: {failed}", client.address());
-                return Err(Refusal::machine(down).hint(Remedy::RetryFailed));
+                return Err(Refusal::machine(down).hint("once it is up again, add --retry-failed: it resumes where it stopped and retries the failed attempts"));
             }
         }
     }
@@ -261,22 +252,13 @@ impl<'a, S: Summarise> Completions<'a, S> {
     }
 }
 
-/// A completion that was asked for.
-struct Asked {
-    piece: Piece,
-    number: u32,
-    completion: RawCompletion,
-    /// Why the server was given up on, if it was.
-    given_up: Option<String>,
-}
-
 async fn ask(
     client: &Client,
     plan: &Plan,
     stream: RngStream,
     piece: Piece,
     number: u32,
-) -> Result<Asked, Refusal> {
+) -> Result<(Piece, u32, RawCompletion), Refusal> {
     let sampling = &plan.sampling;
     let example = &plan.sets[piece.set].dataset.examples[piece.problem];
     let counter = RngCounter {
@@ -296,7 +278,6 @@ async fn ask(
         at: now.unwrap_or(Duration::ZERO).as_secs(),
         ..RawCompletion::default()
     };
-    let mut given_up = None;
     match exchange.reply {
         Ok(reply) => {
             completion.text = Some(reply.text);
@@ -307,14 +288,13 @@ async fn ask(
             completion.completion_tokens = reply.completion_tokens;
         }
         Err(reason) => {
-            given_up = exchange.retried_out.then(|| reason.clone());
+            completion.given_up = exchange.retried_out;
             completion.failed = Some(reason);
         }
     }
-    Ok(Asked { piece, number, completion, given_up })
+    Ok((piece, number, completion))
 }
 
-/// A local model and the format of its prompts.
 #[derive(Clone, Debug)]
 pub struct LocalModel<'a, D: Device> {
     pub model: &'a Model<D>,
@@ -329,7 +309,6 @@ impl<D: Device> LocalModel<'_, D> {
         prompts.collect()
     }
 
-    /// Tokens of the longest prompt.
     pub fn longest_prompt(self, plan: &Plan) -> Result<usize, Refusal> {
         let mut longest = 0;
         for set in &plan.sets {
@@ -385,7 +364,8 @@ impl<D: Device> LocalModel<'_, D> {
         sampled.map_err(|refusal| match refusal.cause::<InGroup>() {
             Some(InGroup { index, source }) => {
                 let id = &set.dataset.examples[pieces[*index].problem].id;
-                Refusal::input(format!("problem {id}: {source}")).hint(Remedy::ShortenCompletions)
+                Refusal::input(format!("problem {id}: {source}"))
+                    .hint("remove the row, or lower --max-tokens")
             }
             None => refusal,
         })

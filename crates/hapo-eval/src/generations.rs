@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use hapo_core::{Refusal, Remedy, RngStream};
+use hapo_core::{Refusal, RngStream};
+use hapo_data::Example;
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
 use serde_json::{Value, json};
 
@@ -13,11 +14,10 @@ use crate::plan::Plan;
 use crate::raw_completion::RawCompletion;
 use crate::scores::Scores;
 
-/// The completions that there are.
 pub struct Generations<'a> {
+    examples: &'a [Example],
     /// Of each problem, the numbers of its completions.
     done: Vec<BTreeSet<u32>>,
-    /// Hears of each when it is there.
     each: &'a mut dyn FnMut(&Value),
 }
 
@@ -29,6 +29,8 @@ impl Summarise for Generations<'_> {
         settings: "settings",
         first_line: "the settings of hapo generate",
         line: "a completion",
+        if_other: "name a file that `hapo generate --out` wrote, or a new one for --out",
+        if_changed: "use the settings it was started with, or another output",
     };
     const STREAM: RngStream = RngStream::Generate;
     const TAKES_FAILURES: bool = false;
@@ -45,16 +47,14 @@ impl Summarise for Generations<'_> {
         settings
     }
 
-    fn mended(refusal: Refusal) -> Refusal {
-        refusal
-    }
-
-    fn read(&mut self, judges: &[Judge<'_>], line: Value, _: Span) -> Result<(), Refusal> {
-        let mut problems = judges[0].dataset().examples.iter();
+    fn read(&mut self, _: &[Judge<'_>], line: Value, _: Span) -> Result<(), Refusal> {
+        let mut problems = self.examples.iter();
         let found = problems.position(|it| line["row"] == it.row && line["problem"] == *it.problem);
         let Some((problem, index)) = found.zip(line["index"].as_u64()) else {
             let other = format!("a completion of another problem in row {}", line["row"]);
-            return Err(Refusal::input(other).hint(Remedy::SameData));
+            return Err(
+                Refusal::input(other).hint("use the data it was begun with, or another output")
+            );
         };
         self.done[problem].insert(index as u32);
         Ok(())
@@ -73,12 +73,12 @@ impl Summarise for Generations<'_> {
 
     fn add(
         &mut self,
-        judge: &Judge<'_>,
+        _: &[Judge<'_>],
         mut journal: Option<&mut Journal>,
         piece: Piece,
         completions: Vec<RawCompletion>,
     ) -> Result<(Progress, Option<Piece>), Refusal> {
-        let example = &judge.dataset().examples[piece.problem];
+        let example = &self.examples[piece.problem];
         let mut added = Progress::default();
         for (index, completion) in (piece.first..).zip(completions) {
             // One that is there belongs to a group that the file has a part of.
@@ -108,8 +108,9 @@ impl<'a> Completions<'a, Generations<'a>> {
         out: Option<&Path>,
         each: &'a mut dyn FnMut(&Value),
     ) -> Result<Self, Refusal> {
-        let done = vec![BTreeSet::new(); plan.sets[0].dataset.examples.len()];
+        let examples = &plan.sets[0].dataset.examples[..];
+        let done = vec![BTreeSet::new(); examples.len()];
         let out = out.map(|path| (path, OpenMode::ResumeOrStart));
-        Self::begin(plan, Generations { done, each }, out)
+        Self::begin(plan, Generations { examples, done, each }, out)
     }
 }

@@ -11,7 +11,6 @@ use crate::statistics::{Estimate, estimate};
 /// Why a completion that was cut off gives no answer.
 pub const CUT_OFF: &str = "cut off before its end token";
 
-/// Reads an example for a grader.
 pub fn gold_of(grader: &dyn Grader, example: &Example) -> Result<Gold, GoldError> {
     let golds: Vec<&str> = example.golds().collect();
     let row = example.fields.as_deref();
@@ -84,7 +83,6 @@ pub struct GradedCompletion {
     /// The reward, if it differs from the verdict's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reward: Option<f64>,
-    /// The other grader's verdict, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other: Option<Verdict>,
     pub answer: Option<String>,
@@ -105,7 +103,6 @@ impl ProblemResult {
         self.completions.iter().any(|it| it.reward.is_some_and(|it| it != 0.0 && it != 1.0))
     }
 
-    /// Mean reward of the completions.
     pub fn reward(&self) -> f64 {
         let rewards = self.completions.iter().map(|it| it.reward.unwrap_or(it.verdict.reward()));
         rewards.sum::<f64>() / self.completions.len().max(1) as f64
@@ -123,9 +120,8 @@ pub fn average(results: &[ProblemResult], seed: u64) -> Option<Estimate> {
     estimate(&values, seed)
 }
 
-/// The gold answers of a set of problems, as one or two graders read them.
 pub struct Judge<'a> {
-    dataset: &'a Dataset,
+    pub(crate) dataset: &'a Dataset,
     grader: &'a dyn Grader,
     golds: Vec<Gold>,
     others: Option<Vec<Option<Gold>>>,
@@ -140,32 +136,20 @@ impl<'a> Judge<'a> {
         other: Option<&dyn Grader>,
         truncated: Truncated,
     ) -> Result<Self, Refusal> {
-        let gold = |(index, example): (usize, &Example)| {
+        let gold = |example: &Example| {
             gold_of(grader, example).map_err(|reason| {
-                let (answer, row, id) = (&example.answer, index + 1, &example.id);
+                let Example { answer, row, id, .. } = example;
                 let unread = format!("the grader cannot read the gold answer `{answer}`");
-                Refusal::input(format!("{unread} (row {row}, id {id}): {reason}"))
-                    .hint("correct or remove the row")
+                Refusal::input(format!("{unread} (row {row}, id {id}): {reason}")).hint(
+                    "`hapo data check` names all such rows, --drop-bad -o OUT writes the others",
+                )
             })
         };
-        let golds = dataset.examples.iter().enumerate().map(gold).collect::<Result<_, _>>()?;
+        let golds = dataset.examples.iter().map(gold).collect::<Result<_, _>>()?;
         let others = other.map(|grader| {
             dataset.examples.iter().map(|example| gold_of(grader, example).ok()).collect()
         });
         Ok(Self { dataset, grader, golds, others, truncated })
-    }
-
-    /// Of problems whose completions are not graded.
-    pub(crate) fn without_golds(
-        dataset: &'a Dataset,
-        grader: &'a dyn Grader,
-        truncated: Truncated,
-    ) -> Self {
-        Self { dataset, grader, golds: Vec::new(), others: None, truncated }
-    }
-
-    pub fn dataset(&self) -> &'a Dataset {
-        self.dataset
     }
 
     /// The judgement on a completion of a problem; `None` where it was cut off and is not judged (D27).
@@ -188,7 +172,6 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Grades the completions of one problem and groups equal answers.
     pub fn grade(
         &self,
         problem: usize,

@@ -18,10 +18,8 @@ const COMPLETIONS: usize = 2;
 /// Longest completion in tokens where neither the caller nor a suite names one.
 const MAX_TOKENS: usize = 96;
 
-/// A named set of problems.
 #[derive(Clone, Debug)]
 pub struct ProblemSet {
-    /// Its name in tables and records.
     pub name: String,
     pub dataset: Dataset,
     /// k: completions of each problem.
@@ -55,7 +53,6 @@ pub struct SetChoice<'a> {
     pub problems: usize,
     /// The first of each file's problems alone.
     pub first: Option<usize>,
-    /// The split of `family:level`.
     pub split: Split,
     pub completions: Option<usize>,
     pub max_tokens: Option<usize>,
@@ -127,7 +124,6 @@ fn set_of(benchmark: &Benchmark, choice: SetChoice<'_>) -> Result<ProblemSet, Re
     })
 }
 
-/// Problems of one level of a family of the built-in task.
 fn level(name: &str, choice: SetChoice<'_>) -> Result<Dataset, Refusal> {
     let (family, level) = name
         .split_once(':')
@@ -155,7 +151,6 @@ pub struct Fingerprints {
     pub template: String,
 }
 
-/// How a problem is put to a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PromptForm {
     /// By a local model's template of this name.
@@ -171,7 +166,6 @@ pub enum PromptForm {
 }
 
 impl PromptForm {
-    /// Its name in records.
     pub fn name(&self) -> &str {
         match self {
             Self::Template(name) | Self::Instruction(name) => name,
@@ -198,7 +192,6 @@ impl PromptForm {
     }
 }
 
-/// How completions are sampled.
 #[derive(Clone, Debug)]
 pub struct Sampling {
     /// The model's folder, or its name at the server.
@@ -269,7 +262,6 @@ fn decimal(value: f64) -> f64 {
     (value as f32).to_string().parse().expect("the decimal of a number is a number")
 }
 
-/// How a local model samples.
 #[derive(Clone, Debug)]
 pub struct LocalSampling {
     /// `None` until the model is open.
@@ -281,7 +273,6 @@ pub struct LocalSampling {
     pub compute: Compute,
     /// Tokens that are drawn from; its `top_p` is that of [`Sampling`].
     pub truncation: Truncation,
-    /// Strings that end a completion.
     pub stop: Vec<String>,
 }
 
@@ -321,7 +312,6 @@ pub fn counterpart(grader: &Extracting<'static>) -> Option<Extracting<'static>> 
     Some(Extracting::new(other, grader.extraction()))
 }
 
-/// Which completions are wanted, and how they are sampled and graded.
 #[derive(Clone)]
 pub struct Plan {
     pub sets: Vec<ProblemSet>,
@@ -329,11 +319,9 @@ pub struct Plan {
     pub local: LocalSampling,
     /// k, where one was chosen for all sets.
     pub completions: Option<usize>,
-    /// The grader, and the text that it sees.
     pub grader: Extracting<'static>,
     /// Another one, whose verdicts an evaluation puts beside the grader's.
     pub other: Option<Extracting<'static>>,
-    /// Grading of completions that were cut off.
     pub truncated: Truncated,
 }
 

@@ -15,7 +15,6 @@ pub struct RawCompletion {
     pub failed: Option<String>,
     /// Why it ended: `stop`, `length` and others.
     pub finish_reason: Option<String>,
-    /// The name under which a server answered.
     pub served_by: Option<String>,
     pub prompt_tokens: Option<u64>,
     pub completion_tokens: Option<u64>,
@@ -23,6 +22,9 @@ pub struct RawCompletion {
     pub milliseconds: u64,
     /// When it ended, in seconds since 1970.
     pub at: u64,
+    /// The server was given up on.
+    #[serde(skip)]
+    pub(crate) given_up: bool,
     /// Of a local model, its tokens.
     #[serde(skip)]
     pub(crate) drawn: Option<(Rollout, Details)>,
@@ -38,7 +40,6 @@ impl RawCompletion {
         self.finish_reason.as_deref() != Some("length")
     }
 
-    /// A completion of a local model.
     pub(crate) fn local(text: String, tokens: usize, ended: bool) -> Self {
         let finish_reason = if ended { "stop" } else { "length" };
         Self {

@@ -29,7 +29,6 @@ pub struct Score {
     pub other: Option<Other>,
 }
 
-/// The other grader's view.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Other {
     /// avg@k by it.

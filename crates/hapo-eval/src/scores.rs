@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hapo_core::{Hint, Refusal, Remedy, RngStream};
+use hapo_core::{Refusal, RngStream};
 use hapo_data::Dataset;
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
 use hapo_verify::Grader;
@@ -19,7 +19,6 @@ use crate::plan::{Plan, ProblemSet};
 use crate::raw_completion::RawCompletion;
 use crate::score::{Score, score};
 
-/// The graded completions of an evaluation.
 pub struct Scores<'a> {
     sets: &'a [ProblemSet],
     /// Of each set, by the problem's index.
@@ -42,6 +41,8 @@ impl Summarise for Scores<'_> {
         settings: "settings",
         first_line: "the settings of an evaluation",
         line: "the completions of one problem",
+        if_other: "name a file that `hapo eval --out` wrote, or a new one for --out",
+        if_changed: "use the settings it was started with, or another output",
     };
     const STREAM: RngStream = RngStream::Evaluate;
     /// Leaving a completion out would change the score.
@@ -75,22 +76,12 @@ impl Summarise for Scores<'_> {
         settings
     }
 
-    /// No option starts a file afresh that holds no record of an evaluation.
-    fn mended(refusal: Refusal) -> Refusal {
-        match refusal.how_to_mend() {
-            Some(Hint::Remedy(Remedy::OtherOutput | Remedy::StartFirst)) => {
-                refusal.hint("name a file that `hapo eval --out` wrote, or a new one for --out")
-            }
-            _ => refusal,
-        }
-    }
-
-    fn read(&mut self, judges: &[Judge<'_>], line: Line, _: Span) -> Result<(), Refusal> {
+    fn read(&mut self, _: &[Judge<'_>], line: Line, _: Span) -> Result<(), Refusal> {
         let Some(set) = self.sets.iter().position(|set| set.name == line.benchmark) else {
             return Ok(());
         };
         let (index, result) = (line.problem, &line.result);
-        let same = judges[set].dataset().examples.get(index).is_some_and(|example| {
+        let same = self.sets[set].dataset.examples.get(index).is_some_and(|example| {
             example.id == result.id
                 && example.answer == result.gold
                 && result.completions.len() == self.sets[set].completions
@@ -98,7 +89,7 @@ impl Summarise for Scores<'_> {
         if !same {
             let other = format!("answers to other problems of {}", line.benchmark);
             return Err(Refusal::input(format!("{other}: number {index} is {}", result.id))
-                .hint(Remedy::SameData));
+                .hint("use the data it was begun with, or another output"));
         }
         self.results[set].insert(index, line.result);
         Ok(())
@@ -126,13 +117,13 @@ impl Summarise for Scores<'_> {
 
     fn add(
         &mut self,
-        judge: &Judge<'_>,
+        judges: &[Judge<'_>],
         journal: Option<&mut Journal>,
         piece: Piece,
         completions: Vec<RawCompletion>,
     ) -> Result<(Progress, Option<Piece>), Refusal> {
         let Piece { set, problem, .. } = piece;
-        let result = judge.grade(problem, completions)?;
+        let result = judges[set].grade(problem, completions)?;
         let line = Line { benchmark: self.sets[set].name.clone(), problem, result };
         if let Some(journal) = journal {
             journal.append(&line)?;
@@ -154,7 +145,6 @@ impl<'a> Completions<'a, Scores<'a>> {
         self.summary.results.into_iter().map(|set| set.into_values().collect()).collect()
     }
 
-    /// The scores of the sets that have results.
     pub fn scores(self) -> Vec<Score> {
         let plan = self.plan;
         let sets = plan.sets.iter().zip(self.results());
@@ -164,7 +154,6 @@ impl<'a> Completions<'a, Scores<'a>> {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recorded {
-    /// The settings it was begun with.
     pub settings: Value,
     /// The benchmarks in the order in which they were begun, each with its results by the problem's index.
     pub benchmarks: Vec<(String, BTreeMap<usize, ProblemResult>)>,
@@ -182,7 +171,7 @@ impl Recorded {
             benchmarks[index].1.insert(line.problem, line.result);
             Ok(())
         });
-        Ok(Self { settings: settings.map_err(Scores::mended)?, benchmarks })
+        Ok(Self { settings: settings?, benchmarks })
     }
 
     pub fn benchmark(&self, name: &str) -> Option<&BTreeMap<usize, ProblemResult>> {
@@ -253,7 +242,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let refusal = refused(&plan, &path);
             assert!(refusal.to_string().contains("expected the settings of an evaluation"));
-            assert!(matches!(refusal.how_to_mend(), Some(Hint::Text(_))), "{text}");
+            assert_eq!(refusal.how_to_mend(), Some(Scores::FORMAT.if_other), "{text}");
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
     }

@@ -13,7 +13,6 @@ pub struct Estimate {
     pub high: f64,
 }
 
-/// Resamples behind every interval.
 pub(crate) const RESAMPLES: u64 = 2000;
 
 /// Mean of the shares of correct completions, one per problem, with its interval over problems: the percentile bootstrap.

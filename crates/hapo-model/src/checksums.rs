@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hapo_core::{Refusal, Remedy, if_there};
+use hapo_core::{Refusal, if_there};
 
 /// SHA-256 of the files of a folder by their names, of the bytes as they were handed to the disk.
 pub type Checksums = BTreeMap<String, String>;
@@ -39,5 +39,5 @@ pub(crate) fn broken(file: &Path, problem: &str) -> Refusal {
 /// The refusal of a checkpoint that is incomplete, altered or of another run.
 pub fn broken_checkpoint(folder: &Path, problem: &str) -> Refusal {
     let problem = format!("checkpoint {}: {problem}", folder.display());
-    Refusal::input(problem).hint(Remedy::RestoreCheckpoint)
+    Refusal::input(problem).hint("restore the folder from a copy, or choose another --run-dir")
 }

@@ -128,7 +128,7 @@ pub(crate) fn several(mut refused: Vec<Refusal>) -> Option<Refusal> {
     let each: Vec<String> = refused.iter().map(ToString::to_string).collect();
     let (n, each) = (refused.len(), each.join("; "));
     let whole = Refusal::input(format!("{n} fields ask for another decoder: {each}"));
-    let hint = refused.iter().find_map(Refusal::how_to_mend).cloned();
+    let hint = refused.iter().find_map(Refusal::how_to_mend).map(str::to_owned);
     Some(match hint {
         Some(hint) => whole.hint(hint),
         None => whole,

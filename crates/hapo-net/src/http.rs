@@ -86,10 +86,8 @@ pub enum Failure<E> {
     Never(E),
 }
 
-/// How often something is attempted.
 #[derive(Clone, Copy, Debug)]
 pub struct Retries {
-    /// Attempts in all.
     pub attempts: u32,
     /// The wait after the first failure, where the server asks for none; each next one is twice as long.
     pub first_wait: Duration,

@@ -26,13 +26,11 @@ use hapo_train::{
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
-use crate::arguments::{value_error, within, word};
-use crate::engine_error::raised;
+use crate::arguments::{raised, value_error, within, word};
 use crate::groups::{Group, arrays, getters};
 use crate::method::Method;
 use crate::python_method::{RawSpan, credit_of};
 
-/// As a recipe's.
 const MOST_TOKENS: usize = 1 << 20;
 const TEMPERATURES: RangeInclusive<f32> = 1e-3..=1e3;
 
@@ -59,7 +57,6 @@ pub(crate) struct Rollout {
     text: String,
 }
 
-/// How a response is sampled.
 #[derive(FromPyObject)]
 pub(crate) struct Sampling {
     n: usize,
@@ -83,7 +80,6 @@ pub(crate) struct LossSettings {
     temperature: f32,
 }
 
-/// One update of `AdamW`.
 #[derive(FromPyObject)]
 pub(crate) struct UpdateSettings {
     lr: f64,

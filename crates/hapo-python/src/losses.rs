@@ -139,7 +139,6 @@ pub(crate) fn divisor(
     Ok(kind.of(max_response).divisor(lengths))
 }
 
-/// A padded batch: log-probabilities with a mask.
 struct Rows<'py> {
     log_probs: PyReadonlyArray<'py, f32, Ix2>,
     mask: PyReadonlyArray<'py, bool, Ix2>,
@@ -170,7 +169,6 @@ impl<'py> Rows<'py> {
         self.log_probs.shape()
     }
 
-    /// One number for each row.
     fn factors(
         &self,
         name: &str,
@@ -202,7 +200,6 @@ struct RowsView<'a> {
 }
 
 impl<'a> RowsView<'a> {
-    /// The masked numbers of a row.
     fn masked(&self, row: usize, of: &'a [f32]) -> impl Iterator<Item = f32> {
         let at = row * self.width..(row + 1) * self.width;
         of[at.clone()].iter().zip(&self.mask[at]).filter(|it| *it.1).map(|it| *it.0)

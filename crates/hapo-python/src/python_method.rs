@@ -25,12 +25,10 @@ thread_local! {
     static INTERRUPTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The last exception of a method on this thread.
 pub(crate) fn take_cause() -> Option<PyErr> {
     CAUSE.take()
 }
 
-/// True if Ctrl-C met a method on this thread since the last call.
 pub(crate) fn take_interrupt() -> bool {
     INTERRUPTED.take()
 }
@@ -87,7 +85,6 @@ pub(crate) fn register_method(name: &str, factory: Py<PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// Builds a method by calling its factory.
 pub(crate) fn builder(factory: Py<PyAny>) -> Arc<BuildMethod> {
     let build = move |name: &'static str, own: &toml::Table| {
         Python::attach(|py| {
@@ -104,10 +101,21 @@ pub(crate) fn builder(factory: Py<PyAny>) -> Arc<BuildMethod> {
     Arc::new(build)
 }
 
-/// The method of the built-in ones' kind.
 fn method_of(name: &'static str, built: Built) -> PyResult<Method> {
     let (grows, mixes, remembers) = built.hooks;
-    let (plan, needs) = (plan_of(&built)?, needs_of(&built));
+    let plan = plan_of(&built)?;
+    let NeedsOfPython { parts, prefixes, hints, reference, memory, traces, entropies } =
+        built.needs;
+    let needs = Needs {
+        parts,
+        prefixes,
+        hints,
+        reference,
+        memory,
+        traces,
+        scores_members: entropies,
+        ..Needs::ROLLOUTS
+    };
     let method = Arc::new(PythonMethod {
         name,
         object: built.object,
@@ -159,21 +167,6 @@ fn plan_of(built: &Built) -> PyResult<Plan> {
     Ok(Plan { gate, slot, can_be_gated: *can_be_gated, teacher_apart: *teacher_apart })
 }
 
-fn needs_of(built: &Built) -> Needs {
-    let NeedsOfPython { parts, prefixes, hints, reference, memory, traces, entropies } =
-        built.needs;
-    Needs {
-        parts,
-        prefixes,
-        hints,
-        reference,
-        memory,
-        traces,
-        scores_members: entropies,
-        ..Needs::ROLLOUTS
-    }
-}
-
 impl PythonMethod {
     fn failed(&self) -> MutexGuard<'_, Option<String>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
@@ -210,7 +203,6 @@ impl PythonMethod {
     }
 }
 
-/// Names a group in messages.
 fn group_at(prompt: PromptId, step: Step) -> String {
     format!("group of prompt {}, step {}", prompt.0, step.0)
 }

@@ -10,7 +10,6 @@ use pyo3::prelude::*;
 
 use crate::arguments::value_error;
 
-/// Name, numbers.
 type Column<'py> = (String, Bound<'py, PyArray1<f64>>);
 
 /// The columns of `metrics.jsonl`, and what is wrong with the file.

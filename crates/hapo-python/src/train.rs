@@ -1,5 +1,7 @@
-//! Runs of recipes inside a Python process.
+//! The command `hapo`, and runs of recipes inside a Python process.
 
+use std::ffi::OsString;
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,10 +19,20 @@ use hapo_train::{
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
-use crate::engine_error::raised;
+use crate::arguments::raised;
 use crate::python_method::{builder, take_cause, take_interrupt};
 
-/// The arguments of `hapo.train`.
+/// Runs the command with these arguments, the program's name first, and gives its exit code.
+#[pyfunction]
+pub(crate) fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| {
+        let code = hapo_cli::run(arguments);
+        // A program of Rust's does so when it ends; a reader that is gone has seen what it wanted.
+        let _ = std::io::stdout().flush();
+        code
+    })
+}
+
 #[derive(FromPyObject)]
 pub(crate) struct Request {
     /// The file, folder or `builtin:NAME`; none for a recipe of keys.
@@ -185,7 +197,6 @@ static READING: Mutex<()> = Mutex::new(());
 #[derive(Debug)]
 pub(crate) struct Link {
     observer: Py<PyAny>,
-    /// The number of Ctrl-C.
     interrupts: AtomicUsize,
     /// `on_step` has asked for the end.
     stop: AtomicBool,
@@ -279,7 +290,6 @@ impl Observer for PythonObserver {
     }
 }
 
-/// A reward function of Python's.
 #[derive(Debug)]
 struct Reward {
     function: Py<PyAny>,

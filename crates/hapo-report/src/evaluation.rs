@@ -12,9 +12,7 @@ use serde_json::Value;
 
 use crate::folder::Run;
 
-/// Largest file that is read, in bytes.
 const MAX_BYTES: u64 = 4 << 20;
-/// Most rows of a table that are shown.
 const MAX_ROWS: usize = 500;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -27,12 +25,7 @@ pub(crate) struct Table {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Cell {
-    /// A mean and its interval.
-    Estimate {
-        mean: f64,
-        low: f64,
-        high: f64,
-    },
+    Estimate { mean: f64, low: f64, high: f64 },
     Number(f64),
     Text(String),
 }

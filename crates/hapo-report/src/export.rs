@@ -8,49 +8,42 @@ use serde_json::{Map, Value, json};
 
 use crate::folder::{self, Run, State};
 
-#[derive(Clone, Debug)]
-pub struct LoggedRun {
-    run: Run,
-}
-
 /// The runs in `folders`, as far as they are logged; each is a run or holds runs below it.
-pub fn logged_runs(folders: &[PathBuf]) -> Result<Vec<LoggedRun>, Refusal> {
-    let runs = folder::read_all(&folder::find(folders)?);
-    Ok(runs.into_iter().map(|run| LoggedRun { run }).collect())
+pub fn logged_runs(folders: &[PathBuf]) -> Result<Vec<Run>, Refusal> {
+    Ok(folder::read_all(&folder::find(folders)?))
 }
 
-impl LoggedRun {
+impl Run {
     /// The folder's name, with as much of its path as tells it from the others.
     pub fn name(&self) -> &str {
-        &self.run.name
+        &self.name
     }
 
     /// Its folder, without the links that lead there: its name changes when other runs appear, this does not.
     pub fn folder(&self) -> PathBuf {
-        folder::canonical(&self.run.path)
+        folder::canonical(&self.path)
     }
 
-    /// Its files that cannot be read, each with the reason.
     pub fn unreadable(&self) -> &[String] {
-        &self.run.unreadable
+        &self.unreadable
     }
 
     /// True while a process trains in the folder.
     pub fn is_running(&self) -> bool {
-        self.run.state == State::Running
+        self.state == State::Running
     }
 
     /// A tracker's settings of a run: the resolved recipe, key by key, and the build.
     pub fn settings(&self) -> Value {
         let mut settings: Map<String, Value> =
-            self.run.recipe.iter().map(|(key, toml)| (key.clone(), value_of(toml))).collect();
-        settings.insert("build".to_owned(), json!(self.run.build));
+            self.recipe.iter().map(|(key, toml)| (key.clone(), value_of(toml))).collect();
+        settings.insert("build".to_owned(), json!(self.build));
         Value::Object(settings)
     }
 
     /// The steps after `last` and their finite numbers.
     pub fn steps_after(&self, last: u64) -> Vec<(u64, Map<String, Value>)> {
-        let columns = &self.run.columns;
+        let columns = &self.columns;
         let rows = columns.steps().iter().enumerate();
         rows.filter(|(_, step)| **step > last as f64)
             .map(|(row, step)| (*step as u64, numbers_of(columns, row)))
@@ -68,7 +61,6 @@ fn numbers_of(columns: &Columns, row: usize) -> Map<String, Value> {
         .collect()
 }
 
-/// A TOML value as JSON.
 fn value_of(toml: &str) -> Value {
     serde_json::to_value(recipe_value(toml)).unwrap_or_else(|_| json!(toml))
 }
@@ -77,9 +69,9 @@ fn value_of(toml: &str) -> Value {
 ///
 /// # Panics
 /// Never: the table is written to memory.
-pub fn csv(runs: &[LoggedRun]) -> String {
+pub fn csv(runs: &[Run]) -> String {
     let mut names: Vec<&str> = Vec::new();
-    for name in runs.iter().flat_map(|it| it.run.columns.names()).filter(|it| *it != "step") {
+    for name in runs.iter().flat_map(|it| it.columns.names()).filter(|it| *it != "step") {
         if !names.contains(&name.as_str()) {
             names.push(name);
         }
@@ -87,7 +79,7 @@ pub fn csv(runs: &[LoggedRun]) -> String {
     let mut table = csv::Writer::from_writer(Vec::new());
     let written = "a table in memory can be written";
     table.write_record(["run", "step"].iter().chain(&names)).expect(written);
-    for LoggedRun { run } in runs {
+    for run in runs {
         let columns: Vec<Option<&[f64]>> = names.iter().map(|it| run.columns.get(it)).collect();
         for (row, step) in run.columns.steps().iter().enumerate() {
             let numbers = columns.iter().map(|column| match column {

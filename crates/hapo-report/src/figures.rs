@@ -1,6 +1,5 @@
 //! The figures, one entry each, for the page and for papers alike.
 
-/// A chart over the steps of a run.
 #[derive(Debug)]
 pub(crate) struct Figure<'a> {
     /// Name of its file, and its anchor on the page.
@@ -15,14 +14,12 @@ pub(crate) struct Figure<'a> {
     pub(crate) phases: bool,
 }
 
-/// One metric of a figure.
 #[derive(Debug)]
 pub(crate) struct Line<'a> {
     pub(crate) metric: &'a str,
     pub(crate) label: &'a str,
 }
 
-/// How the vertical axis runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     /// From zero, or below where values are negative.

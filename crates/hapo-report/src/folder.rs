@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use hapo_core::{Refusal, Remedy, ScheduleTable, found_at, if_there};
+use hapo_core::{Refusal, ScheduleTable, found_at, if_there};
 use hapo_run::{
     Change, Columns, EarlyEnd, RunFolder, changes, entries, held_out_metric, is_locked,
     recipe_entries,
@@ -16,7 +16,7 @@ const DEPTH: usize = 2;
 
 /// The contents of a run folder. Missing or broken parts are listed in `notes`.
 #[derive(Clone, Debug)]
-pub(crate) struct Run {
+pub struct Run {
     /// How the page calls it: the folder's name.
     pub(crate) name: String,
     pub(crate) path: PathBuf,
@@ -40,7 +40,6 @@ pub(crate) struct Run {
     pub(crate) notes: Vec<String>,
 }
 
-/// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum State {
@@ -77,7 +76,6 @@ impl Run {
         start.map(|it| (0.0, it)).into_iter().chain(values)
     }
 
-    /// Its evaluations, each with its step.
     pub(crate) fn evaluations(&self) -> Vec<(f64, f64)> {
         self.points(held_out_metric(&self.columns)).collect()
     }
@@ -86,7 +84,6 @@ impl Run {
         changes(&self.columns, &self.start)
     }
 
-    /// The run's seed and its data's.
     fn seeds(&self) -> [Option<&String>; 2] {
         ["seed", "data.seed"].map(|key| self.recipe.get(key))
     }
@@ -108,7 +105,7 @@ pub(crate) fn find(folders: &[PathBuf]) -> Result<Vec<PathBuf>, Refusal> {
                 "{} holds no run: expected recipe.toml or metrics.jsonl in it, or in folders below it",
                 folder.display()
             );
-            return Err(Refusal::input(text).hint(Remedy::NameRun));
+            return Err(Refusal::input(text).hint("name the --run-dir of a `hapo train`, or a folder of such folders; `hapo quickstart` makes three in minutes"));
         }
     }
     // A link to a run is no other run.

@@ -5,7 +5,6 @@ use hapo_run::{Change, nothing_learned};
 use crate::evaluation::{Cell, Table};
 use crate::folder::Run;
 
-/// Most models or runs that the sentence names.
 const NAMED: usize = 6;
 
 /// The result of the runs: success on held-out problems where they were evaluated, else the reward; and when the teacher
@@ -38,7 +37,6 @@ pub(crate) fn headline(runs: &[Run], tables: &[Table]) -> String {
     sentences.join(" ")
 }
 
-/// How one run went from its first to its last steps.
 fn change(run: &Run) -> Option<String> {
     if let Some(why) = nothing_learned(&run.columns) {
         return Some(format!("Nothing was learned: {why}."));
@@ -89,7 +87,6 @@ fn ranked(mut all: Vec<(String, f64)>, text: fn(f64) -> String) -> String {
     parts.join(", ")
 }
 
-/// A reward as people write it.
 fn plain(reward: f64) -> String {
     format!("{reward:.3}")
 }

@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 use hapo_core::Refusal;
 use hapo_run::write_atomically;
 
-pub use export::{LoggedRun, csv, logged_runs};
+pub use export::{csv, logged_runs};
+pub use folder::Run;
 pub use overview::{RunLine, overview};
 pub use summary::seeks_answers;
 

@@ -1,21 +1,20 @@
 //! Many runs, a line each.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use hapo_core::Refusal;
 use hapo_run::RunFolder;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use crate::folder::{self, Run, State};
-use crate::summary::ends;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunLine {
     /// As much of its path as tells it from the others.
     pub name: String,
-    #[serde(serialize_with = "as_text")]
-    pub path: PathBuf,
+    /// As text: a path that is no UTF-8 has no JSON.
+    pub path: String,
     pub method: Option<String>,
     pub steps: u64,
     pub planned: Option<u64>,
@@ -48,10 +47,10 @@ fn line(run: &Run) -> RunLine {
     // On EIO the age is not told; what cannot be read is named beside the line.
     let written = std::fs::metadata(RunFolder(&run.path).metrics()).and_then(|it| it.modified());
     let age = written.ok().and_then(|it| SystemTime::now().duration_since(it).ok());
-    let (tenth, looks) = (run.columns.rows().div_ceil(10), run.evaluations());
+    let looks = run.evaluations();
     RunLine {
         name: run.name.clone(),
-        path: run.path.clone(),
+        path: run.path.display().to_string(),
         method: run.text("method").map(str::to_owned),
         steps: run.columns.steps().last().map_or(0, |it| *it as u64),
         planned: run.planned(),
@@ -60,14 +59,9 @@ fn line(run: &Run) -> RunLine {
             State::Running => "running",
             State::Unfinished => "unfinished",
         },
-        reward: ends(run, "reward/policy_only", tenth),
+        reward: run.columns.ends("reward/policy_only").map(|it| it.0),
         evaluation: looks.first().zip(looks.last()).map(|(first, last)| [first.1, last.1]),
         seconds_ago: age.map(|it| it.as_secs()),
         unreadable: run.unreadable.clone(),
     }
-}
-
-/// A path that is no UTF-8 has no JSON of its own.
-fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&path.display())
 }

@@ -57,24 +57,13 @@ fn steps(run: &Run) -> String {
     }
 }
 
-/// Means of the first and the last tenth.
 fn change(run: &Run, name: &str, what: &str) -> Option<String> {
-    let n = run.columns.get(name)?.len().div_ceil(10);
-    let [first, last] = ends(run, name, n)?;
-    let over = if n == 1 {
-        "first and last step".to_owned()
-    } else {
-        format!("means of the first and last {n} steps")
+    let ([first, last], n) = run.columns.ends(name)?;
+    let over = match n {
+        1 => "first and last step".to_owned(),
+        n => format!("means of the first and last {n} steps"),
     };
     Some(format!("{} → {} ({what}; {over})", short(first), short(last)))
-}
-
-/// Means of the first and the last `n` values that are numbers.
-pub(crate) fn ends(run: &Run, name: &str, n: usize) -> Option<[f64; 2]> {
-    let finite: Vec<f64> =
-        run.columns.get(name)?.iter().copied().filter(|it| it.is_finite()).collect();
-    let n = n.clamp(1, finite.len().max(1));
-    Some([mean(finite.get(..n)?)?, mean(&finite[finite.len() - n..])?])
 }
 
 /// How the responses of the last tenth of the steps end, and the key to change where that keeps the reward flat.
@@ -109,17 +98,11 @@ fn by_set(run: &Run) -> Option<String> {
     let prefix = metric_of_set("eval/avg@k", "");
     let of_set = |name: &str| {
         let set = name.strip_prefix(&prefix)?;
-        let mut made = run.columns.get(name)?.iter().copied().filter(|it| it.is_finite());
-        let first = made.next()?;
-        Some(format!("{set} {} → {}", short(first), short(made.next_back().unwrap_or(first))))
+        let made = run.columns.finite(name);
+        Some(format!("{set} {} → {}", short(*made.first()?), short(*made.last()?)))
     };
     let sets: Vec<String> = run.columns.names().iter().filter_map(|it| of_set(it)).collect();
     (!sets.is_empty()).then(|| sets.join("; "))
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    let finite: Vec<f64> = values.iter().copied().filter(|it| it.is_finite()).collect();
-    (!finite.is_empty()).then(|| finite.iter().sum::<f64>() / finite.len() as f64)
 }
 
 /// Three significant digits.
@@ -181,19 +164,15 @@ fn last_opened(run: &Run) -> Option<String> {
 }
 
 fn time(run: &Run) -> Option<String> {
-    let steps = run.columns.get("time/step")?;
-    let mean = mean(steps)?;
-    let sum = |values: &[f64]| -> f64 { values.iter().copied().filter(|it| it.is_finite()).sum() };
-    let total = sum(steps);
-    let shares = TIME_PARTS.iter().filter_map(|(metric, label)| {
-        Some(format!(", {label} {:.0} %", 100.0 * sum(run.columns.get(metric)?) / total))
-    });
-    Some(format!(
-        "{} in all, {} a step{}",
-        duration(total),
-        duration(mean),
-        shares.collect::<String>()
-    ))
+    let sum = |name: &str| run.columns.finite(name).iter().sum::<f64>();
+    let (total, n) = (sum("time/step"), run.columns.finite("time/step").len());
+    let shares = TIME_PARTS.iter().filter(|it| run.columns.get(it.0).is_some());
+    let shares =
+        shares.map(|(metric, label)| format!(", {label} {:.0} %", 100.0 * sum(metric) / total));
+    (n > 0).then(|| {
+        let each = duration(total / n as f64);
+        format!("{} in all, {each} a step{}", duration(total), shares.collect::<String>())
+    })
 }
 
 #[cfg(test)]

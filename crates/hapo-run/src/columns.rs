@@ -58,6 +58,25 @@ impl Columns {
         }
     }
 
+    pub fn finite(&self, name: &str) -> Vec<f64> {
+        let values = self.get(name).unwrap_or_default().iter().copied();
+        values.filter(|it| it.is_finite()).collect()
+    }
+
+    /// Means of the first and the last tenth of a column's numbers, and how many each is of.
+    pub fn ends(&self, name: &str) -> Option<([f64; 2], usize)> {
+        let all = self.finite(name);
+        let n = self.rows.div_ceil(10).clamp(1, all.len().max(1));
+        let mean = |part: &[f64]| part.iter().sum::<f64>() / n as f64;
+        Some(([mean(all.get(..n)?), mean(&all[all.len() - n..])], n))
+    }
+
+    /// Leaves out the steps behind `last`.
+    pub fn end_at(&mut self, last: u64) {
+        let kept = self.steps().partition_point(|it| *it <= last as f64);
+        self.truncate(kept);
+    }
+
     /// Mean of the last tenth of a column's steps; `None` where they have no number.
     pub fn last_tenth(&self, name: &str) -> Option<f64> {
         let values = self.get(name)?;
@@ -179,7 +198,6 @@ impl Columns {
     }
 }
 
-/// The numbers of a line and the step they are of.
 fn step_of(line: &[u8]) -> Option<(f64, Map<String, Value>)> {
     let Value::Object(line) = serde_json::from_slice(line).ok()? else {
         return None;

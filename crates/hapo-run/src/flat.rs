@@ -5,9 +5,7 @@ use crate::columns::Columns;
 /// Properties of responses and groups, as shares from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ResponseShares {
-    /// Responses cut at the limit.
     pub truncated: f64,
-    /// Responses with an answer in a closed box.
     pub boxed: f64,
     /// Responses without one that announce an answer.
     pub announced: f64,
@@ -15,13 +13,11 @@ pub struct ResponseShares {
     pub read: f64,
     /// Groups that cannot move the weights: their rewards are equal.
     pub without_signal: f64,
-    /// Groups of successes alone.
     pub all_solved: f64,
     /// Prompts with an admissible teacher; `None` where no teacher is to enter, or where nothing is known of it.
     pub with_teacher: Option<f64>,
     /// The grader looks for a boxed or announced answer.
     pub seeks_answers: bool,
-    /// Solutions of the data fit into the limit.
     pub solutions_fit: bool,
     pub limit: usize,
 }
@@ -107,7 +103,6 @@ impl ResponseShares {
         Some(("cut-off", text))
     }
 
-    /// Why answers do not count.
     fn unread(&self) -> Option<(&'static str, String)> {
         let answered = self.boxed + self.announced;
         // Cut responses explain missing answers, unless many end and have none either.

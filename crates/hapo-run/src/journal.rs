@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hapo_core::{Refusal, Remedy, excerpt, expected};
+use hapo_core::{Refusal, excerpt, expected};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -30,7 +30,12 @@ pub struct JournalFormat {
     pub first_line: &'static str,
     /// A later line's name in messages.
     pub line: &'static str,
+    /// What to do about a file that is no such journal.
+    pub if_other: &'static str,
+    /// What to do about a journal of other settings.
+    pub if_changed: &'static str,
 }
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Resumes a journal of the same settings, or starts one.
@@ -41,7 +46,6 @@ pub enum OpenMode {
     Fresh,
 }
 
-/// Where a line is in its journal.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     start: u64,
@@ -59,6 +63,8 @@ pub struct Journal {
     flushed: Instant,
 }
 
+const NOT_BEGUN: &str = "leave out --resume to start it";
+
 impl Journal {
     /// Opens and locks the journal at `path` and hands every complete line after the first to `each`, which returns a
     /// reason to refuse one. An unreadable line is skipped: the others hold the paid work.
@@ -75,7 +81,9 @@ impl Journal {
             .append(true)
             .open(path)
             .map_err(|source| match source.kind() {
-                std::io::ErrorKind::NotFound if mode == OpenMode::Resume => nothing_to_resume(path),
+                std::io::ErrorKind::NotFound if mode == OpenMode::Resume => {
+                    nothing_to_resume(path, NOT_BEGUN)
+                }
                 _ => Refusal::io("open", path)(source),
             })?;
         lock(&file, path, Duration::ZERO)?;
@@ -88,12 +96,12 @@ impl Journal {
             } else {
                 let (path, differences) = (path.display(), differences(recorded, settings));
                 let problem = format!("{path} was started with other settings: {differences}");
-                Err(Refusal::input(problem).hint(Remedy::SameSettings))
+                Err(Refusal::input(problem).hint(format.if_changed))
             }
         };
         let Found { end, damaged_lines } = read(&file, path, format, same, each)?;
         if end == 0 && mode == OpenMode::Resume {
-            return Err(nothing_to_resume(path));
+            return Err(nothing_to_resume(path, NOT_BEGUN));
         }
         file.set_len(end).map_err(Refusal::io("write", path))?;
         let mut journal = Self {
@@ -126,7 +134,7 @@ impl Journal {
             Ok(())
         };
         read(&file, path, format, keep, each)?;
-        settings.ok_or_else(|| nothing_to_resume(path))
+        settings.ok_or_else(|| nothing_to_resume(path, format.if_other))
     }
 
     pub fn path(&self) -> &Path {
@@ -183,7 +191,7 @@ fn read<L: DeserializeOwned>(
 ) -> Result<Found, Refusal> {
     let malformed = |line: usize, what: &str, got: String| {
         let place = format!("{}:{line}", path.display());
-        expected(what).got(got).about(place).hint(Remedy::OtherOutput)
+        expected(what).got(got).about(place).hint(format.if_other)
     };
     let mut reader = BufReader::new(file);
     let mut accept = Some(accept);
@@ -216,9 +224,9 @@ fn read<L: DeserializeOwned>(
     }
 }
 
-fn nothing_to_resume(path: &Path) -> Refusal {
+fn nothing_to_resume(path: &Path, hint: &'static str) -> Refusal {
     let problem = format!("nothing to resume: {} does not exist or is empty", path.display());
-    Refusal::input(problem).hint(Remedy::StartFirst)
+    Refusal::input(problem).hint(hint)
 }
 
 fn settings_of(first_line: &[u8], format: &JournalFormat) -> Option<Value> {
@@ -264,6 +272,8 @@ mod tests {
         settings: "asked",
         first_line: "the settings of a test",
         line: "one number",
+        if_other: "another",
+        if_changed: "the same",
     };
 
     fn open(path: &Path, settings: &Value, mode: OpenMode) -> Result<(Journal, Vec<u32>), Refusal> {

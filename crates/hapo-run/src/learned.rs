@@ -7,8 +7,8 @@ use crate::columns::Columns;
 /// Why a run that samples has learned nothing; `None` where its answers became better or worse, and for imitation.
 pub fn nothing_learned(metrics: &Columns) -> Option<&'static str> {
     let is_flat = |values: &[f64]| values.windows(2).all(|pair| pair[0] == pair[1]);
-    let looks = [SUCCESS, HELD_OUT_REWARD].map(|name| finite(metrics, name));
-    let rewards = finite(metrics, REWARD);
+    let looks = [SUCCESS, HELD_OUT_REWARD].map(|name| metrics.finite(name));
+    let rewards = metrics.finite(REWARD);
     if rewards.is_empty() {
         return None;
     }
@@ -18,7 +18,7 @@ pub fn nothing_learned(metrics: &Columns) -> Option<&'static str> {
         let is_lost = !looks[0].is_empty() && at_end.all(|it| *it == 0.0);
         return is_lost.then_some("at the end no answer is correct");
     }
-    let solved = finite(metrics, "verify/correct").iter().sum::<f64>();
+    let solved = metrics.finite("verify/correct").iter().sum::<f64>();
     if solved == 0.0 && looks[0].iter().all(|it| *it == 0.0) {
         return Some("no answer was ever correct");
     }
@@ -29,14 +29,9 @@ const REWARD: &str = "reward/policy_only";
 const SUCCESS: &str = "eval/avg@k";
 const HELD_OUT_REWARD: &str = "eval/reward";
 
-fn finite(metrics: &Columns, name: &str) -> Vec<f64> {
-    let column = metrics.get(name).unwrap_or_default().iter().copied();
-    column.filter(|value| value.is_finite()).collect()
-}
-
 /// The metric of an evaluation that is shown: the mean reward where it is no share of correct answers.
 pub fn held_out_metric(metrics: &Columns) -> &'static str {
-    let [rewards, shares] = [HELD_OUT_REWARD, SUCCESS].map(|name| finite(metrics, name));
+    let [rewards, shares] = [HELD_OUT_REWARD, SUCCESS].map(|name| metrics.finite(name));
     // Other trainers log no shares.
     if shares.is_empty() && !rewards.is_empty()
         || rewards.iter().zip(&shares).any(|it| it.0 != it.1)
@@ -78,17 +73,14 @@ impl Change {
 
 /// The reward of the policy alone, or the loss of imitation; and the evaluations, after that of the start.
 pub fn changes(metrics: &Columns, start: &BTreeMap<String, f64>) -> Vec<Change> {
-    let trained = [("reward", REWARD), ("loss", "loss")].into_iter();
-    let trained = trained.map(|(name, metric)| (name, finite(metrics, metric)));
-    let of_steps = trained.filter(|it| !it.1.is_empty()).take(1).map(|(name, all)| {
-        let steps = metrics.rows().div_ceil(10).clamp(1, all.len());
-        let mean = |part: &[f64]| part.iter().sum::<f64>() / steps as f64;
-        let [first, last] = [&all[..steps], &all[all.len() - steps..]].map(mean);
-        Change { name, first, last: Some(last), steps, best: last }
+    let mut trained = [("reward", REWARD), ("loss", "loss")].into_iter();
+    let of_steps = trained.find_map(|(name, metric)| {
+        let ([first, last], steps) = metrics.ends(metric)?;
+        Some(Change { name, first, last: Some(last), steps, best: last })
     });
     let shown = held_out_metric(metrics);
     let name = if shown == SUCCESS { "held-out success" } else { "held-out reward" };
-    let looks = start.get(shown).copied().into_iter().chain(finite(metrics, shown));
+    let looks = start.get(shown).copied().into_iter().chain(metrics.finite(shown));
     let looks: Vec<f64> = looks.collect();
     let best = looks.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let of_looks = looks.first().map(|first| {

@@ -9,7 +9,7 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hapo_core::{Refusal, Remedy, found_at};
+use hapo_core::{Refusal, found_at};
 
 use crate::folder::RunFolder;
 
@@ -20,11 +20,12 @@ pub struct Busy(PathBuf);
 
 impl Busy {
     fn refusal(path: &Path) -> Refusal {
-        Refusal::machine("").source(Self(path.to_owned())).hint(Remedy::WaitForOutput)
+        Refusal::machine("")
+            .source(Self(path.to_owned()))
+            .hint("wait for it, or choose another output")
     }
 }
 
-/// The right to write into a run folder, held as long as this lives.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
@@ -32,7 +33,6 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a run folder, which exists.
     pub fn take(run: RunFolder<'_>) -> Result<Self, Refusal> {
         let path = run.lock();
         // A pipe would be waited for.

@@ -200,7 +200,6 @@ impl MetricsFile {
         Self::history_until(&self.path, u64::MAX)
     }
 
-    /// Steps whose lines the file holds.
     pub fn lines(&self) -> u64 {
         self.lines
     }
@@ -244,7 +243,6 @@ impl MetricsFile {
     }
 }
 
-/// The bytes of a file, none of one that is not there.
 fn contents(path: &Path) -> Result<Vec<u8>, Refusal> {
     if_there(path, std::fs::read(path)).map(Option::unwrap_or_default)
 }
@@ -254,7 +252,6 @@ fn opened(path: &Path) -> Result<File, Refusal> {
     opened.map_err(Refusal::io("open", path))
 }
 
-/// The step that a line is of; `None` for one that holds none.
 fn step_of(line: &[u8]) -> Option<u64> {
     let line: serde_json::Value = serde_json::from_slice(line).ok()?;
     line.get("step")?.as_u64()

@@ -21,15 +21,10 @@ pub struct Preflight {
     pub equal_rewards: f64,
     /// Mean reward, where one other than 0 and 1 occurred.
     pub mean_reward: Option<f64>,
-    /// The grader looks for a boxed or announced answer.
     pub seeks_answers: bool,
-    /// Responses with an answer that counts and can be read.
     pub format: f64,
-    /// Responses with an answer in a closed box.
     pub boxed: f64,
-    /// Responses without one that announce an answer.
     pub announced: f64,
-    /// Responses that end with an end token.
     pub ended: f64,
     pub truncated: f64,
     pub response_tokens: f64,
@@ -45,7 +40,6 @@ pub struct Preflight {
     /// Bytes that the process holds after one sampling and one gradient; 0 where the system does not
     /// say.
     pub resident_bytes: u64,
-    /// The method injects teacher trajectories.
     pub wants_teacher: bool,
 }
 
@@ -96,7 +90,6 @@ impl Preflight {
         lines
     }
 
-    /// Where the run cannot learn, or only by luck, and the key to change.
     pub fn warnings(&self) -> Vec<String> {
         let shares = ResponseShares {
             truncated: self.truncated,

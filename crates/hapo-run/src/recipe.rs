@@ -27,13 +27,11 @@ pub struct RecipeDifference {
 }
 
 impl RecipeDifference {
-    /// Both values, `absent` where there is none.
     pub fn values(&self) -> [&str; 2] {
         [&self.before, &self.now].map(|it| it.as_deref().unwrap_or("absent"))
     }
 }
 
-/// The keys whose values differ, in their order.
 pub fn recipe_differences(before: &str, now: &str) -> Vec<RecipeDifference> {
     let entries = |text: &str| {
         recipe_entries(text).unwrap_or_else(|it| {

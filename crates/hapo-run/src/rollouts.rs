@@ -12,10 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::write_atomically;
 
-/// Longest line of a file, in bytes.
 const LINE_BYTES: u64 = 256 << 20;
 
-/// Of compression: the fastest.
 const LEVEL: i32 = 1;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -103,12 +101,10 @@ fn is_zero(it: &usize) -> bool {
 #[derive(Debug, Default)]
 pub struct RolloutWriter {
     running: Option<JoinHandle<Result<(), Refusal>>>,
-    /// True once a file could not be written.
     pub has_lost: bool,
 }
 
 impl RolloutWriter {
-    /// Starts to write a file, once the one before is done.
     pub fn write(&mut self, path: PathBuf, lines: Vec<RolloutLine>) -> Result<(), Refusal> {
         self.wait()?;
         let place = path.clone();
@@ -127,7 +123,6 @@ impl RolloutWriter {
         Ok(())
     }
 
-    /// Waits until every file is on the disk.
     pub fn wait(&mut self) -> Result<(), Refusal> {
         let running = self.running.take();
         let done = running.map_or(Ok(()), |it| it.join().expect("writing a file does not panic"));

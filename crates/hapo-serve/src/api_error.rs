@@ -11,13 +11,11 @@ use serde_json::{Value, json};
 pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
-    /// The field to blame.
     pub(crate) param: Option<String>,
     pub(crate) code: Option<&'static str>,
 }
 
 impl ApiError {
-    /// The request is to blame.
     pub(crate) fn bad(param: &str, message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -48,7 +46,6 @@ impl ApiError {
     }
 }
 
-/// A value in a message, shortened.
 pub(crate) fn excerpt(value: &Value) -> String {
     hapo_core::excerpt(&value.to_string(), 80)
 }

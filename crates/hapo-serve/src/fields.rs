@@ -36,7 +36,6 @@ impl Endpoint {
     }
 }
 
-/// Fields of both kinds.
 const SAMPLING: &str = "n seed stop stop_token_ids ignore_eos skip_special_tokens add_special_tokens temperature top_p top_k min_p max_tokens stream stream_options logprobs";
 
 /// Fields that do not change an answer: labels, accounting, hints for a cache.
@@ -152,12 +151,10 @@ impl Fields {
         }
     }
 
-    /// True where a field says so.
     pub(crate) fn is_set(&self, name: &str) -> Result<bool, ApiError> {
         Ok(self.take(name, "true or false")?.unwrap_or(false))
     }
 
-    /// False where a field says so.
     pub(crate) fn is_on(&self, name: &str) -> Result<bool, ApiError> {
         Ok(self.take(name, "true or false")?.unwrap_or(true))
     }

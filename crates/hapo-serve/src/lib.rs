@@ -20,7 +20,6 @@ mod request;
 mod response;
 #[cfg(test)]
 mod tests;
-mod tokens;
 mod weights;
 mod worker;
 

@@ -1,10 +1,10 @@
-//! Requests for completions.
+//! Requests for completions, and for tokens and texts alone.
 
 use hapo_core::{PromptId, RngStream};
 use hapo_data::{Message, PromptTemplate, Rendering};
 use hapo_sampler::{Decoding, Request, RngKey, SpecialTokens, Truncation};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::Served;
 use crate::api_error::ApiError;
@@ -15,7 +15,6 @@ const MAX_PROMPTS: usize = 256;
 /// Most likely tokens listed with each token.
 const MAX_TOP: usize = 20;
 const MAX_STOPS: usize = 16;
-/// Longest of them, in bytes.
 const MAX_STOP_BYTES: usize = 1000;
 const MAX_STOP_TOKENS: usize = 256;
 /// Tokens and their alternatives that one answer may tell log-probabilities of.
@@ -27,11 +26,9 @@ const SHORT_TEXT: usize = 64 << 10;
 /// `max_tokens` of `OpenAI`'s completions where a request does not say.
 const COMPLETION_TOKENS: usize = 16;
 
-/// A request, checked, with its prompts as tokens.
 #[derive(Debug)]
 pub(crate) struct ParsedRequest {
     pub(crate) requests: Vec<Request>,
-    /// Completions of each prompt.
     pub(crate) n: usize,
     pub(crate) streams: bool,
     pub(crate) streams_usage: bool,
@@ -40,7 +37,6 @@ pub(crate) struct ParsedRequest {
     /// Return the tokens' ids, with the entropy in each place, and log-probabilities of the distribution that is sampled
     /// from instead of that at temperature 1.
     pub(crate) token_ids: bool,
-    /// The prompts' texts, if each comes before its completions.
     pub(crate) echo: Option<Vec<String>>,
 }
 
@@ -54,7 +50,6 @@ struct Key {
     prompt: u64,
 }
 
-/// A prompt as tokens, and as it was written.
 struct Prompt {
     tokens: Vec<u32>,
     /// `None` where it came as tokens.
@@ -172,7 +167,7 @@ fn bound(
 }
 
 /// The tokens of a text, behind those that the tokenizer puts in front where `with_special`, unless it is longer than the longest tokens of a context.
-pub(crate) fn tokens_of(
+fn tokens_of(
     param: &str,
     text: &str,
     with_special: bool,
@@ -308,7 +303,7 @@ fn decoding(fields: &Fields) -> Result<Decoding, ApiError> {
     })
 }
 
-pub(crate) fn chat_prompt(fields: &Fields, served: &Served) -> Result<Vec<u32>, ApiError> {
+fn chat_prompt(fields: &Fields, served: &Served) -> Result<Vec<u32>, ApiError> {
     let turns: Option<Vec<Value>> = fields.take("messages", "a list of messages")?;
     let turns = turns.ok_or_else(|| fields.refuse("messages", "a list of messages"))?;
     if turns.is_empty() {
@@ -420,4 +415,38 @@ fn text_prompts(fields: &Fields, served: &Served) -> Result<Vec<Prompt>, ApiErro
         PromptField::Tokens(tokens) => Ok(Prompt { tokens, text: None }),
     };
     prompts.into_iter().map(read).collect()
+}
+
+/// The tokens of a text, or of a conversation as a chat renders it.
+pub(crate) fn tokenize(body: &[u8], served: &Served) -> Result<Value, ApiError> {
+    let read = ["prompt messages chat_template_kwargs return_token_strs add_special_tokens"];
+    let fields = Fields::of_body(body, &served.settings, &read)?;
+    let tokens = match (fields.get("prompt"), fields.get("messages")) {
+        (Value::String(text), Value::Null) => {
+            tokens_of("prompt", text, fields.is_on("add_special_tokens")?, served)?
+        }
+        (Value::Null, messages) if !messages.is_null() => chat_prompt(&fields, served)?,
+        _ => return Err(fields.refuse("prompt", "a string, or messages in its place")),
+    };
+    let tokenizer = &served.chat_format.tokenizer;
+    let wants_strings = fields.is_set("return_token_strs")?;
+    let strings = || tokens.iter().map(|token| tokenizer.token(*token)).collect::<Vec<_>>();
+    Ok(json!({
+        "count": tokens.len(), "max_model_len": served.context(), "tokens": tokens,
+        "token_strs": wants_strings.then(strings),
+    }))
+}
+
+/// The text of tokens, special ones written out.
+pub(crate) fn detokenize(body: &[u8], served: &Served) -> Result<Value, ApiError> {
+    let fields = Fields::of_body(body, &served.settings, &["tokens"])?;
+    let expected = "a list of token ids";
+    let tokens: Option<Vec<u32>> = fields.take("tokens", expected)?;
+    let tokens = tokens.ok_or_else(|| fields.refuse("tokens", expected))?;
+    if tokens.len() > served.context() {
+        return Err(fields.refuse("tokens", &format!("at most {} token ids", served.context())));
+    }
+    let text = served.chat_format.tokenizer.decode(&tokens);
+    let text = text.map_err(|error| ApiError::bad("tokens", error.to_string()))?;
+    Ok(json!({ "prompt": text }))
 }

@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use crate::fields::Endpoint;
 
-/// Fields of every piece of one answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Envelope {
     pub(crate) endpoint: Endpoint,
@@ -16,7 +15,6 @@ pub(crate) struct Envelope {
     pub(crate) model: String,
 }
 
-/// Tokens read and written for one answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) prompt: usize,
@@ -102,7 +100,6 @@ impl Envelope {
         })
     }
 
-    /// The fields that a choice and its pieces share.
     fn fields(
         &self,
         index: usize,
@@ -118,7 +115,6 @@ impl Envelope {
     }
 }
 
-/// One completion while it grows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) text: String,

@@ -21,7 +21,6 @@ use tokio::sync::oneshot;
 use crate::Served;
 use crate::weights::{ServedModel, Wanted};
 
-/// Events that the worker sends while it serves a request.
 #[derive(Debug)]
 pub(crate) enum WorkerEvent {
     /// The version of the weights that everything else of the answer is made by.
@@ -42,7 +41,6 @@ pub(crate) enum WorkerEvent {
     Failed(String),
 }
 
-/// Requests that belong to one answer.
 pub(crate) struct Submission {
     /// Those without a token to generate are done when their prompts are scored.
     pub(crate) requests: Vec<Request>,
@@ -54,7 +52,6 @@ pub(crate) struct Submission {
     pub(crate) slot: Arc<OwnedSemaphorePermit>,
 }
 
-/// New weights, and who waits for them.
 struct Load {
     wanted: Wanted,
     reply: oneshot::Sender<Result<(), String>>,
@@ -208,7 +205,6 @@ impl Load {
     }
 }
 
-/// The weights of an engine, and what is served by them.
 struct Weights<'a, D: Device> {
     served: &'a Served,
     model: &'a Model<D>,
@@ -220,7 +216,6 @@ struct Jobs {
     /// Those with prompts to score, and how many of each are.
     scoring: VecDeque<(Submission, usize)>,
     by_request: BTreeMap<RequestId, Job>,
-    /// Completions that this engine finished.
     finished: usize,
 }
 

@@ -28,8 +28,8 @@ use anyhow::Result;
 use hapo_cli::ProgressObserver;
 use hapo_cli::failure::bad_input;
 use hapo_cli::outln;
-use hapo_cli::support::overrides::OverrideArgs;
-use hapo_cli::support::{arguments, hub, interrupt};
+use hapo_cli::support::arguments::{OverrideArgs, count};
+use hapo_cli::support::{hub, interrupt};
 use hapo_train::{Observer, ReadAs};
 
 use self::arm::Section;
@@ -65,13 +65,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "H")]
     hours: Option<f64>,
     /// Runs at a time; the threads are shared out among them
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = count(1 << 32))]
     jobs: usize,
     /// Folder of the runs and tables
     #[arg(long, default_value = "runs/family")]
     out: PathBuf,
     /// Held-out problems of each benchmark of the built-in task
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = count(1 << 32))]
     problems: usize,
     /// A pretrained model in place of the bases: a folder or a name of the hub
     #[arg(long)]
@@ -80,7 +80,7 @@ pub(crate) struct Args {
     #[arg(long)]
     data: Option<PathBuf>,
     /// Number of the file's last problems to hold out
-    #[arg(long, value_name = "N", default_value_t = 319)]
+    #[arg(long, value_name = "N", default_value_t = 319, value_parser = count(1 << 32))]
     held_out: usize,
     /// Steps of its runs, 4 or more; the gate closes for good after half of them
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(4..))]
@@ -146,10 +146,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
 
 impl Args {
     fn plan(&self, threads: usize) -> Result<StudyPlan> {
-        arguments::at_least_one(
-            &[("--problems", self.problems), ("--jobs", self.jobs)],
-            "ask for one",
-        )?;
         let real = self.real()?;
         let sections = sections(&self.only, real.is_some())?;
         require_arms(&self.arms, &sections)?;
@@ -179,7 +175,6 @@ impl Args {
             (None, None) => return Ok(None),
             _ => return Err(bad_input("expected --model and --data together", hint)),
         };
-        arguments::at_least_one(&[("--held-out", self.held_out)], hint)?;
         let model = hub::model_folder(model)?;
         let dataset = hapo_train::load_file(&hub::data_file(data)?, ReadAs::default())?;
         Ok(Some(Real::prepare(model, self.steps, dataset, self.held_out, &self.out)?))

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hapo_cli::failure::bad_input;
-use hapo_cli::support::arguments;
+use hapo_cli::support::arguments::count;
 use hapo_run::write_atomically;
 
 use crate::family::make::study;
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: Option<u64>,
     /// Runs at a time; the threads are shared out among them
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = count(1 << 32))]
     jobs: usize,
     /// Folder of the runs
     #[arg(long, default_value = "runs/paper")]
@@ -93,7 +93,6 @@ pub(crate) fn write_results(records: &Path, out: &Path) -> Result<()> {
 
 impl Args {
     fn plan(&self, threads: usize) -> Result<StudyPlan> {
-        arguments::at_least_one(&[("--jobs", self.jobs)], "ask for one")?;
         let known = || SECTIONS.iter().map(|it| it.name.as_str());
         if let Some(name) = self.only.iter().find(|name| known().all(|it| it != **name)) {
             let hint = format!("tables are {}", known().collect::<Vec<_>>().join(", "));

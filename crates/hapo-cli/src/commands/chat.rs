@@ -43,7 +43,8 @@ static ANSWERING: AtomicBool = AtomicBool::new(false);
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let decoding = args.sampling.decoding(Truncation::NONE)?;
+    let SamplingArgs { temperature, top_p, .. } = args.sampling;
+    let decoding = Decoding::at_temperature(temperature, Truncation { top_p, ..Truncation::NONE })?;
     let template = model::template(args.template.request(), args.model.named())?;
     model::tell_what_it_knows(&args.model.model);
     ctrlc::set_handler(|| {
@@ -81,7 +82,9 @@ fn talk<D: Device>(
     let mut lines = std::io::stdin().lock().lines();
     for turn in 0.. {
         if is_terminal {
-            eprint_prompt();
+            let mut out = std::io::stderr();
+            // A closed terminal ends the conversation at the next line.
+            let _ = write!(out, "> ").and_then(|()| out.flush());
         }
         let Some(line) = lines.next() else { break };
         let line = line.map_err(|it| {
@@ -101,13 +104,6 @@ fn talk<D: Device>(
     Ok(())
 }
 
-fn eprint_prompt() {
-    let mut out = std::io::stderr();
-    // A closed terminal ends the conversation at the next line.
-    let _ = write!(out, "> ").and_then(|()| out.flush());
-}
-
-/// A model that answers prompts.
 struct Answerer<'a, D: Device> {
     model: &'a Model<D>,
     chat_format: &'a ChatFormat,

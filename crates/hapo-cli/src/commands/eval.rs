@@ -2,28 +2,25 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Result;
 use hapo_core::{Truncated, found_at};
 use hapo_data::Dataset;
 use hapo_data::task::Split;
 use hapo_eval::{
-    Client, Completions, Estimate, Fingerprints, Layout, LocalModel, LocalSampling, Plan,
-    ProblemSets, Progress, PromptForm, Recorded, RetryPolicy, Sampling, Score, SetChoice, compare,
-    counterpart, gold_of, unsuited,
+    Client, Completions, Estimate, Judge, Layout, LocalModel, LocalSampling, Plan, ProblemSets,
+    Progress, PromptForm, Recorded, RetryPolicy, Sampling, Score, SetChoice, compare, counterpart,
+    unsuited,
 };
 use hapo_kernels::Device;
-use hapo_sampler::Truncation;
-use hapo_train::{ChosenTemplate, ReadAs};
-use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Grader};
+use hapo_train::ChosenTemplate;
+use hapo_verify::Grader;
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::admission::engine_format;
 use crate::support::arguments::{
-    ColumnsArg, ExtraArg, GRADERS, KvArgs, RewardArgs, count, decoding, default_extraction, one_of,
-    say_wait, wait_for,
+    ColumnsArg, GraderArgs, KvArgs, SamplingArgs, ServerArgs, count, one_of, wait_for,
 };
 use crate::support::device::{DeviceArg, tell_start};
 use crate::support::{hub, model};
@@ -32,6 +29,9 @@ use crate::support::{hub, model};
 /// several evaluations side by side.
 #[derive(clap::Args)]
 #[command(
+    mut_arg("temperature", |arg| arg.default_value("0.6")),
+    mut_arg("max_new_tokens", |arg| arg.help("Longest completion in tokens [default: the suite's own, else 96]")),
+    mut_arg("seed", |arg| arg.help("Seed of the draws and of the intervals")),
     before_help = "Examples: hapo eval --model builtin:base --suite mini6 --k 4\n          hapo eval --model ./run/best --suite math6 --data benchmarks/ --template qwen-boxed --out best.jsonl\n          hapo eval --compare GRPO=grpo.jsonl TRAPO=trapo.jsonl TRAPO-HAPO=hapo.jsonl"
 )]
 pub(crate) struct Args {
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(help_heading = "Problems", long)]
     data: Option<PathBuf>,
     /// Problems of each benchmark, the first of a file's [default: 200 of the built-in task, all of a file]
-    #[arg(help_heading = "Problems", long, value_name = "N")]
+    #[arg(help_heading = "Problems", long, value_name = "N", value_parser = count(u64::MAX))]
     problems: Option<usize>,
     /// Split of the built-in task for family:level; choose settings on `development`
     #[arg(help_heading = "Problems", long, default_value = "held-out", value_parser = one_of(SPLITS))]
@@ -61,21 +61,15 @@ pub(crate) struct Args {
     /// Completions of each problem [default: the benchmark's own, else 2]
     #[arg(help_heading = "Sampling", long, value_parser = count(65_536))]
     k: Option<usize>,
-    /// Sampling temperature; 0 takes the most likely token
-    #[arg(help_heading = "Sampling", long, default_value_t = 0.6)]
-    temperature: f32,
-    /// Nucleus mass
-    #[arg(help_heading = "Sampling", long, default_value_t = 1.0)]
-    top_p: f32,
-    /// Longest completion in tokens [default: the suite's own, else 96]
-    #[arg(help_heading = "Sampling", long)]
-    max_tokens: Option<usize>,
+    #[command(flatten, next_help_heading = "Sampling")]
+    sampling: SamplingArgs,
     /// Sequences decoded at once by a local model; scores do not depend on it
     #[arg(
         help_heading = "Sampling",
         long,
         value_name = "N",
         default_value_t = 256,
+        value_parser = count(u64::MAX),
         conflicts_with = "endpoint"
     )]
     max_sequences: usize,
@@ -83,6 +77,8 @@ pub(crate) struct Args {
     kv: KvArgs,
     #[command(flatten, next_help_heading = "Sampling")]
     template: model::TemplateArgs,
+    #[command(flatten, next_help_heading = "Server")]
+    server: ServerArgs,
     /// Text after a problem that is sent to a server
     #[arg(
         help_heading = "Server",
@@ -92,20 +88,11 @@ pub(crate) struct Args {
     instruction: String,
     #[command(flatten, next_help_heading = "Problems")]
     columns: ColumnsArg,
-    /// Grader of `hapo list graders`, `command:PROGRAM`, `python:FILE.py:FUNCTION` or a server's address
-    #[arg(help_heading = "Grading", long, default_value = DEFAULT_GRADER, hide_possible_values = true, value_parser = GRADERS)]
-    grader: String,
     #[command(flatten, next_help_heading = "Grading")]
-    reward: RewardArgs,
-    /// Where an answer is read: the last box, also an announced answer, or anywhere
-    #[arg(help_heading = "Grading", long, default_value = default_extraction(), value_parser = one_of(Extraction::ALL))]
-    extraction: Extraction,
+    grader: GraderArgs,
     /// Grade completions cut off at --max-tokens as wrong, or like any other
     #[arg(help_heading = "Grading", long, default_value = "wrong", value_parser = one_of(TRUNCATED))]
     truncated: Truncated,
-    /// Seed of the draws and of the intervals
-    #[arg(help_heading = "Sampling", long, default_value_t = 0)]
-    seed: u64,
     /// Record every completion in this file; the same command resumes where it ends
     #[arg(long, value_name = "FILE.jsonl")]
     out: Option<PathBuf>,
@@ -115,17 +102,6 @@ pub(crate) struct Args {
     /// Layout of --compare
     #[arg(long, default_value = "text", value_parser = one_of(LAYOUTS), requires = "compare")]
     layout: Layout,
-    /// Concurrent requests to a server
-    #[arg(help_heading = "Server", long, default_value_t = 16)]
-    concurrency: usize,
-    /// Longest time of one request to a server, in seconds
-    #[arg(help_heading = "Server", long, default_value_t = 600.0, value_name = "SECONDS")]
-    timeout: f64,
-    /// Environment variable that holds the server's key
-    #[arg(help_heading = "Server", long, default_value = "OPENAI_API_KEY", value_name = "NAME")]
-    api_key_env: String,
-    #[command(flatten, next_help_heading = "Server")]
-    extra: ExtraArg,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -147,7 +123,7 @@ const LAYOUTS: &[(&str, Layout)] = &[
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     if !args.compare.is_empty() {
         let layout = if args.json { Layout::Json } else { args.layout };
-        return print_comparison(&args.compare, layout, args.seed);
+        return print_comparison(&args.compare, layout, args.sampling.seed);
     }
     let (mut plan, template) = args.plan()?;
     // A part of a benchmark has another text.
@@ -157,7 +133,7 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     }
     let completions = plan.sets.iter().map(|it| it.dataset.examples.len() * it.completions);
     let progress = (!args.quiet).then(|| {
-        errln!("grader `{}`, extraction `{}`", plan.grader.name(), args.extraction.name());
+        errln!("grader `{}`, extraction `{}`", plan.grader.name(), args.grader.extraction.name());
         CountProgress::new("eval", completions.sum::<usize>() as u64, "completions")
     });
     let observer = |at: Progress| {
@@ -168,7 +144,8 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     };
     let scores = match (&args.endpoint, &template) {
         (Some(endpoint), _) => {
-            let client = args.client(endpoint)?;
+            let policy = RetryPolicy { seed: args.sampling.seed, ..RetryPolicy::default() };
+            let client = args.server.client(endpoint, policy)?;
             check_served(&client, &plan.sampling.model)?;
             let session = Completions::of_evaluation(&plan, args.out.as_deref())?;
             let mut session = session.observed(&observer);
@@ -201,23 +178,12 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// Problems of a benchmark of the built-in task.
 const PROBLEMS: usize = 200;
 
 impl Args {
     /// The evaluation, and the template of a local model.
     fn plan(&self) -> Result<(Plan, Option<ChosenTemplate>)> {
-        let grader = self.reward.grader(&self.grader, self.extraction)?;
-        let grader = Extracting::new(grader, self.extraction);
-        let zeros = [Some(self.max_sequences), self.problems, self.k, self.max_tokens];
-        if zeros.contains(&Some(0)) {
-            return Err(bad_input(
-                "--k, --problems, --max-tokens and --max-sequences: expected at least 1, got 0",
-                "ask for one",
-            ));
-        }
-        let truncation = Truncation { top_p: self.top_p, ..Truncation::NONE };
-        decoding(self.temperature, truncation)?;
+        let grader = self.grader.open()?;
         let ProblemSets { sets, max_tokens } = self.sets(&grader)?;
         // After what can be refused without the model.
         let template = match &self.endpoint {
@@ -233,19 +199,15 @@ impl Args {
             endpoint: self.endpoint.clone(),
             prompt,
             system: None,
-            temperature: f64::from(self.temperature),
-            top_p: f64::from(self.top_p),
+            temperature: f64::from(self.sampling.temperature),
+            top_p: f64::from(self.sampling.top_p),
             max_tokens: Some(max_tokens),
-            seed: self.seed,
-            extra: self.extra.fields()?,
+            seed: self.sampling.seed,
+            extra: self.server.fields()?,
         };
         let local = LocalSampling {
-            fingerprints: None,
             max_sequences: self.max_sequences,
-            kv_memory: self.kv.kv_memory,
-            kv_dtype: self.kv.kv_dtype,
-            compute: self.device.compute.or_f32(),
-            ..LocalSampling::default()
+            ..self.kv.local(self.device.compute.or_f32())
         };
         let (completions, truncated, other) = (self.k, self.truncated, counterpart(&grader));
         let plan = Plan { sets, sampling, local, completions, grader, other, truncated };
@@ -265,14 +227,11 @@ impl Args {
                     "leave out --suite to evaluate on the file",
                 ));
             }
-            let columns = self.columns.parsed()?;
-            let keeps_fields = hapo_net::reward::is_own(&self.grader);
-            let read_as =
-                ReadAs { columns: columns.as_ref(), drop: &self.columns.drop, keeps_fields };
-            let dataset = hapo_train::load_file(&hub::data_file(file)?, read_as)?;
+            let dataset = self.columns.load(&hub::data_file(file)?, self.grader.is_own())?;
             check(&dataset, file, grader)?;
             let name = file.display().to_string();
-            return Ok(ProblemSets::of_file(name, dataset, self.problems, self.k, self.max_tokens));
+            let max_tokens = self.sampling.max_new_tokens;
+            return Ok(ProblemSets::of_file(name, dataset, self.problems, self.k, max_tokens));
         }
         let names = match (&self.suite, folder) {
             (Some(it), _) => it.as_str(),
@@ -286,29 +245,12 @@ impl Args {
             first: self.problems,
             split: self.split,
             completions: self.k,
-            max_tokens: self.max_tokens,
+            max_tokens: self.sampling.max_new_tokens,
         })?)
     }
 
     fn named(&self) -> model::Named<'_> {
         self.adapter.of(self.model.as_deref().unwrap_or_default())
-    }
-
-    fn client(&self, endpoint: &str) -> Result<Client> {
-        if !(self.timeout > 0.0 && self.timeout <= 1e9 && (1..=4096).contains(&self.concurrency)) {
-            return Err(bad_input(
-                "--timeout and --concurrency: expected seconds above 0, and 1 to 4096",
-                "leave them out for 600 seconds and 16",
-            ));
-        }
-        let key = std::env::var(&self.api_key_env).ok();
-        let policy = RetryPolicy {
-            concurrency: self.concurrency,
-            timeout: Duration::from_secs_f64(self.timeout),
-            seed: self.seed,
-            ..RetryPolicy::default()
-        };
-        Ok(Client::new(endpoint, key.as_deref().map(str::trim), policy)?.on_wait(say_wait))
     }
 }
 
@@ -333,11 +275,10 @@ fn sample<D: Device>(
     device: D,
 ) -> Result<Vec<Score>> {
     let named = args.named();
-    let model::Opened { mut model, chat_format, fingerprint, seconds } =
+    let model::Opened { mut model, chat_format, fingerprints, seconds } =
         model::open(named, template, plan.max_tokens(), device)?;
     tell_start(args.device.verbose, &seconds);
-    plan.local.fingerprints =
-        Some(Fingerprints { weights: fingerprint, template: chat_format.template.hash() });
+    plan.local.fingerprints = Some(fingerprints);
     let mut session = Completions::of_evaluation(plan, args.out.as_deref())?.observed(observer);
     model.round_keys_and_values_to(plan.local.kv_dtype);
     model::warn_of_another_template(named, &chat_format)?;
@@ -351,21 +292,7 @@ fn sample<D: Device>(
 
 /// Refuses a row that cannot be graded, and reports how often a file repeats its problems.
 fn check(dataset: &Dataset, file: &Path, grader: &dyn Grader) -> Result<()> {
-    for it in &dataset.examples {
-        let Err(reason) = gold_of(grader, it) else {
-            continue;
-        };
-        return Err(bad_input(
-            format!(
-                "the grader cannot read the gold answer `{}`: {reason} (row {}, id {}, {})",
-                it.answer,
-                it.row,
-                it.id,
-                file.display()
-            ),
-            "`hapo data check` names all such rows, --drop-bad -o OUT writes the others",
-        ));
-    }
+    Judge::new(dataset, grader, None, Truncated::Wrong).map_err(|it| it.at(file.display()))?;
     let golds = dataset.examples.iter().map(|it| it.answer.as_str());
     if let Some(it) = unsuited(grader.name(), golds) {
         errln!("warning: {it}");

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use hapo_report::LoggedRun;
+use hapo_report::Run;
 use hapo_train::Recipe;
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 loggers.push(logger);
             }
         }
-        if !args.follow || !runs.iter().any(LoggedRun::is_running) {
+        if !args.follow || !runs.iter().any(Run::is_running) {
             break;
         }
         std::thread::sleep(PAUSE);
@@ -184,18 +184,16 @@ fn table(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// One run and the process that logs it.
 struct Logger {
     folder: PathBuf,
     /// Its name when it was first seen, which the tracker has.
     run: String,
     process: Child,
-    /// The last step that was sent.
     last: u64,
 }
 
 impl Logger {
-    fn start(python: &Path, tracker: &str, project: &str, run: &LoggedRun) -> Result<Self> {
+    fn start(python: &Path, tracker: &str, project: &str, run: &Run) -> Result<Self> {
         let mut process = Command::new(python)
             .args(["-c", SCRIPT, tracker, project])
             .stdin(Stdio::piped())
@@ -214,7 +212,7 @@ impl Logger {
         Ok(Self { folder: run.folder(), run: run.name().to_owned(), process, last: 0 })
     }
 
-    fn send(&mut self, run: &LoggedRun) -> Result<()> {
+    fn send(&mut self, run: &Run) -> Result<()> {
         for (step, metrics) in run.steps_after(self.last) {
             let line = json!({ "step": step, "metrics": metrics });
             if write_line(&mut self.process, &line).is_err() {

@@ -4,10 +4,10 @@ use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 
 use anyhow::Result;
+use clap::builder::NonEmptyStringValueParser;
 use hapo_data::{Dataset, Example};
 use hapo_eval::{
-    Completions, Fingerprints, LocalModel, LocalSampling, Plan, ProblemSet, Progress, PromptForm,
-    Sampling,
+    Completions, LocalModel, LocalSampling, Plan, ProblemSet, Progress, PromptForm, Sampling,
 };
 use hapo_kernels::Device;
 use hapo_sampler::Truncation;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::scoring;
-use crate::support::arguments::{KvArgs, SamplingArgs, count, not_an_input};
+use crate::support::arguments::{KvArgs, SamplingArgs, count, not_an_input, number};
 use crate::support::device::{DeviceArg, tell_start};
 use crate::support::{hub, model};
 
@@ -52,10 +52,10 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     top_k: usize,
     /// Least probability of a token, as a fraction of the likeliest one's; 0 = all
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = number(0.0_f32..=1.0, "a number in [0, 1]"))]
     min_p: f32,
     /// End a completion where its text contains this string; may be given several times
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     stop: Vec<String>,
     #[command(flatten)]
     template: model::TemplateArgs,
@@ -82,13 +82,6 @@ pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
     if let (Some(out), Some(input)) = (&args.out, &args.input) {
         not_an_input(out, &[input], "")?;
     }
-    args.sampling.decoding(args.truncation())?;
-    if args.stop.iter().any(String::is_empty) {
-        return Err(bad_input(
-            "--stop: expected at least one character, got none",
-            "leave the option out to stop at end tokens alone",
-        ));
-    }
     if !args.json {
         model::tell_what_it_knows(&args.model.model);
     }
@@ -103,7 +96,6 @@ fn example(problem: String) -> Example {
     Example { id: "0".to_owned(), problem, ..Example::default() }
 }
 
-/// The problem on standard input.
 fn read_prompt() -> Result<String> {
     let hint = "write it behind the options, or send it: echo '1+1=?' | hapo generate --model …";
     let mut text = String::new();
@@ -118,10 +110,6 @@ fn read_prompt() -> Result<String> {
 }
 
 impl Args {
-    fn truncation(&self) -> Truncation {
-        Truncation { top_k: self.top_k, min_p: self.min_p, ..Truncation::NONE }
-    }
-
     fn plan(&self, problems: Vec<Example>, template: &ChosenTemplate) -> Plan {
         let set = ProblemSet {
             name: String::new(),
@@ -137,12 +125,9 @@ impl Args {
         };
         let local = LocalSampling {
             max_sequences: 64,
-            kv_memory: self.kv.kv_memory,
-            kv_dtype: self.kv.kv_dtype,
-            compute: self.device.compute.or_f32(),
-            truncation: self.truncation(),
+            truncation: Truncation { top_k: self.top_k, min_p: self.min_p, ..Truncation::NONE },
             stop: self.stop.clone(),
-            ..LocalSampling::default()
+            ..self.kv.local(self.device.compute.or_f32())
         };
         let completions = Some(self.completions);
         Plan { local, completions, ..Plan::new(vec![set], sampling, scoring::grader()) }
@@ -174,12 +159,11 @@ fn sample<D: Device>(
     device: D,
 ) -> Result<()> {
     let most = args.sampling.max_new_tokens.unwrap_or(DEFAULT_TOKENS);
-    let model::Opened { mut model, chat_format, fingerprint, seconds } =
+    let model::Opened { mut model, chat_format, fingerprints, seconds } =
         model::open(args.model.named(), template, most, device)?;
     tell_start(args.device.verbose, &seconds);
     model.round_keys_and_values_to(args.kv.kv_dtype);
-    plan.local.fingerprints =
-        Some(Fingerprints { weights: fingerprint, template: chat_format.template.hash() });
+    plan.local.fingerprints = Some(fingerprints);
     let local = LocalModel { model: &model, chat_format: &chat_format };
     let longest = local.longest_prompt(plan)?;
     // What the model holds, at most the default; a prompt that leaves no room gets the warning.

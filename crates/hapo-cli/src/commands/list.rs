@@ -30,10 +30,8 @@ enum Table {
     Recipes,
 }
 
-/// A name and its summary.
 type Row = (&'static str, String);
 
-/// A row for each entry of a table.
 fn rows<T>(table: &[T], row: impl Fn(&T) -> (&'static str, &'static str)) -> Vec<Row> {
     let named = table.iter().map(row);
     named.map(|(name, summary)| (name, summary.to_owned())).collect()

@@ -56,7 +56,6 @@ const PAGES: &[(&str, &str)] = pages![
     "w-reinforce",
 ];
 
-/// Names of the pages.
 const PAGE_NAMES: Suggesting = Suggesting(|| PAGES[1..].iter().map(|page| page.0).collect());
 
 pub(crate) fn run(args: &Args) -> Result<()> {

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use anyhow::Result;
 use hapo_core::counted;
 use hapo_kernels::Compute;
+use hapo_run::duration;
 use hapo_train::plan::{DeviceSpec, Estimate, Lengths, Workload, config_of_model, estimate};
 use hapo_train::{EvalSet, ModelSource, Recipe, RunPlan};
 
 use crate::commands::train;
 use crate::failure::bad_input;
+use crate::support::arguments::{OverrideArgs, number};
 use crate::support::device::ComputeArg;
-use crate::support::overrides::OverrideArgs;
 use crate::support::{hub, machine};
 
 /// Memory, tokens, operations and time of a step, from a recipe and a model's config.json.
@@ -32,10 +33,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     compute: ComputeArg,
     /// Mean prompt in tokens, for the times [default: the longest allowed]
-    #[arg(long)]
+    #[arg(long, value_parser = number(1.0..=1e9, "a number of tokens from 1"))]
     prompt_tokens: Option<f64>,
     /// Mean response in tokens, for the times [default: the longest allowed]
-    #[arg(long)]
+    #[arg(long, value_parser = number(1.0..=1e9, "a number of tokens from 1"))]
     response_tokens: Option<f64>,
     /// A folder with the config.json to plan for, instead of the recipe's model
     #[arg(long, value_name = "DIR")]
@@ -46,24 +47,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, threads: usize) -> Result<()> {
-    let overrides = args.overrides.computing(args.compute);
+    let overrides = args.overrides.computing(args.compute.set());
     let stages = Recipe::load_stages(&args.recipe, &overrides)?;
     let gpu = |compute| match args.device.as_str() {
         "cpu" => Ok(None),
         name => DeviceSpec::gpu(name, compute).map(Some).ok_or_else(|| unknown_device(name)),
     };
     gpu(Compute::F32)?;
-    for (option, value) in
-        [("--prompt-tokens", args.prompt_tokens), ("--response-tokens", args.response_tokens)]
-    {
-        if value.is_some_and(|it| !(it >= 1.0 && it.is_finite())) {
-            let got = value.unwrap_or_default();
-            return Err(bad_input(
-                format!("{option}: expected a number of tokens from 1, got {got}"),
-                "leave it out for the longest that the recipe allows",
-            ));
-        }
-    }
     let mut plans: Vec<(Estimate, Option<String>)> = Vec::new();
     let mut config = match &args.model {
         Some(dir) => Some(hapo_model::folder::read_config(dir)?.config),
@@ -214,14 +204,4 @@ fn grouped(value: u64) -> String {
         out.push(digit);
     }
     out
-}
-
-fn duration(seconds: f64) -> String {
-    match seconds {
-        s if s < 1.0 => format!("{:.0} ms", s * 1e3),
-        s if s < 120.0 => format!("{s:.1} s"),
-        s if s < 7200.0 => format!("{:.1} min", s / 60.0),
-        s if s < 48.0 * 3600.0 => format!("{:.1} h", s / 3600.0),
-        s => format!("{:.1} days", s / 86400.0),
-    }
 }

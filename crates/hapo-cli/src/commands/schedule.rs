@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long)]
     steps_per_epoch: u64,
     /// Rows of the table
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(..=10_000_000))]
     steps: u64,
     /// Print JSON
     #[arg(long)]
@@ -72,12 +72,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .map_err(|it| bad_input(it.to_string(), "see `hapo schedule --help`"))?;
     for it in schedule.warnings() {
         errln!("warning: {it}");
-    }
-    if args.steps > 10_000_000 {
-        return Err(bad_input(
-            format!("--steps: expected at most 10000000, got {}", args.steps),
-            "ask for fewer rows",
-        ));
     }
     let table = schedule.table(args.steps);
     if args.json {

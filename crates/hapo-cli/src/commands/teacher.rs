@@ -5,22 +5,21 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
+use clap::builder::TypedValueParser;
 use hapo_core::counted;
 use hapo_data::Dataset;
 use hapo_eval::{
     Client, Completions, Leaked, Length, OpenMode, Plan, Prices, ProblemSet, Progress, PromptForm,
     RetryPolicy, Rule, Rules, Sampling, Summary, Traces,
 };
-use hapo_sampler::Truncation;
-use hapo_train::ReadAs;
-use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction};
+use hapo_verify::Extracting;
 use serde_json::json;
 
 use crate::failure::bad_input;
 use crate::progress::CountProgress;
 use crate::support::arguments::{
-    ColumnsArg, ExtraArg, GRADERS, RewardArgs, api_key, decoding, default_extraction, not_an_input,
-    one_of, say_wait, wait_for,
+    ColumnsArg, GraderArgs, SamplingArgs, ServerArgs, count, not_an_input, number, one_of, seconds,
+    wait_for,
 };
 use crate::support::model;
 
@@ -30,6 +29,9 @@ use crate::support::model;
 /// twice. OUT.jsonl is written at the end, in the order of the prompts.
 #[derive(clap::Args)]
 #[command(
+    mut_arg("temperature", |arg| arg.default_value("0.7")),
+    mut_arg("max_new_tokens", |arg| arg.help("Longest answer; what is cut off there is never admitted [default: the server's own]")),
+    mut_arg("seed", |arg| arg.help("Seed of the seeds that are sent with the requests")),
     before_help = "Example: hapo teacher --input prompts.jsonl --endpoint http://localhost:8000/v1 --model gpt-oss-120b -o traces.jsonl"
 )]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
@@ -47,42 +49,26 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "OUT.jsonl")]
     output: PathBuf,
     /// Attempts at each prompt
-    #[arg(long, default_value_t = 4, value_name = "K")]
-    attempts: u32,
-    /// Concurrent requests
-    #[arg(long, default_value_t = 16)]
-    concurrency: usize,
+    #[arg(long, default_value_t = 4, value_name = "K", value_parser = count(u64::from(u32::MAX)))]
+    attempts: usize,
     /// Told the answer; asked to reason and to box it; or given the problem alone
     #[arg(long, default_value = "conditioned", value_parser = one_of(PROMPTS))]
     prompt: PromptForm,
     /// System turn
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Sampling temperature
-    #[arg(long, default_value_t = 0.7)]
-    temperature: f64,
-    /// Nucleus mass
-    #[arg(long, default_value_t = 1.0)]
-    top_p: f64,
-    /// Longest answer in tokens; what is cut off there is never admitted [default: the server's own]
-    #[arg(long)]
-    max_tokens: Option<usize>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
     /// Which correct traces are kept
     #[arg(long, default_value = "shortest-correct", value_parser = one_of(RULES))]
     rule: Rule,
     /// Use traces that reveal the told answer: last, never, or like any other
     #[arg(long, default_value = "last", value_parser = one_of(LEAKED))]
     leaked: Leaked,
-    /// Grader; `command:` and a program, or the address of a server, is a custom one
-    #[arg(long, default_value = DEFAULT_GRADER, hide_possible_values = true, value_parser = GRADERS)]
-    grader: String,
     #[command(flatten)]
-    reward: RewardArgs,
+    grader: GraderArgs,
     #[command(flatten)]
     columns: ColumnsArg,
-    /// Where an answer is read: as data.extraction of the recipe that the traces are for
-    #[arg(long, default_value = default_extraction(), value_parser = one_of(Extraction::ALL))]
-    extraction: Extraction,
     /// tokenizer.json, or its folder, of the model to be trained: turns on --max-trace-tokens
     #[arg(long, value_name = "PATH")]
     tokenizer: Option<PathBuf>,
@@ -92,32 +78,23 @@ pub(crate) struct Args {
     /// Leave out prompts without a trace
     #[arg(long)]
     only_admitted: bool,
-    /// Environment variable that holds the server's key [default: `OPENAI_API_KEY`, where it is set]
-    #[arg(long, value_name = "NAME")]
-    api_key_env: Option<String>,
-    /// Longest time of one request, in seconds
-    #[arg(long, default_value_t = 600.0, value_name = "SECONDS")]
-    timeout: f64,
+    #[command(flatten)]
+    server: ServerArgs,
     /// How often a question is asked again after a fault of the server
     #[arg(long, default_value_t = 6)]
     retries: u32,
     /// The wait after the first fault, in seconds; doubles up to a minute
-    #[arg(long, default_value_t = 1.0, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 1.0, value_name = "SECONDS", value_parser = seconds(0.0))]
     first_wait: f64,
     /// Longest wait that the server may ask for, in seconds
-    #[arg(long, default_value_t = 600.0, value_name = "SECONDS")]
+    #[arg(long, default_value_t = 600.0, value_name = "SECONDS", value_parser = seconds(0.0))]
     longest_wait: f64,
     /// Price of a million tokens of questions
-    #[arg(long, requires = "price_out")]
+    #[arg(long, requires = "price_out", value_parser = price())]
     price_in: Option<f64>,
     /// Price of a million tokens of answers
-    #[arg(long, requires = "price_in")]
+    #[arg(long, requires = "price_in", value_parser = price())]
     price_out: Option<f64>,
-    #[command(flatten)]
-    extra: ExtraArg,
-    /// Seed of the seeds that are sent with the requests
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
     /// Fail where there is no journal to resume from
     #[arg(long, conflicts_with = "fresh")]
     resume: bool,
@@ -146,16 +123,12 @@ const LEAKED: &[(&str, Leaked)] =
     &[("last", Leaked::Last), ("never", Leaked::Never), ("any", Leaked::Any)];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    args.check()?;
     let mut journal = args.output.clone().into_os_string();
     journal.push(".journal");
     for it in [args.output.as_path(), journal.as_ref()] {
         not_an_input(it, &[&args.input], "")?;
     }
-    let columns = args.columns.parsed()?;
-    let keeps_fields = hapo_net::reward::is_own(&args.grader);
-    let read_as = ReadAs { columns: columns.as_ref(), drop: &args.columns.drop, keeps_fields };
-    let dataset = hapo_train::load_file(&args.input, read_as)?;
+    let dataset = args.columns.load(&args.input, args.grader.is_own())?;
     if dataset.examples.is_empty() {
         return Err(bad_input(
             format!("{}: expected prompts, got none", args.input.display()),
@@ -176,15 +149,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     let length =
         tokenizer.is_some().then_some(Length { limit: args.max_trace_tokens, tokens: &tokens });
-    let grader = args.reward.grader(&args.grader, args.extraction)?;
-    let grader = Extracting::new(grader, args.extraction);
+    let grader = args.grader.open()?;
     let prices = args.price_in.zip(args.price_out);
     let prices = prices.map(|(input, output)| Prices { input, output });
     let rules = Rules { rule: args.rule, leaked: args.leaked, length, prices };
-    let client = args.client()?;
-    let prompts = dataset.examples.len() as u64;
+    let client = args.server.client(&args.endpoint, args.policy())?;
+    let attempts = (dataset.examples.len() * args.attempts) as u64;
     let plan = args.plan(dataset, grader, &client)?;
-    let progress = CountProgress::new("teacher", prompts * u64::from(args.attempts), "attempts");
+    let progress = CountProgress::new("teacher", attempts, "attempts");
     let observer = |at: Progress| {
         let text = format!("{} correct, {} failed", at.correct, at.failed);
         progress.at(at.completions as u64, &text);
@@ -233,15 +205,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 impl Args {
     fn plan(&self, dataset: Dataset, grader: Extracting<'static>, client: &Client) -> Result<Plan> {
-        let (name, completions) = (self.input.display().to_string(), self.attempts as usize);
+        let (name, completions) = (self.input.display().to_string(), self.attempts);
         let sampling = Sampling {
             endpoint: Some(client.address().to_owned()),
             system: self.system.clone(),
-            temperature: self.temperature,
-            top_p: self.top_p,
-            max_tokens: self.max_tokens,
-            seed: self.seed,
-            extra: self.extra.fields()?,
+            temperature: f64::from(self.sampling.temperature),
+            top_p: f64::from(self.sampling.top_p),
+            max_tokens: self.sampling.max_new_tokens,
+            seed: self.sampling.seed,
+            extra: self.server.fields()?,
             ..Sampling::new(&self.model, self.prompt.clone())
         };
         let set = ProblemSet { name, dataset, completions, draws: 0 };
@@ -256,49 +228,19 @@ impl Args {
         }
     }
 
-    fn client(&self) -> Result<Client> {
-        let key = api_key(self.api_key_env.as_deref())?;
-        let policy = RetryPolicy {
-            concurrency: self.concurrency,
-            timeout: Duration::from_secs_f64(self.timeout),
+    fn policy(&self) -> RetryPolicy {
+        RetryPolicy {
             retries: self.retries,
             first_wait: Duration::from_secs_f64(self.first_wait),
             longest_wait: Duration::from_secs_f64(self.longest_wait),
-            seed: self.seed,
+            seed: self.sampling.seed,
             ..RetryPolicy::default()
-        };
-        Ok(Client::new(&self.endpoint, key.as_deref(), policy)?.on_wait(say_wait))
+        }
     }
+}
 
-    /// Refuses numbers out of their ranges.
-    fn check(&self) -> Result<()> {
-        const HELP: &str = "`hapo teacher --help` says what each option does";
-        let truncation = Truncation { top_p: self.top_p as f32, ..Truncation::NONE };
-        decoding(self.temperature as f32, truncation)?;
-        if !(1..=4096).contains(&self.concurrency) {
-            return Err(bad_input(
-                format!("--concurrency: expected 1 to 4096, got {}", self.concurrency),
-                HELP,
-            ));
-        }
-        let (attempts, above_0) = (f64::from(self.attempts), f64::MIN_POSITIVE);
-        let price_in = self.price_in.unwrap_or(0.0);
-        let price_out = self.price_out.unwrap_or(0.0);
-        let numbers = [
-            ("--attempts", attempts, 1.0, "at least 1"),
-            ("--timeout", self.timeout, above_0, "seconds above 0"),
-            ("--first-wait", self.first_wait, 0.0, "seconds from 0"),
-            ("--longest-wait", self.longest_wait, 0.0, "seconds from 0"),
-            ("--price-in", price_in, 0.0, "a price from 0"),
-            ("--price-out", price_out, 0.0, "a price from 0"),
-        ];
-        for (name, got, least, expected) in numbers {
-            if !(least..=1e9).contains(&got) {
-                return Err(bad_input(format!("{name}: expected {expected}, got {got}"), HELP));
-            }
-        }
-        Ok(())
-    }
+fn price() -> impl TypedValueParser<Value = f64> {
+    number(0.0..=1e9, "a price from 0")
 }
 
 fn remote<'a>(client: &Client, session: &mut Completions<'a, Traces<'a>>) -> Result<()> {

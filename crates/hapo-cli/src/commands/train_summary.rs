@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hapo_core::Refusal;
-use hapo_run::{Change, Columns, MetricsFile, RunFolder, changes, nothing_learned};
+use hapo_run::{Change, Columns, RunFolder, changes, nothing_learned};
 use serde_json::{Value, json};
 
 use crate::progress::duration;
@@ -11,33 +11,36 @@ use crate::progress::duration;
 /// First and last numbers of a run over all its calls, with its time and tokens.
 pub(crate) struct Summary {
     changes: Vec<Change>,
-    /// Time of the steps and evaluations.
     seconds: f64,
     tokens_sampled: f64,
     tokens_trained: f64,
-    /// Why nothing was learned.
     pub(crate) flat: Option<&'static str>,
+    pub(crate) columns: Columns,
 }
 
 impl Summary {
     /// Of the steps up to `last` in a run folder; `None` where there are none.
     pub(crate) fn of(folder: &Path, last: u64) -> Result<Option<Self>, Refusal> {
         let folder = RunFolder(folder);
-        let rows = MetricsFile::history_until(&folder.metrics(), last)?;
-        let columns = Columns::read(&folder.metrics(), &mut Vec::new())?;
-        let changes = changes(&columns, &folder.start_metrics()?);
-        let series = |name: &str| -> f64 { rows.iter().filter_map(|row| row[name].as_f64()).sum() };
+        let mut columns = Columns::read(&folder.metrics(), &mut Vec::new())?;
+        columns.end_at(last);
+        let start = folder.start_metrics()?;
+        let sum = |name: &str| columns.finite(name).iter().sum::<f64>();
         let product = |seconds: &str, rate: &str| -> f64 {
-            let numbers = |row: &Value| Some(row[seconds].as_f64()? * row[rate].as_f64()?);
-            rows.iter().filter_map(numbers).sum::<f64>().round()
+            let [seconds, rate] = [seconds, rate].map(|it| columns.get(it).unwrap_or_default());
+            let products = seconds.iter().zip(rate).map(|(seconds, rate)| seconds * rate);
+            products.filter(|it| it.is_finite()).sum::<f64>().round()
         };
-        Ok((!rows.is_empty()).then(|| Self {
-            changes,
-            seconds: series("time/step") + series("time/eval"),
+        let mut summary = Self {
+            changes: changes(&columns, &start),
+            seconds: sum("time/step") + sum("time/eval"),
             tokens_sampled: product("time/sample", "tokens_per_second/sample"),
             tokens_trained: product("time/train", "tokens_per_second/train"),
             flat: nothing_learned(&columns),
-        }))
+            columns: Columns::default(),
+        };
+        summary.columns = columns;
+        Ok((summary.columns.rows() > 0).then_some(summary))
     }
 
     pub(crate) fn text(&self) -> String {

@@ -9,9 +9,9 @@ use hapo_core::{Refusal, Verdict};
 use hapo_data::{AdmissionRule, Dataset, Decision, Row, Rows, TemplateChoice};
 use hapo_sampler::ChatFormat;
 use hapo_train::grading::{gold_of, graded};
-use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction};
+use hapo_verify::Extracting;
 
-use crate::support::arguments::{RewardArgs, default_extraction, one_of};
+use crate::support::arguments::GraderArgs;
 use crate::support::{hub, model};
 
 /// The rule that admits a row's solution.
@@ -26,14 +26,8 @@ pub(crate) struct AdmissionArgs {
     /// Template whose end of turn ends a solution; `chat` is the model's own
     #[arg(long, default_value = "chat", requires = "model")]
     template: String,
-    /// Grader of the solutions, or `command:` and a program that judges them
-    #[arg(long, default_value = DEFAULT_GRADER, requires = "model")]
-    grader: String,
-    /// Where a solution's answer is read: as data.extraction of a recipe
-    #[arg(long, default_value = default_extraction(), requires = "model", value_parser = one_of(Extraction::ALL))]
-    extraction: Extraction,
     #[command(flatten)]
-    reward: RewardArgs,
+    grader: GraderArgs,
 }
 
 impl AdmissionArgs {
@@ -44,8 +38,7 @@ impl AdmissionArgs {
         };
         let (format, end) = engine_format(named, &self.template)?;
         end?;
-        let grader = self.reward.grader(&self.grader, self.extraction)?;
-        let grader = Extracting::new(grader, self.extraction);
+        let grader = self.grader.open()?;
         let (rows, admitted, refused) = (0, 0, BTreeMap::new());
         Ok(Some(Solutions { format, grader, longest, rows, admitted, refused }))
     }
@@ -121,7 +114,6 @@ impl Solutions {
         Ok(Decision::WriteWith(admitted.map(|it| it.tokens().to_vec())))
     }
 
-    /// Prints how many rows have a teacher, and why the others have none.
     pub(crate) fn print_counts(&self) {
         errln!("{} of {} rows have a teacher", self.admitted, self.rows);
         for (why, count) in &self.refused {

@@ -1,7 +1,9 @@
 //! Arguments of several commands.
 
 use std::ffi::OsStr;
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,12 +12,14 @@ use clap::builder::{
     PossibleValue, PossibleValuesParser, RangedU64ValueParser, StringValueParser, TypedValueParser,
 };
 use hapo_core::{Refusal, if_there};
-use hapo_data::{Columns, Reading};
-use hapo_kernels::NumberFormat;
+use hapo_data::{Columns, Dataset, Reading};
+use hapo_eval::{Client, LocalSampling, RetryPolicy};
+use hapo_kernels::{Compute, NumberFormat};
 use hapo_net::reward::{OwnReward, RewardSettings};
-use hapo_sampler::{Decoding, KvMemory, Truncation};
-use hapo_train::recipe::{KeyEntry, key_entries};
-use hapo_verify::{Extraction, Grader};
+use hapo_sampler::KvMemory;
+use hapo_train::recipe::{KeyEntry, WrittenAs, key_entries};
+use hapo_train::{Overrides, ReadAs};
+use hapo_verify::{DEFAULT_GRADER, Extracting, Extraction, Grader};
 use serde_json::{Map, Value};
 
 use crate::failure::bad_input;
@@ -30,12 +34,6 @@ pub(crate) fn one_of<T: Clone + Send + Sync + 'static>(
     })
 }
 
-/// The extraction of recipes that name none.
-pub(crate) fn default_extraction() -> &'static str {
-    Extraction::default().name()
-}
-
-/// The name of a method.
 pub(crate) fn method_names() -> PossibleValuesParser {
     PossibleValuesParser::new(hapo_core::METHODS.iter().map(|it| it.name))
 }
@@ -61,17 +59,14 @@ impl TypedValueParser for Suggesting {
     }
 }
 
-/// Names of graders.
 pub(crate) const GRADERS: Suggesting =
     Suggesting(|| hapo_verify::GRADERS.iter().map(|it| it.name()).collect());
 
-/// Names of prompt templates.
 pub(crate) const TEMPLATES: Suggesting = Suggesting(|| {
     let named = hapo_data::TEMPLATES.iter().map(|it| it.name);
     named.chain([hapo_data::CHAT]).collect()
 });
 
-/// Keys of a recipe.
 pub(crate) const KEYS: Suggesting = Suggesting(|| {
     static KEYS: LazyLock<Vec<String>> = LazyLock::new(|| {
         let own = hapo_core::METHODS
@@ -94,28 +89,37 @@ pub fn count(most: u64) -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=most)
 }
 
+/// A number of a range, which `expected` puts in words.
+pub(crate) fn number<T: FromStr + PartialOrd + Clone + Send + Sync + 'static>(
+    range: RangeInclusive<T>,
+    expected: &'static str,
+) -> impl TypedValueParser<Value = T> {
+    move |text: &str| match text.parse() {
+        Ok(number) if range.contains(&number) => Ok(number),
+        _ => Err(format!("expected {expected}")),
+    }
+}
+
+/// Seconds, from `least` to eleven days.
+pub(crate) fn seconds(least: f64) -> impl TypedValueParser<Value = f64> {
+    number(least..=1e6, if least > 0.0 { "seconds above 0" } else { "seconds from 0" })
+}
+
 /// How the commands that sample draw tokens.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct SamplingArgs {
     /// Sampling temperature; 0 takes the most likely token
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = number(0.0..=f32::MAX, "a number from 0"))]
     pub(crate) temperature: f32,
     /// Nucleus mass
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = number(f32::MIN_POSITIVE..=1.0, "a number in (0, 1]"))]
     pub(crate) top_p: f32,
     /// Longest completion in tokens
-    #[arg(long = "max-tokens", value_name = "MAX_TOKENS")]
+    #[arg(long = "max-tokens", value_name = "MAX_TOKENS", value_parser = count(u64::MAX))]
     pub(crate) max_new_tokens: Option<usize>,
     /// Seed of the draws
     #[arg(long, default_value_t = 0)]
     pub(crate) seed: u64,
-}
-
-impl SamplingArgs {
-    /// Greedy at temperature 0; the nucleus is this one's, the rest of the truncation the caller's.
-    pub(crate) fn decoding(&self, truncation: Truncation) -> Result<Decoding> {
-        decoding(self.temperature, Truncation { top_p: self.top_p, ..truncation })
-    }
 }
 
 /// Keys and values of the commands that sample from a local model.
@@ -129,16 +133,53 @@ pub(crate) struct KvArgs {
     pub(crate) kv_dtype: NumberFormat,
 }
 
-/// Further fields of requests to a server.
+impl KvArgs {
+    /// How a local model samples.
+    pub(crate) fn local(&self, compute: Compute) -> LocalSampling {
+        LocalSampling {
+            kv_memory: self.kv_memory,
+            kv_dtype: self.kv_dtype,
+            compute,
+            ..LocalSampling::default()
+        }
+    }
+}
+
+/// How a server is asked for completions.
 #[derive(clap::Args)]
-pub(crate) struct ExtraArg {
+pub(crate) struct ServerArgs {
+    /// Concurrent requests to a server
+    #[arg(long, default_value_t = 16, value_parser = count(4096))]
+    concurrency: usize,
+    /// Longest time of one request to a server, in seconds
+    #[arg(long, default_value_t = 600.0, value_name = "SECONDS", value_parser = seconds(f64::MIN_POSITIVE))]
+    timeout: f64,
+    /// Environment variable that holds the server's key [default: `OPENAI_API_KEY`, where it is set]
+    #[arg(long, value_name = "NAME")]
+    api_key_env: Option<String>,
     /// Further field of the request, or a JSON object of several; null removes one
     #[arg(long, value_name = "KEY=VALUE", requires = "endpoint")]
     extra: Vec<String>,
 }
 
-impl ExtraArg {
-    /// The fields; a value that is no JSON is a text.
+impl ServerArgs {
+    /// A client of the server, with the key in the variable that was named, which must be set, or else in the usual one.
+    pub(crate) fn client(&self, endpoint: &str, policy: RetryPolicy) -> Result<Client> {
+        let name = self.api_key_env.as_deref();
+        let key = std::env::var(name.unwrap_or("OPENAI_API_KEY")).unwrap_or_default();
+        let key = Some(key.trim()).filter(|it| !it.is_empty());
+        if let (None, Some(name)) = (key, name) {
+            return Err(bad_input(
+                format!("--api-key-env: the environment variable {name} is not set"),
+                "leave the option out for a server that needs no key",
+            ));
+        }
+        let timeout = Duration::from_secs_f64(self.timeout);
+        let policy = RetryPolicy { concurrency: self.concurrency, timeout, ..policy };
+        Ok(Client::new(endpoint, key, policy)?.on_wait(say_wait))
+    }
+
+    /// Further fields of requests; a value that is no JSON is a text.
     pub(crate) fn fields(&self) -> Result<Map<String, Value>> {
         let mut fields = Map::new();
         for it in &self.extra {
@@ -158,62 +199,79 @@ impl ExtraArg {
     }
 }
 
-/// Limits of a custom reward.
+/// The two flags of every command that reads a recipe.
 #[derive(clap::Args)]
-pub(crate) struct RewardArgs {
-    /// Longest time of one answer of a custom reward, in seconds
-    #[arg(
-        id = "reward_timeout",
-        long = "reward-timeout",
-        default_value_t = 30.0,
-        value_name = "SECONDS"
-    )]
-    timeout: f64,
-    /// Further seconds for the first answer of its process
-    #[arg(
-        id = "reward_start_timeout",
-        long = "reward-start-timeout",
-        default_value_t = 120.0,
-        value_name = "SECONDS"
-    )]
-    start_timeout: f64,
-    /// Processes of a custom reward, or requests at once; 0 = one per core
-    #[arg(id = "reward_workers", long = "reward-workers", default_value_t = 0, value_name = "N")]
-    workers: usize,
+pub struct OverrideArgs {
+    /// Override a key: section.key=value
+    #[arg(long, value_name = "KEY=VALUE", hide_possible_values = true, value_parser = SETTINGS)]
+    set: Vec<String>,
+    /// Leave a key of the recipe out, before anything is set: section.key
+    #[arg(long, value_name = "KEY", hide_possible_values = true, value_parser = KEYS)]
+    unset: Vec<String>,
 }
 
-impl RewardArgs {
-    /// The grader of that name: one of the list, or a custom program or server. A program's output beside
-    /// its answers goes to standard error.
-    pub(crate) fn grader(&self, name: &str, extraction: Extraction) -> Result<&'static dyn Grader> {
-        if !hapo_net::reward::is_own(name) {
-            return named_grader(name);
+impl OverrideArgs {
+    /// With what the option for a recipe's `compute` sets.
+    pub(crate) fn computing(&self, compute: Option<String>) -> Overrides {
+        let mut overrides = self.overrides();
+        overrides.set.extend(compute);
+        overrides
+    }
+
+    pub fn overrides(&self) -> Overrides {
+        Overrides {
+            set: self.set.clone(),
+            unset: self.unset.clone(),
+            written_as: WrittenAs { set: "--set", unset: "--unset" },
+            of_many: false,
         }
-        for (option, seconds, least) in [
-            ("--reward-timeout", self.timeout, f64::MIN_POSITIVE),
-            ("--reward-start-timeout", self.start_timeout, 0.0),
-        ] {
-            if !(least..=86_400.0).contains(&seconds) {
-                return Err(bad_input(
-                    format!("{option}: expected seconds, at most a day, got {seconds}"),
-                    "leave it out for the default",
-                ));
-            }
-        }
-        let settings = RewardSettings {
-            timeout: Duration::from_secs_f64(self.timeout),
-            start_timeout: Duration::from_secs_f64(self.start_timeout),
-            workers: hapo_net::reward::workers(self.workers.min(1024)),
-            extraction,
-            ..RewardSettings::default()
-        };
-        let reward = OwnReward::new(name, settings)?;
-        reward.log().keep_in(std::io::stderr());
-        Ok(REWARD.get_or_init(|| reward))
     }
 }
 
-/// A grader of the list.
+/// Who judges, and the limits of a custom reward.
+#[derive(clap::Args)]
+pub(crate) struct GraderArgs {
+    /// Grader of `hapo list graders`, `command:PROGRAM`, `python:FILE.py:FUNCTION` or a server's address
+    #[arg(id = "grader", long = "grader", default_value = DEFAULT_GRADER, hide_possible_values = true, value_parser = GRADERS)]
+    pub(crate) name: String,
+    /// Where an answer is read: the last box, also an announced answer, or anywhere
+    #[arg(long, default_value = Extraction::default().name(), value_parser = one_of(Extraction::ALL))]
+    pub(crate) extraction: Extraction,
+    /// Longest time of one answer of a custom reward, in seconds
+    #[arg(long, default_value_t = 30.0, value_name = "SECONDS", value_parser = seconds(f64::MIN_POSITIVE))]
+    reward_timeout: f64,
+    /// Further seconds for the first answer of its process
+    #[arg(long, default_value_t = 120.0, value_name = "SECONDS", value_parser = seconds(0.0))]
+    reward_start_timeout: f64,
+    /// Processes of a custom reward, or requests at once; 0 = one per core
+    #[arg(long, default_value_t = 0, value_name = "N", value_parser = number(0_usize..=1024, "a number from 0 to 1024"))]
+    reward_workers: usize,
+}
+
+impl GraderArgs {
+    pub(crate) fn is_own(&self) -> bool {
+        hapo_net::reward::is_own(&self.name)
+    }
+
+    /// One of the list, or a custom program or server. A program's output beside its answers goes to standard error.
+    pub(crate) fn open(&self) -> Result<Extracting<'static>> {
+        let extraction = self.extraction;
+        if !self.is_own() {
+            return Ok(Extracting::new(named_grader(&self.name)?, extraction));
+        }
+        let settings = RewardSettings {
+            timeout: Duration::from_secs_f64(self.reward_timeout),
+            start_timeout: Duration::from_secs_f64(self.reward_start_timeout),
+            workers: hapo_net::reward::workers(self.reward_workers),
+            extraction,
+            ..RewardSettings::default()
+        };
+        let reward = OwnReward::new(&self.name, settings)?;
+        reward.log().keep_in(std::io::stderr());
+        Ok(Extracting::new(REWARD.get_or_init(|| reward), extraction))
+    }
+}
+
 pub(crate) fn named_grader(name: &str) -> Result<&'static dyn Grader> {
     hapo_verify::grader(name).map_err(|it| {
         let hint = "`hapo list graders` names them; a custom reward is `command:PROGRAM` or `python:FILE.py:FUNCTION`";
@@ -221,7 +279,6 @@ pub(crate) fn named_grader(name: &str) -> Result<&'static dyn Grader> {
     })
 }
 
-/// The custom reward of the command.
 static REWARD: OnceLock<OwnReward> = OnceLock::new();
 
 /// Ends the processes of the command's custom reward, each of which must have answered every line with one.
@@ -260,44 +317,15 @@ impl ColumnsArg {
         Ok(Reading { columns: self.parsed()?, drop: self.drop.clone(), ..Reading::default() })
     }
 
-    pub(crate) fn parsed(&self) -> Result<Option<Columns>> {
+    fn parsed(&self) -> Result<Option<Columns>> {
         Ok(self.columns.as_deref().map(Columns::parse).transpose()?)
     }
-}
 
-/// Decoding by `--temperature`, 0 meaning greedy, `--top-p` and `--min-p`.
-pub(crate) fn decoding(temperature: f32, truncation: Truncation) -> Result<Decoding> {
-    Decoding::at_temperature(temperature, truncation).map_err(|error| {
-        let hint = match error.field {
-            "temperature" => "0 is greedy",
-            "top_p" => "1 keeps every token",
-            _ => "0 keeps every token",
-        };
-        let flag = error.field.replace('_', "-");
-        let (expected, got) = (error.expected, error.got);
-        bad_input(format!("--{flag}: expected {expected}, got {got}"), hint)
-    })
-}
-
-/// Refuses numbers that must be at least 1.
-pub fn at_least_one(numbers: &[(&str, usize)], hint: &str) -> Result<()> {
-    match numbers.iter().find(|it| it.1 == 0) {
-        Some((flag, _)) => Err(bad_input(format!("{flag}: expected at least 1, got 0"), hint)),
-        None => Ok(()),
-    }
-}
-
-/// The key in the variable that was named, which must be set, or else in the usual one.
-pub(crate) fn api_key(variable: Option<&str>) -> Result<Option<String>> {
-    const USUAL: &str = "OPENAI_API_KEY";
-    let key = std::env::var(variable.unwrap_or(USUAL)).unwrap_or_default();
-    match (key.trim(), variable) {
-        ("", Some(name)) => Err(bad_input(
-            format!("--api-key-env: the environment variable {name} is not set"),
-            "leave the option out for a server that needs no key",
-        )),
-        ("", None) => Ok(None),
-        (key, _) => Ok(Some(key.to_owned())),
+    /// The problems of a file; `keeps_fields` is for graders that get whole rows.
+    pub(crate) fn load(&self, file: &Path, keeps_fields: bool) -> Result<Dataset> {
+        let columns = self.parsed()?;
+        let read_as = ReadAs { columns: columns.as_ref(), drop: &self.drop, keeps_fields };
+        Ok(hapo_train::load_file(file, read_as)?)
     }
 }
 

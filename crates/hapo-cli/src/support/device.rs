@@ -9,10 +9,8 @@ use crate::failure::bad_input;
 use crate::support::arguments::one_of;
 use crate::support::machine::ProductRates;
 
-/// Where a model is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// The CPU.
     Cpu,
     /// The NVIDIA GPU of this number.
     Cuda(usize),
@@ -41,7 +39,6 @@ pub struct ComputeArg {
     compute: Option<Asked>,
 }
 
-/// What the option may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// The faster of f32 and bf16.
@@ -70,7 +67,6 @@ impl ComputeArg {
         }
     }
 
-    /// True if the faster format is asked for.
     pub(crate) fn is_auto(self) -> bool {
         self.compute == Some(Asked::Auto)
     }

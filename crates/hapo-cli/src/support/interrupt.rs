@@ -11,7 +11,6 @@ use crate::progress::tell;
 /// True while a run loads: nothing of it would be saved.
 static LOADING: AtomicBool = AtomicBool::new(false);
 
-/// Says whether a run is loading.
 pub(crate) fn set_loading(loading: bool) {
     LOADING.store(loading, Ordering::Relaxed);
 }

@@ -10,7 +10,6 @@ use hapo_kernels::{
 use hapo_model::Config;
 use hapo_train::plan::DeviceSpec;
 
-/// The rates that a CPU reaches.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     /// Operations per second of a matrix product.

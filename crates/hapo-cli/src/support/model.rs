@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use hapo_core::found_at;
+use hapo_eval::Fingerprints;
 use hapo_kernels::Device;
 use hapo_model::folder::{Fingerprint, is_model, read_file};
 use hapo_model::{LoadedModel, LoraShape, Model, Tokenizer};
@@ -40,7 +41,6 @@ pub(crate) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// The model with its adapter.
     pub(crate) fn named(&self) -> Named<'_> {
         self.adapter.of(&self.model)
     }
@@ -55,7 +55,6 @@ pub(crate) struct AdapterArg {
 }
 
 impl AdapterArg {
-    /// The model with this adapter.
     pub(crate) fn of<'a>(&'a self, model: &'a str) -> Named<'a> {
         Named { model, adapter: self.adapter.as_deref() }
     }
@@ -85,7 +84,6 @@ pub(crate) struct TemplateArgs {
 }
 
 impl TemplateArgs {
-    /// The template that is asked for.
     pub(crate) fn request(&self) -> TemplateRequest<'_> {
         TemplateRequest {
             name: self.template.as_deref(),
@@ -118,12 +116,10 @@ pub(crate) fn tell_what_it_knows(model: &str) {
     }
 }
 
-/// A model to sample from.
 pub(crate) struct Opened<D: Device> {
     pub(crate) model: Model<D>,
     pub(crate) chat_format: ChatFormat,
-    /// Name of the weights, the adapter's among them.
-    pub(crate) fingerprint: String,
+    pub(crate) fingerprints: Fingerprints,
     /// Seconds of the parts of the start.
     pub(crate) seconds: Vec<(&'static str, f64)>,
 }
@@ -144,7 +140,9 @@ pub(crate) fn open<D: Device>(
     let chat_format = ChatFormat::new(loaded.tokenizer, template, &loaded.model.config().eos)?;
     let mut seconds = loaded.seconds;
     seconds.push(("packed for decoding", started.elapsed().as_secs_f64()));
-    Ok(Opened { model: loaded.model, chat_format, fingerprint: loaded.fingerprint, seconds })
+    let template = chat_format.template.hash();
+    let fingerprints = Fingerprints { weights: loaded.fingerprint, template };
+    Ok(Opened { model: loaded.model, chat_format, fingerprints, seconds })
 }
 
 /// A tokenizer by its `tokenizer.json` or the folder that has one.
@@ -175,16 +173,8 @@ pub(crate) fn open_loaded<D: Device>(
     Ok(loaded)
 }
 
-/// A model for sequences of `context` tokens, its adapter beside it as in training.
-pub(crate) fn open_beside<D: Device>(
-    named: Named<'_>,
-    context: usize,
-    device: D,
-) -> Result<LoadedModel<D>> {
-    open_by(hapo_train::open_frozen_on, named, context, device)
-}
-
-fn open_by<D: Device>(
+/// A model for sequences of `context` tokens, as `open` opens it, with its adapter beside it as in training.
+pub(crate) fn open_by<D: Device>(
     open: fn(&str, usize, D) -> hapo_train::Result<LoadedModel<D>>,
     named: Named<'_>,
     context: usize,

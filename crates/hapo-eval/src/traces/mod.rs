@@ -14,7 +14,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Hint, Refusal, Remedy, RngStream};
+use hapo_core::{Refusal, RngStream};
 use hapo_data::Dataset;
 use hapo_run::{Journal, JournalFormat, OpenMode, Span};
 use hapo_verify::Verdict;
@@ -92,6 +92,8 @@ impl Summarise for Traces<'_> {
         settings: "asked",
         first_line: "the head of a teacher's journal",
         line: "one finished attempt at one of the prompts",
+        if_other: "choose another output, or --fresh to start afresh",
+        if_changed: "use the settings it was started with, or another output, or --fresh to start afresh",
     };
     const STREAM: RngStream = RngStream::Generate;
     const TAKES_FAILURES: bool = true;
@@ -106,20 +108,14 @@ impl Summarise for Traces<'_> {
         })
     }
 
-    /// A journal of other settings can be started afresh.
-    fn mended(refusal: Refusal) -> Refusal {
-        match refusal.how_to_mend() {
-            Some(Hint::Remedy(Remedy::SameSettings)) => refusal.hint(Remedy::SameSettingsOrAfresh),
-            _ => refusal,
-        }
-    }
-
     fn read(&mut self, judges: &[Judge<'_>], line: Line, span: Span) -> Result<(), Refusal> {
         let Line { prompt, attempt, completion } = line;
         let prompts = self.done.len();
         if prompt >= prompts {
             let got = format!("an attempt at prompt {prompt} of {prompts}");
-            return Err(hapo_core::expected(Self::FORMAT.line).got(got).hint(Remedy::OtherOutput));
+            return Err(hapo_core::expected(Self::FORMAT.line)
+                .got(got)
+                .hint(Self::FORMAT.if_other));
         }
         let judged = self.judge(&judges[0], prompt, &completion, span)?;
         // An attempt that failed may have been made again.
@@ -141,7 +137,7 @@ impl Summarise for Traces<'_> {
 
     fn add(
         &mut self,
-        judge: &Judge<'_>,
+        judges: &[Judge<'_>],
         journal: Option<&mut Journal>,
         piece: Piece,
         completions: Vec<RawCompletion>,
@@ -154,7 +150,7 @@ impl Summarise for Traces<'_> {
             }
             let line = Line { prompt, attempt, completion };
             let span = journal.append(&line)?;
-            let judged = self.judge(judge, prompt, &line.completion, span)?;
+            let judged = self.judge(&judges[0], prompt, &line.completion, span)?;
             progress = progress.and(judged.outcome.progress());
             self.done[prompt].insert(attempt, judged);
             self.last_failure = line.completion.failed.or(self.last_failure.take());
@@ -191,7 +187,7 @@ impl Traces<'_> {
             Some(Some(Verdict::Wrong)) => Outcome::Wrong,
             Some(Some(Verdict::Unparsable(_))) => Outcome::Unparsable,
         };
-        let problem = &judge.dataset().examples[prompt].problem;
+        let problem = &judge.dataset.examples[prompt].problem;
         Ok(Attempt {
             outcome,
             leak: text.filter(|_| self.conditioned).and_then(|text| leak(text, problem)),

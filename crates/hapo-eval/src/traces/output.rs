@@ -38,7 +38,6 @@ impl Completions<'_, Traces<'_>> {
         })
     }
 
-    /// A row of the input with the chosen traces before its own.
     fn with_traces(&mut self, prompt: usize, chosen: &[u32]) -> Result<Example, Refusal> {
         let mut example = self.plan.sets[0].dataset.examples[prompt].clone();
         let before = std::mem::take(&mut example.teachers);
@@ -133,7 +132,6 @@ fn as_written(fields: &mut Map<String, Value>, name: &str, text: &str) -> Value 
     }
 }
 
-/// Where a row's traces come from.
 #[derive(Serialize)]
 struct Provenance<'a> {
     endpoint: Option<&'a str>,

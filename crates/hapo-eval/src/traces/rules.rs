@@ -87,11 +87,9 @@ impl Rules<'_> {
     }
 }
 
-/// The outcome of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Correct, complete, short enough.
     Correct,
     Wrong,
     Unparsable,

@@ -11,25 +11,26 @@ mod address;
 mod headers;
 mod pace;
 mod reply;
-mod transport;
 
 use std::borrow::Cow;
+use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::http::ureq::http::{HeaderMap, StatusCode};
+use crate::http::ureq::http::{HeaderMap, HeaderValue, StatusCode, header};
+use crate::http::ureq::tls::{RootCerts, TlsConfig};
+use crate::http::ureq::typestate::WithBody;
+use crate::http::ureq::{self, Agent, RequestBuilder, Timeout};
 use crate::http::{redacted, retry_after};
-use hapo_core::{Fault, Hint, Refusal, Remedy, RngCounter, RngStream, uniform};
+use hapo_core::{Fault, Refusal, RngCounter, RngStream, uniform};
 use serde_json::Value;
 
-use address::address;
+use address::{Address, address};
 use headers::spent;
 use pace::Pace;
 pub use reply::Reply;
 use reply::{complaint, is_of_prompt, read_reply};
-use transport::{Received, Transport};
 
-/// How long a client waits and how often it tries again.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
     pub concurrency: usize,
@@ -59,21 +60,20 @@ impl Default for RetryPolicy {
     }
 }
 
-/// The result of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The answer, or the last failure.
     pub reply: Result<Reply, String>,
     /// Without an answer: all retries were spent. Otherwise the server cannot take the question.
     pub retried_out: bool,
     pub requests: u32,
 }
 
-/// A client of one endpoint.
 #[derive(Debug)]
 pub struct Client {
-    transport: Transport,
+    agent: Agent,
+    posted: String,
     shown: String,
+    authorization: Option<HeaderValue>,
     key: Option<Key>,
     retry_policy: RetryPolicy,
     pace: Pace,
@@ -107,14 +107,29 @@ impl Client {
     /// A client of the endpoint at `url`: the base address (`http://localhost:8000/v1`) or the whole one, with or without
     /// a key. Certificates of https are judged by the system's rules.
     pub fn new(url: &str, key: Option<&str>, retry_policy: RetryPolicy) -> Result<Self, Refusal> {
-        let address = address(url)?;
-        let authorization = match key {
-            Some(key) => Some(format!("Bearer {key}")),
-            None => address.basic_authorization.clone(),
-        };
+        let Address { posted, shown, basic_authorization, is_https } = address(url)?;
+        let authorization = key.map(|key| format!("Bearer {key}")).or(basic_authorization);
+        let mut authorization =
+            authorization.map(|it| HeaderValue::from_str(&it)).transpose().map_err(|_| {
+                Refusal::input("the API key has characters that no header can hold")
+                    .hint("look for a line break or another character that is no part of it")
+            })?;
+        if let Some(it) = &mut authorization {
+            it.set_sensitive(true);
+        }
+        let certificates = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
+        let timeout = retry_policy.timeout;
+        let agent = crate::http::config(is_https)
+            .tls_config(certificates)
+            .timeout_global(Some(timeout))
+            .timeout_connect(Some(timeout.min(Duration::from_secs(30))))
+            .build()
+            .new_agent();
         Ok(Self {
-            shown: address.shown.clone(),
-            transport: Transport::new(address, authorization, &retry_policy)?,
+            agent,
+            posted,
+            shown,
+            authorization,
             key: key.map(|it| Key(it.to_owned())),
             retry_policy,
             pace: Pace::new(retry_policy.concurrency.max(1)),
@@ -134,7 +149,14 @@ impl Client {
 
     /// The folder that the server says it has this model from, as vLLM does (`root` in the answer to GET `/models`).
     pub fn served_folder(&self, model: &str) -> Option<String> {
-        let known = self.transport.models()?;
+        let address = self.posted.replacen("/chat/completions", "/models", 1);
+        let longest = Some(Duration::from_secs(10));
+        let request = self.agent.get(address).config().timeout_global(longest).build();
+        let mut body = Vec::new();
+        let answer = self.authorised(request).call().ok()?.into_body().into_reader();
+        let limit = self.retry_policy.response_limit;
+        answer.take(limit as u64).read_to_end(&mut body).ok()?;
+        let known: Value = serde_json::from_slice(&body).ok()?;
         let is_it = |it: &&Value| it["id"] == model;
         known["data"].as_array()?.iter().find(is_it)?["root"].as_str().map(str::to_owned)
     }
@@ -204,7 +226,7 @@ impl Client {
     }
 
     async fn send(&self, body: Arc<[u8]>) -> Sent {
-        let Received { status, headers, body, cut } = match self.transport.post(body).await {
+        let Received { status, headers, body, cut } = match self.post(body).await {
             Ok(it) => it,
             Err(reason) => return Sent::Fault(reason),
         };
@@ -218,6 +240,21 @@ impl Client {
             };
         }
         self.unsuccessful(status, &headers, &body)
+    }
+
+    /// One request and its answer, read whole. It takes a thread of the runtime's blocking pool.
+    async fn post(&self, body: Arc<[u8]>) -> Result<Received, String> {
+        let request = self.authorised(self.agent.post(&self.posted));
+        let limit = self.retry_policy.response_limit;
+        let received = tokio::task::spawn_blocking(move || receive(request, &body, limit));
+        received.await.unwrap_or_else(|_| Err("the request was abandoned".to_owned()))
+    }
+
+    fn authorised<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.authorization {
+            Some(it) => request.header(header::AUTHORIZATION, it),
+            None => request,
+        }
     }
 
     fn unsuccessful(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Sent {
@@ -249,12 +286,15 @@ impl Client {
     /// The server refuses, and would refuse again.
     fn refused(&self, status: StatusCode, message: &str) -> Refusal {
         let status = status.as_u16();
-        let (fault, hint): (_, Hint) = match status {
-            402 | 429 => (Fault::Machine, "the account has no credit left".into()),
-            300..=399 => (Fault::Input, "give the address that it points to".into()),
-            401 | 403 => (Fault::Input, Remedy::SetApiKey.into()),
-            404 => (Fault::Input, Remedy::CheckEndpoint.into()),
-            _ => (Fault::Input, Remedy::CheckRequest.into()),
+        let (fault, hint) = match status {
+            402 | 429 => (Fault::Machine, "the account has no credit left"),
+            300..=399 => (Fault::Input, "give the address that it points to"),
+            401 | 403 => (Fault::Input, "set the key in the variable that --api-key-env names"),
+            404 => (Fault::Input, "check --endpoint (it usually ends in /v1) and --model"),
+            _ => (
+                Fault::Input,
+                "check --model, --max-tokens and --extra; a field is removed by --extra '{\"seed\": null}'",
+            ),
         };
         let problem = format!("{} refuses with status {status}: {message}", self.shown);
         Refusal::input(problem).with_fault(fault).hint(hint)
@@ -280,6 +320,44 @@ impl Client {
             Cow::Borrowed(body)
         }
     }
+}
+
+struct Received {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Vec<u8>,
+    cut: Option<String>,
+}
+
+fn receive(
+    request: RequestBuilder<WithBody>,
+    body: &[u8],
+    limit: usize,
+) -> Result<Received, String> {
+    let request = request.content_type("application/json");
+    let (parts, mut answer) = request.send(body).map_err(|it| reason(&it))?.into_parts();
+    let mut body = Vec::new();
+    let read = answer.as_reader().take(limit as u64 + 1).read_to_end(&mut body);
+    let cut = match read {
+        Ok(length) if length > limit => Some(format!("an answer of more than {limit} bytes")),
+        Ok(_) => None,
+        Err(it) => Some(reason(&ureq::Error::from(it))),
+    };
+    Ok(Received { status: parts.status, headers: parts.headers, body, cut })
+}
+
+fn reason(error: &ureq::Error) -> String {
+    let kind = match error {
+        ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve)
+        | ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed => "no connection",
+        ureq::Error::Timeout(_) => "no answer in time",
+        ureq::Error::Io(it) if it.kind() == std::io::ErrorKind::ConnectionRefused => {
+            "no connection"
+        }
+        _ => "the connection broke",
+    };
+    format!("{kind}: {error}")
 }
 
 #[cfg(test)]

@@ -28,7 +28,6 @@ struct State {
     refusals: u32,
 }
 
-/// The right to have one request in flight.
 pub(crate) struct Permit<'a> {
     pace: &'a Pace,
     era: u64,
@@ -71,7 +70,6 @@ impl Pace {
         }
     }
 
-    /// No request starts before `wait` has passed.
     pub(crate) fn hold(&self, wait: Duration) {
         let mut state = self.lock();
         state.not_before = state.not_before.max(Instant::now() + wait);

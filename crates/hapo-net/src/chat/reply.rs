@@ -57,7 +57,6 @@ pub(super) fn read_reply(body: &[u8]) -> Result<Reply, String> {
     })
 }
 
-/// The message and the code of an error's body.
 pub(super) fn complaint(body: &[u8]) -> (String, String) {
     let text = String::from_utf8_lossy(body);
     let value: Value = serde_json::from_str(&text).unwrap_or(Value::Null);

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 
 use hapo_core::Refusal;
 
-use crate::hub::cache::RepoKind;
-use crate::hub::environment::{Hub, Progress, Snapshot};
 use crate::hub::fetch::{Absent, Fetcher, Listing, shown};
 use crate::hub::id::{DatasetFile, RepoId};
 use crate::hub::names::{files_below, is_data_file, is_shard, missing_shards, model_files};
+use crate::hub::{Hub, Progress, Snapshot};
 
 const CONFIG: &str = "config.json";
 
@@ -17,7 +16,7 @@ impl Hub {
     /// safetensors. Cached files are not fetched again; if the hub is unreachable, a whole snapshot of the cache is
     /// used, with a note.
     pub fn model(&self, id: &RepoId, progress: &mut dyn Progress) -> Result<Snapshot, Refusal> {
-        let fetcher = Fetcher::new(self, id, RepoKind::Model);
+        let fetcher = Fetcher::new(self, id, "models");
         let is_whole = |folder: &Path| {
             let names = files_below(folder)?;
             let is_weights = |it: &String| it.ends_with(".safetensors") && !it.contains('/');
@@ -30,20 +29,17 @@ impl Hub {
             }
         };
         let wanted = model_files(&names);
-        let whole = ["config.json", "tokenizer.json"].iter().all(|it| wanted.contains(it));
-        if !whole || !wanted.iter().any(|it| it.ends_with(".safetensors")) {
-            let missing = match () {
-                () if !wanted.contains(&"config.json") => "no config.json",
-                () if !wanted.contains(&"tokenizer.json") => "no tokenizer.json",
-                () => "no weights in safetensors",
-            };
-            return Err(Refusal::input(format!("{id} has {missing}")));
+        let has = |name: &str| wanted.contains(&name);
+        let has_weights = wanted.iter().any(|it| it.ends_with(".safetensors"));
+        let needed = [
+            (has(CONFIG), CONFIG),
+            (has("tokenizer.json"), "tokenizer.json"),
+            (has_weights, "weights in safetensors"),
+        ];
+        if let Some((_, missing)) = needed.iter().find(|it| !it.0) {
+            return Err(Refusal::input(format!("{id} has no {missing}")));
         }
-        for name in &wanted {
-            fetcher.file(&commit, name, progress)?;
-        }
-        fetcher.remember(&commit)?;
-        Ok(Snapshot { folder: fetcher.repo.snapshot_path(&commit), commit })
+        Ok(Snapshot { folder: fetcher.fetch(&commit, &wanted, progress)?, commit })
     }
 
     /// A folder with the config.json of a model, which is fetched without its weights.
@@ -52,7 +48,7 @@ impl Hub {
         id: &RepoId,
         progress: &mut dyn Progress,
     ) -> Result<PathBuf, Refusal> {
-        let fetcher = Fetcher::new(self, id, RepoKind::Model);
+        let fetcher = Fetcher::new(self, id, "models");
         let commit = match fetcher.listing(progress)? {
             Listing::Found { commit, .. } => commit,
             Listing::None(why) => {
@@ -60,9 +56,7 @@ impl Hub {
                 return Ok(fetcher.cached(&has, &why, progress)?.folder);
             }
         };
-        fetcher.file(&commit, CONFIG, progress)?;
-        fetcher.remember(&commit)?;
-        Ok(fetcher.repo.snapshot_path(&commit))
+        fetcher.fetch(&commit, &[CONFIG], progress)
     }
 
     /// A file of a dataset, or a pattern for the shards of its training split.
@@ -71,7 +65,7 @@ impl Hub {
         wanted: &DatasetFile,
         progress: &mut dyn Progress,
     ) -> Result<PathBuf, Refusal> {
-        let fetcher = Fetcher::new(self, &wanted.repo, RepoKind::Dataset);
+        let fetcher = Fetcher::new(self, &wanted.repo, "datasets");
         let (commit, names) = match fetcher.listing(progress)? {
             Listing::Found { commit, names } => (commit, names),
             Listing::None(why) => {
@@ -80,11 +74,7 @@ impl Hub {
         };
         let files = fetcher.data_files(wanted.path.as_deref(), &names)?;
         fetcher.keep_listing(&commit, &names)?;
-        for name in &files {
-            fetcher.file(&commit, name, progress)?;
-        }
-        fetcher.remember(&commit)?;
-        Ok(found(&fetcher.repo.snapshot_path(&commit), &files))
+        Ok(found(&fetcher.fetch(&commit, &files, progress)?, &files))
     }
 }
 

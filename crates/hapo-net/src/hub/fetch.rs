@@ -13,7 +13,6 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::hub::answer::Failure;
-use crate::hub::cache::{CachedRepo, RepoKind};
 use crate::hub::id::{RepoId, is_plain_path};
 use crate::hub::names::is_data_file;
 use crate::hub::{Hub, HubError, Progress, Snapshot, io};
@@ -22,7 +21,6 @@ use crate::hub::{Hub, HubError, Progress, Snapshot, io};
 const ATTEMPTS: u32 = 6;
 /// The same for the first request: without a network the cache should not be long in coming.
 const FIRST_ATTEMPTS: u32 = 3;
-/// Most bytes of an answer that is not a file.
 const MAX_ANSWER: u64 = 64 << 20;
 
 pub(crate) enum Listing {
@@ -39,18 +37,17 @@ pub(crate) enum Absent {
     Unreachable(String),
 }
 
-/// One repository at one revision.
 pub(crate) struct Fetcher<'a> {
     pub(crate) hub: &'a Hub,
     id: &'a RepoId,
-    pub(crate) repo: CachedRepo,
+    /// `models` or `datasets`.
+    kind: &'static str,
     /// Answers with errors as they are, and follows redirects.
     pub(crate) agent: Agent,
     /// As `agent`, and shows redirects: the headers of a file are on the first answer.
     pub(crate) first_answer: Agent,
 }
 
-/// A client for a hub at this address.
 pub(crate) fn agent(endpoint: &str, redirects: u32) -> Agent {
     crate::http::config(endpoint.starts_with("https:"))
         .max_redirects(redirects)
@@ -66,14 +63,60 @@ pub(crate) fn agent(endpoint: &str, redirects: u32) -> Agent {
 }
 
 impl<'a> Fetcher<'a> {
-    pub(crate) fn new(hub: &'a Hub, id: &'a RepoId, kind: RepoKind) -> Self {
+    pub(crate) fn new(hub: &'a Hub, id: &'a RepoId, kind: &'static str) -> Self {
         Self {
             hub,
             id,
-            repo: CachedRepo::new(hub.cache.clone(), id, kind),
+            kind,
             agent: agent(&hub.endpoint, 8),
             first_answer: agent(&hub.endpoint, 0),
         }
+    }
+
+    /// The path of its pages: `OWNER/NAME`, for a data set below `datasets`.
+    pub(crate) fn page(&self) -> String {
+        let above = if self.kind == "models" { "" } else { "datasets/" };
+        format!("{above}{}", self.id.id)
+    }
+
+    fn listing_url(&self) -> String {
+        let RepoId { id, revision } = self.id;
+        let (endpoint, revision) = (&self.hub.endpoint, revision.replace('/', "%2F"));
+        format!("{endpoint}/api/{}/{id}/revision/{revision}", self.kind)
+    }
+
+    /// `models--OWNER--NAME`.
+    fn folder_name(&self) -> String {
+        format!("{}--{}", self.kind, self.id.id.replace('/', "--"))
+    }
+
+    /// The commit of a revision is in `refs`, bytes by their etag in `blobs`, the files of a commit, which lead to blobs,
+    /// in `snapshots`. `.listings` has our own notes of a commit's data files: `huggingface_hub` does not look there.
+    fn in_cache(&self, part: &str, name: &str) -> PathBuf {
+        self.hub.cache.join(self.folder_name()).join(part).join(name)
+    }
+
+    pub(crate) fn snapshot_path(&self, commit: &str) -> PathBuf {
+        self.in_cache("snapshots", commit)
+    }
+
+    /// Fetches files of a commit and notes the revision; gives the commit's folder.
+    pub(crate) fn fetch(
+        &self,
+        commit: &str,
+        files: &[&str],
+        progress: &mut dyn Progress,
+    ) -> Result<PathBuf, Refusal> {
+        for name in files {
+            self.file(commit, name, progress)?;
+        }
+        // A commit needs no note.
+        if self.id.revision != commit {
+            let path = self.in_cache("refs", &self.id.revision);
+            create_folder_of(&path)?;
+            fs::write(&path, commit).map_err(io("write", &path))?;
+        }
+        Ok(self.snapshot_path(commit))
     }
 
     pub(crate) fn what(&self, file: Option<&str>) -> String {
@@ -88,7 +131,7 @@ impl<'a> Fetcher<'a> {
         if self.hub.offline {
             return Ok(Listing::None(Absent::Offline));
         }
-        let url = format!("{}/api/{}", self.hub.endpoint, self.repo.api_url());
+        let url = self.listing_url();
         let found = self.with_retries(None, progress, |_| {
             let mut answer = self.get(&url, 0, None)?;
             let text = answer
@@ -121,7 +164,6 @@ impl<'a> Fetcher<'a> {
         })
     }
 
-    /// The repository, and files of it.
     pub(crate) fn what_of(&self, files: &[String]) -> String {
         match files {
             [only] => self.what(Some(only)),
@@ -146,11 +188,11 @@ impl<'a> Fetcher<'a> {
 
     /// The snapshot of the revision in the cache, which may have any part of it.
     pub(crate) fn snapshot(&self) -> Result<Option<Snapshot>, Refusal> {
-        let path = self.repo.revision_path();
+        let path = self.in_cache("refs", &self.id.revision);
         let commit = if_there(&path, fs::read_to_string(&path))?;
         let commit = commit.map_or_else(|| self.id.revision.clone(), |it| it.trim().to_owned());
         let is_name = is_plain_path(&commit) && !commit.contains('/');
-        Ok(is_name.then(|| Snapshot { folder: self.repo.snapshot_path(&commit), commit }))
+        Ok(is_name.then(|| Snapshot { folder: self.snapshot_path(&commit), commit }))
     }
 
     /// Says that the cache serves, where the hub should have.
@@ -180,7 +222,7 @@ impl<'a> Fetcher<'a> {
         if self.kept_listing(commit)?.is_some() {
             return Ok(());
         }
-        let path = self.repo.listing_path(commit);
+        let path = self.in_cache(".listings", commit);
         let names: Vec<&String> = names.iter().filter(|it| is_data_file(it)).collect();
         let text = serde_json::to_vec(&names).expect("texts are JSON");
         // A cache that cannot be written may still have every file.
@@ -189,19 +231,10 @@ impl<'a> Fetcher<'a> {
         Ok(())
     }
 
-    /// The data files of a commit, where they were noted.
     pub(crate) fn kept_listing(&self, commit: &str) -> Result<Option<Vec<String>>, Refusal> {
-        let path = self.repo.listing_path(commit);
+        let path = self.in_cache(".listings", commit);
         let text = if_there(&path, fs::read(&path))?;
         Ok(text.and_then(|text| serde_json::from_slice(&text).ok()))
-    }
-
-    /// Notes the commit of the revision, for offline use. A commit needs no note.
-    pub(crate) fn remember(&self, commit: &str) -> Result<(), Refusal> {
-        if self.id.revision == commit {
-            return Ok(());
-        }
-        self.repo.write_revision(commit).map_err(io("write", &self.repo.revision_path()))
     }
 
     /// The requested files of a dataset: one by its name, the only one, or the shards of the training split if all are
@@ -228,24 +261,19 @@ impl<'a> Fetcher<'a> {
     }
 
     /// A file of a commit in the cache, fetched where it is not there yet.
-    pub(crate) fn file(
-        &self,
-        commit: &str,
-        name: &str,
-        progress: &mut dyn Progress,
-    ) -> Result<PathBuf, Refusal> {
-        let pointer = self.repo.snapshot_path(commit).join(name);
+    fn file(&self, commit: &str, name: &str, progress: &mut dyn Progress) -> Result<(), Refusal> {
+        let pointer = self.snapshot_path(commit).join(name);
         if found_at(&pointer)?.is_some() {
-            return Ok(pointer);
+            return Ok(());
         }
         let url =
-            format!("{}/{}/resolve/{commit}/{}", self.hub.endpoint, self.repo.url(), escaped(name));
+            format!("{}/{}/resolve/{commit}/{}", self.hub.endpoint, self.page(), escaped(name));
         let described = self.with_retries(Some(name), progress, |_| self.describe(&url, name))?;
         if described.commit.as_deref().is_some_and(|it| it != commit) {
             let what = self.what(Some(name));
             return Err(Refusal::input(format!("{what} has changed while it was fetched")));
         }
-        let blob = self.repo.blob_path(&described.etag);
+        let blob = self.in_cache("blobs", &described.etag);
         let _lock = self.lock(&described.etag)?;
         if found_at(&blob)?.is_none_or(|it| it.len() != described.size) {
             create_folder_of(&blob)?;
@@ -259,18 +287,13 @@ impl<'a> Fetcher<'a> {
             fs::rename(&part, &blob).map_err(io("rename", &part))?;
         }
         create_folder_of(&pointer)?;
-        link(&blob, &pointer, name)?;
-        Ok(pointer)
+        link(&blob, &pointer, name)
     }
 
     /// Held while a blob is written; `huggingface_hub` takes the same lock.
     fn lock(&self, etag: &str) -> Result<File, Refusal> {
-        let path = self
-            .hub
-            .cache
-            .join(".locks")
-            .join(self.repo.folder_name())
-            .join(format!("{etag}.lock"));
+        let path =
+            self.hub.cache.join(".locks").join(self.folder_name()).join(format!("{etag}.lock"));
         create_folder_of(&path)?;
         let file = File::create(&path).map_err(io("create", &path))?;
         file.lock().map_err(io("lock", &path))?;
@@ -326,18 +349,24 @@ fn check_digest(part: &Path, etag: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let failed = |it| Failure::Never(io("read", part)(it));
-    let mut file = File::open(part).map_err(failed)?;
-    let (mut digest, mut piece) = (Sha256::new(), Vec::new());
-    while file.by_ref().take(1 << 20).read_to_end(&mut piece).map_err(failed)? > 0 {
-        digest.update(&piece);
-        piece.clear();
-    }
-    let found = hapo_core::hex(digest.finalize());
+    let (_, found) = File::open(part).and_then(|mut it| hashed(&[], &mut it)).map_err(failed)?;
     if found.eq_ignore_ascii_case(etag) {
         return Ok(());
     }
     fs::remove_file(part).map_err(|it| Failure::Never(io("remove", part)(it)))?;
     Err(Failure::Later("its bytes have another SHA-256 than the hub says".to_owned(), None))
+}
+
+/// The bytes that `file` still has, and the SHA-256 of `start` and these.
+pub(crate) fn hashed(start: &[u8], file: &mut File) -> std::io::Result<(u64, String)> {
+    let (mut hash, mut size) = (Sha256::new_with_prefix(start), 0);
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok((size, hapo_core::hex(hash.finalize()))),
+            n => (hash.update(&piece[..n]), size += n as u64),
+        };
+    }
 }
 
 fn escaped(path: &str) -> String {
@@ -372,4 +401,28 @@ fn link(blob: &Path, pointer: &Path, name: &str) -> Result<(), Refusal> {
 #[cfg(not(unix))]
 fn link(blob: &Path, pointer: &Path, _: &str) -> Result<(), Refusal> {
     fs::copy(blob, pointer).map(drop).map_err(io("write", pointer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `huggingface_hub` names them.
+    #[test]
+    fn names_are_those_of_the_shared_cache() {
+        let id = RepoId { id: "owner/name".to_owned(), revision: "refs/pr/7".to_owned() };
+        let (endpoint, cache) = ("https://hub".to_owned(), PathBuf::from("/hub"));
+        let hub =
+            Hub { endpoint, cache, token: None, offline: true, backoff: Duration::from_secs(1) };
+        let model = Fetcher::new(&hub, &id, "models");
+        assert_eq!(model.page(), "owner/name");
+        let url = "https://hub/api/models/owner/name/revision/refs%2Fpr%2F7";
+        assert_eq!(model.listing_url(), url);
+        let path = PathBuf::from("/hub/models--owner--name/refs/refs/pr/7");
+        assert_eq!(model.in_cache("refs", &id.revision), path);
+        let dataset = Fetcher::new(&hub, &id, "datasets");
+        assert_eq!(dataset.page(), "datasets/owner/name");
+        let path = PathBuf::from("/hub/datasets--owner--name/snapshots/c");
+        assert_eq!(dataset.snapshot_path("c"), path);
+    }
 }

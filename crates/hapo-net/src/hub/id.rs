@@ -5,7 +5,6 @@ use std::path::Path;
 
 use hapo_core::{Refusal, found_at};
 
-/// A repository at a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoId {
     /// `org/name`.
@@ -27,16 +26,13 @@ impl fmt::Display for RepoId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetFile {
     pub repo: RepoId,
-    /// The file's path in it.
     pub path: Option<String>,
 }
 
-/// The meaning of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParsedName {
     /// Something of the file system.
     Path,
-    /// A model of the hub.
     Model(RepoId),
     /// A data set of the hub: `hf://datasets/org/name@revision[/file]`.
     Dataset(DatasetFile),

@@ -11,18 +11,20 @@
 //! Price: blocking calls, one file at a time.
 
 mod answer;
-mod cache;
 mod download;
-mod environment;
 mod fetch;
 mod id;
 mod names;
 mod push;
 mod request;
 
-pub use environment::{Hub, NoProgress, Progress, Snapshot};
 pub use id::{DatasetFile, ParsedName, RepoId, parse_name, repo};
-pub use push::{Content, PushSettings, Pushed, Upload};
+pub use push::{PushSettings, Pushed, Upload};
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::http::{redacted, shown};
 use hapo_core::{Fault, Refusal};
@@ -31,18 +33,12 @@ use hapo_core::{Fault, Refusal};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HubError {
-    /// The hub has no such repository, revision or file, or does not show it.
-    #[error("{0}")]
-    NotFound(String),
-    /// The hub could not be reached, or failed again and again.
     #[error("{0}")]
     Unreachable(String),
-    /// The hub does not take what is pushed.
     #[error("{message}")]
     NotPushed {
         /// `None` without a usable answer.
         status: Option<u16>,
-        /// The failure in a sentence.
         message: String,
     },
 }
@@ -53,12 +49,87 @@ fn io(action: &'static str, file: &std::path::Path) -> impl Fn(std::io::Error) -
     move |cause| Refusal::machine(what.clone()).source(cause)
 }
 
-/// The hub's message behind a sentence.
 fn said(message: &str) -> String {
     if message.is_empty() { String::new() } else { format!(": {message}") }
 }
 
+pub trait Progress {
+    /// A file of `total` bytes begins; `done` of them were here already.
+    fn begin(&mut self, file: &str, done: u64, total: u64);
+    /// `bytes` more have been downloaded.
+    fn advance(&mut self, bytes: u64);
+    /// The file is whole, or the attempt is over.
+    fn end(&mut self);
+    /// Something the user should know, such as a wait.
+    fn note(&mut self, text: &str);
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    pub folder: PathBuf,
+    /// The commit that the revision stood for.
+    pub commit: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Hub {
+    /// Address without a slash at its end.
+    pub endpoint: String,
+    pub cache: PathBuf,
+    /// Sent to the hub, and to nobody else.
+    pub token: Option<String>,
+    pub offline: bool,
+    /// The first wait before a further attempt; each next one is twice as long.
+    pub backoff: Duration,
+}
+
 impl Hub {
+    /// As the environment says, by the rules of `huggingface_hub`: `HF_ENDPOINT`; `HF_HUB_CACHE`, else
+    /// `HF_HOME`, else `~/.cache/huggingface`; `HF_TOKEN`, else the file of `hf auth login`;
+    /// `HF_HUB_OFFLINE`.
+    pub fn from_env() -> Self {
+        let get = |name: &str| env::var(name).ok().filter(|it| !it.trim().is_empty());
+        let is_on = |name: &str| {
+            get(name)
+                .is_some_and(|it| matches!(it.to_uppercase().as_str(), "1" | "ON" | "YES" | "TRUE"))
+        };
+        let home = get("HF_HOME").map_or_else(
+            || {
+                get("XDG_CACHE_HOME").map_or_else(
+                    || {
+                        let home = env::home_dir().unwrap_or_else(env::temp_dir);
+                        home.join(".cache/huggingface")
+                    },
+                    |it| PathBuf::from(it).join("huggingface"),
+                )
+            },
+            PathBuf::from,
+        );
+        let cache = get("HF_HUB_CACHE")
+            .or_else(|| get("HUGGINGFACE_HUB_CACHE"))
+            .map_or_else(|| home.join("hub"), PathBuf::from);
+        let token_file = get("HF_TOKEN_PATH").map_or_else(|| home.join("token"), PathBuf::from);
+        let token = get("HF_TOKEN")
+            .or_else(|| get("HUGGING_FACE_HUB_TOKEN"))
+            .or_else(|| {
+                let implicit = !is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN");
+                // On EIO there is no token, and a hub that wants one says so.
+                implicit.then(|| fs::read_to_string(token_file).ok())?
+            })
+            .map(|it| it.trim().to_owned())
+            .filter(|it| !it.is_empty());
+        Self {
+            endpoint: get("HF_ENDPOINT")
+                .unwrap_or_else(|| "https://huggingface.co".to_owned())
+                .trim_end_matches('/')
+                .to_owned(),
+            cache,
+            token,
+            offline: is_on("HF_HUB_OFFLINE") || is_on("TRANSFORMERS_OFFLINE"),
+            backoff: Duration::from_secs(1),
+        }
+    }
+
     /// A text without the token and without a password in the hub's address, which servers and proxies quote.
     fn clean(&self, text: &str) -> String {
         redacted(text, self.token.as_deref(), &self.endpoint)
@@ -66,7 +137,7 @@ impl Hub {
 
     fn not_found(&self, what: &str, message: &str) -> Refusal {
         let text = format!("{what} is not on {}{}", shown(&self.endpoint), said(message));
-        Refusal::because(HubError::NotFound(self.clean(&text)))
+        Refusal::input(self.clean(&text))
             .hint("check the spelling; there is no folder of that name here either")
     }
 

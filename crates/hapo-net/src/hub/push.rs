@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::http::ureq::http::Response;
 use crate::http::ureq::{self, Agent, Body, SendBody};
@@ -15,43 +15,29 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hapo_core::Refusal;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::hub::answer::{self, Failure, refusal};
-use crate::hub::fetch::agent;
+use crate::hub::fetch::{agent, hashed};
 use crate::hub::{Hub, HubError, Progress, RepoId, io};
 
 /// Bytes of a file that the hub uses to recognise it.
-const SAMPLE: usize = 512;
-/// Longest answer that is read.
+const SAMPLE: u64 = 512;
 const MAX_ANSWER: u64 = 16 << 20;
 const ATTEMPTS: u32 = 5;
 const LFS: &str = "application/vnd.git-lfs+json";
 
 #[derive(Clone, Debug)]
 pub struct Upload {
-    /// Its path in the repository.
     pub path: String,
-    pub content: Content,
+    pub file: PathBuf,
 }
 
-/// The contents of a file.
-#[derive(Clone, Debug)]
-pub enum Content {
-    /// The contents of a file on disk.
-    File(PathBuf),
-    Bytes(Vec<u8>),
-}
-
-/// How a commit is made.
 #[derive(Clone, Debug)]
 pub struct PushSettings {
-    /// A new repository is private.
     pub private: bool,
     pub message: String,
 }
 
-/// A commit that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushed {
     pub url: String,
@@ -59,7 +45,6 @@ pub struct Pushed {
     pub sent: u64,
 }
 
-/// A file with the hub's requirements.
 struct Described<'a> {
     upload: &'a Upload,
     size: u64,
@@ -99,7 +84,6 @@ impl Hub {
         Ok(Pushed { url, commit, sent })
     }
 
-    /// A request with the token, where there is one.
     pub(crate) fn authorised<B>(
         &self,
         request: ureq::RequestBuilder<B>,
@@ -113,48 +97,13 @@ impl Hub {
 
 /// Reads a file once: its size, its digest, its first bytes.
 fn describe(upload: &Upload) -> Result<Described<'_>, Refusal> {
-    let mut reader = upload.content.open()?;
-    let (mut hash, mut sample, mut size) = (Sha256::new(), Vec::new(), 0);
-    let mut piece = Vec::new();
-    loop {
-        piece.clear();
-        let read = reader.by_ref().take(1 << 20).read_to_end(&mut piece);
-        let read = read.map_err(upload.content.error("read"))?;
-        if read == 0 {
-            break;
-        }
-        let missing = SAMPLE - sample.len();
-        sample.extend_from_slice(&piece[..read.min(missing)]);
-        hash.update(&piece);
-        size += read as u64;
-    }
-    Ok(Described { upload, size, oid: hapo_core::hex(hash.finalize()), sample })
+    let mut sample = Vec::new();
+    let mut file = File::open(&upload.file).map_err(io("open", &upload.file))?;
+    let read = file.by_ref().take(SAMPLE).read_to_end(&mut sample);
+    let (rest, oid) =
+        read.and_then(|_| hashed(&sample, &mut file)).map_err(io("read", &upload.file))?;
+    Ok(Described { upload, size: sample.len() as u64 + rest, oid, sample })
 }
-
-impl Content {
-    fn open(&self) -> Result<Box<dyn ReadSeek + '_>, Refusal> {
-        Ok(match self {
-            Self::Bytes(it) => Box::new(std::io::Cursor::new(it)),
-            Self::File(path) => Box::new(File::open(path).map_err(self.error("open"))?),
-        })
-    }
-
-    fn bytes(&self) -> Result<Vec<u8>, Refusal> {
-        let mut bytes = Vec::new();
-        self.open()?.read_to_end(&mut bytes).map_err(self.error("read"))?;
-        Ok(bytes)
-    }
-
-    fn error(&self, action: &'static str) -> impl Fn(std::io::Error) -> Refusal {
-        match self {
-            Self::File(path) => io(action, path),
-            Self::Bytes(_) => io(action, Path::new("")),
-        }
-    }
-}
-
-trait ReadSeek: Read + Seek {}
-impl<T: Read + Seek> ReadSeek for T {}
 
 impl Pusher<'_> {
     fn create(&self, private: bool, progress: &mut dyn Progress) -> Result<(), Refusal> {
@@ -294,10 +243,10 @@ impl Pusher<'_> {
         size: u64,
         progress: &mut dyn Progress,
     ) -> Result<Response<Body>, Refusal> {
-        let content = &file.upload.content;
+        let path = &file.upload.file;
         let answer = self.retried(progress, || {
-            let mut reader = content.open()?;
-            reader.seek(SeekFrom::Start(from)).map_err(content.error("read"))?;
+            let mut reader = File::open(path).map_err(io("open", path))?;
+            reader.seek(SeekFrom::Start(from)).map_err(io("read", path))?;
             let mut part = reader.take(size);
             let request = self.agent.put(url).header("Content-Length", size.to_string());
             Ok(request.send(SendBody::from_reader(&mut part)))
@@ -322,7 +271,8 @@ impl Pusher<'_> {
                     json!({ "path": path, "algo": "sha256", "oid": it.oid, "size": it.size });
                 json!({ "key": "lfsFile", "value": value })
             } else {
-                let content = STANDARD.encode(it.upload.content.bytes()?);
+                let file = &it.upload.file;
+                let content = STANDARD.encode(std::fs::read(file).map_err(io("read", file))?);
                 let value = json!({ "content": content, "path": path, "encoding": "base64" });
                 json!({ "key": "file", "value": value })
             };

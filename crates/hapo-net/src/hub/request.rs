@@ -1,4 +1,4 @@
-//! Requests to the hub, and the meaning of its answers.
+//! Requests to the hub.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +15,6 @@ use crate::hub::{Progress, io, said};
 
 const BUFFER: usize = 256 << 10;
 
-/// The hub's description of a file before the download.
 pub(crate) struct Described {
     pub(crate) etag: String,
     pub(crate) size: u64,
@@ -94,7 +93,7 @@ impl Fetcher<'_> {
         let cause = format!("status {status}{}", said(&message));
         Err(match status {
             404 | 410 => Failure::Never(self.hub.not_found(&what, &message)),
-            401 | 403 => Failure::Never(self.hub.denied(&what, &self.repo.url(), status, &message)),
+            401 | 403 => Failure::Never(self.hub.denied(&what, &self.page(), status, &message)),
             _ if may_pass(status) => Failure::Later(cause, wait),
             _ => Failure::Never(self.hub.unreachable(&what, &cause)),
         })

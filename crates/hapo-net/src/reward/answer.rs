@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use crate::reward::Failure;
 
-/// An answer that was read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Answer {
     pub(crate) reward: f64,
@@ -23,9 +22,7 @@ pub(crate) struct Answer {
 
 /// Largest reward or part, either way.
 const LARGEST: f64 = 1e6;
-/// Most parts of an answer.
 const MOST_PARTS: usize = 32;
-/// Longest name of a part.
 const LONGEST_NAME: usize = 64;
 
 /// An answer that is an object. A field that is there is no null, except for `verdict`, where null says that the program

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most bytes that are kept in memory until there is a place for them.
 const MOST_HELD: usize = 1 << 20;
-/// Most bytes that are written.
 const MOST_WRITTEN: usize = 64 << 20;
 
 /// Where everything goes that programs print and that is no answer. It is held in memory until it is given a place.
@@ -37,7 +36,6 @@ impl RewardLog {
         inner.place = Some(Box::new(place));
     }
 
-    /// Adds a line that somebody printed.
     pub(crate) fn add(&self, whose: &str, line: &str) {
         let line = format!("{whose}: {}\n", line.trim_end());
         let mut inner = self.inner();

@@ -31,7 +31,6 @@ use pool::Pool;
 use question::Question;
 use server::Server;
 
-/// A run's settings of its reward.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RewardSettings {
     /// Longest time of one answer.
@@ -40,7 +39,6 @@ pub struct RewardSettings {
     pub start_timeout: Duration,
     /// Processes of a program, or requests at once to a server.
     pub workers: usize,
-    /// The fate of a completion without an answer.
     pub on_failure: OnFailure,
     /// Smallest reward that is called correct where the answer holds no verdict.
     pub success_at: f64,
@@ -72,7 +70,6 @@ pub fn workers(asked: usize) -> usize {
     }
 }
 
-/// The fate of a completion without an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {
@@ -175,7 +172,6 @@ enum Source {
     Function(Arc<dyn Answers>),
 }
 
-/// Why a completion has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) message: String,
@@ -184,12 +180,10 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Of one completion.
     pub(crate) fn of_one(message: impl Into<String>) -> Self {
         Self { message: message.into(), fatal: false }
     }
 
-    /// Of the program or server.
     pub(crate) fn fatal(message: impl Into<String>) -> Self {
         Self { message: message.into(), fatal: true }
     }
@@ -237,7 +231,6 @@ impl OwnReward {
         }))
     }
 
-    /// Output of its processes beside their answers.
     pub fn log(&self) -> &RewardLog {
         &self.0.log
     }
@@ -331,7 +324,6 @@ impl Shared {
         Ok(answer)
     }
 
-    /// The answer to a line, or why there is none.
     fn ask(&self, line: &str, id: &str) -> Result<Answer, Failure> {
         let said = match &self.source {
             Source::Program(pool) => pool.ask(line),

@@ -19,7 +19,6 @@ use crate::reward::Failure;
 use crate::reward::RewardSettings;
 use crate::reward::log::RewardLog;
 
-/// Longest line that is read, in bytes.
 const LINE_LIMIT: u64 = 1 << 20;
 /// Lines of standard error that a message quotes.
 const QUOTED: usize = 3;
@@ -65,7 +64,6 @@ enum Printed {
     End,
 }
 
-/// The last lines of standard error.
 #[derive(Debug, Default)]
 struct Errors {
     last: Mutex<VecDeque<String>>,
@@ -166,16 +164,7 @@ impl Process {
     /// Ends the input and reads the remaining output, which answers nothing.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         self.lines = None;
-        let until = Instant::now() + LINGER;
-        let mut unasked = self.next.take();
-        while unasked.is_none() {
-            let left = until.saturating_duration_since(Instant::now());
-            unasked = match self.answers.recv_timeout(left) {
-                Ok(Printed::End) | Err(_) => return Ok(()),
-                Ok(it) => Some(it),
-            };
-        }
-        match unasked {
+        match self.next.take().or_else(|| self.answers.recv_timeout(LINGER).ok()) {
             Some(Printed::Line(it) | Printed::Part(it)) => Err(self.unasked(&it)),
             Some(Printed::NoText | Printed::TooLong) => Err(self.unasked("…")),
             Some(Printed::End) | None => Ok(()),

@@ -12,13 +12,11 @@ pub(crate) struct Question {
     head: String,
 }
 
-/// A line and its subject.
 pub(crate) struct QuestionLine {
     /// The id that an answer may repeat to name its line.
     pub(crate) id: String,
     /// One JSON object and a newline.
     pub(crate) line: String,
-    /// The answer that was found in the completion.
     pub(crate) answer: Option<String>,
 }
 

@@ -1,7 +1,6 @@
 //! A server that judges by POST.
 
 use std::io::Read;
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::http::ureq::{self, Agent};
@@ -10,7 +9,6 @@ use hapo_core::excerpt;
 
 use crate::reward::{Failure, RewardLog, RewardSettings};
 
-/// Longest answer, in bytes.
 const LIMIT: u64 = 1 << 20;
 /// Of a request that was not answered, or with a status that may pass.
 const RETRIES: Retries = Retries { attempts: 3, first_wait: Duration::from_millis(250) };
@@ -19,9 +17,6 @@ const RETRIES: Retries = Retries { attempts: 3, first_wait: Duration::from_milli
 pub(crate) struct Server {
     url: String,
     agent: Agent,
-    /// Requests that may still be made at once.
-    free: Mutex<usize>,
-    freed: Condvar,
     log: RewardLog,
 }
 
@@ -31,31 +26,20 @@ impl Server {
             .timeout_global(Some(settings.timeout))
             .build()
             .new_agent();
-        let free = Mutex::new(settings.workers.max(1));
-        Self { url: url.to_owned(), agent, free, freed: Condvar::new(), log }
+        Self { url: url.to_owned(), agent, log }
     }
 
-    /// The body that answers a line.
     pub(crate) fn ask(&self, line: &str) -> Result<String, Failure> {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free =
-            self.freed.wait_while(free, |it| *it == 0).unwrap_or_else(PoisonError::into_inner);
-        *free -= 1;
-        drop(free);
         let waiting = |(): &mut (), cause: &str, pause: Duration| {
             let seconds = pause.as_secs_f64();
             self.log.add("server", &format!("{cause}; asked again in {seconds:.1} s"));
         };
-        let answer = RETRIES.run(&mut (), |()| self.post(line), waiting);
-        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.freed.notify_one();
-        answer.map_err(|failure| match failure {
+        RETRIES.run(&mut (), |()| self.post(line), waiting).map_err(|failure| match failure {
             Attempt::Later(message, _) => Failure::of_one(message),
             Attempt::Never(failure) => failure,
         })
     }
 
-    /// The answer to one request.
     fn post(&self, line: &str) -> Result<String, Attempt<Failure>> {
         let failure = |error: ureq::Error| match error {
             ureq::Error::Timeout(_) => {

@@ -3,14 +3,12 @@
 use super::svg::tick_text;
 use crate::figures::Scale;
 
-/// The horizontal axis, which all figures share: the steps.
 pub(crate) struct XAxis {
     first: f64,
     last: f64,
 }
 
 impl XAxis {
-    /// An axis for runs with those first and last steps, if there is one.
     pub(super) fn new(ends: impl Iterator<Item = (f64, f64)>) -> Option<Self> {
         let (first, last) = ends.reduce(|all, run| (all.0.min(run.0), all.1.max(run.1)))?;
         let first = first.min(1.0);
@@ -46,7 +44,6 @@ pub(super) struct YAxis {
 }
 
 impl YAxis {
-    /// An axis that holds the values.
     pub(super) fn new(scale: Scale, values: impl Iterator<Item = f64>) -> Self {
         let positive = scale == Scale::Log;
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);

@@ -16,7 +16,6 @@ pub(super) struct Set {
     pub(super) runs: Vec<usize>,
 }
 
-/// The runs by recipes, each a line or a band.
 pub(super) fn sets(all: &[Run]) -> Vec<Set> {
     let groups = lines(all);
     let names = group_names(all, &groups);
@@ -146,7 +145,6 @@ fn window(n: usize) -> usize {
     WINDOWS.into_iter().find(|it| n / 40 >= *it).unwrap_or(1)
 }
 
-/// Means over `window` points that end at each.
 fn smoothed(points: &[Point], window: usize) -> Vec<[f64; 3]> {
     (0..points.len())
         .map(|at| {

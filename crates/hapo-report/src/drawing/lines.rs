@@ -10,15 +10,12 @@ use super::{Drawing, mark};
 use crate::figures::{Figure, Scale};
 use crate::folder::annealing_from;
 
-/// The style of a figure in a file; the page has its own.
 pub(super) const STYLE: &str = include_str!("../../assets/figure.css");
-/// Height of a line of a file's legend.
 const LEGEND_LINE: f64 = 18.0;
 /// A line whose points lie so far apart shows each of them.
 const APART: f64 = 0.05;
 
 impl Drawing<'_> {
-    /// A figure as a file: titled, with its legend.
     pub(super) fn file(&self, figure: &Figure<'_>, curves: &[Curve]) -> Option<String> {
         let mut frame = Frame::file();
         let body = self.body(figure, curves, &mut frame)?;
@@ -54,7 +51,6 @@ impl Drawing<'_> {
         Some(svg + "</svg>\n")
     }
 
-    /// A figure as the page shows it, with its cursor.
     pub(super) fn figure(
         &self,
         figure: &Figure<'_>,

@@ -21,7 +21,6 @@ pub(crate) struct Drawn {
     pub(crate) svg: String,
 }
 
-/// Every figure for which the runs have numbers, as files.
 pub(crate) fn files(runs: &[Run]) -> Vec<Drawn> {
     let drawing = Drawing::new(runs);
     let figures = FIGURES.iter().filter_map(|figure| {
@@ -31,7 +30,6 @@ pub(crate) fn files(runs: &[Run]) -> Vec<Drawn> {
     figures.collect()
 }
 
-/// Runs, and settings that all their figures share.
 pub(crate) struct Drawing<'a> {
     runs: &'a [Run],
     sets: Vec<Set>,

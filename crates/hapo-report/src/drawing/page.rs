@@ -13,7 +13,6 @@ const ALL_COLUMNS: usize = 600_000;
 const COLUMNS: (usize, usize) = (60, 400);
 
 impl Drawing<'_> {
-    /// The page's figures, and the ends of their axis.
     pub(crate) fn page(&self) -> Value {
         let names = self.runs.iter().flat_map(|run| run.columns.names());
         let others: Vec<(&str, String)> =

@@ -19,7 +19,6 @@ pub(crate) struct Frame {
     pub(super) columns: usize,
 }
 
-/// The page's grid.
 const GRID: (f64, f64) = (1000.0, 500.0);
 /// Width of a file's figure, and the room beside its frame.
 pub(super) const WIDTH: f64 = 720.0;
@@ -47,7 +46,6 @@ impl Frame {
         }
     }
 
-    /// A width, as an attribute's value.
     pub(super) fn wide(&self, share: f64) -> String {
         Self { left: 0.0, ..*self }.across(share)
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Refusal, Remedy, if_there};
+use hapo_core::{Refusal, if_there};
 use hapo_model::folder::broken_checkpoint;
 use hapo_run::{MetricsFile, RecipeDifference, RunFolder, read_json, recipe_differences};
 
@@ -90,7 +90,8 @@ fn begin_again(
             "{}: {logged} steps are logged and no checkpoint is there, though the first was due after step {due}",
             files.0.display()
         );
-        return Err(Refusal::input(problem).hint(Remedy::RestoreCheckpoints));
+        return Err(Refusal::input(problem)
+            .hint("restore the folder `checkpoints` from a copy, or choose another --run-dir"));
     }
     let again = match logged {
         0 => "it begins with step 1".to_owned(),
@@ -129,7 +130,7 @@ impl Found {
         if policy != ResumePolicy::ResumeWithRecipe {
             let folder = run_dir.display();
             let problem = format!("{folder} was begun with other inputs: {differences}");
-            return Err(Refusal::input(problem).hint(Remedy::ResumeChangedInputs));
+            return Err(Refusal::input(problem).hint("put them back, choose another --run-dir, or resume with what is there now by --resume --force-recipe"));
         }
         warn(&format!("resuming with other inputs: {differences}"));
         Ok(())
@@ -170,7 +171,7 @@ pub(crate) fn require_same_recipe(
     }
     if policy != ResumePolicy::ResumeWithRecipe {
         let problem = format!("{} is of another recipe: {differences}", folder.display());
-        return Err(Refusal::input(problem).hint(Remedy::ResumeChangedRecipe));
+        return Err(Refusal::input(problem).hint("choose another --run-dir, or resume with the changed recipe by --resume --force-recipe"));
     }
     warn(&format!("resuming with another recipe: {differences}"));
     Ok(())

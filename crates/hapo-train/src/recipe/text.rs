@@ -3,6 +3,7 @@
 //! A key may come from the recipe around a stage, from the stage or from an override. Messages name the
 //! place; the price is a second parse that keeps positions.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use super::registered::method_names;
 use super::sections::{REQUIRED, Settings};
 use super::words::explain;
 use crate::Result;
-use hapo_core::{Hint, Refusal};
+use hapo_core::Refusal;
 
 /// Changes to a recipe from outside: keys set and keys removed.
 #[derive(Clone, Debug, Default)]
@@ -411,7 +412,7 @@ pub(crate) fn refused_recipe(
     origin: impl Into<String>,
     key: &str,
     problem: impl Into<String>,
-    hint: impl Into<Hint>,
+    hint: impl Into<Cow<'static, str>>,
 ) -> Refusal {
     let (origin, key, problem) = (origin.into(), key.to_owned(), problem.into());
     Refusal::because(RecipeProblem { origin, key, problem }).hint(hint)

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hapo_core::{Fault, Refusal, Remedy, counted, found_at, if_there};
+use hapo_core::{Fault, Refusal, counted, found_at, if_there};
 use hapo_kernels::{Cpu, Device};
 use hapo_run::{
     Busy, EarlyEnd, Lock, Metrics, MetricsFile, Preflight, REWARD_BELOW_WRONG, RunFolder,
@@ -503,7 +503,7 @@ impl Session<'_> {
                 None => "there was none before".to_owned(),
             };
             Refusal::machine(format!("the checkpoint of step {step} is not saved: {cause}; {kept}"))
-                .hint(Remedy::FreeDisk)
+                .hint("free space on the disk, then --resume")
         })?;
         for it in &warnings {
             observer.warning(it);
@@ -516,7 +516,9 @@ impl Session<'_> {
 pub fn require_no_run(run_dir: &Path) -> Result<()> {
     if RunFolder(run_dir).holds_run()? {
         let problem = format!("{} already holds a run", run_dir.display());
-        return Err(Refusal::input(problem).hint(Remedy::ResumeRun));
+        return Err(
+            Refusal::input(problem).hint("continue it with --resume, or choose another --run-dir")
+        );
     }
     Ok(())
 }
@@ -535,7 +537,7 @@ pub fn require_run(run_dir: &Path, stages: &[Recipe]) -> Result<()> {
         Some(_) => "holds no run",
     };
     let problem = format!("{} {problem}: there is no run to resume", run_dir.display());
-    Err(Refusal::input(problem).hint(Remedy::StartFirst))
+    Err(Refusal::input(problem).hint("leave out --resume to start it"))
 }
 
 /// Refuses the run that a folder holds where it is of another recipe than the plan's. Nothing is read but its recipe,

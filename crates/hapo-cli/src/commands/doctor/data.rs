@@ -12,7 +12,6 @@ use super::Diagnosis;
 use super::record::Record;
 use crate::commands::data::{Solutions, judge};
 
-/// Most rows of a set that are read.
 const ROWS: usize = 200_000;
 
 pub(super) fn examine(record: &mut Record, found: &mut Diagnosis) {

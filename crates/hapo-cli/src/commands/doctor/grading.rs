@@ -18,7 +18,6 @@ const FEWEST: usize = 3;
 /// Share of problems whose most frequent answer goes on behind the gold answer.
 const CUT: f64 = 0.3;
 
-/// An answer with both verdicts.
 struct Graded<'a> {
     answer: &'a Answer,
     verdict: Verdict,

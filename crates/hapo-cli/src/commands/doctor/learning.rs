@@ -38,7 +38,7 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
         // Rewards that are wrong themselves are no sign of the answers, nor the last steps of a teacher that came before.
         let is_told = match it.name {
             "unread" => found.has("right-unpaid") || found.has("gold-unread"),
-            "no-teacher" => record.finite("gate/beta").iter().any(|it| *it > 0.0),
+            "no-teacher" => record.columns.finite("gate/beta").iter().any(|it| *it > 0.0),
             _ => false,
         };
         if !is_told {
@@ -59,7 +59,7 @@ pub(super) fn examine(record: &Record, found: &mut Diagnosis) {
         let mut said = format!("{} {}", it.name, it.text());
         if let Some([change, low, high]) = by_thirds(record).filter(|_| it.name == "reward") {
             said += &format!("; by thirds {change:+.3} [{low:+.3}, {high:+.3}]");
-            let best = record.finite("reward/policy_only").into_iter().fold(0.0, f64::max);
+            let best = record.columns.finite("reward/policy_only").into_iter().fold(0.0, f64::max);
             let end = it.last.unwrap_or(it.first);
             if columns.rows() >= LONG && high < FLAT * best && end < 0.9 * best {
                 found.add("flat", format!("The reward does not rise: {said}."));
@@ -95,8 +95,8 @@ fn seeks_answers(record: &Record) -> bool {
 
 /// A teacher that is wanted and never comes.
 fn gate(record: &Record, found: &mut Diagnosis) {
-    let beta = record.finite("gate/beta");
-    let failed: f64 = record.finite("groups/all_fail").iter().sum();
+    let beta = record.columns.finite("gate/beta");
+    let failed: f64 = record.columns.finite("groups/all_fail").iter().sum();
     let entered = beta.iter().filter(|it| **it > 0.0).count();
     // Rows of methods without a teacher have a gate that is closed.
     let method = record.setting("hapo.method").or_else(|| record.setting("method"));
@@ -109,7 +109,7 @@ fn gate(record: &Record, found: &mut Diagnosis) {
         let steps = counted(entered, "step", "steps");
         return found.held.push(format!("a teacher entered in {steps}, {failed:.0} groups failed"));
     }
-    let is_closed = record.finite("gate/success_limit").first().is_some_and(|it| *it < 0.0);
+    let is_closed = record.columns.finite("gate/success_limit").first().is_some_and(|it| *it < 0.0);
     let because = if is_closed {
         "the gate was closed from the first step on"
     } else {
@@ -121,7 +121,7 @@ fn gate(record: &Record, found: &mut Diagnosis) {
 
 /// Means of the first and the last third of a column's numbers, and the largest of the first ones.
 fn ends(record: &Record, name: &str) -> Option<[f64; 3]> {
-    let values = record.finite(name);
+    let values = record.columns.finite(name);
     let n = values.len() / 3;
     let mean = |part: &[f64]| part.iter().sum::<f64>() / n as f64;
     let peak = values.get(..n)?.iter().copied().fold(0.0, f64::max);
@@ -141,7 +141,7 @@ fn no_number(columns: &Columns) -> Option<String> {
 
 /// Numbers that leave the ground, with the rate that may be why.
 fn collapse(record: &Record, found: &mut Diagnosis) {
-    let rates = record.finite("lr");
+    let rates = record.columns.finite("lr");
     let rate = rates.iter().copied().fold(record.number("optim.lr").unwrap_or(0.0), f64::max);
     let key = record.framework.says("optim.lr");
     let mut signs = Vec::new();
@@ -172,7 +172,7 @@ fn collapse(record: &Record, found: &mut Diagnosis) {
 
 /// The change of the reward between the first and the last third, with a 95 % interval over steps.
 fn by_thirds(record: &Record) -> Option<[f64; 3]> {
-    let values = record.finite("reward/policy_only");
+    let values = record.columns.finite("reward/policy_only");
     let n = values.len() / 3;
     let moments = |part: &[f64]| {
         let mean = part.iter().sum::<f64>() / n as f64;

@@ -50,11 +50,9 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A fault of a run, and the key that changes it.
 #[derive(Clone, Debug, Serialize)]
 struct Finding {
     name: &'static str,
-    /// The fault, with its number.
     what: String,
     why: &'static str,
     /// The key, in the words of the framework.
@@ -70,7 +68,6 @@ struct Diagnosis {
     held: Vec<String>,
     /// What could not be looked at, and why.
     open: Vec<String>,
-    /// Where it is looked.
     #[serde(skip)]
     at: String,
 }
@@ -96,6 +93,11 @@ impl Diagnosis {
 
     fn skip(&mut self, what: impl Into<String>) {
         self.open.push(what.into());
+    }
+
+    /// What was read, or a question without an answer.
+    fn take<T>(&mut self, read: Result<T, Refusal>) -> Option<T> {
+        read.map_err(|it| self.skip(format!("left out: {it}"))).ok()
     }
 }
 

@@ -31,7 +31,6 @@ pub(super) fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold(bounds, |(low, high), it| (it.min(low), it.max(high)))
 }
 
-/// The rows of a table, its comments left out.
 pub(super) fn rows(table: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
     table.lines().filter(|it| !it.starts_with('#')).map(|it| it.split('\t').collect())
 }
@@ -68,7 +67,6 @@ pub(super) fn answers(
     rows.map(|row| row.map(&mut answer)).collect()
 }
 
-/// A completion that the run kept.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answer {
     pub(super) step: u64,
@@ -88,7 +86,6 @@ pub(super) struct Record {
     /// Metrics of what the run started from.
     pub(super) start: BTreeMap<String, f64>,
     pub(super) answers: Vec<Answer>,
-    /// Completions of an evaluation.
     pub(super) held_out: Vec<Answer>,
     /// By the framework's own names.
     pub(super) settings: BTreeMap<String, String>,
@@ -127,19 +124,12 @@ impl Record {
         let found = found_at(&path);
         self.take(found).flatten().map(|_| path)
     }
-
-    /// The numbers of a column.
-    pub(super) fn finite(&self, name: &str) -> Vec<f64> {
-        let values = self.columns.get(name).unwrap_or_default().iter();
-        values.copied().filter(|it| it.is_finite()).collect()
-    }
 }
 
 /// Most files of completions that are read, the first and the last among them.
 const FILES: usize = 24;
 /// Most completions of a file.
 pub(super) const ROWS: usize = 2_000;
-/// The name of a file.
 pub(super) fn name(path: &Path) -> String {
     path.file_name().map(|it| it.to_string_lossy().into_owned()).unwrap_or_default()
 }
@@ -156,7 +146,6 @@ pub(super) fn thinned<T>(all: Vec<T>) -> Vec<T> {
 pub(super) struct Steps(pub(super) BTreeMap<u64, Map<String, Value>>);
 
 impl Steps {
-    /// Adds numbers of a step under our names.
     pub(super) fn add(&mut self, step: u64, line: Map<String, Value>, of: Framework) {
         let of_step = self.0.entry(step).or_default();
         for (name, value) in line {

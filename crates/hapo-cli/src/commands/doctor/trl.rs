@@ -62,7 +62,6 @@ fn settings(path: &Path) -> Result<BTreeMap<String, String>, Refusal> {
     })
 }
 
-/// The history in a trainer's state.
 pub(super) fn log(path: &Path) -> Result<Record, Refusal> {
     let text = std::fs::read(path).map_err(Refusal::io("read", path))?;
     let text = String::from_utf8_lossy(&text);

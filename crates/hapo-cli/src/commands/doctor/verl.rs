@@ -74,7 +74,6 @@ fn beside(record: &mut Record, key: &str) -> Option<PathBuf> {
     record.existing(named).or_else(|| record.existing(here))
 }
 
-/// The file logger's lines.
 pub(super) fn log(path: &Path) -> Result<Record, Refusal> {
     let mut record = Record { path: path.to_owned(), ..Record::new(Framework::Verl) };
     let mut steps = Steps::default();

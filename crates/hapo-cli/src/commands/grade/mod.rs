@@ -12,14 +12,13 @@ use anyhow::Result;
 use hapo_core::{counted, printable};
 use hapo_train::recipe::did_you_mean;
 use hapo_verify::{
-    Completion, DEFAULT_GRADER, Extracting, Extraction, Gold, Grader, Judgement, Problem,
-    grade_batch, in_order,
+    Completion, Extracting, Gold, Grader, Judgement, Problem, grade_batch, in_order,
 };
 use serde_json::{Map, Value, json};
 
 use self::summary::{Summary, label};
 use crate::failure::{self, bad_input};
-use crate::support::arguments::{GRADERS, RewardArgs, default_extraction, not_an_input, one_of};
+use crate::support::arguments::{GraderArgs, not_an_input};
 
 /// Grade completions against gold answers.
 ///
@@ -39,14 +38,8 @@ pub(crate) struct Args {
     /// A completion, graded against the gold answer before it and explained
     #[arg(conflicts_with_all = ["out", "label_key"])]
     completion: Option<String>,
-    /// Grader of `hapo list graders`, `command:PROGRAM`, `python:FILE.py:FUNCTION` or a server's address
-    #[arg(long, default_value = DEFAULT_GRADER, hide_possible_values = true, value_parser = GRADERS)]
-    grader: String,
     #[command(flatten)]
-    reward: RewardArgs,
-    /// Where an answer is read: the last box, also an announced answer, or anywhere
-    #[arg(long, default_value = default_extraction(), value_parser = one_of(Extraction::ALL))]
-    extraction: Extraction,
+    grader: GraderArgs,
     /// Field of the gold answer
     #[arg(long, default_value = "gold")]
     gold_key: String,
@@ -67,16 +60,22 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Rows graded together.
 const BATCH: usize = 4096;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let grader = args.reward.grader(&args.grader, args.extraction)?;
-    let grader = Extracting::new(grader, args.extraction);
-    let Graded { summary: it, ungraded } = match &args.out {
-        Some(file) => graded_into(file, args, grader)?,
-        None => grade(args, grader, &mut std::io::stdout().lock())?,
-    };
+    let grader = args.grader.open()?;
+    let (mut it, mut ungraded) = (Summary::default(), None);
+    if let Some(file) = &args.out {
+        let inputs: Vec<&Path> = args.file.iter().map(PathBuf::as_path).collect();
+        not_an_input(file, &inputs, "")?;
+        // It stays as it was until all rows are graded.
+        hapo_run::write_atomically_with(file, |out| -> Result<()> {
+            (it, ungraded) = grade(args, grader, out)?;
+            Ok(())
+        })?;
+    } else {
+        (it, ungraded) = grade(args, grader, &mut std::io::stdout().lock())?;
+    }
     if args.completion.is_some() {
         // The verdict is all there is to say.
     } else if args.out.is_none() {
@@ -99,26 +98,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// All rows, graded.
-struct Graded {
-    summary: Summary,
-    ungraded: Option<Ungraded>,
-}
-
-/// Grades into a file, which stays as it was until all rows are graded.
-fn graded_into(file: &Path, args: &Args, grader: Extracting<'static>) -> Result<Graded> {
-    let inputs: Vec<&Path> = args.file.iter().map(PathBuf::as_path).collect();
-    not_an_input(file, &inputs, "")?;
-    let mut graded = None;
-    hapo_run::write_atomically_with(file, |out| -> Result<()> {
-        graded = Some(grade(args, grader, out)?);
-        Ok(())
-    })?;
-    Ok(graded.expect("a file that was written was graded into"))
-}
-
 /// Grades the rows that the arguments name and writes a line for each.
-fn grade(args: &Args, grader: Extracting<'static>, to: &mut dyn Write) -> Result<Graded> {
+fn grade(
+    args: &Args,
+    grader: Extracting<'static>,
+    to: &mut dyn Write,
+) -> Result<(Summary, Option<Ungraded>)> {
     let mut out = Output {
         args,
         explain: args.explain || (args.completion.is_some() && !args.json),
@@ -161,16 +146,14 @@ fn grade(args: &Args, grader: Extracting<'static>, to: &mut dyn Write) -> Result
         let none = format!("{}: expected rows, got none", out.origin);
         return Err(bad_input(none, args.expected()));
     }
-    Ok(Graded { summary: out.summary, ungraded: out.ungraded })
+    Ok((out.summary, out.ungraded))
 }
 
 impl Args {
-    /// What judges, for people.
     fn rule(&self) -> String {
-        format!("`{}`, extraction `{}`", self.grader, self.extraction.name())
+        format!("`{}`, extraction `{}`", self.grader.name, self.grader.extraction.name())
     }
 
-    /// The fields that a row needs, for hints.
     fn expected(&self) -> String {
         format!("each row is an object with strings in `{}` and `{}`", self.gold_key, self.pred_key)
     }
@@ -186,7 +169,6 @@ enum Ungraded {
     Unread,
 }
 
-/// Rows without a verdict that are named one by one.
 const MOST_NAMED: usize = 10;
 
 /// A row as it was found: an object, or what is wrong with it.
@@ -196,7 +178,6 @@ struct Output<'a> {
     args: &'a Args,
     /// True if verdicts are put in words.
     explain: bool,
-    /// The name of the input in messages.
     origin: String,
     grader: Extracting<'static>,
     writer: std::io::BufWriter<&'a mut dyn Write>,
@@ -210,7 +191,7 @@ impl Output<'_> {
         let read: Vec<Result<Pair<'_>, String>> = rows.iter().map(|it| self.pair(it)).collect();
         if self.summary.rows == 0 {
             let golds = read.iter().flatten().map(|it| &*it.0);
-            let found = hapo_eval::unsuited(&self.args.grader, golds);
+            let found = hapo_eval::unsuited(&self.args.grader.name, golds);
             if let Some(it) = found {
                 errln!("warning: {it}");
             }
@@ -219,36 +200,27 @@ impl Output<'_> {
         for (row, read) in rows.iter().zip(&read) {
             self.summary.rows += 1;
             let row = row.as_ref().ok();
-            match read {
+            let (why, problem) = match read {
+                Err(it) => (row.map_or(Ungraded::Unread, |row| self.unread(row)), it.clone()),
                 Ok((gold, _)) => {
                     let judgement = judgements.next().expect("one judgement per pair");
-                    let label = match &self.args.label_key {
-                        Some(key) => label(row.and_then(|it| it.get(key)))
-                            .map(Some)
-                            .map_err(|problem| format!("{key}: {problem}")),
-                        None => Ok(None),
-                    };
-                    match (judgement.failure(), label) {
-                        (Some(problem), _) => {
-                            self.ungraded.get_or_insert(Ungraded::Failed);
-                            self.unjudged(row, problem)?;
-                        }
-                        (None, Err(problem)) => {
-                            self.ungraded.get_or_insert(Ungraded::Unread);
-                            self.unjudged(row, &problem)?;
-                        }
+                    let label = self.args.label_key.as_ref().map(|key| {
+                        let of_row = row.and_then(|it| it.get(key));
+                        label(of_row).map_err(|problem| format!("{key}: {problem}"))
+                    });
+                    match (judgement.failure(), label.transpose()) {
+                        (Some(problem), _) => (Ungraded::Failed, problem.to_owned()),
+                        (None, Err(problem)) => (Ungraded::Unread, problem),
                         (None, Ok(label)) => {
                             self.summary.add(gold, label, &judgement);
                             self.judged(row, gold, &judgement)?;
+                            continue;
                         }
                     }
                 }
-                Err(problem) => {
-                    let why = row.map_or(Ungraded::Unread, |row| self.unread(row));
-                    self.ungraded.get_or_insert(why);
-                    self.unjudged(row, problem)?;
-                }
-            }
+            };
+            self.ungraded.get_or_insert(why);
+            self.unjudged(row, &problem)?;
         }
         if self.summary.rows > BATCH && std::io::stderr().is_terminal() {
             errln!("{} rows", self.summary.rows);
@@ -274,10 +246,9 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// The judgements on the rows that could be read.
     fn judgements(&self, rows: &[Row], read: &[Result<Pair<'_>, String>]) -> Vec<Judgement> {
         let grader = self.grader;
-        if !hapo_net::reward::is_own(grader.name()) {
+        if !self.args.grader.is_own() {
             let pairs = read.iter().filter_map(|it| it.as_ref().ok());
             let all: Vec<(Vec<String>, &str)> =
                 pairs.map(|it| (hapo_data::golds_in(&it.0), &*it.1)).collect();
@@ -314,7 +285,6 @@ impl Output<'_> {
         judgements
     }
 
-    /// A row that has no verdict, and why.
     fn unjudged(&mut self, row: Option<&Map<String, Value>>, problem: &str) -> Result<()> {
         self.summary.malformed += 1;
         let reason = format!("row {}: {problem}", self.summary.rows);
@@ -343,7 +313,6 @@ impl Output<'_> {
         Ungraded::OtherFields(printable(&did_you_mean(absent, &known, "", &name)))
     }
 
-    /// Gold and completion of a row.
     fn pair<'r>(&self, row: &'r Row) -> Result<Pair<'r>, String> {
         let row = row.as_ref().map_err(Clone::clone)?;
         let field =
@@ -391,7 +360,6 @@ impl Output<'_> {
     }
 }
 
-/// Gold and completion.
 type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
 
 /// The text of a field. A number counts as its text: gold answers are often bare.

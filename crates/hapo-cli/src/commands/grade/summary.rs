@@ -72,7 +72,6 @@ impl Summary {
         labels.agreement = (yes[0] + no[1] + no[2]) as f64 / all as f64;
     }
 
-    /// Lines for people.
     pub(super) fn text(&self) -> String {
         let Summary { rows, correct, wrong, unparsable, malformed, labels } = self;
         let mut text = format!(

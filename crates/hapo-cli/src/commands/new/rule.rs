@@ -15,11 +15,9 @@ use crate::support::arguments::named_grader;
 const MOST: usize = 2000;
 const MOST_OF_OWN: usize = 100;
 
-/// What counts, and why.
 pub(super) struct Rule {
     pub(super) grader: String,
     pub(super) extraction: Extraction,
-    /// The sentence about it.
     pub(super) said: String,
     /// Solutions that count, of those that were tried.
     pub(super) correct: usize,
@@ -80,7 +78,6 @@ impl Rule {
         is_marked && !is_own(&self.grader)
     }
 
-    /// True if nearly every solution counts.
     pub(super) fn is_exact(&self) -> bool {
         self.tried > 0 && 0.95 * self.tried as f64 <= self.correct as f64
     }

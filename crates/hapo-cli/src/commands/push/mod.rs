@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use hapo_core::{Refusal, found_at};
-use hapo_net::hub::{Content, Hub, PushSettings, RepoId, Upload, parse_name};
-use hapo_run::{MetricsFile, RunFolder, recipe_entries, recipe_value};
+use hapo_net::hub::{Hub, PushSettings, RepoId, Upload, parse_name};
+use hapo_run::{RunFolder, recipe_entries, recipe_value};
 use serde_json::{Value, json};
 
 use crate::commands::train_summary::Summary;
@@ -52,7 +52,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ));
     };
     let source = Source::find(&args.source, &args.checkpoint)?;
-    let (files, readme) = source.files(&repo)?;
+    // What is made for the push.
+    let made = tempfile::tempdir()?;
+    let (files, readme) = source.files(&repo, made.path())?;
     if args.dry_run {
         return show(args, &repo, &files, &readme);
     }
@@ -86,9 +88,7 @@ fn show(args: &Args, repo: &RepoId, files: &[Upload], readme: &str) -> Result<()
     Ok(())
 }
 
-/// The files of a push.
 struct Source {
-    /// The folder of the weights.
     model: PathBuf,
     /// The run that made them, and its step.
     run: Option<(PathBuf, u64)>,
@@ -135,7 +135,7 @@ impl Source {
     }
 
     /// The files in order of their names, and the model card among them.
-    fn files(&self, repo: &RepoId) -> Result<(Vec<Upload>, String)> {
+    fn files(&self, repo: &RepoId, made: &Path) -> Result<(Vec<Upload>, String)> {
         let mut files = Vec::new();
         let real = |path: &Path| path.canonicalize().map_err(Refusal::io("read", path));
         // The hub's cache has links into the folder of the whole repository.
@@ -155,12 +155,12 @@ impl Source {
                 let problem = format!("{} leads out of the folder", path.display());
                 return Err(bad_input(problem, "remove the link, or put a copy of the file there"));
             }
-            files.push(Upload { path: file, content: Content::File(path) });
+            files.push(Upload { path: file, file: path });
         }
         let own = files.iter().any(|it| it.path == "README.md");
         let mut run = None;
         if let Some((folder, step)) = &self.run {
-            run = Some(of_run(folder, *step, &mut files)?);
+            run = Some(of_run(folder, *step, made, &mut files)?);
         }
         let adapter: Option<Value> = hapo_run::read_json(&self.model.join("adapter_config.json"))?;
         let base = match &adapter {
@@ -177,8 +177,7 @@ impl Source {
             std::fs::read_to_string(self.model.join("README.md"))?
         } else {
             let readme = readme.markdown();
-            let content = Content::Bytes(readme.clone().into_bytes());
-            files.push(Upload { path: "README.md".to_owned(), content });
+            files.push(upload("README.md", made, &readme)?);
             readme
         };
         files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -187,32 +186,28 @@ impl Source {
 }
 
 /// The run's part of the model card, with the recipe and a figure as further files.
-fn of_run(folder: &Path, step: u64, files: &mut Vec<Upload>) -> Result<OfRun> {
+fn of_run(folder: &Path, step: u64, made: &Path, files: &mut Vec<Upload>) -> Result<OfRun> {
     const FIGURE: &str = "reward.svg";
     let run = RunFolder(folder);
     let recipe = std::fs::read_to_string(run.recipe())
         .with_context(|| format!("cannot read {}", run.recipe().display()))?;
-    let content = Content::Bytes(recipe.clone().into_bytes());
-    files.push(Upload { path: "recipe.toml".to_owned(), content });
+    files.push(upload("recipe.toml", made, &recipe)?);
     let mut figure = None;
     if let Some(svg) = hapo_report::figure(folder, "reward")? {
-        files.push(Upload { path: FIGURE.to_owned(), content: Content::Bytes(svg.into_bytes()) });
+        files.push(upload(FIGURE, made, &svg)?);
         figure = Some(FIGURE);
     }
-    let last = MetricsFile::history_until(&run.metrics(), step)?;
-    let last = last.into_iter().next_back().and_then(|it| it.as_object().cloned());
     let method = text_of(&recipe, "method");
-    Ok(OfRun {
-        recipe,
-        method,
-        step,
-        summary: Summary::of(folder, step)?,
-        last: last.unwrap_or_default(),
-        figure,
-    })
+    Ok(OfRun { recipe, method, step, summary: Summary::of(folder, step)?, figure })
 }
 
-/// A text of a recipe.
+/// A file of this text, to push.
+fn upload(name: &str, made: &Path, text: &str) -> Result<Upload> {
+    let file = made.join(name);
+    std::fs::write(&file, text)?;
+    Ok(Upload { path: name.to_owned(), file })
+}
+
 fn text_of(recipe: &str, key: &str) -> Option<String> {
     let value = recipe_value(recipe_entries(recipe).ok()?.get(key)?);
     value.as_str().map(str::to_owned)

@@ -2,34 +2,23 @@
 
 use std::fmt::Write;
 
-use serde_json::{Map, Value};
-
 use crate::commands::train_summary::Summary;
 
-/// The contents of a model card.
 #[derive(Default)]
 pub(super) struct ModelReadme<'a> {
     /// `org/name`.
     pub(super) repo: &'a str,
-    /// The base's name on the hub, where it has one.
     pub(super) base: Option<String>,
-    /// True if the weights are an adapter of the base.
     pub(super) is_adapter: bool,
     pub(super) run: Option<OfRun>,
 }
 
-/// The run's part.
 pub(super) struct OfRun {
-    /// The resolved recipe.
     pub(super) recipe: String,
     pub(super) method: Option<String>,
-    /// The step of the checkpoint.
     pub(super) step: u64,
     /// Numbers up to that step.
     pub(super) summary: Option<Summary>,
-    /// The metrics of that step.
-    pub(super) last: Map<String, Value>,
-    /// A figure that lies beside it.
     pub(super) figure: Option<&'static str>,
 }
 
@@ -112,13 +101,12 @@ impl ModelReadme<'_> {
 impl OfRun {
     fn write(&self, text: &mut String) {
         let _ = writeln!(text, "## Training\n\nThe weights are those after step {}.", self.step);
+        let mut rows = Vec::new();
         if let Some(it) = &self.summary {
             let _ = writeln!(text, "Over the run: {}.", it.text());
+            let row = |(name, what)| Some((name, *it.columns.get(name)?.last()?, what));
+            rows.extend(ROWS.iter().copied().filter_map(row).filter(|it| it.1.is_finite()));
         }
-        let rows: Vec<_> = ROWS
-            .iter()
-            .filter_map(|(name, what)| Some((name, self.last.get(*name)?.as_f64()?, what)))
-            .collect();
         if !rows.is_empty() {
             let _ = writeln!(text, "\n| metric of step {} | | |\n|---|---|---|", self.step);
             for (name, value, what) in rows {
