@@ -123,12 +123,19 @@ pub(crate) fn is_moved(member: &Member, behind: TrainPrompt) -> bool {
     matches!(member, Member::Replayed { .. }) || (behind == TrainPrompt::Plain && has_privileged)
 }
 
-/// Packs the sequences that `wanted` picks into micro-batches of at most `budget` tokens (one
-/// sequence with its prompt may exceed it alone).
+/// How a mini-batch is run. None of it changes the loss.
+#[derive(Clone, Copy, Debug)]
+pub struct Batching {
+    /// Most tokens of a micro-batch; one sequence with its prompt may exceed it alone.
+    pub micro_batch_tokens: usize,
+    /// 1 ÷ sampling temperature: that of the ratio's log-probabilities (D25).
+    pub inverse_temperature: f32,
+}
+
+/// Packs the sequences that `wanted` picks into micro-batches.
 pub fn pack(
     groups: &[TokenGroup],
-    budget: usize,
-    inverse_temperature: f32,
+    Batching { micro_batch_tokens: budget, inverse_temperature }: Batching,
     wanted: impl Fn(&TokenGroup, &Sequence) -> bool,
 ) -> Vec<MicroBatch> {
     let mut done = Vec::new();
@@ -218,6 +225,10 @@ impl Packer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn batches_of(micro_batch_tokens: usize) -> Batching {
+        Batching { micro_batch_tokens, inverse_temperature: 1.0 }
+    }
     use hapo_core::Term;
 
     fn group(prompt: &[u32], responses: &[&[u32]]) -> TokenGroup {
@@ -281,13 +292,13 @@ mod tests {
         groups[0].prompts.push(vec![5, 5]);
         groups[0].sequences[0].prompt = 1;
         for budget in 1..40 {
-            let batches = pack(&groups, budget, 1.0, |group, _| group.has_signal);
+            let batches = pack(&groups, batches_of(budget), |group, _| group.has_signal);
             let all: Vec<_> = batches.iter().flat_map(predictions).collect();
             assert_eq!(all, expected(&groups), "budget {budget}");
             for it in &batches {
                 assert!(it.packed.tokens.len() <= budget || it.spans.len() == 1, "budget {budget}");
             }
         }
-        assert_eq!(pack(&groups, 1000, 1.0, |group, _| group.has_signal).len(), 1);
+        assert_eq!(pack(&groups, batches_of(1000), |group, _| group.has_signal).len(), 1);
     }
 }

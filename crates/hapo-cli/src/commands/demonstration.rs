@@ -68,7 +68,7 @@ impl Demonstration {
             .iter()
             .map(|arm| Ok((arm, recipe_of(arm, minutes, seed, sets)?)))
             .collect::<Result<Vec<_>>>()?;
-        let levels = hapo_train::levels(&arms[0].1.data().levels)?;
+        let levels = hapo_train::levels(&arms[0].1.data.levels)?;
         Ok(Self { arms, levels, folder, seed, threads })
     }
 
@@ -92,9 +92,7 @@ impl Demonstration {
             };
             text += &format!(
                 "  {:<11} {:>4} steps of {} prompts: {what}\n",
-                arm.label,
-                recipe.steps(),
-                recipe.sampling().prompts_per_step
+                arm.label, recipe.steps, recipe.sampling.prompts_per_step
             );
         }
         text + &format!(
@@ -113,7 +111,7 @@ impl Demonstration {
         let mut rows = vec![self.evaluate("base", BUILTIN_BASE, &sets)?];
         for (arm, recipe) in &self.arms {
             let run_dir = self.folder.join(arm.name);
-            let mut observer = observe(arm.label, recipe.steps());
+            let mut observer = observe(arm.label, recipe.steps);
             let plan = RunPlan::settle_in(&run_dir, recipe, Sources::default())?;
             let outcome = hapo_train::train(
                 &plan,
@@ -184,10 +182,10 @@ fn recipe_of(arm: &Arm, minutes: u64, seed: u64, sets: &[String]) -> Result<Reci
     let origin = format!("built-in recipe {}", arm.name);
     let nominal = Recipe::parse(arm.recipe, &origin, &Overrides::default())?;
     let scale = |it: u64| (it * minutes / NOMINAL_MINUTES).max(1);
-    let steps = format!("steps={}", scale(nominal.steps()));
+    let steps = format!("steps={}", scale(nominal.steps));
     let mut sets = [sets, &[format!("seed={seed}"), steps]].concat();
     if let Some(e_off) = turn_off_epoch(&nominal) {
-        let steps_per_epoch = nominal.data().prompts / nominal.sampling().prompts_per_step;
+        let steps_per_epoch = nominal.data.prompts / nominal.sampling.prompts_per_step;
         let steps_per_epoch = steps_per_epoch as f64;
         let closes_at = scale((e_off * steps_per_epoch) as u64) as f64 / steps_per_epoch;
         sets.push(format!("hapo.turn_off_epoch={closes_at:?}"));
@@ -196,7 +194,7 @@ fn recipe_of(arm: &Arm, minutes: u64, seed: u64, sets: &[String]) -> Result<Reci
 }
 
 fn turn_off_epoch(recipe: &Recipe) -> Option<f64> {
-    let hapo = recipe.settings().hapo.as_ref()?;
+    let hapo = recipe.hapo.as_ref()?;
     Some(hapo.turn_off_epoch?.to_f64())
 }
 

@@ -26,7 +26,6 @@ use crate::Result;
 use crate::engine::trainer::Trainer;
 use crate::engine::trainer_files::{MOMENTS, ModelFiles, PARAMETERS, checksums_of, open_of};
 use crate::problems::inputs::Inputs;
-use crate::recipe::{AUTO, Recipe};
 
 /// What a resumed run needs besides weights and moments.
 pub(crate) const STATE: &str = "trainer_state/state.json";
@@ -70,21 +69,6 @@ fn by_score(a: (f64, u64), b: (f64, u64)) -> Ordering {
     a.0.total_cmp(&b.0).then(b.1.cmp(&a.1))
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TrainedTemplate {
-    pub name: String,
-    pub system: Option<String>,
-    /// The text after the problem in the user's turn.
-    pub suffix: Option<String>,
-    pub hash: String,
-}
-
-/// The prompt template that the model in `folder` was trained with. None for a folder that is not such
-/// a checkpoint, or whose recipe is of another version.
-pub fn trained_template(folder: &Path) -> Result<Option<TrainedTemplate>> {
-    Ok(state_of(folder)?.and_then(template_in))
-}
-
 /// The state in a folder, as it was written; none where there is none, or one of another version.
 pub(crate) fn state_of(folder: &Path) -> Result<Option<TrainerState>> {
     let path = folder.join(STATE);
@@ -92,22 +76,9 @@ pub(crate) fn state_of(folder: &Path) -> Result<Option<TrainerState>> {
     Ok(serde_json::from_slice(&text).ok())
 }
 
-fn template_in(state: TrainerState) -> Option<TrainedTemplate> {
-    let recipe = Recipe::parse_resolved(&state.recipe, "state.json").ok()?;
-    let data = recipe.data();
-    // The built-in corpus is written in its own and names none.
-    let name = if data.template == AUTO { "chatml" } else { &data.template };
-    Some(TrainedTemplate {
-        name: name.to_owned(),
-        system: data.template_system.clone(),
-        suffix: data.template_suffix.clone(),
-        hash: state.template_hash,
-    })
-}
-
 pub(crate) struct Contents<'a, D: Device> {
     pub(crate) learner: &'a Trainer<D>,
-    pub(crate) files: ModelFiles<'a>,
+    pub(crate) files: &'a ModelFiles,
     pub(crate) state: &'a TrainerState,
     pub(crate) memory: Option<&'a Memory>,
 }

@@ -15,8 +15,9 @@ use hapo_sampler::{
 
 use crate::Result;
 use crate::engine::scorer::{ScoreRequest, Scorer};
-use crate::engine::trainer::{Batching, Trainer, Weights};
+use crate::engine::trainer::{Trainer, Weights};
 use crate::observe::meter::Meter;
+use crate::pack::Batching;
 
 pub trait Sampler<W> {
     /// Samples every request's completions with these weights: one group for each request, in order. A group may
@@ -36,7 +37,7 @@ pub(crate) struct Engines<'a, D: Device> {
     pub(crate) learner: &'a mut Trainer<D>,
     pub(crate) sampler: &'a mut dyn Sampler<Model<D>>,
     /// The second model, where something reads its log-probabilities (D38).
-    pub(crate) reference: Option<&'a mut dyn Scorer>,
+    pub(crate) reference: Option<&'a mut Scorer<D>>,
     /// How rollouts are scored, where `π_old` is the learner's own forward pass (D41).
     pub(crate) rescoring: Option<Batching>,
 }

@@ -1,8 +1,7 @@
 //! Log-probabilities of given tokens: the third place where a step meets a machine, beside a sampler and a learner.
 //!
-//! A [`Scorer`] is another model than the one in training, or the trained weights behind another prompt. The local
-//! one runs the forward pass of training, so that the same weights give the same bits. The price is a tape of its own
-//! with the reference's activations.
+//! A [`Scorer`] is another model than the one in training. It runs the forward pass of training, so that the same weights
+//! give the same bits. The price is a tape of its own with the reference's activations.
 
 use hapo_core::{TokenId, TokenScores};
 use hapo_kernels::Device;
@@ -28,29 +27,22 @@ impl<'a> ScoreRequest<'a> {
     }
 }
 
-/// Where log-probabilities of given tokens come from.
-pub trait Scorer {
-    /// Scores every request: one answer for each, in order.
-    fn score(&mut self, requests: &[ScoreRequest<'_>]) -> Result<Vec<TokenScores>>;
-}
-
 #[derive(Debug)]
-pub struct LocalScorer<D: Device> {
+pub(crate) struct Scorer<D: Device> {
     model: Model<D>,
     tape: Tape<D>,
     micro_batch_tokens: usize,
 }
 
-impl<D: Device> LocalScorer<D> {
+impl<D: Device> Scorer<D> {
     /// Scores with a model, at most `micro_batch_tokens` tokens at once (one request may exceed it alone).
-    pub fn new(model: Model<D>, micro_batch_tokens: usize) -> Self {
+    pub(crate) fn new(model: Model<D>, micro_batch_tokens: usize) -> Self {
         let tape = Tape::new(ActivationCheckpointing::Layers);
         Self { model, tape, micro_batch_tokens }
     }
-}
 
-impl<D: Device> Scorer for LocalScorer<D> {
-    fn score(&mut self, requests: &[ScoreRequest<'_>]) -> Result<Vec<TokenScores>> {
+    /// Scores every request: one answer for each, in order.
+    pub(crate) fn score(&mut self, requests: &[ScoreRequest<'_>]) -> Result<Vec<TokenScores>> {
         score_with(&self.model, &mut self.tape, requests, self.micro_batch_tokens)
     }
 }

@@ -12,8 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hapo_core::{Fault, Refusal, RngStream, Rollout, SampledGroup, excerpt};
 use hapo_kernels::Device;
-use hapo_model::folder::AdapterNote;
-use hapo_model::{ActivationCheckpointing, Dtype, Model, Tape};
+use hapo_model::{ActivationCheckpointing, Model, Tape};
 use hapo_net::http::ureq::{self, Agent};
 use hapo_net::http::{Failure, Retries, may_pass, redacted, retry_after};
 use hapo_sampler::{
@@ -26,8 +25,7 @@ use crate::engine::engines::Sampler;
 use crate::engine::protocol::{Answer, Call, Completion, End, Version};
 use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer::Weights;
-use crate::engine::trainer_files::ModelFiles;
-use crate::engine::trainer_files::write_model;
+use crate::engine::trainer_files::{ModelFiles, write_model};
 use crate::observe::meter::Meter;
 use crate::recipe::{RolloutEngine, RolloutsSection};
 
@@ -42,20 +40,12 @@ const CONNECT: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_hours(1);
 
 #[derive(Debug)]
-pub(crate) struct PublishedFiles {
-    /// Name, folder and fingerprint of the base of an adapter.
-    pub(crate) base: [String; 3],
-    pub(crate) dtype: Dtype,
-    pub(crate) tokenizer_files: Vec<(&'static str, Vec<u8>)>,
-}
-
-#[derive(Debug)]
 pub(crate) struct ServerSampler {
     engine: RolloutEngine,
     address: String,
     agent: Agent,
     folder: OwnFolder,
-    files: PublishedFiles,
+    files: ModelFiles,
     stop_strings: Vec<String>,
     micro_batch_tokens: usize,
     /// Part of the names of weights, so that those of two processes differ.
@@ -77,7 +67,7 @@ impl ServerSampler {
     pub(crate) fn new(
         server: &str,
         section: &RolloutsSection,
-        files: PublishedFiles,
+        files: ModelFiles,
         stop_strings: Vec<String>,
         micro_batch_tokens: usize,
     ) -> Result<Self> {
@@ -118,13 +108,7 @@ impl ServerSampler {
         }
         let label = format!("hapo-{}-{}", self.process, weights.version);
         let folder = self.folder.path.join(&label);
-        let [base, base_folder, fingerprint] = &self.files.base;
-        let files = ModelFiles {
-            base: AdapterNote { base, folder: base_folder, fingerprint },
-            dtype: self.files.dtype,
-            tokenizer_files: &self.files.tokenizer_files,
-        };
-        write_model(&folder, weights.model, files)?;
+        write_model(&folder, weights.model, &self.files)?;
         let version = Version {
             label,
             folder: folder.display().to_string(),

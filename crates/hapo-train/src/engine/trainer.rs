@@ -12,7 +12,7 @@ use crate::engine::scorer::{ScoreRequest, score_with};
 use crate::engine::trainer_files::{ModelFiles, read_state, write_state};
 use crate::observe::meter::Meter;
 use crate::observe::stats::{Over, Stats};
-use crate::pack::{MicroBatch, Sequence, TokenGroup, pack};
+use crate::pack::{Batching, MicroBatch, Sequence, TokenGroup, pack};
 
 #[derive(Debug)]
 pub struct Weights<'a, W> {
@@ -21,25 +21,17 @@ pub struct Weights<'a, W> {
     pub version: u64,
 }
 
-/// How a mini-batch is run. None of it changes the loss.
-#[derive(Clone, Copy, Debug)]
-pub struct Batching {
-    pub micro_batch_tokens: usize,
-    /// 1 ÷ sampling temperature: that of the ratio's log-probabilities (D25).
-    pub inverse_temperature: f32,
-}
-
 #[derive(Debug)]
 pub struct Trainer<D: Device = Cpu> {
     /// The weights; the sampler borrows the same ones.
     pub model: Model<D>,
     pub(crate) tape: Tape<D>,
-    pub(crate) gradients: Gradients<D>,
+    pub gradients: Gradients<D>,
     pub(crate) moments: Moments<D>,
     pub(crate) updates: u64,
     /// The weights to measure the KL to, where it is measured (D18).
     initial: Option<WeightsCopy<D>>,
-    meter: Meter,
+    pub(crate) meter: Meter,
     /// Targets of the mini-batch at hand that have their gradient.
     trained: usize,
 }
@@ -122,12 +114,10 @@ impl<D: Device> Trainer<D> {
         let run = groups.iter().filter(|it| it.has_signal).flat_map(|it| &it.sequences);
         let run = run.filter(|it| !it.spans.is_empty());
         let all: usize = run.map(|it| it.response.len()).sum();
-        for micro_batch in pack(
-            groups,
-            batching.micro_batch_tokens,
-            batching.inverse_temperature,
-            |group, sequence| group.has_signal && !sequence.spans.is_empty() && wanted(sequence),
-        ) {
+        let picked = |group: &TokenGroup, sequence: &Sequence| {
+            group.has_signal && !sequence.spans.is_empty() && wanted(sequence)
+        };
+        for micro_batch in pack(groups, batching, picked) {
             let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
             let n = outputs.log_probs.len();
             let (mut d_log_probs, mut d_entropies) = (vec![0.0; n], vec![0.0; n]);
@@ -174,12 +164,10 @@ impl<D: Device> Trainer<D> {
         wanted: impl Fn(&TokenGroup) -> bool,
         mut take: impl FnMut(f32, f32),
     ) -> Result<()> {
-        for micro_batch in pack(
-            groups,
-            batching.micro_batch_tokens,
-            batching.inverse_temperature,
-            |group, sequence| wanted(group) && is_policy(sequence) && !sequence.is_moved,
-        ) {
+        let picked = |group: &TokenGroup, sequence: &Sequence| {
+            wanted(group) && is_policy(sequence) && !sequence.is_moved
+        };
+        for micro_batch in pack(groups, batching, picked) {
             let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
             for (group, sequence, targets) in &micro_batch.spans {
                 let old_log_probs = &groups[*group].sequences[*sequence].old_log_probs;
@@ -189,21 +177,6 @@ impl<D: Device> Trainer<D> {
             }
         }
         Ok(())
-    }
-
-    /// Norm of each trained tensor's gradient, by its published name.
-    pub fn gradient_norms(&self) -> Vec<(String, f64)> {
-        self.named_roots(self.model.gradient_norms(&self.gradients))
-    }
-
-    /// Norm of each trained tensor, by its published name.
-    pub fn parameter_norms(&self) -> Vec<(String, f64)> {
-        self.named_roots(self.model.trained_squared_norms())
-    }
-
-    fn named_roots(&self, squares: Vec<f64>) -> Vec<(String, f64)> {
-        let names = self.model.trained_layout().params().iter().map(|it| it.name.clone());
-        names.zip(squares.into_iter().map(f64::sqrt)).collect()
     }
 
     pub fn weights(&self) -> Weights<'_, Model<D>> {
@@ -237,12 +210,9 @@ impl<D: Device> Trainer<D> {
     /// Puts the log-probabilities of the weights of this moment in the place of the recorded ones, where a ratio is
     /// taken to them ([`hapo_core::Ratio::Rescored`]).
     pub fn rescore(&mut self, groups: &mut [TokenGroup], batching: Batching) -> Result<()> {
-        for micro_batch in pack(
-            groups,
-            batching.micro_batch_tokens,
-            batching.inverse_temperature,
-            |group, sequence| group.has_signal && sequence.is_rescored(),
-        ) {
+        let picked =
+            |group: &TokenGroup, sequence: &Sequence| group.has_signal && sequence.is_rescored();
+        for micro_batch in pack(groups, batching, picked) {
             let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
             for (group, sequence, targets) in micro_batch.spans {
                 let rescored = &mut groups[group].sequences[sequence];
@@ -291,14 +261,6 @@ impl<D: Device> Trainer<D> {
             self.gradients.release();
             self.tape.release();
         }
-    }
-
-    pub(crate) fn set_meter(&mut self, meter: Meter) {
-        self.meter = meter;
-    }
-
-    pub(crate) fn meter(&self) -> Meter {
-        self.meter.clone()
     }
 
     /// True if the norm of the weights is a finite number.
@@ -350,18 +312,8 @@ impl<D: Device> Trainer<D> {
         self.model.bytes() as u64 + gradient + self.moments.bytes() + initial
     }
 
-    /// The most bytes of the device in use at once since the last call; `None` where nothing says so.
-    pub fn peak_bytes(&self) -> Option<u64> {
-        self.model.device().peak_bytes()
-    }
-
-    /// Forward products so far whose rows may depend on the rows beside them; `None` where nothing counts them.
-    pub fn refused_products(&self) -> Option<u64> {
-        self.model.device().refused_products()
-    }
-
     /// Writes the weights as a model folder, or their adapter as one of PEFT's, and beside it what [`Trainer::restore`] reads.
-    pub fn save(&self, folder: &Path, files: ModelFiles<'_>) -> Result<Checksums> {
+    pub(crate) fn save(&self, folder: &Path, files: &ModelFiles) -> Result<Checksums> {
         write_state(folder, (&self.model, &self.moments), files)
     }
 

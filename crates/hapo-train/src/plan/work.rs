@@ -126,9 +126,9 @@ impl TrainingWork {
         lengths: Lengths,
     ) -> Self {
         let Lengths { prompt, response } = lengths;
-        let prompts = recipe.sampling().prompts_per_step as f64;
+        let prompts = recipe.sampling.prompts_per_step as f64;
         let members =
-            if recipe.method().samples() { recipe.sampling().group_size as f64 } else { 1.0 };
+            if recipe.method().samples() { recipe.sampling.group_size as f64 } else { 1.0 };
         let response_tokens = prompts * members * response;
         let context = prompt + response / 2.0;
         let layers = Flops::of(config, prompts * prompt, 0.0, prompt / 2.0).plus(Flops::of(
@@ -140,7 +140,7 @@ impl TrainingWork {
         let layers = layers.on(device, config);
         let head = Flops::of(config, 0.0, response_tokens, 0.0);
         // By the weights too, unless only an adapter's are trained.
-        let sweeps = if recipe.lora().is_some() { 2.0 } else { 3.0 };
+        let sweeps = if recipe.lora.as_ref().is_some() { 2.0 } else { 3.0 };
         // Backward takes two forwards, the attention's two and a half.
         let mut flops = layers.plus(head).times(sweeps).plus(layers.attention().times(0.5));
         let settled = checkpointing(Workload::new(recipe, config, device));
@@ -152,8 +152,8 @@ impl TrainingWork {
         if !keeps_logits(config, rows, device.caps().logit_bytes) {
             flops = flops.plus(head);
         }
-        let passes = recipe.optim().passes as f64;
-        let moved = update_bytes(recipe.optim().moments);
+        let passes = recipe.optim.passes as f64;
+        let moved = update_bytes(recipe.optim.moments);
         let updates = passes * (prompts / mini_batch(recipe) as f64).ceil();
         Self {
             tokens: (prompts * prompt + response_tokens) * passes,

@@ -19,7 +19,7 @@ use hapo_verify::{DEFAULT_GRADER, Extraction};
 use serde::{Deserialize, Serialize};
 
 use super::range::{ABOVE_0, ABOVE_0_OR_INF, ABOVE_1, CLIP_HIGH, CLIP_LOW, Range, SECONDS};
-use super::scope::Scope;
+use super::unused_keys::Scope;
 use super::values::{
     AUTO, DataSource, GateName, HintSource, InjectionName, LearningRateSchedule, LoraInit,
     LoraTargets, MethodName, MicroBatch, Overlong, RolloutEngine, Tracker,

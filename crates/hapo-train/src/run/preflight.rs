@@ -45,7 +45,7 @@ pub(crate) fn preflight<D: Device>(
     let chosen = table.at(&visited.take(prompts.min(order.per_step)).collect::<Vec<_>>());
     begins(chosen.len(), chosen.len() * task.group_size());
     let verifier = task.verifier.reliable();
-    let seeks_answers = seeks_answers && asks_for_marks(recipe.data().extraction);
+    let seeks_answers = seeks_answers && asks_for_marks(recipe.data.extraction);
     let started = Instant::now();
     // Every slot is sampled behind the plain prompt: neither the gate nor the method is asked yet.
     let requests = requests(&chosen, task.group_size());
@@ -103,9 +103,9 @@ pub(crate) fn preflight<D: Device>(
             share(teachers.iter().sum(), teachers.len()),
             teachers.iter().copied().max().unwrap_or(0),
         ),
-        limit: recipe.sampling().max_new_tokens,
+        limit: recipe.sampling.max_new_tokens,
         step_seconds: sampling * per_step / chosen.len().max(1) as f64
-            + training * per_step * recipe.optim().passes as f64 / groups.len().max(1) as f64,
+            + training * per_step * recipe.optim.passes as f64 / groups.len().max(1) as f64,
         steps,
         state_bytes: learner.state_bytes(),
         resident_bytes: memory::resident_bytes().unwrap_or(0),

@@ -48,7 +48,7 @@ pub(crate) fn rollout_step<D: Device>(
         let (mixed, dropped) = mix(task, engines.learner, scored, step)?;
         batch.add(credited(task, engines, mixed, step)?);
         batch.dropped += dropped;
-        if round > plan.recipe().sampling().dynamic_sampling as u64 {
+        if round > plan.recipe().sampling.dynamic_sampling as u64 {
             break;
         }
         let missing = batch.without_signal();
@@ -149,7 +149,7 @@ pub(crate) fn credited<D: Device>(
     let of_group = |(group, scores)| {
         let mut credit = task.method.credit(&group, step, &scores);
         attach_reference(&mut credit, &scores, task.plan.recipe().loss());
-        if let Some(correction) = task.plan.recipe().rollouts().correction() {
+        if let Some(correction) = task.plan.recipe().rollouts.correction() {
             let members = group.members().iter().zip(&mut credit);
             let sampled = members.filter_map(|(member, spans)| Some((member.sampled()?, spans)));
             sampled.for_each(|(it, spans)| correction.attach(spans, &it.rollout));

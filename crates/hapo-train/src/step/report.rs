@@ -33,10 +33,10 @@ pub(super) fn step(
     gate(&mut metrics, batch, task.method, step);
     responses(&mut metrics, &batch.tokens);
     updates(&mut metrics, stats, &batch.tokens);
-    if let Some(correction) = task.plan.recipe().rollouts().correction() {
+    if let Some(correction) = task.plan.recipe().rollouts.correction() {
         mismatch(&mut metrics, batch, correction);
     }
-    if task.plan.recipe().sampling().dynamic_sampling > 0 {
+    if task.plan.recipe().sampling.dynamic_sampling > 0 {
         selection(&mut metrics, batch);
     }
     let moved = |member: &Member| is_moved(member, task.method.trained_behind(member));

@@ -16,6 +16,10 @@ const HIDDEN: usize = 64;
 /// Of the gradient: large, so that the change is not rounded away.
 const SCALE: f64 = 1e6;
 
+fn batches_of(micro_batch_tokens: usize) -> Batching {
+    Batching { micro_batch_tokens, inverse_temperature: 1.0 }
+}
+
 fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
@@ -180,7 +184,7 @@ fn group(case: &Value, row: usize) -> TokenGroup {
 fn budget(groups: &[TokenGroup], micro_batches: &[Vec<usize>]) -> Option<usize> {
     let wanted: Vec<usize> = micro_batches.iter().map(Vec::len).collect();
     (1..HIDDEN).find(|budget| {
-        let packed = pack(groups, *budget, 1.0, |_, _| true);
+        let packed = pack(groups, batches_of(*budget), |_, _| true);
         packed.iter().map(|micro_batch| micro_batch.spans.len()).eq(wanted.iter().copied())
     })
 }
