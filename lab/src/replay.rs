@@ -12,9 +12,9 @@ use hapo_cli::failure::bad_input;
 use hapo_cli::support::device::DeviceArg;
 use hapo_cli::{on_device, outln};
 use hapo_core::{
-    AdvantageGroup, AdvantageRule, Clip, Gate, Loss, Normaliser, OPERATORS, PolicyAndTeacher,
-    PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule, Step, StepContext, TeacherWeight,
-    TrainPrompt, Verdict, admit_teacher, apply_gate, operator,
+    AdvantageGroup, AdvantageRule, Clip, Gate, Loss, Normaliser, NormaliserKind, OPERATORS,
+    PolicyAndTeacher, PromptId, Rollout, SampledGroup, Schedule, Slot, SlotRule, Step, StepContext,
+    TeacherWeight, TrainPrompt, Verdict, admit_teacher, apply_gate, operator,
 };
 use hapo_kernels::{AdamW, Device};
 use hapo_model::ActivationCheckpointing;
@@ -181,8 +181,8 @@ fn loss_settings(case: &Case) -> Loss {
         clip: Clip { low: case.clip_low, high: case.clip_high },
         entropy_coef: case.entropy_coef,
         ..Loss::new(match case.normaliser {
-            CaseNormaliser::Constant => Normaliser::Constant { max_response: case.l_max },
-            CaseNormaliser::TokenMean => Normaliser::TokenMean,
+            CaseNormaliser::Constant => NormaliserKind::Constant.of(case.l_max),
+            CaseNormaliser::TokenMean => Normaliser::TOKEN_MEAN,
         })
     }
 }

@@ -430,7 +430,7 @@ pub(crate) fn span_loss<'py>(
     credit: Vec<Vec<RawSpan<'py>>>,
     log_probs: Vec<PyReadonlyArray1<'py, f32>>,
 ) -> PyResult<(f64, Vec<Bound<'py, PyArray1<f32>>>)> {
-    let (credit, loss) = (credit_of(&credit)?, Loss::new(Normaliser::TokenMean));
+    let (credit, loss) = (credit_of(&credit)?, Loss::new(Normaliser::TOKEN_MEAN));
     let (mut total, mut slopes) = (0.0, Vec::new());
     let members = group.get().mixed.members();
     for ((member, spans), now) in members.iter().zip(&credit).zip(&log_probs) {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hapo_core::{Fault, Refusal, SampledGroup};
+use hapo_core::{Fault, Refusal};
 use hapo_kernels::{Device, is_out_of_memory};
 use hapo_model::Model;
 use hapo_sampler::{
@@ -67,21 +67,19 @@ fn rescored<D: Device>(
     let inverse_temperature = batching.inverse_temperature;
     let pairs = requests.iter().zip(&sampled);
     let scored: Vec<_> = pairs
-        .flat_map(|(request, it)| it.group.rollouts().iter().map(move |rollout| (request, rollout)))
+        .flat_map(|(request, it)| it.group.rollouts.iter().map(move |rollout| (request, rollout)))
         .map(|(request, rollout)| {
             ScoreRequest::new(request.tokens, &rollout.tokens, inverse_temperature)
         })
         .collect();
     let mut scores = learner.score(&scored, batching)?.into_iter();
-    let of_group = |it: Sampled| {
-        let (mut rollouts, mut details) = (it.group.rollouts().to_vec(), it.details);
-        for (rollout, details) in rollouts.iter_mut().zip(&mut details) {
+    let of_group = |mut it: Sampled| {
+        for (rollout, details) in it.group.rollouts.iter_mut().zip(&mut it.details) {
             let own = scores.next().expect("every rollout is scored");
             rollout.sampler_log_probs = std::mem::replace(&mut rollout.log_probs, own.log_probs);
             details.entropies = own.entropies;
         }
-        let (prompt, requested) = (it.group.prompt(), it.group.requested());
-        Sampled { group: SampledGroup::new(prompt, requested, rollouts), details }
+        it
     };
     Ok(sampled.into_iter().map(of_group).collect())
 }

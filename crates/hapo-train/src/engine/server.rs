@@ -197,7 +197,7 @@ impl ServerSampler {
         let next = |index: usize| stripes[index % at_once].next();
         let groups: Vec<Sampled> = (0..requests.len()).filter_map(next).collect();
         // Two rollouts make a group (D6). A step without one would train nothing.
-        let came = groups.iter().map(|it| it.group.rollouts().len());
+        let came = groups.iter().map(|it| it.group.rollouts.len());
         let asked = requests.iter().map(|it| it.completions);
         if asked.clone().any(|it| it > 0) && asked.zip(came).all(|(n, came)| came < n.clamp(1, 2)) {
             let problem = "no group has two whole completions: they end without a stop or a limit, or are of other tokens";
@@ -299,7 +299,7 @@ impl ServerSampler {
             ..batch.settings.clone()
         };
         let sampled = self.group(&request, &settings)?;
-        let rollouts = sampled.group.rollouts();
+        let rollouts = sampled.group.rollouts;
         let gap = |inverse_temperature| -> Result<f64> {
             let read: Vec<_> = rollouts
                 .iter()

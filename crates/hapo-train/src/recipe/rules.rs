@@ -416,7 +416,7 @@ pub(super) fn loss_of(it: &Settings, method: &Method) -> Loss {
         normaliser: if method.samples() {
             loss.normaliser.of(it.sampling.max_new_tokens)
         } else {
-            Normaliser::TokenMean
+            Normaliser::TOKEN_MEAN
         },
         entropy_coef: loss.entropy_coef,
         entropy_over: loss.entropy_over,

@@ -166,7 +166,7 @@ impl<D: Device> Run<D> {
             inputs.set("record", hex(Sha256::digest(text)));
         }
         let method = method_of(plan, source.steps_per_epoch().unwrap_or(1))?;
-        if let Some(hash) = method.method().foreign.as_ref().and_then(|it| it.code_hash()) {
+        if let Some(hash) = method.method.foreign.as_ref().and_then(|it| it.code_hash()) {
             inputs.set("method", hash);
         }
         let moments = Moments::held_in(recipe.optim.moments, &model, recipe.seed)?;
@@ -410,7 +410,7 @@ impl<D: Device> Run<D> {
         let Source::Prompts { table, order } = &self.source else {
             return None;
         };
-        if let Some(foreign) = &self.method.method().foreign {
+        if let Some(foreign) = &self.method.method.foreign {
             foreign.recall(&self.memory);
         }
         let task = Task {
@@ -508,7 +508,7 @@ impl<D: Device> Run<D> {
         metrics: &mut Metrics,
     ) -> Result<()> {
         self.memory = self.method.remember(std::mem::take(&mut self.memory), groups, step);
-        if let Some(problem) = self.method.method().foreign.as_ref().and_then(|it| it.failure()) {
+        if let Some(problem) = self.method.method.foreign.as_ref().and_then(|it| it.failure()) {
             return Err(Refusal::input(problem));
         }
         let Source::Prompts { table, .. } = &self.source else { return Ok(()) };

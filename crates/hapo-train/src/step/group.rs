@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use hapo_core::{
     Candidate, Context, Credit, Gated, GroupSoFar, GroupStats, Growth, Member, Memory, MixedGroup,
     PromptId, Refusal, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot,
-    Step, TokenScores,
+    Step, TokenScores, rollouts_to_sample,
 };
 use hapo_kernels::Device;
 use hapo_sampler::{GroupRequest, SampleSettings, Sampled};
@@ -61,7 +61,7 @@ impl<'a> Task<'a> {
 
     /// Ends a step whose method could not answer.
     pub(crate) fn require_answer(&self) -> Result<()> {
-        let failure = self.method.method().foreign.as_ref().and_then(|it| it.failure());
+        let failure = self.method.method.foreign.as_ref().and_then(|it| it.failure());
         failure.map_or(Ok(()), |problem| Err(Refusal::input(problem)))
     }
 
@@ -93,14 +93,14 @@ impl<'a> Task<'a> {
     pub(crate) fn open(&self, groups: &[ScoredGroup], step: Step) -> Vec<bool> {
         let policy = self.verifier.policy;
         let glances = groups.iter().map(|group| {
-            let can_help = self.method.can_help(&self.offer(group.prompt(), step, &[]));
+            let can_help = self.method.help.has_any(&self.offer(group.prompt(), step, &[]));
             GroupStats::of(group, policy.truncated, policy.wrong, can_help)
         });
         self.method.open(&glances.collect::<Vec<_>>(), self.slot(step), self.memory)
     }
 
     pub(crate) fn slot(&self, step: Step) -> Slot {
-        Slot { rule: self.method.slot(), seed: self.plan.recipe().seed, step }
+        Slot { rule: self.method.slot, seed: self.plan.recipe().seed, step }
     }
 }
 
@@ -127,7 +127,7 @@ pub(super) fn grow<D: Device>(
 ) -> Result<Vec<ScoredGroup>> {
     let mut groups: Vec<_> = prompts.iter().map(|prompt| ScoredGroup::empty(prompt.id)).collect();
     let mut open = vec![false; groups.len()];
-    for part in 0..task.method.needs().parts {
+    for part in 0..task.method.help.needs.parts {
         if part == 1 {
             open = task.open(&groups, step);
         }
@@ -187,7 +187,7 @@ fn ask(
     let growing = GroupSoFar {
         group,
         part,
-        size: task.method.rollouts(task.group_size(), prompt.teacher()),
+        size: rollouts_to_sample(task.method.slot, task.group_size(), prompt.teacher()),
         teachers: task.offer(prompt.id, step, &[]).teachers,
         hints: prompt.hints.len(),
         is_open,
@@ -195,7 +195,7 @@ fn ask(
         seed: recipe.seed,
         ends_paragraph: &|token| tokenizer.decode(&[token]).is_ok_and(|text| text.contains("\n\n")),
     };
-    let growth = task.method.grow(&growing);
+    let growth = (task.method.help.grow)(&growing);
     task.require_answer()?;
     let Growth::Sample(wanted) = growth else {
         return Ok(None);
@@ -242,7 +242,7 @@ impl NextPart {
             context: self.context,
             privileged: self.privileged.clone(),
         };
-        sampled.group.rollouts().iter().map(response).collect()
+        sampled.group.rollouts.iter().map(response).collect()
     }
 }
 
@@ -254,7 +254,7 @@ pub(super) fn score(
     answers: &mut AnswerCounts,
 ) -> Result<Vec<ScoredGroup>> {
     let each = groups.iter().flat_map(|(prompt, group, first)| {
-        let rollouts = group.rollouts().iter().zip(*first as u64..);
+        let rollouts = group.rollouts.iter().zip(*first as u64..);
         rollouts.map(|(it, number)| (prompt.gold.as_ref(), it, prompt.id.0, number))
     });
     let each: Vec<_> = each.collect();
@@ -263,7 +263,7 @@ pub(super) fn score(
     })?;
     let mut graded = graded.into_iter();
     let of_group = |(_, group, _): (&Prompt, SampledGroup, usize)| {
-        let graded: Vec<_> = graded.by_ref().take(group.rollouts().len()).collect();
+        let graded: Vec<_> = graded.by_ref().take(group.rollouts.len()).collect();
         answers.add(&graded);
         let graded = graded.into_iter().map(|it| (it.reward, it.verdict)).collect();
         group.score_with_rewards(graded, verifier.policy.success_at)

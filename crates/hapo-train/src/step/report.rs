@@ -95,7 +95,7 @@ fn gate(metrics: &mut Metrics, batch: &Batch, method: &Gated, step: Step) {
     let interventions = batch.sampled().map(|it| it.0.intervention());
     let open = interventions.filter(|it| *it != Intervention::GateClosed).count();
     metrics.set("gate/open", open as f64);
-    if method.rule().is_table {
+    if method.rule.is_table {
         let limit = method.success_limit(step);
         metrics.set("gate/threshold", method.threshold(step));
         metrics.set("gate/success_limit", f64::from(limit.get()));

@@ -79,7 +79,7 @@ pub(crate) fn scores_of<D: Device>(
     groups: &[MixedGroup],
 ) -> Result<Vec<Scores>> {
     let mut scores = of_reference(task, engines, groups)?;
-    if task.method.needs().scores_members {
+    if task.method.help.needs.scores_members {
         let own = of_weights(task, engines.learner, groups)?;
         scores.iter_mut().zip(own).for_each(|(scores, own)| scores.own = own);
     }
@@ -95,7 +95,7 @@ fn of_weights<D: Device>(
     let mut read = Vec::new();
     for group in groups {
         for (index, member) in group.members().iter().enumerate() {
-            let context = task.method.scored_behind(group, index);
+            let context = (task.method.method.scored_behind)(group, index);
             let prompt = context.map(|it| rendered(task, group, it)).transpose()?;
             read.push(prompt.map(|it| (it, member.tokens())));
         }

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hapo_core::{Clip, ImportanceRatioLevel, Loss, Normaliser, Span, Term, operator};
+use hapo_core::{
+    Clip, ImportanceRatioLevel, Loss, Normaliser, NormaliserKind, Span, Term, operator,
+};
 use hapo_kernels::{AdamW, Cpu};
 use hapo_model::{ActivationCheckpointing, Config, Decoder, Model, Rope};
 use hapo_train::pack::{Sequence, TokenGroup, pack};
@@ -68,10 +70,10 @@ fn loss_of(case: &Value) -> Option<Loss> {
         && hyper.get("teacher").is_none_or(|teacher| teacher == "luffy");
     let length = case["hyper"]["length"].as_u64().unwrap_or(12) as usize;
     let normaliser = match case["hyper"]["aggregate"].as_str()? {
-        "token-mean" => Normaliser::TokenMean,
-        "seq-mean-token-mean" => Normaliser::SequenceMean,
-        "seq-mean-token-sum-norm" => Normaliser::Constant { max_response: length },
-        "seq-mean-token-sum" => Normaliser::Constant { max_response: 1 },
+        "token-mean" => Normaliser::TOKEN_MEAN,
+        "seq-mean-token-mean" => NormaliserKind::SequenceMean.of(0),
+        "seq-mean-token-sum-norm" => NormaliserKind::Constant.of(length),
+        "seq-mean-token-sum" => NormaliserKind::Constant.of(1),
         _ => return None,
     };
     let level = match case["hyper"]["surrogate"].as_str()? {

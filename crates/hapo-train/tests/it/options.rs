@@ -2,9 +2,9 @@
 //! keys and reads what the run will do.
 
 use hapo_core::{
-    AdvantageGroup, Annealing, Clip, Gate, ImportanceRatioLevel, Needs, Normaliser, PromptId,
-    Rollout, SampledGroup, Schedule, Scores, Slot, SlotRule, Step, StepContext, TeacherWeight,
-    Threshold, Verdict, admit_teacher, apply_gate,
+    AdvantageGroup, Annealing, Clip, Gate, ImportanceRatioLevel, Needs, Normaliser, NormaliserKind,
+    PromptId, Rollout, SampledGroup, Schedule, Scores, Slot, SlotRule, Step, StepContext,
+    TeacherWeight, Threshold, Verdict, admit_teacher, apply_gate,
 };
 use hapo_sampler::{Decoding, Truncation};
 use hapo_train::{Overrides, Recipe};
@@ -149,11 +149,11 @@ fn d15_teacher_weights() {
 #[test]
 fn d16_d17_normaliser_and_entropy_bonus() {
     let it = *trapo("sampling.max_new_tokens = 77").loss();
-    assert_eq!(it.normaliser, Normaliser::Constant { max_response: 77 });
+    assert_eq!(it.normaliser, NormaliserKind::Constant.of(77));
     assert_eq!(it.entropy_coef, 0.0);
     let it = trapo("loss = { normaliser = \"token-mean\", entropy_coef = 0.001 }");
     let it = it.loss();
-    assert_eq!((it.normaliser, it.entropy_coef), (Normaliser::TokenMean, 0.001));
+    assert_eq!((it.normaliser, it.entropy_coef), (Normaliser::TOKEN_MEAN, 0.001));
 }
 
 #[test]
@@ -222,7 +222,10 @@ fn luffy_original_is_advantage_without_clip() {
         "method = \"luffy\"\nteacher.weight = \"advantage\"\nloss = { clip_low = inf, clip_high = inf }",
     );
     let it = it.unwrap();
-    assert_eq!((it.loss().clip, it.teacher.weight), (Clip::OFF, TeacherWeight::Advantage));
+    assert_eq!(
+        (it.loss().clip, it.teacher.weight),
+        (Clip { low: f64::INFINITY, high: f64::INFINITY }, TeacherWeight::Advantage)
+    );
 }
 
 #[test]
@@ -236,7 +239,7 @@ fn the_extra_methods_are_a_key_each() {
     let gspo = gspo.loss();
     assert_eq!(
         (gspo.importance_ratio_level, gspo.normaliser),
-        (ImportanceRatioLevel::Sequence, Normaliser::SequenceMean)
+        (ImportanceRatioLevel::Sequence, NormaliserKind::SequenceMean.of(0))
     );
     let chord = |text: &str| {
         let it = resolve(&format!("method = \"chord-{text}")).unwrap();
