@@ -7,6 +7,8 @@
 
 use std::sync::OnceLock;
 
+use crate::lanes::Lanes;
+
 /// Instruction set of the fused kernels. Results do not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Isa {
@@ -21,6 +23,10 @@ pub enum Isa {
 impl Isa {
     /// The best set of this machine, or the lower one named by `HAPO_CPU` (`avx2`, `portable`); read once.
     pub fn current() -> Self {
+        #[cfg(test)]
+        if let Some(chosen) = CHOSEN.get() {
+            return chosen;
+        }
         static ISA: OnceLock<Isa> = OnceLock::new();
         *ISA.get_or_init(|| {
             let best = detect();
@@ -31,6 +37,12 @@ impl Isa {
             }
         })
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// The set of this thread, where a test has chosen one.
+    pub(crate) static CHOSEN: std::cell::Cell<Option<Isa>> = const { std::cell::Cell::new(None) };
 }
 
 #[cfg(test)]
@@ -79,10 +91,10 @@ fn detect() -> Isa {
     Isa::Portable
 }
 
-/// `a · b + c`, rounded once: by the instruction if `FMA`, otherwise by [`exact_fma`].
+/// `a · b + c`, rounded once: by the instruction if there is one, otherwise by [`exact_fma`].
 #[inline(always)]
-pub(crate) fn fma<const FMA: bool>(a: f32, b: f32, c: f32) -> f32 {
-    if FMA { a.mul_add(b, c) } else { exact_fma(a, b, c) }
+pub(crate) fn fma<V: Lanes>(a: f32, b: f32, c: f32) -> f32 {
+    if V::FMA { a.mul_add(b, c) } else { exact_fma(a, b, c) }
 }
 
 /// A fused multiply-add without the instruction.
@@ -102,24 +114,24 @@ fn exact_fma(a: f32, b: f32, c: f32) -> f32 {
     f64::from_bits(bits.wrapping_add(step).wrapping_sub(2 * (step & towards_zero))) as f32
 }
 
-/// Defines a kernel once and compiles it for every [`Isa`]. The body sees `FMA` as a constant.
+/// Defines a kernel once and compiles it for every [`Isa`]. The body sees its [`Lanes`] as a type.
 macro_rules! kernel {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident<FMA $(, const $cg:ident : $cgt:ty)*>($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident<V $(, const $cg:ident : $cgt:ty)*>($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
         $vis fn $name<$(const $cg: $cgt),*>($($arg: $ty),*) $(-> $ret)? {
             #[inline(always)]
-            fn body<const FMA: bool $(, const $cg: $cgt)*>($($arg: $ty),*) $(-> $ret)? $body
+            fn body<V: $crate::lanes::Lanes $(, const $cg: $cgt)*>($($arg: $ty),*) $(-> $ret)? $body
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
             fn avx512<$(const $cg: $cgt),*>($($arg: $ty),*) $(-> $ret)? {
-                body::<true $(, $cg)*>($($arg),*)
+                body::<$crate::lanes::Avx512 $(, $cg)*>($($arg),*)
             }
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma")]
             fn avx2<$(const $cg: $cgt),*>($($arg: $ty),*) $(-> $ret)? {
-                body::<true $(, $cg)*>($($arg),*)
+                body::<$crate::lanes::Avx2 $(, $cg)*>($($arg),*)
             }
 
             match $crate::isa::Isa::current() {
@@ -129,7 +141,7 @@ macro_rules! kernel {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above, for Avx2.
                 $crate::isa::Isa::Avx2 => unsafe { avx2::<$($cg),*>($($arg),*) },
-                _ => body::<{ cfg!(target_arch = "aarch64") } $(, $cg)*>($($arg),*),
+                _ => body::<$crate::lanes::Plain $(, $cg)*>($($arg),*),
             }
         }
     };

@@ -14,11 +14,13 @@ pub(crate) const WIDTH: usize = 16;
 /// Sixteen `f32`.
 ///
 /// # Safety
-/// Values are only made inside [`wide_kernel`] functions, which run where the instructions of the
+/// Values are only made inside [`kernel`](crate::isa::kernel) functions, which run where the instructions of the
 /// implementation were detected.
 pub(crate) unsafe trait Lanes: Copy {
     /// Registers of the instruction set that one takes, of 32 in all for AVX-512 and NEON and of 16 elsewhere.
     const REGISTERS: usize;
+    /// Whether a multiply-add is an instruction.
+    const FMA: bool;
 
     fn splat(value: f32) -> Self;
     fn load(from: &[f32; WIDTH]) -> Self;
@@ -72,6 +74,7 @@ pub(crate) struct Plain([f32; WIDTH]);
 #[cfg(not(target_arch = "aarch64"))]
 unsafe impl Lanes for Plain {
     const REGISTERS: usize = 4;
+    const FMA: bool = false;
 
     #[inline(always)]
     fn splat(value: f32) -> Self {
@@ -99,7 +102,7 @@ unsafe impl Lanes for Plain {
     #[inline(always)]
     fn add_product(mut self, a: Self, b: Self) -> Self {
         for i in 0..WIDTH {
-            self.0[i] = fma::<false>(a.0[i], b.0[i], self.0[i]);
+            self.0[i] = fma::<Self>(a.0[i], b.0[i], self.0[i]);
         }
         self
     }
@@ -147,6 +150,7 @@ mod x86 {
     // the sixteen elements of the arrays.
     unsafe impl Lanes for Avx512 {
         const REGISTERS: usize = 1;
+        const FMA: bool = true;
 
         #[inline(always)]
         fn splat(value: f32) -> Self {
@@ -200,6 +204,7 @@ mod x86 {
     // exactly the two halves of the arrays.
     unsafe impl Lanes for Avx2 {
         const REGISTERS: usize = 2;
+        const FMA: bool = true;
 
         #[inline(always)]
         fn splat(value: f32) -> Self {
@@ -275,6 +280,7 @@ mod arm {
     // of the arrays.
     unsafe impl Lanes for Neon {
         const REGISTERS: usize = 4;
+        const FMA: bool = true;
 
         #[inline(always)]
         fn splat(value: f32) -> Self {
@@ -319,34 +325,3 @@ mod arm {
         }
     }
 }
-
-/// As [`crate::isa::kernel`], for a body that is generic over its [`Lanes`], on the set that it is told.
-macro_rules! wide_kernel {
-    ($(#[$meta:meta])* $vis:vis fn $name:ident<V $(, const $cg:ident : $cgt:ty)*>($($arg:ident : $ty:ty),* $(,)?) = $body:ident) => {
-        $(#[$meta])*
-        $vis fn $name<$(const $cg: $cgt),*>(isa: $crate::isa::Isa, $($arg: $ty),*) {
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
-            fn avx512<$(const $cg: $cgt),*>($($arg: $ty),*) {
-                $body::<$crate::lanes::Avx512 $(, $cg)*>($($arg),*);
-            }
-
-            #[cfg(target_arch = "x86_64")]
-            #[target_feature(enable = "avx2,fma")]
-            fn avx2<$(const $cg: $cgt),*>($($arg: $ty),*) {
-                $body::<$crate::lanes::Avx2 $(, $cg)*>($($arg),*);
-            }
-
-            match isa {
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: an `Isa` names only sets whose features were detected.
-                $crate::isa::Isa::Avx512 => unsafe { avx512::<$($cg),*>($($arg),*) },
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: as above, for Avx2.
-                $crate::isa::Isa::Avx2 => unsafe { avx2::<$($cg),*>($($arg),*) },
-                _ => $body::<$crate::lanes::Plain $(, $cg)*>($($arg),*),
-            }
-        }
-    };
-}
-pub(crate) use wide_kernel;

@@ -105,7 +105,7 @@ fn piece<const N: usize>(columns: &[f32], inputs: usize, column: usize, first: u
 
 kernel! {
     /// Packs the columns of one panel: two columns a word, or two inputs if `PAIRS`.
-    fn pack<FMA, const PAIRS: bool, const HALF: u8>(columns: &[f32], inputs: usize, to: &mut [u32]) {
+    fn pack<V, const PAIRS: bool, const HALF: u8>(columns: &[f32], inputs: usize, to: &mut [u32]) {
         let across = if PAIRS { PANEL } else { WIDTH };
         for (block, to) in to.chunks_mut(across * WIDTH).enumerate() {
             let mut tile = [[0_u32; WIDTH]; PANEL];
@@ -134,7 +134,7 @@ kernel! {
 
 kernel! {
     /// Writes columns from `first` on as parts of rows of `outputs` numbers.
-    fn turn<FMA>(columns: &[f32], inputs: usize, first: usize, outputs: usize, to: Shared<'_>) {
+    fn turn<V>(columns: &[f32], inputs: usize, first: usize, outputs: usize, to: Shared<'_>) {
         for input in (0..inputs).step_by(WIDTH) {
             for (block, some) in columns.chunks(WIDTH * inputs).enumerate() {
                 let n = some.len() / inputs;

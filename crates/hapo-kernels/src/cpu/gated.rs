@@ -40,20 +40,20 @@ pub(super) fn backward(cpu: &Cpu, f: Activation, gate: &mut [f32], up: &mut [f32
 }
 
 kernel! {
-    fn silu_times<FMA>(gate: &[f32], up: &[f32], h: &mut [f32]) {
+    fn silu_times<V>(gate: &[f32], up: &[f32], h: &mut [f32]) {
         for ((h, &g), &u) in h.iter_mut().zip(gate).zip(up) {
-            *h = g / (1.0 + exp_of::<FMA>(-g)) * u;
+            *h = g / (1.0 + exp_of::<V>(-g)) * u;
         }
     }
 }
 
 kernel! {
-    fn silu_times_grad<FMA>(gate: &mut [f32], up: &mut [f32], dh: &mut [f32]) {
+    fn silu_times_grad<V>(gate: &mut [f32], up: &mut [f32], dh: &mut [f32]) {
         for ((d, g), u) in dh.iter_mut().zip(gate).zip(up) {
-            let sigmoid = 1.0 / (1.0 + exp_of::<FMA>(-*g));
+            let sigmoid = 1.0 / (1.0 + exp_of::<V>(-*g));
             let silu = *g * sigmoid;
             // silu' = σ·(1 + g·(1 − σ))
-            let slope = sigmoid * fma::<FMA>(*g, 1.0 - sigmoid, 1.0);
+            let slope = sigmoid * fma::<V>(*g, 1.0 - sigmoid, 1.0);
             let h = silu * *u;
             *g = *d * *u * slope;
             *u = *d * silu;
@@ -66,24 +66,24 @@ kernel! {
 const GELU: (f32, f32) = (1.595_769_2, 0.044_715);
 
 kernel! {
-    fn gelu_times<FMA>(gate: &[f32], up: &[f32], h: &mut [f32]) {
+    fn gelu_times<V>(gate: &[f32], up: &[f32], h: &mut [f32]) {
         let (outer, cube) = GELU;
         for ((h, &g), &u) in h.iter_mut().zip(gate).zip(up) {
-            *h = g / (1.0 + exp_of::<FMA>(-outer * fma::<FMA>(cube * g * g, g, g))) * u;
+            *h = g / (1.0 + exp_of::<V>(-outer * fma::<V>(cube * g * g, g, g))) * u;
         }
     }
 }
 
 kernel! {
-    fn gelu_times_grad<FMA>(gate: &mut [f32], up: &mut [f32], dh: &mut [f32]) {
+    fn gelu_times_grad<V>(gate: &mut [f32], up: &mut [f32], dh: &mut [f32]) {
         let (outer, cube) = GELU;
         for ((d, g), u) in dh.iter_mut().zip(gate).zip(up) {
             let square = cube * *g * *g;
-            let sigmoid = 1.0 / (1.0 + exp_of::<FMA>(-outer * fma::<FMA>(square, *g, *g)));
+            let sigmoid = 1.0 / (1.0 + exp_of::<V>(-outer * fma::<V>(square, *g, *g)));
             let gelu = *g * sigmoid;
             // gelu' = σ·(1 + g·(1 − σ)·2u'), with 2u' = outer·(1 + 3·cube·g²)
-            let inner = outer * fma::<FMA>(3.0, square, 1.0);
-            let slope = sigmoid * fma::<FMA>(*g * (1.0 - sigmoid), inner, 1.0);
+            let inner = outer * fma::<V>(3.0, square, 1.0);
+            let slope = sigmoid * fma::<V>(*g * (1.0 - sigmoid), inner, 1.0);
             let h = gelu * *u;
             *g = *d * *u * slope;
             *u = *d * gelu;

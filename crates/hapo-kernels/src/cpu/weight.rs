@@ -11,13 +11,13 @@ use std::ops::Range;
 use hapo_core::Refusal;
 
 use super::buffer::CpuBuf;
-use super::convert::{is_bf16, nearest};
+use super::convert::{halves, is_bf16, nearest};
 use super::fill::Filling;
 use super::form::Form;
 use super::pool::Cpu;
 use super::product::f32::Start;
 use super::product::kernel::{PANEL, Right};
-use super::product::{bf16, f32, panels};
+use super::product::{bf16, f32};
 use super::share::Shared;
 use super::squares::{squared_norm, squared_norm_split};
 use super::update::Parameter;
@@ -177,11 +177,10 @@ impl CpuWeight {
     }
 
     pub(super) fn gather(&self, cpu: &Cpu, layout: EmbeddingLayout, tokens: &[u32], x: &mut [f32]) {
-        let (numbers, width) = (self.numbers.as_slice(), self.shape[0]);
+        let numbers = self.numbers.as_slice();
         match self.form {
             Form::F32 => embedding::gather(cpu, layout, tokens, numbers, x),
-            Form::Panels => panels::embed(cpu, width, tokens, numbers, x),
-            Form::Pairs | Form::Split => bf16::embed(cpu, width, tokens, numbers, x),
+            form => Packed { order: form, shape: self.shape }.gather(cpu, tokens, numbers, x),
         }
     }
 
@@ -284,6 +283,21 @@ impl Packed {
         });
     }
 
+    /// `x [tokens, inputs]` = the tokens' columns.
+    fn gather(self, cpu: &Cpu, tokens: &[u32], words: &[f32], x: &mut [f32]) {
+        let (len, width) = (self.panel_words(), self.shape[0]);
+        assert_eq!(x.len(), tokens.len() * width, "x is [tokens, width]");
+        let x = Shared::new(x);
+        cpu.for_tasks(tokens.len(), |row| {
+            let (panel, column) = (tokens[row] as usize / PANEL, tokens[row] as usize % PANEL);
+            // SAFETY: rows are disjoint.
+            for (i, x) in unsafe { x.part(row * width, width) }.iter_mut().enumerate() {
+                let (at, upper) = self.place(i, column);
+                *x = halves(words[panel * len + at].to_bits())[usize::from(upper)];
+            }
+        });
+    }
+
     /// The number that `number` gives for the word and the half of every element from `first` on.
     fn read(
         self,
@@ -306,3 +320,6 @@ impl Packed {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;
