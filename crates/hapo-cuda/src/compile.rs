@@ -85,8 +85,7 @@ impl Compiler {
         arch: Arch,
         mut load: impl FnMut(&[u8]) -> Result<M, String>,
     ) -> Result<M, DeviceError> {
-        let options = options(arch, Form::Image);
-        let name = self.image_name(&source.program(), &options);
+        let name = image_name(&source.program(), &options(arch, Form::Image), self.version);
         let kept = cache_folder().map(|it| it.join(name));
         let made = || self.compile(source, arch, Form::Image);
         match load_kept(kept.as_deref(), made, &mut load)? {
@@ -174,10 +173,6 @@ impl Compiler {
             Ok(bytes)
         }
     }
-
-    fn image_name(&self, program: &str, options: &[String]) -> String {
-        image_name(program, options, self.version)
-    }
 }
 
 fn image_name(program: &str, options: &[String], version: (i32, i32)) -> String {
@@ -233,21 +228,15 @@ fn cache_folder() -> Option<PathBuf> {
 
 /// A library that is not there.
 pub(crate) fn missing(device: &str, what: &str) -> DeviceError {
-    DeviceError::Gpu {
-        device: device.to_owned(),
-        problem: format!("{what} was not found"),
-        hint: format!(
-            "install CUDA 11.8 or later, or name the folders of its libraries in {FOLDERS}; or compute on the CPU"
-        ),
-    }
+    let hint = format!(
+        "install CUDA 11.8 or later, or name the folders of its libraries in {FOLDERS}; or compute on the CPU"
+    );
+    DeviceError::gpu(device, format!("{what} was not found"), hint)
 }
 
 pub(crate) fn failed(device: &str, problem: &str) -> DeviceError {
-    DeviceError::Gpu {
-        device: device.to_owned(),
-        problem: problem.to_owned(),
-        hint: "compute on the CPU, or on a GPU of compute capability 8.0 or later".to_owned(),
-    }
+    let hint = "compute on the CPU, or on a GPU of compute capability 8.0 or later";
+    DeviceError::gpu(device, problem, hint)
 }
 
 #[cfg(test)]

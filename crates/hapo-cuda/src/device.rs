@@ -269,12 +269,8 @@ impl<L: Launcher> CudaDevice<L> {
     }
 
     pub(crate) fn too_large(&self, it: TooLarge) -> DeviceError {
-        DeviceError::Gpu {
-            device: self.inner.launcher.name(),
-            problem: it.to_string(),
-            hint: "use fewer tokens at once: a smaller optim.micro_batch_tokens, fewer sequences"
-                .to_owned(),
-        }
+        let hint = "use fewer tokens at once: a smaller optim.micro_batch_tokens, fewer sequences";
+        DeviceError::gpu(&self.inner.launcher.name(), it, hint)
     }
 
     pub(crate) fn word(&self, what: &'static str, n: usize) -> Result<u64, DeviceError> {
@@ -467,10 +463,14 @@ impl<L: Launcher> CudaDevice<L> {
         &self,
         shape: AttentionShape,
     ) -> Result<AttentionPlan, DeviceError> {
-        AttentionPlan::of(shape.head_dim).ok_or_else(|| DeviceError::Gpu {
-            device: self.inner.launcher.name(),
-            problem: format!("heads of {} columns, the kernels take at most 256", shape.head_dim),
-            hint: "compute on the CPU for this model".to_owned(),
+        AttentionPlan::of(shape.head_dim).ok_or_else(|| {
+            let problem =
+                format!("heads of {} columns, the kernels take at most 256", shape.head_dim);
+            DeviceError::gpu(
+                &self.inner.launcher.name(),
+                problem,
+                "compute on the CPU for this model",
+            )
         })
     }
 

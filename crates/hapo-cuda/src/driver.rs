@@ -147,11 +147,9 @@ impl Driver {
         let count = cuda::device::get_count()
             .map_err(|it| refused(&name, "the driver does not report the number of GPUs", it))?;
         if ordinal >= count as usize {
-            return Err(DeviceError::Gpu {
-                device: name,
-                problem: format!("no such GPU, the driver has {count}"),
-                hint: "GPUs are counted from 0; CUDA_VISIBLE_DEVICES may hide some".to_owned(),
-            });
+            let hint = "GPUs are counted from 0; CUDA_VISIBLE_DEVICES may hide some";
+            let problem = format!("no such GPU, the driver has {count}");
+            return Err(DeviceError::gpu(&name, problem, hint));
         }
         let mut kernels = Kernels::find(&name)?;
         let cublas = CublasLt::find()
@@ -162,13 +160,10 @@ impl Driver {
             .compute_capability()
             .map_err(|it| refused(&name, "the GPU does not report its properties", it))?;
         if major < LEAST_MAJOR {
-            return Err(DeviceError::Gpu {
-                device: name,
-                problem: format!("compute capability {major}.{minor}, the kernels need 8.0"),
-                hint:
-                    "use a GPU of compute capability 8.0 (Ampere) or later, or compute on the CPU"
-                        .to_owned(),
-            });
+            let problem = format!("compute capability {major}.{minor}, the kernels need 8.0");
+            let hint =
+                "use a GPU of compute capability 8.0 (Ampere) or later, or compute on the CPU";
+            return Err(DeviceError::gpu(&name, problem, hint));
         }
         let arch = Arch { major: major as u32, minor: minor as u32 };
         let (mut functions, mut modules) = (HashMap::new(), Vec::new());
@@ -435,12 +430,8 @@ impl Driver {
     /// The kernel, allowed to be launched with so much shared memory.
     fn function(&self, launch: &Launch) -> Result<sys::CUfunction, DeviceError> {
         let it = &self.open.functions[launch.kernel];
-        let needed = plan::shared_to_allow(launch.shared, it.fixed, self.open.shared).map_err(
-            |too_large| {
-                let problem = format!("{}: {too_large}", launch.kernel);
-                failed(&self.open.name, &problem)
-            },
-        )?;
+        let needed = plan::shared_to_allow(launch.shared, it.fixed, self.open.shared)
+            .map_err(|it| failed(&self.open.name, &format!("{}: {it}", launch.kernel)))?;
         if let Some(bytes) = needed.filter(|it_| *it_ > it.allowed.load(Ordering::Relaxed)) {
             let attribute =
                 sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -448,10 +439,8 @@ impl Driver {
             let set = unsafe {
                 cuda::function::set_function_attribute(it.handle, attribute, bytes as c_int)
             };
-            self.checked(
-                set,
-                &format!("{} is refused {bytes} bytes of shared memory", launch.kernel),
-            )?;
+            let what = format!("{} is refused {bytes} bytes of shared memory", launch.kernel);
+            self.checked(set, &what)?;
             it.allowed.store(bytes, Ordering::Relaxed);
         }
         Ok(it.handle)
@@ -560,11 +549,9 @@ fn about(kernels: &Kernels, arch: Arch) -> Vec<String> {
 fn find_driver(name: &str) -> Result<(), DeviceError> {
     // SAFETY: only opens and closes libraries.
     if !unsafe { sys::is_culib_present() } {
-        return Err(DeviceError::Gpu {
-            device: name.to_owned(),
-            problem: "the NVIDIA driver (libcuda.so.1) was not found".to_owned(),
-            hint: "install the driver of the GPU, or compute on the CPU".to_owned(),
-        });
+        let problem = "the NVIDIA driver (libcuda.so.1) was not found";
+        let hint = "install the driver of the GPU, or compute on the CPU";
+        return Err(DeviceError::gpu(name, problem, hint));
     }
     // SAFETY: the library is there.
     let library = unsafe { sys::culib() };
@@ -572,11 +559,9 @@ fn find_driver(name: &str) -> Result<(), DeviceError> {
         // SAFETY: the symbol is only looked for, not called.
         let found = unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) };
         if found.is_err() {
-            return Err(DeviceError::Gpu {
-                device: name.to_owned(),
-                problem: format!("the NVIDIA driver has no {symbol}: it is older than CUDA 11.4"),
-                hint: "install a newer driver, or compute on the CPU".to_owned(),
-            });
+            let problem = format!("the NVIDIA driver has no {symbol}: it is older than CUDA 11.4");
+            let hint = "install a newer driver, or compute on the CPU";
+            return Err(DeviceError::gpu(name, problem, hint));
         }
     }
     Ok(())
@@ -631,26 +616,22 @@ impl Drop for CudaMemory {
 impl Driver {
     fn begin_copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
         self.bind()?;
-        self.timed(
-            || "copy on the GPU".to_owned(),
-            || {
-                // SAFETY: both ranges are memory of this GPU.
-                let copied = unsafe { cuda::memcpy_dtod_async(to, from, bytes, self.open.stream) };
-                self.checked(copied, "a copy on the GPU failed")
-            },
-        )
+        let name = || "copy on the GPU".to_owned();
+        self.timed(name, || {
+            // SAFETY: both ranges are memory of this GPU.
+            let copied = unsafe { cuda::memcpy_dtod_async(to, from, bytes, self.open.stream) };
+            self.checked(copied, "a copy on the GPU failed")
+        })
     }
 
     fn begin_zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
         self.bind()?;
-        self.timed(
-            || "zeros".to_owned(),
-            || {
-                // SAFETY: the range is memory of this GPU.
-                let set = unsafe { cuda::memset_d8_async(at, 0, bytes, self.open.stream) };
-                self.checked(set, "memory cannot be set")
-            },
-        )
+        let name = || "zeros".to_owned();
+        self.timed(name, || {
+            // SAFETY: the range is memory of this GPU.
+            let set = unsafe { cuda::memset_d8_async(at, 0, bytes, self.open.stream) };
+            self.checked(set, "memory cannot be set")
+        })
     }
 
     fn begin_launch(&self, launch: &Launch) -> Result<(), DeviceError> {
@@ -658,25 +639,16 @@ impl Driver {
         let function = self.function(launch)?;
         let mut args: Vec<*mut c_void> =
             launch.args.iter().map(|it| std::ptr::from_ref(it).cast_mut().cast()).collect();
-        let [x, y, z] = launch.grid;
-        self.timed(
-            || launch.kernel.to_owned(),
-            || {
-                // SAFETY: the arguments match the kernel, in order (the tests run the same calls); the driver copies
-                // them before it returns and does not write to them.
-                let begun = unsafe {
-                    cuda::launch_kernel(
-                        function,
-                        (x, y, z),
-                        (THREADS, 1, 1),
-                        launch.shared,
-                        self.open.stream,
-                        &mut args,
-                    )
-                };
-                self.checked(begun, &format!("kernel {} did not start", launch.kernel))
-            },
-        )
+        let (grid, threads) = (launch.grid.into(), (THREADS, 1, 1));
+        let (shared, stream) = (launch.shared, self.open.stream);
+        let name = || launch.kernel.to_owned();
+        self.timed(name, || {
+            // SAFETY: the arguments match the kernel, in order (the tests run the same calls); the driver copies
+            // them before it returns and does not write to them.
+            let begun =
+                unsafe { cuda::launch_kernel(function, grid, threads, shared, stream, &mut args) };
+            self.checked(begun, &format!("kernel {} did not start", launch.kernel))
+        })
     }
 
     fn begin_product(&self, product: &Product) -> Result<(), DeviceError> {

@@ -83,10 +83,11 @@ impl Images {
         let Some(path) = named.or_else(|| beside().filter(|it| it.exists())) else {
             return Ok(None);
         };
-        Self::read(&path).map(Some).map_err(|problem| DeviceError::Gpu {
-            device: device.to_owned(),
-            problem: format!("{}, which holds compiled kernels: {problem}", path.display()),
-            hint: format!("install it again, or remove it and unset {FILE}: NVRTC compiles them"),
+        Self::read(&path).map(Some).map_err(|it| {
+            let problem = format!("{}, which holds compiled kernels: {it}", path.display());
+            let hint =
+                format!("install it again, or remove it and unset {FILE}: NVRTC compiles them");
+            DeviceError::gpu(device, problem, hint)
         })
     }
 

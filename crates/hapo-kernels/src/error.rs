@@ -39,6 +39,12 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// A GPU that cannot be used, or failed.
+    pub fn gpu(device: &str, problem: impl ToString, hint: impl ToString) -> Self {
+        let (problem, hint) = (problem.to_string(), hint.to_string());
+        Self::Gpu { device: device.to_owned(), problem, hint }
+    }
+
     /// True if memory ran out.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Allocation { .. } | Self::OutOfMemory { .. })
