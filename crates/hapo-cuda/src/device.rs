@@ -474,17 +474,12 @@ impl<L: Launcher> CudaDevice<L> {
         })
     }
 
-    /// The tensor cores' attention, where products are of bf16 numbers and heads fit: its queries, keys, values and
-    /// outputs are in bf16.
-    pub(crate) fn tile_plan(&self, shape: AttentionShape) -> Option<TilePlan> {
-        let is_bf16 = self.inner.products == Compute::Bf16;
-        TilePlan::of(shape).filter(|_| is_bf16)
-    }
-
     /// The tensor cores' attention of numbers in bf16; none of numbers in f32.
     pub(crate) fn tiles_of(&self, shape: AttentionShape, format: NumberFormat) -> Option<TilePlan> {
+        // Products are of bf16 numbers too, and heads fit.
+        let plan = || TilePlan::of(shape).filter(|_| self.inner.products == Compute::Bf16);
         let is_bf16 = format == NumberFormat::Bf16;
-        is_bf16.then(|| self.tile_plan(shape).expect("the format of this shape's attention"))
+        is_bf16.then(|| plan().expect("the format of this shape's attention"))
     }
 
     pub(crate) fn query_tiles(
@@ -498,26 +493,6 @@ impl<L: Launcher> CudaDevice<L> {
     /// heads, `kv_heads`, `head_dim`, scale.
     pub(crate) fn shape_args(shape: AttentionShape) -> [u64; 4] {
         [shape.heads as u64, shape.kv_heads as u64, shape.head_dim as u64, f32_arg(shape.scale())]
-    }
-
-    /// Downloads the result of `kernel` for each of `n` blocks; the last argument of the kernel is its destination.
-    pub(crate) fn of_blocks<T: bytemuck::Pod>(
-        &self,
-        kernel: &'static str,
-        n: usize,
-        shared: u32,
-        args: &[u64],
-    ) -> Result<Vec<T>, DeviceError> {
-        let mut found = vec![T::zeroed(); n];
-        if n > 0 {
-            let grid = self.grid(n, 1, 1)?;
-            self.with_scratch(size_of_val(&found[..]), |scratch| {
-                let args = [args, &[scratch]].concat();
-                self.launch(kernel, grid, shared, &args)?;
-                self.inner.launcher.download(scratch, bytemuck::cast_slice_mut(&mut found))
-            })?;
-        }
-        Ok(found)
     }
 
     pub(crate) fn upload_items<T: bytemuck::Pod>(

@@ -688,17 +688,23 @@ impl<L: Launcher> Device for CudaDevice<L> {
             rows.iter().all(|it| (it.row as usize + 1) * vocabulary <= logits.len),
             "logits are [rows, vocabulary]"
         );
-        let mut drawn = Vec::new();
+        // After a failure no token was drawn; the pass ends with its error.
+        let none = DrawnToken { log_prob: f32::NAN, ..DrawnToken::default() };
+        let mut drawn = vec![none; rows.len()];
         self.run(|| {
+            if rows.is_empty() {
+                return Ok(());
+            }
             let usable = usable.min(vocabulary);
             let words = [self.word("tokens", vocabulary)?, self.word("tokens", usable)?];
             let table = self.upload_items(rows)?;
-            let args = [words[0], words[1], table.address(), at(logits)];
-            drawn = self.of_blocks("draw", rows.len(), plan::draw_bytes(usable), &args)?;
-            Ok(())
+            let grid = self.grid(rows.len(), 1, 1)?;
+            self.with_scratch(size_of_val(&drawn[..]), |scratch| {
+                let args = [words[0], words[1], table.address(), at(logits), scratch];
+                self.launch("draw", grid, plan::draw_bytes(usable), &args)?;
+                self.inner.launcher.download(scratch, bytemuck::cast_slice_mut(&mut drawn))
+            })
         });
-        // After a failure no token was drawn; the pass ends with its error.
-        drawn.resize(rows.len(), DrawnToken { log_prob: f32::NAN, ..DrawnToken::default() });
         drawn
     }
 

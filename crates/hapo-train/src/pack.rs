@@ -156,7 +156,10 @@ pub fn pack(
         open.begin_group(group);
         let mut in_this_batch = 0;
         for (s, sequence) in picked {
-            let more = open.tokens_of_prompt(group, sequence) + fed_tokens(sequence);
+            let prompt = group.prompts[sequence.prompt].len();
+            // A prompt that is in the batch already takes no tokens.
+            let new = open.prompts[sequence.prompt].map_or(prompt, |_| 0);
+            let more = new + fed_tokens(sequence);
             if in_this_batch > 0 && open.packed.tokens.len() + more > budget {
                 done.push(open.close());
                 open.begin_group(group);
@@ -188,14 +191,6 @@ struct Packer {
 impl Packer {
     fn begin_group(&mut self, group: &TokenGroup) {
         self.prompts = vec![None; group.prompts.len()];
-    }
-
-    /// Tokens of the sequence's prompt, if it is not in the batch yet.
-    fn tokens_of_prompt(&self, group: &TokenGroup, sequence: &Sequence) -> usize {
-        match self.prompts[sequence.prompt] {
-            Some(_) => 0,
-            None => group.prompts[sequence.prompt].len(),
-        }
     }
 
     fn push(&mut self, (g, group): (usize, &TokenGroup), index: usize, inverse_temperature: f32) {

@@ -225,7 +225,9 @@ fn counted(of: Workload<'_>) -> Result<Vec<Part>, Refusal> {
     let copied = counting.copied_bytes() as u64;
     let logits = tape.logit_bytes() as u64;
     let activations = taken() - copied - logits;
-    if let Some(reference) = reference_shape(recipe, config) {
+    if let Some(reference) = recipe.reference() {
+        // The shape of its folder, or of the model where the folder is still to be made.
+        let reference = config_of_model(recipe, reference).unwrap_or_else(|_| config.clone());
         let reference = Model::held(counting.clone(), reference, positions, Held::Trained)?;
         let mut tape = Tape::new(ActivationCheckpointing::Layers);
         tape.forward(&reference, &batch)?;
@@ -256,12 +258,6 @@ fn remembered_bytes(recipe: &Recipe) -> u64 {
     let sampled = (of_step as u64).saturating_mul(recipe.steps);
     let tokens = if recipe.needs().memory { sampled.min(s.remembered_tokens as u64) } else { 0 };
     tokens * Memory::TOKEN_BYTES as u64
-}
-
-/// The shape of the second model: that of its folder, or of the model where the folder is still to be made.
-fn reference_shape(recipe: &Recipe, config: &Config) -> Option<Config> {
-    let found = config_of_model(recipe, recipe.reference()?);
-    Some(found.unwrap_or_else(|_| config.clone()))
 }
 
 /// A batch of `rows` tokens, every one of which predicts another.

@@ -252,18 +252,4 @@ impl RunPlan {
             gradient_scale: 1.0,
         }
     }
-
-    /// True if the sampler's gap is measured in all mini-batches of a step.
-    pub(crate) fn measures_gap(&self, step: Step) -> bool {
-        let every = self.recipe.metrics.gap_every;
-        // The trainer's own numbers have no gap (D41).
-        let is_sampled = self.recipe.rollouts.correction().is_none();
-        is_sampled && every > 0 && (step.0 - 1).is_multiple_of(every)
-    }
-
-    /// True if the KL to the initial weights is measured in a step.
-    pub(crate) fn measures_kl(&self, step: Step) -> bool {
-        let every = self.recipe.metrics.kl_every;
-        every > 0 && step.0.is_multiple_of(every)
-    }
 }

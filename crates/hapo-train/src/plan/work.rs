@@ -7,12 +7,6 @@ use super::memory::{Sampling, checkpointing, kv_format, mini_batch, rows_of, tra
 use super::{DeviceSpec, Lengths, Workload};
 use crate::recipe::Recipe;
 
-/// Bytes that an update moves for each parameter: `AdamW` reads four numbers and writes three, the gradient's norm and
-/// the look at the weights read one each.
-fn update_bytes(moments: NumberFormat) -> f64 {
-    (5 * size_of::<f32>() + 4 * moments.bytes()) as f64
-}
-
 /// Share of the rate of products that attention on the tensor cores reaches.
 const TILES_SHARE: f64 = 0.5;
 
@@ -153,7 +147,9 @@ impl TrainingWork {
             flops = flops.plus(head);
         }
         let passes = recipe.optim.passes as f64;
-        let moved = update_bytes(recipe.optim.moments);
+        // Bytes for each parameter: `AdamW` reads four numbers and writes three, the gradient's norm and the look at the
+        // weights read one each.
+        let moved = (5 * size_of::<f32>() + 4 * recipe.optim.moments.bytes()) as f64;
         let updates = passes * (prompts / mini_batch(recipe) as f64).ceil();
         Self {
             tokens: (prompts * prompt + response_tokens) * passes,

@@ -191,8 +191,7 @@ impl Recipe {
         let in_place = |it| document.error(it);
         rules::check(&written).map_err(in_place)?;
         let method = rules::method_of(&written, &own).map_err(in_place)?;
-        rules::check_rewards(&written, &method).map_err(in_place)?;
-        rules::check_pick(&written, &method).map_err(in_place)?;
+        rules::check_method(&written, &method).map_err(in_place)?;
         let idle = idle_keys(&written, &method);
         // An idle key has its default, so that nothing can read what was written.
         let settings = without(&written, &idle).try_into();

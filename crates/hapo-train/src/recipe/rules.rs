@@ -258,8 +258,10 @@ pub(super) fn needs_of(it: &Settings, method: &Method) -> Needs {
     }
 }
 
-/// Refuses a pick by scores where a prefix is shown before there are scores.
-pub(super) fn check_pick(it: &Settings, method: &Method) -> Checked {
+pub(super) fn check_method(it: &Settings, method: &Method) -> Checked {
+    let is_bad = !method.takes_negative_rewards && it.reward.wrong < 0.0;
+    let what = format!("`{}` cannot learn from rewards below 0", method.name);
+    refuse_if(is_bad, "reward.wrong", what, "write 0, or take method = \"grpo\"")?;
     let is_early = it.teacher.pick == TeacherPick::Likeliest && needs_of(it, method).prefixes;
     let what = "a prefix is shown before the weights of the step could score whole trajectories";
     refuse_if(is_early, "teacher.pick", what, "use pick = \"random\" or \"shortest\"")
@@ -295,12 +297,6 @@ fn source_of(path: &str) -> ModelSource {
     let named = which.iter().find_map(|(word, which)| Some((stage.strip_suffix(word)?, *which)));
     let (name, which) = named.unwrap_or((stage, StageCheckpoint::Settled));
     ModelSource::Stage(name.to_owned(), which)
-}
-
-pub(super) fn check_rewards(it: &Settings, method: &Method) -> Checked {
-    let is_bad = !method.takes_negative_rewards && it.reward.wrong < 0.0;
-    let what = format!("`{}` cannot learn from rewards below 0", method.name);
-    refuse_if(is_bad, "reward.wrong", what, "write 0, or take method = \"grpo\"")
 }
 
 /// The gate, its slot rule and what enters; `None` for the bare method.

@@ -65,7 +65,8 @@ pub(crate) fn rollout_step<D: Device>(
     batch.clock.lap("other");
     let (learner, batching) = (&mut *engines.learner, plan.batching());
     let measure = || learner.kl_to_initial(&groups, batching);
-    let kl = plan.measures_kl(step).then(measure).transpose()?;
+    let every = plan.recipe().metrics.kl_every;
+    let kl = (every > 0 && step.0.is_multiple_of(every)).then(measure).transpose()?;
     batch.clock.lap("kl");
     let stats = update(learner, &mut groups, plan, step)?;
     batch.clock.lap("train");

@@ -22,8 +22,12 @@ pub(crate) fn update<D: Device>(
     };
     let mut stats = Stats::default();
     let later = groups.get(per_mini_batch..).unwrap_or_default();
+    let every = plan.recipe().metrics.gap_every;
+    // The trainer's own numbers have no gap (D41).
+    let is_sampled = plan.recipe().rollouts.correction().is_none();
+    let is_measured = is_sampled && every > 0 && (step.0 - 1).is_multiple_of(every);
     // Of one mini-batch it is measured by the update itself.
-    let gap = (later.is_empty() || plan.measures_gap(step))
+    let gap = (later.is_empty() || is_measured)
         .then(|| learner.sampler_gap(later, batching))
         .transpose()?;
     learner.rescore(groups, batching)?;
