@@ -44,7 +44,7 @@ pub(crate) struct Scratch<L: Launcher>(Option<(L::Memory, usize)>);
 
 impl<L: Launcher> Scratch<L> {
     /// Address of at least `bytes`; growing it discards the contents.
-    fn at_least(&mut self, bytes: usize, launcher: &L) -> Result<u64, DeviceError> {
+    fn at_least(&mut self, bytes: usize, launcher: &L) -> Result<u64> {
         if self.0.as_ref().is_none_or(|it| it.1 < bytes) {
             // The old one goes first, so that both need not fit.
             self.0 = None;
@@ -145,7 +145,7 @@ impl<L: Launcher> CudaBuf<L> {
 pub struct CudaTable<L: Launcher, T> {
     pub(crate) items: Vec<T>,
     /// Why there is none: [`check`](hapo_kernels::Device::check) says so, and so does every operation that needs it.
-    pub(crate) memory: Result<L::Memory, DeviceError>,
+    pub(crate) memory: Result<L::Memory>,
     pub(crate) derived: Mutex<Vec<(Derived, Arc<Uploaded<L>>)>>,
 }
 
@@ -166,7 +166,8 @@ pub(crate) struct Uploaded<L: Launcher> {
     pub(crate) groups: usize,
 }
 
-pub(crate) type Done = Result<(), DeviceError>;
+pub(crate) type Result<T, E = DeviceError> = std::result::Result<T, E>;
+pub(crate) type Done = Result<()>;
 
 /// Address of the first element of a span whose elements lie side by side.
 pub(crate) fn at<L: Launcher>(span: Span<CudaBuf<L>>) -> u64 {
@@ -273,11 +274,11 @@ impl<L: Launcher> CudaDevice<L> {
         DeviceError::gpu(&self.inner.launcher.name(), it, hint)
     }
 
-    pub(crate) fn word(&self, what: &'static str, n: usize) -> Result<u64, DeviceError> {
+    pub(crate) fn word(&self, what: &'static str, n: usize) -> Result<u64> {
         plan::narrow(what, n).map(u64::from).map_err(|it| self.too_large(it))
     }
 
-    pub(crate) fn grid(&self, x: usize, y: usize, z: usize) -> Result<[u32; 3], DeviceError> {
+    pub(crate) fn grid(&self, x: usize, y: usize, z: usize) -> Result<[u32; 3]> {
         plan::grid(x, y, z).map_err(|it| self.too_large(it))
     }
 
@@ -350,7 +351,7 @@ impl<L: Launcher> CudaDevice<L> {
         table: &CudaTable<L, T>,
         which: Derived,
         make: impl FnOnce(&[T]) -> (Vec<u32>, usize),
-    ) -> Result<Arc<Uploaded<L>>, DeviceError> {
+    ) -> Result<Arc<Uploaded<L>>> {
         let mut all = table.derived.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, it)) = all.iter().find(|it| it.0 == which) {
             return Ok(Arc::clone(it));
@@ -362,12 +363,12 @@ impl<L: Launcher> CudaDevice<L> {
         Ok(made)
     }
 
-    pub(crate) fn table_at<T>(table: &CudaTable<L, T>) -> Result<u64, DeviceError> {
+    pub(crate) fn table_at<T>(table: &CudaTable<L, T>) -> Result<u64> {
         table.memory.as_ref().map(Memory::address).map_err(Clone::clone)
     }
 
     /// Address of numbers in bf16 that a product after this one reads too.
-    fn rounded_again(&self, x: Span<CudaBuf<L>>) -> Result<u64, DeviceError> {
+    fn rounded_again(&self, x: Span<CudaBuf<L>>) -> Result<u64> {
         let mut rounded = self.inner.rounded.lock().unwrap_or_else(PoisonError::into_inner);
         let of = (at(x), x.len, x.buf.state.load(Ordering::Relaxed));
         let bytes = x.len * size_of::<u16>();
@@ -382,12 +383,7 @@ impl<L: Launcher> CudaDevice<L> {
 
     /// A product whose factors are rounded for it where the device's products are of bf16 factors and they are not in bf16
     /// already.
-    pub(crate) fn product(
-        &self,
-        product: Product,
-        left: Factor<'_, L>,
-        right: Factor<'_, L>,
-    ) -> Done {
+    pub(crate) fn product(&self, product: Product, left: Factor<L>, right: Factor<L>) -> Done {
         let Product { m, n, k, add, .. } = product;
         if m == 0 || n == 0 {
             return Ok(());
@@ -411,11 +407,11 @@ impl<L: Launcher> CudaDevice<L> {
         }
     }
 
-    fn rounded_product(&self, product: Product, left: Factor<'_, L>, right: Factor<'_, L>) -> Done {
+    fn rounded_product(&self, product: Product, left: Factor<L>, right: Factor<L>) -> Done {
         // Numbers that are rounded here, the second on a boundary of 256 bytes.
         let right_at = (left.scratch_len() * 2).next_multiple_of(256);
         self.with_scratch(right_at + right.scratch_len() * 2, |scratch| {
-            let rounded = |factor: Factor<'_, L>, to: u64| match factor {
+            let rounded = |factor: Factor<L>, to: u64| match factor {
                 Factor::Numbers(x) | Factor::Again(x) if x.buf.format == NumberFormat::Bf16 => {
                     Ok(at_row(x))
                 }
@@ -459,10 +455,7 @@ impl<L: Launcher> CudaDevice<L> {
         })
     }
 
-    pub(crate) fn attention_plan(
-        &self,
-        shape: AttentionShape,
-    ) -> Result<AttentionPlan, DeviceError> {
+    pub(crate) fn attention_plan(&self, shape: AttentionShape) -> Result<AttentionPlan> {
         AttentionPlan::of(shape.head_dim).ok_or_else(|| {
             let problem =
                 format!("heads of {} columns, the kernels take at most 256", shape.head_dim);
@@ -486,7 +479,7 @@ impl<L: Launcher> CudaDevice<L> {
         &self,
         segments: &CudaTable<L, SegmentRow>,
         tile: usize,
-    ) -> Result<Arc<Uploaded<L>>, DeviceError> {
+    ) -> Result<Arc<Uploaded<L>>> {
         self.derived(segments, Derived::QueryTiles(tile), |it| (plan::query_tiles(it, tile), 0))
     }
 
@@ -495,10 +488,7 @@ impl<L: Launcher> CudaDevice<L> {
         [shape.heads as u64, shape.kv_heads as u64, shape.head_dim as u64, f32_arg(shape.scale())]
     }
 
-    pub(crate) fn upload_items<T: bytemuck::Pod>(
-        &self,
-        items: &[T],
-    ) -> Result<L::Memory, DeviceError> {
+    pub(crate) fn upload_items<T: bytemuck::Pod>(&self, items: &[T]) -> Result<L::Memory> {
         self.inner.launcher.alloc_of(bytemuck::cast_slice(items))
     }
 }

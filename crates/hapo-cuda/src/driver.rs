@@ -10,7 +10,7 @@ use cudarc::driver::{CudaContext, sys};
 use hapo_kernels::{Compute, DeviceError};
 
 use crate::compile::{Arch, failed, missing};
-use crate::device::CudaDevice;
+use crate::device::{CudaDevice, Result};
 use crate::images::Kernels;
 use crate::launch::{Launch, Launcher, Memory, Product, THREADS};
 use crate::libraries::{CublasLt, lt};
@@ -54,7 +54,7 @@ const GRAPHS: &str = "HAPO_CUDA_GRAPHS";
 /// # Errors
 /// No driver, no NVRTC or cuBLASLt, no such GPU, one older than Ampere, or a driver that fails; each error says what to
 /// do.
-pub fn open(ordinal: usize, products: Compute) -> Result<CudaDevice<Driver>, DeviceError> {
+pub fn open(ordinal: usize, products: Compute) -> Result<CudaDevice<Driver>> {
     Ok(CudaDevice::new(Driver::open(ordinal)?, products))
 }
 
@@ -140,7 +140,7 @@ impl Drop for Open {
 }
 
 impl Driver {
-    pub fn open(ordinal: usize) -> Result<Self, DeviceError> {
+    pub fn open(ordinal: usize) -> Result<Self> {
         let name = format!("cuda:{ordinal}");
         find_driver(&name)?;
         cuda::init().map_err(|it| refused(&name, "the driver does not start", it))?;
@@ -265,11 +265,11 @@ impl Driver {
     }
 
     /// Makes the GPU's context current on this thread.
-    fn bind(&self) -> Result<(), DeviceError> {
+    fn bind(&self) -> Result<()> {
         self.checked(self.open.context.bind_to_thread(), "the context is lost")
     }
 
-    fn checked<T>(&self, result: Result<T, DriverError>, what: &str) -> Result<T, DeviceError> {
+    fn checked<T>(&self, result: Result<T, DriverError>, what: &str) -> Result<T> {
         result.map_err(|it| refused(&self.open.name, what, it))
     }
 
@@ -278,7 +278,7 @@ impl Driver {
     }
 
     /// Begins an operation, or holds it back where it may be one of a graph.
-    fn begin_or_hold(&self, operation: Operation, args: &[u64]) -> Result<(), DeviceError> {
+    fn begin_or_hold(&self, operation: Operation, args: &[u64]) -> Result<()> {
         let mut repeats = self.repeats();
         match repeats.push(operation, args) {
             Now::Hold => Ok(()),
@@ -291,16 +291,16 @@ impl Driver {
     }
 
     /// Begins what was held back: something else comes that has to come behind it.
-    fn hold_no_more(&self) -> Result<(), DeviceError> {
+    fn hold_no_more(&self) -> Result<()> {
         let held = self.repeats().interrupt();
         held.map_or(Ok(()), |it| self.begin_all(&it))
     }
 
-    fn begin_all(&self, sequence: &Sequence) -> Result<(), DeviceError> {
+    fn begin_all(&self, sequence: &Sequence) -> Result<()> {
         sequence.each(|operation, args| self.begin(operation, args))
     }
 
-    fn begin(&self, operation: Operation, args: &[u64]) -> Result<(), DeviceError> {
+    fn begin(&self, operation: Operation, args: &[u64]) -> Result<()> {
         match operation {
             Operation::Launch { kernel, grid, shared, .. } => {
                 self.begin_launch(&Launch { kernel, grid, shared, args })
@@ -312,11 +312,7 @@ impl Driver {
     }
 
     /// Begins a sequence that was held back, by a graph where there is hope for one, which comes back.
-    fn begin_held(
-        &self,
-        sequence: &Sequence,
-        hope: Hope,
-    ) -> Result<Option<sys::CUgraphExec>, DeviceError> {
+    fn begin_held(&self, sequence: &Sequence, hope: Hope) -> Result<Option<sys::CUgraphExec>> {
         let stream = self.open.stream;
         let graph = match hope {
             Hope::Graph(graph) => Some(graph),
@@ -343,7 +339,7 @@ impl Driver {
     }
 
     /// Memory for a table of so many bytes: that of one that was dropped, or new.
-    fn table_memory(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
+    fn table_memory(&self, bytes: usize) -> Result<CudaMemory> {
         let kept = rounded(bytes).next_power_of_two();
         if kept > KEPT_TABLE {
             return self.room(bytes);
@@ -359,7 +355,7 @@ impl Driver {
         Ok(memory)
     }
 
-    fn wait(&self) -> Result<(), DeviceError> {
+    fn wait(&self) -> Result<()> {
         self.hold_no_more()?;
         // SAFETY: the stream is alive, and its context current.
         let wait = || unsafe { cuda::stream::synchronize(self.open.stream) };
@@ -375,8 +371,8 @@ impl Driver {
     fn timed(
         &self,
         name: impl FnOnce() -> String,
-        work: impl FnOnce() -> Result<(), DeviceError>,
-    ) -> Result<(), DeviceError> {
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
         let Some(trace) = &self.open.trace else {
             return work();
         };
@@ -400,7 +396,7 @@ impl Driver {
     }
 
     /// Uninitialised memory of `bytes`.
-    fn room(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
+    fn room(&self, bytes: usize) -> Result<CudaMemory> {
         self.bind()?;
         self.hold_no_more()?;
         let (pool, stream) = (self.open.pool, self.open.stream);
@@ -428,7 +424,7 @@ impl Driver {
     }
 
     /// The kernel, allowed to be launched with so much shared memory.
-    fn function(&self, launch: &Launch) -> Result<sys::CUfunction, DeviceError> {
+    fn function(&self, launch: &Launch) -> Result<sys::CUfunction> {
         let it = &self.open.functions[launch.kernel];
         let needed = plan::shared_to_allow(launch.shared, it.fixed, self.open.shared)
             .map_err(|it| failed(&self.open.name, &format!("{}: {it}", launch.kernel)))?;
@@ -546,7 +542,7 @@ fn about(kernels: &Kernels, arch: Arch) -> Vec<String> {
 }
 
 /// Checks that the driver's library is there and new enough.
-fn find_driver(name: &str) -> Result<(), DeviceError> {
+fn find_driver(name: &str) -> Result<()> {
     // SAFETY: only opens and closes libraries.
     if !unsafe { sys::is_culib_present() } {
         let problem = "the NVIDIA driver (libcuda.so.1) was not found";
@@ -614,7 +610,7 @@ impl Drop for CudaMemory {
 }
 
 impl Driver {
-    fn begin_copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
+    fn begin_copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
         self.bind()?;
         let name = || "copy on the GPU".to_owned();
         self.timed(name, || {
@@ -624,7 +620,7 @@ impl Driver {
         })
     }
 
-    fn begin_zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
+    fn begin_zero(&self, at: u64, bytes: usize) -> Result<()> {
         self.bind()?;
         let name = || "zeros".to_owned();
         self.timed(name, || {
@@ -634,7 +630,7 @@ impl Driver {
         })
     }
 
-    fn begin_launch(&self, launch: &Launch) -> Result<(), DeviceError> {
+    fn begin_launch(&self, launch: &Launch) -> Result<()> {
         self.bind()?;
         let function = self.function(launch)?;
         let mut args: Vec<*mut c_void> =
@@ -651,7 +647,7 @@ impl Driver {
         })
     }
 
-    fn begin_product(&self, product: &Product) -> Result<(), DeviceError> {
+    fn begin_product(&self, product: &Product) -> Result<()> {
         self.bind()?;
         let Product { m, n, k, number, left, right, bias, .. } = *product;
         let begin = || {
@@ -676,19 +672,19 @@ impl Driver {
 impl Launcher for Driver {
     type Memory = CudaMemory;
 
-    fn alloc(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
+    fn alloc(&self, bytes: usize) -> Result<CudaMemory> {
         let memory = self.room(bytes)?;
         self.zero(memory.address, rounded(bytes))?;
         Ok(memory)
     }
 
-    fn alloc_of(&self, from: &[u8]) -> Result<CudaMemory, DeviceError> {
+    fn alloc_of(&self, from: &[u8]) -> Result<CudaMemory> {
         let memory = self.table_memory(from.len())?;
         self.upload(from, memory.address)?;
         Ok(memory)
     }
 
-    fn upload(&self, from: &[u8], to: u64) -> Result<(), DeviceError> {
+    fn upload(&self, from: &[u8], to: u64) -> Result<()> {
         if from.is_empty() {
             return Ok(());
         }
@@ -717,7 +713,7 @@ impl Launcher for Driver {
         })
     }
 
-    fn download(&self, from: u64, to: &mut [u8]) -> Result<(), DeviceError> {
+    fn download(&self, from: u64, to: &mut [u8]) -> Result<()> {
         if to.is_empty() {
             return Ok(());
         }
@@ -744,30 +740,30 @@ impl Launcher for Driver {
         Ok(())
     }
 
-    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), DeviceError> {
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
         self.begin_or_hold(Operation::Copy { from, to, bytes }, &[])
     }
 
-    fn zero(&self, at: u64, bytes: usize) -> Result<(), DeviceError> {
+    fn zero(&self, at: u64, bytes: usize) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
         self.begin_or_hold(Operation::Zero { at, bytes }, &[])
     }
 
-    fn launch(&self, launch: &Launch) -> Result<(), DeviceError> {
+    fn launch(&self, launch: &Launch) -> Result<()> {
         let Launch { kernel, grid, shared, args } = *launch;
         self.begin_or_hold(Operation::Launch { kernel, grid, shared, args: args.len() }, args)
     }
 
-    fn product(&self, product: &Product) -> Result<(), DeviceError> {
+    fn product(&self, product: &Product) -> Result<()> {
         self.begin_or_hold(Operation::Product(*product), &[])
     }
 
-    fn repeated(&self, work: impl FnOnce()) -> Result<(), DeviceError> {
+    fn repeated(&self, work: impl FnOnce()) -> Result<()> {
         // A trace is of operations.
         if self.open.trace.is_some() || !self.open.has_graphs {
             work();

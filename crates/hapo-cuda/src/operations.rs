@@ -11,8 +11,8 @@ use hapo_kernels::{
 };
 
 use crate::device::{
-    CudaBuf, CudaDevice, CudaTable, Derived, Factor, at, at_row, bytes_of, f32_arg, of_format,
-    shared_format, to, to_row,
+    CudaBuf, CudaDevice, CudaTable, Derived, Factor, Result, at, at_row, bytes_of, f32_arg,
+    of_format, shared_format, to, to_row,
 };
 use crate::launch::{Launcher, Matrix, Memory, Product, THREADS};
 use crate::plan::{self, Rows, TilePlan};
@@ -21,6 +21,7 @@ use crate::weight::CudaWeight;
 type Read<'a, L> = Span<'a, CudaBuf<L>>;
 type Write<'a, L> = SpanMut<'a, CudaBuf<L>>;
 type Onto<'a, L> = Accumulate<'a, CudaBuf<L>>;
+type Ids<L> = CudaTable<L, u32>;
 type Kept<'a, L> = Numbers<'a, CudaBuf<L>, CudaWeight<L>>;
 
 /// The place of a product's result, and its format.
@@ -38,11 +39,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         DeviceCaps::gpu(self.inner.products)
     }
 
-    fn alloc(
-        &self,
-        size: impl Into<BufferSize>,
-        format: NumberFormat,
-    ) -> Result<CudaBuf<L>, DeviceError> {
+    fn alloc(&self, size: impl Into<BufferSize>, format: NumberFormat) -> Result<CudaBuf<L>> {
         let size = size.into();
         let stride = self.caps().row_stride(size.width, size.room);
         let bytes = (size.rows * stride).checked_mul(format.bytes());
@@ -117,7 +114,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.run(|| self.over("scale", x.len, &[f32_arg(factor), to(&x)]));
     }
 
-    fn check(&self) -> Result<(), DeviceError> {
+    fn check(&self) -> Result<()> {
         self.fault().take().map_or(Ok(()), Err)
     }
 
@@ -321,7 +318,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         &self,
         shape: AttentionShape,
         angles: Read<L>,
-        positions: &CudaTable<L, u32>,
+        positions: &Ids<L>,
         heads: Heads<'_, CudaBuf<L>>,
     ) {
         assert!(shape.rotated == shape.head_dim, "{ON_CPU}");
@@ -447,7 +444,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         shape: AttentionShape,
         layer: CacheLayer,
         rows: &CudaTable<L, CacheRow>,
-        pages: &CudaTable<L, u32>,
+        pages: &Ids<L>,
         cache: &CudaBuf<L>,
         [q, k, v]: [Read<L>; 3],
         out: Write<L>,
@@ -493,7 +490,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         &self,
         shape: AttentionShape,
         first: CacheLayer,
-        cells: &CudaTable<L, u32>,
+        cells: &Ids<L>,
         [k, v]: [Read<L>; 2],
         cache: &mut CudaBuf<L>,
     ) {
@@ -547,13 +544,7 @@ impl<L: Launcher> Device for CudaDevice<L> {
         self.run(|| self.over_fours(kernel, dh.buf, dh.len, [to(&gate), to(&up), to_row(&dh)]));
     }
 
-    fn gather_rows(
-        &self,
-        layout: EmbeddingLayout,
-        rows: &CudaTable<L, u32>,
-        from: Kept<L>,
-        y: Write<L>,
-    ) {
+    fn gather_rows(&self, layout: EmbeddingLayout, rows: &Ids<L>, from: Kept<L>, y: Write<L>) {
         let numbers = match from {
             Numbers::Span(it) => it,
             Numbers::Weight(it) => it.all(),
@@ -582,16 +573,10 @@ impl<L: Launcher> Device for CudaDevice<L> {
         }
     }
 
-    fn embed_grad(
-        &self,
-        layout: EmbeddingLayout,
-        tokens: &CudaTable<L, u32>,
-        dx: Read<L>,
-        dembedding: Write<L>,
-    ) {
+    fn embed_grad(&self, layout: EmbeddingLayout, tokens: &Ids<L>, dx: Read<L>, grad: Write<L>) {
         let (width, token_stride, width_stride) = match layout {
             EmbeddingLayout::Rows { width } => (width, width, 1),
-            EmbeddingLayout::Columns { vocabulary } => (dembedding.len / vocabulary, 1, vocabulary),
+            EmbeddingLayout::Columns { vocabulary } => (grad.len / vocabulary, 1, vocabulary),
         };
         assert_eq!(dx.len, tokens.items.len() * width, "dx is [tokens, width]");
         self.run(|| {
@@ -611,14 +596,14 @@ impl<L: Launcher> Device for CudaDevice<L> {
                 starts,
                 rows,
                 at(dx),
-                to(&dembedding),
+                to(&grad),
             ];
             let grid = self.grid(groups.groups, 1, 1)?;
             self.launch("embed_grad", grid, 0, &args)
         });
     }
 
-    fn scatter_rows(&self, width: usize, rows: &CudaTable<L, u32>, y: Read<L>, x: Write<L>) {
+    fn scatter_rows(&self, width: usize, rows: &Ids<L>, y: Read<L>, x: Write<L>) {
         assert_eq!(y.len, rows.items.len() * width, "y is [rows, width]");
         self.run(|| {
             self.inner.launcher.zero(to(&x), x.len * size_of::<f32>())?;
@@ -756,14 +741,7 @@ impl<L: Launcher> CudaDevice<L> {
         Product { whole: true, bias, ..product }
     }
 
-    fn turn(
-        &self,
-        head_dim: usize,
-        direction: f32,
-        angles: u64,
-        positions: &CudaTable<L, u32>,
-        x: &Write<L>,
-    ) {
+    fn turn(&self, head_dim: usize, direction: f32, angles: u64, positions: &Ids<L>, x: &Write<L>) {
         let rows = positions.items.len();
         if rows == 0 {
             return;
@@ -791,7 +769,7 @@ impl<L: Launcher> CudaDevice<L> {
         &self,
         shape: AttentionShape,
         angles: u64,
-        positions: &CudaTable<L, u32>,
+        positions: &Ids<L>,
         from: [Read<L>; 3],
         stored: &[Write<L>; 3],
     ) {

@@ -2,6 +2,9 @@
 
 use hapo_core::{Fault, Refusal};
 
+/// What a device answers.
+pub(crate) type Result<T, E = DeviceError> = std::result::Result<T, E>;
+
 /// An error of a device.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DeviceError {

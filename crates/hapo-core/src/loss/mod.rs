@@ -196,7 +196,7 @@ impl Loss {
     pub fn span(
         &self,
         span: &Span,
-        tokens: SpanTokens<'_>,
+        tokens: SpanTokens,
         divisor: Divisor,
         d_log_probs: &mut [f32],
         d_entropies: &mut [f32],
@@ -226,7 +226,7 @@ impl Loss {
     fn term(
         &self,
         span: &Span,
-        tokens: SpanTokens<'_>,
+        tokens: SpanTokens,
         divisor: f64,
         d_log_probs: &mut [f32],
     ) -> SpanTerms {
@@ -272,7 +272,7 @@ impl Loss {
         &self,
         span: &Span,
         advantage: &Advantage,
-        tokens: SpanTokens<'_>,
+        tokens: SpanTokens,
         divisor: f64,
         d_log_probs: &mut [f32],
     ) -> SpanTerms {
@@ -304,13 +304,7 @@ impl Loss {
 
 impl Kl {
     /// coef·Σ k / divisor over a span's tokens; adds its derivatives to the loss's.
-    fn add(
-        self,
-        tokens: SpanTokens<'_>,
-        span: &Span,
-        divisor: f64,
-        d_log_probs: &mut [f32],
-    ) -> f64 {
+    fn add(self, tokens: SpanTokens, span: &Span, divisor: f64, d_log_probs: &mut [f32]) -> f64 {
         assert_eq!(tokens.log_probs.len(), tokens.reference.len(), "one reference per token");
         let mut sum = 0.0;
         let pairs = tokens.log_probs.iter().zip(tokens.reference);
@@ -331,7 +325,7 @@ const BOUNDED: f64 = 0.1;
 /// `L = −A·Σ w/(w + 0.1) / divisor` with w = exp(log π − log `π_old`), whatever the trust region.
 fn bounded_surrogate(
     advantage: f64,
-    tokens: SpanTokens<'_>,
+    tokens: SpanTokens,
     divisor: f64,
     d_log_probs: &mut [f32],
 ) -> SpanTerms {

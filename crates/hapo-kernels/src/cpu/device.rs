@@ -14,7 +14,7 @@ use crate::compute::Compute;
 use crate::device::Device;
 use crate::device_caps::DeviceCaps;
 use crate::draw::draw;
-use crate::error::DeviceError;
+use crate::error::Result;
 use crate::moments::MomentsMut;
 use crate::number_format::NumberFormat;
 use crate::shapes::{
@@ -38,11 +38,7 @@ impl Device for Cpu {
         DeviceCaps::cpu(self.compute(), self.threads())
     }
 
-    fn alloc(
-        &self,
-        size: impl Into<BufferSize>,
-        format: NumberFormat,
-    ) -> Result<CpuBuf, DeviceError> {
+    fn alloc(&self, size: impl Into<BufferSize>, format: NumberFormat) -> Result<CpuBuf> {
         assert_eq!(format, NumberFormat::F32, "a format that the device names");
         CpuBuf::counted(size.into().len(), self.tally())
     }

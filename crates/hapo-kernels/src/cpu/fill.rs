@@ -25,13 +25,8 @@ pub(super) struct Filling<'a> {
 }
 
 impl Filling<'_> {
-    pub(super) fn fill(
-        self,
-        cpu: &Cpu,
-        published: Published,
-        read: ReadRows<'_>,
-    ) -> Result<(), Refusal> {
-        let Published { rows, columns, is_transposed, together } = published;
+    pub(super) fn fill(self, cpu: &Cpu, of: Published, read: ReadRows) -> Result<(), Refusal> {
+        let Published { rows, columns, is_transposed, together } = of;
         let held = if is_transposed { [columns, rows] } else { [rows, columns] };
         assert_eq!(held, self.shape, "the matrix as it is published");
         // Whole panels, so that no two threads write one.

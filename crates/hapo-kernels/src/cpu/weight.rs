@@ -23,7 +23,7 @@ use super::squares::{squared_norm, squared_norm_split};
 use super::update::Parameter;
 use super::{embedding, split};
 use crate::device::Device;
-use crate::error::DeviceError;
+use crate::error::Result;
 use crate::shapes::{EmbeddingLayout, MatShape};
 use crate::span::Buffer;
 use crate::weight::{Held, Matrix, Published, ReadRows};
@@ -47,7 +47,7 @@ impl Matrix<Cpu> for CpuWeight {
         self.numbers.bytes() + beside.map(Buffer::bytes).sum::<usize>()
     }
 
-    fn zeros(cpu: &Cpu, shape: [usize; 2], held: Held) -> Result<Self, DeviceError> {
+    fn zeros(cpu: &Cpu, shape: [usize; 2], held: Held) -> Result<Self> {
         let form = Form::of(&cpu.caps(), held);
         let mut buffers = form.words(shape).into_iter().map(|it| CpuBuf::counted(it, cpu.tally()));
         let numbers = buffers.next().expect("a form has a buffer")?;
@@ -55,7 +55,7 @@ impl Matrix<Cpu> for CpuWeight {
         Ok(Self { shape, form, numbers, tails, quick: None })
     }
 
-    fn copy_of(&self, cpu: &Cpu) -> Result<Self, DeviceError> {
+    fn copy_of(&self, cpu: &Cpu) -> Result<Self> {
         let (form, numbers) = (self.form.copied(), self.numbers.copied(cpu.tally())?);
         Ok(Self { shape: self.shape, form, numbers, tails: None, quick: None })
     }
@@ -77,12 +77,7 @@ impl Matrix<Cpu> for CpuWeight {
         }
     }
 
-    fn write_published(
-        &mut self,
-        cpu: &Cpu,
-        published: Published,
-        read: ReadRows<'_>,
-    ) -> Result<(), Refusal> {
+    fn write_published(&mut self, cpu: &Cpu, of: Published, read: ReadRows) -> Result<(), Refusal> {
         self.quick = None;
         let to = Filling {
             form: self.form,
@@ -90,7 +85,7 @@ impl Matrix<Cpu> for CpuWeight {
             numbers: Shared::new(self.numbers.as_mut_slice()),
             tails: self.tails.as_mut().map(|it| Shared::new(it.as_mut_slice())),
         };
-        to.fill(cpu, published, read)
+        to.fill(cpu, of, read)
     }
 
     fn read(&self, cpu: &Cpu, first: usize, to: &mut [f32]) {
@@ -108,7 +103,7 @@ impl Matrix<Cpu> for CpuWeight {
     }
 
     /// Makes the copy that few rows are multiplied by, where it gives the same bits.
-    fn pack_for_decode(&mut self, cpu: &Cpu) -> Result<bool, DeviceError> {
+    fn pack_for_decode(&mut self, cpu: &Cpu) -> Result<bool> {
         if self.form != Form::F32 || self.quick.is_some() {
             return Ok(true);
         }

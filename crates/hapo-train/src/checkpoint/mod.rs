@@ -113,7 +113,7 @@ impl CheckpointStore {
     /// Writes the checkpoint after `state.step`, then prunes. It is there whatever becomes of the others.
     pub(crate) fn write<D: Device>(
         &mut self,
-        contents: &Contents<'_, D>,
+        contents: &Contents<D>,
     ) -> Result<(PathBuf, Vec<String>)> {
         let folder = RunFolder(&self.run_dir).checkpoint_of(contents.state.step);
         write_folder(&folder, contents)?;
@@ -170,7 +170,7 @@ pub(crate) fn is_unread(problem: &Refusal) -> bool {
 }
 
 /// Renames an incomplete checkpoint so that nothing takes it for one, and says so.
-pub(crate) fn set_aside(run: RunFolder<'_>, step: u64, problem: &Refusal) -> Result<String> {
+pub(crate) fn set_aside(run: RunFolder, step: u64, problem: &Refusal) -> Result<String> {
     let (folder, aside) = (run.checkpoint_of(step), run.incomplete_checkpoint_of(step));
     if_there(&aside, fs::remove_dir_all(&aside))?;
     fs::rename(&folder, &aside).map_err(Refusal::io("rename", &folder))?;
@@ -178,7 +178,7 @@ pub(crate) fn set_aside(run: RunFolder<'_>, step: u64, problem: &Refusal) -> Res
 }
 
 /// Writes a checkpoint as `folder`, which appears complete or not at all.
-pub(crate) fn write_folder<D: Device>(folder: &Path, contents: &Contents<'_, D>) -> Result<()> {
+pub(crate) fn write_folder<D: Device>(folder: &Path, contents: &Contents<D>) -> Result<()> {
     let aside = folder.with_extension("partial");
     let written = fill(&aside, contents);
     if written.is_err() {
@@ -201,7 +201,7 @@ fn remove(folder: &Path) -> Result<()> {
     fs::remove_dir_all(&aside).map_err(Refusal::io("remove", &aside))
 }
 
-fn fill<D: Device>(aside: &Path, contents: &Contents<'_, D>) -> Result<()> {
+fn fill<D: Device>(aside: &Path, contents: &Contents<D>) -> Result<()> {
     if_there(aside, fs::remove_dir_all(aside))?;
     create_folder(&aside.join("trainer_state"))?;
     let mut written = contents.learner.save(aside, contents.files)?;

@@ -68,7 +68,7 @@ pub(crate) fn find(
 /// A run that was ended before its first checkpoint begins again, another one does not, and neither does one whose
 /// checkpoints are gone.
 fn begin_again(
-    files: RunFolder<'_>,
+    files: RunFolder,
     recipe: &Recipe,
     resolved: &str,
     policy: ResumePolicy,

@@ -25,8 +25,8 @@ pub trait Sampler<W> {
     fn sample(
         &mut self,
         weights: Weights<'_, W>,
-        requests: &[GroupRequest<'_>],
-        settings: &SampleSettings<'_>,
+        requests: &[GroupRequest],
+        settings: &SampleSettings,
     ) -> Result<Vec<Sampled>>;
 
     /// Where it tells how far it is, if it does.
@@ -45,8 +45,8 @@ pub(crate) struct Engines<'a, D: Device> {
 impl<D: Device> Engines<'_, D> {
     pub(crate) fn sample(
         &mut self,
-        requests: &[GroupRequest<'_>],
-        settings: &SampleSettings<'_>,
+        requests: &[GroupRequest],
+        settings: &SampleSettings,
     ) -> Result<Vec<Sampled>> {
         self.learner.release_training_memory();
         let sampled = self.sampler.sample(self.learner.weights(), requests, settings)?;
@@ -60,7 +60,7 @@ impl<D: Device> Engines<'_, D> {
 /// The rollouts with the learner's own numbers as `π_old`, and the sampler's beside them (D41).
 fn rescored<D: Device>(
     learner: &mut Trainer<D>,
-    requests: &[GroupRequest<'_>],
+    requests: &[GroupRequest],
     sampled: Vec<Sampled>,
     batching: Batching,
 ) -> Result<Vec<Sampled>> {
@@ -111,8 +111,8 @@ impl<D: Device> Sampler<Model<D>> for LocalSampler {
     fn sample(
         &mut self,
         weights: Weights<'_, Model<D>>,
-        requests: &[GroupRequest<'_>],
-        settings: &SampleSettings<'_>,
+        requests: &[GroupRequest],
+        settings: &SampleSettings,
     ) -> Result<Vec<Sampled>> {
         let watch = Watch {
             tokenizer: &self.chat_format.tokenizer,

@@ -42,7 +42,7 @@ impl<D: Device> Scorer<D> {
     }
 
     /// Scores every request: one answer for each, in order.
-    pub(crate) fn score(&mut self, requests: &[ScoreRequest<'_>]) -> Result<Vec<TokenScores>> {
+    pub(crate) fn score(&mut self, requests: &[ScoreRequest]) -> Result<Vec<TokenScores>> {
         score_with(&self.model, &mut self.tape, requests, self.micro_batch_tokens)
     }
 }
@@ -51,7 +51,7 @@ impl<D: Device> Scorer<D> {
 pub(crate) fn score_with<D: Device>(
     model: &Model<D>,
     tape: &mut Tape<D>,
-    requests: &[ScoreRequest<'_>],
+    requests: &[ScoreRequest],
     micro_batch_tokens: usize,
 ) -> Result<Vec<TokenScores>> {
     let mut scores = Vec::with_capacity(requests.len());
@@ -75,7 +75,7 @@ pub(crate) fn score_with<D: Device>(
 }
 
 /// The first requests that fit, at least one, and their number.
-fn pack_first(requests: &[ScoreRequest<'_>], micro_batch_tokens: usize) -> (PackedBatch, usize) {
+fn pack_first(requests: &[ScoreRequest], micro_batch_tokens: usize) -> (PackedBatch, usize) {
     let mut packed = PackedBatch::default();
     let mut prompt: Option<(&[u32], usize)> = None;
     for (index, request) in requests.iter().enumerate() {
@@ -98,7 +98,7 @@ fn pack_first(requests: &[ScoreRequest<'_>], micro_batch_tokens: usize) -> (Pack
 fn likeliest<D: Device>(
     model: &Model<D>,
     tape: &mut Tape<D>,
-    request: &ScoreRequest<'_>,
+    request: &ScoreRequest,
 ) -> Result<Vec<Vec<(TokenId, f32)>>> {
     if request.top == 0 {
         return Ok(Vec::new());

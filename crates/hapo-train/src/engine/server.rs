@@ -156,7 +156,7 @@ impl ServerSampler {
     }
 
     /// All groups by one version of the weights, or none.
-    fn attempt<D: Device>(&mut self, batch: &Batch<'_, D>) -> Attempt<Vec<Sampled>> {
+    fn attempt<D: Device>(&mut self, batch: &Batch<D>) -> Attempt<Vec<Sampled>> {
         if !self.is_announced || !self.engine.names_versions(self.version()) {
             self.announce()?;
         }
@@ -170,10 +170,10 @@ impl ServerSampler {
         sampled
     }
 
-    fn all<D: Device>(&self, batch: &Batch<'_, D>) -> Attempt<Vec<Sampled>> {
+    fn all<D: Device>(&self, batch: &Batch<D>) -> Attempt<Vec<Sampled>> {
         let (requests, done) = (batch.requests, AtomicUsize::new(0));
         let at_once = AT_ONCE.min(requests.len());
-        let ask = |request: &GroupRequest<'_>| {
+        let ask = |request: &GroupRequest| {
             let sampled = self.group(request, batch.settings);
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             self.meter.tell("sampling", done as f64 / requests.len() as f64);
@@ -207,7 +207,7 @@ impl ServerSampler {
     }
 
     /// The completions of one prompt, without lost ones (D6).
-    fn group(&self, request: &GroupRequest<'_>, settings: &SampleSettings<'_>) -> Attempt<Sampled> {
+    fn group(&self, request: &GroupRequest, settings: &SampleSettings) -> Attempt<Sampled> {
         let completions = match request.completions {
             0 => Vec::new(),
             _ => self.ask(request, settings)?,
@@ -222,11 +222,7 @@ impl ServerSampler {
         Ok(Sampled { group, details })
     }
 
-    fn ask(
-        &self,
-        request: &GroupRequest<'_>,
-        settings: &SampleSettings<'_>,
-    ) -> Attempt<Vec<Completion>> {
+    fn ask(&self, request: &GroupRequest, settings: &SampleSettings) -> Attempt<Vec<Completion>> {
         let version = self.version();
         let (path, body) = self.engine.question(version, request, settings, &self.stop_strings);
         let posted = BUSY.run(&mut (), |()| self.post(path, &body), |(), _, _| {});
@@ -286,7 +282,7 @@ impl ServerSampler {
 
     /// Refuses a server whose log-probabilities are not those that it samples from, and one of other weights: at
     /// temperature 2, where also a confident model differs from itself at 1, they must be nearer to the trainer's at 2.
-    fn probe<D: Device>(&self, batch: &Batch<'_, D>) -> Attempt<()> {
+    fn probe<D: Device>(&self, batch: &Batch<D>) -> Attempt<()> {
         const TOKENS: usize = 8;
         let Some(first) = batch.requests.first() else { return Ok(()) };
         let request = GroupRequest { completions: 4, ..*first };
@@ -358,8 +354,8 @@ impl<D: Device> Sampler<Model<D>> for ServerSampler {
     fn sample(
         &mut self,
         weights: Weights<'_, Model<D>>,
-        requests: &[GroupRequest<'_>],
-        settings: &SampleSettings<'_>,
+        requests: &[GroupRequest],
+        settings: &SampleSettings,
     ) -> Result<Vec<Sampled>> {
         self.publish(&weights)?;
         let batch = Batch { model: weights.model, requests, settings };

@@ -48,7 +48,7 @@ pub(crate) fn no_tokens() -> Stats {
 /// The largest difference between a log-probability recorded while sampling and the trainer's.
 pub(crate) const SAMPLER_GAP: &str = "sampler/logprob_gap_max";
 
-fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>, is_moved: bool) {
+fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens, is_moved: bool) {
     let tokens = of.log_probs.len();
     stats.total("policy/loss", Over::FirstPass, -terms.objective);
     let clipped = terms.clipped as f64;
@@ -63,7 +63,7 @@ fn record_policy(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>, is_mov
     }
 }
 
-fn record_teacher(stats: &mut Stats, terms: SpanTerms, of: SpanTokens<'_>) {
+fn record_teacher(stats: &mut Stats, terms: SpanTerms, of: SpanTokens) {
     let tokens = of.log_probs.len();
     let prob = of.log_probs.iter().map(|it| libm::exp(f64::from(*it))).sum();
     let entropy = of.entropies.iter().map(|it| f64::from(*it)).sum();
@@ -106,7 +106,7 @@ impl<D: Device> Trainer<D> {
     /// Adds the loss and the gradient of the sequences that `wanted` picks.
     fn accumulate(
         &mut self,
-        of: &MiniBatch<'_>,
+        of: &MiniBatch,
         wanted: fn(&Sequence) -> bool,
         stats: &mut Stats,
     ) -> Result<()> {
@@ -229,7 +229,7 @@ impl<D: Device> Trainer<D> {
     /// A request that does not fit the model, no memory.
     pub fn score(
         &mut self,
-        requests: &[ScoreRequest<'_>],
+        requests: &[ScoreRequest],
         batching: Batching,
     ) -> Result<Vec<TokenScores>> {
         score_with(&self.model, &mut self.tape, requests, batching.micro_batch_tokens)
@@ -347,7 +347,7 @@ struct TargetOutputs<'a> {
 
 /// Loss of one micro-batch and its derivative by every log-probability and entropy, span by span.
 fn micro_batch_loss(
-    MiniBatch { loss, groups, divisors, .. }: &MiniBatch<'_>,
+    MiniBatch { loss, groups, divisors, .. }: &MiniBatch,
     micro_batch: &MicroBatch,
     outputs: &mut TargetOutputs<'_>,
 ) -> Stats {

@@ -52,7 +52,7 @@ impl ChosenTemplate {
     /// The template of a recipe before, with the texts that are asked for in the place of its own.
     pub(crate) fn of_recipe(
         before: &DataSection,
-        asked: TemplateRequest<'_>,
+        asked: TemplateRequest,
         because: Option<&'static str>,
     ) -> Self {
         let TemplateChoice { name, system, suffix } = before.template_choice();
@@ -62,7 +62,7 @@ impl ChosenTemplate {
         Self::new(TemplateRequest { name: None, system, suffix }, name, because)
     }
 
-    fn new(asked: TemplateRequest<'_>, name: &str, because: Option<&'static str>) -> Self {
+    fn new(asked: TemplateRequest, name: &str, because: Option<&'static str>) -> Self {
         Self {
             name: name.to_owned(),
             system: asked.system.map(str::to_owned),
@@ -82,7 +82,7 @@ impl<'a> TemplateRequest<'a> {
 
 /// The template of a model by its folder, or of [`BUILTIN_BASE`]: the requested one, else the
 /// one it was trained with here, else its own, else that of its tokenizer.
-pub fn template_of(asked: TemplateRequest<'_>, model: &str) -> Result<ChosenTemplate> {
+pub fn template_of(asked: TemplateRequest, model: &str) -> Result<ChosenTemplate> {
     let chosen = match asked.name {
         Some(name) => ChosenTemplate::new(asked, name, None),
         None if model == BUILTIN_BASE => {
@@ -98,7 +98,7 @@ pub fn template_of(asked: TemplateRequest<'_>, model: &str) -> Result<ChosenTemp
 /// folder that is not such a checkpoint, or whose recipe is of another version.
 pub fn trained_template(
     folder: &Path,
-    asked: TemplateRequest<'_>,
+    asked: TemplateRequest,
 ) -> Result<Option<(ChosenTemplate, String)>> {
     let Some(state) = state_of(folder)? else { return Ok(None) };
     let because = Some("which it was trained with");
@@ -107,7 +107,7 @@ pub fn trained_template(
     Ok(chosen.map(|it| (it, state.template_hash)))
 }
 
-fn of_folder(asked: TemplateRequest<'_>, folder: &Path) -> Result<ChosenTemplate> {
+fn of_folder(asked: TemplateRequest, folder: &Path) -> Result<ChosenTemplate> {
     if let Some((trained, _)) = trained_template(folder, asked)? {
         return Ok(trained);
     }
@@ -117,7 +117,7 @@ fn of_folder(asked: TemplateRequest<'_>, folder: &Path) -> Result<ChosenTemplate
 }
 
 fn of_files(
-    asked: TemplateRequest<'_>,
+    asked: TemplateRequest,
     files: &[(&'static str, Vec<u8>)],
     folder: &Path,
     tokenizer: impl FnOnce() -> Result<Tokenizer>,

@@ -81,7 +81,7 @@ impl Sampling {
     }
 
     /// The memory it takes if `free` bytes are available.
-    fn memory(self, of: Workload<'_>, free: u64) -> SampledMemory {
+    fn memory(self, of: Workload, free: u64) -> SampledMemory {
         let Workload { recipe, config, device, .. } = of;
         let (most, rows) = self.buffers(device.caps());
         let generation = generation_bytes(device.caps(), config, rows, rank(recipe)) as u64;
@@ -116,7 +116,7 @@ struct SampledMemory {
 }
 
 /// Each of these with the sequences that run at once at mean lengths, in what the device has beside the rest.
-pub(super) fn at_once(all: Vec<Sampling>, of: Workload<'_>, lengths: Lengths) -> Vec<Sampling> {
+pub(super) fn at_once(all: Vec<Sampling>, of: Workload, lengths: Lengths) -> Vec<Sampling> {
     let free = free_to_sample(&parts_beside_sampling(of), of.device);
     all.into_iter().map(|it| it.at_once(it.memory(of, free).tokens, lengths)).collect()
 }
@@ -140,7 +140,7 @@ fn free_to_sample(parts: &[Part], device: &DeviceSpec) -> u64 {
     device.memory_bytes.saturating_sub(bytes_held(parts, Phase::Always) + training)
 }
 
-pub(super) fn parts(of: Workload<'_>) -> Vec<Part> {
+pub(super) fn parts(of: Workload) -> Vec<Part> {
     let Workload { recipe, eval_sets, config, device } = of;
     let mut parts = parts_beside_sampling(of);
     let free = free_to_sample(&parts, device);
@@ -179,13 +179,13 @@ pub(crate) fn longest_sequences(
     samplings.map(|it| Longest { prompt: it.prompt, completion: it.response })
 }
 
-fn parts_beside_sampling(of: Workload<'_>) -> Vec<Part> {
+fn parts_beside_sampling(of: Workload) -> Vec<Part> {
     counted(of).expect("counting refuses no shape that was checked")
 }
 
 /// Bytes of a trainer, each as a device that counts was asked for them while the largest micro-batch is run forward and
 /// backward.
-fn counted(of: Workload<'_>) -> Result<Vec<Part>, Refusal> {
+fn counted(of: Workload) -> Result<Vec<Part>, Refusal> {
     let Workload { recipe, eval_sets, config, device } = of;
     let always = |name, bytes| Part { name, bytes, phase: Phase::Always };
     let training = |name, bytes| Part { name, bytes, phase: Phase::Training };
@@ -272,7 +272,7 @@ fn largest_batch(rows: usize, positions: usize) -> PackedBatch {
 }
 
 /// Which activations are saved, where the recipe leaves it to the device.
-pub(super) fn checkpointing(of: Workload<'_>) -> ActivationCheckpointing {
+pub(super) fn checkpointing(of: Workload) -> ActivationCheckpointing {
     let asked = of.recipe.optim.activation_checkpointing;
     if asked != ActivationCheckpointing::Auto {
         return asked;
@@ -442,7 +442,7 @@ fn settling_bytes(
 }
 
 /// Settings that lower the memory and leave the loss as it is.
-pub(super) fn changes(of: Workload<'_>) -> Vec<Change> {
+pub(super) fn changes(of: Workload) -> Vec<Change> {
     let Workload { recipe, config, device, .. } = of;
     let mut changes = Vec::new();
     let mut consider = |set: String| {

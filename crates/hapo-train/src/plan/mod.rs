@@ -151,7 +151,7 @@ fn shape_of(recipe: &Recipe, model: &ModelSource) -> Result<Config> {
 }
 
 /// Estimates a workload: memory for the longest prompts and responses that the recipe allows, time for `lengths`.
-pub fn estimate(of: Workload<'_>, lengths: Lengths) -> Estimate {
+pub fn estimate(of: Workload, lengths: Lengths) -> Estimate {
     let Workload { recipe, config, device, .. } = of;
     let memory = parts(of);
     let total_bytes = total(&memory, device);
@@ -204,7 +204,7 @@ impl Estimate {
     }
 }
 
-fn evaluation(of: Workload<'_>, lengths: Lengths) -> Option<Evaluation> {
+fn evaluation(of: Workload, lengths: Lengths) -> Option<Evaluation> {
     let Workload { recipe, eval_sets, config, device } = of;
     let eval = recipe.eval.as_ref()?;
     // A mean below the limit of a response is taken for completions too.

@@ -76,9 +76,9 @@ impl SamplingWork {
         config: &Config,
         device: &DeviceSpec,
         weights: u64,
-        lengths: Lengths,
+        at: Lengths,
     ) -> Self {
-        let Lengths { prompt, response } = lengths;
+        let Lengths { prompt, response } = at;
         let (prompts, responses) = (it.prompts as f64, (it.prompts * it.completions) as f64);
         let tokens = responses * response;
         // A token attends to what is before it: half of its own segment on average.
@@ -113,13 +113,8 @@ pub(super) struct TrainingWork {
 }
 
 impl TrainingWork {
-    pub(super) fn of(
-        recipe: &Recipe,
-        config: &Config,
-        device: &DeviceSpec,
-        lengths: Lengths,
-    ) -> Self {
-        let Lengths { prompt, response } = lengths;
+    pub(super) fn of(recipe: &Recipe, config: &Config, device: &DeviceSpec, at: Lengths) -> Self {
+        let Lengths { prompt, response } = at;
         let prompts = recipe.sampling.prompts_per_step as f64;
         let members =
             if recipe.method().samples() { recipe.sampling.group_size as f64 } else { 1.0 };

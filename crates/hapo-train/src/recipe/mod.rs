@@ -223,7 +223,7 @@ impl Recipe {
     }
 
     /// The recipe with nothing left to the model.
-    pub(crate) fn settled(&self, template: TemplateChoice<'_>, micro_batch_tokens: usize) -> Self {
+    pub(crate) fn settled(&self, template: TemplateChoice, micro_batch_tokens: usize) -> Self {
         let mut settled = self.clone();
         let data = &mut settled.settings.data;
         template.name.clone_into(&mut data.template);

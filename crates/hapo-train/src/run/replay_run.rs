@@ -117,7 +117,7 @@ fn logged(metrics: &str, run_dir: &Path, step: u64) -> Result<(f64, f64)> {
 
 /// The kept trajectories as groups, through the gate again.
 fn groups_of<D: Device>(
-    task: Task<'_>,
+    task: Task,
     engines: &mut Engines<'_, D>,
     lines: &[RolloutLine],
     step: Step,

@@ -221,11 +221,7 @@ fn train_locked<D: Device>(
 }
 
 /// The outcome of a run that has nothing left to do: all its steps are done, or it has ended early.
-fn finished_before(
-    files: RunFolder<'_>,
-    recipe: &Recipe,
-    found: &Found,
-) -> Result<Option<Outcome>> {
+fn finished_before(files: RunFolder, recipe: &Recipe, found: &Found) -> Result<Option<Outcome>> {
     let Some((state, folder)) = &found.checkpoint else {
         return Ok(None);
     };
@@ -278,7 +274,7 @@ fn lacks_evaluation(recipe: &Recipe, steps_done: u64, history: &[Value]) -> bool
 }
 
 /// Makes the files that are written once.
-fn prepare_folder<D: Device>(files: RunFolder<'_>, run: &Run<D>, resolved: &str) -> Result<()> {
+fn prepare_folder<D: Device>(files: RunFolder, run: &Run<D>, resolved: &str) -> Result<()> {
     create_folder(&files.checkpoints())?;
     files.remove_leftovers()?;
     EarlyEnd::forget(files)?;
@@ -321,7 +317,7 @@ fn evaluate_start<D: Device>(
 fn look_ahead<D: Device>(
     run: &mut Run<D>,
     prompts: usize,
-    files: RunFolder<'_>,
+    files: RunFolder,
     observer: &mut dyn Observer,
 ) -> Result<()> {
     let begins = |prompts, responses| observer.preflight_begins(prompts, responses);

@@ -119,7 +119,7 @@ struct NextPart {
 
 /// Samples and scores the groups of some prompts until their method asks for nothing more.
 pub(super) fn grow<D: Device>(
-    task: Task<'_>,
+    task: Task,
     engines: &mut Engines<'_, D>,
     prompts: &[&Prompt],
     step: Step,
@@ -176,7 +176,7 @@ struct Next {
 
 /// The next part of one group by its method; nothing where it is complete.
 fn ask(
-    task: Task<'_>,
+    task: Task,
     prompt: &Prompt,
     group: &ScoredGroup,
     Next { part, step, is_open }: Next,

@@ -34,7 +34,7 @@ use scores::{attach_reference, scores_of, scores_of_offers};
 
 /// Algorithm 1, lines 5–19: one batch of rollouts and the updates made from it, with the groups that were trained on.
 pub(crate) fn rollout_step<D: Device>(
-    task: Task<'_>,
+    task: Task,
     engines: &mut Engines<'_, D>,
     log: &mut RolloutLog,
     step: Step,
@@ -117,7 +117,7 @@ pub(crate) fn score(
 
 /// The groups that can be used, with what enters where the gate is open (Eq. 5), and how many cannot (D6).
 pub(crate) fn mix<D: Device>(
-    task: Task<'_>,
+    task: Task,
     learner: &mut Trainer<D>,
     scored: Vec<ScoredGroup>,
     step: Step,
@@ -137,7 +137,7 @@ pub(crate) fn mix<D: Device>(
 
 /// The credit of groups by the method, and their tokens.
 pub(crate) fn credited<D: Device>(
-    task: Task<'_>,
+    task: Task,
     engines: &mut Engines<'_, D>,
     groups: Vec<MixedGroup>,
     step: Step,
@@ -180,7 +180,7 @@ fn require_one_advantage(credited: &[Credited]) -> Result<()> {
 }
 
 /// A group in tokens, with what they are worth (Eq. 2, Eq. 11), without its masked rollouts (D32).
-fn tokens_of(task: Task<'_>, group: &MixedGroup, credit: &Credit) -> TokenGroup {
+fn tokens_of(task: Task, group: &MixedGroup, credit: &Credit) -> TokenGroup {
     let recipe = task.plan.recipe();
     let prompt = task.table.prompt(group.prompt()).tokens.clone();
     let truncated = task.verifier.policy.truncated;

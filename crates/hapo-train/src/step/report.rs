@@ -11,7 +11,7 @@ use crate::observe::stats::Stats;
 use crate::pack::is_moved;
 
 pub(super) fn step(
-    task: Task<'_>,
+    task: Task,
     batch: &Batch,
     (stats, kl): (&Stats, Option<f64>),
     step: Step,
