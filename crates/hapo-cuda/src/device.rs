@@ -271,7 +271,7 @@ impl<L: Launcher> CudaDevice<L> {
 
     pub(crate) fn too_large(&self, it: TooLarge) -> DeviceError {
         let hint = "use fewer tokens at once: a smaller optim.micro_batch_tokens, fewer sequences";
-        DeviceError::gpu(&self.inner.launcher.name(), it, hint)
+        DeviceError::gpu(&self.inner.launcher.name(), it.to_string(), hint)
     }
 
     pub(crate) fn word(&self, what: &'static str, n: usize) -> Result<u64> {

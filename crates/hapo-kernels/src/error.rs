@@ -43,9 +43,8 @@ pub enum DeviceError {
 
 impl DeviceError {
     /// A GPU that cannot be used, or failed.
-    pub fn gpu(device: &str, problem: impl ToString, hint: impl ToString) -> Self {
-        let (problem, hint) = (problem.to_string(), hint.to_string());
-        Self::Gpu { device: device.to_owned(), problem, hint }
+    pub fn gpu(device: &str, problem: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Gpu { device: device.to_owned(), problem: problem.into(), hint: hint.into() }
     }
 
     /// True if memory ran out.

@@ -23,11 +23,11 @@ pub enum Isa {
 impl Isa {
     /// The best set of this machine, or the lower one named by `HAPO_CPU` (`avx2`, `portable`); read once.
     pub fn current() -> Self {
+        static ISA: OnceLock<Isa> = OnceLock::new();
         #[cfg(test)]
         if let Some(chosen) = CHOSEN.get() {
             return chosen;
         }
-        static ISA: OnceLock<Isa> = OnceLock::new();
         *ISA.get_or_init(|| {
             let best = detect();
             match (std::env::var("HAPO_CPU").as_deref(), best) {

@@ -8,7 +8,7 @@ use hapo_core::{
     Growth, Help, Loss, Member, Memory, Method, MixedGroup, Needs, Normaliser, Part, Plan, Prefix,
     PromptId, Ratio, RngCounter, RngStream, Rollout, SampledGroup, ScoredGroup, Scores, Slot,
     SlotRule, Span, SpanTokens, Step, StepContext, StoredTrace, Term, Threshold, TokenScores,
-    Verdict, admit_teacher,
+    Verdict, admit_teacher, rollouts_to_sample,
 };
 use hapo_train::recipe::{BuildMethod, register_method as register};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
@@ -383,8 +383,8 @@ pub(crate) fn trial_groups(
         }
         let teacher = admit_teacher(vec![7, 8, 9], &[2], &Verdict::Correct, 99);
         let teachers: Vec<_> = teacher.into_iter().filter(|_| case % 2 == 0).collect();
-        let slot = Slot { rule: gated.slot(), seed: 0, step: Step(1) };
-        let sampled = gated.rollouts(group_size, teachers.first());
+        let slot = Slot { rule: gated.slot, seed: 0, step: Step(1) };
+        let sampled = rollouts_to_sample(gated.slot, group_size, teachers.first());
         rollouts.truncate(sampled);
         let group = |rollouts: &[(Rollout, (f64, Verdict))]| {
             let (rollouts, graded) = rollouts.iter().cloned().unzip();

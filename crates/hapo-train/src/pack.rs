@@ -76,11 +76,13 @@ impl TokenGroup {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MicroBatch {
     pub packed: PackedBatch,
     /// Which sequence each range of targets belongs to: (group, sequence, targets).
     pub spans: Vec<(usize, usize, Range<usize>)>,
+    /// Segments of the last group's prompts, where they are in the batch.
+    prompts: Vec<Option<usize>>,
 }
 
 /// Members of a group in tokens, each with its credit, behind the prompt that `behind` names. Those without credit count
@@ -139,7 +141,7 @@ pub fn pack(
     wanted: impl Fn(&TokenGroup, &Sequence) -> bool,
 ) -> Vec<MicroBatch> {
     let mut done = Vec::new();
-    let mut open = Packer::default();
+    let mut open = MicroBatch::default();
     for (g, group) in groups.iter().enumerate() {
         let wanted = |it: &(usize, &Sequence)| wanted(group, it.1);
         let picked: Vec<(usize, &Sequence)> =
@@ -151,9 +153,9 @@ pub fn pack(
         let prompts: usize = read.map(|it| group.prompts[it].len()).sum();
         let whole = prompts + picked.iter().map(|it| fed_tokens(it.1)).sum::<usize>();
         if !open.spans.is_empty() && open.packed.tokens.len() + whole > budget {
-            done.push(open.close());
+            done.push(std::mem::take(&mut open));
         }
-        open.begin_group(group);
+        open.prompts = vec![None; group.prompts.len()];
         let mut in_this_batch = 0;
         for (s, sequence) in picked {
             let prompt = group.prompts[sequence.prompt].len();
@@ -161,8 +163,8 @@ pub fn pack(
             let new = open.prompts[sequence.prompt].map_or(prompt, |_| 0);
             let more = new + fed_tokens(sequence);
             if in_this_batch > 0 && open.packed.tokens.len() + more > budget {
-                done.push(open.close());
-                open.begin_group(group);
+                done.push(std::mem::take(&mut open));
+                open.prompts = vec![None; group.prompts.len()];
                 in_this_batch = 0;
             }
             open.push((g, group), s, inverse_temperature);
@@ -170,7 +172,7 @@ pub fn pack(
         }
     }
     if !open.spans.is_empty() {
-        done.push(open.close());
+        done.push(std::mem::take(&mut open));
     }
     done
 }
@@ -180,19 +182,7 @@ fn fed_tokens(sequence: &Sequence) -> usize {
     sequence.response.len().saturating_sub(1)
 }
 
-#[derive(Default)]
-struct Packer {
-    packed: PackedBatch,
-    spans: Vec<(usize, usize, Range<usize>)>,
-    /// Segments of the group's prompts, where they are in the batch.
-    prompts: Vec<Option<usize>>,
-}
-
-impl Packer {
-    fn begin_group(&mut self, group: &TokenGroup) {
-        self.prompts = vec![None; group.prompts.len()];
-    }
-
+impl MicroBatch {
     fn push(&mut self, (g, group): (usize, &TokenGroup), index: usize, inverse_temperature: f32) {
         let sequence = &group.sequences[index];
         let prompt = match self.prompts[sequence.prompt] {
@@ -209,11 +199,6 @@ impl Packer {
             }
         }
         self.spans.push((g, index, first_target..self.packed.targets.len()));
-    }
-
-    fn close(&mut self) -> MicroBatch {
-        let it = std::mem::take(self);
-        MicroBatch { packed: it.packed, spans: it.spans }
     }
 }
 

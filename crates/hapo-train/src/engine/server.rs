@@ -18,6 +18,7 @@ use hapo_net::http::{Failure, Retries, may_pass, redacted, retry_after};
 use hapo_sampler::{
     Decoding, Details, FinishReason, GroupRequest, SampleSettings, Sampled, Truncation,
 };
+use hapo_verify::in_order;
 use serde_json::Value;
 
 use crate::Result;
@@ -172,30 +173,13 @@ impl ServerSampler {
 
     fn all<D: Device>(&self, batch: &Batch<D>) -> Attempt<Vec<Sampled>> {
         let (requests, done) = (batch.requests, AtomicUsize::new(0));
-        let at_once = AT_ONCE.min(requests.len());
         let ask = |request: &GroupRequest| {
             let sampled = self.group(request, batch.settings);
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             self.meter.tell("sampling", done as f64 / requests.len() as f64);
             sampled
         };
-        let stripe = |first| requests.iter().skip(first).step_by(at_once).map(ask).collect();
-        let stripes: std::io::Result<Vec<Attempt<Vec<Sampled>>>> = std::thread::scope(|scope| {
-            let (stripe, thread) = (&stripe, std::thread::Builder::new);
-            let start = |first| thread().spawn_scoped(scope, move || stripe(first));
-            let threads = (0..at_once).map(start).collect::<std::io::Result<Vec<_>>>()?;
-            let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-            Ok(joined.map(|it| it.expect("asking does not panic")).collect())
-        });
-        let no_thread = |it| {
-            let problem = format!("no thread can be started: {it}");
-            Failure::Never(self.error(&problem).with_fault(Fault::Machine))
-        };
-        let stripes = stripes.map_err(no_thread)?;
-        let stripes = stripes.into_iter().map(|it| it.map(Vec::into_iter));
-        let mut stripes = stripes.collect::<Attempt<Vec<_>>>()?;
-        let next = |index: usize| stripes[index % at_once].next();
-        let groups: Vec<Sampled> = (0..requests.len()).filter_map(next).collect();
+        let groups = in_order(Some(AT_ONCE), requests, ask)?;
         // Two rollouts make a group (D6). A step without one would train nothing.
         let came = groups.iter().map(|it| it.group.rollouts.len());
         let asked = requests.iter().map(|it| it.completions);

@@ -5,7 +5,7 @@ use std::path::Path;
 use hapo_core::{Divisors, Loss, SpanTerms, SpanTokens, TokenScores};
 use hapo_kernels::{AdamW, Cpu, Device};
 use hapo_model::folder::Checksums;
-use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Tape, WeightsCopy};
+use hapo_model::{ActivationCheckpointing, Gradients, Model, Moments, Outputs, Tape, WeightsCopy};
 
 use crate::Result;
 use crate::engine::scorer::{ScoreRequest, score_with};
@@ -120,15 +120,9 @@ impl<D: Device> Trainer<D> {
         for micro_batch in pack(groups, batching, picked) {
             let outputs = self.tape.forward(&self.model, &micro_batch.packed)?;
             let n = outputs.log_probs.len();
-            let (mut d_log_probs, mut d_entropies) = (vec![0.0; n], vec![0.0; n]);
-            let mut targets = TargetOutputs {
-                log_probs: &outputs.log_probs,
-                entropies: &outputs.entropies,
-                d_log_probs: &mut d_log_probs,
-                d_entropies: &mut d_entropies,
-            };
-            stats.merge(&micro_batch_loss(of, &micro_batch, &mut targets));
-            self.tape.backward(&self.model, &d_log_probs, &d_entropies, &mut self.gradients)?;
+            let mut slopes = [vec![0.0; n], vec![0.0; n]];
+            stats.merge(&micro_batch_loss(of, &micro_batch, &outputs, &mut slopes));
+            self.tape.backward(&self.model, &slopes[0], &slopes[1], &mut self.gradients)?;
             self.trained += n;
             self.meter.tell("training", self.trained as f64 / all.max(1) as f64);
         }
@@ -139,21 +133,6 @@ impl<D: Device> Trainer<D> {
     pub(crate) fn keep_initial(&mut self) -> Result<()> {
         self.initial = Some(self.model.copy_trained()?);
         Ok(())
-    }
-
-    fn mean_k3(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<Option<f64>> {
-        let (mut sum, mut tokens) = (0.0, 0_usize);
-        self.each_rollout_token(
-            groups,
-            batching,
-            |_| true,
-            |initial, old| {
-                let q = f64::from(initial) - f64::from(old);
-                sum += libm::exp(q) - q - 1.0;
-                tokens += 1;
-            },
-        )?;
-        Ok((tokens > 0).then(|| sum / tokens as f64))
     }
 
     /// The log-probability of every sampled token by the weights of this moment, and the recorded one.
@@ -283,25 +262,26 @@ impl<D: Device> Trainer<D> {
         let Some(mut initial) = self.initial.take() else {
             return Ok(None);
         };
+        let (mut sum, mut tokens) = (0.0, 0_usize);
+        let k3 = |initial, old| {
+            let q = f64::from(initial) - f64::from(old);
+            sum += libm::exp(q) - q - 1.0;
+            tokens += 1;
+        };
         self.model.swap_trained(&mut initial);
-        let measured = self.mean_k3(groups, batching);
+        let measured = self.each_rollout_token(groups, batching, |_| true, k3);
         self.model.swap_trained(&mut initial);
         self.initial = Some(initial);
-        measured
+        measured?;
+        Ok((tokens > 0).then(|| sum / tokens as f64))
     }
 
     /// The largest difference between a log-probability that was recorded while sampling and that of the weights of
     /// this moment, over the groups that have a signal.
     pub fn sampler_gap(&mut self, groups: &[TokenGroup], batching: Batching) -> Result<f64> {
         let mut gap = 0.0;
-        self.each_rollout_token(
-            groups,
-            batching,
-            |it| it.has_signal,
-            |now, old| {
-                gap = f64::max(gap, f64::from((now - old).abs()));
-            },
-        )?;
+        let take = |now: f32, old: f32| gap = f64::max(gap, f64::from((now - old).abs()));
+        self.each_rollout_token(groups, batching, |it| it.has_signal, take)?;
         Ok(gap)
     }
 
@@ -337,19 +317,12 @@ struct MiniBatch<'a> {
     divisors: Divisors,
 }
 
-/// The decoder's numbers of a micro-batch's targets, and the derivatives of the loss by them.
-struct TargetOutputs<'a> {
-    log_probs: &'a [f32],
-    entropies: &'a [f32],
-    d_log_probs: &'a mut [f32],
-    d_entropies: &'a mut [f32],
-}
-
 /// Loss of one micro-batch and its derivative by every log-probability and entropy, span by span.
 fn micro_batch_loss(
     MiniBatch { loss, groups, divisors, .. }: &MiniBatch,
     micro_batch: &MicroBatch,
-    outputs: &mut TargetOutputs<'_>,
+    outputs: &Outputs,
+    [d_log_probs, d_entropies]: &mut [Vec<f32>; 2],
 ) -> Stats {
     let mut stats = Stats::default();
     stats.tokens = micro_batch.packed.tokens.len();
@@ -363,8 +336,7 @@ fn micro_batch_loss(
                 reference: span.reference.as_deref().unwrap_or_default(),
                 entropies: &outputs.entropies[at.clone()],
             };
-            let d_log_probs = &mut outputs.d_log_probs[at.clone()];
-            let d_entropies = &mut outputs.d_entropies[at];
+            let (d_log_probs, d_entropies) = (&mut d_log_probs[at.clone()], &mut d_entropies[at]);
             let counted = loss.counted(sequence.response.len(), &sequence.spans);
             let divisor = loss.divisor_of(span, counted, *divisors);
             let terms = loss.span(span, tokens, divisor, d_log_probs, d_entropies);

@@ -170,7 +170,7 @@ impl Recipe {
                     }
                     Some(_) => continue,
                 };
-                return Err(document.error(refused(key, what, hint)));
+                return Err(document.error(&refused(key, what, hint)));
             }
             all.push(recipe);
         }
@@ -188,7 +188,7 @@ impl Recipe {
 
     fn of_document(document: &Document, name: &str, stage: Option<String>) -> Result<Self> {
         let (written, own) = document.settings()?;
-        let in_place = |it| document.error(it);
+        let in_place = |it: Refusal| document.error(&it);
         rules::check(&written).map_err(in_place)?;
         let method = rules::method_of(&written, &own).map_err(in_place)?;
         rules::check_method(&written, &method).map_err(in_place)?;
@@ -318,7 +318,7 @@ fn refuse_idle(documents: &[(Option<String>, Document)], recipes: &[Recipe]) -> 
             if let Some((key, _)) = places.find(|it| is_refused(it.1.shared)) {
                 let what = format!("`{key}` means nothing here: {}", idle.because);
                 let hint = document.how_to_unset(key);
-                return Err(document.error(refused(key, what, hint)));
+                return Err(document.error(&refused(key, what, hint)));
             }
         }
     }
@@ -451,7 +451,7 @@ impl Recipe {
 
 /// Families and levels of the built-in task by their names; none given means the hard ones of every family.
 pub fn levels(names: &[String]) -> Result<Vec<(String, u32)>> {
-    rules::levels(names).map_err(|it| Document::of_table("levels", Table::new()).error(it))
+    rules::levels(names).map_err(|it| Document::of_table("levels", Table::new()).error(&it))
 }
 
 fn decoding(sampling: &SamplingSection) -> Decoding {

@@ -87,7 +87,7 @@ impl Document {
                     "method" => "`hapo list methods` names them: method = \"grpo\"",
                     _ => "`hapo recipe` lists every key",
                 };
-                return Err(self.error(refused(key, what, hint)));
+                return Err(self.error(&refused(key, what, hint)));
             }
         }
         let mut table = self.table.clone();
@@ -96,7 +96,7 @@ impl Document {
         let settings: Settings =
             serde_path_to_error::deserialize(Value::Table(table)).map_err(|it| {
                 let (what, hint) = explain(it.inner().message());
-                self.error(refused(&it.path().to_string(), what, hint))
+                self.error(&refused(&it.path().to_string(), what, hint))
             })?;
         let method = settings.method.name();
         let own = own.into_iter().find(|it| it.0 == method);
@@ -105,7 +105,7 @@ impl Document {
             Some(Value::Table(own)) => Ok((settings, own)),
             Some(_) => {
                 let hint = format!("write [{method}] above the method's own keys");
-                Err(self.error(refused(method, "expected a table", hint)))
+                Err(self.error(&refused(method, "expected a table", hint)))
             }
         }
     }
@@ -135,7 +135,7 @@ impl Document {
     }
 
     /// The refusal of a key, its place, with the place at which it is written.
-    pub(super) fn error(&self, refusal: Refusal) -> Refusal {
+    pub(super) fn error(&self, refusal: &Refusal) -> Refusal {
         let key = refusal.place().unwrap_or_default();
         let origin = self.place(key).map_or(&self.origin, |it| &it.at);
         let hint = refusal.how_to_mend().cloned().unwrap_or("`hapo recipe` lists every key".into());

@@ -133,8 +133,8 @@ pub(super) fn grow<D: Device>(
         }
         let mut asked = Vec::new();
         for (index, (prompt, group)) in prompts.iter().zip(&groups).enumerate() {
-            let next = Next { part, step, is_open: open[index] };
-            asked.extend(ask(task, prompt, group, next)?.map(|it| NextPart { index, ..it }));
+            let next = ask(task, prompt, group, (part, step, open[index]))?;
+            asked.extend(next.map(|it| NextPart { index, ..it }));
         }
         if asked.is_empty() {
             break;
@@ -167,19 +167,12 @@ pub(super) fn grow<D: Device>(
     Ok(groups)
 }
 
-#[derive(Clone, Copy)]
-struct Next {
-    part: usize,
-    step: Step,
-    is_open: bool,
-}
-
 /// The next part of one group by its method; nothing where it is complete.
 fn ask(
     task: Task,
     prompt: &Prompt,
     group: &ScoredGroup,
-    Next { part, step, is_open }: Next,
+    (part, step, is_open): (usize, Step, bool),
 ) -> Result<Option<NextPart>> {
     let (recipe, chat_format) = (task.plan.recipe(), &task.verifier.chat_format);
     let limit = recipe.sampling.max_new_tokens;
