@@ -13,7 +13,7 @@ use hapo_kernels::DeviceError;
 use hapo_run::{create_folder, write_atomically};
 use sha2::{Digest, Sha256};
 
-use crate::device::Result;
+use crate::launch::Result;
 use crate::libraries::{FOLDERS, Nvrtc, Program};
 use crate::sources::Source;
 

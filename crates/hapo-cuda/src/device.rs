@@ -12,7 +12,7 @@ use hapo_kernels::{
     SpanMut, TableItem,
 };
 
-use crate::launch::{Launch, Launcher, Matrix, Memory, Product, THREADS};
+use crate::launch::{Launch, Launcher, Matrix, Memory, Product, Result, THREADS};
 use crate::plan::{self, AttentionPlan, TilePlan, TooLarge};
 
 /// A GPU, or a stand-in for one.
@@ -166,7 +166,6 @@ pub(crate) struct Uploaded<L: Launcher> {
     pub(crate) groups: usize,
 }
 
-pub(crate) type Result<T, E = DeviceError> = std::result::Result<T, E>;
 pub(crate) type Done = Result<()>;
 
 /// Address of the first element of a span whose elements lie side by side.

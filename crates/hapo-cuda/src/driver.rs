@@ -10,9 +10,9 @@ use cudarc::driver::{CudaContext, sys};
 use hapo_kernels::{Compute, DeviceError};
 
 use crate::compile::{Arch, failed, missing};
-use crate::device::{CudaDevice, Result};
+use crate::device::CudaDevice;
 use crate::images::Kernels;
-use crate::launch::{Launch, Launcher, Memory, Product, THREADS};
+use crate::launch::{Launch, Launcher, Memory, Product, Result, THREADS};
 use crate::libraries::{CublasLt, lt};
 use crate::plan;
 use crate::products::{Products, Refused};

@@ -12,7 +12,7 @@ use hapo_run::write_atomically;
 use sha2::{Digest, Sha256};
 
 use crate::compile::{Arch, Compiler, Form, options};
-use crate::device::Result;
+use crate::launch::Result;
 use crate::sources::{Source, sources};
 
 /// Variable with the path of the file.

@@ -2,9 +2,9 @@
 
 use std::fmt::Debug;
 
-use hapo_kernels::Compute;
+use hapo_kernels::{Compute, DeviceError};
 
-use crate::device::Result;
+pub(crate) type Result<T, E = DeviceError> = std::result::Result<T, E>;
 
 /// Threads of every block.
 pub const THREADS: u32 = 256;

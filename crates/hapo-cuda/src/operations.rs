@@ -11,10 +11,10 @@ use hapo_kernels::{
 };
 
 use crate::device::{
-    CudaBuf, CudaDevice, CudaTable, Derived, Factor, Result, at, at_row, bytes_of, f32_arg,
-    of_format, shared_format, to, to_row,
+    CudaBuf, CudaDevice, CudaTable, Derived, Factor, at, at_row, bytes_of, f32_arg, of_format,
+    shared_format, to, to_row,
 };
-use crate::launch::{Launcher, Matrix, Memory, Product, THREADS};
+use crate::launch::{Launcher, Matrix, Memory, Product, Result, THREADS};
 use crate::plan::{self, Rows, TilePlan};
 use crate::weight::CudaWeight;
 

@@ -9,8 +9,8 @@ use hapo_kernels::{
     NumbersMut, PairPlace, Placed, Span,
 };
 
-use crate::device::{CudaBuf, CudaDevice, Result, at, f32_arg, shared_format, to};
-use crate::launch::{Launcher, Memory};
+use crate::device::{CudaBuf, CudaDevice, at, f32_arg, shared_format, to};
+use crate::launch::{Launcher, Memory, Result};
 use crate::plan;
 
 /// A matrix `[inputs, outputs]`.

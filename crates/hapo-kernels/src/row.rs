@@ -4,8 +4,7 @@
 //!
 //! Price: sums run over sixteen lanes and blocks of 256 in f32, then f64; a row is read twice.
 
-use crate::isa::{fma, kernel};
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, fma, kernel};
 
 /// Lanes of every reduction over a row.
 pub(crate) const LANES: usize = 16;

@@ -2,7 +2,7 @@
 
 use super::pool::Cpu;
 use super::share::Shared;
-use crate::isa::kernel;
+use crate::lanes::kernel;
 
 /// The bits of the nearest bf16, ties to even; NaN stays NaN.
 #[inline(always)]

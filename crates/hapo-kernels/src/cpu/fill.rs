@@ -8,8 +8,7 @@ use super::pool::Cpu;
 use super::product::kernel::PANEL;
 use super::share::Shared;
 use super::split;
-use crate::isa::kernel;
-use crate::lanes::WIDTH;
+use crate::lanes::{WIDTH, kernel};
 use crate::weight::{Published, ReadRows};
 
 /// Numbers that a thread takes at a time.

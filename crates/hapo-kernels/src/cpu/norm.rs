@@ -8,8 +8,7 @@ use std::borrow::Cow;
 use super::pool::Cpu;
 use super::product::f32::Start;
 use super::share::Shared;
-use crate::isa::{fma, kernel};
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, fma, kernel};
 use crate::row::{LANES, reduce};
 
 const ROWS: usize = 64;

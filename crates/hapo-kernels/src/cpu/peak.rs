@@ -1,8 +1,8 @@
 //! The most that the processor can multiply: fused multiply-adds that touch nothing but registers.
 
 use super::pool::Cpu;
-use crate::isa::{Isa, kernel};
-use crate::lanes::WIDTH;
+use crate::isa::Isa;
+use crate::lanes::{WIDTH, kernel};
 
 /// Independent chains: enough to cover the latency of two multiply-adds a cycle, few enough for the registers, of which
 /// a vector of [`WIDTH`] takes one in 32 with AVX-512 and two in 16 with AVX2.

@@ -2,7 +2,7 @@
 
 use super::pool::Cpu;
 use super::split::join;
-use crate::isa::{fma, kernel};
+use crate::lanes::{fma, kernel};
 use crate::row::{LANES, reduce};
 
 const BLOCK: usize = 64 * 1024;

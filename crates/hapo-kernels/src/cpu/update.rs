@@ -12,8 +12,7 @@ use super::product::bf16::{PANEL, pairs};
 use super::rounding::{Rounding, narrow};
 use super::share::Shared;
 use super::split::{join, split};
-use crate::isa::{fma, kernel};
-use crate::lanes::Lanes;
+use crate::lanes::{Lanes, fma, kernel};
 use crate::shapes::{AdamW, AdamWFactors};
 
 /// Elements of a task.

@@ -5,37 +5,8 @@ use hapo_core::{AnnealingMode, GATES, Gate, GateRule, Method, Needs};
 
 use super::registered::method_names;
 use super::rules::needs_of;
-use super::sections::{SECTIONS, Settings, path_of};
+use super::sections::{SECTIONS, Scope, Settings, path_of};
 use super::values::DataSource;
-
-/// Which recipes read a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
-    Every,
-    Rollouts,
-    Samples,
-    Teacher,
-    MixedGroups,
-    Trace,
-    Operator,
-    Hints,
-    Slot,
-    Memory,
-    Annealed,
-    Task,
-    Files,
-    Corpus,
-    Rendered,
-    Answers,
-    Verdicts,
-    CustomReward,
-    Reference,
-    Entropy,
-    Kl,
-    Served,
-    Corrected,
-    AllWeights,
-}
 
 /// A key, or the table of a method, that a recipe does not read.
 #[derive(Clone, Debug)]

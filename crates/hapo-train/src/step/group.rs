@@ -133,7 +133,7 @@ pub(super) fn grow<D: Device>(
         }
         let mut asked = Vec::new();
         for (index, (prompt, group)) in prompts.iter().zip(&groups).enumerate() {
-            let next = ask(task, prompt, group, (part, step, open[index]))?;
+            let next = ask(task, prompt, group, Next { part, step, is_open: open[index] })?;
             asked.extend(next.map(|it| NextPart { index, ..it }));
         }
         if asked.is_empty() {
@@ -167,12 +167,19 @@ pub(super) fn grow<D: Device>(
     Ok(groups)
 }
 
+#[derive(Clone, Copy)]
+struct Next {
+    part: usize,
+    step: Step,
+    is_open: bool,
+}
+
 /// The next part of one group by its method; nothing where it is complete.
 fn ask(
     task: Task,
     prompt: &Prompt,
     group: &ScoredGroup,
-    (part, step, is_open): (usize, Step, bool),
+    Next { part, step, is_open }: Next,
 ) -> Result<Option<NextPart>> {
     let (recipe, chat_format) = (task.plan.recipe(), &task.verifier.chat_format);
     let limit = recipe.sampling.max_new_tokens;

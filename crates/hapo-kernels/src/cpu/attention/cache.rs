@@ -12,8 +12,7 @@ use crate::cpu::convert::{nearest, widen};
 use crate::cpu::pool::Cpu;
 use crate::cpu::product::kernel::CHAIN;
 use crate::cpu::share::Shared;
-use crate::isa::{fma, kernel};
-use crate::lanes::{Lanes, WIDTH};
+use crate::lanes::{Lanes, WIDTH, fma, kernel};
 use crate::number_format::NumberFormat;
 use crate::shapes::{AttentionShape, CacheLayer, CacheRow, PAGE};
 

@@ -20,7 +20,7 @@ use crate::cpu::buffer::LINE;
 use crate::cpu::pool::Cpu;
 use crate::cpu::product::kernel::{CHAIN, Left, Product, Right, product};
 use crate::cpu::share::Shared;
-use crate::isa::{fma, kernel};
+use crate::lanes::{fma, kernel};
 use crate::row::{exp_of, ln};
 use crate::shapes::{AttentionShape, SegmentRow};
 

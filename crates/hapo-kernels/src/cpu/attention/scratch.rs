@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use crate::cpu::buffer::{CpuBuf, LINE};
-use crate::isa::kernel;
+use crate::lanes::kernel;
 use crate::row::{LANES, exp_of, max, reduce};
 use crate::span::Buffer;
 

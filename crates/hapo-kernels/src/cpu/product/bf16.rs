@@ -16,8 +16,7 @@ use super::f32::Start;
 use crate::cpu::convert::nearest;
 use crate::cpu::pool::Cpu;
 use crate::cpu::share::Shared;
-use crate::isa::kernel;
-use crate::lanes::WIDTH;
+use crate::lanes::{WIDTH, kernel};
 use crate::shapes::MatShape;
 
 /// Columns of a panel.

@@ -10,8 +10,7 @@ use std::cell::RefCell;
 
 use super::tile::{Copied, Halves, Numbers, Rows, Start, Tile, ahead, largest};
 use crate::cpu::buffer::CpuBuf;
-use crate::isa::kernel;
-use crate::lanes::{Lanes, WIDTH};
+use crate::lanes::{Lanes, WIDTH, kernel};
 
 /// Steps of one chain of multiply-adds.
 pub(in crate::cpu) const CHAIN: usize = 512;
